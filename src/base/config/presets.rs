@@ -1,0 +1,39 @@
+//! The models of the papers and of the reference's recipes, as TOML documents beside this file.
+//!
+//! A new preset is one new file and one line here.
+
+use crate::base::error::{Error, Result, nearest};
+
+/// What `octorec train` runs when nothing is said.
+pub const DEFAULT_PRESET: &str = "demo";
+
+/// Name and document of every preset, in the order in which they are listed to users.
+pub const PRESETS: [(&str, &str); 13] = [
+    ("demo", include_str!("presets/demo.toml")),
+    ("kaggle", include_str!("presets/kaggle.toml")),
+    ("terabyte", include_str!("presets/terabyte.toml")),
+    ("small", include_str!("presets/small.toml")),
+    ("large", include_str!("presets/large.toml")),
+    ("mlperf", include_str!("presets/mlperf.toml")),
+    ("rmc2", include_str!("presets/rmc2.toml")),
+    ("rmc3", include_str!("presets/rmc3.toml")),
+    ("rmc4", include_str!("presets/rmc4.toml")),
+    ("syn-m1", include_str!("presets/syn-m1.toml")),
+    ("syn-m2", include_str!("presets/syn-m2.toml")),
+    ("syn-m3", include_str!("presets/syn-m3.toml")),
+    ("syn-m4", include_str!("presets/syn-m4.toml")),
+];
+
+/// The TOML document of a preset.
+///
+/// # Errors
+/// When no preset has that name; the error lists all and suggests the nearest.
+pub fn preset(name: &str) -> Result<&'static str> {
+    PRESETS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text).ok_or_else(|| Error::UnknownName {
+        origin: "--preset".to_owned(),
+        what: "preset",
+        found: name.to_owned(),
+        nearest: nearest(name, PRESETS.iter().map(|(known, _)| *known)),
+        known: PRESETS.map(|(known, _)| known).join(", "),
+    })
+}

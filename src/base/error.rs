@@ -1,0 +1,172 @@
+//! Errors as facts that a person can act on: which file, row, table or key, and what to do.
+//!
+//! One variant for each thing that can be wrong; each carries what was found, not a finished sentence.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::units::Bytes;
+
+/// What octorec's functions return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Everything that can go wrong, in the words that a user reads.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The operating system refused a file operation.
+    #[error("{path}: cannot {action}: {source}")]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was tried, as a verb: "read", "write", "create".
+        action: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+
+    /// A signal handler could not be installed.
+    #[error("cannot watch for Ctrl-C: {source}")]
+    Signals {
+        /// The library's reason.
+        source: ctrlc::Error,
+    },
+
+    /// The configuration names a key that does not exist.
+    #[error("{origin}: unknown key `{key}`{}", suggestion(nearest))]
+    UnknownKey {
+        /// The file, flag or preset that holds the key.
+        origin: String,
+        /// The dotted key as it was written.
+        key: String,
+        /// The known key that is spelled most like it.
+        nearest: Option<String>,
+    },
+
+    /// A name that should be one of a fixed list is not.
+    #[error("{origin}: unknown {what} `{found}`{}; one of: {known}", suggestion(nearest))]
+    UnknownName {
+        /// Where it was written.
+        origin: String,
+        /// What kind of name it should be, e.g. "preset".
+        what: &'static str,
+        /// The name as it was written.
+        found: String,
+        /// The known name that is spelled most like it.
+        nearest: Option<String>,
+        /// All of the known names.
+        known: String,
+    },
+
+    /// A configuration value cannot be understood or contradicts another.
+    #[error("{origin}: {reason}")]
+    Config {
+        /// The file, flag or preset that holds the value.
+        origin: String,
+        /// What is wrong and what would be right.
+        reason: String,
+    },
+
+    /// A row of a data file does not follow the format.
+    #[error("{path}: line {line}: {reason}")]
+    BadRow {
+        /// The data file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: u64,
+        /// What was expected and what was found.
+        reason: String,
+    },
+
+    /// A data file as a whole cannot be used.
+    #[error("{path}: {reason}")]
+    BadFile {
+        /// The data file.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        reason: String,
+    },
+
+    /// A look-up names a row that the table does not have.
+    #[error(
+        "table {table} ({name}): row {row} is beyond its {rows} rows (sample {sample} of the minibatch): \
+         the data and the model disagree about this column's vocabulary"
+    )]
+    RowBeyondTable {
+        /// The table's number.
+        table: u32,
+        /// The table's column name.
+        name: String,
+        /// The row that was asked for.
+        row: u64,
+        /// How many rows there are.
+        rows: u64,
+        /// Which sample of the minibatch asked.
+        sample: usize,
+    },
+
+    /// The embedding tables do not fit into this machine's memory.
+    #[error(
+        "the model needs {need}, {free} are available: table {table} ({name}) alone needs {table_need} \
+         ({rows} rows of {dim}): lower --rows-cap or model.dim, or use a machine with more memory"
+    )]
+    TableTooBig {
+        /// The largest table's number.
+        table: u32,
+        /// Its column name.
+        name: String,
+        /// Its rows.
+        rows: u64,
+        /// Its columns.
+        dim: usize,
+        /// Its bytes.
+        table_need: Bytes,
+        /// All tables' bytes.
+        need: Bytes,
+        /// What the system has to give.
+        free: Bytes,
+    },
+
+    /// A checkpoint does not fit the model.
+    #[error("{path}: {reason}")]
+    Checkpoint {
+        /// The checkpoint file.
+        path: PathBuf,
+        /// Which tensor, which shapes, what to do.
+        reason: String,
+    },
+
+    /// The output directory already holds something that would be lost.
+    #[error(
+        "{path} already holds a run: continue it with --resume {path}, replace it with --force, or choose another --out"
+    )]
+    OutputTaken {
+        /// The directory.
+        path: PathBuf,
+    },
+
+    /// The user asked the process to stop; nothing is wrong.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Error {
+    /// Wraps a system error with the file and the verb that it belongs to.
+    pub fn io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, action, source }
+    }
+}
+
+fn suggestion(nearest: &Option<String>) -> String {
+    nearest.as_ref().map(|name| format!(" (did you mean `{name}`?)")).unwrap_or_default()
+}
+
+/// The known name that is spelled most like `word`, if any is close enough to be meant.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    known
+        .into_iter()
+        .map(|name| (strsim::jaro_winkler(word, name), name))
+        .filter(|(score, _)| *score > 0.7)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, name)| name.to_owned())
+}

@@ -1,0 +1,33 @@
+//! Identities that must not be mixed up: a table number is no rank number and no count.
+//!
+//! Each is a transparent integer with a `Display` in the words that error messages use.
+
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $word:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The position in a list that holds one item for each of these.
+            #[must_use]
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($word, " {}"), self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// An embedding table, counted from 0 in the order of the categorical columns.
+    TableId,
+    "table"
+);

@@ -1,0 +1,13 @@
+//! What every other floor may rely on: identities, units, errors, randomness and configuration.
+//!
+//! Nothing here knows about machines, data or models, and nothing here allocates on a hot path.
+
+pub mod config;
+pub mod error;
+pub mod ids;
+pub mod interrupt;
+pub mod rng;
+pub mod units;
+
+pub use error::{Error, Result};
+pub use ids::TableId;

@@ -1,0 +1,176 @@
+//! One minibatch in memory: dense features, embedding bags and labels of N samples.
+//!
+//! Invariant: every bag's offsets start at 0, never fall, have N + 1 entries and end at the number of its row ids.
+//! A batch is filled, trained on, cleared and filled again; clearing keeps the memory.
+
+use super::Schema;
+use crate::base::{Error, Result};
+
+/// The look-ups of one table for all samples of a minibatch, in compressed sparse rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bag {
+    /// Sample n looks up `rows[offsets[n]..offsets[n + 1]]`; N + 1 entries.
+    pub offsets: Vec<u32>,
+    /// Row numbers.
+    pub rows: Vec<u32>,
+}
+
+impl Bag {
+    fn new() -> Self {
+        Self { offsets: vec![0], rows: Vec::new() }
+    }
+
+    /// Ends the current sample's bag: what was pushed to `rows` since the last call belongs to it.
+    pub fn close(&mut self) {
+        self.offsets.push(u32::try_from(self.rows.len()).expect("a minibatch has fewer than 2^32 look-ups a table"));
+    }
+
+    /// Samples whose bags are closed.
+    #[must_use]
+    pub fn samples(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// The rows that sample `n` looks up.
+    #[must_use]
+    pub fn of(&self, n: usize) -> &[u32] {
+        &self.rows[self.offsets[n] as usize..self.offsets[n + 1] as usize]
+    }
+}
+
+/// A minibatch of N samples.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch {
+    /// Dense features a sample, D.
+    pub dense_width: usize,
+    /// Dense features, N x D, row-major.
+    pub dense: Vec<f32>,
+    /// One entry a table.
+    pub bags: Vec<Bag>,
+    /// N labels.
+    pub labels: Vec<f32>,
+}
+
+impl Batch {
+    /// An empty minibatch for samples of this schema.
+    #[must_use]
+    pub fn new(schema: &Schema) -> Self {
+        Self {
+            dense_width: schema.dense,
+            dense: Vec::new(),
+            bags: vec![Bag::new(); schema.tables.len()],
+            labels: Vec::new(),
+        }
+    }
+
+    /// The number of samples, N.
+    #[must_use]
+    pub fn samples(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Whether there is no sample.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// Forgets all samples and keeps the memory.
+    pub fn clear(&mut self) {
+        self.dense.clear();
+        self.labels.clear();
+        for bag in &mut self.bags {
+            bag.offsets.truncate(1);
+            bag.rows.clear();
+        }
+    }
+
+    /// Appends sample `n` of `from`.
+    pub fn push_from(&mut self, from: &Self, n: usize) {
+        debug_assert_eq!(self.dense_width, from.dense_width);
+        self.dense.extend_from_slice(&from.dense[n * from.dense_width..(n + 1) * from.dense_width]);
+        self.labels.push(from.labels[n]);
+        for (bag, source) in self.bags.iter_mut().zip(&from.bags) {
+            bag.rows.extend_from_slice(source.of(n));
+            bag.close();
+        }
+    }
+
+    /// Checks every shape and every row number against the schema.
+    ///
+    /// # Errors
+    /// [`Error::RowBeyondTable`] for the first look-up that the schema's tables do not have.
+    ///
+    /// # Panics
+    /// When the shapes contradict each other: that is a defect of the source, not of the data.
+    pub fn check(&self, schema: &Schema) -> Result<()> {
+        let samples = self.samples();
+        assert_eq!(self.dense.len(), samples * self.dense_width, "dense features are N x D");
+        assert_eq!(self.bags.len(), schema.tables.len(), "one bag a table");
+        for (number, (bag, column)) in self.bags.iter().zip(&schema.tables).enumerate() {
+            assert_eq!(bag.samples(), samples, "one closed bag a sample");
+            assert_eq!(bag.offsets[samples] as usize, bag.rows.len(), "offsets end at the last row");
+            assert!(bag.offsets.is_sorted(), "offsets never fall");
+            // The maximum first: it vectorises, and almost always it is all that is needed.
+            if u64::from(bag.rows.iter().copied().max().unwrap_or(0)) < column.rows {
+                continue;
+            }
+            let wrong = bag.rows.iter().position(|&row| u64::from(row) >= column.rows);
+            let Some(wrong) = wrong else { continue };
+            return Err(Error::RowBeyondTable {
+                table: number as u32,
+                name: column.name.clone(),
+                row: u64::from(bag.rows[wrong]),
+                rows: column.rows,
+                sample: bag.offsets.partition_point(|&offset| offset as usize <= wrong) - 1,
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Column;
+
+    fn schema() -> Schema {
+        let column = |name: &str, rows| Column { name: name.to_owned(), rows };
+        Schema { dense: 2, tables: vec![column("C1", 3), column("C2", 10)] }
+    }
+
+    fn two_samples() -> Batch {
+        let mut batch = Batch::new(&schema());
+        for n in 0..2u32 {
+            batch.dense.extend([n as f32, 1.0]);
+            batch.labels.push(n as f32);
+            batch.bags[0].rows.push(n);
+            batch.bags[1].rows.extend([n + 4, n + 5]);
+            batch.bags.iter_mut().for_each(Bag::close);
+        }
+        batch
+    }
+
+    #[test]
+    fn a_row_beyond_its_table_is_named() {
+        let mut batch = two_samples();
+        batch.check(&schema()).unwrap();
+        batch.bags[1].rows[3] = 10;
+        let message = batch.check(&schema()).unwrap_err().to_string();
+        assert!(message.contains("table 1 (C2): row 10 is beyond its 10 rows (sample 1"), "{message}");
+    }
+
+    #[test]
+    fn clearing_and_copying_keep_the_invariant() {
+        let from = two_samples();
+        let mut batch = Batch::new(&schema());
+        batch.push_from(&from, 1);
+        batch.push_from(&from, 0);
+        batch.check(&schema()).unwrap();
+        assert_eq!(batch.labels, [1.0, 0.0]);
+        assert_eq!(batch.bags[1].of(0), [5, 6]);
+        batch.clear();
+        assert!(batch.is_empty());
+        batch.check(&schema()).unwrap();
+    }
+}

@@ -1,0 +1,51 @@
+//! The one interface of all data sets: a source that can be opened at any sample, and a reader that streams from there.
+//!
+//! Invariant: a reader opened at sample s yields exactly what a reader opened at 0 yields after s samples, so a resumed
+//! run sees the samples that an uninterrupted one would have seen.
+
+use super::{Batch, Schema};
+use crate::base::Result;
+
+/// Which samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Split {
+    /// Those that weights are learned from.
+    Train,
+    /// Those that the model is judged by.
+    Test,
+}
+
+/// A data set.
+pub trait Source: Send + Sync {
+    /// The columns; known once the source exists.
+    fn schema(&self) -> &Schema;
+
+    /// How many samples a split has; `None` when it never ends.
+    fn samples(&self, split: Split) -> Option<u64>;
+
+    /// A reader whose first sample is number `start` of the split.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or is shorter than `start`.
+    fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>>;
+
+    /// The true click probability of `count` samples from `start`, where somebody planted it; otherwise nothing.
+    fn truth(&self, split: Split, start: u64, count: usize) -> Option<Vec<f32>> {
+        let _ = (split, start, count);
+        None
+    }
+
+    /// Malformed rows that were left out so far.
+    fn skipped_rows(&self) -> u64 {
+        0
+    }
+}
+
+/// A position in a data set.
+pub trait Reader: Send {
+    /// Appends up to `limit` samples to `batch` and returns how many; fewer than `limit` only at the end.
+    ///
+    /// # Errors
+    /// When the data is malformed or unreadable.
+    fn read(&mut self, batch: &mut Batch, limit: usize) -> Result<usize>;
+}

@@ -1,0 +1,6 @@
+//! octorec
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod base;
+pub mod data;
