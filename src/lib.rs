@@ -4,3 +4,8 @@
 
 pub mod base;
 pub mod data;
+pub mod machine;
+pub mod math;
+pub mod memory;
+pub mod simd;
+pub mod sync;

@@ -31,6 +31,15 @@ pub enum Error {
         source: ctrlc::Error,
     },
 
+    /// The system has no thread to give.
+    #[error("cannot start {wanted} threads: {source}: use fewer with --threads")]
+    Threads {
+        /// How many were wanted.
+        wanted: usize,
+        /// The system's reason.
+        source: io::Error,
+    },
+
     /// The configuration names a key that does not exist.
     #[error("{origin}: unknown key `{key}`{}", suggestion(nearest))]
     UnknownKey {

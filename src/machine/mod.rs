@@ -1,0 +1,3 @@
+//! The machine that octorec runs on: its threads.
+
+pub mod team;

@@ -1,0 +1,124 @@
+//! Vectors of 16 floats: AVX-512 F, BW, DQ and VL, with FMA.
+//!
+//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2. Each method is one instruction,
+//! with its slice's length checked first.
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::{
+    __m512, _CMP_NLE_UQ, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps, _mm512_cmp_ps_mask, _mm512_fmadd_ps,
+    _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_maskz_mov_ps, _mm512_mul_ps, _mm512_set1_ps,
+    _mm512_setzero_ps, _mm512_storeu_ps,
+};
+
+use super::{Kernel, Simd};
+
+/// Proof that this processor has AVX-512 F, BW, DQ and VL, and FMA.
+#[derive(Clone, Copy)]
+pub struct Avx512(());
+
+impl Avx512 {
+    /// The proof, where it can be given.
+    #[must_use]
+    pub fn detect() -> Option<Self> {
+        let has = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("fma");
+        has.then_some(Self(()))
+    }
+
+    /// Runs a kernel compiled for this instruction set.
+    #[inline]
+    pub fn run<K: Kernel>(self, kernel: K) -> K::Out {
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+        fn compiled<K: Kernel>(simd: Avx512, kernel: K) -> K::Out {
+            kernel.run(simd)
+        }
+        // SAFETY: `self` exists, so `detect` saw every feature (AVX-512 F implies AVX2).
+        unsafe { compiled(self, kernel) }
+    }
+}
+
+/// The lowest `count` lanes.
+#[inline(always)]
+fn first(count: usize) -> u16 {
+    assert!(count < 16);
+    (1u16 << count) - 1
+}
+
+impl Simd for Avx512 {
+    const LANES: usize = 16;
+    type V = __m512;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m512 {
+        // SAFETY: AVX-512 F is here: `self` proves it.
+        unsafe { _mm512_set1_ps(x) }
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[f32]) -> __m512 {
+        assert!(from.len() >= 16);
+        // SAFETY: 16 floats can be read, checked above; `self` proves AVX-512 F.
+        unsafe { _mm512_loadu_ps(from.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn load_partial(self, from: &[f32]) -> __m512 {
+        // SAFETY: masked lanes are not read, the others lie in `from`; `self` proves AVX-512 F.
+        unsafe { _mm512_maskz_loadu_ps(first(from.len()), from.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn store(self, v: __m512, to: &mut [f32]) {
+        assert!(to.len() >= 16);
+        // SAFETY: 16 floats can be written, checked above; `self` proves AVX-512 F.
+        unsafe { _mm512_storeu_ps(to.as_mut_ptr(), v) }
+    }
+
+    #[inline(always)]
+    fn store_partial(self, v: __m512, to: &mut [f32]) {
+        // SAFETY: masked lanes are not written, the others lie in `to`; `self` proves AVX-512 F.
+        unsafe { _mm512_mask_storeu_ps(to.as_mut_ptr(), first(to.len()), v) }
+    }
+
+    #[inline(always)]
+    fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: `self` proves AVX-512 F.
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: `self` proves AVX-512 F.
+        unsafe { _mm512_add_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: `self` proves AVX-512 F.
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn relu(self, a: __m512) -> __m512 {
+        self.gate(a, a)
+    }
+
+    #[inline(always)]
+    fn gate(self, a: __m512, gate: __m512) -> __m512 {
+        // SAFETY: `self` proves AVX-512 F.
+        let zero = unsafe { _mm512_setzero_ps() };
+        // SAFETY: as above.
+        let open = unsafe { _mm512_cmp_ps_mask::<_CMP_NLE_UQ>(gate, zero) };
+        // SAFETY: as above.
+        unsafe { _mm512_maskz_mov_ps(open, a) }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, at: &[f32]) {
+        // SAFETY: a prefetch never faults, and SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast()) }
+    }
+}

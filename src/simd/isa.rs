@@ -1,0 +1,147 @@
+//! Detection of instruction sets and dispatch to the twin compiled for one.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use super::Simd;
+use super::avx2::Avx2;
+use super::avx512::Avx512;
+use super::scalar::Scalar;
+
+/// An algorithm with its arguments, generic over the instruction set.
+///
+/// Implementations mark `run` `#[inline(always)]`, so that it is compiled with the instruction set of its caller.
+pub trait Kernel {
+    /// What the algorithm returns.
+    type Out;
+
+    /// Runs the algorithm with these vector operations.
+    fn run<S: Simd>(self, simd: S) -> Self::Out;
+}
+
+/// An instruction set that this processor has.
+#[derive(Clone, Copy)]
+pub enum Isa {
+    /// Portable code, the definition of every kernel.
+    Scalar(Scalar),
+    /// AVX2 with FMA.
+    Avx2(Avx2),
+    /// AVX-512 F, BW, DQ and VL with FMA.
+    Avx512(Avx512),
+}
+
+impl Isa {
+    /// The widest one that this processor has.
+    #[must_use]
+    pub fn best() -> Self {
+        static BEST: OnceLock<Isa> = OnceLock::new();
+        *BEST.get_or_init(|| *Self::all().last().expect("portable code runs everywhere"))
+    }
+
+    /// All that this processor has, portable code first.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        let mut all = vec![Self::Scalar(Scalar)];
+        all.extend(Avx2::detect().map(Self::Avx2));
+        all.extend(Avx512::detect().map(Self::Avx512));
+        all
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar(_) => "scalar",
+            Self::Avx2(_) => "avx2",
+            Self::Avx512(_) => "avx512",
+        }
+    }
+
+    /// Runs the kernel's twin for this instruction set.
+    #[inline]
+    pub fn run<K: Kernel>(self, kernel: K) -> K::Out {
+        match self {
+            Self::Scalar(simd) => kernel.run(simd),
+            Self::Avx2(simd) => simd.run(kernel),
+            Self::Avx512(simd) => simd.run(kernel),
+        }
+    }
+}
+
+impl fmt::Debug for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every operation on `values`, `other` and `third`, which have at least 16 elements.
+    struct Everything<'a>([&'a [f32]; 3]);
+
+    impl Kernel for Everything<'_> {
+        type Out = Vec<u32>;
+
+        #[inline(always)]
+        fn run<S: Simd>(self, simd: S) -> Vec<u32> {
+            let [a, b, c] = self.0;
+            let mut out = vec![0.0; 16 * 7];
+            for start in (0..16).step_by(S::LANES) {
+                let load = |from: &[f32]| simd.load(&from[start..]);
+                let (x, y, z) = (load(a), load(b), load(c));
+                simd.prefetch(&a[start..]);
+                let results = [
+                    simd.mul_add(x, y, z),
+                    simd.add(x, y),
+                    simd.mul(x, y),
+                    simd.relu(x),
+                    simd.gate(x, y),
+                    simd.splat(a[3]),
+                    simd.load_partial(&a[..start.min(S::LANES - 1)]),
+                ];
+                for (index, result) in results.into_iter().enumerate().take(6) {
+                    simd.store(result, &mut out[index * 16 + start..]);
+                }
+            }
+            for length in 0..S::LANES {
+                let mut part = [7.0; 16];
+                simd.store_partial(simd.load_partial(&a[..length]), &mut part[..length]);
+                assert_eq!(bits(&part[..length]), bits(&a[..length]));
+                assert!(part[length..].iter().all(|&x| x == 7.0));
+                let mut whole = [7.0; 16];
+                simd.store(simd.load_partial(&a[..length]), &mut whole);
+                assert!(whole[length..S::LANES].iter().all(|&x| x == 0.0));
+            }
+            bits(&out)
+        }
+    }
+
+    fn bits(values: &[f32]) -> Vec<u32> {
+        // All NaNs count as one: which payload survives an operation is not part of any kernel's definition.
+        values.iter().map(|x| if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() }).collect()
+    }
+
+    #[test]
+    fn all_instruction_sets_give_the_same_bits() {
+        let special =
+            [0.0, -0.0, 1.0, -1.5, f32::MIN_POSITIVE / 8.0, f32::MAX, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+        let random = crate::base::rng::Random::new(5, crate::base::rng::Stream::Label);
+        for round in 0..400u64 {
+            let draw = |which: u64| -> Vec<f32> {
+                let value = |i: u64| {
+                    let [a, b, ..] = random.block((round * 3 + which) * 16 + i);
+                    if a % 3 == 0 { special[b as usize % special.len()] } else { (b as i32 as f32) / 1e8 }
+                };
+                (0..16).map(value).collect()
+            };
+            let [a, b, c] = [draw(0), draw(1), draw(2)];
+            let expected = Isa::all()[0].run(Everything([&a, &b, &c]));
+            for isa in Isa::all() {
+                assert_eq!(isa.run(Everything([&a, &b, &c])), expected, "{isa:?}");
+            }
+        }
+        println!("checked {:?}", Isa::all());
+    }
+}

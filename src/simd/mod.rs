@@ -1,0 +1,60 @@
+//! Vector instructions behind one interface: an algorithm is written once, generic over [`Simd`], and compiled once for
+//! each instruction set; [`Isa::run`] picks the compiled twin at run time.
+//!
+//! One of the four rooms in which `unsafe` may stand. A value of an instruction set's type is proof that this processor
+//! has it: it can only be had from detection.
+//!
+//! All twins give the same bits. Every multiply-add is fused and rounded once, and every sum runs in an order that the
+//! algorithm fixes, never the vector width.
+
+mod avx2;
+mod avx512;
+mod isa;
+mod scalar;
+
+pub use isa::{Isa, Kernel};
+
+/// The vector operations of one instruction set, on 32-bit floats.
+///
+/// Slices must hold at least [`Simd::LANES`] elements, or as many as `partial` operations say; all operations panic
+/// otherwise.
+pub trait Simd: Copy + Send + Sync {
+    /// Elements of a vector; at most 16.
+    const LANES: usize;
+
+    /// A vector.
+    type V: Copy;
+
+    /// `x` in every lane.
+    fn splat(self, x: f32) -> Self::V;
+
+    /// The first elements of `from`.
+    fn load(self, from: &[f32]) -> Self::V;
+
+    /// All of `from`, which is shorter than a vector; the other lanes are 0.
+    fn load_partial(self, from: &[f32]) -> Self::V;
+
+    /// Writes the lanes to the first elements of `to`.
+    fn store(self, v: Self::V, to: &mut [f32]);
+
+    /// Writes the first lanes to all of `to`, which is shorter than a vector.
+    fn store_partial(self, v: Self::V, to: &mut [f32]);
+
+    /// a * b + c, rounded once.
+    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+
+    /// a + b.
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+
+    /// a * b.
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+
+    /// 0 where `a` is 0 or less, otherwise `a`: ReLU, which lets NaN through so that a diverged run is seen.
+    fn relu(self, a: Self::V) -> Self::V;
+
+    /// 0 where `gate` is 0 or less, otherwise `a`: ReLU's gradient.
+    fn gate(self, a: Self::V, gate: Self::V) -> Self::V;
+
+    /// Asks for the cache line of `at` to be brought close; a hint without effect on values.
+    fn prefetch(self, at: &[f32]);
+}

