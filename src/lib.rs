@@ -4,8 +4,12 @@
 
 pub mod base;
 pub mod data;
+pub mod embedding;
+pub mod layer;
 pub mod machine;
 pub mod math;
 pub mod memory;
+pub mod model;
+pub mod optim;
 pub mod simd;
 pub mod sync;

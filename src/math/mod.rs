@@ -2,10 +2,12 @@
 //!
 //! Each operation states its formula and the order of its sums; vectors of any width give the same bits.
 
+mod gate;
 mod gemm;
 mod reduce;
 mod transpose;
 
+pub use gate::Gate;
 pub use gemm::{Gemm, Start, Strided};
 pub use reduce::ColumnSums;
 pub use transpose::transpose;

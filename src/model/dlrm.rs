@@ -1,0 +1,335 @@
+//! The Deep Learning Recommendation Model (Naumov et al., arXiv:1906.00091), exactly as facebookresearch/dlrm trains it.
+//!
+//! One method a stage; `train/step.rs` walks through them. A sample's features lie in one row of a matrix, the bottom
+//! MLP's output first and then one pooled vector a table, so that no stage copies what another has written.
+
+use super::init;
+use crate::base::config::{Interaction, ModelConfig};
+use crate::base::units::Bytes;
+use crate::base::{Error, Result};
+use crate::data::{Batch, Schema};
+use crate::embedding::{Slots, Table, look_up, update};
+use crate::layer::{Concat, Dot, LossLayer, Mlp, View, gate};
+use crate::machine::team::Team;
+use crate::memory::{Buffer, available_bytes};
+
+/// Tables, MLPs and the activations of the current minibatch.
+#[derive(Debug)]
+pub struct Dlrm {
+    tables: Vec<Table>,
+    bottom: Mlp,
+    top: Mlp,
+    interaction: Interacts,
+    loss: LossLayer,
+    slots: Slots,
+    /// Columns of the bottom MLP's output.
+    bottom_width: usize,
+    activations: Activations,
+}
+
+#[derive(Debug)]
+enum Interacts {
+    Dot(Dot),
+    Concat(Concat),
+}
+
+/// What a minibatch leaves in memory between its forward and its backward pass.
+#[derive(Debug)]
+struct Activations {
+    capacity: usize,
+    /// Samples x features.
+    features: Buffer<f32>,
+    features_gradient: Buffer<f32>,
+    /// Input of the top MLP, samples x interaction outputs; unused by `cat`, whose input is `features`.
+    interacted: Buffer<f32>,
+    interacted_gradient: Buffer<f32>,
+    /// Samples.
+    logits: Buffer<f32>,
+}
+
+/// One tensor of the model, by the name that facebookresearch/dlrm's state dict gives it.
+#[derive(Debug)]
+pub struct Parameter {
+    /// E.g. `emb_l.0.weight`, `bot_l.0.weight`, `top_l.2.bias`.
+    pub name: String,
+    /// Rows and columns, or the length of a bias.
+    pub shape: Vec<usize>,
+    /// Where it is kept.
+    place: Place,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Table(usize),
+    Weight(Which, usize),
+    Bias(Which, usize),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Which {
+    Bottom,
+    Top,
+}
+
+impl Dlrm {
+    /// A model for samples of this schema, all weights 0.
+    ///
+    /// # Errors
+    /// When the schema's dense features do not match, or the tables do not fit into memory.
+    pub fn new(config: &ModelConfig, schema: &Schema, team: &Team) -> Result<Self> {
+        schema.check_dense(config.bottom[0], "model.bottom")?;
+        check_memory(config, schema)?;
+        let bottom_width = config.bottom[config.bottom.len() - 1];
+        let slots = Slots { row: bottom_width + schema.tables.len() * config.dim, first: bottom_width };
+        let interaction = match config.interaction {
+            Interaction::Dot => {
+                let vectors = schema.tables.len() + 1;
+                Interacts::Dot(Dot::new(vectors, config.dim, config.interaction_itself, team.threads()))
+            }
+            Interaction::Cat => Interacts::Concat(Concat::new(slots.row)),
+        };
+        let top: Vec<_> = std::iter::once(interaction.outputs()).chain(config.top.iter().copied()).collect();
+        let table = |column: &crate::data::Column| Table::new(column.name.clone(), column.rows, config.dim);
+        Ok(Self {
+            tables: schema.tables.iter().map(table).collect(),
+            bottom: Mlp::new(&config.bottom),
+            top: Mlp::new(&top),
+            interaction,
+            loss: LossLayer::new(config),
+            slots,
+            bottom_width,
+            activations: Activations::new(),
+        })
+    }
+
+    /// Draws initial weights; see `model/init.rs` for their distributions.
+    pub fn initialise(&mut self, team: &Team, seed: u64) {
+        init::mlp(&mut self.bottom, 0, seed);
+        init::mlp(&mut self.top, 1, seed);
+        for (index, table) in (0..).zip(&mut self.tables) {
+            init::table(team, table, index, seed);
+        }
+    }
+
+    /// Makes room for minibatches of `samples`.
+    pub fn reserve(&mut self, samples: usize) {
+        self.bottom.reserve(samples);
+        self.top.reserve(samples);
+        self.loss.reserve(samples);
+        let interacted = match &self.interaction {
+            Interacts::Dot(dot) => dot.outputs(),
+            Interacts::Concat(_) => 0,
+        };
+        self.activations.reserve(samples, self.slots.row, interacted);
+    }
+
+    /// Forward: pools every table's rows into the features.
+    ///
+    /// # Panics
+    /// When the minibatch was not checked against the model's schema.
+    pub fn look_up(&mut self, team: &Team, batch: &Batch) {
+        let features = &mut self.activations.features[..batch.samples() * self.slots.row];
+        look_up(team, &self.tables, &batch.bags, features, self.slots);
+    }
+
+    /// Forward: the bottom MLP, into the features.
+    pub fn bottom(&mut self, team: &Team, batch: &Batch) {
+        let dense = View { data: &batch.dense, row: batch.dense_width };
+        self.bottom.forward(team, dense, batch.samples(), &mut self.activations.features, self.slots.row, true);
+    }
+
+    /// Forward: the interaction of all features.
+    pub fn interact(&mut self, team: &Team, batch: &Batch) {
+        if let Interacts::Dot(dot) = &mut self.interaction {
+            let out = &mut self.activations.interacted[..batch.samples() * dot.outputs()];
+            dot.forward(team, &self.activations.features, out);
+        }
+    }
+
+    /// Forward: the top MLP, to one logit a sample.
+    pub fn top(&mut self, team: &Team, batch: &Batch) {
+        let Activations { features, interacted, logits, .. } = &mut self.activations;
+        let x = match &self.interaction {
+            Interacts::Dot(dot) => View { data: interacted, row: dot.outputs() },
+            Interacts::Concat(concat) => View { data: features, row: concat.outputs() },
+        };
+        self.top.forward(team, x, batch.samples(), logits, 1, false);
+    }
+
+    /// The mean loss; also leaves its gradient with respect to the logits.
+    pub fn loss(&mut self, team: &Team, batch: &Batch) -> f64 {
+        self.loss.forward(team, &self.activations.logits[..batch.samples()], &batch.labels)
+    }
+
+    /// The click probabilities of the last `loss`, one a sample.
+    pub fn probabilities(&self, batch: &Batch) -> impl ExactSizeIterator<Item = f32> + '_ {
+        self.loss.probabilities(batch.samples())
+    }
+
+    /// Backward: the top MLP.
+    pub fn back_top(&mut self, team: &Team, batch: &Batch) {
+        let dy = View { data: self.loss.gradient(), row: 1 };
+        let Activations { features, features_gradient, interacted, interacted_gradient, .. } = &mut self.activations;
+        let (x, dx) = match &self.interaction {
+            Interacts::Dot(dot) => (View { data: interacted, row: dot.outputs() }, interacted_gradient),
+            Interacts::Concat(concat) => (View { data: features, row: concat.outputs() }, features_gradient),
+        };
+        self.top.backward(team, x, batch.samples(), dy, Some((dx, x.row)));
+    }
+
+    /// Backward: the interaction.
+    pub fn back_interact(&mut self, team: &Team, batch: &Batch) {
+        if let Interacts::Dot(dot) = &mut self.interaction {
+            let Activations { features, features_gradient, interacted_gradient, .. } = &mut self.activations;
+            let gradient = View { data: interacted_gradient, row: dot.outputs() };
+            let out = &mut features_gradient[..batch.samples() * self.slots.row];
+            dot.backward(team, features, gradient, out);
+        }
+    }
+
+    /// Backward: the bottom MLP.
+    pub fn back_bottom(&mut self, team: &Team, batch: &Batch) {
+        let row = self.slots.row;
+        let samples = batch.samples();
+        let Activations { features, features_gradient, .. } = &mut self.activations;
+        let y = View { data: features, row };
+        gate(team, &mut features_gradient[..samples * row], row, self.bottom_width, y);
+        let dense = View { data: &batch.dense, row: batch.dense_width };
+        self.bottom.backward(team, dense, samples, View { data: features_gradient, row }, None);
+    }
+
+    /// Moves the rows that the minibatch looked up.
+    pub fn update_rows(&mut self, team: &Team, batch: &Batch, rate: f32) {
+        let gradient = &self.activations.features_gradient;
+        update(team, &mut self.tables, &batch.bags, gradient, self.slots, rate);
+    }
+
+    /// Moves the weights of both MLPs.
+    pub fn update_dense(&mut self, team: &Team, rate: f32) {
+        self.bottom.update(team, rate);
+        self.top.update(team, rate);
+    }
+
+    /// The embedding tables.
+    #[must_use]
+    pub fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
+    /// Every tensor, in the order of the reference's state dict.
+    #[must_use]
+    pub fn parameters(&self) -> Vec<Parameter> {
+        let tables = self.tables.iter().enumerate().map(|(t, table)| Parameter {
+            name: format!("emb_l.{t}.weight"),
+            shape: vec![table.rows(), table.dim()],
+            place: Place::Table(t),
+        });
+        let mlps = [(Which::Bottom, "bot_l", &self.bottom), (Which::Top, "top_l", &self.top)];
+        let layers = mlps.into_iter().flat_map(|(which, prefix, mlp)| {
+            mlp.layers().iter().enumerate().flat_map(move |(l, layer)| {
+                // Every second module of the reference's Sequential is an activation.
+                let name = |kind: &str| format!("{prefix}.{}.{kind}", 2 * l);
+                let weight = Parameter {
+                    name: name("weight"),
+                    shape: vec![layer.outputs(), layer.inputs()],
+                    place: Place::Weight(which, l),
+                };
+                let bias = Parameter { name: name("bias"), shape: vec![layer.outputs()], place: Place::Bias(which, l) };
+                [weight, bias]
+            })
+        });
+        tables.chain(layers).collect()
+    }
+
+    /// The numbers of one tensor, row-major.
+    #[must_use]
+    pub fn export(&self, parameter: &Parameter) -> std::borrow::Cow<'_, [f32]> {
+        match parameter.place {
+            Place::Table(t) => self.tables[t].weights().into(),
+            Place::Weight(which, l) => self.mlp(which).layers()[l].export_weight().into(),
+            Place::Bias(which, l) => self.mlp(which).layers()[l].bias().into(),
+        }
+    }
+
+    /// Overwrites one tensor.
+    ///
+    /// # Panics
+    /// When `values` has another size than the parameter's shape.
+    pub fn import(&mut self, parameter: &Parameter, values: &[f32]) {
+        match parameter.place {
+            Place::Table(t) => self.tables[t].weights_mut().copy_from_slice(values),
+            Place::Weight(which, l) => self.mlp_mut(which).layers_mut()[l].import_weight(values),
+            Place::Bias(which, l) => self.mlp_mut(which).layers_mut()[l].bias_mut().copy_from_slice(values),
+        }
+    }
+
+    const fn mlp(&self, which: Which) -> &Mlp {
+        match which {
+            Which::Bottom => &self.bottom,
+            Which::Top => &self.top,
+        }
+    }
+
+    const fn mlp_mut(&mut self, which: Which) -> &mut Mlp {
+        match which {
+            Which::Bottom => &mut self.bottom,
+            Which::Top => &mut self.top,
+        }
+    }
+}
+
+impl Interacts {
+    const fn outputs(&self) -> usize {
+        match self {
+            Self::Dot(dot) => dot.outputs(),
+            Self::Concat(concat) => concat.outputs(),
+        }
+    }
+}
+
+impl Activations {
+    fn new() -> Self {
+        let empty = || Buffer::zeroed(0);
+        Self {
+            capacity: 0,
+            features: empty(),
+            features_gradient: empty(),
+            interacted: empty(),
+            interacted_gradient: empty(),
+            logits: empty(),
+        }
+    }
+
+    fn reserve(&mut self, samples: usize, features: usize, interacted: usize) {
+        if samples > self.capacity {
+            *self = Self {
+                capacity: samples,
+                features: Buffer::zeroed(samples * features),
+                features_gradient: Buffer::zeroed(samples * features),
+                interacted: Buffer::zeroed(samples * interacted),
+                interacted_gradient: Buffer::zeroed(samples * interacted),
+                logits: Buffer::zeroed(samples),
+            };
+        }
+    }
+}
+
+/// Refuses tables that the machine cannot hold, before the first page is touched.
+fn check_memory(config: &ModelConfig, schema: &Schema) -> Result<()> {
+    let bytes = |rows: u64| rows.saturating_mul((config.dim * size_of::<f32>()) as u64);
+    let need = schema.tables.iter().fold(0u64, |sum, column| sum.saturating_add(bytes(column.rows)));
+    let Some(free) = available_bytes() else { return Ok(()) };
+    let largest = schema.tables.iter().enumerate().max_by_key(|(_, column)| column.rows);
+    match largest {
+        Some((table, column)) if need > free => Err(Error::TableTooBig {
+            table: table as u32,
+            name: column.name.clone(),
+            rows: column.rows,
+            dim: config.dim,
+            table_need: Bytes(bytes(column.rows)),
+            need: Bytes(need),
+            free: Bytes(free),
+        }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,46 @@
+//! Initial weights, by the reference's distributions (facebookresearch/dlrm, `create_mlp` and `create_emb`):
+//! W ~ N(0, sqrt(2 / (m + n))) for m outputs and n inputs, b ~ N(0, sqrt(1 / m)), embedding rows ~ U(-sqrt(1 / rows),
+//! sqrt(1 / rows)). Drawn as f64 and rounded once.
+//!
+//! The reference draws all of them from one sequential generator, so they depend on what was drawn before; here each
+//! number is a pure function of (seed, tensor, position), whatever the threads, ranks or order.
+
+use crate::base::rng::{Random, Stream};
+use crate::embedding::Table;
+use crate::layer::Mlp;
+use crate::machine::team::Team;
+use crate::sync::Rows;
+
+/// Fills an MLP; `which` tells it from the model's other MLPs.
+pub(super) fn mlp(mlp: &mut Mlp, which: u32, seed: u64) {
+    for (index, layer) in (0..).zip(mlp.layers_mut()) {
+        let (inputs, outputs) = (layer.inputs() as f64, layer.outputs() as f64);
+        let fill = |stream, len: usize, deviation: f64| -> Vec<f32> {
+            let random = Random::new(seed, stream);
+            (0..len as u64).map(|i| (random.normal(i) * deviation) as f32).collect()
+        };
+        let deviation = libm::sqrt(2.0 / (inputs + outputs));
+        layer.import_weight(&fill(Stream::Weight(which, index), layer.inputs() * layer.outputs(), deviation));
+        let bias = fill(Stream::Bias(which, index), layer.outputs(), libm::sqrt(1.0 / outputs));
+        layer.bias_mut().copy_from_slice(&bias);
+    }
+}
+
+/// Fills a table, each thread touching its own band first.
+pub(super) fn table(team: &Team, table: &mut Table, index: u32, seed: u64) {
+    // Four numbers a block of the generator.
+    const DRAW: usize = 4;
+    let bound = libm::sqrt(1.0 / table.rows() as f64);
+    let random = Random::new(seed, Stream::Embedding(index));
+    let whole = table.weights().len() / DRAW * DRAW;
+    let draw = |word: u32| (bound * (((f64::from(word) + 0.5) * (2.0 / 4_294_967_296.0)) - 1.0)) as f32;
+    let (body, tail) = table.weights_mut().split_at_mut(whole);
+    team.each(Rows::new(body, DRAW, team.threads(), 1), |band| {
+        for (block, four) in band.data.chunks_exact_mut(DRAW).enumerate() {
+            let words = random.block((band.first + block) as u64);
+            four.iter_mut().zip(words).for_each(|(weight, word)| *weight = draw(word));
+        }
+    });
+    let words = random.block((whole / DRAW) as u64);
+    tail.iter_mut().zip(words).for_each(|(weight, word)| *weight = draw(word));
+}

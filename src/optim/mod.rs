@@ -1,0 +1,7 @@
+//! How weights move: optimizers and the learning rate over time.
+
+mod schedule;
+mod sgd;
+
+pub use schedule::Schedule;
+pub use sgd::Sgd;
