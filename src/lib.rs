@@ -13,3 +13,4 @@ pub mod model;
 pub mod optim;
 pub mod simd;
 pub mod sync;
+pub mod train;
