@@ -4,9 +4,12 @@
 //! whose memory is reused. Nothing here knows the model or the machine.
 
 mod batch;
+pub mod dense;
 mod schema;
 mod source;
+pub mod tsv;
 
 pub use batch::{Bag, Batch};
 pub use schema::{Column, Schema};
 pub use source::{Reader, Source, Split};
+pub use tsv::{Labels, Opening, Tsv, Vocabulary};
