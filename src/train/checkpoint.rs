@@ -95,7 +95,7 @@ pub fn save(path: &Path, model: &Dlrm, progress: Progress, config: &Config) -> R
 ///
 /// # Errors
 /// Those of `write` and of the system; nothing but an older whole file stays behind.
-pub(super) fn write_whole(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+pub fn write_whole(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let partial = path.with_extension("partial");
     let finish = || -> std::io::Result<()> {
         File::open(&partial)?.sync_all()?;
