@@ -4,12 +4,15 @@
 //! whose memory is reused. Nothing here knows the model or the machine.
 
 mod batch;
+mod criteo;
 pub mod dense;
 mod schema;
 mod source;
 pub mod tsv;
+pub mod zipf;
 
 pub use batch::{Bag, Batch};
+pub use criteo::Criteo;
 pub use schema::{Column, Schema};
 pub use source::{Reader, Source, Split};
 pub use tsv::{Labels, Opening, Tsv, Vocabulary};
