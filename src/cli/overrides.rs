@@ -96,11 +96,6 @@ pub struct KeyArgs {
 }
 
 impl BaseArgs {
-    /// Whether anything was said.
-    pub const fn is_empty(&self) -> bool {
-        self.preset.is_none() && self.config.is_none()
-    }
-
     /// Defaults, then the preset, then the file.
     pub fn layers(&self) -> Result<Layers> {
         let mut layers = Layers::default();

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use super::metrics::Scores;
 use super::step::forward;
 use crate::base::{Error, Result, interrupt};
-use crate::data::{Loader, LoaderOptions, Source, Split};
+use crate::data::{Loader, Plan, Position, Source, Split};
 use crate::machine::team::Team;
 use crate::model::Dlrm;
+
+/// Minibatches that are read ahead, in training too: enough to ride over a slow read, small beside the model.
+pub(super) const READ_AHEAD: usize = 4;
 
 /// Probabilities and labels of every sample of a split, in order.
 #[derive(Debug, Default)]
@@ -31,9 +34,9 @@ pub fn predict(
 ) -> Result<Predictions> {
     model.reserve(batch);
     let mut predictions = Predictions::default();
-    let options = LoaderOptions::in_order(split, batch);
-    let mut loader = Loader::start(Arc::clone(source), options)?;
-    while let Some((batch, _)) = loader.next()? {
+    let plan = Plan { split, batch, epochs: 1, start: Position::default(), shuffle: None, depth: READ_AHEAD };
+    let mut loader = Loader::start(Arc::clone(source), plan)?;
+    while let Some((batch, _)) = loader.next_batch()? {
         if interrupt::requested() {
             return Err(Error::Interrupted);
         }

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::checkpoint::{self, Checkpoint, Progress};
+use super::evaluation::{READ_AHEAD, evaluate};
 use super::metrics::Scores;
 use super::output::OutputDir;
 use super::report::Reporter;
-use super::{evaluate, step};
+use super::step;
 use crate::base::config::Config;
 use crate::base::{Error, Result, interrupt};
-use crate::data::{Batch, Loader, LoaderOptions, Position, Shuffle, Source, Split};
+use crate::data::{Batch, Loader, Plan, Position, Shuffle, Source, Split};
 use crate::machine::team::Team;
 use crate::model::Dlrm;
 use crate::optim::Schedule;
@@ -174,7 +175,7 @@ impl Run {
                 break;
             }
             let began = Instant::now();
-            let Some((batch, position)) = loader.next()? else { break };
+            let Some((batch, position)) = loader.next_batch()? else { break };
             let number = self.progress.step + 1;
             let rate = schedule.rate(number);
             let loss = step(&self.team, &mut self.model, &batch, rate as f32);
@@ -237,12 +238,14 @@ impl Run {
         let start = Position { epoch: self.progress.epoch, sample: self.progress.sample };
         Loader::start(
             Arc::clone(&self.source),
-            LoaderOptions {
+            Plan {
                 split: Split::Train,
                 batch: train.batch,
+                // A number of steps goes through as many epochs as it takes.
+                epochs: if train.steps > 0 { u64::MAX } else { train.epochs },
                 start,
-                epochs: if train.steps > 0 { None } else { Some(train.epochs) },
                 shuffle: data.shuffle.then_some(Shuffle { seed: train.seed, window: data.shuffle_window }),
+                depth: READ_AHEAD,
             },
         )
     }
