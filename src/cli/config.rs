@@ -8,6 +8,7 @@ use crate::base::config::{DEFAULT_PRESET, PRESETS, preset};
 
 /// Arguments of `octorec config`.
 #[derive(Debug, Args)]
+#[command(args_override_self = true)]
 pub struct ConfigArgs {
     #[command(flatten)]
     base: BaseArgs,

@@ -15,6 +15,7 @@ use crate::train::{Checkpoint, Scores, auc, predict};
 
 /// Arguments of `octorec eval`.
 #[derive(Debug, Args)]
+#[command(args_override_self = true)]
 pub struct EvalArgs {
     /// The run's directory, or its checkpoint file.
     #[arg(long, value_name = "DIR|FILE")]

@@ -17,6 +17,7 @@ use crate::train::{Checkpoint, predict, write_whole};
 
 /// Arguments of `octorec predict`.
 #[derive(Debug, Args)]
+#[command(args_override_self = true)]
 pub struct PredictArgs {
     /// The run's directory, or its checkpoint file.
     #[arg(long, value_name = "DIR|FILE")]

@@ -16,6 +16,7 @@ use crate::train::{Checkpoint, Outcome, OutputDir, Progress, Run, Summary, Trace
 
 /// Arguments of `octorec train`.
 #[derive(Debug, Args)]
+#[command(args_override_self = true)]
 pub struct TrainArgs {
     #[command(flatten)]
     base: BaseArgs,

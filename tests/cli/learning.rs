@@ -37,7 +37,7 @@ fn the_summary_has_the_promised_keys() {
 
 #[test]
 fn a_target_ends_the_run_early() {
-    let line = format!("{} --set train.eval_every=10 --target-auc 0.01 --json", tiny_training());
+    let line = format!("{} --eval-every 10 --target-auc 0.01 --json", tiny_training());
     let output = succeed(&line);
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(summary["steps"], 10);

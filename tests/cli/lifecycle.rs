@@ -18,7 +18,7 @@ fn lines(path: &Path) -> Vec<Value> {
 fn a_run_leaves_its_configuration_metrics_and_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");
-    let summary = json(&format!("{} --set train.eval_every=15 --out {} --json", tiny_training(), out.display()));
+    let summary = json(&format!("{} --eval-every 15 --out {} --json", tiny_training(), out.display()));
     let metrics = lines(&out.join("metrics.jsonl"));
     let of_kind = |kind: &str| metrics.iter().filter(|entry| entry["kind"] == kind).collect::<Vec<_>>();
     let steps = of_kind("step");
