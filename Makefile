@@ -34,7 +34,7 @@ endif
 
 # Every interleaving of the thread protocols.
 loom:
-	RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked --target-dir target/loom --lib models
+	RUSTFLAGS="--cfg loom" $(CARGO) test --locked --target-dir target/loom --lib models
 
 bench: build
 	$(CARGO) bench --locked

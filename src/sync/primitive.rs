@@ -4,7 +4,7 @@
 pub(crate) use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering, fence},
     },
     thread,
 };
@@ -13,7 +13,7 @@ pub(crate) use std::{
 pub(crate) use loom::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering, fence},
     },
     thread,
 };

@@ -14,8 +14,8 @@
 //! * running -> joined: each helper subtracts 1 from `pending` (release) after its last access to the job and to
 //!   whatever the closure borrows. The leader that reads 0 (acquire) may free all of that.
 //! * A helper that has waited long enough raises its `asleep` flag, looks at `epoch` once more and parks; the leader
-//!   changes `epoch` before it looks at the flags. Both pairs are sequentially consistent, so at least one of the two
-//!   sees the other's write: no wake-up is lost.
+//!   changes `epoch` before it looks at the flags. A sequentially consistent fence stands between the write and the
+//!   read on both sides, so at least one of the two sees the other's write: no wake-up is lost.
 //!
 //! A panic in any thread is caught there, the region is joined as usual, and the first payload is thrown again in the
 //! leader. Measured on two cores, an empty hot region takes some 150 ns; rayon's broadcast takes 11 us.
@@ -25,7 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crossbeam::utils::CachePadded;
 
-use super::primitive::{Arc, AtomicBool, AtomicUsize, Guarded, Mutex, Ordering, thread};
+use super::primitive::{Arc, AtomicBool, AtomicUsize, Guarded, Mutex, Ordering, fence, thread};
 
 /// How long a waiting thread spins before it gives its core away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,9 +170,10 @@ impl Drop for Crew {
 impl Shared {
     /// Starts a new epoch and wakes the helpers that sleep.
     fn announce(&self, helpers: &[thread::JoinHandle<()>]) {
-        self.epoch.fetch_add(1, Ordering::SeqCst);
+        self.epoch.fetch_add(1, Ordering::Release);
+        fence(Ordering::SeqCst);
         for (helper, asleep) in helpers.iter().zip(&self.asleep) {
-            if asleep.load(Ordering::SeqCst) {
+            if asleep.load(Ordering::Relaxed) {
                 helper.thread().unpark();
             }
         }
@@ -226,8 +227,9 @@ impl Shared {
         }
         let asleep = &self.asleep[index - 1];
         loop {
-            asleep.store(true, Ordering::SeqCst);
-            let epoch = self.epoch.load(Ordering::SeqCst);
+            asleep.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            let epoch = self.epoch.load(Ordering::Acquire);
             if epoch != seen {
                 asleep.store(false, Ordering::Relaxed);
                 return epoch;
