@@ -148,7 +148,7 @@ impl Machine {
         }
         let width = dim + 1;
         let cells = first[first.len() - 1] * width;
-        let start = |n: usize| if n % width == 0 { 0.0 } else { (n * 7919 % 1000) as f32 * 1e-4 - 0.05 };
+        let start = |n: usize| if n.is_multiple_of(width) { 0.0 } else { (n * 7919 % 1000) as f32 * 1e-4 - 0.05 };
         Self { first, width, bias: -1.0, weights: (0..cells).map(start).collect(), squares: vec![1e-2; cells] }
     }
 

@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn ranks_come_as_often_as_they_should() {
-        for (ranks, exponent) in [(1, 1.0), (3, 0.0), (100, 1.0), (5_000, 1.3), (1_000_000, 0.9), (40_000_000, 1.0)] {
+        for (ranks, exponent) in [(1, 1.0), (3, 0.0), (100, 1.0), (5_000, 1.3), (200_000, 0.9), (2_000_000, 1.0)] {
             let zipf = Zipf::new(ranks, exponent);
             let draws = 200_000u64;
             let mut hot = [0u64; 3];
@@ -203,8 +203,9 @@ mod tests {
                 }
             }
             let exact = |count: u64| (1..=count).map(|k| (k as f64).powf(-exponent)).sum::<f64>();
+            let total = exact(ranks);
             for (count, limit) in hot.into_iter().zip(limits) {
-                let expected = exact(limit) / exact(ranks);
+                let expected = exact(limit) / total;
                 assert!((count as f64 / draws as f64 - expected).abs() < 1e-4, "{ranks} {exponent} {limit}");
                 assert!((zipf.share(limit) - expected).abs() < 1e-6, "{ranks} {exponent} {limit}");
             }
