@@ -148,7 +148,7 @@ impl Machine {
         }
         let width = dim + 1;
         let cells = first[first.len() - 1] * width;
-        let start = |n: usize| if n % width == 0 { 0.0 } else { (n * 7919 % 1000) as f32 * 1e-4 - 0.05 };
+        let start = |n: usize| if n.is_multiple_of(width) { 0.0 } else { (n * 7919 % 1000) as f32 * 1e-4 - 0.05 };
         Self { first, width, bias: -1.0, weights: (0..cells).map(start).collect(), squares: vec![1e-2; cells] }
     }
 
@@ -192,9 +192,9 @@ fn a_simple_learner_finds_a_good_part_and_interactions_help() {
     let log = log(&DataConfig { train_samples: 400_000, test_samples: 50_000, ..DataConfig::default() });
     let (train, test) = (read(&log, Split::Train, 400_000), read(&log, Split::Test, 50_000));
     let bayes = auc(&log.truth(Split::Test, 0, 50_000).unwrap(), &test.labels);
-    let [linear, pairs] = [0, 8].map(|dim| {
+    let [linear, pairs] = [0, 4].map(|dim| {
         let mut machine = Machine::new(&log, dim);
-        machine.pass(&train, 0.05);
+        machine.pass(&train, 0.03);
         auc(&machine.pass(&test, 0.0), &test.labels)
     });
     println!("one pass: logistic regression {linear:.4}, factorisation machine {pairs:.4}, Bayes {bayes:.4}");

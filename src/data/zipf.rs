@@ -1,8 +1,8 @@
 //! Ranks from a Zipf distribution: P(rank k) is proportional to (k + 1)^-s for k in 0..n.
 //!
 //! The most frequent ranks are drawn exactly, by the inverse of their cumulative distribution with a guide table
-//! (Chen & Asau 1974). Beyond them the sum is taken as the integral of x^-s, which differs from it by less than one
-//! part in 10^8 a rank there, so tables of tens of millions of rows cost a fixed amount of memory and time.
+//! (Chen & Asau 1974). Beyond them the sum is taken as the integral of x^-s, which for exponents up to 3 differs from it
+//! by less than one part in 10^8 there, so tables of tens of millions of rows cost a fixed amount of memory and time.
 
 /// Ranks that are drawn exactly.
 const EXACT: u64 = 1 << 13;
@@ -144,7 +144,7 @@ fn integral(from: f64, to: f64, exponent: f64) -> f64 {
 
 /// The sum of k^-exponent for k in 1..=count.
 fn mass(count: u64, exponent: f64) -> f64 {
-    // Fewer exact terms than in `new` keep the search for the exponent fast; the error is below 1e-7 of the sum.
+    // Fewer exact terms than in `new` keep the search for the exponent fast; the error is below 1e-5 of the rest.
     let exact = count.min(512);
     let head: f64 = (1..=exact).map(|k| libm::pow(k as f64, -exponent)).sum();
     head + integral(exact as f64 + 0.5, count as f64 + 0.5, exponent)
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn ranks_come_as_often_as_they_should() {
-        for (ranks, exponent) in [(1, 1.0), (3, 0.0), (100, 1.0), (5_000, 1.3), (1_000_000, 0.9), (40_000_000, 1.0)] {
+        for (ranks, exponent) in [(1, 1.0), (3, 0.0), (100, 1.0), (5_000, 1.3), (200_000, 0.9), (2_000_000, 1.0)] {
             let zipf = Zipf::new(ranks, exponent);
             let draws = 200_000u64;
             let mut hot = [0u64; 3];
@@ -203,8 +203,9 @@ mod tests {
                 }
             }
             let exact = |count: u64| (1..=count).map(|k| (k as f64).powf(-exponent)).sum::<f64>();
+            let total = exact(ranks);
             for (count, limit) in hot.into_iter().zip(limits) {
-                let expected = exact(limit) / exact(ranks);
+                let expected = exact(limit) / total;
                 assert!((count as f64 / draws as f64 - expected).abs() < 1e-4, "{ranks} {exponent} {limit}");
                 assert!((zipf.share(limit) - expected).abs() < 1e-6, "{ranks} {exponent} {limit}");
             }

@@ -1,4 +1,6 @@
 //! Integers by the inverse of their distribution: quantiles on a logarithmic scale with straight lines between them.
+//!
+//! Above the 90th percentile the lines are straight over -ln(1 - u) instead of u, which makes power-law tails.
 
 use super::shape::IntegerShape;
 
@@ -22,7 +24,12 @@ impl Quantiles {
     pub(super) fn at(&self, uniform: f64) -> i64 {
         let segment = LEVELS[1..4].iter().filter(|&&level| uniform >= level).count();
         let (from, to) = (LEVELS[segment], LEVELS[segment + 1]);
-        let along = ((uniform - from) / (to - from)).min(1.0);
+        let along = if segment < 2 {
+            (uniform - from) / (to - from)
+        } else {
+            // Exactly 1 at the upper level, so that the quantiles are met.
+            (libm::log((1.0 - uniform) / (1.0 - from)) / libm::log((1.0 - to) / (1.0 - from))).min(1.0)
+        };
         let y = self.knots[segment] + along * (self.knots[segment + 1] - self.knots[segment]);
         let size = (libm::exp(y.abs()) - 0.5) as i64;
         if y < 0.0 { -size } else { size }

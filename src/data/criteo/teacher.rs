@@ -20,10 +20,10 @@ pub(super) const CLICK_RATE: f64 = 0.24;
 /// The AUC of the true probabilities.
 pub(super) const BAYES_AUC: f64 = 0.81;
 /// Shares of the logit's variance: integers, categories, interactions.
-const VARIANCE: [f64; 3] = [0.25, 0.50, 0.25];
+const VARIANCE: [f64; 3] = [0.30, 0.45, 0.25];
 /// Entries of a value's vector.
-const DIM: usize = 4;
-/// The rank from which on effects shrink, with the square root of the rank.
+const DIM: usize = 2;
+/// The rank from which on effects shrink: a bias with the square root of the rank, a vector with the rank.
 const FIRST_RARE_RANK: f64 = 24.0;
 
 /// What one integer column says about a click.
@@ -43,6 +43,9 @@ pub(super) struct Teacher {
     values: Vec<Random>,
     /// How strongly a categorical column's biases and vectors act.
     strength: Vec<[f64; 2]>,
+    /// The mean vector of each categorical column, and of the integers last. Vectors count from there: otherwise a hot
+    /// value's vector would act on every sample alike, which is a bias and no interaction.
+    means: Vec<[f64; DIM]>,
     /// Per part: what is subtracted and what the rest is multiplied with.
     shift: [f64; 3],
     scale: [f64; 3],
@@ -65,15 +68,20 @@ impl Teacher {
                     slope: normal(0),
                     hump: 0.5 * normal(1),
                     missing: normal(2),
-                    vector: [3, 4, 5, 6].map(|part| 0.4 * normal(part)),
+                    vector: [3, 4].map(|part| 0.4 * normal(part)),
                 }
             })
             .collect();
         let strength = (0..categories as u64)
-            .map(|column| random.uniform_pair((1 << 32) + column).map(|uniform| 0.5 + uniform))
+            .map(|column| {
+                let [bias, vector] = random.uniform_pair((1 << 32) + column);
+                // Few columns interact strongly: what is spread over all pairs of columns cannot be found.
+                [0.5 + bias, vector * vector]
+            })
             .collect();
         let values = (0..categories as u32).map(|column| Random::new(seed, Stream::Teacher(1 + column))).collect();
-        Self { integers, values, strength, shift: [0.0; 3], scale: [1.0; 3], intercept: 0.0 }
+        let means = vec![[0.0; DIM]; categories + 1];
+        Self { integers, values, strength, means, shift: [0.0; 3], scale: [1.0; 3], intercept: 0.0 }
     }
 
     /// The probability of a click.
@@ -84,8 +92,21 @@ impl Teacher {
     }
 
     fn parts(&self, sample: &Sample) -> [f64; 3] {
-        let (mut integers, mut biases, mut squares) = (0.0, 0.0, 0.0);
-        let mut own = [0.0; DIM];
+        let (mut sum, mut squares) = ([0.0; DIM], 0.0);
+        let [integers, biases] = self.visit(sample, |column, vector| {
+            for entry in 0..DIM {
+                let centred = vector[entry] - self.means[column][entry];
+                sum[entry] += centred;
+                squares += centred * centred;
+            }
+        });
+        // The sum of all products of two different vectors.
+        [integers, biases, 0.5 * (sum.iter().map(|x| x * x).sum::<f64>() - squares)]
+    }
+
+    /// The first two parts of the logit; every column's vector goes to `take`.
+    fn visit(&self, sample: &Sample, mut take: impl FnMut(usize, [f64; DIM])) -> [f64; 2] {
+        let (mut integers, mut biases, mut own) = (0.0, 0.0, [0.0; DIM]);
         for (effect, value) in self.integers.iter().zip(&sample.integers) {
             let Some(value) = value else {
                 integers += effect.missing;
@@ -97,28 +118,30 @@ impl Teacher {
                 *entry += weight * x;
             }
         }
-        squares += dot(&own, &own);
-        let mut sum = own;
-        for ((random, strength), &rank) in self.values.iter().zip(&self.strength).zip(&sample.ranks) {
-            let [a, b, c, _] = random.block(u64::from(rank));
+        for (column, ((random, strength), &rank)) in
+            self.values.iter().zip(&self.strength).zip(&sample.ranks).enumerate()
+        {
+            let [bias, a, b, _] = random.block(u64::from(rank));
             let rare = (f64::from(rank) / FIRST_RARE_RANK).max(1.0);
-            let size = 1.0 / rare.sqrt();
-            biases += strength[0] * size * symmetric(a);
-            let vector = [symmetric(b << 16), symmetric(b), symmetric(c << 16), symmetric(c)];
-            for (entry, weight) in sum.iter_mut().zip(vector) {
-                let weight = strength[1] * size * weight;
-                *entry += weight;
-                squares += weight * weight;
-            }
+            biases += strength[0] / rare.sqrt() * symmetric(bias);
+            take(column, [a, b].map(|word| strength[1] / rare * symmetric(word)));
         }
-        // The sum of all products of two different vectors.
-        [integers, biases, 0.5 * (dot(&sum, &sum) - squares)]
+        take(self.values.len(), own);
+        [integers, biases]
     }
 
     /// Sets shift, scale and intercept on samples that are drawn as the data is, but are not part of it.
     /// `draw(n, sample)` draws the n-th.
     pub(super) fn calibrate(&mut self, draw: impl Fn(u64, &mut Sample), count: u64) {
         let mut sample = Sample::default();
+        let mut means = vec![[0.0; DIM]; self.means.len()];
+        for n in 0..count {
+            draw(n, &mut sample);
+            self.visit(&sample, |column, vector| {
+                means[column].iter_mut().zip(vector).for_each(|(mean, entry)| *mean += entry / count as f64);
+            });
+        }
+        self.means = means;
         let parts: Vec<[f64; 3]> = (0..count)
             .map(|n| {
                 draw(n, &mut sample);
@@ -173,10 +196,6 @@ fn bisect(mut low: f64, mut high: f64, holds: impl Fn(f64) -> bool) -> f64 {
 
 fn logistic(x: f64) -> f64 {
     1.0 / (1.0 + libm::exp(-x))
-}
-
-fn dot(a: &[f64; DIM], b: &[f64; DIM]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 /// A number in [-sqrt 3, sqrt 3), mean 0 and variance 1, from the upper half of a word.
