@@ -3,8 +3,11 @@
 #![warn(missing_docs)]
 
 pub mod base;
+pub mod cli;
 pub mod data;
 pub mod embedding;
+#[allow(unsafe_code)]
+pub mod ffi;
 pub mod layer;
 pub mod machine;
 pub mod math;

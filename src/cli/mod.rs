@@ -1,0 +1,2 @@
+//! One file per command: its flags, and the way from them to the rooms that do the work.
+
