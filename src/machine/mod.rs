@@ -5,8 +5,12 @@
 
 pub mod describe;
 pub mod discover;
+pub mod draw;
+pub mod placement;
+mod ranges;
 pub mod routes;
 pub mod team;
 
 pub use describe::Machine;
+pub use placement::{Placement, place};
 pub use routes::Routes;
