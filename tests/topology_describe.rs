@@ -19,7 +19,8 @@ fn every_shipped_machine_loads_and_survives_a_round_trip() {
     for (name, _) in SHIPPED {
         let machine = load(name);
         assert_eq!(machine.name, name, "the name in the file is the file's");
-        let mut again = Machine::parse(&machine.to_toml(), "exported").unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut again =
+            Machine::parse(&machine.to_toml(), "exported").unwrap_or_else(|error| panic!("{name}: {error}"));
         again.assumptions.clone_from(&machine.assumptions);
         assert_eq!(again, machine, "{name}");
     }
@@ -149,7 +150,7 @@ fn contradictions_are_named_with_their_line() {
         ("[[0, 1],\n    [1, 2]]", "[[0, 1]]", 8, "in pieces: node 0 cannot reach node 2"),
         ("gb_s = 5\n", "gb_s = 0\n", 15, "gb_s = 0 must be more than 0"),
         ("memory_gb_s = 10", "memory_gb_s = -1.5", 11, "memory_gb_s = -1.5 must be more than 0"),
-        ("memory_gib = 1", "memory_gib = 0", 10, "memory_gib = 0 must be more than 0"),
+        ("memory_gib = 1", "memory_gib = -1", 10, "memory_gib = -1 must be a size"),
         ("cores = 4", "cores = 0", 9, "cores = 0 must be 1 to 4096"),
         ("cores = 4", "cores = 4\nsmt = 9", 10, "smt = 9 must be 1 to 8"),
         ("cores = 4", "cores = 4\nl3_kib = 1\nl3_groups = 3", 11, "4 cores do not fall into l3_groups = 3"),
@@ -190,7 +191,8 @@ fn contradictions_between_parts_are_named_too() {
     fails(&format!("{CHAIN}[[route]]\npath = [0, 1, 2]\n[[route]]\npath = [2, 1, 0]\n"), 19, "a second route");
     fails(&format!("{CHAIN}[[switch]]\nname = \"s\"\n"), 16, "node 0 cannot reach s");
     fails(&format!("{CHAIN}[[switch]]\nname = \"9\"\n"), 16, "must start with a letter");
-    let switch = format!("{CHAIN}[[switch]]\nname = \"s\"\noversubscription = 2\n[[link]]\npairs = [[0, \"s\"]]\ngb_s = 1\n");
+    let switch =
+        format!("{CHAIN}[[switch]]\nname = \"s\"\noversubscription = 2\n[[link]]\npairs = [[0, \"s\"]]\ngb_s = 1\n");
     fails(&switch, 16, "switch `s`: oversubscription = 2, but its links carry 1 GB/s down and 0 up");
     fails(&format!("{CHAIN}[[memory_only]]\nids = 2\nmemory_gib = 1\n"), 17, "node 2 is described twice");
     fails("name = \"empty\"\n", 1, "no [[node]] is described");

@@ -63,7 +63,8 @@ fn the_firmwares_distances_arrive_unchanged() {
     let seen = discover::xml(&own, "own", "own.xml").expect("still an export");
     assert_eq!(seen.distances, shipped.distances);
     let pairs = |machine: &Machine| {
-        let mut pairs: Vec<_> = machine.links.iter().map(|link| [link.ends[0].min(link.ends[1]), link.ends[0].max(link.ends[1])]).collect();
+        let mut pairs: Vec<_> =
+            machine.links.iter().map(|link| [link.ends[0].min(link.ends[1]), link.ends[0].max(link.ends[1])]).collect();
         pairs.sort_unstable();
         pairs
     };
@@ -120,10 +121,11 @@ fn synthetic_descriptions_become_machines() {
 #[test]
 fn memory_beside_other_memory_is_a_capacity_tier() {
     // Two memories for the same cores, as a processor with HBM shows them.
-    let machine = discover::synthetic("Package:2 [numa] [numa] Core:4 PU:1").expect("synthetic");
+    let machine =
+        discover::synthetic("Package:2 [numa(memory=4GB)] [numa(memory=64GB)] Core:4 PU:1").expect("synthetic");
     assert_eq!((machine.nodes.len(), machine.tiers.len(), machine.cores()), (2, 2, 8));
     for tier in &machine.tiers {
-        assert_eq!(tier.near.len(), 1, "{tier:?}");
+        assert_eq!((tier.near.len(), tier.memory_bytes), (1, 64_000_000_000), "{tier:?}");
     }
     let again = Machine::parse(&machine.to_toml(), "exported").expect("tiers survive the export");
     assert_eq!(again.tiers, machine.tiers);
@@ -150,12 +152,8 @@ fn this_machine_is_discovered() {
     let machine = discover::host().expect("hwloc explores the host");
     assert!(machine.is_this_system);
     let allowed = octorec::ffi::linux::current_affinity().expect("affinity can be read");
-    let mut seen: Vec<_> = machine
-        .nodes
-        .iter()
-        .flat_map(|node| &node.cores)
-        .flat_map(octorec::machine::describe::Core::allowed)
-        .collect();
+    let mut seen: Vec<_> =
+        machine.nodes.iter().flat_map(|node| &node.cores).flat_map(octorec::machine::describe::Core::allowed).collect();
     seen.sort_unstable();
     assert_eq!(seen, allowed, "exactly what the affinity says may be used");
     assert!(machine.nodes.iter().all(|node| node.memory_bytes > 0));

@@ -69,7 +69,10 @@ fn wishes_reach_the_picture() {
         ("caches", &["--topology", "epyc-nps4-2s", "--rank-per", "l3"]),
         ("sockets", &["--topology", "epyc-nps4-2s", "--rank-per", "socket", "--smt"]),
         ("turns", &["--topology", "this-small-box", "--ranks", "8"]),
-        ("memories", &["--topology", "synthetic:Package:2 [numa] [numa] Core:4 PU:1", "--threads", "2"]),
+        (
+            "memories",
+            &["--topology", "synthetic:Package:2 [numa(memory=4GB)] [numa(memory=64GB)] Core:4 PU:1", "--threads", "2"],
+        ),
     ];
     for (name, words) in cases {
         let picture = folder.join(format!("wishes-{name}.svg"));
@@ -91,7 +94,10 @@ fn json_has_everything() {
     for (name, _) in SHIPPED {
         let json: serde_json::Value = serde_json::from_str(&told(&["--topology", name, "--json"])).expect("JSON");
         assert_eq!(json["machine"]["name"], name);
-        assert_eq!(json["placement"]["ranks"].as_array().map(Vec::len), json["machine"]["nodes"].as_array().map(Vec::len));
+        assert_eq!(
+            json["placement"]["ranks"].as_array().map(Vec::len),
+            json["machine"]["nodes"].as_array().map(Vec::len)
+        );
         assert!(json["placement"]["reasons"].as_array().is_some_and(|reasons| !reasons.is_empty()));
     }
 }
@@ -103,7 +109,7 @@ fn an_export_can_be_loaded_as_a_file() {
     std::fs::write(&path, told(&["--topology", "epyc-nps4-2s", "--export", "toml"])).expect("a file");
     let path = path.to_str().expect("a plain path");
     assert!(told(&["--topology", path]).contains("iod0 - nodes 0-3: 51.2 GB/s each way"));
-    std::fs::write(path, "name = \"x\"\n[[node]]\nids = 0\ncores = 1\nmemory_gib = 0\n").expect("a file");
+    std::fs::write(path, "name = \"x\"\n[[node]]\nids = 0\ncores = 1\nmemory_gib = -1\n").expect("a file");
     let message = report(&args(&["--topology", path])).expect_err("no memory").to_string();
     assert!(message.starts_with(&format!("{path}:5: memory_gib")), "{message}");
 }

@@ -143,8 +143,10 @@ fn nodes_and_tiers(topology: &Topology, assumptions: &mut Vec<String>) -> (Vec<N
 fn distances(topology: &Topology, ids: Vec<NodeId>, assumptions: &mut Vec<String>) -> Distances {
     let count = ids.len();
     let default = |row: usize, column: usize| if row == column { LOCAL_DISTANCE } else { 2 * LOCAL_DISTANCE };
-    let mut rows: Vec<Vec<u32>> = (0..count).map(|row| (0..count).map(|column| default(row, column)).collect()).collect();
-    let matrices = topology.distances_with_type(Some(DistancesKind::MEANS_LATENCY), ObjectType::NUMANode).unwrap_or_default();
+    let mut rows: Vec<Vec<u32>> =
+        (0..count).map(|row| (0..count).map(|column| default(row, column)).collect()).collect();
+    let matrices =
+        topology.distances_with_type(Some(DistancesKind::MEANS_LATENCY), ObjectType::NUMANode).unwrap_or_default();
     let Some(matrix) = matrices.first() else {
         if count > 1 {
             assumptions.push("distances: the firmware tells none, 10 at home and 20 elsewhere".to_owned());

@@ -163,9 +163,10 @@ fn comm_count(wishes: &Wishes, cores: usize, shared: bool, ranks: usize) -> std:
         CommCores::Count(count) if shared => {
             Err(format!("it shares its only core, so --comm-cores {count} is impossible: use 0 or fewer ranks"))
         }
-        CommCores::Count(count) if count >= cores => {
-            Err(format!("--comm-cores {count} leaves none of its {cores} cores for computing: use at most {}", cores - 1))
-        }
+        CommCores::Count(count) if count >= cores => Err(format!(
+            "--comm-cores {count} leaves none of its {cores} cores for computing: use at most {}",
+            cores - 1
+        )),
         CommCores::Count(count) => Ok(count),
         CommCores::Auto if ranks == 1 || shared => Ok(0),
         CommCores::Auto => {

@@ -6,8 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use toml::Spanned;
-
+use super::file::Rows;
 use super::parse::Source;
 use super::{End, LOCAL_DISTANCE, Machine};
 use crate::base::{NodeId, Result};
@@ -100,14 +99,14 @@ fn oversubscription(source: &Source<'_>, machine: &Machine, places: &Places) -> 
         if up == 0.0 || (down / up - wanted).abs() > 0.01 * wanted {
             return Err(source.at(
                 place,
-                format!("switch `{name}`: oversubscription = {wanted}, but its links carry {down} GB/s down and {up} up"),
+                format!(
+                    "switch `{name}`: oversubscription = {wanted}, but its links carry {down} GB/s down and {up} up"
+                ),
             ));
         }
     }
     Ok(())
 }
-
-type Rows = Spanned<Vec<Spanned<Vec<Spanned<u32>>>>>;
 
 /// The distance matrix as plain numbers.
 pub fn distances(source: &Source<'_>, machine: &Machine, routes: &Routes, rows: &Rows) -> Result<Vec<Vec<u32>>> {
@@ -144,7 +143,7 @@ pub fn distances(source: &Source<'_>, machine: &Machine, routes: &Routes, rows: 
                 let reason = format!("asymmetric: {a} to {b} is {distance}, {b} to {a} is {back}");
                 return Err(source.at(&place, reason));
             }
-            let Some(hops) = routes.shortest_hops(a, b) else { continue };
+            let Some(hops) = routes.shortest_hops(a, b).filter(|_| from < to) else { continue };
             let here = (distance, from, to);
             let ends = of_hops.entry(hops).or_insert([here, here]);
             ends[0] = ends[0].min(here);

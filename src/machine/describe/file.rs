@@ -8,6 +8,9 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use toml::Spanned;
 
+/// A matrix, every row and number with its place.
+pub type Rows = Spanned<Vec<Spanned<Vec<Spanned<u32>>>>>;
+
 /// A whole file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -16,7 +19,7 @@ pub struct File {
     #[serde(default)]
     pub about: String,
     /// Distances, one row a node, nodes with cores first.
-    pub distances: Option<Spanned<Vec<Spanned<Vec<Spanned<u32>>>>>>,
+    pub distances: Option<Rows>,
     #[serde(default)]
     pub node: Vec<Spanned<NodeGroup>>,
     #[serde(default)]

@@ -37,6 +37,15 @@ impl Source<'_> {
         Err(self.at(&value.span(), format!("{what} = {number} must be more than 0; leave the key out if unknown")))
     }
 
+    /// A size in GiB as bytes; 0 is a node without memory.
+    fn bytes(&self, gib: &Spanned<f64>) -> Result<u64> {
+        let number = *gib.get_ref();
+        if number.is_finite() && number >= 0.0 {
+            return Ok((number * f64::from(1 << 30)) as u64);
+        }
+        Err(self.at(&gib.span(), format!("memory_gib = {number} must be a size, or 0 where there is no memory")))
+    }
+
     fn positive_if_given(&self, value: Option<&Spanned<f64>>, what: &str) -> Result<Option<f64>> {
         value.map(|value| self.positive(value, what)).transpose()
     }
@@ -161,7 +170,7 @@ fn node(source: &Source<'_>, entry: &NodeGroup, place: &Range<usize>) -> Result<
         l1_bytes: entry.l1_kib.map(|kib| kib << 10),
         l2_bytes: entry.l2_kib.map(|kib| kib << 10),
         l3: l3_groups(source, entry, cores)?,
-        memory_bytes: (source.positive(&entry.memory_gib, "memory_gib")? * f64::from(1 << 30)) as u64,
+        memory_bytes: source.bytes(&entry.memory_gib)?,
         memory_allowed: true,
         memory_gb_s: source.positive_if_given(entry.memory_gb_s.as_ref(), "memory_gb_s")?,
         peak_f32_gflop_s: source.positive_if_given(entry.peak_f32_gflop_s.as_ref(), "peak_f32_gflop_s")?,
@@ -252,7 +261,7 @@ fn tiers(source: &Source<'_>, groups: &[Spanned<TierGroup>], places: &mut Places
             tiers.push((
                 CapacityTier {
                     id: NodeId(id),
-                    memory_bytes: (source.positive(&group.memory_gib, "memory_gib")? * f64::from(1 << 30)) as u64,
+                    memory_bytes: source.bytes(&group.memory_gib)?,
                     memory_gb_s: source.positive_if_given(group.memory_gb_s.as_ref(), "memory_gb_s")?,
                     memory_allowed: true,
                     near: group.near.iter().flat_map(|near| near.get_ref()).map(|id| NodeId(*id)).collect(),

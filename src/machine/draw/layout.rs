@@ -96,8 +96,7 @@ fn circle(machine: &Machine, width: f64, height: f64) -> Layout {
             let angle = first + step * position as f64;
             nodes[*node] = Rect::around((radius * 1.15 * angle.cos(), radius * angle.sin()), width, height);
         }
-        let crowded =
-            (0..count).any(|a| (0..a).any(|b| nodes[a].touches(&nodes[b], GAP)));
+        let crowded = (0..count).any(|a| (0..a).any(|b| nodes[a].touches(&nodes[b], GAP)));
         if !crowded {
             break;
         }
@@ -110,7 +109,9 @@ fn circle(machine: &Machine, width: f64, height: f64) -> Layout {
 /// Links between two nodes, as straight lines from centre to centre.
 fn node_wires(machine: &Machine, nodes: &[Rect], wanted: impl Fn(usize) -> bool) -> Vec<Wire> {
     let center = |end: End| match end {
-        End::Node(id) => nodes.iter().zip(&machine.nodes).find(|(_, node)| node.id == id).map(|(rect, _)| rect.center()),
+        End::Node(id) => {
+            nodes.iter().zip(&machine.nodes).find(|(_, node)| node.id == id).map(|(rect, _)| rect.center())
+        }
         End::Switch(_) => None,
     };
     let wire = |(link, described): (usize, &crate::machine::describe::Link)| {

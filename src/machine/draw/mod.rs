@@ -9,6 +9,11 @@ mod text;
 pub use svg::svg;
 pub use text::text;
 
+/// "1 node", "2 nodes".
+fn counted(count: usize, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+}
+
 /// A number with at most one digit after the point, or "?" for what is unknown.
 fn known(value: Option<f64>) -> String {
     value.map_or_else(|| "?".to_owned(), |value| ((value * 10.0).round() / 10.0).to_string())

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 
 use super::known;
 use super::layout::{Layout, Rect, Wire, layout};
+use crate::base::PuId;
 use crate::base::units::Bytes;
-use crate::base::{PuId, RankId};
 use crate::machine::describe::{Machine, Node};
 use crate::machine::placement::Placement;
 
@@ -70,7 +70,7 @@ pub fn svg(machine: &Machine, placement: &Placement) -> String {
     let blocks: Vec<Vec<Block>> = machine.nodes.iter().map(|node| blocks(node, placement)).collect();
     let box_height = |blocks: &Vec<Block>| {
         let cores: f64 = blocks.iter().map(|block| scale.grid_height(block.colours.len())).sum();
-        2.0 * scale.pad + 2.0 * scale.line() + cores
+        2.0 * scale.pad + 2.0 * scale.line() + scale.gap + cores
     };
     let height = blocks.iter().map(box_height).fold(0.0, f64::max);
     let plan = layout(machine, scale.width(), height);
@@ -114,17 +114,17 @@ fn blocks(node: &Node, placement: &Placement) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut used = vec![false; node.cores.len()];
     for place in placement.ranks.iter().filter(|place| place.host == node.host) {
-        let has = |list: &[PuId], core: usize| node.cores[core].pus.iter().any(|pu| list.contains(&pu.id));
         let mut colours = Vec::new();
-        for core in 0..node.cores.len() {
-            let comm = has(&place.comm, core);
-            if comm || has(&place.compute, core) {
+        for (core, used) in node.cores.iter().zip(&mut used) {
+            let has = |list: &[PuId]| core.pus.iter().any(|pu| list.contains(&pu.id));
+            let comm = has(&place.comm);
+            if comm || has(&place.compute) {
                 colours.push(if comm { COMM } else { COMPUTE });
-                used[core] = true;
+                *used = true;
             }
         }
         if !colours.is_empty() {
-            blocks.push(Block { label: rank_label(place.rank), colours });
+            blocks.push(Block { label: place.rank.to_string(), colours });
         }
     }
     let rest = |allowed: bool| {
@@ -139,21 +139,18 @@ fn blocks(node: &Node, placement: &Placement) -> Vec<Block> {
     blocks
 }
 
-fn rank_label(rank: RankId) -> String {
-    rank.to_string()
-}
-
 fn head(out: &mut String, machine: &Machine, placement: &Placement) {
     text(out, (BORDER, BORDER + 14.0), 19.0, INK, "start", &machine.name);
     let memory = Bytes(machine.nodes.iter().map(|node| node.memory_bytes).sum());
     let spin = if placement.spin { "" } else { ", time-shared" };
-    let summary = format!(
-        "{} nodes, {} cores, {memory}, {} links, {} ranks{spin}",
-        machine.nodes.len(),
-        machine.cores(),
-        machine.links.len(),
-        placement.ranks.len()
-    );
+    let counts = [
+        (machine.nodes.len(), "node"),
+        (machine.cores(), "core"),
+        (machine.links.len(), "link"),
+        (placement.ranks.len(), "rank"),
+    ];
+    let [nodes, cores, links, ranks] = counts.map(|(count, word)| super::counted(count, word));
+    let summary = format!("{nodes}, {cores}, {memory}, {links}, {ranks}{spin}");
     text(out, (BORDER, BORDER + 36.0), 12.0, PALE, "start", &summary);
 }
 
@@ -165,7 +162,7 @@ fn node_box(out: &mut String, node: &Node, blocks: &[Block], place: &Rect, scale
     let speed = node.memory_gb_s.map_or_else(String::new, |gb_s| format!(", {} GB/s", known(Some(gb_s))));
     y += scale.line();
     text(out, (left, y), scale.font, PALE, "start", &format!("{memory}{speed}"));
-    y += scale.line() - scale.font;
+    y += scale.line() - scale.font + scale.gap;
     for block in blocks {
         text(out, (left, y + scale.core - 1.0), scale.font - 1.0, PALE, "start", &block.label);
         for (position, colour) in block.colours.iter().enumerate() {
@@ -233,9 +230,9 @@ fn point(wire: &Wire, share: f64) -> (f64, f64) {
 }
 
 fn crosses(wire: &Wire, place: &Rect) -> bool {
-    (0..=200).map(|step| point(wire, f64::from(step) / 200.0)).any(|(x, y)| {
-        x > place.x && x < place.x + place.width && y > place.y && y < place.y + place.height
-    })
+    (0..=200)
+        .map(|step| point(wire, f64::from(step) / 200.0))
+        .any(|(x, y)| x > place.x && x < place.x + place.width && y > place.y && y < place.y + place.height)
 }
 
 fn tier_row(out: &mut String, machine: &Machine, width: f64, y: f64) {

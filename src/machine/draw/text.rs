@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::known;
+use super::{counted, known};
 use crate::base::units::Bytes;
 use crate::machine::describe::{CapacityTier, End, Machine, Node};
 use crate::machine::placement::{Placement, RankPlace};
@@ -24,8 +24,9 @@ pub fn text(machine: &Machine, placement: &Placement) -> String {
 
 fn write_machine(machine: &Machine, out: &mut String) -> std::fmt::Result {
     let memory = Bytes(machine.nodes.iter().map(|node| node.memory_bytes).sum());
-    let (nodes, cores, hosts) = (machine.nodes.len(), machine.cores(), machine.hosts());
-    writeln!(out, "machine    {}: {nodes} nodes, {cores} cores, {memory}, {hosts} host{}", machine.name, s(hosts))?;
+    let (nodes, cores) = (counted(machine.nodes.len(), "node"), counted(machine.cores(), "core"));
+    let hosts = counted(machine.hosts(), "host");
+    writeln!(out, "machine    {}: {nodes}, {cores}, {memory}, {hosts}", machine.name)?;
     if !machine.about.is_empty() {
         writeln!(out, "           {}", machine.about.replace('\n', "\n           "))?;
     }
@@ -46,10 +47,6 @@ fn write_machine(machine: &Machine, out: &mut String) -> std::fmt::Result {
         writeln!(out, "\nassumed\n  {}", machine.assumptions.join("\n  "))?;
     }
     Ok(())
-}
-
-const fn s(count: usize) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }
 
 /// Whether two neighbours differ in their numbers only.
@@ -106,7 +103,7 @@ fn write_links(machine: &Machine, out: &mut String) -> std::fmt::Result {
         return writeln!(out, "\nlinks      none: one node");
     }
     let (links, diameter) = (machine.links.len(), Routes::new(machine).diameter());
-    writeln!(out, "\nlinks      {links}, any two nodes within {diameter} hop{}", s(diameter))?;
+    writeln!(out, "\nlinks      {links}, any two nodes within {}", counted(diameter, "hop"))?;
     let far = |link: usize| machine.links[link].ends[1];
     let same = |a: &usize, b: &usize| {
         let (x, y) = (&machine.links[*a], &machine.links[*b]);
@@ -148,8 +145,7 @@ fn write_links(machine: &Machine, out: &mut String) -> std::fmt::Result {
 
 fn write_placement(placement: &Placement, out: &mut String) -> std::fmt::Result {
     let waiting = if placement.spin { "waiting threads may spin" } else { "waiting threads yield" };
-    let count = placement.ranks.len();
-    writeln!(out, "\nplacement  {count} rank{}, {waiting}", s(count))?;
+    writeln!(out, "\nplacement  {}, {waiting}", counted(placement.ranks.len(), "rank"))?;
     let header = ["rank", "host", "node", "memory", "threads", "on cpus", "comm cpus"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     rows.extend(placement.ranks.iter().map(rank_row));

@@ -60,10 +60,8 @@ pub fn shares(
                         share.memory_nodes.push(memory);
                     }
                 }
-                None => shares.push((
-                    node.package,
-                    Share { host: node.host, node: node.id, memory_nodes: vec![memory], cores },
-                )),
+                None => shares
+                    .push((node.package, Share { host: node.host, node: node.id, memory_nodes: vec![memory], cores })),
             }
         }
     }
@@ -82,10 +80,12 @@ fn memory(machine: &Machine, node: &Node, warnings: &mut Vec<String>) -> NodeId 
     let nodes = machine.nodes.iter().filter(|other| other.host == node.host);
     let nodes = nodes.filter(|other| other.memory_allowed && other.memory_bytes > 0).map(|other| other.id);
     let tiers = machine.tiers.iter().filter(|tier| tier.memory_allowed).map(|tier| tier.id);
-    let nearest = nodes
-        .chain(tiers)
-        .min_by_key(|other| (machine.distances.between(node.id, *other).unwrap_or(u32::MAX), *other))
-        .unwrap_or(node.id);
+    let nearest =
+        nodes.chain(tiers).min_by_key(|other| (machine.distances.between(node.id, *other).unwrap_or(u32::MAX), *other));
+    let Some(nearest) = nearest else {
+        warnings.push(format!("{}: no memory is known that its ranks may use", node.id));
+        return node.id;
+    };
     let why = if node.memory_allowed { "it has no memory" } else { "its memory is not allowed" };
     warnings.push(format!("{}: {why}, so its ranks use that of {nearest}: every access is remote", node.id));
     nearest
