@@ -72,6 +72,22 @@ fn the_firmwares_distances_arrive_unchanged() {
 }
 
 #[test]
+fn absurd_distances_are_not_believed() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/twisted8.xml");
+    let text = std::fs::read_to_string(path).expect("the export is readable");
+    let absurd = text.replace(">10 16 16 24 16 ", ">10 10 10 24 16 ");
+    let machine = discover::xml(&absurd, "absurd", "absurd.xml").expect("still an export");
+    assert_eq!(machine.distances.between(NodeId(0), NodeId(3)), Some(20));
+    assert!(machine.assumptions.iter().any(|line| line.contains("contradict themselves")), "{:?}", machine.assumptions);
+    // One direction alone is believed at its larger value.
+    let lopsided = text.replace(">10 16 16 24 16 ", ">10 16 16 24 20 ");
+    let machine = discover::xml(&lopsided, "lopsided", "lopsided.xml").expect("still an export");
+    assert_eq!(machine.distances.between(NodeId(4), NodeId(0)), Some(20));
+    assert!(machine.assumptions.iter().any(|line| line.contains("asymmetric")), "{:?}", machine.assumptions);
+    Machine::parse(&machine.to_toml(), "exported").expect("what was mended can be described");
+}
+
+#[test]
 fn an_export_shows_cores_caches_and_memory() {
     let machine = twisted8();
     assert!(!machine.is_this_system);

@@ -143,8 +143,9 @@ fn nodes_and_tiers(topology: &Topology, assumptions: &mut Vec<String>) -> (Vec<N
 fn distances(topology: &Topology, ids: Vec<NodeId>, assumptions: &mut Vec<String>) -> Distances {
     let count = ids.len();
     let default = |row: usize, column: usize| if row == column { LOCAL_DISTANCE } else { 2 * LOCAL_DISTANCE };
-    let mut rows: Vec<Vec<u32>> =
+    let defaults: Vec<Vec<u32>> =
         (0..count).map(|row| (0..count).map(|column| default(row, column)).collect()).collect();
+    let mut rows = defaults.clone();
     let matrices =
         topology.distances_with_type(Some(DistancesKind::MEANS_LATENCY), ObjectType::NUMANode).unwrap_or_default();
     let Some(matrix) = matrices.first() else {
@@ -164,6 +165,15 @@ fn distances(topology: &Topology, ids: Vec<NodeId>, assumptions: &mut Vec<String
     for ((from, to), value) in matrix.enumerate_distances() {
         let (Some(row), Some(column)) = (positions[from], positions[to]) else { continue };
         rows[row][column] = u32::try_from(value).unwrap_or(u32::MAX);
+    }
+    let broken = (0..count).any(|row| {
+        (0..count).any(|column| (rows[row][column] == LOCAL_DISTANCE) != (row == column))
+            || rows[row].iter().any(|distance| *distance < LOCAL_DISTANCE)
+    });
+    if broken {
+        let reason = "distances: the firmware's contradict themselves, so 10 at home and 20 elsewhere";
+        assumptions.push(reason.to_owned());
+        return Distances { ids, rows: defaults };
     }
     let mut asymmetric = None;
     for row in 0..count {

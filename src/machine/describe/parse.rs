@@ -14,7 +14,9 @@ use crate::base::{Error, NodeId, PuId, Result};
 use crate::machine::routes::Routes;
 
 /// No node has more cores than this, so that a slip of the pen cannot ask for all memory.
-const CORES_MAX: usize = 4096;
+const CORES_MAX: usize = 1024;
+/// No node has more memory than this: 4 PiB, so that sums over all nodes stay far from overflow.
+const MEMORY_GIB_MAX: f64 = 4_194_304.0;
 
 /// The text of a description, to turn places into lines.
 pub struct Source<'a> {
@@ -40,10 +42,10 @@ impl Source<'_> {
     /// A size in GiB as bytes; 0 is a node without memory.
     fn bytes(&self, gib: &Spanned<f64>) -> Result<u64> {
         let number = *gib.get_ref();
-        if number.is_finite() && number >= 0.0 {
+        if (0.0..=MEMORY_GIB_MAX).contains(&number) {
             return Ok((number * f64::from(1 << 30)) as u64);
         }
-        Err(self.at(&gib.span(), format!("memory_gib = {number} must be a size, or 0 where there is no memory")))
+        Err(self.at(&gib.span(), format!("memory_gib = {number} must be 0 (no memory) to {MEMORY_GIB_MAX}")))
     }
 
     fn positive_if_given(&self, value: Option<&Spanned<f64>>, what: &str) -> Result<Option<f64>> {
@@ -167,8 +169,8 @@ fn node(source: &Source<'_>, entry: &NodeGroup, place: &Range<usize>) -> Result<
         host: 0,
         package: 0,
         cores: vec![Core { pus: vec![pu; smt] }; cores],
-        l1_bytes: entry.l1_kib.map(|kib| kib << 10),
-        l2_bytes: entry.l2_kib.map(|kib| kib << 10),
+        l1_bytes: entry.l1_kib.map(bytes_of_kib),
+        l2_bytes: entry.l2_kib.map(bytes_of_kib),
         l3: l3_groups(source, entry, cores)?,
         memory_bytes: source.bytes(&entry.memory_gib)?,
         memory_allowed: true,
@@ -178,11 +180,15 @@ fn node(source: &Source<'_>, entry: &NodeGroup, place: &Range<usize>) -> Result<
     })
 }
 
+const fn bytes_of_kib(kib: u64) -> u64 {
+    kib.saturating_mul(1024)
+}
+
 fn l3_groups(source: &Source<'_>, entry: &NodeGroup, cores: usize) -> Result<Vec<L3Group>> {
     let Some(kib) = entry.l3_kib else { return Ok(Vec::new()) };
     let sizes = match (&entry.l3_cores, &entry.l3_groups) {
         (Some(sizes), _) => {
-            let sum: usize = sizes.get_ref().iter().sum();
+            let sum = sizes.get_ref().iter().fold(0, |sum: usize, size| sum.saturating_add(*size));
             if sum != cores || sizes.get_ref().contains(&0) {
                 return Err(source.at(&sizes.span(), format!("l3_cores add up to {sum}, the node has {cores} cores")));
             }
@@ -202,7 +208,7 @@ fn l3_groups(source: &Source<'_>, entry: &NodeGroup, cores: usize) -> Result<Vec
     Ok(sizes
         .into_iter()
         .map(|cores| {
-            let group = L3Group { bytes: kib << 10, first_core, cores };
+            let group = L3Group { bytes: bytes_of_kib(kib), first_core, cores };
             first_core += cores;
             group
         })
