@@ -220,6 +220,14 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_is_not_there_is_an_error() {
+        let reservation = Reservation::new(1).expect("address space");
+        let nowhere = NodeMask::of(&[crate::base::NodeId(1000)]);
+        let message = reservation.bind(Policy::Bind(nowhere)).expect_err("no such node").to_string();
+        assert!(message.contains("bind 2097152 bytes of memory to nodes {1000}"), "{message}");
+    }
+
+    #[test]
     fn absurd_sizes_are_errors() {
         assert!(Reservation::new(0).is_err());
         assert!(Reservation::new(usize::MAX).is_err());

@@ -200,7 +200,7 @@ fn count_reason(count: usize, units: usize, wishes: &Wishes) -> String {
     if count < units {
         format!("ranks {count}: as wished, on the first {count} of {units} places (one a {unit})")
     } else {
-        format!("ranks {count}: as wished, more than the {units} places (one a {unit}), so they divide their cores")
+        format!("ranks {count}: as wished, more than places ({units}, one a {unit}), so they divide the cores")
     }
 }
 
@@ -222,7 +222,7 @@ fn explain(splits: &[Split], wishes: &Wishes, reasons: &mut Vec<String>) {
             CommCores::Auto if wishes.threads.is_some() => "auto: what the wished threads leave, up to 4".to_owned(),
             CommCores::Auto => format!("auto: 0 below 5 cores, 1 below 10, 2 below 20, else 4; {cores} here"),
         };
-        let which = if comm > 0 { ", the last of its cores" } else { "" };
+        let which = if comm > 0 { ", the last of its share" } else { "" };
         reasons.push(format!("{who}: {comm} communication cores{which} ({comm_reason})"));
         let threads_reason = match (wishes.threads, wishes.smt) {
             (Some(_), _) => "as wished",

@@ -229,7 +229,9 @@ fn point(wire: &Wire, share: f64) -> (f64, f64) {
     (wire.from.0 + share * (wire.to.0 - wire.from.0), wire.from.1 + share * (wire.to.1 - wire.from.1))
 }
 
+/// Whether a wire comes near a label.
 fn crosses(wire: &Wire, place: &Rect) -> bool {
+    let place = Rect::around(place.center(), place.width + 14.0, place.height + 14.0);
     (0..=200)
         .map(|step| point(wire, f64::from(step) / 200.0))
         .any(|(x, y)| x > place.x && x < place.x + place.width && y > place.y && y < place.y + place.height)
