@@ -1,4 +1,45 @@
-//! octorec
+//! octorec trains deep recommenders (DLRM and its relatives) on CPU servers.
+//!
+//! This page is the map of the house: how one minibatch walks through it, which floors there are, and the rules that
+//! `tests/house.rs` holds. The README is the front page for users.
+//!
+//! # The walk of one minibatch
+//! [`train::step()`] is the corridor; every stage is named there once, in this order:
+//!
+//! | stage                        | floor         |
+//! |------------------------------|---------------|
+//! | read a minibatch             | [`data`]      |
+//! | look up and pool rows        | [`embedding`] |
+//! | bottom MLP, interaction, top MLP, loss | [`model`], made of [`layer`]s |
+//! | backward, layer by layer     | [`model`]     |
+//! | backward and update of rows  | [`embedding`] |
+//! | update of dense weights      | [`optim`]     |
+//!
+//! # Floors
+//! A module may use floors above it in this table, never one below. ⚠ marks the rooms in which `unsafe` may stand.
+//!
+//! | floor       |   | what is there |
+//! |-------------|---|---------------|
+//! | `base`      |   | ids, units, errors, the counter-based generator, configuration and presets |
+//! | `memory`    | ⚠ | zeroed buffers on huge pages, mapped files, how much memory there is |
+//! | `simd`      | ⚠ | one vector interface; scalar, AVX2 and AVX-512 twins; run-time dispatch |
+//! | `sync`      | ⚠ | fork-join regions and the disjoint pieces that they hand out; loom-checked |
+//! | `machine`   |   | the thread team |
+//! | `math`      |   | matrix product, transposition, column sums |
+//! | `data`      |   | schema, minibatch, sources (built-in log, tab-separated files, random), shuffle, loader |
+//! | `optim`     |   | SGD, the learning rate's schedule |
+//! | `embedding` |   | tables, look-up, update |
+//! | `layer`     |   | linear, MLP, dot and cat interaction, loss: forward beside backward |
+//! | `model`     |   | DLRM: a composition of layers and tables |
+//! | `train`     |   | step, run, evaluation, metrics, checkpoint, output, report |
+//! | `cli`       |   | one file a command |
+//!
+//! # Walls that matter
+//! * `embedding`, `layer`, `optim` and `math` are local mathematics; only `train` introduces them to data.
+//! * The scalar function is the definition: vectors of any width give the same bits, and so does any number of threads.
+//! * Randomness is a pure function of (seed, stream, index): see [`base::rng`].
+//! * Errors are facts that a person can act on: see [`base::Error`].
+//! * A new preset, data format, layer or model is one new file and one line in a list.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -16,3 +57,4 @@ pub mod model;
 pub mod optim;
 pub mod simd;
 pub mod sync;
+pub mod train;

@@ -1,1 +1,18 @@
-fn main() {}
+//! The `octorec` command: arguments in, exit code out.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use octorec::base::{Error, interrupt};
+use octorec::cli::Cli;
+
+fn main() -> ExitCode {
+    match Cli::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Error::Interrupted) => ExitCode::from(interrupt::EXIT_CODE),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

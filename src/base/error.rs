@@ -191,6 +191,22 @@ pub enum Error {
         source: io::Error,
     },
 
+    /// Training left the realm of numbers.
+    #[error(
+        "the loss of step {step} is {loss} (learning rate {rate}): training diverged; use a lower --lr{}",
+        saved.as_ref().map(|path| format!("; the last checkpoint is {}", path.display())).unwrap_or_default()
+    )]
+    Diverged {
+        /// The step, from 1.
+        step: u64,
+        /// NaN or infinite.
+        loss: f64,
+        /// The step's learning rate.
+        rate: f64,
+        /// A checkpoint from before, if there is one.
+        saved: Option<PathBuf>,
+    },
+
     /// The user asked the process to stop; nothing is wrong.
     #[error("interrupted")]
     Interrupted,

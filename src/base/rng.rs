@@ -46,6 +46,8 @@ pub enum Stream {
     Label,
     /// Parameters of a synthetic data set's teacher.
     Teacher(u32),
+    /// Whole synthetic samples, for a purpose: 0 the data itself, 1 calibration.
+    Sample(u32),
 }
 
 impl Stream {
@@ -60,6 +62,7 @@ impl Stream {
             Self::Column(column) => [5 << 24, column],
             Self::Label => [6 << 24, 0],
             Self::Teacher(part) => [7 << 24, part],
+            Self::Sample(purpose) => [8 << 24, purpose],
         }
     }
 }

@@ -1,3 +1,50 @@
-//! One file per command: its flags, and the way from them to the rooms that do the work.
+//! The command line: one file a command. Arguments become a configuration, and results become text or JSON.
+//!
+//! Results that a script may want go to stdout, everything that people watch goes to stderr.
 
+mod config;
+mod eval;
+mod overrides;
+mod predict;
+mod session;
 pub mod topo;
+mod train;
+
+use clap::{Parser, Subcommand};
+
+use crate::base::Result;
+
+/// Train deep recommenders (DLRM) on CPU servers.
+#[derive(Debug, Parser)]
+#[command(name = "octorec", version, propagate_version = true, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Train a model and save it.
+    Train(train::TrainArgs),
+    /// Score a trained model on labelled data.
+    Eval(eval::EvalArgs),
+    /// Write a click probability for every row of a file.
+    Predict(predict::PredictArgs),
+    /// Print a configuration: a preset, a file, or both with changes.
+    Config(config::ConfigArgs),
+}
+
+impl Cli {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Whatever the command met; see [`crate::base::Error`].
+    pub fn run(self) -> Result<()> {
+        match self.command {
+            Command::Train(args) => args.run(),
+            Command::Eval(args) => args.run(),
+            Command::Predict(args) => args.run(),
+            Command::Config(args) => args.run(),
+        }
+    }
+}

@@ -4,9 +4,43 @@
 //! whose memory is reused. Nothing here knows the model or the machine.
 
 mod batch;
+mod criteo;
+pub mod dense;
+mod loader;
+mod random;
 mod schema;
+mod shuffle;
 mod source;
+pub mod tsv;
+pub mod zipf;
+
+use std::sync::Arc;
+
+use crate::base::Result;
+use crate::base::config::{Config, SourceKind};
 
 pub use batch::{Bag, Batch};
+pub use criteo::Criteo;
+pub use loader::{Loader, Plan, Position};
+pub use random::Random;
 pub use schema::{Column, Schema};
+pub use shuffle::{Epoch, Shuffle};
 pub use source::{Reader, Source, Split};
+pub use tsv::{Labels, Opening, Tsv, Vocabulary};
+
+/// The data set that a configuration names. `opening` matters for files only.
+///
+/// Generated data takes its shape from the model: as many dense features as `model.bottom` has inputs, and tables of
+/// `model.rows`.
+///
+/// # Errors
+/// When the configuration lacks something that the source needs, or its files cannot be used.
+pub fn open(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
+    let (data, rows) = (&config.data, &config.model.rows[..]);
+    let dense = config.model.bottom.first().copied().unwrap_or(0);
+    Ok(match data.source {
+        SourceKind::Criteo => Arc::new(Criteo::new(data, rows, dense)?),
+        SourceKind::Tsv => Arc::new(Tsv::open_as(data, rows, opening)?),
+        SourceKind::Random => Arc::new(Random::new(data, rows, dense)?),
+    })
+}

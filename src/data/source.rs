@@ -3,7 +3,7 @@
 //! Invariant: a reader opened at sample s yields exactly what a reader opened at 0 yields after s samples, so a resumed
 //! run sees the samples that an uninterrupted one would have seen.
 
-use super::{Batch, Schema};
+use super::{Batch, Schema, Vocabulary};
 use crate::base::Result;
 
 /// Which samples.
@@ -35,9 +35,14 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Malformed rows that were left out so far.
+    /// Malformed rows of the files that are left out; each counts once, however often a file is read.
     fn skipped_rows(&self) -> u64 {
         0
+    }
+
+    /// The values behind the row numbers, where numbers were given by first appearance: new data must use the same.
+    fn vocabulary(&self) -> Option<&Vocabulary> {
+        None
     }
 }
 

@@ -1,0 +1,46 @@
+# octorec: `make train` is the first five minutes, `make test` is what CI runs.
+
+CARGO ?= cargo
+NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
+
+.PHONY: train build test format lint docs unit loom bench clean system
+
+# Trains on the built-in click log and ends with the test AUC.
+train: build
+	target/release/octorec train $(ARGS)
+
+build: system
+	$(CARGO) build --release --locked
+
+test: system format lint docs unit
+
+format:
+	$(CARGO) fmt --check
+
+lint:
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+
+docs:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --document-private-items
+
+# nextest runs no doctests, so cargo runs those in either case.
+unit:
+ifeq ($(NEXTEST),yes)
+	$(CARGO) nextest run --locked --no-fail-fast
+	$(CARGO) test --locked --doc
+else
+	$(CARGO) test --locked --no-fail-fast
+endif
+
+# Every interleaving of the thread protocols.
+loom:
+	RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked --target-dir target/loom --lib models
+
+bench: build
+	$(CARGO) bench --locked
+
+clean:
+	$(CARGO) clean
+
+system:
+	@.ci/system-packages

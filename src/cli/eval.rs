@@ -1,0 +1,92 @@
+//! `octorec eval`: scores a trained model on labelled data.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::session::{Trained, open_data};
+use crate::base::config::{Config, SourceKind};
+use crate::base::units::Count;
+use crate::base::{Error, Result, interrupt};
+use crate::data::{Labels, Split};
+use crate::machine::team::Team;
+use crate::model::Dlrm;
+use crate::train::{Checkpoint, Scores, auc, predict};
+
+/// Arguments of `octorec eval`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct EvalArgs {
+    /// The run's directory, or its checkpoint file.
+    #[arg(long, value_name = "DIR|FILE")]
+    checkpoint: PathBuf,
+
+    /// Labelled data; all of it is scored. Without it: the run's own test samples.
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
+
+    /// Compute threads; 0: one for each core.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+
+    /// Print the scores as one JSON object on stdout.
+    #[arg(long)]
+    json: bool,
+}
+
+impl EvalArgs {
+    /// Prints the scores.
+    pub fn run(&self) -> Result<()> {
+        interrupt::install()?;
+        let trained = Trained::find(&self.checkpoint)?;
+        let (mut config, split) = (trained.config()?, if self.data.is_some() { Split::Train } else { Split::Test });
+        if let Some(path) = &self.data {
+            whole_file(&mut config, path);
+        }
+        let source = open_data(&config, trained.vocabulary, Labels::Required)?;
+        let team = Team::new(self.threads)?;
+        let mut model = Dlrm::new(&config.model, source.schema(), &team)?;
+        Checkpoint::open(&trained.path)?.load_into(&mut model)?;
+        let found = predict(&team, &mut model, &source, split, config.train.eval_batch)?;
+        if found.labels.is_empty() {
+            return Err(Error::Config {
+                origin: "eval".to_owned(),
+                reason: "this run kept no test samples: name labelled data with --data FILE".to_owned(),
+            });
+        }
+        let scores = Scores::new(&found.probabilities, &found.labels);
+        let truth = source.truth(split, 0, found.labels.len());
+        let best_possible = truth.map(|truth| auc(&truth, &found.labels));
+        if self.json {
+            println!("{}", serde_json::to_string(&scores).expect("scores are representable in JSON"));
+        } else {
+            println!("AUC          {:.6}", scores.auc);
+            if let Some(best) = best_possible {
+                println!("  possible   {best:.6}");
+            }
+            println!("log loss     {:.6}", scores.logloss);
+            println!("accuracy     {:.6}", scores.accuracy);
+            println!("calibration  {:.4}", scores.calibration);
+            println!("samples      {}", Count(scores.samples));
+        }
+        Ok(())
+    }
+}
+
+/// Reads all of a file as one split, in its order.
+pub(super) fn whole_file(config: &mut Config, path: &std::path::Path) {
+    config.data.source = SourceKind::Tsv;
+    config.data.path = path.display().to_string();
+    config.data.test_path.clear();
+    config.data.test_fraction = 0.0;
+}
+
+impl Trained {
+    /// How the model was trained.
+    pub(super) fn config(&self) -> Result<Config> {
+        self.header.as_ref().map(|(_, config)| config.clone()).ok_or_else(|| Error::Checkpoint {
+            path: self.path.clone(),
+            reason: "holds weights but not how they were trained: give a run of octorec's".to_owned(),
+        })
+    }
+}

@@ -1,0 +1,154 @@
+//! Flags that change a configuration: presets, files, `--set`, and short names for the keys that are changed most.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::base::Result;
+use crate::base::config::{Config, DEFAULT_PRESET, Layers};
+
+/// Where the configuration comes from, before single keys are changed.
+#[derive(Debug, Args)]
+pub struct BaseArgs {
+    /// Start from a built-in model (see `octorec config --list`).
+    #[arg(long, value_name = "NAME")]
+    pub preset: Option<String>,
+
+    /// Read keys from a TOML file; they override the preset's.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// Single keys. A flag overrides `--set`, which overrides the file and the preset.
+#[derive(Debug, Args)]
+pub struct KeyArgs {
+    /// Change any key of the configuration; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+
+    /// Data file in Criteo's tab-separated layout, plain or gzip; selects `--source tsv`.
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
+
+    /// Data source: criteo (built-in generator), tsv, random.
+    #[arg(long, value_name = "NAME")]
+    source: Option<String>,
+
+    /// A second data file that holds the test samples.
+    #[arg(long, value_name = "FILE")]
+    test_data: Option<PathBuf>,
+
+    /// Share of samples, from the end of the file, kept for testing.
+    #[arg(long, value_name = "SHARE")]
+    test_fraction: Option<f64>,
+
+    /// Categories to rows: all, train (unseen values share a row) or hash.
+    #[arg(long, value_name = "NAME")]
+    vocab: Option<String>,
+
+    /// At most this many rows a table.
+    #[arg(long, value_name = "ROWS")]
+    rows_cap: Option<u64>,
+
+    /// What a malformed row does: fail or skip.
+    #[arg(long, value_name = "WHAT")]
+    on_bad_row: Option<String>,
+
+    /// Keep the samples' order.
+    #[arg(long)]
+    no_shuffle: bool,
+
+    /// Samples a step.
+    #[arg(long, value_name = "N")]
+    batch: Option<u64>,
+
+    /// Steps in all, over as many epochs as that takes; 0: as many as the epochs take.
+    #[arg(long, value_name = "N")]
+    steps: Option<u64>,
+
+    /// Passes over the training samples.
+    #[arg(long, value_name = "N")]
+    epochs: Option<u64>,
+
+    /// Learning rate.
+    #[arg(long, value_name = "RATE")]
+    lr: Option<f64>,
+
+    /// Seed of initial weights and of the shuffle.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Compute threads; 0: one for each core.
+    #[arg(long, value_name = "N")]
+    threads: Option<u64>,
+
+    /// Steps between evaluations; 0: at the end only.
+    #[arg(long, value_name = "N")]
+    eval_every: Option<u64>,
+
+    /// Stop once a test AUC reaches this.
+    #[arg(long, value_name = "AUC")]
+    target_auc: Option<f64>,
+
+    /// Steps between checkpoints; 0: at the end and when interrupted.
+    #[arg(long, value_name = "N")]
+    checkpoint_every: Option<u64>,
+}
+
+impl BaseArgs {
+    /// Defaults, then the preset, then the file.
+    pub fn layers(&self) -> Result<Layers> {
+        let mut layers = Layers::default();
+        match (&self.preset, &self.config) {
+            (Some(name), _) => layers.preset(name)?,
+            (None, None) => layers.preset(DEFAULT_PRESET)?,
+            (None, Some(_)) => (),
+        }
+        if let Some(path) = &self.config {
+            layers.file(path)?;
+        }
+        Ok(layers)
+    }
+}
+
+impl KeyArgs {
+    /// Puts `--set` and then the flags onto `layers`.
+    pub fn finish(&self, mut layers: Layers) -> Result<Config> {
+        for assignment in &self.set {
+            layers.assignment(assignment)?;
+        }
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let integer =
+            |value: Option<u64>| value.map(|value| toml::Value::Integer(i64::try_from(value).unwrap_or(i64::MAX)));
+        let float = |value: Option<f64>| value.map(toml::Value::Float);
+        let text = |value: Option<String>| value.map(toml::Value::String);
+        // Naming a file means reading it.
+        let source = self.source.clone().or_else(|| self.data.as_ref().map(|_| "tsv".to_owned()));
+        let shuffle = self.no_shuffle.then_some(toml::Value::Boolean(false));
+        let flags = [
+            ("--data", "data.path", text(path(&self.data))),
+            ("--source", "data.source", text(source)),
+            ("--test-data", "data.test_path", text(path(&self.test_data))),
+            ("--test-fraction", "data.test_fraction", float(self.test_fraction)),
+            ("--vocab", "data.vocab", text(self.vocab.clone())),
+            ("--rows-cap", "data.rows_cap", integer(self.rows_cap)),
+            ("--on-bad-row", "data.on_bad_row", text(self.on_bad_row.clone())),
+            ("--no-shuffle", "data.shuffle", shuffle),
+            ("--batch", "train.batch", integer(self.batch)),
+            ("--steps", "train.steps", integer(self.steps)),
+            ("--epochs", "train.epochs", integer(self.epochs)),
+            ("--lr", "train.lr", float(self.lr)),
+            ("--seed", "train.seed", integer(self.seed)),
+            ("--threads", "train.threads", integer(self.threads)),
+            ("--eval-every", "train.eval_every", integer(self.eval_every)),
+            ("--target-auc", "train.target_auc", float(self.target_auc)),
+            ("--checkpoint-every", "train.checkpoint_every", integer(self.checkpoint_every)),
+        ];
+        for (flag, key, value) in flags {
+            if let Some(value) = value {
+                layers.set(key, value, flag)?;
+            }
+        }
+        layers.finish()
+    }
+}

@@ -1,0 +1,74 @@
+//! `octorec predict`: a click probability for every row of a file.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::eval::whole_file;
+use super::session::{Trained, open_data};
+use crate::base::units::Count;
+use crate::base::{Error, Result, interrupt};
+use crate::data::{Labels, Split};
+use crate::machine::team::Team;
+use crate::model::Dlrm;
+use crate::train::{Checkpoint, predict, write_whole};
+
+/// Arguments of `octorec predict`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct PredictArgs {
+    /// The run's directory, or its checkpoint file.
+    #[arg(long, value_name = "DIR|FILE")]
+    checkpoint: PathBuf,
+
+    /// Rows in Criteo's tab-separated layout; the label column may be missing.
+    #[arg(long, value_name = "FILE")]
+    data: PathBuf,
+
+    /// Where the probabilities go, one a line; without it: stdout.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    /// Compute threads; 0: one for each core.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+}
+
+impl PredictArgs {
+    /// Writes the probabilities.
+    pub fn run(&self) -> Result<()> {
+        interrupt::install()?;
+        let trained = Trained::find(&self.checkpoint)?;
+        let mut config = trained.config()?;
+        whole_file(&mut config, &self.data);
+        let source = open_data(&config, trained.vocabulary, Labels::Optional)?;
+        let team = Team::new(self.threads)?;
+        let mut model = Dlrm::new(&config.model, source.schema(), &team)?;
+        Checkpoint::open(&trained.path)?.load_into(&mut model)?;
+        let found = predict(&team, &mut model, &source, Split::Train, config.train.eval_batch)?;
+        match &self.out {
+            Some(path) => write_whole(path, |partial| {
+                let file = File::create(partial).map_err(Error::io(path, "create"))?;
+                write_lines(file, &found.probabilities).map_err(Error::io(path, "write"))
+            })?,
+            None => match write_lines(std::io::stdout().lock(), &found.probabilities) {
+                // The reader has seen enough.
+                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => (),
+                result => result.map_err(Error::io(Path::new("stdout"), "write"))?,
+            },
+        }
+        eprintln!("{} probabilities", Count(found.probabilities.len() as u64));
+        Ok(())
+    }
+}
+
+fn write_lines(to: impl Write, probabilities: &[f32]) -> std::io::Result<()> {
+    let mut to = BufWriter::new(to);
+    for probability in probabilities {
+        // Nine significant digits give every f32 back.
+        writeln!(to, "{probability:.8e}")?;
+    }
+    to.flush()
+}

@@ -1,0 +1,82 @@
+//! What the commands that use a model have in common: opening data with a progress bar, and finding a trained model.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::base::config::{Config, SourceKind};
+use crate::base::units::{Bytes, Count};
+use crate::base::{Error, Result};
+use crate::data::{self, Labels, Opening, Source, Split, Vocabulary};
+use crate::machine::team::Team;
+use crate::model::Dlrm;
+use crate::train::{Checkpoint, Progress, checkpoint_in, load_vocabulary, vocabulary_in};
+
+/// Opens the configured data set, drawing a bar while a file's first pass runs.
+pub fn open_data(config: &Config, known: Option<Vocabulary>, labels: Labels) -> Result<Arc<dyn Source>> {
+    let style = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes}  reading {msg}  {eta} left");
+    let bar = ProgressBar::no_length().with_style(style.expect("the template is well-formed"));
+    bar.set_message(config.data.path.clone());
+    let mut progress = |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let source = data::open(config, Opening { known, labels, progress: Some(&mut progress) });
+    bar.finish_and_clear();
+    source
+}
+
+/// One line on the data and one on the model and the machine.
+pub fn describe(config: &Config, source: &dyn Source, model: &Dlrm, team: &Team) {
+    let samples = |split| source.samples(split).map_or("endless".to_owned(), |count| Count(count).to_string());
+    let schema = source.schema();
+    let rows: u64 = schema.tables.iter().map(|column| column.rows).sum();
+    let name = match config.data.source {
+        SourceKind::Criteo => "built-in click log".to_owned(),
+        SourceKind::Random => "random look-ups".to_owned(),
+        SourceKind::Tsv => config.data.path.clone(),
+    };
+    eprintln!(
+        "data: {name}: {} training and {} test samples, {} dense features, {} tables with {} rows",
+        samples(Split::Train),
+        samples(Split::Test),
+        schema.dense,
+        schema.tables.len(),
+        Count(rows)
+    );
+    let parameters: u64 =
+        model.parameters().iter().map(|parameter| parameter.shape.iter().map(|&n| n as u64).product::<u64>()).sum();
+    eprintln!(
+        "model: {} parameters ({}); {} threads with {}",
+        Count(parameters),
+        Bytes(parameters * 4),
+        team.threads(),
+        team.isa().name()
+    );
+}
+
+/// A trained model's file with what lies beside it.
+pub struct Trained {
+    /// The checkpoint file.
+    pub path: PathBuf,
+    /// How it was trained; `None` for another program's file.
+    pub header: Option<(Progress, Config)>,
+    /// The mapping from categories to rows, where the data needed one.
+    pub vocabulary: Option<Vocabulary>,
+}
+
+impl Trained {
+    /// Finds the checkpoint that `path` (a run's directory or a file) means.
+    pub fn find(path: &Path) -> Result<Self> {
+        let file = checkpoint_in(path);
+        if !file.exists() {
+            let reason = "there is no checkpoint: has this run saved one (train with --out DIR)?".to_owned();
+            return Err(Error::Checkpoint { path: file, reason });
+        }
+        let header = Checkpoint::open(&file)?.header()?;
+        let vocabulary = vocabulary_in(path);
+        let vocabulary = if vocabulary.exists() { Some(load_vocabulary(&vocabulary)?) } else { None };
+        Ok(Self { path: file, header, vocabulary })
+    }
+}

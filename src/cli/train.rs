@@ -1,0 +1,134 @@
+//! `octorec train`: trains a model, from the first step or from where an earlier run stopped.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::overrides::{BaseArgs, KeyArgs};
+use super::session::{Trained, describe, open_data};
+use crate::base::config::{Config, Layers};
+use crate::base::units::{Count, Seconds};
+use crate::base::{Error, Result, interrupt};
+use crate::data::{Labels, Vocabulary};
+use crate::machine::team::Team;
+use crate::model::Dlrm;
+use crate::train::{Checkpoint, Outcome, OutputDir, Progress, Run, Summary, Trace, save_vocabulary};
+
+/// Arguments of `octorec train`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct TrainArgs {
+    #[command(flatten)]
+    base: BaseArgs,
+    #[command(flatten)]
+    keys: KeyArgs,
+
+    /// Save configuration, metrics and checkpoint in this directory.
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    out: Option<PathBuf>,
+
+    /// Replace the run that --out holds.
+    #[arg(long, requires = "out")]
+    force: bool,
+
+    /// Continue the run in this directory, bit for bit as if it had never stopped.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["preset", "config", "init"])]
+    resume: Option<PathBuf>,
+
+    /// Start from the weights of a safetensors file (octorec's or a PyTorch state dict).
+    #[arg(long, value_name = "FILE")]
+    init: Option<PathBuf>,
+
+    /// Write the loss of every step to this file, one a line.
+    #[arg(long, value_name = "FILE")]
+    trace_loss: Option<PathBuf>,
+
+    /// Print the results as one JSON object on stdout.
+    #[arg(long)]
+    json: bool,
+}
+
+impl TrainArgs {
+    /// Trains, reports and, if the user interrupted, fails with [`Error::Interrupted`] after saving.
+    pub fn run(&self) -> Result<()> {
+        interrupt::install()?;
+        let trained = self.resume.as_deref().map(Trained::find).transpose()?;
+        let (config, vocabulary, checkpoint) = match trained {
+            Some(Trained { path, header: Some((progress, config)), vocabulary }) => {
+                let config = self.keys.finish(Layers::from_config(&config, "--resume"))?;
+                (config, vocabulary, Some((path, progress)))
+            }
+            Some(Trained { path, .. }) => {
+                let reason = "is not one of octorec's runs: start from its weights with --init".to_owned();
+                return Err(Error::Checkpoint { path, reason });
+            }
+            None => (self.keys.finish(self.base.layers()?)?, None, None),
+        };
+        // Claimed before any work is done, so that a taken directory is refused at once.
+        let output = self.output(checkpoint.as_ref().map(|(_, progress)| *progress))?;
+        let mut run = self.prepare(config, vocabulary, output)?;
+        describe(&run.config, &*run.source, &run.model, &run.team);
+        if let Some((path, progress)) = &checkpoint {
+            run.restore(path)?;
+            eprintln!("resuming after step {} ({})", progress.step, path.display());
+        }
+        let summary = run.train()?;
+        self.report(&run, &summary);
+        if summary.outcome == Outcome::Interrupted { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    fn output(&self, resumed: Option<Progress>) -> Result<Option<OutputDir>> {
+        match (&self.resume, &self.out, resumed) {
+            (Some(path), _, Some(progress)) => OutputDir::resume(path, progress.step).map(Some),
+            (_, Some(path), _) => OutputDir::create(path, self.force).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn prepare(&self, config: Config, known: Option<Vocabulary>, output: Option<OutputDir>) -> Result<Run> {
+        let team = Team::new(config.train.threads)?;
+        let source = open_data(&config, known, Labels::Required)?;
+        let mut model = Dlrm::new(&config.model, source.schema(), &team)?;
+        match &self.init {
+            Some(path) => Checkpoint::open(path)?.load_into(&mut model)?,
+            None if self.resume.is_some() => (),
+            None => model.initialise(&team, config.train.seed),
+        }
+        if let Some(output) = &output {
+            output.write_config(&config)?;
+            if let Some(vocabulary) = source.vocabulary() {
+                save_vocabulary(&output.vocabulary(), vocabulary)?;
+            }
+        }
+        let trace = self.trace_loss.as_deref().map(Trace::create).transpose()?;
+        Ok(Run { config, team, source, model, progress: Progress::default(), output, trace })
+    }
+
+    fn report(&self, run: &Run, summary: &Summary) {
+        if self.json {
+            println!("{}", serde_json::to_string(summary).expect("a summary is representable in JSON"));
+        }
+        eprintln!(
+            "{} steps, {} samples in {} ({} samples/s, {:.1} % of it waiting for data)",
+            summary.steps,
+            Count(summary.samples),
+            Seconds(summary.seconds),
+            Count(summary.samples_per_s as u64),
+            100.0 * summary.data_wait_seconds / summary.seconds.max(f64::MIN_POSITIVE)
+        );
+        if summary.skipped_rows > 0 {
+            eprintln!("left out {} malformed rows", Count(summary.skipped_rows));
+        }
+        if summary.outcome == Outcome::TargetReached {
+            eprintln!("reached AUC {} after {}", run.config.train.target_auc, Seconds(summary.seconds));
+        }
+        match (&run.output, summary.outcome) {
+            (Some(output), Outcome::Interrupted) => {
+                eprintln!("saved; continue with: octorec train --resume {}", output.path().display());
+            }
+            (Some(output), _) => eprintln!("saved: {}", output.checkpoint().display()),
+            (None, Outcome::Interrupted) => eprintln!("nothing was saved: there was no --out DIR"),
+            (None, _) => (),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The built-in click log: generated with the shape of Criteo's, labelled by a planted click model.
+//!
+//! Sample n is a pure function of (`data.seed`, n): nothing is stored, any sample is reached at once, and the tables may
+//! be of any size. Test samples are the numbers after the training samples. The true click probability of every sample
+//! is known ([`Source::truth`]), so a model's AUC can be held against the best that is possible.
+
+mod integers;
+mod raw;
+mod sample;
+mod shape;
+mod teacher;
+
+use sample::{Drawer, Sample};
+use shape::{CATEGORIES, INTEGERS};
+use teacher::Teacher;
+
+use super::dense::log_count;
+use super::zipf::Scatter;
+use super::{Batch, Reader, Schema, Source, Split};
+use crate::base::config::DataConfig;
+use crate::base::rng::{Random, Stream};
+use crate::base::{Error, Result};
+
+/// Samples that the click model is calibrated on.
+const CALIBRATION: u64 = 1 << 14;
+
+/// The generated click log.
+pub struct Criteo {
+    schema: Schema,
+    drawer: Drawer,
+    teacher: Teacher,
+    random: Random,
+    scatters: Vec<Scatter>,
+    train_samples: u64,
+    test_samples: u64,
+}
+
+impl Criteo {
+    /// A click log of `dense` integers and tables of `model_rows` rows; without those, of the 26 cardinalities of
+    /// Criteo's sample. Columns beyond Criteo's 13 and 26 repeat their shapes.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when a table has 0 rows or 2^32 and more.
+    pub fn new(config: &DataConfig, model_rows: &[u64], dense: usize) -> Result<Self> {
+        let sample_rows: Vec<u64> = CATEGORIES.iter().map(|shape| shape.rows).collect();
+        let rows = if model_rows.is_empty() { &sample_rows[..] } else { model_rows };
+        if let Some(table) = rows.iter().position(|&rows| rows == 0 || rows > u64::from(u32::MAX)) {
+            let reason = format!("table {table} has {} rows; 1 to 2^32 - 1 are possible", rows[table]);
+            return Err(Error::Config { origin: "model.rows".to_owned(), reason });
+        }
+        let drawer = Drawer::new(dense, rows);
+        let shapes: Vec<_> = INTEGERS.iter().copied().cycle().take(dense).collect();
+        let mut teacher = Teacher::new(config.seed, &shapes, rows.len());
+        let calibration = Random::new(config.seed, Stream::Sample(1));
+        teacher.calibrate(|n, sample| drawer.draw(&calibration, n, sample), CALIBRATION);
+        Ok(Self {
+            schema: Schema::criteo(dense, rows),
+            drawer,
+            teacher,
+            random: Random::new(config.seed, Stream::Sample(0)),
+            scatters: (0..).zip(rows).map(|(column, &rows)| Scatter::new(rows, 7 * column + 1)).collect(),
+            train_samples: config.train_samples,
+            test_samples: config.test_samples,
+        })
+    }
+
+    fn count(&self, split: Split) -> u64 {
+        match split {
+            Split::Train => self.train_samples,
+            Split::Test => self.test_samples,
+        }
+    }
+
+    /// The number of a split's sample among all.
+    fn number(&self, split: Split, sample: u64) -> u64 {
+        match split {
+            Split::Train => sample,
+            Split::Test => self.train_samples.wrapping_add(sample),
+        }
+    }
+
+    fn label(&self, sample: &Sample) -> u8 {
+        u8::from(sample.luck < self.teacher.probability(sample))
+    }
+}
+
+impl Source for Criteo {
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn samples(&self, split: Split) -> Option<u64> {
+        Some(self.count(split))
+    }
+
+    fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
+        let count = self.count(split);
+        if start > count {
+            let reason = format!("sample {start} is asked for, but only {count} are generated");
+            return Err(Error::Config { origin: "data.train_samples, data.test_samples".to_owned(), reason });
+        }
+        let next = self.number(split, start);
+        Ok(Box::new(Generated { log: self, sample: Sample::default(), next, left: count - start }))
+    }
+
+    fn truth(&self, split: Split, start: u64, count: usize) -> Option<Vec<f32>> {
+        let count = self.count(split).saturating_sub(start).min(count as u64);
+        let mut sample = Sample::default();
+        let probability = |n| {
+            self.drawer.draw(&self.random, self.number(split, n), &mut sample);
+            self.teacher.probability(&sample) as f32
+        };
+        Some((start..start + count).map(probability).collect())
+    }
+}
+
+struct Generated<'a> {
+    log: &'a Criteo,
+    sample: Sample,
+    next: u64,
+    left: u64,
+}
+
+impl Reader for Generated<'_> {
+    fn read(&mut self, batch: &mut Batch, limit: usize) -> Result<usize> {
+        let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(limit);
+        for _ in 0..wanted {
+            self.log.drawer.draw(&self.log.random, self.next, &mut self.sample);
+            batch.labels.push(f32::from(self.log.label(&self.sample)));
+            batch.dense.extend(self.sample.integers.iter().map(|&value| log_count(value)));
+            for ((bag, scatter), &rank) in batch.bags.iter_mut().zip(&self.log.scatters).zip(&self.sample.ranks) {
+                bag.rows.push(scatter.row(u64::from(rank)));
+                bag.close();
+            }
+            self.next = self.next.wrapping_add(1);
+        }
+        self.left -= wanted as u64;
+        Ok(wanted)
+    }
+}

@@ -1,0 +1,69 @@
+//! How a categorical value becomes a row number: through a vocabulary, or modulo the number of rows.
+//!
+//! `data.rows_cap` is applied before the vocabulary, as the reference's `--max-ind-range` is.
+
+use super::fault::Fault;
+use super::vocabulary::Vocabulary;
+use crate::base::{Error, Result};
+
+/// The mapping of every column.
+#[derive(Debug)]
+pub(super) enum Encoding {
+    /// By the order of first appearance of the value, taken modulo `cap` if there is one.
+    Vocabulary { vocabulary: Vocabulary, cap: Option<u32> },
+    /// The value modulo the number of rows of each column.
+    Modulo(Vec<u32>),
+}
+
+/// `data.rows_cap` as a divisor; `None` where it cannot change a 32-bit value.
+pub(super) fn cap(rows_cap: u64) -> Option<u32> {
+    u32::try_from(rows_cap).ok().filter(|&cap| cap > 0)
+}
+
+impl Encoding {
+    /// Sizes for hashing: the smaller of `rows_cap` and the model's rows, whichever are given.
+    pub(super) fn modulo(columns: usize, rows_cap: u64, model_rows: &[u64]) -> Result<Self> {
+        let fail = |reason: String| Err(Error::Config { origin: "data.vocab = \"hash\"".to_owned(), reason });
+        if model_rows.is_empty() && rows_cap == 0 {
+            return fail("the number of rows must be given: set data.rows_cap (--rows-cap) or model.rows".to_owned());
+        }
+        if !model_rows.is_empty() && model_rows.len() != columns {
+            return fail(format!(
+                "model.rows lists {} tables, the data has {columns} categorical columns",
+                model_rows.len()
+            ));
+        }
+        let limit = if rows_cap == 0 { u64::MAX } else { rows_cap };
+        let rows = |column: usize| model_rows.get(column).copied().unwrap_or(u64::MAX).min(limit);
+        // 2^32 rows and more leave every 32-bit value but the largest as it is.
+        Ok(Self::Modulo((0..columns).map(|column| u32::try_from(rows(column)).unwrap_or(u32::MAX)).collect()))
+    }
+
+    /// Rows of every column's table.
+    pub(super) fn rows(&self) -> Vec<u64> {
+        match self {
+            Self::Vocabulary { vocabulary, .. } => vocabulary.rows(),
+            Self::Modulo(rows) => rows.iter().copied().map(u64::from).collect(),
+        }
+    }
+
+    /// Replaces the values of one row by their row numbers.
+    #[inline]
+    pub(super) fn encode(&self, categories: &mut [u32]) -> std::result::Result<(), Fault> {
+        match self {
+            Self::Modulo(rows) => {
+                for (value, &rows) in categories.iter_mut().zip(rows) {
+                    *value %= rows;
+                }
+            }
+            Self::Vocabulary { vocabulary, cap } => {
+                for (column, value) in categories.iter_mut().enumerate() {
+                    let capped = cap.map_or(*value, |cap| *value % cap);
+                    *value =
+                        vocabulary.row(column, capped).ok_or(Fault::Unseen { column: column + 1, value: capped })?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

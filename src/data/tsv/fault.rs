@@ -1,0 +1,106 @@
+//! What can be wrong with one row, as facts; [`Fault::at`] adds the file and the line.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::base::Error;
+use crate::base::units::Bytes;
+
+/// Why a row cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// Too few or too many columns.
+    Columns {
+        /// Columns of the layout, the label included.
+        expected: usize,
+        /// Columns of the row.
+        found: usize,
+        /// Whether one column fewer (no label) would do as well.
+        label_optional: bool,
+    },
+    /// The label is neither 0 nor 1.
+    Label {
+        /// What stands there.
+        found: String,
+    },
+    /// An integer column holds something else.
+    Integer {
+        /// Counted from 1.
+        column: usize,
+        /// What stands there.
+        found: String,
+    },
+    /// An integer does not fit 64 bits.
+    IntegerRange {
+        /// Counted from 1.
+        column: usize,
+        /// What stands there.
+        found: String,
+    },
+    /// A categorical column holds something else than up to 8 hexadecimal digits.
+    Hex {
+        /// Counted from 1.
+        column: usize,
+        /// What stands there.
+        found: String,
+    },
+    /// The vocabulary that was given does not know a value and has no row for such.
+    Unseen {
+        /// Counted from 1.
+        column: usize,
+        /// The value, after `rows_cap`.
+        value: u32,
+    },
+    /// The line is longer than any row can be.
+    TooLong {
+        /// The limit.
+        limit: usize,
+    },
+}
+
+impl Fault {
+    /// The error that names the file and the line, counted from 1.
+    #[must_use]
+    pub fn at(&self, path: &Path, line: u64) -> Error {
+        Error::BadRow { path: path.to_owned(), line, reason: self.to_string() }
+    }
+}
+
+/// What a person may see of a field: control characters escaped, long ones cut.
+pub(super) fn shown(field: &[u8]) -> String {
+    const LIMIT: usize = 32;
+    let cut = &field[..field.len().min(LIMIT)];
+    format!("{}{}", cut.escape_ascii(), if field.len() > LIMIT { "..." } else { "" })
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Columns { expected, found: 1, .. } => {
+                write!(f, "expected {expected} tab-separated columns, found 1: is the file separated by tabs?")
+            }
+            Self::Columns { expected, found, label_optional: true } => {
+                write!(f, "expected {expected} tab-separated columns ({} without a label), found {found}", expected - 1)
+            }
+            Self::Columns { expected, found, .. } => {
+                write!(f, "expected {expected} tab-separated columns, found {found}")
+            }
+            Self::Label { found } => write!(f, "expected the label 0 or 1 in the first column, found \"{found}\""),
+            Self::Integer { column, found } => write!(f, "column I{column}: expected an integer, found \"{found}\""),
+            Self::IntegerRange { column, found } => {
+                write!(f, "column I{column}: expected an integer of at most 64 bits, found \"{found}\"")
+            }
+            Self::Hex { column, found } => {
+                write!(f, "column C{column}: expected up to 8 hexadecimal digits, found \"{found}\"")
+            }
+            Self::Unseen { column, value } => write!(
+                f,
+                "column C{column}: the value {value:08x} is not in the model's vocabulary, which has no row for unseen \
+                 values: train with data.vocab = \"train\", or leave such rows out with --on-bad-row skip"
+            ),
+            Self::TooLong { limit } => {
+                write!(f, "the line is longer than {}: is this a tab-separated text file?", Bytes(*limit as u64))
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Which columns a tab-separated row has: label, integers, hexadecimal categories, in this order.
+
+/// Whether rows must carry a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Labels {
+    /// Every row begins with 0 or 1.
+    #[default]
+    Required,
+    /// The label field may be empty or absent (one column fewer); the label is then NaN. For prediction.
+    Optional,
+}
+
+/// The columns of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Integer columns after the label.
+    pub dense: usize,
+    /// Hexadecimal columns after the integers.
+    pub categorical: usize,
+    /// Whether the label column may be missing.
+    pub labels: Labels,
+}
+
+impl Layout {
+    /// Criteo's display-advertising logs: 13 integers and 26 categories.
+    #[must_use]
+    pub const fn criteo(labels: Labels) -> Self {
+        Self { dense: 13, categorical: 26, labels }
+    }
+
+    /// Columns of a complete row, the label included.
+    #[must_use]
+    pub const fn columns(&self) -> usize {
+        1 + self.dense + self.categorical
+    }
+}

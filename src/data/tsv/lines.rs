@@ -1,0 +1,322 @@
+//! Lines of a text file, plain or gzip, in bounded memory.
+//!
+//! The buffer holds a few lines; a line longer than [`LONGEST`] is reported and stepped over, not stored. Gzip is
+//! recognised by its first two bytes; files of several gzip members (`cat a.gz b.gz`, bgzip) are read to the end.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::read::MultiGzDecoder;
+
+use crate::base::{Error, Result};
+
+/// The longest line that is accepted, in bytes; a row of Criteo has about 250.
+pub const LONGEST: usize = 1 << 20;
+/// Bytes that are asked of the file or the decoder at once.
+const CHUNK: usize = 256 << 10;
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// One line.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Line<'a> {
+    /// Its bytes without the line end (LF or CRLF).
+    Text(&'a [u8]),
+    /// It was longer than [`LONGEST`] and has been stepped over.
+    TooLong,
+}
+
+/// A place in a file: the start of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Place {
+    /// Bytes of text before it.
+    pub offset: u64,
+    /// Lines before it.
+    pub lines: u64,
+}
+
+/// A file that is read line by line.
+pub struct Lines {
+    path: PathBuf,
+    input: Box<dyn Read + Send>,
+    compressed: bool,
+    /// Bytes of the file (compressed ones, if it is) that were read; shared with the counter inside `input`.
+    bytes_read: Arc<AtomicU64>,
+    bytes_total: u64,
+    buffer: Vec<u8>,
+    /// The unread part of the buffer.
+    from: usize,
+    to: usize,
+    place: Place,
+}
+
+impl Lines {
+    /// Opens a file at its first line.
+    ///
+    /// # Errors
+    /// When it cannot be opened or read.
+    pub fn open(path: &Path) -> Result<Self> {
+        let mut file = File::open(path).map_err(Error::io(path, "open"))?;
+        let bytes_total = file.metadata().map_err(Error::io(path, "open"))?.len();
+        let mut magic = Vec::with_capacity(GZIP.len());
+        file.by_ref().take(GZIP.len() as u64).read_to_end(&mut magic).map_err(Error::io(path, "read"))?;
+        file.rewind().map_err(Error::io(path, "read"))?;
+        let bytes_read = Arc::new(AtomicU64::new(0));
+        let counted = Counted { file, bytes: Arc::clone(&bytes_read) };
+        let compressed = magic == GZIP;
+        let input: Box<dyn Read + Send> = if compressed {
+            Box::new(MultiGzDecoder::new(io::BufReader::with_capacity(CHUNK, counted)))
+        } else {
+            Box::new(counted)
+        };
+        let place = Place::default();
+        let path = path.to_owned();
+        Ok(Self { path, input, compressed, bytes_read, bytes_total, buffer: vec![0; CHUNK], from: 0, to: 0, place })
+    }
+
+    /// Opens a file at a line whose place is known; a compressed one is opened at its first line.
+    ///
+    /// # Errors
+    /// When it cannot be opened or read.
+    pub fn open_at(path: &Path, place: Place) -> Result<Self> {
+        let mut lines = Self::open(path)?;
+        if !lines.compressed && place.offset > 0 {
+            let mut file = File::open(path).map_err(Error::io(path, "open"))?;
+            file.seek(SeekFrom::Start(place.offset)).map_err(Error::io(path, "read"))?;
+            lines.input = Box::new(Counted { file, bytes: Arc::clone(&lines.bytes_read) });
+            lines.place = place;
+        }
+        Ok(lines)
+    }
+
+    /// Lines before the next one; after a line was taken, its number counted from 1.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Whether the file is gzip.
+    #[must_use]
+    pub fn compressed(&self) -> bool {
+        self.compressed
+    }
+
+    /// Bytes of the file that were read, and all of them.
+    #[must_use]
+    pub fn progress(&self) -> (u64, u64) {
+        (self.bytes_read.load(Ordering::Relaxed), self.bytes_total)
+    }
+
+    /// The next line; `None` at the end of the file.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or is a truncated or corrupt gzip file.
+    pub fn next_line(&mut self) -> Result<Option<Line<'_>>> {
+        let mut searched = 0;
+        loop {
+            if let Some(found) = newline(&self.buffer[self.from + searched..self.to]) {
+                let start = self.from;
+                let end = start + searched + found;
+                self.from = end + 1;
+                return Ok(Some(self.taken(start, end, 1)));
+            }
+            searched = self.to - self.from;
+            if searched > LONGEST {
+                return self.step_over().map(Some);
+            }
+            if !self.fill()? {
+                if searched == 0 {
+                    return Ok(None);
+                }
+                // The last line has no line end.
+                let (start, end) = (self.from, self.to);
+                self.from = end;
+                return Ok(Some(self.taken(start, end, 0)));
+            }
+        }
+    }
+
+    fn taken(&mut self, start: usize, end: usize, line_end: usize) -> Line<'_> {
+        self.place.offset += (end + line_end - start) as u64;
+        self.place.lines += 1;
+        let text = &self.buffer[start..end];
+        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        if text.len() > LONGEST { Line::TooLong } else { Line::Text(text) }
+    }
+
+    /// Reads on to the end of a line that is too long, without keeping it.
+    fn step_over(&mut self) -> Result<Line<'_>> {
+        self.place.lines += 1;
+        loop {
+            if let Some(found) = newline(&self.buffer[self.from..self.to]) {
+                self.from += found + 1;
+                self.place.offset += found as u64 + 1;
+                return Ok(Line::TooLong);
+            }
+            self.place.offset += (self.to - self.from) as u64;
+            self.from = self.to;
+            if !self.fill()? {
+                return Ok(Line::TooLong);
+            }
+        }
+    }
+
+    /// Moves the unread bytes to the front and reads behind them; false at the end of the file.
+    fn fill(&mut self) -> Result<bool> {
+        self.buffer.copy_within(self.from..self.to, 0);
+        self.to -= self.from;
+        self.from = 0;
+        // Grows to twice the longest line at most: `next_line` steps over longer ones.
+        if self.to == self.buffer.len() {
+            self.buffer.resize(2 * self.to, 0);
+        }
+        loop {
+            match self.input.read(&mut self.buffer[self.to..]) {
+                Ok(read) => {
+                    self.to += read;
+                    return Ok(read > 0);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.unreadable(error)),
+            }
+        }
+    }
+
+    fn unreadable(&self, error: io::Error) -> Error {
+        let lines = self.place.lines;
+        let reason = match error.kind() {
+            ErrorKind::UnexpectedEof if self.compressed => format!(
+                "the gzip file is truncated: it ends in the middle of its data after {lines} complete lines; \
+                 copy or download it again"
+            ),
+            ErrorKind::InvalidData | ErrorKind::InvalidInput if self.compressed => {
+                format!(
+                    "the gzip file is corrupt after {lines} complete lines ({error}); check it with `gzip -t`, \
+                     copy or download it again"
+                )
+            }
+            _ => return Error::Io { path: self.path.clone(), action: "read", source: error },
+        };
+        Error::BadFile { path: self.path.clone(), reason }
+    }
+}
+
+/// Counts the bytes that are read from a file.
+struct Counted {
+    file: File,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        // Relaxed: a figure for a progress bar, it orders nothing.
+        self.bytes.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+/// The position of the first LF. Whole blocks are compared without a branch a byte, which the compiler vectorises.
+#[inline]
+fn newline(text: &[u8]) -> Option<usize> {
+    const BLOCK: usize = 32;
+    let hit = |block: &&[u8]| block.iter().fold(false, |any, &byte| any | (byte == b'\n'));
+    let blocks = text.chunks_exact(BLOCK);
+    let skipped = blocks.clone().take_while(|block| !hit(block)).count() * BLOCK;
+    text[skipped..].iter().position(|&byte| byte == b'\n').map(|at| skipped + at)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn file(content: &[u8]) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(content).unwrap();
+        file
+    }
+
+    fn gzip(content: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(content).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn all(path: &Path) -> Result<Vec<Option<Vec<u8>>>> {
+        let mut lines = Lines::open(path)?;
+        let mut found = Vec::new();
+        while let Some(line) = lines.next_line()? {
+            found.push(match line {
+                Line::Text(text) => Some(text.to_vec()),
+                Line::TooLong => None,
+            });
+            assert_eq!(lines.place().lines, found.len() as u64);
+        }
+        assert_eq!(lines.progress().0, lines.progress().1);
+        Ok(found)
+    }
+
+    #[test]
+    fn plain_gzip_and_line_ends_give_the_same_lines() {
+        let rows: Vec<String> = (0..20_000).map(|row| format!("{row}\t{}", "x".repeat(row % 97))).collect();
+        let expected: Vec<_> = rows.iter().map(|row| Some(row.clone().into_bytes())).collect();
+        for (end, last) in [("\n", "\n"), ("\r\n", "\r\n"), ("\n", "")] {
+            let text = rows.join(end) + last;
+            assert_eq!(all(file(text.as_bytes()).path()).unwrap(), expected);
+            let (a, b) = text.as_bytes().split_at(text.len() / 3);
+            assert_eq!(all(file(&[gzip(a), gzip(b)].concat()).path()).unwrap(), expected);
+        }
+        assert!(all(file(b"").path()).unwrap().is_empty());
+        assert_eq!(all(file(b"\n\nx").path()).unwrap(), [Some(vec![]), Some(vec![]), Some(b"x".to_vec())]);
+    }
+
+    #[test]
+    fn a_line_that_never_ends_is_stepped_over_in_bounded_memory() {
+        let mut text = b"first\n".to_vec();
+        text.extend(std::iter::repeat_n(b'x', 20 * LONGEST));
+        text.extend(b"\nlast\n");
+        let file = file(&gzip(&text));
+        let found = all(file.path()).unwrap();
+        assert_eq!(found, [Some(b"first".to_vec()), None, Some(b"last".to_vec())]);
+        let mut lines = Lines::open(file.path()).unwrap();
+        while lines.next_line().unwrap().is_some() {}
+        assert!(lines.buffer.len() <= 2 * LONGEST + CHUNK);
+        assert_eq!(lines.place(), Place { offset: text.len() as u64, lines: 3 });
+    }
+
+    #[test]
+    fn a_known_place_is_reached_at_once() {
+        let file = file(b"a\r\nbb\nccc");
+        let mut lines = Lines::open(file.path()).unwrap();
+        lines.next_line().unwrap();
+        let place = lines.place();
+        assert_eq!(place, Place { offset: 3, lines: 1 });
+        let mut lines = Lines::open_at(file.path(), place).unwrap();
+        assert_eq!(lines.next_line().unwrap(), Some(Line::Text(b"bb")));
+        assert_eq!(lines.place().lines, 2);
+    }
+
+    #[test]
+    fn broken_gzip_files_say_so() {
+        let rows: Vec<u8> =
+            (0..50_000u32).flat_map(|row| format!("{}\n", row.wrapping_mul(2_654_435_761)).into_bytes()).collect();
+        let mut packed = gzip(&rows);
+        let message = all(file(&packed[..packed.len() / 2]).path()).unwrap_err().to_string();
+        assert!(message.contains("the gzip file is truncated") && message.contains("complete lines"), "{message}");
+        let message = all(file(&packed[..packed.len() - 3]).path()).unwrap_err().to_string();
+        assert!(message.contains("truncated"), "{message}");
+        let at = packed.len() - 6;
+        packed[at] ^= 1;
+        let message = all(file(&packed).path()).unwrap_err().to_string();
+        assert!(message.contains("the gzip file is corrupt"), "{message}");
+        let message = Lines::open(Path::new("missing.tsv")).err().unwrap().to_string();
+        assert!(message.starts_with("missing.tsv: cannot open"), "{message}");
+    }
+}

@@ -1,0 +1,287 @@
+//! Criteo's raw layout: label, 13 integers and 26 hexadecimal categories a line, separated by tabs, plain or gzip.
+//!
+//! The file is streamed and never held. Opening it makes one pass that counts rows and, where ids follow first
+//! appearance, learns the vocabulary; reading is a second pass. Follows facebookresearch/dlrm, `data_utils.py`: blank
+//! is 0, categories are taken modulo `rows_cap` before they get ids, dense features are ln(x + 1) with negatives as 0.
+//! The split is by position: the last `test_fraction` of the good rows, or a second file.
+
+mod encoding;
+mod fault;
+mod layout;
+mod lines;
+mod row;
+mod scan;
+mod vocabulary;
+
+use std::path::{Path, PathBuf};
+
+use encoding::{Encoding, cap};
+pub use fault::Fault;
+pub use layout::{Labels, Layout};
+pub use lines::{LONGEST, Line, Lines, Place};
+pub use row::Row;
+pub use scan::Progress;
+use scan::{Rows, Scan, Task, scan};
+pub use vocabulary::Vocabulary;
+
+use super::dense::log_count;
+use super::{Batch, Reader, Schema, Source, Split};
+use crate::base::config::{DataConfig, OnBadRow, Vocab};
+use crate::base::{Error, Result};
+
+/// How a data set is opened, beyond its configuration.
+#[derive(Default)]
+pub struct Opening<'a> {
+    /// The vocabulary of a trained model; without it one is learned, where `data.vocab` asks for one.
+    pub known: Option<Vocabulary>,
+    /// Whether rows need a label; for tab-separated files.
+    pub labels: Labels,
+    /// Told now and then how many bytes of how many the opening pass has read.
+    pub progress: Option<&'a mut Progress<'a>>,
+}
+
+/// A tab-separated data set.
+pub struct Tsv {
+    layout: Layout,
+    on_bad_row: OnBadRow,
+    encoding: Encoding,
+    schema: Schema,
+    train: Part,
+    test: Part,
+    skipped: u64,
+}
+
+/// The samples of one split: some good rows of a file.
+struct Part {
+    path: PathBuf,
+    scan: Scan,
+    /// Good rows of the file before the first sample.
+    first: u64,
+    samples: u64,
+}
+
+impl Tsv {
+    /// Opens `data.path` (and `data.test_path`), with one pass over each. `model_rows` are the rows of the model's
+    /// tables, or nothing where they follow from the data.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::BadFile`] and [`Error::BadRow`] for what is wrong with the files, [`Error::Config`] when
+    /// hashing has no number of rows, [`Error::Interrupted`].
+    pub fn open(config: &DataConfig, model_rows: &[u64], known: Option<Vocabulary>) -> Result<Self> {
+        Self::open_as(config, model_rows, Opening { known, ..Opening::default() })
+    }
+
+    /// As [`Tsv::open`], with every choice.
+    ///
+    /// # Errors
+    /// As [`Tsv::open`].
+    pub fn open_as(config: &DataConfig, model_rows: &[u64], opening: Opening<'_>) -> Result<Self> {
+        let layout = Layout::criteo(opening.labels);
+        let mut silent = |_: u64, _: u64| {};
+        let progress: &mut Progress<'_> = match opening.progress {
+            Some(progress) => progress,
+            None => &mut silent,
+        };
+        let path = PathBuf::from(&config.path);
+        let test_path = (!config.test_path.is_empty()).then(|| PathBuf::from(&config.test_path));
+        let size = |path: &Path| Ok(std::fs::metadata(path).map_err(Error::io(path, "open"))?.len());
+        let sizes = (size(&path)?, test_path.as_deref().map(size).transpose()?.unwrap_or(0));
+        let total = sizes.0 + sizes.1;
+        let mut pass = |path: &Path, task: Task<'_>, done: u64| {
+            let mut rows = Rows::open_at(path, &layout, config.on_bad_row, Place::default())?;
+            scan(&mut rows, task, (done, total), progress)
+        };
+        let cap = cap(config.rows_cap);
+
+        let (encoding, first, second) = match (opening.known, config.vocab) {
+            (None, Vocab::All) => {
+                let mut vocabulary = Vocabulary::empty(layout.categorical);
+                let mut learn = |path: &Path, done| {
+                    let vocabulary = &mut vocabulary;
+                    pass(path, Task::Learn { vocabulary, cap, first_seen: None }, done)
+                };
+                let first = learn(&path, 0)?;
+                let second = test_path.as_deref().map(|path| learn(path, sizes.0)).transpose()?;
+                (Encoding::Vocabulary { vocabulary, cap }, first, second)
+            }
+            (None, Vocab::Train) => {
+                let mut vocabulary = Vocabulary::empty(layout.categorical);
+                // Ids follow first appearance, so the values that only test samples have are the last ones.
+                let mut seen = vec![Vec::new(); layout.categorical];
+                let task = Task::Learn { vocabulary: &mut vocabulary, cap, first_seen: Some(&mut seen) };
+                let first = pass(&path, task, 0)?;
+                let train = if test_path.is_some() { first.rows } else { first_part(first.rows, config.test_fraction) };
+                let kept: Vec<usize> = seen.iter().map(|rows| rows.partition_point(|&row| row < train)).collect();
+                vocabulary.keep_first(&kept);
+                let encoding = Encoding::Vocabulary { vocabulary, cap };
+                let second =
+                    test_path.as_deref().map(|path| pass(path, Task::Check(&encoding), sizes.0)).transpose()?;
+                (encoding, first, second)
+            }
+            (known, _) => {
+                let encoding = match known {
+                    Some(vocabulary) => Encoding::Vocabulary { vocabulary: checked(vocabulary, &layout)?, cap },
+                    None => Encoding::modulo(layout.categorical, config.rows_cap, model_rows)?,
+                };
+                // Nothing is learned here. Where a malformed row ends the run anyway, lines need only be counted.
+                let task = || match config.on_bad_row {
+                    OnBadRow::Fail => Task::Count,
+                    OnBadRow::Skip => Task::Check(&encoding),
+                };
+                let first = pass(&path, task(), 0)?;
+                let second = test_path.as_deref().map(|path| pass(path, task(), sizes.0)).transpose()?;
+                (encoding, first, second)
+            }
+        };
+
+        let skipped = first.skipped + second.as_ref().map_or(0, |second| second.skipped);
+        let whole = first.rows;
+        let (train, test) = match (test_path, second) {
+            (Some(test_path), Some(second)) => {
+                let samples = second.rows;
+                let test = Part { path: test_path, scan: second, first: 0, samples };
+                (Part { path, scan: first, first: 0, samples: whole }, test)
+            }
+            _ => {
+                let samples = first_part(whole, config.test_fraction);
+                let test = Part { path: path.clone(), scan: first.clone(), first: samples, samples: whole - samples };
+                (Part { path, scan: first, first: 0, samples }, test)
+            }
+        };
+        let schema = Schema::criteo(layout.dense, &encoding.rows());
+        Ok(Self { layout, on_bad_row: config.on_bad_row, encoding, schema, train, test, skipped })
+    }
+
+    fn part(&self, split: Split) -> &Part {
+        match split {
+            Split::Train => &self.train,
+            Split::Test => &self.test,
+        }
+    }
+}
+
+/// Training samples of `rows`: floor(rows x (1 - fraction)), where the product's own rounding does not count.
+fn first_part(rows: u64, test_fraction: f64) -> u64 {
+    let exact = rows as f64 * (1.0 - test_fraction);
+    let nearest = exact.round();
+    // A few units in the last place: 0.71 x 100 is 71, whatever the product says.
+    let train = if (exact - nearest).abs() <= 4.0 * f64::EPSILON * exact { nearest } else { exact.floor() };
+    (train as u64).min(rows)
+}
+
+fn checked(vocabulary: Vocabulary, layout: &Layout) -> Result<Vocabulary> {
+    if vocabulary.columns().len() == layout.categorical {
+        return Ok(vocabulary);
+    }
+    Err(Error::Config {
+        origin: "vocabulary".to_owned(),
+        reason: format!(
+            "it has {} columns, the data has {}: it belongs to a model of other data",
+            vocabulary.columns().len(),
+            layout.categorical
+        ),
+    })
+}
+
+impl Source for Tsv {
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn samples(&self, split: Split) -> Option<u64> {
+        Some(self.part(split).samples)
+    }
+
+    fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
+        let part = self.part(split);
+        if start > part.samples {
+            let reason = format!("sample {start} is asked for, but this part has {} samples", part.samples);
+            return Err(Error::BadFile { path: part.path.clone(), reason });
+        }
+        let (place, mut at) = part.scan.place_before(part.first + start);
+        let rows = Rows::open_at(&part.path, &self.layout, self.on_bad_row, place)?;
+        let mut reader = TsvReader { tsv: self, part, rows, left: part.samples - start };
+        if reader.left == 0 {
+            return Ok(Box::new(reader));
+        }
+        while at < part.first + start {
+            if at.is_multiple_of(1 << 13) && crate::base::interrupt::requested() {
+                return Err(Error::Interrupted);
+            }
+            // Where malformed rows end the run, a line is a row, and rows before the start need not be parsed.
+            let found = match self.on_bad_row {
+                OnBadRow::Fail => reader.rows.lines.next_line()?.is_some(),
+                OnBadRow::Skip => reader.rows.next_row(Some(&self.encoding))?,
+            };
+            if !found {
+                return Err(reader.changed(at));
+            }
+            at += 1;
+        }
+        Ok(Box::new(reader))
+    }
+
+    fn vocabulary(&self) -> Option<&Vocabulary> {
+        match &self.encoding {
+            Encoding::Vocabulary { vocabulary, .. } => Some(vocabulary),
+            Encoding::Modulo(_) => None,
+        }
+    }
+
+    /// Malformed rows of all files, each counted once. They are all found while the source is opened.
+    fn skipped_rows(&self) -> u64 {
+        self.skipped
+    }
+}
+
+struct TsvReader<'a> {
+    tsv: &'a Tsv,
+    part: &'a Part,
+    rows: Rows<'a>,
+    left: u64,
+}
+
+impl TsvReader<'_> {
+    fn changed(&self, found: u64) -> Error {
+        let reason = format!(
+            "the file has changed: it had {} usable rows when it was opened and ends after {found} now",
+            self.part.scan.rows
+        );
+        Error::BadFile { path: self.part.path.clone(), reason }
+    }
+}
+
+impl Reader for TsvReader<'_> {
+    fn read(&mut self, batch: &mut Batch, limit: usize) -> Result<usize> {
+        let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(limit);
+        for _ in 0..wanted {
+            if !self.rows.next_row(Some(&self.tsv.encoding))? {
+                return Err(self.changed(self.part.first + self.part.samples - self.left));
+            }
+            let row = &self.rows.row;
+            batch.labels.push(row.label);
+            batch.dense.extend(row.integers.iter().map(|&value| log_count(value)));
+            for (bag, &id) in batch.bags.iter_mut().zip(&row.categories) {
+                bag.rows.push(id);
+                bag.close();
+            }
+            self.left -= 1;
+        }
+        Ok(wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_split_takes_the_last_part() {
+        assert_eq!(first_part(80_000, 0.2), 64_000);
+        assert_eq!(first_part(100, 0.29), 71);
+        assert_eq!(first_part(10, 0.25), 7);
+        assert_eq!(first_part(1, 0.5), 0);
+        assert_eq!(first_part(7, 0.0), 7);
+        assert_eq!(first_part(4_195_197_692, 0.0), 4_195_197_692);
+    }
+}

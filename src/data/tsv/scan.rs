@@ -1,0 +1,173 @@
+//! The pass over a file before training: how many rows there are, which values, which rows are malformed.
+//!
+//! Samples are numbered over good rows only, so this pass must judge rows exactly as the reader does later: both call
+//! [`Rows::next_row`].
+
+use std::path::Path;
+
+use super::encoding::Encoding;
+use super::fault::Fault;
+use super::layout::Layout;
+use super::lines::{LONGEST, Line, Lines, Place};
+use super::row::Row;
+use super::vocabulary::Vocabulary;
+use crate::base::config::OnBadRow;
+use crate::base::{Error, Result, interrupt};
+
+/// Called now and then with the bytes done and the bytes in all.
+pub type Progress<'a> = dyn FnMut(u64, u64) + 'a;
+
+/// Lines between two looks at the clock, the progress bar and the wish to stop.
+const LINES_A_REPORT: u64 = 1 << 13;
+/// Good rows between two marks of a plain file: a reader starts less than this many rows before its sample.
+const ROWS_A_MARK: u64 = 1 << 14;
+
+/// What a pass over one file found.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct Scan {
+    /// Good rows.
+    pub(super) rows: u64,
+    /// Malformed rows; 0 unless they are skipped.
+    pub(super) skipped: u64,
+    /// The place of every [`ROWS_A_MARK`]th good row; empty where the file cannot be entered in the middle (gzip).
+    marks: Vec<Place>,
+}
+
+impl Scan {
+    /// The last known place before good row `row`, and the number of the good row there.
+    pub(super) fn place_before(&self, row: u64) -> (Place, u64) {
+        let mark = (row / ROWS_A_MARK).min((self.marks.len() as u64).saturating_sub(1));
+        (self.marks.get(mark as usize).copied().unwrap_or_default(), mark * ROWS_A_MARK)
+    }
+}
+
+/// What a pass does with each row.
+pub(super) enum Task<'a> {
+    /// Counts lines; malformed ones end the run when they are read.
+    Count,
+    /// Finds malformed rows, values that the encoding refuses among them.
+    Check(&'a Encoding),
+    /// Gives values their ids; `first_seen` receives the row of each id's first appearance.
+    Learn { vocabulary: &'a mut Vocabulary, cap: Option<u32>, first_seen: Option<&'a mut Vec<Vec<u64>>> },
+}
+
+/// Reads a whole file once. `done` and `total` are the bytes for `progress` before this file and in all files.
+pub(super) fn scan(
+    rows: &mut Rows<'_>,
+    mut task: Task<'_>,
+    (done, total): (u64, u64),
+    progress: &mut Progress<'_>,
+) -> Result<Scan> {
+    let mut found = Scan::default();
+    let mut last_report = 0;
+    loop {
+        let place = rows.lines.place();
+        if place.lines >= last_report + LINES_A_REPORT {
+            last_report = place.lines;
+            progress(done + rows.lines.progress().0, total);
+            if interrupt::requested() {
+                return Err(Error::Interrupted);
+            }
+        }
+        let good = match &mut task {
+            Task::Count => rows.lines.next_line()?.is_some(),
+            Task::Check(encoding) => rows.next_row(Some(encoding))?,
+            Task::Learn { vocabulary, cap, first_seen } => {
+                let good = rows.next_row(None)?;
+                if good {
+                    learn(&rows.row, vocabulary, *cap, first_seen.as_deref_mut(), found.rows);
+                }
+                good
+            }
+        };
+        if !good {
+            break;
+        }
+        // Malformed rows between `place` and this row are skipped again by whoever starts there.
+        if found.rows.is_multiple_of(ROWS_A_MARK) && !rows.lines.compressed() {
+            found.marks.push(place);
+        }
+        found.rows += 1;
+    }
+    found.skipped = rows.skipped;
+    progress(done + rows.lines.progress().0, total);
+    if found.rows == 0 {
+        return Err(empty(rows.path, rows.layout, rows.skipped));
+    }
+    Ok(found)
+}
+
+fn learn(
+    row: &Row,
+    vocabulary: &mut Vocabulary,
+    cap: Option<u32>,
+    first_seen: Option<&mut Vec<Vec<u64>>>,
+    number: u64,
+) {
+    let capped = |value: u32| cap.map_or(value, |cap| value % cap);
+    match first_seen {
+        None => {
+            for (column, &value) in row.categories.iter().enumerate() {
+                vocabulary.insert(column, capped(value));
+            }
+        }
+        Some(first_seen) => {
+            for ((column, &value), seen) in row.categories.iter().enumerate().zip(first_seen) {
+                if vocabulary.insert(column, capped(value)) as usize == seen.len() {
+                    seen.push(number);
+                }
+            }
+        }
+    }
+}
+
+fn empty(path: &Path, layout: &Layout, skipped: u64) -> Error {
+    let columns = layout.columns();
+    let reason = if skipped == 0 {
+        format!("the file is empty: expected rows of {columns} tab-separated columns")
+    } else {
+        format!(
+            "the file has no usable row: all {skipped} are malformed (expected {columns} tab-separated columns; \
+             without --on-bad-row skip the first is described)"
+        )
+    };
+    Error::BadFile { path: path.to_owned(), reason }
+}
+
+/// The good rows of one file, in order.
+pub(super) struct Rows<'a> {
+    pub(super) path: &'a Path,
+    pub(super) layout: &'a Layout,
+    pub(super) on_bad_row: OnBadRow,
+    pub(super) lines: Lines,
+    /// The row that [`Rows::next_row`] found.
+    pub(super) row: Row,
+    /// Malformed rows so far.
+    pub(super) skipped: u64,
+}
+
+impl<'a> Rows<'a> {
+    pub(super) fn open_at(path: &'a Path, layout: &'a Layout, on_bad_row: OnBadRow, place: Place) -> Result<Self> {
+        let lines = Lines::open_at(path, place)?;
+        Ok(Self { path, layout, on_bad_row, lines, row: Row::new(layout), skipped: 0 })
+    }
+
+    /// Parses the next good row into `row`, categories encoded if an encoding is given; false at the end.
+    pub(super) fn next_row(&mut self, encoding: Option<&Encoding>) -> Result<bool> {
+        loop {
+            let fault = match self.lines.next_line()? {
+                None => return Ok(false),
+                Some(Line::TooLong) => Err(Fault::TooLong { limit: LONGEST }),
+                Some(Line::Text(line)) => self
+                    .row
+                    .parse(line, self.layout)
+                    .and_then(|()| encoding.map_or(Ok(()), |encoding| encoding.encode(&mut self.row.categories))),
+            };
+            match (fault, self.on_bad_row) {
+                (Ok(()), _) => return Ok(true),
+                (Err(_), OnBadRow::Skip) => self.skipped += 1,
+                (Err(fault), OnBadRow::Fail) => return Err(fault.at(self.path, self.lines.place().lines)),
+            }
+        }
+    }
+}

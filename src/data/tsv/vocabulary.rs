@@ -1,0 +1,211 @@
+//! Categorical values and their row numbers, by order of first appearance, as in the reference's `data_utils.py`.
+//!
+//! Invariant: `keys[c][id]` is the value whose id is `id`, and no value stands twice in a column. The keys alone
+//! determine everything, so a checkpoint stores them and new data is mapped as the training data was.
+
+use crate::base::{Error, Result};
+
+/// The values of every categorical column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vocabulary {
+    keys: Vec<Vec<u32>>,
+    ids: Vec<Ids>,
+    unseen_row: bool,
+}
+
+impl Vocabulary {
+    /// A vocabulary without values.
+    pub(super) fn empty(columns: usize) -> Self {
+        Self { keys: vec![Vec::new(); columns], ids: vec![Ids::default(); columns], unseen_row: false }
+    }
+
+    /// A vocabulary from the values of each column in the order of their ids. With `unseen_row`, values that are not
+    /// listed map to one more row, the last.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when a value stands twice in a column.
+    pub fn from_columns(columns: Vec<Vec<u32>>, unseen_row: bool) -> Result<Self> {
+        let mut vocabulary = Self { unseen_row, ..Self::empty(columns.len()) };
+        for (column, values) in columns.iter().enumerate() {
+            for &value in values {
+                let known = vocabulary.keys[column].len();
+                if (vocabulary.insert(column, value) as usize) < known {
+                    return Err(Error::Config {
+                        origin: "vocabulary".to_owned(),
+                        reason: format!("column C{}: the value {value:08x} stands in it twice", column + 1),
+                    });
+                }
+            }
+        }
+        Ok(vocabulary)
+    }
+
+    /// The values of each column in the order of their ids.
+    #[must_use]
+    pub fn columns(&self) -> &[Vec<u32>] {
+        &self.keys
+    }
+
+    /// Whether each column has one more row, the last, for values that are not listed.
+    #[must_use]
+    pub fn unseen_row(&self) -> bool {
+        self.unseen_row
+    }
+
+    /// Rows of every column's table, the row for unseen values included.
+    #[must_use]
+    pub fn rows(&self) -> Vec<u64> {
+        self.keys.iter().map(|keys| keys.len() as u64 + u64::from(self.unseen_row)).collect()
+    }
+
+    /// The row of a value; `None` when it is not listed and there is no row for such values.
+    #[must_use]
+    #[inline]
+    pub fn row(&self, column: usize, value: u32) -> Option<u32> {
+        let unseen = self.unseen_row.then_some(self.keys[column].len() as u32);
+        self.ids[column].get(value).or(unseen)
+    }
+
+    /// The id of a value, which is given the next one when it is new.
+    #[inline]
+    pub(super) fn insert(&mut self, column: usize, value: u32) -> u32 {
+        let keys = &mut self.keys[column];
+        let id = self.ids[column].get_or_insert(value, keys.len() as u32);
+        if id as usize == keys.len() {
+            keys.push(value);
+        }
+        id
+    }
+
+    /// Forgets all but the first values of each column, and maps others to an additional row.
+    pub(super) fn keep_first(&mut self, counts: &[usize]) {
+        for ((keys, ids), &count) in self.keys.iter_mut().zip(&mut self.ids).zip(counts) {
+            keys.truncate(count);
+            *ids = Ids::default();
+            for (id, &key) in (0..).zip(keys.iter()) {
+                ids.get_or_insert(key, id);
+            }
+        }
+        self.unseen_row = true;
+    }
+}
+
+/// A hash map from value to id: open addressing, linear probing, at most half full.
+///
+/// A slot is `value << 32 | id + 1`, 0 when it is free, so a look-up usually touches one cache line.
+#[derive(Debug, Clone, Default)]
+struct Ids {
+    slots: Vec<u64>,
+    filled: usize,
+}
+
+// The slots follow from the keys, and their order from the growth: two equal vocabularies may differ in it.
+impl PartialEq for Ids {
+    fn eq(&self, other: &Self) -> bool {
+        self.filled == other.filled
+    }
+}
+
+impl Eq for Ids {}
+
+/// Spreads the bits of a value over the word (the finaliser of MurmurHash3, a bijection), so that values which differ
+/// in a few bits only fall into different parts of the table.
+#[inline]
+pub(super) fn spread(mut value: u32) -> u32 {
+    value ^= value >> 16;
+    value = value.wrapping_mul(0x85eb_ca6b);
+    value ^= value >> 13;
+    value = value.wrapping_mul(0xc2b2_ae35);
+    value ^ value >> 16
+}
+
+impl Ids {
+    /// The slot that holds the value, or the free one where it belongs.
+    #[inline]
+    fn slot(&self, value: u32) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut at = spread(value) as usize & mask;
+        while self.slots[at] != 0 && (self.slots[at] >> 32) as u32 != value {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    #[inline]
+    fn get(&self, value: u32) -> Option<u32> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        // 0 in the lower half: free.
+        (self.slots[self.slot(value)] as u32).checked_sub(1)
+    }
+
+    #[inline]
+    fn get_or_insert(&mut self, value: u32, id: u32) -> u32 {
+        if 2 * self.filled >= self.slots.len() {
+            self.grow();
+        }
+        let at = self.slot(value);
+        if self.slots[at] == 0 {
+            self.slots[at] = u64::from(value) << 32 | (u64::from(id) + 1);
+            self.filled += 1;
+        }
+        self.slots[at] as u32 - 1
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let larger = vec![0; (4 * self.filled).next_power_of_two().max(16)];
+        for entry in std::mem::replace(&mut self.slots, larger) {
+            if entry != 0 {
+                let at = self.slot((entry >> 32) as u32);
+                self.slots[at] = entry;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn unseen_values_take_the_last_row_or_none() {
+        let columns = vec![vec![7, 0, u32::MAX], vec![]];
+        let open = Vocabulary::from_columns(columns.clone(), true).unwrap();
+        assert_eq!(open.rows(), [4, 1]);
+        assert_eq!([7, 0, u32::MAX, 8].map(|value| open.row(0, value)), [Some(0), Some(1), Some(2), Some(3)]);
+        assert_eq!(open.row(1, 7), Some(0));
+        let closed = Vocabulary::from_columns(columns.clone(), false).unwrap();
+        assert_eq!((closed.row(0, 7), closed.row(0, 8), closed.row(1, 7)), (Some(0), None, None));
+        assert_eq!(closed.columns(), columns);
+        let message = Vocabulary::from_columns(vec![vec![1, 2, 1]], true).unwrap_err().to_string();
+        assert_eq!(message, "vocabulary: column C1: the value 00000001 stands in it twice");
+    }
+
+    proptest! {
+        #[test]
+        fn ids_follow_the_order_of_first_appearance(values in proptest::collection::vec(0..300u32, 0..2000)) {
+            let mut vocabulary = Vocabulary::empty(1);
+            let mut expected = HashMap::new();
+            for value in values {
+                let value = value.wrapping_mul(0x9E37_79B9);
+                let next = expected.len() as u32;
+                let id = *expected.entry(value).or_insert(next);
+                prop_assert_eq!(vocabulary.insert(0, value), id);
+            }
+            prop_assert_eq!(vocabulary.rows(), vec![expected.len() as u64]);
+            let half = expected.len() / 2;
+            vocabulary.keep_first(&[half]);
+            for (value, id) in expected {
+                prop_assert_eq!(vocabulary.row(0, value), Some(id.min(half as u32)));
+            }
+            let again = Vocabulary::from_columns(vocabulary.columns().to_vec(), true).unwrap();
+            prop_assert_eq!(again, vocabulary);
+        }
+    }
+}

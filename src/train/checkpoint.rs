@@ -1,0 +1,187 @@
+//! A run's state in one file: every tensor and the position from which training continues.
+//!
+//! The format is safetensors, with the names and shapes of facebookresearch/dlrm's state dict, so PyTorch reads it with
+//! `safetensors.torch.load_file` and `load_state_dict`. The position, the resolved configuration and the random seeds it
+//! holds travel in the file's metadata. Plain SGD has no state of its own, and the learning rate follows from the step.
+//!
+//! Invariant: a checkpoint file is always whole. It is written under another name, flushed to the disk and then renamed,
+//! so a full disk, a crash or a signal leaves the previous one untouched.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, SafeTensors, View};
+use serde::{Deserialize, Serialize};
+
+use crate::base::config::Config;
+use crate::base::{Error, Result};
+use crate::memory::FileBytes;
+use crate::model::Dlrm;
+
+/// The metadata key that holds [`Header`] as JSON; one key, so that equal runs write equal bytes.
+const METADATA: &str = "octorec";
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Steps done.
+    pub step: u64,
+    /// The current pass over the data, from 0.
+    pub epoch: u64,
+    /// Samples of that pass which are done.
+    pub sample: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Header {
+    progress: Progress,
+    config: Config,
+}
+
+/// A checkpoint file, open for reading.
+#[derive(Debug)]
+pub struct Checkpoint<'a> {
+    path: &'a Path,
+    bytes: FileBytes,
+}
+
+/// A tensor's numbers on their way to a file.
+struct Tensor<'a> {
+    shape: Vec<usize>,
+    values: Cow<'a, [f32]>,
+}
+
+impl View for Tensor<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F32
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        bytemuck::cast_slice(&self.values).into()
+    }
+
+    fn data_len(&self) -> usize {
+        size_of_val(&*self.values)
+    }
+}
+
+/// Writes `model`, where it stands and how it is configured to `path`.
+///
+/// # Errors
+/// When the file cannot be written; an older file of that name is then still there, whole.
+pub fn save(path: &Path, model: &Dlrm, progress: Progress, config: &Config) -> Result<()> {
+    let tensors = model.parameters().into_iter().map(|parameter| {
+        let values = model.export(&parameter);
+        (parameter.name, Tensor { shape: parameter.shape, values })
+    });
+    let header = Header { progress, config: config.clone() };
+    let header = serde_json::to_string(&header).expect("a header is representable in JSON");
+    let metadata = HashMap::from([(METADATA.to_owned(), header)]);
+    write_whole(path, |partial| {
+        safetensors::serialize_to_file(tensors, Some(metadata), partial).map_err(|error| match error {
+            safetensors::SafeTensorError::IoError(source) => Error::io(path, "write")(source),
+            other => Error::Checkpoint { path: path.to_owned(), reason: other.to_string() },
+        })
+    })
+}
+
+/// Writes a file under another name, flushes it to the disk and renames it to `path`.
+///
+/// # Errors
+/// Those of `write` and of the system; nothing but an older whole file stays behind.
+pub fn write_whole(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let partial = path.with_extension("partial");
+    let finish = || -> std::io::Result<()> {
+        File::open(&partial)?.sync_all()?;
+        fs::rename(&partial, path)?;
+        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    };
+    let result = write(&partial).and_then(|()| finish().map_err(Error::io(path, "write")));
+    if result.is_err() {
+        // What was written is useless; if even this fails there is nothing to add to the first error.
+        let _ = fs::remove_file(&partial);
+    }
+    result
+}
+
+impl<'a> Checkpoint<'a> {
+    /// Opens a file of tensors: octorec's own or another program's.
+    ///
+    /// # Errors
+    /// When it cannot be read or is no safetensors file.
+    pub fn open(path: &'a Path) -> Result<Self> {
+        let checkpoint = Self { path, bytes: FileBytes::open(path)? };
+        checkpoint.tensors()?;
+        Ok(checkpoint)
+    }
+
+    /// Where the run stood and how it was configured; `None` in another program's file.
+    ///
+    /// # Errors
+    /// When the header is damaged.
+    pub fn header(&self) -> Result<Option<(Progress, Config)>> {
+        let (_, metadata) = SafeTensors::read_metadata(&self.bytes).map_err(|error| self.fail(error.to_string()))?;
+        let Some(text) = metadata.metadata().as_ref().and_then(|entries| entries.get(METADATA)) else {
+            return Ok(None);
+        };
+        let header: Header = serde_json::from_str(text)
+            .map_err(|error| self.fail(format!("its header is damaged or of another version: {error}")))?;
+        Ok(Some((header.progress, header.config)))
+    }
+
+    /// Overwrites every tensor of `model`.
+    ///
+    /// # Errors
+    /// When a tensor is missing, has another shape or type, or is one that the model does not have.
+    pub fn load_into(&self, model: &mut Dlrm) -> Result<()> {
+        let tensors = self.tensors()?;
+        let parameters = model.parameters();
+        let ours = |name: &str| ["emb_l.", "bot_l.", "top_l."].iter().any(|prefix| name.starts_with(prefix));
+        for name in tensors.names() {
+            if ours(name) && !parameters.iter().any(|parameter| parameter.name == *name) {
+                return Err(self.fail(format!(
+                    "tensor {name} has no place in the model ({} tables, see the model section of the configuration)",
+                    model.tables().len()
+                )));
+            }
+        }
+        for parameter in &parameters {
+            let tensor = tensors
+                .tensor(&parameter.name)
+                .map_err(|_| self.fail(format!("tensor {} is missing", parameter.name)))?;
+            if tensor.shape() != parameter.shape {
+                return Err(self.fail(format!(
+                    "tensor {} has shape {:?} but the model needs {:?}: they come from different data or another model",
+                    parameter.name,
+                    tensor.shape(),
+                    parameter.shape
+                )));
+            }
+            if tensor.dtype() != Dtype::F32 {
+                let reason = format!("tensor {} has type {:?}; convert it to F32", parameter.name, tensor.dtype());
+                return Err(self.fail(reason));
+            }
+            match bytemuck::try_cast_slice(tensor.data()) {
+                Ok(values) => model.import(parameter, values),
+                // Another writer may have left the numbers unaligned.
+                Err(_) => model.import(parameter, &bytemuck::allocation::pod_collect_to_vec(tensor.data())),
+            }
+        }
+        Ok(())
+    }
+
+    fn tensors(&self) -> Result<SafeTensors<'_>> {
+        SafeTensors::deserialize(&self.bytes)
+            .map_err(|error| self.fail(format!("is no whole safetensors file: {error}")))
+    }
+
+    fn fail(&self, reason: String) -> Error {
+        Error::Checkpoint { path: self.path.to_owned(), reason }
+    }
+}

@@ -1,0 +1,100 @@
+//! What a run says while it works: a progress bar on a terminal, plain lines elsewhere; always on stderr.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::metrics::Scores;
+use crate::base::units::Count;
+
+/// Between two plain lines.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+/// Share of the newest step in the loss that is shown.
+const SMOOTHING: f64 = 0.02;
+
+/// Shows a run's progress.
+#[derive(Debug)]
+pub struct Reporter {
+    bar: Option<ProgressBar>,
+    total: Option<u64>,
+    started: Instant,
+    first_step: u64,
+    last_line: Instant,
+    samples: u64,
+    smooth_loss: Option<f64>,
+}
+
+impl Reporter {
+    /// Shows steps from `first_step` to `total` where that is known.
+    #[must_use]
+    pub fn new(first_step: u64, total: Option<u64>) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(8));
+            let template = match total {
+                Some(_) => "{bar:30} {pos}/{len} steps  {msg}  {eta} left",
+                None => "{spinner} {pos} steps  {msg}  {elapsed}",
+            };
+            bar.set_style(ProgressStyle::with_template(template).expect("the template is well-formed"));
+            bar.set_position(first_step);
+            bar.reset_eta();
+            bar
+        });
+        let now = Instant::now();
+        Self { bar, total, started: now, first_step, last_line: now, samples: 0, smooth_loss: None }
+    }
+
+    /// After a step.
+    pub fn step(&mut self, step: u64, loss: f64, samples: usize) {
+        self.samples += samples as u64;
+        let smooth = self.smooth_loss.map_or(loss, |old| old + SMOOTHING * (loss - old));
+        self.smooth_loss = Some(smooth);
+        let due = self.bar.is_some() || self.last_line.elapsed() >= LINE_INTERVAL;
+        if !due {
+            return;
+        }
+        let seconds = self.started.elapsed().as_secs_f64();
+        let rate = self.samples as f64 / seconds;
+        let message = format!("loss {smooth:.4}  {} samples/s", Count(rate as u64));
+        if let Some(bar) = &self.bar {
+            bar.set_position(step);
+            bar.set_message(message);
+        } else {
+            self.last_line = Instant::now();
+            let left = self.total.map(|total| {
+                let left = seconds / (step - self.first_step) as f64 * (total.saturating_sub(step)) as f64;
+                (format!("/{total}"), format!("  {} left", crate::base::units::Seconds(left)))
+            });
+            let (of, left) = left.unwrap_or_default();
+            eprintln!("step {step}{of}  {message}{left}");
+        }
+    }
+
+    /// After an evaluation.
+    pub fn evaluation(&self, step: u64, scores: &Scores, best_possible: Option<f64>) {
+        let ceiling = best_possible.map(|auc| format!(" (best possible {auc:.4})")).unwrap_or_default();
+        self.say(&format!(
+            "step {step}: test AUC {:.4}{ceiling}  log loss {:.4}  accuracy {:.4}  calibration {:.3}  ({} samples)",
+            scores.auc,
+            scores.logloss,
+            scores.accuracy,
+            scores.calibration,
+            Count(scores.samples)
+        ));
+    }
+
+    /// A line for people.
+    pub fn say(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{line}")),
+            None => eprintln!("{line}"),
+        }
+    }
+
+    /// Clears the bar.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

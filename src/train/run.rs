@@ -1,0 +1,339 @@
+//! A run from its first step to its last: data in, weights moved, progress shown, everything saved.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::checkpoint::{self, Checkpoint, Progress};
+use super::evaluation::{READ_AHEAD, evaluate};
+use super::metrics::Scores;
+use super::output::OutputDir;
+use super::report::Reporter;
+use super::step;
+use crate::base::config::Config;
+use crate::base::{Error, Result, interrupt};
+use crate::data::{Batch, Loader, Plan, Position, Shuffle, Source, Split};
+use crate::machine::team::Team;
+use crate::model::Dlrm;
+use crate::optim::Schedule;
+
+/// Metrics are handed to the system this often, so that a watcher sees them.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Everything that a training run needs.
+pub struct Run {
+    /// Fully resolved.
+    pub config: Config,
+    /// The threads.
+    pub team: Team,
+    /// Where samples come from.
+    pub source: Arc<dyn Source>,
+    /// What is trained.
+    pub model: Dlrm,
+    /// Where training stands.
+    pub progress: Progress,
+    /// Where results go, if anywhere.
+    pub output: Option<OutputDir>,
+    /// One loss a line goes here, if anywhere.
+    pub trace: Option<Trace>,
+}
+
+/// A file of losses.
+#[derive(Debug)]
+pub struct Trace {
+    path: PathBuf,
+    file: BufWriter<File>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// All steps were done.
+    Finished,
+    /// An evaluation reached the target AUC.
+    TargetReached,
+    /// The user asked it to stop.
+    Interrupted,
+}
+
+/// A run's results, as `--json` prints them.
+#[derive(Debug, Clone, Serialize)]
+pub struct Summary {
+    /// Why training ended.
+    pub outcome: Outcome,
+    /// Test AUC; absent without test samples, as are the other scores.
+    pub auc: Option<f64>,
+    /// The AUC of the true probabilities, where the data is synthetic.
+    pub best_possible_auc: Option<f64>,
+    /// Mean binary cross-entropy on the test samples.
+    pub logloss: Option<f64>,
+    /// Share of test samples predicted rightly.
+    pub accuracy: Option<f64>,
+    /// Mean probability over mean label.
+    pub calibration: Option<f64>,
+    /// Steps since the run began, resumed parts included.
+    pub steps: u64,
+    /// Samples that this process trained on.
+    pub samples: u64,
+    /// Seconds that this process trained, waiting for data included, evaluations and checkpoints not.
+    pub seconds: f64,
+    /// Of these, seconds in which the next minibatch was not ready.
+    pub data_wait_seconds: f64,
+    /// `samples / seconds`.
+    pub samples_per_s: f64,
+    /// Training loss of the last step.
+    pub final_loss: Option<f64>,
+    /// Malformed rows that were left out.
+    pub skipped_rows: u64,
+}
+
+#[derive(Serialize)]
+struct StepEntry {
+    kind: &'static str,
+    step: u64,
+    epoch: u64,
+    loss: f64,
+    lr: f64,
+    ms: f64,
+    samples_per_s: f64,
+}
+
+#[derive(Serialize)]
+struct EvalEntry {
+    kind: &'static str,
+    step: u64,
+    #[serde(flatten)]
+    scores: Scores,
+    best_possible_auc: Option<f64>,
+}
+
+impl Trace {
+    /// Starts a file of losses.
+    ///
+    /// # Errors
+    /// When it cannot be created.
+    pub fn create(path: &Path) -> Result<Self> {
+        let file = File::create(path).map_err(Error::io(path, "create"))?;
+        Ok(Self { path: path.to_owned(), file: BufWriter::new(file) })
+    }
+
+    fn push(&mut self, loss: f64) -> Result<()> {
+        writeln!(self.file, "{loss:.8e}").map_err(Error::io(&self.path, "write"))
+    }
+}
+
+/// Time and losses of this process.
+struct Tally {
+    samples: u64,
+    training: Duration,
+    final_loss: Option<f64>,
+    scores: Option<(u64, Scores, Option<f64>)>,
+    flushed: Instant,
+}
+
+impl Run {
+    /// Takes weights and position from a checkpoint of this model.
+    ///
+    /// # Errors
+    /// When the file does not fit, or is none of octorec's.
+    pub fn restore(&mut self, path: &Path) -> Result<()> {
+        let checkpoint = Checkpoint::open(path)?;
+        let Some((progress, _)) = checkpoint.header()? else {
+            return Err(Error::Checkpoint {
+                path: path.to_owned(),
+                reason: "holds weights but no training position: start from it with --init".to_owned(),
+            });
+        };
+        checkpoint.load_into(&mut self.model)?;
+        self.progress = progress;
+        Ok(())
+    }
+
+    /// Trains to the end, evaluating and saving on the way.
+    ///
+    /// # Errors
+    /// When data cannot be read, results cannot be written, or the loss is no longer a number. What was saved before
+    /// stays.
+    pub fn train(&mut self) -> Result<Summary> {
+        let total = self.total_steps()?;
+        let schedule = Schedule::new(&self.config.train);
+        let train = self.config.train.clone();
+        self.model.reserve(train.batch);
+        let mut reporter = Reporter::new(self.progress.step, total);
+        let mut tally =
+            Tally { samples: 0, training: Duration::ZERO, final_loss: None, scores: None, flushed: Instant::now() };
+        let mut loader = self.loader()?;
+        let mut outcome = Outcome::Finished;
+        while total.is_none_or(|total| self.progress.step < total) {
+            if interrupt::requested() {
+                outcome = Outcome::Interrupted;
+                break;
+            }
+            let began = Instant::now();
+            let Some((batch, position)) = loader.next_batch()? else { break };
+            let number = self.progress.step + 1;
+            let rate = schedule.rate(number);
+            let loss = step(&self.team, &mut self.model, &batch, rate as f32);
+            let took = began.elapsed();
+            if !loss.is_finite() {
+                reporter.finish();
+                return Err(self.diverged(number, loss, rate));
+            }
+            self.record(&mut tally, &batch, loss, rate, took)?;
+            self.progress = Progress { step: number, epoch: position.epoch, sample: position.sample };
+            reporter.step(number, loss, batch.samples());
+            loader.recycle(batch);
+            if train.eval_every > 0 && number.is_multiple_of(train.eval_every) {
+                let auc = self.evaluate(&mut tally, &reporter)?;
+                if train.target_auc > 0.0 && auc >= train.target_auc {
+                    outcome = Outcome::TargetReached;
+                    break;
+                }
+            }
+            if train.checkpoint_every > 0 && number.is_multiple_of(train.checkpoint_every) {
+                self.save()?;
+            }
+        }
+        let waited = loader.wait_seconds();
+        drop(loader);
+        self.save()?;
+        if outcome != Outcome::Interrupted && tally.scores.is_none_or(|(step, ..)| step != self.progress.step) {
+            let auc = self.evaluate(&mut tally, &reporter)?;
+            if train.target_auc > 0.0 && auc >= train.target_auc {
+                outcome = Outcome::TargetReached;
+            }
+        }
+        reporter.finish();
+        self.flush()?;
+        Ok(self.summary(&tally, outcome, waited))
+    }
+
+    /// How many steps there will be; `None` when the data decides.
+    fn total_steps(&self) -> Result<Option<u64>> {
+        let train = &self.config.train;
+        if train.steps > 0 {
+            return Ok(Some(train.steps));
+        }
+        match self.source.samples(Split::Train) {
+            Some(0) => Err(Error::Config {
+                origin: "data".to_owned(),
+                reason: "there is no training sample: lower data.test_fraction".to_owned(),
+            }),
+            Some(samples) => Ok(Some(train.epochs * samples.div_ceil(train.batch as u64))),
+            None => Err(Error::Config {
+                origin: "train.steps".to_owned(),
+                reason: "this data source never ends: say how many steps to train, e.g. --steps 1000".to_owned(),
+            }),
+        }
+    }
+
+    fn loader(&self) -> Result<Loader> {
+        let train = &self.config.train;
+        let data = &self.config.data;
+        let start = Position { epoch: self.progress.epoch, sample: self.progress.sample };
+        Loader::start(
+            Arc::clone(&self.source),
+            Plan {
+                split: Split::Train,
+                batch: train.batch,
+                // A number of steps goes through as many epochs as it takes.
+                epochs: if train.steps > 0 { u64::MAX } else { train.epochs },
+                start,
+                shuffle: data.shuffle.then_some(Shuffle { seed: train.seed, window: data.shuffle_window }),
+                depth: READ_AHEAD,
+            },
+        )
+    }
+
+    fn record(&mut self, tally: &mut Tally, batch: &Batch, loss: f64, rate: f64, took: Duration) -> Result<()> {
+        tally.samples += batch.samples() as u64;
+        tally.training += took;
+        tally.final_loss = Some(loss);
+        if let Some(trace) = &mut self.trace {
+            trace.push(loss)?;
+        }
+        if let Some(output) = &mut self.output {
+            let seconds = took.as_secs_f64();
+            output.log(&StepEntry {
+                kind: "step",
+                step: self.progress.step + 1,
+                epoch: self.progress.epoch,
+                loss,
+                lr: rate,
+                ms: seconds * 1e3,
+                samples_per_s: batch.samples() as f64 / seconds,
+            })?;
+            if tally.flushed.elapsed() >= FLUSH_INTERVAL {
+                output.flush()?;
+                tally.flushed = Instant::now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Evaluates, logs and returns the AUC; NaN without test samples.
+    fn evaluate(&mut self, tally: &mut Tally, reporter: &Reporter) -> Result<f64> {
+        if self.source.samples(Split::Test) == Some(0) {
+            return Ok(f64::NAN);
+        }
+        let result = evaluate(&self.team, &mut self.model, &self.source, self.config.train.eval_batch);
+        let (scores, best_possible_auc) = match result {
+            // The weights are saved already or will be: the caller's loop sees the flag next.
+            Err(Error::Interrupted) => return Ok(f64::NAN),
+            result => result?,
+        };
+        let step = self.progress.step;
+        reporter.evaluation(step, &scores, best_possible_auc);
+        if let Some(output) = &mut self.output {
+            output.log(&EvalEntry { kind: "eval", step, scores, best_possible_auc })?;
+            output.flush()?;
+        }
+        tally.scores = Some((step, scores, best_possible_auc));
+        Ok(scores.auc)
+    }
+
+    fn save(&mut self) -> Result<()> {
+        self.flush()?;
+        match &self.output {
+            Some(output) => checkpoint::save(&output.checkpoint(), &self.model, self.progress, &self.config),
+            None => Ok(()),
+        }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if let Some(trace) = &mut self.trace {
+            trace.file.flush().map_err(Error::io(&trace.path, "write"))?;
+        }
+        self.output.as_mut().map_or(Ok(()), OutputDir::flush)
+    }
+
+    fn diverged(&self, step: u64, loss: f64, rate: f64) -> Error {
+        let saved = self.output.as_ref().map(OutputDir::checkpoint).filter(|path| path.exists());
+        Error::Diverged { step, loss, rate, saved }
+    }
+
+    fn summary(&self, tally: &Tally, outcome: Outcome, data_wait_seconds: f64) -> Summary {
+        let scores = tally.scores.map(|(_, scores, _)| scores);
+        let seconds = tally.training.as_secs_f64();
+        Summary {
+            outcome,
+            auc: scores.map(|scores| scores.auc),
+            best_possible_auc: tally.scores.and_then(|(_, _, best)| best),
+            logloss: scores.map(|scores| scores.logloss),
+            accuracy: scores.map(|scores| scores.accuracy),
+            calibration: scores.map(|scores| scores.calibration),
+            steps: self.progress.step,
+            samples: tally.samples,
+            seconds,
+            data_wait_seconds,
+            samples_per_s: if tally.samples == 0 { 0.0 } else { tally.samples as f64 / seconds },
+            final_loss: tally.final_loss,
+            skipped_rows: self.source.skipped_rows(),
+        }
+    }
+}

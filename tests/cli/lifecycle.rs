@@ -1,0 +1,210 @@
+//! From the first step to the last prediction: directories, checkpoints, resuming, signals, full disks.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{TINY, criteo_sample, fail, json, octorec, succeed, tiny_training, tsv};
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_run_leaves_its_configuration_metrics_and_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let summary = json(&format!("{} --eval-every 15 --out {} --json", tiny_training(), out.display()));
+    let metrics = lines(&out.join("metrics.jsonl"));
+    let of_kind = |kind: &str| metrics.iter().filter(|entry| entry["kind"] == kind).collect::<Vec<_>>();
+    let steps = of_kind("step");
+    assert_eq!(steps.len(), 40);
+    for (entry, number) in steps.iter().zip(1..) {
+        assert_eq!(entry["step"], number);
+        assert!(["epoch", "loss", "lr", "ms", "samples_per_s"].iter().all(|key| entry[key].is_number()), "{entry}");
+    }
+    let evaluations = of_kind("eval");
+    assert_eq!(evaluations.iter().map(|entry| entry["step"].as_u64().unwrap()).collect::<Vec<_>>(), [15, 30, 40]);
+    assert_eq!(evaluations[2]["auc"], summary["auc"]);
+    assert_eq!(evaluations[2]["samples"], 640);
+
+    // The saved configuration is complete: it reproduces the run by itself.
+    let config = out.join("config.toml");
+    let again = json(&format!("train --config {} --json", config.display()));
+    assert_eq!((&again["auc"], &again["final_loss"]), (&summary["auc"], &summary["final_loss"]));
+
+    let scores = json(&format!("eval --checkpoint {} --json", out.display()));
+    assert_eq!((&scores["auc"], &scores["logloss"]), (&summary["auc"], &summary["logloss"]));
+}
+
+/// Every learned row of a metrics file, without what depends on the clock.
+fn learned(path: &Path) -> Vec<(u64, u64, String)> {
+    let steps = lines(path).into_iter().filter(|entry| entry["kind"] == "step");
+    steps.map(|e| (e["step"].as_u64().unwrap(), e["epoch"].as_u64().unwrap(), e["loss"].to_string())).collect()
+}
+
+#[test]
+fn stopping_and_resuming_changes_no_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = tsv(&folder.path().join("clicks.tsv"), 1500);
+    for source in [String::new(), format!("--data {} --set data.shuffle_window=200", data.display())] {
+        // Over an epoch's end, and not at a shuffle window's.
+        for stop in [7, 40, 53] {
+            let (whole, parts) = (folder.path().join("whole"), folder.path().join("parts"));
+            let line = format!("{} {source} --batch 50 --seed 5", tiny_training());
+            succeed(&format!("{line} --steps 70 --out {} --force", whole.display()));
+            succeed(&format!("{line} --steps {stop} --out {} --force", parts.display()));
+            succeed(&format!("train --resume {} --steps 70", parts.display()));
+            let file = |run: &Path| fs::read(run.join("checkpoint.safetensors")).unwrap();
+            assert!(file(&whole) == file(&parts), "checkpoints after stopping at {stop} {source}");
+            let metrics = |run: &Path| learned(&run.join("metrics.jsonl"));
+            assert_eq!(metrics(&whole), metrics(&parts), "losses after stopping at {stop} {source}");
+        }
+    }
+}
+
+#[test]
+fn resuming_a_finished_run_does_nothing_and_keeps_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let first = json(&format!("{} --out {} --json", tiny_training(), out.display()));
+    let before = fs::read(out.join("checkpoint.safetensors")).unwrap();
+    let again = json(&format!("train --resume {} --json", out.display()));
+    assert_eq!((&again["steps"], &again["samples"], &again["auc"]), (&first["steps"], &0.into(), &first["auc"]));
+    assert!(fs::read(out.join("checkpoint.safetensors")).unwrap() == before);
+}
+
+#[test]
+fn a_taken_directory_is_refused_and_force_replaces_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let line = format!("{} --out {}", tiny_training(), out.display());
+    succeed(&line);
+    let before = fs::read(out.join("checkpoint.safetensors")).unwrap();
+    let message = fail(&line);
+    assert!(message.contains("already holds a run") && message.contains("--resume"), "{message}");
+    assert!(fs::read(out.join("checkpoint.safetensors")).unwrap() == before, "the refused run changed nothing");
+    succeed(&format!("{line} --force --seed 9"));
+    assert!(fs::read(out.join("checkpoint.safetensors")).unwrap() != before);
+}
+
+#[test]
+fn predictions_are_those_of_the_evaluation_and_new_data_maps_as_the_training_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = tsv(&folder.path().join("clicks.tsv"), 2000);
+    let text = fs::read_to_string(&data).unwrap();
+    let out = folder.path().join("run");
+    // Trained with the vocabulary of the first part, so that the last part has values never seen.
+    let training = format!("train {TINY} --data {} --epochs 1 --test-fraction 0.25 --vocab train", data.display());
+    let summary = json(&format!("{training} --out {} --json", out.display()));
+
+    // The last quarter as a file of its own, and the same without labels.
+    let tail: Vec<&str> = text.lines().skip(1500).collect();
+    let (labelled, unlabelled) = (folder.path().join("tail.tsv"), folder.path().join("unlabelled.tsv"));
+    fs::write(&labelled, tail.join("\n")).unwrap();
+    let bare: Vec<&str> = tail.iter().map(|line| line.split_once('\t').unwrap().1).collect();
+    fs::write(&unlabelled, bare.join("\n")).unwrap();
+
+    let scores = json(&format!("eval --checkpoint {} --data {} --json", out.display(), labelled.display()));
+    assert_eq!((&scores["auc"], &scores["samples"]), (&summary["auc"], &500.into()));
+
+    let predicted = folder.path().join("p.txt");
+    succeed(&format!(
+        "predict --checkpoint {} --data {} --out {}",
+        out.display(),
+        unlabelled.display(),
+        predicted.display()
+    ));
+    let predicted = fs::read_to_string(predicted).unwrap();
+    let probabilities: Vec<f32> = predicted.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(probabilities.len(), 500);
+    let labels: Vec<f32> = tail.iter().map(|line| line[..1].parse().unwrap()).collect();
+    assert_eq!(octorec::train::auc(&probabilities, &labels), summary["auc"].as_f64().unwrap());
+
+    let stdout = succeed(&format!("predict --checkpoint {} --data {}", out.display(), labelled.display())).stdout;
+    assert_eq!(String::from_utf8(stdout).unwrap(), predicted, "labels do not matter, and stdout is the default");
+}
+
+#[test]
+fn weights_start_a_run_and_must_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    succeed(&format!("{} --steps 5 --out {}", tiny_training(), out.display()));
+    let weights = out.join("checkpoint.safetensors");
+    // From the same weights, the seed of the initial weights no longer matters.
+    let from =
+        |seed| json(&format!("{} --init {} --no-shuffle --seed {seed} --json", tiny_training(), weights.display()));
+    assert_eq!(from(1)["final_loss"], from(2)["final_loss"]);
+
+    let message = fail(&format!("{} --init {} --set model.top=[17,1]", tiny_training(), weights.display()));
+    assert!(message.contains("top_l.0.weight has shape [16, ") && message.contains("needs [17, "), "{message}");
+    let more = "--set model.top=[16,4,1]";
+    let message = fail(&format!("{} --init {} {more}", tiny_training(), weights.display()));
+    assert!(message.contains("top_l.2"), "{message}");
+}
+
+#[test]
+#[cfg(unix)]
+fn an_interrupt_saves_and_exits_with_130() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let line = format!("{} --steps 1000000 --out {}", tiny_training(), out.display());
+    let child = octorec().args(line.split_whitespace()).stderr(Stdio::piped()).spawn().unwrap();
+    let metrics = out.join("metrics.jsonl");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while fs::metadata(&metrics).map_or(0, |file| file.len()) == 0 {
+        assert!(Instant::now() < deadline, "training began");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let output = child.wait_with_output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(130), "{message}");
+    assert!(message.contains("continue with: octorec train --resume"), "{message}");
+    let done = lines(&metrics).iter().filter(|entry| entry["kind"] == "step").count();
+    // One step more than were done: the checkpoint holds all that was logged.
+    let resumed = json(&format!("train --resume {} --steps {} --json", out.display(), done + 1));
+    assert_eq!((&resumed["steps"], &resumed["samples"]), (&(done + 1).into(), &64.into()));
+}
+
+/// A disk that is full looks to a program like this limit on the size of its files.
+#[test]
+#[cfg(unix)]
+fn a_full_disk_leaves_the_old_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    succeed(&format!("{} --steps 5 --out {}", tiny_training(), out.display()));
+    let checkpoint = out.join("checkpoint.safetensors");
+    let before = fs::read(&checkpoint).unwrap();
+    let limited = format!(
+        "trap '' XFSZ; ulimit -f 64; exec {} train --resume {} --steps 9",
+        env!("CARGO_BIN_EXE_octorec"),
+        out.display()
+    );
+    let output = std::process::Command::new("bash").args(["-c", &limited]).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("checkpoint.safetensors: cannot write"), "{message}");
+    assert!(fs::read(&checkpoint).unwrap() == before, "the old checkpoint stays, whole");
+    assert!(!out.join("checkpoint.partial").exists(), "nothing half-written stays behind");
+    succeed(&format!("train --resume {} --steps 9", out.display()));
+}
+
+#[test]
+fn the_vocabulary_of_the_real_sample_has_its_known_sizes() {
+    let Some(file) = criteo_sample() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    succeed(&format!("train {TINY} --data {} --steps 1 --out {}", file.display(), out.display()));
+    let vocabulary = octorec::train::load_vocabulary(&out.join("vocabulary.safetensors")).unwrap();
+    let sizes = [
+        484, 491, 35104, 20746, 136, 12, 7220, 235, 3, 9833, 3674, 33153, 2732, 26, 4804, 27922, 9, 2375, 1221, 4,
+        31058, 11, 14, 10541, 49, 8167,
+    ];
+    assert_eq!(vocabulary.rows(), sizes);
+}
