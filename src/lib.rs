@@ -21,10 +21,11 @@
 //! | floor       |   | what is there |
 //! |-------------|---|---------------|
 //! | `base`      |   | ids, units, errors, the counter-based generator, configuration and presets |
+//! | `ffi`       | ⚠ | libnuma and the Linux calls that place threads and pages: thin and typed |
 //! | `memory`    | ⚠ | zeroed buffers on huge pages, mapped files, how much memory there is |
 //! | `simd`      | ⚠ | one vector interface; scalar, AVX2 and AVX-512 twins; run-time dispatch |
 //! | `sync`      | ⚠ | fork-join regions and the disjoint pieces that they hand out; loom-checked |
-//! | `machine`   |   | the thread team |
+//! | `machine`   |   | machines as data, discovery, routes, placement of ranks, their picture; the thread team |
 //! | `math`      |   | matrix product, transposition, column sums |
 //! | `data`      |   | schema, minibatch, sources (built-in log, tab-separated files, random), shuffle, loader |
 //! | `optim`     |   | SGD, the learning rate's schedule |
@@ -47,6 +48,8 @@ pub mod base;
 pub mod cli;
 pub mod data;
 pub mod embedding;
+#[allow(unsafe_code)]
+pub mod ffi;
 pub mod layer;
 pub mod machine;
 pub mod math;

@@ -153,6 +153,44 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// A machine description contradicts itself.
+    #[error("{origin}:{line}: {reason}")]
+    Topology {
+        /// The file, or the name of a machine that octorec ships.
+        origin: String,
+        /// Counted from 1.
+        line: usize,
+        /// The broken relation and what would be right.
+        reason: String,
+    },
+
+    /// The hardware could not be explored.
+    #[error("{origin}: cannot {action}: {reason}")]
+    Discovery {
+        /// "this machine", an hwloc XML file or a synthetic description.
+        origin: String,
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The library's reason and what to do.
+        reason: String,
+    },
+
+    /// The wished ranks, threads and communication cores cannot be placed.
+    #[error("placement: {reason}")]
+    Placement {
+        /// Which wish cannot be met and what would be possible.
+        reason: String,
+    },
+
+    /// A system call about threads or memory placement failed.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was tried, with its operands.
+        action: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+
     /// Training left the realm of numbers.
     #[error(
         "the loss of step {step} is {loss} (learning rate {rate}): training diverged; use a lower --lr{}",

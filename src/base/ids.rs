@@ -7,7 +7,8 @@ use std::fmt;
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $word:literal) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+        #[serde(transparent)]
         pub struct $name(pub u32);
 
         impl $name {
@@ -30,4 +31,22 @@ id!(
     /// An embedding table, counted from 0 in the order of the categorical columns.
     TableId,
     "table"
+);
+
+id!(
+    /// A NUMA node by the operating system's number; numbers may have gaps.
+    NodeId,
+    "node"
+);
+
+id!(
+    /// A rank: one place of the distributed computation, counted from 0 without gaps.
+    RankId,
+    "rank"
+);
+
+id!(
+    /// A processing unit (hardware thread) by the operating system's number, as `taskset` counts them.
+    PuId,
+    "cpu"
 );

@@ -10,4 +10,4 @@ pub mod rng;
 pub mod units;
 
 pub use error::{Error, Result};
-pub use ids::TableId;
+pub use ids::{NodeId, PuId, RankId, TableId};

@@ -7,6 +7,7 @@ mod eval;
 mod overrides;
 mod predict;
 mod session;
+pub mod topo;
 mod train;
 
 use clap::{Parser, Subcommand};

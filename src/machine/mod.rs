@@ -1,3 +1,16 @@
-//! The machine that octorec runs on: its threads.
+//! The machine that octorec runs on: what it is, where ranks stand on it, and the threads of a rank.
+//!
+//! [`describe`] says what a machine is and [`discover`] finds out; [`routes`] follows its links; [`placement`] chooses
+//! nodes and cores for ranks; [`draw`] shows all of it; [`team`] runs the threads.
 
+pub mod describe;
+pub mod discover;
+pub mod draw;
+pub mod placement;
+mod ranges;
+pub mod routes;
 pub mod team;
+
+pub use describe::Machine;
+pub use placement::{Placement, place};
+pub use routes::Routes;

@@ -1,0 +1,164 @@
+//! Relations over a whole machine that no single value can break alone.
+//!
+//! One piece, no link twice, routes along links, oversubscription as the links say, distances symmetric and in the
+//! order of hops. Each complaint names the line and the broken relation.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::file::Rows;
+use super::parse::Source;
+use super::{End, LOCAL_DISTANCE, Machine};
+use crate::base::{NodeId, Result};
+use crate::machine::routes::Routes;
+
+/// Where in the text things are described.
+#[derive(Debug, Default)]
+pub struct Places {
+    pub nodes: BTreeMap<NodeId, Range<usize>>,
+    pub tiers: Vec<Range<usize>>,
+    pub switches: Vec<Range<usize>>,
+    pub links: Vec<Range<usize>>,
+    pub routes: Vec<Range<usize>>,
+}
+
+/// Links, routes and switches.
+pub fn graph(source: &Source<'_>, machine: &Machine, places: &Places) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    for (link, place) in machine.links.iter().zip(&places.links) {
+        let [from, to] = link.ends;
+        let (a, b) = (machine.end_name(from), machine.end_name(to));
+        if from == to {
+            return Err(source.at(place, format!("a link joins {a} with itself")));
+        }
+        if !seen.insert((from.min(to), from.max(to))) {
+            return Err(source.at(place, format!("{a} and {b} are linked twice: add up the bandwidths of both links")));
+        }
+    }
+    one_piece(source, machine, places)?;
+    routes(source, machine, places, &seen)?;
+    oversubscription(source, machine, places)
+}
+
+fn one_piece(source: &Source<'_>, machine: &Machine, places: &Places) -> Result<()> {
+    let start = End::Node(machine.nodes[0].id);
+    let mut reached = BTreeSet::from([start]);
+    let mut edge = vec![start];
+    while let Some(end) = edge.pop() {
+        for link in machine.links.iter().filter(|link| link.ends.contains(&end)) {
+            let other = if link.ends[0] == end { link.ends[1] } else { link.ends[0] };
+            if reached.insert(other) {
+                edge.push(other);
+            }
+        }
+    }
+    let all = machine.nodes.iter().map(|node| End::Node(node.id)).chain((0..machine.switches.len()).map(End::Switch));
+    let apart: Vec<End> = all.filter(|end| !reached.contains(end)).collect();
+    let Some(first) = apart.first() else { return Ok(()) };
+    let place = match first {
+        End::Node(id) => &places.nodes[id],
+        End::Switch(position) => &places.switches[*position],
+    };
+    let names: Vec<String> = apart.iter().map(|end| machine.end_name(*end)).collect();
+    let home = machine.end_name(start);
+    Err(source.at(place, format!("the links leave the machine in pieces: {home} cannot reach {}", names.join(", "))))
+}
+
+fn routes(source: &Source<'_>, machine: &Machine, places: &Places, linked: &BTreeSet<(End, End)>) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    for (route, place) in machine.routes.iter().zip(&places.routes) {
+        let (Some(first @ End::Node(_)), Some(last @ End::Node(_))) = (route.path.first(), route.path.last()) else {
+            return Err(source.at(place, "a route begins and ends at a node"));
+        };
+        if route.path.iter().collect::<BTreeSet<_>>().len() < route.path.len() || route.path.len() < 2 {
+            return Err(source.at(place, "a route joins two nodes and passes nothing twice"));
+        }
+        for step in route.path.windows(2) {
+            if !linked.contains(&(step[0].min(step[1]), step[0].max(step[1]))) {
+                let (a, b) = (machine.end_name(step[0]), machine.end_name(step[1]));
+                return Err(source.at(place, format!("the route goes from {a} to {b}, but no link joins them")));
+            }
+        }
+        if !seen.insert((first.min(last), first.max(last))) {
+            let (a, b) = (machine.end_name(*first), machine.end_name(*last));
+            return Err(source.at(place, format!("a second route between {a} and {b}")));
+        }
+    }
+    Ok(())
+}
+
+fn oversubscription(source: &Source<'_>, machine: &Machine, places: &Places) -> Result<()> {
+    for (position, (switch, place)) in machine.switches.iter().zip(&places.switches).enumerate() {
+        let Some(wanted) = switch.oversubscription else { continue };
+        let [mut down, mut up] = [0.0, 0.0];
+        for link in machine.links.iter().filter(|link| link.ends.contains(&End::Switch(position))) {
+            let between = link.ends.iter().all(|end| matches!(end, End::Switch(_)));
+            *if between { &mut up } else { &mut down } += link.gb_s.unwrap_or(0.0);
+        }
+        let name = &switch.name;
+        if up == 0.0 || (down / up - wanted).abs() > 0.01 * wanted {
+            return Err(source.at(
+                place,
+                format!(
+                    "switch `{name}`: oversubscription = {wanted}, but its links carry {down} GB/s down and {up} up"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The distance matrix as plain numbers.
+pub fn distances(source: &Source<'_>, machine: &Machine, routes: &Routes, rows: &Rows) -> Result<Vec<Vec<u32>>> {
+    let ids = &machine.distances.ids;
+    let count = ids.len();
+    if rows.get_ref().len() != count {
+        let reason = format!("distances has {} rows for {count} nodes", rows.get_ref().len());
+        return Err(source.at(&rows.span(), reason));
+    }
+    for (row, id) in rows.get_ref().iter().zip(ids) {
+        if row.get_ref().len() != count {
+            let reason = format!("the distances of {id} are {} numbers for {count} nodes", row.get_ref().len());
+            return Err(source.at(&row.span(), reason));
+        }
+    }
+    let cell = |from: usize, to: usize| &rows.get_ref()[from].get_ref()[to];
+    let value = |from: usize, to: usize| *cell(from, to).get_ref();
+    // The nearest and the farthest pair of each hop count so far, with their cells.
+    let mut of_hops = BTreeMap::<usize, [(u32, usize, usize); 2]>::new();
+    for from in 0..count {
+        for to in 0..count {
+            let (a, b, distance) = (ids[from], ids[to], value(from, to));
+            let place = cell(from, to).span();
+            if from == to && distance != LOCAL_DISTANCE {
+                let reason = format!("{a} is at distance {distance} from itself: it must be {LOCAL_DISTANCE}");
+                return Err(source.at(&place, reason));
+            }
+            if from != to && distance <= LOCAL_DISTANCE {
+                let reason = format!("{b} is at distance {distance} from {a}: another node is beyond {LOCAL_DISTANCE}");
+                return Err(source.at(&place, reason));
+            }
+            if value(to, from) != distance {
+                let back = value(to, from);
+                let reason = format!("asymmetric: {a} to {b} is {distance}, {b} to {a} is {back}");
+                return Err(source.at(&place, reason));
+            }
+            let Some(hops) = routes.shortest_hops(a, b).filter(|_| from < to) else { continue };
+            let here = (distance, from, to);
+            let ends = of_hops.entry(hops).or_insert([here, here]);
+            ends[0] = ends[0].min(here);
+            ends[1] = ends[1].max(here);
+        }
+    }
+    for ((fewer, near), (more, far)) in of_hops.iter().zip(of_hops.iter().skip(1)) {
+        let ((high, a, b), (low, c, d)) = (near[1], far[0]);
+        if high > low {
+            let reason = format!(
+                "distances contradict the links: {} to {} is {low} over {more} hops, but {} to {} is {high} over {fewer}",
+                ids[c], ids[d], ids[a], ids[b]
+            );
+            return Err(source.at(&cell(c, d).span(), reason));
+        }
+    }
+    Ok((0..count).map(|from| (0..count).map(|to| value(from, to)).collect()).collect())
+}

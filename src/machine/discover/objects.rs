@@ -1,0 +1,83 @@
+//! hwloc's objects in octorec's words: a NUMA node with its cores, caches and permissions.
+
+use std::collections::BTreeMap;
+
+use hwlocality::Topology;
+use hwlocality::object::TopologyObject;
+use hwlocality::object::attributes::ObjectAttributes;
+use hwlocality::object::types::ObjectType;
+
+use crate::base::{NodeId, PuId};
+use crate::machine::describe::{Core, L3Group, Node, Pu};
+
+/// The operating system's number; hwloc has one for every NUMA node and processing unit.
+fn os_index(object: &TopologyObject) -> u32 {
+    object.os_index().and_then(|index| u32::try_from(index).ok()).unwrap_or(0)
+}
+
+pub fn node_id(object: &TopologyObject) -> NodeId {
+    NodeId(os_index(object))
+}
+
+pub fn pu_id(object: &TopologyObject) -> PuId {
+    PuId(os_index(object))
+}
+
+/// A NUMA node; `position` stands in for the package where hwloc has none. It has no cores if its cpuset is empty.
+pub fn node(topology: &Topology, object: &TopologyObject, position: u32) -> Node {
+    let id = node_id(object);
+    let allowed = topology.allowed_cpuset();
+    let mut cores = BTreeMap::<(usize, usize), Vec<&TopologyObject>>::new();
+    if let Some(cpuset) = object.cpuset() {
+        for pu in topology.pus_from_cpuset(cpuset) {
+            // Cores of one last-level cache side by side, in hwloc's logical order; without cores every PU is one.
+            let core = pu.first_ancestor_with_type(ObjectType::Core).unwrap_or(pu);
+            let l3 = pu.first_ancestor_with_type(ObjectType::L3Cache).map_or(0, TopologyObject::logical_index);
+            cores.entry((l3, core.logical_index())).or_default().push(pu);
+        }
+    }
+    let first = cores.values().flatten().next().copied();
+    let cache = |ty: ObjectType| first.and_then(|pu| cache_bytes(pu.first_ancestor_with_type(ty)?));
+    let package = first.and_then(|pu| pu.first_ancestor_with_type(ObjectType::Package));
+    let memory_bytes = match object.attributes() {
+        Some(ObjectAttributes::NUMANode(attributes)) => attributes.local_memory().map_or(0, Into::into),
+        _ => 0,
+    };
+    let pu = |pu: &&TopologyObject| Pu { id: pu_id(pu), allowed: allowed.is_set(pu_id(pu).index()) };
+    Node {
+        id,
+        host: 0,
+        package: package.map_or(position, |package| package.logical_index() as u32),
+        l1_bytes: cache(ObjectType::L1Cache),
+        l2_bytes: cache(ObjectType::L2Cache),
+        l3: l3_groups(&cores),
+        cores: cores.values().map(|pus| Core { pus: pus.iter().map(pu).collect() }).collect(),
+        memory_bytes,
+        memory_allowed: topology.allowed_nodeset().is_set(id.index()),
+        memory_gb_s: None,
+        peak_f32_gflop_s: None,
+        peak_bf16_gflop_s: None,
+    }
+}
+
+fn cache_bytes(object: &TopologyObject) -> Option<u64> {
+    match object.attributes() {
+        Some(ObjectAttributes::Cache(cache)) => cache.size().map(Into::into),
+        _ => None,
+    }
+}
+
+/// Last-level caches, if they cover all cores; `cores` are sorted by them.
+fn l3_groups(cores: &BTreeMap<(usize, usize), Vec<&TopologyObject>>) -> Vec<L3Group> {
+    let mut groups: Vec<(usize, L3Group)> = Vec::new();
+    for (first_core, ((l3, _), pus)) in cores.iter().enumerate() {
+        let Some(bytes) = pus[0].first_ancestor_with_type(ObjectType::L3Cache).and_then(cache_bytes) else {
+            return Vec::new();
+        };
+        match groups.last_mut() {
+            Some((last, group)) if last == l3 => group.cores += 1,
+            _ => groups.push((*l3, L3Group { bytes, first_core, cores: 1 })),
+        }
+    }
+    groups.into_iter().map(|(_, group)| group).collect()
+}

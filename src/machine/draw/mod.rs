@@ -1,0 +1,20 @@
+//! A machine and its ranks for the eye: as text (`octorec topo`) and as a picture (`--svg`).
+//!
+//! Both show only what is in [`super::Machine`] and [`super::Placement`]: what is unknown is shown as unknown.
+
+mod layout;
+mod svg;
+mod text;
+
+pub use svg::svg;
+pub use text::text;
+
+/// "1 node", "2 nodes".
+fn counted(count: usize, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A number with at most one digit after the point, or "?" for what is unknown.
+fn known(value: Option<f64>) -> String {
+    value.map_or_else(|| "?".to_owned(), |value| ((value * 10.0).round() / 10.0).to_string())
+}

@@ -1,0 +1,250 @@
+//! Where ranks stand: which cores compute, which communicate, and where each rank's memory is.
+//!
+//! A pure function of machine and wishes. Invariants: only allowed hardware threads are used; a physical core belongs
+//! to one rank, unless there are fewer cores than ranks; a communication core never computes; a rank's cores are of
+//! one place (node, socket or last-level cache). Every choice states its reason. When threads outnumber what they
+//! run on, `spin` is false: whoever waits must then yield, or it would keep the one it waits for from running.
+
+mod share;
+
+use serde::Serialize;
+
+use self::share::{Share, shares};
+use super::describe::Machine;
+use super::ranges::ranges;
+use crate::base::{Error, NodeId, PuId, RankId, Result};
+
+/// No run has more ranks than this, so that a slip of the pen cannot ask for all memory.
+const RANKS_MAX: usize = 4096;
+/// The same for threads of a rank.
+const THREADS_MAX: usize = 4096;
+
+/// What a rank is given: the unit that is not split without need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum RankPer {
+    /// A NUMA node.
+    #[default]
+    Node,
+    /// A package with all of its nodes.
+    Socket,
+    /// The cores of one last-level cache.
+    L3,
+}
+
+/// How many cores of a rank communicate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CommCores {
+    /// By the rank's cores: none below 5, 1 below 10, 2 below 20, else 4; none if there is one rank.
+    #[default]
+    Auto,
+    /// As many as this.
+    Count(usize),
+}
+
+/// What the user wishes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Wishes {
+    /// What a rank is given.
+    pub rank_per: RankPer,
+    /// How many ranks; `None`: one for each unit.
+    pub ranks: Option<usize>,
+    /// Compute threads of each rank; `None`: one for each of its cores that does not communicate.
+    pub threads: Option<usize>,
+    /// Communication cores of each rank.
+    pub comm_cores: CommCores,
+    /// Whether all hardware threads of a core compute.
+    pub smt: bool,
+}
+
+/// Where one rank stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RankPlace {
+    /// Its number.
+    pub rank: RankId,
+    /// The host that it runs on; processing units are numbered within it.
+    pub host: u32,
+    /// Its home: the first node of its cores.
+    pub node: NodeId,
+    /// Where its memory is; more than one if it spans nodes.
+    pub memory_nodes: Vec<NodeId>,
+    /// The processing unit of each compute thread; one appears again when threads share it.
+    pub compute: Vec<PuId>,
+    /// The processing unit of each communication thread; empty: compute threads communicate.
+    pub comm: Vec<PuId>,
+}
+
+/// Where all ranks stand, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Placement {
+    /// Ascending by rank.
+    pub ranks: Vec<RankPlace>,
+    /// Whether waiting threads may spin: every thread has a processing unit of its own.
+    pub spin: bool,
+    /// What was decided and why.
+    pub reasons: Vec<String>,
+    /// What the user should know before believing any figure.
+    pub warnings: Vec<String>,
+}
+
+/// Places ranks on a machine.
+///
+/// # Errors
+/// [`Error::Placement`] when a wish is zero or absurd, when no core is allowed, or when communication cores would leave
+/// none for computing.
+pub fn place(machine: &Machine, wishes: &Wishes) -> Result<Placement> {
+    let fail = |reason: String| Err(Error::Placement { reason });
+    let (mut reasons, mut warnings) = (Vec::new(), Vec::new());
+    let units = shares(machine, wishes.rank_per, &mut reasons, &mut warnings);
+    if units.is_empty() {
+        return fail("this process may use no core of the machine: look at its cpuset and affinity".to_owned());
+    }
+    let count = wishes.ranks.unwrap_or(units.len());
+    if !(1..=RANKS_MAX).contains(&count) {
+        return fail(format!("{count} ranks: between 1 and {RANKS_MAX} are possible"));
+    }
+    if let Some(threads) = wishes.threads.filter(|threads| !(1..=THREADS_MAX).contains(threads)) {
+        return fail(format!("{threads} threads a rank: between 1 and {THREADS_MAX} are possible"));
+    }
+    reasons.push(count_reason(count, units.len(), wishes));
+
+    let mut spin = true;
+    let mut ranks = Vec::new();
+    let mut splits: Vec<Split> = Vec::new();
+    for (unit, share) in units.iter().enumerate() {
+        // Ranks are dealt in blocks, so that neighbours by number are neighbours by place.
+        let here: Vec<usize> = match count <= units.len() {
+            true => (unit..count.min(unit + 1)).collect(),
+            false => (0..count).filter(|rank| rank * units.len() / count == unit).collect(),
+        };
+        for (position, rank) in here.iter().enumerate() {
+            let (cores, shared) = share.part(position, here.len());
+            let rank = RankId(*rank as u32);
+            let comm = comm_count(wishes, cores.len(), shared, count)
+                .map_err(|reason| Error::Placement { reason: format!("{rank}: {reason}") })?;
+            let (compute_cores, comm_cores) = cores.split_at(cores.len() - comm);
+            let pus = processing_units(compute_cores, wishes.smt);
+            let threads = wishes.threads.unwrap_or(pus.len());
+            spin &= !shared && threads <= pus.len();
+            splits.push(Split { rank, cores: cores.len(), comm, threads, pus: pus.len(), shared });
+            ranks.push(RankPlace {
+                rank,
+                host: share.host,
+                node: share.node,
+                memory_nodes: share.memory_nodes.clone(),
+                compute: pus.iter().copied().cycle().take(threads).collect(),
+                comm: comm_cores.iter().map(|core| core[0]).collect(),
+            });
+        }
+    }
+    explain(&splits, wishes, &mut reasons);
+    if !spin {
+        warnings.push(time_shared(&splits, &units, wishes.smt));
+    }
+    Ok(Placement { ranks, spin, reasons, warnings })
+}
+
+/// One rank's cores, divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Split {
+    rank: RankId,
+    cores: usize,
+    comm: usize,
+    threads: usize,
+    pus: usize,
+    shared: bool,
+}
+
+/// Communication cores out of `cores`.
+fn comm_count(wishes: &Wishes, cores: usize, shared: bool, ranks: usize) -> std::result::Result<usize, String> {
+    match wishes.comm_cores {
+        CommCores::Count(0) => Ok(0),
+        CommCores::Count(count) if shared => {
+            Err(format!("it shares its only core, so --comm-cores {count} is impossible: use 0 or fewer ranks"))
+        }
+        CommCores::Count(count) if count >= cores => Err(format!(
+            "--comm-cores {count} leaves none of its {cores} cores for computing: use at most {}",
+            cores - 1
+        )),
+        CommCores::Count(count) => Ok(count),
+        CommCores::Auto if ranks == 1 || shared => Ok(0),
+        CommCores::Auto => {
+            let wanted = match cores {
+                0..5 => 0,
+                5..10 => 1,
+                10..20 => 2,
+                _ => 4,
+            };
+            // Threads that were asked for come first.
+            Ok(wanted.min(cores.saturating_sub(wishes.threads.unwrap_or(0))))
+        }
+    }
+}
+
+/// First the first hardware thread of each core; with `smt` then the second ones.
+fn processing_units(cores: &[Vec<PuId>], smt: bool) -> Vec<PuId> {
+    let levels = if smt { cores.iter().map(Vec::len).max().unwrap_or(0) } else { 1 };
+    (0..levels).flat_map(|level| cores.iter().filter_map(move |core| core.get(level).copied())).collect()
+}
+
+fn count_reason(count: usize, units: usize, wishes: &Wishes) -> String {
+    let unit = match wishes.rank_per {
+        RankPer::Node => "NUMA node",
+        RankPer::Socket => "socket",
+        RankPer::L3 => "last-level cache",
+    };
+    if wishes.ranks.is_none() || count == units {
+        return format!("ranks {count}: one for each {unit} with allowed cores");
+    }
+    if count < units {
+        format!("ranks {count}: as wished, on the first {count} of {units} places (one a {unit})")
+    } else {
+        format!("ranks {count}: as wished, more than places ({units}, one a {unit}), so they divide the cores")
+    }
+}
+
+/// One line for all ranks that were divided alike.
+fn explain(splits: &[Split], wishes: &Wishes, reasons: &mut Vec<String>) {
+    let mut kinds: Vec<(Split, Vec<u32>)> = Vec::new();
+    for split in splits {
+        let kind = Split { rank: RankId(0), ..*split };
+        match kinds.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, ranks)) => ranks.push(split.rank.0),
+            None => kinds.push((kind, vec![split.rank.0])),
+        }
+    }
+    for (Split { cores, comm, threads, pus, .. }, ranks) in kinds {
+        let who = format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, ranges(ranks));
+        let comm_reason = match wishes.comm_cores {
+            CommCores::Count(_) => "as wished".to_owned(),
+            CommCores::Auto if splits.len() == 1 => "auto: one rank has nobody to talk to".to_owned(),
+            CommCores::Auto if wishes.threads.is_some() => "auto: what the wished threads leave, up to 4".to_owned(),
+            CommCores::Auto => format!("auto: 0 below 5 cores, 1 below 10, 2 below 20, else 4; {cores} here"),
+        };
+        let which = if comm > 0 { ", the last of its share" } else { "" };
+        reasons.push(format!("{who}: {comm} communication cores{which} ({comm_reason})"));
+        let threads_reason = match (wishes.threads, wishes.smt) {
+            (Some(_), _) => "as wished",
+            (None, true) => "every hardware thread of the other cores (--smt)",
+            (None, false) => "one on each other core; hardware siblings stay idle without --smt",
+        };
+        let idle = pus.saturating_sub(threads);
+        let idle = if idle > 0 { format!("; {idle} processing units stay idle") } else { String::new() };
+        reasons.push(format!("{who}: {threads} compute threads ({threads_reason}){idle}"));
+    }
+}
+
+fn time_shared(splits: &[Split], units: &[Share], smt: bool) -> String {
+    let cores: usize = units.iter().map(|unit| unit.cores.len()).sum();
+    let what = if splits.iter().any(|split| split.shared) {
+        format!("{} ranks take turns on {cores} cores", splits.len())
+    } else {
+        let crowded = splits.iter().find(|split| split.threads > split.pus);
+        let advice = if smt { "" } else { " (--smt may give each its own hardware thread)" };
+        crowded.map_or_else(String::new, |split| {
+            format!("{} threads of a rank take turns on {} processing units{advice}", split.threads, split.pus)
+        })
+    };
+    format!("{what}: waiting threads yield instead of spinning, and no time measured here says anything about scaling")
+}

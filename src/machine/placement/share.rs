@@ -1,0 +1,92 @@
+//! The units that ranks are given: a node's, a socket's or a cache's allowed cores, and their memory.
+
+use super::RankPer;
+use crate::base::{NodeId, PuId};
+use crate::machine::describe::{Core, Machine, Node};
+
+/// One unit.
+#[derive(Debug, Clone)]
+pub struct Share {
+    pub host: u32,
+    pub node: NodeId,
+    pub memory_nodes: Vec<NodeId>,
+    /// The allowed hardware threads of each core that has any.
+    pub cores: Vec<Vec<PuId>>,
+}
+
+impl Share {
+    /// The cores of the `position`-th of `count` ranks, and whether another rank has them too.
+    pub fn part(&self, position: usize, count: usize) -> (&[Vec<PuId>], bool) {
+        let cores = self.cores.len();
+        if count <= cores {
+            return (&self.cores[cores * position / count..cores * (position + 1) / count], false);
+        }
+        (std::slice::from_ref(&self.cores[position % cores]), true)
+    }
+}
+
+/// All units with at least one allowed core, in the order of nodes.
+pub fn shares(
+    machine: &Machine,
+    rank_per: RankPer,
+    reasons: &mut Vec<String>,
+    warnings: &mut Vec<String>,
+) -> Vec<Share> {
+    let mut shares: Vec<(u32, Share)> = Vec::new();
+    for node in &machine.nodes {
+        let parts: Vec<&[Core]> = match rank_per {
+            RankPer::L3 if !node.l3.is_empty() => {
+                node.l3.iter().map(|group| &node.cores[group.first_core..group.first_core + group.cores]).collect()
+            }
+            _ => vec![&node.cores],
+        };
+        if rank_per == RankPer::L3 && node.l3.is_empty() {
+            reasons.push(format!("{}: its last-level caches are unknown, so all of its cores are one place", node.id));
+        }
+        let allowed: Vec<Vec<Vec<PuId>>> = parts.into_iter().map(allowed).filter(|cores| !cores.is_empty()).collect();
+        if allowed.is_empty() {
+            reasons.push(format!("{}: none of its cores is allowed, so no rank stands there", node.id));
+            continue;
+        }
+        let memory = memory(machine, node, warnings);
+        for cores in allowed {
+            let package = shares.iter_mut().find(|(package, share)| {
+                rank_per == RankPer::Socket && (*package, share.host) == (node.package, node.host)
+            });
+            match package {
+                Some((_, share)) => {
+                    share.cores.extend(cores);
+                    if !share.memory_nodes.contains(&memory) {
+                        share.memory_nodes.push(memory);
+                    }
+                }
+                None => shares
+                    .push((node.package, Share { host: node.host, node: node.id, memory_nodes: vec![memory], cores })),
+            }
+        }
+    }
+    shares.into_iter().map(|(_, share)| share).collect()
+}
+
+fn allowed(cores: &[Core]) -> Vec<Vec<PuId>> {
+    cores.iter().map(|core| core.allowed().collect::<Vec<_>>()).filter(|pus| !pus.is_empty()).collect()
+}
+
+/// The node's own memory, or the nearest that is allowed on the same host.
+fn memory(machine: &Machine, node: &Node, warnings: &mut Vec<String>) -> NodeId {
+    if node.memory_allowed && node.memory_bytes > 0 {
+        return node.id;
+    }
+    let nodes = machine.nodes.iter().filter(|other| other.host == node.host);
+    let nodes = nodes.filter(|other| other.memory_allowed && other.memory_bytes > 0).map(|other| other.id);
+    let tiers = machine.tiers.iter().filter(|tier| tier.memory_allowed).map(|tier| tier.id);
+    let nearest =
+        nodes.chain(tiers).min_by_key(|other| (machine.distances.between(node.id, *other).unwrap_or(u32::MAX), *other));
+    let Some(nearest) = nearest else {
+        warnings.push(format!("{}: no memory is known that its ranks may use", node.id));
+        return node.id;
+    };
+    let why = if node.memory_allowed { "it has no memory" } else { "its memory is not allowed" };
+    warnings.push(format!("{}: {why}, so its ranks use that of {nearest}: every access is remote", node.id));
+    nearest
+}

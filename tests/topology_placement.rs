@@ -1,0 +1,176 @@
+//! Ranks stand where they may, alone on their cores, for any machine and any wish.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use octorec::base::{NodeId, PuId};
+use octorec::machine::describe::SHIPPED;
+use octorec::machine::placement::{CommCores, RankPer, Wishes};
+use octorec::machine::{Machine, Placement, discover, place};
+use proptest::prelude::*;
+
+/// What holds for every placement.
+fn check(machine: &Machine, wishes: &Wishes, placement: &Placement) {
+    let mut core_of = BTreeMap::new();
+    let mut allowed = BTreeSet::new();
+    for node in &machine.nodes {
+        for (position, core) in node.cores.iter().enumerate() {
+            for pu in &core.pus {
+                core_of.insert((node.host, pu.id), (node.id, position));
+            }
+            allowed.extend(core.allowed().map(|pu| (node.host, pu)));
+        }
+    }
+    let mut owner = BTreeMap::new();
+    let mut taken = BTreeSet::new();
+    for (position, place) in placement.ranks.iter().enumerate() {
+        assert_eq!(place.rank.index(), position, "ranks ascend without gaps");
+        assert!(!place.compute.is_empty(), "somebody computes");
+        assert!(!place.memory_nodes.is_empty());
+        if let Some(threads) = wishes.threads {
+            assert_eq!(place.compute.len(), threads);
+        }
+        let cores = |pus: &[PuId]| pus.iter().map(|pu| core_of[&(place.host, *pu)]).collect::<BTreeSet<_>>();
+        assert!(cores(&place.compute).is_disjoint(&cores(&place.comm)), "communication cores never compute");
+        assert_eq!(cores(&place.comm).len(), place.comm.len(), "a core for each communication thread");
+        for pu in place.compute.iter().chain(&place.comm) {
+            assert!(allowed.contains(&(place.host, *pu)), "{pu} is not allowed");
+            let alone = *owner.entry(core_of[&(place.host, *pu)]).or_insert(place.rank) == place.rank;
+            let first = taken.insert((place.host, *pu));
+            if placement.spin {
+                assert!(alone && first, "{} shares {pu} and yet may spin", place.rank);
+            }
+        }
+    }
+    assert_eq!(placement.spin, placement.warnings.iter().all(|line| !line.contains("take turns")));
+    assert!(placement.warnings.iter().filter(|line| line.contains("take turns")).count() <= 1, "said once");
+}
+
+fn cpus(pus: &[PuId]) -> Vec<u32> {
+    pus.iter().map(|pu| pu.0).collect()
+}
+
+#[test]
+fn every_shipped_machine_is_placed_by_default() {
+    for (name, _) in SHIPPED {
+        let machine = Machine::load(name).expect("shipped");
+        let placement = place(&machine, &Wishes::default()).expect("a default placement");
+        check(&machine, &Wishes::default(), &placement);
+        assert_eq!(placement.ranks.len(), machine.nodes.len(), "{name}");
+        assert!(placement.spin && placement.warnings.is_empty(), "{name}: {:?}", placement.warnings);
+    }
+}
+
+#[test]
+fn the_twisted_hypercube_computes_on_24_and_communicates_on_4() {
+    let machine = Machine::load("twisted-hypercube-8").expect("shipped");
+    let placement = place(&machine, &Wishes::default()).expect("a placement");
+    let place = &placement.ranks[3];
+    assert_eq!((place.node, place.memory_nodes.as_slice()), (NodeId(3), [NodeId(3)].as_slice()));
+    assert_eq!(cpus(&place.compute), (84..108).collect::<Vec<_>>());
+    assert_eq!(cpus(&place.comm), (108..112).collect::<Vec<_>>(), "the last cores of the node");
+}
+
+#[test]
+fn siblings_compute_only_when_asked() {
+    let machine = Machine::load("two-socket").expect("shipped");
+    let wishes = Wishes { smt: true, comm_cores: CommCores::Count(1), ..Wishes::default() };
+    let placement = place(&machine, &wishes).expect("a placement");
+    check(&machine, &wishes, &placement);
+    let expected: Vec<u32> = (0..27).chain(56..83).collect();
+    assert_eq!(cpus(&placement.ranks[0].compute), expected, "one a core first, then siblings; core 27 communicates");
+    assert_eq!(cpus(&placement.ranks[0].comm), [27]);
+}
+
+#[test]
+fn sockets_and_caches_are_places_too() {
+    let machine = Machine::load("epyc-nps4-2s").expect("shipped");
+    let per = |rank_per| place(&machine, &Wishes { rank_per, ..Wishes::default() }).expect("a placement");
+    let sockets = per(RankPer::Socket);
+    assert_eq!(sockets.ranks.len(), 2);
+    assert_eq!(sockets.ranks[1].memory_nodes, [4, 5, 6, 7].map(NodeId));
+    assert_eq!((sockets.ranks[1].compute.len(), sockets.ranks[1].comm.len()), (60, 4));
+    let caches = per(RankPer::L3);
+    assert_eq!(caches.ranks.len(), 32);
+    assert_eq!((caches.ranks[5].node, cpus(&caches.ranks[5].compute)), (NodeId(1), vec![20, 21, 22, 23]));
+}
+
+#[test]
+fn more_ranks_than_nodes_divide_cores_and_then_take_turns() {
+    let machine = discover::synthetic("Package:1 NUMANode:1 Core:4 PU:1").expect("synthetic");
+    let wish = |ranks| Wishes { ranks: Some(ranks), ..Wishes::default() };
+    let two = place(&machine, &wish(2)).expect("a placement");
+    assert_eq!((cpus(&two.ranks[0].compute), cpus(&two.ranks[1].compute)), (vec![0, 1], vec![2, 3]));
+    assert!(two.spin && two.warnings.is_empty());
+    let eight = place(&machine, &wish(8)).expect("a placement");
+    check(&machine, &wish(8), &eight);
+    assert!(!eight.spin);
+    assert_eq!(eight.warnings.len(), 1, "{:?}", eight.warnings);
+    assert!(eight.warnings[0].contains("8 ranks take turns on 4 cores"), "{}", eight.warnings[0]);
+    let crowded = Wishes { threads: Some(9), ..Wishes::default() };
+    let placement = place(&machine, &crowded).expect("a placement");
+    assert!(!placement.spin && placement.warnings[0].contains("9 threads of a rank take turns on 4"));
+}
+
+#[test]
+fn permissions_are_respected() {
+    let mut machine = Machine::load("twisted-hypercube-8").expect("shipped");
+    machine.restrict(|pu| pu.0 % 56 < 20, |node| node.0 != 2);
+    let placement = place(&machine, &Wishes::default()).expect("a placement");
+    check(&machine, &Wishes::default(), &placement);
+    assert_eq!(placement.ranks.iter().map(|place| place.node.0).collect::<Vec<_>>(), [0, 2, 4, 6]);
+    // Node 2 may not give memory; its nearest neighbours are 1, 3 and 4.
+    assert_eq!(placement.ranks[1].memory_nodes, [NodeId(1)]);
+    assert!(placement.warnings[0].contains("node 2: its memory is not allowed"), "{:?}", placement.warnings);
+    machine.restrict(|_| false, |_| true);
+    let message = place(&machine, &Wishes::default()).expect_err("nothing is allowed").to_string();
+    assert!(message.contains("may use no core"), "{message}");
+}
+
+#[test]
+fn impossible_wishes_say_what_is_possible() {
+    let machine = discover::synthetic("Package:1 NUMANode:1 Core:4 PU:1").expect("synthetic");
+    let fails = |wishes: Wishes, words: &str| {
+        let message = place(&machine, &wishes).expect_err("impossible").to_string();
+        assert!(message.contains(words), "{message}");
+    };
+    fails(Wishes { ranks: Some(0), ..Wishes::default() }, "0 ranks: between 1 and");
+    fails(Wishes { threads: Some(0), ..Wishes::default() }, "0 threads a rank: between 1 and");
+    fails(Wishes { comm_cores: CommCores::Count(4), ..Wishes::default() }, "use at most 3");
+    fails(Wishes { ranks: Some(9), comm_cores: CommCores::Count(1), ..Wishes::default() }, "shares its only core");
+}
+
+fn any_wishes() -> impl Strategy<Value = Wishes> {
+    let per = prop_oneof![Just(RankPer::Node), Just(RankPer::Socket), Just(RankPer::L3)];
+    let comm = prop_oneof![Just(CommCores::Auto), (0..6_usize).prop_map(CommCores::Count)];
+    let number = |most: usize| proptest::option::of(1..most);
+    (per, number(80), number(40), comm, any::<bool>()).prop_map(|(rank_per, ranks, threads, comm_cores, smt)| Wishes {
+        rank_per,
+        ranks,
+        threads,
+        comm_cores,
+        smt,
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_machine_and_wish(
+        wishes in any_wishes(),
+        name in 0..SHIPPED.len(),
+        forbidden in proptest::collection::btree_set(0..224_u32, 0..200),
+        forbidden_nodes in proptest::collection::btree_set(0..8_u32, 0..8),
+    ) {
+        let mut machine = Machine::load(SHIPPED[name].0).expect("shipped");
+        machine.restrict(|pu| !forbidden.contains(&pu.0), |node| !forbidden_nodes.contains(&node.0));
+        if let Ok(placement) = place(&machine, &wishes) {
+            check(&machine, &wishes, &placement);
+            prop_assert_eq!(&placement, &place(&machine, &wishes).expect("the same again"));
+            if let Some(ranks) = wishes.ranks {
+                prop_assert_eq!(placement.ranks.len(), ranks);
+            }
+        } else {
+            let nothing = machine.nodes.iter().all(|n| n.cores.iter().all(|core| core.allowed().next().is_none()));
+            prop_assert!(nothing || matches!(wishes.comm_cores, CommCores::Count(1..)), "{:?}", wishes);
+        }
+    }
+}
