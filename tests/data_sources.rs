@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use octorec::base::config::{Config, DataConfig, SourceKind, Vocab};
-use octorec::data::{self, Batch, Criteo, Labels, Opening, Source, Split, Tsv, tsv};
+use octorec::data::{self, Batch, Criteo, Opening, Source, Split};
 use proptest::prelude::*;
 
 /// All kinds of source over a few thousand samples each.
@@ -103,66 +103,4 @@ fn sources_are_what_their_configuration_says() {
         assert!(train != test, "{name}: train and test differ");
         assert_eq!(source.truth(Split::Train, 0, 10).is_some(), *name == "criteo");
     }
-}
-
-/// Runs `work` twice and prints what the second run did in a second.
-fn time(what: &str, unit: &str, mut work: impl FnMut() -> f64) {
-    work();
-    let start = std::time::Instant::now();
-    let amount = work();
-    println!("{what}: {:.1} {unit}/s", amount / start.elapsed().as_secs_f64());
-}
-
-#[test]
-#[ignore = "prints speeds, proves nothing; run it in the release profile with --nocapture"]
-fn speeds() {
-    let mut config = DataConfig { train_samples: 200_000, test_fraction: 0.0, ..DataConfig::default() };
-    let log = Criteo::new(&config, &[], 13).unwrap();
-    let large = Criteo::new(&config, &[40_000_000; 26], 13).unwrap();
-    time("criteo, construction", "times", || f64::from(Criteo::new(&config, &[], 13).is_ok()));
-    let mut batch = Batch::new(log.schema());
-    let mut drain = |source: &dyn Source, samples: u64| {
-        let mut reader = source.open(Split::Train, 0).unwrap();
-        let mut read = 0;
-        while read < samples {
-            batch.clear();
-            read += reader.read(&mut batch, 2048).unwrap().max(1) as u64;
-        }
-        read as f64
-    };
-    time("criteo", "thousand samples", || drain(&log, 200_000) / 1e3);
-    time("criteo, 26 tables of 40 million rows", "thousand samples", || drain(&large, 200_000) / 1e3);
-
-    let mut text = Vec::new();
-    log.write_tsv(Split::Train, 0..200_000, &mut text).unwrap();
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), &text).unwrap();
-    config.path = file.path().to_str().unwrap().to_owned();
-    let megabytes = text.len() as f64 / 1e6;
-    let layout = tsv::Layout::criteo(Labels::Required);
-    let mut row = tsv::Row::new(&layout);
-    time("tsv, lines and rows only", "MB", || {
-        let mut lines = tsv::Lines::open(file.path()).unwrap();
-        while let Some(tsv::Line::Text(line)) = lines.next_line().unwrap() {
-            row.parse(line, &layout).unwrap();
-        }
-        megabytes
-    });
-    let open = |config: &DataConfig| Tsv::open(config, &[1000; 26], None).unwrap();
-    time("tsv, opening with a vocabulary", "MB", || megabytes * open(&config).schema().dense as f64 / 13.0);
-    let source = open(&config);
-    time("tsv, reading through the vocabulary", "MB", || megabytes * drain(&source, 200_000) / 200_000.0);
-    config.vocab = Vocab::Hash;
-    time("tsv, opening without a vocabulary", "MB", || megabytes * open(&config).schema().dense as f64 / 13.0);
-
-    let random = data::Random::new(&DataConfig { lookups: 50, ..config }, &[1_000_000; 8], 512).unwrap();
-    let mut batch = Batch::new(random.schema());
-    time("random, 512 dense, 8 tables, 50 look-ups", "million look-ups", || {
-        let mut reader = Source::open(&random, Split::Train, 0).unwrap();
-        for _ in 0..10 {
-            batch.clear();
-            reader.read(&mut batch, 2048).unwrap();
-        }
-        20_480.0 * 400.0 / 1e6
-    });
 }

@@ -32,6 +32,8 @@ enum Command {
     Predict(predict::PredictArgs),
     /// Print a configuration: a preset, a file, or both with changes.
     Config(config::ConfigArgs),
+    /// Show a machine, where ranks and threads go on it, and why.
+    Topo(topo::TopoArgs),
 }
 
 impl Cli {
@@ -45,6 +47,7 @@ impl Cli {
             Command::Eval(args) => args.run(),
             Command::Predict(args) => args.run(),
             Command::Config(args) => args.run(),
+            Command::Topo(args) => topo::run(&args),
         }
     }
 }
