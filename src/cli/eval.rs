@@ -4,12 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::session::{Trained, open_data};
+use super::session::{Trained, open_data, place_team};
 use crate::base::config::{Config, SourceKind};
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Split};
-use crate::machine::team::Team;
 use crate::model::Dlrm;
 use crate::train::{Checkpoint, Scores, auc, predict};
 
@@ -44,7 +43,7 @@ impl EvalArgs {
             whole_file(&mut config, path);
         }
         let source = open_data(&config, trained.vocabulary, Labels::Required)?;
-        let team = Team::new(self.threads)?;
+        let team = place_team(self.threads)?;
         let mut model = Dlrm::new(&config.model, source.schema(), &team)?;
         Checkpoint::open(&trained.path)?.load_into(&mut model)?;
         let found = predict(&team, &mut model, &source, split, config.train.eval_batch)?;

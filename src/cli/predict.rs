@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::eval::whole_file;
-use super::session::{Trained, open_data};
+use super::session::{Trained, open_data, place_team};
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Split};
-use crate::machine::team::Team;
 use crate::model::Dlrm;
 use crate::train::{Checkpoint, predict, write_whole};
 
@@ -44,7 +43,7 @@ impl PredictArgs {
         let mut config = trained.config()?;
         whole_file(&mut config, &self.data);
         let source = open_data(&config, trained.vocabulary, Labels::Optional)?;
-        let team = Team::new(self.threads)?;
+        let team = place_team(self.threads)?;
         let mut model = Dlrm::new(&config.model, source.schema(), &team)?;
         Checkpoint::open(&trained.path)?.load_into(&mut model)?;
         let found = predict(&team, &mut model, &source, Split::Train, config.train.eval_batch)?;

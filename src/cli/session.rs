@@ -9,7 +9,9 @@ use crate::base::config::{Config, SourceKind};
 use crate::base::units::{Bytes, Count};
 use crate::base::{Error, Result};
 use crate::data::{self, Labels, Opening, Source, Split, Vocabulary};
+use crate::machine::placement::Wishes;
 use crate::machine::team::Team;
+use crate::machine::{Machine, place};
 use crate::model::Dlrm;
 use crate::train::{Checkpoint, Progress, checkpoint_in, load_vocabulary, vocabulary_in};
 
@@ -25,6 +27,24 @@ pub fn open_data(config: &Config, known: Option<Vocabulary>, labels: Labels) -> 
     let source = data::open(config, Opening { known, labels, progress: Some(&mut progress) });
     bar.finish_and_clear();
     source
+}
+
+/// The team of rank 0 on this host, every thread pinned, and one line on where it stands.
+///
+/// `threads` 0 means one for each core of the rank.
+pub fn place_team(threads: usize) -> Result<Team> {
+    let machine = Machine::load("host")?;
+    let threads = (threads > 0).then_some(threads);
+    let placement = place(&machine, &Wishes { ranks: Some(1), threads, ..Wishes::default() })?;
+    placement.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+    let rank = &placement.ranks[0];
+    let team = Team::placed(rank, placement.spin)?;
+    eprintln!("placement: {}", placement.line(rank));
+    let idle = machine.nodes.len() - 1;
+    if idle > 0 {
+        eprintln!("warning: one rank trains on one node; the other {idle} stay idle");
+    }
+    Ok(team)
 }
 
 /// One line on the data and one on the model and the machine.

@@ -5,12 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::overrides::{BaseArgs, KeyArgs};
-use super::session::{Trained, describe, open_data};
+use super::session::{Trained, describe, open_data, place_team};
 use crate::base::config::{Config, Layers};
 use crate::base::units::{Count, Seconds};
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Vocabulary};
-use crate::machine::team::Team;
 use crate::model::Dlrm;
 use crate::train::{Checkpoint, Outcome, OutputDir, Progress, Run, Summary, Trace, save_vocabulary};
 
@@ -86,7 +85,7 @@ impl TrainArgs {
     }
 
     fn prepare(&self, config: Config, known: Option<Vocabulary>, output: Option<OutputDir>) -> Result<Run> {
-        let team = Team::new(config.train.threads)?;
+        let team = place_team(config.train.threads)?;
         let source = open_data(&config, known, Labels::Required)?;
         let mut model = Dlrm::new(&config.model, source.schema(), &team)?;
         match &self.init {

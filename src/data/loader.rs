@@ -17,6 +17,7 @@ use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded};
 use super::shuffle::{Epoch, Shuffle};
 use super::{Batch, Reader, Source, Split};
 use crate::base::{Error, Result};
+use crate::machine::team::roam;
 
 /// A place in a training run: an epoch, and how many of its samples were consumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -71,7 +72,11 @@ impl Loader {
         let watched = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("loader".to_owned())
-            .spawn(move || deliver(&*source, plan, &watched, &full_in, &empty_out))
+            .spawn(move || {
+                // Whoever starts a loader may be pinned to a compute core.
+                roam();
+                deliver(&*source, plan, &watched, &full_in, &empty_out)
+            })
             .map_err(Error::io("loader thread".as_ref(), "start"))?;
         Ok(Self { full: Some(full), empty, stop, thread: Some(thread), waited: Duration::ZERO })
     }

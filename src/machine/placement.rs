@@ -88,6 +88,23 @@ pub struct Placement {
     pub warnings: Vec<String>,
 }
 
+impl Placement {
+    /// One line on where a rank stands: `rank 0 on node 0: 28 threads on cpus 0-27, 4 communicate on 24-27`.
+    #[must_use]
+    pub fn line(&self, rank: &RankPlace) -> String {
+        let list = |pus: &[PuId]| ranges(pus.iter().map(|pu| pu.0));
+        let mut line =
+            format!("{} on {}: {} threads on cpus {}", rank.rank, rank.node, rank.compute.len(), list(&rank.compute));
+        if !rank.comm.is_empty() {
+            line += &format!(", {} communicate on {}", rank.comm.len(), list(&rank.comm));
+        }
+        if !self.spin {
+            line += ", more threads than cores: waiting threads yield";
+        }
+        line
+    }
+}
+
 /// Places ranks on a machine.
 ///
 /// # Errors
