@@ -3,9 +3,12 @@
 //! Work is dealt statically: which thread computes which piece depends on the piece and the thread count alone, and no
 //! result depends on it, because pieces are independent (see `sync::parts`).
 
-use crate::base::{Error, Result};
+use std::sync::mpsc;
+
+use crate::base::{Error, PuId, Result};
+use crate::ffi::linux::{HUGE_PAGE_BYTES, pin_current_thread};
 use crate::simd::Isa;
-use crate::sync::{Crew, Parts, Patience};
+use crate::sync::{Crew, Parts, Patience, Rows};
 
 /// A rank's threads and the instruction set that they use. The thread that owns the team is its number 0.
 pub struct Team {
@@ -36,6 +39,44 @@ impl Team {
         Ok(Self { crew, isa })
     }
 
+    /// A team whose thread i runs on processing unit `pus[i]` only; the calling thread is number 0.
+    ///
+    /// `spin` says whether each has its processing unit to itself (see `Placement`): if not, waiting threads yield.
+    ///
+    /// # Errors
+    /// [`Error::Threads`] when the system refuses a thread, [`Error::System`] when it refuses to pin one.
+    ///
+    /// # Panics
+    /// When `pus` is empty.
+    pub fn pinned(pus: &[PuId], spin: bool, isa: Isa) -> Result<Self> {
+        assert!(!pus.is_empty(), "a team has at least its leader");
+        pin_current_thread(&pus[..1])?;
+        let patience = if spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
+        let (places, (sender, answers)) = (pus.to_vec(), mpsc::channel());
+        let pin = move |thread: usize| {
+            // The receiver lives until all have answered.
+            let _ = sender.send(pin_current_thread(&places[thread..=thread]));
+        };
+        let crew =
+            Crew::start(pus.len(), patience, pin).map_err(|source| Error::Threads { wanted: pus.len(), source })?;
+        for answer in answers.iter().take(pus.len() - 1) {
+            answer?;
+        }
+        Ok(Self { crew, isa })
+    }
+
+    /// Writes a zero to every page, whole huge pages by one thread, so that fresh memory comes into being where the
+    /// team runs.
+    pub fn touch(&self, memory: &mut [u8]) {
+        const PAGE_BYTES: usize = 4096;
+        let (pages, rest) = memory.split_at_mut(memory.len() / PAGE_BYTES * PAGE_BYTES);
+        if let Some(first) = rest.first_mut() {
+            *first = 0;
+        }
+        let bands = Rows::new(pages, PAGE_BYTES, self.threads(), HUGE_PAGE_BYTES / PAGE_BYTES);
+        self.each(bands, |band| band.data.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = 0));
+    }
+
     /// How many threads work together.
     #[must_use]
     pub fn threads(&self) -> usize {
@@ -62,5 +103,36 @@ impl Team {
     /// As [`Team::run`].
     pub fn each<P: Parts>(&self, parts: P, body: impl Fn(P::Part) + Sync) {
         self.crew.deal(parts, body);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ffi::linux::{current_affinity, current_pu};
+
+    #[test]
+    fn pinned_threads_stay_where_they_were_told_and_touch_every_page_once() {
+        let home = current_affinity().expect("affinity can be read");
+        for (pus, spin) in [(home.clone(), true), ([&home[..], &home[..]].concat(), false)] {
+            let team = Team::pinned(&pus, spin, Isa::best()).expect("allowed processing units");
+            assert_eq!(team.threads(), pus.len());
+            team.run(|thread| {
+                assert_eq!(current_affinity().expect("affinity can be read"), [pus[thread]]);
+                assert_eq!(current_pu(), pus[thread]);
+            });
+            for len in [0, 1, 4096, 4097, 5 << 20] {
+                let mut memory = vec![1u8; len];
+                team.touch(&mut memory);
+                assert!(memory.iter().enumerate().all(|(at, &byte)| (byte == 0) == at.is_multiple_of(4096)), "{len}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_impossible_place_is_an_error_and_no_hang() {
+        let home = current_affinity().expect("affinity can be read");
+        let message = Team::pinned(&[home[0], PuId(5000)], false, Isa::best()).err().expect("no such cpu").to_string();
+        assert!(message.contains("cpus [5000]"), "{message}");
     }
 }
