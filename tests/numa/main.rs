@@ -3,6 +3,7 @@
 //! Called by `cargo test` on any other machine it says that it is skipped and passes. The script beside this file
 //! (`run`) first asks the bare machine for its losses (`--losses`), then starts the binary as a guest (`--guest`).
 
+mod forbidden;
 mod memory;
 mod place;
 mod report;
@@ -55,6 +56,7 @@ fn guest(scenario: &str, losses: &str) -> ExitCode {
             report.check("a wrong binding is reported", memory::wrong_binding);
             report.check("a half wrong piece is reported", memory::half_wrong);
             report.check("a full node is refused", memory::full_node);
+            report.check("a kernel that forbids binding", forbidden::first_touch);
             report.check("reserved huge pages", memory::reserved_pages);
             report.check("a thousand regions", || place::regions(1000, 8));
             report.check("losses are those of the bare machine", || training::compare(losses));
