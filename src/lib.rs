@@ -22,7 +22,7 @@
 //! |-------------|---|---------------|
 //! | `base`      |   | ids, units, errors, the counter-based generator, configuration and presets |
 //! | `ffi`       | ⚠ | libnuma and the Linux calls that place threads and pages: thin and typed |
-//! | `memory`    | ⚠ | zeroed buffers on huge pages, mapped files, how much memory there is |
+//! | `memory`    | ⚠ | one arena a rank, bound and verified; zeroed buffers on huge pages; mapped files |
 //! | `simd`      | ⚠ | one vector interface; scalar, AVX2 and AVX-512 twins; run-time dispatch |
 //! | `sync`      | ⚠ | fork-join regions and the disjoint pieces that they hand out; loom-checked |
 //! | `machine`   |   | machines as data, discovery, routes, placement of ranks, their picture; the thread team |

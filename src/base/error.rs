@@ -182,6 +182,22 @@ pub enum Error {
         reason: String,
     },
 
+    /// What is planned for a node exceeds its free memory.
+    #[error(
+        "{place}: needs {need}, has {free} free ({reserve} of it stay with the system): \
+         use more nodes, or lower --rows-cap or model.dim"
+    )]
+    NodeFull {
+        /// The node, or the nodes that an arena may lie on.
+        place: String,
+        /// What is planned there.
+        need: Bytes,
+        /// What the kernel can hand out.
+        free: Bytes,
+        /// What is kept back, because beyond its memory the kernel ends the process.
+        reserve: Bytes,
+    },
+
     /// A system call about threads or memory placement failed.
     #[error("cannot {action}: {source}")]
     System {

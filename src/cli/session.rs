@@ -13,6 +13,7 @@ use crate::machine::placement::Wishes;
 use crate::machine::team::Team;
 use crate::machine::{Machine, place};
 use crate::model::Dlrm;
+use crate::simd::Isa;
 use crate::train::{Checkpoint, Progress, checkpoint_in, load_vocabulary, vocabulary_in};
 
 /// Opens the configured data set, drawing a bar while a file's first pass runs.
@@ -38,7 +39,7 @@ pub fn place_team(threads: usize) -> Result<Team> {
     let placement = place(&machine, &Wishes { ranks: Some(1), threads, ..Wishes::default() })?;
     placement.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
     let rank = &placement.ranks[0];
-    let team = Team::placed(rank, placement.spin)?;
+    let team = Team::pinned(&rank.compute, placement.spin, Isa::best())?;
     eprintln!("placement: {}", placement.line(rank));
     let idle = machine.nodes.len() - 1;
     if idle > 0 {

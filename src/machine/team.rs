@@ -3,16 +3,15 @@
 //! Work is dealt statically: which thread computes which piece depends on the piece and the thread count alone, and no
 //! result depends on it, because pieces are independent (see `sync::parts`).
 //!
-//! A team that stands on a [`RankPlace`] pins thread i to the place's i-th processing unit, its owner included. Threads
-//! that the owner starts later inherit its pin; those that belong to nobody's core call [`roam`].
+//! A pinned team pins its owner too, and gives the owner's old affinity back when it is dropped. Threads that the owner
+//! starts meanwhile inherit its pin; those that belong to no rank's core call [`roam`].
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{OnceLock, mpsc};
 
-use super::placement::RankPlace;
 use crate::base::{Error, PuId, Result};
-use crate::ffi::linux::{current_affinity, pin_current_thread};
+use crate::ffi::linux::{HUGE_PAGE_BYTES, current_affinity, pin_current_thread};
 use crate::simd::Isa;
-use crate::sync::{Crew, Parts, Patience};
+use crate::sync::{Crew, Parts, Patience, Rows};
 
 /// What this process may run on, as it was before the first team pinned a thread.
 static PERMITTED: OnceLock<Vec<PuId>> = OnceLock::new();
@@ -37,13 +36,13 @@ static PERMITTED: OnceLock<Vec<PuId>> = OnceLock::new();
 pub struct Team {
     crew: Crew,
     isa: Isa,
-    /// The owner's processing units from before, to be given back.
+    /// The owner's processing units from before it was pinned, to be given back.
     owner_before: Option<Vec<PuId>>,
 }
 
 impl Team {
-    /// A team of `threads` that uses this processor's widest vectors and pins nothing; 0: one thread for each core
-    /// that this process may use.
+    /// A team of `threads` that uses this processor's widest vectors; 0: one thread for each core that this process
+    /// may use.
     ///
     /// # Errors
     /// When the system refuses a thread.
@@ -59,34 +58,50 @@ impl Team {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let threads = if threads == 0 { cores } else { threads };
         let patience = if threads <= cores { Patience::OWN_CORE } else { Patience::SHARED_CORE };
-        let crew = Crew::start(threads, patience, |_| ()).map_err(refused(threads))?;
+        let crew =
+            Crew::start(threads, patience, |_| ()).map_err(|source| Error::Threads { wanted: threads, source })?;
         Ok(Self { crew, isa, owner_before: None })
     }
 
-    /// A team that stands on a rank's place, every thread pinned; `spin` as the placement says.
+    /// A team whose thread i runs on processing unit `pus[i]` only; the calling thread is number 0.
+    ///
+    /// `spin` says whether each has its processing unit to itself (see `Placement`): if not, waiting threads yield.
     ///
     /// # Errors
-    /// When the system refuses a thread or a pin.
-    pub fn placed(place: &RankPlace, spin: bool) -> Result<Self> {
+    /// [`Error::Threads`] when the system refuses a thread, [`Error::System`] when it refuses to pin one.
+    ///
+    /// # Panics
+    /// When `pus` is empty.
+    pub fn pinned(pus: &[PuId], spin: bool, isa: Isa) -> Result<Self> {
+        assert!(!pus.is_empty(), "a team has at least its leader");
         let before = current_affinity()?;
         // The first team sees the process as it was started.
         PERMITTED.get_or_init(|| before.clone());
-        let patience = if spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
-        let pus = place.compute.clone();
-        let failed = Arc::new(Mutex::new(None));
-        let report = Arc::clone(&failed);
         pin_current_thread(&pus[..1])?;
-        let crew = Crew::start(place.compute.len(), patience, move |thread| {
-            if let Err(error) = pin_current_thread(&pus[thread..=thread]) {
-                *report.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-            }
-        });
-        let crew = crew.map_err(refused(place.compute.len()))?;
-        let team = Self { crew, isa: Isa::best(), owner_before: Some(before) };
-        // Helpers have tried their pins before they enter their first region.
-        team.run(|_| ());
-        let error = failed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        error.map_or(Ok(team), Err)
+        let patience = if spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
+        let (places, (sender, answers)) = (pus.to_vec(), mpsc::channel());
+        let pin = move |thread: usize| {
+            // The receiver lives until all have answered.
+            let _ = sender.send(pin_current_thread(&places[thread..=thread]));
+        };
+        let crew =
+            Crew::start(pus.len(), patience, pin).map_err(|source| Error::Threads { wanted: pus.len(), source })?;
+        for answer in answers.iter().take(pus.len() - 1) {
+            answer?;
+        }
+        Ok(Self { crew, isa, owner_before: Some(before) })
+    }
+
+    /// Writes a zero to every page, whole huge pages by one thread, so that fresh memory comes into being where the
+    /// team runs.
+    pub fn touch(&self, memory: &mut [u8]) {
+        const PAGE_BYTES: usize = 4096;
+        let (pages, rest) = memory.split_at_mut(memory.len() / PAGE_BYTES * PAGE_BYTES);
+        if let Some(first) = rest.first_mut() {
+            *first = 0;
+        }
+        let bands = Rows::new(pages, PAGE_BYTES, self.threads(), HUGE_PAGE_BYTES / PAGE_BYTES);
+        self.each(bands, |band| band.data.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = 0));
     }
 
     /// How many threads work together.
@@ -136,44 +151,49 @@ pub fn roam() {
     }
 }
 
-fn refused(wanted: usize) -> impl FnOnce(std::io::Error) -> Error {
-    move |source| Error::Threads { wanted, source }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::placement::Wishes;
-    use crate::machine::{Machine, place};
+    use crate::ffi::linux::current_pu;
 
     #[test]
-    fn placed_threads_stay_on_their_units_and_the_owner_gets_its_own_back() {
-        let before = current_affinity().unwrap();
-        let machine = Machine::load("host").unwrap();
-        let placement = place(&machine, &Wishes { ranks: Some(1), threads: Some(3), ..Wishes::default() }).unwrap();
-        let home = &placement.ranks[0];
-        let team = Team::placed(home, placement.spin).unwrap();
-        assert_eq!(team.threads(), 3);
-        team.run(|thread| assert_eq!(current_affinity().unwrap(), [home.compute[thread]]));
-        let roaming = std::thread::spawn(|| {
-            let inherited = current_affinity().unwrap();
-            roam();
-            (inherited, current_affinity().unwrap())
-        });
-        let (inherited, roaming) = roaming.join().unwrap();
-        assert_eq!(inherited, home.compute[..1]);
-        assert!(roaming.len() >= before.len());
-        drop(team);
-        assert_eq!(current_affinity().unwrap(), before);
+    fn pinned_threads_stay_where_they_were_told_and_touch_every_page_once() {
+        let home = current_affinity().expect("affinity can be read");
+        for (pus, spin) in [(home.clone(), true), ([&home[..], &home[..]].concat(), false)] {
+            let team = Team::pinned(&pus, spin, Isa::best()).expect("allowed processing units");
+            assert_eq!(team.threads(), pus.len());
+            team.run(|thread| {
+                assert_eq!(current_affinity().expect("affinity can be read"), [pus[thread]]);
+                assert_eq!(current_pu(), pus[thread]);
+            });
+            for len in [0, 1, 4096, 4097, 5 << 20] {
+                let mut memory = vec![1u8; len];
+                team.touch(&mut memory);
+                assert!(memory.iter().enumerate().all(|(at, &byte)| (byte == 0) == at.is_multiple_of(4096)), "{len}");
+            }
+        }
     }
 
     #[test]
-    fn a_unit_that_is_not_there_is_an_error() {
-        let machine = Machine::load("host").unwrap();
-        let placement = place(&machine, &Wishes { ranks: Some(1), threads: Some(2), ..Wishes::default() }).unwrap();
-        let mut home = placement.ranks[0].clone();
-        home.compute[1] = PuId(1000);
-        let message = Team::placed(&home, placement.spin).err().unwrap().to_string();
-        assert!(message.contains("pin this thread to cpus [1000]"), "{message}");
+    fn an_impossible_place_is_an_error_and_no_hang() {
+        let home = current_affinity().expect("affinity can be read");
+        let message = Team::pinned(&[home[0], PuId(5000)], false, Isa::best()).err().expect("no such cpu").to_string();
+        assert!(message.contains("cpus [5000]"), "{message}");
+    }
+
+    #[test]
+    fn a_pin_is_inherited_until_a_thread_roams_and_ends_with_the_team() {
+        let before = current_affinity().expect("affinity can be read");
+        let team = Team::pinned(&before[..1], true, Isa::best()).expect("an allowed processing unit");
+        let started = std::thread::spawn(|| {
+            let inherited = current_affinity().expect("affinity can be read");
+            roam();
+            (inherited, current_affinity().expect("affinity can be read"))
+        });
+        let (inherited, roaming) = started.join().expect("no panic");
+        assert_eq!(inherited, before[..1]);
+        assert!(roaming.len() >= before.len());
+        drop(team);
+        assert_eq!(current_affinity().expect("affinity can be read"), before);
     }
 }

@@ -1,9 +1,18 @@
-//! Where numbers live: zeroed, aligned buffers, on huge pages when they are large.
+//! Where numbers live: zeroed, aligned buffers, and one arena a rank that is bound to its node and verified.
 
+mod arena;
 mod buffer;
+mod capacity;
 mod file;
+mod homes;
+mod huge;
+mod plan;
 mod system;
 
+pub use arena::{Arena, ArenaSlice, Binding, Pages};
 pub use buffer::Buffer;
+pub use capacity::{Demand, NodeMemory, check_capacity};
 pub use file::FileBytes;
+pub use homes::Homes;
+pub use plan::{Alignment, Need, Plan};
 pub use system::available_bytes;

@@ -19,7 +19,7 @@ pub fn available_bytes() -> Option<u64> {
 }
 
 /// The value of a `name   12345 kB` line, in bytes.
-fn field(text: &str, name: &str) -> Option<u64> {
+pub(super) fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.starts_with(name))?;
     line[name.len()..].trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }

@@ -1,0 +1,396 @@
+//! One piece of memory a rank, on the rank's node, from before step one to the end.
+//!
+//! The order is what makes it land there: reserve inaccessible at a 2 MiB boundary, bind, choose the page size, open,
+//! and only then touch, by the threads that will use it. A region that is writable before it is bound can share a huge
+//! page with its neighbour, and that page stays where it is although `mbind` returned 0 (see `ffi::linux`). Afterwards
+//! every page is asked where it is, because no return value of the steps before proves it.
+//!
+//! Regions are handed out as [`ArenaSlice`]s that keep the memory alive, so a model can own its parts of the arena.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+
+use super::capacity::{Demand, check_capacity};
+use super::homes::Homes;
+use super::huge::check_pool;
+use super::plan::{Need, Plan, Planned};
+use crate::base::units::Bytes;
+use crate::base::{Error, NodeId, Result};
+use crate::ffi::linux::{Region, Reservation};
+use crate::ffi::numa::{NodeMask, Policy, allowed_nodes};
+
+/// Which pages an arena is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pages {
+    /// 4 KiB.
+    Small,
+    /// 2 MiB where the kernel finds them free, 4 KiB elsewhere: transparent huge pages.
+    #[default]
+    Transparent,
+    /// 2 MiB from the pool that the administrator reserved (hugetlb), or an error.
+    Reserved,
+}
+
+/// How an arena came to its nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Binding {
+    /// The kernel was told, and takes its pages from nowhere else.
+    Bound,
+    /// There is one node: every page is at home.
+    OneNode,
+    /// The kernel forbids binding (its reason), so each page lies where the thread runs that touched it first.
+    FirstTouch(String),
+}
+
+/// The open memory; invariant: `start..start + len` is `region`'s, and only disjoint slices of it are in use.
+struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+    /// Owns the memory and gives it back; its own views are never asked for again.
+    _region: Region,
+}
+
+// SAFETY: a Mapping by itself reads and writes nothing; who may touch which bytes is ArenaSlice's matter.
+unsafe impl Send for Mapping {}
+
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// A rank's memory: bound, touched and verified.
+pub struct Arena {
+    mapping: Arc<Mapping>,
+    home: Vec<NodeId>,
+    /// Each region of the plan, until it is taken.
+    regions: Vec<Option<Planned>>,
+    binding: Binding,
+    homes: Option<Homes>,
+    warnings: Vec<String>,
+}
+
+impl Arena {
+    /// Builds the arena of `plan` on the nodes of `home`.
+    ///
+    /// `touch` gets all bytes and must write to every page, each from a thread that runs on the rank's node: see
+    /// [`crate::machine::team::Team::touch`]. Ranks that build their arenas at the same time are checked against their
+    /// nodes' capacity together beforehand, with [`check_capacity`]; here each is checked alone.
+    ///
+    /// # Errors
+    /// [`Error::NodeFull`] before anything is touched, [`Error::Placement`] when this process may not use a node of
+    /// `home` or when too few huge pages are reserved, [`Error::System`] when the kernel refuses memory. That binding
+    /// is forbidden is no error but a warning, and so are pages that are found elsewhere.
+    ///
+    /// # Panics
+    /// When `home` is empty.
+    pub fn build(plan: &Plan, home: &[NodeId], pages: Pages, touch: impl FnOnce(&mut [u8])) -> Result<Self> {
+        assert!(!home.is_empty(), "an arena has a home");
+        let bytes = plan.bytes() as u64;
+        let route = Route::choose(home)?;
+        let mut warnings = Vec::new();
+        let reservation = if pages == Pages::Reserved {
+            check_pool(home, bytes)?;
+            Reservation::of_huge_pages(plan.bytes())?
+        } else {
+            check_capacity(&[Demand { nodes: home.to_vec(), bytes }])?;
+            Reservation::new(plan.bytes())?
+        };
+        let binding = match route {
+            Route::OneNode => Binding::OneNode,
+            Route::Forbidden(reason) => Binding::FirstTouch(reason),
+            Route::Bind => match reservation.bind(Policy::Bind(NodeMask::of(home))) {
+                Ok(()) => Binding::Bound,
+                Err(reason) if forbidden(&reason) => Binding::FirstTouch(reason.to_string()),
+                Err(reason) => return Err(reason),
+            },
+        };
+        if let Binding::FirstTouch(reason) = &binding {
+            warnings.push(format!("memory is placed by first touch only, the kernel forbids to bind it: {reason}"));
+        }
+        if pages != Pages::Reserved
+            && let Err(reason) = reservation.advise_huge(pages == Pages::Transparent)
+        {
+            warnings.push(format!("the kernel chooses the page size itself: {reason}"));
+        }
+        let mut region = reservation.open()?;
+        touch(region.bytes_mut());
+        let memory = region.bytes_mut();
+        let (start, len) = (NonNull::from(&mut *memory).cast(), memory.len());
+        let mapping = Arc::new(Mapping { start, len, _region: region });
+        let regions = plan.regions().iter().cloned().map(Some).collect();
+        let mut arena = Self { mapping, home: home.to_vec(), regions, binding, homes: None, warnings };
+        match arena.ask(home) {
+            Ok(homes) => {
+                if homes.first_elsewhere.is_some() {
+                    arena.warnings.push(format!("an arena for {} is not where it should be: {homes}", nodes(home)));
+                }
+                arena.homes = Some(homes);
+            }
+            // Whoever forbids binding usually forbids asking too, and has been reported above.
+            Err(_) if matches!(arena.binding, Binding::FirstTouch(_)) => {}
+            Err(reason) => arena.warnings.push(format!("where memory lies is not known: {reason}")),
+        }
+        Ok(arena)
+    }
+
+    /// Hands out a region of the plan, once:
+    ///
+    /// ```no_run
+    /// # use octorec::{base::NodeId, memory::{Alignment, Arena, Pages, Plan}};
+    /// let mut plan = Plan::new();
+    /// let rows = plan.need::<f32>("rows of table 3", 1 << 20, Alignment::HugePage)?;
+    /// let mut arena = Arena::build(&plan, &[NodeId(0)], Pages::Transparent, |memory| memory.fill(0))?;
+    /// let mut rows = arena.take(rows);
+    /// rows[7] = 0.5;
+    /// # Ok::<(), octorec::base::Error>(())
+    /// ```
+    ///
+    /// A need is used up by taking, so that no region has two owners:
+    ///
+    /// ```compile_fail,E0382
+    /// # use octorec::{base::NodeId, memory::{Alignment, Arena, Pages, Plan}};
+    /// let mut plan = Plan::new();
+    /// let rows = plan.need::<f32>("rows of table 3", 1 << 20, Alignment::HugePage)?;
+    /// let mut arena = Arena::build(&plan, &[NodeId(0)], Pages::Transparent, |memory| memory.fill(0))?;
+    /// let mut first = arena.take(rows);
+    /// let mut second = arena.take(rows);
+    /// # Ok::<(), octorec::base::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the need belongs to another plan.
+    #[must_use]
+    pub fn take<T: Pod>(&mut self, need: Need<T>) -> ArenaSlice<T> {
+        let Need { index, region, len, .. } = need;
+        let slot = self.regions.get_mut(index).filter(|slot| slot.as_ref() == Some(&region));
+        assert!(slot.and_then(Option::take).is_some(), "a need of another plan: {region:?}");
+        assert_eq!(Some(region.bytes), len.checked_mul(size_of::<T>()), "the region was planned for these elements");
+        assert!(region.offset + region.bytes <= self.mapping.len, "the arena was built for this plan");
+        // SAFETY: offset + bytes <= len (asserted), so the address stays inside the mapping.
+        let start = unsafe { self.mapping.start.add(region.offset) };
+        assert!(start.addr().get().is_multiple_of(align_of::<T>()), "planned regions are aligned");
+        ArenaSlice { mapping: Arc::clone(&self.mapping), start: start.cast(), len, kind: PhantomData }
+    }
+
+    /// Size in bytes: whole huge pages.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.mapping.len
+    }
+
+    /// Where it should be.
+    #[must_use]
+    pub fn home(&self) -> &[NodeId] {
+        &self.home
+    }
+
+    /// How it came there.
+    #[must_use]
+    pub const fn binding(&self) -> &Binding {
+        &self.binding
+    }
+
+    /// Where its pages were when it was built; `None` where the kernel does not say.
+    #[must_use]
+    pub const fn homes(&self) -> Option<&Homes> {
+        self.homes.as_ref()
+    }
+
+    /// What the user should know; the same words for the same fact, so that a host's ranks can say it once.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Asks the kernel again, against any nodes.
+    ///
+    /// # Errors
+    /// [`Error::System`] when the kernel refuses the call.
+    pub fn ask(&self, wanted: &[NodeId]) -> Result<Homes> {
+        Homes::ask(self.mapping.start.as_ptr(), self.mapping.len, wanted)
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Arena({} for {}, {:?})", Bytes(self.bytes() as u64), nodes(&self.home), self.binding)
+    }
+}
+
+/// `len` numbers in an arena: owned like a `Box`, and the arena's memory lives as long as it does.
+pub struct ArenaSlice<T> {
+    /// Keeps the memory.
+    mapping: Arc<Mapping>,
+    /// Invariant: `len` elements inside the mapping, aligned, and no other slice has them.
+    start: NonNull<T>,
+    len: usize,
+    kind: PhantomData<T>,
+}
+
+// SAFETY: the slice owns its elements alone (invariant of `start`), like a Box.
+unsafe impl<T: Send> Send for ArenaSlice<T> {}
+
+// SAFETY: shared access only reads its own elements.
+unsafe impl<T: Sync> Sync for ArenaSlice<T> {}
+
+impl<T> ArenaSlice<T> {
+    /// Offset from the arena's start in bytes.
+    #[must_use]
+    pub fn offset(&self) -> usize {
+        self.start.addr().get() - self.mapping.start.addr().get()
+    }
+}
+
+impl<T: Pod> Deref for ArenaSlice<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        // SAFETY: `len` aligned elements of a live mapping that this slice alone reaches (invariant of `start`); zeroed
+        // by the kernel or written as T, and any bits are a T (Pod).
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Pod> DerefMut for ArenaSlice<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as `deref`, and `&mut self` is the only access to this slice.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T> fmt::Debug for ArenaSlice<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ArenaSlice({} elements at {:#x})", self.len, self.offset())
+    }
+}
+
+/// Which way an arena can come to its home.
+#[derive(Debug, PartialEq, Eq)]
+enum Route {
+    Bind,
+    OneNode,
+    Forbidden(String),
+}
+
+impl Route {
+    fn choose(home: &[NodeId]) -> Result<Self> {
+        match allowed_nodes() {
+            Ok(allowed) => Self::within(home, &allowed.iter().collect::<Vec<_>>()),
+            Err(reason) if forbidden(&reason) => Ok(Self::Forbidden(reason.to_string())),
+            Err(reason) => Err(reason),
+        }
+    }
+
+    /// `mbind` would drop a forbidden node silently if it got an allowed one with it.
+    fn within(home: &[NodeId], allowed: &[NodeId]) -> Result<Self> {
+        if let Some(node) = home.iter().find(|node| !allowed.contains(node)) {
+            let reason = format!(
+                "memory of {node} does not exist or is not allowed to this process (its cpuset): it may use {}",
+                nodes(allowed)
+            );
+            return Err(Error::Placement { reason });
+        }
+        Ok(if allowed.len() == 1 { Self::OneNode } else { Self::Bind })
+    }
+}
+
+/// Whether the kernel has no such call or a filter (container, seccomp) forbids it.
+fn forbidden(error: &Error) -> bool {
+    let kinds = [ErrorKind::PermissionDenied, ErrorKind::Unsupported];
+    matches!(error, Error::System { source, .. } if kinds.contains(&source.kind()))
+}
+
+fn nodes(nodes: &[NodeId]) -> String {
+    nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::ffi::linux::HUGE_PAGE_BYTES;
+    use crate::memory::Alignment;
+
+    fn allowed() -> Option<Vec<NodeId>> {
+        allowed_nodes().ok().map(|nodes| nodes.iter().collect())
+    }
+
+    fn touch(bytes: &mut [u8]) {
+        bytes.iter_mut().step_by(4096).for_each(|byte| *byte = 0);
+    }
+
+    #[test]
+    fn regions_are_zero_disjoint_and_outlive_the_arena() {
+        let Some(allowed) = allowed() else { return eprintln!("skipped: this kernel has no NUMA calls") };
+        for pages in [Pages::Small, Pages::Transparent] {
+            let mut plan = Plan::new();
+            let rows = plan.need::<f32>("rows", 600_000, Alignment::HugePage).unwrap();
+            let ids = plan.need::<u32>("ids", 5, Alignment::Line).unwrap();
+            let none = plan.need::<f64>("none", 0, Alignment::Line).unwrap();
+            let mut arena = Arena::build(&plan, &allowed[..1], pages, touch).unwrap();
+            assert_eq!(arena.bytes(), 4 << 20);
+            let homes = arena.homes().expect("the kernel says where pages are").clone();
+            assert!(homes.all_at_home() && homes.pages == arena.bytes() / 4096, "{homes}");
+            assert!(arena.warnings().is_empty(), "{:?}", arena.warnings());
+            let (mut rows, mut ids, none) = (arena.take(rows), arena.take(ids), arena.take(none));
+            drop(arena);
+            assert_eq!((rows.len(), ids.len(), none.len()), (600_000, 5, 0));
+            assert!(rows.as_ptr().addr().is_multiple_of(HUGE_PAGE_BYTES) && ids.as_ptr().addr().is_multiple_of(64));
+            assert!(rows.iter().all(|&x| x == 0.0) && ids.iter().all(|&x| x == 0));
+            rows.fill(1.5);
+            assert_eq!(*ids, [0; 5]);
+            ids.fill(7);
+            std::thread::spawn(move || assert!(rows.iter().all(|&x| x == 1.5))).join().unwrap();
+            assert_eq!(*ids, [7; 5]);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a need of another plan")]
+    fn a_foreign_need_is_refused() {
+        let Some(allowed) = allowed() else { panic!("a need of another plan, skipped: no NUMA calls") };
+        let (mut plan, mut other) = (Plan::new(), Plan::new());
+        let _own = plan.need::<u8>("own", 8, Alignment::Line).unwrap();
+        let foreign = other.need::<u8>("own", 1 << 30, Alignment::Line).unwrap();
+        let _ = Arena::build(&plan, &allowed[..1], Pages::Small, touch).unwrap().take(foreign);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_before_it_is_touched() {
+        let Some(allowed) = allowed() else { return eprintln!("skipped: this kernel has no NUMA calls") };
+        let mut plan = Plan::new();
+        let _need = plan.need::<u8>("everything", 1 << 45, Alignment::HugePage).unwrap();
+        let never = |_: &mut [u8]| panic!("nothing may be touched");
+        let message = Arena::build(&plan, &allowed[..1], Pages::Small, never).unwrap_err().to_string();
+        assert!(message.starts_with(&format!("{}: needs 32.0 TiB, has ", allowed[0])), "{message}");
+        let message = Arena::build(&plan, &allowed[..1], Pages::Reserved, never).unwrap_err().to_string();
+        assert!(message.contains("16777216 huge pages"), "{message}");
+        let message = Arena::build(&plan, &[NodeId(1000)], Pages::Small, never).unwrap_err().to_string();
+        assert!(message.contains("memory of node 1000"), "{message}");
+    }
+
+    #[test]
+    fn homes_are_chosen_among_allowed_nodes() {
+        let ids = [NodeId(0), NodeId(3), NodeId(5)];
+        assert_eq!(Route::within(&ids[1..2], &ids[..2]).unwrap(), Route::Bind);
+        assert_eq!(Route::within(&ids[..1], &ids[..1]).unwrap(), Route::OneNode);
+        let message = Route::within(&ids[1..], &ids[..2]).unwrap_err().to_string();
+        assert!(message.contains("memory of node 5") && message.ends_with("it may use node 0, node 3"), "{message}");
+    }
+
+    #[test]
+    fn only_a_forbidden_call_falls_back_to_first_touch() {
+        let error = |number| Error::System { action: "bind".to_owned(), source: io::Error::from_raw_os_error(number) };
+        // EPERM, EACCES, ENOSYS; then EINVAL, ENOMEM, EIO.
+        assert!([1, 13, 38].into_iter().all(|number| forbidden(&error(number))));
+        assert!([22, 12, 5].into_iter().all(|number| !forbidden(&error(number))));
+    }
+}

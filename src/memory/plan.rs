@@ -1,0 +1,137 @@
+//! What a rank's stages need, laid out before any memory is taken.
+//!
+//! Each stage states its needs and keeps the [`Need`]; the sum of a plan is the size of the rank's arena, so whether
+//! everything fits its node is known before the first page is touched. Invariants: regions do not overlap, each starts
+//! at a multiple of its alignment, and padding between two regions is less than the second one's alignment.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use bytemuck::Pod;
+
+use crate::base::units::Bytes;
+use crate::base::{Error, Result};
+use crate::ffi::linux::HUGE_PAGE_BYTES;
+
+/// Where a region may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alignment {
+    /// At a cache line: 64 bytes.
+    Line,
+    /// At a huge page: 2 MiB, for what is gathered from at random or written by one thread a page.
+    HugePage,
+}
+
+impl Alignment {
+    const fn bytes(self) -> usize {
+        match self {
+            Self::Line => 64,
+            Self::HugePage => HUGE_PAGE_BYTES,
+        }
+    }
+}
+
+/// One region of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Planned {
+    name: String,
+    pub(super) offset: usize,
+    pub(super) bytes: usize,
+}
+
+/// The right to take one region, once, as `len` elements of type `T`.
+#[derive(Debug)]
+#[must_use = "a region that nobody takes is wasted memory"]
+pub struct Need<T> {
+    pub(super) index: usize,
+    pub(super) region: Planned,
+    pub(super) len: usize,
+    kind: PhantomData<T>,
+}
+
+/// The regions of one arena.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    regions: Vec<Planned>,
+    bytes: usize,
+}
+
+impl Plan {
+    /// An empty plan.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// States the need for `len` zeros of type `T`; `name` says for what.
+    ///
+    /// # Errors
+    /// [`Error::Placement`] when the plan would exceed the address space.
+    pub fn need<T: Pod>(&mut self, name: &str, len: usize, alignment: Alignment) -> Result<Need<T>> {
+        const { assert!(align_of::<T>() <= Alignment::Line.bytes(), "a line's alignment serves every number") };
+        let place = || {
+            let bytes = len.checked_mul(size_of::<T>())?;
+            let offset = self.bytes.checked_next_multiple_of(alignment.bytes())?;
+            let end = offset.checked_add(bytes).filter(|end| *end <= isize::MAX as usize)?;
+            Some((offset, bytes, end))
+        };
+        let Some((offset, bytes, end)) = place() else {
+            let reason = format!("{name}: {len} elements of {} bytes exceed the address space", size_of::<T>());
+            return Err(Error::Placement { reason });
+        };
+        let region = Planned { name: name.to_owned(), offset, bytes };
+        self.regions.push(region.clone());
+        self.bytes = end;
+        Ok(Need { index: self.regions.len() - 1, region, len, kind: PhantomData })
+    }
+
+    /// The size of an arena for this plan: whole huge pages, at least one.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        if self.bytes == 0 { HUGE_PAGE_BYTES } else { self.bytes.next_multiple_of(HUGE_PAGE_BYTES) }
+    }
+
+    pub(super) fn regions(&self) -> &[Planned] {
+        &self.regions
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "arena of {}", Bytes(self.bytes() as u64))?;
+        for region in &self.regions {
+            write!(f, "\n  {:#012x} {:>10} {}", region.offset, Bytes(region.bytes as u64).to_string(), region.name)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_are_aligned_and_do_not_overlap() {
+        let mut plan = Plan::new();
+        assert_eq!(plan.bytes(), HUGE_PAGE_BYTES);
+        let bias = plan.need::<f32>("bias", 17, Alignment::Line).unwrap();
+        let rows = plan.need::<u64>("rows", 3, Alignment::HugePage).unwrap();
+        let empty = plan.need::<f64>("nothing", 0, Alignment::Line).unwrap();
+        let flags = plan.need::<u8>("flags", 5, Alignment::Line).unwrap();
+        let offsets = [bias.region.offset, rows.region.offset, empty.region.offset, flags.region.offset];
+        assert_eq!(offsets, [0, HUGE_PAGE_BYTES, HUGE_PAGE_BYTES + 64, HUGE_PAGE_BYTES + 64]);
+        assert_eq!((bias.region.bytes, rows.region.bytes, plan.bytes()), (68, 24, 2 * HUGE_PAGE_BYTES));
+        let text = plan.to_string();
+        assert!(text.starts_with("arena of 4.0 MiB\n") && text.contains("0x0000200000       24 B rows"), "{text}");
+    }
+
+    #[test]
+    fn absurd_needs_are_errors_and_leave_the_plan_alone() {
+        let mut plan = Plan::new();
+        for len in [usize::MAX, usize::MAX / 4, isize::MAX as usize / 4 + 1] {
+            let message = plan.need::<f32>("table 7", len, Alignment::Line).unwrap_err().to_string();
+            assert!(message.contains("table 7") && message.contains("address space"), "{message}");
+        }
+        assert!(plan.regions().is_empty() && plan.bytes() == HUGE_PAGE_BYTES);
+    }
+}

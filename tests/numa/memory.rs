@@ -1,0 +1,173 @@
+//! Whether memory is where octorec says, and whether octorec says so when it is not.
+
+use std::sync::Barrier;
+use std::thread;
+
+use octorec::base::{NodeId, PuId};
+use octorec::ffi::linux::{Reservation, current_affinity, current_pu, pin_current_thread};
+use octorec::machine::team::Team;
+use octorec::memory::{Alignment, Arena, Binding, Demand, Homes, NodeMemory, Pages, Plan, check_capacity};
+use octorec::simd::Isa;
+
+use crate::place::{MEMORY_ONLY, placement};
+
+const MIB: usize = 1 << 20;
+const PAGE: usize = 4096;
+
+fn plan(bytes: usize) -> Plan {
+    let mut plan = Plan::new();
+    let _whole = plan.need::<u8>("everything", bytes, Alignment::HugePage).expect("a small plan");
+    plan
+}
+
+fn touch(bytes: &mut [u8]) {
+    bytes.iter_mut().step_by(PAGE).for_each(|byte| *byte = 0);
+}
+
+/// An arena at `home`, touched by the calling thread wherever it runs; the binding alone decides.
+fn arena(bytes: usize, home: &[NodeId], pages: Pages) -> Arena {
+    let arena = Arena::build(&plan(bytes), home, pages, touch).expect("there is room");
+    assert_eq!(arena.binding(), &Binding::Bound);
+    arena
+}
+
+fn all_at_home(arena: &Arena) -> usize {
+    let homes = arena.homes().expect("the kernel says where pages are");
+    assert!(homes.all_at_home(), "{arena:?}: {homes}");
+    assert_eq!(homes.pages * PAGE, arena.bytes());
+    assert!(arena.warnings().is_empty(), "{:?}", arena.warnings());
+    homes.pages
+}
+
+/// All ranks at once: each pins its team, builds 16 MiB with it and uses what it took.
+pub fn arenas_at_home(ranks: usize) -> String {
+    let placement = placement();
+    assert_eq!(placement.ranks.len(), ranks);
+    let bytes = 16 * MIB;
+    let demands = placement.ranks.iter().map(|rank| Demand { nodes: rank.memory_nodes.clone(), bytes: bytes as u64 });
+    check_capacity(&demands.collect::<Vec<_>>()).expect("every node has room");
+    let together = Barrier::new(ranks);
+    let pages: Vec<usize> = thread::scope(|scope| {
+        let threads: Vec<_> = placement
+            .ranks
+            .iter()
+            .map(|place| {
+                let together = &together;
+                scope.spawn(move || {
+                    let team = Team::pinned(&place.compute, true, Isa::best());
+                    together.wait();
+                    let team = team.expect("the team is pinned");
+                    team.run(|thread| {
+                        assert_eq!(current_affinity().expect("affinity can be read"), [place.compute[thread]]);
+                        assert_eq!(current_pu(), place.compute[thread]);
+                    });
+                    let mut plan = Plan::new();
+                    let weights = plan.need::<f32>("weights", 1000, Alignment::Line).expect("a small plan");
+                    let rows = plan.need::<u32>("rows", (bytes - 2 * MIB) / 4, Alignment::HugePage).expect("the same");
+                    let touch = |bytes: &mut [u8]| team.touch(bytes);
+                    let mut arena =
+                        Arena::build(&plan, &place.memory_nodes, Pages::Transparent, touch).expect("there is room");
+                    assert_eq!((arena.bytes(), arena.binding()), (bytes, &Binding::Bound));
+                    let pages = all_at_home(&arena);
+                    let (weights, mut rows) = (arena.take(weights), arena.take(rows));
+                    assert!(weights.iter().all(|&x| x == 0.0));
+                    rows.iter_mut().step_by(PAGE / 4).for_each(|row| *row = 1 + place.rank.0);
+                    assert_eq!(arena.ask(&place.memory_nodes).expect("the kernel answers").at_home, pages);
+                    assert!(rows.iter().step_by(PAGE / 4).all(|&row| row == 1 + place.rank.0));
+                    pages
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("the rank's checks pass")).collect()
+    });
+    format!("{ranks} arenas of {} MiB, {} pages at home", bytes / MIB, pages.iter().sum::<usize>())
+}
+
+/// Small regions side by side, each for another node than the one before: the trap of merging huge pages.
+pub fn neighbours() -> String {
+    let arenas: Vec<Arena> =
+        (0..40).map(|number| arena(2 * MIB, &[NodeId(number * 3 % 8)], Pages::Transparent)).collect();
+    let pages: usize = arenas.iter().map(all_at_home).sum();
+    format!("{} arenas, {pages} pages at home", arenas.len())
+}
+
+/// Memory bound to the wrong node on purpose: the report must say so, of every page.
+pub fn wrong_binding() -> String {
+    let (wanted, wrong) = (NodeId(2), NodeId(5));
+    let mut reports = Vec::new();
+    for pages in [Pages::Small, Pages::Transparent] {
+        let arena = arena(4 * MIB, &[wrong], pages);
+        assert_eq!(all_at_home(&arena), 1024);
+        let homes = arena.ask(&[wanted]).expect("the kernel answers");
+        assert!(!homes.all_at_home());
+        reports.push(homes.to_string());
+    }
+    let expected = "0 of 1024 pages at home; 1024 elsewhere, the first at offset 0x0 (1024 on node 5)";
+    assert_eq!(reports, [expected, expected]);
+    expected.to_owned()
+}
+
+/// Unbound memory, touched by two nodes' threads: the second half is elsewhere.
+pub fn half_wrong() -> String {
+    let reservation = Reservation::new(4 * MIB).expect("address space");
+    reservation.advise_huge(false).expect("small pages can be had");
+    let mut region = reservation.open().expect("memory");
+    let (first, second) = region.bytes_mut().split_at_mut(2 * MIB);
+    for (pu, half) in [(PuId(1), first), (PuId(6), second)] {
+        pin_current_thread(&[pu]).expect("the processing unit exists");
+        touch(half);
+    }
+    let bytes = region.bytes();
+    let homes = Homes::ask(bytes.as_ptr(), bytes.len(), &[NodeId(1)]).expect("the kernel answers").to_string();
+    assert_eq!(homes, "512 of 1024 pages at home; 512 elsewhere, the first at offset 0x200000 (512 on node 6)");
+    homes
+}
+
+/// Without the check the kernel would end this process.
+pub fn full_node() -> String {
+    let memory = NodeMemory::of(NodeId(3)).expect("node 3 exists");
+    let bytes = (memory.free as usize).next_multiple_of(2 * MIB);
+    let never = |_: &mut [u8]| panic!("nothing may be touched");
+    let message = Arena::build(&plan(bytes), &[NodeId(3)], Pages::Transparent, never).expect_err("no room").to_string();
+    assert!(message.starts_with("node 3: needs ") && message.contains(" MiB free (16.0 MiB of it"), "{message}");
+    assert!(NodeMemory::of(NodeId(8)).is_none());
+    message
+}
+
+/// The script has reserved four huge pages on node 3 and none elsewhere.
+pub fn reserved_pages() -> String {
+    let first = arena(4 * MIB, &[NodeId(3)], Pages::Reserved);
+    let pages = all_at_home(&first);
+    let refused = |bytes: usize, node: u32| {
+        let never = |_: &mut [u8]| panic!("nothing may be touched");
+        let result = Arena::build(&plan(bytes), &[NodeId(node)], Pages::Reserved, never);
+        result.expect_err("too few huge pages").to_string()
+    };
+    let elsewhere = refused(2 * MIB, 4);
+    assert!(elsewhere.contains("node 4: needs 1 huge pages of 2 MiB, has 0 reserved"), "{elsewhere}");
+    let more = refused(6 * MIB, 3);
+    assert!(more.contains("node 3: needs 3 huge pages of 2 MiB, has 2 reserved"), "{more}");
+    drop(first);
+    all_at_home(&arena(8 * MIB, &[NodeId(3)], Pages::Reserved));
+    format!("{pages} pages at home; {elsewhere}")
+}
+
+/// In the control group with nodes 0 to 3. The kernel would bind to nodes 3 and 5 without a word and use 3 alone.
+pub fn forbidden_nodes() -> String {
+    let mut message = String::new();
+    for home in [vec![NodeId(5)], vec![NodeId(3), NodeId(5)]] {
+        let never = |_: &mut [u8]| panic!("nothing may be touched");
+        let result = Arena::build(&plan(2 * MIB), &home, Pages::Transparent, never);
+        message = result.expect_err("node 5 is forbidden").to_string();
+        assert!(message.contains("memory of node 5"), "{message}");
+        assert!(message.ends_with("it may use node 0, node 1, node 2, node 3"), "{message}");
+    }
+    all_at_home(&arena(2 * MIB, &[NodeId(3), NodeId(1)], Pages::Transparent));
+    message
+}
+
+/// Nothing runs on the node, yet an arena can be there.
+pub fn capacity_tier() -> String {
+    let pages = all_at_home(&arena(8 * MIB, &[MEMORY_ONLY], Pages::Transparent));
+    format!("{pages} pages on {MEMORY_ONLY}")
+}

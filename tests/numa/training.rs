@@ -1,0 +1,90 @@
+//! Three steps of a tiny model: the same bits on the bare machine and on the emulated one.
+//!
+//! The two differ in instruction set, number of threads and kernel; none of these may change a bit. The model is tiny
+//! because vector code is some 200 times slower under emulation.
+
+use std::fmt::Write;
+
+use octorec::base::PuId;
+use octorec::base::config::{Config, Layers};
+use octorec::data::{Batch, Labels, Opening, Schema, Split};
+use octorec::machine::team::Team;
+use octorec::model::Dlrm;
+use octorec::simd::Isa;
+use octorec::train::step;
+
+use crate::place::placement;
+
+const STEPS: usize = 3;
+
+fn config() -> Config {
+    let mut layers = Layers::default();
+    let document = "[model]\nbottom = [13, 19, 8]\ntop = [17, 1]\ndim = 8\nrows = [400, 30, 7, 90]\n\
+                    [train]\nbatch = 24\nlr = 0.5\n[data]\nsource = \"criteo\"";
+    layers.document(document, "tests/numa").expect("the document is right");
+    layers.finish().expect("the configuration is right")
+}
+
+/// The schema and the first minibatches, generated once: the generator's calibration is the slow part.
+fn batches(config: &Config) -> (Schema, Vec<Batch>) {
+    let opening = Opening { known: None, labels: Labels::Required, progress: None };
+    let source = octorec::data::open(config, opening).expect("the generator opens");
+    let mut reader = source.open(Split::Train, 0).expect("the first sample exists");
+    let read = |_| {
+        let mut batch = Batch::new(source.schema());
+        assert_eq!(reader.read(&mut batch, config.train.batch).expect("generated"), config.train.batch);
+        batch.check(source.schema()).expect("the batch fits the schema");
+        batch
+    };
+    let batches = (0..STEPS).map(read).collect();
+    (source.schema().clone(), batches)
+}
+
+/// One line a step, the loss and its bits, and one for all weights after the last.
+fn losses(team: &Team, config: &Config, schema: &Schema, batches: &[Batch]) -> String {
+    let mut model = Dlrm::new(&config.model, schema, team).expect("the model fits");
+    model.initialise(team, config.train.seed);
+    model.reserve(config.train.batch);
+    let mut text = String::new();
+    for (number, batch) in (1..).zip(batches) {
+        let loss = step(team, &mut model, batch, config.train.lr as f32);
+        writeln!(text, "step {number} loss {loss} bits {:016x}", loss.to_bits()).expect("a String takes all");
+    }
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut weights = 0;
+    for parameter in model.parameters() {
+        for weight in model.export(&parameter).iter() {
+            // FNV-1a over the weights' bits.
+            hash = (hash ^ u64::from(weight.to_bits())).wrapping_mul(0x0100_0000_01b3);
+            weights += 1;
+        }
+    }
+    writeln!(text, "{weights} weights hash {hash:016x}").expect("a String takes all");
+    text
+}
+
+/// With this machine's widest vectors and all of its cores.
+pub fn losses_here() -> String {
+    let team = Team::new(0).expect("threads start");
+    eprintln!("bare machine: {} threads with {}", team.threads(), team.isa().name());
+    let config = config();
+    let (schema, batches) = batches(&config);
+    losses(&team, &config, &schema, &batches)
+}
+
+/// The losses of the file at `path` must come out again, on one thread of each instruction set and on all nodes.
+pub fn compare(path: &str) -> String {
+    let expected = std::fs::read_to_string(path).expect("the script left the bare machine's losses");
+    assert_eq!(expected.lines().count(), STEPS + 1, "{expected}");
+    let pus: Vec<PuId> = placement().ranks.iter().flat_map(|rank| rank.compute.clone()).collect();
+    let config = config();
+    let (schema, batches) = batches(&config);
+    for isa in Isa::all() {
+        for pus in [&pus[..1], &pus] {
+            let team = Team::pinned(pus, true, isa).expect("the team is pinned");
+            assert_eq!(losses(&team, &config, &schema, &batches), expected, "{isa:?} on {} threads", pus.len());
+        }
+    }
+    let first = expected.lines().next().expect("counted above");
+    format!("{STEPS} steps and all weights, on 1 and {} threads; {first}", pus.len())
+}
