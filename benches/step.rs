@@ -21,7 +21,7 @@ fn config() -> Config {
 
 fn trained(config: &Config, source: &Arc<dyn Source>, threads: usize) -> (Team, Dlrm) {
     let team = Team::new(threads).expect("threads");
-    let mut model = Dlrm::new(&config.model, source.schema(), &team).expect("memory");
+    let mut model = Dlrm::new(&config.model, source.schema(), &team, 2048).expect("memory");
     model.initialise(&team, 1);
     (team, model)
 }
@@ -35,8 +35,6 @@ fn steps(criterion: &mut Criterion) {
         source.open(Split::Train, 0).and_then(|mut reader| reader.read(&mut batch, samples)).expect("random data");
         let (team, mut model) = trained(&config, &source, 0);
         let (lone, mut reference) = trained(&config, &source, 1);
-        model.reserve(samples);
-        reference.reserve(samples);
         let expected = step(&lone, &mut reference, &batch, 0.01);
         assert_eq!(step(&team, &mut model, &batch, 0.01).to_bits(), expected.to_bits(), "threads change no bit");
         group.throughput(Throughput::Elements(samples as u64));

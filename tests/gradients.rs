@@ -105,10 +105,9 @@ fn check(settings: &[&str], threads: usize, seed: u64) {
     let config = layers.finish().unwrap();
     let schema = Schema::criteo(config.model.bottom[0], &[5, 3, 40]);
     let team = Team::new(threads).unwrap();
-    let mut model = Dlrm::new(&config.model, &schema, &team).unwrap();
+    let mut model = Dlrm::new(&config.model, &schema, &team, 19).unwrap();
     model.initialise(&team, seed);
     let batch = random_batch(&schema, 19, seed);
-    model.reserve(batch.samples());
     let export = |model: &Dlrm| -> Weights {
         let wide = |values: &[f32]| values.iter().map(|&x| f64::from(x)).collect();
         let parameters = model.parameters();

@@ -81,7 +81,7 @@ fn follow(name: &str, team: &Team) {
         .map(|tensor| tensor.shape()[0] as u64)
         .collect();
     let schema = Schema::criteo(config.model.bottom[0], &rows);
-    let mut model = Dlrm::new(&config.model, &schema, team).unwrap();
+    let mut model = Dlrm::new(&config.model, &schema, team, 64).unwrap();
     let parameters = model.parameters();
     for parameter in &parameters {
         model.import(parameter, &numbers::<f32>(&tensors, &format!("init.{}", parameter.name)));
@@ -89,16 +89,15 @@ fn follow(name: &str, team: &Team) {
     let losses: Vec<f32> = numbers(&tensors, "losses");
     assert!(losses.len() >= 3, "{name} has its minibatches");
     let schedule = Schedule::new(&config.train);
-    model.reserve(64);
     for (number, &expected) in losses.iter().enumerate() {
         let batch = batch(&tensors, number, rows.len(), schema.dense);
         batch.check(&schema).unwrap();
         let loss = step(team, &mut model, &batch, schedule.rate(number as u64 + 1) as f32);
         let apart = (loss / f64::from(expected) - 1.0).abs();
         assert!(apart < 1e-5, "{name}, step {}: loss {loss}, PyTorch {expected}", number + 1);
-        let probabilities: Vec<f32> = model.probabilities(&batch).collect();
+        let probabilities = model.probabilities(&batch);
         let expected: Vec<f32> = numbers(&tensors, &format!("probabilities{number}"));
-        assert!(distance(&probabilities, &expected) < 1e-5, "{name}, step {}: probabilities", number + 1);
+        assert!(distance(probabilities, &expected) < 1e-5, "{name}, step {}: probabilities", number + 1);
     }
     for parameter in &parameters {
         let expected: Vec<f32> = numbers(&tensors, &format!("final.{}", parameter.name));
@@ -142,8 +141,7 @@ fn the_reference_readme_example_is_reproduced() {
     let config = layers.finish().unwrap();
     let schema = Schema::criteo(4, &[4, 3, 2]);
     let team = Team::new(1).unwrap();
-    let mut model = Dlrm::new(&config.model, &schema, &team).unwrap();
-    model.reserve(2);
+    let mut model = Dlrm::new(&config.model, &schema, &team, 2).unwrap();
     for parameter in &model.parameters() {
         model.import(parameter, &floats(&golden["initial"][&parameter.name]));
     }

@@ -4,12 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::session::{Trained, open_data, place_team};
+use super::session::{Trained, build_model, open_data, place_team};
 use crate::base::config::{Config, SourceKind};
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Split};
-use crate::model::Dlrm;
 use crate::train::{Checkpoint, Scores, auc, predict};
 
 /// Arguments of `octorec eval`.
@@ -43,8 +42,8 @@ impl EvalArgs {
             whole_file(&mut config, path);
         }
         let source = open_data(&config, trained.vocabulary, Labels::Required)?;
-        let team = place_team(self.threads)?;
-        let mut model = Dlrm::new(&config.model, source.schema(), &team)?;
+        let (team, home) = place_team(self.threads)?;
+        let mut model = build_model(&config, source.schema(), &team, &home)?;
         Checkpoint::open(&trained.path)?.load_into(&mut model)?;
         let found = predict(&team, &mut model, &source, split, config.train.eval_batch)?;
         if found.labels.is_empty() {

@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::eval::whole_file;
-use super::session::{Trained, open_data, place_team};
+use super::session::{Trained, build_model, open_data, place_team};
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Split};
-use crate::model::Dlrm;
 use crate::train::{Checkpoint, predict, write_whole};
 
 /// Arguments of `octorec predict`.
@@ -43,8 +42,8 @@ impl PredictArgs {
         let mut config = trained.config()?;
         whole_file(&mut config, &self.data);
         let source = open_data(&config, trained.vocabulary, Labels::Optional)?;
-        let team = place_team(self.threads)?;
-        let mut model = Dlrm::new(&config.model, source.schema(), &team)?;
+        let (team, home) = place_team(self.threads)?;
+        let mut model = build_model(&config, source.schema(), &team, &home)?;
         Checkpoint::open(&trained.path)?.load_into(&mut model)?;
         let found = predict(&team, &mut model, &source, Split::Train, config.train.eval_batch)?;
         match &self.out {

@@ -7,8 +7,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::base::config::{Config, SourceKind};
 use crate::base::units::{Bytes, Count};
-use crate::base::{Error, Result};
-use crate::data::{self, Labels, Opening, Source, Split, Vocabulary};
+use crate::base::{Error, NodeId, Result};
+use crate::data::{self, Labels, Opening, Schema, Source, Split, Vocabulary};
 use crate::machine::placement::Wishes;
 use crate::machine::team::Team;
 use crate::machine::{Machine, place};
@@ -30,10 +30,10 @@ pub fn open_data(config: &Config, known: Option<Vocabulary>, labels: Labels) -> 
     source
 }
 
-/// The team of rank 0 on this host, every thread pinned, and one line on where it stands.
+/// The team of rank 0 on this host, every thread pinned, with the nodes of its memory; prints where it stands.
 ///
 /// `threads` 0 means one for each core of the rank.
-pub fn place_team(threads: usize) -> Result<Team> {
+pub fn place_team(threads: usize) -> Result<(Team, Vec<NodeId>)> {
     let machine = Machine::load("host")?;
     let threads = (threads > 0).then_some(threads);
     let placement = place(&machine, &Wishes { ranks: Some(1), threads, ..Wishes::default() })?;
@@ -45,7 +45,15 @@ pub fn place_team(threads: usize) -> Result<Team> {
     if idle > 0 {
         eprintln!("warning: one rank trains on one node; the other {idle} stay idle");
     }
-    Ok(team)
+    Ok((team, rank.memory_nodes.clone()))
+}
+
+/// A model with all weights 0, in one arena on its rank's nodes, with room for training and evaluation.
+pub fn build_model(config: &Config, schema: &Schema, team: &Team, home: &[NodeId]) -> Result<Dlrm> {
+    let samples = config.train.batch.max(config.train.eval_batch);
+    let (model, arena) = Dlrm::on_nodes(&config.model, schema, team, samples, home)?;
+    arena.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
+    Ok(model)
 }
 
 /// One line on the data and one on the model and the machine.

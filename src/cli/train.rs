@@ -5,12 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::overrides::{BaseArgs, KeyArgs};
-use super::session::{Trained, describe, open_data, place_team};
+use super::session::{Trained, build_model, describe, open_data, place_team};
 use crate::base::config::{Config, Layers};
 use crate::base::units::{Count, Seconds};
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Vocabulary};
-use crate::model::Dlrm;
 use crate::train::{Checkpoint, Outcome, OutputDir, Progress, Run, Summary, Trace, save_vocabulary};
 
 /// Arguments of `octorec train`.
@@ -85,9 +84,9 @@ impl TrainArgs {
     }
 
     fn prepare(&self, config: Config, known: Option<Vocabulary>, output: Option<OutputDir>) -> Result<Run> {
-        let team = place_team(config.train.threads)?;
+        let (team, home) = place_team(config.train.threads)?;
         let source = open_data(&config, known, Labels::Required)?;
-        let mut model = Dlrm::new(&config.model, source.schema(), &team)?;
+        let mut model = build_model(&config, source.schema(), &team, &home)?;
         match &self.init {
             Some(path) => Checkpoint::open(path)?.load_into(&mut model)?,
             None if self.resume.is_some() => (),

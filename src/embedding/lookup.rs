@@ -41,16 +41,17 @@ impl Kernel for Pool<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Pool { table, bag, first, out, row, slot } = self;
+        let (weights, dim) = (table.weights(), table.dim());
+        let vector = |row: u32| &weights[row as usize * dim..][..dim];
         for (n, out) in out.chunks_exact_mut(row).enumerate() {
-            let out = &mut out[slot..slot + table.dim()];
+            let out = &mut out[slot..slot + dim];
             let bounds = bag.offsets[first + n] as usize..bag.offsets[first + n + 1] as usize;
             out.fill(0.0);
             for position in bounds {
                 if let Some(&ahead) = bag.rows.get(position + PREFETCH_DISTANCE) {
-                    let ahead = table.row(ahead);
-                    ahead.chunks(16).for_each(|line| simd.prefetch(line));
+                    vector(ahead).chunks(16).for_each(|line| simd.prefetch(line));
                 }
-                add(simd, table.row(bag.rows[position]), out);
+                add(simd, vector(bag.rows[position]), out);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! One embedding table: rows x dim numbers.
 
-use crate::memory::Buffer;
+use crate::base::Result;
+use crate::memory::{Arena, Buffer, Supply};
 
 /// The rows of one categorical column.
 #[derive(Debug)]
@@ -12,14 +13,22 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of zeros; its memory is untouched until rows are written.
+    /// A table of zeros.
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
     ///
     /// # Panics
-    /// When the address space cannot hold it.
-    #[must_use]
-    pub fn new(name: String, rows: u64, dim: usize) -> Self {
-        let rows = usize::try_from(rows).expect("rows are below 2^32");
-        Self { name, dim, weights: Buffer::zeroed(rows * dim) }
+    /// When there are 2^32 rows or more.
+    pub fn new(name: String, rows: u64, dim: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        let rows = u32::try_from(rows).expect("rows are below 2^32") as usize;
+        let weights = supply.buffer(&name, rows * dim)?;
+        Ok(Self { name, dim, weights })
+    }
+
+    /// Takes its rows from the arena.
+    pub fn settle(&mut self, arena: &mut Arena) {
+        self.weights.settle(arena);
     }
 
     /// Number of rows.
@@ -32,13 +41,6 @@ impl Table {
     #[must_use]
     pub const fn dim(&self) -> usize {
         self.dim
-    }
-
-    /// Row `row`.
-    #[must_use]
-    #[inline]
-    pub fn row(&self, row: u32) -> &[f32] {
-        &self.weights[row as usize * self.dim..][..self.dim]
     }
 
     /// All rows, row-major.

@@ -7,9 +7,10 @@
 //! Backward: with the symmetric S that has dz at (i, j) and (j, i), dT = S T, plus dx in row 0.
 
 use super::View;
+use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::{Gemm, Start, Strided};
-use crate::memory::Buffer;
+use crate::memory::{Arena, Buffer, Supply};
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Each, Rows};
 
@@ -54,11 +55,24 @@ impl Shape {
 
 impl Dot {
     /// The interaction of `vectors` vectors of `dim` elements, for a team of `threads`.
-    #[must_use]
-    pub fn new(vectors: usize, dim: usize, itself: bool, threads: usize) -> Self {
-        let scratch =
-            || Scratch { transposed: Buffer::zeroed(dim * vectors), products: Buffer::zeroed(vectors * vectors) };
-        Self { shape: Shape { vectors, dim, itself }, scratch: (0..threads).map(|_| scratch()).collect() }
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    pub fn new(vectors: usize, dim: usize, itself: bool, threads: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        let scratch = (0..threads).map(|_| {
+            let transposed = supply.buffer("transposed features", dim * vectors)?;
+            Ok(Scratch { transposed, products: supply.buffer("products", vectors * vectors)? })
+        });
+        Ok(Self { scratch: scratch.collect::<Result<_>>()?, shape: Shape { vectors, dim, itself } })
+    }
+
+    /// Takes all planned buffers from the arena.
+    pub fn settle(&mut self, arena: &mut Arena) {
+        for Scratch { transposed, products } in &mut self.scratch {
+            for buffer in [transposed, products] {
+                buffer.settle(arena);
+            }
+        }
     }
 
     /// Columns of the result: dim + F (F - 1) / 2, and F more with `itself`.

@@ -5,9 +5,10 @@
 //! Passes are named as in SC20, Section III-B.
 
 use super::View;
+use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::{ColumnSums, Gemm, Start, Strided, transpose};
-use crate::memory::Buffer;
+use crate::memory::{Arena, Buffer, Supply};
 use crate::optim::Sgd;
 use crate::sync::Rows;
 
@@ -27,16 +28,26 @@ pub struct Linear {
 
 impl Linear {
     /// A layer whose weights are 0.
-    #[must_use]
-    pub fn new(inputs: usize, outputs: usize) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    pub fn new(inputs: usize, outputs: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        Ok(Self {
             inputs,
             outputs,
-            weight: Buffer::zeroed(inputs * outputs),
-            bias: Buffer::zeroed(outputs),
-            transposed: Buffer::zeroed(inputs * outputs),
-            weight_gradient: Buffer::zeroed(inputs * outputs),
-            bias_gradient: Buffer::zeroed(outputs),
+            weight: supply.buffer("weight", inputs * outputs)?,
+            bias: supply.buffer("bias", outputs)?,
+            transposed: supply.buffer("transposed weight", inputs * outputs)?,
+            weight_gradient: supply.buffer("weight gradient", inputs * outputs)?,
+            bias_gradient: supply.buffer("bias gradient", outputs)?,
+        })
+    }
+
+    /// Takes all planned buffers from the arena.
+    pub fn settle(&mut self, arena: &mut Arena) {
+        let Self { weight, bias, transposed, weight_gradient, bias_gradient, .. } = self;
+        for buffer in [weight, bias, transposed, weight_gradient, bias_gradient] {
+            buffer.settle(arena);
         }
     }
 

@@ -9,9 +9,10 @@
 //! Sigmoid and cross-entropy are computed from z together, in f64, so that no probability is rounded to 0 or 1 before
 //! its logarithm is taken; PyTorch's `BCELoss` caps each logarithm at -100 instead, which differs only beyond that.
 
+use crate::base::Result;
 use crate::base::config::{Loss, ModelConfig};
 use crate::machine::team::Team;
-use crate::memory::Buffer;
+use crate::memory::{Arena, Buffer, Supply};
 use crate::sync::Rows;
 
 /// The loss of a minibatch, with room for its probabilities and gradient.
@@ -20,59 +21,58 @@ pub struct LossLayer {
     loss: Loss,
     weights: [f64; 2],
     threshold: f64,
-    outcomes: Vec<Outcome>,
+    probabilities: Buffer<f32>,
+    /// Each sample's term of the mean.
+    terms: Buffer<f64>,
     gradient: Buffer<f32>,
 }
 
-/// One sample's results.
-#[derive(Debug, Clone, Copy, Default)]
-struct Outcome {
-    probability: f32,
-    loss: f64,
-}
-
 impl LossLayer {
-    /// The loss that a model's configuration asks for.
-    #[must_use]
-    pub fn new(config: &ModelConfig) -> Self {
-        Self {
+    /// The loss that a model's configuration asks for, with room for minibatches of `samples`.
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    pub fn new(config: &ModelConfig, samples: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        Ok(Self {
             loss: config.loss,
             weights: config.loss_weights.map(f64::from),
             threshold: f64::from(config.loss_threshold),
-            outcomes: Vec::new(),
-            gradient: Buffer::zeroed(0),
-        }
+            probabilities: supply.buffer("probabilities", samples)?,
+            terms: supply.buffer("losses", samples)?,
+            gradient: supply.buffer("logit gradients", samples)?,
+        })
     }
 
-    /// Makes room for minibatches of `samples`.
-    pub fn reserve(&mut self, samples: usize) {
-        if samples > self.outcomes.len() {
-            self.outcomes.resize(samples, Outcome::default());
-            self.gradient = Buffer::zeroed(samples);
+    /// Takes all planned buffers from the arena.
+    pub fn settle(&mut self, arena: &mut Arena) {
+        self.terms.settle(arena);
+        for buffer in [&mut self.probabilities, &mut self.gradient] {
+            buffer.settle(arena);
         }
     }
 
     /// The mean loss of `logits` against `labels`; keeps every probability and the logits' gradient.
     ///
     /// # Panics
-    /// When the lengths differ or there is no room (see [`LossLayer::reserve`]).
+    /// When the lengths differ or there is no room.
     pub fn forward(&mut self, team: &Team, logits: &[f32], labels: &[f32]) -> f64 {
         let samples = logits.len();
         assert_eq!(samples, labels.len(), "one label a logit");
         let (loss, weights, threshold) = (self.loss, self.weights, self.threshold);
-        let outcomes = Rows::new(&mut self.outcomes[..samples], 1, team.threads(), 16);
+        let probabilities = Rows::new(&mut self.probabilities[..samples], 1, team.threads(), 16);
+        let terms = Rows::new(&mut self.terms[..samples], 1, team.threads(), 16);
         let gradient = Rows::new(&mut self.gradient[..samples], 1, team.threads(), 16);
-        team.each((outcomes, gradient), |(outcomes, gradient)| {
-            for (i, (outcome, gradient)) in outcomes.data.iter_mut().zip(gradient.data).enumerate() {
-                let (z, t) = (f64::from(logits[outcomes.first + i]), f64::from(labels[outcomes.first + i]));
+        team.each((probabilities, (terms, gradient)), |(probabilities, (terms, gradient))| {
+            for i in 0..terms.rows {
+                let (z, t) = (f64::from(logits[terms.first + i]), f64::from(labels[terms.first + i]));
                 let point = Point::at(z, threshold);
                 let (value, slope) = point.loss(loss, weights, z, t);
-                *outcome = Outcome { probability: point.p as f32, loss: value };
-                *gradient = (slope / samples as f64) as f32;
+                probabilities.data[i] = point.p as f32;
+                terms.data[i] = value;
+                gradient.data[i] = (slope / samples as f64) as f32;
             }
         });
-        let total: f64 = self.outcomes[..samples].iter().map(|outcome| outcome.loss).sum();
-        total / samples as f64
+        self.terms[..samples].iter().sum::<f64>() / samples as f64
     }
 
     /// The gradient with respect to the logits of the last minibatch.
@@ -82,8 +82,9 @@ impl LossLayer {
     }
 
     /// The probabilities of the first `samples` of the last minibatch, clamped as the loss saw them.
-    pub fn probabilities(&self, samples: usize) -> impl ExactSizeIterator<Item = f32> + '_ {
-        self.outcomes[..samples].iter().map(|outcome| outcome.probability)
+    #[must_use]
+    pub fn probabilities(&self, samples: usize) -> &[f32] {
+        &self.probabilities[..samples]
     }
 }
 
@@ -127,9 +128,7 @@ mod tests {
 
     fn layer(loss: Loss, loss_threshold: f32) -> LossLayer {
         let config = ModelConfig { loss, loss_threshold, loss_weights: [0.5, 3.0], ..ModelConfig::default() };
-        let mut layer = LossLayer::new(&config);
-        layer.reserve(8);
-        layer
+        LossLayer::new(&config, 8, &mut Supply::System).unwrap()
     }
 
     #[test]

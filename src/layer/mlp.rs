@@ -1,11 +1,12 @@
 //! A multilayer perceptron: fully connected layers with ReLU between them.
 //!
-//! It keeps every hidden activation for the backward pass, in buffers sized for the largest minibatch seen.
+//! It keeps every hidden activation for the backward pass, in buffers sized for the largest minibatch.
 
 use super::{Linear, View};
+use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::Gate;
-use crate::memory::Buffer;
+use crate::memory::{Arena, Buffer, Supply};
 use crate::sync::Rows;
 
 /// Layers, their hidden activations and the gradients that flow between them.
@@ -16,15 +17,27 @@ pub struct Mlp {
     hidden: Vec<Buffer<f32>>,
     /// Gradient with respect to each of `hidden`.
     hidden_gradient: Vec<Buffer<f32>>,
-    capacity: usize,
 }
 
 impl Mlp {
-    /// Layers from `widths[0]` inputs through each further width, all weights 0.
-    #[must_use]
-    pub fn new(widths: &[usize]) -> Self {
-        let layers: Vec<_> = widths.windows(2).map(|pair| Linear::new(pair[0], pair[1])).collect();
-        Self { layers, hidden: Vec::new(), hidden_gradient: Vec::new(), capacity: 0 }
+    /// Layers from `widths[0]` inputs through each further width, all weights 0, with room for minibatches of
+    /// `samples`.
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    pub fn new(widths: &[usize], samples: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        let layers = widths.windows(2).map(|pair| Linear::new(pair[0], pair[1], supply)).collect::<Result<_>>()?;
+        let mut activations = |name: &str| -> Result<Vec<_>> {
+            let inner = &widths[1..widths.len() - 1];
+            inner.iter().map(|outputs| supply.buffer(name, samples * outputs)).collect()
+        };
+        Ok(Self { layers, hidden: activations("activations")?, hidden_gradient: activations("activation gradients")? })
+    }
+
+    /// Takes all planned buffers from the arena.
+    pub fn settle(&mut self, arena: &mut Arena) {
+        self.layers.iter_mut().for_each(|layer| layer.settle(arena));
+        self.hidden.iter_mut().chain(&mut self.hidden_gradient).for_each(|buffer| buffer.settle(arena));
     }
 
     /// The layers, first to last.
@@ -38,22 +51,11 @@ impl Mlp {
         &mut self.layers
     }
 
-    /// Makes room for minibatches of `samples`.
-    pub fn reserve(&mut self, samples: usize) {
-        if samples > self.capacity {
-            let inner = &self.layers[..self.layers.len() - 1];
-            let buffers = || inner.iter().map(|layer| Buffer::zeroed(samples * layer.outputs())).collect();
-            self.hidden = buffers();
-            self.hidden_gradient = buffers();
-            self.capacity = samples;
-        }
-    }
-
     /// Runs `samples` rows of `x` through all layers into `out`, whose rows have length `out_row`; `relu` says whether
     /// the last layer has one too.
     ///
     /// # Panics
-    /// When there is no room for the samples (see [`Mlp::reserve`]) or a matrix is too small.
+    /// When there is no room for the samples or a matrix is too small.
     pub fn forward(&mut self, team: &Team, x: View<'_>, samples: usize, out: &mut [f32], out_row: usize, relu: bool) {
         let last = self.layers.len() - 1;
         for (index, layer) in self.layers.iter().enumerate() {

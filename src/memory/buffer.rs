@@ -1,36 +1,73 @@
 //! A fixed-size array of numbers, aligned for vectors, on huge pages when it is large.
 //!
 //! Random 256-byte gathers run 2 to 3 times faster on 2 MiB pages, because each 4 KiB page needs a translation of its
-//! own; so large buffers start at a 2 MiB boundary and ask for huge pages. Memory comes from the kernel zeroed and
-//! untouched: the thread that first writes a page decides on which node it lies.
+//! own; so large buffers start at a 2 MiB boundary and ask for huge pages.
+//!
+//! A buffer comes from the system, zeroed and untouched, or from a rank's arena. For an arena it is planned first and
+//! settled when the arena stands: a model is built with planned buffers, its plan is the sum of them, and then each
+//! takes its region.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use bytemuck::Pod;
 use memmap2::{Advice, MmapMut, MmapOptions};
 
+use super::arena::{Arena, ArenaSlice};
+use super::plan::{Alignment, Need, Plan};
+use crate::base::Result;
+
 const HUGE_PAGE: usize = 2 << 20;
 
-/// A zero-initialised array of `len` numbers; at least 64-byte aligned.
-pub struct Buffer<T> {
-    map: Option<MmapMut>,
-    offset: usize,
-    bytes: usize,
-    kind: PhantomData<T>,
+/// A zero-initialised array of numbers; at least 64-byte aligned.
+pub struct Buffer<T>(State<T>);
+
+enum State<T> {
+    /// Part of a plan: no memory yet.
+    Planned(Need<T>),
+    /// A region of an arena.
+    Settled(ArenaSlice<T>),
+    /// A mapping of its own: `bytes` from `offset` on.
+    Alone { map: MmapMut, offset: usize, bytes: usize },
+    /// Of length 0.
+    Empty,
+}
+
+/// Where a component's buffers come from.
+pub enum Supply<'a> {
+    /// Each from the system, at once.
+    System,
+    /// All from one arena that will be built for this plan.
+    Arena(&'a mut Plan),
+}
+
+impl Supply<'_> {
+    /// A buffer of `len` numbers; `name` says what for.
+    ///
+    /// # Errors
+    /// When the plan would exceed the address space.
+    ///
+    /// # Panics
+    /// When the system has no address space; whether there is memory is checked before, by whoever plans it.
+    pub fn buffer<T: Pod>(&mut self, name: &str, len: usize) -> Result<Buffer<T>> {
+        let alignment = if len * size_of::<T>() >= HUGE_PAGE { Alignment::HugePage } else { Alignment::Line };
+        match self {
+            Self::System => Ok(Buffer::zeroed(len)),
+            Self::Arena(plan) => plan.need(name, len, alignment).map(|need| Buffer(State::Planned(need))),
+        }
+    }
 }
 
 impl<T: Pod> Buffer<T> {
-    /// `len` zeros.
+    /// `len` zeros from the system.
     ///
     /// # Panics
-    /// When the address space is exhausted; whether there is memory is checked before, by whoever plans it.
+    /// When the address space is exhausted.
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
         let bytes = len.checked_mul(size_of::<T>()).expect("a buffer's size fits the address space");
         if bytes == 0 {
-            return Self { map: None, offset: 0, bytes, kind: PhantomData };
+            return Self(State::Empty);
         }
         let huge = bytes >= HUGE_PAGE;
         let reserve = if huge { bytes + HUGE_PAGE } else { bytes };
@@ -41,46 +78,90 @@ impl<T: Pod> Buffer<T> {
             // A hint: a kernel without huge pages serves small ones.
             let _ = map.advise_range(Advice::HugePage, offset, bytes);
         }
-        Self { map: Some(map), offset, bytes, kind: PhantomData }
+        Self(State::Alone { map, offset, bytes })
+    }
+
+    /// Takes a planned buffer's region of the arena; others stay as they are.
+    ///
+    /// # Panics
+    /// When the arena was built for another plan.
+    pub fn settle(&mut self, arena: &mut Arena) {
+        self.0 = match std::mem::replace(&mut self.0, State::Empty) {
+            State::Planned(need) => State::Settled(arena.take(need)),
+            other => other,
+        };
     }
 }
 
-impl<T: Pod> Deref for Buffer<T> {
+impl<T: Pod + fmt::Debug> Deref for Buffer<T> {
     type Target = [T];
 
     #[inline]
     fn deref(&self) -> &[T] {
-        self.map.as_ref().map_or(&[], |map| bytemuck::cast_slice(&map[self.offset..self.offset + self.bytes]))
+        match &self.0 {
+            State::Settled(slice) => slice,
+            State::Alone { map, offset, bytes } => bytemuck::cast_slice(&map[*offset..offset + bytes]),
+            State::Empty => &[],
+            State::Planned(need) => unsettled(need),
+        }
     }
 }
 
-impl<T: Pod> DerefMut for Buffer<T> {
+impl<T: Pod + fmt::Debug> DerefMut for Buffer<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
-        let range = self.offset..self.offset + self.bytes;
-        self.map.as_mut().map_or(&mut [], |map| bytemuck::cast_slice_mut(&mut map[range]))
+        match &mut self.0 {
+            State::Settled(slice) => slice,
+            State::Alone { map, offset, bytes } => bytemuck::cast_slice_mut(&mut map[*offset..*offset + *bytes]),
+            State::Empty => &mut [],
+            State::Planned(need) => unsettled(need),
+        }
     }
 }
 
-impl<T> fmt::Debug for Buffer<T> {
+#[cold]
+fn unsettled<T: fmt::Debug>(need: &Need<T>) -> ! {
+    panic!("a buffer was used before its arena was built: {need:?}")
+}
+
+impl<T: Pod + fmt::Debug> fmt::Debug for Buffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer({} bytes)", self.bytes)
+        match &self.0 {
+            State::Planned(need) => need.fmt(f),
+            _ => write!(f, "Buffer({} bytes)", size_of_val::<[T]>(self)),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::NodeId;
+    use crate::memory::Pages;
 
     #[test]
-    fn buffers_are_zero_and_aligned() {
-        for len in [0, 1, 1000, (HUGE_PAGE / 4) + 3] {
-            let mut buffer = Buffer::<f32>::zeroed(len);
-            assert_eq!(buffer.len(), len);
+    fn buffers_are_zero_and_aligned_wherever_they_come_from() {
+        let lengths = [0, 1, 1000, (HUGE_PAGE / 4) + 3];
+        let mut plan = Plan::new();
+        let mut supply = Supply::Arena(&mut plan);
+        let mut planned: Vec<Buffer<f32>> = lengths.iter().map(|&len| supply.buffer("part", len).unwrap()).collect();
+        let mut arena = Arena::build(&plan, &[NodeId(0)], Pages::Transparent, |bytes| bytes.fill(0)).unwrap();
+        planned.iter_mut().for_each(|buffer| buffer.settle(&mut arena));
+        let alone = lengths.iter().map(|&len| Supply::System.buffer("part", len).unwrap());
+        for (mut buffer, len) in planned.into_iter().chain(alone).zip(lengths.iter().chain(&lengths)) {
+            assert_eq!(buffer.len(), *len);
             assert!(buffer.iter().all(|&x| x == 0.0));
             buffer.fill(1.0);
             let alignment = if len * 4 >= HUGE_PAGE { HUGE_PAGE } else { 64 };
-            assert!(len == 0 || buffer.as_ptr().addr().is_multiple_of(alignment));
+            assert!(*len == 0 || buffer.as_ptr().addr().is_multiple_of(alignment));
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "used before its arena was built")]
+    fn a_planned_buffer_has_no_memory_yet() {
+        let mut plan = Plan::new();
+        let buffer: Buffer<f32> = Supply::Arena(&mut plan).buffer("weights", 10).unwrap();
+        let _ = buffer.len();
     }
 }

@@ -6,12 +6,12 @@
 use super::init;
 use crate::base::config::{Interaction, ModelConfig};
 use crate::base::units::Bytes;
-use crate::base::{Error, Result};
+use crate::base::{Error, NodeId, Result};
 use crate::data::{Batch, Schema};
 use crate::embedding::{Slots, Table, look_up, update};
 use crate::layer::{Concat, Dot, LossLayer, Mlp, View, gate};
 use crate::machine::team::Team;
-use crate::memory::{Buffer, available_bytes};
+use crate::memory::{Arena, Buffer, Pages, Plan, Supply, available_bytes};
 
 /// Tables, MLPs and the activations of the current minibatch.
 #[derive(Debug)]
@@ -36,7 +36,6 @@ enum Interacts {
 /// What a minibatch leaves in memory between its forward and its backward pass.
 #[derive(Debug)]
 struct Activations {
-    capacity: usize,
     /// Samples x features.
     features: Buffer<f32>,
     features_gradient: Buffer<f32>,
@@ -72,11 +71,41 @@ enum Which {
 }
 
 impl Dlrm {
-    /// A model for samples of this schema, all weights 0.
+    /// A model for samples of this schema with room for minibatches of `samples`, all weights 0, each buffer where the
+    /// system puts it.
     ///
     /// # Errors
     /// When the schema's dense features do not match, or the tables do not fit into memory.
-    pub fn new(config: &ModelConfig, schema: &Schema, team: &Team) -> Result<Self> {
+    pub fn new(config: &ModelConfig, schema: &Schema, team: &Team, samples: usize) -> Result<Self> {
+        Self::from_supply(config, schema, team, samples, &mut Supply::System)
+    }
+
+    /// As [`Dlrm::new`], in one arena on the nodes of `home`, touched by the team; the arena says where its pages are
+    /// and what the user should know.
+    ///
+    /// # Errors
+    /// As [`Dlrm::new`], and when the nodes have no room or are not allowed.
+    pub fn on_nodes(
+        config: &ModelConfig,
+        schema: &Schema,
+        team: &Team,
+        samples: usize,
+        home: &[NodeId],
+    ) -> Result<(Self, Arena)> {
+        let mut plan = Plan::new();
+        let mut model = Self::from_supply(config, schema, team, samples, &mut Supply::Arena(&mut plan))?;
+        let mut arena = Arena::build(&plan, home, Pages::Transparent, |memory| team.touch(memory))?;
+        model.settle(&mut arena);
+        Ok((model, arena))
+    }
+
+    fn from_supply(
+        config: &ModelConfig,
+        schema: &Schema,
+        team: &Team,
+        samples: usize,
+        supply: &mut Supply<'_>,
+    ) -> Result<Self> {
         schema.check_dense(config.bottom[0], "model.bottom")?;
         check_memory(config, schema)?;
         let bottom_width = config.bottom[config.bottom.len() - 1];
@@ -84,22 +113,35 @@ impl Dlrm {
         let interaction = match config.interaction {
             Interaction::Dot => {
                 let vectors = schema.tables.len() + 1;
-                Interacts::Dot(Dot::new(vectors, config.dim, config.interaction_itself, team.threads()))
+                Interacts::Dot(Dot::new(vectors, config.dim, config.interaction_itself, team.threads(), supply)?)
             }
             Interaction::Cat => Interacts::Concat(Concat::new(slots.row)),
         };
         let top: Vec<_> = std::iter::once(interaction.outputs()).chain(config.top.iter().copied()).collect();
-        let table = |column: &crate::data::Column| Table::new(column.name.clone(), column.rows, config.dim);
+        let tables = schema.tables.iter();
         Ok(Self {
-            tables: schema.tables.iter().map(table).collect(),
-            bottom: Mlp::new(&config.bottom),
-            top: Mlp::new(&top),
+            tables: tables
+                .map(|column| Table::new(column.name.clone(), column.rows, config.dim, supply))
+                .collect::<Result<_>>()?,
+            bottom: Mlp::new(&config.bottom, samples, supply)?,
+            top: Mlp::new(&top, samples, supply)?,
+            loss: LossLayer::new(config, samples, supply)?,
+            activations: Activations::new(samples, slots.row, interaction.copied(), supply)?,
             interaction,
-            loss: LossLayer::new(config),
             slots,
             bottom_width,
-            activations: Activations::new(),
         })
+    }
+
+    fn settle(&mut self, arena: &mut Arena) {
+        self.tables.iter_mut().for_each(|table| table.settle(arena));
+        self.bottom.settle(arena);
+        self.top.settle(arena);
+        if let Interacts::Dot(dot) = &mut self.interaction {
+            dot.settle(arena);
+        }
+        self.loss.settle(arena);
+        self.activations.settle(arena);
     }
 
     /// Draws initial weights; see `model/init.rs` for their distributions.
@@ -109,18 +151,6 @@ impl Dlrm {
         for (index, table) in (0..).zip(&mut self.tables) {
             init::table(team, table, index, seed);
         }
-    }
-
-    /// Makes room for minibatches of `samples`.
-    pub fn reserve(&mut self, samples: usize) {
-        self.bottom.reserve(samples);
-        self.top.reserve(samples);
-        self.loss.reserve(samples);
-        let interacted = match &self.interaction {
-            Interacts::Dot(dot) => dot.outputs(),
-            Interacts::Concat(_) => 0,
-        };
-        self.activations.reserve(samples, self.slots.row, interacted);
     }
 
     /// Forward: pools every table's rows into the features.
@@ -162,7 +192,8 @@ impl Dlrm {
     }
 
     /// The click probabilities of the last `loss`, one a sample.
-    pub fn probabilities(&self, batch: &Batch) -> impl ExactSizeIterator<Item = f32> + '_ {
+    #[must_use]
+    pub fn probabilities(&self, batch: &Batch) -> &[f32] {
         self.loss.probabilities(batch.samples())
     }
 
@@ -285,31 +316,31 @@ impl Interacts {
             Self::Concat(concat) => concat.outputs(),
         }
     }
+
+    /// Columns of a result of its own; `cat` has none, it is the features.
+    const fn copied(&self) -> usize {
+        match self {
+            Self::Dot(dot) => dot.outputs(),
+            Self::Concat(_) => 0,
+        }
+    }
 }
 
 impl Activations {
-    fn new() -> Self {
-        let empty = || Buffer::zeroed(0);
-        Self {
-            capacity: 0,
-            features: empty(),
-            features_gradient: empty(),
-            interacted: empty(),
-            interacted_gradient: empty(),
-            logits: empty(),
-        }
+    fn new(samples: usize, features: usize, interacted: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        Ok(Self {
+            features: supply.buffer("features", samples * features)?,
+            features_gradient: supply.buffer("feature gradients", samples * features)?,
+            interacted: supply.buffer("interactions", samples * interacted)?,
+            interacted_gradient: supply.buffer("interaction gradients", samples * interacted)?,
+            logits: supply.buffer("logits", samples)?,
+        })
     }
 
-    fn reserve(&mut self, samples: usize, features: usize, interacted: usize) {
-        if samples > self.capacity {
-            *self = Self {
-                capacity: samples,
-                features: Buffer::zeroed(samples * features),
-                features_gradient: Buffer::zeroed(samples * features),
-                interacted: Buffer::zeroed(samples * interacted),
-                interacted_gradient: Buffer::zeroed(samples * interacted),
-                logits: Buffer::zeroed(samples),
-            };
+    fn settle(&mut self, arena: &mut Arena) {
+        let Self { features, features_gradient, interacted, interacted_gradient, logits } = self;
+        for buffer in [features, features_gradient, interacted, interacted_gradient, logits] {
+            buffer.settle(arena);
         }
     }
 }

@@ -32,7 +32,6 @@ pub fn predict(
     split: Split,
     batch: usize,
 ) -> Result<Predictions> {
-    model.reserve(batch);
     let mut predictions = Predictions::default();
     let plan = Plan { split, batch, epochs: 1, start: Position::default(), shuffle: None, depth: READ_AHEAD };
     let mut loader = Loader::start(Arc::clone(source), plan)?;
@@ -41,7 +40,7 @@ pub fn predict(
             return Err(Error::Interrupted);
         }
         forward(team, model, &batch);
-        predictions.probabilities.extend(model.probabilities(&batch));
+        predictions.probabilities.extend_from_slice(model.probabilities(&batch));
         predictions.labels.extend_from_slice(&batch.labels);
         loader.recycle(batch);
     }

@@ -163,7 +163,6 @@ impl Run {
         let total = self.total_steps()?;
         let schedule = Schedule::new(&self.config.train);
         let train = self.config.train.clone();
-        self.model.reserve(train.batch);
         let mut reporter = Reporter::new(self.progress.step, total);
         let mut tally =
             Tally { samples: 0, training: Duration::ZERO, final_loss: None, scores: None, flushed: Instant::now() };

@@ -42,9 +42,8 @@ fn batches(config: &Config) -> (Schema, Vec<Batch>) {
 
 /// One line a step, the loss and its bits, and one for all weights after the last.
 fn losses(team: &Team, config: &Config, schema: &Schema, batches: &[Batch]) -> String {
-    let mut model = Dlrm::new(&config.model, schema, team).expect("the model fits");
+    let mut model = Dlrm::new(&config.model, schema, team, config.train.batch).expect("the model fits");
     model.initialise(team, config.train.seed);
-    model.reserve(config.train.batch);
     let mut text = String::new();
     for (number, batch) in (1..).zip(batches) {
         let loss = step(team, &mut model, batch, config.train.lr as f32);
