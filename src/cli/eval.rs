@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::session::{Trained, build_model, open_data, place_team};
+use super::session::{Trained, build_model, open_data, place_team, report_unseen};
 use crate::base::config::{Config, SourceKind};
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
-use crate::data::{Labels, Split};
+use crate::data::{Labels, Split, Unseen};
 use crate::train::{Checkpoint, Scores, auc, predict};
 
 /// Arguments of `octorec eval`.
@@ -41,11 +41,12 @@ impl EvalArgs {
         if let Some(path) = &self.data {
             whole_file(&mut config, path);
         }
-        let source = open_data(&config, trained.vocabulary, Labels::Required)?;
+        let source = open_data(&config, trained.vocabulary, Labels::Required, Unseen::NoRow)?;
         let (team, home) = place_team(self.threads)?;
         let mut model = build_model(&config, source.schema(), &team, &home)?;
         Checkpoint::open(&trained.path)?.load_into(&mut model)?;
         let found = predict(&team, &mut model, &source, split, config.train.eval_batch)?;
+        report_unseen(&*source);
         if found.labels.is_empty() {
             return Err(Error::Config {
                 origin: "eval".to_owned(),

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::eval::whole_file;
-use super::session::{Trained, build_model, open_data, place_team};
+use super::session::{Trained, build_model, open_data, place_team, report_unseen};
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
-use crate::data::{Labels, Split};
+use crate::data::{Labels, Split, Unseen};
 use crate::train::{Checkpoint, predict, write_whole};
 
 /// Arguments of `octorec predict`.
@@ -41,11 +41,12 @@ impl PredictArgs {
         let trained = Trained::find(&self.checkpoint)?;
         let mut config = trained.config()?;
         whole_file(&mut config, &self.data);
-        let source = open_data(&config, trained.vocabulary, Labels::Optional)?;
+        let source = open_data(&config, trained.vocabulary, Labels::Optional, Unseen::NoRow)?;
         let (team, home) = place_team(self.threads)?;
         let mut model = build_model(&config, source.schema(), &team, &home)?;
         Checkpoint::open(&trained.path)?.load_into(&mut model)?;
         let found = predict(&team, &mut model, &source, Split::Train, config.train.eval_batch)?;
+        report_unseen(&*source);
         match &self.out {
             Some(path) => write_whole(path, |partial| {
                 let file = File::create(partial).map_err(Error::io(path, "create"))?;

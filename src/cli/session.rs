@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::base::config::{Config, SourceKind};
 use crate::base::units::{Bytes, Count};
 use crate::base::{Error, NodeId, Result};
-use crate::data::{self, Labels, Opening, Schema, Source, Split, Vocabulary};
+use crate::data::{self, Labels, Opening, Schema, Source, Split, Unseen, Vocabulary};
 use crate::machine::placement::Wishes;
 use crate::machine::team::Team;
 use crate::machine::{Machine, place};
@@ -17,7 +17,12 @@ use crate::simd::Isa;
 use crate::train::{Checkpoint, Progress, checkpoint_in, load_vocabulary, vocabulary_in};
 
 /// Opens the configured data set, drawing a bar while a file's first pass runs.
-pub fn open_data(config: &Config, known: Option<Vocabulary>, labels: Labels) -> Result<Arc<dyn Source>> {
+pub fn open_data(
+    config: &Config,
+    known: Option<Vocabulary>,
+    labels: Labels,
+    unseen: Unseen,
+) -> Result<Arc<dyn Source>> {
     let style = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes}  reading {msg}  {eta} left");
     let bar = ProgressBar::no_length().with_style(style.expect("the template is well-formed"));
     bar.set_message(config.data.path.clone());
@@ -25,7 +30,7 @@ pub fn open_data(config: &Config, known: Option<Vocabulary>, labels: Labels) -> 
         bar.set_length(total);
         bar.set_position(done);
     };
-    let source = data::open(config, Opening { known, labels, progress: Some(&mut progress) });
+    let source = data::open(config, Opening { known, labels, unseen, progress: Some(&mut progress) });
     bar.finish_and_clear();
     source
 }
@@ -54,6 +59,14 @@ pub fn build_model(config: &Config, schema: &Schema, team: &Team, home: &[NodeId
     let (model, arena) = Dlrm::on_nodes(&config.model, schema, team, samples, home)?;
     arena.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
     Ok(model)
+}
+
+/// Says how many values of the data a model could not know.
+pub fn report_unseen(source: &dyn Source) {
+    let unseen = source.unseen_values();
+    if unseen > 0 {
+        eprintln!("{} categorical values were not in the model's vocabulary: they count as empty", Count(unseen));
+    }
 }
 
 /// One line on the data and one on the model and the machine.

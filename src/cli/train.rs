@@ -9,7 +9,7 @@ use super::session::{Trained, build_model, describe, open_data, place_team};
 use crate::base::config::{Config, Layers};
 use crate::base::units::{Count, Seconds};
 use crate::base::{Error, Result, interrupt};
-use crate::data::{Labels, Vocabulary};
+use crate::data::{Labels, Unseen, Vocabulary};
 use crate::train::{Checkpoint, Outcome, OutputDir, Progress, Run, Summary, Trace, save_vocabulary};
 
 /// Arguments of `octorec train`.
@@ -85,7 +85,7 @@ impl TrainArgs {
 
     fn prepare(&self, config: Config, known: Option<Vocabulary>, output: Option<OutputDir>) -> Result<Run> {
         let (team, home) = place_team(config.train.threads)?;
-        let source = open_data(&config, known, Labels::Required)?;
+        let source = open_data(&config, known, Labels::Required, Unseen::Fault)?;
         let mut model = build_model(&config, source.schema(), &team, &home)?;
         match &self.init {
             Some(path) => Checkpoint::open(path)?.load_into(&mut model)?,

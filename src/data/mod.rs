@@ -26,7 +26,7 @@ pub use random::Random;
 pub use schema::{Column, Schema};
 pub use shuffle::{Epoch, Shuffle};
 pub use source::{Reader, Source, Split};
-pub use tsv::{Labels, Opening, Tsv, Vocabulary};
+pub use tsv::{Labels, Opening, Tsv, Unseen, Vocabulary};
 
 /// The data set that a configuration names. `opening` matters for files only.
 ///

@@ -40,6 +40,11 @@ pub trait Source: Send + Sync {
         0
     }
 
+    /// Categorical values without a row that readers have met so far; each left its bag empty.
+    fn unseen_values(&self) -> u64 {
+        0
+    }
+
     /// The values behind the row numbers, where numbers were given by first appearance: new data must use the same.
     fn vocabulary(&self) -> Option<&Vocabulary> {
         None

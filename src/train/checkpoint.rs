@@ -97,8 +97,13 @@ pub fn save(path: &Path, model: &Dlrm, progress: Progress, config: &Config) -> R
 /// Those of `write` and of the system; nothing but an older whole file stays behind.
 pub fn write_whole(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let partial = path.with_extension("partial");
+    // What a new file's permissions are here; a library may write with narrower ones.
+    let permissions =
+        File::create(&partial).and_then(|file| file.metadata()).map_err(Error::io(path, "create"))?.permissions();
     let finish = || -> std::io::Result<()> {
-        File::open(&partial)?.sync_all()?;
+        let file = File::open(&partial)?;
+        file.set_permissions(permissions)?;
+        file.sync_all()?;
         fs::rename(&partial, path)?;
         path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     };

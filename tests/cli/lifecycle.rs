@@ -130,6 +130,46 @@ fn predictions_are_those_of_the_evaluation_and_new_data_maps_as_the_training_dat
 }
 
 #[test]
+fn values_that_a_model_never_saw_count_as_empty_and_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = tsv(&folder.path().join("clicks.tsv"), 300);
+    let out = folder.path().join("run");
+    succeed(&format!("train {TINY} --data {} --epochs 1 --out {}", data.display(), out.display()));
+    // One known row twice: as it is, and with two values that nobody has seen.
+    let text = fs::read_to_string(&data).unwrap();
+    let line = text.lines().next().unwrap();
+    let mut fields: Vec<&str> = line.split('\t').collect();
+    fields[14] = "0badcafe";
+    fields[39] = "1badcafe";
+    let new = folder.path().join("new.tsv");
+    fs::write(&new, format!("{line}\n{}\n", fields.join("\t"))).unwrap();
+    let output = succeed(&format!("predict --checkpoint {} --data {}", out.display(), new.display()));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("2 categorical values were not in the model's vocabulary"), "{message}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = printed.lines().collect();
+    assert!(lines.len() == 2 && lines[0] != lines[1], "{printed}");
+}
+
+#[test]
+#[cfg(unix)]
+fn files_have_the_permissions_that_the_user_asks_for() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let line = format!(
+        "umask 027; exec {} {} --steps 1 --out {}",
+        env!("CARGO_BIN_EXE_octorec"),
+        tiny_training(),
+        out.display()
+    );
+    assert!(std::process::Command::new("bash").args(["-c", &line]).output().unwrap().status.success());
+    for name in ["checkpoint.safetensors", "config.toml", "metrics.jsonl"] {
+        assert_eq!(fs::metadata(out.join(name)).unwrap().permissions().mode() & 0o777, 0o640, "{name}");
+    }
+}
+
+#[test]
 fn weights_start_a_run_and_must_fit() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");

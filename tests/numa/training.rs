@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use octorec::base::PuId;
 use octorec::base::config::{Config, Layers};
-use octorec::data::{Batch, Labels, Opening, Schema, Split};
+use octorec::data::{Batch, Opening, Schema, Split};
 use octorec::machine::team::Team;
 use octorec::model::Dlrm;
 use octorec::simd::Isa;
@@ -27,7 +27,7 @@ fn config() -> Config {
 
 /// The schema and the first minibatches, generated once: the generator's calibration is the slow part.
 fn batches(config: &Config) -> (Schema, Vec<Batch>) {
-    let opening = Opening { known: None, labels: Labels::Required, progress: None };
+    let opening = Opening::default();
     let source = octorec::data::open(config, opening).expect("the generator opens");
     let mut reader = source.open(Split::Train, 0).expect("the first sample exists");
     let read = |_| {

@@ -6,11 +6,24 @@ use super::fault::Fault;
 use super::vocabulary::Vocabulary;
 use crate::base::{Error, Result};
 
+/// What a value does that the vocabulary of a trained model lacks, if that has no row for such values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unseen {
+    /// Its row is malformed.
+    #[default]
+    Fault,
+    /// It is left out: its bag is empty, which pools to a vector of zeros. For evaluation and prediction.
+    NoRow,
+}
+
+/// In place of a row number: the value has none. Tables have fewer rows than this.
+pub(super) const NO_ROW: u32 = u32::MAX;
+
 /// The mapping of every column.
 #[derive(Debug)]
 pub(super) enum Encoding {
     /// By the order of first appearance of the value, taken modulo `cap` if there is one.
-    Vocabulary { vocabulary: Vocabulary, cap: Option<u32> },
+    Vocabulary { vocabulary: Vocabulary, cap: Option<u32>, unseen: Unseen },
     /// The value modulo the number of rows of each column.
     Modulo(Vec<u32>),
 }
@@ -56,11 +69,14 @@ impl Encoding {
                     *value %= rows;
                 }
             }
-            Self::Vocabulary { vocabulary, cap } => {
+            Self::Vocabulary { vocabulary, cap, unseen } => {
                 for (column, value) in categories.iter_mut().enumerate() {
                     let capped = cap.map_or(*value, |cap| *value % cap);
-                    *value =
-                        vocabulary.row(column, capped).ok_or(Fault::Unseen { column: column + 1, value: capped })?;
+                    *value = match (vocabulary.row(column, capped), unseen) {
+                        (Some(row), _) => row,
+                        (None, Unseen::NoRow) => NO_ROW,
+                        (None, Unseen::Fault) => return Err(Fault::Unseen { column: column + 1, value: capped }),
+                    };
                 }
             }
         }

@@ -14,8 +14,10 @@ mod scan;
 mod vocabulary;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use encoding::{Encoding, cap};
+pub use encoding::Unseen;
+use encoding::{Encoding, NO_ROW, cap};
 pub use fault::Fault;
 pub use layout::{Labels, Layout};
 pub use lines::{LONGEST, Line, Lines, Place};
@@ -36,6 +38,8 @@ pub struct Opening<'a> {
     pub known: Option<Vocabulary>,
     /// Whether rows need a label; for tab-separated files.
     pub labels: Labels,
+    /// What a value does that `known` lacks.
+    pub unseen: Unseen,
     /// Told now and then how many bytes of how many the opening pass has read.
     pub progress: Option<&'a mut Progress<'a>>,
 }
@@ -49,6 +53,8 @@ pub struct Tsv {
     train: Part,
     test: Part,
     skipped: u64,
+    /// Values without a row that readers have met.
+    unseen_values: AtomicU64,
 }
 
 /// The samples of one split: some good rows of a file.
@@ -102,7 +108,7 @@ impl Tsv {
                 };
                 let first = learn(&path, 0)?;
                 let second = test_path.as_deref().map(|path| learn(path, sizes.0)).transpose()?;
-                (Encoding::Vocabulary { vocabulary, cap }, first, second)
+                (Encoding::Vocabulary { vocabulary, cap, unseen: Unseen::Fault }, first, second)
             }
             (None, Vocab::Train) => {
                 let mut vocabulary = Vocabulary::empty(layout.categorical);
@@ -113,14 +119,17 @@ impl Tsv {
                 let train = if test_path.is_some() { first.rows } else { first_part(first.rows, config.test_fraction) };
                 let kept: Vec<usize> = seen.iter().map(|rows| rows.partition_point(|&row| row < train)).collect();
                 vocabulary.keep_first(&kept);
-                let encoding = Encoding::Vocabulary { vocabulary, cap };
+                let encoding = Encoding::Vocabulary { vocabulary, cap, unseen: Unseen::Fault };
                 let second =
                     test_path.as_deref().map(|path| pass(path, Task::Check(&encoding), sizes.0)).transpose()?;
                 (encoding, first, second)
             }
             (known, _) => {
                 let encoding = match known {
-                    Some(vocabulary) => Encoding::Vocabulary { vocabulary: checked(vocabulary, &layout)?, cap },
+                    Some(vocabulary) => {
+                        let vocabulary = checked(vocabulary, &layout)?;
+                        Encoding::Vocabulary { vocabulary, cap, unseen: opening.unseen }
+                    }
                     None => Encoding::modulo(layout.categorical, config.rows_cap, model_rows)?,
                 };
                 // Nothing is learned here. Where a malformed row ends the run anyway, lines need only be counted.
@@ -149,7 +158,16 @@ impl Tsv {
             }
         };
         let schema = Schema::criteo(layout.dense, &encoding.rows());
-        Ok(Self { layout, on_bad_row: config.on_bad_row, encoding, schema, train, test, skipped })
+        Ok(Self {
+            layout,
+            on_bad_row: config.on_bad_row,
+            encoding,
+            schema,
+            train,
+            test,
+            skipped,
+            unseen_values: AtomicU64::new(0),
+        })
     }
 
     fn part(&self, split: Split) -> &Part {
@@ -232,6 +250,10 @@ impl Source for Tsv {
     fn skipped_rows(&self) -> u64 {
         self.skipped
     }
+
+    fn unseen_values(&self) -> u64 {
+        self.unseen_values.load(Ordering::Relaxed)
+    }
 }
 
 struct TsvReader<'a> {
@@ -254,6 +276,7 @@ impl TsvReader<'_> {
 impl Reader for TsvReader<'_> {
     fn read(&mut self, batch: &mut Batch, limit: usize) -> Result<usize> {
         let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(limit);
+        let mut unseen = 0;
         for _ in 0..wanted {
             if !self.rows.next_row(Some(&self.tsv.encoding))? {
                 return Err(self.changed(self.part.first + self.part.samples - self.left));
@@ -262,11 +285,17 @@ impl Reader for TsvReader<'_> {
             batch.labels.push(row.label);
             batch.dense.extend(row.integers.iter().map(|&value| log_count(value)));
             for (bag, &id) in batch.bags.iter_mut().zip(&row.categories) {
-                bag.rows.push(id);
+                if id == NO_ROW {
+                    unseen += 1;
+                } else {
+                    bag.rows.push(id);
+                }
                 bag.close();
             }
             self.left -= 1;
         }
+        // Relaxed: a count that is read when all reading is done.
+        self.tsv.unseen_values.fetch_add(unseen, Ordering::Relaxed);
         Ok(wanted)
     }
 }
