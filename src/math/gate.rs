@@ -1,6 +1,6 @@
 //! The gradient of ReLU.
 
-use crate::simd::{Kernel, Simd};
+use crate::simd::{Kernel, Simd, combine};
 
 /// `gradient[n][j] = 0` where `y[n][j]` is 0 or less, for the first `columns` of every row of `gradient`.
 #[derive(Debug)]
@@ -24,13 +24,7 @@ impl Kernel for Gate<'_> {
     fn run<S: Simd>(self, simd: S) {
         for (n, gradient) in self.gradient.chunks_exact_mut(self.row).enumerate() {
             let y = &self.y[n * self.y_row..][..self.columns];
-            for (g, y) in gradient[..self.columns].chunks_mut(S::LANES).zip(y.chunks(S::LANES)) {
-                if y.len() == S::LANES {
-                    simd.store(simd.gate(simd.load(g), simd.load(y)), g);
-                } else {
-                    simd.store_partial(simd.gate(simd.load_partial(g), simd.load_partial(y)), g);
-                }
-            }
+            combine(simd, &mut gradient[..self.columns], y, |g, y| simd.gate(g, y));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Sums down the columns of a matrix: a layer's bias gradient.
 
-use crate::simd::{Kernel, Simd};
+use crate::simd::{Kernel, Simd, combine};
 
 /// `out[j] = sum over i of from[i][first + j]`, in ascending i.
 #[derive(Debug)]
@@ -26,13 +26,7 @@ impl Kernel for ColumnSums<'_> {
         self.out.fill(0.0);
         for i in 0..self.rows {
             let row = &self.from[i * self.row + first..][..self.out.len()];
-            for (out, from) in self.out.chunks_mut(S::LANES).zip(row.chunks(S::LANES)) {
-                if from.len() == S::LANES {
-                    simd.store(simd.add(simd.load(out), simd.load(from)), out);
-                } else {
-                    simd.store_partial(simd.add(simd.load_partial(out), simd.load_partial(from)), out);
-                }
-            }
+            combine(simd, self.out, row, |sum, x| simd.add(sum, x));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Stochastic gradient descent.
 
-use crate::simd::{Kernel, Simd};
+use crate::simd::{Kernel, Simd, combine};
 
 /// `weight[i] -= rate * gradient[i]`, as one fused multiply-add.
 #[derive(Debug)]
@@ -18,15 +18,8 @@ impl Kernel for Sgd<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        assert_eq!(self.weight.len(), self.gradient.len());
         let rate = simd.splat(-self.rate);
-        for (w, g) in self.weight.chunks_mut(S::LANES).zip(self.gradient.chunks(S::LANES)) {
-            if g.len() == S::LANES {
-                simd.store(simd.mul_add(rate, simd.load(g), simd.load(w)), w);
-            } else {
-                simd.store_partial(simd.mul_add(rate, simd.load_partial(g), simd.load_partial(w)), w);
-            }
-        }
+        combine(simd, self.weight, self.gradient, |w, g| simd.mul_add(rate, g, w));
     }
 }
 

@@ -9,9 +9,11 @@
 
 mod avx2;
 mod avx512;
+mod combine;
 mod isa;
 mod scalar;
 
+pub use combine::combine;
 pub use isa::{Isa, Kernel};
 
 /// The vector operations of one instruction set, on 32-bit floats.
