@@ -10,7 +10,7 @@ use octorec::base::config::{Config, Layers};
 use octorec::data::{self, Batch, Opening, Source, Split};
 use octorec::machine::team::Team;
 use octorec::model::Dlrm;
-use octorec::train::step;
+use octorec::train::{Clock, step};
 
 fn config() -> Config {
     let mut layers = Layers::default();
@@ -35,11 +35,15 @@ fn steps(criterion: &mut Criterion) {
         source.open(Split::Train, 0).and_then(|mut reader| reader.read(&mut batch, samples)).expect("random data");
         let (team, mut model) = trained(&config, &source, 0);
         let (lone, mut reference) = trained(&config, &source, 1);
-        let expected = step(&lone, &mut reference, &batch, 0.01);
-        assert_eq!(step(&team, &mut model, &batch, 0.01).to_bits(), expected.to_bits(), "threads change no bit");
+        let expected = step(&lone, &mut reference, &batch, 0.01, &mut Clock::new(false));
+        assert_eq!(
+            step(&team, &mut model, &batch, 0.01, &mut Clock::new(false)).to_bits(),
+            expected.to_bits(),
+            "threads change no bit"
+        );
         group.throughput(Throughput::Elements(samples as u64));
         group.bench_function(BenchmarkId::from_parameter(samples), |bencher| {
-            bencher.iter(|| black_box(step(&team, &mut model, &batch, 0.01)));
+            bencher.iter(|| black_box(step(&team, &mut model, &batch, 0.01, &mut Clock::new(false))));
         });
     }
     group.finish();

@@ -8,7 +8,7 @@ use octorec::base::rng::{Random, Stream};
 use octorec::data::{Bag, Batch, Schema};
 use octorec::machine::team::Team;
 use octorec::model::Dlrm;
-use octorec::train::step;
+use octorec::train::{Clock, step};
 
 /// All tensors by name, in f64.
 type Weights = Vec<(String, Vec<usize>, Vec<f64>)>;
@@ -117,7 +117,7 @@ fn check(settings: &[&str], threads: usize, seed: u64) {
     let expected_loss = loss(&config, &weights, &batch);
     // A power of two: the step itself rounds only once, when it is added to the weight.
     let rate = 0.5f32;
-    let found_loss = step(&team, &mut model, &batch, rate);
+    let found_loss = step(&team, &mut model, &batch, rate, &mut Clock::new(false));
     assert!((found_loss - expected_loss).abs() < 2e-6, "{settings:?}: loss {found_loss}, f64 {expected_loss}");
     let moved = export(&model);
     let mut largest: f64 = 0.0;

@@ -10,7 +10,7 @@ use octorec::machine::team::Team;
 use octorec::model::Dlrm;
 use octorec::optim::Schedule;
 use octorec::simd::Isa;
-use octorec::train::{auc, step};
+use octorec::train::{Clock, auc, step};
 use safetensors::SafeTensors;
 use serde_json::Value;
 
@@ -92,7 +92,8 @@ fn follow(name: &str, team: &Team) {
     for (number, &expected) in losses.iter().enumerate() {
         let batch = batch(&tensors, number, rows.len(), schema.dense);
         batch.check(&schema).unwrap();
-        let loss = step(team, &mut model, &batch, schedule.rate(number as u64 + 1) as f32);
+        let rate = schedule.rate(number as u64 + 1) as f32;
+        let loss = step(team, &mut model, &batch, rate, &mut Clock::new(false));
         let apart = (loss / f64::from(expected) - 1.0).abs();
         assert!(apart < 1e-5, "{name}, step {}: loss {loss}, PyTorch {expected}", number + 1);
         let probabilities = model.probabilities(&batch);
@@ -155,7 +156,7 @@ fn the_reference_readme_example_is_reproduced() {
             labels: floats(&given["labels"]),
         };
         batch.check(&schema).unwrap();
-        let loss = step(&team, &mut model, &batch, 0.01);
+        let loss = step(&team, &mut model, &batch, 0.01, &mut Clock::new(false));
         // Inputs and parameters are printed with five digits, so the losses can agree to about that.
         assert!((loss - expected).abs() < 5e-6, "loss {loss}, printed {expected}");
     }

@@ -10,7 +10,7 @@ use crate::base::config::{Config, Layers};
 use crate::base::units::{Count, Seconds};
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Unseen, Vocabulary};
-use crate::train::{Checkpoint, Outcome, OutputDir, Progress, Run, Summary, Trace, save_vocabulary};
+use crate::train::{Checkpoint, Clock, LossTrace, Outcome, OutputDir, Progress, Run, Summary, save_vocabulary};
 
 /// Arguments of `octorec train`.
 #[derive(Debug, Args)]
@@ -40,6 +40,14 @@ pub struct TrainArgs {
     /// Write the loss of every step to this file, one a line.
     #[arg(long, value_name = "FILE")]
     trace_loss: Option<PathBuf>,
+
+    /// Print where the steps' time went: a table of stages.
+    #[arg(long)]
+    profile: bool,
+
+    /// Write a trace of the first thousand steps' stages for Perfetto or chrome://tracing.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 
     /// Print the results as one JSON object on stdout.
     #[arg(long)]
@@ -72,6 +80,12 @@ impl TrainArgs {
         }
         let summary = run.train()?;
         self.report(&run, &summary);
+        if let Some(profile) = run.profile.as_ref().filter(|_| self.profile) {
+            eprintln!("{}", profile.table(&run.clock));
+        }
+        if let Some(path) = &self.trace {
+            run.clock.write_trace(path)?;
+        }
         if summary.outcome == Outcome::Interrupted { Err(Error::Interrupted) } else { Ok(()) }
     }
 
@@ -98,8 +112,18 @@ impl TrainArgs {
                 save_vocabulary(&output.vocabulary(), vocabulary)?;
             }
         }
-        let trace = self.trace_loss.as_deref().map(Trace::create).transpose()?;
-        Ok(Run { config, team, source, model, progress: Progress::default(), output, trace })
+        let loss_trace = self.trace_loss.as_deref().map(LossTrace::create).transpose()?;
+        Ok(Run {
+            config,
+            team,
+            source,
+            model,
+            progress: Progress::default(),
+            output,
+            loss_trace,
+            clock: Clock::new(self.trace.is_some()),
+            profile: None,
+        })
     }
 
     fn report(&self, run: &Run, summary: &Summary) {

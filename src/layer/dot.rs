@@ -81,6 +81,12 @@ impl Dot {
         self.shape.outputs()
     }
 
+    /// Vectors that meet, and their elements.
+    #[must_use]
+    pub const fn shape(&self) -> (usize, usize) {
+        (self.shape.vectors, self.shape.dim)
+    }
+
     /// Writes [x, z] of every sample; `out` has a row of [`Dot::outputs`] for each row of `features`.
     ///
     /// # Panics

@@ -241,6 +241,24 @@ impl Dlrm {
         self.top.update(team, rate);
     }
 
+    /// The bottom MLP.
+    pub(super) const fn bottom_mlp(&self) -> &Mlp {
+        &self.bottom
+    }
+
+    /// The top MLP.
+    pub(super) const fn top_mlp(&self) -> &Mlp {
+        &self.top
+    }
+
+    /// Vectors that meet in the interaction, and their elements; `cat` multiplies nothing.
+    pub(super) const fn interaction_shape(&self) -> (usize, usize) {
+        match &self.interaction {
+            Interacts::Dot(dot) => dot.shape(),
+            Interacts::Concat(_) => (0, 0),
+        }
+    }
+
     /// The embedding tables.
     #[must_use]
     pub fn tables(&self) -> &[Table] {

@@ -2,5 +2,7 @@
 
 mod dlrm;
 mod init;
+mod stage;
 
 pub use dlrm::{Dlrm, Parameter};
+pub use stage::{Bound, Stage, Work};

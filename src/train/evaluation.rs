@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::Clock;
 use super::metrics::Scores;
 use super::step::forward;
 use crate::base::{Error, Result, interrupt};
@@ -33,13 +34,14 @@ pub fn predict(
     batch: usize,
 ) -> Result<Predictions> {
     let mut predictions = Predictions::default();
+    let mut clock = Clock::new(false);
     let plan = Plan { split, batch, epochs: 1, start: Position::default(), shuffle: None, depth: READ_AHEAD };
     let mut loader = Loader::start(Arc::clone(source), plan)?;
     while let Some((batch, _)) = loader.next_batch()? {
         if interrupt::requested() {
             return Err(Error::Interrupted);
         }
-        forward(team, model, &batch);
+        forward(team, model, &batch, &mut clock);
         predictions.probabilities.extend_from_slice(model.probabilities(&batch));
         predictions.labels.extend_from_slice(&batch.labels);
         loader.recycle(batch);

@@ -3,19 +3,23 @@
 //! This floor introduces data to models; everything below it is unaware of the others.
 
 mod checkpoint;
+mod clock;
 mod evaluation;
 mod metrics;
 mod output;
+mod profile;
 mod report;
 mod run;
 mod step;
 mod vocabulary;
 
 pub use checkpoint::{Checkpoint, Progress, save, write_whole};
+pub use clock::Clock;
 pub use evaluation::{Predictions, evaluate, predict};
 pub use metrics::{Scores, auc};
 pub use output::{OutputDir, checkpoint_in, vocabulary_in};
+pub use profile::Profile;
 pub use report::Reporter;
-pub use run::{Outcome, Run, Summary, Trace};
+pub use run::{LossTrace, Outcome, Run, Summary};
 pub use step::step;
 pub use vocabulary::{load_vocabulary, save_vocabulary};

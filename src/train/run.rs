@@ -13,7 +13,7 @@ use super::evaluation::{READ_AHEAD, evaluate};
 use super::metrics::Scores;
 use super::output::OutputDir;
 use super::report::Reporter;
-use super::step;
+use super::{Clock, Profile, step};
 use crate::base::config::Config;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Batch, Loader, Plan, Position, Shuffle, Source, Split};
@@ -39,12 +39,16 @@ pub struct Run {
     /// Where results go, if anywhere.
     pub output: Option<OutputDir>,
     /// One loss a line goes here, if anywhere.
-    pub trace: Option<Trace>,
+    pub loss_trace: Option<LossTrace>,
+    /// Where the steps' time goes.
+    pub clock: Clock,
+    /// What a step has to do, from the first one on.
+    pub profile: Option<Profile>,
 }
 
 /// A file of losses.
 #[derive(Debug)]
-pub struct Trace {
+pub struct LossTrace {
     path: PathBuf,
     file: BufWriter<File>,
 }
@@ -112,7 +116,7 @@ struct EvalEntry {
     best_possible_auc: Option<f64>,
 }
 
-impl Trace {
+impl LossTrace {
     /// Starts a file of losses.
     ///
     /// # Errors
@@ -177,12 +181,13 @@ impl Run {
             let Some((batch, position)) = loader.next_batch()? else { break };
             let number = self.progress.step + 1;
             let rate = schedule.rate(number);
-            let loss = step(&self.team, &mut self.model, &batch, rate as f32);
+            let loss = step(&self.team, &mut self.model, &batch, rate as f32, &mut self.clock);
             let took = began.elapsed();
             if !loss.is_finite() {
                 reporter.finish();
                 return Err(self.diverged(number, loss, rate));
             }
+            self.profile.get_or_insert_with(|| Profile::of(&self.model, &batch));
             self.record(&mut tally, &batch, loss, rate, took)?;
             self.progress = Progress { step: number, epoch: position.epoch, sample: position.sample };
             reporter.step(number, loss, batch.samples());
@@ -253,7 +258,7 @@ impl Run {
         tally.samples += batch.samples() as u64;
         tally.training += took;
         tally.final_loss = Some(loss);
-        if let Some(trace) = &mut self.trace {
+        if let Some(trace) = &mut self.loss_trace {
             trace.push(loss)?;
         }
         if let Some(output) = &mut self.output {
@@ -305,7 +310,7 @@ impl Run {
     }
 
     fn flush(&mut self) -> Result<()> {
-        if let Some(trace) = &mut self.trace {
+        if let Some(trace) = &mut self.loss_trace {
             trace.file.flush().map_err(Error::io(&trace.path, "write"))?;
         }
         self.output.as_mut().map_or(Ok(()), OutputDir::flush)

@@ -44,3 +44,16 @@ fn a_target_ends_the_run_early() {
     assert_eq!(summary["outcome"], "target-reached");
     assert!(String::from_utf8_lossy(&output.stderr).contains("reached AUC 0.01 after"));
 }
+
+#[test]
+fn a_profile_names_every_stage_and_a_trace_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.json");
+    let output = succeed(&format!("{} --steps 3 --profile --trace {}", tiny_training(), trace.display()));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    for stage in octorec::model::Stage::ALL {
+        assert!(message.contains(stage.name()), "{message}");
+    }
+    let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(trace).unwrap()).unwrap();
+    assert_eq!(trace["traceEvents"].as_array().unwrap().len(), 3 * octorec::model::Stage::ALL.len());
+}

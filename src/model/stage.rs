@@ -1,0 +1,127 @@
+//! The stages of a training step: what each is called, and how much arithmetic and memory traffic it must have.
+//!
+//! The work is what the definition needs, not what an implementation happens to do: it is what measured times are held
+//! against. Multiply-adds count two operations; every operand is read once and every result written once.
+
+use super::Dlrm;
+use crate::data::Batch;
+
+/// A stage of the step, in the order of the corridor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// Look up and pool rows.
+    LookUp,
+    /// Bottom MLP, forward.
+    Bottom,
+    /// Interaction, forward.
+    Interact,
+    /// Top MLP, forward.
+    Top,
+    /// Loss and its gradient.
+    Loss,
+    /// Top MLP, backward.
+    BackTop,
+    /// Interaction, backward.
+    BackInteract,
+    /// Bottom MLP, backward.
+    BackBottom,
+    /// Backward and update of the rows.
+    UpdateRows,
+    /// Update of the dense weights.
+    UpdateDense,
+}
+
+/// What limits a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// Multiply-adds.
+    Arithmetic,
+    /// Memory, streamed.
+    Stream,
+    /// Memory, in rows at random places, read.
+    Gather,
+    /// Memory, in rows at random places, read and written.
+    Scatter,
+}
+
+/// The work of a stage for one minibatch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Work {
+    /// What it should be limited by.
+    pub bound: Bound,
+    /// Floating-point operations.
+    pub operations: f64,
+    /// Bytes that have to move.
+    pub bytes: f64,
+}
+
+impl Stage {
+    /// All stages, in order.
+    pub const ALL: [Self; 10] = [
+        Self::LookUp,
+        Self::Bottom,
+        Self::Interact,
+        Self::Top,
+        Self::Loss,
+        Self::BackTop,
+        Self::BackInteract,
+        Self::BackBottom,
+        Self::UpdateRows,
+        Self::UpdateDense,
+    ];
+
+    /// Its name in tables and traces.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LookUp => "look up rows",
+            Self::Bottom => "bottom MLP",
+            Self::Interact => "interaction",
+            Self::Top => "top MLP",
+            Self::Loss => "loss",
+            Self::BackTop => "back top MLP",
+            Self::BackInteract => "back interaction",
+            Self::BackBottom => "back bottom MLP",
+            Self::UpdateRows => "update rows",
+            Self::UpdateDense => "update MLPs",
+        }
+    }
+}
+
+const FLOAT: f64 = size_of::<f32>() as f64;
+
+impl Dlrm {
+    /// The work of `stage` for this minibatch.
+    #[must_use]
+    pub fn work(&self, stage: Stage, batch: &Batch) -> Work {
+        let samples = batch.samples() as f64;
+        let weights = |mlp: &crate::layer::Mlp| -> f64 {
+            mlp.layers().iter().map(|layer| (layer.inputs() * layer.outputs()) as f64).sum()
+        };
+        let (bottom, top) = (weights(self.bottom_mlp()), weights(self.top_mlp()));
+        let first = self.bottom_mlp().layers().first().map_or(0.0, |layer| (layer.inputs() * layer.outputs()) as f64);
+        let tables = self.tables().iter().zip(&batch.bags);
+        let row_bytes: f64 = tables.map(|(table, bag)| (bag.rows.len() * table.dim()) as f64 * FLOAT).sum();
+        let (vectors, dim) = self.interaction_shape();
+        let pairs = (vectors * (vectors.saturating_sub(1)) / 2 * dim) as f64;
+        let arithmetic = |operations: f64| Work { bound: Bound::Arithmetic, operations, bytes: 0.0 };
+        match stage {
+            Stage::LookUp => Work { bound: Bound::Gather, operations: row_bytes / FLOAT, bytes: row_bytes },
+            Stage::Bottom => arithmetic(2.0 * samples * bottom),
+            Stage::Top => arithmetic(2.0 * samples * top),
+            Stage::Interact => arithmetic(2.0 * samples * pairs),
+            Stage::Loss => Work { bound: Bound::Stream, operations: 0.0, bytes: samples * 4.0 * FLOAT },
+            // By data and by weights, each as much as forward; nobody needs the dense features' gradient.
+            Stage::BackTop => arithmetic(4.0 * samples * top),
+            Stage::BackBottom => arithmetic(samples * (4.0 * bottom - 2.0 * first)),
+            Stage::BackInteract => arithmetic(4.0 * samples * pairs),
+            Stage::UpdateRows => {
+                Work { bound: Bound::Scatter, operations: 2.0 * row_bytes / FLOAT, bytes: 2.0 * row_bytes }
+            }
+            Stage::UpdateDense => {
+                let parameters = bottom + top;
+                Work { bound: Bound::Stream, operations: 2.0 * parameters, bytes: 3.0 * parameters * FLOAT }
+            }
+        }
+    }
+}
