@@ -24,7 +24,7 @@
 //! # Cost
 //! A region costs the journeys of cache lines between cores. A desk is one line, so that it travels to its helper and
 //! back, which is the least possible, and helpers never queue for a counter. The flags of sleepers have lines of their
-//! own, which stay shared while nobody sleeps. `pause` takes 140 cycles on Intel cores since Skylake, a good part of a
+//! own, which stay shared while nobody sleeps. What a closure captures lies on the leader's stack and is one journey more. `pause` takes 140 cycles on Intel cores since Skylake, a good part of a
 //! region: a waiting thread first looks [`EAGER_LOOKS`] times without it. `octorec bench team` measures all of this, the
 //! journey of a line alone, rayon and scoped threads.
 
@@ -79,6 +79,8 @@ struct Desk {
 struct Shared {
     desks: Box<[CachePadded<Desk>]>,
     asleep: Box<[CachePadded<AtomicBool>]>,
+    /// Whether `panic` holds something: set before a helper's `done`, read after it.
+    panicked: AtomicBool,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     patience: Patience,
 }
@@ -127,6 +129,7 @@ impl Crew {
         let shared = Arc::new(Shared {
             desks: (1..threads).map(desk).collect(),
             asleep: (1..threads).map(|_| CachePadded::new(AtomicBool::new(false))).collect(),
+            panicked: AtomicBool::new(false),
             panic: Mutex::new(None),
             patience,
         });
@@ -161,11 +164,8 @@ impl Crew {
         self.fork(body);
         let own = catch_unwind(AssertUnwindSafe(|| body(0)));
         self.shared.join();
-        if let Err(payload) = own {
-            resume_unwind(payload);
-        }
-        let theirs = self.shared.panic.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        if let Some(payload) = theirs {
+        let theirs = self.shared.take_panic();
+        if let Some(payload) = own.err().or(theirs) {
             resume_unwind(payload);
         }
     }
@@ -240,6 +240,16 @@ impl Shared {
         }
     }
 
+    /// What the first helper that panicked in this region threw; for after [`Shared::join`].
+    fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
+        // Without a panic the lock stays untouched: taking it costs a third of a region.
+        if !self.panicked.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.panicked.store(false, Ordering::Relaxed);
+        self.panic.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
+
     /// A helper's life: wait for an epoch, work, report.
     fn help(&self, index: usize) {
         let desk = &self.desks[index - 1];
@@ -261,6 +271,8 @@ impl Shared {
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| job(index))) {
                 let mut first = self.panic.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 first.get_or_insert(payload);
+                // Relaxed: published by `done`.
+                self.panicked.store(true, Ordering::Relaxed);
             }
             desk.done.store(seen, Ordering::Release);
         }
@@ -329,6 +341,9 @@ mod tests {
             let message = caught.downcast_ref::<String>().unwrap();
             assert_eq!(*message, format!("thread {culprit} gave up"));
         }
+        crew.run(&|_| ());
+        // When all give up, nothing of it is left for the next region.
+        assert!(catch_unwind(AssertUnwindSafe(|| crew.run(&|_| panic!("all gave up")))).is_err());
         crew.run(&|_| ());
     }
 

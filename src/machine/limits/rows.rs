@@ -4,6 +4,9 @@
 //! tried and the fastest counts. Rows are uniform over the whole field: a cache of a quarter of the field serves up to
 //! a quarter of them, which is part of the limit as any table of that size would see it.
 
+use std::ops::Range;
+use std::time::Instant;
+
 use serde::Serialize;
 
 use super::Rate;
@@ -71,9 +74,13 @@ impl Kernel for Gather<'_> {
                     prefetch(simd, cells, width, rows, at + ahead);
                 }
                 let row = &cells[rows[at] as usize * width..][..width];
-                for four in row.chunks(4 * S::LANES) {
-                    for (sum, cells) in sums.iter_mut().zip(four.chunks_exact(S::LANES)) {
-                        *sum = simd.add(*sum, simd.load(cells));
+                let fours = row.chunks_exact(4 * S::LANES);
+                for cells in fours.remainder().chunks_exact(S::LANES) {
+                    sums[0] = simd.add(sums[0], simd.load(cells));
+                }
+                for four in fours {
+                    for (index, sum) in sums.iter_mut().enumerate() {
+                        *sum = simd.add(*sum, simd.load(&four[index * S::LANES..]));
                     }
                 }
             }
@@ -128,17 +135,21 @@ fn draw(threads: usize, count: usize, rows: impl Fn(usize) -> usize) -> Vec<Vec<
     (0..threads).map(list).collect()
 }
 
-/// The distance whose one pass over a part of the work is fastest.
-fn best_distance(mut pass: impl FnMut(usize)) -> usize {
+/// Passes of [`best_distance`] over each distance.
+const TRIES: usize = 2;
+
+/// The distance whose fastest pass over a part of `count` rows is the fastest of all. Each pass has a part of its own,
+/// so that no cache still holds its rows.
+fn best_distance(count: usize, mut pass: impl FnMut(usize, Range<usize>)) -> usize {
+    let parts = AHEAD.len() * TRIES;
     let mut best = (f64::INFINITY, 0);
-    for ahead in AHEAD {
-        for _ in 0..2 {
-            let start = std::time::Instant::now();
-            pass(ahead);
-            let seconds = start.elapsed().as_secs_f64();
-            if seconds < best.0 {
-                best = (seconds, ahead);
-            }
+    for part in 0..parts {
+        let ahead = AHEAD[part % AHEAD.len()];
+        let start = Instant::now();
+        pass(ahead, count * part / parts..count * (part + 1) / parts);
+        let seconds = start.elapsed().as_secs_f64();
+        if seconds < best.0 {
+            best = (seconds, ahead);
         }
     }
     best.1
@@ -154,16 +165,16 @@ impl Field {
         let (cells, width, threads, isa) = (self.cells(), width(row_bytes), team.threads(), team.isa());
         let count = (self.bytes() / row_bytes / 2 / threads).max(1);
         let lists = draw(threads, count, |_| cells.len() / width);
-        let pass = |ahead: usize, count: usize| {
-            shares(team, |thread| isa.run(Gather { cells, width, rows: &lists[thread][..count], ahead }))
+        let pass = |ahead: usize, part: Range<usize>| {
+            shares(team, |thread| isa.run(Gather { cells, width, rows: &lists[thread][part.clone()], ahead }))
         };
-        let ahead = best_distance(|ahead| {
-            pass(ahead, count.div_ceil(4));
+        let ahead = best_distance(count, |ahead, part| {
+            pass(ahead, part);
         });
         let row_sum = |row: &u32| cells[*row as usize * width..][..width].iter().map(|&x| f64::from(x)).sum::<f64>();
         let expected = shares(team, |thread| lists[thread].iter().map(row_sum).sum());
         let rate = Rate::measure((count * threads * row_bytes) as f64, || {
-            assert_eq!(pass(ahead, count), expected, "every row is read once");
+            assert_eq!(pass(ahead, 0..count), expected, "every row is read once");
         });
         Gathered { rate, ahead, row_bytes }
     }
@@ -184,18 +195,18 @@ impl Field {
         // The bands that `Rows` makes: all of the same height but the last.
         let lists = draw(threads, count, |thread| height.min(rows.saturating_sub(thread * height)));
         let (mut step, mut net) = (1.0, 0.0);
-        let mut pass = |ahead: usize, count: usize| {
+        let mut pass = |ahead: usize, part: Range<usize>| {
             let bands = Rows::new(&mut cells[..whole], width, threads, 1);
             let visited = crate::sync::Parts::len(&bands);
             team.each(bands, |band| {
-                let rows = &lists[band.first / height][..count];
+                let rows = &lists[band.first / height][part.clone()];
                 isa.run(Update { cells: band.data, width, rows, ahead, step });
             });
-            net += f64::from(step) * (visited * count * width) as f64;
+            net += f64::from(step) * (visited * part.len() * width) as f64;
             step = -step;
         };
-        let ahead = best_distance(|ahead| pass(ahead, count.div_ceil(4)));
-        let rate = Rate::measure((2 * count * threads * row_bytes) as f64, || pass(ahead, count));
+        let ahead = best_distance(count, &mut pass);
+        let rate = Rate::measure((2 * count * threads * row_bytes) as f64, || pass(ahead, 0..count));
         assert_eq!(self.sum(team), before + net, "every update arrived once");
         Gathered { rate, ahead, row_bytes }
     }
