@@ -25,7 +25,7 @@
 //! | `memory`    | ⚠ | one arena a rank, bound and verified; zeroed buffers on huge pages; mapped files |
 //! | `simd`      | ⚠ | one vector interface; scalar, AVX2 and AVX-512 twins; run-time dispatch |
 //! | `sync`      | ⚠ | fork-join regions and the disjoint pieces that they hand out; loom-checked |
-//! | `machine`   |   | machines as data, discovery, routes, placement of ranks, their picture; the thread team |
+//! | `machine`   |   | machines as data, discovery, routes, placement of ranks, their picture; the thread team; measured limits |
 //! | `math`      |   | matrix product, transposition, column sums |
 //! | `data`      |   | schema, minibatch, sources (built-in log, tab-separated files, random), shuffle, loader |
 //! | `optim`     |   | SGD, the learning rate's schedule |

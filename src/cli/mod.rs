@@ -2,6 +2,7 @@
 //!
 //! Results that a script may want go to stdout, everything that people watch goes to stderr.
 
+pub mod bench;
 mod config;
 mod eval;
 mod overrides;
@@ -34,6 +35,8 @@ enum Command {
     Config(config::ConfigArgs),
     /// Show a machine, where ranks and threads go on it, and why.
     Topo(topo::TopoArgs),
+    /// Measure what this machine can do: threads, memory, arithmetic.
+    Bench(bench::BenchArgs),
 }
 
 impl Cli {
@@ -48,6 +51,7 @@ impl Cli {
             Command::Predict(args) => args.run(),
             Command::Config(args) => args.run(),
             Command::Topo(args) => topo::run(&args),
+            Command::Bench(args) => args.run(),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! The machine that octorec runs on: what it is, where ranks stand on it, and the threads of a rank.
 //!
 //! [`describe`] says what a machine is and [`discover`] finds out; [`routes`] follows its links; [`placement`] chooses
-//! nodes and cores for ranks; [`draw`] shows all of it; [`team`] runs the threads.
+//! nodes and cores for ranks; [`draw`] shows all of it; [`team`] runs the threads; [`limits`] measures what
+//! they can do.
 
 pub mod describe;
 pub mod discover;
 pub mod draw;
+pub mod limits;
 pub mod placement;
 mod ranges;
 pub mod routes;

@@ -7,7 +7,7 @@
 use std::arch::x86_64::{
     __m256, __m256i, _CMP_NLE_UQ, _MM_HINT_T0, _mm_prefetch, _mm256_add_ps, _mm256_and_ps, _mm256_cmp_ps,
     _mm256_cmpgt_epi32, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_maskload_ps, _mm256_maskstore_ps, _mm256_mul_ps,
-    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setzero_ps, _mm256_storeu_ps,
+    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setzero_ps, _mm256_storeu_ps, _mm256_stream_ps,
 };
 
 use super::{Kernel, Simd};
@@ -115,6 +115,17 @@ impl Simd for Avx2 {
         let open = unsafe { _mm256_cmp_ps::<_CMP_NLE_UQ>(gate, zero) };
         // SAFETY: as above.
         unsafe { _mm256_and_ps(open, a) }
+    }
+
+    #[inline(always)]
+    fn stream(self, to: &mut [f32], mut value: impl FnMut(usize) -> Self::V) {
+        super::check_streamable(to, 8);
+        let _fence = super::Ordered;
+        for (index, to) in to.chunks_exact_mut(8).enumerate() {
+            // SAFETY: `to` is a whole vector and aligned to it, because the slice is (checked above); `self` proves the
+            // instruction; nothing reads `to` before the fence, which is dropped while `to` is still borrowed.
+            unsafe { _mm256_stream_ps(to.as_mut_ptr(), value(index)) }
+        }
     }
 
     #[inline(always)]

@@ -7,7 +7,7 @@
 use std::arch::x86_64::{
     __m512, _CMP_NLE_UQ, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps, _mm512_cmp_ps_mask, _mm512_fmadd_ps,
     _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_maskz_mov_ps, _mm512_mul_ps, _mm512_set1_ps,
-    _mm512_setzero_ps, _mm512_storeu_ps,
+    _mm512_setzero_ps, _mm512_storeu_ps, _mm512_stream_ps,
 };
 
 use super::{Kernel, Simd};
@@ -114,6 +114,17 @@ impl Simd for Avx512 {
         let open = unsafe { _mm512_cmp_ps_mask::<_CMP_NLE_UQ>(gate, zero) };
         // SAFETY: as above.
         unsafe { _mm512_maskz_mov_ps(open, a) }
+    }
+
+    #[inline(always)]
+    fn stream(self, to: &mut [f32], mut value: impl FnMut(usize) -> Self::V) {
+        super::check_streamable(to, 16);
+        let _fence = super::Ordered;
+        for (index, to) in to.chunks_exact_mut(16).enumerate() {
+            // SAFETY: `to` is a whole vector and aligned to it, because the slice is (checked above); `self` proves the
+            // instruction; nothing reads `to` before the fence, which is dropped while `to` is still borrowed.
+            unsafe { _mm512_stream_ps(to.as_mut_ptr(), value(index)) }
+        }
     }
 
     #[inline(always)]

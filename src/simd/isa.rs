@@ -118,6 +118,38 @@ mod tests {
         }
     }
 
+    /// Streams 1, 2, 3 … into the whole slice.
+    struct Stream<'a>(&'a mut [f32]);
+
+    impl Kernel for Stream<'_> {
+        type Out = ();
+
+        #[inline(always)]
+        fn run<S: Simd>(self, simd: S) {
+            let numbers: Vec<f32> = (1..=self.0.len()).map(|x| x as f32).collect();
+            simd.stream(self.0, |index| simd.load(&numbers[index * S::LANES..]));
+        }
+    }
+
+    #[test]
+    fn streams_fill_aligned_slices_and_refuse_others() {
+        #[repr(align(64))]
+        struct Aligned([f32; 96]);
+        for isa in Isa::all() {
+            let mut memory = Aligned([0.0; 96]);
+            isa.run(Stream(&mut memory.0[16..80]));
+            assert!(
+                (0..96).all(|i| memory.0[i] == if (16..80).contains(&i) { i as f32 - 15.0 } else { 0.0 }),
+                "{isa:?}"
+            );
+            for bad in [1..65, 16..81] {
+                let memory = std::panic::AssertUnwindSafe(&mut memory);
+                let refused = std::panic::catch_unwind(move || isa.run(Stream(&mut { memory }.0.0[bad])));
+                assert!(refused.is_err(), "{isa:?}");
+            }
+        }
+    }
+
     fn bits(values: &[f32]) -> Vec<u32> {
         // All NaNs count as one: which payload survives an operation is not part of any kernel's definition.
         values.iter().map(|x| if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() }).collect()

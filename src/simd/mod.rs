@@ -9,12 +9,34 @@
 
 mod avx2;
 mod avx512;
+mod avx512bf16;
 mod combine;
 mod isa;
 mod scalar;
 
+pub use avx512bf16::{Avx512Bf16, Bf16Kernel};
 pub use combine::combine;
 pub use isa::{Isa, Kernel};
+
+/// Puts streaming stores in order with all later memory accesses when it goes out of scope, even by a panic.
+struct Ordered;
+
+impl Drop for Ordered {
+    fn drop(&mut self) {
+        // SAFETY: SSE is part of x86-64, and a fence has no other precondition.
+        #[allow(unsafe_code)]
+        unsafe {
+            std::arch::x86_64::_mm_sfence();
+        }
+    }
+}
+
+/// Checks what [`Simd::stream`] demands of its slice.
+#[inline(always)]
+fn check_streamable(to: &[f32], lanes: usize) {
+    assert!(to.as_ptr().addr().is_multiple_of(lanes * size_of::<f32>()), "streaming stores need an aligned slice");
+    assert!(to.len().is_multiple_of(lanes), "streaming stores need whole vectors");
+}
 
 /// The vector operations of one instruction set, on 32-bit floats.
 ///
@@ -56,6 +78,13 @@ pub trait Simd: Copy + Send + Sync {
 
     /// 0 where `gate` is 0 or less, otherwise `a`: ReLU's gradient.
     fn gate(self, a: Self::V, gate: Self::V) -> Self::V;
+
+    /// Writes `value(i)` to the i-th vector of `to`, for all of it, past the caches where the instruction set can: the
+    /// lines of `to` are neither read first nor kept. For results that nobody reads soon; on return they are in order
+    /// with all other memory accesses.
+    ///
+    /// `to` starts at a multiple of a vector's size and holds whole vectors.
+    fn stream(self, to: &mut [f32], value: impl FnMut(usize) -> Self::V);
 
     /// Asks for the cache line of `at` to be brought close; a hint without effect on values.
     fn prefetch(self, at: &[f32]);

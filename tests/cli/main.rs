@@ -1,6 +1,7 @@
 //! The `octorec` command as a user meets it: whole runs of the binary, its files, its exit codes and its messages.
 
 mod bad_input;
+mod bench;
 mod determinism;
 mod learning;
 mod lifecycle;

@@ -1,0 +1,128 @@
+//! `octorec bench`: what this machine can do, and how close octorec comes to it.
+//!
+//! Every bench names the processor, checks its answers, and prints a table for people or, with `--json`, one object.
+
+mod memory;
+mod peak;
+mod table;
+mod team;
+
+use std::io::{self, Write};
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use crate::base::{Error, Result};
+
+/// Flags of `octorec bench`.
+#[derive(Debug, Clone, Args)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum What {
+    /// What it costs to start a region on all threads and to wait for its end.
+    Team(TeamArgs),
+    /// Memory bandwidth: streams, copies, random rows; small and huge pages.
+    Memory(MemoryArgs),
+    /// The most multiply-adds that the cores can do.
+    Peak(PeakArgs),
+}
+
+/// Flags of `octorec bench team`.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct TeamArgs {
+    /// Threads of the team; default: one for each core
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Hot regions that are timed
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1..))]
+    regions: u32,
+    /// Print one JSON object, for scripts
+    #[arg(long)]
+    json: bool,
+}
+
+/// Flags of `octorec bench memory`.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct MemoryArgs {
+    /// The largest number of threads; default: one for each core
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Memory to measure on; default: the larger of 1 GiB and four last-level caches, but an eighth of what is free
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(4..1 << 24))]
+    mib: Option<u64>,
+    /// Bytes of a row: a multiple of 64 up to 16384
+    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = row_bytes)]
+    row_bytes: usize,
+    /// Print one JSON object, for scripts
+    #[arg(long)]
+    json: bool,
+}
+
+/// Flags of `octorec bench peak`.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct PeakArgs {
+    /// The largest number of threads; default: one for each core
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Print one JSON object, for scripts
+    #[arg(long)]
+    json: bool,
+}
+
+fn row_bytes(text: &str) -> std::result::Result<usize, String> {
+    let bytes = text.parse().ok().filter(|bytes: &usize| bytes.is_multiple_of(64) && (64..=16384).contains(bytes));
+    bytes.ok_or_else(|| "a multiple of 64 from 64 to 16384 is expected".to_owned())
+}
+
+impl BenchArgs {
+    /// Runs the bench and prints its result.
+    ///
+    /// # Errors
+    /// When threads or memory are refused, the hardware cannot be explored, or the output cannot be written.
+    pub fn run(&self) -> Result<()> {
+        let text = match &self.what {
+            What::Team(args) => show(&team::measure(*args)?, args.json),
+            What::Memory(args) => show(&memory::measure(*args)?, args.json),
+            What::Peak(args) => show(&peak::measure(*args)?, args.json),
+        };
+        let mut stdout = io::stdout().lock();
+        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+            // Whoever reads has seen enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other.map_err(|source| Error::Io { path: "standard output".into(), action: "write", source }),
+        }
+    }
+}
+
+/// A report as a person or a script wants it.
+fn show<R: Serialize + std::fmt::Display>(report: &R, json: bool) -> String {
+    if json {
+        serde_json::to_string_pretty(report).expect("plain data with string keys is JSON") + "\n"
+    } else {
+        report.to_string()
+    }
+}
+
+/// 1, 2, 4 … and `most`.
+fn thread_counts(most: usize) -> Vec<usize> {
+    let mut counts: Vec<usize> = std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n < most).collect();
+    counts.push(most);
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_double_up_to_all() {
+        assert_eq!(thread_counts(1), [1]);
+        assert_eq!(thread_counts(2), [1, 2]);
+        assert_eq!(thread_counts(28), [1, 2, 4, 8, 16, 28]);
+        assert!(row_bytes("100").is_err() && row_bytes("0").is_err() && row_bytes("256") == Ok(256));
+    }
+}

@@ -1,0 +1,66 @@
+//! `octorec bench peak`: the multiply-adds that the cores can do, by instruction set and threads.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::table::Table;
+use super::{PeakArgs, thread_counts};
+use crate::base::Result;
+use crate::machine::limits::{BF16_PEAK_FORMULA, F32_PEAK_FORMULA, Processor, Rate, bf16_peak, f32_peak};
+use crate::machine::team::Team;
+use crate::simd::Isa;
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    machine: Processor,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    what: &'static str,
+    isa: &'static str,
+    threads: usize,
+    gflop_s: Rate,
+    formula: &'static str,
+}
+
+/// Measures every instruction set that this processor has.
+///
+/// # Errors
+/// When threads are refused or the hardware cannot be explored.
+pub fn measure(args: PeakArgs) -> Result<Report> {
+    let machine = Processor::of_this_machine()?;
+    let most = Team::new(args.threads)?.threads();
+    let mut rows = Vec::new();
+    for isa in Isa::all() {
+        for threads in thread_counts(most) {
+            let gflop_s = f32_peak(&Team::with_isa(threads, isa)?);
+            rows.push(Row { what: "f32", isa: isa.name(), threads, gflop_s, formula: F32_PEAK_FORMULA });
+        }
+    }
+    for threads in thread_counts(most) {
+        if let Some(gflop_s) = bf16_peak(&Team::new(threads)?) {
+            rows.push(Row { what: "bf16", isa: "avx512bf16", threads, gflop_s, formula: BF16_PEAK_FORMULA });
+        }
+    }
+    Ok(Report { machine, rows })
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.machine)?;
+        writeln!(f, "GFLOP/s, 10^9 operations a second\n")?;
+        let mut table = Table::new(["numbers, vectors", "threads", "median", "min", "max"]);
+        for Row { what, isa, threads, gflop_s, .. } in &self.rows {
+            let figure = |x: f64| format!("{x:.1}");
+            let figures = [figure(gflop_s.median), figure(gflop_s.min), figure(gflop_s.max)];
+            table.row([format!("{what} {isa}"), threads.to_string()].into_iter().chain(figures));
+        }
+        writeln!(f, "{table}")?;
+        writeln!(f, "  f32    {F32_PEAK_FORMULA}")?;
+        writeln!(f, "  bf16   {BF16_PEAK_FORMULA}")
+    }
+}

@@ -1,0 +1,210 @@
+//! The peak of the arithmetic: chains of multiply-adds that never leave their registers.
+//!
+//! A core can start two 512-bit multiply-adds a cycle, each of which takes 4 (f32) to 6 (bf16 pairs) cycles, so at
+//! least 8 or 12 independent chains keep it busy. The numbers are chosen so that chains swing exactly between two
+//! values: the answer after any number of steps is known, however long it runs.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use super::Rate;
+use super::memory::shares;
+use crate::machine::team::Team;
+use crate::simd::{Avx512Bf16, Bf16Kernel, Kernel, Simd};
+
+/// Which operations [`f32_peak`] counts.
+pub const F32_PEAK_FORMULA: &str = "2 x lanes x multiply-adds / s (f32)";
+/// Which operations [`bf16_peak`] counts.
+pub const BF16_PEAK_FORMULA: &str = "4 x lanes x vdpbf16ps / s (bf16 pairs into f32)";
+
+/// Independent chains of f32: with both operands they fit the 16 registers of AVX2.
+const CHAINS: usize = 12;
+/// Independent chains of bf16 pairs: with four operands they fit the 32 registers of AVX-512.
+const PAIR_CHAINS: usize = 16;
+/// Lanes of the widest vector.
+const WIDEST: usize = 16;
+/// How long one timed pass should take.
+const PASS: Duration = Duration::from_millis(10);
+
+/// `steps` times x = x * factor + addend on every lane of every chain; chain c starts with
+/// `start[c * 16 .. c * 16 + lanes]` and ends there.
+struct Chains<'a> {
+    state: &'a mut [f32; CHAINS * WIDEST],
+    factor: f32,
+    addend: f32,
+    steps: usize,
+}
+
+impl Kernel for Chains<'_> {
+    /// Lanes of a vector.
+    type Out = usize;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> usize {
+        let (factor, addend) = (simd.splat(self.factor), simd.splat(self.addend));
+        let mut chains: [S::V; CHAINS] = std::array::from_fn(|chain| simd.load(&self.state[chain * WIDEST..]));
+        for _ in 0..self.steps {
+            for chain in &mut chains {
+                *chain = simd.mul_add(*chain, factor, addend);
+            }
+        }
+        for (chain, state) in chains.into_iter().zip(self.state.chunks_exact_mut(WIDEST)) {
+            simd.store(chain, state);
+        }
+        S::LANES
+    }
+}
+
+/// `steps` times x = (x + up pairs) + down pairs, two instructions a step, on every lane of every chain.
+struct PairChains<'a> {
+    state: &'a mut [f32; PAIR_CHAINS * WIDEST],
+    /// Factors of the first and of the second instruction of a step.
+    factors: [[[u16; 32]; 2]; 2],
+    steps: usize,
+}
+
+impl Bf16Kernel for PairChains<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(self, simd: Avx512Bf16) {
+        let floats = simd.floats();
+        let factors = self.factors.map(|pair| pair.map(|numbers| simd.load_pairs(&numbers)));
+        let mut chains: [_; PAIR_CHAINS] = std::array::from_fn(|chain| floats.load(&self.state[chain * WIDEST..]));
+        for _ in 0..self.steps {
+            for [a, b] in factors {
+                for chain in &mut chains {
+                    *chain = simd.dot_pairs(*chain, a, b);
+                }
+            }
+        }
+        for (chain, state) in chains.into_iter().zip(self.state.chunks_exact_mut(WIDEST)) {
+            floats.store(chain, state);
+        }
+    }
+}
+
+/// Numbers in [0.5, 1): 1 - x is exact, and so is 1 - (1 - x).
+fn starts<const N: usize>() -> [f32; N] {
+    std::array::from_fn(|i| 0.5 + (i as u32).wrapping_mul(0x9E37_79B1) as f32 / 2.0f32.powi(33) * 0.999)
+}
+
+/// The number of steps of which a pass takes [`PASS`]; always even.
+fn calibrated(mut pass: impl FnMut(usize)) -> usize {
+    let mut steps = 1 << 10;
+    loop {
+        let start = Instant::now();
+        pass(steps);
+        if start.elapsed() * 2 >= PASS {
+            return steps;
+        }
+        steps *= 2;
+    }
+}
+
+/// The most f32 operations that the team can do, in GFLOP/s: [`F32_PEAK_FORMULA`]. Portable code is measured too, and
+/// is slow where the compiler may not assume a fused multiply-add.
+///
+/// # Panics
+/// When a chain ends elsewhere than it must.
+pub fn f32_peak(team: &Team) -> Rate {
+    let (isa, start) = (team.isa(), starts());
+    // x = 1 - x, which the compiler must not know.
+    let (factor, addend) = (black_box(-1.0), black_box(1.0));
+    let pass = |steps: usize| {
+        let lanes = shares(team, |_| {
+            let mut state = start;
+            let lanes = isa.run(Chains { state: &mut state, factor, addend, steps });
+            assert_eq!(state, start, "an even number of steps leads back");
+            lanes as f64
+        });
+        2.0 * lanes * (CHAINS * steps) as f64
+    };
+    let steps = calibrated(|steps| {
+        pass(steps);
+    });
+    Rate::measure(pass(steps), || {
+        pass(steps);
+    })
+}
+
+/// The most bf16 operations that the team can do, in GFLOP/s: [`BF16_PEAK_FORMULA`]; `None` where the processor has
+/// no AVX512-BF16.
+///
+/// # Panics
+/// When a chain ends elsewhere than it must.
+pub fn bf16_peak(team: &Team) -> Option<Rate> {
+    let simd = Avx512Bf16::detect()?;
+    // Whole numbers: exact. Up by 2 x 3 + 2 x 3, then down by as much.
+    let start: [f32; PAIR_CHAINS * WIDEST] = std::array::from_fn(|i| i as f32);
+    let factors = black_box([[[bf16(2.0); 32], [bf16(3.0); 32]], [[bf16(-2.0); 32], [bf16(3.0); 32]]]);
+    let pass = |steps: usize| {
+        team.run(|_| {
+            let mut state = start;
+            simd.run(PairChains { state: &mut state, factors, steps });
+            assert_eq!(state, start, "as many steps up as down");
+        });
+    };
+    let steps = calibrated(pass);
+    let operations = 2 * 4 * WIDEST * PAIR_CHAINS * steps * team.threads();
+    Some(Rate::measure(operations as f64, || pass(steps)))
+}
+
+/// The bf16 number of a value that has one.
+const fn bf16(x: f32) -> u16 {
+    (x.to_bits() >> 16) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::Isa;
+
+    #[test]
+    fn chains_do_what_a_scalar_does() {
+        for isa in Isa::all() {
+            for steps in [0, 1, 2, 7, 100] {
+                let start: [f32; CHAINS * WIDEST] = starts();
+                let mut state = start;
+                let lanes = isa.run(Chains { state: &mut state, factor: 1.0173, addend: -0.0711, steps });
+                for (index, (&start, &end)) in start.iter().zip(&state).enumerate() {
+                    let steps = if index % WIDEST < lanes { steps } else { 0 };
+                    let expected = (0..steps).fold(start, |x, _| x.mul_add(1.0173, -0.0711));
+                    assert_eq!(end.to_bits(), expected.to_bits(), "{isa:?} {steps} steps, number {index}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pair_chains_do_what_a_scalar_does() {
+        let Some(simd) = Avx512Bf16::detect() else { return println!("skipped: no AVX512-BF16") };
+        let numbers = |seed: usize| -> [f32; 32] { std::array::from_fn(|i| ((i * 7 + seed) % 19) as f32 - 9.0) };
+        let values = [[numbers(1), numbers(5)], [numbers(11), numbers(3)]];
+        let factors = values.map(|pair| pair.map(|numbers| numbers.map(bf16)));
+        for steps in [0, 1, 3, 50] {
+            let start: [f32; PAIR_CHAINS * WIDEST] = std::array::from_fn(|i| i as f32 - 100.0);
+            let mut state = start;
+            simd.run(PairChains { state: &mut state, factors, steps });
+            for (index, (&start, &end)) in start.iter().zip(&state).enumerate() {
+                let lane = index % WIDEST;
+                let dot = |[a, b]: &[[f32; 32]; 2]| a[2 * lane] * b[2 * lane] + a[2 * lane + 1] * b[2 * lane + 1];
+                // Whole numbers far below 2^24: every order gives the same.
+                let expected = start + steps as f32 * values.iter().map(dot).sum::<f32>();
+                assert_eq!(end, expected, "{steps} steps, number {index}");
+            }
+        }
+    }
+
+    #[test]
+    fn peaks_are_positive() {
+        for isa in Isa::all() {
+            let team = Team::with_isa(2, isa).unwrap();
+            let rate = f32_peak(&team);
+            assert!(rate.median > 0.0 && rate.median.is_finite(), "{isa:?} {rate:?}");
+        }
+        if let Some(rate) = bf16_peak(&Team::new(1).unwrap()) {
+            assert!(rate.median > 0.0 && rate.median.is_finite(), "{rate:?}");
+        }
+    }
+}
