@@ -8,7 +8,7 @@ use crate::base::Result;
 use crate::base::config::{Config, DEFAULT_PRESET, Layers};
 
 /// Where the configuration comes from, before single keys are changed.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct BaseArgs {
     /// Start from a built-in model (see `octorec config --list`).
     #[arg(long, value_name = "NAME")]
@@ -20,7 +20,7 @@ pub struct BaseArgs {
 }
 
 /// Single keys. A flag overrides `--set`, which overrides the file and the preset.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct KeyArgs {
     /// Change any key of the configuration; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]

@@ -2,7 +2,9 @@
 
 mod dlrm;
 mod init;
+mod roofline;
 mod stage;
 
 pub use dlrm::{Dlrm, Parameter};
+pub use roofline::Limits;
 pub use stage::{Bound, Stage, Work};

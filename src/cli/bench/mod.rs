@@ -4,6 +4,7 @@
 
 mod memory;
 mod peak;
+mod step;
 mod table;
 mod team;
 
@@ -27,6 +28,8 @@ enum What {
     Team(TeamArgs),
     /// Memory bandwidth: streams, copies, random rows; small and huge pages.
     Memory(MemoryArgs),
+    /// A training step on random data, stage by stage, against the least that this machine allows.
+    Step(Box<step::StepArgs>),
     /// The most multiply-adds that the cores can do.
     Peak(PeakArgs),
 }
@@ -87,6 +90,7 @@ impl BenchArgs {
         let text = match &self.what {
             What::Team(args) => show(&team::measure(*args)?, args.json),
             What::Memory(args) => show(&memory::measure(*args)?, args.json),
+            What::Step(args) => show(&args.measure()?, args.json),
             What::Peak(args) => show(&peak::measure(*args)?, args.json),
         };
         let mut stdout = io::stdout().lock();

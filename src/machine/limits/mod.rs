@@ -7,6 +7,7 @@
 //! larger than the last-level cache, every answer is checked, and a [`Rate`] keeps median, minimum and maximum.
 //! Words are as in STREAM (McCalpin 1995): 1 GB/s is 10^9 bytes a second; each formula says which bytes count.
 
+mod ceiling;
 mod memory;
 mod peak;
 mod processor;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+pub use ceiling::{CEILINGS, Ceiling};
 pub use memory::{Field, Pages};
 pub use peak::{BF16_PEAK_FORMULA, F32_PEAK_FORMULA, bf16_peak, f32_peak};
 pub use processor::Processor;
