@@ -11,7 +11,7 @@ use crate::machine::discover;
 use crate::simd::{Avx512Bf16, Isa};
 
 /// The processor of this machine, as far as a measurement depends on it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Processor {
     /// The vendor's name, as the kernel tells it.
     pub model: String,
@@ -25,6 +25,8 @@ pub struct Processor {
     pub bf16: bool,
     /// All last-level caches together, in bytes.
     pub l3_bytes: Option<u64>,
+    /// Threads that wanted to run during the last minute, on average: figures of a busy machine are too low.
+    pub load: Option<f64>,
 }
 
 impl Processor {
@@ -43,8 +45,14 @@ impl Processor {
             isa: Isa::best().name(),
             bf16: Avx512Bf16::detect().is_some(),
             l3_bytes: (l3 > 0).then_some(l3),
+            load: fs::read_to_string("/proc/loadavg").ok().and_then(|text| load(&text)),
         })
     }
+}
+
+/// The first number of `/proc/loadavg`.
+fn load(text: &str) -> Option<f64> {
+    text.split_whitespace().next()?.parse().ok()
 }
 
 /// The value of the first `model name : …` line.
@@ -62,8 +70,17 @@ impl fmt::Display for Processor {
             write!(f, " with bf16")?;
         }
         match self.l3_bytes {
-            Some(bytes) => write!(f, ", L3 {}", Bytes(bytes)),
-            None => write!(f, ", L3 unknown"),
+            Some(bytes) => write!(f, ", L3 {}", Bytes(bytes))?,
+            None => write!(f, ", L3 unknown")?,
+        }
+        match self.load {
+            Some(load) if load > 0.5 => {
+                write!(
+                    f,
+                    "\nnote: the load average is {load:.1}: other programs may compute here and spoil the figures"
+                )
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -76,5 +93,6 @@ mod tests {
     fn the_model_is_found() {
         assert_eq!(model("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n"), Some("Some CPU @ 2 GHz"));
         assert_eq!(model("processor\t: 0\n"), None);
+        assert_eq!(load("0.25 0.5 0.75 1/99 4711\n"), Some(0.25));
     }
 }
