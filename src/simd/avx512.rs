@@ -5,9 +5,9 @@
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::{
-    __m512, _CMP_NLE_UQ, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps, _mm512_cmp_ps_mask, _mm512_fmadd_ps,
-    _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_maskz_mov_ps, _mm512_mul_ps, _mm512_set1_ps,
-    _mm512_setzero_ps, _mm512_storeu_ps,
+    __m512, __m512i, _CMP_NLE_UQ, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps, _mm512_cmp_ps_mask, _mm512_fmadd_ps,
+    _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_maskz_mov_ps, _mm512_mul_ps,
+    _mm512_permutex2var_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
 };
 
 use super::{Kernel, Simd};
@@ -45,6 +45,17 @@ impl Avx512 {
 fn first(count: usize) -> u16 {
     assert!(count < 16);
     (1u16 << count) - 1
+}
+
+/// The lower (or upper) halves of `a` and `b`, element by element in turn.
+#[inline(always)]
+fn interleave(_proof: Avx512, a: __m512, b: __m512, upper: bool) -> __m512 {
+    let from = if upper { 8 } else { 0 };
+    let picks: [i32; 16] = std::array::from_fn(|i| from + (i / 2) as i32 + if i % 2 == 1 { 16 } else { 0 });
+    // SAFETY: both are 64 bytes of which every pattern is valid.
+    let picks = unsafe { std::mem::transmute::<[i32; 16], __m512i>(picks) };
+    // SAFETY: the proof says that AVX-512 F is here.
+    unsafe { _mm512_permutex2var_ps(a, picks, b) }
 }
 
 impl Simd for Avx512 {
@@ -120,5 +131,21 @@ impl Simd for Avx512 {
     fn prefetch(self, at: &[f32]) {
         // SAFETY: a prefetch never faults, and SSE is part of x86-64.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn prefetch_ahead<T>(self, at: &[T], elements: usize) {
+        // SAFETY: a prefetch never faults, whatever the address, and SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().wrapping_add(elements).cast()) }
+    }
+
+    #[inline(always)]
+    fn transpose(self, from: &[f32], from_row: usize, to: &mut [f32], to_row: usize) {
+        // Rows i and i + 8 interleave until each vector holds a column: four rounds of 16 two-source shuffles.
+        let mut rows: [__m512; 16] = std::array::from_fn(|i| self.load(&from[i * from_row..]));
+        for _ in 0..4 {
+            rows = std::array::from_fn(|i| interleave(self, rows[i / 2], rows[i / 2 + 8], i % 2 == 1));
+        }
+        rows.into_iter().enumerate().for_each(|(j, row)| self.store(row, &mut to[j * to_row..]));
     }
 }

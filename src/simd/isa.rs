@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use super::Simd;
 use super::avx2::Avx2;
 use super::avx512::Avx512;
+use super::avx512_bf16::Avx512Bf16;
 use super::scalar::Scalar;
 
 /// An algorithm with its arguments, generic over the instruction set.
@@ -14,6 +15,9 @@ use super::scalar::Scalar;
 pub trait Kernel {
     /// What the algorithm returns.
     type Out;
+
+    /// Whether it uses bfloat16 operations; kernels without them need no twin for processors that have them.
+    const BF16: bool = false;
 
     /// Runs the algorithm with these vector operations.
     fn run<S: Simd>(self, simd: S) -> Self::Out;
@@ -28,6 +32,8 @@ pub enum Isa {
     Avx2(Avx2),
     /// AVX-512 F, BW, DQ and VL with FMA.
     Avx512(Avx512),
+    /// The same with AVX512-BF16.
+    Avx512Bf16(Avx512Bf16),
 }
 
 impl Isa {
@@ -44,6 +50,7 @@ impl Isa {
         let mut all = vec![Self::Scalar(Scalar)];
         all.extend(Avx2::detect().map(Self::Avx2));
         all.extend(Avx512::detect().map(Self::Avx512));
+        all.extend(Avx512Bf16::detect().map(Self::Avx512Bf16));
         all
     }
 
@@ -54,6 +61,7 @@ impl Isa {
             Self::Scalar(_) => "scalar",
             Self::Avx2(_) => "avx2",
             Self::Avx512(_) => "avx512",
+            Self::Avx512Bf16(_) => "avx512-bf16",
         }
     }
 
@@ -64,6 +72,8 @@ impl Isa {
             Self::Scalar(simd) => kernel.run(simd),
             Self::Avx2(simd) => simd.run(kernel),
             Self::Avx512(simd) => simd.run(kernel),
+            Self::Avx512Bf16(simd) if K::BF16 => simd.run(kernel),
+            Self::Avx512Bf16(simd) => simd.avx512().run(kernel),
         }
     }
 }
