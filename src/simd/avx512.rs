@@ -47,11 +47,14 @@ fn first(count: usize) -> u16 {
     (1u16 << count) - 1
 }
 
-/// The lower (or upper) halves of `a` and `b`, element by element in turn.
+/// Picks for the lower halves of two vectors, element by element in turn.
+const LOWER: [i32; 16] = [0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23];
+/// Picks for the upper halves.
+const UPPER: [i32; 16] = [8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31];
+
+/// Elements of `a` (picks below 16) and `b`.
 #[inline(always)]
-fn interleave(_proof: Avx512, a: __m512, b: __m512, upper: bool) -> __m512 {
-    let from = if upper { 8 } else { 0 };
-    let picks: [i32; 16] = std::array::from_fn(|i| from + (i / 2) as i32 + if i % 2 == 1 { 16 } else { 0 });
+fn pick(_proof: Avx512, a: __m512, b: __m512, picks: [i32; 16]) -> __m512 {
     // SAFETY: both are 64 bytes of which every pattern is valid.
     let picks = unsafe { std::mem::transmute::<[i32; 16], __m512i>(picks) };
     // SAFETY: the proof says that AVX-512 F is here.
@@ -142,10 +145,19 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn transpose(self, from: &[f32], from_row: usize, to: &mut [f32], to_row: usize) {
         // Rows i and i + 8 interleave until each vector holds a column: four rounds of 16 two-source shuffles.
-        let mut rows: [__m512; 16] = std::array::from_fn(|i| self.load(&from[i * from_row..]));
-        for _ in 0..4 {
-            rows = std::array::from_fn(|i| interleave(self, rows[i / 2], rows[i / 2 + 8], i % 2 == 1));
+        let mut rows = [self.splat(0.0); 16];
+        for (i, row) in rows.iter_mut().enumerate() {
+            *row = self.load(&from[i * from_row..]);
         }
-        rows.into_iter().enumerate().for_each(|(j, row)| self.store(row, &mut to[j * to_row..]));
+        for _ in 0..4 {
+            let before = rows;
+            for i in 0..8 {
+                rows[2 * i] = pick(self, before[i], before[i + 8], LOWER);
+                rows[2 * i + 1] = pick(self, before[i], before[i + 8], UPPER);
+            }
+        }
+        for (j, &row) in rows.iter().enumerate() {
+            self.store(row, &mut to[j * to_row..]);
+        }
     }
 }

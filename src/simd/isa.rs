@@ -133,6 +133,32 @@ mod tests {
         values.iter().map(|x| if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() }).collect()
     }
 
+    /// The transpose of 16 x 16 elements.
+    struct Transpose<'a>(&'a [f32], &'a mut [f32]);
+
+    impl Kernel for Transpose<'_> {
+        type Out = ();
+
+        #[inline(always)]
+        fn run<S: Simd>(self, simd: S) {
+            simd.transpose(self.0, 20, self.1, 33);
+        }
+    }
+
+    #[test]
+    fn blocks_are_transposed() {
+        let from: Vec<f32> = (0..320u32).map(|i| f32::from_bits(i * 0x0101_0101)).collect();
+        for isa in Isa::all() {
+            let mut to = vec![7.0; 16 * 33];
+            isa.run(Transpose(&from, &mut to));
+            for (at, x) in to.iter().enumerate() {
+                let (j, i) = (at / 33, at % 33);
+                let expected = if i < 16 { from[i * 20 + j] } else { 7.0 };
+                assert_eq!(x.to_bits(), expected.to_bits(), "{isa:?}");
+            }
+        }
+    }
+
     #[test]
     fn all_instruction_sets_give_the_same_bits() {
         let special =

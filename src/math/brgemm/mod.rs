@@ -27,3 +27,6 @@ pub use passes::{After, backward_data, backward_weights, bias_gradient, forward,
 pub use plan::{Plan, Shape};
 pub use tile::Cell;
 pub use transposed::Scratch;
+
+#[cfg(test)]
+mod tests;
