@@ -2,6 +2,7 @@
 //!
 //! Each operation states its formula and the order of its sums; vectors of any width give the same bits.
 
+pub mod brgemm;
 mod gate;
 mod gemm;
 mod reduce;

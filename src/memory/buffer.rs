@@ -93,7 +93,7 @@ impl<T: Pod> Buffer<T> {
     }
 }
 
-impl<T: Pod + fmt::Debug> Deref for Buffer<T> {
+impl<T: Pod> Deref for Buffer<T> {
     type Target = [T];
 
     #[inline]
@@ -107,7 +107,7 @@ impl<T: Pod + fmt::Debug> Deref for Buffer<T> {
     }
 }
 
-impl<T: Pod + fmt::Debug> DerefMut for Buffer<T> {
+impl<T: Pod> DerefMut for Buffer<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
         match &mut self.0 {
@@ -120,14 +120,14 @@ impl<T: Pod + fmt::Debug> DerefMut for Buffer<T> {
 }
 
 #[cold]
-fn unsettled<T: fmt::Debug>(need: &Need<T>) -> ! {
-    panic!("a buffer was used before its arena was built: {need:?}")
+fn unsettled<T>(need: &Need<T>) -> ! {
+    panic!("a buffer was used before its arena was built: {:?}", need.region)
 }
 
-impl<T: Pod + fmt::Debug> fmt::Debug for Buffer<T> {
+impl<T: Pod> fmt::Debug for Buffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            State::Planned(need) => need.fmt(f),
+            State::Planned(need) => write!(f, "Buffer({:?})", need.region),
             _ => write!(f, "Buffer({} bytes)", size_of_val::<[T]>(self)),
         }
     }

@@ -133,4 +133,10 @@ impl Simd for Avx2 {
         // SAFETY: a prefetch never faults, and SSE is part of x86-64.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast()) }
     }
+
+    #[inline(always)]
+    fn prefetch_ahead<T>(self, at: &[T], elements: usize) {
+        // SAFETY: a prefetch never faults, whatever the address, and SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().wrapping_add(elements).cast()) }
+    }
 }

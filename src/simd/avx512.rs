@@ -5,9 +5,9 @@
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::{
-    __m512, _CMP_NLE_UQ, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps, _mm512_cmp_ps_mask, _mm512_fmadd_ps,
-    _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_maskz_mov_ps, _mm512_mul_ps, _mm512_set1_ps,
-    _mm512_setzero_ps, _mm512_storeu_ps, _mm512_stream_ps,
+    __m512, __m512i, _CMP_NLE_UQ, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps, _mm512_cmp_ps_mask, _mm512_fmadd_ps,
+    _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_maskz_mov_ps, _mm512_mul_ps,
+    _mm512_permutex2var_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps, _mm512_stream_ps,
 };
 
 use super::{Kernel, Simd};
@@ -45,6 +45,20 @@ impl Avx512 {
 fn first(count: usize) -> u16 {
     assert!(count < 16);
     (1u16 << count) - 1
+}
+
+/// Picks for the lower halves of two vectors, element by element in turn.
+const LOWER: [i32; 16] = [0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23];
+/// Picks for the upper halves.
+const UPPER: [i32; 16] = [8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31];
+
+/// Elements of `a` (picks below 16) and `b`.
+#[inline(always)]
+fn pick(_proof: Avx512, a: __m512, b: __m512, picks: [i32; 16]) -> __m512 {
+    // SAFETY: both are 64 bytes of which every pattern is valid.
+    let picks = unsafe { std::mem::transmute::<[i32; 16], __m512i>(picks) };
+    // SAFETY: the proof says that AVX-512 F is here.
+    unsafe { _mm512_permutex2var_ps(a, picks, b) }
 }
 
 impl Simd for Avx512 {
@@ -131,5 +145,30 @@ impl Simd for Avx512 {
     fn prefetch(self, at: &[f32]) {
         // SAFETY: a prefetch never faults, and SSE is part of x86-64.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn prefetch_ahead<T>(self, at: &[T], elements: usize) {
+        // SAFETY: a prefetch never faults, whatever the address, and SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().wrapping_add(elements).cast()) }
+    }
+
+    #[inline(always)]
+    fn transpose(self, from: &[f32], from_row: usize, to: &mut [f32], to_row: usize) {
+        // Rows i and i + 8 interleave until each vector holds a column: four rounds of 16 two-source shuffles.
+        let mut rows = [self.splat(0.0); 16];
+        for (i, row) in rows.iter_mut().enumerate() {
+            *row = self.load(&from[i * from_row..]);
+        }
+        for _ in 0..4 {
+            let before = rows;
+            for i in 0..8 {
+                rows[2 * i] = pick(self, before[i], before[i + 8], LOWER);
+                rows[2 * i + 1] = pick(self, before[i], before[i + 8], UPPER);
+            }
+        }
+        for (j, &row) in rows.iter().enumerate() {
+            self.store(row, &mut to[j * to_row..]);
+        }
     }
 }

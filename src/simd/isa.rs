@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use super::Simd;
 use super::avx2::Avx2;
 use super::avx512::Avx512;
+use super::avx512_bf16::Avx512Bf16;
 use super::scalar::Scalar;
 
 /// An algorithm with its arguments, generic over the instruction set.
@@ -14,6 +15,9 @@ use super::scalar::Scalar;
 pub trait Kernel {
     /// What the algorithm returns.
     type Out;
+
+    /// Whether it uses bfloat16 operations; kernels without them need no twin for processors that have them.
+    const BF16: bool = false;
 
     /// Runs the algorithm with these vector operations.
     fn run<S: Simd>(self, simd: S) -> Self::Out;
@@ -28,6 +32,8 @@ pub enum Isa {
     Avx2(Avx2),
     /// AVX-512 F, BW, DQ and VL with FMA.
     Avx512(Avx512),
+    /// The same with AVX512-BF16.
+    Avx512Bf16(Avx512Bf16),
 }
 
 impl Isa {
@@ -44,6 +50,7 @@ impl Isa {
         let mut all = vec![Self::Scalar(Scalar)];
         all.extend(Avx2::detect().map(Self::Avx2));
         all.extend(Avx512::detect().map(Self::Avx512));
+        all.extend(Avx512Bf16::detect().map(Self::Avx512Bf16));
         all
     }
 
@@ -54,6 +61,7 @@ impl Isa {
             Self::Scalar(_) => "scalar",
             Self::Avx2(_) => "avx2",
             Self::Avx512(_) => "avx512",
+            Self::Avx512Bf16(_) => "avx512-bf16",
         }
     }
 
@@ -64,6 +72,8 @@ impl Isa {
             Self::Scalar(simd) => kernel.run(simd),
             Self::Avx2(simd) => simd.run(kernel),
             Self::Avx512(simd) => simd.run(kernel),
+            Self::Avx512Bf16(simd) if K::BF16 => simd.run(kernel),
+            Self::Avx512Bf16(simd) => simd.avx512().run(kernel),
         }
     }
 }
@@ -153,6 +163,32 @@ mod tests {
     fn bits(values: &[f32]) -> Vec<u32> {
         // All NaNs count as one: which payload survives an operation is not part of any kernel's definition.
         values.iter().map(|x| if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() }).collect()
+    }
+
+    /// The transpose of 16 x 16 elements.
+    struct Transpose<'a>(&'a [f32], &'a mut [f32]);
+
+    impl Kernel for Transpose<'_> {
+        type Out = ();
+
+        #[inline(always)]
+        fn run<S: Simd>(self, simd: S) {
+            simd.transpose(self.0, 20, self.1, 33);
+        }
+    }
+
+    #[test]
+    fn blocks_are_transposed() {
+        let from: Vec<f32> = (0..320u32).map(|i| f32::from_bits(i * 0x0101_0101)).collect();
+        for isa in Isa::all() {
+            let mut to = vec![7.0; 16 * 33];
+            isa.run(Transpose(&from, &mut to));
+            for (at, x) in to.iter().enumerate() {
+                let (j, i) = (at / 33, at % 33);
+                let expected = if i < 16 { from[i * 20 + j] } else { 7.0 };
+                assert_eq!(x.to_bits(), expected.to_bits(), "{isa:?}");
+            }
+        }
     }
 
     #[test]

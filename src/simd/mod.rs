@@ -9,12 +9,13 @@
 
 mod avx2;
 mod avx512;
-mod avx512bf16;
+mod avx512_bf16;
+pub mod bf16;
 mod combine;
 mod isa;
 mod scalar;
 
-pub use avx512bf16::{Avx512Bf16, Bf16Kernel};
+pub use avx512_bf16::Avx512Bf16;
 pub use combine::combine;
 pub use isa::{Isa, Kernel};
 
@@ -88,4 +89,49 @@ pub trait Simd: Copy + Send + Sync {
 
     /// Asks for the cache line of `at` to be brought close; a hint without effect on values.
     fn prefetch(self, at: &[f32]);
+
+    /// Asks for the cache line that lies `elements` after the start of `at`, inside the slice or not.
+    fn prefetch_ahead<T>(self, at: &[T], elements: usize);
+
+    /// Transposes 16 x 16 elements, whatever their bits mean: `to[j * to_row + i] = from[i * from_row + j]`.
+    #[inline(always)]
+    fn transpose(self, from: &[f32], from_row: usize, to: &mut [f32], to_row: usize) {
+        for i in 0..16 {
+            for (j, &x) in from[i * from_row..][..16].iter().enumerate() {
+                to[j * to_row + i] = x;
+            }
+        }
+    }
+
+    /// In each lane `sum` plus the products of two pairs of bfloat16, as [`bf16::dot_pair`] defines it.
+    #[inline(always)]
+    fn dot_pairs(self, a: Self::V, b: Self::V, sum: Self::V) -> Self::V {
+        let [a, b, mut sum] = [a, b, sum].map(|v| {
+            let mut lanes = [0.0; 16];
+            self.store(v, &mut lanes);
+            lanes
+        });
+        for i in 0..Self::LANES {
+            sum[i] = bf16::dot_pair(a[i], b[i], sum[i]);
+        }
+        self.load(&sum)
+    }
+
+    /// Writes the lanes, as bfloat16, to the first elements of `to`; see [`bf16::narrow`].
+    #[inline(always)]
+    fn narrow(self, v: Self::V, to: &mut [u16]) {
+        let mut lanes = [0.0; 16];
+        self.store(v, &mut lanes);
+        let lanes = &lanes[..Self::LANES];
+        to[..Self::LANES].iter_mut().zip(lanes).for_each(|(to, &x)| *to = bf16::narrow(x));
+    }
+
+    /// The first elements of `from`, which are bfloat16.
+    #[inline(always)]
+    fn widen(self, from: &[u16]) -> Self::V {
+        let mut lanes = [0.0; 16];
+        let from = &from[..Self::LANES];
+        lanes.iter_mut().zip(from).for_each(|(lane, &x)| *lane = bf16::widen(x));
+        self.load(&lanes)
+    }
 }

@@ -78,4 +78,7 @@ impl Simd for Scalar {
 
     #[inline(always)]
     fn prefetch(self, _at: &[f32]) {}
+
+    #[inline(always)]
+    fn prefetch_ahead<T>(self, _at: &[T], _elements: usize) {}
 }

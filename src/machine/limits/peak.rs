@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::Rate;
 use super::memory::shares;
 use crate::machine::team::Team;
-use crate::simd::{Avx512Bf16, Bf16Kernel, Kernel, Simd};
+use crate::simd::{Avx512Bf16, Isa, Kernel, Simd};
 
 /// Which operations [`f32_peak`] counts.
 pub const F32_PEAK_FORMULA: &str = "2 x lanes x multiply-adds / s (f32)";
@@ -63,23 +63,26 @@ struct PairChains<'a> {
     steps: usize,
 }
 
-impl Bf16Kernel for PairChains<'_> {
+impl Kernel for PairChains<'_> {
     type Out = ();
 
+    const BF16: bool = true;
+
     #[inline(always)]
-    fn run(self, simd: Avx512Bf16) {
-        let floats = simd.floats();
-        let factors = self.factors.map(|pair| pair.map(|numbers| simd.load_pairs(&numbers)));
-        let mut chains: [_; PAIR_CHAINS] = std::array::from_fn(|chain| floats.load(&self.state[chain * WIDEST..]));
+    fn run<S: Simd>(self, simd: S) {
+        let load = |numbers: [u16; 32]| simd.load(&bytemuck::cast::<_, [f32; WIDEST]>(numbers));
+        let factors = self.factors.map(|pair| pair.map(load));
+        // Narrower vectors leave the other lanes as they are; only the widest are timed.
+        let mut chains: [_; PAIR_CHAINS] = std::array::from_fn(|chain| simd.load(&self.state[chain * WIDEST..]));
         for _ in 0..self.steps {
             for [a, b] in factors {
                 for chain in &mut chains {
-                    *chain = simd.dot_pairs(*chain, a, b);
+                    *chain = simd.dot_pairs(a, b, *chain);
                 }
             }
         }
         for (chain, state) in chains.into_iter().zip(self.state.chunks_exact_mut(WIDEST)) {
-            floats.store(chain, state);
+            simd.store(chain, state);
         }
     }
 }
@@ -134,14 +137,14 @@ pub fn f32_peak(team: &Team) -> Rate {
 /// # Panics
 /// When a chain ends elsewhere than it must.
 pub fn bf16_peak(team: &Team) -> Option<Rate> {
-    let simd = Avx512Bf16::detect()?;
+    let isa = Avx512Bf16::detect().map(Isa::Avx512Bf16)?;
     // Whole numbers: exact. Up by 2 x 3 + 2 x 3, then down by as much.
     let start: [f32; PAIR_CHAINS * WIDEST] = std::array::from_fn(|i| i as f32);
     let factors = black_box([[[bf16(2.0); 32], [bf16(3.0); 32]], [[bf16(-2.0); 32], [bf16(3.0); 32]]]);
     let pass = |steps: usize| {
         team.run(|_| {
             let mut state = start;
-            simd.run(PairChains { state: &mut state, factors, steps });
+            isa.run(PairChains { state: &mut state, factors, steps });
             assert_eq!(state, start, "as many steps up as down");
         });
     };
@@ -158,7 +161,6 @@ const fn bf16(x: f32) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simd::Isa;
 
     #[test]
     fn chains_do_what_a_scalar_does() {
@@ -178,14 +180,16 @@ mod tests {
 
     #[test]
     fn pair_chains_do_what_a_scalar_does() {
-        let Some(simd) = Avx512Bf16::detect() else { return println!("skipped: no AVX512-BF16") };
+        let Some(isa) = Avx512Bf16::detect().map(Isa::Avx512Bf16) else {
+            return println!("skipped: no AVX512-BF16");
+        };
         let numbers = |seed: usize| -> [f32; 32] { std::array::from_fn(|i| ((i * 7 + seed) % 19) as f32 - 9.0) };
         let values = [[numbers(1), numbers(5)], [numbers(11), numbers(3)]];
         let factors = values.map(|pair| pair.map(|numbers| numbers.map(bf16)));
         for steps in [0, 1, 3, 50] {
             let start: [f32; PAIR_CHAINS * WIDEST] = std::array::from_fn(|i| i as f32 - 100.0);
             let mut state = start;
-            simd.run(PairChains { state: &mut state, factors, steps });
+            isa.run(PairChains { state: &mut state, factors, steps });
             for (index, (&start, &end)) in start.iter().zip(&state).enumerate() {
                 let lane = index % WIDEST;
                 let dot = |[a, b]: &[[f32; 32]; 2]| a[2 * lane] * b[2 * lane] + a[2 * lane + 1] * b[2 * lane + 1];

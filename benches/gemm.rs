@@ -1,0 +1,224 @@
+//! The three passes of a fully connected layer against the processor's own limit.
+//!
+//! The limit is a loop of independent multiply-adds in registers, on all threads, in f32 and on pairs of bfloat16. Each
+//! round runs the limit, a pass, and the limit again, so that a machine whose clock drifts, or which others use too,
+//! does not decide the ratio; what is printed is the best and the median round. Answers are checked before they are
+//! timed: forward against the plain product, to the bit.
+//!
+//! `cargo bench --bench gemm [-- [--threads T] [--rounds R] [N C K]...]`
+
+use std::fmt::Write as _;
+use std::hint::black_box;
+use std::time::Instant;
+
+use octorec::base::rng::{Random, Stream};
+use octorec::machine::team::Team;
+use octorec::math::brgemm::{self, After, Panels, Plan, Scratch, bf16};
+use octorec::math::{Gemm, Start, Strided};
+use octorec::simd::{Kernel, Simd};
+
+/// 24 chains of multiply-adds, or of dot products of pairs: enough to cover the latency of two pipes.
+struct Peak<const PAIRS: bool> {
+    steps: usize,
+}
+
+const CHAINS: usize = 24;
+
+impl<const PAIRS: bool> Kernel for Peak<PAIRS> {
+    type Out = f32;
+    const BF16: bool = PAIRS;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> f32 {
+        // Bits of numbers that are normal as f32 and as bfloat16.
+        let [a, b] = black_box([0x3f80_3f80_u32, 0x3c00_3c00]).map(|bits| simd.splat(f32::from_bits(bits)));
+        // Different starts, lest the compiler finds out that all chains are one.
+        let mut sums: [S::V; CHAINS] = std::array::from_fn(|chain| simd.splat(black_box(chain as f32)));
+        for _ in 0..self.steps {
+            for sum in &mut sums {
+                *sum = if PAIRS { simd.dot_pairs(a, b, *sum) } else { simd.mul_add(a, b, *sum) };
+            }
+        }
+        let mut total = [0.0; 16];
+        simd.store(sums.into_iter().fold(simd.splat(0.0), |total, sum| simd.add(total, sum)), &mut total);
+        total[0]
+    }
+}
+
+/// Gigaflops of all threads in registers.
+fn peak<const PAIRS: bool>(team: &Team) -> f64 {
+    let steps = 200_000;
+    let isa = team.isa();
+    let lanes = isa.run(Lanes);
+    let start = Instant::now();
+    team.run(|_| {
+        black_box(isa.run(Peak::<PAIRS> { steps }));
+    });
+    let operations = 2 * steps * CHAINS * lanes * team.threads() * if PAIRS { 2 } else { 1 };
+    operations as f64 / start.elapsed().as_nanos() as f64
+}
+
+struct Lanes;
+
+impl Kernel for Lanes {
+    type Out = usize;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) -> usize {
+        S::LANES
+    }
+}
+
+/// Best and median rounds of a pass.
+struct Row {
+    gflops: f64,
+    peak: f64,
+    best: f64,
+    median: f64,
+}
+
+fn measure<const PAIRS: bool>(team: &Team, flops: usize, rounds: usize, mut pass: impl FnMut()) -> Row {
+    pass();
+    let mut before = peak::<PAIRS>(team);
+    let mut seen = Vec::new();
+    let (mut gflops, mut highest) = (0.0f64, before);
+    for _ in 0..rounds {
+        let start = Instant::now();
+        pass();
+        let rate = flops as f64 / start.elapsed().as_nanos() as f64;
+        let after = peak::<PAIRS>(team);
+        seen.push(rate / f64::midpoint(before, after));
+        gflops = gflops.max(rate);
+        highest = highest.max(after);
+        before = after;
+    }
+    seen.sort_by(f64::total_cmp);
+    Row { gflops, peak: highest, best: gflops / highest, median: seen[seen.len() / 2] }
+}
+
+fn random(rows: usize, columns: usize, stream: u32) -> Vec<f32> {
+    let random = Random::new(3, Stream::Column(stream));
+    (0..(rows * columns) as u64).map(|i| (random.uniform(i) - 0.5) as f32).collect()
+}
+
+fn narrowed(from: &Panels<f32>) -> Panels<u16> {
+    let mut to = Panels::zeroed(from.rows(), from.columns());
+    let cells = to.cells_mut().as_flattened_mut().iter_mut().zip(from.cells().as_flattened());
+    cells.for_each(|(to, &x)| *to = octorec::simd::bf16::narrow(x));
+    to
+}
+
+fn shape(team: &Team, [n, c, k]: [usize; 3], rounds: usize, ratios: &mut [Vec<f64>; 2]) {
+    let (x, w, dy) = (random(n, c, 1), random(c, k, 2), random(n, k, 3));
+    let bias = random(1, k, 4);
+    let (px, pw, pdy) = (Panels::from_rows(&x, n, c), Panels::from_rows(&w, c, k), Panels::from_rows(&dy, n, k));
+    let (mut y, mut dx, mut dw) = (Panels::zeroed(n, k), Panels::zeroed(n, c), Panels::zeroed(c, k));
+    let mut scratch = Scratch::default();
+    let flops = 2 * n * c * k;
+    let mut print = |name: &str, which: usize, row: &Row| {
+        ratios[which].push(row.best);
+        let Row { gflops, peak, best, median } = row;
+        println!(
+            "{n:5} {c:5} {k:5}  {name:22} {gflops:7.1} {peak:7.1}  {:5.1} %  (median {:5.1} %)",
+            100.0 * best,
+            100.0 * median
+        );
+    };
+
+    brgemm::forward(team, n, &px, &pw, &bias, &mut y, After::Relu);
+    let mut expected = vec![0.0; n * k];
+    team.isa().run(Gemm {
+        out: &mut expected,
+        out_row: k,
+        rows: n,
+        columns: k,
+        a: Strided { data: &x, row: c, depth: 1 },
+        b: &w,
+        b_row: k,
+        depth: c,
+        start: Start::Bias(&bias),
+        relu: true,
+    });
+    assert!(y.to_rows() == expected, "forward gives the bits of the plain product");
+
+    let row = measure::<false>(team, flops, rounds, || {
+        brgemm::forward(team, n, &px, &pw, &bias, &mut y, After::Relu);
+    });
+    print("f32 forward", 0, &row);
+    let row = measure::<false>(team, flops, rounds, || {
+        brgemm::backward_data(team, n, &pdy, &pw, &mut dx, After::Gate(&px), &mut scratch);
+    });
+    print("f32 backward data", 0, &row);
+    let row = measure::<false>(team, flops, rounds, || brgemm::backward_weights(team, n, &px, &pdy, &mut dw));
+    print("f32 backward weights", 0, &row);
+
+    let (hx, hdy, hw) = (narrowed(&px), narrowed(&pdy), bf16::pairs_of(team, &pw));
+    let (mut hy, mut hdx) = (Panels::zeroed(n, k), Panels::zeroed(n, c));
+    let row = measure::<true>(team, flops, rounds, || {
+        bf16::forward(team, n, &hx, &hw, &bias, &mut hy, After::Relu);
+    });
+    print("bf16 forward", 1, &row);
+    let row = measure::<true>(team, flops, rounds, || {
+        bf16::backward_data(team, n, &hdy, &hw, &mut hdx, After::Gate(&hx), &mut scratch);
+    });
+    print("bf16 backward data", 1, &row);
+    let (mut vx, mut vdy) = (Panels::zeroed(n.div_ceil(2), c), Panels::zeroed(n.div_ceil(2), k));
+    let row = measure::<true>(team, flops, rounds, || {
+        // The pairing is part of the pass.
+        bf16::pair_rows(team, n, &hx, &mut vx);
+        bf16::pair_rows(team, n, &hdy, &mut vdy);
+        bf16::backward_weights(team, n, &vx, &vdy, &mut dw);
+    });
+    print("bf16 backward weights", 1, &row);
+}
+
+/// The plans of a shape's passes, as the library makes them.
+fn plans([n, c, k]: [usize; 3], threads: usize) -> String {
+    let mut text = String::new();
+    for (name, shape) in [
+        ("forward", brgemm::forward_shape(n, c, k, threads)),
+        ("backward data", brgemm::forward_shape(n, k, c, threads)),
+        ("backward weights", brgemm::weights_shape(n, c, k, threads)),
+    ] {
+        let _ = writeln!(text, "# {n} {c} {k} {name}: {}", Plan::new(shape));
+    }
+    text
+}
+
+fn main() {
+    let (mut threads, mut rounds, mut sizes) = (0, 7, Vec::new());
+    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
+    while let Some(argument) = arguments.next() {
+        let mut number = || arguments.next().and_then(|text| text.parse().ok()).expect("a number");
+        match argument.as_str() {
+            "--threads" => threads = number(),
+            "--rounds" => rounds = number(),
+            size => sizes.push(size.parse::<usize>().expect("a number, --threads or --rounds")),
+        }
+    }
+    let mut shapes: Vec<_> = sizes.as_chunks().0.to_vec();
+    if shapes.is_empty() {
+        shapes = vec![
+            [1024, 1024, 1024],
+            [1024, 2048, 2048],
+            [1024, 4096, 4096],
+            [2048, 512, 512],
+            [2048, 479, 1024],
+            [2048, 1024, 1024],
+        ];
+    }
+    let team = Team::new(threads).expect("threads");
+    println!("# {} threads, {:?}, {rounds} rounds", team.threads(), team.isa());
+    for &shape in &shapes {
+        print!("{}", plans(shape, team.threads()));
+    }
+    println!("    N     C     K  pass                   GFLOP/s   limit  best");
+    let mut ratios = [Vec::new(), Vec::new()];
+    for &sizes in &shapes {
+        shape(&team, sizes, rounds, &mut ratios);
+    }
+    for (name, ratios) in ["f32", "bf16"].into_iter().zip(&ratios) {
+        let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+        println!("# {name}: mean ratio {:.1} %", 100.0 * mean);
+    }
+}

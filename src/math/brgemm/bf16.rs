@@ -1,0 +1,149 @@
+//! The passes on bfloat16: two products a step, sums in 32-bit floats.
+//!
+//! Activations and their gradients are [`Panels`] of bfloat16 (as `u16`), rounded from complete sums. A right operand is
+//! `Panels<u32>` of pairs: row i has rows 2i and 2i + 1 of the matrix, column by column, `[Kb][C / 2][64][2]`: the VNNI
+//! layout of SC20 (VI). For weights that is how they are kept; backward-by-weights, which sums over samples, pairs both
+//! of its operands first ([`pair_rows`]), which costs as much as one of its 2 (C + K) / (C K) multiply-adds.
+//!
+//! An odd number of terms is padded with a product of zeros.
+
+use super::panels::{Panels, WIDTH};
+use super::passes::{After, Pass, check, forward_shape, weights_shape};
+use super::plan::{Plan, Shape};
+use super::sweep::Ready;
+use super::tile::{ByColumn, ByRow};
+use super::transposed::{Scratch, Transposed};
+use crate::machine::team::Team;
+use crate::simd::bf16::{narrow, pair};
+use crate::simd::{Kernel, Simd};
+use crate::sync::Grid;
+
+/// The shape of [`forward`]'s work; backward-by-data's has inputs and outputs exchanged.
+#[must_use]
+pub const fn bf16_forward_shape(samples: usize, inputs: usize, outputs: usize, threads: usize) -> Shape {
+    Shape { whole: true, ..forward_shape(samples, inputs.div_ceil(2), outputs, threads) }
+}
+
+/// The shape of [`backward_weights`]'s work.
+#[must_use]
+pub const fn bf16_weights_shape(samples: usize, inputs: usize, outputs: usize, threads: usize) -> Shape {
+    weights_shape(samples.div_ceil(2), inputs, outputs, threads)
+}
+
+/// Pairs of rows of weights that are given as `inputs` x `outputs` bfloat16 or as floats, rounded.
+#[must_use]
+pub fn pairs_of(team: &Team, from: &Panels<f32>) -> Panels<u32> {
+    let mut halves = Panels::zeroed(from.rows(), from.columns());
+    let narrowed = halves.cells_mut().iter_mut().zip(from.cells());
+    narrowed.for_each(|(to, from)| to.iter_mut().zip(from).for_each(|(to, &x)| *to = narrow(x)));
+    let mut pairs = Panels::zeroed(from.rows().div_ceil(2), from.columns());
+    pair_rows(team, from.rows(), &halves, &mut pairs);
+    pairs
+}
+
+/// Row i of `to` = rows 2i and 2i + 1 of `from`, for the first `rows` rows of `from`; a missing last row is 0.
+///
+/// # Panics
+/// When sizes do not fit together.
+pub fn pair_rows(team: &Team, rows: usize, from: &Panels<u16>, to: &mut Panels<u32>) {
+    check("the matrix", from, rows, to.columns());
+    check("its pairs", to, rows.div_ceil(2), from.columns());
+    let isa = team.isa();
+    let sizes = [to.panels(), rows.div_ceil(2), to.stride()];
+    if sizes[0] > 0 {
+        team.each(Grid::new(to.cells_mut(), sizes, [1, team.threads()], 1), |mut part| {
+            let range = part.rows.clone();
+            for panel in part.panels.clone() {
+                let from = &from.panel(panel)[2 * range.start..rows.min(2 * range.end)];
+                isa.run(Interleave { from, to: part.panel(panel) });
+            }
+        });
+    }
+}
+
+/// The pairing of some rows of a panel.
+struct Interleave<'a> {
+    from: &'a [[u16; WIDTH]],
+    to: &'a mut [[u32; WIDTH]],
+}
+
+impl Kernel for Interleave<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        let (rows, last) = self.from.as_chunks::<2>();
+        let zero = [0; WIDTH];
+        let last = last.first().map(|even| (even, &zero));
+        let rows = rows.iter().map(|[even, odd]| (even, odd)).chain(last);
+        for (to, (even, odd)) in self.to.iter_mut().zip(rows) {
+            for ((to, &even), &odd) in to.iter_mut().zip(even).zip(odd) {
+                *to = pair(even, odd);
+            }
+        }
+    }
+}
+
+/// Y = act(X W + b) for the first `samples` rows, rounded to bfloat16.
+///
+/// `x` is samples x inputs, `w` pairs of inputs x outputs, `y` samples x outputs; one `bias` an output.
+///
+/// # Panics
+/// When sizes do not fit together.
+pub fn forward(
+    team: &Team,
+    samples: usize,
+    x: &Panels<u16>,
+    w: &Panels<u32>,
+    bias: &[f32],
+    y: &mut Panels<u16>,
+    after: After<'_, u16>,
+) {
+    check("X", x, samples, x.columns());
+    check("W", w, x.columns().div_ceil(2), y.columns());
+    check("Y", y, samples, w.columns());
+    assert_eq!(bias.len(), w.columns(), "one bias an output");
+    let shape = bf16_forward_shape(samples, x.columns(), w.columns(), team.threads());
+    let left = ByRow::<{ WIDTH / 2 }> { cells: bytemuck::cast_slice(x.cells()), stride: x.stride() };
+    let right = Ready { cells: bytemuck::cast_slice(w.cells()), stride: w.stride() };
+    Pass { shape, plan: Plan::new(shape), left, right, bias: Some(bias), after }.run(team, y, None);
+}
+
+/// dX = dY Wᵀ for the first `samples` rows, rounded to bfloat16.
+///
+/// `dy` is samples x outputs, `w` pairs of inputs x outputs, `dx` samples x inputs.
+///
+/// # Panics
+/// When sizes do not fit together.
+pub fn backward_data(
+    team: &Team,
+    samples: usize,
+    dy: &Panels<u16>,
+    w: &Panels<u32>,
+    dx: &mut Panels<u16>,
+    after: After<'_, u16>,
+    scratch: &mut Scratch,
+) {
+    check("dY", dy, samples, w.columns());
+    check("dX", dx, samples, dx.columns());
+    check("W", w, dx.columns().div_ceil(2), dy.columns());
+    let shape = bf16_forward_shape(samples, w.columns(), dx.columns(), team.threads());
+    let plan = Plan::new(shape);
+    let left = ByRow::<{ WIDTH / 2 }> { cells: bytemuck::cast_slice(dy.cells()), stride: dy.stride() };
+    let cells = bytemuck::cast_slice(w.cells());
+    let right = Transposed::<true> { cells, stride: w.stride(), rows: w.rows(), depth: plan.depth };
+    Pass { shape, plan, left, right, bias: None, after }.run(team, dx, Some(scratch));
+}
+
+/// dW = Xᵀ dY over `samples` rows, in 32-bit floats; `x` and `dy` are pairs of samples, made by [`pair_rows`].
+///
+/// # Panics
+/// When sizes do not fit together.
+pub fn backward_weights(team: &Team, samples: usize, x: &Panels<u32>, dy: &Panels<u32>, dw: &mut Panels<f32>) {
+    check("X", x, samples.div_ceil(2), dw.rows());
+    check("dY", dy, samples.div_ceil(2), dw.columns());
+    let shape = bf16_weights_shape(samples, dw.rows(), dw.columns(), team.threads());
+    let left = ByColumn::<true> { cells: bytemuck::cast_slice(x.cells()), stride: x.stride() };
+    let right = Ready { cells: bytemuck::cast_slice(dy.cells()), stride: dy.stride() };
+    Pass { shape, plan: Plan::new(shape), left, right, bias: None, after: After::Keep }.run(team, dw, None);
+}

@@ -1,0 +1,32 @@
+//! The three passes of a fully connected layer as batch-reduce GEMM over blocked matrices, on a team of threads.
+//!
+//! Source: SC20, Section III-B, Algorithm 5. With N samples, C inputs and K outputs,
+//!
+//! | pass                  | computes           | sums over | left operand  | right operand |
+//! |-----------------------|--------------------|-----------|---------------|---------------|
+//! | [`forward`]           | Y = act(X W + b)   | C         | X by row      | W             |
+//! | [`backward_data`]     | dX = gate(dY Wᵀ)   | K         | dY by row     | Wᵀ, a piece at a time |
+//! | [`backward_weights`]  | dW = Xᵀ dY         | N         | X by column   | dY            |
+//!
+//! X, Y, W and their gradients are [`Panels`]. Threads own rectangles of the result, cut by a [`Plan`]; nobody waits for
+//! anybody. Every sum is one chain in ascending order, so results do not depend on threads, tiles or vector width:
+//! the f32 passes give the bits of [`crate::math::Gemm`].
+//!
+//! The passes in [`bf16`] take bfloat16 and sum in f32, two products a step, with the arithmetic of [`crate::simd::bf16`].
+
+pub mod bf16;
+mod panels;
+mod passes;
+mod plan;
+mod sweep;
+mod tile;
+mod transposed;
+
+pub use panels::{Panels, Row, WIDTH};
+pub use passes::{After, backward_data, backward_weights, bias_gradient, forward, forward_shape, weights_shape};
+pub use plan::{Plan, Shape};
+pub use tile::Cell;
+pub use transposed::Scratch;
+
+#[cfg(test)]
+mod tests;

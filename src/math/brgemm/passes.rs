@@ -1,0 +1,193 @@
+//! The passes in 32-bit floats.
+
+use super::panels::{Panels, Row, WIDTH};
+use super::plan::{Plan, Shape};
+use super::sweep::{Ending, Ready, Right, Sweep};
+use super::tile::{ByColumn, ByRow, Cell, Left};
+use super::transposed::{Scratch, Transposed};
+use crate::machine::team::Team;
+use crate::simd::{Kernel, Simd};
+use crate::sync::{Grid, Parts, Rows};
+
+/// What a pass does with complete sums.
+#[derive(Debug, Clone, Copy)]
+pub enum After<'a, C> {
+    /// Nothing.
+    Keep,
+    /// ReLU: 0 where they are 0 or less.
+    Relu,
+    /// ReLU's gradient: 0 where the activation, which has the result's shape, is 0 or less.
+    Gate(&'a Panels<C>),
+}
+
+impl<'a, C> From<After<'a, C>> for Ending<'a, C> {
+    fn from(after: After<'a, C>) -> Self {
+        match after {
+            After::Keep => Self::Keep,
+            After::Relu => Self::Relu,
+            After::Gate(gate) => Self::Gate(gate),
+        }
+    }
+}
+
+/// Sizes that the operands of a pass must agree on.
+pub(super) fn check<C: bytemuck::Pod>(name: &str, panels: &Panels<C>, rows: usize, columns: usize) {
+    let has = (panels.rows(), panels.columns());
+    assert!(has.0 >= rows && has.1 == columns, "{name} is {has:?}, not {rows} (or more) x {columns}");
+}
+
+/// A pass: its operands and what happens to the sums.
+pub(super) struct Pass<'a, L, B, C> {
+    pub(super) shape: Shape,
+    pub(super) plan: Plan,
+    pub(super) left: L,
+    pub(super) right: B,
+    /// One a column of the result.
+    pub(super) bias: Option<&'a [f32]>,
+    pub(super) after: After<'a, C>,
+}
+
+impl<L: Left, B: Right, C: Cell> Pass<'_, L, B, C> {
+    /// Deals the first `shape.rows` rows of `out` to the team.
+    pub(super) fn run(self, team: &Team, out: &mut Panels<C>, scratch: Option<&mut Scratch>) {
+        let Self { shape, plan, left, right, bias, after } = self;
+        let sizes = [out.panels(), shape.rows, out.stride()];
+        if sizes[0] == 0 || sizes[1] == 0 {
+            return;
+        }
+        let isa = team.isa();
+        let ending = Ending::from(after);
+        let sweep = |out, scratch: &mut [Row<f32>]| {
+            let (columns, steps) = (shape.columns, shape.steps);
+            isa.run(Sweep { out, columns, left, right, scratch, steps, plan, bias, ending });
+        };
+        let grid = Grid::new(out.cells_mut(), sizes, [plan.across, plan.down], shape.grain);
+        match scratch {
+            None => team.each(grid, |part| sweep(part, &mut [])),
+            Some(scratch) => {
+                let (rows, each) = scratch.rows(&plan, grid.len());
+                let scratch = Rows::new(rows, each, grid.len(), 1);
+                // One "row" of `Rows` is all that one piece needs.
+                team.each((grid, scratch), |(part, scratch)| sweep(part, scratch.data));
+            }
+        }
+    }
+}
+
+/// Y = act(X W + b) for the first `samples` rows.
+///
+/// `x` is samples x inputs, `w` inputs x outputs, `y` samples x outputs; one `bias` an output.
+///
+/// # Panics
+/// When sizes do not fit together.
+pub fn forward(
+    team: &Team,
+    samples: usize,
+    x: &Panels<f32>,
+    w: &Panels<f32>,
+    bias: &[f32],
+    y: &mut Panels<f32>,
+    after: After<'_, f32>,
+) {
+    check("X", x, samples, w.rows());
+    check("Y", y, samples, w.columns());
+    assert_eq!(bias.len(), w.columns(), "one bias an output");
+    let shape = forward_shape(samples, w.rows(), w.columns(), team.threads());
+    let left = ByRow { cells: x.cells(), stride: x.stride() };
+    let right = Ready { cells: w.cells(), stride: w.stride() };
+    Pass { shape, plan: Plan::new(shape), left, right, bias: Some(bias), after }.run(team, y, None);
+}
+
+/// The shape of [`forward`]'s work; backward-by-data's has inputs and outputs exchanged.
+#[must_use]
+pub const fn forward_shape(samples: usize, inputs: usize, outputs: usize, threads: usize) -> Shape {
+    Shape { rows: samples, grain: 1, columns: outputs, steps: inputs, whole: false, threads }
+}
+
+/// dX = dY Wᵀ for the first `samples` rows.
+///
+/// `dy` is samples x outputs, `w` inputs x outputs, `dx` samples x inputs.
+///
+/// # Panics
+/// When sizes do not fit together.
+pub fn backward_data(
+    team: &Team,
+    samples: usize,
+    dy: &Panels<f32>,
+    w: &Panels<f32>,
+    dx: &mut Panels<f32>,
+    after: After<'_, f32>,
+    scratch: &mut Scratch,
+) {
+    check("dY", dy, samples, w.columns());
+    check("dX", dx, samples, w.rows());
+    let shape = forward_shape(samples, w.columns(), w.rows(), team.threads());
+    let plan = Plan::new(shape);
+    let left = ByRow { cells: dy.cells(), stride: dy.stride() };
+    let right = Transposed::<false> { cells: w.cells(), stride: w.stride(), rows: w.rows(), depth: plan.depth };
+    Pass { shape, plan, left, right, bias: None, after }.run(team, dx, Some(scratch));
+}
+
+/// dW = Xᵀ dY over the first `samples` rows.
+///
+/// `x` is samples x inputs, `dy` samples x outputs, `dw` inputs x outputs.
+///
+/// # Panics
+/// When sizes do not fit together.
+pub fn backward_weights(team: &Team, samples: usize, x: &Panels<f32>, dy: &Panels<f32>, dw: &mut Panels<f32>) {
+    check("X", x, samples, dw.rows());
+    check("dY", dy, samples, dw.columns());
+    let shape = weights_shape(samples, dw.rows(), dw.columns(), team.threads());
+    let left = ByColumn::<false> { cells: x.cells(), stride: x.stride() };
+    let right = Ready { cells: dy.cells(), stride: dy.stride() };
+    Pass { shape, plan: Plan::new(shape), left, right, bias: None, after: After::Keep }.run(team, dw, None);
+}
+
+/// The shape of [`backward_weights`]'s work.
+#[must_use]
+pub const fn weights_shape(samples: usize, inputs: usize, outputs: usize, threads: usize) -> Shape {
+    Shape { rows: inputs, grain: WIDTH, columns: outputs, steps: samples, whole: false, threads }
+}
+
+/// db = the column sums of dY over the first `samples` rows, in ascending order.
+///
+/// # Panics
+/// When sizes do not fit together.
+pub fn bias_gradient<C: Cell>(team: &Team, samples: usize, dy: &Panels<C>, out: &mut [f32]) {
+    check("dY", dy, samples, out.len());
+    let isa = team.isa();
+    team.each(Rows::new(out, 1, team.threads(), WIDTH), |band| {
+        for (index, out) in band.data.chunks_mut(WIDTH).enumerate() {
+            let from = &dy.panel(band.first / WIDTH + index)[..samples];
+            isa.run(PanelSums { out, from });
+        }
+    });
+}
+
+/// Sums down the columns of a panel, as many as `out` has.
+struct PanelSums<'a, C> {
+    out: &'a mut [f32],
+    from: &'a [Row<C>],
+}
+
+impl<C: Cell> Kernel for PanelSums<'_, C> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let mut sums = [0.0; WIDTH];
+        for column in (0..self.out.len()).step_by(4 * S::LANES) {
+            let count = (WIDTH - column).min(4 * S::LANES) / S::LANES;
+            let mut four = [simd.splat(0.0); 4];
+            for row in self.from {
+                for (v, sum) in four.iter_mut().enumerate().take(count) {
+                    *sum = simd.add(*sum, C::load(simd, &row[column + v * S::LANES..]));
+                }
+            }
+            for (v, sum) in four.into_iter().enumerate().take(count) {
+                simd.store(sum, &mut sums[column + v * S::LANES..]);
+            }
+        }
+        self.out.copy_from_slice(&sums[..self.out.len()]);
+    }
+}

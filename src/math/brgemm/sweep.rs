@@ -1,0 +1,177 @@
+//! One thread's share of a pass: the loops around the microkernel.
+//!
+//! From the outside in: chunks of depth, groups of panels whose right operand stays in L2 for one chunk, tiles of rows,
+//! the group's panels, the panel's columns. A tile's rows of the left operand are so read from L3 or memory once a
+//! group and come from L1 or L2 for all but the first columns; the right operand streams from L2 under the
+//! multiply-adds.
+
+use std::ops::Range;
+
+use super::panels::{Panels, Row, WIDTH};
+use super::plan::Plan;
+use super::tile::{Cell, Finish, Left, Start, Tile, tallest};
+use crate::simd::{Kernel, Simd};
+use crate::sync::GridPart;
+
+/// The right operand of a product.
+pub(super) trait Right: Copy + Sync {
+    /// Makes the steps of a group of panels ready, in `scratch` if it needs any.
+    fn prepare<S: Simd>(self, simd: S, group: Range<usize>, steps: Range<usize>, scratch: &mut [Row<f32>]);
+
+    /// The steps of panel number `index` of the group, made ready before.
+    fn steps<'a>(
+        &'a self,
+        group: &Range<usize>,
+        index: usize,
+        steps: Range<usize>,
+        scratch: &'a [Row<f32>],
+    ) -> &'a [Row<f32>];
+}
+
+/// A right operand that lies in memory as the microkernel reads it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ready<'a> {
+    pub(super) cells: &'a [Row<f32>],
+    /// Rows between panels.
+    pub(super) stride: usize,
+}
+
+impl Right for Ready<'_> {
+    #[inline(always)]
+    fn prepare<S: Simd>(self, _simd: S, _group: Range<usize>, _steps: Range<usize>, _scratch: &mut [Row<f32>]) {}
+
+    #[inline(always)]
+    fn steps<'a>(
+        &'a self,
+        group: &Range<usize>,
+        index: usize,
+        steps: Range<usize>,
+        _scratch: &'a [Row<f32>],
+    ) -> &'a [Row<f32>] {
+        &self.cells[(group.start + index) * self.stride..][steps]
+    }
+}
+
+/// What is done with sums when they are complete.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ending<'a, C> {
+    Keep,
+    Relu,
+    Gate(&'a Panels<C>),
+}
+
+/// A share of a pass.
+pub(super) struct Sweep<'a, L, B, C> {
+    pub(super) out: GridPart<'a, Row<C>>,
+    /// Columns of the whole result.
+    pub(super) columns: usize,
+    pub(super) left: L,
+    pub(super) right: B,
+    /// Memory for the right operand, if it needs any.
+    pub(super) scratch: &'a mut [Row<f32>],
+    /// Steps of every sum.
+    pub(super) steps: usize,
+    pub(super) plan: Plan,
+    /// One a column of the whole result.
+    pub(super) bias: Option<&'a [f32]>,
+    pub(super) ending: Ending<'a, C>,
+}
+
+impl<L: Left, B: Right, C: Cell> Kernel for Sweep<'_, L, B, C> {
+    type Out = ();
+    const BF16: bool = L::PAIRS;
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, simd: S) {
+        if self.out.rows.is_empty() {
+            return;
+        }
+        let mut first = 0;
+        loop {
+            let steps = first..self.steps.min(first + self.plan.depth);
+            for group in self.out.panels.clone().step_by(self.plan.group) {
+                let group = group..self.out.panels.end.min(group + self.plan.group);
+                self.right.prepare(simd, group.clone(), steps.clone(), self.scratch);
+                let mut row = self.out.rows.start;
+                while row < self.out.rows.end {
+                    let end = if L::BLOCK == usize::MAX { usize::MAX } else { (row / L::BLOCK + 1) * L::BLOCK };
+                    let end = end.min(self.out.rows.end);
+                    // Tiles of nearly equal height: 64 rows are 13 + 13 + 13 + 13 + 12, not 4 x 14 + 8.
+                    let tiles = (end - row).div_ceil(tallest(S::LANES));
+                    let height = (end - row).div_ceil(tiles);
+                    for index in 0..group.len() {
+                        self.panel(simd, &group, index, row..row + height, steps.clone());
+                    }
+                    row += height;
+                }
+            }
+            first = steps.end;
+            if first == self.steps {
+                return;
+            }
+        }
+    }
+}
+
+impl<L: Left, B: Right, C: Cell> Sweep<'_, L, B, C> {
+    /// Adds `steps` to some rows of panel number `index` of the group.
+    #[inline(always)]
+    fn panel<S: Simd>(&mut self, simd: S, group: &Range<usize>, index: usize, rows: Range<usize>, steps: Range<usize>) {
+        let panel = group.start + index;
+        let width = WIDTH.min(self.columns - panel * WIDTH);
+        let mut bias = [0.0; WIDTH];
+        let start = match self.bias {
+            _ if steps.start > 0 => Start::Out,
+            Some(all) => {
+                bias[..width].copy_from_slice(&all[panel * WIDTH..][..width]);
+                Start::Bias(&bias)
+            }
+            None => Start::Zero,
+        };
+        let finish = match self.ending {
+            Ending::Relu if steps.end == self.steps => Finish::Relu,
+            Ending::Gate(gate) if steps.end == self.steps => Finish::Gate(&gate.panel(panel)[rows.clone()]),
+            _ => Finish::Keep,
+        };
+        let b = self.right.steps(group, index, steps.clone(), self.scratch);
+        let first_row = self.out.rows.start;
+        let out = &mut self.out.panel(panel)[rows.start - first_row..rows.end - first_row];
+        let (left, row, first) = (self.left, rows.start, steps.start);
+        for column in (0..width).step_by(2 * S::LANES) {
+            let tile = Tile { out: &mut *out, row, column, width, start, finish };
+            if width - column > S::LANES {
+                by_height::<S, L, C, 2>(simd, tile, left, first, b);
+            } else {
+                by_height::<S, L, C, 1>(simd, tile, left, first, b);
+            }
+        }
+    }
+}
+
+/// Runs the microkernel for the tile's height.
+#[inline(always)]
+fn by_height<S: Simd, L: Left, C: Cell, const V: usize>(
+    simd: S,
+    tile: Tile<'_, C>,
+    left: L,
+    first: usize,
+    b: &[Row<f32>],
+) {
+    match tile.out.len() {
+        14 if S::LANES == 16 => tile.run::<S, L, 14, V>(simd, left, first, b),
+        13 if S::LANES == 16 => tile.run::<S, L, 13, V>(simd, left, first, b),
+        12 if S::LANES == 16 => tile.run::<S, L, 12, V>(simd, left, first, b),
+        11 if S::LANES == 16 => tile.run::<S, L, 11, V>(simd, left, first, b),
+        10 if S::LANES == 16 => tile.run::<S, L, 10, V>(simd, left, first, b),
+        9 if S::LANES == 16 => tile.run::<S, L, 9, V>(simd, left, first, b),
+        8 if S::LANES == 16 => tile.run::<S, L, 8, V>(simd, left, first, b),
+        7 if S::LANES == 16 => tile.run::<S, L, 7, V>(simd, left, first, b),
+        6 => tile.run::<S, L, 6, V>(simd, left, first, b),
+        5 => tile.run::<S, L, 5, V>(simd, left, first, b),
+        4 => tile.run::<S, L, 4, V>(simd, left, first, b),
+        3 => tile.run::<S, L, 3, V>(simd, left, first, b),
+        2 => tile.run::<S, L, 2, V>(simd, left, first, b),
+        1 => tile.run::<S, L, 1, V>(simd, left, first, b),
+        height => unreachable!("no tile has {height} rows"),
+    }
+}

@@ -1,0 +1,185 @@
+//! The passes against their definitions, to the bit, over odd sizes, instruction sets and thread counts.
+
+use super::*;
+use crate::machine::team::Team;
+use crate::math::{Gemm, Start, Strided, random};
+use crate::simd::Isa;
+use crate::simd::bf16::{dot_pair, narrow, pair, widen};
+
+/// Samples, inputs, outputs: one of each, odd tails, whole blocks, more than one chunk of depth, a diverging width.
+const SIZES: [[usize; 3]; 9] = [
+    [1, 1, 1],
+    [5, 13, 64],
+    [29, 64, 1],
+    [14, 128, 65],
+    [67, 129, 47],
+    [130, 31, 191],
+    [3, 1100, 18],
+    [1037, 15, 33],
+    [7, 20, 1050],
+];
+
+fn teams() -> Vec<Team> {
+    let pairs = Isa::all().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]);
+    pairs.map(|(isa, threads)| Team::with_isa(threads, isa).unwrap()).collect()
+}
+
+/// Numbers of which a third are 0 or less than it, as activations are.
+fn activations(len: usize, which: u32) -> Vec<f32> {
+    random(len, which).iter().map(|&x| if x < -0.3 { 0.0 } else { x }).collect()
+}
+
+fn transpose(from: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    (0..rows * columns).map(|i| from[i % rows * columns + i / rows]).collect()
+}
+
+/// rows x depth times depth x columns, by the plain product.
+fn product(a: &[f32], b: &[f32], [rows, depth, columns]: [usize; 3], start: Start<'_>, relu: bool) -> Vec<f32> {
+    let mut out = vec![0.0; rows * columns];
+    let a = Strided { data: a, row: depth, depth: 1 };
+    let gemm = Gemm { out: &mut out, out_row: columns, rows, columns, a, b, b_row: columns, depth, start, relu };
+    Isa::best().run(gemm);
+    out
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|x| x.to_bits()).collect()
+}
+
+/// Whether all that is no element is 0.
+fn padding_is_zero<T: bytemuck::Pod + PartialEq>(panels: &Panels<T>) -> bool {
+    let outside = |(index, row): (usize, &Row<T>)| {
+        let (panel, i) = (index / panels.stride(), index % panels.stride());
+        let used = if i < panels.rows() { panels.width(panel) } else { 0 };
+        row[used..].iter().all(|&x| x == T::zeroed())
+    };
+    panels.cells().iter().enumerate().all(outside)
+}
+
+#[test]
+fn passes_give_the_bits_of_the_plain_product() {
+    for [n, c, k] in SIZES {
+        let (x, w, dy, bias) = (activations(n * c, 1), random(c * k, 2), random(n * k, 3), random(k, 4));
+        let (px, pw, pdy) = (Panels::from_rows(&x, n, c), Panels::from_rows(&w, c, k), Panels::from_rows(&dy, n, k));
+        let y = product(&x, &w, [n, c, k], Start::Bias(&bias), true);
+        let linear = product(&x, &w, [n, c, k], Start::Bias(&bias), false);
+        let mut dx = product(&dy, &transpose(&w, c, k), [n, k, c], Start::Zero, false);
+        dx.iter_mut().zip(&x).for_each(|(dx, &x)| *dx = if x <= 0.0 { 0.0 } else { *dx });
+        let dw = product(&transpose(&x, n, c), &dy, [c, n, k], Start::Zero, false);
+        for team in teams() {
+            let facts = format!("{:?} x {}, {n} x {c} x {k}", team.isa(), team.threads());
+            let mut out = Panels::zeroed(n, k);
+            forward(&team, n, &px, &pw, &bias, &mut out, After::Relu);
+            assert!(bits(&out.to_rows()) == bits(&y) && padding_is_zero(&out), "forward, {facts}");
+            forward(&team, n, &px, &pw, &bias, &mut out, After::Keep);
+            assert!(bits(&out.to_rows()) == bits(&linear) && padding_is_zero(&out), "linear, {facts}");
+            let mut out = Panels::zeroed(n, c);
+            let mut scratch = Scratch::default();
+            backward_data(&team, n, &pdy, &pw, &mut out, After::Gate(&px), &mut scratch);
+            assert!(bits(&out.to_rows()) == bits(&dx) && padding_is_zero(&out), "backward data, {facts}");
+            let mut out = Panels::zeroed(c, k);
+            backward_weights(&team, n, &px, &pdy, &mut out);
+            assert!(bits(&out.to_rows()) == bits(&dw) && padding_is_zero(&out), "backward weights, {facts}");
+            let mut db = vec![7.0; k];
+            bias_gradient(&team, n, &pdy, &mut db);
+            for (j, &sum) in db.iter().enumerate() {
+                assert_eq!(sum, (0..n).fold(0.0, |sum, i| sum + dy[i * k + j]), "bias, {facts}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_smaller_minibatch_leaves_the_other_rows_alone() {
+    let (capacity, n, c, k) = (40, 21, 70, 66);
+    let (x, w) = (random(capacity * c, 1), Panels::from_rows(&random(c * k, 2), c, k));
+    let x = Panels::from_rows(&x, capacity, c);
+    for team in teams() {
+        let mut all = Panels::zeroed(capacity, k);
+        forward(&team, capacity, &x, &w, &vec![0.5; k], &mut all, After::Keep);
+        let mut some = Panels::zeroed(capacity, k);
+        forward(&team, n, &x, &w, &vec![0.5; k], &mut some, After::Keep);
+        assert_eq!(some.to_rows()[..n * k], all.to_rows()[..n * k]);
+        assert!(some.to_rows()[n * k..].iter().all(|&x| x == 0.0));
+        let mut none = Panels::zeroed(capacity, k);
+        forward(&team, 0, &x, &w, &vec![0.5; k], &mut none, After::Keep);
+        assert!(none.to_rows().iter().all(|&x| x == 0.0));
+    }
+}
+
+#[test]
+fn a_diverged_run_shows_and_stays_in_its_row() {
+    let (n, c, k) = (4, 3, 5);
+    let mut x = random(n * c, 1);
+    x[c] = f32::INFINITY;
+    x[2 * c] = f32::NAN;
+    let (x, w) = (Panels::from_rows(&x, n, c), Panels::from_rows(&random(c * k, 2), c, k));
+    for team in teams() {
+        let mut y = Panels::zeroed(n, k);
+        forward(&team, n, &x, &w, &[0.0; 5], &mut y, After::Keep);
+        for (i, row) in y.to_rows().chunks(k).enumerate() {
+            assert!(row.iter().all(|y| y.is_finite() == (i == 0 || i == 3)), "row {i}");
+        }
+        assert!(padding_is_zero(&y));
+    }
+}
+
+/// The definition of a product of bfloat16: `a(i, d)` times `b(d, j)`, pair by pair.
+fn define(
+    [rows, depth, columns]: [usize; 3],
+    a: impl Fn(usize, usize) -> u16,
+    b: impl Fn(usize, usize) -> u16,
+    start: impl Fn(usize) -> f32,
+) -> Vec<f32> {
+    let mut out = Vec::new();
+    for i in 0..rows {
+        for j in 0..columns {
+            out.push((0..depth).step_by(2).fold(start(j), |sum, d| {
+                let (a1, b1) = if d + 1 < depth { (a(i, d + 1), b(d + 1, j)) } else { (0, 0) };
+                dot_pair(f32::from_bits(pair(a(i, d), a1)), f32::from_bits(pair(b(d, j), b1)), sum)
+            }));
+        }
+    }
+    out
+}
+
+fn halves(from: &[f32]) -> Vec<u16> {
+    from.iter().map(|&x| narrow(x)).collect()
+}
+
+#[test]
+fn bf16_passes_give_the_bits_of_the_definition() {
+    for [n, c, k] in SIZES {
+        let (x, dy) = (halves(&activations(n * c, 1)), halves(&random(n * k, 3)));
+        let (w, bias) = (random(c * k, 2), random(k, 4));
+        let wide = Panels::from_rows(&w, c, k);
+        let w = halves(&w);
+        let (px, pdy) = (Panels::from_rows(&x, n, c), Panels::from_rows(&dy, n, k));
+        let y = define([n, c, k], |i, d| x[i * c + d], |d, j| w[d * k + j], |j| bias[j]);
+        let y: Vec<_> = y.iter().map(|&y| narrow(if y <= 0.0 { 0.0 } else { y })).collect();
+        let dx = define([n, k, c], |i, d| dy[i * k + d], |d, j| w[j * k + d], |_| 0.0);
+        let dx: Vec<_> = dx.iter().zip(&x).map(|(&dx, &x)| if widen(x) <= 0.0 { 0 } else { narrow(dx) }).collect();
+        let dw = define([c, n, k], |i, d| x[d * c + i], |d, j| dy[d * k + j], |_| 0.0);
+        for team in teams() {
+            let facts = format!("{:?} x {}, {n} x {c} x {k}", team.isa(), team.threads());
+            let pw = bf16::pairs_of(&team, &wide);
+            let mut out = Panels::zeroed(n, k);
+            bf16::forward(&team, n, &px, &pw, &bias, &mut out, After::Relu);
+            assert!(out.to_rows() == y && padding_is_zero(&out), "forward, {facts}");
+            let mut out = Panels::zeroed(n, c);
+            bf16::backward_data(&team, n, &pdy, &pw, &mut out, After::Gate(&px), &mut Scratch::default());
+            assert!(out.to_rows() == dx && padding_is_zero(&out), "backward data, {facts}");
+            let (mut vx, mut vdy) = (Panels::zeroed(n.div_ceil(2), c), Panels::zeroed(n.div_ceil(2), k));
+            bf16::pair_rows(&team, n, &px, &mut vx);
+            bf16::pair_rows(&team, n, &pdy, &mut vdy);
+            let mut out = Panels::zeroed(c, k);
+            bf16::backward_weights(&team, n, &vx, &vdy, &mut out);
+            assert!(bits(&out.to_rows()) == bits(&dw) && padding_is_zero(&out), "backward weights, {facts}");
+            let mut db = vec![7.0; k];
+            bias_gradient(&team, n, &pdy, &mut db);
+            for (j, &sum) in db.iter().enumerate() {
+                assert_eq!(sum, (0..n).fold(0.0, |sum, i| sum + widen(dy[i * k + j])), "bias, {facts}");
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The microkernel: a tile of R rows x V vectors of the result stays in registers for a whole batch of blocks.
+//!
+//! SC20, III-B: "batch-reduce GEMM". Every step of depth adds one product to each element of the tile, in ascending
+//! order, as one fused multiply-add (or one dot product of a pair of bfloat16); so results have the bits of
+//! [`crate::math::Gemm`], whatever the tile.
+//!
+//! With 32 registers, up to 14 x 2 vectors leave room for two vectors of the right operand: a step is 28 multiply-adds,
+//! 2 loads and 14 broadcasts from memory, so the two multiply-add pipes are the limit, not the two load pipes. With 16
+//! registers the tile is 6 x 2.
+
+use bytemuck::Pod;
+
+use super::panels::{Row, WIDTH};
+use crate::simd::Simd;
+
+/// Steps of the right operand between the request of its cache lines and their use: 14 steps of 14 cycles.
+const AHEAD: usize = 14;
+
+/// Floats of a cache line.
+const LINE: usize = 16;
+
+/// Rows of the tallest tile.
+pub(super) const fn tallest(lanes: usize) -> usize {
+    if lanes == 16 { 14 } else { 6 }
+}
+
+/// What panels of results are made of: 32-bit floats, or bfloat16 as the bits of a `u16`.
+pub trait Cell: Pod + Send + Sync {
+    /// A vector from the first elements of `from`.
+    fn load<S: Simd>(simd: S, from: &[Self]) -> S::V;
+
+    /// Writes a vector to the first elements of `to`.
+    fn store<S: Simd>(simd: S, v: S::V, to: &mut [Self]);
+}
+
+impl Cell for f32 {
+    #[inline(always)]
+    fn load<S: Simd>(simd: S, from: &[Self]) -> S::V {
+        simd.load(from)
+    }
+
+    #[inline(always)]
+    fn store<S: Simd>(simd: S, v: S::V, to: &mut [Self]) {
+        simd.store(v, to);
+    }
+}
+
+impl Cell for u16 {
+    #[inline(always)]
+    fn load<S: Simd>(simd: S, from: &[Self]) -> S::V {
+        simd.widen(from)
+    }
+
+    #[inline(always)]
+    fn store<S: Simd>(simd: S, v: S::V, to: &mut [Self]) {
+        simd.narrow(v, to);
+    }
+}
+
+/// The left operand of a product, in the layout that a pass finds it in.
+pub(super) trait Left: Copy + Sync {
+    /// Whether a step is a pair of bfloat16.
+    const PAIRS: bool;
+
+    /// Tiles do not cross multiples of this many rows.
+    const BLOCK: usize;
+
+    /// Adds the steps `first..first + b.len()` to the tile at `row` and `column`; `b` has the right operand's steps.
+    fn multiply<S: Simd, const R: usize, const V: usize>(
+        self,
+        simd: S,
+        sums: [[S::V; V]; R],
+        row: usize,
+        first: usize,
+        b: &[Row<f32>],
+        column: usize,
+    ) -> [[S::V; V]; R];
+}
+
+/// A left operand whose rows are rows of its panels, D steps each: activations in forward and backward-by-data.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ByRow<'a, const D: usize> {
+    pub(super) cells: &'a [[f32; D]],
+    /// Rows between panels.
+    pub(super) stride: usize,
+}
+
+impl<const D: usize> Left for ByRow<'_, D> {
+    const PAIRS: bool = D < WIDTH;
+    const BLOCK: usize = usize::MAX;
+
+    #[inline(always)]
+    fn multiply<S: Simd, const R: usize, const V: usize>(
+        self,
+        simd: S,
+        mut sums: [[S::V; V]; R],
+        row: usize,
+        first: usize,
+        b: &[Row<f32>],
+        column: usize,
+    ) -> [[S::V; V]; R] {
+        assert!(column + V * S::LANES <= WIDTH && first.is_multiple_of(LINE));
+        let line = |index: usize| -> [&[f32; LINE]; R] {
+            let step = first + index * LINE;
+            let (rows, _) = self.cells[step / D * self.stride + row..].as_chunks::<R>();
+            let rows = &rows[0];
+            let line = step % D / LINE;
+            let a = std::array::from_fn(|r| &rows[r].as_chunks().0[line]);
+            // The same line of the next block: it lies far from this one, where no hardware prefetcher looks.
+            for &a in &a {
+                simd.prefetch_ahead(a as &[f32], self.stride * D);
+            }
+            a
+        };
+        let (lines, rest) = b.as_chunks::<LINE>();
+        for (index, b) in lines.iter().enumerate() {
+            let a = line(index);
+            for (d, b) in b.iter().enumerate() {
+                sums = step::<S, R, V>(simd, sums, Self::PAIRS, |r| a[r][d], b, column);
+            }
+        }
+        if !rest.is_empty() {
+            let a = line(lines.len());
+            for (d, b) in (0..LINE).zip(rest) {
+                sums = step::<S, R, V>(simd, sums, Self::PAIRS, |r| a[r][d], b, column);
+            }
+        }
+        sums
+    }
+}
+
+/// A left operand whose rows are the columns of its panels: activations in backward-by-weights.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ByColumn<'a, const PAIRS: bool> {
+    pub(super) cells: &'a [Row<f32>],
+    /// Rows between panels.
+    pub(super) stride: usize,
+}
+
+impl<const PAIRS: bool> Left for ByColumn<'_, PAIRS> {
+    const PAIRS: bool = PAIRS;
+    const BLOCK: usize = WIDTH;
+
+    #[inline(always)]
+    fn multiply<S: Simd, const R: usize, const V: usize>(
+        self,
+        simd: S,
+        mut sums: [[S::V; V]; R],
+        row: usize,
+        first: usize,
+        b: &[Row<f32>],
+        column: usize,
+    ) -> [[S::V; V]; R] {
+        let offset = row % WIDTH;
+        assert!(column + V * S::LANES <= WIDTH && offset + R <= WIDTH);
+        let a = &self.cells[row / WIDTH * self.stride + first..][..b.len()];
+        for (a, b) in a.iter().zip(b) {
+            simd.prefetch_ahead(&a[offset..], AHEAD * WIDTH);
+            simd.prefetch_ahead(&a[offset..], AHEAD * WIDTH + R - 1);
+            let a = &a[offset..offset + R];
+            sums = step::<S, R, V>(simd, sums, PAIRS, |r| a[r], b, column);
+        }
+        sums
+    }
+}
+
+/// Adds one step to the tile: row r of it gets `a(r)` times the step's vectors.
+#[inline(always)]
+fn step<S: Simd, const R: usize, const V: usize>(
+    simd: S,
+    mut sums: [[S::V; V]; R],
+    pairs: bool,
+    a: impl Fn(usize) -> f32,
+    b: &Row<f32>,
+    column: usize,
+) -> [[S::V; V]; R] {
+    let b = &b[column..column + V * S::LANES];
+    for line in (0..V * S::LANES).step_by(LINE) {
+        simd.prefetch_ahead(b, AHEAD * WIDTH + line);
+    }
+    let b: [S::V; V] = std::array::from_fn(|v| simd.load(&b[v * S::LANES..]));
+    for (r, sums) in sums.iter_mut().enumerate() {
+        let a = simd.splat(a(r));
+        for (sum, &b) in sums.iter_mut().zip(&b) {
+            *sum = if pairs { simd.dot_pairs(a, b, *sum) } else { simd.mul_add(a, b, *sum) };
+        }
+    }
+    sums
+}
+
+/// What the sums of a panel start from.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Start<'a> {
+    /// From 0.
+    Zero,
+    /// Each column from its bias.
+    Bias(&'a Row<f32>),
+    /// From what the result holds: the sums over the steps before.
+    Out,
+}
+
+/// What becomes of the sums of a panel; operands have the result's rows.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Finish<'a, C> {
+    /// They are the result.
+    Keep,
+    /// ReLU.
+    Relu,
+    /// 0 where this is 0 or less: ReLU's gradient.
+    Gate(&'a [Row<C>]),
+}
+
+/// One tile of the result: rows of a panel, and where in it.
+pub(super) struct Tile<'a, C> {
+    /// As many rows of the panel as the tile has.
+    pub(super) out: &'a mut [Row<C>],
+    /// The number of the first of them in the left operand.
+    pub(super) row: usize,
+    pub(super) column: usize,
+    /// Columns of the panel that are no padding.
+    pub(super) width: usize,
+    pub(super) start: Start<'a>,
+    pub(super) finish: Finish<'a, C>,
+}
+
+impl<C: Cell> Tile<'_, C> {
+    /// Computes it for the steps `first..first + b.len()`.
+    #[inline(always)]
+    pub(super) fn run<S: Simd, L: Left, const R: usize, const V: usize>(
+        self,
+        simd: S,
+        left: L,
+        first: usize,
+        b: &[Row<f32>],
+    ) {
+        let (column, lanes) = (self.column, S::LANES);
+        let (out, _) = self.out.as_chunks_mut::<R>();
+        let out = &mut out[0];
+        let mut sums = [[simd.splat(0.0); V]; R];
+        for (sums, out) in sums.iter_mut().zip(&*out) {
+            for (v, sum) in sums.iter_mut().enumerate() {
+                match self.start {
+                    Start::Zero => (),
+                    Start::Bias(bias) => *sum = simd.load(&bias[column + v * lanes..]),
+                    Start::Out => *sum = C::load(simd, &out[column + v * lanes..]),
+                }
+            }
+        }
+        let sums = left.multiply::<S, R, V>(simd, sums, self.row, first, b, column);
+        for (r, (sums, out)) in sums.iter().zip(out).enumerate() {
+            for (v, &sum) in sums.iter().enumerate() {
+                let at = column + v * lanes;
+                let value = match self.finish {
+                    Finish::Keep => sum,
+                    Finish::Relu => simd.relu(sum),
+                    Finish::Gate(gate) => simd.gate(sum, C::load(simd, &gate[r][at..])),
+                };
+                if at + lanes <= self.width {
+                    C::store(simd, value, &mut out[at..]);
+                } else {
+                    // Padding stays 0, even where a diverged run's NaN times the weights' padding is none.
+                    let mut whole = [C::zeroed(); 16];
+                    C::store(simd, value, &mut whole);
+                    out[at..self.width].copy_from_slice(&whole[..self.width - at]);
+                }
+            }
+        }
+    }
+}

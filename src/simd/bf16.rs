@@ -1,0 +1,167 @@
+//! bfloat16: the upper half of a 32-bit float, as AVX512-BF16 converts and multiplies it; these functions define both.
+//!
+//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VCVTNEPS2BF16 and VDPBF16PS. Both
+//! take denormal inputs as 0 and round to nearest even whatever MXCSR says. What the manual leaves open was settled
+//! against the instruction (the tests do so again wherever it exists): the odd element of a pair is added before the
+//! even one, each product and sum is rounded once, together, and a sum that is tiny becomes 0 of the same sign, where
+//! tiny means: below the least normal number after rounding to 24 bits as if exponents had no end.
+
+/// The value of a bfloat16; exact.
+#[inline(always)]
+#[must_use]
+pub const fn widen(x: u16) -> f32 {
+    f32::from_bits((x as u32) << 16)
+}
+
+/// The nearest bfloat16, ties to even; denormal numbers become 0, NaN stays NaN.
+#[inline(always)]
+#[must_use]
+pub fn narrow(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    let quiet = bits >> 16 | 0x40;
+    let zero = bits >> 16 & 0x8000;
+    let magnitude = bits & 0x7fff_ffff;
+    let number = if magnitude < 0x0080_0000 { zero } else { rounded };
+    (if magnitude > 0x7f80_0000 { quiet } else { number }) as u16
+}
+
+/// Two neighbours in memory order as one word.
+#[inline(always)]
+#[must_use]
+pub const fn pair(even: u16, odd: u16) -> u32 {
+    even as u32 | (odd as u32) << 16
+}
+
+/// `sum + a.odd * b.odd + a.even * b.even`, the pairs given as the bits of `a` and `b`; see the module for the rounding.
+#[inline(always)]
+#[must_use]
+pub fn dot_pair(a: f32, b: f32, sum: f32) -> f32 {
+    let odd = |x: f32| f32::from_bits(x.to_bits() & 0xffff_0000);
+    let even = |x: f32| f32::from_bits(x.to_bits() << 16);
+    let sum = multiply_add(odd(a), odd(b), without_denormals(sum));
+    multiply_add(even(a), even(b), sum)
+}
+
+/// 0 with the sign of a denormal `x`; otherwise `x`.
+#[inline(always)]
+fn without_denormals(x: f32) -> f32 {
+    let bits = x.to_bits();
+    f32::from_bits(if bits & 0x7f80_0000 == 0 { bits & 0x8000_0000 } else { bits })
+}
+
+/// a * b + sum for a `sum` that is not denormal, rounded once, denormal factors and tiny results taken as 0.
+#[inline(always)]
+fn multiply_add(a: f32, b: f32, sum: f32) -> f32 {
+    const SCALE: f32 = (1u64 << 63) as f32;
+    let (a, b) = (without_denormals(a), without_denormals(b));
+    let result = a.mul_add(b, sum);
+    // Sums that round to the least normal number may be tiny. Scaled up they are rounded as if exponents had no end;
+    // nothing overflows there: so small a result of 24 + 16 bits has terms and factors far below 2^63.
+    let scaled = (a * SCALE).mul_add(b, sum * SCALE);
+    let tiny = result.abs() <= f32::MIN_POSITIVE && scaled.abs() < f32::MIN_POSITIVE * SCALE;
+    f32::from_bits(if tiny { result.to_bits() & 0x8000_0000 } else { result.to_bits() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::rng::{Random, Stream};
+    use crate::simd::{Isa, Kernel, Simd};
+
+    /// `dot_pairs` and `narrow` of one vector of 16 elements.
+    struct Both<'a>(&'a [f32; 16], &'a [f32; 16], &'a [f32; 16]);
+
+    impl Kernel for Both<'_> {
+        type Out = ([f32; 16], [u16; 16]);
+        const BF16: bool = true;
+
+        #[inline(always)]
+        fn run<S: Simd>(self, simd: S) -> Self::Out {
+            let (mut dots, mut narrowed) = ([0.0; 16], [0; 16]);
+            for start in (0..16).step_by(S::LANES) {
+                let [a, b, sum] = [self.0, self.1, self.2].map(|from| simd.load(&from[start..]));
+                simd.store(simd.dot_pairs(a, b, sum), &mut dots[start..]);
+                simd.narrow(sum, &mut narrowed[start..]);
+            }
+            (dots, narrowed)
+        }
+    }
+
+    fn same(a: f32, b: f32) -> bool {
+        a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
+    }
+
+    /// Numbers of all kinds: any bits, special values, numbers whose products are near the least normal number, and
+    /// numbers near 1, where rounding shows.
+    fn draw(random: &Random, round: u64, which: u64) -> [f32; 16] {
+        const SPECIAL: [u32; 20] = [
+            0x0000, 0x8000, 0x0001, 0x8001, 0x007f, 0x0080, 0x0081, 0x8080, 0x3f80, 0xbf80, 0x7f7f, 0xff7f, 0x7f80,
+            0xff80, 0x7fc0, 0x7f81, 0x0100, 0x2000, 0x1f80, 0x2080,
+        ];
+        std::array::from_fn(|i| {
+            let [a, b, c, _] = random.block((round * 3 + which) * 16 + i as u64);
+            let small = |x: u32| (x & 0x807f) | (0x1c00 + (x >> 8 & 0x0f80));
+            let near_one = |x: u32| (x & 0x807f) | (0x3f00 + (x >> 8 & 0x0180));
+            f32::from_bits(match (round % 4, which) {
+                (0, _) => a,
+                (1, 2) if a.is_multiple_of(2) => b & 0x80ff_ffff,
+                (1, _) => SPECIAL[a as usize % 20] << 16 | SPECIAL[b as usize % 20],
+                (2, 2) => (a & 0x807f_ffff) | (b % 4) << 23,
+                (2, _) => small(a) << 16 | small(c),
+                (_, 2) => (a & 0x807f_ffff) | (0x7a + b % 8) << 23,
+                (_, _) => near_one(a) << 16 | near_one(c),
+            })
+        })
+    }
+
+    #[test]
+    fn every_twin_gives_the_bits_of_the_definition() {
+        let random = Random::new(11, Stream::Label);
+        for round in 0..200_000 {
+            let [a, b, sum] = [0, 1, 2].map(|which| draw(&random, round, which));
+            for isa in Isa::all() {
+                let (dots, narrowed) = isa.run(Both(&a, &b, &sum));
+                for i in 0..16 {
+                    let expected = dot_pair(a[i], b[i], sum[i]);
+                    let facts = || format!("{isa:?} {:x?}", [a[i], b[i], sum[i], expected, dots[i]].map(f32::to_bits));
+                    assert!(same(dots[i], expected), "{}", facts());
+                    assert_eq!(narrowed[i], narrow(sum[i]), "{}", facts());
+                }
+            }
+        }
+        println!("checked {:?}", Isa::all());
+    }
+
+    #[test]
+    fn conversion_rounds_to_nearest_even() {
+        let cases = [
+            (0x3f80_8000, 0x3f80),
+            (0x3f81_8000, 0x3f82),
+            (0x3f80_8001, 0x3f81),
+            (0x7f7f_ffff, 0x7f80),
+            (0x807f_ffff, 0x8000),
+            (0x0080_0000, 0x0080),
+            (0x7f80_0001, 0x7fc0),
+            (0xff80_0000, 0xff80),
+        ];
+        for (from, to) in cases {
+            assert_eq!(narrow(f32::from_bits(from)), to, "{from:x}");
+        }
+        for x in 0..=u16::MAX {
+            let denormal = x & 0x7f80 == 0;
+            let quiet = if widen(x).is_nan() { 0x40 } else { 0 };
+            assert_eq!(narrow(widen(x)), if denormal { x & 0x8000 } else { x | quiet });
+        }
+    }
+
+    #[test]
+    fn products_are_exact_and_odd_comes_first() {
+        let of = |x: f32| narrow(x);
+        let pairs = |even: f32, odd: f32| f32::from_bits(pair(of(even), of(odd)));
+        // 2^24 + 1 rounds to 2^24: so 1 survives only if it comes after the cancellation.
+        let big = 16_777_216.0;
+        assert_eq!(dot_pair(pairs(1.0, -big), pairs(1.0, 1.0), big), 1.0);
+        assert_eq!(dot_pair(pairs(-big, 1.0), pairs(1.0, 1.0), big), 0.0);
+    }
+}

@@ -1,0 +1,130 @@
+//! A matrix in panels of columns, cut in both directions: the pieces of a two-dimensional decomposition.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use super::Parts;
+
+/// Panels that lie one after another, each `stride` rows apart, cut into `across` ranges of panels times `down` ranges
+/// of rows.
+#[derive(Debug)]
+pub struct Grid<'a, T> {
+    start: *mut T,
+    stride: usize,
+    panels: usize,
+    rows: usize,
+    across: usize,
+    down: usize,
+    grain: usize,
+    memory: PhantomData<&'a mut [T]>,
+}
+
+/// A range of rows of a range of panels; either may be empty.
+#[derive(Debug)]
+pub struct GridPart<'a, T> {
+    /// The panels.
+    pub panels: Range<usize>,
+    /// The rows of each of them.
+    pub rows: Range<usize>,
+    start: *mut T,
+    stride: usize,
+    memory: PhantomData<&'a mut [T]>,
+}
+
+/// Share number `index` of `count` things dealt in `shares` nearly equal shares.
+fn share(count: usize, shares: usize, index: usize) -> Range<usize> {
+    count * index / shares..count * (index + 1) / shares
+}
+
+impl<'a, T> Grid<'a, T> {
+    /// Cuts `panels` panels of `rows` rows; ranges of rows begin at multiples of `grain`.
+    ///
+    /// # Panics
+    /// When `data` is too small for the panels, or one of `across`, `down` and `grain` is 0.
+    pub fn new(
+        data: &'a mut [T],
+        [panels, rows, stride]: [usize; 3],
+        [across, down]: [usize; 2],
+        grain: usize,
+    ) -> Self {
+        assert!(across > 0 && down > 0 && grain > 0, "a grid has pieces");
+        assert!(rows <= stride, "panels do not overlap");
+        assert!(panels == 0 || data.len() >= (panels - 1) * stride + rows, "the panels lie in data");
+        Self { start: data.as_mut_ptr(), stride, panels, rows, across, down, grain, memory: PhantomData }
+    }
+}
+
+// SAFETY: a shared Grid only gives out pieces, which are as sendable as `&mut [T]`.
+#[allow(unsafe_code)]
+unsafe impl<T: Send> Sync for Grid<'_, T> {}
+
+// SAFETY: two pieces differ in their range of panels or in their range of rows, and such ranges are disjoint; panels do
+// not overlap because rows <= stride. The exclusive borrow `memory` keeps everybody else out, and T: Send lets a piece
+// move to another thread.
+#[allow(unsafe_code)]
+unsafe impl<'a, T: Send> Parts for Grid<'a, T> {
+    type Part = GridPart<'a, T>;
+
+    fn len(&self) -> usize {
+        self.across * self.down
+    }
+
+    unsafe fn part(&self, index: usize) -> GridPart<'a, T> {
+        assert!(index < self.len(), "piece {index} of {}", self.len());
+        let panels = share(self.panels, self.across, index / self.down);
+        let grains = share(self.rows.div_ceil(self.grain), self.down, index % self.down);
+        let rows = (grains.start * self.grain).min(self.rows)..(grains.end * self.grain).min(self.rows);
+        GridPart { panels, rows, start: self.start, stride: self.stride, memory: PhantomData }
+    }
+}
+
+impl<T> GridPart<'_, T> {
+    /// The piece's rows of one of its panels.
+    ///
+    /// # Panics
+    /// When the panel is not of this piece.
+    #[inline]
+    pub fn panel(&mut self, panel: usize) -> &mut [T] {
+        assert!(self.panels.contains(&panel), "panel {panel} of {:?}", self.panels);
+        // SAFETY: the panel is one of the grid's and `rows` lies in 0..rows of it, so this is inside the slice that
+        // the grid borrows (checked in `new`).
+        #[allow(unsafe_code)]
+        let start = unsafe { self.start.add(panel * self.stride + self.rows.start) };
+        // SAFETY: as above for the end. The piece owns these rows alone (the trait's contract), and `&mut self` lends
+        // them to one at a time.
+        #[allow(unsafe_code)]
+        let rows = unsafe { std::slice::from_raw_parts_mut(start, self.rows.len()) };
+        rows
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_all_rows_of_all_panels_once() {
+        for [panels, rows, stride] in [[0, 0, 0], [1, 1, 1], [3, 7, 9], [5, 64, 64], [2, 33, 40]] {
+            for across in 1..5 {
+                for down in 1..5 {
+                    for grain in [1, 2, 16] {
+                        let mut data = vec![0; panels * stride];
+                        let grid = Grid::new(&mut data, [panels, rows, stride], [across, down], grain);
+                        assert_eq!(grid.len(), across * down);
+                        for index in 0..grid.len() {
+                            // SAFETY: each index once.
+                            #[allow(unsafe_code)]
+                            let mut part = unsafe { grid.part(index) };
+                            assert!(part.rows.is_empty() || part.rows.start.is_multiple_of(grain));
+                            for panel in part.panels.clone() {
+                                part.panel(panel).iter_mut().for_each(|x| *x += 1);
+                            }
+                        }
+                        let inside = |index: &usize| index % stride < rows;
+                        assert!(data.iter().enumerate().all(|(i, &count)| count == i32::from(inside(&i))));
+                    }
+                }
+            }
+        }
+    }
+}
