@@ -1,13 +1,12 @@
 //! A fully connected layer: Y = act(X W + b), with its two backward passes and its SGD step.
 //!
-//! Weights lie input-major, `weight[c][k]` for input c and output k: so forward reads them row by row, and their gradient
-//! is written row by row. Only backward-by-data reads them the other way, from a transpose that is made for it.
-//! Passes are named as in SC20, Section III-B.
+//! Weights lie input-major in panels of 64 outputs, activations in panels of 64 features, so all three passes are
+//! batch-reduce GEMMs that read whole cache lines (`math/brgemm`). Passes are named as in SC20, Section III-B.
 
-use super::View;
 use crate::base::Result;
 use crate::machine::team::Team;
-use crate::math::{ColumnSums, Gemm, Start, Strided, transpose};
+use crate::math::brgemm::{After, Panels, Scratch, backward_data, backward_weights, bias_gradient, forward};
+use crate::math::transpose;
 use crate::memory::{Arena, Buffer, Supply};
 use crate::optim::Sgd;
 use crate::sync::Rows;
@@ -15,14 +14,10 @@ use crate::sync::Rows;
 /// Weights, bias and their gradients.
 #[derive(Debug)]
 pub struct Linear {
-    inputs: usize,
-    outputs: usize,
-    /// Input-major: inputs x outputs.
-    weight: Buffer<f32>,
+    /// Inputs x outputs.
+    weight: Panels<f32>,
     bias: Buffer<f32>,
-    /// Output-major: outputs x inputs; current only during backward-by-data.
-    transposed: Buffer<f32>,
-    weight_gradient: Buffer<f32>,
+    weight_gradient: Panels<f32>,
     bias_gradient: Buffer<f32>,
 }
 
@@ -33,20 +28,20 @@ impl Linear {
     /// When the supply is exhausted.
     pub fn new(inputs: usize, outputs: usize, supply: &mut Supply<'_>) -> Result<Self> {
         Ok(Self {
-            inputs,
-            outputs,
-            weight: supply.buffer("weight", inputs * outputs)?,
+            weight: Panels::supplied("weight", inputs, outputs, supply)?,
             bias: supply.buffer("bias", outputs)?,
-            transposed: supply.buffer("transposed weight", inputs * outputs)?,
-            weight_gradient: supply.buffer("weight gradient", inputs * outputs)?,
+            weight_gradient: Panels::supplied("weight gradient", inputs, outputs, supply)?,
             bias_gradient: supply.buffer("bias gradient", outputs)?,
         })
     }
 
     /// Takes all planned buffers from the arena.
     pub fn settle(&mut self, arena: &mut Arena) {
-        let Self { weight, bias, transposed, weight_gradient, bias_gradient, .. } = self;
-        for buffer in [weight, bias, transposed, weight_gradient, bias_gradient] {
+        let Self { weight, bias, weight_gradient, bias_gradient } = self;
+        for panels in [weight, weight_gradient] {
+            panels.settle(arena);
+        }
+        for buffer in [bias, bias_gradient] {
             buffer.settle(arena);
         }
     }
@@ -54,20 +49,20 @@ impl Linear {
     /// Columns of X.
     #[must_use]
     pub const fn inputs(&self) -> usize {
-        self.inputs
+        self.weight.rows()
     }
 
     /// Columns of Y.
     #[must_use]
     pub const fn outputs(&self) -> usize {
-        self.outputs
+        self.weight.columns()
     }
 
     /// The weights as other programs store them: outputs x inputs, row-major.
     #[must_use]
     pub fn export_weight(&self) -> Vec<f32> {
-        let mut rows = vec![0.0; self.weight.len()];
-        transpose(&self.weight, self.inputs, self.outputs, 0, &mut rows);
+        let mut rows = vec![0.0; self.inputs() * self.outputs()];
+        transpose(&self.weight.to_rows(), self.inputs(), self.outputs(), 0, &mut rows);
         rows
     }
 
@@ -76,7 +71,9 @@ impl Linear {
     /// # Panics
     /// When `rows` has another size.
     pub fn import_weight(&mut self, rows: &[f32]) {
-        transpose(rows, self.outputs, self.inputs, 0, &mut self.weight);
+        let mut input_major = vec![0.0; rows.len()];
+        transpose(rows, self.outputs(), self.inputs(), 0, &mut input_major);
+        self.weight.import(0..self.inputs(), &input_major, self.outputs());
     }
 
     /// The bias, one element an output.
@@ -90,95 +87,50 @@ impl Linear {
         &mut self.bias
     }
 
-    /// The gradients that the last backward-by-weights left: of the weights, input-major, and of the bias.
-    #[must_use]
-    pub fn gradients(&self) -> (&[f32], &[f32]) {
-        (&self.weight_gradient, &self.bias_gradient)
-    }
-
-    /// Y = act(X W + b) for every row of `out`, whose rows have length `out_row`.
+    /// Y = act(X W + b) for the first `samples` rows.
     ///
     /// # Panics
-    /// When `x` has fewer rows than `out` or either is too narrow.
-    pub fn forward(&self, team: &Team, x: View<'_>, out: &mut [f32], out_row: usize, relu: bool) {
-        let isa = team.isa();
-        team.each(Rows::new(out, out_row, team.threads(), 4), |band| {
-            isa.run(Gemm {
-                out: band.data,
-                out_row,
-                rows: band.rows,
-                columns: self.outputs,
-                a: Strided { data: &x.data[band.first * x.row..], row: x.row, depth: 1 },
-                b: &self.weight,
-                b_row: self.outputs,
-                depth: self.inputs,
-                start: Start::Bias(&self.bias),
-                relu,
-            });
-        });
+    /// When a matrix is too small.
+    pub fn forward(&self, team: &Team, samples: usize, x: &Panels<f32>, y: &mut Panels<f32>, relu: bool) {
+        let after = if relu { After::Relu } else { After::Keep };
+        forward(team, samples, x, &self.weight, &self.bias, y, after);
     }
 
-    /// dX = dY Wᵀ for every row of `dx`, whose rows have length `dx_row`.
+    /// dX = dY Wᵀ for the first `samples` rows; `x` is the ReLU's output that X is, if it is one: dX becomes 0 where
+    /// it is.
     ///
     /// # Panics
-    /// When `dy` has fewer rows than `dx` or either is too narrow.
-    pub fn backward_data(&mut self, team: &Team, dy: View<'_>, dx: &mut [f32], dx_row: usize) {
-        let isa = team.isa();
-        let (weight, inputs, outputs) = (&self.weight, self.inputs, self.outputs);
-        team.each(Rows::new(&mut self.transposed, inputs, team.threads(), 16), |band| {
-            transpose(weight, inputs, outputs, band.first, band.data);
-        });
-        let transposed = &self.transposed;
-        team.each(Rows::new(dx, dx_row, team.threads(), 4), |band| {
-            isa.run(Gemm {
-                out: band.data,
-                out_row: dx_row,
-                rows: band.rows,
-                columns: inputs,
-                a: Strided { data: &dy.data[band.first * dy.row..], row: dy.row, depth: 1 },
-                b: transposed,
-                b_row: inputs,
-                depth: outputs,
-                start: Start::Zero,
-                relu: false,
-            });
-        });
+    /// When a matrix is too small.
+    pub fn backward_data(
+        &self,
+        team: &Team,
+        samples: usize,
+        dy: &Panels<f32>,
+        dx: &mut Panels<f32>,
+        x: Option<&Panels<f32>>,
+        scratch: &mut Scratch,
+    ) {
+        let after = x.map_or(After::Keep, After::Gate);
+        backward_data(team, samples, dy, &self.weight, dx, after, scratch);
     }
 
-    /// dW = Xᵀ dY and db = the column sums of dY, over `samples` rows.
+    /// dW = Xᵀ dY and db = the column sums of dY, over the first `samples` rows.
     ///
     /// # Panics
-    /// When `x` or `dy` has fewer rows or is too narrow.
-    pub fn backward_weights(&mut self, team: &Team, x: View<'_>, dy: View<'_>, samples: usize) {
-        let isa = team.isa();
-        let outputs = self.outputs;
-        let weights = Rows::new(&mut self.weight_gradient, outputs, team.threads(), 4);
-        team.each(weights, |band| {
-            isa.run(Gemm {
-                out: band.data,
-                out_row: outputs,
-                rows: band.rows,
-                columns: outputs,
-                a: Strided { data: &x.data[band.first..], row: 1, depth: x.row },
-                b: dy.data,
-                b_row: dy.row,
-                depth: samples,
-                start: Start::Zero,
-                relu: false,
-            });
-        });
-        team.each(Rows::new(&mut self.bias_gradient, 1, team.threads(), 16), |band| {
-            isa.run(ColumnSums { out: band.data, first: band.first, from: dy.data, row: dy.row, rows: samples });
-        });
+    /// When a matrix is too small.
+    pub fn backward_weights(&mut self, team: &Team, samples: usize, x: &Panels<f32>, dy: &Panels<f32>) {
+        backward_weights(team, samples, x, dy, &mut self.weight_gradient);
+        bias_gradient(team, samples, dy, &mut self.bias_gradient);
     }
 
     /// Moves weights and bias against their gradients.
     pub fn update(&mut self, team: &Team, rate: f32) {
         let isa = team.isa();
-        let outputs = self.outputs;
-        let gradient = &self.weight_gradient;
-        team.each(Rows::new(&mut self.weight, outputs, team.threads(), 1), |band| {
-            let gradient = &gradient[band.first * outputs..][..band.data.len()];
+        // Padding moves too: from 0 by 0.
+        let gradient = self.weight_gradient.cells().as_flattened();
+        let weight = self.weight.cells_mut().as_flattened_mut();
+        team.each(Rows::new(weight, 1, team.threads(), 16), |band| {
+            let gradient = &gradient[band.first..][..band.data.len()];
             isa.run(Sgd { weight: band.data, gradient, rate });
         });
         isa.run(Sgd { weight: &mut self.bias, gradient: &self.bias_gradient, rate });

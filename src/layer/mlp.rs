@@ -1,22 +1,34 @@
 //! A multilayer perceptron: fully connected layers with ReLU between them.
 //!
-//! It keeps every hidden activation for the backward pass, in buffers sized for the largest minibatch.
+//! It keeps every activation for the backward pass, in panels sized for the largest minibatch. Its neighbours keep their
+//! matrices row-major, so what goes in and out is repacked at the door; inside, nothing is.
 
 use super::{Linear, View};
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::Gate;
-use crate::memory::{Arena, Buffer, Supply};
+use crate::math::brgemm::{Panels, Scratch, WIDTH};
+use crate::memory::{Arena, Supply};
 use crate::sync::Rows;
 
-/// Layers, their hidden activations and the gradients that flow between them.
+/// Layers, their activations and the gradients that flow between them.
 #[derive(Debug)]
 pub struct Mlp {
     layers: Vec<Linear>,
-    /// Output of each layer but the last, samples x outputs.
-    hidden: Vec<Buffer<f32>>,
-    /// Gradient with respect to each of `hidden`.
-    hidden_gradient: Vec<Buffer<f32>>,
+    /// The input of each layer, then the output of the last: samples x features.
+    activations: Vec<Panels<f32>>,
+    /// The gradient with respect to each of `activations`; that of the input only if somebody wants it.
+    gradients: Vec<Option<Panels<f32>>>,
+    scratch: Scratch,
+}
+
+/// Whether the gradient with respect to an MLP's input is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputGradient {
+    /// The input is data.
+    Unneeded,
+    /// There are layers before.
+    Needed,
 }
 
 impl Mlp {
@@ -25,19 +37,27 @@ impl Mlp {
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn new(widths: &[usize], samples: usize, supply: &mut Supply<'_>) -> Result<Self> {
+    pub fn new(
+        widths: &[usize],
+        samples: usize,
+        input_gradient: InputGradient,
+        supply: &mut Supply<'_>,
+    ) -> Result<Self> {
         let layers = widths.windows(2).map(|pair| Linear::new(pair[0], pair[1], supply)).collect::<Result<_>>()?;
-        let mut activations = |name: &str| -> Result<Vec<_>> {
-            let inner = &widths[1..widths.len() - 1];
-            inner.iter().map(|outputs| supply.buffer(name, samples * outputs)).collect()
-        };
-        Ok(Self { layers, hidden: activations("activations")?, hidden_gradient: activations("activation gradients")? })
+        let mut panels = |name: &str, width: usize| Panels::supplied(name, samples, width, supply);
+        let activations = widths.iter().map(|&width| panels("activations", width)).collect::<Result<_>>()?;
+        let gradients = widths.iter().enumerate().map(|(index, &width)| {
+            let wanted = index > 0 || input_gradient == InputGradient::Needed;
+            wanted.then(|| panels("activation gradients", width)).transpose()
+        });
+        Ok(Self { layers, activations, gradients: gradients.collect::<Result<_>>()?, scratch: Scratch::default() })
     }
 
     /// Takes all planned buffers from the arena.
     pub fn settle(&mut self, arena: &mut Arena) {
         self.layers.iter_mut().for_each(|layer| layer.settle(arena));
-        self.hidden.iter_mut().chain(&mut self.hidden_gradient).for_each(|buffer| buffer.settle(arena));
+        let gradients = self.gradients.iter_mut().flatten();
+        self.activations.iter_mut().chain(gradients).for_each(|panels| panels.settle(arena));
     }
 
     /// The layers, first to last.
@@ -57,47 +77,40 @@ impl Mlp {
     /// # Panics
     /// When there is no room for the samples or a matrix is too small.
     pub fn forward(&mut self, team: &Team, x: View<'_>, samples: usize, out: &mut [f32], out_row: usize, relu: bool) {
+        pack(team, samples, x, &mut self.activations[0]);
         let last = self.layers.len() - 1;
         for (index, layer) in self.layers.iter().enumerate() {
-            let (before, after) = self.hidden.split_at_mut(index);
-            let x = before.last().map_or(x, |hidden| View { data: hidden, row: layer.inputs() });
-            if index == last {
-                layer.forward(team, x, &mut out[..samples * out_row], out_row, relu);
-            } else {
-                layer.forward(team, x, &mut after[0][..samples * layer.outputs()], layer.outputs(), true);
-            }
+            let (before, after) = self.activations.split_at_mut(index + 1);
+            layer.forward(team, samples, &before[index], &mut after[0], relu || index < last);
         }
+        unpack(team, &self.activations[last + 1], &mut out[..samples * out_row], out_row);
     }
 
     /// Back from `dy`, the gradient with respect to the last layer's sums (before any activation), to every weight's
-    /// gradient, and to `dx` (a matrix and its row length) where the caller wants the inputs' gradient too.
+    /// gradient, and to `dx` (a matrix and its row length) where the caller wants the input's gradient too.
     ///
-    /// `x` and `samples` are those of the last forward pass.
+    /// `samples` is that of the last forward pass.
     ///
     /// # Panics
-    /// When a matrix is too small.
-    pub fn backward(
-        &mut self,
-        team: &Team,
-        x: View<'_>,
-        samples: usize,
-        dy: View<'_>,
-        mut dx: Option<(&mut [f32], usize)>,
-    ) {
-        for index in (0..self.layers.len()).rev() {
-            let layer = &mut self.layers[index];
-            let (gradients_before, gradients_after) = self.hidden_gradient.split_at_mut(index);
-            let dy = gradients_after.first().map_or(dy, |gradient| View { data: gradient, row: layer.outputs() });
-            let inputs = layer.inputs();
-            let x = if index == 0 { x } else { View { data: &self.hidden[index - 1], row: inputs } };
-            if let Some(dx) = gradients_before.last_mut() {
-                let dx = &mut dx[..samples * inputs];
-                layer.backward_data(team, dy, dx, inputs);
-                gate(team, dx, inputs, inputs, x);
-            } else if let Some((dx, row)) = &mut dx {
-                layer.backward_data(team, dy, &mut dx[..samples * *row], *row);
+    /// When a matrix is too small, or `dx` is wanted but was not planned for.
+    pub fn backward(&mut self, team: &Team, samples: usize, dy: View<'_>, dx: Option<(&mut [f32], usize)>) {
+        let Self { layers, activations, gradients, scratch } = self;
+        if let Some(Some(gradient)) = gradients.last_mut() {
+            pack(team, samples, dy, gradient);
+        }
+        for (index, layer) in layers.iter_mut().enumerate().rev() {
+            let (before, after) = gradients.split_at_mut(index + 1);
+            let Some(dy) = &after[0] else { unreachable!("only the input may lack a gradient") };
+            if let Some(dx) = &mut before[index] {
+                // The input of the first layer is no ReLU's output.
+                let gate = (index > 0).then(|| &activations[index]);
+                layer.backward_data(team, samples, dy, dx, gate, scratch);
             }
-            layer.backward_weights(team, x, dy, samples);
+            layer.backward_weights(team, samples, &activations[index], dy);
+        }
+        if let Some((dx, row)) = dx {
+            let gradient = gradients[0].as_ref().expect("the input's gradient was planned for");
+            unpack(team, gradient, &mut dx[..samples * row], row);
         }
     }
 
@@ -105,6 +118,28 @@ impl Mlp {
     pub fn update(&mut self, team: &Team, rate: f32) {
         self.layers.iter_mut().for_each(|layer| layer.update(team, rate));
     }
+}
+
+/// Copies the first `samples` rows of a row-major matrix into panels, as many columns as they have.
+fn pack(team: &Team, samples: usize, from: View<'_>, to: &mut Panels<f32>) {
+    let (columns, stride) = (to.columns(), to.stride());
+    // One row of `Rows` is a panel.
+    team.each(Rows::new(to.cells_mut(), stride, team.threads(), 1), |band| {
+        for (panel, rows) in (band.first..).zip(band.data.chunks_exact_mut(stride)) {
+            let first = panel * WIDTH;
+            let width = WIDTH.min(columns - first);
+            for (n, row) in rows[..samples].iter_mut().enumerate() {
+                row[..width].copy_from_slice(&from.data[n * from.row + first..][..width]);
+            }
+        }
+    });
+}
+
+/// Copies panels into the first columns of the rows of `to`.
+fn unpack(team: &Team, from: &Panels<f32>, to: &mut [f32], row: usize) {
+    team.each(Rows::new(to, row, team.threads(), 1), |band| {
+        from.export(band.first..band.first + band.rows, band.data, row);
+    });
 }
 
 /// Back through a ReLU in place: the first `columns` of each row of `gradient` become 0 where the activation `y` is.

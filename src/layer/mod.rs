@@ -14,8 +14,8 @@ pub use concat::Concat;
 pub use dot::Dot;
 pub use linear::Linear;
 pub use loss::LossLayer;
-pub use mlp::Mlp;
 pub(crate) use mlp::gate;
+pub use mlp::{InputGradient, Mlp};
 
 /// The first columns of a matrix with rows of length `row`.
 #[derive(Debug, Clone, Copy)]

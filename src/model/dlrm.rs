@@ -9,7 +9,7 @@ use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
 use crate::data::{Batch, Schema};
 use crate::embedding::{Slots, Table, look_up, update};
-use crate::layer::{Concat, Dot, LossLayer, Mlp, View, gate};
+use crate::layer::{Concat, Dot, InputGradient, LossLayer, Mlp, View, gate};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Pages, Plan, Supply, available_bytes};
 
@@ -123,8 +123,8 @@ impl Dlrm {
             tables: tables
                 .map(|column| Table::new(column.name.clone(), column.rows, config.dim, supply))
                 .collect::<Result<_>>()?,
-            bottom: Mlp::new(&config.bottom, samples, supply)?,
-            top: Mlp::new(&top, samples, supply)?,
+            bottom: Mlp::new(&config.bottom, samples, InputGradient::Unneeded, supply)?,
+            top: Mlp::new(&top, samples, InputGradient::Needed, supply)?,
             loss: LossLayer::new(config, samples, supply)?,
             activations: Activations::new(samples, slots.row, interaction.copied(), supply)?,
             interaction,
@@ -200,12 +200,12 @@ impl Dlrm {
     /// Backward: the top MLP.
     pub fn back_top(&mut self, team: &Team, batch: &Batch) {
         let dy = View { data: self.loss.gradient(), row: 1 };
-        let Activations { features, features_gradient, interacted, interacted_gradient, .. } = &mut self.activations;
-        let (x, dx) = match &self.interaction {
-            Interacts::Dot(dot) => (View { data: interacted, row: dot.outputs() }, interacted_gradient),
-            Interacts::Concat(concat) => (View { data: features, row: concat.outputs() }, features_gradient),
+        let Activations { features_gradient, interacted_gradient, .. } = &mut self.activations;
+        let dx = match &self.interaction {
+            Interacts::Dot(dot) => (&mut interacted_gradient[..], dot.outputs()),
+            Interacts::Concat(concat) => (&mut features_gradient[..], concat.outputs()),
         };
-        self.top.backward(team, x, batch.samples(), dy, Some((dx, x.row)));
+        self.top.backward(team, batch.samples(), dy, Some(dx));
     }
 
     /// Backward: the interaction.
@@ -225,8 +225,7 @@ impl Dlrm {
         let Activations { features, features_gradient, .. } = &mut self.activations;
         let y = View { data: features, row };
         gate(team, &mut features_gradient[..samples * row], row, self.bottom_width, y);
-        let dense = View { data: &batch.dense, row: batch.dense_width };
-        self.bottom.backward(team, dense, samples, View { data: features_gradient, row }, None);
+        self.bottom.backward(team, samples, View { data: features_gradient, row }, None);
     }
 
     /// Moves the rows that the minibatch looked up.

@@ -17,7 +17,8 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 
-use crate::memory::Buffer;
+use crate::base::Result;
+use crate::memory::{Arena, Buffer, Supply};
 
 /// Columns of a panel.
 pub const WIDTH: usize = 64;
@@ -37,12 +38,30 @@ pub struct Panels<T> {
 }
 
 impl<T: Pod> Panels<T> {
-    /// A matrix of zeros.
+    /// A matrix of zeros from the system.
     #[must_use]
     pub fn zeroed(rows: usize, columns: usize) -> Self {
-        let panels = columns.div_ceil(WIDTH);
-        let stride = if panels > 1 { SPREAD * (rows.div_ceil(SPREAD) | 1) } else { rows };
-        Self { cells: Buffer::zeroed(panels * stride * WIDTH), rows, columns, stride }
+        let stride = Self::stride_for(rows, columns);
+        Self { cells: Buffer::zeroed(columns.div_ceil(WIDTH) * stride * WIDTH), rows, columns, stride }
+    }
+
+    /// A matrix of zeros from a supply; `name` says what for.
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    pub fn supplied(name: &str, rows: usize, columns: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        let stride = Self::stride_for(rows, columns);
+        let cells = supply.buffer(name, columns.div_ceil(WIDTH) * stride * WIDTH)?;
+        Ok(Self { cells, rows, columns, stride })
+    }
+
+    /// Takes its planned memory from the arena.
+    pub fn settle(&mut self, arena: &mut Arena) {
+        self.cells.settle(arena);
+    }
+
+    const fn stride_for(rows: usize, columns: usize) -> usize {
+        if columns > WIDTH { SPREAD * (rows.div_ceil(SPREAD) | 1) } else { rows }
     }
 
     /// Rows.
