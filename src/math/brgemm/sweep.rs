@@ -116,14 +116,7 @@ impl<L: Left, B: Right, C: Cell> Kernel for Sweep<'_, L, B, C> {
 impl<L: Left, B: Right, C: Cell> Sweep<'_, L, B, C> {
     /// Adds `steps` to some rows of panel number `index` of the group.
     #[inline(always)]
-    fn panel<S: Simd>(
-        &mut self,
-        simd: S,
-        group: &Range<usize>,
-        index: usize,
-        rows: Range<usize>,
-        steps: Range<usize>,
-    ) {
+    fn panel<S: Simd>(&mut self, simd: S, group: &Range<usize>, index: usize, rows: Range<usize>, steps: Range<usize>) {
         let panel = group.start + index;
         let width = WIDTH.min(self.columns - panel * WIDTH);
         let mut bias = [0.0; WIDTH];
