@@ -67,11 +67,12 @@ fn rate(threads: usize, flops: usize, work: impl FnOnce()) -> Rate {
     Rate { wall: flops as f64 / wall, busy: flops as f64 * threads as f64 / busy }
 }
 
-/// All threads in registers.
-fn peak<const PAIRS: bool>(team: &Team) -> Rate {
-    let steps = 200_000;
+/// All threads in registers, for about as long as `flops` take: a machine that grants short bursts grants them to both.
+fn peak<const PAIRS: bool>(team: &Team, flops: usize) -> Rate {
     let isa = team.isa();
-    let operations = 2 * steps * CHAINS * isa.run(Lanes) * team.threads() * if PAIRS { 2 } else { 1 };
+    let operations_a_step = 2 * CHAINS * isa.run(Lanes) * team.threads() * if PAIRS { 2 } else { 1 };
+    let steps = flops / operations_a_step;
+    let operations = steps * operations_a_step;
     rate(team.threads(), operations, || {
         team.run(|_| {
             black_box(isa.run(Peak::<PAIRS> { steps }));
@@ -107,11 +108,11 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 fn measure<const PAIRS: bool>(team: &Team, flops: usize, rounds: usize, mut pass: impl FnMut()) -> Row {
     pass();
-    let mut before = peak::<PAIRS>(team);
+    let mut before = peak::<PAIRS>(team, flops);
     let [mut gflops, mut peaks, mut wall, mut busy] = [const { Vec::new() }; 4];
     for _ in 0..rounds {
         let seen = rate(team.threads(), flops, &mut pass);
-        let after = peak::<PAIRS>(team);
+        let after = peak::<PAIRS>(team, flops);
         let mean = Rate { wall: f64::midpoint(before.wall, after.wall), busy: f64::midpoint(before.busy, after.busy) };
         gflops.push(seen.wall);
         peaks.push(mean.wall);

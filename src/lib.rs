@@ -23,10 +23,10 @@
 //! | `base`      |   | ids, units, errors, the counter-based generator, configuration and presets |
 //! | `ffi`       | ⚠ | libnuma and the Linux calls that place threads and pages: thin and typed |
 //! | `memory`    | ⚠ | zeroed buffers on huge pages, mapped files, how much memory there is |
-//! | `simd`      | ⚠ | one vector interface; scalar, AVX2 and AVX-512 twins; run-time dispatch |
+//! | `simd`      | ⚠ | one vector interface; scalar, AVX2, AVX-512 and AVX512-BF16 twins; run-time dispatch |
 //! | `sync`      | ⚠ | fork-join regions and the disjoint pieces that they hand out; loom-checked |
 //! | `machine`   |   | machines as data, discovery, routes, placement of ranks, their picture; the thread team |
-//! | `math`      |   | matrix product, transposition, column sums |
+//! | `math`      |   | matrix product, batch-reduce GEMM over blocked matrices, transposition, column sums |
 //! | `data`      |   | schema, minibatch, sources (built-in log, tab-separated files, random), shuffle, loader |
 //! | `optim`     |   | SGD, the learning rate's schedule |
 //! | `embedding` |   | tables, look-up, update |
