@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn blocks_are_transposed() {
-        let from: Vec<f32> = (0..320u32).map(|i| f32::from_bits(i * 0x0101_0101)).collect();
+        let from: Vec<f32> = (0..320u32).map(|i| f32::from_bits(i.wrapping_mul(0x0101_0101))).collect();
         for isa in Isa::all() {
             let mut to = vec![7.0; 16 * 33];
             isa.run(Transpose(&from, &mut to));

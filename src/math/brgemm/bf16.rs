@@ -1,9 +1,9 @@
 //! The passes on bfloat16: two products a step, sums in 32-bit floats.
 //!
 //! Activations and their gradients are [`Panels`] of bfloat16 (as `u16`), rounded from complete sums. A right operand is
-//! `Panels<u32>` of pairs: row i has rows 2i and 2i + 1 of the matrix, column by column, `[Kb][C / 2][64][2]`: the VNNI
-//! layout of SC20 (VI). For weights that is how they are kept; backward-by-weights, which sums over samples, pairs both
-//! of its operands first ([`pair_rows`]), which costs as much as one of its 2 (C + K) / (C K) multiply-adds.
+//! `Panels<u32>` of pairs: row i has rows 2i and 2i + 1 of the matrix, column by column, `[Kb][C / 2][64][2]`: the order
+//! that VDPBF16PS wants, called VNNI-2. Weights are kept so. Backward-by-weights sums over samples, so both of its
+//! operands are paired first ([`pair_rows`]): N (C + K) moves beside N C K products.
 //!
 //! An odd number of terms is padded with a product of zeros.
 
@@ -20,17 +20,17 @@ use crate::sync::Grid;
 
 /// The shape of [`forward`]'s work; backward-by-data's has inputs and outputs exchanged.
 #[must_use]
-pub const fn bf16_forward_shape(samples: usize, inputs: usize, outputs: usize, threads: usize) -> Shape {
+pub const fn forward_shape_in_pairs(samples: usize, inputs: usize, outputs: usize, threads: usize) -> Shape {
     Shape { whole: true, ..forward_shape(samples, inputs.div_ceil(2), outputs, threads) }
 }
 
 /// The shape of [`backward_weights`]'s work.
 #[must_use]
-pub const fn bf16_weights_shape(samples: usize, inputs: usize, outputs: usize, threads: usize) -> Shape {
+pub const fn weights_shape_in_pairs(samples: usize, inputs: usize, outputs: usize, threads: usize) -> Shape {
     weights_shape(samples.div_ceil(2), inputs, outputs, threads)
 }
 
-/// Pairs of rows of weights that are given as `inputs` x `outputs` bfloat16 or as floats, rounded.
+/// Weights in 32-bit floats (inputs x outputs) rounded to bfloat16, as pairs of rows.
 #[must_use]
 pub fn pairs_of(team: &Team, from: &Panels<f32>) -> Panels<u32> {
     let mut halves = Panels::zeroed(from.rows(), from.columns());
@@ -103,7 +103,7 @@ pub fn forward(
     check("W", w, x.columns().div_ceil(2), y.columns());
     check("Y", y, samples, w.columns());
     assert_eq!(bias.len(), w.columns(), "one bias an output");
-    let shape = bf16_forward_shape(samples, x.columns(), w.columns(), team.threads());
+    let shape = forward_shape_in_pairs(samples, x.columns(), w.columns(), team.threads());
     let left = ByRow::<{ WIDTH / 2 }> { cells: bytemuck::cast_slice(x.cells()), stride: x.stride() };
     let right = Ready { cells: bytemuck::cast_slice(w.cells()), stride: w.stride() };
     Pass { shape, plan: Plan::new(shape), left, right, bias: Some(bias), after }.run(team, y, None);
@@ -127,7 +127,7 @@ pub fn backward_data(
     check("dY", dy, samples, w.columns());
     check("dX", dx, samples, dx.columns());
     check("W", w, dx.columns().div_ceil(2), dy.columns());
-    let shape = bf16_forward_shape(samples, w.columns(), dx.columns(), team.threads());
+    let shape = forward_shape_in_pairs(samples, w.columns(), dx.columns(), team.threads());
     let plan = Plan::new(shape);
     let left = ByRow::<{ WIDTH / 2 }> { cells: bytemuck::cast_slice(dy.cells()), stride: dy.stride() };
     let cells = bytemuck::cast_slice(w.cells());
@@ -142,7 +142,7 @@ pub fn backward_data(
 pub fn backward_weights(team: &Team, samples: usize, x: &Panels<u32>, dy: &Panels<u32>, dw: &mut Panels<f32>) {
     check("X", x, samples.div_ceil(2), dw.rows());
     check("dY", dy, samples.div_ceil(2), dw.columns());
-    let shape = bf16_weights_shape(samples, dw.rows(), dw.columns(), team.threads());
+    let shape = weights_shape_in_pairs(samples, dw.rows(), dw.columns(), team.threads());
     let left = ByColumn::<true> { cells: bytemuck::cast_slice(x.cells()), stride: x.stride() };
     let right = Ready { cells: bytemuck::cast_slice(dy.cells()), stride: dy.stride() };
     Pass { shape, plan: Plan::new(shape), left, right, bias: None, after: After::Keep }.run(team, dw, None);

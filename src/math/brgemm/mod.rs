@@ -15,6 +15,7 @@
 //! The passes in [`bf16`] take bfloat16 and sum in f32, two products a step, with the arithmetic of [`crate::simd::bf16`].
 
 pub mod bf16;
+mod convert;
 mod panels;
 mod passes;
 mod plan;
@@ -22,6 +23,7 @@ mod sweep;
 mod tile;
 mod transposed;
 
+pub use convert::{export_rows, import_rows, narrow_rows};
 pub use panels::{Panels, Row, WIDTH};
 pub use passes::{After, backward_data, backward_weights, bias_gradient, forward, forward_shape, weights_shape};
 pub use plan::{Plan, Shape};

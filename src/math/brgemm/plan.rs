@@ -122,6 +122,6 @@ mod tests {
     #[test]
     fn it_prints_itself() {
         let text = Plan::new(WIDE).to_string();
-        assert_eq!(text, "panels / 2, rows / 1; 1024 steps x 2 panels at a time; 268.435 M cycles, 353.4 MB");
+        assert_eq!(text, "panels / 2, rows / 1; 1024 steps x 2 panels at a time; 268.435 M cycles, 360.7 MB");
     }
 }

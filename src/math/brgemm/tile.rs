@@ -85,6 +85,20 @@ pub(super) struct ByRow<'a, const D: usize> {
     pub(super) stride: usize,
 }
 
+impl<const D: usize> ByRow<'_, D> {
+    /// The steps `step..step + 16` of R rows; `step` is a multiple of 16.
+    #[inline(always)]
+    fn line<const R: usize>(&self, row: usize, step: usize) -> [&[f32; LINE]; R] {
+        let (rows, _) = self.cells[step / D * self.stride + row..].as_chunks::<R>();
+        let line = step % D / LINE;
+        let mut lines = [&[0.0; LINE]; R];
+        for (line_of, row) in lines.iter_mut().zip(&rows[0]) {
+            *line_of = &row.as_chunks().0[line];
+        }
+        lines
+    }
+}
+
 impl<const D: usize> Left for ByRow<'_, D> {
     const PAIRS: bool = D < WIDTH;
     const BLOCK: usize = usize::MAX;
@@ -100,27 +114,21 @@ impl<const D: usize> Left for ByRow<'_, D> {
         column: usize,
     ) -> [[S::V; V]; R] {
         assert!(column + V * S::LANES <= WIDTH && first.is_multiple_of(LINE));
-        let line = |index: usize| -> [&[f32; LINE]; R] {
-            let step = first + index * LINE;
-            let (rows, _) = self.cells[step / D * self.stride + row..].as_chunks::<R>();
-            let rows = &rows[0];
-            let line = step % D / LINE;
-            let a = std::array::from_fn(|r| &rows[r].as_chunks().0[line]);
-            // The same line of the next block: it lies far from this one, where no hardware prefetcher looks.
-            for &a in &a {
-                simd.prefetch_ahead(a as &[f32], self.stride * D);
-            }
-            a
-        };
         let (lines, rest) = b.as_chunks::<LINE>();
         for (index, b) in lines.iter().enumerate() {
-            let a = line(index);
-            for (d, b) in b.iter().enumerate() {
-                sums = step::<S, R, V>(simd, sums, Self::PAIRS, |r| a[r][d], b, column);
+            let a = self.line::<R>(row, first + index * LINE);
+            // Four at a time: the compiler unrolls them, and the processor foresees the end of so short a loop.
+            for quarter in 0..LINE / 4 {
+                for d in 4 * quarter..4 * quarter + 4 {
+                    // The same line of the next block, for one row a step: it lies far from this one, where no
+                    // hardware prefetcher looks.
+                    simd.prefetch_ahead(a[0] as &[f32], (self.stride + d) * D);
+                    sums = step::<S, R, V>(simd, sums, Self::PAIRS, |r| a[r][d], &b[d], column);
+                }
             }
         }
         if !rest.is_empty() {
-            let a = line(lines.len());
+            let a = self.line::<R>(row, first + lines.len() * LINE);
             for (d, b) in (0..LINE).zip(rest) {
                 sums = step::<S, R, V>(simd, sums, Self::PAIRS, |r| a[r][d], b, column);
             }
@@ -154,14 +162,33 @@ impl<const PAIRS: bool> Left for ByColumn<'_, PAIRS> {
         let offset = row % WIDTH;
         assert!(column + V * S::LANES <= WIDTH && offset + R <= WIDTH);
         let a = &self.cells[row / WIDTH * self.stride + first..][..b.len()];
+        let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<4>(), b.as_chunks::<4>());
         for (a, b) in a.iter().zip(b) {
-            simd.prefetch_ahead(&a[offset..], AHEAD * WIDTH);
-            simd.prefetch_ahead(&a[offset..], AHEAD * WIDTH + R - 1);
-            let a = &a[offset..offset + R];
-            sums = step::<S, R, V>(simd, sums, PAIRS, |r| a[r], b, column);
+            for (a, b) in a.iter().zip(b) {
+                sums = column_step::<S, R, V>(simd, sums, PAIRS, &a[offset..offset + R], b, column);
+            }
+        }
+        for (a, b) in a_rest.iter().zip(b_rest) {
+            sums = column_step::<S, R, V>(simd, sums, PAIRS, &a[offset..offset + R], b, column);
         }
         sums
     }
+}
+
+/// Adds one step whose part of the left operand is a row.
+#[inline(always)]
+fn column_step<S: Simd, const R: usize, const V: usize>(
+    simd: S,
+    sums: [[S::V; V]; R],
+    pairs: bool,
+    a: &[f32],
+    b: &Row<f32>,
+    column: usize,
+) -> [[S::V; V]; R] {
+    // Both ends: the rows of a tile rarely begin with a cache line.
+    simd.prefetch_ahead(a, AHEAD * WIDTH);
+    simd.prefetch_ahead(a, AHEAD * WIDTH + R - 1);
+    step::<S, R, V>(simd, sums, pairs, |r| a[r], b, column)
 }
 
 /// Adds one step to the tile: row r of it gets `a(r)` times the step's vectors.
@@ -178,10 +205,13 @@ fn step<S: Simd, const R: usize, const V: usize>(
     for line in (0..V * S::LANES).step_by(LINE) {
         simd.prefetch_ahead(b, AHEAD * WIDTH + line);
     }
-    let b: [S::V; V] = std::array::from_fn(|v| simd.load(&b[v * S::LANES..]));
+    let mut vectors = [simd.splat(0.0); V];
+    for (v, vector) in vectors.iter_mut().enumerate() {
+        *vector = simd.load(&b[v * S::LANES..]);
+    }
     for (r, sums) in sums.iter_mut().enumerate() {
         let a = simd.splat(a(r));
-        for (sum, &b) in sums.iter_mut().zip(&b) {
+        for (sum, &b) in sums.iter_mut().zip(&vectors) {
             *sum = if pairs { simd.dot_pairs(a, b, *sum) } else { simd.mul_add(a, b, *sum) };
         }
     }

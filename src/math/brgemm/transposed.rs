@@ -57,14 +57,17 @@ type Halves = [u16; 2 * WIDTH];
 #[inline(always)]
 fn transpose<S: Simd>(simd: S, from: &[Row<f32>], to: &mut [Row<f32>; WIDTH]) {
     for (i, from) in from.chunks(SIDE).enumerate() {
-        let mut padded = [[0.0; WIDTH]; SIDE];
-        let whole = from.len() == SIDE;
-        if !whole {
-            padded[..from.len()].copy_from_slice(from);
-        }
-        let from = if whole { from } else { &padded }.as_flattened();
+        let padded;
+        let from = if let Some(from) = from.first_chunk::<SIDE>() {
+            from
+        } else {
+            let mut rows = [[0.0; WIDTH]; SIDE];
+            rows[..from.len()].copy_from_slice(from);
+            padded = rows;
+            &padded
+        };
         for j in (0..WIDTH).step_by(SIDE) {
-            simd.transpose(&from[j..], WIDTH, &mut to[j..].as_flattened_mut()[i * SIDE..], WIDTH);
+            simd.transpose(&from.as_flattened()[j..], WIDTH, &mut to[j..].as_flattened_mut()[i * SIDE..], WIDTH);
         }
     }
 }
