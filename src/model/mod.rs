@@ -3,4 +3,4 @@
 mod dlrm;
 mod init;
 
-pub use dlrm::{Dlrm, Parameter};
+pub use dlrm::{Dlrm, Parameter, Room};

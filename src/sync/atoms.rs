@@ -43,3 +43,16 @@ pub fn mul_add(float: &AtomicU32, factor: f32, gradient: f32) {
         }
     }
 }
+
+/// Asks for the cache lines of these floats; a hint.
+#[inline(always)]
+pub fn ask(floats: &[AtomicU32]) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    for line in floats.chunks(16) {
+        // SAFETY: a prefetch never faults, and SSE is part of x86-64.
+        #[allow(unsafe_code)]
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
+        }
+    }
+}

@@ -10,7 +10,7 @@ mod region;
 mod rtm;
 mod shares;
 
-pub use atoms::{atomic_floats, atomic_words, mul_add, put};
+pub use atoms::{ask, atomic_floats, atomic_words, mul_add, put};
 pub use parts::{Each, Parts, RowPart, Rows};
 pub use primitive::{AtomicU32, AtomicU64};
 pub use region::{Crew, Patience};

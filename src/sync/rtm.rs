@@ -39,7 +39,11 @@ impl Rtm {
         let proof = Self(());
         let mut row = [0.0f32; 8];
         let tried = (0..64).any(|_| proof.mul_add(super::atomic_floats(&mut row), 1.0, 1.0, &[1.0; 8]));
-        if tried { Ok(proof) } else { Err("this processor announces transactional memory, but every transaction aborts") }
+        if tried {
+            Ok(proof)
+        } else {
+            Err("this processor announces transactional memory, but every transaction aborts")
+        }
     }
 
     /// `row[e] = rate * (factor * gradient[e]) + row[e]` for all e at once, each sum rounded once; false and nothing
