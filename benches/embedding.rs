@@ -80,7 +80,7 @@ fn batch(sizes: &Sizes, exponent: f64) -> Batch {
     batch
 }
 
-/// Median seconds.
+/// Median seconds, or the fewest with `--fastest`: on a machine that others use too, these are nearer to the truth.
 fn time(repeats: usize, mut work: impl FnMut()) -> f64 {
     work();
     let mut seconds: Vec<f64> = (0..repeats)
@@ -91,7 +91,7 @@ fn time(repeats: usize, mut work: impl FnMut()) -> f64 {
         })
         .collect();
     seconds.sort_by(f64::total_cmp);
-    seconds[repeats / 2]
+    if std::env::args().any(|argument| argument == "--fastest") { seconds[0] } else { seconds[repeats / 2] }
 }
 
 /// Reads whole rows, asked for `distance` rows ahead.

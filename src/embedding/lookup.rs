@@ -16,7 +16,7 @@ use crate::sync::{Band, Lender};
 
 /// How many look-ups ahead a row is asked for: enough to cover a memory access behind the additions between.
 /// Measured with `benches/embedding.rs`.
-const PREFETCH_DISTANCE: usize = 16;
+const PREFETCH_DISTANCE: usize = 24;
 
 /// The forward pass, with its memory.
 #[derive(Debug)]
