@@ -18,9 +18,10 @@ const TOLD_APART: usize = 256;
 /// Fewer look-ups are moved before other threads have begun.
 const FEW: usize = 64;
 
-/// What a look-up costs, in nanoseconds of one thread; measured with `benches/embedding.rs`, only ratios matter.
+/// What a look-up costs, in nanoseconds of one thread: estimates, of which only the ratios matter. They are still to be
+/// fitted to `benches/embedding.rs` on an idle machine.
 const READ_NS: f64 = 0.8;
-const SORT_NS: f64 = 6.0;
+const SORT_NS: f64 = 16.0;
 const MOVE_NS: f64 = 8.0;
 const MOVE_NS_PER_COLUMN: f64 = 0.25;
 
