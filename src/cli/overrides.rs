@@ -74,6 +74,10 @@ pub struct KeyArgs {
     #[arg(long, value_name = "RATE")]
     lr: Option<f64>,
 
+    /// How embedding rows are moved: auto, serial, atomic, rtm, race-free or sorted.
+    #[arg(long, value_name = "NAME")]
+    update: Option<String>,
+
     /// Seed of initial weights and of the shuffle.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -138,6 +142,7 @@ impl KeyArgs {
             ("--steps", "train.steps", integer(self.steps)),
             ("--epochs", "train.epochs", integer(self.epochs)),
             ("--lr", "train.lr", float(self.lr)),
+            ("--update", "train.update", text(self.update.clone())),
             ("--seed", "train.seed", integer(self.seed)),
             ("--threads", "train.threads", integer(self.threads)),
             ("--eval-every", "train.eval_every", integer(self.eval_every)),

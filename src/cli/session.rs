@@ -12,7 +12,7 @@ use crate::data::{self, Labels, Opening, Schema, Source, Split, Unseen, Vocabula
 use crate::machine::placement::Wishes;
 use crate::machine::team::Team;
 use crate::machine::{Machine, place};
-use crate::model::Dlrm;
+use crate::model::{Dlrm, Room};
 use crate::simd::Isa;
 use crate::train::{Checkpoint, Progress, checkpoint_in, load_vocabulary, vocabulary_in};
 
@@ -55,9 +55,16 @@ pub fn place_team(threads: usize) -> Result<(Team, Vec<NodeId>)> {
 
 /// A model with all weights 0, in one arena on its rank's nodes, with room for training and evaluation.
 pub fn build_model(config: &Config, schema: &Schema, team: &Team, home: &[NodeId]) -> Result<Dlrm> {
-    let samples = config.train.batch.max(config.train.eval_batch);
-    let (model, arena) = Dlrm::on_nodes(&config.model, schema, team, samples, home)?;
+    let room = Room {
+        samples: config.train.batch.max(config.train.eval_batch),
+        // The sources of click logs have one look-up a table.
+        lookups: if config.data.source == SourceKind::Random { config.data.lookups } else { 1 },
+        update: config.train.update,
+        update_fused: config.train.update_fused,
+    };
+    let (model, arena) = Dlrm::on_nodes(&config.model, schema, team, room, home)?;
     arena.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
+    model.update_note().iter().for_each(|note| eprintln!("note: {note}"));
     Ok(model)
 }
 

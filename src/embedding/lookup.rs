@@ -1,70 +1,147 @@
 //! Forward pass of the embedding bags: SC20, Algorithm 1, for all tables at once.
+//!
+//! Work is cut by look-ups: (table, sample) cells in table-major order, each counting its look-ups and one more for
+//! itself, fall into as many ranges of nearly equal weight as there are threads. So long and short bags, few tables and
+//! few samples all share out well. A bag is summed by one thread in its own order, whoever that is: bits do not depend
+//! on threads.
 
-use super::{Slots, Table};
+use super::feed::share;
+use super::row::{Pool, columns, prefetch};
+use super::{Lookups, Slots, Table};
+use crate::base::config::Pooling;
 use crate::data::Bag;
 use crate::machine::team::Team;
 use crate::simd::{Kernel, Simd};
-use crate::sync::Rows;
+use crate::sync::{Band, Lender};
 
 /// How many look-ups ahead a row is asked for: enough to cover a memory access behind the additions between.
-const PREFETCH_DISTANCE: usize = 16;
+/// The gather limit of `benches/embedding.rs` was best at 12 to 24; the forward pass itself is still to be swept.
+const PREFETCH_DISTANCE: usize = 24;
 
-/// Writes, for every row (sample) of `features` and every table, the sum of the rows that the sample's bag names; an
-/// empty bag gives 0. Sums run in the order of the bag.
-///
-/// # Panics
-/// When a bag has fewer samples than `features` or names a row that the table does not have (see `Batch::check`).
-pub fn look_up(team: &Team, tables: &[Table], bags: &[Bag], features: &mut [f32], slots: Slots) {
-    let isa = team.isa();
-    assert_eq!(tables.len(), bags.len(), "one bag a table");
-    team.each(Rows::new(features, slots.row, team.threads(), 1), |band| {
-        for (index, (table, bag)) in tables.iter().zip(bags).enumerate() {
-            let slot = slots.first + index * table.dim();
-            isa.run(Pool { table, bag, first: band.first, out: band.data, row: slots.row, slot });
-        }
-    });
+/// The forward pass, with its memory.
+#[derive(Debug)]
+pub struct LookUp {
+    pooling: Pooling,
+    lender: Lender<f32>,
 }
 
-/// One table's bags for a band of samples.
-struct Pool<'a> {
+impl LookUp {
+    /// A forward pass for a team of `threads`.
+    #[must_use]
+    pub fn new(pooling: Pooling, tables: usize, threads: usize) -> Self {
+        Self { pooling, lender: Lender::new(tables, threads) }
+    }
+
+    /// Writes, for every row (sample) of `features` and every table, the sum or the mean of the rows that the sample's
+    /// bag names, each times its weight; an empty bag gives 0. Sums start at 0 and run in the order of the bag, one
+    /// fused multiply-add a look-up; a mean is the sum times the rounded reciprocal of the bag's length.
+    ///
+    /// # Panics
+    /// When a bag has not as many samples as `features` or names a row that the table does not have (see
+    /// `Batch::check`), or tables differ in width.
+    pub fn run(&mut self, team: &Team, tables: &[Table], lookups: Lookups<'_>, features: &mut [f32], slots: Slots) {
+        lookups.check(tables.len());
+        let Some(dim) = tables.first().map(Table::dim) else { return };
+        assert!(tables.iter().all(|table| table.dim() == dim), "all tables have one width");
+        let samples = features.len() / slots.row;
+        assert!(lookups.bags.iter().all(|bag| bag.samples() == samples), "one bag a sample");
+        cut(&mut self.lender, lookups.bags, samples, team.threads());
+        let (isa, pooling) = (team.isa(), self.pooling);
+        let lent = self.lender.windows(features, slots.row, slots.first, dim, tables.len());
+        team.each(lent, |mut out| {
+            for (index, (table, bag)) in tables.iter().zip(lookups.bags).enumerate() {
+                isa.run(PoolBags { table, bag, weights: lookups.weights(index), pooling, out: out.band(index) });
+            }
+        });
+    }
+}
+
+/// Cuts the (table, sample) cells into ranges of equal weight.
+fn cut(lender: &mut Lender<f32>, bags: &[Bag], samples: usize, threads: usize) {
+    lender.reset(bags.len(), threads);
+    let total: usize = bags.iter().map(|bag| bag.rows.len() + samples).sum();
+    let mut before = 0;
+    for (index, bag) in bags.iter().enumerate() {
+        let weight = bag.rows.len() + samples;
+        for thread in 0..=threads {
+            let wanted = (total * thread / threads).saturating_sub(before).min(weight);
+            lender.cut(index, thread, first_cell(bag, wanted));
+        }
+        before += weight;
+    }
+}
+
+/// The first sample before which cells weigh `wanted` or more.
+fn first_cell(bag: &Bag, wanted: usize) -> usize {
+    let (mut low, mut high) = (0, bag.samples());
+    while low < high {
+        let middle = usize::midpoint(low, high);
+        if (bag.offsets[middle] as usize + middle) < wanted { low = middle + 1 } else { high = middle }
+    }
+    low
+}
+
+/// One table's bags for a range of samples.
+struct PoolBags<'a> {
     table: &'a Table,
     bag: &'a Bag,
-    first: usize,
-    out: &'a mut [f32],
-    row: usize,
-    slot: usize,
+    weights: Option<&'a [f32]>,
+    pooling: Pooling,
+    out: Band<'a, f32>,
 }
 
-impl Kernel for Pool<'_> {
+impl Kernel for PoolBags<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Pool { table, bag, first, out, row, slot } = self;
-        let (weights, dim) = (table.weights(), table.dim());
-        let vector = |row: u32| &weights[row as usize * dim..][..dim];
-        for (n, out) in out.chunks_exact_mut(row).enumerate() {
-            let out = &mut out[slot..slot + dim];
-            let bounds = bag.offsets[first + n] as usize..bag.offsets[first + n + 1] as usize;
-            out.fill(0.0);
-            for position in bounds {
-                if let Some(&ahead) = bag.rows.get(position + PREFETCH_DISTANCE) {
-                    vector(ahead).chunks(16).for_each(|line| simd.prefetch(line));
-                }
-                add(simd, vector(bag.rows[position]), out);
-            }
+        let Self { table, bag, weights, pooling, mut out } = self;
+        let (dim, rows) = (table.dim(), &bag.rows[..]);
+        let mine = out.rows();
+        if mine.is_empty() {
+            return;
+        }
+        let table = table.weights();
+        // The first rows have nothing before them to hide behind, but they can be fetched at the same time.
+        let first = bag.offsets[mine.start] as usize;
+        for &row in rows[first..].iter().take(PREFETCH_DISTANCE) {
+            prefetch(simd, &table[row as usize * dim..][..dim]);
+        }
+        for sample in mine {
+            let bounds = bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize;
+            let scale = if pooling == Pooling::Mean && !bounds.is_empty() { share(bag, sample) } else { 1.0 };
+            let out = out.row(sample);
+            let mut work = Pool { table, dim, rows, weights, bag: bounds, scale, out, distance: PREFETCH_DISTANCE };
+            columns(simd, dim, &mut work);
         }
     }
 }
 
-/// `out[e] += from[e]`.
-#[inline(always)]
-fn add<S: Simd>(simd: S, from: &[f32], out: &mut [f32]) {
-    for (out, from) in out.chunks_mut(S::LANES).zip(from.chunks(S::LANES)) {
-        if from.len() == S::LANES {
-            simd.store(simd.add(simd.load(out), simd.load(from)), out);
-        } else {
-            simd.store_partial(simd.add(simd.load_partial(out), simd.load_partial(from)), out);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_weigh_nearly_the_same_whatever_the_skew() {
+        // One bag holds nearly all look-ups of the first table; the second has one a sample.
+        let skewed = Bag { offsets: vec![0, 0, 1, 101, 102, 102], rows: vec![0; 102] };
+        let even = Bag { offsets: (0..=5).collect(), rows: vec![0; 5] };
+        let bags = [skewed, even];
+        for threads in 1..7 {
+            let mut lender = Lender::new(2, threads);
+            cut(&mut lender, &bags, 5, threads);
+            let weight = |part: usize| -> usize {
+                let weigh = |(index, bag): (usize, &Bag)| {
+                    let range = lender.range(index, part);
+                    (bag.offsets[range.end] - bag.offsets[range.start]) as usize + range.len()
+                };
+                bags.iter().enumerate().map(weigh).sum()
+            };
+            let weights: Vec<_> = (0..threads).map(weight).collect();
+            assert_eq!(weights.iter().sum::<usize>(), 117);
+            // No range is heavier than its share and the largest cell.
+            assert!(weights.iter().all(|&weight| weight <= 117 / threads + 101), "{weights:?}");
+            (0..2).for_each(|index| assert_eq!(lender.range(index, threads - 1).end, 5));
         }
     }
 }

@@ -4,11 +4,11 @@
 //! MLP's output first and then one pooled vector a table, so that no stage copies what another has written.
 
 use super::init;
-use crate::base::config::{Interaction, ModelConfig};
+use crate::base::config::{Interaction, ModelConfig, Update};
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
 use crate::data::{Batch, Schema};
-use crate::embedding::{Slots, Table, look_up, update};
+use crate::embedding::{Choice, LookUp, Lookups, Slots, Spec, Table, Updater};
 use crate::layer::{Concat, Dot, InputGradient, LossLayer, Mlp, View, gate};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Pages, Plan, Supply, available_bytes};
@@ -17,6 +17,8 @@ use crate::memory::{Arena, Buffer, Pages, Plan, Supply, available_bytes};
 #[derive(Debug)]
 pub struct Dlrm {
     tables: Vec<Table>,
+    look_up: LookUp,
+    updater: Updater,
     bottom: Mlp,
     top: Mlp,
     interaction: Interacts,
@@ -25,6 +27,27 @@ pub struct Dlrm {
     /// Columns of the bottom MLP's output.
     bottom_width: usize,
     activations: Activations,
+}
+
+/// What a model has room for, and how it moves embedding rows.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// Samples of the largest minibatch.
+    pub samples: usize,
+    /// Look-ups a table and sample that are expected at most; more are possible, but allocate memory when they come.
+    pub lookups: usize,
+    /// How embedding rows are moved.
+    pub update: Update,
+    /// Whether they are moved without gradient rows in between.
+    pub update_fused: bool,
+}
+
+impl Room {
+    /// For minibatches of `samples` with one look-up a table, rows moved as the look-ups suggest.
+    #[must_use]
+    pub const fn samples(samples: usize) -> Self {
+        Self { samples, lookups: 1, update: Update::Auto, update_fused: true }
+    }
 }
 
 #[derive(Debug)]
@@ -77,7 +100,15 @@ impl Dlrm {
     /// # Errors
     /// When the schema's dense features do not match, or the tables do not fit into memory.
     pub fn new(config: &ModelConfig, schema: &Schema, team: &Team, samples: usize) -> Result<Self> {
-        Self::from_supply(config, schema, team, samples, &mut Supply::System)
+        Self::with_room(config, schema, team, Room::samples(samples))
+    }
+
+    /// As [`Dlrm::new`], with a way to move embedding rows.
+    ///
+    /// # Errors
+    /// As [`Dlrm::new`].
+    pub fn with_room(config: &ModelConfig, schema: &Schema, team: &Team, room: Room) -> Result<Self> {
+        Self::from_supply(config, schema, team, room, &mut Supply::System)
     }
 
     /// As [`Dlrm::new`], in one arena on the nodes of `home`, touched by the team; the arena says where its pages are
@@ -89,11 +120,11 @@ impl Dlrm {
         config: &ModelConfig,
         schema: &Schema,
         team: &Team,
-        samples: usize,
+        room: Room,
         home: &[NodeId],
     ) -> Result<(Self, Arena)> {
         let mut plan = Plan::new();
-        let mut model = Self::from_supply(config, schema, team, samples, &mut Supply::Arena(&mut plan))?;
+        let mut model = Self::from_supply(config, schema, team, room, &mut Supply::Arena(&mut plan))?;
         let mut arena = Arena::build(&plan, home, Pages::Transparent, |memory| team.touch(memory))?;
         model.settle(&mut arena);
         Ok((model, arena))
@@ -103,11 +134,12 @@ impl Dlrm {
         config: &ModelConfig,
         schema: &Schema,
         team: &Team,
-        samples: usize,
+        room: Room,
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
         schema.check_dense(config.bottom[0], "model.bottom")?;
         check_memory(config, schema)?;
+        let Room { samples, .. } = room;
         let bottom_width = config.bottom[config.bottom.len() - 1];
         let slots = Slots { row: bottom_width + schema.tables.len() * config.dim, first: bottom_width };
         let interaction = match config.interaction {
@@ -119,7 +151,18 @@ impl Dlrm {
         };
         let top: Vec<_> = std::iter::once(interaction.outputs()).chain(config.top.iter().copied()).collect();
         let tables = schema.tables.iter();
+        let spec = Spec {
+            update: room.update,
+            fused: room.update_fused,
+            pooling: config.pooling,
+            tables: tables.len(),
+            dim: config.dim,
+            lookups: samples * room.lookups * tables.len(),
+            threads: team.threads(),
+        };
         Ok(Self {
+            look_up: LookUp::new(config.pooling, tables.len(), team.threads()),
+            updater: Updater::new(spec, supply)?,
             tables: tables
                 .map(|column| Table::new(column.name.clone(), column.rows, config.dim, supply))
                 .collect::<Result<_>>()?,
@@ -135,6 +178,7 @@ impl Dlrm {
 
     fn settle(&mut self, arena: &mut Arena) {
         self.tables.iter_mut().for_each(|table| table.settle(arena));
+        self.updater.settle(arena);
         self.bottom.settle(arena);
         self.top.settle(arena);
         if let Interacts::Dot(dot) = &mut self.interaction {
@@ -159,7 +203,7 @@ impl Dlrm {
     /// When the minibatch was not checked against the model's schema.
     pub fn look_up(&mut self, team: &Team, batch: &Batch) {
         let features = &mut self.activations.features[..batch.samples() * self.slots.row];
-        look_up(team, &self.tables, &batch.bags, features, self.slots);
+        self.look_up.run(team, &self.tables, Lookups::plain(&batch.bags), features, self.slots);
     }
 
     /// Forward: the bottom MLP, into the features.
@@ -231,7 +275,19 @@ impl Dlrm {
     /// Moves the rows that the minibatch looked up.
     pub fn update_rows(&mut self, team: &Team, batch: &Batch, rate: f32) {
         let gradient = &self.activations.features_gradient;
-        update(team, &mut self.tables, &batch.bags, gradient, self.slots, rate);
+        self.updater.run(team, &mut self.tables, Lookups::plain(&batch.bags), gradient, self.slots, rate);
+    }
+
+    /// How rows were last moved, and why so.
+    #[must_use]
+    pub const fn update_choice(&self) -> Option<&Choice> {
+        self.updater.choice()
+    }
+
+    /// What the user should know about the configured way to move rows.
+    #[must_use]
+    pub fn update_note(&self) -> Option<String> {
+        self.updater.note()
     }
 
     /// Moves the weights of both MLPs.

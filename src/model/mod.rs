@@ -5,6 +5,6 @@ mod init;
 mod roofline;
 mod stage;
 
-pub use dlrm::{Dlrm, Parameter};
+pub use dlrm::{Dlrm, Parameter, Room};
 pub use roofline::Limits;
 pub use stage::{Bound, Stage, Work};

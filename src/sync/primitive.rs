@@ -1,5 +1,9 @@
 //! The one door to atomics and threads: the standard library's, or loom's when `--cfg loom` is set.
 
+/// Words of ordinary memory that threads share for a region: always the standard library's, since loom's own have
+/// another size than the numbers they lie over. They take part in no protocol.
+pub use std::sync::atomic::{AtomicU32, AtomicU64};
+
 #[cfg(not(loom))]
 pub(crate) use std::{
     sync::{

@@ -183,6 +183,11 @@ impl Run {
             let rate = schedule.rate(number);
             let loss = step(&self.team, &mut self.model, &batch, rate as f32, &mut self.clock);
             let took = began.elapsed();
+            if tally.samples == 0
+                && let Some(choice) = self.model.update_choice()
+            {
+                reporter.say(&format!("update of embedding rows: {choice}"));
+            }
             if !loss.is_finite() {
                 reporter.finish();
                 return Err(self.diverged(number, loss, rate));

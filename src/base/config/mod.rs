@@ -35,6 +35,8 @@ pub struct ModelConfig {
     pub dim: usize,
     /// Rows of each embedding table; empty: as many as the data has.
     pub rows: Vec<u64>,
+    /// How the rows of a bag become one vector.
+    pub pooling: Pooling,
     /// How dense and sparse features meet.
     pub interaction: Interaction,
     /// Whether `dot` keeps each vector's product with itself.
@@ -45,6 +47,17 @@ pub struct ModelConfig {
     pub loss_weights: [f32; 2],
     /// Probabilities are clamped to [t, 1 - t] before the loss; 0: not clamped.
     pub loss_threshold: f32,
+}
+
+/// How the rows of an embedding bag become one vector; an empty bag gives 0 either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pooling {
+    /// Their sum.
+    #[default]
+    Sum,
+    /// Their sum divided by their number.
+    Mean,
 }
 
 /// How the vectors of one sample are combined.
@@ -155,6 +168,10 @@ pub struct TrainConfig {
     pub decay_start: u64,
     /// Steps over which the rate decays; 0: no decay.
     pub decay_steps: u64,
+    /// How the embedding rows that a minibatch looked up are moved.
+    pub update: Update,
+    /// Whether embedding rows are moved straight from the gradient of their bags, without gradient rows in between.
+    pub update_fused: bool,
     /// Seed of initial weights and of the shuffle.
     pub seed: u64,
     /// Compute threads; 0: one for each core.
@@ -169,6 +186,25 @@ pub struct TrainConfig {
     pub checkpoint_every: u64,
 }
 
+/// How embedding rows are moved. All but `atomic` and `rtm` give the same bits for every number of threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Update {
+    /// One of the deterministic ones, chosen by the size and the skew of the minibatches.
+    #[default]
+    Auto,
+    /// One thread, look-up by look-up: the definition.
+    Serial,
+    /// Look-ups shared out, each element added by compare and exchange: the order of sums is left to chance.
+    Atomic,
+    /// As `atomic`, each row in a transaction where the processor has them.
+    Rtm,
+    /// Rows shared out; each thread reads all look-ups and moves its own rows (SC20, Algorithm 4).
+    RaceFree,
+    /// Look-ups are sorted by row and shared out by number, a row's to one thread.
+    Sorted,
+}
+
 impl Default for ModelConfig {
     fn default() -> Self {
         Self {
@@ -176,6 +212,7 @@ impl Default for ModelConfig {
             top: vec![512, 256, 1],
             dim: 16,
             rows: Vec::new(),
+            pooling: Pooling::Sum,
             interaction: Interaction::Dot,
             interaction_itself: false,
             loss: Loss::Bce,
@@ -217,6 +254,8 @@ impl Default for TrainConfig {
             warmup_steps: 0,
             decay_start: 0,
             decay_steps: 0,
+            update: Update::Auto,
+            update_fused: true,
             seed: 123,
             threads: 0,
             eval_every: 0,

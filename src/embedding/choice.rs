@@ -1,0 +1,118 @@
+//! Which deterministic way to move rows is quickest, from the look-ups of a minibatch; all give the same bits, so the
+//! choice may change at any time.
+//!
+//! A few look-ups of each table are sampled. They show how much of the work the busiest thread would have if rows were
+//! shared out evenly (`race-free`), and how hot the hottest row is, which no way can split.
+
+use std::fmt;
+
+use super::{Lookups, Table};
+use crate::base::config::Update;
+
+/// Look-ups of a table that are sampled.
+const SAMPLED: usize = 1024;
+
+/// Threads that are told apart; more than that share entries of the count.
+const TOLD_APART: usize = 256;
+
+/// Fewer look-ups are moved before other threads have begun.
+const FEW: usize = 64;
+
+/// What a look-up costs, in nanoseconds of one thread: estimates, of which only the ratios matter. They are still to be
+/// fitted to `benches/embedding.rs` on an idle machine.
+const READ_NS: f64 = 0.8;
+const SORT_NS: f64 = 16.0;
+const MOVE_NS: f64 = 8.0;
+const MOVE_NS_PER_COLUMN: f64 = 0.25;
+
+/// A way to move rows and why it was chosen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Choice {
+    /// The way.
+    pub update: Update,
+    /// Whether it was chosen by `auto`.
+    auto: bool,
+    lookups: usize,
+    threads: usize,
+    /// The part of all look-ups that the busiest of equal row ranges has.
+    busiest: f64,
+    /// Estimated nanoseconds.
+    race_free_ns: f64,
+    sorted_ns: f64,
+}
+
+impl Choice {
+    /// What the user asked for.
+    pub(super) const fn given(update: Update) -> Self {
+        Self { update, auto: false, lookups: 0, threads: 0, busiest: 0.0, race_free_ns: 0.0, sorted_ns: 0.0 }
+    }
+
+    /// The quickest way for minibatches such as this one.
+    pub(super) fn best(tables: &[Table], lookups: Lookups<'_>, threads: usize) -> Self {
+        let count = lookups.total();
+        let mut choice = Self { auto: true, lookups: count, threads, ..Self::given(Update::Serial) };
+        if threads == 1 || count < FEW {
+            return choice;
+        }
+        let dim = tables.first().map_or(0, Table::dim);
+        let (busiest, hottest) = skew(tables, lookups, threads);
+        let moving = count as f64 * (MOVE_NS + MOVE_NS_PER_COLUMN * dim as f64);
+        choice.busiest = busiest;
+        choice.race_free_ns = count as f64 * READ_NS + moving * busiest;
+        choice.sorted_ns = count as f64 * SORT_NS / threads as f64 + moving * hottest.max(1.0 / threads as f64);
+        choice.update = if choice.sorted_ns < choice.race_free_ns { Update::Sorted } else { Update::RaceFree };
+        choice
+    }
+}
+
+/// The part of all look-ups that the busiest thread has under equal row ranges, and that the hottest row has.
+fn skew(tables: &[Table], lookups: Lookups<'_>, threads: usize) -> (f64, f64) {
+    let mut work = [0.0f64; TOLD_APART];
+    let mut sampled = [0u32; SAMPLED];
+    let (total, mut hottest) = (lookups.total() as f64, 0.0f64);
+    for (table, bag) in tables.iter().zip(lookups.bags) {
+        let count = bag.rows.len().min(SAMPLED);
+        if count == 0 {
+            continue;
+        }
+        let sampled = &mut sampled[..count];
+        let each = bag.rows.len() as f64 / total / count as f64;
+        for (index, row) in sampled.iter_mut().enumerate() {
+            *row = bag.rows[index * bag.rows.len() / count];
+            // The inverse of `owned::cut_evenly`, up to rounding.
+            work[*row as usize * threads / table.rows() % TOLD_APART] += each;
+        }
+        sampled.sort_unstable();
+        let most = sampled.chunk_by(|a, b| a == b).map(<[u32]>::len).max().unwrap_or(0);
+        // One look-up in a sample says nothing about a row's heat.
+        hottest = hottest.max(if most > 1 { each * most as f64 } else { 0.0 });
+    }
+    (work.into_iter().fold(0.0, f64::max), hottest)
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.update {
+            Update::Auto => "auto",
+            Update::Serial => "serial",
+            Update::Atomic => "atomic",
+            Update::Rtm => "rtm",
+            Update::RaceFree => "race-free",
+            Update::Sorted => "sorted",
+        };
+        let Self { lookups, threads, .. } = self;
+        match self.update {
+            _ if !self.auto => write!(f, "{name}, as configured"),
+            Update::Serial if *threads == 1 => write!(f, "{name}, because there is one thread"),
+            Update::Serial => write!(f, "{name}, because a minibatch has only {lookups} look-ups"),
+            _ => write!(
+                f,
+                "{name}: of {lookups} look-ups the busiest of {threads} equal row ranges has {:.0} %, so race-free \
+                 takes about {:.2} ms and sorted {:.2} ms",
+                self.busiest * 100.0,
+                self.race_free_ns * 1e-6,
+                self.sorted_ns * 1e-6
+            ),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Updates by threads that own rows: `serial`, where one thread owns all, and `race-free`, where each owns a range.
+
+use super::Table;
+use super::feed::Feed;
+use super::row::{Move, columns, prefetch};
+use crate::data::Bag;
+use crate::simd::{Kernel, Simd};
+use crate::sync::{Band, Lender};
+
+/// How many look-ups ahead a row is asked for.
+const PREFETCH_DISTANCE: usize = 16;
+
+/// Look-ups of own rows that are gathered before they are moved.
+const GATHERED: usize = 512;
+
+/// One table's rows, moved look-up by look-up: samples in ascending order, a bag's look-ups in theirs. The definition of
+/// every other way.
+pub(super) struct MoveSerially<'a> {
+    pub table: &'a mut Table,
+    pub bag: &'a Bag,
+    pub feed: Feed<'a>,
+    pub rate: f32,
+}
+
+impl Kernel for MoveSerially<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { table, bag, feed, rate } = self;
+        let dim = table.dim();
+        let weights = table.weights_mut();
+        for sample in 0..bag.samples() {
+            for position in bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize {
+                if let Some(&ahead) = bag.rows.get(position + PREFETCH_DISTANCE) {
+                    prefetch(simd, &weights[ahead as usize * dim..][..dim]);
+                }
+                let row = &mut weights[bag.rows[position] as usize * dim..][..dim];
+                let (gradient, factor) = feed.at(sample, position);
+                columns(simd, dim, &mut Move { row, gradient, factor, rate });
+            }
+        }
+    }
+}
+
+/// Gives every thread the same number of rows of each table: SC20, Algorithm 4, lines 4 and 5.
+pub(super) fn cut_evenly(lender: &mut Lender<f32>, tables: &[Table], threads: usize) {
+    lender.reset(tables.len(), threads);
+    for (index, table) in tables.iter().enumerate() {
+        for thread in 0..=threads {
+            lender.cut(index, thread, table.rows() * thread / threads);
+        }
+    }
+}
+
+/// One table's rows of one thread: SC20, Algorithm 4, lines 6 to 10. All look-ups are read, in order; those of own rows
+/// are gathered first, without a branch that guesses, so that their rows can be asked for early.
+pub(super) struct MoveOwn<'a> {
+    pub band: Band<'a, f32>,
+    pub bag: &'a Bag,
+    pub feed: Feed<'a>,
+    pub rate: f32,
+}
+
+impl Kernel for MoveOwn<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, simd: S) {
+        let mine = self.band.rows();
+        if mine.is_empty() {
+            return;
+        }
+        let (first, count) = (mine.start as u32, mine.len() as u32);
+        let mut gathered = [(0u32, 0u32); GATHERED];
+        let mut held = 0;
+        for sample in 0..self.bag.samples() {
+            for position in self.bag.offsets[sample] as usize..self.bag.offsets[sample + 1] as usize {
+                gathered[held] = (sample as u32, position as u32);
+                held += usize::from(self.bag.rows[position].wrapping_sub(first) < count);
+                if held == GATHERED {
+                    self.move_gathered(simd, &gathered);
+                    held = 0;
+                }
+            }
+        }
+        self.move_gathered(simd, &gathered[..held]);
+    }
+}
+
+impl MoveOwn<'_> {
+    #[inline(always)]
+    fn move_gathered<S: Simd>(&mut self, simd: S, gathered: &[(u32, u32)]) {
+        let dim = self.band.width();
+        let row_of = |position: u32| self.bag.rows[position as usize] as usize;
+        for &(_, ahead) in gathered.iter().take(PREFETCH_DISTANCE) {
+            prefetch(simd, self.band.row(row_of(ahead)));
+        }
+        for (index, &(sample, position)) in gathered.iter().enumerate() {
+            if let Some(&(_, ahead)) = gathered.get(index + PREFETCH_DISTANCE) {
+                prefetch(simd, self.band.row(row_of(ahead)));
+            }
+            let (gradient, factor) = self.feed.at(sample as usize, position as usize);
+            let row = self.band.row(row_of(position));
+            columns(simd, dim, &mut Move { row, gradient, factor, rate: self.rate });
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What is done to one row, in registers.
+//!
+//! A row of E columns falls into blocks of up to eight vectors and a shorter tail. A block's sum stays in registers
+//! while its bag (forward) or its look-ups (update) are walked; wider rows walk them once a block. How columns are
+//! blocked changes no bit: columns never meet.
+
+use std::ops::Range;
+
+use super::feed::Feed;
+use crate::simd::Simd;
+
+/// Vectors whose sums fit into registers on every instruction set, beside operands.
+const WIDEST: usize = 8;
+
+/// Work on some columns of a row.
+pub(super) trait Columns {
+    /// Columns `start` on: `FULL` vectors, then `tail` columns, fewer than a vector (0 unless `TAIL`).
+    fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize);
+}
+
+/// Walks over `dim` columns.
+#[inline(always)]
+pub(super) fn columns<S: Simd>(simd: S, dim: usize, work: &mut impl Columns) {
+    let mut start = 0;
+    while dim - start >= WIDEST * S::LANES {
+        work.run::<S, WIDEST, false>(simd, start, 0);
+        start += WIDEST * S::LANES;
+    }
+    let (full, tail) = ((dim - start) / S::LANES, (dim - start) % S::LANES);
+    macro_rules! dispatch {
+        ($($count:literal)*) => {
+            match (full, tail) {
+                (0, 0) => {}
+                (0, _) => work.run::<S, 0, true>(simd, start, tail),
+                $(($count, 0) => work.run::<S, $count, false>(simd, start, 0),
+                ($count, _) => work.run::<S, $count, true>(simd, start, tail),)*
+                _ => unreachable!("fewer than {WIDEST} vectors are left"),
+            }
+        };
+    }
+    dispatch!(1 2 3 4 5 6 7);
+}
+
+/// Asks for a row's cache lines.
+#[inline(always)]
+pub(super) fn prefetch<S: Simd>(simd: S, row: &[f32]) {
+    row.chunks(16).for_each(|line| simd.prefetch(line));
+    if !row.len().is_multiple_of(16) {
+        // A row that starts in the middle of a line ends in one more.
+        simd.prefetch(&row[row.len() - 1..]);
+    }
+}
+
+/// `out[e] = scale * sum over the bag of factor * row[e]`, from 0 on, in the bag's order, each addition fused.
+pub(super) struct Pool<'a> {
+    pub table: &'a [f32],
+    pub dim: usize,
+    /// All look-ups of the table.
+    pub rows: &'a [u32],
+    pub weights: Option<&'a [f32]>,
+    /// The bag.
+    pub bag: Range<usize>,
+    pub scale: f32,
+    pub out: &'a mut [f32],
+    /// Look-ups between asking for a row and using it.
+    pub distance: usize,
+}
+
+impl Columns for Pool<'_> {
+    #[inline(always)]
+    fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
+        let zero = simd.splat(0.0);
+        let (mut sums, mut rest) = ([zero; FULL], zero);
+        let (table, dim) = (self.table, self.dim);
+        for position in self.bag.clone() {
+            if start == 0
+                && let Some(&ahead) = self.rows.get(position + self.distance)
+            {
+                prefetch(simd, &table[ahead as usize * dim..][..dim]);
+            }
+            let columns = &table[self.rows[position] as usize * dim + start..];
+            let (body, after) = columns.split_at(FULL * S::LANES);
+            let factor = simd.splat(self.weights.map_or(1.0, |weights| weights[position]));
+            for (index, sum) in sums.iter_mut().enumerate() {
+                *sum = simd.mul_add(factor, simd.load(&body[index * S::LANES..]), *sum);
+            }
+            if TAIL {
+                rest = simd.mul_add(factor, simd.load_partial(&after[..tail]), rest);
+            }
+        }
+        let scale = simd.splat(self.scale);
+        let (body, after) = self.out[start..].split_at_mut(FULL * S::LANES);
+        for (index, sum) in sums.into_iter().enumerate() {
+            simd.store(simd.mul(sum, scale), &mut body[index * S::LANES..]);
+        }
+        if TAIL {
+            simd.store_partial(simd.mul(rest, scale), &mut after[..tail]);
+        }
+    }
+}
+
+/// `row[e] += -rate * (factor * gradient[e])`: the definition of a look-up's update. The product in parentheses is
+/// rounded (it is the gradient row's element), the rest is one fused multiply-add.
+pub(super) struct Move<'a> {
+    pub row: &'a mut [f32],
+    pub gradient: &'a [f32],
+    pub factor: f32,
+    pub rate: f32,
+}
+
+impl Columns for Move<'_> {
+    #[inline(always)]
+    fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
+        let (factor, rate) = (simd.splat(self.factor), simd.splat(-self.rate));
+        let (from, from_tail) = self.gradient[start..].split_at(FULL * S::LANES);
+        let (to, to_tail) = self.row[start..].split_at_mut(FULL * S::LANES);
+        for index in 0..FULL {
+            let at = index * S::LANES;
+            let step = simd.mul(factor, simd.load(&from[at..]));
+            simd.store(simd.mul_add(rate, step, simd.load(&to[at..])), &mut to[at..]);
+        }
+        if TAIL {
+            let step = simd.mul(factor, simd.load_partial(&from_tail[..tail]));
+            let to = &mut to_tail[..tail];
+            simd.store_partial(simd.mul_add(rate, step, simd.load_partial(to)), to);
+        }
+    }
+}
+
+/// Several look-ups of one row, moved as by [`Move`] one after the other while the row stays in registers.
+pub(super) struct MoveAll<'a> {
+    pub row: &'a mut [f32],
+    /// Look-ups; the lower half of each is its token.
+    pub records: &'a [u64],
+    pub feed: &'a Feed<'a>,
+    pub rate: f32,
+}
+
+impl Columns for MoveAll<'_> {
+    #[inline(always)]
+    fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
+        let rate = simd.splat(-self.rate);
+        let (to, to_tail) = self.row[start..].split_at_mut(FULL * S::LANES);
+        let mut sums: [S::V; FULL] = std::array::from_fn(|index| simd.load(&to[index * S::LANES..]));
+        let mut rest = if TAIL { simd.load_partial(&to_tail[..tail]) } else { rate };
+        for &record in self.records {
+            let (gradient, factor) = self.feed.of(record as u32);
+            let (from, from_tail) = gradient[start..].split_at(FULL * S::LANES);
+            let factor = simd.splat(factor);
+            for (index, sum) in sums.iter_mut().enumerate() {
+                *sum = simd.mul_add(rate, simd.mul(factor, simd.load(&from[index * S::LANES..])), *sum);
+            }
+            if TAIL {
+                rest = simd.mul_add(rate, simd.mul(factor, simd.load_partial(&from_tail[..tail])), rest);
+            }
+        }
+        for (index, sum) in sums.into_iter().enumerate() {
+            simd.store(sum, &mut to[index * S::LANES..]);
+        }
+        if TAIL {
+            simd.store_partial(rest, &mut to_tail[..tail]);
+        }
+    }
+}
+
+/// `to[e] = factor * from[e]`: a gradient row (SC20, Algorithm 2).
+pub(super) struct Scale<'a> {
+    pub from: &'a [f32],
+    pub factor: f32,
+    pub to: &'a mut [f32],
+}
+
+impl Columns for Scale<'_> {
+    #[inline(always)]
+    fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
+        let factor = simd.splat(self.factor);
+        let (from, from_tail) = self.from[start..].split_at(FULL * S::LANES);
+        let (to, to_tail) = self.to[start..].split_at_mut(FULL * S::LANES);
+        for index in 0..FULL {
+            let at = index * S::LANES;
+            simd.store(simd.mul(factor, simd.load(&from[at..])), &mut to[at..]);
+        }
+        if TAIL {
+            simd.store_partial(simd.mul(factor, simd.load_partial(&from_tail[..tail])), &mut to_tail[..tail]);
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! Updates in the order of rows: the look-ups of a minibatch become a transposed compressed-sparse-row matrix (for each
+//! row, the look-ups that name it), and threads take rows so that each has nearly as many look-ups.
+//!
+//! No thread reads all look-ups, and a row stays in registers while all its look-ups move it. Three regions:
+//!
+//! 1. count: each thread takes an equal part of all look-ups and counts them by bucket, a bucket being a range of rows
+//!    of one table (the rows' upper bits);
+//! 2. scatter: it writes (row, look-up) records to their buckets, each thread to places of its own (a radix sort's
+//!    first pass, stable because a part's places lie behind those of the parts before it);
+//! 3. move: threads take consecutive buckets, equal in look-ups; each sorts its buckets by the rows' lower bits (stable)
+//!    and walks the rows.
+//!
+//! Stable sorting keeps a row's look-ups in the order of the serial definition, and one thread has all of them, so the
+//! bits are those of the definition, for any number of threads and buckets. A single row hotter than a thread's part
+//! cannot be split without giving that up.
+
+use super::feed::{Feed, sample_of};
+use super::row::{MoveAll, columns, prefetch};
+use super::update::{grow, meet};
+use super::{Lookups, Table};
+use crate::base::Result;
+use crate::data::Bag;
+use crate::machine::team::Team;
+use crate::memory::{Arena, Buffer, Supply};
+use crate::simd::{Kernel, Simd};
+use crate::sync::{AtomicU64, Band, Lender, Rows, atomic_words, put};
+
+/// How many look-ups ahead a row and a gradient are asked for.
+const PREFETCH_DISTANCE: usize = 16;
+
+/// Look-ups that a bucket has on average: enough to pay for its counters, few enough to be sorted in the first cache.
+const BUCKET_LOOKUPS: usize = 256;
+
+/// Buckets of a table at most: the lines that a thread scatters to stay in its second cache.
+const TABLE_BUCKETS: usize = 1024;
+
+/// Buckets that there are at least for each thread, so that they can be balanced.
+const THREAD_BUCKETS: usize = 16;
+
+/// Buckets of up to this many look-ups are sorted by insertion.
+const SMALL: usize = 24;
+
+/// Sorted updates, with their memory.
+#[derive(Debug)]
+pub(super) struct Sorter {
+    /// Row in the upper half, token in the lower half.
+    records: Buffer<u64>,
+    spare: Buffer<u64>,
+    /// Threads x buckets: first how many, then where the next one goes.
+    counts: Buffer<u32>,
+    /// Where each bucket starts, and the end.
+    starts: Buffer<u32>,
+    layouts: Vec<Layout>,
+    /// The first bucket of each thread, and the end.
+    bounds: Vec<usize>,
+    lend_records: Lender<u64>,
+    lend_spare: Lender<u64>,
+}
+
+/// One table's buckets.
+#[derive(Debug, Clone, Copy)]
+struct Layout {
+    /// Look-ups of the tables before it.
+    before: usize,
+    first: usize,
+    buckets: usize,
+    /// A row's bucket is `first + (row >> shift)`.
+    shift: u32,
+    rows: usize,
+}
+
+impl Sorter {
+    /// Room for `lookups` look-ups in all; more are possible, but allocate once.
+    pub(super) fn new(tables: usize, lookups: usize, threads: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        let buckets =
+            (2 * lookups / BUCKET_LOOKUPS + 2 * THREAD_BUCKETS * threads + 2 * tables).min(tables * TABLE_BUCKETS);
+        Ok(Self {
+            records: supply.buffer("sorted look-ups", lookups)?,
+            spare: supply.buffer("look-ups being sorted", lookups)?,
+            counts: supply.buffer("counts of look-ups", threads * buckets)?,
+            starts: supply.buffer("starts of buckets", buckets + 1)?,
+            layouts: Vec::with_capacity(tables),
+            bounds: Vec::with_capacity(threads + 1),
+            lend_records: Lender::new(1, threads),
+            lend_spare: Lender::new(1, threads),
+        })
+    }
+
+    /// Takes its memory from the arena.
+    pub(super) fn settle(&mut self, arena: &mut Arena) {
+        self.records.settle(arena);
+        self.spare.settle(arena);
+        self.counts.settle(arena);
+        self.starts.settle(arena);
+    }
+
+    /// Moves all rows. `lender` is for the tables.
+    pub(super) fn run<'f>(
+        &mut self,
+        team: &Team,
+        lender: &mut Lender<f32>,
+        tables: &mut [Table],
+        lookups: Lookups<'f>,
+        feed: impl Fn(usize) -> Feed<'f> + Sync,
+        rate: f32,
+    ) {
+        let (total, threads, isa) = (lookups.total(), team.threads(), team.isa());
+        let buckets = self.lay_out(tables, lookups, threads);
+        self.count(team, lookups, buckets);
+        self.places(buckets, threads);
+        self.scatter(team, lookups, buckets, &feed);
+        self.share_out(lender, total, buckets, threads);
+
+        let Self { records, spare, starts, layouts, bounds, lend_records, lend_spare, .. } = self;
+        let (starts, layouts, bounds) = (&starts[..=buckets], &layouts[..], &bounds[..]);
+        let tables = lender.matrices(tables.iter_mut().map(|table| {
+            let dim = table.dim();
+            (table.weights_mut(), dim)
+        }));
+        let records = lend_records.matrices([(&mut records[..total], 1)]);
+        let spare = lend_spare.matrices([(&mut spare[..total], 1)]);
+        team.each((tables, (records, spare)), |(mut tables, (mut records, mut spare))| {
+            let (first, end) = (bounds[tables.part()], bounds[tables.part() + 1]);
+            let (mut records, mut spare) = (records.band(0), spare.band(0));
+            let (records, spare) = (records.all(), spare.all());
+            let offset = |bucket: usize| (starts[bucket] - starts[first]) as usize;
+            for (index, layout) in layouts.iter().enumerate() {
+                let (from, to) = (first.max(layout.first), end.min(layout.first + layout.buckets));
+                if from >= to {
+                    continue;
+                }
+                for bucket in from..to {
+                    let bounds = offset(bucket)..offset(bucket + 1);
+                    sort_lower(&mut records[bounds.clone()], &mut spare[bounds], layout.shift);
+                }
+                let records = &records[offset(from)..offset(to)];
+                isa.run(MoveSorted { band: tables.band(index), records, feed: feed(index), rate });
+            }
+        });
+    }
+
+    /// Chooses buckets; returns how many there are.
+    fn lay_out(&mut self, tables: &[Table], lookups: Lookups<'_>, threads: usize) -> usize {
+        let (mut before, mut first) = (0, 0);
+        self.layouts.clear();
+        for (table, bag) in tables.iter().zip(lookups.bags) {
+            let count = bag.rows.len();
+            let balance = (THREAD_BUCKETS * threads).div_ceil(tables.len()).min(count / 4);
+            let wanted = (count / BUCKET_LOOKUPS).max(balance).clamp(1, TABLE_BUCKETS).next_power_of_two();
+            let last = table.rows().saturating_sub(1);
+            let bits = usize::BITS - last.leading_zeros();
+            let shift = bits.saturating_sub(wanted.trailing_zeros());
+            let buckets = (last >> shift) + 1;
+            self.layouts.push(Layout { before, first, buckets, shift, rows: table.rows() });
+            before += count;
+            first += buckets;
+        }
+        assert!(u32::try_from(before).is_ok(), "a minibatch has fewer than 2^32 look-ups");
+        grow(&mut self.records, before);
+        grow(&mut self.spare, before);
+        grow(&mut self.counts, threads * first);
+        grow(&mut self.starts, first + 1);
+        first
+    }
+
+    fn count(&mut self, team: &Team, lookups: Lookups<'_>, buckets: usize) {
+        let (threads, total, layouts) = (team.threads(), lookups.total(), &self.layouts);
+        team.each(Rows::new(&mut self.counts[..threads * buckets], buckets, threads, 1), |counts| {
+            counts.data.fill(0);
+            let part = total * counts.first / threads..total * (counts.first + 1) / threads;
+            for (layout, bag) in layouts.iter().zip(lookups.bags) {
+                let counts = &mut counts.data[layout.first..layout.first + layout.buckets];
+                for &row in &bag.rows[meet(&part, layout.before, bag.rows.len())] {
+                    counts[(row >> layout.shift) as usize] += 1;
+                }
+            }
+        });
+    }
+
+    /// Turns counts into places: bucket by bucket, in each one thread after the other.
+    fn places(&mut self, buckets: usize, threads: usize) {
+        let mut next = 0;
+        for bucket in 0..buckets {
+            self.starts[bucket] = next;
+            for thread in 0..threads {
+                let count = &mut self.counts[thread * buckets + bucket];
+                next += std::mem::replace(count, next);
+            }
+        }
+        self.starts[buckets] = next;
+    }
+
+    fn scatter<'f>(
+        &mut self,
+        team: &Team,
+        lookups: Lookups<'f>,
+        buckets: usize,
+        feed: &(impl Fn(usize) -> Feed<'f> + Sync),
+    ) {
+        let (threads, total, layouts) = (team.threads(), lookups.total(), &self.layouts);
+        let records = atomic_words(&mut self.records[..total]);
+        team.each(Rows::new(&mut self.counts[..threads * buckets], buckets, threads, 1), |places| {
+            let part = total * places.first / threads..total * (places.first + 1) / threads;
+            for (index, (layout, bag)) in layouts.iter().zip(lookups.bags).enumerate() {
+                let places = &mut places.data[layout.first..layout.first + layout.buckets];
+                let positions = meet(&part, layout.before, bag.rows.len());
+                scatter_part(records, places, bag, positions, layout.shift, &feed(index));
+            }
+        });
+    }
+
+    /// Gives each thread consecutive buckets with nearly as many look-ups.
+    fn share_out(&mut self, lender: &mut Lender<f32>, total: usize, buckets: usize, threads: usize) {
+        let starts = &self.starts[..=buckets];
+        self.bounds.clear();
+        for thread in 0..threads {
+            let wanted = (total * thread / threads) as u32;
+            let above = starts[..buckets].partition_point(|&start| start < wanted);
+            let nearer = above > 0 && wanted - starts[above - 1] < starts[above] - wanted;
+            // The first thread also has the empty buckets at the start.
+            self.bounds.push(if thread == 0 { 0 } else { above - usize::from(nearer) });
+        }
+        self.bounds.push(buckets);
+        lender.reset(self.layouts.len(), threads);
+        self.lend_records.reset(1, threads);
+        self.lend_spare.reset(1, threads);
+        for (thread, &bound) in self.bounds.iter().enumerate() {
+            self.lend_records.cut(0, thread, starts[bound] as usize);
+            self.lend_spare.cut(0, thread, starts[bound] as usize);
+            for (index, layout) in self.layouts.iter().enumerate() {
+                let bucket = bound.saturating_sub(layout.first);
+                let row = if bucket >= layout.buckets { layout.rows } else { bucket << layout.shift };
+                lender.cut(index, thread, row);
+            }
+        }
+    }
+}
+
+/// Writes the records of the look-ups at `positions` to the next places of their buckets.
+fn scatter_part(
+    records: &[AtomicU64],
+    places: &mut [u32],
+    bag: &Bag,
+    positions: std::ops::Range<usize>,
+    shift: u32,
+    feed: &Feed<'_>,
+) {
+    let mut sample = sample_of(bag, positions.start);
+    let mut position = positions.start;
+    while position < positions.end {
+        let end = (bag.offsets[sample + 1] as usize).min(positions.end);
+        for position in position..end {
+            let row = bag.rows[position];
+            let place = &mut places[(row >> shift) as usize];
+            put(&records[*place as usize], u64::from(row) << 32 | u64::from(feed.token(sample, position)));
+            *place += 1;
+        }
+        position = position.max(end);
+        sample += 1;
+    }
+}
+
+/// Sorts records that agree in all but the lowest `bits` bits of their rows by these; equal ones keep their order.
+fn sort_lower(records: &mut [u64], spare: &mut [u64], bits: u32) {
+    if bits == 0 || records.len() < 2 {
+        return;
+    }
+    if records.len() <= SMALL {
+        for index in 1..records.len() {
+            let record = records[index];
+            let mut hole = index;
+            while hole > 0 && records[hole - 1] >> 32 > record >> 32 {
+                records[hole] = records[hole - 1];
+                hole -= 1;
+            }
+            records[hole] = record;
+        }
+        return;
+    }
+    // An even number of passes ends where it began; a digit has at most 8 bits.
+    let passes = if bits <= 16 { 2 } else { 4 };
+    let digit = bits.div_ceil(passes);
+    for pass in (0..passes).step_by(2) {
+        sort_digit(records, spare, 32 + pass * digit, digit);
+        sort_digit(spare, records, 32 + (pass + 1) * digit, digit);
+    }
+}
+
+/// One pass of a stable counting sort.
+fn sort_digit(from: &[u64], to: &mut [u64], shift: u32, digit: u32) {
+    let mut places = [0u32; 256];
+    let places = &mut places[..1 << digit];
+    let of = |record: u64| (record >> shift) as usize & ((1 << digit) - 1);
+    from.iter().for_each(|&record| places[of(record)] += 1);
+    let mut next = 0;
+    places.iter_mut().for_each(|place| next += std::mem::replace(place, next));
+    for &record in from {
+        let place = &mut places[of(record)];
+        to[*place as usize] = record;
+        *place += 1;
+    }
+}
+
+/// A thread's sorted look-ups of one table.
+struct MoveSorted<'a> {
+    band: Band<'a, f32>,
+    records: &'a [u64],
+    feed: Feed<'a>,
+    rate: f32,
+}
+
+impl Kernel for MoveSorted<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { mut band, records, feed, rate } = self;
+        let dim = band.width();
+        let row_of = |record: u64| (record >> 32) as usize;
+        for &ahead in records.iter().take(PREFETCH_DISTANCE) {
+            prefetch(simd, band.row(row_of(ahead)));
+            prefetch(simd, feed.of(ahead as u32).0);
+        }
+        let mut at = 0;
+        while at < records.len() {
+            let row = row_of(records[at]);
+            // A hot row's look-ups are taken piece by piece, so that their gradients are asked for in time.
+            let limit = records.len().min(at + PREFETCH_DISTANCE);
+            let mut end = at + 1;
+            while end < limit && row_of(records[end]) == row {
+                end += 1;
+            }
+            let horizon = records.len().min(end + PREFETCH_DISTANCE);
+            for &ahead in &records[horizon.min(at + PREFETCH_DISTANCE)..horizon] {
+                prefetch(simd, band.row(row_of(ahead)));
+                prefetch(simd, feed.of(ahead as u32).0);
+            }
+            columns(simd, dim, &mut MoveAll { row: band.row(row), records: &records[at..end], feed: &feed, rate });
+            at = end;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::rng::{Random, Stream};
+
+    #[test]
+    fn sorting_is_stable_for_all_sizes_and_digits() {
+        let random = Random::new(3, Stream::Label);
+        for bits in [0, 1, 3, 8, 11, 16, 17, 24, 32] {
+            for len in [0, 1, 2, SMALL, SMALL + 1, 1000] {
+                let row =
+                    |i: usize| random.below((bits * 2000) as u64 + i as u64, 1 << bits.min(20)) << (bits.max(20) - 20);
+                let records: Vec<u64> = (0..len).map(|i| row(i) << 32 | i as u64).collect();
+                let (mut found, mut spare) = (records.clone(), vec![0; len]);
+                sort_lower(&mut found, &mut spare, bits);
+                let mut expected = records;
+                // Tokens ascend, so that sorting whole records is the stable order.
+                expected.sort_unstable();
+                assert_eq!(found, expected, "{bits} bits, {len} records");
+            }
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Rows of several matrices, lent to the threads of a region in ranges that the caller chooses.
+//!
+//! [`super::Rows`] cuts one matrix into equal bands. Embedding tables need more: every thread takes a range of rows of
+//! each of many matrices, the ranges follow the work instead of the row count, and a matrix may be a window of columns
+//! of a wider one. A [`Lender`] keeps the memory for this from step to step, so that lending allocates nothing.
+//!
+//! Invariant: ranges of one matrix are ascending and cover it, matrices do not overlap, so no row is lent twice.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use super::Parts;
+
+/// One matrix: `rows` rows of `width` elements, `stride` apart.
+#[derive(Debug)]
+struct View<T> {
+    start: *mut T,
+    rows: usize,
+    stride: usize,
+    width: usize,
+}
+
+/// Where each part's range begins in each matrix, and the memory for lending.
+#[derive(Debug)]
+pub struct Lender<T> {
+    views: Vec<View<T>>,
+    /// `parts + 1` boundaries a matrix.
+    cuts: Vec<usize>,
+    parts: usize,
+}
+
+// SAFETY: between two loans the pointers are never followed: a loan replaces them all first.
+#[allow(unsafe_code)]
+unsafe impl<T: Send> Send for Lender<T> {}
+
+// SAFETY: as above; a shared lender gives no access at all.
+#[allow(unsafe_code)]
+unsafe impl<T: Send> Sync for Lender<T> {}
+
+impl<T> Lender<T> {
+    /// Room for `matrices` matrices in `parts` parts.
+    ///
+    /// # Panics
+    /// When `parts` is 0.
+    #[must_use]
+    pub fn new(matrices: usize, parts: usize) -> Self {
+        let mut lender = Self { views: Vec::with_capacity(matrices), cuts: Vec::new(), parts };
+        lender.reset(matrices, parts);
+        lender
+    }
+
+    /// Sets all boundaries to 0; allocates only when there are more of them than ever before.
+    ///
+    /// # Panics
+    /// When `parts` is 0.
+    pub fn reset(&mut self, matrices: usize, parts: usize) {
+        assert!(parts > 0, "rows are lent to somebody");
+        self.parts = parts;
+        self.cuts.clear();
+        self.cuts.resize(matrices * (parts + 1), 0);
+    }
+
+    /// Part `part` of `matrix` begins at `row`, and the part before it ends there; `part` may be the number of parts.
+    ///
+    /// # Panics
+    /// When there is no such matrix or part.
+    pub fn cut(&mut self, matrix: usize, part: usize, row: usize) {
+        assert!(part <= self.parts, "part {part} of {}", self.parts);
+        self.cuts[matrix * (self.parts + 1) + part] = row;
+    }
+
+    /// The range of rows of `matrix` that part `part` has.
+    #[must_use]
+    pub fn range(&self, matrix: usize, part: usize) -> Range<usize> {
+        let at = matrix * (self.parts + 1) + part;
+        self.cuts[at]..self.cuts[at + 1]
+    }
+
+    /// Lends whole matrices, each given with its width.
+    ///
+    /// # Panics
+    /// When the boundaries are not ascending from 0 to each matrix's rows, or their number is wrong.
+    pub fn matrices<'a>(&'a mut self, matrices: impl IntoIterator<Item = (&'a mut [T], usize)>) -> Lent<'a, T>
+    where
+        T: 'a,
+    {
+        self.views.clear();
+        self.views.extend(matrices.into_iter().map(|(data, width)| {
+            assert!(width > 0 && data.len().is_multiple_of(width), "{} elements in rows of {width}", data.len());
+            View { rows: data.len() / width, stride: width, width, start: data.as_mut_ptr() }
+        }));
+        self.checked()
+    }
+
+    /// Lends `count` windows of `width` columns that lie side by side from column `first` on, in one matrix of rows of
+    /// `stride`: window m is matrix m.
+    ///
+    /// # Panics
+    /// As [`Lender::matrices`], and when the windows do not fit into a row.
+    pub fn windows<'a>(
+        &'a mut self,
+        data: &'a mut [T],
+        stride: usize,
+        first: usize,
+        width: usize,
+        count: usize,
+    ) -> Lent<'a, T> {
+        assert!(width > 0 && first + count * width <= stride, "{count} windows of {width} fit into {stride} columns");
+        assert!(data.len().is_multiple_of(stride), "{} elements in rows of {stride}", data.len());
+        let rows = data.len() / stride;
+        self.views.clear();
+        self.views.extend((0..count).map(|window| {
+            // Wrapping, because without rows there is nothing to point to.
+            let start = data.as_mut_ptr().wrapping_add(first + window * width);
+            View { start, rows, stride, width }
+        }));
+        self.checked()
+    }
+
+    fn checked(&self) -> Lent<'_, T> {
+        assert_eq!(self.cuts.len(), self.views.len() * (self.parts + 1), "boundaries of every matrix");
+        for (view, cuts) in self.views.iter().zip(self.cuts.chunks_exact(self.parts + 1)) {
+            let covers = cuts[0] == 0 && cuts[self.parts] == view.rows;
+            assert!(covers && cuts.is_sorted(), "boundaries go up from 0 to {} rows: {cuts:?}", view.rows);
+        }
+        Lent { views: &self.views, cuts: &self.cuts, parts: self.parts }
+    }
+}
+
+/// Matrices on loan, to be dealt to a team: part i is the [`Share`] of thread i.
+#[derive(Debug)]
+pub struct Lent<'a, T> {
+    views: &'a [View<T>],
+    cuts: &'a [usize],
+    parts: usize,
+}
+
+// SAFETY: a shared loan only gives out shares, which are as sendable as `&mut [T]`.
+#[allow(unsafe_code)]
+unsafe impl<T: Send> Sync for Lent<'_, T> {}
+
+// SAFETY: share i has the rows between boundaries i and i + 1 of each matrix; boundaries ascend (checked when lent), so
+// different shares have no row in common. The lender borrowed all matrices exclusively for the loan's lifetime, and
+// T: Send lets a share's rows be used on any thread.
+#[allow(unsafe_code)]
+unsafe impl<'a, T: Send> Parts for Lent<'a, T> {
+    type Part = Share<'a, T>;
+
+    fn len(&self) -> usize {
+        self.parts
+    }
+
+    unsafe fn part(&self, index: usize) -> Share<'a, T> {
+        assert!(index < self.parts, "part {index} of {}", self.parts);
+        Share { views: self.views, cuts: self.cuts, parts: self.parts, part: index }
+    }
+}
+
+/// A range of rows of every matrix.
+#[derive(Debug)]
+pub struct Share<'a, T> {
+    views: &'a [View<T>],
+    cuts: &'a [usize],
+    parts: usize,
+    part: usize,
+}
+
+impl<T> Share<'_, T> {
+    /// Which share it is.
+    #[must_use]
+    pub const fn part(&self) -> usize {
+        self.part
+    }
+
+    /// The rows of one matrix.
+    pub fn band(&mut self, matrix: usize) -> Band<'_, T> {
+        let View { start, stride, width, .. } = self.views[matrix];
+        let at = matrix * (self.parts + 1) + self.part;
+        Band { start, first: self.cuts[at], end: self.cuts[at + 1], stride, width, memory: PhantomData }
+    }
+}
+
+/// A range of rows of one matrix.
+#[derive(Debug)]
+pub struct Band<'a, T> {
+    /// Row 0 of the matrix, which need not be in the range.
+    start: *mut T,
+    first: usize,
+    end: usize,
+    stride: usize,
+    width: usize,
+    memory: PhantomData<&'a mut [T]>,
+}
+
+impl<T> Band<'_, T> {
+    /// Which rows of the matrix are here.
+    #[must_use]
+    pub const fn rows(&self) -> Range<usize> {
+        self.first..self.end
+    }
+
+    /// Elements of a row.
+    #[must_use]
+    pub const fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Row `row` of the matrix.
+    ///
+    /// # Panics
+    /// When it is not in the range.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub fn row(&mut self, row: usize) -> &mut [T] {
+        assert!(self.first <= row && row < self.end, "row {row} of {}..{}", self.first, self.end);
+        // SAFETY: row < end <= rows (checked when lent), so the row starts inside the borrowed memory.
+        let start = unsafe { self.start.add(row * self.stride) };
+        // SAFETY: `width` elements from there lie in the matrix; the row is in this share only, and `&mut self` keeps
+        // this share's other references out.
+        unsafe { std::slice::from_raw_parts_mut(start, self.width) }
+    }
+
+    /// All rows at once.
+    ///
+    /// # Panics
+    /// When the matrix is a window.
+    #[allow(unsafe_code)]
+    pub fn all(&mut self) -> &mut [T] {
+        assert_eq!(self.stride, self.width, "rows follow each other");
+        // SAFETY: first <= rows, so this is in the borrowed memory or one past it.
+        let start = unsafe { self.start.add(self.first * self.stride) };
+        // SAFETY: rows first..end lie in the matrix without gaps and in this share only; `&mut self` as above.
+        unsafe { std::slice::from_raw_parts_mut(start, (self.end - self.first) * self.width) }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sync::{Crew, Patience};
+
+    #[test]
+    fn every_row_is_lent_once() {
+        let crew = Crew::start(3, Patience::SHARED_CORE, |_| ()).unwrap();
+        let (mut a, mut b) = (vec![0u32; 7 * 2], vec![0u32; 4 * 3]);
+        let mut lender = Lender::new(2, 3);
+        for (matrix, cuts) in [[0, 0, 5, 7], [0, 1, 1, 4]].iter().enumerate() {
+            cuts.iter().enumerate().for_each(|(part, &row)| lender.cut(matrix, part, row));
+        }
+        assert_eq!(lender.range(0, 1), 0..5);
+        crew.deal(lender.matrices([(&mut a[..], 2), (&mut b[..], 3)]), |mut share| {
+            for matrix in 0..2 {
+                let mark = share.part() as u32 + 1;
+                let mut band = share.band(matrix);
+                band.rows().for_each(|row| band.row(row).iter_mut().for_each(|x| *x += mark));
+                band.all().iter_mut().for_each(|x| *x += 10);
+            }
+        });
+        assert_eq!(a, [12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 13, 13, 13, 13]);
+        assert_eq!(b, [11, 11, 11, 13, 13, 13, 13, 13, 13, 13, 13, 13]);
+    }
+
+    #[test]
+    fn windows_leave_other_columns_alone() {
+        let crew = Crew::start(2, Patience::SHARED_CORE, |_| ()).unwrap();
+        let mut data = vec![0u32; 3 * 8];
+        let mut lender = Lender::new(2, 2);
+        for window in 0..2 {
+            lender.cut(window, 1, 1 + window);
+            lender.cut(window, 2, 3);
+        }
+        crew.deal(lender.windows(&mut data, 8, 1, 3, 2), |mut share| {
+            for window in 0..2 {
+                let mut band = share.band(window);
+                band.rows().for_each(|row| band.row(row).fill(window as u32 + 1));
+            }
+        });
+        assert!(data.chunks(8).all(|row| row == [0, 1, 1, 1, 2, 2, 2, 0]), "{data:?}");
+    }
+
+    #[test]
+    #[should_panic(expected = "boundaries go up")]
+    fn overlapping_ranges_are_refused() {
+        let mut lender = Lender::new(1, 2);
+        lender.cut(0, 1, 5);
+        lender.cut(0, 2, 4);
+        let _ = lender.matrices([(&mut [0u8; 4][..], 1)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "row 2 of 0..2")]
+    fn a_foreign_row_is_refused() {
+        let crew = Crew::start(1, Patience::SHARED_CORE, |_| ()).unwrap();
+        let mut lender = Lender::new(1, 2);
+        lender.cut(0, 1, 2);
+        lender.cut(0, 2, 4);
+        crew.deal(lender.matrices([(&mut [0u8; 4][..], 1)]), |mut share| {
+            let _ = share.band(0).row(2);
+        });
+    }
+}

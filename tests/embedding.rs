@@ -1,0 +1,341 @@
+//! Every way to move embedding rows against the definition, and every kind of pooling against plain loops.
+//!
+//! `serial`, `race-free`, `sorted` and `auto`, fused and separate, give the definition's bits for any number of threads
+//! and any instruction set; `atomic` and `rtm` differ by the rounding of a row's sums in another order.
+
+use octorec::base::config::{Pooling, Update};
+use octorec::base::rng::{Random, Stream};
+use octorec::data::{Batch, Column, Schema};
+use octorec::embedding::{LookUp, Lookups, Slots, Spec, Table, Updater};
+use octorec::machine::team::Team;
+use octorec::memory::{Arena, Pages, Plan, Supply};
+use octorec::simd::Isa;
+use proptest::prelude::*;
+
+const RATE: f32 = 0.1;
+const DETERMINISTIC: [Update; 4] = [Update::Serial, Update::RaceFree, Update::Sorted, Update::Auto];
+
+/// Tables, look-ups and the gradient of the pooled vectors.
+#[derive(Debug, Clone)]
+struct Case {
+    dim: usize,
+    rows: Vec<u64>,
+    batch: Batch,
+    weights: Option<Vec<Vec<f32>>>,
+    pooling: Pooling,
+}
+
+struct Draw(Random, u64);
+
+impl Draw {
+    fn new(seed: u64) -> Self {
+        Self(Random::new(seed, Stream::Label), 0)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.1 += 1;
+        self.0.below(self.1, bound)
+    }
+
+    fn float(&mut self) -> f32 {
+        self.below(1 << 24) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    fn floats(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.float()).collect()
+    }
+}
+
+impl Case {
+    /// Bags of every table, `bags[t][n]`.
+    fn new(dim: usize, rows: &[u64], bags: &[Vec<Vec<u32>>], weighted: bool, pooling: Pooling) -> Self {
+        let tables = rows.iter().map(|&rows| Column { name: "C".to_owned(), rows }).collect();
+        let schema = Schema { dense: 0, tables };
+        let mut batch = Batch::new(&schema);
+        for n in 0..bags[0].len() {
+            for (bag, source) in batch.bags.iter_mut().zip(bags) {
+                bag.rows.extend(&source[n]);
+                bag.close();
+            }
+            batch.labels.push(0.0);
+        }
+        batch.check(&schema).expect("rows lie in their tables");
+        let mut draw = Draw::new(77);
+        let weights = weighted.then(|| batch.bags.iter().map(|bag| draw.floats(bag.rows.len())).collect());
+        Self { dim, rows: rows.to_vec(), batch, weights, pooling }
+    }
+
+    /// Three tables with empty bags, repeated rows and one row in every second look-up.
+    fn skewed(dim: usize, samples: usize, seed: u64, weighted: bool, pooling: Pooling) -> Self {
+        let mut draw = Draw::new(seed);
+        let rows = [1000, 1, 40];
+        let mut bag = |rows: u64| -> Vec<u32> {
+            let count = [0, 1, 7, 40][draw.below(4) as usize];
+            (0..count).map(|_| if draw.below(2) == 0 { rows as u32 / 2 } else { draw.below(rows) as u32 }).collect()
+        };
+        let bags: Vec<Vec<_>> = rows.iter().map(|&rows| (0..samples).map(|_| bag(rows)).collect()).collect();
+        Self::new(dim, &rows, &bags, weighted, pooling)
+    }
+
+    fn lookups(&self) -> Lookups<'_> {
+        Lookups { bags: &self.batch.bags, weights: self.weights.as_deref() }
+    }
+
+    /// Two foreign columns before the pooled vectors and three behind them.
+    fn slots(&self) -> Slots {
+        Slots { row: 2 + self.rows.len() * self.dim + 3, first: 2 }
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let mut draw = Draw::new(5);
+        let table = |&rows: &u64| {
+            let mut table = Table::new("C".to_owned(), rows, self.dim, &mut Supply::System).expect("memory");
+            let values = draw.floats(rows as usize * self.dim);
+            table.weights_mut().copy_from_slice(&values);
+            table
+        };
+        self.rows.iter().map(table).collect()
+    }
+
+    fn gradient(&self) -> Vec<f32> {
+        Draw::new(6).floats(self.batch.samples() * self.slots().row)
+    }
+
+    fn spec(&self, update: Update, fused: bool, threads: usize) -> Spec {
+        // Room for one look-up: everything beyond shows that memory grows.
+        Spec { update, fused, pooling: self.pooling, tables: self.rows.len(), dim: self.dim, lookups: 1, threads }
+    }
+
+    /// All rows after two updates.
+    fn moved(&self, team: &Team, update: Update, fused: bool) -> Vec<Vec<f32>> {
+        let mut tables = self.tables();
+        let spec = self.spec(update, fused, team.threads());
+        let mut updater = Updater::new(spec, &mut Supply::System).expect("memory");
+        for _ in 0..2 {
+            updater.run(team, &mut tables, self.lookups(), &self.gradient(), self.slots(), RATE);
+        }
+        tables.iter().map(|table| table.weights().to_vec()).collect()
+    }
+
+    /// The factor of each look-up of a table, by sample.
+    fn factors(&self, table: usize, n: usize) -> impl Iterator<Item = (usize, f32)> + '_ {
+        let bag = &self.batch.bags[table];
+        let bounds = bag.offsets[n] as usize..bag.offsets[n + 1] as usize;
+        let part = if self.pooling == Pooling::Mean { 1.0 / bounds.len() as f32 } else { 1.0 };
+        bounds.map(move |position| (position, part * self.weights.as_ref().map_or(1.0, |w| w[table][position])))
+    }
+
+    /// The definition in plain loops: all rows after two updates.
+    fn expected(&self) -> Vec<Vec<f32>> {
+        let (gradient, slots) = (self.gradient(), self.slots());
+        let mut all: Vec<_> = self.tables().iter().map(|table| table.weights().to_vec()).collect();
+        for _ in 0..2 {
+            for (t, rows) in all.iter_mut().enumerate() {
+                for n in 0..self.batch.samples() {
+                    for (position, factor) in self.factors(t, n) {
+                        let row = self.batch.bags[t].rows[position] as usize;
+                        for e in 0..self.dim {
+                            let g = factor * gradient[n * slots.row + slots.first + t * self.dim + e];
+                            let weight = &mut rows[row * self.dim + e];
+                            *weight = (-RATE).mul_add(g, *weight);
+                        }
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    /// Pooled vectors in f64.
+    fn pooled(&self) -> Vec<f64> {
+        let tables = self.tables();
+        let mut out = Vec::new();
+        for n in 0..self.batch.samples() {
+            for (t, table) in tables.iter().enumerate() {
+                for e in 0..self.dim {
+                    let row = |position: usize| self.batch.bags[t].rows[position] as usize;
+                    let value = |position| f64::from(table.weights()[row(position) * self.dim + e]);
+                    out.push(self.factors(t, n).map(|(position, f)| f64::from(f) * value(position)).sum());
+                }
+            }
+        }
+        out
+    }
+
+    fn features(&self, team: &Team) -> Vec<f32> {
+        let mut features = vec![7.5; self.batch.samples() * self.slots().row];
+        let mut forward = LookUp::new(self.pooling, self.rows.len(), team.threads());
+        for _ in 0..2 {
+            forward.run(team, &self.tables(), self.lookups(), &mut features, self.slots());
+        }
+        features
+    }
+}
+
+fn bits(rows: &[Vec<f32>]) -> Vec<Vec<u32>> {
+    rows.iter().map(|row| row.iter().map(|x| x.to_bits()).collect()).collect()
+}
+
+/// All ways against the definition, for one team.
+fn check_updates(case: &Case, team: &Team) {
+    let expected = case.expected();
+    for fused in [true, false] {
+        for update in DETERMINISTIC {
+            let same = bits(&case.moved(team, update, fused)) == bits(&expected);
+            assert!(same, "{update:?}, fused {fused}, {} threads, dim {}", team.threads(), case.dim);
+        }
+        for update in [Update::Atomic, Update::Rtm] {
+            let found = case.moved(team, update, fused);
+            // A row's sums in another order: each of its look-ups rounds at the magnitude of the sum.
+            let lookups = case.batch.bags.iter().map(|bag| bag.rows.len()).max().unwrap_or(0) as f32;
+            let bound = (1.0 + RATE * lookups) * lookups.max(1.0) * f32::EPSILON;
+            for (x, y) in found.iter().flatten().zip(expected.iter().flatten()) {
+                assert!((x - y).abs() <= bound, "{update:?}, fused {fused}: {x} is not {y} within {bound}");
+            }
+        }
+    }
+}
+
+fn check_forward(case: &Case, team: &Team) {
+    let (features, slots) = (case.features(team), case.slots());
+    let width = case.rows.len() * case.dim;
+    for (row, expected) in features.chunks(slots.row).zip(case.pooled().chunks(width)) {
+        assert!(row[..2].iter().chain(&row[2 + width..]).all(|&x| x == 7.5), "foreign columns stay");
+        for (x, y) in row[2..2 + width].iter().zip(expected) {
+            assert!((f64::from(*x) - y).abs() < 2e-5, "{x} is not {y}");
+        }
+    }
+}
+
+#[test]
+fn all_ways_agree_for_all_threads_and_dims() {
+    for threads in [1, 2, 3, 5] {
+        let team = Team::new(threads).unwrap();
+        for dim in [1, 3, 8, 16, 17, 64, 100] {
+            let case = Case::skewed(dim, 60, dim as u64, false, Pooling::Sum);
+            check_updates(&case, &team);
+            check_forward(&case, &team);
+        }
+    }
+}
+
+#[test]
+fn means_and_weights_agree_too() {
+    for (weighted, pooling) in [(true, Pooling::Sum), (false, Pooling::Mean), (true, Pooling::Mean)] {
+        for threads in [1, 3] {
+            let team = Team::new(threads).unwrap();
+            for dim in [3, 16, 300] {
+                let case = Case::skewed(dim, 50, 9, weighted, pooling);
+                check_updates(&case, &team);
+                check_forward(&case, &team);
+            }
+        }
+    }
+}
+
+#[test]
+fn instruction_sets_and_threads_change_no_bit() {
+    for dim in [1, 8, 17, 64, 130, 300] {
+        let case = Case::skewed(dim, 40, 4, dim == 17, Pooling::Mean);
+        let one = Team::with_isa(1, Isa::all()[0]).unwrap();
+        let (features, rows) = (case.features(&one), case.moved(&one, Update::Serial, true));
+        for isa in Isa::all() {
+            for threads in [1, 2, 5] {
+                let team = Team::with_isa(threads, isa).unwrap();
+                assert_eq!(bits(&[case.features(&team)]), bits(std::slice::from_ref(&features)), "{isa:?}, dim {dim}");
+                for update in DETERMINISTIC {
+                    assert_eq!(bits(&case.moved(&team, update, true)), bits(&rows), "{isa:?} {update:?}, dim {dim}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn one_sample_one_table_and_nothing_at_all() {
+    for threads in [1, 4] {
+        let team = Team::new(threads).unwrap();
+        for bags in [vec![vec![vec![3, 3, 0]]], vec![vec![vec![]; 5]], vec![vec![]]] {
+            let case = Case::new(5, &[4], &bags, false, Pooling::Mean);
+            check_updates(&case, &team);
+            check_forward(&case, &team);
+        }
+    }
+}
+
+#[test]
+fn large_tables_sort_by_every_digit() {
+    let mut draw = Draw::new(8);
+    let rows = 3_000_000;
+    let bags = (0..3000).map(|_| (0..3).map(|_| draw.below(rows) as u32 / 7 * 7).collect()).collect();
+    let case = Case::new(2, &[rows], &[bags], false, Pooling::Sum);
+    check_updates(&case, &Team::new(3).unwrap());
+}
+
+#[test]
+fn planned_memory_serves_as_well() {
+    let case = Case::skewed(16, 60, 3, false, Pooling::Sum);
+    let team = Team::new(2).unwrap();
+    let lookups = case.batch.bags.iter().map(|bag| bag.rows.len()).sum();
+    for update in DETERMINISTIC {
+        for fused in [true, false] {
+            let mut plan = Plan::new();
+            let spec = Spec { lookups, ..case.spec(update, fused, 2) };
+            let mut updater = Updater::new(spec, &mut Supply::Arena(&mut plan)).unwrap();
+            let home = [octorec::base::NodeId(0)];
+            let mut arena = Arena::build(&plan, &home, Pages::Transparent, |memory| team.touch(memory)).unwrap();
+            updater.settle(&mut arena);
+            let mut tables = case.tables();
+            for _ in 0..2 {
+                updater.run(&team, &mut tables, case.lookups(), &case.gradient(), case.slots(), RATE);
+            }
+            let found: Vec<_> = tables.iter().map(|table| table.weights().to_vec()).collect();
+            assert_eq!(bits(&found), bits(&case.expected()), "{update:?}, fused {fused}");
+        }
+    }
+}
+
+#[test]
+fn the_choice_follows_the_skew_and_says_so() {
+    let team = Team::new(2).unwrap();
+    let chosen = |case: &Case, team: &Team| {
+        let mut updater = Updater::new(case.spec(Update::Auto, true, team.threads()), &mut Supply::System).unwrap();
+        updater.run(team, &mut case.tables(), case.lookups(), &case.gradient(), case.slots(), RATE);
+        let choice = *updater.choice().expect("an update was made");
+        (choice.update, choice.to_string())
+    };
+    // All look-ups in the lower half of the rows: equal ranges of rows would leave one of two threads idle.
+    let lower = vec![(0..2000).map(|n| vec![n % 500]).collect()];
+    let (update, why) = chosen(&Case::new(64, &[1000], &lower, false, Pooling::Sum), &team);
+    assert!(update == Update::Sorted && why.contains("has 100 %"), "{why}");
+    let few = vec![vec![vec![1]; 3]];
+    let (update, why) = chosen(&Case::new(64, &[1000], &few, false, Pooling::Sum), &team);
+    assert!(update == Update::Serial && why.contains("only 3 look-ups"), "{why}");
+    let one = Team::new(1).unwrap();
+    let (update, why) = chosen(&Case::new(64, &[1000], &lower, false, Pooling::Sum), &one);
+    assert!(update == Update::Serial && why.contains("one thread"), "{why}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn random_minibatches_agree(
+        dim in 1usize..40,
+        threads in 1usize..6,
+        weighted: bool,
+        mean: bool,
+        rows in proptest::collection::vec(1u64..300, 1..4),
+        picks in proptest::collection::vec(proptest::collection::vec(any::<u32>(), 0..20), 0..40),
+    ) {
+        let row = |pick: u32, rows: u64| (u64::from(pick) % rows) as u32;
+        let bags: Vec<Vec<Vec<u32>>> = rows
+            .iter()
+            .map(|&rows| picks.iter().map(|bag| bag.iter().map(|&pick| row(pick, rows)).collect()).collect())
+            .collect();
+        let pooling = if mean { Pooling::Mean } else { Pooling::Sum };
+        let case = Case::new(dim, &rows, &bags, weighted, pooling);
+        let team = Team::new(threads).unwrap();
+        check_updates(&case, &team);
+        check_forward(&case, &team);
+    }
+}
