@@ -8,7 +8,7 @@ use std::arch::x86_64::{__m256bh, __m512, __m512bh, _mm512_cvtneps_pbh, _mm512_d
 use super::avx512::Avx512;
 use super::{Kernel, Simd};
 
-/// Proof that this processor has AVX512-BF16 beside all that [`Avx512`] proves.
+/// Proof that this processor has AVX512-BF16 beside all that `Avx512` proves.
 #[derive(Clone, Copy)]
 pub struct Avx512Bf16(Avx512);
 
