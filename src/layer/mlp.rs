@@ -7,7 +7,7 @@ use super::{Linear, View};
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::Gate;
-use crate::math::brgemm::{Panels, Scratch, WIDTH};
+use crate::math::brgemm::{Panels, Scratch, export_rows, import_rows};
 use crate::memory::{Arena, Supply};
 use crate::sync::Rows;
 
@@ -77,13 +77,13 @@ impl Mlp {
     /// # Panics
     /// When there is no room for the samples or a matrix is too small.
     pub fn forward(&mut self, team: &Team, x: View<'_>, samples: usize, out: &mut [f32], out_row: usize, relu: bool) {
-        pack(team, samples, x, &mut self.activations[0]);
+        import_rows(team, samples, x.data, x.row, &mut self.activations[0]);
         let last = self.layers.len() - 1;
         for (index, layer) in self.layers.iter().enumerate() {
             let (before, after) = self.activations.split_at_mut(index + 1);
             layer.forward(team, samples, &before[index], &mut after[0], relu || index < last);
         }
-        unpack(team, &self.activations[last + 1], &mut out[..samples * out_row], out_row);
+        export_rows(team, &self.activations[last + 1], &mut out[..samples * out_row], out_row);
     }
 
     /// Back from `dy`, the gradient with respect to the last layer's sums (before any activation), to every weight's
@@ -96,7 +96,7 @@ impl Mlp {
     pub fn backward(&mut self, team: &Team, samples: usize, dy: View<'_>, dx: Option<(&mut [f32], usize)>) {
         let Self { layers, activations, gradients, scratch } = self;
         if let Some(Some(gradient)) = gradients.last_mut() {
-            pack(team, samples, dy, gradient);
+            import_rows(team, samples, dy.data, dy.row, gradient);
         }
         for (index, layer) in layers.iter_mut().enumerate().rev() {
             let (before, after) = gradients.split_at_mut(index + 1);
@@ -110,7 +110,7 @@ impl Mlp {
         }
         if let Some((dx, row)) = dx {
             let gradient = gradients[0].as_ref().expect("the input's gradient was planned for");
-            unpack(team, gradient, &mut dx[..samples * row], row);
+            export_rows(team, gradient, &mut dx[..samples * row], row);
         }
     }
 
@@ -118,28 +118,6 @@ impl Mlp {
     pub fn update(&mut self, team: &Team, rate: f32) {
         self.layers.iter_mut().for_each(|layer| layer.update(team, rate));
     }
-}
-
-/// Copies the first `samples` rows of a row-major matrix into panels, as many columns as they have.
-fn pack(team: &Team, samples: usize, from: View<'_>, to: &mut Panels<f32>) {
-    let (columns, stride) = (to.columns(), to.stride());
-    // One row of `Rows` is a panel.
-    team.each(Rows::new(to.cells_mut(), stride, team.threads(), 1), |band| {
-        for (panel, rows) in (band.first..).zip(band.data.chunks_exact_mut(stride)) {
-            let first = panel * WIDTH;
-            let width = WIDTH.min(columns - first);
-            for (n, row) in rows[..samples].iter_mut().enumerate() {
-                row[..width].copy_from_slice(&from.data[n * from.row + first..][..width]);
-            }
-        }
-    });
-}
-
-/// Copies panels into the first columns of the rows of `to`.
-fn unpack(team: &Team, from: &Panels<f32>, to: &mut [f32], row: usize) {
-    team.each(Rows::new(to, row, team.threads(), 1), |band| {
-        from.export(band.first..band.first + band.rows, band.data, row);
-    });
 }
 
 /// Back through a ReLU in place: the first `columns` of each row of `gradient` become 0 where the activation `y` is.
