@@ -2,8 +2,11 @@
 //!
 //! Every bench names the processor, checks its answers, and prints a table for people or, with `--json`, one object.
 
+mod allreduce;
+mod alltoall;
 mod memory;
 mod peak;
+mod ranks;
 mod step;
 mod table;
 mod team;
@@ -32,6 +35,10 @@ enum What {
     Step(Box<step::StepArgs>),
     /// The most multiply-adds that the cores can do.
     Peak(PeakArgs),
+    /// An exchange of rows among ranks, against the limit of copying.
+    Alltoall(alltoall::AllToAllArgs),
+    /// A sum over ranks, against the limit of copying.
+    Allreduce(allreduce::AllReduceArgs),
 }
 
 /// Flags of `octorec bench team`.
@@ -92,6 +99,8 @@ impl BenchArgs {
             What::Memory(args) => show(&memory::measure(*args)?, args.json),
             What::Step(args) => show(&args.measure()?, args.json),
             What::Peak(args) => show(&peak::measure(*args)?, args.json),
+            What::Alltoall(args) => show(&args.measure()?, args.json),
+            What::Allreduce(args) => show(&args.measure()?, args.json),
         };
         let mut stdout = io::stdout().lock();
         match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
