@@ -169,7 +169,8 @@ impl StepArgs {
     }
 }
 
-fn draw(source: &dyn Source, count: usize, samples: usize) -> Result<Vec<Batch>> {
+/// So many checked minibatches of a source.
+pub(super) fn draw(source: &dyn Source, count: usize, samples: usize) -> Result<Vec<Batch>> {
     let mut reader = source.open(Split::Train, 0)?;
     let draw = |_| {
         let mut batch = Batch::new(source.schema());
