@@ -8,6 +8,7 @@ mod eval;
 mod overrides;
 mod plans;
 mod predict;
+mod profile;
 mod session;
 pub mod topo;
 mod train;

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::config::Config;
 use crate::base::{Error, Result};
 use crate::machine::limits::Processor;
 use crate::machine::team::Team;
@@ -125,4 +126,12 @@ pub fn install_plans(path: &Path, team: &Team) -> Result<()> {
         eprintln!("note: {path} is left unused: its plans are for {}; this run has {here}", file.maker());
     }
     Ok(())
+}
+
+/// Does so with the configuration's file, if it names one.
+///
+/// # Errors
+/// As [`install_plans`].
+pub fn use_plans(config: &Config, team: &Team) -> Result<()> {
+    if config.train.plans.is_empty() { Ok(()) } else { install_plans(Path::new(&config.train.plans), team) }
 }

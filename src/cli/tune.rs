@@ -157,12 +157,8 @@ impl GemmArgs {
                 file.plans.push(entry);
             }
         }
-        let report = Report {
-            machine: Processor::of_this_machine()?,
-            isa: team.isa().name(),
-            threads: team.threads(),
-            rows,
-        };
+        let report =
+            Report { machine: Processor::of_this_machine()?, isa: team.isa().name(), threads: team.threads(), rows };
         Ok((report, file))
     }
 }
@@ -195,14 +191,7 @@ fn layers(config: &Config) -> Result<Vec<(usize, usize)>> {
 }
 
 /// Measures the plans of one pass.
-fn tune(
-    team: &Team,
-    chain: &mut Chain,
-    sizes: [usize; 3],
-    precision: Precision,
-    pass: Pass,
-    repeat: usize,
-) -> Row {
+fn tune(team: &Team, chain: &mut Chain, sizes: [usize; 3], precision: Precision, pass: Pass, repeat: usize) -> Row {
     let shape = pass.shape(precision, sizes, team.threads());
     let run = |plan: Plan, chain: &mut Chain| {
         install(HashMap::from([(shape, plan)]));
@@ -256,8 +245,7 @@ impl fmt::Display for Report {
         let Self { machine, isa, threads, rows } = self;
         writeln!(f, "{machine}")?;
         writeln!(f, "{threads} threads with {isa}; plans: panels / rows cut, steps x panels at a time\n")?;
-        let mut table =
-            Table::new(["N x C x K", "numbers", "pass", "tried", "model's", "ms", "best", "ms", "gain"]);
+        let mut table = Table::new(["N x C x K", "numbers", "pass", "tried", "model's", "ms", "best", "ms", "gain"]);
         for row in rows {
             let plan = |choice: &Choice| {
                 let Choice { across, down, depth, group, .. } = choice;

@@ -206,7 +206,11 @@ impl Chain {
                     Numbers::F32(matrices) => self.f32_result(matrices, pass, layer, row, column),
                     Numbers::Bf16(matrices, _) => self.bf16_result(matrices, pass, layer, row, column),
                 };
-                assert!(found == expected, "{} of layer {layer} at ({row}, {column}): {found}, not {expected}", pass.name());
+                assert!(
+                    found == expected,
+                    "{} of layer {layer} at ({row}, {column}): {found}, not {expected}",
+                    pass.name()
+                );
             }
         }
     }

@@ -158,6 +158,8 @@ struct Bench {
     features: Buffer<f32>,
     gradient: Buffer<f32>,
     slots: Slots,
+    /// Of the arena.
+    warnings: Vec<String>,
 }
 
 impl Bench {
@@ -183,13 +185,13 @@ impl Bench {
         let mut features = supply.buffer("features", samples * slots.row)?;
         let mut gradient: Buffer<f32> = supply.buffer("feature gradients", samples * slots.row)?;
         let mut arena = Arena::build(&plan, home, memory::Pages::Transparent, |memory| team.touch(memory))?;
-        arena.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
+        let warnings = arena.warnings().to_vec();
         tables.iter_mut().for_each(|table| table.settle(&mut arena));
         ways.iter_mut().for_each(|way| way.updater.settle(&mut arena));
         [&mut features, &mut gradient].into_iter().for_each(|buffer| buffer.settle(&mut arena));
         gradient.iter_mut().enumerate().for_each(|(place, cell)| *cell = value(place) * 1e-2);
         let look_up = LookUp::new(Pooling::Sum, count, team.threads());
-        let mut bench = Self { tables, ways, look_up, features, gradient, slots };
+        let mut bench = Self { tables, ways, look_up, features, gradient, slots, warnings };
         bench.fill(team);
         Ok(bench)
     }
@@ -223,7 +225,10 @@ impl Bench {
                 for (column, &found) in self.features[at..][..dim].iter().enumerate() {
                     let weight = |row: &u32| table.weights()[*row as usize * dim + column];
                     let expected = bag.of(sample).iter().map(weight).fold(0.0, |sum, weight| sum + weight);
-                    assert!(found == expected, "sample {sample}, table {number}, column {column}: {found}, not {expected}");
+                    assert!(
+                        found == expected,
+                        "sample {sample}, table {number}, column {column}: {found}, not {expected}"
+                    );
                 }
             }
         }
@@ -301,13 +306,15 @@ impl EmbeddingArgs {
         let (ways, note) = self.ways();
         self.check(&team, &ways, &home)?;
         let mut bench = Bench::new(&team, self, &ways, &home)?;
+        bench.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
         let machine = Processor::of_this_machine()?;
         let row_bytes = self.dim as usize * size_of::<f32>();
         let table_bytes = u64::from(self.tables) * u64::from(self.rows) * row_bytes as u64;
         let times_l3 = machine.l3_bytes.map(|l3| table_bytes as f64 / l3 as f64);
         let mut remarks: Vec<String> = note.into_iter().collect();
         if let Some(times) = times_l3.filter(|times| *times < 4.0) {
-            remarks.push(format!("the tables are only {times:.1} x L3: caches serve a part of the rows, limits included"));
+            remarks
+                .push(format!("the tables are only {times:.1} x L3: caches serve a part of the rows, limits included"));
         }
         if self.zipf.iter().any(|&zipf| zipf > 0.0) {
             let reason = "hot rows stay in the caches, so that skewed loads may pass it";
@@ -358,8 +365,8 @@ impl EmbeddingArgs {
         zipf: f64,
     ) -> Load {
         let repeat = self.repeat as usize;
-        let bytes = (u64::from(self.tables) * u64::from(self.batch) * u64::from(self.lookups) * u64::from(self.dim) * 4)
-            as f64;
+        let bytes =
+            (u64::from(self.tables) * u64::from(self.batch) * u64::from(self.lookups) * u64::from(self.dim) * 4) as f64;
         bench.forward(team, &batches[0]);
         bench.check_forward(&batches[0]);
         let ([gather_limit], times) = around(

@@ -55,14 +55,17 @@ pub struct MlpArgs {
     precision: Precision,
 }
 
+/// A square layer, and layers of the `small` and `kaggle` models.
+const SHAPES: [&str; 6] =
+    ["1024x1024x1024", "2048x512x512", "2048x100x1024", "2048x1024x1024", "2048x13x512", "2048x256x1"];
+
 /// Flags of `octorec bench gemm`.
 #[derive(Debug, Clone, Args)]
 pub struct GemmArgs {
     #[command(flatten)]
     pub passes: PassArgs,
     /// Samples x inputs x outputs of a layer; may be repeated
-    #[arg(long = "shape", value_name = "NxCxK,…", value_delimiter = ',', value_parser = shape,
-          default_value = "1024x1024x1024,2048x512x512,2048x479x1024,2048x1024x1024,2048x13x512,2048x256x1")]
+    #[arg(long = "shape", value_name = "NxCxK,…", value_delimiter = ',', value_parser = shape, default_values = SHAPES)]
     shapes: Vec<[usize; 3]>,
     /// Passes; default: all
     #[arg(long = "pass", value_name = "NAME,…", value_delimiter = ',')]

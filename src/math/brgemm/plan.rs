@@ -128,7 +128,8 @@ impl Plan {
         if whole && depth < steps {
             return Err(format!("sums of {steps} steps in bfloat16 cannot be left after {depth}"));
         }
-        if group == 0 || group > shape.columns.div_ceil(WIDTH).max(1) || group.saturating_mul(depth) > MOST_RIGHT_STEPS {
+        if group == 0 || group > shape.columns.div_ceil(WIDTH).max(1) || group.saturating_mul(depth) > MOST_RIGHT_STEPS
+        {
             return Err(format!("{group} panels of {depth} steps at a time are none, or too many"));
         }
         Ok(Self::with(shape, across, depth, group))
