@@ -87,6 +87,7 @@ fn a_step_allocates_nothing_once_it_has_run() {
                 let name = format!("{update:?}, fused: {update_fused}, {interaction:?}, {threads} threads");
                 let counts = (stats.allocations, stats.reallocations, stats.deallocations);
                 assert_eq!((counts, pages), ((0, 0, 0), 0), "{name}");
+                println!("nothing allocated: {name}");
             }
         }
     }
