@@ -122,7 +122,8 @@ impl Objective {
     fn at<const SQUARED: bool>(&self, z: f64, t: f64) -> Point {
         let e = exp_of_negative(-z.abs());
         // 1 / (1 + exp(-z)), with e in place of exp(-z) where that would overflow.
-        let free = if z < 0.0 { e } else { 1.0 } / (1.0 + e);
+        let above_line = if z < 0.0 { e } else { 1.0 };
+        let free = above_line / (1.0 + e);
         // Comparisons with NaN are false, so it stays.
         let [low, high] = self.range;
         let (below, above) = (free < low, free > high);
@@ -133,7 +134,8 @@ impl Objective {
             return Point { p, value: (p - t) * (p - t), slope: 2.0 * (p - t) * p * (1.0 - p) * open };
         }
         // -ln p = ln(1 + exp(-z)) and -ln(1 - p) = z + ln(1 + exp(-z)), rearranged so that exp never overflows.
-        let entropy = if z > 0.0 { z } else { 0.0 } - z * t + log1p_of_fraction(e);
+        let positive = if z > 0.0 { z } else { 0.0 };
+        let entropy = positive - z * t + log1p_of_fraction(e);
         let clamped = |[p, rest]: [f64; 2]| -(t * p + (1.0 - t) * rest);
         let entropy = if below { clamped(self.logarithms[0]) } else { entropy };
         let entropy = if above { clamped(self.logarithms[1]) } else { entropy };
