@@ -296,3 +296,80 @@ fn widen<S: Simd, C: Cell>(simd: S, from: &Panels<C>, row: usize, to: &mut [f32]
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::random;
+    use crate::simd::Isa;
+
+    /// [x, z] and the gradients of x and of the pooled rows, sample by sample, from the formulas at this file's head.
+    fn define(shape: Shape, x: &[f32], pooled: &[f32], gradient: &[f32]) -> [Vec<f32>; 3] {
+        let Shape { vectors, dim, itself } = shape;
+        let [mut out, mut dx, mut dpooled] = [const { Vec::new() }; 3];
+        for (n, (x, gradient)) in x.chunks(dim).zip(gradient.chunks(dim + shape.pairs())).enumerate() {
+            let t = [x, &pooled[n * shape.pooled()..][..shape.pooled()]].concat();
+            let t: Vec<_> = t.chunks(dim).collect();
+            out.extend(x);
+            let mut s = vec![vec![0.0; vectors]; vectors];
+            let mut dz = gradient[dim..].iter();
+            for i in 0..vectors {
+                for j in 0..i + usize::from(itself) {
+                    out.push((0..dim).fold(0.0, |sum, k| t[i][k].mul_add(t[j][k], sum)));
+                    let &dz = dz.next().unwrap();
+                    (s[i][j], s[j][i]) = if i == j { (2.0 * dz, 2.0 * dz) } else { (dz, dz) };
+                }
+            }
+            for (i, s) in s.iter().enumerate() {
+                for k in 0..dim {
+                    let start = if i == 0 { gradient[k] } else { 0.0 };
+                    let sum = (0..vectors).fold(start, |sum, j| s[j].mul_add(t[j][k], sum));
+                    if i > 0 {
+                        dpooled.push(sum);
+                    } else {
+                        dx.push(if x[k] <= 0.0 { 0.0 } else { sum });
+                    }
+                }
+            }
+        }
+        [out, dx, dpooled]
+    }
+
+    #[test]
+    fn every_twin_and_team_gives_the_bits_of_the_definition() {
+        let sizes = [(1, 4), (2, 1), (4, 4), (9, 64), (27, 16), (5, 20), (3, 70), (6, 128)];
+        for ((vectors, dim), itself) in sizes.into_iter().flat_map(|size| [(size, false), (size, true)]) {
+            let shape = Shape { vectors, dim, itself };
+            let outputs = dim + shape.pairs();
+            for samples in [1, 16, 37] {
+                // Half of x is 0, as behind a ReLU; matrices have room for more samples.
+                let x: Vec<f32> = random(samples * dim, 1).iter().map(|x| x.max(0.0)).collect();
+                let pooled = random(samples * shape.pooled(), 2);
+                let gradient = random(samples * outputs, 3);
+                let expected = define(shape, &x, &pooled, &gradient);
+                for (isa, threads) in Isa::all().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]) {
+                    let team = Team::with_isa(threads, isa).unwrap();
+                    let mut dot = Dot::new(vectors, dim, itself, threads, &mut Supply::System).unwrap();
+                    let x = Panels::from_rows(&x, samples, dim);
+                    let from = Features { x: &x, pooled: &pooled };
+                    let mut out = Panels::zeroed(samples + 3, outputs);
+                    dot.forward(&team, samples, from, &mut out);
+                    let mut dx = Panels::zeroed(samples, dim);
+                    let mut dpooled = vec![7.0; pooled.len()];
+                    let to = FeaturesMut { x: &mut dx, pooled: &mut dpooled };
+                    dot.backward(&team, samples, from, &Panels::from_rows(&gradient, samples, outputs), to);
+                    let name = format!("{isa:?}, {threads} threads, {samples} samples, {shape:?}");
+                    assert!(out.to_rows()[..samples * outputs] == expected[0], "forward, {name}");
+                    assert!(out.to_rows()[samples * outputs..].iter().all(|&x| x == 0.0), "other rows, {name}");
+                    assert!(dx.to_rows() == expected[1], "gradient of x, {name}");
+                    assert!(dpooled == expected[2], "gradient of pooled rows, {name}");
+                    for panels in [&out, &dx] {
+                        let cells = panels.cells().as_flattened().iter().filter(|&&x| x != 0.0).count();
+                        let rows = panels.to_rows().iter().filter(|&&x| x != 0.0).count();
+                        assert_eq!(cells, rows, "padding stays 0, {name}");
+                    }
+                }
+            }
+        }
+    }
+}

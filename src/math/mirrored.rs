@@ -117,8 +117,8 @@ impl Mirrored<'_> {
                     *to = *from;
                 }
             }
-            for j in 0..count {
-                step(simd, &mut sums, row(first + j), |r| near[r][j]);
+            for j in first..first + count {
+                step(simd, &mut sums, row(j), |r| near[r][j % CHUNK]);
             }
         }
         for (j, column) in square.iter().enumerate() {
