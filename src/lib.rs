@@ -26,7 +26,7 @@
 //! | `simd`      | ⚠ | one vector interface; scalar, AVX2, AVX-512 and AVX512-BF16 twins; bfloat16 bit for bit; dispatch |
 //! | `sync`      | ⚠ | fork-join regions and the disjoint pieces that they hand out; windows, barriers, jobs of ranks; loom-checked |
 //! | `machine`   |   | machines as data, discovery, routes, placement of ranks, their picture; the thread team; measured limits |
-//! | `math`      |   | the blocked passes of a layer in f32 and bfloat16, small products, transposition, sums |
+//! | `math`      |   | the blocked passes of a layer in f32 and bfloat16, pairs of vectors, the logistic function |
 //! | `collective` |  | schedules as values, their planners, proof and executor; lanes through shared memory |
 //! | `data`      |   | schema, minibatch, sources (built-in log, tab-separated files, random), shuffle, loader |
 //! | `optim`     |   | SGD, the learning rate's schedule |

@@ -6,10 +6,13 @@ pub mod bench;
 mod config;
 mod eval;
 mod overrides;
+mod plans;
 mod predict;
+mod profile;
 mod session;
 pub mod topo;
 mod train;
+mod tune;
 
 use clap::{Parser, Subcommand};
 
@@ -37,6 +40,8 @@ enum Command {
     Topo(topo::TopoArgs),
     /// Measure what this machine can do: threads, memory, arithmetic.
     Bench(bench::BenchArgs),
+    /// Measure how octorec does best on this machine, and write it down.
+    Tune(tune::TuneArgs),
 }
 
 impl Cli {
@@ -52,6 +57,7 @@ impl Cli {
             Command::Config(args) => args.run(),
             Command::Topo(args) => topo::run(&args),
             Command::Bench(args) => args.run(),
+            Command::Tune(args) => args.run(),
         }
     }
 }

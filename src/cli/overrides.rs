@@ -86,6 +86,10 @@ pub struct KeyArgs {
     #[arg(long, value_name = "N")]
     threads: Option<u64>,
 
+    /// Use the blocking that `octorec tune gemm` wrote to this file.
+    #[arg(long, value_name = "FILE")]
+    plans: Option<PathBuf>,
+
     /// Steps between evaluations; 0: at the end only.
     #[arg(long, value_name = "N")]
     eval_every: Option<u64>,
@@ -145,6 +149,7 @@ impl KeyArgs {
             ("--update", "train.update", text(self.update.clone())),
             ("--seed", "train.seed", integer(self.seed)),
             ("--threads", "train.threads", integer(self.threads)),
+            ("--plans", "train.plans", text(path(&self.plans))),
             ("--eval-every", "train.eval_every", integer(self.eval_every)),
             ("--target-auc", "train.target_auc", float(self.target_auc)),
             ("--checkpoint-every", "train.checkpoint_every", integer(self.checkpoint_every)),

@@ -1,15 +1,13 @@
 //! A multilayer perceptron: fully connected layers with ReLU between them.
 //!
-//! It keeps every activation for the backward pass, in panels sized for the largest minibatch. Its neighbours keep their
-//! matrices row-major, so what goes in and out is repacked at the door; inside, nothing is.
+//! It keeps every activation for the backward pass, in panels sized for the largest minibatch. Its neighbours write its
+//! input and read its output there, and likewise for the gradients, so nothing is repacked at its doors.
 
-use super::{Linear, View};
+use super::Linear;
 use crate::base::Result;
 use crate::machine::team::Team;
-use crate::math::Gate;
-use crate::math::brgemm::{Panels, Scratch, export_rows, import_rows};
+use crate::math::brgemm::{Panels, Scratch};
 use crate::memory::{Arena, Supply};
-use crate::sync::Rows;
 
 /// Layers, their activations and the gradients that flow between them.
 #[derive(Debug)]
@@ -71,33 +69,56 @@ impl Mlp {
         &mut self.layers
     }
 
-    /// Runs `samples` rows of `x` through all layers into `out`, whose rows have length `out_row`; `relu` says whether
-    /// the last layer has one too.
+    /// The input, to be written before [`Mlp::forward`]; padding must stay 0.
+    pub fn input_mut(&mut self) -> &mut Panels<f32> {
+        &mut self.activations[0]
+    }
+
+    /// The output of the last [`Mlp::forward`].
+    #[must_use]
+    pub fn output(&self) -> &Panels<f32> {
+        &self.activations[self.layers.len()]
+    }
+
+    /// The output, and the gradient with respect to the last layer's sums (before any activation), which is to be
+    /// written before [`Mlp::backward`]; padding must stay 0.
     ///
     /// # Panics
-    /// When there is no room for the samples or a matrix is too small.
-    pub fn forward(&mut self, team: &Team, x: View<'_>, samples: usize, out: &mut [f32], out_row: usize, relu: bool) {
-        import_rows(team, samples, x.data, x.row, &mut self.activations[0]);
+    /// When there are no layers.
+    pub fn output_and_gradient(&mut self) -> (&Panels<f32>, &mut Panels<f32>) {
+        let last = self.layers.len();
+        (&self.activations[last], self.gradients[last].as_mut().expect("only the input may lack a gradient"))
+    }
+
+    /// The gradient with respect to the input, from the last [`Mlp::backward`].
+    ///
+    /// # Panics
+    /// When it was not planned for.
+    #[must_use]
+    pub fn input_gradient(&self) -> &Panels<f32> {
+        self.gradients[0].as_ref().expect("the input's gradient was planned for")
+    }
+
+    /// Runs the first `samples` rows of the input through all layers; `relu` says whether the last has one too.
+    ///
+    /// # Panics
+    /// When there is no room for the samples.
+    pub fn forward(&mut self, team: &Team, samples: usize, relu: bool) {
         let last = self.layers.len() - 1;
         for (index, layer) in self.layers.iter().enumerate() {
             let (before, after) = self.activations.split_at_mut(index + 1);
             layer.forward(team, samples, &before[index], &mut after[0], relu || index < last);
         }
-        export_rows(team, &self.activations[last + 1], &mut out[..samples * out_row], out_row);
     }
 
-    /// Back from `dy`, the gradient with respect to the last layer's sums (before any activation), to every weight's
-    /// gradient, and to `dx` (a matrix and its row length) where the caller wants the input's gradient too.
+    /// Back from the gradient of the output to every weight's gradient, and to the input's where it was planned for.
     ///
     /// `samples` is that of the last forward pass.
     ///
     /// # Panics
-    /// When a matrix is too small, or `dx` is wanted but was not planned for.
-    pub fn backward(&mut self, team: &Team, samples: usize, dy: View<'_>, dx: Option<(&mut [f32], usize)>) {
+    /// When there is no room for the samples.
+    pub fn backward(&mut self, team: &Team, samples: usize) {
         let Self { layers, activations, gradients, scratch } = self;
-        if let Some(Some(gradient)) = gradients.last_mut() {
-            import_rows(team, samples, dy.data, dy.row, gradient);
-        }
         for (index, layer) in layers.iter_mut().enumerate().rev() {
             let (before, after) = gradients.split_at_mut(index + 1);
             let Some(dy) = &after[0] else { unreachable!("only the input may lack a gradient") };
@@ -108,23 +129,10 @@ impl Mlp {
             }
             layer.backward_weights(team, samples, &activations[index], dy);
         }
-        if let Some((dx, row)) = dx {
-            let gradient = gradients[0].as_ref().expect("the input's gradient was planned for");
-            export_rows(team, gradient, &mut dx[..samples * row], row);
-        }
     }
 
     /// Moves all weights against their gradients.
     pub fn update(&mut self, team: &Team, rate: f32) {
         self.layers.iter_mut().for_each(|layer| layer.update(team, rate));
     }
-}
-
-/// Back through a ReLU in place: the first `columns` of each row of `gradient` become 0 where the activation `y` is.
-pub(crate) fn gate(team: &Team, gradient: &mut [f32], row: usize, columns: usize, y: View<'_>) {
-    let isa = team.isa();
-    team.each(Rows::new(gradient, row, team.threads(), 1), |band| {
-        let data = &y.data[band.first * y.row..];
-        isa.run(Gate { gradient: band.data, row, columns, y: data, y_row: y.row });
-    });
 }

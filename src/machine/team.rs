@@ -116,12 +116,12 @@ impl Team {
         self.isa
     }
 
-    /// Runs `body(thread)` on every thread at once and waits for all.
+    /// Runs `body(thread)` on every thread at once and waits for all; see [`Crew::run`] for what it may capture.
     ///
     /// # Panics
     /// When `body` panics on any thread, with the first panic's message.
-    pub fn run(&self, body: impl Fn(usize) + Sync) {
-        self.crew.run(&body);
+    pub fn run(&self, body: impl Fn(usize) + Sync + Copy) {
+        self.crew.run(body);
     }
 
     /// Runs `body(piece)` for every piece, thread t taking the t-th share of consecutive pieces.

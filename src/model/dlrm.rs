@@ -1,7 +1,7 @@
 //! The Deep Learning Recommendation Model (Naumov et al., arXiv:1906.00091), exactly as facebookresearch/dlrm trains it.
 //!
-//! One method a stage; `train/step.rs` walks through them. A sample's features lie in one row of a matrix, the bottom
-//! MLP's output first and then one pooled vector a table, so that no stage copies what another has written.
+//! One method a stage; `train/step.rs` walks through them. Pooled vectors lie in one row a sample, one a table; the MLPs
+//! keep their own ends, and each stage reads and writes its neighbours', so that none copies what another has written.
 
 use super::init;
 use crate::base::config::{Interaction, ModelConfig, Update};
@@ -9,8 +9,9 @@ use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
 use crate::data::{Batch, Schema};
 use crate::embedding::{Choice, LookUp, Lookups, Slots, Spec, Table, Updater};
-use crate::layer::{Concat, Dot, InputGradient, LossLayer, Mlp, View, gate};
+use crate::layer::{Concat, Dot, Features, FeaturesMut, InputGradient, LossLayer, Mlp};
 use crate::machine::team::Team;
+use crate::math::brgemm::{export_rows, import_rows};
 use crate::memory::{Arena, Buffer, Pages, Plan, Supply, available_bytes};
 
 /// Tables, MLPs and the activations of the current minibatch.
@@ -24,8 +25,6 @@ pub struct Dlrm {
     interaction: Interacts,
     loss: LossLayer,
     slots: Slots,
-    /// Columns of the bottom MLP's output.
-    bottom_width: usize,
     activations: Activations,
 }
 
@@ -59,12 +58,9 @@ enum Interacts {
 /// What a minibatch leaves in memory between its forward and its backward pass.
 #[derive(Debug)]
 struct Activations {
-    /// Samples x features.
+    /// Pooled rows, samples x (tables x dim).
     features: Buffer<f32>,
     features_gradient: Buffer<f32>,
-    /// Input of the top MLP, samples x interaction outputs; unused by `cat`, whose input is `features`.
-    interacted: Buffer<f32>,
-    interacted_gradient: Buffer<f32>,
     /// Samples.
     logits: Buffer<f32>,
 }
@@ -141,13 +137,13 @@ impl Dlrm {
         check_memory(config, schema)?;
         let Room { samples, .. } = room;
         let bottom_width = config.bottom[config.bottom.len() - 1];
-        let slots = Slots { row: bottom_width + schema.tables.len() * config.dim, first: bottom_width };
+        let slots = Slots { row: schema.tables.len() * config.dim, first: 0 };
         let interaction = match config.interaction {
             Interaction::Dot => {
                 let vectors = schema.tables.len() + 1;
                 Interacts::Dot(Dot::new(vectors, config.dim, config.interaction_itself, team.threads(), supply)?)
             }
-            Interaction::Cat => Interacts::Concat(Concat::new(slots.row)),
+            Interaction::Cat => Interacts::Concat(Concat::new(bottom_width, slots.row)),
         };
         let top: Vec<_> = std::iter::once(interaction.outputs()).chain(config.top.iter().copied()).collect();
         let tables = schema.tables.iter();
@@ -169,10 +165,9 @@ impl Dlrm {
             bottom: Mlp::new(&config.bottom, samples, InputGradient::Unneeded, supply)?,
             top: Mlp::new(&top, samples, InputGradient::Needed, supply)?,
             loss: LossLayer::new(config, samples, supply)?,
-            activations: Activations::new(samples, slots.row, interaction.copied(), supply)?,
+            activations: Activations::new(samples, slots.row, supply)?,
             interaction,
             slots,
-            bottom_width,
         })
     }
 
@@ -206,28 +201,26 @@ impl Dlrm {
         self.look_up.run(team, &self.tables, Lookups::plain(&batch.bags), features, self.slots);
     }
 
-    /// Forward: the bottom MLP, into the features.
+    /// Forward: the bottom MLP.
     pub fn bottom(&mut self, team: &Team, batch: &Batch) {
-        let dense = View { data: &batch.dense, row: batch.dense_width };
-        self.bottom.forward(team, dense, batch.samples(), &mut self.activations.features, self.slots.row, true);
+        import_rows(team, batch.samples(), &batch.dense, batch.dense_width, self.bottom.input_mut());
+        self.bottom.forward(team, batch.samples(), true);
     }
 
     /// Forward: the interaction of all features.
     pub fn interact(&mut self, team: &Team, batch: &Batch) {
-        if let Interacts::Dot(dot) = &mut self.interaction {
-            let out = &mut self.activations.interacted[..batch.samples() * dot.outputs()];
-            dot.forward(team, &self.activations.features, out);
+        let from = Features { x: self.bottom.output(), pooled: &self.activations.features };
+        let out = self.top.input_mut();
+        match &mut self.interaction {
+            Interacts::Dot(dot) => dot.forward(team, batch.samples(), from, out),
+            Interacts::Concat(concat) => concat.forward(team, batch.samples(), from, out),
         }
     }
 
     /// Forward: the top MLP, to one logit a sample.
     pub fn top(&mut self, team: &Team, batch: &Batch) {
-        let Activations { features, interacted, logits, .. } = &mut self.activations;
-        let x = match &self.interaction {
-            Interacts::Dot(dot) => View { data: interacted, row: dot.outputs() },
-            Interacts::Concat(concat) => View { data: features, row: concat.outputs() },
-        };
-        self.top.forward(team, x, batch.samples(), logits, 1, false);
+        self.top.forward(team, batch.samples(), false);
+        export_rows(team, self.top.output(), &mut self.activations.logits[..batch.samples()], 1);
     }
 
     /// The mean loss; also leaves its gradient with respect to the logits.
@@ -243,33 +236,27 @@ impl Dlrm {
 
     /// Backward: the top MLP.
     pub fn back_top(&mut self, team: &Team, batch: &Batch) {
-        let dy = View { data: self.loss.gradient(), row: 1 };
-        let Activations { features_gradient, interacted_gradient, .. } = &mut self.activations;
-        let dx = match &self.interaction {
-            Interacts::Dot(dot) => (&mut interacted_gradient[..], dot.outputs()),
-            Interacts::Concat(concat) => (&mut features_gradient[..], concat.outputs()),
-        };
-        self.top.backward(team, batch.samples(), dy, Some(dx));
+        let (_, gradient) = self.top.output_and_gradient();
+        import_rows(team, batch.samples(), self.loss.gradient(), 1, gradient);
+        self.top.backward(team, batch.samples());
     }
 
-    /// Backward: the interaction.
+    /// Backward: the interaction, and the ReLU that the bottom MLP ends with.
     pub fn back_interact(&mut self, team: &Team, batch: &Batch) {
-        if let Interacts::Dot(dot) = &mut self.interaction {
-            let Activations { features, features_gradient, interacted_gradient, .. } = &mut self.activations;
-            let gradient = View { data: interacted_gradient, row: dot.outputs() };
-            let out = &mut features_gradient[..batch.samples() * self.slots.row];
-            dot.backward(team, features, gradient, out);
+        let (x, x_gradient) = self.bottom.output_and_gradient();
+        let Activations { features, features_gradient, .. } = &mut self.activations;
+        let from = Features { x, pooled: features };
+        let to = FeaturesMut { x: x_gradient, pooled: features_gradient };
+        let gradient = self.top.input_gradient();
+        match &mut self.interaction {
+            Interacts::Dot(dot) => dot.backward(team, batch.samples(), from, gradient, to),
+            Interacts::Concat(concat) => concat.backward(team, batch.samples(), from, gradient, to),
         }
     }
 
     /// Backward: the bottom MLP.
     pub fn back_bottom(&mut self, team: &Team, batch: &Batch) {
-        let row = self.slots.row;
-        let samples = batch.samples();
-        let Activations { features, features_gradient, .. } = &mut self.activations;
-        let y = View { data: features, row };
-        gate(team, &mut features_gradient[..samples * row], row, self.bottom_width, y);
-        self.bottom.backward(team, samples, View { data: features_gradient, row }, None);
+        self.bottom.backward(team, batch.samples());
     }
 
     /// Moves the rows that the minibatch looked up.
@@ -389,30 +376,20 @@ impl Interacts {
             Self::Concat(concat) => concat.outputs(),
         }
     }
-
-    /// Columns of a result of its own; `cat` has none, it is the features.
-    const fn copied(&self) -> usize {
-        match self {
-            Self::Dot(dot) => dot.outputs(),
-            Self::Concat(_) => 0,
-        }
-    }
 }
 
 impl Activations {
-    fn new(samples: usize, features: usize, interacted: usize, supply: &mut Supply<'_>) -> Result<Self> {
+    fn new(samples: usize, features: usize, supply: &mut Supply<'_>) -> Result<Self> {
         Ok(Self {
             features: supply.buffer("features", samples * features)?,
             features_gradient: supply.buffer("feature gradients", samples * features)?,
-            interacted: supply.buffer("interactions", samples * interacted)?,
-            interacted_gradient: supply.buffer("interaction gradients", samples * interacted)?,
             logits: supply.buffer("logits", samples)?,
         })
     }
 
     fn settle(&mut self, arena: &mut Arena) {
-        let Self { features, features_gradient, interacted, interacted_gradient, logits } = self;
-        for buffer in [features, features_gradient, interacted, interacted_gradient, logits] {
+        let Self { features, features_gradient, logits } = self;
+        for buffer in [features, features_gradient, logits] {
             buffer.settle(arena);
         }
     }

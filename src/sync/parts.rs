@@ -160,7 +160,8 @@ impl Crew {
     /// As [`Crew::run`].
     pub fn deal<P: Parts>(&self, parts: P, body: impl Fn(P::Part) + Sync) {
         let (pieces, threads) = (parts.len(), self.threads());
-        self.run(&|thread| {
+        let (parts, body) = (&parts, &body);
+        self.run(move |thread| {
             for index in pieces * thread / threads..pieces * (thread + 1) / threads {
                 // SAFETY: the shares of threads 0..T partition 0..pieces, and a region runs each thread once, so each
                 // index is below `len` and taken once.

@@ -4,7 +4,7 @@
 //! The leader (the thread that calls [`Crew::run`]) shares one `Desk` with each of its T - 1 helpers. Two counters say
 //! whose it is:
 //!
-//! | state    | `epoch` | `done` | who may touch the job slot |
+//! | state    | `epoch` | `done` | who may touch the job      |
 //! |----------|---------|--------|----------------------------|
 //! | idle     | e       | e      | the leader                 |
 //! | running  | e + 1   | e      | the helper reads it        |
@@ -23,12 +23,14 @@
 //!
 //! # Cost
 //! A region costs the journeys of cache lines between cores. A desk is one line, so that it travels to its helper and
-//! back, which is the least possible, and helpers never queue for a counter. The flags of sleepers have lines of their
-//! own, which stay shared while nobody sleeps. What a closure captures lies on the leader's stack and is one journey more. `pause` takes 140 cycles on Intel cores since Skylake, a good part of a
-//! region: a waiting thread first looks [`EAGER_LOOKS`] times without it. `octorec bench team` measures all of this, the
-//! journey of a line alone, rayon and scoped threads.
+//! back, which is the least possible, and helpers never queue for a counter. What a closure captures travels in the same
+//! line if it is small enough ([`Crew::run`] demands closures that may be copied); more than that stays with the leader
+//! and is one journey more. The flags of sleepers have lines of their own, which stay shared while nobody sleeps. `pause`
+//! takes 140 cycles on Intel cores since Skylake, a good part of a region: a waiting thread first looks [`EAGER_LOOKS`]
+//! times without it. `octorec bench team` measures all of this, the journey of a line alone, rayon and scoped threads.
 
 use std::any::Any;
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crossbeam::utils::CachePadded;
@@ -65,16 +67,76 @@ impl Patience {
     }
 }
 
-/// The closure of a region with its lifetime taken away; valid from idle -> running until joined.
-type Job = &'static (dyn Fn(usize) + Sync);
+/// Words of captures that travel in the desk: what its cache line has left.
+const CARRIED: usize = 5;
+
+/// What a closure has captured, or its address when that is larger.
+type Captures = MaybeUninit<[*const (); CARRIED]>;
+
+/// The closure of a region with its type and lifetime taken away; valid from idle -> running until joined.
+#[derive(Clone, Copy)]
+struct Job {
+    /// Calls the closure that the captures hold; nothing else may be handed to it. `None` ends the helper.
+    call: Option<unsafe fn(&Captures, usize)>,
+    captures: Captures,
+}
+
+impl Job {
+    const END: Self = Self { call: None, captures: MaybeUninit::uninit() };
+
+    fn new<F: Fn(usize) + Sync + Copy>(body: &F) -> Self {
+        let mut captures = Captures::uninit();
+        if const { size_of::<F>() <= size_of::<Captures>() && align_of::<F>() <= align_of::<Captures>() } {
+            // SAFETY: F fits, as just checked. It may be copied, and since it is Sync by any thread that has a
+            // reference to it; the copy needs no drop.
+            #[allow(unsafe_code)]
+            unsafe {
+                captures.as_mut_ptr().cast::<F>().write(*body);
+            }
+            Self { call: Some(call::<F>), captures }
+        } else {
+            // SAFETY: the first word is there and takes an address.
+            #[allow(unsafe_code)]
+            unsafe {
+                captures.as_mut_ptr().cast::<&F>().write(body);
+            }
+            Self { call: Some(call::<&F>), captures }
+        }
+    }
+
+    /// Runs the closure as thread `index`. False: there is none, the helper's life ends.
+    ///
+    /// # Safety
+    /// What the closure borrows is alive, which it is while the region's [`Crew::run`] has not returned.
+    #[allow(unsafe_code)]
+    unsafe fn run(&self, index: usize) -> bool {
+        let Some(call) = self.call else { return false };
+        // SAFETY: `call` and `captures` come from one `new`, the only place that makes a job with a closure.
+        unsafe { call(&self.captures, index) };
+        true
+    }
+}
+
+/// Calls the F that lies in `captures`.
+///
+/// # Safety
+/// [`Job::new`] has written an F there, and what it borrows is alive.
+#[allow(unsafe_code)]
+unsafe fn call<F: Fn(usize)>(captures: &Captures, index: usize) {
+    // SAFETY: the caller's promise; `new` has checked size and alignment.
+    let body = unsafe { &*captures.as_ptr().cast::<F>() };
+    body(index);
+}
 
 /// What the leader and one helper pass to and fro: one cache line.
 struct Desk {
     epoch: AtomicUsize,
     done: AtomicUsize,
-    stop: AtomicBool,
-    job: Guarded<Option<Job>>,
+    job: Guarded<Job>,
 }
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Desk>() == 64, "a desk is one cache line");
 
 struct Shared {
     desks: Box<[CachePadded<Desk>]>,
@@ -86,11 +148,11 @@ struct Shared {
 }
 
 // SAFETY: a desk's `job` is the only field that is not Sync by itself; the protocol above lets the leader write it only
-// while its helper does not read it, and what it holds is a shared reference to a Sync closure.
+// while its helper does not read it, and what it holds is a copy of, or a reference to, a Sync closure.
 #[allow(unsafe_code)]
 unsafe impl Sync for Shared {}
 
-// SAFETY: a reference to a Sync closure may move between threads.
+// SAFETY: a reference to a Sync closure may move between threads, and so may a copy, which any thread could have made.
 #[allow(unsafe_code)]
 unsafe impl Send for Shared {}
 
@@ -122,8 +184,7 @@ impl Crew {
             CachePadded::new(Desk {
                 epoch: AtomicUsize::new(0),
                 done: AtomicUsize::new(0),
-                stop: AtomicBool::new(false),
-                job: Guarded::new(None),
+                job: Guarded::new(Job::END),
             })
         };
         let shared = Arc::new(Shared {
@@ -155,13 +216,17 @@ impl Crew {
 
     /// Runs `body(i)` once for every thread i in 0..T and returns when all have finished.
     ///
+    /// A closure that captures nothing but references and small values may be copied; any other can be passed as a
+    /// reference to it. Captures of at most 40 bytes travel with the call, which saves a journey of a cache line where
+    /// the closure is `move`: its references then point at what is meant, not at the leader's variables.
+    ///
     /// # Panics
     /// With the payload of the first thread that panicked, after all have finished.
-    pub fn run(&self, body: &(dyn Fn(usize) + Sync)) {
+    pub fn run<F: Fn(usize) + Sync + Copy>(&self, body: F) {
         if self.helpers.is_empty() {
             return body(0);
         }
-        self.fork(body);
+        self.fork(Job::new(&body));
         let own = catch_unwind(AssertUnwindSafe(|| body(0)));
         self.shared.join();
         let theirs = self.shared.take_panic();
@@ -170,18 +235,15 @@ impl Crew {
         }
     }
 
-    fn fork(&self, body: &(dyn Fn(usize) + Sync)) {
-        // SAFETY: only the lifetime changes. Helpers use the reference between the new epoch below and the end that
-        // they write into `done`; `run` does not return, nor unwind, before `join` has read that on every desk.
-        #[allow(unsafe_code)]
-        let job: Job = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), Job>(body) };
+    /// Hands the job to every helper. Its captures must outlive the next [`Shared::join`].
+    fn fork(&self, job: Job) {
         for desk in &self.shared.desks {
             desk.job.with_mut(|slot| {
                 // SAFETY: state idle: the last region was joined, so the helper does not read the slot, and this crew
                 // has no second leader (it is neither Sync nor re-entrant).
                 #[allow(unsafe_code)]
                 unsafe {
-                    *slot = Some(job);
+                    *slot = job;
                 }
             });
             desk.announce();
@@ -202,12 +264,7 @@ impl Crew {
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        for desk in &self.shared.desks {
-            // Relaxed: published by the epoch.
-            desk.stop.store(true, Ordering::Relaxed);
-            desk.announce();
-        }
-        self.wake();
+        self.fork(Job::END);
         for helper in self.helpers.drain(..) {
             // A helper catches panics, so there is nothing to learn from its result.
             let _ = helper.join();
@@ -256,9 +313,6 @@ impl Shared {
         let mut seen = 0;
         loop {
             seen = self.next_epoch(seen, index);
-            if desk.stop.load(Ordering::Relaxed) {
-                return;
-            }
             let job = desk.job.with(|slot| {
                 // SAFETY: state running: the acquire of the new epoch ordered the leader's write before this read, and
                 // the leader writes again only after this helper's store to `done`.
@@ -267,12 +321,23 @@ impl Shared {
                     *slot
                 }
             });
-            let job = job.expect("the leader fills the slot before it starts an epoch");
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| job(index))) {
-                let mut first = self.panic.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                first.get_or_insert(payload);
-                // Relaxed: published by `done`.
-                self.panicked.store(true, Ordering::Relaxed);
+            let work = AssertUnwindSafe(|| {
+                // SAFETY: state running: `run` neither returns nor unwinds before `join` has read this helper's `done`
+                // below, so what its closure borrows is alive.
+                #[allow(unsafe_code)]
+                unsafe {
+                    job.run(index)
+                }
+            });
+            match catch_unwind(work) {
+                Ok(true) => (),
+                Ok(false) => return,
+                Err(payload) => {
+                    let mut first = self.panic.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    first.get_or_insert(payload);
+                    // Relaxed: published by `done`.
+                    self.panicked.store(true, Ordering::Relaxed);
+                }
             }
             desk.done.store(seen, Ordering::Release);
         }
@@ -323,7 +388,7 @@ mod tests {
                 let crew = Crew::start(threads, patience, |_| ()).unwrap();
                 let calls: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::new(0)).collect();
                 for _ in 0..200 {
-                    crew.run(&|index| {
+                    crew.run(|index| {
                         calls[index].fetch_add(1, Ordering::Relaxed);
                     });
                 }
@@ -337,14 +402,14 @@ mod tests {
         let crew = Crew::start(3, Patience::OWN_CORE, |_| ()).unwrap();
         for culprit in 0..3 {
             let body = |index: usize| assert!(index != culprit, "thread {index} gave up");
-            let caught = catch_unwind(AssertUnwindSafe(|| crew.run(&body))).unwrap_err();
+            let caught = catch_unwind(AssertUnwindSafe(|| crew.run(body))).unwrap_err();
             let message = caught.downcast_ref::<String>().unwrap();
             assert_eq!(*message, format!("thread {culprit} gave up"));
         }
-        crew.run(&|_| ());
+        crew.run(|_| ());
         // When all give up, nothing of it is left for the next region.
-        assert!(catch_unwind(AssertUnwindSafe(|| crew.run(&|_| panic!("all gave up")))).is_err());
-        crew.run(&|_| ());
+        assert!(catch_unwind(AssertUnwindSafe(|| crew.run(|_| panic!("all gave up")))).is_err());
+        crew.run(|_| ());
     }
 
     #[test]
@@ -353,7 +418,7 @@ mod tests {
         let calls = AtomicU64::new(0);
         for _ in 0..20 {
             std::thread::sleep(std::time::Duration::from_millis(1));
-            crew.run(&|_| {
+            crew.run(|_| {
                 calls.fetch_add(1, Ordering::Relaxed);
             });
         }
@@ -379,7 +444,7 @@ mod models {
                 let shared = Cells(&cells);
                 let shared = &shared;
                 for _ in 0..2 {
-                    crew.run(&move |index| {
+                    crew.run(move |index| {
                         shared.0[index].with_mut(|cell| {
                             // SAFETY: cell `index` belongs to this thread during the region.
                             #[allow(unsafe_code)]

@@ -105,7 +105,9 @@ pub fn write_whole(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Resu
         file.set_permissions(permissions)?;
         file.sync_all()?;
         fs::rename(&partial, path)?;
-        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+        // A bare name's parent is the empty path: the current folder.
+        let folder = path.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+        folder.map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     };
     let result = write(&partial).and_then(|()| finish().map_err(Error::io(path, "write")));
     if result.is_err() {

@@ -176,6 +176,8 @@ pub struct TrainConfig {
     pub seed: u64,
     /// Compute threads; 0: one for each core.
     pub threads: usize,
+    /// A file of `octorec tune gemm` with the blocking of the MLPs' passes; empty: by the cost model.
+    pub plans: String,
     /// Steps between evaluations; 0: at the end only.
     pub eval_every: u64,
     /// Samples an evaluation step.
@@ -258,6 +260,7 @@ impl Default for TrainConfig {
             update_fused: true,
             seed: 123,
             threads: 0,
+            plans: String::new(),
             eval_every: 0,
             eval_batch: 4096,
             target_auc: 0.0,

@@ -22,6 +22,7 @@ mod plan;
 mod sweep;
 mod tile;
 mod transposed;
+mod tuned;
 
 pub use convert::{export_rows, import_rows, narrow_rows};
 pub use panels::{Panels, Row, WIDTH};
@@ -29,6 +30,7 @@ pub use passes::{After, backward_data, backward_weights, bias_gradient, forward,
 pub use plan::{Plan, Shape};
 pub use tile::Cell;
 pub use transposed::Scratch;
+pub use tuned::install;
 
 #[cfg(test)]
 mod tests;
