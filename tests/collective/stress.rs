@@ -140,9 +140,9 @@ fn rounds(ranks: usize, rounds: u64) {
             }
             let word = |from: usize, at: usize| (round as u32) << 12 ^ (from as u32) << 28 ^ at as u32;
             send.iter_mut().enumerate().for_each(|(at, x)| *x = word(me, at));
-            for at in 0..exchange.len() {
+            for executor in &mut exchange {
                 receive.fill(0);
-                exchange[at].run(&mut carrier, &mut Between::new(&send, &mut receive, isa))?;
+                executor.run(&mut carrier, &mut Between::new(&send, &mut receive, isa))?;
                 for parcel in parcels.iter().filter(|parcel| parcel.to == member.rank) {
                     let mut places = parcel.send.clone().zip(parcel.receive.clone());
                     assert!(places.all(|(from, to)| receive[to] == word(parcel.from.index(), from)), "round {round}");
