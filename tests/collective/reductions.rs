@@ -33,11 +33,9 @@ fn every_schedule_proves_itself() {
             let elements: usize = (0..ranks).map(|rank| slices.slice(rank).len()).sum();
             for schedule in schedules(&slices, Payload::F32) {
                 schedule.check().unwrap_or_else(|reason| panic!("{reason}\n{schedule}"));
-                // No algorithm moves more than it must, but halving among odd numbers of ranks.
-                let least = elements * (ranks - 1) * 4 * if schedule.rounds.len() == 2 * ranks - 2 { 1 } else { 0 };
-                assert!(schedule.traffic().total() >= least, "{schedule}");
             }
-            for kind in [Reduction::Direct, Reduction::Ring, Reduction::TwoRing] {
+            // Every term of every slice travels once, whichever way.
+            for kind in Reduction::ALL {
                 assert_eq!(kind.plan(&slices, Payload::Bf16).traffic().total(), elements * (ranks - 1) * 2);
             }
             for sources in [0, 1, 7] {
