@@ -1,7 +1,8 @@
 //! What benches of collectives have in common: ranks on cores, windows, a clock behind a barrier, and the copy limit.
 
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -24,6 +25,10 @@ const BATCHES: usize = 9;
 
 /// About how long a batch should take.
 const BATCH: Duration = Duration::from_millis(40);
+
+/// Runs of the first batch, and the most of any other.
+const RUNS_FIRST: usize = 3;
+const RUNS_MAX: usize = 5000;
 
 /// The largest message or tensor.
 const MOST_BYTES: usize = 1 << 30;
@@ -110,25 +115,28 @@ impl fmt::Display for Frame {
 
 /// A rank's clock: runs what it is given in batches, all ranks together.
 pub struct Clock<'a> {
-    sizes: Sizes,
+    /// Of a batch; set by rank 0 after the first.
+    runs: &'a AtomicUsize,
     seconds: &'a Mutex<Vec<f64>>,
 }
 
 impl Clock<'_> {
     /// Times `run` on all ranks.
     pub fn run(&self, gate: &mut Gate, mut run: impl FnMut() -> Result<()>) -> Result<()> {
-        // Enough runs for a batch at 10 GB/s, so that all ranks count the same.
-        let runs = (BATCH.as_secs_f64() * 10e9 / self.sizes.memory as f64) as usize;
-        let runs = runs.clamp(1, 5000);
         for batch in 0..=BATCHES {
             gate.pass("batch of the bench").map_err(Error::Rank)?;
+            // Relaxed: the barrier orders it.
+            let runs = self.runs.load(Ordering::Relaxed);
             let start = Instant::now();
             (0..runs).try_for_each(|_| run())?;
             gate.pass("end of a batch").map_err(Error::Rank)?;
-            // The first batch warms up.
-            if batch > 0 && gate.rank() == RankId(0) {
-                let mut seconds = self.seconds.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                seconds.push(start.elapsed().as_secs_f64() / runs as f64);
+            let seconds = start.elapsed().as_secs_f64() / runs as f64;
+            if gate.rank() == RankId(0) && batch == 0 {
+                // The first batch warms up and tells how many runs the others take.
+                let runs = (BATCH.as_secs_f64() / seconds) as usize;
+                self.runs.store(runs.clamp(1, RUNS_MAX), Ordering::Relaxed);
+            } else if gate.rank() == RankId(0) {
+                self.seconds.lock().unwrap_or_else(PoisonError::into_inner).push(seconds);
             }
         }
         Ok(())
@@ -178,6 +186,7 @@ impl Yard {
         let patience = if placement.spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
         let job = Job::new(self.ranks(), patience, DEADLINE);
         let lobby = Lobby::new(&job, vec![windows]);
+        let runs = AtomicUsize::new(RUNS_FIRST);
         let batches = launch(&job, move |mut member| {
             let place = &placement.ranks[member.rank.index()];
             let team = Team::pinned(&place.compute, placement.spin, Isa::best())?;
@@ -188,8 +197,8 @@ impl Yard {
             memory.settle(&mut arena);
             let mut lanes = lobby.enter(&mut member.gate, memory)?;
             let seconds = Mutex::new(Vec::with_capacity(BATCHES));
-            body(&mut member, &mut lanes[0], team.isa(), &Clock { sizes, seconds: &seconds })?;
-            Ok(seconds.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+            body(&mut member, &mut lanes[0], team.isa(), &Clock { runs: &runs, seconds: &seconds })?;
+            Ok(seconds.into_inner().unwrap_or_else(PoisonError::into_inner))
         })?;
         let mut seconds = batches.into_iter().next().unwrap_or_default();
         seconds.sort_by(f64::total_cmp);
