@@ -98,8 +98,8 @@ impl Dlrm {
         let weights = |mlp: &crate::layer::Mlp| -> f64 {
             mlp.layers().iter().map(|layer| (layer.inputs() * layer.outputs()) as f64).sum()
         };
-        let (bottom, top) = (weights(self.bottom_mlp()), weights(self.top_mlp()));
-        let first = self.bottom_mlp().layers().first().map_or(0.0, |layer| (layer.inputs() * layer.outputs()) as f64);
+        let (bottom, top) = (weights(&self.bottom), weights(&self.top));
+        let first = self.bottom.layers().first().map_or(0.0, |layer| (layer.inputs() * layer.outputs()) as f64);
         let tables = self.tables().iter().zip(&batch.bags);
         let row_bytes: f64 = tables.map(|(table, bag)| (bag.rows.len() * table.dim()) as f64 * FLOAT).sum();
         let (vectors, dim) = self.interaction_shape();
