@@ -15,6 +15,7 @@
 //! cannot be split without giving that up.
 
 use super::feed::{Feed, sample_of};
+use super::form::Form;
 use super::row::{MoveAll, columns, prefetch};
 use super::update::{grow, meet};
 use super::{Lookups, Table};
@@ -95,16 +96,18 @@ impl Sorter {
     }
 
     /// Moves all rows. `lender` is for the tables.
-    pub(super) fn run<'f>(
+    pub(super) fn run<'f, F: Form>(
         &mut self,
+        form: F,
         team: &Team,
-        lender: &mut Lender<f32>,
+        lender: &mut Lender<u32>,
         tables: &mut [Table],
         lookups: Lookups<'f>,
         feed: impl Fn(usize) -> Feed<'f> + Sync,
         rate: f32,
     ) {
         let (total, threads, isa) = (lookups.total(), team.threads(), team.isa());
+        let dim = tables.first().map_or(0, Table::dim);
         let buckets = self.lay_out(tables, lookups, threads);
         self.count(team, lookups, buckets);
         self.places(buckets, threads);
@@ -114,8 +117,8 @@ impl Sorter {
         let Self { records, spare, starts, layouts, bounds, lend_records, lend_spare, .. } = self;
         let (starts, layouts, bounds) = (&starts[..=buckets], &layouts[..], &bounds[..]);
         let tables = lender.matrices(tables.iter_mut().map(|table| {
-            let dim = table.dim();
-            (table.weights_mut(), dim)
+            let width = table.width();
+            (table.words_mut(), width)
         }));
         let records = lend_records.matrices([(&mut records[..total], 1)]);
         let spare = lend_spare.matrices([(&mut spare[..total], 1)]);
@@ -134,7 +137,7 @@ impl Sorter {
                     sort_lower(&mut records[bounds.clone()], &mut spare[bounds], layout.shift);
                 }
                 let records = &records[offset(from)..offset(to)];
-                isa.run(MoveSorted { band: tables.band(index), records, feed: feed(index), rate });
+                isa.run(MoveSorted { form, band: tables.band(index), dim, records, feed: feed(index), rate });
             }
         });
     }
@@ -210,7 +213,7 @@ impl Sorter {
     }
 
     /// Gives each thread consecutive buckets with nearly as many look-ups.
-    fn share_out(&mut self, lender: &mut Lender<f32>, total: usize, buckets: usize, threads: usize) {
+    fn share_out(&mut self, lender: &mut Lender<u32>, total: usize, buckets: usize, threads: usize) {
         let starts = &self.starts[..=buckets];
         self.bounds.clear();
         for thread in 0..threads {
@@ -302,20 +305,21 @@ fn sort_digit(from: &[u64], to: &mut [u64], shift: u32, digit: u32) {
 }
 
 /// A thread's sorted look-ups of one table.
-struct MoveSorted<'a> {
-    band: Band<'a, f32>,
+struct MoveSorted<'a, F> {
+    form: F,
+    band: Band<'a, u32>,
+    dim: usize,
     records: &'a [u64],
     feed: Feed<'a>,
     rate: f32,
 }
 
-impl Kernel for MoveSorted<'_> {
+impl<F: Form> Kernel for MoveSorted<'_, F> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { mut band, records, feed, rate } = self;
-        let dim = band.width();
+        let Self { form, mut band, dim, records, feed, rate } = self;
         let row_of = |record: u64| (record >> 32) as usize;
         for &ahead in records.iter().take(PREFETCH_DISTANCE) {
             prefetch(simd, band.row(row_of(ahead)));
@@ -335,7 +339,8 @@ impl Kernel for MoveSorted<'_> {
                 prefetch(simd, band.row(row_of(ahead)));
                 prefetch(simd, feed.of(ahead as u32).0);
             }
-            columns(simd, dim, &mut MoveAll { row: band.row(row), records: &records[at..end], feed: &feed, rate });
+            let (row, records) = (band.row(row), &records[at..end]);
+            columns(simd, dim, &mut MoveAll { form, row, dim, records, feed: &feed, rate });
             at = end;
         }
     }

@@ -9,6 +9,7 @@ mod dot;
 mod linear;
 mod loss;
 mod mlp;
+mod weight;
 
 pub use concat::Concat;
 pub use dot::Dot;

@@ -4,7 +4,7 @@
 //! MLP's output first and then one pooled vector a table, so that no stage copies what another has written.
 
 use super::init;
-use crate::base::config::{Interaction, ModelConfig, Update};
+use crate::base::config::{Interaction, ModelConfig, Precision, Update};
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
 use crate::data::{Batch, Schema};
@@ -24,6 +24,7 @@ pub struct Dlrm {
     interaction: Interacts,
     loss: LossLayer,
     slots: Slots,
+    pub(super) precision: Precision,
     /// Columns of the bottom MLP's output.
     bottom_width: usize,
     activations: Activations,
@@ -40,13 +41,15 @@ pub struct Room {
     pub update: Update,
     /// Whether they are moved without gradient rows in between.
     pub update_fused: bool,
+    /// What weights are read in and how much of them is kept.
+    pub precision: Precision,
 }
 
 impl Room {
     /// For minibatches of `samples` with one look-up a table, rows moved as the look-ups suggest.
     #[must_use]
     pub const fn samples(samples: usize) -> Self {
-        Self { samples, lookups: 1, update: Update::Auto, update_fused: true }
+        Self { samples, lookups: 1, update: Update::Auto, update_fused: true, precision: Precision::F32 }
     }
 }
 
@@ -114,8 +117,8 @@ impl Dlrm {
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
         schema.check_dense(config.bottom[0], "model.bottom")?;
-        check_memory(config, schema)?;
-        let Room { samples, .. } = room;
+        check_memory(config, schema, room.precision)?;
+        let Room { samples, precision, .. } = room;
         let bottom_width = config.bottom[config.bottom.len() - 1];
         let slots = Slots { row: bottom_width + schema.tables.len() * config.dim, first: bottom_width };
         let interaction = match config.interaction {
@@ -133,6 +136,7 @@ impl Dlrm {
             pooling: config.pooling,
             tables: tables.len(),
             dim: config.dim,
+            precision,
             lookups: samples * room.lookups * tables.len(),
             threads: team.threads(),
         };
@@ -140,14 +144,15 @@ impl Dlrm {
             look_up: LookUp::new(config.pooling, tables.len(), team.threads()),
             updater: Updater::new(spec, supply)?,
             tables: tables
-                .map(|column| Table::new(column.name.clone(), column.rows, config.dim, supply))
+                .map(|column| Table::with_precision(column.name.clone(), column.rows, config.dim, precision, supply))
                 .collect::<Result<_>>()?,
-            bottom: Mlp::new(&config.bottom, samples, InputGradient::Unneeded, supply)?,
-            top: Mlp::new(&top, samples, InputGradient::Needed, supply)?,
+            bottom: Mlp::new(&config.bottom, samples, InputGradient::Unneeded, precision, supply)?,
+            top: Mlp::new(&top, samples, InputGradient::Needed, precision, supply)?,
             loss: LossLayer::new(config, samples, supply)?,
             activations: Activations::new(samples, slots.row, interaction.copied(), supply)?,
             interaction,
             slots,
+            precision,
             bottom_width,
         })
     }
@@ -280,6 +285,17 @@ impl Dlrm {
         }
     }
 
+    /// What weights are read in and how much of them is kept.
+    #[must_use]
+    pub const fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Both MLPs, the bottom one first.
+    pub fn mlps(&self) -> impl Iterator<Item = &Mlp> {
+        [&self.bottom, &self.top].into_iter()
+    }
+
     /// The embedding tables.
     #[must_use]
     pub fn tables(&self) -> &[Table] {
@@ -324,8 +340,8 @@ impl Activations {
 }
 
 /// Refuses tables that the machine cannot hold, before the first page is touched.
-fn check_memory(config: &ModelConfig, schema: &Schema) -> Result<()> {
-    let bytes = |rows: u64| rows.saturating_mul((config.dim * size_of::<f32>()) as u64);
+fn check_memory(config: &ModelConfig, schema: &Schema, precision: Precision) -> Result<()> {
+    let bytes = |rows: u64| rows.saturating_mul((config.dim * precision.bytes()) as u64);
     let need = schema.tables.iter().fold(0u64, |sum, column| sum.saturating_add(bytes(column.rows)));
     let Some(free) = available_bytes() else { return Ok(()) };
     let largest = schema.tables.iter().enumerate().max_by_key(|(_, column)| column.rows);

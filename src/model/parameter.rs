@@ -59,7 +59,7 @@ impl Dlrm {
     #[must_use]
     pub fn export(&self, parameter: &Parameter) -> std::borrow::Cow<'_, [f32]> {
         match parameter.place {
-            Place::Table(t) => self.tables[t].weights().into(),
+            Place::Table(t) => self.tables[t].weights(),
             Place::Weight(which, l) => self.mlp(which).layers()[l].export_weight().into(),
             Place::Bias(which, l) => self.mlp(which).layers()[l].bias().into(),
         }
@@ -71,7 +71,7 @@ impl Dlrm {
     /// When `values` has another size than the parameter's shape.
     pub fn import(&mut self, parameter: &Parameter, values: &[f32]) {
         match parameter.place {
-            Place::Table(t) => self.tables[t].weights_mut().copy_from_slice(values),
+            Place::Table(t) => self.tables[t].set_weights(values),
             Place::Weight(which, l) => self.mlp_mut(which).layers_mut()[l].import_weight(values),
             Place::Bias(which, l) => self.mlp_mut(which).layers_mut()[l].bias_mut().copy_from_slice(values),
         }

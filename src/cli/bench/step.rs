@@ -47,6 +47,7 @@ pub struct Report {
     machine: Processor,
     threads: usize,
     batch: usize,
+    precision: &'static str,
     ms_median: f64,
     ms_min: f64,
     ms_max: f64,
@@ -109,7 +110,7 @@ impl StepArgs {
         let mut model = build_model(&config, source.schema(), &team, &home)?;
         model.initialise(&team, config.train.seed);
         let rate = config.train.lr as f32;
-        let mut ceiling = Ceiling::new(&team, config.model.dim * size_of::<f32>())?;
+        let mut ceiling = Ceiling::new(&team, config.model.dim, config.train.precision)?;
         let mut clock = Clock::new(false);
         let (brackets, mut times) = around(
             || ceiling.measure(),
@@ -156,6 +157,7 @@ impl StepArgs {
             machine: Processor::of_this_machine()?,
             threads: team.threads(),
             batch: config.train.batch,
+            precision: config.train.precision.name(),
             ms_median,
             ms_min: times[0],
             ms_max: times[times.len() - 1],
@@ -183,7 +185,7 @@ fn draw(source: &dyn Source, count: usize, samples: usize) -> Result<Vec<Batch>>
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.machine)?;
-        writeln!(f, "a step of {} samples on {} threads\n", self.batch, self.threads)?;
+        writeln!(f, "a step of {} samples in {} on {} threads\n", self.batch, self.precision, self.threads)?;
         let mut table = Table::new(["stage", "ms", "at least", "reached", "achieved"]);
         let percent =
             |part: f64, whole: f64| if whole > 0.0 { format!("{:.0} %", 100.0 * part / whole) } else { "-".to_owned() };

@@ -23,7 +23,7 @@ mod sweep;
 mod tile;
 mod transposed;
 
-pub use convert::{export_rows, import_rows, narrow_rows};
+pub use convert::{export_rows, import_rows, narrow_panels, narrow_rows};
 pub use panels::{Panels, Row, WIDTH};
 pub use passes::{After, backward_data, backward_weights, bias_gradient, forward, forward_shape, weights_shape};
 pub use plan::{Plan, Shape};
