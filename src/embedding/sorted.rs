@@ -54,6 +54,7 @@ pub(super) struct Sorter {
     layouts: Vec<Layout>,
     /// The first bucket of each thread, and the end.
     bounds: Vec<usize>,
+    lend_tables: Lender<u32>,
     lend_records: Lender<u64>,
     lend_spare: Lender<u64>,
 }
@@ -82,6 +83,7 @@ impl Sorter {
             starts: supply.buffer("starts of buckets", buckets + 1)?,
             layouts: Vec::with_capacity(tables),
             bounds: Vec::with_capacity(threads + 1),
+            lend_tables: Lender::new(tables, threads),
             lend_records: Lender::new(1, threads),
             lend_spare: Lender::new(1, threads),
         })
@@ -95,12 +97,11 @@ impl Sorter {
         self.starts.settle(arena);
     }
 
-    /// Moves all rows. `lender` is for the tables.
+    /// Moves all rows.
     pub(super) fn run<'f, F: Form>(
         &mut self,
         form: F,
         team: &Team,
-        lender: &mut Lender<u32>,
         tables: &mut [Table],
         lookups: Lookups<'f>,
         feed: impl Fn(usize) -> Feed<'f> + Sync,
@@ -112,11 +113,11 @@ impl Sorter {
         self.count(team, lookups, buckets);
         self.places(buckets, threads);
         self.scatter(team, lookups, buckets, &feed);
-        self.share_out(lender, total, buckets, threads);
+        self.share_out(total, buckets, threads);
 
-        let Self { records, spare, starts, layouts, bounds, lend_records, lend_spare, .. } = self;
+        let Self { records, spare, starts, layouts, bounds, lend_tables, lend_records, lend_spare, .. } = self;
         let (starts, layouts, bounds) = (&starts[..=buckets], &layouts[..], &bounds[..]);
-        let tables = lender.matrices(tables.iter_mut().map(|table| {
+        let tables = lend_tables.matrices(tables.iter_mut().map(|table| {
             let width = table.width();
             (table.words_mut(), width)
         }));
@@ -213,7 +214,7 @@ impl Sorter {
     }
 
     /// Gives each thread consecutive buckets with nearly as many look-ups.
-    fn share_out(&mut self, lender: &mut Lender<u32>, total: usize, buckets: usize, threads: usize) {
+    fn share_out(&mut self, total: usize, buckets: usize, threads: usize) {
         let starts = &self.starts[..=buckets];
         self.bounds.clear();
         for thread in 0..threads {
@@ -224,7 +225,7 @@ impl Sorter {
             self.bounds.push(if thread == 0 { 0 } else { above - usize::from(nearer) });
         }
         self.bounds.push(buckets);
-        lender.reset(self.layouts.len(), threads);
+        self.lend_tables.reset(self.layouts.len(), threads);
         self.lend_records.reset(1, threads);
         self.lend_spare.reset(1, threads);
         for (thread, &bound) in self.bounds.iter().enumerate() {
@@ -233,7 +234,7 @@ impl Sorter {
             for (index, layout) in self.layouts.iter().enumerate() {
                 let bucket = bound.saturating_sub(layout.first);
                 let row = if bucket >= layout.buckets { layout.rows } else { bucket << layout.shift };
-                lender.cut(index, thread, row);
+                self.lend_tables.cut(index, thread, row);
             }
         }
     }

@@ -55,7 +55,8 @@ pub struct Spec {
 pub struct Updater {
     spec: Spec,
     rtm: std::result::Result<Rtm, &'static str>,
-    stripes: Stripes,
+    /// For rows that no instruction exchanges whole.
+    stripes: Option<Stripes>,
     lender: Lender<u32>,
     sorter: Sorter,
     /// One gradient a look-up, all tables; empty when fused.
@@ -71,6 +72,7 @@ impl Updater {
     /// When the supply is exhausted.
     pub fn new(spec: Spec, supply: &mut Supply<'_>) -> Result<Self> {
         let sorts = matches!(spec.update, Update::Auto | Update::Sorted) && spec.threads > 0;
+        let locked = spec.precision.is_split() && matches!(spec.update, Update::Atomic | Update::Rtm);
         let rtm = match spec.update {
             Update::Rtm if spec.precision.is_split() => Err("its transactions move whole numbers, not halves"),
             Update::Rtm => Rtm::detect(),
@@ -78,7 +80,7 @@ impl Updater {
         };
         Ok(Self {
             rtm,
-            stripes: Stripes::default(),
+            stripes: locked.then(Stripes::default),
             lender: Lender::new(spec.tables, spec.threads),
             sorter: Sorter::new(spec.tables, if sorts { spec.lookups } else { 0 }, spec.threads, supply)?,
             rows: supply.buffer("gradient rows", if spec.fused { 0 } else { spec.lookups * spec.dim })?,
@@ -190,14 +192,13 @@ impl Updater {
                     }
                 });
             }
-            Update::Sorted => self.sorter.run(form, team, &mut self.lender, tables, lookups, feed, rate),
+            Update::Sorted => self.sorter.run(form, team, tables, lookups, feed, rate),
             Update::Atomic | Update::Rtm => {
-                let split = self.spec.precision.is_split();
                 for (index, (table, bag)) in tables.iter_mut().zip(lookups.bags).enumerate() {
                     let count = bag.rows.len();
                     let part = |thread: usize| count * thread / threads..count * (thread + 1) / threads;
-                    if split {
-                        let table = &self.stripes.guard(table.words_mut(), F::words(dim));
+                    if let Some(stripes) = &mut self.stripes {
+                        let table = &stripes.guard(table.words_mut(), F::words(dim));
                         team.run(|thread| {
                             let (feed, positions) = (feed(index), part(thread));
                             isa.run(MoveLocked { form, table, dim, bag, feed, rate, positions });

@@ -5,6 +5,7 @@ mod bench;
 mod determinism;
 mod learning;
 mod lifecycle;
+mod precision;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

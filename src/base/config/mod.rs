@@ -211,7 +211,8 @@ pub enum Update {
 /// What weights are read in by the forward and the backward pass, and how much of them an update keeps.
 ///
 /// The split ones are SC20's Split-SGD-BF16 (Section VII): the upper halves of the weights are what the passes read,
-/// with products of bfloat16 summed in 32 bits; the lower halves are only joined to them for an update.
+/// with products of bfloat16 summed in 32 bits; the lower halves are only joined to them for an update. Biases, sums,
+/// the interaction, the loss and gradients of weights are in 32 bits whatever the precision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Precision {
