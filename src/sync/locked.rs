@@ -147,7 +147,6 @@ mod tests {
                 row.fill(before + 1);
             }
         });
-        drop(rows);
         assert_eq!(data, [8000; 15]);
     }
 
