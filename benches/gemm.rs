@@ -180,7 +180,7 @@ fn shape(team: &Team, [n, c, k]: [usize; 3], rounds: usize, ratios: &mut [Vec<f6
     print("f32 backward weights", 0, &row);
 
     let (hx, hdy, hw) = (narrowed(&px), narrowed(&pdy), bf16::pairs_of(team, &pw));
-    let (mut hy, mut hdx) = (Panels::zeroed(n, k), Panels::zeroed(n, c));
+    let (mut hy, mut hdx) = (Panels::<u16>::zeroed(n, k), Panels::<u16>::zeroed(n, c));
     let row = measure::<true>(team, flops, rounds, || {
         bf16::forward(team, n, &hx, &hw, &bias, &mut hy, After::Relu);
     });

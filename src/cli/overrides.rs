@@ -78,6 +78,10 @@ pub struct KeyArgs {
     #[arg(long, value_name = "NAME")]
     update: Option<String>,
 
+    /// What weights are read in: f32, bf16 (updates as exact as f32's) or bf16-lsb8 (8 bits fewer, to compare).
+    #[arg(long, value_name = "NAME")]
+    precision: Option<String>,
+
     /// Seed of initial weights and of the shuffle.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -147,6 +151,7 @@ impl KeyArgs {
             ("--epochs", "train.epochs", integer(self.epochs)),
             ("--lr", "train.lr", float(self.lr)),
             ("--update", "train.update", text(self.update.clone())),
+            ("--precision", "train.precision", text(self.precision.clone())),
             ("--seed", "train.seed", integer(self.seed)),
             ("--threads", "train.threads", integer(self.threads)),
             ("--plans", "train.plans", text(path(&self.plans))),

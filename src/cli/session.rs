@@ -61,6 +61,7 @@ pub fn build_model(config: &Config, schema: &Schema, team: &Team, home: &[NodeId
         lookups: if config.data.source == SourceKind::Random { config.data.lookups } else { 1 },
         update: config.train.update,
         update_fused: config.train.update_fused,
+        precision: config.train.precision,
     };
     let (model, arena) = Dlrm::on_nodes(&config.model, schema, team, room, home)?;
     arena.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
@@ -97,9 +98,10 @@ pub fn describe(config: &Config, source: &dyn Source, model: &Dlrm, team: &Team)
     let parameters: u64 =
         model.parameters().iter().map(|parameter| parameter.shape.iter().map(|&n| n as u64).product::<u64>()).sum();
     eprintln!(
-        "model: {} parameters ({}); {} threads with {}",
+        "model: {} parameters ({}) in {}; {} threads with {}",
         Count(parameters),
-        Bytes(parameters * 4),
+        Bytes(parameters * model.precision().bytes() as u64),
+        model.precision().name(),
         team.threads(),
         team.isa().name()
     );

@@ -92,11 +92,11 @@ impl TrainArgs {
             run.restore(path)?;
             eprintln!("resuming after step {} ({})", progress.step, path.display());
         }
-        let row_bytes = run.config.model.dim * size_of::<f32>();
-        let before = self.profile.then(|| limits(&run.team, row_bytes)).transpose()?;
+        let (dim, precision) = (run.config.model.dim, run.config.train.precision);
+        let before = self.profile.then(|| limits(&run.team, dim, precision)).transpose()?;
         let summary = run.train()?;
         let profiled = match (before, &run.profile) {
-            (Some(before), Some(profile)) => limits(&run.team, row_bytes).map(|after| {
+            (Some(before), Some(profile)) => limits(&run.team, dim, precision).map(|after| {
                 let brackets = std::array::from_fn(|i| Bracket { before: before[i], after: after[i] });
                 Some(Profiled::new(profile, &run.clock, brackets))
             }),

@@ -5,6 +5,7 @@
 
 mod atoms;
 mod grid;
+mod locked;
 mod parts;
 mod primitive;
 mod region;
@@ -13,6 +14,7 @@ mod shares;
 
 pub use atoms::{ask, atomic_floats, atomic_words, mul_add, put};
 pub use grid::{Grid, GridPart};
+pub use locked::{LockedRow, LockedRows, Stripes};
 pub use parts::{Each, Parts, RowPart, Rows};
 pub use primitive::{AtomicU32, AtomicU64};
 pub use region::{Crew, Patience};

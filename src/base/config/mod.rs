@@ -172,6 +172,9 @@ pub struct TrainConfig {
     pub update: Update,
     /// Whether embedding rows are moved straight from the gradient of their bags, without gradient rows in between.
     pub update_fused: bool,
+    /// What weights are read in, and how much of them is kept.
+    #[serde(default)]
+    pub precision: Precision,
     /// Seed of initial weights and of the shuffle.
     pub seed: u64,
     /// Compute threads; 0: one for each core.
@@ -205,6 +208,53 @@ pub enum Update {
     RaceFree,
     /// Look-ups are sorted by row and shared out by number, a row's to one thread.
     Sorted,
+}
+
+/// What weights are read in by the forward and the backward pass, and how much of them an update keeps.
+///
+/// The split ones are SC20's Split-SGD-BF16 (Section VII): the upper halves of the weights are what the passes read,
+/// with products of bfloat16 summed in 32 bits; the lower halves are only joined to them for an update. Biases, sums,
+/// the interaction, the loss and gradients of weights are in 32 bits whatever the precision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Precision {
+    /// 32-bit floats throughout.
+    #[default]
+    F32,
+    /// bfloat16, with the 16 bits that it leaves out kept for the update: as many bytes as `f32`, as exact an update.
+    Bf16,
+    /// bfloat16, with only 8 of those bits: a quarter less memory, and small updates are lost.
+    Bf16Lsb8,
+}
+
+impl Precision {
+    /// Its name in configurations.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::Bf16Lsb8 => "bf16-lsb8",
+        }
+    }
+
+    /// Whether weights are kept in halves.
+    #[must_use]
+    pub const fn is_split(self) -> bool {
+        !matches!(self, Self::F32)
+    }
+
+    /// Bytes of a weight that the passes read.
+    #[must_use]
+    pub const fn read_bytes(self) -> usize {
+        if self.is_split() { 2 } else { 4 }
+    }
+
+    /// Bytes of a weight in all.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        if matches!(self, Self::Bf16Lsb8) { 3 } else { 4 }
+    }
 }
 
 impl Default for ModelConfig {
@@ -258,6 +308,7 @@ impl Default for TrainConfig {
             decay_steps: 0,
             update: Update::Auto,
             update_fused: true,
+            precision: Precision::F32,
             seed: 123,
             threads: 0,
             plans: String::new(),

@@ -47,6 +47,7 @@ pub struct Report {
     machine: Processor,
     threads: usize,
     batch: usize,
+    precision: &'static str,
     ms_median: f64,
     ms_min: f64,
     ms_max: f64,
@@ -92,7 +93,7 @@ impl StepArgs {
         let mut model = build_model(&config, source.schema(), &team, &home)?;
         model.initialise(&team, config.train.seed);
         let rate = config.train.lr as f32;
-        let mut ceiling = Ceiling::new(&team, config.model.dim * size_of::<f32>())?;
+        let mut ceiling = Ceiling::new(&team, config.model.dim, config.train.precision)?;
         let mut clock = Clock::new(false);
         let (brackets, mut times) = around(
             || ceiling.measure(),
@@ -119,6 +120,7 @@ impl StepArgs {
             machine: Processor::of_this_machine()?,
             threads: team.threads(),
             batch: config.train.batch,
+            precision: config.train.precision.name(),
             ms_median,
             ms_min: times[0],
             ms_max: times[times.len() - 1],
@@ -145,7 +147,7 @@ pub(super) fn draw(source: &dyn Source, count: usize, samples: usize) -> Result<
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.machine)?;
-        writeln!(f, "a step of {} samples on {} threads\n", self.batch, self.threads)?;
+        writeln!(f, "a step of {} samples in {} on {} threads\n", self.batch, self.precision, self.threads)?;
         let Self { profile, ms_median, ms_min, ms_max, .. } = self;
         writeln!(f, "{}", profile.table("step (median)", *ms_median))?;
         writeln!(f, "  steps took {ms_min:.3} to {ms_max:.3} ms; `at least` divides each stage's work by")?;

@@ -1,6 +1,7 @@
 //! The passes on bfloat16: two products a step, sums in 32-bit floats.
 //!
-//! Activations and their gradients are [`Panels`] of bfloat16 (as `u16`), rounded from complete sums. A right operand is
+//! Activations and their gradients are [`Panels`] of bfloat16 (as `u16`), rounded from complete sums; what leaves a chain
+//! of layers may stay in 32-bit floats. A right operand is
 //! `Panels<u32>` of pairs: row i has rows 2i and 2i + 1 of the matrix, column by column, `[Kb][C / 2][64][2]`: the order
 //! that VDPBF16PS wants, called VNNI-2. Weights are kept so. Backward-by-weights sums over samples, so both of its
 //! operands are paired first ([`pair_rows`]): N (C + K) moves beside N C K products.
@@ -11,7 +12,7 @@ use super::panels::{Panels, WIDTH};
 use super::passes::{After, Pass, check, forward_shape, weights_shape};
 use super::plan::{Plan, Shape};
 use super::sweep::Ready;
-use super::tile::{ByColumn, ByRow};
+use super::tile::{ByColumn, ByRow, Cell};
 use super::transposed::{Scratch, Transposed};
 use crate::machine::team::Team;
 use crate::simd::bf16::{narrow, pair};
@@ -84,20 +85,20 @@ impl Kernel for Interleave<'_> {
     }
 }
 
-/// Y = act(X W + b) for the first `samples` rows, rounded to bfloat16.
+/// Y = act(X W + b) for the first `samples` rows, rounded to bfloat16 unless Y is in 32-bit floats.
 ///
 /// `x` is samples x inputs, `w` pairs of inputs x outputs, `y` samples x outputs; one `bias` an output.
 ///
 /// # Panics
 /// When sizes do not fit together.
-pub fn forward(
+pub fn forward<C: Cell>(
     team: &Team,
     samples: usize,
     x: &Panels<u16>,
     w: &Panels<u32>,
     bias: &[f32],
-    y: &mut Panels<u16>,
-    after: After<'_, u16>,
+    y: &mut Panels<C>,
+    after: After<'_, C>,
 ) {
     check("X", x, samples, x.columns());
     check("W", w, x.columns().div_ceil(2), y.columns());
@@ -109,19 +110,19 @@ pub fn forward(
     Pass { shape, plan: Plan::new(shape), left, right, bias: Some(bias), after }.run(team, y, None);
 }
 
-/// dX = dY Wᵀ for the first `samples` rows, rounded to bfloat16.
+/// dX = dY Wᵀ for the first `samples` rows, rounded to bfloat16 unless dX is in 32-bit floats.
 ///
 /// `dy` is samples x outputs, `w` pairs of inputs x outputs, `dx` samples x inputs.
 ///
 /// # Panics
 /// When sizes do not fit together.
-pub fn backward_data(
+pub fn backward_data<C: Cell>(
     team: &Team,
     samples: usize,
     dy: &Panels<u16>,
     w: &Panels<u32>,
-    dx: &mut Panels<u16>,
-    after: After<'_, u16>,
+    dx: &mut Panels<C>,
+    after: After<'_, C>,
     scratch: &mut Scratch,
 ) {
     check("dY", dy, samples, w.columns());

@@ -24,7 +24,7 @@ mod tile;
 mod transposed;
 mod tuned;
 
-pub use convert::{export_rows, import_rows, narrow_rows};
+pub use convert::{export_rows, import_rows, narrow_panels, narrow_rows};
 pub use panels::{Panels, Row, WIDTH};
 pub use passes::{After, backward_data, backward_weights, bias_gradient, forward, forward_shape, weights_shape};
 pub use plan::{Plan, Shape};

@@ -163,10 +163,10 @@ fn bf16_passes_give_the_bits_of_the_definition() {
         for team in teams() {
             let facts = format!("{:?} x {}, {n} x {c} x {k}", team.isa(), team.threads());
             let pw = bf16::pairs_of(&team, &wide);
-            let mut out = Panels::zeroed(n, k);
+            let mut out = Panels::<u16>::zeroed(n, k);
             bf16::forward(&team, n, &px, &pw, &bias, &mut out, After::Relu);
             assert!(out.to_rows() == y && padding_is_zero(&out), "forward, {facts}");
-            let mut out = Panels::zeroed(n, c);
+            let mut out = Panels::<u16>::zeroed(n, c);
             bf16::backward_data(&team, n, &pdy, &pw, &mut out, After::Gate(&px), &mut Scratch::default());
             assert!(out.to_rows() == dx && padding_is_zero(&out), "backward data, {facts}");
             let (mut vx, mut vdy) = (Panels::zeroed(n.div_ceil(2), c), Panels::zeroed(n.div_ceil(2), k));
