@@ -74,7 +74,7 @@ fn transpose<S: Simd>(simd: S, from: &[Row<f32>], to: &mut [Row<f32>; WIDTH]) {
 
 /// Transposes up to 32 rows of pairs, and pairs the other way: row k of `to` has columns 2k and 2k + 1 of W.
 #[inline(always)]
-fn transpose_pairs<S: Simd>(simd: S, from: &[Row<f32>], to: &mut [Row<f32>]) {
+pub(super) fn transpose_pairs<S: Simd>(simd: S, from: &[Row<f32>], to: &mut [Row<f32>]) {
     // Each row of this is one column of W: 64 neighbours in bfloat16.
     let mut columns = [[0.0; WIDTH]; WIDTH];
     transpose(simd, from, &mut columns);
