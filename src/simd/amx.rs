@@ -11,7 +11,7 @@
 #![allow(unsafe_code)]
 
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid, __cpuid_count, _MM_HINT_T1, _mm_prefetch};
+use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
@@ -349,13 +349,6 @@ impl Tiles {
             );
         }
     }
-}
-
-/// Asks for the cache line of `at` to be brought to L2; a hint without effect on values.
-#[inline(always)]
-pub fn prefetch_to_l2<T>(at: &T) {
-    // SAFETY: a prefetch never faults, and SSE is part of x86-64.
-    unsafe { _mm_prefetch::<_MM_HINT_T1>((&raw const *at).cast()) }
 }
 
 #[cfg(test)]

@@ -193,23 +193,25 @@ impl RightSource<'_> {
     #[inline(always)]
     fn pack<S: Simd>(&self, simd: S, group: Range<usize>, units: Range<usize>, steps: usize, to: &mut [Packed]) {
         let count = units.len();
+        // Filled for tails and transposed pieces only.
+        let (mut padded, mut columns) = ([[0.0; WIDTH]; UNIT], [[0.0; WIDTH]; WIDTH]);
         for (panel, to) in (group.start / STRIPS..).zip(to[..count * group.len()].chunks_mut(STRIPS * count)) {
             for (index, unit) in units.clone().enumerate() {
-                let mut rows = [[0.0; WIDTH]; UNIT];
                 let rows = match *self {
                     Self::Ready { cells, stride } => {
                         let from = &cells[panel * stride..][unit * UNIT..steps.min((unit + 1) * UNIT)];
                         if let Some(whole) = from.first_chunk() {
                             whole
                         } else {
-                            rows[..from.len()].copy_from_slice(from);
-                            &rows
+                            padded[..from.len()].copy_from_slice(from);
+                            padded[from.len()..].fill([0.0; WIDTH]);
+                            &padded
                         }
                     }
                     Self::Transposed { cells, stride, rows: end } => {
                         let from = &cells[unit * stride..][panel * UNIT..end.min((panel + 1) * UNIT)];
-                        transpose_pairs(simd, from, &mut rows);
-                        &rows
+                        transpose_pairs(simd, from, &mut columns, &mut padded);
+                        &padded
                     }
                 };
                 for (half, to) in to[index..].iter_mut().step_by(count).enumerate() {
