@@ -23,7 +23,7 @@
 //! | `base`      |   | ids, units, errors, the counter-based generator, configuration and presets |
 //! | `ffi`       | ⚠ | libnuma and the Linux calls that place threads and pages: thin and typed |
 //! | `memory`    | ⚠ | one arena a rank, bound and verified; zeroed buffers on huge pages; mapped files |
-//! | `simd`      | ⚠ | one vector interface; scalar, AVX2, AVX-512 and AVX512-BF16 twins; bfloat16, halves; dispatch |
+//! | `simd`      | ⚠ | one vector interface; scalar, AVX2, AVX-512 and AVX512-BF16 twins; AMX tiles; bfloat16, halves; dispatch |
 //! | `sync`      | ⚠ | fork-join regions, the disjoint pieces that they hand out, rows under locks; loom-checked |
 //! | `machine`   |   | machines as data, discovery, routes, placement of ranks, their picture; the thread team; measured limits |
 //! | `math`      |   | the blocked passes of a layer in f32 and bfloat16, pairs of vectors, the logistic function |

@@ -94,6 +94,10 @@ pub struct KeyArgs {
     #[arg(long, value_name = "FILE")]
     plans: Option<PathBuf>,
 
+    /// Instruction set: auto, scalar, avx2, avx512, avx512-bf16 or amx-bf16 (all but the last give the same bits).
+    #[arg(long, value_name = "NAME")]
+    isa: Option<String>,
+
     /// Steps between evaluations; 0: at the end only.
     #[arg(long, value_name = "N")]
     eval_every: Option<u64>,
@@ -155,6 +159,7 @@ impl KeyArgs {
             ("--seed", "train.seed", integer(self.seed)),
             ("--threads", "train.threads", integer(self.threads)),
             ("--plans", "train.plans", text(path(&self.plans))),
+            ("--isa", "train.isa", text(self.isa.clone())),
             ("--eval-every", "train.eval_every", integer(self.eval_every)),
             ("--target-auc", "train.target_auc", float(self.target_auc)),
             ("--checkpoint-every", "train.checkpoint_every", integer(self.checkpoint_every)),

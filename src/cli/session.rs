@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::base::config::{Config, SourceKind};
+use crate::base::config::{Config, IsaChoice, SourceKind};
 use crate::base::units::{Bytes, Count};
 use crate::base::{Error, NodeId, Result};
 use crate::data::{self, Labels, Opening, Schema, Source, Split, Unseen, Vocabulary};
@@ -38,13 +38,14 @@ pub fn open_data(
 /// The team of rank 0 on this host, every thread pinned, with the nodes of its memory; prints where it stands.
 ///
 /// `threads` 0 means one for each core of the rank.
-pub fn place_team(threads: usize) -> Result<(Team, Vec<NodeId>)> {
+pub fn place_team(threads: usize, isa: IsaChoice) -> Result<(Team, Vec<NodeId>)> {
+    let isa = Isa::chosen(isa)?;
     let machine = Machine::load("host")?;
     let threads = (threads > 0).then_some(threads);
     let placement = place(&machine, &Wishes { ranks: Some(1), threads, ..Wishes::default() })?;
     placement.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
     let rank = &placement.ranks[0];
-    let team = Team::pinned(&rank.compute, placement.spin, Isa::best())?;
+    let team = Team::pinned(&rank.compute, placement.spin, isa)?;
     eprintln!("placement: {}", placement.line(rank));
     let idle = machine.nodes.len() - 1;
     if idle > 0 {

@@ -120,7 +120,7 @@ impl TrainArgs {
     }
 
     fn prepare(&self, config: Config, known: Option<Vocabulary>, output: Option<OutputDir>) -> Result<Run> {
-        let (team, home) = place_team(config.train.threads)?;
+        let (team, home) = place_team(config.train.threads, config.train.isa)?;
         use_plans(&config, &team)?;
         let source = open_data(&config, known, Labels::Required, Unseen::Fault)?;
         let mut model = build_model(&config, source.schema(), &team, &home)?;

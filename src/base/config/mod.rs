@@ -181,6 +181,8 @@ pub struct TrainConfig {
     pub threads: usize,
     /// A file of `octorec tune gemm` with the blocking of the MLPs' passes; empty: by the cost model.
     pub plans: String,
+    /// The instruction set. All but `amx-bf16` give the same bits.
+    pub isa: IsaChoice,
     /// Steps between evaluations; 0: at the end only.
     pub eval_every: u64,
     /// Samples an evaluation step.
@@ -189,6 +191,29 @@ pub struct TrainConfig {
     pub target_auc: f64,
     /// Steps between checkpoints; 0: at the end and when interrupted.
     pub checkpoint_every: u64,
+}
+
+/// The instruction set that kernels use.
+///
+/// In 32-bit floats all give the same bits. In bfloat16, all but `amx-bf16` do, on any machine: without the instructions
+/// their arithmetic is imitated, slowly. AMX adds products in another order, and only a machine that has it gives its
+/// bits; so a run in bfloat16 that other machines shall repeat names `avx512-bf16`, or where that is not, any other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IsaChoice {
+    /// The fastest that the machine has, AMX-BF16 before all others.
+    #[default]
+    Auto,
+    /// Portable code.
+    Scalar,
+    /// AVX2 with FMA.
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL.
+    Avx512,
+    /// The same with AVX512-BF16.
+    Avx512Bf16,
+    /// The same with AMX-BF16.
+    AmxBf16,
 }
 
 /// How embedding rows are moved. All but `atomic` and `rtm` give the same bits for every number of threads.
@@ -312,6 +337,7 @@ impl Default for TrainConfig {
             seed: 123,
             threads: 0,
             plans: String::new(),
+            isa: IsaChoice::Auto,
             eval_every: 0,
             eval_batch: 4096,
             target_auc: 0.0,

@@ -6,7 +6,7 @@ use std::fmt;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::machine::limits::{Rate, bf16_peak, f32_peak};
+use crate::machine::limits::{Rate, bf16_pass_peak, f32_peak};
 use crate::machine::team::Team;
 use crate::math::brgemm::{self, After, Panels, Scratch, Shape, WIDTH, bf16};
 use crate::simd::Isa;
@@ -72,8 +72,10 @@ impl fmt::Display for Precision {
 /// The limit of a pass and its name: the instruction that multiplies, on all threads, in registers. bfloat16 without
 /// such an instruction is computed with those of f32 and held against them.
 pub fn peak(team: &Team, precision: Precision) -> (Rate, &'static str) {
-    let pairs = (precision == Precision::Bf16 && matches!(team.isa(), Isa::Avx512Bf16(_))).then(|| bf16_peak(team));
-    pairs.flatten().map_or_else(|| (f32_peak(team), "f32 peak"), |rate| (rate, "bf16 peak"))
+    let multiplies = matches!(team.isa(), Isa::Avx512Bf16(_) | Isa::AmxBf16(_));
+    let name = if team.isa().amx().is_some() { "AMX peak" } else { "bf16 peak" };
+    let peak = (precision == Precision::Bf16 && multiplies).then(|| bf16_pass_peak(team)).flatten();
+    peak.map_or_else(|| (f32_peak(team), "f32 peak"), |rate| (rate, name))
 }
 
 /// Layers of equal or different widths with everything that their passes read and write.

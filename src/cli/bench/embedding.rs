@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::step::draw;
 use super::table::Table as Text;
-use crate::base::config::{DataConfig, Pooling, Precision, Update};
+use crate::base::config::{DataConfig, IsaChoice, Pooling, Precision, Update};
 use crate::base::units::Bytes;
 use crate::base::{NodeId, Result};
 use crate::cli::session::place_team;
@@ -303,7 +303,7 @@ impl EmbeddingArgs {
     /// # Errors
     /// When threads or memory are refused, or the hardware cannot be explored.
     pub fn measure(&self) -> Result<Report> {
-        let (team, home) = place_team(self.threads)?;
+        let (team, home) = place_team(self.threads, IsaChoice::Auto)?;
         let (ways, note) = self.ways();
         self.check(&team, &ways, &home)?;
         let mut bench = Bench::new(&team, self, &ways, &home)?;

@@ -118,7 +118,7 @@ fn shape(text: &str) -> std::result::Result<[usize; 3], String> {
 /// The instruction set of this name; without one, the widest.
 fn isa(name: Option<&str>) -> Result<Isa> {
     let Some(name) = name else { return Ok(Isa::best()) };
-    let all = Isa::all();
+    let all = Isa::every();
     all.iter().copied().find(|isa| isa.name() == name).ok_or_else(|| Error::UnknownName {
         origin: "--isa".to_owned(),
         what: "instruction set of this processor",

@@ -86,7 +86,7 @@ impl StepArgs {
     /// When the configuration is wrong, threads or memory are refused, or the hardware cannot be explored.
     pub fn measure(&self) -> Result<Report> {
         let config = self.config()?;
-        let (team, home) = place_team(config.train.threads)?;
+        let (team, home) = place_team(config.train.threads, config.train.isa)?;
         use_plans(&config, &team)?;
         let source = data::open(&config, Opening::default())?;
         let batches = draw(&*source, self.minibatches as usize, config.train.batch)?;

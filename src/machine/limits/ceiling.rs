@@ -1,6 +1,6 @@
 //! The four limits that a training step is held against, measured together.
 
-use super::{Field, Pages, Processor, Rate, bf16_peak, f32_peak};
+use super::{Field, Pages, Processor, Rate, bf16_pass_peak, f32_peak};
 use crate::base::Result;
 use crate::base::config::Precision;
 use crate::machine::team::Team;
@@ -35,7 +35,7 @@ impl<'a> Ceiling<'a> {
     /// Measures all of [`CEILINGS`].
     pub fn measure(&mut self) -> [Rate; CEILINGS.len()] {
         let team = self.team;
-        let peak = if self.precision.is_split() { bf16_peak(team) } else { None };
+        let peak = if self.precision.is_split() { bf16_pass_peak(team) } else { None };
         let peak = peak.unwrap_or_else(|| f32_peak(team));
         let read = self.field.read(team);
         let gather = self.field.gather(team, self.look_up_bytes).rate;

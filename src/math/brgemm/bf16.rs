@@ -7,14 +7,18 @@
 //! operands are paired first ([`pair_rows`]): N (C + K) moves beside N C K products.
 //!
 //! An odd number of terms is padded with a product of zeros.
+//!
+//! With AMX the same operands are multiplied tile by tile: see `tiled`.
 
 use super::panels::{Panels, WIDTH};
 use super::passes::{After, Pass, check, forward_shape, weights_shape};
 use super::plan::{Plan, Shape};
 use super::sweep::Ready;
 use super::tile::{ByColumn, ByRow, Cell};
+use super::tiled::{LeftSource, RightSource, TiledPass};
 use super::transposed::{Scratch, Transposed};
 use crate::machine::team::Team;
+use crate::simd::amx;
 use crate::simd::bf16::{narrow, pair};
 use crate::simd::{Kernel, Simd};
 use crate::sync::Grid;
@@ -85,6 +89,11 @@ impl Kernel for Interleave<'_> {
     }
 }
 
+/// Rows of bfloat16 as tiles take them.
+fn rows_of(panels: &Panels<u16>) -> amx::Left<'_> {
+    amx::Left { cells: bytemuck::cast_slice(panels.cells()), stride: panels.stride() }
+}
+
 /// Y = act(X W + b) for the first `samples` rows, rounded to bfloat16 unless Y is in 32-bit floats.
 ///
 /// `x` is samples x inputs, `w` pairs of inputs x outputs, `y` samples x outputs; one `bias` an output.
@@ -105,6 +114,11 @@ pub fn forward<C: Cell>(
     check("Y", y, samples, w.columns());
     assert_eq!(bias.len(), w.columns(), "one bias an output");
     let shape = forward_shape_in_pairs(samples, x.columns(), w.columns(), team.threads());
+    if let Some(amx) = team.isa().amx() {
+        let left = LeftSource::ByRow(rows_of(x));
+        let right = RightSource::Ready { cells: bytemuck::cast_slice(w.cells()), stride: w.stride() };
+        return TiledPass { shape, left, right, bias: Some(bias), after }.run(team, amx, y);
+    }
     let left = ByRow::<{ WIDTH / 2 }> { cells: bytemuck::cast_slice(x.cells()), stride: x.stride() };
     let right = Ready { cells: bytemuck::cast_slice(w.cells()), stride: w.stride() };
     Pass { shape, plan: Plan::new(shape), left, right, bias: Some(bias), after }.run(team, y, None);
@@ -129,6 +143,12 @@ pub fn backward_data<C: Cell>(
     check("dX", dx, samples, dx.columns());
     check("W", w, dx.columns().div_ceil(2), dy.columns());
     let shape = forward_shape_in_pairs(samples, w.columns(), dx.columns(), team.threads());
+    if let Some(amx) = team.isa().amx() {
+        let left = LeftSource::ByRow(rows_of(dy));
+        let cells = bytemuck::cast_slice(w.cells());
+        let right = RightSource::Transposed { cells, stride: w.stride(), rows: w.rows() };
+        return TiledPass { shape, left, right, bias: None, after }.run(team, amx, dx);
+    }
     let plan = Plan::new(shape);
     let left = ByRow::<{ WIDTH / 2 }> { cells: bytemuck::cast_slice(dy.cells()), stride: dy.stride() };
     let cells = bytemuck::cast_slice(w.cells());
@@ -144,6 +164,11 @@ pub fn backward_weights(team: &Team, samples: usize, x: &Panels<u32>, dy: &Panel
     check("X", x, samples.div_ceil(2), dw.rows());
     check("dY", dy, samples.div_ceil(2), dw.columns());
     let shape = weights_shape_in_pairs(samples, dw.rows(), dw.columns(), team.threads());
+    if let Some(amx) = team.isa().amx() {
+        let left = LeftSource::ByColumn { cells: bytemuck::cast_slice(x.cells()), stride: x.stride() };
+        let right = RightSource::Ready { cells: bytemuck::cast_slice(dy.cells()), stride: dy.stride() };
+        return TiledPass { shape, left, right, bias: None, after: After::Keep }.run(team, amx, dw);
+    }
     let left = ByColumn::<true> { cells: bytemuck::cast_slice(x.cells()), stride: x.stride() };
     let right = Ready { cells: bytemuck::cast_slice(dy.cells()), stride: dy.stride() };
     Pass { shape, plan: Plan::new(shape), left, right, bias: None, after: After::Keep }.run(team, dw, None);
