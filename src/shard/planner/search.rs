@@ -12,7 +12,7 @@ use crate::shard::cost::{Model, Score, Tally};
 use crate::shard::scheme::Kind;
 
 /// Divisions that one local search may price.
-const BUDGET: usize = 40_000;
+const BUDGET: usize = 12_000;
 
 /// The default of a small table is left only for at least this much of the slowest rank's time.
 const DEFAULT_LEFT_FOR: f64 = 0.01;
@@ -78,7 +78,8 @@ impl<'a> State<'a> {
             (memory / sum.0).max(work / sum.1) + f64::from(u8::from(default_is_replicated(model, options, *table)))
         };
         let mut order: Vec<TableId> = (0..tables as u32).map(TableId).collect();
-        order.sort_by(|a, b| key(b).total_cmp(&key(a)).then(a.cmp(b)));
+        let kept = |table: &TableId| weights[table.index()].0;
+        order.sort_by(|a, b| key(b).total_cmp(&key(a)).then(kept(b).total_cmp(&kept(a))).then(a.cmp(b)));
         Self { model, options, candidates, tally: model.empty(), choices: vec![None; tables], order }
     }
 
