@@ -48,9 +48,9 @@ proptest! {
             if sharding.scheme(table).kind() != Kind::Replicated {
                 let streams: BTreeSet<_> = sharding.of_table(table).iter().map(|s| (s.rank, s.rows.first)).collect();
                 for (rank, _) in streams {
-                    for from in 0..ranks {
+                    for (from, sent) in ids.iter_mut().enumerate() {
                         let samples = minibatch_slice(batch, ranks, RankId(from as u32)).len() as u64;
-                        ids[from][rank.index()] += 4 * (samples + 1);
+                        sent[rank.index()] += 4 * (samples + 1);
                     }
                 }
             }

@@ -117,7 +117,7 @@ impl<'a> State<'a> {
     ///
     /// # Errors
     /// The table that fits nowhere, with the rest as it was then.
-    pub fn greedy(mut self, start: Start) -> Result<Self, (TableId, Tally)> {
+    pub fn greedy(mut self, start: Start) -> Result<Self, Box<(TableId, Tally)>> {
         for table in self.order.clone() {
             let mut best = None;
             let replicated = default_is_replicated(self.model, self.options, table);
@@ -159,7 +159,7 @@ impl<'a> State<'a> {
             }
             match best {
                 Some((_, choice)) => self.put(table, choice),
-                None => return Err((table, self.tally)),
+                None => return Err(Box::new((table, self.tally))),
             }
         }
         Ok(self)
