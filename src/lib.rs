@@ -28,6 +28,7 @@
 //! | `machine`   |   | machines as data, discovery, routes, placement of ranks, their picture; the thread team; measured limits |
 //! | `math`      |   | the blocked passes of a layer in f32 and bfloat16, pairs of vectors, the logistic function |
 //! | `data`      |   | schema, minibatch, sources (built-in log, tab-separated files, random), shuffle, loader |
+//! | `shard`     |   | who holds which part of which table; the cost of a division; the planner; plans as files |
 //! | `optim`     |   | SGD, also on weights in halves (Split-SGD-BF16), the learning rate's schedule |
 //! | `embedding` |   | tables, whole or in halves, look-up, update |
 //! | `layer`     |   | linear, MLP, dot and cat interaction, loss: forward beside backward |
@@ -56,6 +57,7 @@ pub mod math;
 pub mod memory;
 pub mod model;
 pub mod optim;
+pub mod shard;
 pub mod simd;
 pub mod sync;
 pub mod train;
