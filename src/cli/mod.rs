@@ -7,13 +7,13 @@ mod config;
 mod eval;
 mod overrides;
 mod plan;
-mod plans;
 mod predict;
 mod profile;
 mod session;
 pub mod topo;
 mod train;
 mod tune;
+mod tuned;
 
 use clap::{Parser, Subcommand};
 

@@ -92,7 +92,7 @@ pub struct KeyArgs {
 
     /// Use the blocking that `octorec tune gemm` wrote to this file.
     #[arg(long, value_name = "FILE")]
-    plans: Option<PathBuf>,
+    tuned: Option<PathBuf>,
 
     /// Instruction set: auto, scalar, avx2, avx512, avx512-bf16 or amx-bf16 (all but the last give the same bits).
     #[arg(long, value_name = "NAME")]
@@ -158,7 +158,7 @@ impl KeyArgs {
             ("--precision", "train.precision", text(self.precision.clone())),
             ("--seed", "train.seed", integer(self.seed)),
             ("--threads", "train.threads", integer(self.threads)),
-            ("--plans", "train.plans", text(path(&self.plans))),
+            ("--tuned", "train.tuned", text(path(&self.tuned))),
             ("--isa", "train.isa", text(self.isa.clone())),
             ("--eval-every", "train.eval_every", integer(self.eval_every)),
             ("--target-auc", "train.target_auc", float(self.target_auc)),

@@ -6,9 +6,9 @@ use clap::Args;
 use serde::Serialize;
 
 use super::overrides::{BaseArgs, KeyArgs};
-use super::plans::use_plans;
 use super::profile::{Profiled, limits};
 use super::session::{Trained, build_model, describe, open_data, place_team};
+use super::tuned::use_plans;
 use crate::base::config::{Config, Layers};
 use crate::base::units::{Count, Seconds};
 use crate::base::{Error, Result, interrupt};

@@ -180,7 +180,7 @@ pub struct TrainConfig {
     /// Compute threads; 0: one for each core.
     pub threads: usize,
     /// A file of `octorec tune gemm` with the blocking of the MLPs' passes; empty: by the cost model.
-    pub plans: String,
+    pub tuned: String,
     /// The instruction set. All but `amx-bf16` give the same bits.
     pub isa: IsaChoice,
     /// Steps between evaluations; 0: at the end only.
@@ -336,7 +336,7 @@ impl Default for TrainConfig {
             precision: Precision::F32,
             seed: 123,
             threads: 0,
-            plans: String::new(),
+            tuned: String::new(),
             isa: IsaChoice::Auto,
             eval_every: 0,
             eval_batch: 4096,
