@@ -133,8 +133,8 @@ fn a_wide_mlp_plans_no_more_memory_for_its_weights() {
 }
 
 /// A step in bfloat16 against a step in 32-bit floats that starts from what bfloat16 sees of the same weights: what is
-/// left is the rounding of activations and of the gradients between layers, 2^-9 each, and where a gradient nearly
-/// cancels, more of it than of the gradient.
+/// left is the rounding of activations and of the gradients between layers, 2^-9 each, and the few units that it puts
+/// on the other side of their ReLU. Lengths are compared, of each tensor's difference and of its gradient.
 #[test]
 fn gradients_are_those_of_32_bits_up_to_the_rounding_of_activations() {
     let team = Team::new(2).unwrap();
@@ -149,15 +149,17 @@ fn gradients_are_those_of_32_bits_up_to_the_rounding_of_activations() {
     }
     let before = [weights(&whole), weights(&halves)];
     let losses = [&mut whole, &mut halves].map(|model| step(&team, model, &batch(3), 0.5, &mut Clock::new(false)));
-    assert!((losses[0] - losses[1]).abs() < 2e-3, "{losses:?}");
+    assert!((losses[0] / losses[1] - 1.0).abs() < 5e-3, "{losses:?}");
     let after = [weights(&whole), weights(&halves)];
     let parameters = whole.parameters();
     for (t, parameter) in parameters.iter().enumerate() {
         let moved = |model: usize| after[model][t].iter().zip(&before[model][t]).map(|(a, b)| f64::from(a - b));
-        let size = moved(0).map(f64::abs).fold(0.0, f64::max);
-        let apart = moved(0).zip(moved(1)).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        let size = moved(0).map(|a| a * a).sum::<f64>().sqrt();
+        let apart = moved(0).zip(moved(1)).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
         assert!(size > 1e-4, "{} moves", parameter.name);
-        assert!(apart < 0.06 * size, "{}: {apart:e} of {size:e}", parameter.name);
+        // Units that change sides cost most: three in a thousand are a twentieth of the length. The top layer has none.
+        let bound = if parameter.name.starts_with("top_l.4") { 0.002 } else { 0.1 };
+        assert!(apart < bound * size, "{}: {apart:e} of {size:e}", parameter.name);
         // And it is bfloat16 that computed: 32-bit floats would agree to 1e-6.
         assert!(apart > 1e-5 * size, "{}: {apart:e} of {size:e}", parameter.name);
     }
