@@ -205,7 +205,7 @@ fn tune(team: &Team, chain: &mut Chain, sizes: [usize; 3], precision: Precision,
         .map(|&plan| {
             run(plan, chain);
             // Every plan gives the defined sums.
-            chain.check(pass);
+            chain.check(team.isa(), pass);
             let (mut times, began) = (Vec::new(), Instant::now());
             while times.len() < TRIAL.1 || began.elapsed() < TRIAL.0 {
                 times.push(run(plan, chain));

@@ -10,7 +10,7 @@ use crate::machine::limits::{Rate, bf16_pass_peak, f32_peak};
 use crate::machine::team::Team;
 use crate::math::brgemm::{self, After, Panels, Scratch, Shape, WIDTH, bf16};
 use crate::simd::Isa;
-use crate::simd::bf16::{dot_pair, narrow, pair, widen};
+use crate::simd::bf16::{dot_pair, dot_tile, narrow, pair, widen};
 
 /// A pass through a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -189,11 +189,11 @@ impl Chain {
         }
     }
 
-    /// Holds some results of the last run of `pass` against their definition, to the bit.
+    /// Holds some results of the last run of `pass` with `isa` against their definition, to the bit.
     ///
     /// # Panics
     /// When one differs.
-    pub fn check(&self, pass: Pass) {
+    pub fn check(&self, isa: Isa, pass: Pass) {
         for layer in 0..self.biases.len() {
             let (c, k) = (self.widths[layer], self.widths[layer + 1]);
             let (rows, columns) = match pass {
@@ -206,7 +206,7 @@ impl Chain {
             for (row, column) in [(0, columns - 1), (rows - 1, 0), (rows - 1, columns - 1)].into_iter().chain(spread) {
                 let (found, expected) = match &self.numbers {
                     Numbers::F32(matrices) => self.f32_result(matrices, pass, layer, row, column),
-                    Numbers::Bf16(matrices, _) => self.bf16_result(matrices, pass, layer, row, column),
+                    Numbers::Bf16(matrices, _) => self.bf16_result(matrices, isa, pass, layer, row, column),
                 };
                 assert!(
                     found == expected,
@@ -249,6 +249,7 @@ impl Chain {
     fn bf16_result(
         &self,
         matrices: &Matrices<u16, u32>,
+        isa: Isa,
         pass: Pass,
         layer: usize,
         row: usize,
@@ -262,10 +263,20 @@ impl Chain {
             if i < self.samples && j < panels.columns() { at(panels, i, j) } else { 0 }
         };
         let sum = |start: f32, terms: usize, term: &dyn Fn(usize) -> (u16, u16)| {
+            let term = |i: usize| if i < terms { term(i) } else { (0, 0) };
+            let pairs = |i: usize| (pair(term(i).0, term(i + 1).0), pair(term(i).1, term(i + 1).1));
+            if isa.amx().is_some() {
+                // In whole units of 64 terms, see `math/brgemm/tiled.rs`.
+                return (0..terms.next_multiple_of(WIDTH)).step_by(32).fold(start, |sum, i| {
+                    let [left, right] = [0, 1].map(|side| {
+                        std::array::from_fn(|k| if side == 0 { pairs(i + 2 * k).0 } else { pairs(i + 2 * k).1 })
+                    });
+                    dot_tile(&left, &right, sum)
+                });
+            }
             (0..terms).step_by(2).fold(start, |sum, i| {
-                let (even, odd) = (term(i), if i + 1 < terms { term(i + 1) } else { (0, 0) });
-                let both = |even, odd| f32::from_bits(pair(even, odd));
-                dot_pair(both(even.0, odd.0), both(even.1, odd.1), sum)
+                let (left, right) = pairs(i);
+                dot_pair(f32::from_bits(left), f32::from_bits(right), sum)
             })
         };
         match pass {
@@ -327,7 +338,7 @@ mod tests {
                     let mut chain = Chain::new(&team, samples, &widths, precision);
                     for pass in Pass::ALL {
                         chain.run(&team, pass);
-                        chain.check(pass);
+                        chain.check(team.isa(), pass);
                     }
                 }
             }
@@ -338,6 +349,6 @@ mod tests {
     #[should_panic(expected = "backward-weights of layer 0")]
     fn a_result_that_was_not_computed_is_noticed() {
         let team = Team::new(1).unwrap();
-        Chain::new(&team, 8, &[8, 8], Precision::F32).check(Pass::BackwardWeights);
+        Chain::new(&team, 8, &[8, 8], Precision::F32).check(team.isa(), Pass::BackwardWeights);
     }
 }

@@ -186,7 +186,7 @@ impl Bench {
         let (c, k) = (widths[0], widths[1]);
         for &pass in passes {
             chain.run(team, pass);
-            chain.check(pass);
+            chain.check(team.isa(), pass);
             let mut limit = "";
             let mut rounds: Vec<(Bracket, Rate)> = (0..self.rounds)
                 .map(|_| {
