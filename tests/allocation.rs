@@ -5,8 +5,7 @@
 
 use std::alloc::System;
 
-use octorec::base::config::{Config, DataConfig};
-use octorec::base::config::{Interaction, ModelConfig, Pooling, Update};
+use octorec::base::config::{Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, Update};
 use octorec::data::{self, Batch, Opening, Split};
 use octorec::machine::team::Team;
 use octorec::model::{Dlrm, Room};
@@ -66,13 +65,17 @@ fn a_step_allocates_nothing_once_it_has_run() {
     let updates = [Update::Serial, Update::Atomic, Update::Rtm, Update::RaceFree, Update::Sorted, Update::Auto];
     for threads in [1, 2] {
         let team = Team::new(threads).unwrap();
-        for (interaction, pooling) in [(Interaction::Dot, Pooling::Sum), (Interaction::Cat, Pooling::Mean)] {
+        for (interaction, pooling, precision) in [
+            (Interaction::Dot, Pooling::Sum, Precision::F32),
+            (Interaction::Cat, Pooling::Mean, Precision::F32),
+            (Interaction::Dot, Pooling::Sum, Precision::Bf16),
+        ] {
             let config = config(interaction, pooling);
             // An epoch ends with a smaller minibatch.
             let batches = batches(&config, &[96, 96, 96, 41]);
             let schema = data::open(&config, Opening::default()).unwrap().schema().clone();
             for (update, update_fused) in updates.into_iter().flat_map(|update| [(update, true), (update, false)]) {
-                let room = Room { samples: 96, lookups: 4, update, update_fused };
+                let room = Room { samples: 96, lookups: 4, update, update_fused, precision };
                 let mut model = Dlrm::with_room(&config.model, &schema, &team, room).unwrap();
                 model.initialise(&team, 1);
                 let mut clock = Clock::new(true);
@@ -84,7 +87,8 @@ fn a_step_allocates_nothing_once_it_has_run() {
                 // The test harness, too, may say something meanwhile, but not always; a step is always the same.
                 let round = |_| taken(|| assert!(steps(counted(update)).is_finite(), "the step trains"));
                 let (stats, pages) = (0..2).map(round).min_by_key(|(stats, _)| stats.allocations).expect("two rounds");
-                let name = format!("{update:?}, fused: {update_fused}, {interaction:?}, {threads} threads");
+                let name =
+                    format!("{update:?}, fused: {update_fused}, {interaction:?}, {precision:?}, {threads} threads");
                 let counts = (stats.allocations, stats.reallocations, stats.deallocations);
                 assert_eq!((counts, pages), ((0, 0, 0), 0), "{name}");
                 println!("nothing allocated: {name}");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::session::{Trained, build_model, open_data, place_team, report_unseen};
-use crate::base::config::{Config, SourceKind};
+use crate::base::config::{Config, IsaChoice, SourceKind};
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Split, Unseen};
@@ -42,7 +42,7 @@ impl EvalArgs {
             whole_file(&mut config, path);
         }
         let source = open_data(&config, trained.vocabulary, Labels::Required, Unseen::NoRow)?;
-        let (team, home) = place_team(self.threads)?;
+        let (team, home) = place_team(self.threads, IsaChoice::Auto)?;
         let mut model = build_model(&config, source.schema(), &team, &home)?;
         Checkpoint::open(&trained.path)?.load_into(&mut model)?;
         let found = predict(&team, &mut model, &source, split, config.train.eval_batch)?;

@@ -6,13 +6,14 @@ pub mod bench;
 mod config;
 mod eval;
 mod overrides;
-mod plans;
+mod plan;
 mod predict;
 mod profile;
 mod session;
 pub mod topo;
 mod train;
 mod tune;
+mod tuned;
 
 use clap::{Parser, Subcommand};
 
@@ -38,6 +39,8 @@ enum Command {
     Config(config::ConfigArgs),
     /// Show a machine, where ranks and threads go on it, and why.
     Topo(topo::TopoArgs),
+    /// Decide which rank holds which part of which table, and why.
+    Plan(plan::PlanArgs),
     /// Measure what this machine can do: threads, memory, arithmetic.
     Bench(bench::BenchArgs),
     /// Measure how octorec does best on this machine, and write it down.
@@ -56,6 +59,7 @@ impl Cli {
             Command::Predict(args) => args.run(),
             Command::Config(args) => args.run(),
             Command::Topo(args) => topo::run(&args),
+            Command::Plan(args) => args.run(),
             Command::Bench(args) => args.run(),
             Command::Tune(args) => args.run(),
         }

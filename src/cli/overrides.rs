@@ -78,6 +78,10 @@ pub struct KeyArgs {
     #[arg(long, value_name = "NAME")]
     update: Option<String>,
 
+    /// What weights are read in: f32, bf16 (updates as exact as f32's) or bf16-lsb8 (8 bits fewer, to compare).
+    #[arg(long, value_name = "NAME")]
+    precision: Option<String>,
+
     /// Seed of initial weights and of the shuffle.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -88,7 +92,11 @@ pub struct KeyArgs {
 
     /// Use the blocking that `octorec tune gemm` wrote to this file.
     #[arg(long, value_name = "FILE")]
-    plans: Option<PathBuf>,
+    tuned: Option<PathBuf>,
+
+    /// Instruction set: auto, scalar, avx2, avx512, avx512-bf16 or amx-bf16 (all but the last give the same bits).
+    #[arg(long, value_name = "NAME")]
+    isa: Option<String>,
 
     /// Steps between evaluations; 0: at the end only.
     #[arg(long, value_name = "N")]
@@ -147,9 +155,11 @@ impl KeyArgs {
             ("--epochs", "train.epochs", integer(self.epochs)),
             ("--lr", "train.lr", float(self.lr)),
             ("--update", "train.update", text(self.update.clone())),
+            ("--precision", "train.precision", text(self.precision.clone())),
             ("--seed", "train.seed", integer(self.seed)),
             ("--threads", "train.threads", integer(self.threads)),
-            ("--plans", "train.plans", text(path(&self.plans))),
+            ("--tuned", "train.tuned", text(path(&self.tuned))),
+            ("--isa", "train.isa", text(self.isa.clone())),
             ("--eval-every", "train.eval_every", integer(self.eval_every)),
             ("--target-auc", "train.target_auc", float(self.target_auc)),
             ("--checkpoint-every", "train.checkpoint_every", integer(self.checkpoint_every)),

@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::eval::whole_file;
 use super::session::{Trained, build_model, open_data, place_team, report_unseen};
+use crate::base::config::IsaChoice;
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Split, Unseen};
@@ -42,7 +43,7 @@ impl PredictArgs {
         let mut config = trained.config()?;
         whole_file(&mut config, &self.data);
         let source = open_data(&config, trained.vocabulary, Labels::Optional, Unseen::NoRow)?;
-        let (team, home) = place_team(self.threads)?;
+        let (team, home) = place_team(self.threads, IsaChoice::Auto)?;
         let mut model = build_model(&config, source.schema(), &team, &home)?;
         Checkpoint::open(&trained.path)?.load_into(&mut model)?;
         let found = predict(&team, &mut model, &source, Split::Train, config.train.eval_batch)?;

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::bench::table::Table;
 use crate::base::Result;
+use crate::base::config::Precision;
 use crate::machine::limits::{Bracket, CEILINGS, Ceiling, Rate};
 use crate::machine::team::Team;
 use crate::model::Limits;
@@ -30,12 +31,12 @@ struct LimitRow {
     bracket: Bracket,
 }
 
-/// Measures the limits that [`Profiled::new`] wants before and after the steps; rows have `row_bytes` bytes.
+/// Measures the limits that [`Profiled::new`] wants before and after the steps; tables have `dim` columns.
 ///
 /// # Errors
 /// When the hardware cannot be explored or memory is refused.
-pub fn limits(team: &Team, row_bytes: usize) -> Result<[Rate; CEILINGS.len()]> {
-    Ok(Ceiling::new(team, row_bytes)?.measure())
+pub fn limits(team: &Team, dim: usize, precision: Precision) -> Result<[Rate; CEILINGS.len()]> {
+    Ok(Ceiling::new(team, dim, precision)?.measure())
 }
 
 impl Profiled {

@@ -6,9 +6,9 @@ use clap::Args;
 use serde::Serialize;
 
 use super::overrides::{BaseArgs, KeyArgs};
-use super::plans::use_plans;
 use super::profile::{Profiled, limits};
 use super::session::{Trained, build_model, describe, open_data, place_team};
+use super::tuned::use_plans;
 use crate::base::config::{Config, Layers};
 use crate::base::units::{Count, Seconds};
 use crate::base::{Error, Result, interrupt};
@@ -92,11 +92,11 @@ impl TrainArgs {
             run.restore(path)?;
             eprintln!("resuming after step {} ({})", progress.step, path.display());
         }
-        let row_bytes = run.config.model.dim * size_of::<f32>();
-        let before = self.profile.then(|| limits(&run.team, row_bytes)).transpose()?;
+        let (dim, precision) = (run.config.model.dim, run.config.train.precision);
+        let before = self.profile.then(|| limits(&run.team, dim, precision)).transpose()?;
         let summary = run.train()?;
         let profiled = match (before, &run.profile) {
-            (Some(before), Some(profile)) => limits(&run.team, row_bytes).map(|after| {
+            (Some(before), Some(profile)) => limits(&run.team, dim, precision).map(|after| {
                 let brackets = std::array::from_fn(|i| Bracket { before: before[i], after: after[i] });
                 Some(Profiled::new(profile, &run.clock, brackets))
             }),
@@ -120,7 +120,7 @@ impl TrainArgs {
     }
 
     fn prepare(&self, config: Config, known: Option<Vocabulary>, output: Option<OutputDir>) -> Result<Run> {
-        let (team, home) = place_team(config.train.threads)?;
+        let (team, home) = place_team(config.train.threads, config.train.isa)?;
         use_plans(&config, &team)?;
         let source = open_data(&config, known, Labels::Required, Unseen::Fault)?;
         let mut model = build_model(&config, source.schema(), &team, &home)?;

@@ -15,8 +15,8 @@ use serde::Serialize;
 use super::bench::chain::{Chain, Pass, Precision};
 use super::bench::{show, table::Table, write_out};
 use super::overrides::{BaseArgs, KeyArgs};
-use super::plans::{Entry, PlanFile};
 use super::session::place_team;
+use super::tuned::{Entry, PlanFile};
 use crate::base::config::{Config, SourceKind};
 use crate::base::{Error, Result};
 use crate::data::{self, Opening, Schema};
@@ -57,7 +57,7 @@ pub struct GemmArgs {
     base: BaseArgs,
     #[command(flatten)]
     keys: KeyArgs,
-    /// Write the plans that are quicker than the model's to this file, for `--plans` of `train` and `bench`
+    /// Write the plans that are quicker than the model's to this file, for `--tuned` of `train` and `bench`
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Tune for one kind of numbers; default: f32, and bf16 where the processor multiplies it
@@ -120,7 +120,7 @@ impl TuneArgs {
         write_out(&show(&report, args.json))?;
         if let Some(path) = &args.out {
             let text = toml::to_string(&file).expect("a table of numbers and names is TOML");
-            let text = format!("# Plans of `octorec tune gemm`; use with --plans on the machine named here.\n{text}");
+            let text = format!("# Plans of `octorec tune gemm`; use with --tuned on the machine named here.\n{text}");
             write_whole(path, |partial| std::fs::write(partial, text).map_err(Error::io(path, "write")))?;
             eprintln!("written: {} plans to {}", file.plans.len(), path.display());
         }
@@ -132,10 +132,10 @@ impl GemmArgs {
     fn measure(&self) -> Result<(Report, PlanFile)> {
         let config = self.keys.finish(self.base.layers()?)?;
         let layers = layers(&config)?;
-        let (team, _) = place_team(config.train.threads)?;
+        let (team, _) = place_team(config.train.threads, config.train.isa)?;
         let precisions = match self.only {
             Some(one) => vec![one],
-            None if matches!(team.isa(), Isa::Avx512Bf16(_)) => vec![Precision::F32, Precision::Bf16],
+            None if matches!(team.isa(), Isa::Avx512Bf16(_) | Isa::AmxBf16(_)) => vec![Precision::F32, Precision::Bf16],
             None => vec![Precision::F32],
         };
         let mut file = PlanFile::empty(&team)?;
@@ -205,7 +205,7 @@ fn tune(team: &Team, chain: &mut Chain, sizes: [usize; 3], precision: Precision,
         .map(|&plan| {
             run(plan, chain);
             // Every plan gives the defined sums.
-            chain.check(pass);
+            chain.check(team.isa(), pass);
             let (mut times, began) = (Vec::new(), Instant::now());
             while times.len() < TRIAL.1 || began.elapsed() < TRIAL.0 {
                 times.push(run(plan, chain));

@@ -10,6 +10,7 @@ mod features;
 mod linear;
 mod loss;
 mod mlp;
+mod weight;
 
 pub use concat::Concat;
 pub use dot::Dot;

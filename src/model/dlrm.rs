@@ -4,7 +4,7 @@
 //! keep their own ends, and each stage reads and writes its neighbours', so that none copies what another has written.
 
 use super::init;
-use crate::base::config::{Interaction, ModelConfig, Update};
+use crate::base::config::{Interaction, ModelConfig, Precision, Update};
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
 use crate::data::{Batch, Schema};
@@ -17,14 +17,15 @@ use crate::memory::{Arena, Buffer, Pages, Plan, Supply, available_bytes};
 /// Tables, MLPs and the activations of the current minibatch.
 #[derive(Debug)]
 pub struct Dlrm {
-    tables: Vec<Table>,
+    pub(super) tables: Vec<Table>,
     look_up: LookUp,
     updater: Updater,
-    bottom: Mlp,
-    top: Mlp,
+    pub(super) bottom: Mlp,
+    pub(super) top: Mlp,
     interaction: Interacts,
     loss: LossLayer,
     slots: Slots,
+    pub(super) precision: Precision,
     activations: Activations,
 }
 
@@ -39,13 +40,15 @@ pub struct Room {
     pub update: Update,
     /// Whether they are moved without gradient rows in between.
     pub update_fused: bool,
+    /// What weights are read in and how much of them is kept.
+    pub precision: Precision,
 }
 
 impl Room {
     /// For minibatches of `samples` with one look-up a table, rows moved as the look-ups suggest.
     #[must_use]
     pub const fn samples(samples: usize) -> Self {
-        Self { samples, lookups: 1, update: Update::Auto, update_fused: true }
+        Self { samples, lookups: 1, update: Update::Auto, update_fused: true, precision: Precision::F32 }
     }
 }
 
@@ -63,30 +66,6 @@ struct Activations {
     features_gradient: Buffer<f32>,
     /// Samples.
     logits: Buffer<f32>,
-}
-
-/// One tensor of the model, by the name that facebookresearch/dlrm's state dict gives it.
-#[derive(Debug)]
-pub struct Parameter {
-    /// E.g. `emb_l.0.weight`, `bot_l.0.weight`, `top_l.2.bias`.
-    pub name: String,
-    /// Rows and columns, or the length of a bias.
-    pub shape: Vec<usize>,
-    /// Where it is kept.
-    place: Place,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Place {
-    Table(usize),
-    Weight(Which, usize),
-    Bias(Which, usize),
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Which {
-    Bottom,
-    Top,
 }
 
 impl Dlrm {
@@ -134,8 +113,8 @@ impl Dlrm {
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
         schema.check_dense(config.bottom[0], "model.bottom")?;
-        check_memory(config, schema)?;
-        let Room { samples, .. } = room;
+        check_memory(config, schema, room.precision)?;
+        let Room { samples, precision, .. } = room;
         let bottom_width = config.bottom[config.bottom.len() - 1];
         let slots = Slots { row: schema.tables.len() * config.dim, first: 0 };
         let interaction = match config.interaction {
@@ -153,6 +132,7 @@ impl Dlrm {
             pooling: config.pooling,
             tables: tables.len(),
             dim: config.dim,
+            precision,
             lookups: samples * room.lookups * tables.len(),
             threads: team.threads(),
         };
@@ -160,14 +140,15 @@ impl Dlrm {
             look_up: LookUp::new(config.pooling, tables.len(), team.threads()),
             updater: Updater::new(spec, supply)?,
             tables: tables
-                .map(|column| Table::new(column.name.clone(), column.rows, config.dim, supply))
+                .map(|column| Table::with_precision(column.name.clone(), column.rows, config.dim, precision, supply))
                 .collect::<Result<_>>()?,
-            bottom: Mlp::new(&config.bottom, samples, InputGradient::Unneeded, supply)?,
-            top: Mlp::new(&top, samples, InputGradient::Needed, supply)?,
+            bottom: Mlp::new(&config.bottom, samples, InputGradient::Unneeded, precision, supply)?,
+            top: Mlp::new(&top, samples, InputGradient::Needed, precision, supply)?,
             loss: LossLayer::new(config, samples, supply)?,
             activations: Activations::new(samples, slots.row, supply)?,
             interaction,
             slots,
+            precision,
         })
     }
 
@@ -283,16 +264,6 @@ impl Dlrm {
         self.top.update(team, rate);
     }
 
-    /// The bottom MLP.
-    pub(super) const fn bottom_mlp(&self) -> &Mlp {
-        &self.bottom
-    }
-
-    /// The top MLP.
-    pub(super) const fn top_mlp(&self) -> &Mlp {
-        &self.top
-    }
-
     /// Vectors that meet in the interaction, and their elements; `cat` multiplies nothing.
     pub(super) const fn interaction_shape(&self) -> (usize, usize) {
         match &self.interaction {
@@ -301,71 +272,21 @@ impl Dlrm {
         }
     }
 
+    /// What weights are read in and how much of them is kept.
+    #[must_use]
+    pub const fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Both MLPs, the bottom one first.
+    pub fn mlps(&self) -> impl Iterator<Item = &Mlp> {
+        [&self.bottom, &self.top].into_iter()
+    }
+
     /// The embedding tables.
     #[must_use]
     pub fn tables(&self) -> &[Table] {
         &self.tables
-    }
-
-    /// Every tensor, in the order of the reference's state dict.
-    #[must_use]
-    pub fn parameters(&self) -> Vec<Parameter> {
-        let tables = self.tables.iter().enumerate().map(|(t, table)| Parameter {
-            name: format!("emb_l.{t}.weight"),
-            shape: vec![table.rows(), table.dim()],
-            place: Place::Table(t),
-        });
-        let mlps = [(Which::Bottom, "bot_l", &self.bottom), (Which::Top, "top_l", &self.top)];
-        let layers = mlps.into_iter().flat_map(|(which, prefix, mlp)| {
-            mlp.layers().iter().enumerate().flat_map(move |(l, layer)| {
-                // Every second module of the reference's Sequential is an activation.
-                let name = |kind: &str| format!("{prefix}.{}.{kind}", 2 * l);
-                let weight = Parameter {
-                    name: name("weight"),
-                    shape: vec![layer.outputs(), layer.inputs()],
-                    place: Place::Weight(which, l),
-                };
-                let bias = Parameter { name: name("bias"), shape: vec![layer.outputs()], place: Place::Bias(which, l) };
-                [weight, bias]
-            })
-        });
-        tables.chain(layers).collect()
-    }
-
-    /// The numbers of one tensor, row-major.
-    #[must_use]
-    pub fn export(&self, parameter: &Parameter) -> std::borrow::Cow<'_, [f32]> {
-        match parameter.place {
-            Place::Table(t) => self.tables[t].weights().into(),
-            Place::Weight(which, l) => self.mlp(which).layers()[l].export_weight().into(),
-            Place::Bias(which, l) => self.mlp(which).layers()[l].bias().into(),
-        }
-    }
-
-    /// Overwrites one tensor.
-    ///
-    /// # Panics
-    /// When `values` has another size than the parameter's shape.
-    pub fn import(&mut self, parameter: &Parameter, values: &[f32]) {
-        match parameter.place {
-            Place::Table(t) => self.tables[t].weights_mut().copy_from_slice(values),
-            Place::Weight(which, l) => self.mlp_mut(which).layers_mut()[l].import_weight(values),
-            Place::Bias(which, l) => self.mlp_mut(which).layers_mut()[l].bias_mut().copy_from_slice(values),
-        }
-    }
-
-    const fn mlp(&self, which: Which) -> &Mlp {
-        match which {
-            Which::Bottom => &self.bottom,
-            Which::Top => &self.top,
-        }
-    }
-
-    const fn mlp_mut(&mut self, which: Which) -> &mut Mlp {
-        match which {
-            Which::Bottom => &mut self.bottom,
-            Which::Top => &mut self.top,
-        }
     }
 }
 
@@ -396,8 +317,8 @@ impl Activations {
 }
 
 /// Refuses tables that the machine cannot hold, before the first page is touched.
-fn check_memory(config: &ModelConfig, schema: &Schema) -> Result<()> {
-    let bytes = |rows: u64| rows.saturating_mul((config.dim * size_of::<f32>()) as u64);
+fn check_memory(config: &ModelConfig, schema: &Schema, precision: Precision) -> Result<()> {
+    let bytes = |rows: u64| rows.saturating_mul((config.dim * precision.bytes()) as u64);
     let need = schema.tables.iter().fold(0u64, |sum, column| sum.saturating_add(bytes(column.rows)));
     let Some(free) = available_bytes() else { return Ok(()) };
     let largest = schema.tables.iter().enumerate().max_by_key(|(_, column)| column.rows);

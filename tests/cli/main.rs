@@ -5,6 +5,7 @@ mod bench;
 mod determinism;
 mod learning;
 mod lifecycle;
+mod precision;
 mod tune;
 
 use std::path::{Path, PathBuf};

@@ -32,17 +32,17 @@ fn plans_are_written_read_and_change_no_result() {
 
     let train =
         format!("train {TINY} --batch 96 --steps 5 --set data.train_samples=960 --set data.test_samples=96 --json");
-    let with = succeed(&format!("{train} --plans {file}"));
+    let with = succeed(&format!("{train} --tuned {file}"));
     let message = String::from_utf8_lossy(&with.stderr);
     assert!(message.contains("plans: 1 shapes from"), "{message}");
     let [with, without]: [Value; 2] =
         [with, succeed(&train)].map(|output| serde_json::from_slice(&output.stdout).unwrap());
     assert_eq!(with["final_loss"], without["final_loss"]);
-    let bench = succeed(&format!("bench gemm --shape 96x13x80 --threads 2 --rounds 1 --plans {file}"));
+    let bench = succeed(&format!("bench gemm --shape 96x13x80 --threads 2 --rounds 1 --tuned {file}"));
     assert!(String::from_utf8_lossy(&bench.stderr).contains("plans: 1 shapes"));
 
     // A file for other threads is left unused, and the user is told.
-    let other = succeed(&format!("{train} --threads 1 --plans {file}"));
+    let other = succeed(&format!("{train} --threads 1 --tuned {file}"));
     let message = String::from_utf8_lossy(&other.stderr);
     assert!(message.contains("left unused") && message.contains("1 thread"), "{message}");
 }
@@ -51,7 +51,7 @@ fn plans_are_written_read_and_change_no_result() {
 fn broken_files_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plans.toml");
-    let bench = format!("bench gemm --shape 8x8x8 --rounds 1 --threads 1 --plans {}", path.display());
+    let bench = format!("bench gemm --shape 8x8x8 --rounds 1 --threads 1 --tuned {}", path.display());
     assert!(fail(&bench).contains("plans.toml: cannot read"));
     let head = "machine = \"m\"\nisa = \"scalar\"\nthreads = 2\n";
     let plan = "rows = 8\ngrain = 1\ncolumns = 8\nsteps = 8\nwhole = false\ndepth = 64\ngroup = 1\ngain = 1.0\n";

@@ -172,12 +172,17 @@ pub struct TrainConfig {
     pub update: Update,
     /// Whether embedding rows are moved straight from the gradient of their bags, without gradient rows in between.
     pub update_fused: bool,
+    /// What weights are read in, and how much of them is kept.
+    #[serde(default)]
+    pub precision: Precision,
     /// Seed of initial weights and of the shuffle.
     pub seed: u64,
     /// Compute threads; 0: one for each core.
     pub threads: usize,
     /// A file of `octorec tune gemm` with the blocking of the MLPs' passes; empty: by the cost model.
-    pub plans: String,
+    pub tuned: String,
+    /// The instruction set. All but `amx-bf16` give the same bits.
+    pub isa: IsaChoice,
     /// Steps between evaluations; 0: at the end only.
     pub eval_every: u64,
     /// Samples an evaluation step.
@@ -186,6 +191,29 @@ pub struct TrainConfig {
     pub target_auc: f64,
     /// Steps between checkpoints; 0: at the end and when interrupted.
     pub checkpoint_every: u64,
+}
+
+/// The instruction set that kernels use.
+///
+/// In 32-bit floats all give the same bits. In bfloat16, all but `amx-bf16` do, on any machine: without the instructions
+/// their arithmetic is imitated, slowly. AMX adds products in another order, and only a machine that has it gives its
+/// bits; so a run in bfloat16 that other machines shall repeat names `avx512-bf16`, or where that is not, any other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IsaChoice {
+    /// The fastest that the machine has, AMX-BF16 before all others.
+    #[default]
+    Auto,
+    /// Portable code.
+    Scalar,
+    /// AVX2 with FMA.
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL.
+    Avx512,
+    /// The same with AVX512-BF16.
+    Avx512Bf16,
+    /// The same with AMX-BF16.
+    AmxBf16,
 }
 
 /// How embedding rows are moved. All but `atomic` and `rtm` give the same bits for every number of threads.
@@ -205,6 +233,53 @@ pub enum Update {
     RaceFree,
     /// Look-ups are sorted by row and shared out by number, a row's to one thread.
     Sorted,
+}
+
+/// What weights are read in by the forward and the backward pass, and how much of them an update keeps.
+///
+/// The split ones are SC20's Split-SGD-BF16 (Section VII): the upper halves of the weights are what the passes read,
+/// with products of bfloat16 summed in 32 bits; the lower halves are only joined to them for an update. Biases, sums,
+/// the interaction, the loss and gradients of weights are in 32 bits whatever the precision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Precision {
+    /// 32-bit floats throughout.
+    #[default]
+    F32,
+    /// bfloat16, with the 16 bits that it leaves out kept for the update: as many bytes as `f32`, as exact an update.
+    Bf16,
+    /// bfloat16, with only 8 of those bits: a quarter less memory, and small updates are lost.
+    Bf16Lsb8,
+}
+
+impl Precision {
+    /// Its name in configurations.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::Bf16Lsb8 => "bf16-lsb8",
+        }
+    }
+
+    /// Whether weights are kept in halves.
+    #[must_use]
+    pub const fn is_split(self) -> bool {
+        !matches!(self, Self::F32)
+    }
+
+    /// Bytes of a weight that the passes read.
+    #[must_use]
+    pub const fn read_bytes(self) -> usize {
+        if self.is_split() { 2 } else { 4 }
+    }
+
+    /// Bytes of a weight in all.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        if matches!(self, Self::Bf16Lsb8) { 3 } else { 4 }
+    }
 }
 
 impl Default for ModelConfig {
@@ -258,9 +333,11 @@ impl Default for TrainConfig {
             decay_steps: 0,
             update: Update::Auto,
             update_fused: true,
+            precision: Precision::F32,
             seed: 123,
             threads: 0,
-            plans: String::new(),
+            tuned: String::new(),
+            isa: IsaChoice::Auto,
             eval_every: 0,
             eval_batch: 4096,
             target_auc: 0.0,

@@ -6,11 +6,11 @@ use std::fmt;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::machine::limits::{Rate, bf16_peak, f32_peak};
+use crate::machine::limits::{Rate, bf16_pass_peak, f32_peak};
 use crate::machine::team::Team;
 use crate::math::brgemm::{self, After, Panels, Scratch, Shape, WIDTH, bf16};
 use crate::simd::Isa;
-use crate::simd::bf16::{dot_pair, narrow, pair, widen};
+use crate::simd::bf16::{dot_pair, dot_tile, narrow, pair, widen};
 
 /// A pass through a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -72,8 +72,10 @@ impl fmt::Display for Precision {
 /// The limit of a pass and its name: the instruction that multiplies, on all threads, in registers. bfloat16 without
 /// such an instruction is computed with those of f32 and held against them.
 pub fn peak(team: &Team, precision: Precision) -> (Rate, &'static str) {
-    let pairs = (precision == Precision::Bf16 && matches!(team.isa(), Isa::Avx512Bf16(_))).then(|| bf16_peak(team));
-    pairs.flatten().map_or_else(|| (f32_peak(team), "f32 peak"), |rate| (rate, "bf16 peak"))
+    let multiplies = matches!(team.isa(), Isa::Avx512Bf16(_) | Isa::AmxBf16(_));
+    let name = if team.isa().amx().is_some() { "AMX peak" } else { "bf16 peak" };
+    let peak = (precision == Precision::Bf16 && multiplies).then(|| bf16_pass_peak(team)).flatten();
+    peak.map_or_else(|| (f32_peak(team), "f32 peak"), |rate| (rate, name))
 }
 
 /// Layers of equal or different widths with everything that their passes read and write.
@@ -187,11 +189,11 @@ impl Chain {
         }
     }
 
-    /// Holds some results of the last run of `pass` against their definition, to the bit.
+    /// Holds some results of the last run of `pass` with `isa` against their definition, to the bit.
     ///
     /// # Panics
     /// When one differs.
-    pub fn check(&self, pass: Pass) {
+    pub fn check(&self, isa: Isa, pass: Pass) {
         for layer in 0..self.biases.len() {
             let (c, k) = (self.widths[layer], self.widths[layer + 1]);
             let (rows, columns) = match pass {
@@ -204,7 +206,7 @@ impl Chain {
             for (row, column) in [(0, columns - 1), (rows - 1, 0), (rows - 1, columns - 1)].into_iter().chain(spread) {
                 let (found, expected) = match &self.numbers {
                     Numbers::F32(matrices) => self.f32_result(matrices, pass, layer, row, column),
-                    Numbers::Bf16(matrices, _) => self.bf16_result(matrices, pass, layer, row, column),
+                    Numbers::Bf16(matrices, _) => self.bf16_result(matrices, isa, pass, layer, row, column),
                 };
                 assert!(
                     found == expected,
@@ -247,6 +249,7 @@ impl Chain {
     fn bf16_result(
         &self,
         matrices: &Matrices<u16, u32>,
+        isa: Isa,
         pass: Pass,
         layer: usize,
         row: usize,
@@ -260,10 +263,20 @@ impl Chain {
             if i < self.samples && j < panels.columns() { at(panels, i, j) } else { 0 }
         };
         let sum = |start: f32, terms: usize, term: &dyn Fn(usize) -> (u16, u16)| {
+            let term = |i: usize| if i < terms { term(i) } else { (0, 0) };
+            let pairs = |i: usize| (pair(term(i).0, term(i + 1).0), pair(term(i).1, term(i + 1).1));
+            if isa.amx().is_some() {
+                // In whole units of 64 terms, see `math/brgemm/tiled.rs`.
+                return (0..terms.next_multiple_of(WIDTH)).step_by(32).fold(start, |sum, i| {
+                    let [left, right] = [0, 1].map(|side| {
+                        std::array::from_fn(|k| if side == 0 { pairs(i + 2 * k).0 } else { pairs(i + 2 * k).1 })
+                    });
+                    dot_tile(&left, &right, sum)
+                });
+            }
             (0..terms).step_by(2).fold(start, |sum, i| {
-                let (even, odd) = (term(i), if i + 1 < terms { term(i + 1) } else { (0, 0) });
-                let both = |even, odd| f32::from_bits(pair(even, odd));
-                dot_pair(both(even.0, odd.0), both(even.1, odd.1), sum)
+                let (left, right) = pairs(i);
+                dot_pair(f32::from_bits(left), f32::from_bits(right), sum)
             })
         };
         match pass {
@@ -325,7 +338,7 @@ mod tests {
                     let mut chain = Chain::new(&team, samples, &widths, precision);
                     for pass in Pass::ALL {
                         chain.run(&team, pass);
-                        chain.check(pass);
+                        chain.check(team.isa(), pass);
                     }
                 }
             }
@@ -336,6 +349,6 @@ mod tests {
     #[should_panic(expected = "backward-weights of layer 0")]
     fn a_result_that_was_not_computed_is_noticed() {
         let team = Team::new(1).unwrap();
-        Chain::new(&team, 8, &[8, 8], Precision::F32).check(Pass::BackwardWeights);
+        Chain::new(&team, 8, &[8, 8], Precision::F32).check(team.isa(), Pass::BackwardWeights);
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::step::draw;
 use super::table::Table as Text;
-use crate::base::config::{DataConfig, Pooling, Update};
+use crate::base::config::{DataConfig, IsaChoice, Pooling, Precision, Update};
 use crate::base::units::Bytes;
 use crate::base::{NodeId, Result};
 use crate::cli::session::place_team;
@@ -22,7 +22,7 @@ use crate::embedding::{LookUp, Lookups, Slots, Spec, Table, Updater};
 use crate::machine::limits::{Bracket, Field, Pages, Processor, around};
 use crate::machine::team::Team;
 use crate::memory::{self, Arena, Buffer, Plan, Supply, available_bytes};
-use crate::sync::{Rows, Rtm};
+use crate::sync::Rtm;
 
 /// A rate that moves rows and leaves weights near where they were.
 const RATE: f32 = 1e-3;
@@ -174,7 +174,8 @@ impl Bench {
         let way = |(update, fused)| {
             let lookups = count * samples * args.lookups as usize;
             let pooling = Pooling::Sum;
-            let spec = Spec { update, fused, pooling, tables: count, dim, lookups, threads: team.threads() };
+            let (precision, threads) = (Precision::F32, team.threads());
+            let spec = Spec { update, fused, pooling, tables: count, dim, precision, lookups, threads };
             Ok(Way { update, fused, updater: Updater::new(spec, supply)? })
         };
         let both = updates.iter().flat_map(|&update| [(update, true), (update, false)]);
@@ -199,10 +200,8 @@ impl Bench {
     /// The weights that every run of a check starts from.
     fn fill(&mut self, team: &Team) {
         for table in &mut self.tables {
-            let dim = table.dim();
-            team.each(Rows::new(table.weights_mut(), dim, team.threads(), 1), |band| {
-                let first = band.first * dim;
-                band.data.iter_mut().enumerate().for_each(|(place, weight)| *weight = value(first + place));
+            table.fill(team, |first, row| {
+                row.iter_mut().zip(first..).for_each(|(weight, place)| *weight = value(place));
             });
         }
     }
@@ -246,9 +245,11 @@ impl Bench {
             let Way { update, fused, .. } = self.ways[way];
             // Sums in an order left to chance differ in their last bits.
             let bound = if matches!(update, Update::Atomic | Update::Rtm) { 1e-4 } else { 0.0 };
-            let cells = self.tables.iter().flat_map(Table::weights).zip(expected.iter().flatten());
-            let right = cells.clone().filter(|(found, expected)| (*found - *expected).abs() <= bound).count();
-            assert_eq!(right, cells.count(), "{update:?} (fused: {fused}) gives the rows of serial");
+            for (table, expected) in self.tables.iter().zip(&expected) {
+                let right = |(found, expected): (&f32, &f32)| (found - expected).abs() <= bound;
+                let found = table.weights();
+                assert!(found.iter().zip(expected).all(right), "{update:?} (fused: {fused}) gives the rows of serial");
+            }
         }
     }
 }
@@ -302,7 +303,7 @@ impl EmbeddingArgs {
     /// # Errors
     /// When threads or memory are refused, or the hardware cannot be explored.
     pub fn measure(&self) -> Result<Report> {
-        let (team, home) = place_team(self.threads)?;
+        let (team, home) = place_team(self.threads, IsaChoice::Auto)?;
         let (ways, note) = self.ways();
         self.check(&team, &ways, &home)?;
         let mut bench = Bench::new(&team, self, &ways, &home)?;

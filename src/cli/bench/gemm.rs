@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::chain::{Chain, Pass, Precision, peak};
 use super::table::Table;
 use crate::base::{Error, Result};
-use crate::cli::plans::install_plans;
+use crate::cli::tuned::install_plans;
 use crate::machine::limits::{Bracket, Processor, Rate, around};
 use crate::machine::team::Team;
 use crate::simd::Isa;
@@ -30,7 +30,7 @@ pub struct PassArgs {
     rounds: u32,
     /// Use the blocking that `octorec tune gemm` wrote to this file
     #[arg(long, value_name = "FILE")]
-    plans: Option<std::path::PathBuf>,
+    tuned: Option<std::path::PathBuf>,
     /// Print one JSON object, for scripts
     #[arg(long)]
     pub json: bool,
@@ -118,7 +118,7 @@ fn shape(text: &str) -> std::result::Result<[usize; 3], String> {
 /// The instruction set of this name; without one, the widest.
 fn isa(name: Option<&str>) -> Result<Isa> {
     let Some(name) = name else { return Ok(Isa::best()) };
-    let all = Isa::all();
+    let all = Isa::every();
     all.iter().copied().find(|isa| isa.name() == name).ok_or_else(|| Error::UnknownName {
         origin: "--isa".to_owned(),
         what: "instruction set of this processor",
@@ -172,7 +172,7 @@ struct Bench {
 impl PassArgs {
     fn bench(&self, layers: usize) -> Result<Bench> {
         let team = Team::with_isa(self.threads, isa(self.isa.as_deref())?)?;
-        if let Some(path) = &self.plans {
+        if let Some(path) = &self.tuned {
             install_plans(path, &team)?;
         }
         Ok(Bench { team, rounds: self.rounds, layers, rows: Vec::new(), remarks: Vec::new() })
@@ -186,7 +186,7 @@ impl Bench {
         let (c, k) = (widths[0], widths[1]);
         for &pass in passes {
             chain.run(team, pass);
-            chain.check(pass);
+            chain.check(team.isa(), pass);
             let mut limit = "";
             let mut rounds: Vec<(Bracket, Rate)> = (0..self.rounds)
                 .map(|_| {

@@ -9,9 +9,9 @@ use serde::Serialize;
 use crate::base::config::{Config, SourceKind};
 use crate::base::{Error, Result};
 use crate::cli::overrides::{BaseArgs, KeyArgs};
-use crate::cli::plans::use_plans;
 use crate::cli::profile::Profiled;
 use crate::cli::session::{build_model, place_team};
+use crate::cli::tuned::use_plans;
 use crate::data::{self, Batch, Opening, Source, Split};
 use crate::machine::limits::{Ceiling, Processor, around};
 use crate::train::{Clock, Profile, step};
@@ -47,6 +47,7 @@ pub struct Report {
     machine: Processor,
     threads: usize,
     batch: usize,
+    precision: &'static str,
     ms_median: f64,
     ms_min: f64,
     ms_max: f64,
@@ -85,14 +86,14 @@ impl StepArgs {
     /// When the configuration is wrong, threads or memory are refused, or the hardware cannot be explored.
     pub fn measure(&self) -> Result<Report> {
         let config = self.config()?;
-        let (team, home) = place_team(config.train.threads)?;
+        let (team, home) = place_team(config.train.threads, config.train.isa)?;
         use_plans(&config, &team)?;
         let source = data::open(&config, Opening::default())?;
         let batches = draw(&*source, self.minibatches as usize, config.train.batch)?;
         let mut model = build_model(&config, source.schema(), &team, &home)?;
         model.initialise(&team, config.train.seed);
         let rate = config.train.lr as f32;
-        let mut ceiling = Ceiling::new(&team, config.model.dim * size_of::<f32>())?;
+        let mut ceiling = Ceiling::new(&team, config.model.dim, config.train.precision)?;
         let mut clock = Clock::new(false);
         let (brackets, mut times) = around(
             || ceiling.measure(),
@@ -119,6 +120,7 @@ impl StepArgs {
             machine: Processor::of_this_machine()?,
             threads: team.threads(),
             batch: config.train.batch,
+            precision: config.train.precision.name(),
             ms_median,
             ms_min: times[0],
             ms_max: times[times.len() - 1],
@@ -145,7 +147,7 @@ pub(super) fn draw(source: &dyn Source, count: usize, samples: usize) -> Result<
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.machine)?;
-        writeln!(f, "a step of {} samples on {} threads\n", self.batch, self.threads)?;
+        writeln!(f, "a step of {} samples in {} on {} threads\n", self.batch, self.precision, self.threads)?;
         let Self { profile, ms_median, ms_min, ms_max, .. } = self;
         writeln!(f, "{}", profile.table("step (median)", *ms_median))?;
         writeln!(f, "  steps took {ms_min:.3} to {ms_max:.3} ms; `at least` divides each stage's work by")?;

@@ -133,5 +133,5 @@ pub fn install_plans(path: &Path, team: &Team) -> Result<()> {
 /// # Errors
 /// As [`install_plans`].
 pub fn use_plans(config: &Config, team: &Team) -> Result<()> {
-    if config.train.plans.is_empty() { Ok(()) } else { install_plans(Path::new(&config.train.plans), team) }
+    if config.train.tuned.is_empty() { Ok(()) } else { install_plans(Path::new(&config.train.tuned), team) }
 }
