@@ -167,8 +167,10 @@ mod tests {
         };
         refused(&ring, at_once, "reads what");
         let gather = Reduction::Direct.plan(&slices, Payload::F32).reversed();
-        refused(&gather, |bad| bad.rounds[0][0].source = 33..49, "goes nowhere");
-        refused(&gather, |bad| bad.rounds[0][0].from = RankId(2), "does not have");
+        refused(&gather, |bad| bad.rounds[0][0].source = 33..65, "goes nowhere");
+        refused(&gather, |bad| bad.rounds[0][0].from = RankId(2), "reads what");
+        let around = Reduction::Ring.plan(&slices, Payload::F32).reversed();
+        refused(&around, |bad| bad.rounds.swap(0, 1), "does not have");
         let twice = |bad: &mut Schedule| bad.rounds[0].extend_from_within(..1);
         refused(&gather, twice, "write the same");
 
