@@ -4,14 +4,17 @@
 //! whose memory is reused. Nothing here knows the model or the machine.
 
 mod batch;
+pub mod blocks;
 mod criteo;
 pub mod dense;
 mod loader;
 mod random;
-mod schema;
+pub mod samples;
+pub mod schema;
 mod shuffle;
 mod source;
 pub mod tsv;
+pub mod whole;
 pub mod zipf;
 
 use std::sync::Arc;
@@ -23,7 +26,8 @@ pub use batch::{Bag, Batch};
 pub use criteo::Criteo;
 pub use loader::{Loader, Plan, Position};
 pub use random::Random;
-pub use schema::{Column, Schema};
+pub use samples::Samples;
+pub use schema::{Column, Description, Schema};
 pub use shuffle::{Epoch, Shuffle};
 pub use source::{Reader, Source, Split};
 pub use tsv::{Labels, Opening, Tsv, Unseen, Vocabulary};
