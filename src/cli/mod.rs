@@ -4,7 +4,10 @@
 
 pub mod bench;
 mod config;
+mod convert;
+mod data;
 mod eval;
+mod inspect;
 mod overrides;
 mod predict;
 mod session;
@@ -33,6 +36,12 @@ enum Command {
     Predict(predict::PredictArgs),
     /// Print a configuration: a preset, a file, or both with changes.
     Config(config::ConfigArgs),
+    /// Turn a data set of one format into another.
+    Convert(convert::ConvertArgs),
+    /// Show what a data set holds: labels, missing values, cardinalities, skew.
+    Inspect(inspect::InspectArgs),
+    /// Check or generate a data set.
+    Data(data::DataArgs),
     /// Show a machine, where ranks and threads go on it, and why.
     Topo(topo::TopoArgs),
     /// Measure what this machine can do: threads, memory, arithmetic.
@@ -50,6 +59,9 @@ impl Cli {
             Command::Eval(args) => args.run(),
             Command::Predict(args) => args.run(),
             Command::Config(args) => args.run(),
+            Command::Convert(args) => args.run(),
+            Command::Inspect(args) => args.run(),
+            Command::Data(args) => args.run(),
             Command::Topo(args) => topo::run(&args),
             Command::Bench(args) => args.run(),
         }

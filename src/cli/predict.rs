@@ -43,7 +43,7 @@ impl PredictArgs {
         whole_file(&mut config, &self.data);
         let source = open_data(&config, trained.vocabulary, Labels::Optional, Unseen::NoRow)?;
         let (team, home) = place_team(self.threads)?;
-        let mut model = build_model(&config, source.schema(), &team, &home)?;
+        let mut model = build_model(&config, &*source, &team, &home)?;
         Checkpoint::open(&trained.path)?.load_into(&mut model)?;
         let found = predict(&team, &mut model, &source, Split::Train, config.train.eval_batch)?;
         report_unseen(&*source);

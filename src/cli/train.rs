@@ -100,7 +100,7 @@ impl TrainArgs {
     fn prepare(&self, config: Config, known: Option<Vocabulary>, output: Option<OutputDir>) -> Result<Run> {
         let (team, home) = place_team(config.train.threads)?;
         let source = open_data(&config, known, Labels::Required, Unseen::Fault)?;
-        let mut model = build_model(&config, source.schema(), &team, &home)?;
+        let mut model = build_model(&config, &*source, &team, &home)?;
         match &self.init {
             Some(path) => Checkpoint::open(path)?.load_into(&mut model)?,
             None if self.resume.is_some() => (),

@@ -7,12 +7,14 @@ mod batch;
 pub mod blocks;
 mod criteo;
 pub mod dense;
+pub mod formats;
 mod loader;
 mod random;
 pub mod samples;
 pub mod schema;
 mod shuffle;
 mod source;
+pub mod survey;
 pub mod tsv;
 pub mod whole;
 pub mod zipf;
@@ -45,6 +47,7 @@ pub fn open(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
     Ok(match data.source {
         SourceKind::Criteo => Arc::new(Criteo::new(data, rows, dense)?),
         SourceKind::Tsv => Arc::new(Tsv::open_as(data, rows, opening)?),
+        SourceKind::Files => Arc::new(formats::Files::open(data)?),
         SourceKind::Random => Arc::new(Random::new(data, rows, dense)?),
     })
 }

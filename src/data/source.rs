@@ -23,6 +23,11 @@ pub trait Source: Send + Sync {
     /// How many samples a split has; `None` when it never ends.
     fn samples(&self, split: Split) -> Option<u64>;
 
+    /// The most look-ups that a sample makes in one table.
+    fn lookups(&self) -> usize {
+        1
+    }
+
     /// A reader whose first sample is number `start` of the split.
     ///
     /// # Errors
