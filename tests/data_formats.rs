@@ -75,7 +75,7 @@ fn read(source: &dyn Source, split: Split, start: u64, limit: usize) -> Batch {
 #[test]
 fn every_format_trains_on_the_same_samples() {
     let (log, _) = log();
-    for format in Format::ALL {
+    for format in Format::WRITTEN {
         let folder = tempfile::tempdir().unwrap();
         generate(folder.path(), format, &log.description(), &|_| ());
         assert_eq!(Format::detect(folder.path()), Some(format));
@@ -92,7 +92,7 @@ fn every_format_trains_on_the_same_samples() {
             let past = source.open(split, count + 1).err().unwrap().to_string();
             assert!(past.contains(&format!("sample {} is asked for", count + 1)), "{past}");
         }
-        let dataset = formats::open(folder.path(), None).unwrap();
+        let dataset = formats::open(folder.path(), None, None).unwrap();
         let counted = std::sync::atomic::AtomicU64::new(0);
         let add = |rows| {
             counted.fetch_add(rows, std::sync::atomic::Ordering::Relaxed);
@@ -108,7 +108,7 @@ proptest! {
 
     #[test]
     fn a_reader_opened_anywhere_continues_exactly(start in 0u64..1001, limit in 1usize..300, test: bool, cap: bool) {
-        for format in Format::ALL {
+        for format in Format::WRITTEN {
             let folder = tempfile::tempdir().unwrap();
             generate(folder.path(), format, &log().0.description(), &|_| ());
             let source = source(folder.path(), if cap { 100 } else { 0 }).unwrap();
@@ -139,7 +139,7 @@ fn conversion_keeps_every_integer() {
     };
     generate(&at("octorec"), Format::Octorec, &description, &change);
     let convert = |from: &str, to: &str, format| {
-        let dataset = formats::open(&at(from), None).unwrap();
+        let dataset = formats::open(&at(from), None, None).unwrap();
         let mut target = Target::create(&at(to), format, &dataset.description, Options::default()).unwrap();
         let mut told = 0;
         assert_eq!(formats::convert(&dataset, &mut target, |done| told = done).unwrap(), 1301);
@@ -149,7 +149,7 @@ fn conversion_keeps_every_integer() {
     convert("octorec", "mlperf", Format::Mlperf);
     convert("mlperf", "again", Format::Octorec);
     convert("again", "torchrec", Format::Torchrec);
-    let all = |name: &str| formats::open(&at(name), None).unwrap();
+    let all = |name: &str| formats::open(&at(name), None, None).unwrap();
     let (first, binary, last) = (all("octorec"), all("mlperf"), all("again"));
     assert_eq!((&first.description, &binary.description), (&last.description, &last.description));
     for role in [Role::Train, Role::Test] {
@@ -198,7 +198,7 @@ fn many_look_ups_and_weights_are_kept_or_refused() {
     samples.lookups[1].rows = vec![9, 8];
     for format in [Format::Octorec, Format::Torchrec] {
         let path = write(format.name(), format, &fixed, &samples).unwrap();
-        let dataset = formats::open(&path, None).unwrap();
+        let dataset = formats::open(&path, None, None).unwrap();
         assert_eq!(dataset.description, fixed);
         assert_eq!(rows(&dataset, Role::Train), samples);
         let source = source(&path, 10).unwrap();
@@ -220,7 +220,7 @@ fn many_look_ups_and_weights_are_kept_or_refused() {
     samples.lookups[0].ends = vec![0, 3];
     samples.lookups[0].weights = vec![0.5, 0.25, 2.0];
     let path = write("weighted", Format::Octorec, &weighted, &samples).unwrap();
-    let dataset = formats::open(&path, None).unwrap();
+    let dataset = formats::open(&path, None, None).unwrap();
     assert_eq!(rows(&dataset, Role::Train).lookups, samples.lookups);
     let message = source(&path, 0).err().unwrap().to_string();
     assert!(message.contains("column a have weights, which no model here uses"), "{message}");
@@ -269,11 +269,11 @@ fn the_160_byte_layout_is_read_and_its_faults_are_named() {
     std::fs::write(&path, &bytes[..330]).unwrap();
     assert!(message(&path).contains("is truncated: row 2 has 10 of 160 bytes"), "{}", message(&path));
     std::fs::write(&path, [row(1, 9, 5), row(7, 0, 9)].concat()).unwrap();
-    let dataset = formats::open(&path, None).unwrap();
+    let dataset = formats::open(&path, None, None).unwrap();
     let text = formats::verify(&dataset, |_| ()).unwrap_err().to_string();
     assert!(text.contains("row 1: the label is 7; 0 or 1 expected"), "{text}");
     std::fs::write(&path, [row(1, 9, 5), row(0, 0, -9)].concat()).unwrap();
-    let dataset = formats::open(&path, None).unwrap();
+    let dataset = formats::open(&path, None, None).unwrap();
     let text = formats::verify(&dataset, |_| ()).unwrap_err().to_string();
     assert!(text.contains("table 0 (C1): row 4294967287 is beyond its 100 rows (sample 1"), "{text}");
     let wide: Vec<u8> = [100f64; 26].into_iter().flat_map(f64::to_le_bytes).collect();
@@ -329,7 +329,7 @@ fn split_binary_is_read_and_a_contradicting_spec_is_refused() {
         std::fs::write(train.join("cat_1.bin"), [0x3F, 0x9C, 0, 0, 7, 0, 0, 0]).unwrap();
     };
     whole();
-    let dataset = formats::open(folder.path(), None).unwrap();
+    let dataset = formats::open(folder.path(), None, None).unwrap();
     let samples = rows(&dataset, Role::Train);
     assert_eq!(samples.labels, [1.0, 0.0]);
     assert_eq!(samples.dense, [Values::Floats(vec![1.0, 0.5]), Values::Floats(vec![-2.0, 65504.0])]);
@@ -337,7 +337,7 @@ fn split_binary_is_read_and_a_contradicting_spec_is_refused() {
     let fault = |file: &str, bytes: &[u8]| {
         whole();
         std::fs::write(folder.path().join(file), bytes).unwrap();
-        formats::open(folder.path(), None)
+        formats::open(folder.path(), None, None)
             .and_then(|dataset| formats::verify(&dataset, |_| ()))
             .unwrap_err()
             .to_string()
@@ -361,7 +361,7 @@ fn split_binary_is_read_and_a_contradicting_spec_is_refused() {
         assert!(found.contains(told), "{told}: {found}");
     }
     std::fs::remove_file(train.join("cat_1.bin")).unwrap();
-    let message = formats::open(folder.path(), None).err().unwrap().to_string();
+    let message = formats::open(folder.path(), None, None).err().unwrap().to_string();
     assert!(message.contains("cat_1.bin: cannot open") || message.contains("feature spec"), "{message}");
 }
 
@@ -383,7 +383,7 @@ fn torchrecs_days_are_read_its_last_one_split_as_it_does() {
         array(&at(&format!("day_{day}_labels.npy")), "<i4", &[rows, 1], &words(&vec![day % 3 % 2; rows]));
         array(&at(&format!("day_{day}_sparse.npy")), "<i4", &[rows, 2], &words(&pairs));
     }
-    let dataset = formats::open(folder.path(), None).unwrap();
+    let dataset = formats::open(folder.path(), None, None).unwrap();
     let ids = |role| rows(&dataset, role).lookups[0].rows.clone();
     assert_eq!(dataset.description.schema(0).rows(), [103, 104], "sizes are found where no schema.toml has them");
     assert_eq!(ids(Role::Train), [20, 21]);
@@ -391,7 +391,7 @@ fn torchrecs_days_are_read_its_last_one_split_as_it_does() {
     let fault = |name: &str, dtype: &str, shape: &[usize], numbers: &[u8]| {
         let old = std::fs::read(at(name)).unwrap();
         array(&at(name), dtype, shape, numbers);
-        let message = formats::open(folder.path(), None).err().unwrap().to_string();
+        let message = formats::open(folder.path(), None, None).err().unwrap().to_string();
         std::fs::write(at(name), old).unwrap();
         message
     };
@@ -406,15 +406,19 @@ fn torchrecs_days_are_read_its_last_one_split_as_it_does() {
         assert!(found.contains(told), "{told}: {found}");
     }
     std::fs::remove_file(at("day_2_labels.npy")).unwrap();
-    assert!(formats::open(folder.path(), None).err().unwrap().to_string().contains("day_2_labels.npy: cannot open"));
+    assert!(
+        formats::open(folder.path(), None, None).err().unwrap().to_string().contains("day_2_labels.npy: cannot open")
+    );
 }
 
 #[test]
 fn unknown_files_and_formats_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let message = formats::open(folder.path(), None).err().unwrap().to_string();
-    assert!(message.contains("tell no format: name one of octorec, mlperf, nvidia, torchrec"), "{message}");
-    assert!(formats::open(&folder.path().join("nothing"), None).err().unwrap().to_string().contains("cannot open"));
+    let message = formats::open(folder.path(), None, None).err().unwrap().to_string();
+    assert!(message.contains("tell no format: name one of octorec, mlperf, nvidia, torchrec, csv"), "{message}");
+    assert!(
+        formats::open(&folder.path().join("nothing"), None, None).err().unwrap().to_string().contains("cannot open")
+    );
     let message = Format::named("torchrek", "--format").unwrap_err().to_string();
     assert!(message.contains("did you mean `torchrec`"), "{message}");
 }
@@ -454,7 +458,7 @@ proptest! {
 
     #[test]
     fn no_bytes_make_a_reader_panic(at: prop::sample::Index, to: u8, cut: prop::sample::Index, shorten: bool) {
-        for format in Format::ALL {
+        for format in Format::WRITTEN {
             let folder = tempfile::tempdir().unwrap();
             generate(folder.path(), format, &log().0.description(), &|_| ());
             let mut files = Vec::new();
@@ -473,9 +477,121 @@ proptest! {
             }
             std::fs::write(file, bytes).unwrap();
             // Whatever it says, it says it as an error or as samples.
-            if let Ok(dataset) = formats::open(folder.path(), None) {
+            if let Ok(dataset) = formats::open(folder.path(), None, None) {
                 let _ = formats::verify(&dataset, |_| ());
             }
         }
+    }
+}
+
+const RATINGS: &str = "\
+user,genres,age,price,rating
+u1,Animation|Children's,17,0.5,5
+u2,,18,,3.5
+u1,\"Comedy, dark|Animation\",,-3,4
+u3,Drama,70,7,1
+";
+
+const RATINGS_SCHEMA: &str = "\
+label = 'rating >= 4'
+dense = [{ column = 'price' }, { column = 'age', transform = 'log' }]
+categorical = [
+    { column = 'user' },
+    { column = 'genres', separator = '|' },
+    { column = 'age', name = 'age_bucket', buckets = [18.0, 50.0] },
+    { column = 'user', name = 'user_hash', rows = 10 },
+]
+";
+
+fn text(folder: &Path, rows: &str, schema: &str) -> Result<Dataset> {
+    let (path, described) = (folder.join("ratings.csv"), folder.join("ratings.toml"));
+    std::fs::write(&path, rows).unwrap();
+    std::fs::write(&described, schema).unwrap();
+    formats::open(&path, None, Some(&described))
+}
+
+#[test]
+fn described_text_is_read_and_its_faults_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = text(folder.path(), RATINGS, RATINGS_SCHEMA).unwrap();
+    let samples = rows(&dataset, Role::Train);
+    assert_eq!(samples.labels, [1.0, 0.0, 1.0, 0.0]);
+    let Values::Floats(prices) = &samples.dense[0] else { panic!("0.5 is no integer") };
+    assert!(prices[1].is_nan() && [prices[0], prices[2], prices[3]] == [0.5, -3.0, 7.0]);
+    assert_eq!(samples.dense[1], Values::Integers(vec![17, 18, MISSING, 70]), "integers stay integers");
+    assert_eq!(samples.lookups[0].rows, [0, 1, 0, 2]);
+    // Animation, Children's, Comedy (quoted, with a comma in it), Drama.
+    assert_eq!((&samples.lookups[1].rows[..], &samples.lookups[1].ends[..]), (&[0, 1, 2, 0, 3][..], &[2, 2, 4, 5][..]));
+    assert_eq!(samples.lookups[2].rows, [0, 1, 3, 2], "a bucket begins at its edge, and blank has its own");
+    assert_eq!(samples.lookups[3].rows[0], samples.lookups[3].rows[2]);
+    assert_eq!(dataset.description.schema(0).rows(), [3, 4, 4, 10]);
+    assert!(dataset.learned);
+    let message = |rows: &str, schema: &str| text(folder.path(), rows, schema).err().unwrap().to_string();
+    for (found, told) in [
+        (
+            message(&RATINGS.replace("u3,Drama", "u3"), RATINGS_SCHEMA),
+            "line 5: expected 5 columns as in the header, found 4",
+        ),
+        (
+            message(&RATINGS.replace("3.5", "good"), RATINGS_SCHEMA),
+            "line 3: column rating: a number is expected, found \"good\"",
+        ),
+        (message(&RATINGS.replace("0.5", "nan"), RATINGS_SCHEMA), "line 2: column price: a finite number is expected"),
+        (
+            message(RATINGS, &RATINGS_SCHEMA.replace("'price'", "'cost'")),
+            "has no column cost; its header has user, genres",
+        ),
+        (message(RATINGS, &RATINGS_SCHEMA.replace(">= 4", ">= much")), "must compare with a number"),
+        (message(RATINGS, &RATINGS_SCHEMA.replace("rating >= 4", "rating")), "line 2: column rating: the label 0 or 1"),
+        (message(RATINGS, &RATINGS_SCHEMA.replace("18.0, 50.0", "50.0, 18.0")), "age_bucket: buckets must rise"),
+        (message(RATINGS, &RATINGS_SCHEMA.replace("age_bucket", "genres")), "two columns are called genres"),
+    ] {
+        assert!(found.contains(told), "{told}: {found}");
+    }
+    let message = formats::open(&folder.path().join("ratings.csv"), None, None).err().unwrap().to_string();
+    assert!(message.contains("name one with --schema FILE"), "{message}");
+}
+
+#[test]
+fn text_is_entered_anywhere_and_a_schema_is_proposed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut many = RATINGS.lines().next().unwrap().to_owned() + "\n";
+    for n in 0..9000 {
+        many += &format!("u{},g{}|g{},{},{},{}\n", n % 77, n % 5, n % 7, n % 90, n, n % 6);
+    }
+    let dataset = text(folder.path(), &many, RATINGS_SCHEMA).unwrap();
+    let all = rows(&dataset, Role::Train);
+    assert_eq!(all.len(), 9000);
+    for start in [0, 1, 4095, 4096, 4097, 8192, 8999, 9000] {
+        let mut found = Samples::new(&dataset.description);
+        formats::scan(&*dataset.members[0].table, start, 9000, |samples| {
+            found.extend_from(samples, 0..samples.len(), &dataset.description);
+            Ok(())
+        })
+        .unwrap();
+        let mut expected = Samples::new(&dataset.description);
+        expected.extend_from(&all, start as usize..9000, &dataset.description);
+        assert!(found == expected, "{start}");
+    }
+    let proposed = formats::csv::propose(&folder.path().join("ratings.csv")).unwrap();
+    assert_eq!(proposed.label, "rating >= 3");
+    let names =
+        |columns: &[formats::csv::TextCategorical]| columns.iter().map(|c| c.column.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&proposed.categorical), ["user", "genres"]);
+    assert_eq!(proposed.categorical[1].separator.as_deref(), Some("|"));
+    assert_eq!(proposed.dense.iter().map(|column| &column.column[..]).collect::<Vec<_>>(), ["age", "price"]);
+    let again = text(folder.path(), &many, &proposed.to_toml()).unwrap();
+    assert_eq!(again.rows(Role::Train), 9000);
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_its_reader_panic(rows in "[u0-9,|\"\\n.e-]{0,80}", header: bool) {
+        let folder = tempfile::tempdir().unwrap();
+        let rows = if header { format!("{}\n{rows}", RATINGS.lines().next().unwrap()) } else { rows };
+        if let Ok(dataset) = text(folder.path(), &rows, RATINGS_SCHEMA) {
+            let _ = formats::verify(&dataset, |_| ());
+        }
+        let _ = formats::csv::propose(&folder.path().join("ratings.csv"));
     }
 }

@@ -22,9 +22,13 @@ pub struct ConvertArgs {
     #[command(flatten)]
     output: OutputArgs,
 
-    /// The format of FROM, where its files do not tell it: octorec, mlperf, nvidia, torchrec.
+    /// The format of FROM, where its files do not tell it: octorec, mlperf, nvidia, torchrec, csv.
     #[arg(long, value_name = "NAME")]
     from_format: Option<String>,
+
+    /// What describes FROM, where it is text with a header line (`octorec inspect` proposes it).
+    #[arg(long, value_name = "FILE")]
+    schema: Option<PathBuf>,
 }
 
 /// How a data set is written.
@@ -70,7 +74,7 @@ impl ConvertArgs {
         interrupt::install()?;
         let format = Format::named(&self.output.format, "--format")?;
         let from = self.from_format.as_deref().map(|name| Format::named(name, "--from-format")).transpose()?;
-        let dataset = formats::open(&self.from, from)?;
+        let dataset = formats::open(&self.from, from, self.schema.as_deref())?;
         let total = dataset.members.iter().map(|member| member.table.rows()).sum();
         let mut target = Target::create(&self.to, format, &dataset.description, options(&self.output))?;
         let bar = bar(total, "converting");

@@ -36,6 +36,10 @@ struct VerifyArgs {
     /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec.
     #[arg(long, value_name = "NAME")]
     format: Option<String>,
+
+    /// What describes it, where it is text with a header line.
+    #[arg(long, value_name = "FILE")]
+    schema: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -67,7 +71,7 @@ impl DataArgs {
 impl VerifyArgs {
     fn run(&self) -> Result<()> {
         let format = self.format.as_deref().map(|name| Format::named(name, "--format")).transpose()?;
-        let dataset = formats::open(&self.path, format)?;
+        let dataset = formats::open(&self.path, format, self.schema.as_deref())?;
         let total = dataset.members.iter().map(|member| member.table.rows()).sum();
         let bar = bar(total, "checking");
         let rows = formats::verify(&dataset, |done| bar.inc(done));

@@ -6,10 +6,10 @@ use clap::Args;
 
 use super::overrides::source_of;
 use super::session::{Trained, build_model, open_data, place_team, report_unseen};
-use crate::base::config::Config;
+use crate::base::config::{Config, SourceKind};
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
-use crate::data::{Labels, Split, Unseen};
+use crate::data::{Labels, Source, Split, Unseen};
 use crate::train::{Checkpoint, Scores, auc, predict};
 
 /// Arguments of `octorec eval`.
@@ -43,6 +43,9 @@ impl EvalArgs {
             whole_file(&mut config, path);
         }
         let source = open_data(&config, trained.vocabulary, Labels::Required, Unseen::NoRow)?;
+        if self.data.is_some() {
+            refuse_own_numbers(&*source)?;
+        }
         let whole = self.data.is_some() && source.samples(Split::Test) == Some(0);
         let split = if whole { Split::Train } else { Split::Test };
         let (team, home) = place_team(self.threads)?;
@@ -77,10 +80,21 @@ impl EvalArgs {
 
 /// Reads all of a file as one split, in its order.
 pub(super) fn whole_file(config: &mut Config, path: &std::path::Path) {
-    config.data.source = source_of(path);
+    config.data.source = if config.data.schema.is_empty() { source_of(path) } else { SourceKind::Files };
     config.data.path = path.display().to_string();
     config.data.test_path.clear();
     config.data.test_fraction = 0.0;
+}
+
+/// Refuses data whose values got other row numbers than the model's.
+pub(super) fn refuse_own_numbers(source: &dyn Source) -> Result<()> {
+    if !source.numbers_own_values() {
+        return Ok(());
+    }
+    let reason = "the values of this file were numbered as they appeared in it, not as the model knows them: give the \
+                  schema's categorical columns rows or buckets before training"
+        .to_owned();
+    Err(Error::Config { origin: "data.schema".to_owned(), reason })
 }
 
 impl Trained {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::Description;
-use crate::data::formats::{self, Format};
+use crate::data::formats::{self, Dataset, Format, csv};
 use crate::data::samples::{MISSING, Samples, Values};
 use crate::data::survey::{Findings, Survey, sparkline};
 use crate::data::tsv::{Fault, LONGEST, Labels, Layout, Line, Lines, Row};
@@ -24,11 +24,15 @@ pub struct InspectArgs {
     #[arg(long, value_name = "NAME")]
     format: Option<String>,
 
+    /// What describes it, where it is text with a header line; without it, one is proposed.
+    #[arg(long, value_name = "FILE")]
+    schema: Option<PathBuf>,
+
     /// Rows to look at, from the start of every part; 0: all.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     rows: u64,
 
-    /// Write the proposed schema to this file.
+    /// Write the proposed schema to this file: for a text file with a header line, what --schema takes.
     #[arg(long, value_name = "FILE")]
     write_schema: Option<PathBuf>,
 
@@ -62,9 +66,19 @@ impl InspectArgs {
         let format = self.format.as_deref().map(|name| Format::named(name, "--format")).transpose()?;
         let limit = if self.rows == 0 { u64::MAX } else { self.rows };
         let text = format.is_none() && !self.path.is_dir() && Format::detect(&self.path).is_none();
-        let seen = if text { seen_text(&self.path, limit)? } else { seen_files(&self.path, format, limit)? };
+        let text = text && self.schema.is_none();
+        let is_csv = format.or_else(|| Format::detect(&self.path)) == Some(Format::Csv);
+        let (seen, proposed) = if is_csv && self.schema.is_none() {
+            let schema = csv::propose(&self.path)?;
+            let proposed = schema.to_toml();
+            (surveyed(&csv::open_as(&self.path, schema)?, "csv", limit)?, proposed)
+        } else {
+            let seen = if text { seen_text(&self.path, limit)? } else { self.seen_files(format, limit)? };
+            let proposed = seen.schema.to_toml();
+            (seen, proposed)
+        };
         if let Some(path) = &self.write_schema {
-            write_file(path, seen.schema.to_toml().as_bytes())?;
+            write_file(path, proposed.as_bytes())?;
         }
         if self.json {
             let Seen { format, rows_total, findings, schema } = &seen;
@@ -75,10 +89,15 @@ impl InspectArgs {
         }
         Ok(())
     }
+
+    fn seen_files(&self, format: Option<Format>, limit: u64) -> Result<Seen> {
+        let dataset = formats::open(&self.path, format, self.schema.as_deref())?;
+        let format = format.or_else(|| Format::detect(&self.path)).map_or("csv", Format::name);
+        surveyed(&dataset, format, limit)
+    }
 }
 
-fn seen_files(path: &Path, format: Option<Format>, limit: u64) -> Result<Seen> {
-    let dataset = formats::open(path, format)?;
+fn surveyed(dataset: &Dataset, format: &'static str, limit: u64) -> Result<Seen> {
     let mut survey = Survey::new(&dataset.description);
     let mut total = 0;
     for member in &dataset.members {
@@ -89,9 +108,8 @@ fn seen_files(path: &Path, format: Option<Format>, limit: u64) -> Result<Seen> {
             Ok(())
         })?;
     }
-    let format = format.or_else(|| Format::detect(path)).map_or("", Format::name);
     let findings = survey.findings(&dataset.description, true);
-    Ok(Seen { format, rows_total: Some(total), findings, schema: dataset.description })
+    Ok(Seen { format, rows_total: Some(total), findings, schema: dataset.description.clone() })
 }
 
 /// Text in Criteo's layout; values are counted as they stand in the file.

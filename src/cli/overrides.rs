@@ -31,6 +31,10 @@ pub struct KeyArgs {
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 
+    /// What describes a text file with a header line (`octorec inspect` proposes it); for --data.
+    #[arg(long, value_name = "FILE")]
+    schema: Option<PathBuf>,
+
     /// Data source: criteo (built-in generator), tsv, files, random; --data tells which of the files' it is.
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
@@ -128,11 +132,16 @@ impl KeyArgs {
         let float = |value: Option<f64>| value.map(toml::Value::Float);
         let text = |value: Option<String>| value.map(toml::Value::String);
         // Naming a file means reading it.
-        let named = |path: &PathBuf| if source_of(path) == SourceKind::Files { "files" } else { "tsv" };
-        let source = self.source.clone().or_else(|| self.data.as_ref().map(|path| named(path).to_owned()));
+        let described = self.schema.is_some();
+        let files = |path: &PathBuf| described || source_of(path) == SourceKind::Files;
+        let source = self
+            .source
+            .clone()
+            .or_else(|| self.data.as_ref().map(|path| if files(path) { "files" } else { "tsv" }.to_owned()));
         let shuffle = self.no_shuffle.then_some(toml::Value::Boolean(false));
         let flags = [
             ("--data", "data.path", text(path(&self.data))),
+            ("--schema", "data.schema", text(path(&self.schema))),
             ("--source", "data.source", text(source)),
             ("--test-data", "data.test_path", text(path(&self.test_data))),
             ("--test-fraction", "data.test_fraction", float(self.test_fraction)),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::eval::whole_file;
+use super::eval::{refuse_own_numbers, whole_file};
 use super::session::{Trained, build_model, open_data, place_team, report_unseen};
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
@@ -42,6 +42,7 @@ impl PredictArgs {
         let mut config = trained.config()?;
         whole_file(&mut config, &self.data);
         let source = open_data(&config, trained.vocabulary, Labels::Optional, Unseen::NoRow)?;
+        refuse_own_numbers(&*source)?;
         let (team, home) = place_team(self.threads)?;
         let mut model = build_model(&config, &*source, &team, &home)?;
         Checkpoint::open(&trained.path)?.load_into(&mut model)?;

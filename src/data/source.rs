@@ -28,6 +28,12 @@ pub trait Source: Send + Sync {
         1
     }
 
+    /// Whether row numbers were given while this source was opened, and no [`Source::vocabulary`] tells them: a model of
+    /// other data cannot read it.
+    fn numbers_own_values(&self) -> bool {
+        false
+    }
+
     /// A reader whose first sample is number `start` of the split.
     ///
     /// # Errors

@@ -89,6 +89,9 @@ pub struct DataConfig {
     pub source: SourceKind,
     /// The data file or directory; for `tsv` and `files`.
     pub path: String,
+    /// The file that describes a text file with a header; for `files`.
+    #[serde(default)]
+    pub schema: String,
     /// A second file that holds the test samples; empty: the last part of `path`.
     pub test_path: String,
     /// The share of samples, taken from the end, that is kept for testing.
@@ -229,6 +232,7 @@ impl Default for DataConfig {
         Self {
             source: SourceKind::Criteo,
             path: String::new(),
+            schema: String::new(),
             test_path: String::new(),
             test_fraction: 0.1,
             vocab: Vocab::All,

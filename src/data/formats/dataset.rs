@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::{Format, Rows, Table, bad, mlperf, nvidia, octorec, torchrec};
+use super::{Format, Rows, Table, bad, csv, mlperf, nvidia, octorec, torchrec};
 use crate::base::config::DataConfig;
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
@@ -18,6 +18,8 @@ pub struct Dataset {
     pub description: Description,
     /// Its rows, by what they are for.
     pub members: Vec<Member>,
+    /// Whether row numbers were given while the files were opened: other files then have other numbers.
+    pub learned: bool,
 }
 
 /// Some rows of a data set.
@@ -30,7 +32,7 @@ pub struct Member {
 
 impl Dataset {
     pub(super) fn new(description: Description, members: Vec<Member>) -> Self {
-        Self { description, members }
+        Self { description, members, learned: false }
     }
 
     /// Rows for a purpose.
@@ -51,13 +53,16 @@ impl Dataset {
 ///
 /// # Errors
 /// When the format cannot be told, or the files cannot be used.
-pub fn open(path: &Path, format: Option<Format>) -> Result<Dataset> {
+pub fn open(path: &Path, format: Option<Format>, schema: Option<&Path>) -> Result<Dataset> {
     std::fs::metadata(path).map_err(Error::io(path, "open"))?;
-    match format.or_else(|| Format::detect(path)) {
+    // Only text is described by a schema of its own.
+    let text = schema.map(|_| Format::Csv);
+    match format.or(text).or_else(|| Format::detect(path)) {
         Some(Format::Octorec) => octorec::open(path),
         Some(Format::Mlperf) => mlperf::open(path),
         Some(Format::Nvidia) => nvidia::open(path),
         Some(Format::Torchrec) => torchrec::open(path),
+        Some(Format::Csv) => csv::open(path, schema),
         None => {
             let known = Format::ALL.map(Format::name).join(", ");
             Err(bad(path, format!("its files tell no format: name one of {known} with --format")))
@@ -71,6 +76,7 @@ pub struct Files {
     schema: Schema,
     cap: u64,
     longest: Vec<u32>,
+    learned: bool,
     members: Vec<Member>,
     train: Vec<Share>,
     test: Vec<Share>,
@@ -90,11 +96,17 @@ impl Files {
     /// # Errors
     /// As [`open`], and when test samples have other columns, or look-ups have weights.
     pub fn open(config: &DataConfig) -> Result<Self> {
-        let dataset = open(Path::new(&config.path), None)?;
+        let schema = (!config.schema.is_empty()).then(|| Path::new(&config.schema));
+        let dataset = open(Path::new(&config.path), None, schema)?;
         let mut test = None;
         if !config.test_path.is_empty() {
             let path = Path::new(&config.test_path);
-            let other = open(path, None)?;
+            if dataset.learned {
+                let reason = "its values would get other row numbers than the training file's: put both into one file, or \
+                              give every categorical column of the schema rows or buckets";
+                return Err(bad(path, reason));
+            }
+            let other = open(path, None, schema)?;
             if other.description != dataset.description {
                 let reason = format!("has other columns than {}", config.path);
                 return Err(bad(path, reason));
@@ -105,7 +117,7 @@ impl Files {
     }
 
     fn over(dataset: Dataset, test: Option<Vec<Member>>, config: &DataConfig) -> Result<Self> {
-        let Dataset { description, mut members } = dataset;
+        let Dataset { description, mut members, learned } = dataset;
         if let Some(column) = description.categorical.iter().find(|column| column.weighted) {
             let reason = format!("the look-ups of column {} have weights, which no model here uses", column.name);
             return Err(bad(Path::new(&config.path), reason));
@@ -142,6 +154,7 @@ impl Files {
             cap: config.rows_cap,
             longest: longest.unwrap_or_default(),
             description,
+            learned,
             members,
             train,
             test: tests,
@@ -176,6 +189,10 @@ impl Source for Files {
 
     fn samples(&self, split: Split) -> Option<u64> {
         Some(self.shares(split).iter().map(|share| share.rows).sum())
+    }
+
+    fn numbers_own_values(&self) -> bool {
+        self.learned
     }
 
     fn lookups(&self) -> usize {

@@ -6,9 +6,11 @@
 //! | `mlperf`   | `*_train.bin`, `*_val.bin`, `*_test.bin` (160 bytes a row), `day_fea_count.npz` | yes | yes    |
 //! | `nvidia`   | `feature_spec.yaml` and a binary file a column                               | yes   | yes    |
 //! | `torchrec` | `*_dense.npy`, `*_sparse.npy` or `*_sparse_multi_hot.npz`, `*_labels.npy`    | yes   | yes    |
+//! | `csv`      | text with a header line and a description of it ([`csv`])                      | yes   | no     |
 //!
 //! A `schema.toml` (a [`Description`]) beside foreign files tells what their format does not: names and numbers of rows.
 
+pub mod csv;
 mod dataset;
 mod mlperf;
 pub mod npy;
@@ -45,11 +47,13 @@ pub enum Format {
     Nvidia,
     /// TorchRec's arrays.
     Torchrec,
+    /// Separated text with a header line.
+    Csv,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Octorec, Self::Mlperf, Self::Nvidia, Self::Torchrec];
+    pub const ALL: [Self; 5] = [Self::Octorec, Self::Mlperf, Self::Nvidia, Self::Torchrec, Self::Csv];
 
     /// Its name on the command line.
     #[must_use]
@@ -59,8 +63,12 @@ impl Format {
             Self::Mlperf => "mlperf",
             Self::Nvidia => "nvidia",
             Self::Torchrec => "torchrec",
+            Self::Csv => "csv",
         }
     }
+
+    /// Those that are written too.
+    pub const WRITTEN: [Self; 4] = [Self::Octorec, Self::Mlperf, Self::Nvidia, Self::Torchrec];
 
     /// The format called `name`.
     ///
@@ -101,6 +109,7 @@ impl Format {
             () if name == nvidia::SPEC => Some(Self::Nvidia),
             () if ends(&name, "_dense.npy") => Some(Self::Torchrec),
             () if ends(&name, ".bin") => Some(Self::Mlperf),
+            () if ends(&name, ".csv") => Some(Self::Csv),
             () => None,
         }
     }

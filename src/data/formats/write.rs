@@ -37,8 +37,15 @@ impl Target {
     /// Prepares `folder` for rows of `description`.
     ///
     /// # Errors
-    /// When it cannot be created, or holds a data set already.
+    /// When it cannot be created, holds a data set already, or the format can only be read.
     pub fn create(folder: &Path, format: Format, description: &Description, options: Options) -> Result<Self> {
+        if !Format::WRITTEN.contains(&format) {
+            let known = Format::WRITTEN.map(Format::name).join(", ");
+            return Err(bad(
+                folder,
+                format!("octorec writes no {}: choose one of {known} with --format", format.name()),
+            ));
+        }
         description.check().map_err(|reason| bad(folder, reason))?;
         std::fs::create_dir_all(folder).map_err(Error::io(folder, "create"))?;
         let mut entries = std::fs::read_dir(folder).map_err(Error::io(folder, "list"))?;
@@ -75,6 +82,7 @@ impl Target {
             Format::Mlperf => Box::new(mlperf::BinSink::create(&self.folder, role, description)?),
             Format::Nvidia => Box::new(nvidia::SplitSink::create(&self.folder, role, description)?),
             Format::Torchrec => Box::new(torchrec::ArraySink::create(&self.folder, role, description)?),
+            Format::Csv => unreachable!("refused by create"),
         };
         let rows = fill(&mut *sink)?;
         self.bytes += sink.finish()?;
@@ -93,6 +101,7 @@ impl Target {
             Format::Mlperf => mlperf::seal(&self.folder, &self.description)?,
             Format::Nvidia => nvidia::seal(&self.folder, &self.description, &self.roles)?,
             Format::Torchrec => torchrec::seal(&self.folder, &self.description)?,
+            Format::Csv => unreachable!("refused by create"),
         }
         Ok(self.bytes)
     }
