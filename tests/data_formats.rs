@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use octorec::base::Result;
 use octorec::base::config::{Config, DataConfig, SourceKind};
@@ -42,6 +42,26 @@ fn generate(folder: &Path, format: Format, description: &Description, change: &d
             .unwrap();
     }
     assert!(target.seal().unwrap() > 0);
+}
+
+/// The built-in click log in every format that is written, made once.
+static SETS: LazyLock<Vec<(Format, tempfile::TempDir)>> = LazyLock::new(|| {
+    let made = |format| {
+        let folder = tempfile::tempdir().unwrap();
+        generate(folder.path(), format, &log().0.description(), &|_| ());
+        (format, folder)
+    };
+    Format::WRITTEN.map(made).into()
+});
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for folder in [folder.to_owned(), folder.join("train"), folder.join("test")] {
+        files.extend(std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()));
+    }
+    files.retain(|file| file.is_file());
+    files.sort();
+    files
 }
 
 /// All rows of a role.
@@ -108,9 +128,7 @@ proptest! {
 
     #[test]
     fn a_reader_opened_anywhere_continues_exactly(start in 0u64..1001, limit in 1usize..300, test: bool, cap: bool) {
-        for format in Format::WRITTEN {
-            let folder = tempfile::tempdir().unwrap();
-            generate(folder.path(), format, &log().0.description(), &|_| ());
+        for (format, folder) in &*SETS {
             let source = source(folder.path(), if cap { 100 } else { 0 }).unwrap();
             let split = if test { Split::Test } else { Split::Train };
             let start = start.min(source.samples(split).unwrap());
@@ -458,15 +476,16 @@ proptest! {
 
     #[test]
     fn no_bytes_make_a_reader_panic(at: prop::sample::Index, to: u8, cut: prop::sample::Index, shorten: bool) {
-        for format in Format::WRITTEN {
+        for (_, made) in &*SETS {
             let folder = tempfile::tempdir().unwrap();
-            generate(folder.path(), format, &log().0.description(), &|_| ());
-            let mut files = Vec::new();
-            for entry in [folder.path().to_owned(), folder.path().join("train")] {
-                files.extend(std::fs::read_dir(entry).into_iter().flatten().map(|entry| entry.unwrap().path()));
+            let originals = files(made.path());
+            for from in &originals {
+                let to = folder.path().join(from.strip_prefix(made.path()).unwrap());
+                std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+                std::fs::copy(from, to).unwrap();
             }
-            files.retain(|file| file.is_file());
-            files.sort();
+            let files = files(folder.path());
+            assert_eq!(files.len(), originals.len());
             let file = &files[at.index(files.len())];
             let mut bytes = std::fs::read(file).unwrap();
             if shorten {

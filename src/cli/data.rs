@@ -25,7 +25,7 @@ enum DataCommand {
     /// Read every row of a data set and check checksums, sizes, labels and row numbers.
     Verify(VerifyArgs),
     /// Write the built-in click log, of any size, in any format.
-    Generate(GenerateArgs),
+    Generate(Box<GenerateArgs>),
 }
 
 #[derive(Debug, Args)]

@@ -11,7 +11,7 @@ use crate::base::{Error, Result};
 use crate::data::blocks::Role;
 use crate::data::samples::Values;
 use crate::data::schema::Transform;
-use crate::data::whole::WholeFile;
+use crate::data::whole::{WholeFile, write_file};
 use crate::data::{Batch, Description, Samples};
 use crate::memory::{Access, FileBytes};
 
@@ -244,10 +244,11 @@ impl super::Sink for BinSink {
     }
 }
 
-/// Writes the tables' sizes.
+/// Writes the tables' sizes, and what else the rows do not say where the columns are not Criteo's.
 pub(super) fn seal(folder: &Path, description: &Description) -> Result<()> {
-    npz::write_counts(
-        &folder.join(COUNTS),
-        &description.categorical.iter().map(|column| column.rows).collect::<Vec<_>>(),
-    )
+    let rows: Vec<u64> = description.categorical.iter().map(|column| column.rows).collect();
+    if *description != Description::criteo(DENSE, &rows) {
+        write_file(&folder.join(super::SCHEMA), description.to_toml().as_bytes())?;
+    }
+    npz::write_counts(&folder.join(COUNTS), &rows)
 }

@@ -208,12 +208,6 @@ impl SplitSink {
                 format!("split binary holds one look-up a column without weight, unlike column {}", column.name);
             return Err(bad(folder, reason));
         }
-        if let Some(column) = description.categorical.iter().find(|column| column.rows > 1 << 31) {
-            return Err(bad(
-                folder,
-                format!("column {} has more than 2^31 rows, which int32 cannot number", column.name),
-            ));
-        }
         let folder = folder.join(mapping(role));
         std::fs::create_dir_all(&folder).map_err(Error::io(&folder, "create"))?;
         let file = |name: &str| WholeFile::create(&folder.join(name));

@@ -199,12 +199,6 @@ impl ArraySink {
                 let reason = "TorchRec's arrays hold the same number of look-ups for every sample, without weights";
                 return Err(bad(folder, format!("{reason}, unlike column {}", column.name)));
             }
-            if column.rows > 1 << 31 {
-                return Err(bad(
-                    folder,
-                    format!("column {} has more than 2^31 rows, which int32 cannot number", column.name),
-                ));
-            }
         }
         let stem = stem(role);
         let begin = |name: &str| {

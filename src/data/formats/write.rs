@@ -47,6 +47,9 @@ impl Target {
             ));
         }
         description.check().map_err(|reason| bad(folder, reason))?;
+        if format != Format::Octorec {
+            held(description).map_err(|reason| bad(folder, format!("{} {reason}", format.name())))?;
+        }
         std::fs::create_dir_all(folder).map_err(Error::io(folder, "create"))?;
         let mut entries = std::fs::read_dir(folder).map_err(Error::io(folder, "list"))?;
         // Parts of a run that was killed may be written over.
@@ -104,6 +107,17 @@ impl Target {
             Format::Csv => unreachable!("refused by create"),
         }
         Ok(self.bytes)
+    }
+}
+
+/// Whether formats of integers can hold these labels and row numbers.
+fn held(description: &Description) -> std::result::Result<(), String> {
+    if description.label.float {
+        return Err(format!("holds labels 0 and 1, but those of {} are fractions", description.label.name));
+    }
+    match description.categorical.iter().find(|column| column.rows > 1 << 31) {
+        Some(column) => Err(format!("numbers rows with an i32, but column {} has {} rows", column.name, column.rows)),
+        None => Ok(()),
     }
 }
 

@@ -84,7 +84,6 @@ fn one() -> u32 {
     1
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn is_one(hots: &u32) -> bool {
     *hots == 1
 }

@@ -77,7 +77,6 @@ fn comma() -> char {
     ','
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn is_zero(rows: &u64) -> bool {
     *rows == 0
 }
@@ -110,7 +109,6 @@ impl Comparison {
         ("<", Self::Below),
     ];
 
-    #[expect(clippy::float_cmp, reason = "the user asks for equality")]
     pub(super) fn holds(self, a: f64, b: f64) -> bool {
         match self {
             Self::AtLeast => a >= b,
