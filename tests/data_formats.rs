@@ -367,7 +367,7 @@ fn split_binary_is_read_and_a_contradicting_spec_is_refused() {
         (fault("train/cat_0.bin", &[2, 3]), "table 0 (cat_0.bin): row 3 is beyond its 3 rows (sample 1"),
         (fault("train/label.bin", &[0, 2]), "row 1: the label is 2"),
         (spec("dtype: int8", "dtype: int64"), "cat_0.bin has the unknown dtype int64"),
-        (spec("dtype: int8", "dtype: int16"), "no whole number of rows"),
+        (spec("dtype: int8", "dtype: int16"), "cat_0.bin: has 1 rows, but "),
         (spec("cardinality: 3, ", ""), "cat_0.bin has no cardinality"),
         (spec("categorical: [cat_0.bin, ", "categorical: [cat_9.bin, "), "cat_9.bin has no cardinality"),
         (spec("features: [cat_0.bin]", "features: [cat_1.bin]"), "train has no file with the feature cat_0.bin"),
