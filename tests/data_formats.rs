@@ -370,7 +370,7 @@ fn split_binary_is_read_and_a_contradicting_spec_is_refused() {
         (spec("dtype: int8", "dtype: int16"), "cat_0.bin: has 1 rows, but "),
         (spec("cardinality: 3, ", ""), "cat_0.bin has no cardinality"),
         (spec("categorical: [cat_0.bin, ", "categorical: [cat_9.bin, "), "cat_9.bin has no cardinality"),
-        (spec("features: [cat_0.bin]", "features: [cat_1.bin]"), "train has no file with the feature cat_0.bin"),
+        (spec("features: [cat_1.bin]", "features: [cat_0.bin]"), "train has no file with the feature cat_1.bin"),
         (spec("split_binary", "csv"), "type csv cannot be read"),
         (spec("  train:", "  weekdays:"), "weekdays is neither train, val nor test"),
         (spec("label: [label]", "label: []"), "label names 0 features"),
