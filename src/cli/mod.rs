@@ -4,7 +4,10 @@
 
 pub mod bench;
 mod config;
+mod convert;
+mod data;
 mod eval;
+mod inspect;
 mod overrides;
 mod plan;
 mod predict;
@@ -37,6 +40,12 @@ enum Command {
     Predict(predict::PredictArgs),
     /// Print a configuration: a preset, a file, or both with changes.
     Config(config::ConfigArgs),
+    /// Turn a data set of one format into another.
+    Convert(convert::ConvertArgs),
+    /// Show what a data set holds: labels, missing values, cardinalities, skew.
+    Inspect(inspect::InspectArgs),
+    /// Check or generate a data set.
+    Data(data::DataArgs),
     /// Show a machine, where ranks and threads go on it, and why.
     Topo(topo::TopoArgs),
     /// Decide which rank holds which part of which table, and why.
@@ -58,6 +67,9 @@ impl Cli {
             Command::Eval(args) => args.run(),
             Command::Predict(args) => args.run(),
             Command::Config(args) => args.run(),
+            Command::Convert(args) => args.run(),
+            Command::Inspect(args) => args.run(),
+            Command::Data(args) => args.run(),
             Command::Topo(args) => topo::run(&args),
             Command::Plan(args) => args.run(),
             Command::Bench(args) => args.run(),

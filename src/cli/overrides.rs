@@ -1,11 +1,12 @@
 //! Flags that change a configuration: presets, files, `--set`, and short names for the keys that are changed most.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use crate::base::Result;
-use crate::base::config::{Config, DEFAULT_PRESET, Layers};
+use crate::base::config::{Config, DEFAULT_PRESET, Layers, SourceKind};
+use crate::data::formats::Format;
 
 /// Where the configuration comes from, before single keys are changed.
 #[derive(Debug, Clone, Args)]
@@ -26,11 +27,15 @@ pub struct KeyArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 
-    /// Data file in Criteo's tab-separated layout, plain or gzip; selects `--source tsv`.
-    #[arg(long, value_name = "FILE")]
+    /// Data in Criteo's tab-separated layout, plain or gzip, or in any format that `octorec convert` reads.
+    #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 
-    /// Data source: criteo (built-in generator), tsv, random.
+    /// What describes a text file with a header line (`octorec inspect` proposes it); for --data.
+    #[arg(long, value_name = "FILE")]
+    schema: Option<PathBuf>,
+
+    /// Data source: criteo (built-in generator), tsv, files, random; --data tells which of the files' it is.
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
 
@@ -139,10 +144,16 @@ impl KeyArgs {
         let float = |value: Option<f64>| value.map(toml::Value::Float);
         let text = |value: Option<String>| value.map(toml::Value::String);
         // Naming a file means reading it.
-        let source = self.source.clone().or_else(|| self.data.as_ref().map(|_| "tsv".to_owned()));
+        let described = self.schema.is_some();
+        let files = |path: &PathBuf| described || source_of(path) == SourceKind::Files;
+        let source = self
+            .source
+            .clone()
+            .or_else(|| self.data.as_ref().map(|path| if files(path) { "files" } else { "tsv" }.to_owned()));
         let shuffle = self.no_shuffle.then_some(toml::Value::Boolean(false));
         let flags = [
             ("--data", "data.path", text(path(&self.data))),
+            ("--schema", "data.schema", text(path(&self.schema))),
             ("--source", "data.source", text(source)),
             ("--test-data", "data.test_path", text(path(&self.test_data))),
             ("--test-fraction", "data.test_fraction", float(self.test_fraction)),
@@ -171,4 +182,9 @@ impl KeyArgs {
         }
         layers.finish()
     }
+}
+
+/// The source that reads what lies at `path`: text in Criteo's layout, where nothing tells another format.
+pub(super) fn source_of(path: &Path) -> SourceKind {
+    if path.is_dir() || Format::detect(path).is_some() { SourceKind::Files } else { SourceKind::Tsv }
 }

@@ -123,7 +123,7 @@ impl TrainArgs {
         let (team, home) = place_team(config.train.threads, config.train.isa)?;
         use_plans(&config, &team)?;
         let source = open_data(&config, known, Labels::Required, Unseen::Fault)?;
-        let mut model = build_model(&config, source.schema(), &team, &home)?;
+        let mut model = build_model(&config, &*source, &team, &home)?;
         match &self.init {
             Some(path) => Checkpoint::open(path)?.load_into(&mut model)?,
             None if self.resume.is_some() => (),

@@ -87,8 +87,11 @@ pub enum Loss {
 pub struct DataConfig {
     /// Which kind of source.
     pub source: SourceKind,
-    /// The data file; for `tsv`.
+    /// The data file or directory; for `tsv` and `files`.
     pub path: String,
+    /// The file that describes a text file with a header; for `files`.
+    #[serde(default)]
+    pub schema: String,
     /// A second file that holds the test samples; empty: the last part of `path`.
     pub test_path: String,
     /// The share of samples, taken from the end, that is kept for testing.
@@ -125,6 +128,8 @@ pub enum SourceKind {
     Criteo,
     /// Criteo's raw tab-separated layout, plain or gzip.
     Tsv,
+    /// Files in any other format that octorec reads; which one, their names and first bytes tell.
+    Files,
     /// Random look-ups and labels, as in the papers' benchmarks.
     Random,
 }
@@ -304,6 +309,7 @@ impl Default for DataConfig {
         Self {
             source: SourceKind::Criteo,
             path: String::new(),
+            schema: String::new(),
             test_path: String::new(),
             test_fraction: 0.1,
             vocab: Vocab::All,
@@ -381,8 +387,8 @@ impl Config {
             ));
         }
         let data = &self.data;
-        if data.source == SourceKind::Tsv && data.path.is_empty() {
-            return fail("data.source = \"tsv\" needs data.path: use --data FILE".to_owned());
+        if matches!(data.source, SourceKind::Tsv | SourceKind::Files) && data.path.is_empty() {
+            return fail("data.source = \"tsv\" and \"files\" need data.path: use --data PATH".to_owned());
         }
         if !(0.0..1.0).contains(&data.test_fraction) {
             return fail(format!("data.test_fraction = {} must lie in [0, 1)", data.test_fraction));

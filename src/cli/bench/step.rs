@@ -90,7 +90,7 @@ impl StepArgs {
         use_plans(&config, &team)?;
         let source = data::open(&config, Opening::default())?;
         let batches = draw(&*source, self.minibatches as usize, config.train.batch)?;
-        let mut model = build_model(&config, source.schema(), &team, &home)?;
+        let mut model = build_model(&config, &*source, &team, &home)?;
         model.initialise(&team, config.train.seed);
         let rate = config.train.lr as f32;
         let mut ceiling = Ceiling::new(&team, config.model.dim, config.train.precision)?;
