@@ -78,9 +78,15 @@ struct Room {
     left: Buffer<Pairs>,
 }
 
+impl Room {
+    /// No memory yet.
+    fn empty() -> Self {
+        Self { sums: Buffer::zeroed(0), packed: Buffer::zeroed(0), left: Buffer::zeroed(0) }
+    }
+}
+
 thread_local! {
-    static ROOM: RefCell<Room> =
-        RefCell::new(Room { sums: Buffer::zeroed(0), packed: Buffer::zeroed(0), left: Buffer::zeroed(0) });
+    static ROOM: RefCell<Room> = RefCell::new(Room::empty());
 }
 
 /// At least `len` elements of the buffer, which grows if it must.
@@ -124,20 +130,23 @@ impl<C: Cell> Kernel for TiledSweep<'_, C> {
             }
         };
         let height = rows.len().div_ceil(rows.len().div_ceil(height)).next_multiple_of(BLOCK);
-        ROOM.with_borrow_mut(|room| {
-            let tiles = self.amx.tiles();
-            for row in rows.clone().step_by(height) {
-                let block = row..rows.end.min(row + height);
-                let copy = first(&mut room.left, self.left.copied(units, block.len()));
-                let left = self.left.prepare(simd, block.clone(), self.steps, copy);
-                for strip in strips.clone().step_by(COLUMNS / BLOCK) {
-                    let group = strip..strips.end.min(strip + COLUMNS / BLOCK);
-                    let sums = first(&mut room.sums, block.len().div_ceil(BLOCK) * group.len());
-                    let packed = first(&mut room.packed, CHUNK * group.len());
-                    self.group(simd, &tiles, left, [block.clone(), group], sums, packed);
-                }
+        // The memory is taken out and given back: the body of a closure that the standard library calls would be compiled
+        // without this kernel's instruction set, and each of its vector operations would be a call.
+        let mut room = ROOM.replace(Room::empty());
+        let tiles = self.amx.tiles();
+        for row in rows.clone().step_by(height) {
+            let block = row..rows.end.min(row + height);
+            let copy = first(&mut room.left, self.left.copied(units, block.len()));
+            let left = self.left.prepare(simd, block.clone(), self.steps, copy);
+            for strip in strips.clone().step_by(COLUMNS / BLOCK) {
+                let group = strip..strips.end.min(strip + COLUMNS / BLOCK);
+                let sums = first(&mut room.sums, block.len().div_ceil(BLOCK) * group.len());
+                let packed = first(&mut room.packed, CHUNK * group.len());
+                self.group(simd, &tiles, left, [block.clone(), group], sums, packed);
             }
-        });
+        }
+        drop(tiles);
+        ROOM.set(room);
     }
 }
 
@@ -313,8 +322,8 @@ impl<C: Cell> TiledPass<'_, C> {
         if sizes[0] == 0 || sizes[1] == 0 {
             return;
         }
-        let (isa, ending, columns, steps) = (team.isa(), Ending::from(after), shape.columns, shape.steps);
+        let (vectors, ending, columns, steps) = (amx.avx512_bf16(), Ending::from(after), shape.columns, shape.steps);
         let grid = Grid::new(out.cells_mut(), sizes, [plan.across, plan.down], shape.grain);
-        team.each(grid, |out| isa.run(TiledSweep { amx, out, columns, left, right, steps, bias, ending }));
+        team.each(grid, |out| vectors.run(TiledSweep { amx, out, columns, left, right, steps, bias, ending }));
     }
 }
