@@ -52,7 +52,7 @@ pub(super) struct Gather<'a, R> {
 #[derive(Default)]
 struct Failure {
     first: Mutex<Option<((usize, u64), Error)>>,
-    /// One more than the ordinal of the first failed input; a cheap look before each piece.
+    /// Not 0 once there is one; a cheap look before each piece.
     seen: AtomicU64,
 }
 

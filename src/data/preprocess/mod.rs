@@ -1,8 +1,8 @@
 //! Raw logs become octorec's blocks: one pass over the text, in bounded memory, on all cores, resumable.
 //!
-//! 1. [`gather`]: pieces of text are parsed in parallel; each becomes a part, with its distinct values ([`part`]).
-//! 2. [`ids`]: the distinct values of the parts get ids by order of first appearance, column by column.
-//! 3. [`shuffle`] (optional): training rows are brought into random order.
+//! 1. `gather`: pieces of text are parsed in parallel; each becomes a part, with its distinct values (`part`).
+//! 2. `ids`: the distinct values of the parts get ids by order of first appearance, column by column.
+//! 3. `shuffle` (optional): training rows are brought into random order.
 //! 4. [`blocks`](super::blocks): rows are written with their ids, file by file; then the manifest.
 //!
 //! The result depends on the text and the options alone: not on threads, memory or compression of the input, nor on

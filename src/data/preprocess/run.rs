@@ -315,7 +315,8 @@ impl<'a> Run<'a> {
             parts,
             work: &self.work,
             min_count: self.options.min_count,
-            memory: self.options.memory / self.threads.min(columns.max(1)) as u64,
+            // Half: what the pass over the text gave back may still be with the allocator.
+            memory: self.options.memory / (2 * self.threads.min(columns.max(1)) as u64),
             meter,
         };
         let largest_first = {
