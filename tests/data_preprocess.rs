@@ -222,7 +222,7 @@ fn infrequent_values_share_the_last_row_and_new_data_maps_identically() {
     let folder = Folder::new();
     let text = generated(5000);
     let (old, new) = text.split_at(text.match_indices('\n').nth(3999).unwrap().0 + 1);
-    let inputs = [folder.file("old", old)];
+    let inputs = [folder.file("old.tsv", old)];
     let options = folder.options(Recipe::CriteoKaggle, &inputs, "old-out");
     for memory in [4 << 30, 300_000] {
         done(&Options { min_count: 3, memory, force: true, ..options.clone() });
@@ -232,7 +232,7 @@ fn infrequent_values_share_the_last_row_and_new_data_maps_identically() {
     let files: Vec<String> = (1..=26).map(|n| format!("C{n}.vocabulary")).collect();
     let vocabulary = stored_vocabulary(&options.out, &files).unwrap();
     for memory in [4 << 30, 300_000] {
-        let inputs = [folder.file("new", new)];
+        let inputs = [folder.file("new.tsv", new)];
         let mapped = folder.options(Recipe::CriteoKaggle, &inputs, "new-out");
         done(&Options { vocabulary: Some(options.out.clone()), memory, force: true, ..mapped });
         let found = read(&folder.path("new-out"), None);
@@ -481,14 +481,14 @@ fn broken_files_and_foreign_data_say_so() {
     assert!(refused("empty", b"").contains("there are no rows in it"));
 
     // A vocabulary of other data.
-    let inputs = [folder.file("old", &text)];
+    let inputs = [folder.file("old.tsv", &text)];
     let old = folder.options(Recipe::CriteoKaggle, &inputs, "old");
     done(&old);
     let mut other: Vec<String> = text.lines().take(100).map(str::to_owned).collect();
     let mut fields: Vec<&str> = other[41].split('\t').collect();
     fields[16] = "0badcafe";
     other[41] = fields.join("\t");
-    let inputs = [folder.file("new", other.join("\n"))];
+    let inputs = [folder.file("new.tsv", other.join("\n"))];
     let new = Options { vocabulary: Some(old.out.clone()), ..folder.options(Recipe::CriteoKaggle, &inputs, "new") };
     let found = message(&new);
     assert!(found.contains("C3.vocabulary: row 42 of input file 1: column C3 has the value 0badcafe"), "{found}");

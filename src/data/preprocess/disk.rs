@@ -31,7 +31,10 @@ pub(super) fn full(error: Error) -> Error {
 }
 
 fn partial(path: &Path) -> PathBuf {
-    path.with_extension("partial")
+    // Several files of a column differ in their extension alone.
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".partial");
+    path.with_file_name(name)
 }
 
 /// A file that has its name only when [`Growing::finish`] says so.
