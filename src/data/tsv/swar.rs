@@ -33,7 +33,7 @@ pub(super) fn decimal(word: u64, digits: u32) -> Option<u32> {
     let zeros = if unused == 0 { 0 } else { all(b'0') >> (8 * digits) };
     let d = ((word << unused) | zeros) ^ all(b'0');
     // 0x0a + 0x76 sets the high bit.
-    if ((d & !HIGH) + all(0x76) | d) & HIGH != 0 {
+    if (((d & !HIGH) + all(0x76)) | d) & HIGH != 0 {
         return None;
     }
     let pairs = (d.wrapping_mul(10 << 8 | 1) >> 8) & 0x00FF_00FF_00FF_00FF;
