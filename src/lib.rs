@@ -24,9 +24,10 @@
 //! | `ffi`       | ⚠ | libnuma and the Linux calls that place threads and pages: thin and typed |
 //! | `memory`    | ⚠ | one arena a rank, bound and verified; zeroed buffers on huge pages; mapped files |
 //! | `simd`      | ⚠ | one vector interface; scalar, AVX2, AVX-512 and AVX512-BF16 twins; bfloat16 bit for bit; dispatch |
-//! | `sync`      | ⚠ | fork-join regions and the disjoint pieces that they hand out; loom-checked |
+//! | `sync`      | ⚠ | fork-join regions and the disjoint pieces that they hand out; windows, barriers, jobs of ranks; loom-checked |
 //! | `machine`   |   | machines as data, discovery, routes, placement of ranks, their picture; the thread team; measured limits |
 //! | `math`      |   | the blocked passes of a layer in f32 and bfloat16, small products, transposition, sums |
+//! | `collective` |  | schedules as values, their planners, proof and executor; lanes through shared memory |
 //! | `data`      |   | schema, minibatch, sources (built-in log, tab-separated files, random), shuffle, loader |
 //! | `optim`     |   | SGD, the learning rate's schedule |
 //! | `embedding` |   | tables, look-up, update |
@@ -46,6 +47,7 @@
 
 pub mod base;
 pub mod cli;
+pub mod collective;
 pub mod data;
 pub mod embedding;
 #[allow(unsafe_code)]

@@ -5,6 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::trouble::Trouble;
 use super::units::Bytes;
 
 /// What octorec's functions return.
@@ -222,6 +223,10 @@ pub enum Error {
         /// A checkpoint from before, if there is one.
         saved: Option<PathBuf>,
     },
+
+    /// A rank brought the job down; see [`Trouble`].
+    #[error(transparent)]
+    Rank(Trouble),
 
     /// The user asked the process to stop; nothing is wrong.
     #[error("interrupted")]

@@ -7,7 +7,9 @@ pub mod error;
 pub mod ids;
 pub mod interrupt;
 pub mod rng;
+pub mod trouble;
 pub mod units;
 
 pub use error::{Error, Result};
 pub use ids::{NodeId, PuId, RankId, TableId};
+pub use trouble::{Place, Trouble};

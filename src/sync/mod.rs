@@ -1,20 +1,29 @@
-//! Where threads meet: fork-join regions and the disjoint pieces of memory that they hand out.
+//! Where threads meet: fork-join regions with the disjoint pieces of memory that they hand out, and the windows and
+//! barriers of ranks.
 //!
 //! One of the four rooms in which `unsafe` may stand. Every protocol is written down beside its atomics, and every
 //! atomic comes through `primitive`, so that loom can explore the interleavings (`RUSTFLAGS="--cfg loom"`).
 
 mod atoms;
+mod barrier;
 mod grid;
+mod job;
+mod lines;
 mod parts;
 mod primitive;
 mod region;
 mod rtm;
 mod shares;
+mod window;
 
 pub use atoms::{ask, atomic_floats, atomic_words, mul_add, put};
+pub use barrier::{Gate, gates};
 pub use grid::{Grid, GridPart};
+pub use job::{Job, Waiting};
+pub use lines::{Line, stream_lines};
 pub use parts::{Each, Parts, RowPart, Rows};
 pub use primitive::{AtomicU32, AtomicU64};
 pub use region::{Crew, Patience};
 pub use rtm::Rtm;
 pub use shares::{Band, Lender, Lent, Share};
+pub use window::{Message, Receiver, SLOTS, Sender, Slot, window_lines, windows};

@@ -1,0 +1,99 @@
+//! What brings a job of several ranks down: who, in which stage, at which number, because of whom.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::RankId;
+
+/// Where a rank stands: its stage and the stage's running number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Who.
+    pub rank: RankId,
+    /// Doing what, as a noun: "all-to-all of pooled rows".
+    pub stage: &'static str,
+    /// For the how-manieth time, from 1; 0 before the first.
+    pub sequence: u64,
+}
+
+impl Place {
+    /// A rank that has not begun anything.
+    #[must_use]
+    pub const fn start(rank: RankId) -> Self {
+        Self { rank, stage: "start", sequence: 0 }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {} #{}", self.rank, self.stage, self.sequence)
+    }
+}
+
+/// The first thing that went wrong in a job; every rank returns it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    /// Somebody waited in vain.
+    #[error(
+        "{place}: waited {:.1} s for {peer}, last seen as {last}: it is stuck or far too slow; \
+         the ranks stop together",
+        waited.as_secs_f64()
+    )]
+    Stalled {
+        /// Who waited.
+        place: Place,
+        /// For whom.
+        peer: RankId,
+        /// For how long: the job's deadline.
+        waited: Duration,
+        /// What the peer did last.
+        last: Place,
+    },
+
+    /// A thread of a rank panicked.
+    #[error("{place}: panicked: {message}; the ranks stop together")]
+    Panicked {
+        /// Whose thread, doing what.
+        place: Place,
+        /// Its message.
+        message: String,
+    },
+
+    /// A rank met an error of its own.
+    #[error("{place}: {message}; the ranks stop together")]
+    Failed {
+        /// Who, doing what.
+        place: Place,
+        /// The error.
+        message: String,
+    },
+
+    /// Two ranks disagree about what they exchange.
+    #[error("{place}: {peer} sent {sent} bytes where {due} are due: the ranks follow different schedules")]
+    Disagreement {
+        /// Who received.
+        place: Place,
+        /// From whom.
+        peer: RankId,
+        /// What came.
+        sent: usize,
+        /// What should have come.
+        due: usize,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn troubles_name_rank_stage_number_and_peer() {
+        let place = Place { rank: RankId(2), stage: "all-gather", sequence: 17 };
+        let last = Place { rank: RankId(5), stage: "backward", sequence: 16 };
+        let stalled = Trouble::Stalled { place, peer: RankId(5), waited: Duration::from_millis(2500), last };
+        let text = stalled.to_string();
+        assert!(
+            text.starts_with("rank 2 in all-gather #17: waited 2.5 s for rank 5, last seen as rank 5 in backward #16")
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! What carries the bytes of a schedule from rank to rank, and the bytes on each link.
+
+use std::fmt;
+
+use crate::base::{Place, RankId, Trouble};
+use crate::sync::Line;
+
+/// One rank's end of a medium with a channel of messages, in order, from each rank to each other.
+///
+/// Nothing here waits except [`Carrier::pause`], so that one thread can serve all channels. Sender and receiver cut what
+/// is longer than a message the same way: into pieces of [`Carrier::room`].
+pub trait Carrier {
+    /// Whose end this is.
+    fn rank(&self) -> RankId;
+
+    /// How many ranks it connects.
+    fn ranks(&self) -> usize;
+
+    /// Bytes of the longest message from `from` to `to`, one of which is this rank; both ends say the same.
+    fn room(&self, from: RankId, to: RankId) -> usize;
+
+    /// Hands a message of `bytes` bytes over to `to`, if there is a place for it: then `write` fills its lines.
+    fn try_send(&mut self, to: RankId, bytes: usize, write: impl FnOnce(&mut [Line])) -> bool;
+
+    /// Lets `read` have the next message from `from`, which must be `bytes` long, if it has come.
+    ///
+    /// # Errors
+    /// [`Trouble::Disagreement`] when it has another length.
+    fn try_receive(
+        &mut self,
+        place: Place,
+        from: RankId,
+        bytes: usize,
+        read: impl FnOnce(&[Line]),
+    ) -> Result<bool, Trouble>;
+
+    /// Notes what this rank begins.
+    fn enter(&mut self, place: Place);
+
+    /// Nothing could be done: lets a moment pass. `peer` is one of those that are waited for.
+    ///
+    /// # Errors
+    /// The job's trouble, and this rank's own after the deadline.
+    fn pause(&mut self, place: Place, peer: RankId) -> Result<(), Trouble>;
+
+    /// Something was done: the next [`Carrier::pause`] begins a new wait.
+    fn moved(&mut self);
+
+    /// Bytes that this rank has sent to each rank so far.
+    fn sent(&self) -> &[usize];
+}
+
+/// A number of bytes for each link, from each rank to each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Links {
+    ranks: usize,
+    bytes: Vec<usize>,
+}
+
+impl Links {
+    /// The same number on all links; none from a rank to itself.
+    #[must_use]
+    pub fn uniform(ranks: usize, bytes: usize) -> Self {
+        let cell = |at| if at / ranks == at % ranks { 0 } else { bytes };
+        Self { ranks, bytes: (0..ranks * ranks).map(cell).collect() }
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub const fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// From one rank to another.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    #[must_use]
+    pub fn at(&self, from: RankId, to: RankId) -> usize {
+        self.row(from)[to.index()]
+    }
+
+    /// As [`Links::at`], to be changed.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    pub fn at_mut(&mut self, from: RankId, to: RankId) -> &mut usize {
+        assert!(to.index() < self.ranks, "{to} of {}", self.ranks);
+        &mut self.bytes[from.index() * self.ranks + to.index()]
+    }
+
+    /// From one rank to each.
+    #[must_use]
+    pub fn row(&self, from: RankId) -> &[usize] {
+        &self.bytes[from.index() * self.ranks..][..self.ranks]
+    }
+
+    /// On all links.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.bytes.iter().sum()
+    }
+}
+
+impl fmt::Display for Links {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for row in self.bytes.chunks(self.ranks) {
+            row.iter().try_for_each(|bytes| write!(f, " {bytes:>12}"))?;
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+//! Carries out one rank's part of a schedule over any carrier, in one thread.
+//!
+//! In each round the thread serves all of the rank's hops in turn, whatever is ready, so that a rank whose peer is not
+//! yet there still sends and receives elsewhere, and no circle of ranks can wait for each other: a hop waits only for
+//! hops of earlier rounds, for earlier hops on its own channel, and, if it adds, for earlier terms of the same elements.
+//! That last rule fixes the order of summation. What is longer than a message goes in pieces.
+//!
+//! Planning allocates, running does not.
+
+use std::ops::Range;
+
+use super::carrier::Carrier;
+use super::memory::Memory;
+use super::schedule::{Fold, Hop, Payload, Schedule};
+use crate::base::{Error, Place, RankId, Result};
+
+/// One rank's part of a schedule.
+#[derive(Debug)]
+pub struct Executor {
+    place: Place,
+    payload: Payload,
+    rounds: Vec<Round>,
+}
+
+#[derive(Debug)]
+struct Round {
+    moves: Vec<Move>,
+    keeps: Vec<(Range<usize>, Range<usize>)>,
+}
+
+/// This rank's side of a hop.
+#[derive(Debug)]
+struct Move {
+    peer: RankId,
+    sends: bool,
+    /// In this rank's memory.
+    span: Range<usize>,
+    fold: Fold,
+    /// The most elements of a message.
+    piece: usize,
+    /// The earlier move on the same channel.
+    channel_before: Option<usize>,
+    /// Earlier moves that add to some of the same elements.
+    terms_before: Vec<usize>,
+    /// Elements that are done in this run.
+    done: usize,
+}
+
+impl Move {
+    fn is_done(&self) -> bool {
+        self.done == self.span.len()
+    }
+
+    /// The elements of the next message.
+    fn next(&self) -> Range<usize> {
+        let start = self.span.start + self.done;
+        start..(start + self.piece).min(self.span.end)
+    }
+}
+
+impl Executor {
+    /// The part of the carrier's rank; `stage` is what messages call it: "reduce-scatter of layer 3".
+    ///
+    /// # Panics
+    /// When schedule and carrier have different ranks, or a channel has no room for an element that must pass it.
+    #[must_use]
+    pub fn new(schedule: &Schedule, carrier: &impl Carrier, stage: &'static str) -> Self {
+        assert_eq!(schedule.ranks(), carrier.ranks(), "a schedule for the ranks of its carrier");
+        let (rank, width) = (carrier.rank(), schedule.payload.bytes());
+        let round = |hops: &Vec<Hop>| {
+            let mut moves: Vec<Move> = Vec::new();
+            for hop in hops.iter().filter(|hop| (hop.from == rank) != (hop.to == rank)) {
+                let sends = hop.from == rank;
+                let (peer, span) = if sends { (hop.to, &hop.source) } else { (hop.from, &hop.target) };
+                let room = carrier.room(hop.from, hop.to);
+                assert!(room >= width, "the window from {} to {} has {room} bytes: too few", hop.from, hop.to);
+                let same_channel = |other: &Move| other.sends == sends && other.peer == peer;
+                let same_terms = |other: &Move| {
+                    let shares = other.span.start.max(span.start) < other.span.end.min(span.end);
+                    !sends && !other.sends && hop.fold == Fold::Add && other.fold == Fold::Add && shares
+                };
+                moves.push(Move {
+                    peer,
+                    sends,
+                    span: span.clone(),
+                    fold: hop.fold,
+                    piece: room / width,
+                    channel_before: moves.iter().rposition(same_channel),
+                    terms_before: (0..moves.len()).filter(|&at| same_terms(&moves[at])).collect(),
+                    done: 0,
+                });
+            }
+            let stays = |hop: &&Hop| hop.from == rank && hop.to == rank;
+            let keeps = hops.iter().filter(stays).map(|hop| (hop.source.clone(), hop.target.clone())).collect();
+            Round { moves, keeps }
+        };
+        let rounds =
+            schedule.rounds.iter().map(round).filter(|round| !round.moves.is_empty() || !round.keeps.is_empty());
+        Self { place: Place { rank, stage, sequence: 0 }, payload: schedule.payload, rounds: rounds.collect() }
+    }
+
+    /// Runs the part once; all ranks run theirs.
+    ///
+    /// # Errors
+    /// [`Error::Rank`] when the job is in trouble.
+    ///
+    /// # Panics
+    /// When `memory` is too small, or its elements travel otherwise than the schedule says.
+    pub fn run(&mut self, carrier: &mut impl Carrier, memory: &mut impl Memory) -> Result<()> {
+        assert_eq!(self.payload, memory.payload(), "schedule and memory agree how elements travel");
+        self.place.sequence += 1;
+        carrier.enter(self.place);
+        self.rounds.iter_mut().try_for_each(|round| round.run(self.place, self.payload, carrier, memory))
+    }
+}
+
+impl Round {
+    fn run(
+        &mut self,
+        place: Place,
+        payload: Payload,
+        carrier: &mut impl Carrier,
+        memory: &mut impl Memory,
+    ) -> Result<()> {
+        self.moves.iter_mut().for_each(|hop| hop.done = 0);
+        let mut keeps = self.keeps.iter();
+        loop {
+            let (mut progress, mut waits_for) = (false, None);
+            for index in 0..self.moves.len() {
+                let hop = &self.moves[index];
+                if hop.is_done() || !self.is_next(index) {
+                    continue;
+                }
+                let (peer, span, fold) = (hop.peer, hop.next(), hop.fold);
+                let (elements, bytes) = (span.len(), span.len() * payload.bytes());
+                let gone = if hop.sends {
+                    carrier.try_send(peer, bytes, |lines| memory.put(span, lines, fold))
+                } else {
+                    let got = carrier.try_receive(place, peer, bytes, |lines| memory.get(span, lines, fold));
+                    got.map_err(Error::Rank)?
+                };
+                if gone {
+                    self.moves[index].done += elements;
+                    progress = true;
+                } else {
+                    waits_for = waits_for.or(Some(peer));
+                }
+            }
+            // What stays at home is moved while others are waited for.
+            if let Some((source, target)) = keeps.next() {
+                memory.keep(source.clone(), target.clone());
+                progress = true;
+            }
+            match (progress, waits_for) {
+                (true, _) => carrier.moved(),
+                (false, Some(peer)) => carrier.pause(place, peer).map_err(Error::Rank)?,
+                (false, None) => return Ok(()),
+            }
+        }
+    }
+
+    /// Whether what a move waits for within this round is done.
+    fn is_next(&self, index: usize) -> bool {
+        let hop = &self.moves[index];
+        let piece = hop.next();
+        let added = |&before: &usize| {
+            let term = &self.moves[before];
+            piece.end.min(term.span.end) <= term.span.start + term.done || piece.end <= term.span.start
+        };
+        hop.channel_before.is_none_or(|before| self.moves[before].is_done()) && hop.terms_before.iter().all(added)
+    }
+}

@@ -1,0 +1,82 @@
+//! Ranks as threads of one process: started together, and ended together whatever happens to one.
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::base::{Error, Place, RankId, Result, Trouble};
+use crate::sync::{Gate, Job, gates};
+
+/// How often it is looked whether the job is in trouble.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What a rank is given when it starts.
+pub struct Member {
+    /// Its number.
+    pub rank: RankId,
+    /// The job that it belongs to.
+    pub job: Job,
+    /// Its place at the job's barrier.
+    pub gate: Gate,
+}
+
+/// Runs `body` once for each rank of the job, each on a thread of its own, and returns what they return, by rank.
+///
+/// A rank that panics or fails poisons the job, and the others return from their next wait. One that is stuck outside of
+/// any wait is left behind after the job's deadline: the caller gets the trouble, and should end the process.
+///
+/// # Errors
+/// The error of the rank that failed first, or the job's trouble.
+///
+/// # Panics
+/// Never: a rank that returned has a result.
+pub fn launch<T: Send + 'static>(
+    job: &Job,
+    body: impl Fn(Member) -> Result<T> + Send + Sync + 'static,
+) -> Result<Vec<T>> {
+    let ranks = job.ranks();
+    let (body, (sender, results)) = (Arc::new(body), mpsc::channel());
+    // A rank's own error, before it poisoned the job for the others.
+    let own: Arc<Mutex<Option<Error>>> = Arc::default();
+    let mut refused = None;
+    for gate in gates(job) {
+        let (rank, body, sender, own) = (gate.rank(), body.clone(), sender.clone(), own.clone());
+        let theirs = job.clone();
+        let life = move || {
+            let member = Member { rank, job: theirs.clone(), gate };
+            let result = theirs.guard(rank, || body(member)).map_err(|error| {
+                if !matches!(error, Error::Rank(_)) {
+                    own.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                }
+            });
+            // Nobody listens any more if this rank was left behind.
+            let _ = sender.send((rank, result));
+        };
+        if let Err(source) = std::thread::Builder::new().name(format!("octorec-{rank}")).spawn(life) {
+            let error = Error::Threads { wanted: ranks, source };
+            job.poison(Trouble::Failed { place: Place::start(rank), message: error.to_string() });
+            refused = Some(error);
+            break;
+        }
+    }
+    drop(sender);
+    let mut values: Vec<Option<T>> = (0..ranks).map(|_| None).collect();
+    let mut trouble_since: Option<Instant> = None;
+    loop {
+        match results.recv_timeout(LOOK_EVERY) {
+            Ok((rank, Ok(value))) => values[rank.index()] = Some(value),
+            Ok((_, Err(()))) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                if job.check().is_err() && trouble_since.get_or_insert_with(Instant::now).elapsed() > job.deadline() {
+                    break;
+                }
+            }
+        }
+    }
+    if let Err(trouble) = job.check() {
+        let own = own.lock().unwrap_or_else(PoisonError::into_inner).take();
+        return Err(refused.or(own).unwrap_or(Error::Rank(trouble)));
+    }
+    Ok(values.into_iter().map(|value| value.expect("every rank returned a value")).collect())
+}

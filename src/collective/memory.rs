@@ -1,0 +1,229 @@
+//! A rank's memory as a schedule sees it: where hops take their elements from and what they do with those that arrive.
+//!
+//! The wire format is the payload's. A message is whole cache lines, written once with non-temporal stores.
+
+use std::ops::Range;
+
+use bytemuck::Pod;
+
+use super::schedule::{Fold, Payload};
+use crate::simd::{Isa, Kernel, Simd, bf16, combine};
+use crate::sync::{Line, stream_lines};
+
+/// bfloat16 to a cache line.
+const HALVES: usize = Line::BYTES / size_of::<u16>();
+
+/// What the executor moves elements from and to.
+pub trait Memory {
+    /// How elements travel; the schedule says the same.
+    fn payload(&self) -> Payload;
+
+    /// Writes elements of this rank into a message. For a hop that copies, both sides must end with the same bits.
+    fn put(&mut self, source: Range<usize>, lines: &mut [Line], fold: Fold);
+
+    /// Does what the fold says with the elements of a message.
+    fn get(&mut self, target: Range<usize>, lines: &[Line], fold: Fold);
+
+    /// Moves elements that stay with this rank to their place.
+    fn keep(&mut self, source: Range<usize>, target: Range<usize>);
+}
+
+/// A tensor of f32, reduced or gathered in place.
+///
+/// With a bf16 payload a rank that sends an element on to be copied rounds its own as well, so that all ranks end with
+/// the same bits.
+pub struct Tensor<'a> {
+    data: &'a mut [f32],
+    payload: Payload,
+    isa: Isa,
+}
+
+impl<'a> Tensor<'a> {
+    /// A tensor whose elements travel as `payload`.
+    ///
+    /// # Panics
+    /// When the payload is raw bytes.
+    #[must_use]
+    pub fn new(data: &'a mut [f32], payload: Payload, isa: Isa) -> Self {
+        assert!(!matches!(payload, Payload::Raw(_)), "a tensor travels as f32 or bf16");
+        Self { data, payload, isa }
+    }
+}
+
+impl Memory for Tensor<'_> {
+    fn payload(&self) -> Payload {
+        self.payload
+    }
+
+    fn put(&mut self, source: Range<usize>, lines: &mut [Line], fold: Fold) {
+        let data = &mut self.data[source];
+        if self.payload == Payload::F32 {
+            return stream_lines(self.isa, lines, data);
+        }
+        let lines = &mut lines[..data.len().div_ceil(HALVES)];
+        self.isa.run(Narrow { data, to: bytemuck::cast_slice_mut(lines), keep: fold == Fold::Copy });
+    }
+
+    fn get(&mut self, target: Range<usize>, lines: &[Line], fold: Fold) {
+        let data = &mut self.data[target];
+        if self.payload == Payload::Bf16 {
+            let from = &bytemuck::cast_slice(lines)[..data.len()];
+            return self.isa.run(Widen { data, from, fold });
+        }
+        let from = &bytemuck::cast_slice(lines)[..data.len()];
+        match fold {
+            Fold::Copy => data.copy_from_slice(from),
+            Fold::Add => self.isa.run(Sum { data, from }),
+        }
+    }
+
+    fn keep(&mut self, source: Range<usize>, target: Range<usize>) {
+        self.data.copy_within(source, target.start);
+    }
+}
+
+/// `data += from`.
+struct Sum<'a> {
+    data: &'a mut [f32],
+    from: &'a [f32],
+}
+
+impl Kernel for Sum<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        combine(simd, self.data, self.from, |sum, term| simd.add(sum, term));
+    }
+}
+
+/// `to = bf16(data)`, past the caches, and with `keep` `data = f32(bf16(data))`; `to` is whole lines, filled up with 0.
+struct Narrow<'a> {
+    data: &'a mut [f32],
+    to: &'a mut [f32],
+    keep: bool,
+}
+
+impl Kernel for Narrow<'_> {
+    type Out = ();
+    const BF16: bool = true;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { data, to, keep } = self;
+        let whole = data.len() / HALVES * HALVES;
+        let (data, tail) = data.split_at_mut(whole);
+        let (to, last) = to.split_at_mut(whole / 2);
+        simd.stream(to, |index| {
+            let mut halves = [0u16; 32];
+            for part in 0..2 {
+                let from = &mut data[(2 * index + part) * S::LANES..][..S::LANES];
+                let to = &mut halves[part * S::LANES..];
+                simd.narrow(simd.load(from), to);
+                if keep {
+                    simd.store(simd.widen(to), from);
+                }
+            }
+            simd.load(bytemuck::cast_slice(&halves))
+        });
+        let mut halves = [0u16; HALVES];
+        for (half, x) in halves.iter_mut().zip(tail) {
+            *half = bf16::narrow(*x);
+            if keep {
+                *x = bf16::widen(*half);
+            }
+        }
+        last.copy_from_slice(&bytemuck::cast_slice(&halves)[..last.len()]);
+    }
+}
+
+/// `data = f32(from)` or `data += f32(from)`.
+struct Widen<'a> {
+    data: &'a mut [f32],
+    from: &'a [u16],
+    fold: Fold,
+}
+
+impl Kernel for Widen<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { data, from, fold } = self;
+        let mut data = data.chunks_exact_mut(S::LANES);
+        let mut from = from.chunks_exact(S::LANES);
+        for (data, from) in data.by_ref().zip(from.by_ref()) {
+            let term = simd.widen(from);
+            simd.store(if fold == Fold::Add { simd.add(simd.load(data), term) } else { term }, data);
+        }
+        for (x, &half) in data.into_remainder().iter_mut().zip(from.remainder()) {
+            *x = if fold == Fold::Add { *x + bf16::widen(half) } else { bf16::widen(half) };
+        }
+    }
+}
+
+/// A send and a receive buffer, whose elements travel as they are.
+pub struct Between<'a, T> {
+    send: &'a [T],
+    receive: &'a mut [T],
+    isa: Isa,
+}
+
+impl<'a, T: Pod> Between<'a, T> {
+    /// From one to the other.
+    #[must_use]
+    pub fn new(send: &'a [T], receive: &'a mut [T], isa: Isa) -> Self {
+        Self { send, receive, isa }
+    }
+}
+
+impl<T: Pod> Memory for Between<'_, T> {
+    fn payload(&self) -> Payload {
+        Payload::Raw(size_of::<T>())
+    }
+
+    fn put(&mut self, source: Range<usize>, lines: &mut [Line], _: Fold) {
+        stream_lines(self.isa, lines, &self.send[source]);
+    }
+
+    fn get(&mut self, target: Range<usize>, lines: &[Line], _: Fold) {
+        let target: &mut [u8] = bytemuck::cast_slice_mut(&mut self.receive[target]);
+        target.copy_from_slice(&bytemuck::cast_slice(lines)[..target.len()]);
+    }
+
+    fn keep(&mut self, source: Range<usize>, target: Range<usize>) {
+        self.receive[target].copy_from_slice(&self.send[source]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bfloat16_arrives_as_its_definition_says_on_every_twin() {
+        let values = |len: usize| -> Vec<f32> { (0..len).map(|i| (i as f32 * 0.713 - 9.0).sin() * 3.0).collect() };
+        let rounded = |x: f32| bf16::widen(bf16::narrow(x));
+        for isa in Isa::all() {
+            for len in [0, 1, 7, 15, 16, 31, 32, 33, 64, 95, 1000] {
+                for fold in [Fold::Copy, Fold::Add] {
+                    let (mut sender, mut receiver) = (values(len + 1), values(len + 2));
+                    let mut lines = vec![Line::from([u32::MAX; 16]); len.div_ceil(HALVES) + 1];
+                    Tensor::new(&mut sender, Payload::Bf16, isa).put(1..len + 1, &mut lines, fold);
+                    assert_eq!(lines.last(), Some(&Line::from([u32::MAX; 16])));
+                    Tensor::new(&mut receiver, Payload::Bf16, isa).get(2..len + 2, &lines, fold);
+                    for i in 0..len {
+                        let sent = values(len + 1)[i + 1];
+                        let (kept, base) =
+                            if fold == Fold::Copy { (rounded(sent), 0.0) } else { (sent, receiver_at(i)) };
+                        assert_eq!(sender[i + 1].to_bits(), kept.to_bits(), "{isa:?} {len} {i}");
+                        assert_eq!(receiver[i + 2], base + rounded(sent), "{isa:?} {len} {i}");
+                    }
+                }
+            }
+        }
+        fn receiver_at(i: usize) -> f32 {
+            ((i + 2) as f32 * 0.713 - 9.0).sin() * 3.0
+        }
+    }
+}

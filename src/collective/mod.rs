@@ -1,0 +1,32 @@
+//! Collectives among ranks: planned as a value, carried out by one executor over any carrier.
+//!
+//! A planner ([`plan`]) turns sizes into a [`Schedule`]: rounds of hops, each with its ranks, spans, fold and bytes. A
+//! schedule prints itself, proves symbolically that it computes what it claims ([`Schedule::check`]) and knows its
+//! traffic. An [`Executor`] carries out one rank's part over a [`Carrier`]; [`Lane`] is the carrier of shared memory.
+//!
+//! A lane is used by one thread at a time. Several threads of a rank, of its compute team or beside it, work at the same
+//! time on lanes of their own, each with its part of a schedule: [`Slices::lane`] and [`Parcels::lane`].
+//!
+//! The order in which terms are added is fixed by the schedule alone; no result depends on who was first.
+
+mod carrier;
+mod check;
+mod executor;
+mod launch;
+mod lobby;
+mod memory;
+mod one_sided;
+mod parcels;
+pub mod plan;
+mod schedule;
+mod slices;
+
+pub use carrier::{Carrier, Links};
+pub use executor::Executor;
+pub use launch::{Member, launch};
+pub use lobby::{Inbox, Lane, Lobby, Outbox};
+pub use memory::{Between, Memory, Tensor};
+pub use one_sided::{Incoming, OneSided};
+pub use parcels::{Parcel, Parcels};
+pub use schedule::{Fold, Goal, Hop, Payload, Schedule};
+pub use slices::Slices;

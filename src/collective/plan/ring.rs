@@ -1,0 +1,53 @@
+//! `ring`: R - 1 rounds in which every rank sends one slice to its successor, so that each link of the ring carries
+//! (R - 1) / R of the tensor and no other link is used.
+//!
+//! Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
+
+use super::{Hop, Slices, add};
+
+/// The order in which a ring visits the ranks: on machines whose links form one, successors should be neighbours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ring(Vec<usize>);
+
+impl Ring {
+    /// 0, 1, 2 … and back to 0.
+    ///
+    /// # Panics
+    /// When there is no rank.
+    #[must_use]
+    pub fn of(ranks: usize) -> Self {
+        Self::through((0..ranks).collect())
+    }
+
+    /// In this order.
+    ///
+    /// # Panics
+    /// When it does not visit each rank once.
+    #[must_use]
+    pub fn through(order: Vec<usize>) -> Self {
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        assert!(
+            !order.is_empty() && sorted.iter().copied().eq(0..order.len()),
+            "a ring visits each rank once: {order:?}"
+        );
+        Self(order)
+    }
+
+    /// The other way around.
+    #[must_use]
+    pub fn reversed(&self) -> Self {
+        Self(self.0.iter().rev().copied().collect())
+    }
+
+    /// Slice s sets out at its owner's successor and arrives at its owner, each rank on its way adding its own part.
+    pub(super) fn rounds(&self, slices: &Slices) -> Vec<Vec<Hop>> {
+        let ranks = self.0.len();
+        assert_eq!(ranks, slices.ranks(), "a ring through the ranks of the slices");
+        let hop = |round: usize, at: usize| {
+            let [from, to, owner] = [at, at + 1, at + 2 * ranks - 1 - round].map(|at| self.0[at % ranks]);
+            add(slices, from, to, owner..owner + 1)
+        };
+        (0..ranks - 1).map(|round| (0..ranks).flat_map(|at| hop(round, at)).collect()).collect()
+    }
+}

@@ -1,0 +1,115 @@
+//! How a tensor is divided among ranks: slice r belongs to rank r.
+
+use std::ops::Range;
+
+/// One range of elements a rank; they do not overlap, may be empty, and need not touch each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slices(Vec<Range<usize>>);
+
+/// Elements to a cache line of f32: where slices and lanes are cut, so that no line has two writers.
+pub const GRAIN: usize = 16;
+
+impl Slices {
+    /// Slices that lie one after another, slice r with `lengths[r]` elements.
+    ///
+    /// # Panics
+    /// When there is no rank.
+    #[must_use]
+    pub fn of(lengths: &[usize]) -> Self {
+        assert!(!lengths.is_empty(), "slices belong to ranks");
+        let ends = lengths.iter().scan(0, |end, length| {
+            let start = *end;
+            *end += length;
+            Some(start..*end)
+        });
+        Self(ends.collect())
+    }
+
+    /// `elements` elements in `ranks` nearly equal slices of whole lines.
+    ///
+    /// # Panics
+    /// When there is no rank.
+    #[must_use]
+    pub fn even(elements: usize, ranks: usize) -> Self {
+        assert!(ranks > 0, "slices belong to ranks");
+        Self((0..ranks).map(|rank| share(&(0..elements), rank, ranks)).collect())
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Slice number `rank`.
+    #[must_use]
+    pub fn slice(&self, rank: usize) -> Range<usize> {
+        self.0[rank].clone()
+    }
+
+    /// Elements that the tensor must have.
+    #[must_use]
+    pub fn end(&self) -> usize {
+        self.0.iter().map(|slice| slice.end).max().unwrap_or(0)
+    }
+
+    /// Part `lane` of `lanes` of every slice, in whole lines: what one of several threads works on. The parts of all
+    /// lanes are all of the slices, and no element is in two.
+    ///
+    /// # Panics
+    /// When there is no such lane.
+    #[must_use]
+    pub fn lane(&self, lane: usize, lanes: usize) -> Self {
+        assert!(lane < lanes, "lane {lane} of {lanes}");
+        Self(self.0.iter().map(|slice| share(slice, lane, lanes)).collect())
+    }
+
+    /// The slices of a range of ranks as the fewest spans, without empty ones.
+    #[must_use]
+    pub fn spans(&self, ranks: Range<usize>) -> Vec<Range<usize>> {
+        let mut spans: Vec<Range<usize>> = Vec::new();
+        for slice in self.0[ranks].iter().filter(|slice| !slice.is_empty()) {
+            match spans.last_mut() {
+                Some(last) if last.end == slice.start => last.end = slice.end,
+                _ => spans.push(slice.clone()),
+            }
+        }
+        spans
+    }
+}
+
+/// Share `index` of `count` nearly equal ones of `range`, cut at whole lines from its start.
+fn share(range: &Range<usize>, index: usize, count: usize) -> Range<usize> {
+    let lines = range.len().div_ceil(GRAIN);
+    let cut = |index: usize| (range.start + lines * index / count * GRAIN).min(range.end);
+    cut(index)..cut(index + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_divide_every_slice() {
+        for lengths in [vec![0], vec![100, 0, 1, 16, 333], vec![31, 32, 33]] {
+            let slices = Slices::of(&lengths);
+            assert_eq!(slices.end(), lengths.iter().sum::<usize>());
+            for lanes in 1..6 {
+                let mut seen = vec![0; slices.end()];
+                for lane in 0..lanes {
+                    let part = slices.lane(lane, lanes);
+                    for rank in 0..lengths.len() {
+                        let (whole, span) = (slices.slice(rank), part.slice(rank));
+                        assert!(span.is_empty() || whole.start <= span.start && span.end <= whole.end);
+                        assert!(span.is_empty() || (span.start - whole.start).is_multiple_of(GRAIN));
+                        span.for_each(|at| seen[at] += 1);
+                    }
+                }
+                assert!(seen.iter().all(|&count| count == 1), "{lengths:?} {lanes}");
+            }
+        }
+        let even = Slices::even(1000, 7);
+        assert_eq!((even.end(), even.spans(0..7)), (1000, vec![0..1000]));
+        assert_eq!(Slices::of(&[4, 0, 5]).lane(0, 2).spans(0..3), Vec::<Range<usize>>::new());
+    }
+}

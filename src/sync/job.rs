@@ -1,0 +1,242 @@
+//! A job of ranks that stand or fall together: waiting with an end, and one flag that stops everybody.
+//!
+//! # Protocol
+//! | state    | `poisoned` | `first`            |
+//! |----------|------------|--------------------|
+//! | sound    | false      | empty              |
+//! | poisoned | true       | the first trouble  |
+//!
+//! sound -> poisoned, once and for good: whoever meets trouble writes it under the lock if the slot is empty, then
+//! raises the flag (release). A thread that sees the flag (acquire) takes the lock and finds the trouble. Every loop in
+//! which a rank waits for another runs through [`Waiting::turn`], which looks at the flag: no rank waits longer than
+//! the deadline for one that died, and all report the same first cause.
+//!
+//! The places of the ranks are kept for messages only; no protocol depends on them.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use crossbeam::utils::CachePadded;
+
+use super::Patience;
+use super::primitive::{Arc, AtomicBool, Mutex, Ordering, thread};
+use crate::base::{Error, Place, RankId, Result, Trouble};
+
+/// Looks without a `pause` before a waiting thread begins to pause between them.
+const EAGER_LOOKS: u32 = if cfg!(loom) { 0 } else { 500 };
+
+/// Turns between two looks at the clock while a thread spins.
+const LOOKS_A_CLOCK: u32 = 256;
+
+/// What the ranks of one job share; a clone is the same job.
+#[derive(Clone)]
+pub struct Job(Arc<Shared>);
+
+struct Shared {
+    patience: Patience,
+    deadline: Duration,
+    poisoned: CachePadded<AtomicBool>,
+    first: Mutex<Option<Trouble>>,
+    /// Always the standard library's lock: it is in no protocol.
+    places: Box<[CachePadded<std::sync::Mutex<Place>>]>,
+}
+
+impl Job {
+    /// A job of `ranks` ranks, whose threads wait with `patience` and at most `deadline` for each other.
+    ///
+    /// # Panics
+    /// When `ranks` is 0.
+    #[must_use]
+    pub fn new(ranks: usize, patience: Patience, deadline: Duration) -> Self {
+        assert!(ranks > 0, "a job has ranks");
+        let place = |rank| CachePadded::new(std::sync::Mutex::new(Place::start(RankId(rank as u32))));
+        Self(Arc::new(Shared {
+            patience,
+            deadline,
+            poisoned: CachePadded::new(AtomicBool::new(false)),
+            first: Mutex::new(None),
+            places: (0..ranks).map(place).collect(),
+        }))
+    }
+
+    /// How many ranks it has.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.0.places.len()
+    }
+
+    /// The longest that one rank waits for another.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.0.deadline
+    }
+
+    /// Notes what a rank begins, for messages about it.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    pub fn enter(&self, place: Place) {
+        *self.0.places[place.rank.index()].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = place;
+    }
+
+    /// What a rank began last.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    #[must_use]
+    pub fn place(&self, rank: RankId) -> Place {
+        *self.0.places[rank.index()].lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// sound -> poisoned. Returns the trouble that was first, which may be another rank's.
+    pub fn poison(&self, trouble: Trouble) -> Trouble {
+        let mut first = self.0.first.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let first = first.get_or_insert(trouble).clone();
+        self.0.poisoned.store(true, Ordering::Release);
+        first
+    }
+
+    /// Whether the job may go on.
+    ///
+    /// # Errors
+    /// The first trouble.
+    ///
+    /// # Panics
+    /// Never: the flag is raised after the trouble was written.
+    pub fn check(&self) -> std::result::Result<(), Trouble> {
+        if !self.0.poisoned.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let first = self.0.first.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Err(first.clone().expect("poisoned after the trouble was written"))
+    }
+
+    /// Waits until `ready` has something; `place` waits for `peer`.
+    ///
+    /// # Errors
+    /// The job's first trouble, which is this wait's if the deadline passes.
+    pub fn wait<T>(
+        &self,
+        place: Place,
+        peer: RankId,
+        mut ready: impl FnMut() -> Option<T>,
+    ) -> std::result::Result<T, Trouble> {
+        let mut waiting = Waiting::default();
+        loop {
+            if let Some(value) = ready() {
+                return Ok(value);
+            }
+            waiting.turn(self, place, peer)?;
+        }
+    }
+
+    /// Runs what a thread of `rank` does; its panic or error poisons the job.
+    ///
+    /// # Errors
+    /// The body's own error, or the job's first trouble if it panicked.
+    pub fn guard<T>(&self, rank: RankId, body: impl FnOnce() -> Result<T>) -> Result<T> {
+        match catch_unwind(AssertUnwindSafe(body)) {
+            Ok(Ok(value)) => Ok(value),
+            // It comes from the job, which is poisoned already.
+            Ok(Err(Error::Rank(trouble))) => Err(Error::Rank(self.poison(trouble))),
+            Ok(Err(error)) => {
+                self.poison(Trouble::Failed { place: self.place(rank), message: error.to_string() });
+                Err(error)
+            }
+            Err(payload) => {
+                let message = message(&*payload);
+                Err(Error::Rank(self.poison(Trouble::Panicked { place: self.place(rank), message })))
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Job({} ranks)", self.ranks())
+    }
+}
+
+/// The words of a panic.
+fn message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("a panic without words").to_owned()
+}
+
+/// One wait for another rank: first it only looks, then it pauses between looks, then it gives its core away.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Waiting {
+    looks: u32,
+    since: Option<Instant>,
+}
+
+impl Waiting {
+    /// Lets a moment pass, because what `place` needs from `peer` is not there yet.
+    ///
+    /// # Errors
+    /// The job's first trouble, which is this wait's if the deadline passes.
+    pub fn turn(&mut self, job: &Job, place: Place, peer: RankId) -> std::result::Result<(), Trouble> {
+        self.looks = self.looks.saturating_add(1);
+        let spins = job.0.patience.spins;
+        let eager = if spins == 0 { 0 } else { EAGER_LOOKS };
+        if self.looks <= eager {
+            return Ok(());
+        }
+        job.check()?;
+        let spinning = self.looks - eager <= spins;
+        if spinning && !cfg!(loom) {
+            std::hint::spin_loop();
+        } else {
+            thread::yield_now();
+        }
+        // Models know no time, and loom itself finds waits without an end.
+        if !cfg!(loom) && (!spinning || self.looks.is_multiple_of(LOOKS_A_CLOCK)) {
+            let since = *self.since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= job.deadline() {
+                let (waited, last) = (job.deadline(), job.place(peer));
+                return Err(job.poison(Trouble::Stalled { place, peer, waited, last }));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn place(rank: u32) -> Place {
+        Place { rank: RankId(rank), stage: "test", sequence: 3 }
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_deadline_and_names_the_peer() {
+        for patience in [Patience::OWN_CORE, Patience::SHARED_CORE] {
+            let job = Job::new(2, patience, Duration::from_millis(20));
+            job.enter(Place { rank: RankId(1), stage: "dream", sequence: 9 });
+            let trouble = job.wait(place(0), RankId(1), || None::<()>).unwrap_err();
+            let text = trouble.to_string();
+            assert!(text.contains("rank 0 in test #3") && text.contains("for rank 1"), "{text}");
+            assert!(text.contains("rank 1 in dream #9"), "{text}");
+            assert_eq!(job.check().unwrap_err(), trouble);
+            // Whoever waits now learns of the first trouble at once.
+            assert_eq!(job.wait(place(1), RankId(0), || None::<()>).unwrap_err(), trouble);
+        }
+    }
+
+    #[test]
+    fn panics_and_errors_poison_the_job_with_their_words() {
+        let job = Job::new(2, Patience::OWN_CORE, Duration::from_secs(5));
+        job.enter(place(1));
+        let error = job.guard(RankId(1), || -> Result<()> { panic!("row {} is bad", 7) }).unwrap_err();
+        assert!(error.to_string().starts_with("rank 1 in test #3: panicked: row 7 is bad"), "{error}");
+        // The first trouble stays.
+        let second = job.guard(RankId(0), || -> Result<()> { panic!("me too") }).unwrap_err();
+        assert_eq!(second.to_string(), error.to_string());
+        let job = Job::new(1, Patience::OWN_CORE, Duration::from_secs(5));
+        assert!(matches!(job.guard(RankId(0), || Err::<(), _>(Error::Interrupted)), Err(Error::Interrupted)));
+        assert!(job.check().unwrap_err().to_string().contains("interrupted"));
+    }
+}

@@ -1,0 +1,132 @@
+//! Whole cache lines, and copying into them past the caches.
+//!
+//! A line that is written whole with non-temporal stores is neither read first nor kept by the writer: over a link
+//! between sockets it travels once, one way. Source: Intel 64 and IA-32 Architectures Optimization Reference Manual,
+//! "Non-temporal stores".
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::simd::{Isa, Kernel, Simd};
+
+/// A cache line: 64 bytes, aligned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub struct Line([u32; 16]);
+
+impl Line {
+    /// Its size.
+    pub const BYTES: usize = size_of::<Self>();
+
+    /// How many lines hold `bytes` bytes.
+    #[must_use]
+    pub const fn hold(bytes: usize) -> usize {
+        bytes.div_ceil(Self::BYTES)
+    }
+}
+
+impl From<[u32; 16]> for Line {
+    fn from(words: [u32; 16]) -> Self {
+        Self(words)
+    }
+}
+
+/// Puts all earlier non-temporal stores of this thread before its later stores.
+#[inline]
+pub(super) fn fence_streams() {
+    // SAFETY: SSE is part of x86-64, and a fence has no other precondition.
+    #[allow(unsafe_code)]
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+/// Copies `from` to the first lines of `to` with non-temporal stores; the last line, if `from` ends inside of it, is
+/// filled up with zeros. `from` may lie anywhere. On return the stores are in order with all later ones.
+///
+/// # Panics
+/// When `to` is too short.
+#[inline]
+pub fn stream_lines<T: Pod>(isa: Isa, to: &mut [Line], from: &[T]) {
+    let from: &[u8] = bytemuck::cast_slice(from);
+    let to = &mut to[..Line::hold(from.len())];
+    let (whole, tail) = from.split_at(from.len() / Line::BYTES * Line::BYTES);
+    let (lines, last) = to.split_at_mut(whole.len() / Line::BYTES);
+    match bytemuck::try_cast_slice::<u8, f32>(whole) {
+        Ok(floats) if !matches!(isa, Isa::Scalar(_)) => {
+            isa.run(Stream { to: bytemuck::cast_slice_mut(lines), from: floats });
+        }
+        _ => stream_sse2(lines, whole),
+    }
+    if let [last] = last {
+        let mut line = Line::zeroed();
+        bytemuck::bytes_of_mut(&mut line)[..tail.len()].copy_from_slice(tail);
+        *last = line;
+    }
+}
+
+/// The vectors of 32 or 64 bytes; floats as containers of any bits.
+struct Stream<'a> {
+    to: &'a mut [f32],
+    from: &'a [f32],
+}
+
+impl Kernel for Stream<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let from = self.from;
+        simd.stream(self.to, |index| simd.load(&from[index * S::LANES..]));
+    }
+}
+
+/// What every x86-64 processor has: 16 bytes a store, from addresses of any alignment.
+fn stream_sse2(to: &mut [Line], from: &[u8]) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+    assert_eq!(size_of_val(to), from.len(), "whole lines");
+    for (to, from) in to.iter_mut().zip(from.chunks_exact(Line::BYTES)) {
+        for at in (0..Line::BYTES).step_by(size_of::<__m128i>()) {
+            // SAFETY: at + 16 <= 64, the length of `from`; the load has no alignment; SSE2 is part of x86-64.
+            #[allow(unsafe_code)]
+            let vector = unsafe { _mm_loadu_si128(from.as_ptr().wrapping_add(at).cast()) };
+            let place = std::ptr::from_mut(to).cast::<u8>().wrapping_add(at);
+            // SAFETY: inside `to`, which is 64 bytes and aligned to 64; the fence below comes before anybody reads it,
+            // while the exclusive borrow lasts.
+            #[allow(unsafe_code)]
+            unsafe {
+                _mm_stream_si128(place.cast(), vector);
+            }
+        }
+    }
+    fence_streams();
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_and_alignment_arrives_and_nothing_else_changes() {
+        let bytes: Vec<u8> = (0..1000).map(|i| (i * 7 % 251) as u8 + 1).collect();
+        for isa in Isa::all() {
+            for start in 0..9 {
+                for len in (0..70).chain([127, 128, 129, 640, 641, 900]) {
+                    let mut to = vec![Line::from([u32::MAX; 16]); 17];
+                    let from = &bytes[start..start + len];
+                    stream_lines(isa, &mut to[1..16], from);
+                    let seen: &[u8] = bytemuck::cast_slice(&to);
+                    let end = 64 + Line::hold(len) * 64;
+                    assert_eq!(&seen[64..64 + len], from, "{isa:?} {start} {len}");
+                    assert!(seen[64 + len..end].iter().all(|&x| x == 0), "{isa:?} {start} {len}");
+                    assert!(seen[..64].iter().chain(&seen[end..]).all(|&x| x == 255), "{isa:?} {start} {len}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "range end index 3")]
+    fn too_few_lines_are_refused() {
+        stream_lines(Isa::best(), &mut [Line::from([0; 16]); 2], &[0u8; 129]);
+    }
+}
