@@ -29,6 +29,7 @@
 //! | `math`      |   | the blocked passes of a layer in f32 and bfloat16, small products, transposition, sums |
 //! | `collective` |  | schedules as values, their planners, proof and executor; lanes through shared memory |
 //! | `data`      |   | schema, minibatch, sources (built-in log, tab-separated files, random), shuffle, loader |
+//! | `shard`     |   | who holds which part of which table; the cost of a division; the planner; plans as files |
 //! | `optim`     |   | SGD, the learning rate's schedule |
 //! | `embedding` |   | tables, look-up, update |
 //! | `layer`     |   | linear, MLP, dot and cat interaction, loss: forward beside backward |
@@ -58,6 +59,7 @@ pub mod math;
 pub mod memory;
 pub mod model;
 pub mod optim;
+pub mod shard;
 pub mod simd;
 pub mod sync;
 pub mod train;

@@ -5,6 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::ids::TableId;
 use super::trouble::Trouble;
 use super::units::Bytes;
 
@@ -197,6 +198,36 @@ pub enum Error {
         free: Bytes,
         /// What is kept back, because beyond its memory the kernel ends the process.
         reserve: Bytes,
+    },
+
+    /// A table, or what a plan gives to a node, fits no memory.
+    #[error(
+        "{table} ({name}): {need} are needed for its weights and optimizer state; {place} has {free} left: {advice}"
+    )]
+    ShardTooBig {
+        /// The table.
+        table: TableId,
+        /// Its column name.
+        name: String,
+        /// Bytes of the table, or of what is planned there.
+        need: Bytes,
+        /// The node, or the nodes, with the reason why these.
+        place: String,
+        /// What tables could have there.
+        free: Bytes,
+        /// What would help.
+        advice: String,
+    },
+
+    /// A plan of who holds which table cannot be followed.
+    #[error("{origin}:{line}: {reason}")]
+    ShardingPlan {
+        /// The file.
+        origin: String,
+        /// Counted from 1.
+        line: usize,
+        /// The table and rank, what is wrong and what would be right.
+        reason: String,
     },
 
     /// A system call about threads or memory placement failed.

@@ -6,6 +6,7 @@ pub mod bench;
 mod config;
 mod eval;
 mod overrides;
+mod plan;
 mod predict;
 mod session;
 pub mod topo;
@@ -35,6 +36,8 @@ enum Command {
     Config(config::ConfigArgs),
     /// Show a machine, where ranks and threads go on it, and why.
     Topo(topo::TopoArgs),
+    /// Decide which rank holds which part of which table, and why.
+    Plan(plan::PlanArgs),
     /// Measure what this machine can do: threads, memory, arithmetic.
     Bench(bench::BenchArgs),
 }
@@ -51,6 +54,7 @@ impl Cli {
             Command::Predict(args) => args.run(),
             Command::Config(args) => args.run(),
             Command::Topo(args) => topo::run(&args),
+            Command::Plan(args) => args.run(),
             Command::Bench(args) => args.run(),
         }
     }

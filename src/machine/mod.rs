@@ -9,7 +9,7 @@ pub mod discover;
 pub mod draw;
 pub mod limits;
 pub mod placement;
-mod ranges;
+pub(crate) mod ranges;
 pub mod routes;
 pub mod team;
 

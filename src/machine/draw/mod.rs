@@ -7,6 +7,7 @@ mod svg;
 mod text;
 
 pub use svg::svg;
+pub(crate) use text::table;
 pub use text::text;
 
 /// "1 node", "2 nodes".

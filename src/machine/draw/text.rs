@@ -174,7 +174,7 @@ fn rank_row(place: &RankPlace) -> Vec<String> {
 }
 
 /// Columns as wide as their widest cell, two spaces apart, right-aligned.
-fn table(rows: &[Vec<String>]) -> String {
+pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();

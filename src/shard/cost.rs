@@ -1,0 +1,360 @@
+//! What a division of tables costs on a machine: seconds of each rank a minibatch, and bytes of each memory.
+//!
+//! A minibatch of N samples on R ranks; rank r has N_r of them ([`super::minibatch_slice`]). All quantities are whole
+//! bytes until the last division, so sums do not depend on the order in which tables are added. Per rank:
+//!
+//! * look-up: rows that the minibatch names, each once from memory in whole cache lines, further times from cache
+//!   ([`CACHE_GAIN`] as fast); ids read, pooled sums written; over the rank's memory bandwidth (SC20 III-A: look-ups
+//!   "run at close to peak bandwidth").
+//! * exchange: ids, pooled sums (S x N x E elements, SC20 equation 2) and their gradients, one all-to-all each. It ends
+//!   when its most loaded wire has carried its bytes along the machine's routes, or when the rank has read what it sends
+//!   and stored what it receives, whichever is later. Nothing is taken as hidden behind computation.
+//! * all-reduce: gradients of replicated tables, reduce-scatter and all-gather, each 1/R from every rank to every other.
+//! * update: pooled gradients read, each named row (and its optimizer state) read and written once; for replicated
+//!   tables the dense gradient is cleared and filled, and 1/R of it applied (SC20 III-A, Algorithm 4).
+//!
+//! The MLPs' passes and all-reduce (SC20 equation 1) are the same for every division and left out of the seconds; their
+//! bytes are part of the memory. A rank's receive buffers are double.
+
+use serde::Serialize;
+
+use super::scheme::{Rows, Scheme, Sharding, minibatch_slice};
+use super::site::Site;
+use super::skew::Skew;
+use super::traffic::{ID_BYTES, id_streams};
+use super::workload::{Load, TableLoad, Workload};
+use crate::base::{RankId, TableId};
+
+/// Bytes that memory hands out at once.
+pub const CACHE_LINE: usize = 64;
+
+/// How much faster a row is read that this minibatch has read before: a last-level cache against memory, an estimate.
+pub const CACHE_GAIN: f64 = 4.0;
+
+/// Bytes of an element of a dense gradient: f32.
+pub(super) const GRADIENT_BYTES: f64 = 4.0;
+
+/// What a wire carries, in units that are exact: see [`Model::add`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct WireLoad {
+    /// Elements of pooled sums.
+    pooled: i64,
+    /// Elements of their gradients.
+    gradients: i64,
+    /// Offsets.
+    offsets: i64,
+    /// Row numbers times N.
+    row_ids: i64,
+}
+
+/// What a division adds up to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tally {
+    /// Each rank's parts.
+    pub ranks: Vec<Load>,
+    /// All ranks' parts together.
+    pub all: Load,
+    /// What replicated tables add to every rank.
+    pub replicas: Load,
+    /// Elements of replicated tables.
+    pub replicated: i64,
+    pub(super) wires: Vec<WireLoad>,
+}
+
+/// How a rank reaches the others over one wire, and they it.
+#[derive(Debug, Clone, Copy)]
+struct Reach {
+    wire: usize,
+    /// Samples of the ranks that it reaches over the wire.
+    out: i64,
+    /// Samples of the ranks that reach it over the wire.
+    back: i64,
+    /// How many ranks these are.
+    back_ranks: i64,
+}
+
+/// How good a division is: lower is better.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize)]
+pub struct Score {
+    /// Seconds of the slowest rank.
+    pub slowest_s: f64,
+    /// Mean seconds of all ranks.
+    pub mean_s: f64,
+}
+
+/// The stages of exchange, in order.
+pub const EXCHANGES: [&str; 3] = ["ids", "pooled rows", "gradients"];
+
+/// The cost model of one workload on one site.
+#[derive(Debug, Clone)]
+pub struct Model<'a> {
+    /// What is trained.
+    pub workload: &'a Workload,
+    /// Where.
+    pub site: &'a Site,
+    skews: Vec<Skew>,
+    /// N_r of each rank.
+    pub(super) slices: Vec<i64>,
+    reach: Vec<Vec<Reach>>,
+    /// Pairs of ranks whose messages take each wire.
+    pairs: Vec<i64>,
+}
+
+/// `bytes` in whole cache lines.
+fn lines(bytes: usize) -> f64 {
+    (bytes.div_ceil(CACHE_LINE) * CACHE_LINE) as f64
+}
+
+impl<'a> Model<'a> {
+    /// Prepares skews and routes.
+    #[must_use]
+    pub fn new(workload: &'a Workload, site: &'a Site) -> Self {
+        let ranks = site.ranks.len();
+        let ids: Vec<RankId> = (0..ranks as u32).map(RankId).collect();
+        let slices: Vec<i64> =
+            ids.iter().map(|rank| minibatch_slice(workload.batch, ranks, *rank).len() as i64).collect();
+        let mut pairs = vec![0; site.wires.len()];
+        let reach = ids.iter().map(|rank| {
+            let mut all = vec![Reach { wire: 0, out: 0, back: 0, back_ranks: 0 }; site.wires.len()];
+            for (other, samples) in ids.iter().zip(&slices) {
+                for wire in site.path(*rank, *other) {
+                    all[*wire].out += samples;
+                    pairs[*wire] += 1;
+                }
+                for wire in site.path(*other, *rank) {
+                    all[*wire].back += samples;
+                    all[*wire].back_ranks += 1;
+                }
+            }
+            all.iter_mut().enumerate().for_each(|(wire, reach)| reach.wire = wire);
+            all.retain(|reach| reach.out + reach.back + reach.back_ranks > 0);
+            all
+        });
+        let reach = reach.collect();
+        let skews = workload.tables.iter().map(|table| Skew::new(table.rows, table.skew)).collect();
+        Self { workload, site, skews, slices, reach, pairs }
+    }
+
+    /// How many ranks.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.slices.len()
+    }
+
+    /// Look-ups of a minibatch that name one of these rows.
+    #[must_use]
+    pub fn draws(&self, table: TableId, rows: &Rows) -> f64 {
+        let all = self.workload.batch as f64 * self.workload.tables[table.index()].lookups;
+        all * self.skews[table.index()].share(rows)
+    }
+
+    /// What a part of a table adds to its rank; without ids where another part brings them.
+    #[must_use]
+    pub fn load(&self, table: TableId, rows: &Rows, width: usize, with_ids: bool) -> Load {
+        let work = self.workload;
+        let draws = self.draws(table, rows);
+        let all = work.batch as f64 * work.tables[table.index()].lookups;
+        let unique = self.skews[table.index()].unique(rows, all).min(draws);
+        let (row, moved) = self.row_bytes(width);
+        let again = draws - unique;
+        let sums = (work.batch * width * work.exchange_bytes) as f64;
+        let ids = draws * ID_BYTES as f64;
+        Load {
+            lookup: (unique * row + again * row / CACHE_GAIN + ids + sums).round() as i64,
+            update: (sums + ids + unique * moved + again * moved / CACHE_GAIN).round() as i64,
+            memory: rows.count as i64 * (width * (work.weight_bytes + work.state_bytes) + work.row_state_bytes) as i64,
+            columns: width as i64,
+            streams: i64::from(with_ids),
+            row_ids: if with_ids { draws.round() as i64 } else { 0 },
+        }
+    }
+
+    /// Bytes that a look-up reads of a row, and that its update reads and writes.
+    fn row_bytes(&self, width: usize) -> (f64, f64) {
+        let work = self.workload;
+        let row = lines(width * work.weight_bytes);
+        (row, 2.0 * (row + lines(width * work.state_bytes) + lines(work.row_state_bytes)))
+    }
+
+    /// What a replicated table adds to every rank; priced for the longest slice of the minibatch.
+    #[must_use]
+    pub fn replica(&self, table: TableId) -> Load {
+        let work = self.workload;
+        let TableLoad { rows, lookups, .. } = work.tables[table.index()];
+        let slice = self.slices[0] as f64;
+        let draws = slice * lookups;
+        let unique = self.skews[table.index()].unique(&Rows::all(rows), draws).min(draws);
+        let (row, _) = self.row_bytes(work.dim);
+        let again = draws - unique;
+        let sums = slice * work.dim as f64 * 4.0;
+        let elements = rows as f64 * work.dim as f64;
+        let state = elements * work.state_bytes as f64 + (rows as usize * work.row_state_bytes) as f64;
+        let weights = elements * work.weight_bytes as f64;
+        let gradient = elements * GRADIENT_BYTES;
+        let own = (2.0 * (weights + state) + gradient) / self.ranks() as f64;
+        let gathered = 2.0 * lines(work.dim * 4) * (unique + again / CACHE_GAIN);
+        Load {
+            lookup: (unique * row + again * row / CACHE_GAIN + draws * ID_BYTES as f64 + sums).round() as i64,
+            update: (sums + gathered + gradient + own).round() as i64,
+            memory: (weights + state + gradient).round() as i64,
+            ..Load::default()
+        }
+    }
+
+    /// Nothing yet.
+    #[must_use]
+    pub fn empty(&self) -> Tally {
+        Tally {
+            ranks: vec![Load::default(); self.ranks()],
+            all: Load::default(),
+            replicas: Load::default(),
+            replicated: 0,
+            wires: vec![WireLoad::default(); self.site.wires.len()],
+        }
+    }
+
+    /// Adds a part to a rank, or takes it away (`times` -1).
+    pub fn add(&self, tally: &mut Tally, rank: usize, load: Load, times: i64) {
+        let load = load * times;
+        tally.ranks[rank] += load;
+        tally.all += load;
+        for reach in &self.reach[rank] {
+            let wire = &mut tally.wires[reach.wire];
+            wire.pooled += load.columns * reach.out;
+            wire.gradients += load.columns * reach.back;
+            wire.offsets += load.streams * (reach.back + reach.back_ranks);
+            wire.row_ids += load.row_ids * reach.back;
+        }
+    }
+
+    /// Adds a replicated table, or takes it away (`times` -1).
+    pub fn add_replica(&self, tally: &mut Tally, table: TableId, load: Load, times: i64) {
+        tally.replicas += load * times;
+        tally.replicated += self.workload.tables[table.index()].rows as i64 * self.workload.dim as i64 * times;
+    }
+
+    /// What a division adds up to.
+    #[must_use]
+    pub fn tally(&self, sharding: &Sharding) -> Tally {
+        let mut tally = self.empty();
+        let streams: std::collections::BTreeSet<(TableId, usize)> =
+            id_streams(sharding).map(|shard| (shard.table, shard.part)).collect();
+        for table in (0..sharding.tables() as u32).map(TableId) {
+            if *sharding.scheme(table) == Scheme::Replicated {
+                self.add_replica(&mut tally, table, self.replica(table), 1);
+                continue;
+            }
+            for shard in sharding.of_table(table) {
+                let with_ids = streams.contains(&(table, shard.part));
+                let load = self.load(table, &shard.rows, shard.columns.len(), with_ids);
+                self.add(&mut tally, shard.rank.index(), load, 1);
+            }
+        }
+        tally
+    }
+
+    /// Bytes that a rank receives in each exchange, and sends, its own among them.
+    pub(super) fn exchanged(&self, tally: &Tally, rank: usize) -> [[i64; 2]; 3] {
+        if self.ranks() == 1 {
+            return [[0; 2]; 3];
+        }
+        let (batch, ranks) = (self.workload.batch as i64, self.ranks() as i64);
+        let (own, samples) = (&tally.ranks[rank], self.slices[rank]);
+        let element = self.workload.exchange_bytes as i64;
+        let ids_in = ID_BYTES as i64 * (own.streams * (batch + ranks) + own.row_ids);
+        let share = (tally.all.row_ids as f64 * samples as f64 / batch as f64).round() as i64;
+        let ids_out = ID_BYTES as i64 * (tally.all.streams * (samples + 1) + share);
+        let (to_samples, of_rows) = (tally.all.columns * samples * element, own.columns * batch * element);
+        [[ids_in, ids_out], [to_samples, of_rows], [of_rows, to_samples]]
+    }
+
+    /// Bytes of a rank's receive buffers, each twice.
+    pub(super) fn buffers(&self, tally: &Tally, rank: usize) -> i64 {
+        self.exchanged(tally, rank).iter().map(|[received, _]| 2 * received).sum()
+    }
+
+    pub(super) fn dense(&self, tally: &Tally, rank: usize) -> i64 {
+        let work = self.workload;
+        tally.replicas.memory + work.dense_bytes as i64 + self.slices[rank] * work.sample_bytes as i64
+    }
+
+    /// Bytes wanted of a pool.
+    #[must_use]
+    pub fn wanted(&self, tally: &Tally, pool: usize) -> i64 {
+        let ranks = self.site.pools[pool].ranks.iter().map(|rank| rank.index());
+        ranks.map(|rank| tally.ranks[rank].memory + self.buffers(tally, rank) + self.dense(tally, rank)).sum()
+    }
+
+    /// The first pool that cannot hold what is wanted of it, with the bytes wanted.
+    #[must_use]
+    pub fn overfull(&self, tally: &Tally) -> Option<(usize, i64)> {
+        let pools = self.site.pools.iter().enumerate();
+        pools
+            .map(|(pool, site)| (pool, self.wanted(tally, pool), site.usable() as i64))
+            .find_map(|(pool, wanted, usable)| (wanted > usable).then_some((pool, wanted)))
+    }
+
+    /// The bytes of an exchange on a wire.
+    pub(super) fn wire_bytes(&self, wire: &WireLoad, exchange: usize) -> f64 {
+        let element = self.workload.exchange_bytes as f64;
+        match exchange {
+            0 => ID_BYTES as f64 * (wire.offsets as f64 + wire.row_ids as f64 / self.workload.batch as f64),
+            1 => wire.pooled as f64 * element,
+            _ => wire.gradients as f64 * element,
+        }
+    }
+
+    /// The most loaded wire of an exchange and its seconds.
+    pub(super) fn busiest(&self, tally: &Tally, exchange: usize) -> Option<(usize, f64)> {
+        let wires = tally.wires.iter().zip(&self.site.wires).enumerate();
+        let seconds = wires.map(|(wire, (load, site))| (wire, self.wire_bytes(load, exchange) / (site.gb_s * 1e9)));
+        seconds.filter(|(_, seconds)| *seconds > 0.0).reduce(|a, b| if b.1 > a.1 { b } else { a })
+    }
+
+    /// Seconds of look-up, exchange, all-reduce and update of a rank; `wires_s` are those of [`Model::busiest`].
+    pub(super) fn seconds(&self, tally: &Tally, rank: usize, wires_s: [f64; 3], allreduce_wire_s: f64) -> [f64; 4] {
+        let rate = self.site.ranks[rank].gb_s * 1e9;
+        let own = &tally.ranks[rank];
+        let copies = self.exchanged(tally, rank).map(|[received, sent]| (received + sent) as f64 / rate);
+        let exchange = copies.iter().zip(wires_s).map(|(copy, wire)| copy.max(wire)).sum();
+        let ranks = self.ranks() as f64;
+        let reduced = 4.0 * tally.replicated as f64 * GRADIENT_BYTES * (ranks - 1.0) / ranks / rate;
+        [
+            (own.lookup + tally.replicas.lookup) as f64 / rate,
+            exchange,
+            reduced.max(allreduce_wire_s),
+            (own.update + tally.replicas.update) as f64 / rate,
+        ]
+    }
+
+    pub(super) fn wires_s(&self, tally: &Tally) -> ([f64; 3], f64) {
+        let seconds = [0, 1, 2].map(|exchange| self.busiest(tally, exchange).map_or(0.0, |(_, seconds)| seconds));
+        let slices = tally.replicated as f64 * GRADIENT_BYTES / self.ranks() as f64;
+        let pairs = self.pairs.iter().zip(&self.site.wires);
+        let slowest = pairs.map(|(pairs, wire)| *pairs as f64 / (wire.gb_s * 1e9)).fold(0.0, f64::max);
+        (seconds, 2.0 * slices * slowest)
+    }
+
+    /// Seconds of every rank's whole minibatch.
+    #[must_use]
+    pub fn totals(&self, tally: &Tally) -> Vec<f64> {
+        let (wires, allreduce) = self.wires_s(tally);
+        (0..self.ranks()).map(|rank| self.seconds(tally, rank, wires, allreduce).iter().sum()).collect()
+    }
+
+    /// How good a division is; `None` when a memory cannot hold it.
+    #[must_use]
+    pub fn score(&self, tally: &Tally) -> Option<Score> {
+        if self.overfull(tally).is_some() {
+            return None;
+        }
+        let (wires, allreduce) = self.wires_s(tally);
+        let (mut slowest, mut sum) = (0.0, 0.0);
+        for rank in 0..self.ranks() {
+            let total: f64 = self.seconds(tally, rank, wires, allreduce).iter().sum();
+            slowest = f64::max(slowest, total);
+            sum += total;
+        }
+        Some(Score { slowest_s: slowest, mean_s: sum / self.ranks() as f64 })
+    }
+}

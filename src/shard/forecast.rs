@@ -1,0 +1,126 @@
+//! The cost of a finished division, spelled out by rank, memory and exchange.
+
+use serde::Serialize;
+
+use super::cost::{EXCHANGES, GRADIENT_BYTES, Model, Score};
+use super::scheme::{Kind, Sharding};
+use super::traffic::ID_BYTES;
+use crate::base::RankId;
+
+/// A rank's share of a minibatch, predicted.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RankCost {
+    /// The rank.
+    pub rank: RankId,
+    /// Shards that it holds alone; replicas aside.
+    pub shards: usize,
+    /// Bytes of its shards' weights and state.
+    pub shard_bytes: u64,
+    /// Bytes of replicated tables with state and gradient, of MLPs and of activations.
+    pub dense_bytes: u64,
+    /// Bytes of its receive buffers.
+    pub buffer_bytes: u64,
+    /// Seconds of look-up.
+    pub lookup_s: f64,
+    /// Seconds of exchange.
+    pub exchange_s: f64,
+    /// Seconds of the all-reduce of replicated tables.
+    pub allreduce_s: f64,
+    /// Seconds of the update.
+    pub update_s: f64,
+}
+
+impl RankCost {
+    /// All stages one after another.
+    #[must_use]
+    pub fn total_s(&self) -> f64 {
+        self.lookup_s + self.exchange_s + self.allreduce_s + self.update_s
+    }
+
+    /// Bytes of all that it keeps.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.shard_bytes + self.dense_bytes + self.buffer_bytes
+    }
+}
+
+/// One all-to-all, predicted.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ExchangeCost {
+    /// One of [`EXCHANGES`].
+    pub name: &'static str,
+    /// Bytes that leave their rank.
+    pub bytes: u64,
+    /// The most loaded wire, its bytes and its seconds; none where no message leaves its node.
+    pub wire: Option<(String, u64, f64)>,
+}
+
+/// A division's cost.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Cost {
+    /// What planning minimises.
+    pub score: Score,
+    /// By rank.
+    pub ranks: Vec<RankCost>,
+    /// Bytes wanted of each of the site's pools.
+    pub pool_bytes: Vec<u64>,
+    /// The three all-to-alls.
+    pub exchanges: Vec<ExchangeCost>,
+    /// Bytes of the dense gradient that is all-reduced.
+    pub allreduce_bytes: u64,
+}
+
+impl Model<'_> {
+    /// Everything that is known of a division's cost, whether it fits or not.
+    #[must_use]
+    pub fn cost(&self, sharding: &Sharding) -> Cost {
+        let tally = self.tally(sharding);
+        let (wires, allreduce) = self.wires_s(&tally);
+        let mut shards = vec![0; self.ranks()];
+        for shard in sharding.shards().iter().filter(|shard| sharding.scheme(shard.table).kind() != Kind::Replicated) {
+            shards[shard.rank.index()] += 1;
+        }
+        let rank_cost = |rank: usize| {
+            let [lookup_s, exchange_s, allreduce_s, update_s] = self.seconds(&tally, rank, wires, allreduce);
+            RankCost {
+                rank: RankId(rank as u32),
+                shards: shards[rank],
+                shard_bytes: tally.ranks[rank].memory as u64,
+                dense_bytes: self.dense(&tally, rank) as u64,
+                buffer_bytes: self.buffers(&tally, rank) as u64,
+                lookup_s,
+                exchange_s,
+                allreduce_s,
+                update_s,
+            }
+        };
+        let ranks: Vec<RankCost> = (0..self.ranks()).map(rank_cost).collect();
+        let exchange = |(number, name): (usize, &'static str)| {
+            // What a rank sends to itself does not leave it.
+            let stays = |rank: usize| {
+                let (own, samples) = (&tally.ranks[rank], self.slices[rank] as f64);
+                let ids = own.row_ids as f64 * samples / self.workload.batch as f64;
+                match number {
+                    0 => ID_BYTES as f64 * (own.streams as f64 * (samples + 1.0) + ids),
+                    _ => own.columns as f64 * samples * self.workload.exchange_bytes as f64,
+                }
+            };
+            let leaves = (0..self.ranks()).map(|rank| self.exchanged(&tally, rank)[number][1] as f64 - stays(rank));
+            let wire = self.busiest(&tally, number).map(|(wire, seconds)| {
+                let bytes = self.wire_bytes(&tally.wires[wire], number).round() as u64;
+                (self.site.wires[wire].name.clone(), bytes, seconds)
+            });
+            let bytes = if self.ranks() == 1 { 0.0 } else { leaves.sum::<f64>() };
+            ExchangeCost { name, bytes: bytes.round() as u64, wire }
+        };
+        let totals = ranks.iter().map(RankCost::total_s);
+        let slowest_s = totals.clone().fold(0.0, f64::max);
+        Cost {
+            score: Score { slowest_s, mean_s: totals.sum::<f64>() / self.ranks() as f64 },
+            pool_bytes: (0..self.site.pools.len()).map(|pool| self.wanted(&tally, pool) as u64).collect(),
+            exchanges: EXCHANGES.into_iter().enumerate().map(exchange).collect(),
+            allreduce_bytes: tally.replicated as u64 * GRADIENT_BYTES as u64,
+            ranks,
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Which rank holds which part of which table, what that makes ranks exchange, and how a good division is found.
+//!
+//! [`scheme`] says what a division is and answers who owns a row; [`traffic`] counts the bytes that it makes ranks
+//! exchange; [`site`] is the machine as seen from ranks; [`cost`] prices the parts of a [`workload`] there ([`skew`]
+//! says how often rows come) and [`forecast`] spells it out; [`planner`] looks for the cheapest that fits; [`file`](mod@file) keeps one as TOML; [`report`] prints it.
+//!
+//! All of it is pure: the same schema, workload and machine give the same plan, bit for bit.
+
+pub mod cost;
+pub mod file;
+pub mod forecast;
+pub mod planner;
+pub mod report;
+pub mod scheme;
+pub mod site;
+pub mod skew;
+pub mod traffic;
+pub mod workload;
+
+pub use cost::{Model, Score};
+pub use forecast::{Cost, RankCost};
+pub use planner::{Options, Plan, plan};
+pub use scheme::{Kind, Part, Rows, Scheme, Shard, Sharding, minibatch_slice, sample_rank};
+pub use site::Site;
+pub use workload::{Load, TableLoad, Workload};

@@ -1,0 +1,272 @@
+//! The greedy start and the local search that improves it.
+//!
+//! Both walk tables in one order (heaviest first, then by number) and keep the first of equals, so a plan is a function
+//! of its input. The search accepts only what lowers the score, so it never ends above its start.
+
+use std::rc::Rc;
+
+use super::Options;
+use super::candidates::{Candidate, Choice, Shape, arrangements, by_room, candidates, room};
+use crate::base::TableId;
+use crate::shard::cost::{Model, Score, Tally};
+use crate::shard::scheme::Kind;
+
+/// Divisions that one local search may price.
+const BUDGET: usize = 40_000;
+
+/// The default of a small table is left only for at least this much of the slowest rank's time.
+const DEFAULT_LEFT_FOR: f64 = 0.01;
+
+/// What the greedy start prefers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// The division after which the slowest rank is fastest.
+    Balanced,
+    /// As that, but tables in one piece where they fit.
+    Whole,
+    /// The division after which the fullest memory is emptiest.
+    Roomy,
+}
+
+/// All starts, in the order in which the first of equally good ones is kept.
+pub const STARTS: [Start; 3] = [Start::Whole, Start::Balanced, Start::Roomy];
+
+/// A division of tables that may still change.
+#[derive(Debug, Clone)]
+pub struct State<'a> {
+    model: &'a Model<'a>,
+    options: &'a Options,
+    candidates: &'a [Vec<Rc<Candidate>>],
+    pub tally: Tally,
+    pub choices: Vec<Option<Choice>>,
+    order: Vec<TableId>,
+}
+
+/// The ways of all tables.
+pub fn all_candidates(model: &Model<'_>, options: &Options) -> Vec<Vec<Rc<Candidate>>> {
+    (0..model.workload.tables.len() as u32).map(|table| candidates(model, TableId(table), options)).collect()
+}
+
+/// Whether a table is replicated unless there is a reason against it.
+pub fn default_is_replicated(model: &Model<'_>, options: &Options, table: TableId) -> bool {
+    options.scheme.is_none() && model.ranks() > 1 && model.workload.tables[table.index()].rows < options.replicate_below
+}
+
+/// Whether `a` is better than `b` by more than rounding.
+fn better(a: Score, b: Score) -> bool {
+    let below = |a: f64, b: f64| a < b * (1.0 - 1e-9);
+    below(a.slowest_s, b.slowest_s) || (a.slowest_s <= b.slowest_s && below(a.mean_s, b.mean_s))
+}
+
+impl<'a> State<'a> {
+    pub fn new(model: &'a Model<'a>, options: &'a Options, candidates: &'a [Vec<Rc<Candidate>>]) -> Self {
+        let tables = model.workload.tables.len();
+        // A table's share of all bytes kept and of all bytes moved; small replicated ones go first, they go everywhere.
+        let weigh = |table: TableId| {
+            let whole = model.load(
+                table,
+                &crate::shard::Rows::all(model.workload.tables[table.index()].rows),
+                model.workload.dim,
+                true,
+            );
+            (whole.memory as f64, (whole.lookup + whole.update) as f64)
+        };
+        let weights: Vec<(f64, f64)> = (0..tables as u32).map(|table| weigh(TableId(table))).collect();
+        let sum = weights.iter().fold((1.0, 1.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let key = |table: &TableId| {
+            let (memory, work) = weights[table.index()];
+            (memory / sum.0).max(work / sum.1) + f64::from(u8::from(default_is_replicated(model, options, *table)))
+        };
+        let mut order: Vec<TableId> = (0..tables as u32).map(TableId).collect();
+        order.sort_by(|a, b| key(b).total_cmp(&key(a)).then(a.cmp(b)));
+        Self { model, options, candidates, tally: model.empty(), choices: vec![None; tables], order }
+    }
+
+    fn put(&mut self, table: TableId, choice: Choice) {
+        choice.add(self.model, &mut self.tally, table, 1);
+        self.choices[table.index()] = Some(choice);
+    }
+
+    fn take(&mut self, table: TableId) -> Choice {
+        let choice = self.choices[table.index()].take().expect("the table was put somewhere");
+        choice.add(self.model, &mut self.tally, table, -1);
+        choice
+    }
+
+    /// The score with the table put there.
+    fn score_with(&mut self, table: TableId, choice: &Choice) -> Option<Score> {
+        choice.add(self.model, &mut self.tally, table, 1);
+        let score = self.model.score(&self.tally);
+        choice.add(self.model, &mut self.tally, table, -1);
+        score
+    }
+
+    /// The share of the fullest memory that is taken with the table put there; `None` when it is too little.
+    fn fill_with(&mut self, table: TableId, choice: &Choice) -> Option<f64> {
+        choice.add(self.model, &mut self.tally, table, 1);
+        let pools = 0..self.model.site.pools.len();
+        let fill = |pool| self.model.wanted(&self.tally, pool) as f64 / self.model.site.pools[pool].usable() as f64;
+        let fits = self.model.overfull(&self.tally).is_none();
+        let fullest = fits.then(|| pools.map(fill).fold(0.0, f64::max));
+        choice.add(self.model, &mut self.tally, table, -1);
+        fullest
+    }
+
+    /// Puts every table somewhere.
+    ///
+    /// # Errors
+    /// The table that fits nowhere, with the rest as it was then.
+    pub fn greedy(mut self, start: Start) -> Result<Self, (TableId, Tally)> {
+        for table in self.order.clone() {
+            let mut best = None;
+            let replicated = default_is_replicated(self.model, self.options, table);
+            let candidates = &self.candidates[table.index()];
+            // In one piece where that is wanted and fits, then anything.
+            for whole_only in [true, false] {
+                let chosen: Vec<Rc<Candidate>> = candidates
+                    .iter()
+                    .filter(|how| match (replicated, how.shape == Shape::Replicated) {
+                        (true, is_replica) if whole_only => is_replica,
+                        (false, true) => false,
+                        _ => !whole_only || start == Start::Balanced || how.loads.len() == 1,
+                    })
+                    .cloned()
+                    .collect();
+                for choice in arrangements(self.model, &self.tally, &chosen) {
+                    let value = match start {
+                        Start::Roomy => {
+                            self.fill_with(table, &choice).map(|fill| Score { slowest_s: fill, mean_s: 0.0 })
+                        }
+                        _ => self.score_with(table, &choice),
+                    };
+                    if let Some(value) = value
+                        && best.as_ref().is_none_or(|(known, _)| better(value, *known))
+                    {
+                        best = Some((value, choice));
+                    }
+                }
+                if best.is_some() {
+                    break;
+                }
+            }
+            let rows_allowed = self.options.scheme.is_none_or(|kind| kind == Kind::Row);
+            if best.is_none()
+                && rows_allowed
+                && let Some(choice) = by_room(self.model, &self.tally, table)
+            {
+                best = self.score_with(table, &choice).map(|score| (score, choice));
+            }
+            match best {
+                Some((_, choice)) => self.put(table, choice),
+                None => return Err((table, self.tally)),
+            }
+        }
+        Ok(self)
+    }
+
+    pub fn score(&self) -> Option<Score> {
+        self.model.score(&self.tally)
+    }
+
+    /// Moves, swaps and divides tables anew while that helps; returns how many divisions were priced.
+    pub fn improve(&mut self) -> usize {
+        let mut priced = 0;
+        let Some(mut score) = self.score() else { return 0 };
+        // Where the last change was found: what comes after is as likely as what came before.
+        let mut next = 0;
+        let mut failed = 0;
+        while failed < self.order.len() && priced < BUDGET {
+            let totals = self.model.totals(&self.tally);
+            let slowest =
+                (0..totals.len()).fold(0, |slowest, rank| if totals[rank] > totals[slowest] { rank } else { slowest });
+            let table = self.order[next % self.order.len()];
+            next += 1;
+            let improved = match self.better_place(table, score, &mut priced) {
+                None => self.better_swap(table, slowest, score, &mut priced),
+                found => found,
+            };
+            match improved {
+                Some(better) => (score, failed) = (better, 0),
+                None => failed += 1,
+            }
+        }
+        priced
+    }
+
+    /// Puts a table where the score is best, if that is better than now.
+    fn better_place(&mut self, table: TableId, now: Score, priced: &mut usize) -> Option<Score> {
+        let current = self.take(table);
+        let small = default_is_replicated(self.model, self.options, table);
+        let mut tried = arrangements(self.model, &self.tally, &self.candidates[table.index()]);
+        tried.extend(part_moves(&current, self.model.ranks()));
+        let mut best: Option<(Score, Choice)> = None;
+        for choice in tried {
+            *priced += 1;
+            let Some(score) = self.score_with(table, &choice) else { continue };
+            let leaves_default =
+                small && current.how.shape == Shape::Replicated && choice.how.shape != Shape::Replicated;
+            let enough = !leaves_default || score.slowest_s < now.slowest_s * (1.0 - DEFAULT_LEFT_FOR);
+            if enough && better(score, best.as_ref().map_or(now, |(known, _)| *known)) {
+                best = Some((score, choice));
+            }
+        }
+        let (score, choice) = best.map_or((None, current), |(score, choice)| (Some(score), choice));
+        self.put(table, choice);
+        score
+    }
+
+    /// Exchanges a whole table of the slowest rank with one of another rank, or the other way round.
+    fn better_swap(&mut self, table: TableId, slowest: usize, now: Score, priced: &mut usize) -> Option<Score> {
+        let whole = |choice: &Option<Choice>| match choice {
+            Some(choice) if choice.ranks.len() == 1 => Some(choice.ranks[0]),
+            _ => None,
+        };
+        let mine = whole(&self.choices[table.index()]).filter(|rank| *rank == slowest)?;
+        for position in 0..self.order.len() {
+            let other = self.order[position];
+            let Some(theirs) = whole(&self.choices[other.index()]).filter(|rank| *rank != mine) else { continue };
+            if *priced >= BUDGET {
+                return None;
+            }
+            *priced += 1;
+            let (a, b) = (self.take(table), self.take(other));
+            let moved = |choice: &Choice, rank| Choice { how: choice.how.clone(), ranks: vec![rank] };
+            self.put(table, moved(&a, theirs));
+            self.put(other, moved(&b, mine));
+            if let Some(score) = self.score().filter(|score| better(*score, now)) {
+                return Some(score);
+            }
+            self.take(table);
+            self.take(other);
+            self.put(table, a);
+            self.put(other, b);
+        }
+        None
+    }
+
+    /// The least free memory of any rank; for messages.
+    pub fn schemes(&self) -> Vec<crate::shard::Scheme> {
+        self.choices.iter().map(|choice| choice.as_ref().expect("every table was put somewhere").scheme()).collect()
+    }
+}
+
+/// One part of a divided table goes to a rank that has none of it.
+fn part_moves(choice: &Choice, ranks: usize) -> Vec<Choice> {
+    if choice.ranks.len() < 2 {
+        return Vec::new();
+    }
+    let free: Vec<usize> = (0..ranks).filter(|rank| !choice.ranks.contains(rank)).collect();
+    let to = |part: usize, rank: usize| {
+        let mut moved = choice.clone();
+        moved.ranks[part] = rank;
+        moved
+    };
+    (0..choice.ranks.len()).flat_map(|part| free.iter().map(move |rank| (part, *rank))).map(|(p, r)| to(p, r)).collect()
+}
+
+/// The rank with the most free memory, and how much that is.
+pub fn emptiest(model: &Model<'_>, tally: &Tally) -> (usize, i64) {
+    let room = room(model, tally);
+    let most = (0..room.len()).fold(0, |most, rank| if room[rank] > room[most] { rank } else { most });
+    (most, room[most])
+}

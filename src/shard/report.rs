@@ -1,0 +1,216 @@
+//! A plan for the eye: who holds what, what each rank's minibatch takes, and why.
+
+use std::fmt::Write as _;
+
+use super::cost::Model;
+use super::planner::{Alternative, Plan};
+use super::scheme::{Kind, Scheme};
+use crate::base::TableId;
+use crate::base::units::{Bytes, Count};
+use crate::machine::draw::table;
+use crate::machine::ranges::ranges;
+
+/// Tables and ranks are listed up to so many.
+const LISTED: usize = 64;
+
+/// Characters of the longest bar.
+const BAR: usize = 40;
+
+fn ms(seconds: f64) -> String {
+    format!("{:.3}", seconds * 1e3)
+}
+
+/// Everything about a plan.
+#[must_use]
+pub fn text(model: &Model<'_>, plan: &Plan) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = write(model, plan, &mut out);
+    out
+}
+
+fn write(model: &Model<'_>, plan: &Plan, out: &mut String) -> std::fmt::Result {
+    let (site, work, cost) = (model.site, model.workload, &plan.cost);
+    let rows: u64 = work.tables.iter().map(|table| table.rows).sum();
+    writeln!(
+        out,
+        "plan       {} tables, {} rows of {} columns, on {} ranks of {}; minibatch {}",
+        work.tables.len(),
+        Count(rows),
+        work.dim,
+        model.ranks(),
+        site.machine,
+        work.batch
+    )?;
+    let (slowest, mean) = (cost.score.slowest_s, cost.score.mean_s);
+    writeln!(out, "predicted  {} ms for the slowest rank, {} ms on average", ms(slowest), ms(mean))?;
+    if plan.start.slowest_s > slowest {
+        writeln!(
+            out,
+            "           greedy start {} ms; {} divisions priced",
+            ms(plan.start.slowest_s),
+            Count(plan.priced as u64)
+        )?;
+    }
+    tables(model, plan, out)?;
+    ranks(model, plan, out)?;
+    bars(plan, out)?;
+    exchanges(model, plan, out)?;
+    if !site.assumptions.is_empty() {
+        writeln!(out, "\nassumed\n  {}", site.assumptions.join("\n  "))?;
+    }
+    Ok(())
+}
+
+fn tables(model: &Model<'_>, plan: &Plan, out: &mut String) -> std::fmt::Result {
+    let mut cells = vec![["table", "name", "rows", "bytes", "scheme", "on ranks"].map(str::to_owned).to_vec()];
+    let shown = (0..plan.sharding.tables() as u32).map(TableId).take(LISTED);
+    for id in shown {
+        let load = &model.workload.tables[id.index()];
+        let scheme = plan.sharding.scheme(id);
+        let bytes = load.rows * (model.workload.dim * model.workload.weight_bytes) as u64;
+        let holders = match scheme {
+            Scheme::Replicated => "all".to_owned(),
+            _ => holders(scheme),
+        };
+        let kind = match scheme {
+            Scheme::Column(parts) => format!("column in {}", parts.len()),
+            Scheme::RowContiguous(parts) => format!("row in {}", parts.len()),
+            Scheme::RowCyclic(ranks) => format!("row mod {}", ranks.len()),
+            _ => scheme.kind().to_string(),
+        };
+        let (rows, bytes) = (Count(load.rows).to_string(), Bytes(bytes).to_string());
+        cells.push(vec![id.0.to_string(), load.name.clone(), rows, bytes, kind, holders]);
+    }
+    let reasons = std::iter::once("why").chain(plan.reasons.iter().map(String::as_str));
+    writeln!(out)?;
+    for (line, reason) in table(&cells).lines().zip(reasons) {
+        writeln!(out, "{line}  {reason}")?;
+    }
+    let more = plan.sharding.tables().saturating_sub(LISTED);
+    if more > 0 {
+        writeln!(out, "  and {more} more: --out FILE and --json have all")?;
+    }
+    Ok(())
+}
+
+/// The ranks of a table's parts; a long list is cut.
+fn holders(scheme: &Scheme) -> String {
+    let mut numbers: Vec<u32> = scheme.ranks().iter().map(|rank| rank.0).collect();
+    numbers.sort_unstable();
+    let text = ranges(numbers);
+    match text.char_indices().nth(24) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+fn ranks(model: &Model<'_>, plan: &Plan, out: &mut String) -> std::fmt::Result {
+    let header = ["rank", "node", "shards", "tables", "dense", "buffers", "memory", "look-up", "exchange"];
+    let header = header.into_iter().chain(["all-reduce", "update", "total ms"]);
+    let mut cells = vec![header.map(str::to_owned).collect::<Vec<_>>()];
+    for cost in plan.cost.ranks.iter().take(LISTED) {
+        let standing = &model.site.ranks[cost.rank.index()];
+        let share = plan.cost.pool_bytes[standing.pool] as f64 / model.site.pools[standing.pool].usable().max(1) as f64;
+        cells.push(vec![
+            cost.rank.0.to_string(),
+            standing.node.0.to_string(),
+            cost.shards.to_string(),
+            Bytes(cost.shard_bytes).to_string(),
+            Bytes(cost.dense_bytes).to_string(),
+            Bytes(cost.buffer_bytes).to_string(),
+            format!("{:.0} %", share * 100.0),
+            ms(cost.lookup_s),
+            ms(cost.exchange_s),
+            ms(cost.allreduce_s),
+            ms(cost.update_s),
+            ms(cost.total_s()),
+        ]);
+    }
+    writeln!(out, "\n{}", table(&cells))?;
+    let reserve: u64 = model.site.pools.iter().map(|pool| pool.reserve).sum();
+    writeln!(out, "  memory: of what the rank's node has, {} of all nodes kept in reserve", Bytes(reserve))?;
+    Ok(())
+}
+
+fn bars(plan: &Plan, out: &mut String) -> std::fmt::Result {
+    let slowest = plan.cost.score.slowest_s.max(f64::MIN_POSITIVE);
+    writeln!(out, "\n  l look-up, x exchange, r all-reduce, u update")?;
+    for cost in plan.cost.ranks.iter().take(LISTED) {
+        let mut bar = String::new();
+        let mut until = 0.0;
+        let stages = [('l', cost.lookup_s), ('x', cost.exchange_s), ('r', cost.allreduce_s), ('u', cost.update_s)];
+        for (letter, seconds) in stages {
+            until += seconds;
+            let end = (until / slowest * BAR as f64).round() as usize;
+            bar.extend(std::iter::repeat_n(letter, end.saturating_sub(bar.len())));
+        }
+        writeln!(out, "  {:>4} {bar:<BAR$} {} ms", cost.rank.0, ms(cost.total_s()))?;
+    }
+    let more = plan.cost.ranks.len().saturating_sub(LISTED);
+    if more > 0 {
+        writeln!(out, "  and {more} more: --json has all")?;
+    }
+    Ok(())
+}
+
+fn exchanges(model: &Model<'_>, plan: &Plan, out: &mut String) -> std::fmt::Result {
+    writeln!(out)?;
+    for exchange in &plan.cost.exchanges {
+        let wire = exchange.wire.as_ref().map_or_else(
+            || "none leave their node".to_owned(),
+            |(name, bytes, seconds)| format!("busiest {name}: {} in {} ms", Bytes(*bytes), ms(*seconds)),
+        );
+        writeln!(out, "  {:<12} {:>10} between ranks, {wire}", exchange.name, Bytes(exchange.bytes).to_string())?;
+    }
+    if plan.cost.allreduce_bytes > 0 {
+        let replicated = plan.sharding.schemes().iter().filter(|scheme| scheme.kind() == Kind::Replicated).count();
+        let bytes = Bytes(plan.cost.allreduce_bytes).to_string();
+        writeln!(out, "  {:<12} {bytes:>10} of gradients of {replicated} replicated tables", "all-reduce")?;
+    }
+    writeln!(out, "  not in these times: the MLPs, their all-reduce, and whatever overlaps")?;
+    let _ = model;
+    Ok(())
+}
+
+/// All ways to divide one table, best of each, while the others stay.
+#[must_use]
+pub fn explanation(model: &Model<'_>, plan: &Plan, id: TableId, ways: &[Alternative]) -> String {
+    let load = &model.workload.tables[id.index()];
+    let mut out = format!(
+        "{id} ({}): {} rows, {} look-ups a sample, Zipf exponent {}; {}\n",
+        load.name,
+        Count(load.rows),
+        load.lookups,
+        load.skew,
+        plan.reasons[id.index()]
+    );
+    for shard in plan.sharding.of_table(id).iter().take(LISTED) {
+        let (rows, columns) = (shard.rows, &shard.columns);
+        let which = match rows.step {
+            1 => format!("rows {} to {}", rows.first, rows.first + rows.count - 1),
+            step => format!("{} rows, every {step}th from {}", Count(rows.count), rows.first),
+        };
+        let with_ids = true;
+        let memory = model.load(id, &shard.rows, columns.len(), with_ids).memory.unsigned_abs();
+        let _ = writeln!(
+            out,
+            "  {}: {which}, columns {} to {}: {}",
+            shard.rank,
+            columns.start,
+            columns.end - 1,
+            Bytes(memory)
+        );
+    }
+    let mut cells = vec![["way", "slowest ms", "mean ms", ""].map(str::to_owned).to_vec()];
+    for way in ways {
+        let [slowest, mean] = way.score.map_or_else(
+            || ["does not fit".to_owned(), "-".to_owned()],
+            |score| [ms(score.slowest_s), ms(score.mean_s)],
+        );
+        let chosen = if way.chosen { "<- as planned" } else { "" };
+        cells.push(vec![way.label.clone(), slowest, mean, chosen.to_owned()]);
+    }
+    let _ = writeln!(out, "if only this table were divided otherwise:\n{}", table(&cells));
+    out
+}

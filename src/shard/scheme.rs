@@ -1,0 +1,366 @@
+//! How embedding tables are divided among ranks, and who owns what.
+//!
+//! Invariant of [`Sharding`]: every element (row, column) of every table lies in exactly one [`Shard`], or, where the
+//! table is replicated, in one shard of each rank. Tables are numbered as in the schema, ranks from 0 without gaps.
+//!
+//! Sources: whole tables, SC20 (Kalamkar et al. 2020) IV-B; columns ("vertical split") and replicated small tables,
+//! Intel's "scale-out" solution for MLPerf DLRM (2021); rows, with partial pooling summed at the receiver, Mudigere et
+//! al. 2022 ("Software-hardware co-design for fast and scalable training of DLRMs", 4.2).
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::Serialize;
+
+use crate::base::{RankId, TableId};
+
+/// Tables with fewer rows are replicated unless somebody says otherwise (Intel's MLPerf solution).
+pub const REPLICATE_BELOW: u64 = 2048;
+
+/// The samples of a minibatch of `batch` that belong to `rank` of `ranks`: consecutive, in the order of ranks, and the
+/// first `batch % ranks` ranks have one more than the others. A slice is empty where ranks outnumber samples.
+///
+/// # Panics
+/// When `rank` is not below `ranks`.
+#[must_use]
+pub fn minibatch_slice(batch: usize, ranks: usize, rank: RankId) -> Range<usize> {
+    let rank = rank.index();
+    assert!(rank < ranks, "rank {rank} of {ranks}");
+    let (size, more) = (batch / ranks, batch % ranks);
+    let start = rank * size + rank.min(more);
+    start..start + size + usize::from(rank < more)
+}
+
+/// The rank whose [`minibatch_slice`] has this sample.
+///
+/// # Panics
+/// When `sample` is not below `batch`.
+#[must_use]
+pub fn sample_rank(batch: usize, ranks: usize, sample: usize) -> RankId {
+    assert!(sample < batch, "sample {sample} of {batch}");
+    let (size, more) = (batch / ranks, batch % ranks);
+    let longer = more * (size + 1);
+    let rank = if sample < longer { sample / (size + 1) } else { more + (sample - longer) / size };
+    RankId(rank as u32)
+}
+
+/// Rows of a table at equal distances: `first`, `first + step`, and so on, `count` of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct Rows {
+    /// The first row.
+    pub first: u64,
+    /// From one row to the next; 1: they are contiguous.
+    pub step: u64,
+    /// How many.
+    pub count: u64,
+}
+
+impl Rows {
+    /// All rows of a table.
+    #[must_use]
+    pub const fn all(count: u64) -> Self {
+        Self { first: 0, step: 1, count }
+    }
+
+    /// Where a table's row lies among these; `None` when it is not one of them.
+    #[must_use]
+    pub const fn local(&self, row: u64) -> Option<u64> {
+        if row < self.first || !(row - self.first).is_multiple_of(self.step) {
+            return None;
+        }
+        let local = (row - self.first) / self.step;
+        if local < self.count { Some(local) } else { None }
+    }
+
+    /// The table's row at place `local`: the inverse of [`Rows::local`].
+    #[must_use]
+    pub const fn global(&self, local: u64) -> u64 {
+        self.first + local * self.step
+    }
+}
+
+/// A rank's part of a table: so many columns or rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Part {
+    /// Who holds it.
+    pub rank: RankId,
+    /// Columns or rows, at least 1.
+    pub size: u64,
+}
+
+/// How one table is divided. A rank may hold several parts of a table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scheme {
+    /// The whole table on one rank.
+    Table(RankId),
+    /// All rows of some columns a part, from the first column on; widths add up to the table's.
+    Column(Vec<Part>),
+    /// Consecutive rows a part, from row 0 on. Each part pools the rows that it has; the receiver adds up.
+    RowContiguous(Vec<Part>),
+    /// Row `r` on the `r % n`-th of the n ranks, as its row `r / n`. Pooled as `RowContiguous`.
+    RowCyclic(Vec<RankId>),
+    /// The whole table on every rank; its gradient is dense and all-reduced.
+    Replicated,
+}
+
+/// The kinds of [`Scheme`] that a user chooses from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Whole tables.
+    Table,
+    /// Columns.
+    Column,
+    /// Rows, contiguous or cyclic.
+    Row,
+    /// A copy on each rank.
+    Replicated,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Table => "table",
+            Self::Column => "column",
+            Self::Row => "row",
+            Self::Replicated => "replicated",
+        })
+    }
+}
+
+impl Scheme {
+    /// Its kind.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Table(_) => Kind::Table,
+            Self::Column(_) => Kind::Column,
+            Self::RowContiguous(_) | Self::RowCyclic(_) => Kind::Row,
+            Self::Replicated => Kind::Replicated,
+        }
+    }
+
+    /// The rank of each part; none for a replicated table.
+    #[must_use]
+    pub fn ranks(&self) -> Vec<RankId> {
+        match self {
+            Self::Table(rank) => vec![*rank],
+            Self::Column(parts) | Self::RowContiguous(parts) => parts.iter().map(|part| part.rank).collect(),
+            Self::RowCyclic(ranks) => ranks.clone(),
+            Self::Replicated => Vec::new(),
+        }
+    }
+}
+
+/// What one rank holds of one table: a matrix of `rows.count` x `columns.len()`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Shard {
+    /// The table.
+    pub table: TableId,
+    /// Which part of the table, counted from 0; of a replicated table, the rank's number.
+    pub part: usize,
+    /// Who holds it.
+    pub rank: RankId,
+    /// Its rows of the table.
+    pub rows: Rows,
+    /// Its columns of the table.
+    pub columns: Range<usize>,
+}
+
+impl Shard {
+    /// Rows and columns of the local matrix.
+    #[must_use]
+    pub fn shape(&self) -> (u64, usize) {
+        (self.rows.count, self.columns.len())
+    }
+}
+
+/// Why schemes do not divide tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flaw {
+    /// The table that is divided wrongly.
+    pub table: TableId,
+    /// The part that is wrong, if it is one.
+    pub part: Option<usize>,
+    /// What is wrong and what would be right.
+    pub reason: String,
+}
+
+/// All tables, divided among ranks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Sharding {
+    ranks: usize,
+    dim: usize,
+    rows: Vec<u64>,
+    schemes: Vec<Scheme>,
+    /// By table, then by part.
+    shards: Vec<Shard>,
+    /// Where each table's shards begin; one more entry than tables.
+    #[serde(skip)]
+    starts: Vec<usize>,
+}
+
+impl Sharding {
+    /// Divides tables of `rows` x `dim` among `ranks` ranks, one scheme a table.
+    ///
+    /// # Errors
+    /// The first [`Flaw`]: a rank that does not exist, no parts, an empty part, or sizes that do not add up.
+    ///
+    /// # Panics
+    /// When there are not as many schemes as tables, or no rank.
+    pub fn new(rows: &[u64], dim: usize, ranks: usize, schemes: Vec<Scheme>) -> Result<Self, Flaw> {
+        assert_eq!(rows.len(), schemes.len(), "one scheme a table");
+        assert!(ranks > 0, "at least one rank");
+        let (mut shards, mut starts) = (Vec::new(), vec![0]);
+        for ((table, scheme), rows) in (0..).map(TableId).zip(&schemes).zip(rows) {
+            check(scheme, *rows, dim, ranks).map_err(|(part, reason)| Flaw { table, part, reason })?;
+            divide(table, scheme, *rows, dim, ranks, &mut shards);
+            starts.push(shards.len());
+        }
+        Ok(Self { ranks, dim, rows: rows.to_vec(), schemes, shards, starts })
+    }
+
+    /// How many ranks.
+    #[must_use]
+    pub const fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// How many tables.
+    #[must_use]
+    pub const fn tables(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Columns of every table.
+    #[must_use]
+    pub const fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Rows of a table.
+    #[must_use]
+    pub fn rows(&self, table: TableId) -> u64 {
+        self.rows[table.index()]
+    }
+
+    /// How a table is divided.
+    #[must_use]
+    pub fn scheme(&self, table: TableId) -> &Scheme {
+        &self.schemes[table.index()]
+    }
+
+    /// All tables' schemes.
+    #[must_use]
+    pub fn schemes(&self) -> &[Scheme] {
+        &self.schemes
+    }
+
+    /// All shards, by table and then by part.
+    #[must_use]
+    pub fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    /// The shards of a table, by part.
+    #[must_use]
+    pub fn of_table(&self, table: TableId) -> &[Shard] {
+        &self.shards[self.starts[table.index()]..self.starts[table.index() + 1]]
+    }
+
+    /// What a rank holds, by table and then by part.
+    pub fn of_rank(&self, rank: RankId) -> impl Iterator<Item = &Shard> {
+        self.shards.iter().filter(move |shard| shard.rank == rank)
+    }
+
+    /// Who has a row, and as which row of the shard: one shard, all column slices, or a replica on each rank.
+    ///
+    /// # Panics
+    /// When the table does not have that row.
+    pub fn owners(&self, table: TableId, row: u64) -> impl Iterator<Item = (&Shard, u64)> {
+        assert!(row < self.rows(table), "{table} has {} rows, not row {row}", self.rows(table));
+        let shards = self.of_table(table);
+        // Cyclic rows may have thousands of parts, and their owner is known at once.
+        let shards = match self.scheme(table) {
+            Scheme::RowCyclic(ranks) => std::slice::from_ref(&shards[(row % ranks.len() as u64) as usize]),
+            Scheme::RowContiguous(_) => {
+                let part = shards.partition_point(|shard| shard.rows.first <= row) - 1;
+                std::slice::from_ref(&shards[part])
+            }
+            _ => shards,
+        };
+        shards.iter().filter_map(move |shard| Some((shard, shard.rows.local(row)?)))
+    }
+
+    /// Whether the pooled sums of a table's shards are partial: the receiver adds them up instead of joining columns.
+    #[must_use]
+    pub fn partial(&self, table: TableId) -> bool {
+        self.scheme(table).kind() == Kind::Row
+    }
+}
+
+fn check(scheme: &Scheme, rows: u64, dim: usize, ranks: usize) -> Result<(), (Option<usize>, String)> {
+    for (part, rank) in scheme.ranks().iter().enumerate() {
+        if rank.index() >= ranks {
+            return Err((Some(part), format!("{rank} does not exist: ranks are numbered 0 to {}", ranks - 1)));
+        }
+    }
+    let sizes = |parts: &[Part], whole: u64, what: &str| {
+        if let Some(part) = parts.iter().position(|part| part.size == 0) {
+            return Err((Some(part), format!("{} has no {what}: leave it out", parts[part].rank)));
+        }
+        let sum = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.size));
+        if sum != whole {
+            return Err((None, format!("the parts have {sum} {what} together, the table has {whole}")));
+        }
+        Ok(())
+    };
+    match scheme {
+        Scheme::Table(_) | Scheme::Replicated => Ok(()),
+        Scheme::Column(parts) => sizes(parts, dim as u64, "columns"),
+        Scheme::RowContiguous(parts) => sizes(parts, rows, "rows"),
+        Scheme::RowCyclic(ranks) if ranks.is_empty() => Err((None, "no rank is named".to_owned())),
+        Scheme::RowCyclic(ranks) if ranks.len() as u64 > rows => {
+            Err((None, format!("{rows} rows cannot be dealt to {} ranks", ranks.len())))
+        }
+        Scheme::RowCyclic(_) => Ok(()),
+    }
+}
+
+/// The shards of a scheme that was checked.
+fn divide(table: TableId, scheme: &Scheme, rows: u64, dim: usize, ranks: usize, shards: &mut Vec<Shard>) {
+    let mut add = |part: usize, rank: RankId, rows: Rows, columns: Range<usize>| {
+        shards.push(Shard { table, part, rank, rows, columns });
+    };
+    match scheme {
+        Scheme::Table(rank) => add(0, *rank, Rows::all(rows), 0..dim),
+        Scheme::Replicated => (0..ranks).for_each(|part| add(part, RankId(part as u32), Rows::all(rows), 0..dim)),
+        Scheme::Column(parts) => {
+            let mut first = 0;
+            for (number, part) in parts.iter().enumerate() {
+                let end = first + part.size as usize;
+                add(number, part.rank, Rows::all(rows), first..end);
+                first = end;
+            }
+        }
+        Scheme::RowContiguous(parts) => {
+            let mut first = 0;
+            for (number, part) in parts.iter().enumerate() {
+                add(number, part.rank, Rows { first, step: 1, count: part.size }, 0..dim);
+                first += part.size;
+            }
+        }
+        Scheme::RowCyclic(ranks) => {
+            for (number, rank) in ranks.iter().enumerate() {
+                add(number, *rank, cyclic(rows, ranks.len(), number), 0..dim);
+            }
+        }
+    }
+}
+
+/// The rows of part `part` of `parts` when rows are dealt in turn.
+pub(super) const fn cyclic(rows: u64, parts: usize, part: usize) -> Rows {
+    let (step, first) = (parts as u64, part as u64);
+    Rows { first, step, count: rows.saturating_sub(first).div_ceil(step) }
+}

@@ -1,0 +1,91 @@
+//! What a step of training asks of tables, and what a part of one adds to its rank.
+//!
+//! Loads are whole numbers, so that adding and taking away parts in any order leaves exactly what was there.
+
+use std::ops::{AddAssign, Mul, SubAssign};
+
+use serde::Serialize;
+
+/// What one table asks for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TableLoad {
+    /// The column's name.
+    pub name: String,
+    /// Rows of the table.
+    pub rows: u64,
+    /// Look-ups a sample, on average (the pooling factor).
+    pub lookups: f64,
+    /// Zipf exponent of the rows' frequencies; 0: all alike.
+    pub skew: f64,
+}
+
+/// What one step of training asks for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Workload {
+    /// By table.
+    pub tables: Vec<TableLoad>,
+    /// Columns of every table.
+    pub dim: usize,
+    /// Samples of a step, over all ranks.
+    pub batch: usize,
+    /// Bytes of a weight as look-ups read it.
+    pub weight_bytes: usize,
+    /// Bytes of optimizer state an element; Split-SGD's low halves count here.
+    pub state_bytes: usize,
+    /// Bytes of optimizer state a row.
+    pub row_state_bytes: usize,
+    /// Bytes of a pooled element, or its gradient, on the wire.
+    pub exchange_bytes: usize,
+    /// Bytes of each rank's MLPs: weights, gradients and state.
+    pub dense_bytes: u64,
+    /// Bytes of activations and their gradients a sample.
+    pub sample_bytes: u64,
+}
+
+/// What a part of a table adds to its rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Load {
+    /// Bytes that look-up moves.
+    pub lookup: i64,
+    /// Bytes that the update moves.
+    pub update: i64,
+    /// Bytes of weights and state.
+    pub memory: i64,
+    /// Columns that are pooled for every sample.
+    pub columns: i64,
+    /// Streams of ids that it receives from every rank.
+    pub streams: i64,
+    /// Row numbers that it receives from all ranks.
+    pub row_ids: i64,
+}
+
+impl AddAssign for Load {
+    fn add_assign(&mut self, other: Self) {
+        self.lookup += other.lookup;
+        self.update += other.update;
+        self.memory += other.memory;
+        self.columns += other.columns;
+        self.streams += other.streams;
+        self.row_ids += other.row_ids;
+    }
+}
+
+impl SubAssign for Load {
+    fn sub_assign(&mut self, other: Self) {
+        *self += other * -1;
+    }
+}
+
+impl Mul<i64> for Load {
+    type Output = Self;
+    fn mul(self, times: i64) -> Self {
+        Self {
+            lookup: self.lookup * times,
+            update: self.update * times,
+            memory: self.memory * times,
+            columns: self.columns * times,
+            streams: self.streams * times,
+            row_ids: self.row_ids * times,
+        }
+    }
+}
