@@ -51,6 +51,7 @@ pub mod cli;
 pub mod collective;
 pub mod data;
 pub mod embedding;
+pub mod exchange;
 #[allow(unsafe_code)]
 pub mod ffi;
 pub mod layer;
