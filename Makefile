@@ -3,7 +3,7 @@
 CARGO ?= cargo
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: train build test format lint docs unit loom bench clean system test-numa
+.PHONY: train build test format lint docs unit loom collectives bench clean system test-numa
 
 # Trains on the built-in click log and ends with the test AUC.
 train: build
@@ -35,6 +35,10 @@ endif
 # Every interleaving of the thread protocols.
 loom:
 	RUSTFLAGS="--cfg loom" $(CARGO) test --locked --target-dir target/loom --lib models
+
+# 10,000 randomised rounds of every collective, with delays.
+collectives:
+	$(CARGO) test --locked --test collective -- --ignored --nocapture
 
 # octorec on an emulated machine with eight NUMA nodes; says that it is skipped where that cannot be emulated.
 test-numa: system

@@ -1,13 +1,17 @@
-//! How fast samples come: the built-in generator, tab-separated text, random look-ups; one thread each.
+//! How fast samples come: the built-in generator, tab-separated text, random look-ups, files in every format; one thread
+//! each.
 //!
 //! Every answer is checked before it is timed: the text must hold as many samples as were written.
 
 use std::hint::black_box;
 use std::io::Write;
+use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use octorec::base::config::{DataConfig, Vocab};
-use octorec::data::{self, Batch, Source, Split, Tsv};
+use octorec::data::blocks::{Codec, Options, Role};
+use octorec::data::formats::{Files, Format, Sink, Target};
+use octorec::data::{self, Batch, Loader, Plan, Position, Samples, Source, Split, Tsv};
 
 const SAMPLES: u64 = 50_000;
 
@@ -61,5 +65,59 @@ fn sources(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, sources);
+/// Files in the page cache: the reader alone, and the loader with its checks and its hand-over. The 160-byte rows should
+/// reach 10 million samples a second and core.
+fn files(criterion: &mut Criterion) {
+    const SAMPLES: u64 = 1 << 20;
+    let config = DataConfig { train_samples: SAMPLES, test_samples: 0, test_fraction: 0.0, ..DataConfig::default() };
+    let log = data::Criteo::new(&config, &[], 13).expect("a valid configuration");
+    let mut samples = Samples::new(&log.description());
+    log.fill(Split::Train, 0..SAMPLES, &mut samples);
+    let mut group = criterion.benchmark_group("files");
+    group.throughput(Throughput::Elements(SAMPLES)).sample_size(10);
+    let blocks = |codec| Options { codec, ..Options::default() };
+    for (name, format, options) in [
+        ("mlperf, 160 bytes a row", Format::Mlperf, blocks(Codec::Raw)),
+        ("octorec, raw", Format::Octorec, blocks(Codec::Raw)),
+        ("octorec, lz4", Format::Octorec, blocks(Codec::Lz4)),
+        ("octorec, zstd", Format::Octorec, blocks(Codec::Zstd)),
+        ("nvidia", Format::Nvidia, blocks(Codec::Raw)),
+        ("torchrec", Format::Torchrec, blocks(Codec::Raw)),
+    ] {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let mut target =
+            Target::create(folder.path(), format, &log.description(), options).expect("an empty directory");
+        let fill = |sink: &mut dyn Sink| sink.push(&samples).map(|()| SAMPLES);
+        target.write(Role::Train, fill).and_then(|_| target.seal()).expect("room in the temporary directory");
+        let config = DataConfig { path: folder.path().display().to_string(), ..config.clone() };
+        let source: Arc<dyn Source> = Arc::new(Files::open(&config).expect("a whole data set"));
+        let mut batch = Batch::new(source.schema());
+        let plan =
+            Plan { split: Split::Train, batch: 2048, epochs: 1, start: Position::default(), shuffle: None, depth: 4 };
+        let load = || {
+            let mut loader = Loader::start(Arc::clone(&source), plan).expect("a thread");
+            let mut total = 0;
+            while let Some((batch, _)) = loader.next_batch().expect("a whole data set") {
+                total += batch.samples() as u64;
+                loader.recycle(batch);
+            }
+            total
+        };
+        assert_eq!(load(), SAMPLES, "{name} has its samples");
+        let read = |batch: &mut Batch| {
+            let mut reader = source.open(Split::Train, 0).expect("the source opens");
+            let mut total = 0;
+            while total < SAMPLES {
+                batch.clear();
+                total += reader.read(batch, 2048).expect("a whole data set") as u64;
+            }
+            total
+        };
+        group.bench_function(format!("read, {name}"), |bencher| bencher.iter(|| black_box(read(&mut batch))));
+        group.bench_function(format!("load, {name}"), |bencher| bencher.iter(|| black_box(load())));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, sources, files);
 criterion_main!(benches);

@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use octorec::base::config::{Pooling, Update};
+use octorec::base::config::{Pooling, Precision, Update};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::zipf::{Scatter, Zipf};
 use octorec::data::{Batch, Column, Schema};
@@ -54,8 +54,9 @@ fn main() {
 fn tables(team: &Team, sizes: &Sizes) -> Vec<Table> {
     let table = |number: usize| {
         let mut table = Table::new(format!("C{number}"), sizes.rows, DIM, &mut Supply::System).expect("memory");
-        team.touch(bytemuck::cast_slice_mut(table.weights_mut()));
-        table.weights_mut().iter_mut().enumerate().for_each(|(i, w)| *w = (i * 7 % 1013) as f32 * 1e-3 - 0.5);
+        table.fill(team, |first, row| {
+            row.iter_mut().zip(first..).for_each(|(weight, i)| *weight = (i * 7 % 1013) as f32 * 1e-3 - 0.5);
+        });
         table
     };
     (1..=TABLES).map(table).collect()
@@ -134,7 +135,7 @@ fn gather_limit(team: &Team, tables: &[Table], batch: &Batch, sizes: &Sizes) -> 
                 for (table, bag) in tables.iter().zip(&batch.bags) {
                     let part = |t: usize| bag.rows.len() * t / threads;
                     let rows = &bag.rows[part(thread)..part(thread + 1)];
-                    black_box(isa.run(Gather { table: table.weights(), rows, distance }));
+                    black_box(isa.run(Gather { table: &table.weights(), rows, distance }));
                 }
             });
         });
@@ -154,7 +155,8 @@ fn forward(team: &Team, tables: &[Table], batch: &Batch, slots: Slots, sizes: &S
     look_up.run(team, tables, lookups, &mut features, slots);
     for n in [0, sizes.samples / 2, sizes.samples - 1] {
         for (t, table) in tables.iter().enumerate() {
-            let row = |row: u32| &table.weights()[row as usize * DIM..][..DIM];
+            let weights = table.weights();
+            let row = |row: u32| &weights[row as usize * DIM..][..DIM];
             for e in 0..DIM {
                 let sum = batch.bags[t].of(n).iter().fold(0.0, |sum, &r| sum + row(r)[e]);
                 assert_eq!(features[n * slots.row + slots.first + t * DIM + e], sum, "sample {n}, table {t}");
@@ -191,11 +193,12 @@ fn updates(team: &Team, tables: &mut [Table], batch: &Batch, slots: Slots, sizes
                 pooling: Pooling::Sum,
                 tables: TABLES,
                 dim: DIM,
+                precision: Precision::F32,
                 lookups: batch.bags.iter().map(|bag| bag.rows.len()).sum(),
                 threads: team.threads(),
             };
             let mut updater = Updater::new(spec, &mut Supply::System).expect("memory");
-            tables[0].weights_mut().copy_from_slice(&original);
+            tables[0].set_weights(&original);
             updater.run(team, tables, lookups, &gradient, slots, RATE);
             if update == Update::Serial && fused {
                 expected = tables[0].weights().to_vec();

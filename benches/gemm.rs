@@ -1,6 +1,7 @@
 //! The three passes of a fully connected layer against the processor's own limit.
 //!
-//! The limit is a loop of independent multiply-adds in registers, on all threads, in f32 and on pairs of bfloat16. Each
+//! The limit is a loop of independent multiply-adds in registers, on all threads: in f32, on pairs of bfloat16, and on
+//! tiles of bfloat16 where the processor has AMX; each pass is held against the limit of what it runs on. Each
 //! round runs the limit, a pass, and the limit again, and compares the pass with the mean of both, so that a machine
 //! whose clock drifts does not decide the ratio. Printed are the median over the rounds in which both limits agree
 //! within 10 % (and how many those are), by the wall's clock, and by the processor time of all threads: where others
@@ -17,7 +18,8 @@ use octorec::base::rng::{Random, Stream};
 use octorec::machine::team::Team;
 use octorec::math::brgemm::{self, After, Panels, Plan, Scratch, bf16};
 use octorec::math::{Gemm, Start, Strided};
-use octorec::simd::{Kernel, Simd};
+use octorec::simd::amx::{Amx, BLOCK, Sums, TILE};
+use octorec::simd::{Isa, Kernel, Simd};
 use rustix::time::{ClockId, clock_gettime};
 
 /// 24 chains of multiply-adds, or of dot products of pairs: enough to cover the latency of two pipes.
@@ -48,6 +50,14 @@ impl<const PAIRS: bool> Kernel for Peak<PAIRS> {
     }
 }
 
+/// What multiplies.
+#[derive(Clone, Copy)]
+enum Unit {
+    F32,
+    Pairs,
+    Tiles(Amx),
+}
+
 /// Gigaflops by the wall's clock and by processor time.
 #[derive(Clone, Copy)]
 struct Rate {
@@ -68,14 +78,22 @@ fn rate(threads: usize, flops: usize, work: impl FnOnce()) -> Rate {
 }
 
 /// All threads in registers, for about as long as `flops` take: a machine that grants short bursts grants them to both.
-fn peak<const PAIRS: bool>(team: &Team, flops: usize) -> Rate {
+fn peak(team: &Team, unit: Unit, flops: usize) -> Rate {
     let isa = team.isa();
-    let operations_a_step = 2 * CHAINS * isa.run(Lanes) * team.threads() * if PAIRS { 2 } else { 1 };
+    let operations_a_step = match unit {
+        Unit::F32 => 2 * CHAINS * isa.run(Lanes),
+        Unit::Pairs => 4 * CHAINS * isa.run(Lanes),
+        Unit::Tiles(_) => 8 * 4 * TILE * TILE * TILE,
+    } * team.threads();
     let steps = flops / operations_a_step;
-    let operations = steps * operations_a_step;
-    rate(team.threads(), operations, || {
-        team.run(|_| {
-            black_box(isa.run(Peak::<PAIRS> { steps }));
+    rate(team.threads(), steps * operations_a_step, || {
+        team.run(|_| match unit {
+            Unit::F32 => _ = black_box(isa.run(Peak::<false> { steps })),
+            Unit::Pairs => _ = black_box(isa.run(Peak::<true> { steps })),
+            Unit::Tiles(amx) => {
+                let [one, other] = [[[0x3f80_3f80; TILE]; TILE], [[0xbf80_bf80; TILE]; TILE]];
+                amx.tiles().swing(black_box(&mut Sums([[0.0; BLOCK]; BLOCK])), &one, &[one, other], steps);
+            }
         });
     })
 }
@@ -106,13 +124,13 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn measure<const PAIRS: bool>(team: &Team, flops: usize, rounds: usize, mut pass: impl FnMut()) -> Row {
+fn measure(team: &Team, unit: Unit, flops: usize, rounds: usize, mut pass: impl FnMut()) -> Row {
     pass();
-    let mut before = peak::<PAIRS>(team, flops);
+    let mut before = peak(team, unit, flops);
     let [mut gflops, mut peaks, mut wall, mut busy] = [const { Vec::new() }; 4];
     for _ in 0..rounds {
         let seen = rate(team.threads(), flops, &mut pass);
-        let after = peak::<PAIRS>(team, flops);
+        let after = peak(team, unit, flops);
         let mean = Rate { wall: f64::midpoint(before.wall, after.wall), busy: f64::midpoint(before.busy, after.busy) };
         gflops.push(seen.wall);
         peaks.push(mean.wall);
@@ -138,19 +156,23 @@ fn narrowed(from: &Panels<f32>) -> Panels<u16> {
     to
 }
 
-fn shape(team: &Team, [n, c, k]: [usize; 3], rounds: usize, ratios: &mut [Vec<f64>; 2]) {
+/// Prints a row, and gives its ratio by processor time.
+fn print(name: &str, [n, c, k]: [usize; 3], row: &Row) -> f64 {
+    let Row { gflops, peak, wall, steady, busy } = row;
+    let (wall, share) = (100.0 * wall, 100.0 * busy);
+    println!("{n:5} {c:5} {k:5}  {name:22} {gflops:7.1} {peak:7.1}  {wall:5.1} % ({steady:2})  {share:5.1} %");
+    *busy
+}
+
+/// The passes in f32.
+fn f32_passes(team: &Team, [n, c, k]: [usize; 3], rounds: usize) -> Vec<f64> {
     let (x, w, dy) = (random(n, c, 1), random(c, k, 2), random(n, k, 3));
     let bias = random(1, k, 4);
     let (px, pw, pdy) = (Panels::from_rows(&x, n, c), Panels::from_rows(&w, c, k), Panels::from_rows(&dy, n, k));
     let (mut y, mut dx, mut dw) = (Panels::zeroed(n, k), Panels::zeroed(n, c), Panels::zeroed(c, k));
     let mut scratch = Scratch::default();
     let flops = 2 * n * c * k;
-    let mut print = |name: &str, which: usize, row: &Row| {
-        let Row { gflops, peak, wall, steady, busy } = row;
-        ratios[which].push(*busy);
-        let (wall, busy) = (100.0 * wall, 100.0 * busy);
-        println!("{n:5} {c:5} {k:5}  {name:22} {gflops:7.1} {peak:7.1}  {wall:5.1} % ({steady:2})  {busy:5.1} %");
-    };
+    let sizes = [n, c, k];
 
     brgemm::forward(team, n, &px, &pw, &bias, &mut y, After::Relu);
     let mut expected = vec![0.0; n * k];
@@ -168,35 +190,44 @@ fn shape(team: &Team, [n, c, k]: [usize; 3], rounds: usize, ratios: &mut [Vec<f6
     });
     assert!(y.to_rows() == expected, "forward gives the bits of the plain product");
 
-    let row = measure::<false>(team, flops, rounds, || {
+    let row = measure(team, Unit::F32, flops, rounds, || {
         brgemm::forward(team, n, &px, &pw, &bias, &mut y, After::Relu);
     });
-    print("f32 forward", 0, &row);
-    let row = measure::<false>(team, flops, rounds, || {
+    let forward = print("f32 forward", sizes, &row);
+    let row = measure(team, Unit::F32, flops, rounds, || {
         brgemm::backward_data(team, n, &pdy, &pw, &mut dx, After::Gate(&px), &mut scratch);
     });
-    print("f32 backward data", 0, &row);
-    let row = measure::<false>(team, flops, rounds, || brgemm::backward_weights(team, n, &px, &pdy, &mut dw));
-    print("f32 backward weights", 0, &row);
+    let data = print("f32 backward data", sizes, &row);
+    let row = measure(team, Unit::F32, flops, rounds, || brgemm::backward_weights(team, n, &px, &pdy, &mut dw));
+    vec![forward, data, print("f32 backward weights", sizes, &row)]
+}
+
+/// The passes in bfloat16, on pairs or on tiles.
+fn bf16_passes(team: &Team, unit: Unit, [n, c, k]: [usize; 3], rounds: usize) -> Vec<f64> {
+    let name = if matches!(unit, Unit::Tiles(_)) { "amx" } else { "bf16" };
+    let [px, pw, pdy] =
+        [(n, c, 1), (c, k, 2), (n, k, 3)].map(|(n, c, which)| Panels::from_rows(&random(n, c, which), n, c));
+    let (bias, mut scratch, mut dw) = (random(1, k, 4), Scratch::default(), Panels::zeroed(c, k));
+    let (flops, sizes) = (2 * n * c * k, [n, c, k]);
 
     let (hx, hdy, hw) = (narrowed(&px), narrowed(&pdy), bf16::pairs_of(team, &pw));
-    let (mut hy, mut hdx) = (Panels::zeroed(n, k), Panels::zeroed(n, c));
-    let row = measure::<true>(team, flops, rounds, || {
+    let (mut hy, mut hdx) = (Panels::<u16>::zeroed(n, k), Panels::<u16>::zeroed(n, c));
+    let row = measure(team, unit, flops, rounds, || {
         bf16::forward(team, n, &hx, &hw, &bias, &mut hy, After::Relu);
     });
-    print("bf16 forward", 1, &row);
-    let row = measure::<true>(team, flops, rounds, || {
+    let forward = print(&format!("{name} forward"), sizes, &row);
+    let row = measure(team, unit, flops, rounds, || {
         bf16::backward_data(team, n, &hdy, &hw, &mut hdx, After::Gate(&hx), &mut scratch);
     });
-    print("bf16 backward data", 1, &row);
+    let data = print(&format!("{name} backward data"), sizes, &row);
     let (mut vx, mut vdy) = (Panels::zeroed(n.div_ceil(2), c), Panels::zeroed(n.div_ceil(2), k));
-    let row = measure::<true>(team, flops, rounds, || {
+    let row = measure(team, unit, flops, rounds, || {
         // The pairing is part of the pass.
         bf16::pair_rows(team, n, &hx, &mut vx);
         bf16::pair_rows(team, n, &hdy, &mut vdy);
         bf16::backward_weights(team, n, &vx, &vdy, &mut dw);
     });
-    print("bf16 backward weights", 1, &row);
+    vec![forward, data, print(&format!("{name} backward weights"), sizes, &row)]
 }
 
 /// The plans of a shape's passes, as the library makes them.
@@ -234,18 +265,21 @@ fn main() {
             [2048, 1024, 1024],
         ];
     }
-    let team = Team::new(threads).expect("threads");
-    println!("# {} threads, {:?}, {rounds} rounds", team.threads(), team.isa());
+    let vectors = *Isa::all().last().expect("portable code runs everywhere");
+    let team = Team::with_isa(threads, vectors).expect("threads");
+    println!("# {} threads, {:?}, {rounds} rounds", team.threads(), Isa::best());
     for &shape in &shapes {
         print!("{}", plans(shape, team.threads()));
     }
     println!("    N     C     K  pass                   GFLOP/s   limit    wall (of)     busy");
-    let mut ratios = [Vec::new(), Vec::new()];
-    for &sizes in &shapes {
-        shape(&team, sizes, rounds, &mut ratios);
-    }
-    for (name, ratios) in ["f32", "bf16"].into_iter().zip(&ratios) {
-        let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
-        println!("# {name}: mean ratio, busy {:.1} %", 100.0 * mean);
+    let mean = |name: &str, ratios: Vec<f64>| {
+        println!("# {name}: mean ratio, busy {:.1} %", 100.0 * ratios.iter().sum::<f64>() / ratios.len() as f64);
+    };
+    mean("f32", shapes.iter().flat_map(|&sizes| f32_passes(&team, sizes, rounds)).collect());
+    mean("bf16", shapes.iter().flat_map(|&sizes| bf16_passes(&team, Unit::Pairs, sizes, rounds)).collect());
+    drop(team);
+    if let Some(amx) = Amx::detect() {
+        let team = Team::with_isa(threads, Isa::AmxBf16(amx)).expect("threads");
+        mean("amx", shapes.iter().flat_map(|&sizes| bf16_passes(&team, Unit::Tiles(amx), sizes, rounds)).collect());
     }
 }

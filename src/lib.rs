@@ -23,15 +23,15 @@
 //! | `base`      |   | ids, units, errors, the counter-based generator, configuration and presets |
 //! | `ffi`       | ⚠ | libnuma and the Linux calls that place threads and pages: thin and typed |
 //! | `memory`    | ⚠ | one arena a rank, bound and verified; zeroed buffers on huge pages; mapped files |
-//! | `simd`      | ⚠ | one vector interface; scalar, AVX2, AVX-512 and AVX512-BF16 twins; bfloat16 bit for bit; dispatch |
-//! | `sync`      | ⚠ | fork-join regions and the disjoint pieces that they hand out; windows, barriers, jobs of ranks; loom-checked |
+//! | `simd`      | ⚠ | one vector interface; scalar, AVX2, AVX-512 and AVX512-BF16 twins; AMX tiles; bfloat16, halves; dispatch |
+//! | `sync`      | ⚠ | fork-join regions, the disjoint pieces that they hand out, rows under locks; windows, barriers, jobs of ranks; loom-checked |
 //! | `machine`   |   | machines as data, discovery, routes, placement of ranks, their picture; the thread team; measured limits |
-//! | `math`      |   | the blocked passes of a layer in f32 and bfloat16, small products, transposition, sums |
+//! | `math`      |   | the blocked passes of a layer in f32 and bfloat16, pairs of vectors, the logistic function |
 //! | `collective` |  | schedules as values, their planners, proof and executor; lanes through shared memory |
 //! | `data`      |   | schema, minibatch, sources (built-in log, tab-separated files, random), shuffle, loader |
 //! | `shard`     |   | who holds which part of which table; the cost of a division; the planner; plans as files |
-//! | `optim`     |   | SGD, the learning rate's schedule |
-//! | `embedding` |   | tables, look-up, update |
+//! | `optim`     |   | SGD, also on weights in halves (Split-SGD-BF16), the learning rate's schedule |
+//! | `embedding` |   | tables, whole or in halves, look-up, update |
 //! | `layer`     |   | linear, MLP, dot and cat interaction, loss: forward beside backward |
 //! | `model`     |   | DLRM: a composition of layers and tables |
 //! | `train`     |   | step, run, evaluation, metrics, checkpoint, output, report |

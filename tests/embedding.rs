@@ -1,18 +1,21 @@
 //! Every way to move embedding rows against the definition, and every kind of pooling against plain loops.
 //!
 //! `serial`, `race-free`, `sorted` and `auto`, fused and separate, give the definition's bits for any number of threads
-//! and any instruction set; `atomic` and `rtm` differ by the rounding of a row's sums in another order.
+//! and any instruction set; `atomic` and `rtm` differ by the rounding of a row's sums in another order. All of this for
+//! whole rows and for rows in halves.
 
-use octorec::base::config::{Pooling, Update};
+use octorec::base::config::{Pooling, Precision, Update};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::{Batch, Column, Schema};
 use octorec::embedding::{LookUp, Lookups, Slots, Spec, Table, Updater};
 use octorec::machine::team::Team;
 use octorec::memory::{Arena, Pages, Plan, Supply};
 use octorec::simd::Isa;
+use octorec::simd::split::shorten;
 use proptest::prelude::*;
 
 const RATE: f32 = 0.1;
+const PRECISIONS: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::Bf16Lsb8];
 const DETERMINISTIC: [Update; 4] = [Update::Serial, Update::RaceFree, Update::Sorted, Update::Auto];
 
 /// Tables, look-ups and the gradient of the pooled vectors.
@@ -23,6 +26,7 @@ struct Case {
     batch: Batch,
     weights: Option<Vec<Vec<f32>>>,
     pooling: Pooling,
+    precision: Precision,
 }
 
 struct Draw(Random, u64);
@@ -62,7 +66,7 @@ impl Case {
         batch.check(&schema).expect("rows lie in their tables");
         let mut draw = Draw::new(77);
         let weights = weighted.then(|| batch.bags.iter().map(|bag| draw.floats(bag.rows.len())).collect());
-        Self { dim, rows: rows.to_vec(), batch, weights, pooling }
+        Self { dim, rows: rows.to_vec(), batch, weights, pooling, precision: Precision::F32 }
     }
 
     /// Three tables with empty bags, repeated rows and one row in every second look-up.
@@ -77,6 +81,21 @@ impl Case {
         Self::new(dim, &rows, &bags, weighted, pooling)
     }
 
+    /// The same with tables of another precision.
+    fn at(&self, precision: Precision) -> Self {
+        Self { precision, ..self.clone() }
+    }
+
+    /// What a row keeps of a number.
+    fn kept(&self, x: f32) -> f32 {
+        if self.precision == Precision::Bf16Lsb8 { shorten(x) } else { x }
+    }
+
+    /// What a look-up sees of it.
+    fn seen(&self, x: f32) -> f32 {
+        if self.precision.is_split() { f32::from_bits(x.to_bits() & 0xffff_0000) } else { x }
+    }
+
     fn lookups(&self) -> Lookups<'_> {
         Lookups { bags: &self.batch.bags, weights: self.weights.as_deref() }
     }
@@ -89,9 +108,10 @@ impl Case {
     fn tables(&self) -> Vec<Table> {
         let mut draw = Draw::new(5);
         let table = |&rows: &u64| {
-            let mut table = Table::new("C".to_owned(), rows, self.dim, &mut Supply::System).expect("memory");
+            let table = Table::with_precision("C".to_owned(), rows, self.dim, self.precision, &mut Supply::System);
+            let mut table = table.expect("memory");
             let values = draw.floats(rows as usize * self.dim);
-            table.weights_mut().copy_from_slice(&values);
+            table.set_weights(&values);
             table
         };
         self.rows.iter().map(table).collect()
@@ -103,7 +123,8 @@ impl Case {
 
     fn spec(&self, update: Update, fused: bool, threads: usize) -> Spec {
         // Room for one look-up: everything beyond shows that memory grows.
-        Spec { update, fused, pooling: self.pooling, tables: self.rows.len(), dim: self.dim, lookups: 1, threads }
+        let (pooling, tables, dim, precision) = (self.pooling, self.rows.len(), self.dim, self.precision);
+        Spec { update, fused, pooling, tables, dim, precision, lookups: 1, threads }
     }
 
     /// All rows after two updates.
@@ -137,7 +158,7 @@ impl Case {
                         for e in 0..self.dim {
                             let g = factor * gradient[n * slots.row + slots.first + t * self.dim + e];
                             let weight = &mut rows[row * self.dim + e];
-                            *weight = (-RATE).mul_add(g, *weight);
+                            *weight = self.kept((-RATE).mul_add(g, *weight));
                         }
                     }
                 }
@@ -148,13 +169,13 @@ impl Case {
 
     /// Pooled vectors in f64.
     fn pooled(&self) -> Vec<f64> {
-        let tables = self.tables();
+        let tables: Vec<_> = self.tables().iter().map(|table| table.weights().into_owned()).collect();
         let mut out = Vec::new();
         for n in 0..self.batch.samples() {
             for (t, table) in tables.iter().enumerate() {
                 for e in 0..self.dim {
                     let row = |position: usize| self.batch.bags[t].rows[position] as usize;
-                    let value = |position| f64::from(table.weights()[row(position) * self.dim + e]);
+                    let value = |position| f64::from(self.seen(table[row(position) * self.dim + e]));
                     out.push(self.factors(t, n).map(|(position, f)| f64::from(f) * value(position)).sum());
                 }
             }
@@ -182,13 +203,15 @@ fn check_updates(case: &Case, team: &Team) {
     for fused in [true, false] {
         for update in DETERMINISTIC {
             let same = bits(&case.moved(team, update, fused)) == bits(&expected);
-            assert!(same, "{update:?}, fused {fused}, {} threads, dim {}", team.threads(), case.dim);
+            let (threads, dim, precision) = (team.threads(), case.dim, case.precision.name());
+            assert!(same, "{update:?}, fused {fused}, {threads} threads, dim {dim}, {precision}");
         }
         for update in [Update::Atomic, Update::Rtm] {
             let found = case.moved(team, update, fused);
             // A row's sums in another order: each of its look-ups rounds at the magnitude of the sum.
             let lookups = case.batch.bags.iter().map(|bag| bag.rows.len()).max().unwrap_or(0) as f32;
-            let bound = (1.0 + RATE * lookups) * lookups.max(1.0) * f32::EPSILON;
+            let unit = if case.precision == Precision::Bf16Lsb8 { 256.0 * f32::EPSILON } else { f32::EPSILON };
+            let bound = (1.0 + RATE * lookups) * lookups.max(1.0) * unit;
             for (x, y) in found.iter().flatten().zip(expected.iter().flatten()) {
                 assert!((x - y).abs() <= bound, "{update:?}, fused {fused}: {x} is not {y} within {bound}");
             }
@@ -212,9 +235,11 @@ fn all_ways_agree_for_all_threads_and_dims() {
     for threads in [1, 2, 3, 5] {
         let team = Team::new(threads).unwrap();
         for dim in [1, 3, 8, 16, 17, 64, 100] {
-            let case = Case::skewed(dim, 60, dim as u64, false, Pooling::Sum);
-            check_updates(&case, &team);
-            check_forward(&case, &team);
+            for precision in PRECISIONS {
+                let case = Case::skewed(dim, 60, dim as u64, false, Pooling::Sum).at(precision);
+                check_updates(&case, &team);
+                check_forward(&case, &team);
+            }
         }
     }
 }
@@ -225,9 +250,11 @@ fn means_and_weights_agree_too() {
         for threads in [1, 3] {
             let team = Team::new(threads).unwrap();
             for dim in [3, 16, 300] {
-                let case = Case::skewed(dim, 50, 9, weighted, pooling);
-                check_updates(&case, &team);
-                check_forward(&case, &team);
+                for precision in PRECISIONS {
+                    let case = Case::skewed(dim, 50, 9, weighted, pooling).at(precision);
+                    check_updates(&case, &team);
+                    check_forward(&case, &team);
+                }
             }
         }
     }
@@ -235,8 +262,9 @@ fn means_and_weights_agree_too() {
 
 #[test]
 fn instruction_sets_and_threads_change_no_bit() {
-    for dim in [1, 8, 17, 64, 130, 300] {
-        let case = Case::skewed(dim, 40, 4, dim == 17, Pooling::Mean);
+    let dims = [1, 8, 17, 64, 130, 300].into_iter();
+    for (dim, precision) in dims.flat_map(|dim| PRECISIONS.map(|precision| (dim, precision))) {
+        let case = Case::skewed(dim, 40, 4, dim == 17, Pooling::Mean).at(precision);
         let one = Team::with_isa(1, Isa::all()[0]).unwrap();
         let (features, rows) = (case.features(&one), case.moved(&one, Update::Serial, true));
         for isa in Isa::all() {
@@ -256,11 +284,35 @@ fn one_sample_one_table_and_nothing_at_all() {
     for threads in [1, 4] {
         let team = Team::new(threads).unwrap();
         for bags in [vec![vec![vec![3, 3, 0]]], vec![vec![vec![]; 5]], vec![vec![]]] {
-            let case = Case::new(5, &[4], &bags, false, Pooling::Mean);
-            check_updates(&case, &team);
-            check_forward(&case, &team);
+            for precision in PRECISIONS {
+                let case = Case::new(5, &[4], &bags, false, Pooling::Mean).at(precision);
+                check_updates(&case, &team);
+                check_forward(&case, &team);
+            }
         }
     }
+}
+
+#[test]
+fn split_rows_move_bit_for_bit_as_whole_ones() {
+    for threads in [1, 3] {
+        let team = Team::new(threads).unwrap();
+        for update in DETERMINISTIC {
+            for fused in [true, false] {
+                let case = Case::skewed(33, 60, 2, true, Pooling::Mean);
+                let (whole, split) = (case.moved(&team, update, fused), case.at(Precision::Bf16));
+                assert_eq!(bits(&split.moved(&team, update, fused)), bits(&whole), "{update:?}, fused {fused}");
+            }
+        }
+    }
+}
+
+#[test]
+fn rtm_moves_whole_rows_only_and_says_so() {
+    let case = Case::skewed(8, 10, 1, false, Pooling::Sum).at(Precision::Bf16);
+    let updater = Updater::new(case.spec(Update::Rtm, true, 1), &mut Supply::System).unwrap();
+    let note = updater.note().expect("a note");
+    assert!(note.contains("atomic") && note.contains("halves"), "{note}");
 }
 
 #[test]
@@ -324,6 +376,7 @@ proptest! {
         threads in 1usize..6,
         weighted: bool,
         mean: bool,
+        precision in 0usize..3,
         rows in proptest::collection::vec(1u64..300, 1..4),
         picks in proptest::collection::vec(proptest::collection::vec(any::<u32>(), 0..20), 0..40),
     ) {
@@ -333,7 +386,7 @@ proptest! {
             .map(|&rows| picks.iter().map(|bag| bag.iter().map(|&pick| row(pick, rows)).collect()).collect())
             .collect();
         let pooling = if mean { Pooling::Mean } else { Pooling::Sum };
-        let case = Case::new(dim, &rows, &bags, weighted, pooling);
+        let case = Case::new(dim, &rows, &bags, weighted, pooling).at(PRECISIONS[precision]);
         let team = Team::new(threads).unwrap();
         check_updates(&case, &team);
         check_forward(&case, &team);

@@ -35,9 +35,9 @@ impl fmt::Display for Place {
 pub enum Trouble {
     /// Somebody waited in vain.
     #[error(
-        "{place}: waited {:.1} s for {peer}, last seen as {last}: it is stuck or far too slow; \
-         the ranks stop together",
-        waited.as_secs_f64()
+        "{place}: waited {:.1} s for {peer}: whoever is behind is stuck or far too slow ({}); the ranks stop together",
+        waited.as_secs_f64(),
+        list(places)
     )]
     Stalled {
         /// Who waited.
@@ -46,8 +46,8 @@ pub enum Trouble {
         peer: RankId,
         /// For how long: the job's deadline.
         waited: Duration,
-        /// What the peer did last.
-        last: Place,
+        /// What each rank began last; the peer may itself wait for one that is further behind.
+        places: Vec<Place>,
     },
 
     /// A thread of a rank panicked.
@@ -82,6 +82,10 @@ pub enum Trouble {
     },
 }
 
+fn list(places: &[Place]) -> String {
+    places.iter().map(Place::to_string).collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,11 +93,10 @@ mod tests {
     #[test]
     fn troubles_name_rank_stage_number_and_peer() {
         let place = Place { rank: RankId(2), stage: "all-gather", sequence: 17 };
-        let last = Place { rank: RankId(5), stage: "backward", sequence: 16 };
-        let stalled = Trouble::Stalled { place, peer: RankId(5), waited: Duration::from_millis(2500), last };
-        let text = stalled.to_string();
-        assert!(
-            text.starts_with("rank 2 in all-gather #17: waited 2.5 s for rank 5, last seen as rank 5 in backward #16")
-        );
+        let behind = Place { rank: RankId(5), stage: "backward", sequence: 16 };
+        let waited = Duration::from_millis(2500);
+        let text = Trouble::Stalled { place, peer: RankId(3), waited, places: vec![place, behind] }.to_string();
+        assert!(text.starts_with("rank 2 in all-gather #17: waited 2.5 s for rank 3: "), "{text}");
+        assert!(text.contains("(rank 2 in all-gather #17, rank 5 in backward #16)"), "{text}");
     }
 }

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::overrides::source_of;
 use super::session::{Trained, build_model, open_data, place_team, report_unseen};
-use crate::base::config::{Config, SourceKind};
+use crate::base::config::{Config, IsaChoice, SourceKind};
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
-use crate::data::{Labels, Split, Unseen};
+use crate::data::{Labels, Source, Split, Unseen};
 use crate::train::{Checkpoint, Scores, auc, predict};
 
 /// Arguments of `octorec eval`.
@@ -19,8 +20,8 @@ pub struct EvalArgs {
     #[arg(long, value_name = "DIR|FILE")]
     checkpoint: PathBuf,
 
-    /// Labelled data; all of it is scored. Without it: the run's own test samples.
-    #[arg(long, value_name = "FILE")]
+    /// Labelled data: its test samples, or all of it where none are set apart. Without it: the run's own test samples.
+    #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 
     /// Compute threads; 0: one for each core.
@@ -37,13 +38,18 @@ impl EvalArgs {
     pub fn run(&self) -> Result<()> {
         interrupt::install()?;
         let trained = Trained::find(&self.checkpoint)?;
-        let (mut config, split) = (trained.config()?, if self.data.is_some() { Split::Train } else { Split::Test });
+        let mut config = trained.config()?;
         if let Some(path) = &self.data {
             whole_file(&mut config, path);
         }
         let source = open_data(&config, trained.vocabulary, Labels::Required, Unseen::NoRow)?;
-        let (team, home) = place_team(self.threads)?;
-        let mut model = build_model(&config, source.schema(), &team, &home)?;
+        if self.data.is_some() {
+            refuse_own_numbers(&*source)?;
+        }
+        let whole = self.data.is_some() && source.samples(Split::Test) == Some(0);
+        let split = if whole { Split::Train } else { Split::Test };
+        let (team, home) = place_team(self.threads, IsaChoice::Auto)?;
+        let mut model = build_model(&config, &*source, &team, &home)?;
         Checkpoint::open(&trained.path)?.load_into(&mut model)?;
         let found = predict(&team, &mut model, &source, split, config.train.eval_batch)?;
         report_unseen(&*source);
@@ -74,10 +80,21 @@ impl EvalArgs {
 
 /// Reads all of a file as one split, in its order.
 pub(super) fn whole_file(config: &mut Config, path: &std::path::Path) {
-    config.data.source = SourceKind::Tsv;
+    config.data.source = if config.data.schema.is_empty() { source_of(path) } else { SourceKind::Files };
     config.data.path = path.display().to_string();
     config.data.test_path.clear();
     config.data.test_fraction = 0.0;
+}
+
+/// Refuses data whose values got other row numbers than the model's.
+pub(super) fn refuse_own_numbers(source: &dyn Source) -> Result<()> {
+    if !source.numbers_own_values() {
+        return Ok(());
+    }
+    let reason = "the values of this file were numbered as they appeared in it, not as the model knows them: give the \
+                  schema's categorical columns rows or buckets before training"
+        .to_owned();
+    Err(Error::Config { origin: "data.schema".to_owned(), reason })
 }
 
 impl Trained {

@@ -4,13 +4,19 @@
 
 pub mod bench;
 mod config;
+mod convert;
+mod data;
 mod eval;
+mod inspect;
 mod overrides;
 mod plan;
 mod predict;
+mod profile;
 mod session;
 pub mod topo;
 mod train;
+mod tune;
+mod tuned;
 
 use clap::{Parser, Subcommand};
 
@@ -34,12 +40,20 @@ enum Command {
     Predict(predict::PredictArgs),
     /// Print a configuration: a preset, a file, or both with changes.
     Config(config::ConfigArgs),
+    /// Turn a data set of one format into another.
+    Convert(convert::ConvertArgs),
+    /// Show what a data set holds: labels, missing values, cardinalities, skew.
+    Inspect(inspect::InspectArgs),
+    /// Check or generate a data set.
+    Data(data::DataArgs),
     /// Show a machine, where ranks and threads go on it, and why.
     Topo(topo::TopoArgs),
     /// Decide which rank holds which part of which table, and why.
     Plan(plan::PlanArgs),
     /// Measure what this machine can do: threads, memory, arithmetic.
     Bench(bench::BenchArgs),
+    /// Measure how octorec does best on this machine, and write it down.
+    Tune(tune::TuneArgs),
 }
 
 impl Cli {
@@ -53,9 +67,13 @@ impl Cli {
             Command::Eval(args) => args.run(),
             Command::Predict(args) => args.run(),
             Command::Config(args) => args.run(),
+            Command::Convert(args) => args.run(),
+            Command::Inspect(args) => args.run(),
+            Command::Data(args) => args.run(),
             Command::Topo(args) => topo::run(&args),
             Command::Plan(args) => args.run(),
             Command::Bench(args) => args.run(),
+            Command::Tune(args) => args.run(),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Flags that change a configuration: presets, files, `--set`, and short names for the keys that are changed most.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use crate::base::Result;
-use crate::base::config::{Config, DEFAULT_PRESET, Layers};
+use crate::base::config::{Config, DEFAULT_PRESET, Layers, SourceKind};
+use crate::data::formats::Format;
 
 /// Where the configuration comes from, before single keys are changed.
 #[derive(Debug, Clone, Args)]
@@ -26,11 +27,15 @@ pub struct KeyArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 
-    /// Data file in Criteo's tab-separated layout, plain or gzip; selects `--source tsv`.
-    #[arg(long, value_name = "FILE")]
+    /// Data in Criteo's tab-separated layout, plain or gzip, or in any format that `octorec convert` reads.
+    #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 
-    /// Data source: criteo (built-in generator), tsv, random.
+    /// What describes a text file with a header line (`octorec inspect` proposes it); for --data.
+    #[arg(long, value_name = "FILE")]
+    schema: Option<PathBuf>,
+
+    /// Data source: criteo (built-in generator), tsv, files, random; --data tells which of the files' it is.
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
 
@@ -78,6 +83,10 @@ pub struct KeyArgs {
     #[arg(long, value_name = "NAME")]
     update: Option<String>,
 
+    /// What weights are read in: f32, bf16 (updates as exact as f32's) or bf16-lsb8 (8 bits fewer, to compare).
+    #[arg(long, value_name = "NAME")]
+    precision: Option<String>,
+
     /// Seed of initial weights and of the shuffle.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -85,6 +94,14 @@ pub struct KeyArgs {
     /// Compute threads; 0: one for each core.
     #[arg(long, value_name = "N")]
     threads: Option<u64>,
+
+    /// Use the blocking that `octorec tune gemm` wrote to this file.
+    #[arg(long, value_name = "FILE")]
+    tuned: Option<PathBuf>,
+
+    /// Instruction set: auto, scalar, avx2, avx512, avx512-bf16 or amx-bf16 (all but the last give the same bits).
+    #[arg(long, value_name = "NAME")]
+    isa: Option<String>,
 
     /// Steps between evaluations; 0: at the end only.
     #[arg(long, value_name = "N")]
@@ -127,10 +144,16 @@ impl KeyArgs {
         let float = |value: Option<f64>| value.map(toml::Value::Float);
         let text = |value: Option<String>| value.map(toml::Value::String);
         // Naming a file means reading it.
-        let source = self.source.clone().or_else(|| self.data.as_ref().map(|_| "tsv".to_owned()));
+        let described = self.schema.is_some();
+        let files = |path: &PathBuf| described || source_of(path) == SourceKind::Files;
+        let source = self
+            .source
+            .clone()
+            .or_else(|| self.data.as_ref().map(|path| if files(path) { "files" } else { "tsv" }.to_owned()));
         let shuffle = self.no_shuffle.then_some(toml::Value::Boolean(false));
         let flags = [
             ("--data", "data.path", text(path(&self.data))),
+            ("--schema", "data.schema", text(path(&self.schema))),
             ("--source", "data.source", text(source)),
             ("--test-data", "data.test_path", text(path(&self.test_data))),
             ("--test-fraction", "data.test_fraction", float(self.test_fraction)),
@@ -143,8 +166,11 @@ impl KeyArgs {
             ("--epochs", "train.epochs", integer(self.epochs)),
             ("--lr", "train.lr", float(self.lr)),
             ("--update", "train.update", text(self.update.clone())),
+            ("--precision", "train.precision", text(self.precision.clone())),
             ("--seed", "train.seed", integer(self.seed)),
             ("--threads", "train.threads", integer(self.threads)),
+            ("--tuned", "train.tuned", text(path(&self.tuned))),
+            ("--isa", "train.isa", text(self.isa.clone())),
             ("--eval-every", "train.eval_every", integer(self.eval_every)),
             ("--target-auc", "train.target_auc", float(self.target_auc)),
             ("--checkpoint-every", "train.checkpoint_every", integer(self.checkpoint_every)),
@@ -156,4 +182,9 @@ impl KeyArgs {
         }
         layers.finish()
     }
+}
+
+/// The source that reads what lies at `path`: text in Criteo's layout, where nothing tells another format.
+pub(super) fn source_of(path: &Path) -> SourceKind {
+    if path.is_dir() || Format::detect(path).is_some() { SourceKind::Files } else { SourceKind::Tsv }
 }

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::eval::whole_file;
+use super::eval::{refuse_own_numbers, whole_file};
 use super::session::{Trained, build_model, open_data, place_team, report_unseen};
+use crate::base::config::IsaChoice;
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Split, Unseen};
@@ -42,8 +43,9 @@ impl PredictArgs {
         let mut config = trained.config()?;
         whole_file(&mut config, &self.data);
         let source = open_data(&config, trained.vocabulary, Labels::Optional, Unseen::NoRow)?;
-        let (team, home) = place_team(self.threads)?;
-        let mut model = build_model(&config, source.schema(), &team, &home)?;
+        refuse_own_numbers(&*source)?;
+        let (team, home) = place_team(self.threads, IsaChoice::Auto)?;
+        let mut model = build_model(&config, &*source, &team, &home)?;
         Checkpoint::open(&trained.path)?.load_into(&mut model)?;
         let found = predict(&team, &mut model, &source, Split::Train, config.train.eval_batch)?;
         report_unseen(&*source);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::base::config::{Config, SourceKind};
+use crate::base::config::{Config, IsaChoice, SourceKind};
 use crate::base::units::{Bytes, Count};
 use crate::base::{Error, NodeId, Result};
-use crate::data::{self, Labels, Opening, Schema, Source, Split, Unseen, Vocabulary};
+use crate::data::{self, Labels, Opening, Source, Split, Unseen, Vocabulary};
 use crate::machine::placement::Wishes;
 use crate::machine::team::Team;
 use crate::machine::{Machine, place};
@@ -38,13 +38,14 @@ pub fn open_data(
 /// The team of rank 0 on this host, every thread pinned, with the nodes of its memory; prints where it stands.
 ///
 /// `threads` 0 means one for each core of the rank.
-pub fn place_team(threads: usize) -> Result<(Team, Vec<NodeId>)> {
+pub fn place_team(threads: usize, isa: IsaChoice) -> Result<(Team, Vec<NodeId>)> {
+    let isa = Isa::chosen(isa)?;
     let machine = Machine::load("host")?;
     let threads = (threads > 0).then_some(threads);
     let placement = place(&machine, &Wishes { ranks: Some(1), threads, ..Wishes::default() })?;
     placement.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
     let rank = &placement.ranks[0];
-    let team = Team::pinned(&rank.compute, placement.spin, Isa::best())?;
+    let team = Team::pinned(&rank.compute, placement.spin, isa)?;
     eprintln!("placement: {}", placement.line(rank));
     let idle = machine.nodes.len() - 1;
     if idle > 0 {
@@ -54,15 +55,15 @@ pub fn place_team(threads: usize) -> Result<(Team, Vec<NodeId>)> {
 }
 
 /// A model with all weights 0, in one arena on its rank's nodes, with room for training and evaluation.
-pub fn build_model(config: &Config, schema: &Schema, team: &Team, home: &[NodeId]) -> Result<Dlrm> {
+pub fn build_model(config: &Config, source: &dyn Source, team: &Team, home: &[NodeId]) -> Result<Dlrm> {
     let room = Room {
         samples: config.train.batch.max(config.train.eval_batch),
-        // The sources of click logs have one look-up a table.
-        lookups: if config.data.source == SourceKind::Random { config.data.lookups } else { 1 },
+        lookups: source.lookups(),
         update: config.train.update,
         update_fused: config.train.update_fused,
+        precision: config.train.precision,
     };
-    let (model, arena) = Dlrm::on_nodes(&config.model, schema, team, room, home)?;
+    let (model, arena) = Dlrm::on_nodes(&config.model, source.schema(), team, room, home)?;
     arena.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
     model.update_note().iter().for_each(|note| eprintln!("note: {note}"));
     Ok(model)
@@ -84,7 +85,7 @@ pub fn describe(config: &Config, source: &dyn Source, model: &Dlrm, team: &Team)
     let name = match config.data.source {
         SourceKind::Criteo => "built-in click log".to_owned(),
         SourceKind::Random => "random look-ups".to_owned(),
-        SourceKind::Tsv => config.data.path.clone(),
+        SourceKind::Tsv | SourceKind::Files => config.data.path.clone(),
     };
     eprintln!(
         "data: {name}: {} training and {} test samples, {} dense features, {} tables with {} rows",
@@ -97,9 +98,10 @@ pub fn describe(config: &Config, source: &dyn Source, model: &Dlrm, team: &Team)
     let parameters: u64 =
         model.parameters().iter().map(|parameter| parameter.shape.iter().map(|&n| n as u64).product::<u64>()).sum();
     eprintln!(
-        "model: {} parameters ({}); {} threads with {}",
+        "model: {} parameters ({}) in {}; {} threads with {}",
         Count(parameters),
-        Bytes(parameters * 4),
+        Bytes(parameters * model.precision().bytes() as u64),
+        model.precision().name(),
         team.threads(),
         team.isa().name()
     );

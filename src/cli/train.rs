@@ -3,13 +3,17 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use serde::Serialize;
 
 use super::overrides::{BaseArgs, KeyArgs};
+use super::profile::{Profiled, limits};
 use super::session::{Trained, build_model, describe, open_data, place_team};
+use super::tuned::use_plans;
 use crate::base::config::{Config, Layers};
 use crate::base::units::{Count, Seconds};
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Unseen, Vocabulary};
+use crate::machine::limits::Bracket;
 use crate::train::{Checkpoint, Clock, LossTrace, Outcome, OutputDir, Progress, Run, Summary, save_vocabulary};
 
 /// Arguments of `octorec train`.
@@ -41,17 +45,27 @@ pub struct TrainArgs {
     #[arg(long, value_name = "FILE")]
     trace_loss: Option<PathBuf>,
 
-    /// Print where the steps' time went: a table of stages.
+    /// Print where the steps' time went: a table of stages beside this machine's limits, which are measured before and
+    /// after training. With --json they are in the object, too.
     #[arg(long)]
     profile: bool,
 
-    /// Write a trace of the first thousand steps' stages for Perfetto or chrome://tracing.
+    /// Write a trace of the first thousand steps, stage by stage, for Perfetto (ui.perfetto.dev) or chrome://tracing.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
     /// Print the results as one JSON object on stdout.
     #[arg(long)]
     json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Results<'a> {
+    #[serde(flatten)]
+    summary: &'a Summary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<&'a Profiled>,
 }
 
 impl TrainArgs {
@@ -78,14 +92,22 @@ impl TrainArgs {
             run.restore(path)?;
             eprintln!("resuming after step {} ({})", progress.step, path.display());
         }
+        let (dim, precision) = (run.config.model.dim, run.config.train.precision);
+        let before = self.profile.then(|| limits(&run.team, dim, precision)).transpose()?;
         let summary = run.train()?;
-        self.report(&run, &summary);
-        if let Some(profile) = run.profile.as_ref().filter(|_| self.profile) {
-            eprintln!("{}", profile.table(&run.clock));
-        }
+        let profiled = match (before, &run.profile) {
+            (Some(before), Some(profile)) => limits(&run.team, dim, precision).map(|after| {
+                let brackets = std::array::from_fn(|i| Bracket { before: before[i], after: after[i] });
+                Some(Profiled::new(profile, &run.clock, brackets))
+            }),
+            _ => Ok(None),
+        };
+        // What the run found is told before anything that may fail.
+        self.report(&run, &summary, profiled.as_ref().ok().and_then(Option::as_ref));
         if let Some(path) = &self.trace {
             run.clock.write_trace(path)?;
         }
+        profiled?;
         if summary.outcome == Outcome::Interrupted { Err(Error::Interrupted) } else { Ok(()) }
     }
 
@@ -98,9 +120,10 @@ impl TrainArgs {
     }
 
     fn prepare(&self, config: Config, known: Option<Vocabulary>, output: Option<OutputDir>) -> Result<Run> {
-        let (team, home) = place_team(config.train.threads)?;
+        let (team, home) = place_team(config.train.threads, config.train.isa)?;
+        use_plans(&config, &team)?;
         let source = open_data(&config, known, Labels::Required, Unseen::Fault)?;
-        let mut model = build_model(&config, source.schema(), &team, &home)?;
+        let mut model = build_model(&config, &*source, &team, &home)?;
         match &self.init {
             Some(path) => Checkpoint::open(path)?.load_into(&mut model)?,
             None if self.resume.is_some() => (),
@@ -126,9 +149,13 @@ impl TrainArgs {
         })
     }
 
-    fn report(&self, run: &Run, summary: &Summary) {
+    fn report(&self, run: &Run, summary: &Summary, profile: Option<&Profiled>) {
         if self.json {
-            println!("{}", serde_json::to_string(summary).expect("a summary is representable in JSON"));
+            let results = Results { summary, profile };
+            println!("{}", serde_json::to_string(&results).expect("a summary is representable in JSON"));
+        }
+        if let Some(profile) = profile {
+            eprintln!("{profile}");
         }
         eprintln!(
             "{} steps, {} samples in {} ({} samples/s, {:.1} % of it waiting for data)",

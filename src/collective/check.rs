@@ -161,10 +161,16 @@ mod tests {
         refused(&ring, |bad| bad.rounds[2][0].fold = Fold::Add, "is claimed");
         refused(&ring, |bad| bad.rounds[0][0].to = RankId(7), "no such rank");
         refused(&ring, |bad| bad.rounds[0][0].target.start += 1, "different lengths");
-        refused(&ring, |bad| bad.rounds = vec![bad.rounds.concat()], "reads what");
+        let at_once = |bad: &mut Schedule| {
+            let second = bad.rounds.remove(1);
+            bad.rounds[0].extend(second);
+        };
+        refused(&ring, at_once, "reads what");
         let gather = Reduction::Direct.plan(&slices, Payload::F32).reversed();
-        refused(&gather, |bad| bad.rounds[0][0].source = 33..49, "goes nowhere");
-        refused(&gather, |bad| bad.rounds[0][0].from = RankId(2), "does not have");
+        refused(&gather, |bad| bad.rounds[0][0].source = 33..65, "goes nowhere");
+        refused(&gather, |bad| bad.rounds[0][0].from = RankId(2), "reads what");
+        let around = Reduction::Ring.plan(&slices, Payload::F32).reversed();
+        refused(&around, |bad| bad.rounds.swap(0, 1), "does not have");
         let twice = |bad: &mut Schedule| bad.rounds[0].extend_from_within(..1);
         refused(&gather, twice, "write the same");
 

@@ -77,7 +77,7 @@ impl Lobby {
             let (job, inbox_job) = (self.job.clone(), self.job.clone());
             Lane {
                 outbox: Outbox { job, rank, ends: outbox, sent: vec![0; ranks] },
-                inbox: Inbox { job: inbox_job, rank, ends: inbox },
+                inbox: Inbox { job: inbox_job, ends: inbox },
                 waiting: Waiting::default(),
             }
         });
@@ -103,7 +103,6 @@ pub struct Outbox {
 /// The reading half of a lane.
 pub struct Inbox {
     pub(super) job: Job,
-    pub(super) rank: RankId,
     ends: Vec<Option<Receiver>>,
 }
 

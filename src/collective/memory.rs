@@ -13,6 +13,12 @@ use crate::sync::{Line, stream_lines};
 /// bfloat16 to a cache line.
 const HALVES: usize = Line::BYTES / size_of::<u16>();
 
+/// bfloat16 that are narrowed before they are streamed: 8 KiB.
+const BLOCK: usize = 128 * HALVES;
+
+#[repr(align(64))]
+struct Block([u16; BLOCK]);
+
 /// What the executor moves elements from and to.
 pub trait Memory {
     /// How elements travel; the schedule says the same.
@@ -114,18 +120,19 @@ impl Kernel for Narrow<'_> {
         let whole = data.len() / HALVES * HALVES;
         let (data, tail) = data.split_at_mut(whole);
         let (to, last) = to.split_at_mut(whole / 2);
-        simd.stream(to, |index| {
-            let mut halves = [0u16; 32];
-            for part in 0..2 {
-                let from = &mut data[(2 * index + part) * S::LANES..][..S::LANES];
-                let to = &mut halves[part * S::LANES..];
-                simd.narrow(simd.load(from), to);
+        // By way of the first-level cache: a line that is loaded right after its halves were stored would have to wait
+        // for them to get there.
+        let mut block = Block([0; BLOCK]);
+        for (data, to) in data.chunks_mut(BLOCK).zip(to.chunks_mut(BLOCK / 2)) {
+            for (from, halves) in data.chunks_exact_mut(S::LANES).zip(block.0.chunks_exact_mut(S::LANES)) {
+                simd.narrow(simd.load(from), halves);
                 if keep {
-                    simd.store(simd.widen(to), from);
+                    simd.store(simd.widen(halves), from);
                 }
             }
-            simd.load(bytemuck::cast_slice(&halves))
-        });
+            let words: &[f32] = bytemuck::cast_slice(&block.0);
+            simd.stream(to, |index| simd.load(&words[index * S::LANES..]));
+        }
         let mut halves = [0u16; HALVES];
         for (half, x) in halves.iter_mut().zip(tail) {
             *half = bf16::narrow(*x);
@@ -205,7 +212,7 @@ mod tests {
         let values = |len: usize| -> Vec<f32> { (0..len).map(|i| (i as f32 * 0.713 - 9.0).sin() * 3.0).collect() };
         let rounded = |x: f32| bf16::widen(bf16::narrow(x));
         for isa in Isa::all() {
-            for len in [0, 1, 7, 15, 16, 31, 32, 33, 64, 95, 1000] {
+            for len in [0, 1, 7, 15, 16, 31, 32, 33, 64, 95, 1000, BLOCK, 2 * BLOCK + 77] {
                 for fold in [Fold::Copy, Fold::Add] {
                     let (mut sender, mut receiver) = (values(len + 1), values(len + 2));
                     let mut lines = vec![Line::from([u32::MAX; 16]); len.div_ceil(HALVES) + 1];

@@ -5,7 +5,8 @@
 //! traffic. An [`Executor`] carries out one rank's part over a [`Carrier`]; [`Lane`] is the carrier of shared memory.
 //!
 //! A lane is used by one thread at a time. Several threads of a rank, of its compute team or beside it, work at the same
-//! time on lanes of their own, each with its part of a schedule: [`Slices::lane`] and [`Parcels::lane`].
+//! time on lanes of their own: on contiguous parts of a tensor, each with [`Slices`] of its own, or on parts of parcels
+//! ([`Parcels::lane`]). A compute team may also fill the messages of one lane together ([`OneSided::begin`]).
 //!
 //! The order in which terms are added is fixed by the schedule alone; no result depends on who was first.
 

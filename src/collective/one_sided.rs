@@ -50,8 +50,9 @@ impl OneSided {
     }
 
     /// Fills all messages of this rank and hands them over. `pack` gets the receiver and exactly the lines of the
-    /// message: its parcels one after another. It may use plain or non-temporal stores, on any threads that it joins;
-    /// what it does not write is what an earlier message left there.
+    /// message: its parcels one after another. It may use plain stores, or streaming ones, which are in order when they
+    /// return (see [`crate::sync::stream_lines`]), on any threads that it joins; what it does not write is what an
+    /// earlier message left there.
     ///
     /// Waits only for slots that the receivers still read: those of the run before the last.
     ///

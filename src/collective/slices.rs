@@ -6,7 +6,7 @@ use std::ops::Range;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slices(Vec<Range<usize>>);
 
-/// Elements to a cache line of f32: where slices and lanes are cut, so that no line has two writers.
+/// Elements to a cache line of f32: where slices are cut, so that no line has two writers.
 pub const GRAIN: usize = 16;
 
 impl Slices {
@@ -53,15 +53,15 @@ impl Slices {
         self.0.iter().map(|slice| slice.end).max().unwrap_or(0)
     }
 
-    /// Part `lane` of `lanes` of every slice, in whole lines: what one of several threads works on. The parts of all
-    /// lanes are all of the slices, and no element is in two.
+    /// Part `part` of `parts` of every slice, in whole lines: what goes one of several ways. All parts together are all
+    /// of the slices, and no element is in two.
     ///
     /// # Panics
-    /// When there is no such lane.
+    /// When there is no such part.
     #[must_use]
-    pub fn lane(&self, lane: usize, lanes: usize) -> Self {
-        assert!(lane < lanes, "lane {lane} of {lanes}");
-        Self(self.0.iter().map(|slice| share(slice, lane, lanes)).collect())
+    pub fn part(&self, part: usize, parts: usize) -> Self {
+        assert!(part < parts, "part {part} of {parts}");
+        Self(self.0.iter().map(|slice| share(slice, part, parts)).collect())
     }
 
     /// The slices of a range of ranks as the fewest spans, without empty ones.
@@ -90,14 +90,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lanes_divide_every_slice() {
+    fn parts_divide_every_slice() {
         for lengths in [vec![0], vec![100, 0, 1, 16, 333], vec![31, 32, 33]] {
             let slices = Slices::of(&lengths);
             assert_eq!(slices.end(), lengths.iter().sum::<usize>());
-            for lanes in 1..6 {
+            for parts in 1..6 {
                 let mut seen = vec![0; slices.end()];
-                for lane in 0..lanes {
-                    let part = slices.lane(lane, lanes);
+                for part in 0..parts {
+                    let part = slices.part(part, parts);
                     for rank in 0..lengths.len() {
                         let (whole, span) = (slices.slice(rank), part.slice(rank));
                         assert!(span.is_empty() || whole.start <= span.start && span.end <= whole.end);
@@ -105,11 +105,11 @@ mod tests {
                         span.for_each(|at| seen[at] += 1);
                     }
                 }
-                assert!(seen.iter().all(|&count| count == 1), "{lengths:?} {lanes}");
+                assert!(seen.iter().all(|&count| count == 1), "{lengths:?} {parts}");
             }
         }
         let even = Slices::even(1000, 7);
         assert_eq!((even.end(), even.spans(0..7)), (1000, vec![0..1000]));
-        assert_eq!(Slices::of(&[4, 0, 5]).lane(0, 2).spans(0..3), Vec::<Range<usize>>::new());
+        assert_eq!(Slices::of(&[4, 0, 5]).part(0, 2).spans(0..3), Vec::<Range<usize>>::new());
     }
 }

@@ -4,14 +4,19 @@
 //! whose memory is reused. Nothing here knows the model or the machine.
 
 mod batch;
+pub mod blocks;
 mod criteo;
 pub mod dense;
+pub mod formats;
 mod loader;
 mod random;
-mod schema;
+pub mod samples;
+pub mod schema;
 mod shuffle;
 mod source;
+pub mod survey;
 pub mod tsv;
+pub mod whole;
 pub mod zipf;
 
 use std::sync::Arc;
@@ -23,7 +28,8 @@ pub use batch::{Bag, Batch};
 pub use criteo::Criteo;
 pub use loader::{Loader, Plan, Position};
 pub use random::Random;
-pub use schema::{Column, Schema};
+pub use samples::Samples;
+pub use schema::{Column, Description, Schema};
 pub use shuffle::{Epoch, Shuffle};
 pub use source::{Reader, Source, Split};
 pub use tsv::{Labels, Opening, Tsv, Unseen, Vocabulary};
@@ -41,6 +47,7 @@ pub fn open(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
     Ok(match data.source {
         SourceKind::Criteo => Arc::new(Criteo::new(data, rows, dense)?),
         SourceKind::Tsv => Arc::new(Tsv::open_as(data, rows, opening)?),
+        SourceKind::Files => Arc::new(formats::Files::open(data)?),
         SourceKind::Random => Arc::new(Random::new(data, rows, dense)?),
     })
 }

@@ -113,6 +113,10 @@ impl Source for Random {
         &self.schema
     }
 
+    fn lookups(&self) -> usize {
+        self.lookups as usize
+    }
+
     fn samples(&self, split: Split) -> Option<u64> {
         match split {
             Split::Train => None,

@@ -23,6 +23,17 @@ pub trait Source: Send + Sync {
     /// How many samples a split has; `None` when it never ends.
     fn samples(&self, split: Split) -> Option<u64>;
 
+    /// The most look-ups that a sample makes in one table.
+    fn lookups(&self) -> usize {
+        1
+    }
+
+    /// Whether row numbers were given while this source was opened, and no [`Source::vocabulary`] tells them: a model of
+    /// other data cannot read it.
+    fn numbers_own_values(&self) -> bool {
+        false
+    }
+
     /// A reader whose first sample is number `start` of the split.
     ///
     /// # Errors

@@ -1,16 +1,22 @@
 //! Updates by threads that share rows: each takes an equal part of the look-ups and adds to rows that others may be
 //! adding to. Nothing is lost, but the order of a row's sums is left to chance, so the last bits are too.
+//!
+//! A whole number is exchanged by one instruction. The halves of a split one lie apart, so split rows are moved under
+//! locks, each row as one.
 
 use std::ops::Range;
 
 use super::feed::{Feed, sample_of};
+use super::form::Form;
+use super::row::{Move, columns};
 use crate::data::Bag;
-use crate::sync::{AtomicU32, Rtm, ask, mul_add};
+use crate::simd::{Kernel, Simd};
+use crate::sync::{AtomicU32, LockedRows, Rtm, ask, mul_add};
 
 /// How many look-ups ahead a row is asked for.
 const PREFETCH_DISTANCE: usize = 16;
 
-/// A part of one table's look-ups.
+/// One table's look-ups, for rows of whole numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MoveShared<'a> {
     pub weights: &'a [AtomicU32],
@@ -44,6 +50,38 @@ impl MoveShared<'_> {
                 continue;
             }
             row.iter().zip(gradient).for_each(|(float, g)| mul_add(float, -rate, factor * g));
+        }
+    }
+}
+
+/// A part of one table's look-ups, for rows of any form.
+pub(super) struct MoveLocked<'a, F> {
+    pub form: F,
+    pub table: &'a LockedRows<'a, u32>,
+    pub dim: usize,
+    pub bag: &'a Bag,
+    pub feed: Feed<'a>,
+    pub rate: f32,
+    pub positions: Range<usize>,
+}
+
+impl<F: Form> Kernel for MoveLocked<'_, F> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { form, table, dim, bag, feed, rate, positions } = self;
+        let mut sample = sample_of(bag, positions.start);
+        for position in positions {
+            while bag.offsets[sample + 1] as usize <= position {
+                sample += 1;
+            }
+            if let Some(&ahead) = bag.rows.get(position + PREFETCH_DISTANCE) {
+                table.ask(ahead as usize);
+            }
+            let (gradient, factor) = feed.at(sample, position);
+            let row = &mut *table.lock(bag.rows[position] as usize);
+            columns(simd, dim, &mut Move { form, row, dim, gradient, factor, rate });
         }
     }
 }

@@ -6,6 +6,7 @@
 //! on threads.
 
 use super::feed::share;
+use super::form::{Form, with_form};
 use super::row::{Pool, columns, prefetch};
 use super::{Lookups, Slots, Table};
 use crate::base::config::Pooling;
@@ -34,7 +35,7 @@ impl LookUp {
 
     /// Writes, for every row (sample) of `features` and every table, the sum or the mean of the rows that the sample's
     /// bag names, each times its weight; an empty bag gives 0. Sums start at 0 and run in the order of the bag, one
-    /// fused multiply-add a look-up; a mean is the sum times the rounded reciprocal of the bag's length.
+    /// fused multiply-add a look-up; a mean is the sum times the rounded reciprocal of the bag's length. Of split rows the upper halves count.
     ///
     /// # Panics
     /// When a bag has not as many samples as `features` or names a row that the table does not have (see
@@ -50,7 +51,8 @@ impl LookUp {
         let lent = self.lender.windows(features, slots.row, slots.first, dim, tables.len());
         team.each(lent, |mut out| {
             for (index, (table, bag)) in tables.iter().zip(lookups.bags).enumerate() {
-                isa.run(PoolBags { table, bag, weights: lookups.weights(index), pooling, out: out.band(index) });
+                let (weights, out) = (lookups.weights(index), out.band(index));
+                with_form!(table.precision(), form => isa.run(PoolBags { form, table, bag, weights, pooling, out }));
             }
         });
     }
@@ -82,7 +84,8 @@ fn first_cell(bag: &Bag, wanted: usize) -> usize {
 }
 
 /// One table's bags for a range of samples.
-struct PoolBags<'a> {
+struct PoolBags<'a, F> {
+    form: F,
     table: &'a Table,
     bag: &'a Bag,
     weights: Option<&'a [f32]>,
@@ -90,28 +93,29 @@ struct PoolBags<'a> {
     out: Band<'a, f32>,
 }
 
-impl Kernel for PoolBags<'_> {
+impl<F: Form> Kernel for PoolBags<'_, F> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { table, bag, weights, pooling, mut out } = self;
+        let Self { form, table, bag, weights, pooling, mut out } = self;
         let (dim, rows) = (table.dim(), &bag.rows[..]);
         let mine = out.rows();
         if mine.is_empty() {
             return;
         }
-        let table = table.weights();
+        let (table, width) = (table.words(), F::words(dim));
         // The first rows have nothing before them to hide behind, but they can be fetched at the same time.
         let first = bag.offsets[mine.start] as usize;
         for &row in rows[first..].iter().take(PREFETCH_DISTANCE) {
-            prefetch(simd, &table[row as usize * dim..][..dim]);
+            prefetch(simd, &table[row as usize * width..][..F::seen_words(dim)]);
         }
         for sample in mine {
             let bounds = bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize;
             let scale = if pooling == Pooling::Mean && !bounds.is_empty() { share(bag, sample) } else { 1.0 };
             let out = out.row(sample);
-            let mut work = Pool { table, dim, rows, weights, bag: bounds, scale, out, distance: PREFETCH_DISTANCE };
+            let distance = PREFETCH_DISTANCE;
+            let mut work = Pool { form, table, width, dim, rows, weights, bag: bounds, scale, out, distance };
             columns(simd, dim, &mut work);
         }
     }

@@ -6,6 +6,7 @@
 mod atomic;
 mod choice;
 mod feed;
+mod form;
 mod lookup;
 mod owned;
 mod row;

@@ -2,6 +2,7 @@
 
 use super::Table;
 use super::feed::Feed;
+use super::form::Form;
 use super::row::{Move, columns, prefetch};
 use crate::data::Bag;
 use crate::simd::{Kernel, Simd};
@@ -15,36 +16,37 @@ const GATHERED: usize = 512;
 
 /// One table's rows, moved look-up by look-up: samples in ascending order, a bag's look-ups in theirs. The definition of
 /// every other way.
-pub(super) struct MoveSerially<'a> {
+pub(super) struct MoveSerially<'a, F> {
+    pub form: F,
     pub table: &'a mut Table,
     pub bag: &'a Bag,
     pub feed: Feed<'a>,
     pub rate: f32,
 }
 
-impl Kernel for MoveSerially<'_> {
+impl<F: Form> Kernel for MoveSerially<'_, F> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { table, bag, feed, rate } = self;
-        let dim = table.dim();
-        let weights = table.weights_mut();
+        let Self { form, table, bag, feed, rate } = self;
+        let (dim, width) = (table.dim(), table.width());
+        let words = table.words_mut();
         for sample in 0..bag.samples() {
             for position in bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize {
                 if let Some(&ahead) = bag.rows.get(position + PREFETCH_DISTANCE) {
-                    prefetch(simd, &weights[ahead as usize * dim..][..dim]);
+                    prefetch(simd, &words[ahead as usize * width..][..width]);
                 }
-                let row = &mut weights[bag.rows[position] as usize * dim..][..dim];
+                let row = &mut words[bag.rows[position] as usize * width..][..width];
                 let (gradient, factor) = feed.at(sample, position);
-                columns(simd, dim, &mut Move { row, gradient, factor, rate });
+                columns(simd, dim, &mut Move { form, row, dim, gradient, factor, rate });
             }
         }
     }
 }
 
 /// Gives every thread the same number of rows of each table: SC20, Algorithm 4, lines 4 and 5.
-pub(super) fn cut_evenly(lender: &mut Lender<f32>, tables: &[Table], threads: usize) {
+pub(super) fn cut_evenly(lender: &mut Lender<u32>, tables: &[Table], threads: usize) {
     lender.reset(tables.len(), threads);
     for (index, table) in tables.iter().enumerate() {
         for thread in 0..=threads {
@@ -55,14 +57,16 @@ pub(super) fn cut_evenly(lender: &mut Lender<f32>, tables: &[Table], threads: us
 
 /// One table's rows of one thread: SC20, Algorithm 4, lines 6 to 10. All look-ups are read, in order; those of own rows
 /// are gathered first, without a branch that guesses, so that their rows can be asked for early.
-pub(super) struct MoveOwn<'a> {
-    pub band: Band<'a, f32>,
+pub(super) struct MoveOwn<'a, F> {
+    pub form: F,
+    pub band: Band<'a, u32>,
+    pub dim: usize,
     pub bag: &'a Bag,
     pub feed: Feed<'a>,
     pub rate: f32,
 }
 
-impl Kernel for MoveOwn<'_> {
+impl<F: Form> Kernel for MoveOwn<'_, F> {
     type Out = ();
 
     #[inline(always)]
@@ -88,10 +92,10 @@ impl Kernel for MoveOwn<'_> {
     }
 }
 
-impl MoveOwn<'_> {
+impl<F: Form> MoveOwn<'_, F> {
     #[inline(always)]
     fn move_gathered<S: Simd>(&mut self, simd: S, gathered: &[(u32, u32)]) {
-        let dim = self.band.width();
+        let (form, dim) = (self.form, self.dim);
         let row_of = |position: u32| self.bag.rows[position as usize] as usize;
         for &(_, ahead) in gathered.iter().take(PREFETCH_DISTANCE) {
             prefetch(simd, self.band.row(row_of(ahead)));
@@ -102,7 +106,7 @@ impl MoveOwn<'_> {
             }
             let (gradient, factor) = self.feed.at(sample as usize, position as usize);
             let row = self.band.row(row_of(position));
-            columns(simd, dim, &mut Move { row, gradient, factor, rate: self.rate });
+            columns(simd, dim, &mut Move { form, row, dim, gradient, factor, rate: self.rate });
         }
     }
 }

@@ -6,7 +6,10 @@
 
 use std::ops::Range;
 
+use bytemuck::Pod;
+
 use super::feed::Feed;
+use super::form::Form;
 use crate::simd::Simd;
 
 /// Vectors whose sums fit into registers on every instruction set, beside operands.
@@ -43,17 +46,21 @@ pub(super) fn columns<S: Simd>(simd: S, dim: usize, work: &mut impl Columns) {
 
 /// Asks for a row's cache lines.
 #[inline(always)]
-pub(super) fn prefetch<S: Simd>(simd: S, row: &[f32]) {
-    row.chunks(16).for_each(|line| simd.prefetch(line));
-    if !row.len().is_multiple_of(16) {
+pub(super) fn prefetch<S: Simd, T: Pod>(simd: S, row: &[T]) {
+    let line = 64 / size_of::<T>();
+    row.chunks(line).for_each(|line| simd.prefetch_ahead(line, 0));
+    if !row.len().is_multiple_of(line) {
         // A row that starts in the middle of a line ends in one more.
-        simd.prefetch(&row[row.len() - 1..]);
+        simd.prefetch_ahead(row, row.len() - 1);
     }
 }
 
 /// `out[e] = scale * sum over the bag of factor * row[e]`, from 0 on, in the bag's order, each addition fused.
-pub(super) struct Pool<'a> {
-    pub table: &'a [f32],
+pub(super) struct Pool<'a, F> {
+    pub form: F,
+    /// All rows, and the words of one.
+    pub table: &'a [u32],
+    pub width: usize,
     pub dim: usize,
     /// All look-ups of the table.
     pub rows: &'a [u32],
@@ -66,26 +73,27 @@ pub(super) struct Pool<'a> {
     pub distance: usize,
 }
 
-impl Columns for Pool<'_> {
+impl<F: Form> Columns for Pool<'_, F> {
     #[inline(always)]
     fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
         let zero = simd.splat(0.0);
         let (mut sums, mut rest) = ([zero; FULL], zero);
-        let (table, dim) = (self.table, self.dim);
+        let Self { form, table, width, dim, .. } = *self;
         for position in self.bag.clone() {
             if start == 0
                 && let Some(&ahead) = self.rows.get(position + self.distance)
             {
-                prefetch(simd, &table[ahead as usize * dim..][..dim]);
+                prefetch(simd, &table[ahead as usize * width..][..F::seen_words(dim)]);
             }
-            let columns = &table[self.rows[position] as usize * dim + start..];
-            let (body, after) = columns.split_at(FULL * S::LANES);
+            let row = &table[self.rows[position] as usize * width..][..width];
+            let body = form.seen(row, dim, start, FULL * S::LANES);
             let factor = simd.splat(self.weights.map_or(1.0, |weights| weights[position]));
             for (index, sum) in sums.iter_mut().enumerate() {
-                *sum = simd.mul_add(factor, simd.load(&body[index * S::LANES..]), *sum);
+                *sum = simd.mul_add(factor, F::see(simd, body, index * S::LANES), *sum);
             }
             if TAIL {
-                rest = simd.mul_add(factor, simd.load_partial(&after[..tail]), rest);
+                let after = form.seen(row, dim, start + FULL * S::LANES, tail);
+                rest = simd.mul_add(factor, F::see_partial(simd, after), rest);
             }
         }
         let scale = simd.splat(self.scale);
@@ -100,65 +108,83 @@ impl Columns for Pool<'_> {
 }
 
 /// `row[e] += -rate * (factor * gradient[e])`: the definition of a look-up's update. The product in parentheses is
-/// rounded (it is the gradient row's element), the rest is one fused multiply-add.
-pub(super) struct Move<'a> {
-    pub row: &'a mut [f32],
+/// rounded (it is the gradient row's element), the rest is one fused multiply-add, of which the row keeps what it can.
+pub(super) struct Move<'a, F> {
+    pub form: F,
+    pub row: &'a mut [u32],
+    pub dim: usize,
     pub gradient: &'a [f32],
     pub factor: f32,
     pub rate: f32,
 }
 
-impl Columns for Move<'_> {
+impl<F: Form> Columns for Move<'_, F> {
     #[inline(always)]
     fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
-        let (factor, rate) = (simd.splat(self.factor), simd.splat(-self.rate));
+        let (form, factor, rate) = (self.form, simd.splat(self.factor), simd.splat(-self.rate));
         let (from, from_tail) = self.gradient[start..].split_at(FULL * S::LANES);
-        let (to, to_tail) = self.row[start..].split_at_mut(FULL * S::LANES);
-        for index in 0..FULL {
-            let at = index * S::LANES;
-            let step = simd.mul(factor, simd.load(&from[at..]));
-            simd.store(simd.mul_add(rate, step, simd.load(&to[at..])), &mut to[at..]);
+        {
+            let mut to = form.all(self.row, self.dim, start, FULL * S::LANES);
+            for index in 0..FULL {
+                let at = index * S::LANES;
+                let step = simd.mul(factor, simd.load(&from[at..]));
+                let moved = simd.mul_add(rate, step, F::load(simd, &to, at));
+                F::store(simd, F::keep(simd, moved), &mut to, at);
+            }
         }
         if TAIL {
             let step = simd.mul(factor, simd.load_partial(&from_tail[..tail]));
-            let to = &mut to_tail[..tail];
-            simd.store_partial(simd.mul_add(rate, step, simd.load_partial(to)), to);
+            let mut to = form.all(self.row, self.dim, start + FULL * S::LANES, tail);
+            let moved = simd.mul_add(rate, step, F::load_partial(simd, &to));
+            F::store_partial(simd, F::keep(simd, moved), &mut to);
         }
     }
 }
 
 /// Several look-ups of one row, moved as by [`Move`] one after the other while the row stays in registers.
-pub(super) struct MoveAll<'a> {
-    pub row: &'a mut [f32],
+pub(super) struct MoveAll<'a, F> {
+    pub form: F,
+    pub row: &'a mut [u32],
+    pub dim: usize,
     /// Look-ups; the lower half of each is its token.
     pub records: &'a [u64],
     pub feed: &'a Feed<'a>,
     pub rate: f32,
 }
 
-impl Columns for MoveAll<'_> {
+impl<F: Form> Columns for MoveAll<'_, F> {
     #[inline(always)]
     fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
-        let rate = simd.splat(-self.rate);
-        let (to, to_tail) = self.row[start..].split_at_mut(FULL * S::LANES);
-        let mut sums: [S::V; FULL] = std::array::from_fn(|index| simd.load(&to[index * S::LANES..]));
-        let mut rest = if TAIL { simd.load_partial(&to_tail[..tail]) } else { rate };
+        let (form, rate) = (self.form, simd.splat(-self.rate));
+        let mut sums = {
+            let to = form.all(self.row, self.dim, start, FULL * S::LANES);
+            std::array::from_fn::<S::V, FULL, _>(|index| F::load(simd, &to, index * S::LANES))
+        };
+        let mut rest = rate;
+        if TAIL {
+            rest = F::load_partial(simd, &form.all(self.row, self.dim, start + FULL * S::LANES, tail));
+        }
         for &record in self.records {
             let (gradient, factor) = self.feed.of(record as u32);
             let (from, from_tail) = gradient[start..].split_at(FULL * S::LANES);
             let factor = simd.splat(factor);
             for (index, sum) in sums.iter_mut().enumerate() {
-                *sum = simd.mul_add(rate, simd.mul(factor, simd.load(&from[index * S::LANES..])), *sum);
+                let step = simd.mul(factor, simd.load(&from[index * S::LANES..]));
+                *sum = F::keep(simd, simd.mul_add(rate, step, *sum));
             }
             if TAIL {
-                rest = simd.mul_add(rate, simd.mul(factor, simd.load_partial(&from_tail[..tail])), rest);
+                let step = simd.mul(factor, simd.load_partial(&from_tail[..tail]));
+                rest = F::keep(simd, simd.mul_add(rate, step, rest));
             }
         }
-        for (index, sum) in sums.into_iter().enumerate() {
-            simd.store(sum, &mut to[index * S::LANES..]);
+        {
+            let mut to = form.all(self.row, self.dim, start, FULL * S::LANES);
+            for (index, sum) in sums.into_iter().enumerate() {
+                F::store(simd, sum, &mut to, index * S::LANES);
+            }
         }
         if TAIL {
-            simd.store_partial(rest, &mut to_tail[..tail]);
+            F::store_partial(simd, rest, &mut form.all(self.row, self.dim, start + FULL * S::LANES, tail));
         }
     }
 }

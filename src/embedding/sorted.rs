@@ -15,6 +15,7 @@
 //! cannot be split without giving that up.
 
 use super::feed::{Feed, sample_of};
+use super::form::Form;
 use super::row::{MoveAll, columns, prefetch};
 use super::update::{grow, meet};
 use super::{Lookups, Table};
@@ -53,6 +54,7 @@ pub(super) struct Sorter {
     layouts: Vec<Layout>,
     /// The first bucket of each thread, and the end.
     bounds: Vec<usize>,
+    lend_tables: Lender<u32>,
     lend_records: Lender<u64>,
     lend_spare: Lender<u64>,
 }
@@ -81,6 +83,7 @@ impl Sorter {
             starts: supply.buffer("starts of buckets", buckets + 1)?,
             layouts: Vec::with_capacity(tables),
             bounds: Vec::with_capacity(threads + 1),
+            lend_tables: Lender::new(tables, threads),
             lend_records: Lender::new(1, threads),
             lend_spare: Lender::new(1, threads),
         })
@@ -94,28 +97,29 @@ impl Sorter {
         self.starts.settle(arena);
     }
 
-    /// Moves all rows. `lender` is for the tables.
-    pub(super) fn run<'f>(
+    /// Moves all rows.
+    pub(super) fn run<'f, F: Form>(
         &mut self,
+        form: F,
         team: &Team,
-        lender: &mut Lender<f32>,
         tables: &mut [Table],
         lookups: Lookups<'f>,
         feed: impl Fn(usize) -> Feed<'f> + Sync,
         rate: f32,
     ) {
         let (total, threads, isa) = (lookups.total(), team.threads(), team.isa());
+        let dim = tables.first().map_or(0, Table::dim);
         let buckets = self.lay_out(tables, lookups, threads);
         self.count(team, lookups, buckets);
         self.places(buckets, threads);
         self.scatter(team, lookups, buckets, &feed);
-        self.share_out(lender, total, buckets, threads);
+        self.share_out(total, buckets, threads);
 
-        let Self { records, spare, starts, layouts, bounds, lend_records, lend_spare, .. } = self;
+        let Self { records, spare, starts, layouts, bounds, lend_tables, lend_records, lend_spare, .. } = self;
         let (starts, layouts, bounds) = (&starts[..=buckets], &layouts[..], &bounds[..]);
-        let tables = lender.matrices(tables.iter_mut().map(|table| {
-            let dim = table.dim();
-            (table.weights_mut(), dim)
+        let tables = lend_tables.matrices(tables.iter_mut().map(|table| {
+            let width = table.width();
+            (table.words_mut(), width)
         }));
         let records = lend_records.matrices([(&mut records[..total], 1)]);
         let spare = lend_spare.matrices([(&mut spare[..total], 1)]);
@@ -134,7 +138,7 @@ impl Sorter {
                     sort_lower(&mut records[bounds.clone()], &mut spare[bounds], layout.shift);
                 }
                 let records = &records[offset(from)..offset(to)];
-                isa.run(MoveSorted { band: tables.band(index), records, feed: feed(index), rate });
+                isa.run(MoveSorted { form, band: tables.band(index), dim, records, feed: feed(index), rate });
             }
         });
     }
@@ -210,7 +214,7 @@ impl Sorter {
     }
 
     /// Gives each thread consecutive buckets with nearly as many look-ups.
-    fn share_out(&mut self, lender: &mut Lender<f32>, total: usize, buckets: usize, threads: usize) {
+    fn share_out(&mut self, total: usize, buckets: usize, threads: usize) {
         let starts = &self.starts[..=buckets];
         self.bounds.clear();
         for thread in 0..threads {
@@ -221,7 +225,7 @@ impl Sorter {
             self.bounds.push(if thread == 0 { 0 } else { above - usize::from(nearer) });
         }
         self.bounds.push(buckets);
-        lender.reset(self.layouts.len(), threads);
+        self.lend_tables.reset(self.layouts.len(), threads);
         self.lend_records.reset(1, threads);
         self.lend_spare.reset(1, threads);
         for (thread, &bound) in self.bounds.iter().enumerate() {
@@ -230,7 +234,7 @@ impl Sorter {
             for (index, layout) in self.layouts.iter().enumerate() {
                 let bucket = bound.saturating_sub(layout.first);
                 let row = if bucket >= layout.buckets { layout.rows } else { bucket << layout.shift };
-                lender.cut(index, thread, row);
+                self.lend_tables.cut(index, thread, row);
             }
         }
     }
@@ -302,20 +306,21 @@ fn sort_digit(from: &[u64], to: &mut [u64], shift: u32, digit: u32) {
 }
 
 /// A thread's sorted look-ups of one table.
-struct MoveSorted<'a> {
-    band: Band<'a, f32>,
+struct MoveSorted<'a, F> {
+    form: F,
+    band: Band<'a, u32>,
+    dim: usize,
     records: &'a [u64],
     feed: Feed<'a>,
     rate: f32,
 }
 
-impl Kernel for MoveSorted<'_> {
+impl<F: Form> Kernel for MoveSorted<'_, F> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { mut band, records, feed, rate } = self;
-        let dim = band.width();
+        let Self { form, mut band, dim, records, feed, rate } = self;
         let row_of = |record: u64| (record >> 32) as usize;
         for &ahead in records.iter().take(PREFETCH_DISTANCE) {
             prefetch(simd, band.row(row_of(ahead)));
@@ -335,7 +340,8 @@ impl Kernel for MoveSorted<'_> {
                 prefetch(simd, band.row(row_of(ahead)));
                 prefetch(simd, feed.of(ahead as u32).0);
             }
-            columns(simd, dim, &mut MoveAll { row: band.row(row), records: &records[at..end], feed: &feed, rate });
+            let (row, records) = (band.row(row), &records[at..end]);
+            columns(simd, dim, &mut MoveAll { form, row, dim, records, feed: &feed, rate });
             at = end;
         }
     }

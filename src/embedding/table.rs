@@ -1,7 +1,13 @@
-//! One embedding table: rows x dim numbers.
+//! One embedding table: rows x dim numbers, whole or in halves.
 
+use std::borrow::Cow;
+
+use super::form::{Form, with_form, words};
 use crate::base::Result;
+use crate::base::config::Precision;
+use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
+use crate::sync::Rows;
 
 /// The rows of one categorical column.
 #[derive(Debug)]
@@ -9,11 +15,13 @@ pub struct Table {
     /// The column's name.
     pub name: String,
     dim: usize,
-    weights: Buffer<f32>,
+    precision: Precision,
+    /// Row-major; `form` says what a row's words mean.
+    words: Buffer<u32>,
 }
 
 impl Table {
-    /// A table of zeros.
+    /// A table of zeros, whole.
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -21,20 +29,37 @@ impl Table {
     /// # Panics
     /// When there are 2^32 rows or more.
     pub fn new(name: String, rows: u64, dim: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        Self::with_precision(name, rows, dim, Precision::F32, supply)
+    }
+
+    /// A table of zeros.
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    ///
+    /// # Panics
+    /// When there are 2^32 rows or more.
+    pub fn with_precision(
+        name: String,
+        rows: u64,
+        dim: usize,
+        precision: Precision,
+        supply: &mut Supply<'_>,
+    ) -> Result<Self> {
         let rows = u32::try_from(rows).expect("rows are below 2^32") as usize;
-        let weights = supply.buffer(&name, rows * dim)?;
-        Ok(Self { name, dim, weights })
+        let words = supply.buffer(&name, rows * words(precision, dim))?;
+        Ok(Self { name, dim, precision, words })
     }
 
     /// Takes its rows from the arena.
     pub fn settle(&mut self, arena: &mut Arena) {
-        self.weights.settle(arena);
+        self.words.settle(arena);
     }
 
     /// Number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.weights.len() / self.dim
+        self.words.len() / self.width()
     }
 
     /// Columns of a row.
@@ -43,14 +68,74 @@ impl Table {
         self.dim
     }
 
-    /// All rows, row-major.
+    /// How numbers are kept.
     #[must_use]
-    pub fn weights(&self) -> &[f32] {
-        &self.weights
+    pub const fn precision(&self) -> Precision {
+        self.precision
     }
 
-    /// All rows, row-major, to be overwritten.
-    pub fn weights_mut(&mut self) -> &mut [f32] {
-        &mut self.weights
+    /// Bytes of all rows.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of_val(self.words())
+    }
+
+    /// Words of a row.
+    pub(super) fn width(&self) -> usize {
+        words(self.precision, self.dim)
+    }
+
+    /// All rows.
+    pub(super) fn words(&self) -> &[u32] {
+        &self.words
+    }
+
+    /// All rows, to be overwritten.
+    pub(super) fn words_mut(&mut self) -> &mut [u32] {
+        &mut self.words
+    }
+
+    /// All weights exactly, row-major: as they lie in memory, or joined from their halves.
+    #[must_use]
+    pub fn weights(&self) -> Cow<'_, [f32]> {
+        fn joined<F: Form>(_form: F, table: &Table) -> Vec<f32> {
+            let rows = table.words.chunks_exact(F::words(table.dim));
+            rows.flat_map(|row| (0..table.dim).map(|column| F::get(row, table.dim, column))).collect()
+        }
+        if self.precision == Precision::F32 {
+            return bytemuck::cast_slice::<u32, f32>(&self.words).into();
+        }
+        with_form!(self.precision, form => joined(form, self)).into()
+    }
+
+    /// Overwrites all weights, given row-major; `bf16-lsb8` rounds them.
+    ///
+    /// # Panics
+    /// When `weights` is not rows x dim.
+    pub fn set_weights(&mut self, weights: &[f32]) {
+        fn set<F: Form>(_form: F, table: &mut Table, weights: &[f32]) {
+            let dim = table.dim;
+            for (row, values) in table.words.chunks_exact_mut(F::words(dim)).zip(weights.chunks_exact(dim)) {
+                values.iter().enumerate().for_each(|(column, &x)| F::set(row, dim, column, x));
+            }
+        }
+        assert_eq!(weights.len(), self.rows() * self.dim, "rows x dim");
+        with_form!(self.precision, form => set(form, self, weights));
+    }
+
+    /// Overwrites all rows, each thread its own band: `draw(first, row)` gives the weights of the row that begins with
+    /// weight number `first`.
+    pub fn fill(&mut self, team: &Team, draw: impl Fn(usize, &mut [f32]) + Sync) {
+        fn fill<F: Form>(_form: F, table: &mut Table, team: &Team, draw: impl Fn(usize, &mut [f32]) + Sync) {
+            let (dim, width) = (table.dim, F::words(table.dim));
+            team.each(Rows::new(&mut table.words, width, team.threads(), 1), |band| {
+                let mut values = vec![0.0; dim];
+                for (index, row) in band.data.chunks_exact_mut(width).enumerate() {
+                    draw((band.first + index) * dim, &mut values);
+                    values.iter().enumerate().for_each(|(column, &x)| F::set(row, dim, column, x));
+                }
+            });
+        }
+        with_form!(self.precision, form => fill(form, self, team, draw));
     }
 }

@@ -11,19 +11,20 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 
-use super::atomic::MoveShared;
+use super::atomic::{MoveLocked, MoveShared};
 use super::choice::Choice;
 use super::feed::{Batch, Feed, sample_of};
+use super::form::{Form, precision_of, with_form};
 use super::owned::{MoveOwn, MoveSerially, cut_evenly};
 use super::row::{Scale, columns};
 use super::sorted::Sorter;
 use super::{Lookups, Slots, Table};
 use crate::base::Result;
-use crate::base::config::{Pooling, Update};
+use crate::base::config::{Pooling, Precision, Update};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
 use crate::simd::{Kernel, Simd};
-use crate::sync::{Lender, Rows, Rtm, atomic_floats};
+use crate::sync::{Lender, Rows, Rtm, Stripes, atomic_floats};
 
 /// Minibatches after which `auto` looks at the look-ups again.
 const LOOK_AGAIN: u64 = 256;
@@ -41,6 +42,8 @@ pub struct Spec {
     pub tables: usize,
     /// Columns of a row.
     pub dim: usize,
+    /// How the tables keep their numbers.
+    pub precision: Precision,
     /// Look-ups of all tables in the largest minibatch that is expected. A larger one works and allocates once.
     pub lookups: usize,
     /// Threads of the team.
@@ -52,7 +55,9 @@ pub struct Spec {
 pub struct Updater {
     spec: Spec,
     rtm: std::result::Result<Rtm, &'static str>,
-    lender: Lender<f32>,
+    /// For rows that no instruction exchanges whole.
+    stripes: Option<Stripes>,
+    lender: Lender<u32>,
     sorter: Sorter,
     /// One gradient a look-up, all tables; empty when fused.
     rows: Buffer<f32>,
@@ -67,9 +72,15 @@ impl Updater {
     /// When the supply is exhausted.
     pub fn new(spec: Spec, supply: &mut Supply<'_>) -> Result<Self> {
         let sorts = matches!(spec.update, Update::Auto | Update::Sorted) && spec.threads > 0;
-        let rtm = if spec.update == Update::Rtm { Rtm::detect() } else { Err("it is not used") };
+        let locked = spec.precision.is_split() && matches!(spec.update, Update::Atomic | Update::Rtm);
+        let rtm = match spec.update {
+            Update::Rtm if spec.precision.is_split() => Err("its transactions move whole numbers, not halves"),
+            Update::Rtm => Rtm::detect(),
+            _ => Err("it is not used"),
+        };
         Ok(Self {
             rtm,
+            stripes: locked.then(Stripes::default),
             lender: Lender::new(spec.tables, spec.threads),
             sorter: Sorter::new(spec.tables, if sorts { spec.lookups } else { 0 }, spec.threads, supply)?,
             rows: supply.buffer("gradient rows", if spec.fused { 0 } else { spec.lookups * spec.dim })?,
@@ -116,6 +127,7 @@ impl Updater {
         lookups.check(tables.len());
         let dim = self.spec.dim;
         assert!(tables.iter().all(|table| table.dim() == dim), "all tables have {dim} columns");
+        assert!(tables.is_empty() || precision_of(tables) == self.spec.precision, "tables are as was planned");
         self.choose(team, tables, lookups);
         let batch = Batch { lookups, pooling: self.spec.pooling };
         let fused = |table| Feed::fused(gradient, slots, dim, table, batch);
@@ -150,32 +162,52 @@ impl Updater {
         feed: impl Fn(usize) -> Feed<'f> + Sync,
         rate: f32,
     ) {
+        with_form!(self.spec.precision, form => self.move_rows(form, team, tables, lookups, feed, rate));
+    }
+
+    fn move_rows<'f, F: Form>(
+        &mut self,
+        form: F,
+        team: &Team,
+        tables: &mut [Table],
+        lookups: Lookups<'f>,
+        feed: impl Fn(usize) -> Feed<'f> + Sync,
+        rate: f32,
+    ) {
         let (isa, threads, dim) = (team.isa(), team.threads(), self.spec.dim);
         let numbered = |tables: &'_ mut [Table]| 0..tables.len();
         match self.choice.map_or(Update::Serial, |choice| choice.update) {
             Update::Serial | Update::Auto => {
                 for index in numbered(tables) {
                     let (table, bag) = (&mut tables[index], &lookups.bags[index]);
-                    isa.run(MoveSerially { table, bag, feed: feed(index), rate });
+                    isa.run(MoveSerially { form, table, bag, feed: feed(index), rate });
                 }
             }
             Update::RaceFree => {
                 cut_evenly(&mut self.lender, tables, threads);
-                let lent = self.lender.matrices(tables.iter_mut().map(|table| (table.weights_mut(), dim)));
+                let lent = self.lender.matrices(tables.iter_mut().map(|table| (table.words_mut(), F::words(dim))));
                 team.each(lent, |mut own| {
                     for (index, bag) in lookups.bags.iter().enumerate() {
-                        isa.run(MoveOwn { band: own.band(index), bag, feed: feed(index), rate });
+                        isa.run(MoveOwn { form, band: own.band(index), dim, bag, feed: feed(index), rate });
                     }
                 });
             }
-            Update::Sorted => self.sorter.run(team, &mut self.lender, tables, lookups, feed, rate),
+            Update::Sorted => self.sorter.run(form, team, tables, lookups, feed, rate),
             Update::Atomic | Update::Rtm => {
-                let rtm = self.rtm.ok();
                 for (index, (table, bag)) in tables.iter_mut().zip(lookups.bags).enumerate() {
-                    let weights = atomic_floats(table.weights_mut());
-                    let shared = MoveShared { weights, dim, bag, feed: feed(index), rate, rtm };
                     let count = bag.rows.len();
-                    team.run(|thread| shared.run(count * thread / threads..count * (thread + 1) / threads));
+                    let part = |thread: usize| count * thread / threads..count * (thread + 1) / threads;
+                    if let Some(stripes) = &mut self.stripes {
+                        let table = &stripes.guard(table.words_mut(), F::words(dim));
+                        team.run(|thread| {
+                            let (feed, positions) = (feed(index), part(thread));
+                            isa.run(MoveLocked { form, table, dim, bag, feed, rate, positions });
+                        });
+                    } else {
+                        let weights = atomic_floats(bytemuck::cast_slice_mut(table.words_mut()));
+                        let shared = MoveShared { weights, dim, bag, feed: feed(index), rate, rtm: self.rtm.ok() };
+                        team.run(|thread| shared.run(part(thread)));
+                    }
                 }
             }
         }

@@ -1,23 +1,146 @@
 //! The `cat` interaction: the top MLP reads a sample's vectors side by side.
 //!
-//! They lie side by side in memory already (the feature matrix), so forward and backward are copies of whole rows.
+//! The bottom MLP's output x, then the pooled rows as they lie in memory: forward writes them to the top MLP's input,
+//! backward takes the input's gradient apart again.
 
-/// The concatenation of vectors that are adjacent already.
+use super::{Features, FeaturesMut};
+use crate::machine::team::Team;
+use crate::math::brgemm::{Cell, Panels, Row, WIDTH};
+use crate::simd::{Kernel, Simd};
+use crate::sync::{Grid, GridPart};
+
+/// The concatenation of x and pooled rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Concat {
-    width: usize,
+    /// Elements of x.
+    x: usize,
+    /// Elements of a sample's pooled rows.
+    pooled: usize,
 }
 
 impl Concat {
-    /// Vectors that take `width` elements together.
+    /// Of `x` elements and `pooled` elements.
     #[must_use]
-    pub const fn new(width: usize) -> Self {
-        Self { width }
+    pub const fn new(x: usize, pooled: usize) -> Self {
+        Self { x, pooled }
     }
 
     /// Columns of the result.
     #[must_use]
     pub const fn outputs(&self) -> usize {
-        self.width
+        self.x + self.pooled
+    }
+
+    /// Writes [x, pooled] of the first `samples` samples to the rows of `out`, samples x [`Concat::outputs`].
+    ///
+    /// # Panics
+    /// When a matrix has another shape than the interaction or too few rows.
+    pub fn forward<C: Cell>(&self, team: &Team, samples: usize, from: Features<'_, C>, out: &mut Panels<C>) {
+        let (isa, shape) = (team.isa(), *self);
+        from.check(samples, self.x, self.pooled);
+        assert!(out.columns() == self.outputs() && out.rows() >= samples, "{out:?} takes the interaction");
+        let sizes = [out.panels(), samples, out.stride()];
+        let grid = Grid::new(out.cells_mut(), sizes, [1, team.threads()], 1);
+        team.each(grid, |out| isa.run(Forward { shape, from, out }));
+    }
+
+    /// Writes the gradient of the features of the first `samples` samples, given `gradient` with respect to [x, pooled];
+    /// what goes to x becomes 0 where x, a ReLU's output, is.
+    ///
+    /// # Panics
+    /// As [`Concat::forward`].
+    pub fn backward<C: Cell>(
+        &self,
+        team: &Team,
+        samples: usize,
+        from: Features<'_, C>,
+        gradient: &Panels<C>,
+        to: FeaturesMut<'_, C>,
+    ) {
+        let (isa, shape) = (team.isa(), *self);
+        from.check(samples, self.x, self.pooled);
+        to.check(samples, self.x, self.pooled);
+        assert!(
+            gradient.columns() == self.outputs() && gradient.rows() >= samples,
+            "{gradient:?} is the interaction's"
+        );
+        team.each(to.deal(samples, self.pooled, team.threads()), |(x, pooled)| {
+            isa.run(Backward { shape, from, gradient, x, pooled });
+        });
+    }
+}
+
+struct Forward<'a, C> {
+    shape: Concat,
+    from: Features<'a, C>,
+    out: GridPart<'a, Row<C>>,
+}
+
+impl<C: Cell> Kernel for Forward<'_, C> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, simd: S) {
+        let Concat { x, pooled } = self.shape;
+        for (index, sample) in self.out.rows.clone().enumerate() {
+            self.from.copy_x(sample, 1, &mut self.out);
+            let mut from = &self.from.pooled[sample * pooled..][..pooled];
+            for panel in x / WIDTH..self.out.panels.end {
+                let to = &mut self.out.panel(panel)[index][x.saturating_sub(panel * WIDTH)..];
+                let (here, rest) = from.split_at(from.len().min(to.len()));
+                convert(simd, here, &mut to[..here.len()]);
+                from = rest;
+            }
+        }
+    }
+}
+
+struct Backward<'a, C> {
+    shape: Concat,
+    from: Features<'a, C>,
+    gradient: &'a Panels<C>,
+    x: GridPart<'a, Row<C>>,
+    pooled: GridPart<'a, f32>,
+}
+
+impl<C: Cell> Kernel for Backward<'_, C> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, simd: S) {
+        let Concat { x, pooled } = self.shape;
+        for (index, sample) in self.x.rows.clone().enumerate() {
+            for panel in self.x.panels.clone() {
+                let (y, from) = (&self.from.x.panel(panel)[sample], &self.gradient.panel(panel)[sample]);
+                let to = &mut self.x.panel(panel)[index];
+                for lane in (0..WIDTH).step_by(S::LANES) {
+                    // Padding of x is 0, so it closes the gate for the pooled columns behind it.
+                    let gated = simd.gate(C::load(simd, &from[lane..]), C::load(simd, &y[lane..]));
+                    C::store(simd, gated, &mut to[lane..]);
+                }
+            }
+            let mut to = &mut self.pooled.panel(0)[index * pooled..][..pooled];
+            for panel in x / WIDTH..self.gradient.panels() {
+                let from = &self.gradient.panel(panel)[sample][x.saturating_sub(panel * WIDTH)..];
+                let (here, rest) = to.split_at_mut(to.len().min(from.len()));
+                convert(simd, &from[..here.len()], here);
+                to = rest;
+            }
+        }
+    }
+}
+
+/// Copies all of `from` to `to`, which is as long.
+#[inline(always)]
+fn convert<S: Simd, A: Cell, B: Cell>(simd: S, from: &[A], to: &mut [B]) {
+    for (to, from) in to.chunks_mut(S::LANES).zip(from.chunks(S::LANES)) {
+        if from.len() == S::LANES {
+            B::store(simd, A::load(simd, from), to);
+        } else {
+            let (mut padded, mut whole) = ([A::zeroed(); 16], [B::zeroed(); 16]);
+            padded[..from.len()].copy_from_slice(from);
+            B::store(simd, A::load(simd, &padded), &mut whole);
+            to.copy_from_slice(&whole[..to.len()]);
+        }
     }
 }

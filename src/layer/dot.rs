@@ -5,14 +5,20 @@
 //! or j <= i with `itself`), as facebookresearch/dlrm orders them. (TorchRec takes the upper triangle: its top weights
 //! are not interchangeable with these.)
 //! Backward: with the symmetric S that has dz at (i, j) and (j, i), dT = S T, plus dx in row 0.
+//!
+//! Every number is read from where its producer left it and written to where its consumer wants it, once: x and its
+//! gradient are the bottom MLP's panels, [x, z] and its gradient the top MLP's. What lies between stays in L1 or L2.
 
-use super::View;
+use bytemuck::Zeroable;
+
+use super::{Features, FeaturesMut};
 use crate::base::Result;
 use crate::machine::team::Team;
-use crate::math::{Gemm, Start, Strided};
+use crate::math::brgemm::{Cell, Panels, Row, WIDTH};
+use crate::math::{Block, GROUP, Lanes, Mirrored, Pairs, SLACK, STEPS, pairs_before};
 use crate::memory::{Arena, Buffer, Supply};
 use crate::simd::{Kernel, Simd};
-use crate::sync::{Each, Rows};
+use crate::sync::{Each, Grid, GridPart};
 
 /// The interaction of `vectors` vectors of `dim` elements.
 #[derive(Debug)]
@@ -31,25 +37,33 @@ struct Shape {
 
 #[derive(Debug)]
 struct Scratch {
-    /// Tᵀ, dim x vectors.
-    transposed: Buffer<f32>,
-    /// Z or S, vectors x vectors.
-    products: Buffer<f32>,
+    /// Forward: sixteen elements of each vector of a group of samples.
+    blocks: Buffer<Block>,
+    /// Forward: a row for each column of the result from `Shape::aligned` on, with zeros behind the last.
+    products: Buffer<Lanes>,
+    /// Backward: one sample's vectors, each padded with zeros to `Shape::padded` elements.
+    vectors: Buffer<f32>,
+    /// Backward: the gradient of one sample's result.
+    gradient: Buffer<f32>,
 }
 
 impl Shape {
-    const fn features(self) -> usize {
-        self.vectors * self.dim
+    /// Elements of a sample's pooled rows.
+    const fn pooled(self) -> usize {
+        (self.vectors - 1) * self.dim
     }
 
-    const fn outputs(self) -> usize {
-        let pairs = self.vectors * (self.vectors - 1) / 2;
-        self.dim + pairs + if self.itself { self.vectors } else { 0 }
+    const fn pairs(self) -> usize {
+        pairs_before(self.vectors, self.itself)
     }
 
-    /// How many entries of row i of Z are kept.
-    const fn kept(self, i: usize) -> usize {
-        if self.itself { i + 1 } else { i }
+    /// Elements of x that fill whole pieces of 16 columns of the result; the others share one with products.
+    const fn aligned(self) -> usize {
+        self.dim / STEPS * STEPS
+    }
+
+    const fn padded(self) -> usize {
+        self.dim.next_multiple_of(STEPS)
     }
 }
 
@@ -59,26 +73,33 @@ impl Dot {
     /// # Errors
     /// When the supply is exhausted.
     pub fn new(vectors: usize, dim: usize, itself: bool, threads: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        let shape = Shape { vectors, dim, itself };
+        let products = (shape.dim - shape.aligned() + shape.pairs()).next_multiple_of(GROUP);
         let scratch = (0..threads).map(|_| {
-            let transposed = supply.buffer("transposed features", dim * vectors)?;
-            Ok(Scratch { transposed, products: supply.buffer("products", vectors * vectors)? })
+            Ok(Scratch {
+                blocks: supply.buffer("transposed features", vectors)?,
+                products: supply.buffer("transposed products", products)?,
+                vectors: supply.buffer("a sample's features", vectors * shape.padded())?,
+                gradient: supply.buffer("a sample's gradient", shape.dim + shape.pairs() + WIDTH + SLACK)?,
+            })
         });
-        Ok(Self { scratch: scratch.collect::<Result<_>>()?, shape: Shape { vectors, dim, itself } })
+        Ok(Self { scratch: scratch.collect::<Result<_>>()?, shape })
     }
 
     /// Takes all planned buffers from the arena.
     pub fn settle(&mut self, arena: &mut Arena) {
-        for Scratch { transposed, products } in &mut self.scratch {
-            for buffer in [transposed, products] {
-                buffer.settle(arena);
-            }
+        for Scratch { blocks, products, vectors, gradient } in &mut self.scratch {
+            blocks.settle(arena);
+            products.settle(arena);
+            vectors.settle(arena);
+            gradient.settle(arena);
         }
     }
 
     /// Columns of the result: dim + F (F - 1) / 2, and F more with `itself`.
     #[must_use]
     pub const fn outputs(&self) -> usize {
-        self.shape.outputs()
+        self.shape.dim + self.shape.pairs()
     }
 
     /// Vectors that meet, and their elements.
@@ -87,127 +108,268 @@ impl Dot {
         (self.shape.vectors, self.shape.dim)
     }
 
-    /// Writes [x, z] of every sample; `out` has a row of [`Dot::outputs`] for each row of `features`.
+    /// Writes [x, z] of the first `samples` samples to the rows of `out`, samples x [`Dot::outputs`].
     ///
     /// # Panics
-    /// When a matrix has too few rows.
-    pub fn forward(&mut self, team: &Team, features: &[f32], out: &mut [f32]) {
-        let isa = team.isa();
-        let shape = self.shape;
-        let bands = Rows::new(out, shape.outputs(), team.threads(), 1);
-        let scratch = Each::new(&mut self.scratch[..crate::sync::Parts::len(&bands)]);
-        team.each((bands, scratch), |(band, scratch)| {
-            let features = &features[band.first * shape.features()..][..band.rows * shape.features()];
-            isa.run(Forward { shape, features, out: band.data, scratch });
+    /// When a matrix has another shape than the interaction or too few rows.
+    pub fn forward<C: Cell>(&mut self, team: &Team, samples: usize, from: Features<'_, C>, out: &mut Panels<C>) {
+        let (isa, shape) = (team.isa(), self.shape);
+        from.check(samples, shape.dim, shape.pooled());
+        assert!(out.columns() == self.outputs() && out.rows() >= samples, "{out:?} takes the interaction");
+        let sizes = [out.panels(), samples, out.stride()];
+        let grid = Grid::new(out.cells_mut(), sizes, [1, team.threads()], GROUP);
+        team.each((grid, Each::new(&mut self.scratch)), |(out, scratch)| {
+            isa.run(Forward { shape, from, out, scratch });
         });
     }
 
-    /// Writes the gradient of every sample's features, given `gradient` with respect to [x, z] (samples x outputs).
+    /// Writes the gradient of the features of the first `samples` samples, given `gradient` with respect to [x, z];
+    /// x is a ReLU's output, and what goes to x goes on through it: it becomes 0 where x is.
     ///
     /// # Panics
-    /// When a matrix has too few rows.
-    pub fn backward(&mut self, team: &Team, features: &[f32], gradient: View<'_>, features_gradient: &mut [f32]) {
-        let isa = team.isa();
-        let shape = self.shape;
-        let bands = Rows::new(features_gradient, shape.features(), team.threads(), 1);
-        let scratch = Each::new(&mut self.scratch[..crate::sync::Parts::len(&bands)]);
-        team.each((bands, scratch), |(band, scratch)| {
-            let features = &features[band.first * shape.features()..][..band.rows * shape.features()];
-            let gradient = View { data: &gradient.data[band.first * gradient.row..], row: gradient.row };
-            isa.run(Backward { shape, features, gradient, out: band.data, scratch });
+    /// As [`Dot::forward`].
+    pub fn backward<C: Cell>(
+        &mut self,
+        team: &Team,
+        samples: usize,
+        from: Features<'_, C>,
+        gradient: &Panels<C>,
+        to: FeaturesMut<'_, C>,
+    ) {
+        let (isa, shape) = (team.isa(), self.shape);
+        from.check(samples, shape.dim, shape.pooled());
+        to.check(samples, shape.dim, shape.pooled());
+        assert!(
+            gradient.columns() == self.outputs() && gradient.rows() >= samples,
+            "{gradient:?} is the interaction's"
+        );
+        let parts = to.deal(samples, shape.pooled(), team.threads());
+        team.each((parts, Each::new(&mut self.scratch)), |((x, pooled), scratch)| {
+            isa.run(Backward { shape, from, gradient, x, pooled, scratch });
         });
     }
 }
 
-struct Forward<'a> {
+struct Forward<'a, C> {
     shape: Shape,
-    features: &'a [f32],
-    out: &'a mut [f32],
+    from: Features<'a, C>,
+    out: GridPart<'a, Row<C>>,
     scratch: &'a mut Scratch,
 }
 
-impl Kernel for Forward<'_> {
+impl<C: Cell> Kernel for Forward<'_, C> {
     type Out = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let Shape { vectors, dim, .. } = self.shape;
-        let Scratch { transposed, products } = self.scratch;
-        let samples = self.features.chunks_exact(self.shape.features());
-        for (features, out) in samples.zip(self.out.chunks_exact_mut(self.shape.outputs())) {
-            for (v, vector) in features.chunks_exact(dim).enumerate() {
-                let column = transposed[v..].iter_mut().step_by(vectors);
-                column.zip(vector).for_each(|(to, &from)| *to = from);
+    fn run<S: Simd>(mut self, simd: S) {
+        for first in self.out.rows.clone().step_by(GROUP) {
+            let samples = GROUP.min(self.out.rows.end - first);
+            // Its last piece of 16 columns may be one with products, which complete it.
+            self.from.copy_x(first, samples, &mut self.out);
+            self.multiply(simd, first, samples);
+            self.write_products(simd, first, samples);
+        }
+    }
+}
+
+impl<C: Cell> Forward<'_, C> {
+    /// All products of the samples from `first` on, a lane a sample.
+    #[inline(always)]
+    fn multiply<S: Simd>(&mut self, simd: S, first: usize, samples: usize) {
+        let Shape { vectors, dim, itself } = self.shape;
+        let Scratch { blocks, products, .. } = &mut *self.scratch;
+        let shared = dim - self.shape.aligned();
+        for element in (0..dim).step_by(STEPS) {
+            let steps = STEPS.min(dim - element);
+            let mut rows = Block::zeroed();
+            for (to, from) in rows.iter_mut().zip(&self.from.x.panel(element / WIDTH)[first..][..samples]) {
+                for lane in (0..STEPS).step_by(S::LANES) {
+                    simd.store(C::load(simd, &from[element % WIDTH + lane..]), &mut to[lane..]);
+                }
             }
-            let gemm = Gemm {
-                out: products,
-                out_row: vectors,
-                rows: vectors,
-                columns: vectors,
-                a: Strided { data: features, row: dim, depth: 1 },
-                b: transposed,
-                b_row: vectors,
-                depth: dim,
-                start: Start::Zero,
-                relu: false,
-            };
-            gemm.run(simd);
-            let (x, mut z) = out.split_at_mut(dim);
-            x.copy_from_slice(&features[..dim]);
-            for i in 0..vectors {
-                let (row, rest) = z.split_at_mut(self.shape.kept(i));
-                row.copy_from_slice(&products[i * vectors..][..row.len()]);
-                z = rest;
+            simd.transpose(rows.as_flattened(), STEPS, blocks[0].as_flattened_mut(), GROUP);
+            for vector in 1..vectors {
+                let row = self.shape.pooled();
+                let from = &self.from.pooled[first * row + (vector - 1) * dim + element..];
+                let to = blocks[vector].as_flattened_mut();
+                if samples == GROUP && steps == STEPS {
+                    simd.transpose(from, row, to, GROUP);
+                } else {
+                    for (to, from) in rows.iter_mut().zip(from.chunks(row)).take(samples) {
+                        to[..steps].copy_from_slice(&from[..steps]);
+                    }
+                    simd.transpose(rows.as_flattened(), STEPS, to, GROUP);
+                }
+            }
+            if steps < STEPS {
+                products[..shared].copy_from_slice(&blocks[0][..shared]);
+            }
+            let sums = &mut products[shared..];
+            Pairs { vectors: blocks, steps, itself, fresh: element == 0, sums }.add(simd);
+        }
+    }
+
+    /// Brings the products back to a row a sample, 16 columns at a time.
+    #[inline(always)]
+    fn write_products<S: Simd>(&mut self, simd: S, first: usize, samples: usize) {
+        let mut rows = Block::zeroed();
+        let start = first - self.out.rows.start;
+        for (index, columns) in self.scratch.products.as_chunks::<STEPS>().0.iter().enumerate() {
+            let column = self.shape.aligned() + index * STEPS;
+            simd.transpose(columns.as_flattened(), GROUP, rows.as_flattened_mut(), STEPS);
+            let to = &mut self.out.panel(column / WIDTH)[start..][..samples];
+            for (to, from) in to.iter_mut().zip(&rows) {
+                for lane in (0..STEPS).step_by(S::LANES) {
+                    C::store(simd, simd.load(&from[lane..]), &mut to[column % WIDTH + lane..]);
+                }
             }
         }
     }
 }
 
-struct Backward<'a> {
+struct Backward<'a, C> {
     shape: Shape,
-    features: &'a [f32],
-    gradient: View<'a>,
-    out: &'a mut [f32],
+    from: Features<'a, C>,
+    gradient: &'a Panels<C>,
+    x: GridPart<'a, Row<C>>,
+    pooled: GridPart<'a, f32>,
     scratch: &'a mut Scratch,
 }
 
-impl Kernel for Backward<'_> {
+impl<C: Cell> Kernel for Backward<'_, C> {
     type Out = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let Shape { vectors, dim, .. } = self.shape;
-        let symmetric = &mut self.scratch.products;
-        let samples = self.features.chunks_exact(self.shape.features());
-        for (n, (features, out)) in samples.zip(self.out.chunks_exact_mut(self.shape.features())).enumerate() {
-            let gradient = &self.gradient.data[n * self.gradient.row..][..self.shape.outputs()];
-            let (x, mut z) = gradient.split_at(dim);
-            for i in 0..vectors {
-                let (row, rest) = z.split_at(self.shape.kept(i));
-                symmetric[i * vectors + i] = 0.0;
-                for (j, &dz) in row.iter().enumerate() {
-                    // The diagonal counts twice: z_ii = t_i . t_i.
-                    let dz = if i == j { 2.0 * dz } else { dz };
-                    symmetric[i * vectors + j] = dz;
-                    symmetric[j * vectors + i] = dz;
+    fn run<S: Simd>(mut self, simd: S) {
+        let Shape { vectors: count, dim, itself } = self.shape;
+        let (row, padded) = (self.shape.pooled(), self.shape.padded());
+        for (index, sample) in self.x.rows.clone().enumerate() {
+            self.gather(simd, sample);
+            let Scratch { vectors, gradient, .. } = &mut *self.scratch;
+            let product = Mirrored { triangle: &gradient[dim..], itself, vectors, count, row: padded, first: gradient };
+            let pooled = &mut self.pooled.panel(0)[index * row..][..row];
+            let x = &mut self.x;
+            product.each(simd, |i, k, sum| {
+                if i == 0 {
+                    let x = &mut x.panel(k / WIDTH)[index][k % WIDTH..];
+                    C::store(simd, simd.gate(sum, simd.load(&vectors[k..])), x);
+                } else if k < dim {
+                    let to = &mut pooled[(i - 1) * dim..][k..dim];
+                    match to.len() {
+                        left if left < S::LANES => simd.store_partial(sum, to),
+                        _ => simd.store(sum, to),
+                    }
                 }
-                z = rest;
+            });
+        }
+    }
+}
+
+impl<C: Cell> Backward<'_, C> {
+    /// Brings a sample's vectors and its gradient side by side.
+    #[inline(always)]
+    fn gather<S: Simd>(&mut self, simd: S, sample: usize) {
+        let Scratch { vectors, gradient, .. } = &mut *self.scratch;
+        let (dim, row, padded) = (self.shape.dim, self.shape.pooled(), self.shape.padded());
+        let (x, pooled) = vectors.split_at_mut(padded);
+        widen(simd, self.from.x, sample, x);
+        let from = &self.from.pooled[sample * row..][..row];
+        if dim == padded {
+            let (to, from) = (pooled.as_chunks_mut::<STEPS>().0, from.as_chunks::<STEPS>().0);
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+        } else {
+            let pairs = pooled.chunks_exact_mut(padded).zip(from.chunks_exact(dim));
+            pairs.for_each(|(to, from)| to[..dim].copy_from_slice(from));
+        }
+        widen(simd, self.gradient, sample, gradient);
+    }
+}
+
+/// One row of panels, in 32-bit floats, with padding up to whole pieces of 16.
+#[inline(always)]
+fn widen<S: Simd, C: Cell>(simd: S, from: &Panels<C>, row: usize, to: &mut [f32]) {
+    for panel in 0..from.panels() {
+        let from_row = &from.panel(panel)[row];
+        let width = from.width(panel).next_multiple_of(STEPS);
+        for lane in (0..width).step_by(S::LANES) {
+            simd.store(C::load(simd, &from_row[lane..]), &mut to[panel * WIDTH + lane..]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::random;
+    use crate::simd::Isa;
+
+    /// [x, z] and the gradients of x and of the pooled rows, sample by sample, from the formulas at this file's head.
+    fn define(shape: Shape, x: &[f32], pooled: &[f32], gradient: &[f32]) -> [Vec<f32>; 3] {
+        let Shape { vectors, dim, itself } = shape;
+        let [mut out, mut dx, mut dpooled] = [const { Vec::new() }; 3];
+        for (n, (x, gradient)) in x.chunks(dim).zip(gradient.chunks(dim + shape.pairs())).enumerate() {
+            let t = [x, &pooled[n * shape.pooled()..][..shape.pooled()]].concat();
+            let t: Vec<_> = t.chunks(dim).collect();
+            out.extend(x);
+            let mut s = vec![vec![0.0; vectors]; vectors];
+            let mut dz = gradient[dim..].iter();
+            for i in 0..vectors {
+                for j in 0..i + usize::from(itself) {
+                    out.push((0..dim).fold(0.0, |sum, k| t[i][k].mul_add(t[j][k], sum)));
+                    let &dz = dz.next().unwrap();
+                    (s[i][j], s[j][i]) = if i == j { (2.0 * dz, 2.0 * dz) } else { (dz, dz) };
+                }
             }
-            out.fill(0.0);
-            out[..dim].copy_from_slice(x);
-            let gemm = Gemm {
-                out,
-                out_row: dim,
-                rows: vectors,
-                columns: dim,
-                a: Strided { data: symmetric, row: vectors, depth: 1 },
-                b: features,
-                b_row: dim,
-                depth: vectors,
-                start: Start::Out,
-                relu: false,
-            };
-            gemm.run(simd);
+            for (i, s) in s.iter().enumerate() {
+                for k in 0..dim {
+                    let start = if i == 0 { gradient[k] } else { 0.0 };
+                    let sum = (0..vectors).fold(start, |sum, j| s[j].mul_add(t[j][k], sum));
+                    if i > 0 {
+                        dpooled.push(sum);
+                    } else {
+                        dx.push(if x[k] <= 0.0 { 0.0 } else { sum });
+                    }
+                }
+            }
+        }
+        [out, dx, dpooled]
+    }
+
+    #[test]
+    fn every_twin_and_team_gives_the_bits_of_the_definition() {
+        let sizes = [(1, 4), (2, 1), (4, 4), (9, 64), (27, 16), (5, 20), (3, 70), (6, 128)];
+        for ((vectors, dim), itself) in sizes.into_iter().flat_map(|size| [(size, false), (size, true)]) {
+            let shape = Shape { vectors, dim, itself };
+            let outputs = dim + shape.pairs();
+            for samples in [1, 16, 37] {
+                // Half of x is 0, as behind a ReLU; matrices have room for more samples.
+                let x: Vec<f32> = random(samples * dim, 1).iter().map(|x| x.max(0.0)).collect();
+                let pooled = random(samples * shape.pooled(), 2);
+                let gradient = random(samples * outputs, 3);
+                let expected = define(shape, &x, &pooled, &gradient);
+                for (isa, threads) in Isa::all().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]) {
+                    let team = Team::with_isa(threads, isa).unwrap();
+                    let mut dot = Dot::new(vectors, dim, itself, threads, &mut Supply::System).unwrap();
+                    let x = Panels::from_rows(&x, samples, dim);
+                    let from = Features { x: &x, pooled: &pooled };
+                    let mut out = Panels::zeroed(samples + 3, outputs);
+                    dot.forward(&team, samples, from, &mut out);
+                    let mut dx = Panels::zeroed(samples, dim);
+                    let mut dpooled = vec![7.0; pooled.len()];
+                    let to = FeaturesMut { x: &mut dx, pooled: &mut dpooled };
+                    dot.backward(&team, samples, from, &Panels::from_rows(&gradient, samples, outputs), to);
+                    let name = format!("{isa:?}, {threads} threads, {samples} samples, {shape:?}");
+                    assert!(out.to_rows()[..samples * outputs] == expected[0], "forward, {name}");
+                    assert!(out.to_rows()[samples * outputs..].iter().all(|&x| x == 0.0), "other rows, {name}");
+                    assert!(dx.to_rows() == expected[1], "gradient of x, {name}");
+                    assert!(dpooled == expected[2], "gradient of pooled rows, {name}");
+                    for panels in [&out, &dx] {
+                        let cells = panels.cells().as_flattened().iter().filter(|&&x| x != 0.0).count();
+                        let rows = panels.to_rows().iter().filter(|&&x| x != 0.0).count();
+                        assert_eq!(cells, rows, "padding stays 0, {name}");
+                    }
+                }
+            }
         }
     }
 }

@@ -8,19 +8,20 @@
 //! With a threshold h, p is clamped to [h, 1 - h] first; where it was clamped, the gradient is 0.
 //! Sigmoid and cross-entropy are computed from z together, in f64, so that no probability is rounded to 0 or 1 before
 //! its logarithm is taken; PyTorch's `BCELoss` caps each logarithm at -100 instead, which differs only beyond that.
+//! Nothing of a sample branches, so that the compiler takes several at a time (`math/logistic.rs`).
 
 use crate::base::Result;
 use crate::base::config::{Loss, ModelConfig};
 use crate::machine::team::Team;
+use crate::math::{exp_of_negative, log1p_of_fraction};
 use crate::memory::{Arena, Buffer, Supply};
+use crate::simd::{Kernel, Simd};
 use crate::sync::Rows;
 
 /// The loss of a minibatch, with room for its probabilities and gradient.
 #[derive(Debug)]
 pub struct LossLayer {
-    loss: Loss,
-    weights: [f64; 2],
-    threshold: f64,
+    objective: Objective,
     probabilities: Buffer<f32>,
     /// Each sample's term of the mean.
     terms: Buffer<f64>,
@@ -34,9 +35,11 @@ impl LossLayer {
     /// When the supply is exhausted.
     pub fn new(config: &ModelConfig, samples: usize, supply: &mut Supply<'_>) -> Result<Self> {
         Ok(Self {
-            loss: config.loss,
-            weights: config.loss_weights.map(f64::from),
-            threshold: f64::from(config.loss_threshold),
+            objective: Objective::new(
+                config.loss,
+                config.loss_weights.map(f64::from),
+                f64::from(config.loss_threshold),
+            ),
             probabilities: supply.buffer("probabilities", samples)?,
             terms: supply.buffer("losses", samples)?,
             gradient: supply.buffer("logit gradients", samples)?,
@@ -58,19 +61,15 @@ impl LossLayer {
     pub fn forward(&mut self, team: &Team, logits: &[f32], labels: &[f32]) -> f64 {
         let samples = logits.len();
         assert_eq!(samples, labels.len(), "one label a logit");
-        let (loss, weights, threshold) = (self.loss, self.weights, self.threshold);
+        let (isa, objective) = (team.isa(), self.objective);
         let probabilities = Rows::new(&mut self.probabilities[..samples], 1, team.threads(), 16);
         let terms = Rows::new(&mut self.terms[..samples], 1, team.threads(), 16);
         let gradient = Rows::new(&mut self.gradient[..samples], 1, team.threads(), 16);
         team.each((probabilities, (terms, gradient)), |(probabilities, (terms, gradient))| {
-            for i in 0..terms.rows {
-                let (z, t) = (f64::from(logits[terms.first + i]), f64::from(labels[terms.first + i]));
-                let point = Point::at(z, threshold);
-                let (value, slope) = point.loss(loss, weights, z, t);
-                probabilities.data[i] = point.p as f32;
-                terms.data[i] = value;
-                gradient.data[i] = (slope / samples as f64) as f32;
-            }
+            let here = terms.first..terms.first + terms.rows;
+            let (logits, labels) = (&logits[here.clone()], &labels[here]);
+            let results = Results { probabilities: probabilities.data, terms: terms.data, gradient: gradient.data };
+            isa.run(Samples { objective, logits, labels, samples: samples as f64, results });
         });
         self.terms[..samples].iter().sum::<f64>() / samples as f64
     }
@@ -88,36 +87,110 @@ impl LossLayer {
     }
 }
 
-/// A probability on its way to the loss.
-struct Point {
-    /// Clamped to [threshold, 1 - threshold].
-    p: f64,
-    clamped: bool,
+/// What is minimised.
+#[derive(Debug, Clone, Copy)]
+struct Objective {
+    loss: Loss,
+    /// Of terms with label 0 and with label 1.
+    weights: [f64; 2],
+    /// The least and the largest probability.
+    range: [f64; 2],
+    /// ln p and ln(1 - p) of both.
+    logarithms: [[f64; 2]; 2],
 }
 
-impl Point {
-    fn at(z: f64, threshold: f64) -> Self {
-        let free = 1.0 / (1.0 + libm::exp(-z));
-        let p = if threshold > 0.0 { free.clamp(threshold, 1.0 - threshold) } else { free };
-        Self { p, clamped: p != free && !p.is_nan() }
+/// What the loss makes of one sample.
+#[derive(Debug, Clone, Copy)]
+struct Point {
+    /// The probability, clamped.
+    p: f64,
+    /// The sample's term of the mean.
+    value: f64,
+    /// The term's derivative with respect to the logit.
+    slope: f64,
+}
+
+impl Objective {
+    fn new(loss: Loss, weights: [f64; 2], threshold: f64) -> Self {
+        let weights = if loss == Loss::Wbce { weights } else { [1.0; 2] };
+        let range = [threshold, 1.0 - threshold];
+        Self { loss, weights, range, logarithms: range.map(|p| [libm::log(p), libm::log(1.0 - p)]) }
     }
 
-    /// The loss and its derivative with respect to z.
-    fn loss(&self, loss: Loss, weights: [f64; 2], z: f64, t: f64) -> (f64, f64) {
-        let p = self.p;
-        let open = if self.clamped { 0.0 } else { 1.0 };
-        match loss {
-            Loss::Mse => ((p - t) * (p - t), 2.0 * (p - t) * p * (1.0 - p) * open),
-            Loss::Bce | Loss::Wbce => {
-                let weight = if loss == Loss::Wbce { weights[usize::from(t >= 1.0)] } else { 1.0 };
-                let entropy = if self.clamped {
-                    -(t * libm::log(p) + (1.0 - t) * libm::log(1.0 - p))
-                } else {
-                    // -ln p = ln(1 + exp(-z)) and -ln(1 - p) = z + ln(1 + exp(-z)), rearranged so that exp never overflows.
-                    z.max(0.0) - z * t + libm::log1p(libm::exp(-z.abs()))
-                };
-                (weight * entropy, weight * (p - t) * open)
+    /// At logit `z` and label `t`; `SQUARED` must say whether the loss is `mse`.
+    #[inline(always)]
+    fn at<const SQUARED: bool>(&self, z: f64, t: f64) -> Point {
+        let e = exp_of_negative(-z.abs());
+        // 1 / (1 + exp(-z)), with e in place of exp(-z) where that would overflow.
+        let above_line = if z < 0.0 { e } else { 1.0 };
+        let free = above_line / (1.0 + e);
+        // Comparisons with NaN are false, so it stays.
+        let [low, high] = self.range;
+        let (below, above) = (free < low, free > high);
+        let p = if below { low } else { free };
+        let p = if above { high } else { p };
+        let open = if below | above { 0.0 } else { 1.0 };
+        if SQUARED {
+            return Point { p, value: (p - t) * (p - t), slope: 2.0 * (p - t) * p * (1.0 - p) * open };
+        }
+        // -ln p = ln(1 + exp(-z)) and -ln(1 - p) = z + ln(1 + exp(-z)), rearranged so that exp never overflows.
+        let positive = if z > 0.0 { z } else { 0.0 };
+        let entropy = positive - z * t + log1p_of_fraction(e);
+        let clamped = |[p, rest]: [f64; 2]| -(t * p + (1.0 - t) * rest);
+        let entropy = if below { clamped(self.logarithms[0]) } else { entropy };
+        let entropy = if above { clamped(self.logarithms[1]) } else { entropy };
+        let weight = if t >= 1.0 { self.weights[1] } else { self.weights[0] };
+        Point { p, value: weight * entropy, slope: weight * (p - t) * open }
+    }
+}
+
+/// The loss of some samples of a minibatch.
+struct Samples<'a> {
+    objective: Objective,
+    logits: &'a [f32],
+    labels: &'a [f32],
+    /// All samples of the minibatch.
+    samples: f64,
+    results: Results<'a>,
+}
+
+/// One element a sample each.
+struct Results<'a> {
+    probabilities: &'a mut [f32],
+    terms: &'a mut [f64],
+    gradient: &'a mut [f32],
+}
+
+impl Kernel for Samples<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        if self.objective.loss == Loss::Mse { self.points::<true>() } else { self.points::<false>() }
+    }
+}
+
+impl Samples<'_> {
+    #[inline(always)]
+    fn points<const SQUARED: bool>(self) {
+        // Arrays of a fixed size: the compiler sees that they do not overlap, and how long the loop is.
+        const AT_ONCE: usize = 16;
+        let Results { probabilities, terms, gradient } = self.results;
+        for first in (0..terms.len()).step_by(AT_ONCE) {
+            let here = first..terms.len().min(first + AT_ONCE);
+            let [mut logits, mut labels] = [[0.0f32; AT_ONCE]; 2];
+            logits[..here.len()].copy_from_slice(&self.logits[here.clone()]);
+            labels[..here.len()].copy_from_slice(&self.labels[here.clone()]);
+            let ([mut p, mut slopes], mut values) = ([[0.0f32; AT_ONCE]; 2], [0.0; AT_ONCE]);
+            for i in 0..AT_ONCE {
+                let point = self.objective.at::<SQUARED>(f64::from(logits[i]), f64::from(labels[i]));
+                p[i] = point.p as f32;
+                values[i] = point.value;
+                slopes[i] = (point.slope / self.samples) as f32;
             }
+            probabilities[here.clone()].copy_from_slice(&p[..here.len()]);
+            terms[here.clone()].copy_from_slice(&values[..here.len()]);
+            gradient[here.clone()].copy_from_slice(&slopes[..here.len()]);
         }
     }
 }
@@ -131,26 +204,85 @@ mod tests {
         LossLayer::new(&config, 8, &mut Supply::System).unwrap()
     }
 
+    fn at(objective: &Objective, z: f64, t: f64) -> Point {
+        if objective.loss == Loss::Mse { objective.at::<true>(z, t) } else { objective.at::<false>(z, t) }
+    }
+
     #[test]
     fn gradients_are_the_finite_differences() {
         let team = Team::new(1).unwrap();
         for loss in [Loss::Bce, Loss::Wbce, Loss::Mse] {
             for threshold in [0.0, 0.3] {
+                let objective = Objective::new(loss, [0.5, 3.0], threshold);
                 for z in [-3.0f64, -0.4, 0.0, 0.7, 5.0] {
                     for t in [0.0, 1.0] {
-                        let value = |z| Point::at(z, threshold).loss(loss, [0.5, 3.0], z, t).0;
+                        let value = |z| at(&objective, z, t).value;
                         let step = 1e-5;
                         let numeric = (value(z + step) - value(z - step)) / (2.0 * step);
-                        let exact = Point::at(z, threshold).loss(loss, [0.5, 3.0], z, t).1;
+                        let exact = at(&objective, z, t).slope;
                         assert!((numeric - exact).abs() < 1e-9, "{loss:?} {threshold} {z} {t}: {numeric} {exact}");
                     }
                 }
                 let mut layer = layer(loss, threshold as f32);
                 let mean = layer.forward(&team, &[0.7, -0.4], &[1.0, 0.0]);
-                let each = |z, t| {
-                    Point::at(f64::from(z), f64::from(threshold as f32)).loss(loss, [0.5, 3.0], f64::from(z), t).0
-                };
+                let each = |z, t| at(&layer.objective, f64::from(z), t).value;
                 assert_eq!(mean, (each(0.7f32, 1.0) + each(-0.4f32, 0.0)) / 2.0);
+            }
+        }
+    }
+
+    /// The formulas at this file's head, as they stand there, by libm.
+    fn define(loss: Loss, weights: [f64; 2], threshold: f64, z: f64, t: f64) -> [f64; 3] {
+        let free = 1.0 / (1.0 + libm::exp(-z));
+        let p = if threshold > 0.0 { free.clamp(threshold, 1.0 - threshold) } else { free };
+        let open = if p == free { 1.0 } else { 0.0 };
+        let weight = if loss == Loss::Wbce { weights[usize::from(t >= 1.0)] } else { 1.0 };
+        if loss == Loss::Mse {
+            return [p, (p - t) * (p - t), 2.0 * (p - t) * p * (1.0 - p) * open];
+        }
+        // -ln(1 - p) = -ln q at -z.
+        let q = 1.0 / (1.0 + libm::exp(z));
+        let [ln_p, ln_q] = if p == free { [libm::log(p), libm::log(q)] } else { [libm::log(p), libm::log(1.0 - p)] };
+        [p, -weight * (t * ln_p + (1.0 - t) * ln_q), weight * (p - t) * open]
+    }
+
+    #[test]
+    fn every_twin_follows_the_formulas() {
+        let random = crate::base::rng::Random::new(2, crate::base::rng::Stream::Label);
+        let samples = 1000 + 7;
+        let logits: Vec<f32> = (0..samples).map(|i| (random.normal(i) * 6.0) as f32).collect();
+        let labels: Vec<f32> = (0..samples).map(|i| f32::from(random.uniform(5000 + i) < 0.3)).collect();
+        for loss in [Loss::Bce, Loss::Wbce, Loss::Mse] {
+            for threshold in [0.0, 0.2] {
+                let config =
+                    ModelConfig { loss, loss_threshold: threshold, loss_weights: [0.5, 3.0], ..ModelConfig::default() };
+                let mut runs =
+                    crate::simd::Isa::all().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]).map(|(isa, threads)| {
+                        let team = Team::with_isa(threads, isa).unwrap();
+                        let mut layer = LossLayer::new(&config, 2048, &mut Supply::System).unwrap();
+                        let mean = layer.forward(&team, &logits, &labels);
+                        (
+                            mean,
+                            layer.probabilities(samples as usize).to_vec(),
+                            layer.gradient()[..samples as usize].to_vec(),
+                        )
+                    });
+                let (mean, probabilities, gradient) = runs.next().unwrap();
+                assert!(
+                    runs.all(|run| run == (mean, probabilities.clone(), gradient.clone())),
+                    "all have the same bits"
+                );
+                let mut total = 0.0;
+                for i in 0..samples as usize {
+                    let (z, t) = (f64::from(logits[i]), f64::from(labels[i]));
+                    let [p, value, slope] = define(loss, [0.5, 3.0], f64::from(threshold), z, t);
+                    total += value;
+                    // One rounding to f32, and the definition's own cancellation in 1 - p.
+                    assert!((f64::from(probabilities[i]) - p).abs() <= 6e-8 * p, "{loss:?} {z} {t}");
+                    let slope = slope / samples as f64;
+                    assert!((f64::from(gradient[i]) - slope).abs() <= 6e-8 * slope.abs() + 1e-18, "{loss:?} {z} {t}");
+                }
+                assert!((mean / (total / samples as f64) - 1.0).abs() < 1e-13, "{loss:?}: {mean}");
             }
         }
     }

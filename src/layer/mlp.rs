@@ -1,25 +1,41 @@
 //! A multilayer perceptron: fully connected layers with ReLU between them.
 //!
-//! It keeps every activation for the backward pass, in panels sized for the largest minibatch. Its neighbours keep their
-//! matrices row-major, so what goes in and out is repacked at the door; inside, nothing is.
+//! It keeps every activation for the backward pass, in panels sized for the largest minibatch. Its neighbours write its
+//! input and read its output there, and likewise for the gradients, so nothing is repacked at its doors.
+//!
+//! Layers of split weights pass bfloat16 to each other. What they get and give at the ends is in 32-bit floats: a
+//! logit of 8 bits would tell too few samples apart.
 
-use super::{Linear, View};
+use super::Linear;
+use super::linear::Flow;
 use crate::base::Result;
+use crate::base::config::Precision;
 use crate::machine::team::Team;
-use crate::math::Gate;
-use crate::math::brgemm::{Panels, Scratch, export_rows, import_rows};
+use crate::math::brgemm::{Panels, Scratch, narrow_panels};
 use crate::memory::{Arena, Supply};
-use crate::sync::Rows;
 
 /// Layers, their activations and the gradients that flow between them.
 #[derive(Debug)]
 pub struct Mlp {
     layers: Vec<Linear>,
     /// The input of each layer, then the output of the last: samples x features.
-    activations: Vec<Panels<f32>>,
+    activations: Vec<Flow>,
     /// The gradient with respect to each of `activations`; that of the input only if somebody wants it.
-    gradients: Vec<Option<Panels<f32>>>,
+    gradients: Vec<Option<Flow>>,
+    /// Where layers compute in bfloat16: what is in 32-bit floats at their ends, and both operands in pairs.
+    doors: Option<Doors>,
     scratch: Scratch,
+}
+
+/// What a chain in bfloat16 keeps besides.
+#[derive(Debug)]
+struct Doors {
+    /// The input as the caller gave it.
+    input: Panels<f32>,
+    /// The gradient of the output as the caller gave it.
+    output_gradient: Panels<f32>,
+    /// For each layer, its input and the gradient of its output in pairs of samples.
+    pairs: Vec<[Panels<u32>; 2]>,
 }
 
 /// Whether the gradient with respect to an MLP's input is needed.
@@ -41,23 +57,41 @@ impl Mlp {
         widths: &[usize],
         samples: usize,
         input_gradient: InputGradient,
+        precision: Precision,
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
-        let layers = widths.windows(2).map(|pair| Linear::new(pair[0], pair[1], supply)).collect::<Result<_>>()?;
-        let mut panels = |name: &str, width: usize| Panels::supplied(name, samples, width, supply);
-        let activations = widths.iter().map(|&width| panels("activations", width)).collect::<Result<_>>()?;
+        let layers = widths.windows(2).map(|pair| Linear::new(pair[0], pair[1], precision, supply));
+        let layers = layers.collect::<Result<_>>()?;
+        let doors = if precision.is_split() { Some(Doors::new(widths, samples, supply)?) } else { None };
+        let mut flow = |name: &str, width: usize, half: bool| {
+            Ok(match half && precision.is_split() {
+                true => Flow::Half(Panels::supplied(name, samples, width, supply)?),
+                false => Flow::Whole(Panels::supplied(name, samples, width, supply)?),
+            })
+        };
+        // The last layer's output and the input's gradient leave the chain in 32-bit floats.
+        let last = widths.len() - 1;
+        let activations = widths.iter().enumerate();
+        let activations = activations.map(|(index, &width)| flow("activations", width, index < last));
+        let activations = activations.collect::<Result<_>>()?;
         let gradients = widths.iter().enumerate().map(|(index, &width)| {
             let wanted = index > 0 || input_gradient == InputGradient::Needed;
-            wanted.then(|| panels("activation gradients", width)).transpose()
+            wanted.then(|| flow("activation gradients", width, index > 0)).transpose()
         });
-        Ok(Self { layers, activations, gradients: gradients.collect::<Result<_>>()?, scratch: Scratch::default() })
+        let gradients = gradients.collect::<Result<_>>()?;
+        Ok(Self { layers, activations, gradients, doors, scratch: Scratch::default() })
     }
 
     /// Takes all planned buffers from the arena.
     pub fn settle(&mut self, arena: &mut Arena) {
         self.layers.iter_mut().for_each(|layer| layer.settle(arena));
         let gradients = self.gradients.iter_mut().flatten();
-        self.activations.iter_mut().chain(gradients).for_each(|panels| panels.settle(arena));
+        self.activations.iter_mut().chain(gradients).for_each(|flow| flow.settle(arena));
+        if let Some(Doors { input, output_gradient, pairs }) = &mut self.doors {
+            input.settle(arena);
+            output_gradient.settle(arena);
+            pairs.iter_mut().flatten().for_each(|panels| panels.settle(arena));
+        }
     }
 
     /// The layers, first to last.
@@ -71,32 +105,69 @@ impl Mlp {
         &mut self.layers
     }
 
-    /// Runs `samples` rows of `x` through all layers into `out`, whose rows have length `out_row`; `relu` says whether
-    /// the last layer has one too.
+    /// The input, to be written before [`Mlp::forward`]; padding must stay 0.
+    pub fn input_mut(&mut self) -> &mut Panels<f32> {
+        match &mut self.doors {
+            Some(doors) => &mut doors.input,
+            None => self.activations[0].whole_mut(),
+        }
+    }
+
+    /// The output of the last [`Mlp::forward`].
+    #[must_use]
+    pub fn output(&self) -> &Panels<f32> {
+        self.activations[self.layers.len()].whole()
+    }
+
+    /// The output, and the gradient with respect to the last layer's sums (before any activation), which is to be
+    /// written before [`Mlp::backward`]; padding must stay 0.
     ///
     /// # Panics
-    /// When there is no room for the samples or a matrix is too small.
-    pub fn forward(&mut self, team: &Team, x: View<'_>, samples: usize, out: &mut [f32], out_row: usize, relu: bool) {
-        import_rows(team, samples, x.data, x.row, &mut self.activations[0]);
+    /// When there are no layers.
+    pub fn output_and_gradient(&mut self) -> (&Panels<f32>, &mut Panels<f32>) {
+        let last = self.layers.len();
+        let gradient = match (&mut self.doors, &mut self.gradients[last]) {
+            (Some(doors), _) => &mut doors.output_gradient,
+            (None, Some(gradient)) => gradient.whole_mut(),
+            (None, None) => unreachable!("only the input may lack a gradient"),
+        };
+        (self.activations[last].whole(), gradient)
+    }
+
+    /// The gradient with respect to the input, from the last [`Mlp::backward`].
+    ///
+    /// # Panics
+    /// When it was not planned for.
+    #[must_use]
+    pub fn input_gradient(&self) -> &Panels<f32> {
+        self.gradients[0].as_ref().expect("the input's gradient was planned for").whole()
+    }
+
+    /// Runs the first `samples` rows of the input through all layers; `relu` says whether the last has one too.
+    ///
+    /// # Panics
+    /// When there is no room for the samples.
+    pub fn forward(&mut self, team: &Team, samples: usize, relu: bool) {
         let last = self.layers.len() - 1;
+        if let (Some(doors), Flow::Half(input)) = (&self.doors, &mut self.activations[0]) {
+            narrow_panels(team, samples, &doors.input, input);
+        }
         for (index, layer) in self.layers.iter().enumerate() {
             let (before, after) = self.activations.split_at_mut(index + 1);
             layer.forward(team, samples, &before[index], &mut after[0], relu || index < last);
         }
-        export_rows(team, &self.activations[last + 1], &mut out[..samples * out_row], out_row);
     }
 
-    /// Back from `dy`, the gradient with respect to the last layer's sums (before any activation), to every weight's
-    /// gradient, and to `dx` (a matrix and its row length) where the caller wants the input's gradient too.
+    /// Back from the gradient of the output to every weight's gradient, and to the input's where it was planned for.
     ///
     /// `samples` is that of the last forward pass.
     ///
     /// # Panics
-    /// When a matrix is too small, or `dx` is wanted but was not planned for.
-    pub fn backward(&mut self, team: &Team, samples: usize, dy: View<'_>, dx: Option<(&mut [f32], usize)>) {
-        let Self { layers, activations, gradients, scratch } = self;
-        if let Some(Some(gradient)) = gradients.last_mut() {
-            import_rows(team, samples, dy.data, dy.row, gradient);
+    /// When there is no room for the samples.
+    pub fn backward(&mut self, team: &Team, samples: usize) {
+        let Self { layers, activations, gradients, doors, scratch } = self;
+        if let (Some(doors), Some(Some(Flow::Half(gradient)))) = (&doors, gradients.last_mut()) {
+            narrow_panels(team, samples, &doors.output_gradient, gradient);
         }
         for (index, layer) in layers.iter_mut().enumerate().rev() {
             let (before, after) = gradients.split_at_mut(index + 1);
@@ -106,11 +177,8 @@ impl Mlp {
                 let gate = (index > 0).then(|| &activations[index]);
                 layer.backward_data(team, samples, dy, dx, gate, scratch);
             }
-            layer.backward_weights(team, samples, &activations[index], dy);
-        }
-        if let Some((dx, row)) = dx {
-            let gradient = gradients[0].as_ref().expect("the input's gradient was planned for");
-            export_rows(team, gradient, &mut dx[..samples * row], row);
+            let pairs = doors.as_mut().map(|doors| &mut doors.pairs[index]);
+            layer.backward_weights(team, samples, &activations[index], dy, pairs);
         }
     }
 
@@ -120,11 +188,13 @@ impl Mlp {
     }
 }
 
-/// Back through a ReLU in place: the first `columns` of each row of `gradient` become 0 where the activation `y` is.
-pub(crate) fn gate(team: &Team, gradient: &mut [f32], row: usize, columns: usize, y: View<'_>) {
-    let isa = team.isa();
-    team.each(Rows::new(gradient, row, team.threads(), 1), |band| {
-        let data = &y.data[band.first * y.row..];
-        isa.run(Gate { gradient: band.data, row, columns, y: data, y_row: y.row });
-    });
+impl Doors {
+    fn new(widths: &[usize], samples: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        let ends = [widths[0], widths[widths.len() - 1]];
+        let [input, output_gradient] = [("input", ends[0]), ("output gradient", ends[1])]
+            .map(|(name, width)| Panels::supplied(name, samples, width, supply));
+        let mut pair = |width| Panels::supplied("activations in pairs", samples.div_ceil(2), width, supply);
+        let pairs = widths.windows(2).map(|widths| Ok([pair(widths[0])?, pair(widths[1])?]));
+        Ok(Self { pairs: pairs.collect::<Result<_>>()?, input: input?, output_gradient: output_gradient? })
+    }
 }

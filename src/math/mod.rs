@@ -1,15 +1,19 @@
-//! Local arithmetic on slices: matrix products, transposition, the gradient of ReLU. No model, no data; `brgemm` alone
-//! shares its work among a team.
+//! Local arithmetic on slices: matrix products, products of pairs of vectors, transposition, the logistic function. No
+//! model, no data; `brgemm` alone shares its work among a team.
 //!
 //! Each operation states its formula and the order of its sums; vectors of any width give the same bits.
 
 pub mod brgemm;
-mod gate;
 mod gemm;
+mod logistic;
+mod mirrored;
+mod pairs;
 mod transpose;
 
-pub use gate::Gate;
 pub use gemm::{Gemm, Start, Strided};
+pub use logistic::{exp_of_negative, log1p_of_fraction};
+pub use mirrored::{Mirrored, SLACK};
+pub use pairs::{Block, GROUP, Lanes, Pairs, STEPS, pairs_before};
 pub use transpose::transpose;
 
 #[cfg(test)]

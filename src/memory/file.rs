@@ -5,9 +5,18 @@ use std::fs::File;
 use std::ops::Deref;
 use std::path::Path;
 
-use memmap2::Mmap;
+use memmap2::{Advice, Mmap};
 
 use crate::base::{Error, Result};
+
+/// How a mapped file will be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// From here on: the system reads far ahead and lets go of what was read.
+    Sequential,
+    /// Here and there: the system reads what is touched.
+    Random,
+}
 
 /// The bytes of a file.
 #[derive(Debug)]
@@ -25,6 +34,16 @@ impl FileBytes {
         // end any program that maps files.)
         let map = unsafe { Mmap::map(&file) };
         Ok(Self(map.map_err(Error::io(path, "map"))?))
+    }
+
+    /// Tells the system how the bytes will be read.
+    pub fn advise(&self, access: Access) {
+        let advice = match access {
+            Access::Sequential => Advice::Sequential,
+            Access::Random => Advice::Random,
+        };
+        // A hint: where the system does not take it, reading is slower and as right.
+        let _ = self.0.advise(advice);
     }
 }
 

@@ -1,31 +1,31 @@
 //! The Deep Learning Recommendation Model (Naumov et al., arXiv:1906.00091), exactly as facebookresearch/dlrm trains it.
 //!
-//! One method a stage; `train/step.rs` walks through them. A sample's features lie in one row of a matrix, the bottom
-//! MLP's output first and then one pooled vector a table, so that no stage copies what another has written.
+//! One method a stage; `train/step.rs` walks through them. Pooled vectors lie in one row a sample, one a table; the MLPs
+//! keep their own ends, and each stage reads and writes its neighbours', so that none copies what another has written.
 
 use super::init;
-use crate::base::config::{Interaction, ModelConfig, Update};
+use crate::base::config::{Interaction, ModelConfig, Precision, Update};
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
 use crate::data::{Batch, Schema};
 use crate::embedding::{Choice, LookUp, Lookups, Slots, Spec, Table, Updater};
-use crate::layer::{Concat, Dot, InputGradient, LossLayer, Mlp, View, gate};
+use crate::layer::{Concat, Dot, Features, FeaturesMut, InputGradient, LossLayer, Mlp};
 use crate::machine::team::Team;
+use crate::math::brgemm::{export_rows, import_rows};
 use crate::memory::{Arena, Buffer, Pages, Plan, Supply, available_bytes};
 
 /// Tables, MLPs and the activations of the current minibatch.
 #[derive(Debug)]
 pub struct Dlrm {
-    tables: Vec<Table>,
+    pub(super) tables: Vec<Table>,
     look_up: LookUp,
     updater: Updater,
-    bottom: Mlp,
-    top: Mlp,
+    pub(super) bottom: Mlp,
+    pub(super) top: Mlp,
     interaction: Interacts,
     loss: LossLayer,
     slots: Slots,
-    /// Columns of the bottom MLP's output.
-    bottom_width: usize,
+    pub(super) precision: Precision,
     activations: Activations,
 }
 
@@ -40,13 +40,15 @@ pub struct Room {
     pub update: Update,
     /// Whether they are moved without gradient rows in between.
     pub update_fused: bool,
+    /// What weights are read in and how much of them is kept.
+    pub precision: Precision,
 }
 
 impl Room {
     /// For minibatches of `samples` with one look-up a table, rows moved as the look-ups suggest.
     #[must_use]
     pub const fn samples(samples: usize) -> Self {
-        Self { samples, lookups: 1, update: Update::Auto, update_fused: true }
+        Self { samples, lookups: 1, update: Update::Auto, update_fused: true, precision: Precision::F32 }
     }
 }
 
@@ -59,38 +61,11 @@ enum Interacts {
 /// What a minibatch leaves in memory between its forward and its backward pass.
 #[derive(Debug)]
 struct Activations {
-    /// Samples x features.
+    /// Pooled rows, samples x (tables x dim).
     features: Buffer<f32>,
     features_gradient: Buffer<f32>,
-    /// Input of the top MLP, samples x interaction outputs; unused by `cat`, whose input is `features`.
-    interacted: Buffer<f32>,
-    interacted_gradient: Buffer<f32>,
     /// Samples.
     logits: Buffer<f32>,
-}
-
-/// One tensor of the model, by the name that facebookresearch/dlrm's state dict gives it.
-#[derive(Debug)]
-pub struct Parameter {
-    /// E.g. `emb_l.0.weight`, `bot_l.0.weight`, `top_l.2.bias`.
-    pub name: String,
-    /// Rows and columns, or the length of a bias.
-    pub shape: Vec<usize>,
-    /// Where it is kept.
-    place: Place,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Place {
-    Table(usize),
-    Weight(Which, usize),
-    Bias(Which, usize),
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Which {
-    Bottom,
-    Top,
 }
 
 impl Dlrm {
@@ -138,16 +113,16 @@ impl Dlrm {
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
         schema.check_dense(config.bottom[0], "model.bottom")?;
-        check_memory(config, schema)?;
-        let Room { samples, .. } = room;
+        check_memory(config, schema, room.precision)?;
+        let Room { samples, precision, .. } = room;
         let bottom_width = config.bottom[config.bottom.len() - 1];
-        let slots = Slots { row: bottom_width + schema.tables.len() * config.dim, first: bottom_width };
+        let slots = Slots { row: schema.tables.len() * config.dim, first: 0 };
         let interaction = match config.interaction {
             Interaction::Dot => {
                 let vectors = schema.tables.len() + 1;
                 Interacts::Dot(Dot::new(vectors, config.dim, config.interaction_itself, team.threads(), supply)?)
             }
-            Interaction::Cat => Interacts::Concat(Concat::new(slots.row)),
+            Interaction::Cat => Interacts::Concat(Concat::new(bottom_width, slots.row)),
         };
         let top: Vec<_> = std::iter::once(interaction.outputs()).chain(config.top.iter().copied()).collect();
         let tables = schema.tables.iter();
@@ -157,6 +132,7 @@ impl Dlrm {
             pooling: config.pooling,
             tables: tables.len(),
             dim: config.dim,
+            precision,
             lookups: samples * room.lookups * tables.len(),
             threads: team.threads(),
         };
@@ -164,15 +140,15 @@ impl Dlrm {
             look_up: LookUp::new(config.pooling, tables.len(), team.threads()),
             updater: Updater::new(spec, supply)?,
             tables: tables
-                .map(|column| Table::new(column.name.clone(), column.rows, config.dim, supply))
+                .map(|column| Table::with_precision(column.name.clone(), column.rows, config.dim, precision, supply))
                 .collect::<Result<_>>()?,
-            bottom: Mlp::new(&config.bottom, samples, InputGradient::Unneeded, supply)?,
-            top: Mlp::new(&top, samples, InputGradient::Needed, supply)?,
+            bottom: Mlp::new(&config.bottom, samples, InputGradient::Unneeded, precision, supply)?,
+            top: Mlp::new(&top, samples, InputGradient::Needed, precision, supply)?,
             loss: LossLayer::new(config, samples, supply)?,
-            activations: Activations::new(samples, slots.row, interaction.copied(), supply)?,
+            activations: Activations::new(samples, slots.row, supply)?,
             interaction,
             slots,
-            bottom_width,
+            precision,
         })
     }
 
@@ -206,28 +182,26 @@ impl Dlrm {
         self.look_up.run(team, &self.tables, Lookups::plain(&batch.bags), features, self.slots);
     }
 
-    /// Forward: the bottom MLP, into the features.
+    /// Forward: the bottom MLP.
     pub fn bottom(&mut self, team: &Team, batch: &Batch) {
-        let dense = View { data: &batch.dense, row: batch.dense_width };
-        self.bottom.forward(team, dense, batch.samples(), &mut self.activations.features, self.slots.row, true);
+        import_rows(team, batch.samples(), &batch.dense, batch.dense_width, self.bottom.input_mut());
+        self.bottom.forward(team, batch.samples(), true);
     }
 
     /// Forward: the interaction of all features.
     pub fn interact(&mut self, team: &Team, batch: &Batch) {
-        if let Interacts::Dot(dot) = &mut self.interaction {
-            let out = &mut self.activations.interacted[..batch.samples() * dot.outputs()];
-            dot.forward(team, &self.activations.features, out);
+        let from = Features { x: self.bottom.output(), pooled: &self.activations.features };
+        let out = self.top.input_mut();
+        match &mut self.interaction {
+            Interacts::Dot(dot) => dot.forward(team, batch.samples(), from, out),
+            Interacts::Concat(concat) => concat.forward(team, batch.samples(), from, out),
         }
     }
 
     /// Forward: the top MLP, to one logit a sample.
     pub fn top(&mut self, team: &Team, batch: &Batch) {
-        let Activations { features, interacted, logits, .. } = &mut self.activations;
-        let x = match &self.interaction {
-            Interacts::Dot(dot) => View { data: interacted, row: dot.outputs() },
-            Interacts::Concat(concat) => View { data: features, row: concat.outputs() },
-        };
-        self.top.forward(team, x, batch.samples(), logits, 1, false);
+        self.top.forward(team, batch.samples(), false);
+        export_rows(team, self.top.output(), &mut self.activations.logits[..batch.samples()], 1);
     }
 
     /// The mean loss; also leaves its gradient with respect to the logits.
@@ -243,33 +217,27 @@ impl Dlrm {
 
     /// Backward: the top MLP.
     pub fn back_top(&mut self, team: &Team, batch: &Batch) {
-        let dy = View { data: self.loss.gradient(), row: 1 };
-        let Activations { features_gradient, interacted_gradient, .. } = &mut self.activations;
-        let dx = match &self.interaction {
-            Interacts::Dot(dot) => (&mut interacted_gradient[..], dot.outputs()),
-            Interacts::Concat(concat) => (&mut features_gradient[..], concat.outputs()),
-        };
-        self.top.backward(team, batch.samples(), dy, Some(dx));
+        let (_, gradient) = self.top.output_and_gradient();
+        import_rows(team, batch.samples(), self.loss.gradient(), 1, gradient);
+        self.top.backward(team, batch.samples());
     }
 
-    /// Backward: the interaction.
+    /// Backward: the interaction, and the ReLU that the bottom MLP ends with.
     pub fn back_interact(&mut self, team: &Team, batch: &Batch) {
-        if let Interacts::Dot(dot) = &mut self.interaction {
-            let Activations { features, features_gradient, interacted_gradient, .. } = &mut self.activations;
-            let gradient = View { data: interacted_gradient, row: dot.outputs() };
-            let out = &mut features_gradient[..batch.samples() * self.slots.row];
-            dot.backward(team, features, gradient, out);
+        let (x, x_gradient) = self.bottom.output_and_gradient();
+        let Activations { features, features_gradient, .. } = &mut self.activations;
+        let from = Features { x, pooled: features };
+        let to = FeaturesMut { x: x_gradient, pooled: features_gradient };
+        let gradient = self.top.input_gradient();
+        match &mut self.interaction {
+            Interacts::Dot(dot) => dot.backward(team, batch.samples(), from, gradient, to),
+            Interacts::Concat(concat) => concat.backward(team, batch.samples(), from, gradient, to),
         }
     }
 
     /// Backward: the bottom MLP.
     pub fn back_bottom(&mut self, team: &Team, batch: &Batch) {
-        let row = self.slots.row;
-        let samples = batch.samples();
-        let Activations { features, features_gradient, .. } = &mut self.activations;
-        let y = View { data: features, row };
-        gate(team, &mut features_gradient[..samples * row], row, self.bottom_width, y);
-        self.bottom.backward(team, samples, View { data: features_gradient, row }, None);
+        self.bottom.backward(team, batch.samples());
     }
 
     /// Moves the rows that the minibatch looked up.
@@ -296,16 +264,6 @@ impl Dlrm {
         self.top.update(team, rate);
     }
 
-    /// The bottom MLP.
-    pub(super) const fn bottom_mlp(&self) -> &Mlp {
-        &self.bottom
-    }
-
-    /// The top MLP.
-    pub(super) const fn top_mlp(&self) -> &Mlp {
-        &self.top
-    }
-
     /// Vectors that meet in the interaction, and their elements; `cat` multiplies nothing.
     pub(super) const fn interaction_shape(&self) -> (usize, usize) {
         match &self.interaction {
@@ -314,71 +272,21 @@ impl Dlrm {
         }
     }
 
+    /// What weights are read in and how much of them is kept.
+    #[must_use]
+    pub const fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Both MLPs, the bottom one first.
+    pub fn mlps(&self) -> impl Iterator<Item = &Mlp> {
+        [&self.bottom, &self.top].into_iter()
+    }
+
     /// The embedding tables.
     #[must_use]
     pub fn tables(&self) -> &[Table] {
         &self.tables
-    }
-
-    /// Every tensor, in the order of the reference's state dict.
-    #[must_use]
-    pub fn parameters(&self) -> Vec<Parameter> {
-        let tables = self.tables.iter().enumerate().map(|(t, table)| Parameter {
-            name: format!("emb_l.{t}.weight"),
-            shape: vec![table.rows(), table.dim()],
-            place: Place::Table(t),
-        });
-        let mlps = [(Which::Bottom, "bot_l", &self.bottom), (Which::Top, "top_l", &self.top)];
-        let layers = mlps.into_iter().flat_map(|(which, prefix, mlp)| {
-            mlp.layers().iter().enumerate().flat_map(move |(l, layer)| {
-                // Every second module of the reference's Sequential is an activation.
-                let name = |kind: &str| format!("{prefix}.{}.{kind}", 2 * l);
-                let weight = Parameter {
-                    name: name("weight"),
-                    shape: vec![layer.outputs(), layer.inputs()],
-                    place: Place::Weight(which, l),
-                };
-                let bias = Parameter { name: name("bias"), shape: vec![layer.outputs()], place: Place::Bias(which, l) };
-                [weight, bias]
-            })
-        });
-        tables.chain(layers).collect()
-    }
-
-    /// The numbers of one tensor, row-major.
-    #[must_use]
-    pub fn export(&self, parameter: &Parameter) -> std::borrow::Cow<'_, [f32]> {
-        match parameter.place {
-            Place::Table(t) => self.tables[t].weights().into(),
-            Place::Weight(which, l) => self.mlp(which).layers()[l].export_weight().into(),
-            Place::Bias(which, l) => self.mlp(which).layers()[l].bias().into(),
-        }
-    }
-
-    /// Overwrites one tensor.
-    ///
-    /// # Panics
-    /// When `values` has another size than the parameter's shape.
-    pub fn import(&mut self, parameter: &Parameter, values: &[f32]) {
-        match parameter.place {
-            Place::Table(t) => self.tables[t].weights_mut().copy_from_slice(values),
-            Place::Weight(which, l) => self.mlp_mut(which).layers_mut()[l].import_weight(values),
-            Place::Bias(which, l) => self.mlp_mut(which).layers_mut()[l].bias_mut().copy_from_slice(values),
-        }
-    }
-
-    const fn mlp(&self, which: Which) -> &Mlp {
-        match which {
-            Which::Bottom => &self.bottom,
-            Which::Top => &self.top,
-        }
-    }
-
-    const fn mlp_mut(&mut self, which: Which) -> &mut Mlp {
-        match which {
-            Which::Bottom => &mut self.bottom,
-            Which::Top => &mut self.top,
-        }
     }
 }
 
@@ -389,38 +297,28 @@ impl Interacts {
             Self::Concat(concat) => concat.outputs(),
         }
     }
-
-    /// Columns of a result of its own; `cat` has none, it is the features.
-    const fn copied(&self) -> usize {
-        match self {
-            Self::Dot(dot) => dot.outputs(),
-            Self::Concat(_) => 0,
-        }
-    }
 }
 
 impl Activations {
-    fn new(samples: usize, features: usize, interacted: usize, supply: &mut Supply<'_>) -> Result<Self> {
+    fn new(samples: usize, features: usize, supply: &mut Supply<'_>) -> Result<Self> {
         Ok(Self {
             features: supply.buffer("features", samples * features)?,
             features_gradient: supply.buffer("feature gradients", samples * features)?,
-            interacted: supply.buffer("interactions", samples * interacted)?,
-            interacted_gradient: supply.buffer("interaction gradients", samples * interacted)?,
             logits: supply.buffer("logits", samples)?,
         })
     }
 
     fn settle(&mut self, arena: &mut Arena) {
-        let Self { features, features_gradient, interacted, interacted_gradient, logits } = self;
-        for buffer in [features, features_gradient, interacted, interacted_gradient, logits] {
+        let Self { features, features_gradient, logits } = self;
+        for buffer in [features, features_gradient, logits] {
             buffer.settle(arena);
         }
     }
 }
 
 /// Refuses tables that the machine cannot hold, before the first page is touched.
-fn check_memory(config: &ModelConfig, schema: &Schema) -> Result<()> {
-    let bytes = |rows: u64| rows.saturating_mul((config.dim * size_of::<f32>()) as u64);
+fn check_memory(config: &ModelConfig, schema: &Schema, precision: Precision) -> Result<()> {
+    let bytes = |rows: u64| rows.saturating_mul((config.dim * precision.bytes()) as u64);
     let need = schema.tables.iter().fold(0u64, |sum, column| sum.saturating_add(bytes(column.rows)));
     let Some(free) = available_bytes() else { return Ok(()) };
     let largest = schema.tables.iter().enumerate().max_by_key(|(_, column)| column.rows);

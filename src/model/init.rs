@@ -9,7 +9,6 @@ use crate::base::rng::{Random, Stream};
 use crate::embedding::Table;
 use crate::layer::Mlp;
 use crate::machine::team::Team;
-use crate::sync::Rows;
 
 /// Fills an MLP; `which` tells it from the model's other MLPs.
 pub(super) fn mlp(mlp: &mut Mlp, which: u32, seed: u64) {
@@ -26,21 +25,20 @@ pub(super) fn mlp(mlp: &mut Mlp, which: u32, seed: u64) {
     }
 }
 
-/// Fills a table, each thread touching its own band first.
+/// Fills a table.
 pub(super) fn table(team: &Team, table: &mut Table, index: u32, seed: u64) {
     // Four numbers a block of the generator.
     const DRAW: usize = 4;
     let bound = libm::sqrt(1.0 / table.rows() as f64);
     let random = Random::new(seed, Stream::Embedding(index));
-    let whole = table.weights().len() / DRAW * DRAW;
     let draw = |word: u32| (bound * (((f64::from(word) + 0.5) * (2.0 / 4_294_967_296.0)) - 1.0)) as f32;
-    let (body, tail) = table.weights_mut().split_at_mut(whole);
-    team.each(Rows::new(body, DRAW, team.threads(), 1), |band| {
-        for (block, four) in band.data.chunks_exact_mut(DRAW).enumerate() {
-            let words = random.block((band.first + block) as u64);
-            four.iter_mut().zip(words).for_each(|(weight, word)| *weight = draw(word));
+    table.fill(team, |first, row| {
+        let mut words = random.block((first / DRAW) as u64);
+        for (weight, number) in row.iter_mut().zip(first..) {
+            if number.is_multiple_of(DRAW) && number > first {
+                words = random.block((number / DRAW) as u64);
+            }
+            *weight = draw(words[number % DRAW]);
         }
     });
-    let words = random.block((whole / DRAW) as u64);
-    tail.iter_mut().zip(words).for_each(|(weight, word)| *weight = draw(word));
 }

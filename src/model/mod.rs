@@ -2,9 +2,11 @@
 
 mod dlrm;
 mod init;
+mod parameter;
 mod roofline;
 mod stage;
 
-pub use dlrm::{Dlrm, Parameter, Room};
+pub use dlrm::{Dlrm, Room};
+pub use parameter::Parameter;
 pub use roofline::Limits;
 pub use stage::{Bound, Stage, Work};

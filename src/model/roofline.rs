@@ -8,7 +8,7 @@ use super::{Bound, Work};
 /// A machine's limits, in 10^9 operations or bytes a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// Multiply-adds, two operations each.
+    /// Multiply-adds in the precision of the MLPs, two operations each.
     pub gflop_s: f64,
     /// Memory, streamed.
     pub stream_gb_s: f64,

@@ -98,29 +98,42 @@ impl Dlrm {
         let weights = |mlp: &crate::layer::Mlp| -> f64 {
             mlp.layers().iter().map(|layer| (layer.inputs() * layer.outputs()) as f64).sum()
         };
-        let (bottom, top) = (weights(self.bottom_mlp()), weights(self.top_mlp()));
-        let first = self.bottom_mlp().layers().first().map_or(0.0, |layer| (layer.inputs() * layer.outputs()) as f64);
+        let (bottom, top) = (weights(&self.bottom), weights(&self.top));
+        let first = self.bottom.layers().first().map_or(0.0, |layer| (layer.inputs() * layer.outputs()) as f64);
         let tables = self.tables().iter().zip(&batch.bags);
-        let row_bytes: f64 = tables.map(|(table, bag)| (bag.rows.len() * table.dim()) as f64 * FLOAT).sum();
+        let columns: f64 = tables.map(|(table, bag)| (bag.rows.len() * table.dim()) as f64).sum();
+        // A look-up reads what the precision lets it, an update reads and writes all that is kept.
+        let (read_bytes, kept_bytes) = (self.precision.read_bytes() as f64, self.precision.bytes() as f64);
         let (vectors, dim) = self.interaction_shape();
         let pairs = (vectors * (vectors.saturating_sub(1)) / 2 * dim) as f64;
+        // An interaction reads the bottom MLP's output and the pooled rows, and writes the top MLP's input; backward it
+        // reads both, and writes the gradient of what it read. Its products are too few to hide that.
+        let result = self.top.layers().first().map_or(0, |layer| layer.inputs()) as f64;
+        let x = self.bottom.layers().last().map_or(0, |layer| layer.outputs()) as f64;
+        let features = x + self.tables().iter().map(|table| table.dim() as f64).sum::<f64>();
         let arithmetic = |operations: f64| Work { bound: Bound::Arithmetic, operations, bytes: 0.0 };
+        let interaction = |operations: f64, elements: f64| Work {
+            bound: Bound::Stream,
+            operations: samples * operations,
+            bytes: samples * elements * FLOAT,
+        };
         match stage {
-            Stage::LookUp => Work { bound: Bound::Gather, operations: row_bytes / FLOAT, bytes: row_bytes },
+            Stage::LookUp => Work { bound: Bound::Gather, operations: columns, bytes: columns * read_bytes },
             Stage::Bottom => arithmetic(2.0 * samples * bottom),
             Stage::Top => arithmetic(2.0 * samples * top),
-            Stage::Interact => arithmetic(2.0 * samples * pairs),
+            Stage::Interact => interaction(2.0 * pairs, features + result),
             Stage::Loss => Work { bound: Bound::Stream, operations: 0.0, bytes: samples * 4.0 * FLOAT },
             // By data and by weights, each as much as forward; nobody needs the dense features' gradient.
             Stage::BackTop => arithmetic(4.0 * samples * top),
             Stage::BackBottom => arithmetic(samples * (4.0 * bottom - 2.0 * first)),
-            Stage::BackInteract => arithmetic(4.0 * samples * pairs),
+            Stage::BackInteract => interaction(4.0 * pairs, 2.0 * features + result),
             Stage::UpdateRows => {
-                Work { bound: Bound::Scatter, operations: 2.0 * row_bytes / FLOAT, bytes: 2.0 * row_bytes }
+                Work { bound: Bound::Scatter, operations: 2.0 * columns, bytes: 2.0 * columns * kept_bytes }
             }
             Stage::UpdateDense => {
                 let parameters = bottom + top;
-                Work { bound: Bound::Stream, operations: 2.0 * parameters, bytes: 3.0 * parameters * FLOAT }
+                let bytes = parameters * (2.0 * kept_bytes + FLOAT);
+                Work { bound: Bound::Stream, operations: 2.0 * parameters, bytes }
             }
         }
     }

@@ -2,6 +2,8 @@
 
 mod schedule;
 mod sgd;
+mod split_sgd;
 
 pub use schedule::Schedule;
 pub use sgd::Sgd;
+pub use split_sgd::{Low, SplitSgd};

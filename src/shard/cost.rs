@@ -93,6 +93,8 @@ pub struct Model<'a> {
     /// Where.
     pub site: &'a Site,
     skews: Vec<Skew>,
+    /// Different rows of each table that a minibatch is expected to name.
+    uniques: Vec<f64>,
     /// N_r of each rank.
     pub(super) slices: Vec<i64>,
     reach: Vec<Vec<Reach>>,
@@ -131,8 +133,12 @@ impl<'a> Model<'a> {
             all
         });
         let reach = reach.collect();
-        let skews = workload.tables.iter().map(|table| Skew::new(table.rows, table.skew)).collect();
-        Self { workload, site, skews, slices, reach, pairs }
+        let skews: Vec<Skew> = workload.tables.iter().map(|table| Skew::new(table.rows, table.skew)).collect();
+        let unique = |(skew, table): (&Skew, &TableLoad)| {
+            skew.unique(&Rows::all(table.rows), workload.batch as f64 * table.lookups)
+        };
+        let uniques = skews.iter().zip(&workload.tables).map(unique).collect();
+        Self { workload, site, skews, uniques, slices, reach, pairs }
     }
 
     /// How many ranks.
@@ -153,8 +159,13 @@ impl<'a> Model<'a> {
     pub fn load(&self, table: TableId, rows: &Rows, width: usize, with_ids: bool) -> Load {
         let work = self.workload;
         let draws = self.draws(table, rows);
-        let all = work.batch as f64 * work.tables[table.index()].lookups;
-        let unique = self.skews[table.index()].unique(rows, all).min(draws);
+        let TableLoad { rows: all, lookups, .. } = work.tables[table.index()];
+        // Whole tables and rows that are dealt in turn, of which all parts are alike, need no sum of their own.
+        let unique = match rows.step == 1 && rows.count < all {
+            true => self.skews[table.index()].unique(rows, work.batch as f64 * lookups),
+            false => self.uniques[table.index()] * rows.count as f64 / all as f64,
+        };
+        let unique = unique.min(draws);
         let (row, moved) = self.row_bytes(width);
         let again = draws - unique;
         let sums = (work.batch * width * work.exchange_bytes) as f64;

@@ -55,7 +55,7 @@ fn write(model: &Model<'_>, plan: &Plan, out: &mut String) -> std::fmt::Result {
     tables(model, plan, out)?;
     ranks(model, plan, out)?;
     bars(plan, out)?;
-    exchanges(model, plan, out)?;
+    exchanges(plan, out)?;
     if !site.assumptions.is_empty() {
         writeln!(out, "\nassumed\n  {}", site.assumptions.join("\n  "))?;
     }
@@ -154,7 +154,7 @@ fn bars(plan: &Plan, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-fn exchanges(model: &Model<'_>, plan: &Plan, out: &mut String) -> std::fmt::Result {
+fn exchanges(plan: &Plan, out: &mut String) -> std::fmt::Result {
     writeln!(out)?;
     for exchange in &plan.cost.exchanges {
         let wire = exchange.wire.as_ref().map_or_else(
@@ -169,7 +169,6 @@ fn exchanges(model: &Model<'_>, plan: &Plan, out: &mut String) -> std::fmt::Resu
         writeln!(out, "  {:<12} {bytes:>10} of gradients of {replicated} replicated tables", "all-reduce")?;
     }
     writeln!(out, "  not in these times: the MLPs, their all-reduce, and whatever overlaps")?;
-    let _ = model;
     Ok(())
 }
 
@@ -191,8 +190,7 @@ pub fn explanation(model: &Model<'_>, plan: &Plan, id: TableId, ways: &[Alternat
             1 => format!("rows {} to {}", rows.first, rows.first + rows.count - 1),
             step => format!("{} rows, every {step}th from {}", Count(rows.count), rows.first),
         };
-        let with_ids = true;
-        let memory = model.load(id, &shard.rows, columns.len(), with_ids).memory.unsigned_abs();
+        let memory = model.load(id, &shard.rows, columns.len(), true).memory.unsigned_abs();
         let _ = writeln!(
             out,
             "  {}: {which}, columns {} to {}: {}",

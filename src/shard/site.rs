@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::base::units::Bytes;
 use crate::base::{NodeId, RankId};
 use crate::machine::{Machine, Placement, Routes};
 use crate::memory::NodeMemory;
@@ -215,10 +214,4 @@ fn pools(placement: &Placement, memories: &BTreeMap<NodeId, (u64, f64)>) -> (Vec
         }
     });
     (pools.collect(), pool_of)
-}
-
-impl std::fmt::Display for Pool {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({} without the reserve of {})", self.name(), Bytes(self.usable()), Bytes(self.reserve))
-    }
 }

@@ -5,9 +5,11 @@
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::{
-    __m512, __m512i, _CMP_NLE_UQ, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps, _mm512_cmp_ps_mask, _mm512_fmadd_ps,
-    _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_maskz_mov_ps, _mm512_mul_ps,
-    _mm512_permutex2var_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps, _mm512_stream_ps,
+    __m256i, __m512, __m512i, _CMP_NLE_UQ, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256,
+    _mm512_add_ps, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi32_epi16,
+    _mm512_cvtepu16_epi32, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
+    _mm512_maskz_mov_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_permutex2var_ps, _mm512_set1_ps, _mm512_setzero_ps,
+    _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_stream_ps,
 };
 
 use super::{Kernel, Simd};
@@ -59,6 +61,26 @@ fn pick(_proof: Avx512, a: __m512, b: __m512, picks: [i32; 16]) -> __m512 {
     let picks = unsafe { std::mem::transmute::<[i32; 16], __m512i>(picks) };
     // SAFETY: the proof says that AVX-512 F is here.
     unsafe { _mm512_permutex2var_ps(a, picks, b) }
+}
+
+/// The first 16 elements, each in a word of its own.
+#[inline(always)]
+fn words(_proof: Avx512, from: &[u16]) -> __m512i {
+    assert!(from.len() >= 16);
+    // SAFETY: 32 bytes can be read, checked above; the proof says that AVX2 is here.
+    let halves = unsafe { _mm256_loadu_si256(from.as_ptr().cast::<__m256i>()) };
+    // SAFETY: the proof says that AVX-512 F is here.
+    unsafe { _mm512_cvtepu16_epi32(halves) }
+}
+
+/// Writes the lower half of each word to the first 16 elements.
+#[inline(always)]
+fn store_words(_proof: Avx512, v: __m512i, to: &mut [u16]) {
+    assert!(to.len() >= 16);
+    // SAFETY: the proof says that AVX-512 F is here.
+    let halves = unsafe { _mm512_cvtepi32_epi16(v) };
+    // SAFETY: 32 bytes can be written, checked above; the proof says that AVX2 is here.
+    unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast::<__m256i>(), halves) }
 }
 
 impl Simd for Avx512 {
@@ -151,6 +173,33 @@ impl Simd for Avx512 {
     fn prefetch_ahead<T>(self, at: &[T], elements: usize) {
         // SAFETY: a prefetch never faults, whatever the address, and SSE is part of x86-64.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().wrapping_add(elements).cast()) }
+    }
+
+    #[inline(always)]
+    fn widen(self, from: &[u16]) -> __m512 {
+        // SAFETY: `self` proves AVX-512 F.
+        let upper = unsafe { _mm512_slli_epi32::<16>(words(self, from)) };
+        // SAFETY: as above.
+        unsafe { _mm512_castsi512_ps(upper) }
+    }
+
+    #[inline(always)]
+    fn join(self, high: &[u16], low: &[u16]) -> __m512 {
+        // SAFETY: `self` proves AVX-512 F.
+        let upper = unsafe { _mm512_slli_epi32::<16>(words(self, high)) };
+        // SAFETY: as above.
+        let bits = unsafe { _mm512_or_si512(upper, words(self, low)) };
+        // SAFETY: as above.
+        unsafe { _mm512_castsi512_ps(bits) }
+    }
+
+    #[inline(always)]
+    fn split(self, v: __m512, high: &mut [u16], low: &mut [u16]) {
+        // SAFETY: `self` proves AVX-512 F.
+        let bits = unsafe { _mm512_castps_si512(v) };
+        // SAFETY: as above.
+        store_words(self, unsafe { _mm512_srli_epi32::<16>(bits) }, high);
+        store_words(self, bits, low);
     }
 
     #[inline(always)]

@@ -125,6 +125,21 @@ impl Simd for Avx512Bf16 {
     }
 
     #[inline(always)]
+    fn widen(self, from: &[u16]) -> __m512 {
+        self.0.widen(from)
+    }
+
+    #[inline(always)]
+    fn join(self, high: &[u16], low: &[u16]) -> __m512 {
+        self.0.join(high, low)
+    }
+
+    #[inline(always)]
+    fn split(self, v: __m512, high: &mut [u16], low: &mut [u16]) {
+        self.0.split(v, high, low);
+    }
+
+    #[inline(always)]
     fn narrow(self, v: __m512, to: &mut [u16]) {
         // SAFETY: `self` proves AVX512-BF16.
         let narrowed = unsafe { _mm512_cvtneps_pbh(v) };

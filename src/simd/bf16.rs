@@ -5,6 +5,8 @@
 //! against the instruction (the tests do so again wherever it exists): the odd element of a pair is added before the
 //! even one, each product and sum is rounded once, together, and a sum that is tiny becomes 0 of the same sign, where
 //! tiny means: below the least normal number after rounding to 24 bits as if exponents had no end.
+//!
+//! AMX-BF16 multiplies the same numbers but sums them otherwise, see [`dot_tile`]: its bits are its own.
 
 /// The value of a bfloat16; exact.
 #[inline(always)]
@@ -41,6 +43,19 @@ pub fn dot_pair(a: f32, b: f32, sum: f32) -> f32 {
     let even = |x: f32| f32::from_bits(x.to_bits() << 16);
     let sum = multiply_add(odd(a), odd(b), without_denormals(sum));
     multiply_add(even(a), even(b), sum)
+}
+
+/// `sum` plus the products of 16 pairs, as TDPBF16PS adds them to an element of a tile: the even products and the odd
+/// ones are summed apart, each sum from 0 in ascending order, then both are added, then `sum` is; every step is rounded
+/// as in [`dot_pair`].
+#[must_use]
+pub fn dot_tile(a: &[u32; 16], b: &[u32; 16], sum: f32) -> f32 {
+    let [mut even, mut odd] = [0.0; 2];
+    for (&a, &b) in a.iter().zip(b) {
+        even = multiply_add(f32::from_bits(a << 16), f32::from_bits(b << 16), even);
+        odd = multiply_add(f32::from_bits(a & 0xffff_0000), f32::from_bits(b & 0xffff_0000), odd);
+    }
+    multiply_add(1.0, without_denormals(sum), multiply_add(1.0, even, odd))
 }
 
 /// 0 with the sign of a denormal `x`; otherwise `x`.

@@ -4,10 +4,13 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use super::Simd;
+use super::amx::Amx;
 use super::avx2::Avx2;
 use super::avx512::Avx512;
 use super::avx512_bf16::Avx512Bf16;
 use super::scalar::Scalar;
+use crate::base::config::IsaChoice;
+use crate::base::{Error, Result};
 
 /// An algorithm with its arguments, generic over the instruction set.
 ///
@@ -34,17 +37,48 @@ pub enum Isa {
     Avx512(Avx512),
     /// The same with AVX512-BF16.
     Avx512Bf16(Avx512Bf16),
+    /// The same with AMX-BF16: the blocked passes on bfloat16 multiply tiles, whose sums have bits of their own.
+    AmxBf16(Amx),
 }
 
 impl Isa {
-    /// The widest one that this processor has.
+    /// The fastest one that this processor has.
     #[must_use]
     pub fn best() -> Self {
         static BEST: OnceLock<Isa> = OnceLock::new();
-        *BEST.get_or_init(|| *Self::all().last().expect("portable code runs everywhere"))
+        *BEST.get_or_init(|| *Self::every().last().expect("portable code runs everywhere"))
     }
 
-    /// All that this processor has, portable code first.
+    /// The one that a configuration asks for.
+    ///
+    /// # Errors
+    /// When this processor, or its system, does not have it.
+    pub fn chosen(choice: IsaChoice) -> Result<Self> {
+        let name = match choice {
+            IsaChoice::Auto => return Ok(Self::best()),
+            IsaChoice::Scalar => "scalar",
+            IsaChoice::Avx2 => "avx2",
+            IsaChoice::Avx512 => "avx512",
+            IsaChoice::Avx512Bf16 => "avx512-bf16",
+            IsaChoice::AmxBf16 => "amx-bf16",
+        };
+        let every = Self::every();
+        every.iter().copied().find(|isa| isa.name() == name).ok_or_else(|| {
+            let has: Vec<_> = every.iter().map(|isa| isa.name()).collect();
+            let reason = format!("this machine has no {name}; it has {}: use one of them or auto", has.join(", "));
+            Error::Config { origin: "train.isa".to_owned(), reason }
+        })
+    }
+
+    /// [`Isa::all`], and AMX-BF16 where it is.
+    #[must_use]
+    pub fn every() -> Vec<Self> {
+        let mut every = Self::all();
+        every.extend(Amx::detect().map(Self::AmxBf16));
+        every
+    }
+
+    /// All that this processor has and that give the same bits in every kernel, portable code first.
     #[must_use]
     pub fn all() -> Vec<Self> {
         let mut all = vec![Self::Scalar(Scalar)];
@@ -62,16 +96,24 @@ impl Isa {
             Self::Avx2(_) => "avx2",
             Self::Avx512(_) => "avx512",
             Self::Avx512Bf16(_) => "avx512-bf16",
+            Self::AmxBf16(_) => "amx-bf16",
         }
     }
 
-    /// Runs the kernel's twin for this instruction set.
+    /// The proof of AMX-BF16, if this is it.
+    #[must_use]
+    pub const fn amx(self) -> Option<Amx> {
+        if let Self::AmxBf16(amx) = self { Some(amx) } else { None }
+    }
+
+    /// Runs the kernel's twin for this instruction set; tiles are for the kernels that ask for them.
     #[inline]
     pub fn run<K: Kernel>(self, kernel: K) -> K::Out {
         match self {
             Self::Scalar(simd) => kernel.run(simd),
             Self::Avx2(simd) => simd.run(kernel),
             Self::Avx512(simd) => simd.run(kernel),
+            Self::AmxBf16(amx) => Self::Avx512Bf16(amx.avx512_bf16()).run(kernel),
             Self::Avx512Bf16(simd) if K::BF16 => simd.run(kernel),
             Self::Avx512Bf16(simd) => simd.avx512().run(kernel),
         }

@@ -5,8 +5,9 @@
 //! has it: it can only be had from detection.
 //!
 //! All twins give the same bits. Every multiply-add is fused and rounded once, and every sum runs in an order that the
-//! algorithm fixes, never the vector width.
+//! algorithm fixes, never the vector width. Tiles of bfloat16 ([`amx`]) are no twin: they have a definition of their own.
 
+pub mod amx;
 mod avx2;
 mod avx512;
 mod avx512_bf16;
@@ -14,6 +15,7 @@ pub mod bf16;
 mod combine;
 mod isa;
 mod scalar;
+pub mod split;
 
 pub use avx512_bf16::Avx512Bf16;
 pub use combine::combine;
@@ -133,5 +135,31 @@ pub trait Simd: Copy + Send + Sync {
         let from = &from[..Self::LANES];
         lanes.iter_mut().zip(from).for_each(|(lane, &x)| *lane = bf16::widen(x));
         self.load(&lanes)
+    }
+
+    /// The numbers whose halves are the first elements of `high` and `low`; see [`split::join`].
+    #[inline(always)]
+    fn join(self, high: &[u16], low: &[u16]) -> Self::V {
+        let mut lanes = [0.0; 16];
+        let halves = high[..Self::LANES].iter().zip(&low[..Self::LANES]);
+        lanes.iter_mut().zip(halves).for_each(|(lane, (&high, &low))| *lane = split::join(high, low));
+        self.load(&lanes)
+    }
+
+    /// Writes the halves of the lanes to the first elements of `high` and `low`; see [`split::split`].
+    #[inline(always)]
+    fn split(self, v: Self::V, high: &mut [u16], low: &mut [u16]) {
+        let mut lanes = [0.0; 16];
+        self.store(v, &mut lanes);
+        let halves = high[..Self::LANES].iter_mut().zip(&mut low[..Self::LANES]);
+        halves.zip(&lanes).for_each(|((high, low), &x)| (*high, *low) = split::split(x));
+    }
+
+    /// Each lane rounded as [`split::shorten`] does.
+    #[inline(always)]
+    fn shorten(self, v: Self::V) -> Self::V {
+        let mut lanes = [0.0; 16];
+        self.store(v, &mut lanes);
+        self.load(&lanes.map(split::shorten))
     }
 }

@@ -195,8 +195,8 @@ impl Waiting {
         if !cfg!(loom) && (!spinning || self.looks.is_multiple_of(LOOKS_A_CLOCK)) {
             let since = *self.since.get_or_insert_with(Instant::now);
             if since.elapsed() >= job.deadline() {
-                let (waited, last) = (job.deadline(), job.place(peer));
-                return Err(job.poison(Trouble::Stalled { place, peer, waited, last }));
+                let places = (0..job.ranks() as u32).map(|rank| job.place(RankId(rank))).collect();
+                return Err(job.poison(Trouble::Stalled { place, peer, waited: job.deadline(), places }));
             }
         }
         Ok(())

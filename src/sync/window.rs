@@ -51,19 +51,9 @@ struct Window {
     lines: usize,
     /// One a slot, touched whenever its bytes are: where models see a race.
     marks: [Guarded<()>; SLOTS],
-    _memory: Arc<Memory>,
+    /// The owner's buffer; nobody looks into it as a whole again.
+    _memory: Arc<Buffer<Line>>,
 }
-
-/// The owner's buffer; nobody looks into it as a whole again.
-struct Memory(#[allow(dead_code)] Buffer<Line>);
-
-// SAFETY: the buffer is owned memory that is only kept alive here; its bytes are reached through slots alone.
-#[allow(unsafe_code)]
-unsafe impl Sync for Memory {}
-
-// SAFETY: as above.
-#[allow(unsafe_code)]
-unsafe impl Send for Memory {}
 
 // SAFETY: the pointers lead to memory that `_memory` keeps; the protocol above lets one thread at a time write a slot
 // and lets nobody read it meanwhile. `Sender` and `Receiver` are its only users.
@@ -88,7 +78,7 @@ pub fn window_lines(slots: &[usize]) -> usize {
 pub fn windows(mut memory: Buffer<Line>, slots: &[usize]) -> Vec<(Sender, Receiver)> {
     assert_eq!(memory.len(), window_lines(slots), "memory for all slots");
     let start = NonNull::from(&mut memory[..]).cast::<Line>();
-    let memory = Arc::new(Memory(memory));
+    let memory = Arc::new(memory);
     let mut next = 0;
     let mut slot = |lines: usize| {
         // SAFETY: next + lines <= the buffer's length (their sum is, as asserted), so this stays inside of it.

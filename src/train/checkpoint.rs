@@ -3,6 +3,8 @@
 //! The format is safetensors, with the names and shapes of facebookresearch/dlrm's state dict, so PyTorch reads it with
 //! `safetensors.torch.load_file` and `load_state_dict`. The position, the resolved configuration and the random seeds it
 //! holds travel in the file's metadata. Plain SGD has no state of its own, and the learning rate follows from the step.
+//! Weights that lie in halves are joined: a file has the exact 32-bit numbers whatever the precision of the run, so a
+//! run in one precision can be continued in another.
 //!
 //! Invariant: a checkpoint file is always whole. It is written under another name, flushed to the disk and then renamed,
 //! so a full disk, a crash or a signal leaves the previous one untouched.
@@ -18,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::config::Config;
 use crate::base::{Error, Result};
 use crate::memory::FileBytes;
-use crate::model::Dlrm;
+use crate::model::{Dlrm, Parameter};
 
 /// The metadata key that holds [`Header`] as JSON; one key, so that equal runs write equal bytes.
 const METADATA: &str = "octorec";
@@ -47,10 +49,11 @@ pub struct Checkpoint<'a> {
     bytes: FileBytes,
 }
 
-/// A tensor's numbers on their way to a file.
+/// A tensor on its way to a file. Numbers that lie in halves are joined when they are asked for, one tensor after the
+/// other, so that no second copy of the model is made.
 struct Tensor<'a> {
-    shape: Vec<usize>,
-    values: Cow<'a, [f32]>,
+    model: &'a Dlrm,
+    parameter: Parameter,
 }
 
 impl View for Tensor<'_> {
@@ -59,15 +62,18 @@ impl View for Tensor<'_> {
     }
 
     fn shape(&self) -> &[usize] {
-        &self.shape
+        &self.parameter.shape
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        bytemuck::cast_slice(&self.values).into()
+        match self.model.export(&self.parameter) {
+            Cow::Borrowed(values) => bytemuck::cast_slice(values).into(),
+            Cow::Owned(values) => bytemuck::allocation::pod_collect_to_vec(&values).into(),
+        }
     }
 
     fn data_len(&self) -> usize {
-        size_of_val(&*self.values)
+        self.parameter.shape.iter().product::<usize>() * size_of::<f32>()
     }
 }
 
@@ -76,10 +82,7 @@ impl View for Tensor<'_> {
 /// # Errors
 /// When the file cannot be written; an older file of that name is then still there, whole.
 pub fn save(path: &Path, model: &Dlrm, progress: Progress, config: &Config) -> Result<()> {
-    let tensors = model.parameters().into_iter().map(|parameter| {
-        let values = model.export(&parameter);
-        (parameter.name, Tensor { shape: parameter.shape, values })
-    });
+    let tensors = model.parameters().into_iter().map(|parameter| (parameter.name.clone(), Tensor { model, parameter }));
     let header = Header { progress, config: config.clone() };
     let header = serde_json::to_string(&header).expect("a header is representable in JSON");
     let metadata = HashMap::from([(METADATA.to_owned(), header)]);
@@ -105,7 +108,9 @@ pub fn write_whole(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Resu
         file.set_permissions(permissions)?;
         file.sync_all()?;
         fs::rename(&partial, path)?;
-        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+        // A bare name's parent is the empty path: the current folder.
+        let folder = path.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+        folder.map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     };
     let result = write(&partial).and_then(|()| finish().map_err(Error::io(path, "write")));
     if result.is_err() {

@@ -18,7 +18,7 @@ pub use clock::Clock;
 pub use evaluation::{Predictions, evaluate, predict};
 pub use metrics::{Scores, auc};
 pub use output::{OutputDir, checkpoint_in, vocabulary_in};
-pub use profile::Profile;
+pub use profile::{Profile, StageTime};
 pub use report::Reporter;
 pub use run::{LossTrace, Outcome, Run, Summary};
 pub use step::step;

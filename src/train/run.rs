@@ -178,7 +178,7 @@ impl Run {
                 break;
             }
             let began = Instant::now();
-            let Some((batch, position)) = loader.next_batch()? else { break };
+            let Some((batch, position)) = self.clock.wait(|| loader.next_batch())? else { break };
             let number = self.progress.step + 1;
             let rate = schedule.rate(number);
             let loss = step(&self.team, &mut self.model, &batch, rate as f32, &mut self.clock);

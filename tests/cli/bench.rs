@@ -54,3 +54,75 @@ fn a_step_is_held_against_its_roofline() {
     let message = fail(&format!("bench step {tiny} --source criteo"));
     assert!(message.contains("random look-ups"), "{message}");
 }
+
+#[test]
+fn mlps_are_held_against_the_peak() {
+    for precision in ["f32", "bf16"] {
+        let line =
+            format!("bench mlp --batch 40 --widths 64,70 --layers 2 --rounds 1 --threads 2 --precision {precision}");
+        let report = json(&format!("{line} --json"));
+        let rows = report["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 2 * 3, "{report}");
+        for (row, pass) in rows.iter().zip(["forward", "backward-data", "backward-weights"].into_iter().cycle()) {
+            assert_eq!((&row["pass"], &row["n"], &row["precision"]), (&pass.into(), &40.into(), &precision.into()));
+            assert_eq!(row["c"], row["k"]);
+            let figure = |key: &str| row[key].as_f64().unwrap();
+            assert!(figure("gflops") > 0.0 && figure("peak_gflops") > 0.0, "{row}");
+            assert!((figure("ratio") - figure("gflops") / figure("peak_gflops")).abs() < 1e-9, "{row}");
+        }
+        let mean = rows.iter().map(|row| row["ratio"].as_f64().unwrap()).sum::<f64>() / rows.len() as f64;
+        assert!((report["mean_ratio"].as_f64().unwrap() - mean).abs() < 1e-9);
+    }
+    let help = String::from_utf8(succeed("bench mlp --help").stdout).unwrap();
+    assert!(help.contains("[default: 1024]") && help.contains("4096]"), "{help}");
+}
+
+#[test]
+fn single_layers_of_odd_shapes_on_any_instruction_set() {
+    let flags = "--shape 33x13x1 --shape 5x130x64 --pass forward,backward-weights --precision f32,bf16";
+    let report = json(&format!("bench gemm {flags} --isa scalar --rounds 1 --threads 1 --json"));
+    assert_eq!(report["isa"], "scalar");
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * 2 * 2, "{report}");
+    assert!(rows.iter().all(|row| row["ratio"].as_f64().unwrap() > 0.0 && row["limit"] == "f32 peak"), "{report}");
+    let text = String::from_utf8(succeed("bench gemm --shape 8x8x8 --rounds 1 --threads 1").stdout).unwrap();
+    assert!(text.contains("8 x 8 x 8") && text.contains("mean"), "{text}");
+    for bad in ["--shape 8x8", "--shape 0x1x1", "--rounds 0", "--pass sideways", "--precision f64"] {
+        assert_eq!(run(&format!("bench gemm {bad}")).status.code(), Some(2), "{bad}");
+    }
+    assert!(fail("bench gemm --isa avx2000").contains("one of: scalar"));
+}
+
+#[test]
+fn embedding_bags_are_held_against_random_rows() {
+    let sizes = "--tables 3 --rows 3000 --dim 24 --lookups 5 --batch 64 --repeat 2 --minibatches 2 --threads 2";
+    let report = json(&format!("bench embedding {sizes} --json"));
+    assert_eq!(report["table_bytes"], 3 * 3000 * 24 * 4);
+    let loads = report["loads"].as_array().unwrap();
+    let exponents: Vec<_> = loads.iter().map(|load| load["zipf"].as_f64().unwrap()).collect();
+    assert_eq!(exponents, [0.0, 1.05]);
+    for load in loads {
+        let updates = load["updates"].as_array().unwrap();
+        for row in updates.iter().chain([&load["forward"]]) {
+            for key in ["ms_median", "ms_min", "ms_max", "gb_s", "limit_gb_s", "ratio"] {
+                assert!(row[key].as_f64().unwrap() > 0.0, "{key}: {row}");
+            }
+        }
+        for name in ["serial", "atomic", "race-free", "sorted", "auto"] {
+            for fused in [true, false] {
+                let found = updates.iter().filter(|row| row["update"] == name && row["fused"] == fused);
+                assert_eq!(found.count(), 1, "{name} {fused}");
+            }
+            let speed_up = load["speed_ups"].as_array().unwrap().iter().find(|row| row["update"] == name).unwrap();
+            assert!(speed_up["fused"].as_f64().unwrap() > 0.0 && speed_up["against_atomic"].as_f64().unwrap() > 0.0);
+        }
+    }
+    let remarks = report["remarks"].to_string();
+    assert!(remarks.contains("uniform rows") && remarks.contains("rows of 128 bytes"), "{remarks}");
+    let text = succeed(&format!("bench embedding {sizes} --zipf 0 --update race-free,sorted")).stdout;
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("look up") && text.contains("update sorted, separate") && !text.contains("Zipf"), "{text}");
+    for bad in ["--update quick", "--zipf -1", "--tables 0", "--lookups many"] {
+        assert_eq!(run(&format!("bench embedding {bad}")).status.code(), Some(2), "{bad}");
+    }
+}

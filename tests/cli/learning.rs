@@ -49,11 +49,21 @@ fn a_target_ends_the_run_early() {
 fn a_profile_names_every_stage_and_a_trace_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace.json");
-    let output = succeed(&format!("{} --steps 3 --profile --trace {}", tiny_training(), trace.display()));
+    let output = succeed(&format!("{} --steps 3 --profile --json --trace {}", tiny_training(), trace.display()));
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    for stage in octorec::model::Stage::ALL {
+    let results: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let profiled = results["profile"]["stages"].as_array().unwrap();
+    let stages = octorec::model::Stage::ALL;
+    assert!(results["auc"].is_number() && profiled.len() == stages.len(), "{results}");
+    for (stage, row) in stages.iter().zip(profiled) {
         assert!(message.contains(stage.name()), "{message}");
+        assert_eq!(row["stage"], stage.name());
+        assert!(row["ms"].as_f64().unwrap() > 0.0 && row["ratio"].as_f64().unwrap() > 0.0, "{row}");
     }
+    assert_eq!(results["profile"]["limits"].as_array().unwrap().len(), 4);
     let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(trace).unwrap()).unwrap();
-    assert_eq!(trace["traceEvents"].as_array().unwrap().len(), 3 * octorec::model::Stage::ALL.len());
+    let events = trace["traceEvents"].as_array().unwrap();
+    let count = |cat: &str| events.iter().filter(|event| event["cat"] == cat).count();
+    assert_eq!((count("stage"), count("step")), (3 * stages.len(), 3));
+    assert!(count("data") >= 3);
 }

@@ -5,6 +5,8 @@ mod bench;
 mod determinism;
 mod learning;
 mod lifecycle;
+mod precision;
+mod tune;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -87,8 +87,11 @@ pub enum Loss {
 pub struct DataConfig {
     /// Which kind of source.
     pub source: SourceKind,
-    /// The data file; for `tsv`.
+    /// The data file or directory; for `tsv` and `files`.
     pub path: String,
+    /// The file that describes a text file with a header; for `files`.
+    #[serde(default)]
+    pub schema: String,
     /// A second file that holds the test samples; empty: the last part of `path`.
     pub test_path: String,
     /// The share of samples, taken from the end, that is kept for testing.
@@ -125,6 +128,8 @@ pub enum SourceKind {
     Criteo,
     /// Criteo's raw tab-separated layout, plain or gzip.
     Tsv,
+    /// Files in any other format that octorec reads; which one, their names and first bytes tell.
+    Files,
     /// Random look-ups and labels, as in the papers' benchmarks.
     Random,
 }
@@ -172,10 +177,17 @@ pub struct TrainConfig {
     pub update: Update,
     /// Whether embedding rows are moved straight from the gradient of their bags, without gradient rows in between.
     pub update_fused: bool,
+    /// What weights are read in, and how much of them is kept.
+    #[serde(default)]
+    pub precision: Precision,
     /// Seed of initial weights and of the shuffle.
     pub seed: u64,
     /// Compute threads; 0: one for each core.
     pub threads: usize,
+    /// A file of `octorec tune gemm` with the blocking of the MLPs' passes; empty: by the cost model.
+    pub tuned: String,
+    /// The instruction set. All but `amx-bf16` give the same bits.
+    pub isa: IsaChoice,
     /// Steps between evaluations; 0: at the end only.
     pub eval_every: u64,
     /// Samples an evaluation step.
@@ -184,6 +196,29 @@ pub struct TrainConfig {
     pub target_auc: f64,
     /// Steps between checkpoints; 0: at the end and when interrupted.
     pub checkpoint_every: u64,
+}
+
+/// The instruction set that kernels use.
+///
+/// In 32-bit floats all give the same bits. In bfloat16, all but `amx-bf16` do, on any machine: without the instructions
+/// their arithmetic is imitated, slowly. AMX adds products in another order, and only a machine that has it gives its
+/// bits; so a run in bfloat16 that other machines shall repeat names `avx512-bf16`, or where that is not, any other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IsaChoice {
+    /// The fastest that the machine has, AMX-BF16 before all others.
+    #[default]
+    Auto,
+    /// Portable code.
+    Scalar,
+    /// AVX2 with FMA.
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL.
+    Avx512,
+    /// The same with AVX512-BF16.
+    Avx512Bf16,
+    /// The same with AMX-BF16.
+    AmxBf16,
 }
 
 /// How embedding rows are moved. All but `atomic` and `rtm` give the same bits for every number of threads.
@@ -203,6 +238,53 @@ pub enum Update {
     RaceFree,
     /// Look-ups are sorted by row and shared out by number, a row's to one thread.
     Sorted,
+}
+
+/// What weights are read in by the forward and the backward pass, and how much of them an update keeps.
+///
+/// The split ones are SC20's Split-SGD-BF16 (Section VII): the upper halves of the weights are what the passes read,
+/// with products of bfloat16 summed in 32 bits; the lower halves are only joined to them for an update. Biases, sums,
+/// the interaction, the loss and gradients of weights are in 32 bits whatever the precision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Precision {
+    /// 32-bit floats throughout.
+    #[default]
+    F32,
+    /// bfloat16, with the 16 bits that it leaves out kept for the update: as many bytes as `f32`, as exact an update.
+    Bf16,
+    /// bfloat16, with only 8 of those bits: a quarter less memory, and small updates are lost.
+    Bf16Lsb8,
+}
+
+impl Precision {
+    /// Its name in configurations.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::Bf16Lsb8 => "bf16-lsb8",
+        }
+    }
+
+    /// Whether weights are kept in halves.
+    #[must_use]
+    pub const fn is_split(self) -> bool {
+        !matches!(self, Self::F32)
+    }
+
+    /// Bytes of a weight that the passes read.
+    #[must_use]
+    pub const fn read_bytes(self) -> usize {
+        if self.is_split() { 2 } else { 4 }
+    }
+
+    /// Bytes of a weight in all.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        if matches!(self, Self::Bf16Lsb8) { 3 } else { 4 }
+    }
 }
 
 impl Default for ModelConfig {
@@ -227,6 +309,7 @@ impl Default for DataConfig {
         Self {
             source: SourceKind::Criteo,
             path: String::new(),
+            schema: String::new(),
             test_path: String::new(),
             test_fraction: 0.1,
             vocab: Vocab::All,
@@ -256,8 +339,11 @@ impl Default for TrainConfig {
             decay_steps: 0,
             update: Update::Auto,
             update_fused: true,
+            precision: Precision::F32,
             seed: 123,
             threads: 0,
+            tuned: String::new(),
+            isa: IsaChoice::Auto,
             eval_every: 0,
             eval_batch: 4096,
             target_auc: 0.0,
@@ -301,8 +387,8 @@ impl Config {
             ));
         }
         let data = &self.data;
-        if data.source == SourceKind::Tsv && data.path.is_empty() {
-            return fail("data.source = \"tsv\" needs data.path: use --data FILE".to_owned());
+        if matches!(data.source, SourceKind::Tsv | SourceKind::Files) && data.path.is_empty() {
+            return fail("data.source = \"tsv\" and \"files\" need data.path: use --data PATH".to_owned());
         }
         if !(0.0..1.0).contains(&data.test_fraction) {
             return fail(format!("data.test_fraction = {} must lie in [0, 1)", data.test_fraction));

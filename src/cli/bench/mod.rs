@@ -2,10 +2,16 @@
 //!
 //! Every bench names the processor, checks its answers, and prints a table for people or, with `--json`, one object.
 
+mod allreduce;
+mod alltoall;
+pub(super) mod chain;
+mod embedding;
+mod gemm;
 mod memory;
 mod peak;
+mod ranks;
 mod step;
-mod table;
+pub(super) mod table;
 mod team;
 
 use std::io::{self, Write};
@@ -28,10 +34,20 @@ enum What {
     Team(TeamArgs),
     /// Memory bandwidth: streams, copies, random rows; small and huge pages.
     Memory(MemoryArgs),
+    /// The passes of multilayer perceptrons against the limit of the cores.
+    Mlp(gemm::MlpArgs),
+    /// The passes of single layers of any shape against the limit of the cores.
+    Gemm(gemm::GemmArgs),
+    /// Look-up and update of embedding rows against what memory allows.
+    Embedding(embedding::EmbeddingArgs),
     /// A training step on random data, stage by stage, against the least that this machine allows.
     Step(Box<step::StepArgs>),
     /// The most multiply-adds that the cores can do.
     Peak(PeakArgs),
+    /// An exchange of rows among ranks, against the limit of copying.
+    Alltoall(alltoall::AllToAllArgs),
+    /// A sum over ranks, against the limit of copying.
+    Allreduce(allreduce::AllReduceArgs),
 }
 
 /// Flags of `octorec bench team`.
@@ -90,20 +106,30 @@ impl BenchArgs {
         let text = match &self.what {
             What::Team(args) => show(&team::measure(*args)?, args.json),
             What::Memory(args) => show(&memory::measure(*args)?, args.json),
+            What::Mlp(args) => show(&args.measure()?, args.passes.json),
+            What::Gemm(args) => show(&args.measure()?, args.passes.json),
+            What::Embedding(args) => show(&args.measure()?, args.json),
             What::Step(args) => show(&args.measure()?, args.json),
             What::Peak(args) => show(&peak::measure(*args)?, args.json),
+            What::Alltoall(args) => show(&args.measure()?, args.json),
+            What::Allreduce(args) => show(&args.measure()?, args.json),
         };
-        let mut stdout = io::stdout().lock();
-        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-            // Whoever reads has seen enough.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other.map_err(|source| Error::Io { path: "standard output".into(), action: "write", source }),
-        }
+        write_out(&text)
+    }
+}
+
+/// Prints a result to stdout.
+pub(super) fn write_out(text: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|source| Error::Io { path: "standard output".into(), action: "write", source }),
     }
 }
 
 /// A report as a person or a script wants it.
-fn show<R: Serialize + std::fmt::Display>(report: &R, json: bool) -> String {
+pub(super) fn show<R: Serialize + std::fmt::Display>(report: &R, json: bool) -> String {
     if json {
         serde_json::to_string_pretty(report).expect("plain data with string keys is JSON") + "\n"
     } else {

@@ -7,7 +7,9 @@ use serde::Serialize;
 use super::table::Table;
 use super::{PeakArgs, thread_counts};
 use crate::base::Result;
-use crate::machine::limits::{BF16_PEAK_FORMULA, F32_PEAK_FORMULA, Processor, Rate, bf16_peak, f32_peak};
+use crate::machine::limits::{
+    AMX_PEAK_FORMULA, BF16_PEAK_FORMULA, F32_PEAK_FORMULA, Processor, Rate, amx_peak, bf16_peak, f32_peak,
+};
 use crate::machine::team::Team;
 use crate::simd::Isa;
 
@@ -46,6 +48,11 @@ pub fn measure(args: PeakArgs) -> Result<Report> {
             rows.push(Row { what: "bf16", isa: "avx512bf16", threads, gflop_s, formula: BF16_PEAK_FORMULA });
         }
     }
+    for threads in thread_counts(most) {
+        if let Some(gflop_s) = amx_peak(&Team::new(threads)?) {
+            rows.push(Row { what: "bf16", isa: "amx-bf16", threads, gflop_s, formula: AMX_PEAK_FORMULA });
+        }
+    }
     Ok(Report { machine, rows })
 }
 
@@ -61,6 +68,7 @@ impl fmt::Display for Report {
         }
         writeln!(f, "{table}")?;
         writeln!(f, "  f32    {F32_PEAK_FORMULA}")?;
-        writeln!(f, "  bf16   {BF16_PEAK_FORMULA}")
+        writeln!(f, "  bf16   {BF16_PEAK_FORMULA}")?;
+        writeln!(f, "  bf16   {AMX_PEAK_FORMULA}")
     }
 }

@@ -6,15 +6,15 @@ use std::time::Instant;
 use clap::Args;
 use serde::Serialize;
 
-use super::table::Table;
 use crate::base::config::{Config, SourceKind};
 use crate::base::{Error, Result};
 use crate::cli::overrides::{BaseArgs, KeyArgs};
+use crate::cli::profile::Profiled;
 use crate::cli::session::{build_model, place_team};
+use crate::cli::tuned::use_plans;
 use crate::data::{self, Batch, Opening, Source, Split};
-use crate::machine::limits::{Bracket, CEILINGS, Ceiling, Processor, around};
-use crate::model::{Limits, Stage};
-use crate::train::{Clock, step};
+use crate::machine::limits::{Ceiling, Processor, around};
+use crate::train::{Clock, Profile, step};
 
 /// Steps before the clock starts.
 const WARM_UP: usize = 3;
@@ -47,6 +47,7 @@ pub struct Report {
     machine: Processor,
     threads: usize,
     batch: usize,
+    precision: &'static str,
     ms_median: f64,
     ms_min: f64,
     ms_max: f64,
@@ -55,26 +56,8 @@ pub struct Report {
     roofline_ms: f64,
     /// `roofline_ms / ms_median`.
     ratio: f64,
-    stages: Vec<StageRow>,
-    limits: Vec<LimitRow>,
-    remarks: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct StageRow {
-    stage: &'static str,
-    /// Mean over the timed steps.
-    ms: f64,
-    roofline_ms: f64,
-    operations: f64,
-    bytes: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct LimitRow {
-    what: &'static str,
     #[serde(flatten)]
-    bracket: Bracket,
+    profile: Profiled,
 }
 
 impl StepArgs {
@@ -103,13 +86,14 @@ impl StepArgs {
     /// When the configuration is wrong, threads or memory are refused, or the hardware cannot be explored.
     pub fn measure(&self) -> Result<Report> {
         let config = self.config()?;
-        let (team, home) = place_team(config.train.threads)?;
+        let (team, home) = place_team(config.train.threads, config.train.isa)?;
+        use_plans(&config, &team)?;
         let source = data::open(&config, Opening::default())?;
         let batches = draw(&*source, self.minibatches as usize, config.train.batch)?;
-        let mut model = build_model(&config, source.schema(), &team, &home)?;
+        let mut model = build_model(&config, &*source, &team, &home)?;
         model.initialise(&team, config.train.seed);
         let rate = config.train.lr as f32;
-        let mut ceiling = Ceiling::new(&team, config.model.dim * size_of::<f32>())?;
+        let mut ceiling = Ceiling::new(&team, config.model.dim, config.train.precision)?;
         let mut clock = Clock::new(false);
         let (brackets, mut times) = around(
             || ceiling.measure(),
@@ -129,47 +113,27 @@ impl StepArgs {
             },
         );
         times.sort_by(f64::total_cmp);
-        let limits = Limits {
-            gflop_s: brackets[0].mean(),
-            stream_gb_s: brackets[1].mean(),
-            gather_gb_s: brackets[2].mean(),
-            scatter_gb_s: brackets[3].mean(),
-        };
-        let stages: Vec<StageRow> = Stage::ALL
-            .into_iter()
-            .map(|stage| {
-                let work = model.work(stage, &batches[0]);
-                StageRow {
-                    stage: stage.name(),
-                    ms: clock.ms(stage),
-                    roofline_ms: limits.ms(&work),
-                    operations: work.operations,
-                    bytes: work.bytes,
-                }
-            })
-            .collect();
+        let profile = Profiled::new(&Profile::of(&model, &batches[0]), &clock, brackets);
         let ms_median = (times[(times.len() - 1) / 2] + times[times.len() / 2]) / 2.0;
-        let roofline_ms = stages.iter().map(|row| row.roofline_ms).sum();
-        let limits: Vec<_> =
-            CEILINGS.into_iter().zip(brackets).map(|(what, bracket)| LimitRow { what, bracket }).collect();
+        let roofline_ms = profile.roofline_ms();
         Ok(Report {
             machine: Processor::of_this_machine()?,
             threads: team.threads(),
             batch: config.train.batch,
+            precision: config.train.precision.name(),
             ms_median,
             ms_min: times[0],
             ms_max: times[times.len() - 1],
             samples_per_s: config.train.batch as f64 / ms_median * 1e3,
             roofline_ms,
             ratio: roofline_ms / ms_median,
-            remarks: limits.iter().filter_map(|row| row.bracket.remark(row.what)).collect(),
-            stages,
-            limits,
+            profile,
         })
     }
 }
 
-fn draw(source: &dyn Source, count: usize, samples: usize) -> Result<Vec<Batch>> {
+/// So many checked minibatches of a source.
+pub(super) fn draw(source: &dyn Source, count: usize, samples: usize) -> Result<Vec<Batch>> {
     let mut reader = source.open(Split::Train, 0)?;
     let draw = |_| {
         let mut batch = Batch::new(source.schema());
@@ -183,42 +147,10 @@ fn draw(source: &dyn Source, count: usize, samples: usize) -> Result<Vec<Batch>>
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.machine)?;
-        writeln!(f, "a step of {} samples on {} threads\n", self.batch, self.threads)?;
-        let mut table = Table::new(["stage", "ms", "at least", "reached", "achieved"]);
-        let percent =
-            |part: f64, whole: f64| if whole > 0.0 { format!("{:.0} %", 100.0 * part / whole) } else { "-".to_owned() };
-        for row in &self.stages {
-            let achieved = match row.bytes {
-                0.0 => format!("{:.1} GFLOP/s", row.operations / row.ms / 1e6),
-                bytes => format!("{:.1} GB/s", bytes / row.ms / 1e6),
-            };
-            let figures =
-                [format!("{:.3}", row.ms), format!("{:.3}", row.roofline_ms), percent(row.roofline_ms, row.ms)];
-            table.row([row.stage.to_owned()].into_iter().chain(figures).chain([achieved]));
-        }
-        let median = [format!("{:.3}", self.ms_median), format!("{:.3}", self.roofline_ms)];
-        table.row(
-            ["step (median)".to_owned()]
-                .into_iter()
-                .chain(median)
-                .chain([percent(self.ratio, 1.0), format!("{:.0} samples/s", self.samples_per_s)]),
-        );
-        writeln!(f, "{table}")?;
-        writeln!(
-            f,
-            "  steps took {:.3} to {:.3} ms; `at least` divides each stage's work by",
-            self.ms_min, self.ms_max
-        )?;
-        for row in &self.limits {
-            writeln!(
-                f,
-                "  {}: {:.1} (before {:.1}, after {:.1})",
-                row.what,
-                row.bracket.mean(),
-                row.bracket.before.median,
-                row.bracket.after.median
-            )?;
-        }
-        self.remarks.iter().try_for_each(|remark| writeln!(f, "  {remark}"))
+        writeln!(f, "a step of {} samples in {} on {} threads\n", self.batch, self.precision, self.threads)?;
+        let Self { profile, ms_median, ms_min, ms_max, .. } = self;
+        writeln!(f, "{}", profile.table("step (median)", *ms_median))?;
+        writeln!(f, "  steps took {ms_min:.3} to {ms_max:.3} ms; `at least` divides each stage's work by")?;
+        profile.write_limits(f)
     }
 }

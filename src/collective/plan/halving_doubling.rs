@@ -12,7 +12,7 @@ use super::{Hop, Slices, add};
 
 pub(super) fn rounds(slices: &Slices) -> Vec<Vec<Hop>> {
     let mut rounds = Vec::new();
-    let mut groups = vec![0..slices.ranks()];
+    let mut groups: Vec<Range<usize>> = std::iter::once(0..slices.ranks()).collect();
     while groups.iter().any(|group| group.len() > 1) {
         let mut round = Vec::new();
         groups = groups.into_iter().flat_map(|group| split(slices, group, &mut round)).collect();

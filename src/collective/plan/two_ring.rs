@@ -4,7 +4,7 @@
 use super::{Hop, Ring, Slices};
 
 pub(super) fn rounds(slices: &Slices, ring: &Ring) -> Vec<Vec<Hop>> {
-    let there = ring.rounds(&slices.lane(0, 2));
-    let back = ring.reversed().rounds(&slices.lane(1, 2));
+    let there = ring.rounds(&slices.part(0, 2));
+    let back = ring.reversed().rounds(&slices.part(1, 2));
     there.into_iter().zip(back).map(|(there, back)| [there, back].concat()).collect()
 }

@@ -5,9 +5,36 @@ use std::ops::Range;
 
 use super::Criteo;
 use super::sample::Sample;
-use crate::data::Split;
+use crate::data::samples::{MISSING, Values};
+use crate::data::{Description, Samples, Split};
 
 impl Criteo {
+    /// The columns of its samples as files store them.
+    #[must_use]
+    pub fn description(&self) -> Description {
+        Description::criteo(self.schema.dense, &self.schema.rows())
+    }
+
+    /// Appends samples `range` of a split as files store them: counts, and row numbers.
+    ///
+    /// # Panics
+    /// When `samples` are of another description than [`Criteo::description`].
+    pub fn fill(&self, split: Split, range: Range<u64>, samples: &mut Samples) {
+        let mut sample = Sample::default();
+        for n in range {
+            self.drawer.draw(&self.random, self.number(split, n), &mut sample);
+            samples.labels.push(f32::from(self.label(&sample)));
+            for (values, integer) in samples.dense.iter_mut().zip(&sample.integers) {
+                let Values::Integers(values) = values else { panic!("a click log counts in integers") };
+                // Larger counts than an i32 holds are drawn next to never; the largest stands for them.
+                values.push(integer.map_or(MISSING, |value| i32::try_from(value).unwrap_or(i32::MAX)));
+            }
+            for ((lookups, scatter), &rank) in samples.lookups.iter_mut().zip(&self.scatters).zip(&sample.ranks) {
+                lookups.rows.push(scatter.row(u64::from(rank)));
+            }
+        }
+    }
+
     /// Writes samples `range` of a split: label, integers and 8-digit hexadecimal categories, separated by tabs; what is
     /// missing is empty. A category's value is a function of its column and row, different for every row and never 0.
     ///

@@ -179,7 +179,7 @@ impl Tsv {
 }
 
 /// Training samples of `rows`: floor(rows x (1 - fraction)), where the product's own rounding does not count.
-fn first_part(rows: u64, test_fraction: f64) -> u64 {
+pub(super) fn first_part(rows: u64, test_fraction: f64) -> u64 {
     let exact = rows as f64 * (1.0 - test_fraction);
     let nearest = exact.round();
     // A few units in the last place: 0.71 x 100 is 71, whatever the product says.

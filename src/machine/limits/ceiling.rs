@@ -1,36 +1,44 @@
 //! The four limits that a training step is held against, measured together.
 
-use super::{Field, Pages, Processor, Rate, f32_peak};
+use super::{Field, Pages, Processor, Rate, bf16_pass_peak, f32_peak};
 use crate::base::Result;
+use crate::base::config::Precision;
 use crate::machine::team::Team;
 
 /// Memory and team for measuring a machine's limits again and again.
 pub struct Ceiling<'a> {
     team: &'a Team,
     field: Field,
-    row_bytes: usize,
+    precision: Precision,
+    look_up_bytes: usize,
+    update_bytes: usize,
 }
 
 /// What [`Ceiling::measure`] measures, in its order.
-pub const CEILINGS: [&str; 4] = ["f32 peak (GFLOP/s)", "stream (GB/s)", "row gather (GB/s)", "row update (GB/s)"];
+pub const CEILINGS: [&str; 4] = ["peak (GFLOP/s)", "stream (GB/s)", "row gather (GB/s)", "row update (GB/s)"];
 
 impl<'a> Ceiling<'a> {
-    /// Reserves and touches the memory; rows have `row_bytes` bytes, rounded up to whole cache lines and at most
-    /// 16 KiB.
+    /// Reserves and touches the memory; the peak is that of `precision`, and rows are those of its tables of `dim`
+    /// columns, rounded up to whole cache lines and at most 16 KiB. A processor without bfloat16 is held against its
+    /// peak in 32-bit floats.
     ///
     /// # Errors
     /// When the hardware cannot be explored or memory is refused.
-    pub fn new(team: &'a Team, row_bytes: usize) -> Result<Self> {
+    pub fn new(team: &'a Team, dim: usize, precision: Precision) -> Result<Self> {
         let processor = Processor::of_this_machine()?;
         let field = Field::new(team, Field::sensible_bytes(processor.l3_bytes), Pages::Huge)?;
-        Ok(Self { team, field, row_bytes: row_bytes.clamp(64, 16 << 10).next_multiple_of(64) })
+        let row = |bytes: usize| (dim * bytes).clamp(64, 16 << 10).next_multiple_of(64);
+        let (look_up_bytes, update_bytes) = (row(precision.read_bytes()), row(precision.bytes()));
+        Ok(Self { team, field, precision, look_up_bytes, update_bytes })
     }
 
     /// Measures all of [`CEILINGS`].
     pub fn measure(&mut self) -> [Rate; CEILINGS.len()] {
-        let (team, row_bytes) = (self.team, self.row_bytes);
+        let team = self.team;
+        let peak = if self.precision.is_split() { bf16_pass_peak(team) } else { None };
+        let peak = peak.unwrap_or_else(|| f32_peak(team));
         let read = self.field.read(team);
-        let gather = self.field.gather(team, row_bytes).rate;
-        [f32_peak(team), read, gather, self.field.update(team, row_bytes).rate]
+        let gather = self.field.gather(team, self.look_up_bytes).rate;
+        [peak, read, gather, self.field.update(team, self.update_bytes).rate]
     }
 }

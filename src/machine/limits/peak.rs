@@ -10,12 +10,16 @@ use std::time::{Duration, Instant};
 use super::Rate;
 use super::memory::shares;
 use crate::machine::team::Team;
+use crate::simd::amx::{Amx, BLOCK, Sums, TILE, Tile};
 use crate::simd::{Avx512Bf16, Isa, Kernel, Simd};
 
 /// Which operations [`f32_peak`] counts.
 pub const F32_PEAK_FORMULA: &str = "2 x lanes x multiply-adds / s (f32)";
 /// Which operations [`bf16_peak`] counts.
 pub const BF16_PEAK_FORMULA: &str = "4 x lanes x vdpbf16ps / s (bf16 pairs into f32)";
+
+/// Which operations [`amx_peak`] counts.
+pub const AMX_PEAK_FORMULA: &str = "16384 x tdpbf16ps / s (bf16 tiles into f32)";
 
 /// Independent chains of f32: with both operands they fit the 16 registers of AVX2.
 const CHAINS: usize = 12;
@@ -153,6 +157,34 @@ pub fn bf16_peak(team: &Team) -> Option<Rate> {
     Some(Rate::measure(operations as f64, || pass(steps)))
 }
 
+/// The most bf16 operations that the team can do with tiles, in GFLOP/s: [`AMX_PEAK_FORMULA`]; `None` where there is no
+/// AMX-BF16.
+///
+/// # Panics
+/// When a chain ends elsewhere than it must.
+pub fn amx_peak(team: &Team) -> Option<Rate> {
+    let amx = Amx::detect()?;
+    // Whole numbers: exact. Up by 32 x 2 x 3, then down by as much.
+    let start = Sums(std::array::from_fn(|i| std::array::from_fn(|j| (i * BLOCK + j) as f32)));
+    let tile = |x: f32| -> Tile { [[u32::from(bf16(x)) << 16 | u32::from(bf16(x)); TILE]; TILE] };
+    let (a, b) = black_box((tile(2.0), [tile(3.0), tile(-3.0)]));
+    let pass = |steps: usize| {
+        team.run(|_| {
+            let mut sums = start;
+            amx.tiles().swing(&mut sums, &a, &b, steps);
+            assert_eq!(sums.0, start.0, "as many steps up as down");
+        });
+    };
+    let steps = calibrated(pass);
+    let operations = 8 * 2 * 2 * TILE * TILE * TILE * steps * team.threads();
+    Some(Rate::measure(operations as f64, || pass(steps)))
+}
+
+/// The peak that the blocked passes on bf16 of this team are held against: of tiles if it uses AMX, else [`bf16_peak`].
+pub fn bf16_pass_peak(team: &Team) -> Option<Rate> {
+    if team.isa().amx().is_some() { amx_peak(team) } else { bf16_peak(team) }
+}
+
 /// The bf16 number of a value that has one.
 const fn bf16(x: f32) -> u16 {
     (x.to_bits() >> 16) as u16
@@ -201,13 +233,40 @@ mod tests {
     }
 
     #[test]
+    fn tiles_swing_as_far_as_a_scalar_says() {
+        let Some(amx) = Amx::detect() else { return println!("skipped: no AMX-BF16") };
+        let number = |i: usize, seed: usize| ((i * 7 + seed) % 19) as f32 - 9.0;
+        let tile = |seed: usize| -> Tile {
+            let pair = |i| u32::from(bf16(number(i, seed))) | u32::from(bf16(number(i + 5, seed))) << 16;
+            std::array::from_fn(|i| std::array::from_fn(|j| pair(i * TILE + j)))
+        };
+        let dot = |i: usize, j: usize, seed: usize| -> f32 {
+            let pair = |d: usize| {
+                let (a, b) = (i * TILE + d, d * TILE + j);
+                number(a, 1) * number(b, seed) + number(a + 5, 1) * number(b + 5, seed)
+            };
+            (0..TILE).map(pair).sum()
+        };
+        for steps in [0, 1, 3, 50] {
+            let mut sums = Sums(std::array::from_fn(|i| std::array::from_fn(|j| (i * BLOCK + j) as f32)));
+            amx.tiles().swing(&mut sums, &tile(1), &[tile(3), tile(11)], steps);
+            for (i, j) in (0..BLOCK).flat_map(|i| (0..BLOCK).map(move |j| (i, j))) {
+                // Whole numbers far below 2^24: every order gives the same.
+                let step = dot(i % TILE, j % TILE, 3) + dot(i % TILE, j % TILE, 11);
+                assert_eq!(sums.0[i][j], (i * BLOCK + j) as f32 + steps as f32 * step, "{steps} steps, ({i}, {j})");
+            }
+        }
+    }
+
+    #[test]
     fn peaks_are_positive() {
         for isa in Isa::all() {
             let team = Team::with_isa(2, isa).unwrap();
             let rate = f32_peak(&team);
             assert!(rate.median > 0.0 && rate.median.is_finite(), "{isa:?} {rate:?}");
         }
-        if let Some(rate) = bf16_peak(&Team::new(1).unwrap()) {
+        let team = Team::new(1).unwrap();
+        for rate in [bf16_peak(&team), amx_peak(&team), bf16_pass_peak(&team)].into_iter().flatten() {
             assert!(rate.median > 0.0 && rate.median.is_finite(), "{rate:?}");
         }
     }

@@ -1,19 +1,24 @@
 //! The passes on bfloat16: two products a step, sums in 32-bit floats.
 //!
-//! Activations and their gradients are [`Panels`] of bfloat16 (as `u16`), rounded from complete sums. A right operand is
+//! Activations and their gradients are [`Panels`] of bfloat16 (as `u16`), rounded from complete sums; what leaves a chain
+//! of layers may stay in 32-bit floats. A right operand is
 //! `Panels<u32>` of pairs: row i has rows 2i and 2i + 1 of the matrix, column by column, `[Kb][C / 2][64][2]`: the order
 //! that VDPBF16PS wants, called VNNI-2. Weights are kept so. Backward-by-weights sums over samples, so both of its
 //! operands are paired first ([`pair_rows`]): N (C + K) moves beside N C K products.
 //!
 //! An odd number of terms is padded with a product of zeros.
+//!
+//! With AMX the same operands are multiplied tile by tile: see `tiled`.
 
 use super::panels::{Panels, WIDTH};
 use super::passes::{After, Pass, check, forward_shape, weights_shape};
 use super::plan::{Plan, Shape};
 use super::sweep::Ready;
-use super::tile::{ByColumn, ByRow};
+use super::tile::{ByColumn, ByRow, Cell};
+use super::tiled::{LeftSource, RightSource, TiledPass};
 use super::transposed::{Scratch, Transposed};
 use crate::machine::team::Team;
+use crate::simd::amx;
 use crate::simd::bf16::{narrow, pair};
 use crate::simd::{Kernel, Simd};
 use crate::sync::Grid;
@@ -84,50 +89,66 @@ impl Kernel for Interleave<'_> {
     }
 }
 
-/// Y = act(X W + b) for the first `samples` rows, rounded to bfloat16.
+/// Rows of bfloat16 as tiles take them.
+fn rows_of(panels: &Panels<u16>) -> amx::Left<'_> {
+    amx::Left { cells: bytemuck::cast_slice(panels.cells()), stride: panels.stride() }
+}
+
+/// Y = act(X W + b) for the first `samples` rows, rounded to bfloat16 unless Y is in 32-bit floats.
 ///
 /// `x` is samples x inputs, `w` pairs of inputs x outputs, `y` samples x outputs; one `bias` an output.
 ///
 /// # Panics
 /// When sizes do not fit together.
-pub fn forward(
+pub fn forward<C: Cell>(
     team: &Team,
     samples: usize,
     x: &Panels<u16>,
     w: &Panels<u32>,
     bias: &[f32],
-    y: &mut Panels<u16>,
-    after: After<'_, u16>,
+    y: &mut Panels<C>,
+    after: After<'_, C>,
 ) {
     check("X", x, samples, x.columns());
     check("W", w, x.columns().div_ceil(2), y.columns());
     check("Y", y, samples, w.columns());
     assert_eq!(bias.len(), w.columns(), "one bias an output");
     let shape = forward_shape_in_pairs(samples, x.columns(), w.columns(), team.threads());
+    if let Some(amx) = team.isa().amx() {
+        let left = LeftSource::ByRow(rows_of(x));
+        let right = RightSource::Ready { cells: bytemuck::cast_slice(w.cells()), stride: w.stride() };
+        return TiledPass { shape, left, right, bias: Some(bias), after }.run(team, amx, y);
+    }
     let left = ByRow::<{ WIDTH / 2 }> { cells: bytemuck::cast_slice(x.cells()), stride: x.stride() };
     let right = Ready { cells: bytemuck::cast_slice(w.cells()), stride: w.stride() };
     Pass { shape, plan: Plan::new(shape), left, right, bias: Some(bias), after }.run(team, y, None);
 }
 
-/// dX = dY Wᵀ for the first `samples` rows, rounded to bfloat16.
+/// dX = dY Wᵀ for the first `samples` rows, rounded to bfloat16 unless dX is in 32-bit floats.
 ///
 /// `dy` is samples x outputs, `w` pairs of inputs x outputs, `dx` samples x inputs.
 ///
 /// # Panics
 /// When sizes do not fit together.
-pub fn backward_data(
+pub fn backward_data<C: Cell>(
     team: &Team,
     samples: usize,
     dy: &Panels<u16>,
     w: &Panels<u32>,
-    dx: &mut Panels<u16>,
-    after: After<'_, u16>,
+    dx: &mut Panels<C>,
+    after: After<'_, C>,
     scratch: &mut Scratch,
 ) {
     check("dY", dy, samples, w.columns());
     check("dX", dx, samples, dx.columns());
     check("W", w, dx.columns().div_ceil(2), dy.columns());
     let shape = forward_shape_in_pairs(samples, w.columns(), dx.columns(), team.threads());
+    if let Some(amx) = team.isa().amx() {
+        let left = LeftSource::ByRow(rows_of(dy));
+        let cells = bytemuck::cast_slice(w.cells());
+        let right = RightSource::Transposed { cells, stride: w.stride(), rows: w.rows() };
+        return TiledPass { shape, left, right, bias: None, after }.run(team, amx, dx);
+    }
     let plan = Plan::new(shape);
     let left = ByRow::<{ WIDTH / 2 }> { cells: bytemuck::cast_slice(dy.cells()), stride: dy.stride() };
     let cells = bytemuck::cast_slice(w.cells());
@@ -143,6 +164,11 @@ pub fn backward_weights(team: &Team, samples: usize, x: &Panels<u32>, dy: &Panel
     check("X", x, samples.div_ceil(2), dw.rows());
     check("dY", dy, samples.div_ceil(2), dw.columns());
     let shape = weights_shape_in_pairs(samples, dw.rows(), dw.columns(), team.threads());
+    if let Some(amx) = team.isa().amx() {
+        let left = LeftSource::ByColumn { cells: bytemuck::cast_slice(x.cells()), stride: x.stride() };
+        let right = RightSource::Ready { cells: bytemuck::cast_slice(dy.cells()), stride: dy.stride() };
+        return TiledPass { shape, left, right, bias: None, after: After::Keep }.run(team, amx, dw);
+    }
     let left = ByColumn::<true> { cells: bytemuck::cast_slice(x.cells()), stride: x.stride() };
     let right = Ready { cells: bytemuck::cast_slice(dy.cells()), stride: dy.stride() };
     Pass { shape, plan: Plan::new(shape), left, right, bias: None, after: After::Keep }.run(team, dw, None);

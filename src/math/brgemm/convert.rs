@@ -5,6 +5,7 @@ use bytemuck::Pod;
 use super::panels::{Panels, Row, WIDTH};
 use crate::machine::team::Team;
 use crate::simd::bf16::narrow;
+use crate::simd::{Kernel, Simd};
 use crate::sync::{Grid, Rows};
 
 /// Runs `fill(panel, first row, rows of it)` for pieces that cover the first `rows` rows of all panels.
@@ -53,6 +54,38 @@ pub fn narrow_rows(team: &Team, rows: usize, from: &[f32], row: usize, to: &mut 
     });
 }
 
+/// The first `rows` rows of `to` from those of `from`, rounded to bfloat16.
+///
+/// # Panics
+/// When the matrices differ in columns or have fewer rows.
+pub fn narrow_panels(team: &Team, rows: usize, from: &Panels<f32>, to: &mut Panels<u16>) {
+    assert_eq!(from.columns(), to.columns(), "as many columns");
+    let isa = team.isa();
+    fill(team, rows, to, |panel, first, to| {
+        isa.run(Narrow { from: &from.panel(panel)[first..][..to.len()], to });
+    });
+}
+
+/// Rows of a panel, rounded.
+struct Narrow<'a> {
+    from: &'a [Row<f32>],
+    to: &'a mut [Row<u16>],
+}
+
+impl Kernel for Narrow<'_> {
+    type Out = ();
+    const BF16: bool = true;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        for (to, from) in self.to.iter_mut().zip(self.from) {
+            for at in (0..WIDTH).step_by(S::LANES) {
+                simd.narrow(simd.load(&from[at..]), &mut to[at..]);
+            }
+        }
+    }
+}
+
 /// Every row of `to`, which is row-major with rows of `row` elements, from the first rows of `from`.
 ///
 /// # Panics
@@ -86,6 +119,9 @@ mod tests {
                 narrow_rows(&team, rows, &from, row, &mut halves);
                 let pairs = halves.cells().as_flattened().iter().zip(expected.cells().as_flattened());
                 assert!(pairs.into_iter().all(|(&half, &x)| half == narrow(x)));
+                let mut narrowed = Panels::zeroed(rows, columns);
+                narrow_panels(&team, rows, &panels, &mut narrowed);
+                assert_eq!(narrowed.cells(), halves.cells());
             }
         }
     }

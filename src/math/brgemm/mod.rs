@@ -12,7 +12,8 @@
 //! anybody. Every sum is one chain in ascending order, so results do not depend on threads, tiles or vector width:
 //! the f32 passes give the bits of [`crate::math::Gemm`].
 //!
-//! The passes in [`bf16`] take bfloat16 and sum in f32, two products a step, with the arithmetic of [`crate::simd::bf16`].
+//! The passes in [`bf16`] take bfloat16 and sum in f32, two products a step, with the arithmetic of [`crate::simd::bf16`];
+//! a team whose instruction set is AMX-BF16 runs them on tiles, whose sums have other bits.
 
 pub mod bf16;
 mod convert;
@@ -21,14 +22,17 @@ mod passes;
 mod plan;
 mod sweep;
 mod tile;
+mod tiled;
 mod transposed;
+mod tuned;
 
-pub use convert::{export_rows, import_rows, narrow_rows};
+pub use convert::{export_rows, import_rows, narrow_panels, narrow_rows};
 pub use panels::{Panels, Row, WIDTH};
 pub use passes::{After, backward_data, backward_weights, bias_gradient, forward, forward_shape, weights_shape};
 pub use plan::{Plan, Shape};
 pub use tile::Cell;
 pub use transposed::Scratch;
+pub use tuned::install;
 
 #[cfg(test)]
 mod tests;

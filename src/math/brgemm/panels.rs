@@ -61,7 +61,7 @@ impl<T: Pod> Panels<T> {
     }
 
     const fn stride_for(rows: usize, columns: usize) -> usize {
-        if columns > WIDTH { SPREAD * (rows.div_ceil(SPREAD) | 1) } else { rows }
+        if columns > WIDTH { SPREAD * (rows.div_ceil(SPREAD) | 1) } else { rows.next_multiple_of(SPREAD) }
     }
 
     /// Rows.

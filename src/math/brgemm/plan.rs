@@ -19,8 +19,11 @@ const DEPTH: usize = 1024;
 /// Bytes of one step of one panel of the right operand.
 const STEP_BYTES: usize = 4 * WIDTH;
 
+/// Steps times panels that a written plan may ask scratch memory for at most, a thread: 64 MiB.
+const MOST_RIGHT_STEPS: usize = (64 << 20) / STEP_BYTES;
+
 /// The result's size and who shares the work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// Rows of the result.
     pub rows: usize,
@@ -54,12 +57,21 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The cheapest plan.
+    /// The plan that was measured to be best, where one is installed (see [`super::install`]), or the model's.
     ///
     /// # Panics
     /// When there are no threads.
     #[must_use]
     pub fn new(shape: Shape) -> Self {
+        super::tuned::installed(shape).unwrap_or_else(|| Self::modelled(shape))
+    }
+
+    /// The cheapest plan by the model.
+    ///
+    /// # Panics
+    /// When there are no threads.
+    #[must_use]
+    pub fn modelled(shape: Shape) -> Self {
         assert!(shape.threads > 0, "somebody does the work");
         let ways = (1..=shape.threads).filter(|across| shape.threads.is_multiple_of(*across));
         let plans = ways.map(|across| Self::cut(shape, across));
@@ -68,18 +80,81 @@ impl Plan {
 
     /// The plan with so many ranges of panels.
     fn cut(shape: Shape, across: usize) -> Self {
-        let Shape { rows, grain, columns, steps, whole, threads } = shape;
+        let chunks = if shape.whole { 1 } else { shape.steps.div_ceil(DEPTH).max(1) };
+        let depth = Self::depth_of(shape, chunks);
+        Self::with(shape, across, depth, Self::group_of(shape, across, depth, RIGHT_BYTES))
+    }
+
+    /// Steps of each of so many chunks.
+    fn depth_of(shape: Shape, chunks: usize) -> usize {
+        shape.steps.div_ceil(chunks).next_multiple_of(WIDTH).max(WIDTH)
+    }
+
+    /// As many panels of one thread as fit `bytes`, at least one.
+    fn group_of(shape: Shape, across: usize, depth: usize, bytes: usize) -> usize {
+        let panels = shape.columns.div_ceil(WIDTH).div_ceil(across);
+        (bytes / (depth * STEP_BYTES)).clamp(1, panels.max(1))
+    }
+
+    /// A plan with the model's expectations.
+    fn with(shape: Shape, across: usize, depth: usize, group: usize) -> Self {
+        let Shape { rows, grain, columns, steps, threads, .. } = shape;
         let down = threads / across;
         let panels = columns.div_ceil(WIDTH).div_ceil(across);
         let rows = (rows.div_ceil(grain).div_ceil(down) * grain).min(rows);
-        let chunks = if whole { 1 } else { steps.div_ceil(DEPTH).max(1) };
-        let depth = steps.div_ceil(chunks).next_multiple_of(WIDTH).max(WIDTH);
-        let group = (RIGHT_BYTES / (depth * STEP_BYTES)).clamp(1, panels.max(1));
+        let chunks = steps.div_ceil(depth).max(1);
         let right = panels * STEP_BYTES * steps;
         let left = rows * 4 * steps * panels.div_ceil(group);
         let result = rows * panels * STEP_BYTES * (2 * chunks - 1);
         let compute_cycles = rows * panels * steps * (WIDTH / 32);
         Self { across, down, depth, group, compute_cycles, moved_bytes: right + left + result }
+    }
+}
+
+/// What may be chosen.
+impl Plan {
+    /// The plan with these choices: `across` ranges of panels, chunks of `depth` steps, `group` panels at a time.
+    ///
+    /// # Errors
+    /// A sentence, when the shape does not allow one of them.
+    pub fn chosen(shape: Shape, across: usize, depth: usize, group: usize) -> Result<Self, String> {
+        let Shape { threads, steps, whole, .. } = shape;
+        if across == 0 || !threads.is_multiple_of(across) {
+            return Err(format!("{threads} threads cannot be cut into {across} ranges of panels"));
+        }
+        if depth == 0 || !depth.is_multiple_of(WIDTH) {
+            return Err(format!("a depth of {depth} steps is no multiple of {WIDTH}"));
+        }
+        if whole && depth < steps {
+            return Err(format!("sums of {steps} steps in bfloat16 cannot be left after {depth}"));
+        }
+        if group == 0 || group > shape.columns.div_ceil(WIDTH).max(1) || group.saturating_mul(depth) > MOST_RIGHT_STEPS
+        {
+            return Err(format!("{group} panels of {depth} steps at a time are none, or too many"));
+        }
+        Ok(Self::with(shape, across, depth, group))
+    }
+
+    /// Plans worth measuring, the model's first: every cut over the threads, one to some chunks of depth, right operands
+    /// of a part of L2 up to several.
+    ///
+    /// # Panics
+    /// When there are no threads.
+    #[must_use]
+    pub fn candidates(shape: Shape) -> Vec<Self> {
+        let mut plans = vec![Self::modelled(shape)];
+        let chunks = if shape.whole { 1 } else { 2 * shape.steps.div_ceil(DEPTH).max(1) };
+        for across in (1..=shape.threads).filter(|across| shape.threads.is_multiple_of(*across)) {
+            for depth in (1..=chunks).map(|chunks| Self::depth_of(shape, chunks)) {
+                for bytes in [RIGHT_BYTES / 4, RIGHT_BYTES / 2, RIGHT_BYTES, 2 * RIGHT_BYTES, 4 * RIGHT_BYTES] {
+                    let plan = Self::with(shape, across, depth, Self::group_of(shape, across, depth, bytes));
+                    if !plans.contains(&plan) {
+                        plans.push(plan);
+                    }
+                }
+            }
+        }
+        plans
     }
 }
 
@@ -117,6 +192,32 @@ mod tests {
             assert!(plan.depth <= DEPTH);
             assert!(Plan::new(Shape { steps, whole: true, ..WIDE }).depth >= steps);
         }
+    }
+
+    #[test]
+    fn candidates_differ_and_can_be_chosen() {
+        for (steps, whole) in [(0, false), (13, true), (479, false), (4096, false), (4096, true)] {
+            let shape = Shape { steps, whole, ..WIDE };
+            let candidates = Plan::candidates(shape);
+            assert_eq!(candidates[0], Plan::modelled(shape));
+            assert!(candidates.len() > 1, "{steps}");
+            for (index, plan) in candidates.iter().enumerate() {
+                assert_eq!(Plan::chosen(shape, plan.across, plan.depth, plan.group).as_ref(), Ok(plan));
+                assert!(!candidates[..index].contains(plan), "{plan}");
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_choices_are_refused() {
+        for (across, depth, group, reason) in
+            [(3, 64, 1, "cannot be cut"), (0, 64, 1, "cannot be cut"), (1, 65, 1, "multiple"), (1, 64, 65, "too many")]
+        {
+            let message = Plan::chosen(WIDE, across, depth, group).unwrap_err();
+            assert!(message.contains(reason), "{message}");
+        }
+        assert!(Plan::chosen(Shape { whole: true, ..WIDE }, 1, 64, 1).unwrap_err().contains("bfloat16"));
+        assert!(Plan::chosen(WIDE, 1, usize::MAX / 64 * 64, 64).is_err());
     }
 
     #[test]

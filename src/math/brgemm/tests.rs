@@ -4,7 +4,8 @@ use super::*;
 use crate::machine::team::Team;
 use crate::math::{Gemm, Start, Strided, random};
 use crate::simd::Isa;
-use crate::simd::bf16::{dot_pair, narrow, pair, widen};
+use crate::simd::amx::Amx;
+use crate::simd::bf16::{dot_pair, dot_tile, narrow, pair, widen};
 
 /// Samples, inputs, outputs: one of each, odd tails, whole blocks, more than one chunk of depth, a diverging width.
 const SIZES: [[usize; 3]; 9] = [
@@ -19,8 +20,8 @@ const SIZES: [[usize; 3]; 9] = [
     [7, 20, 1050],
 ];
 
-fn teams() -> Vec<Team> {
-    let pairs = Isa::all().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]);
+fn teams(isas: Vec<Isa>) -> Vec<Team> {
+    let pairs = isas.into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]);
     pairs.map(|(isa, threads)| Team::with_isa(threads, isa).unwrap()).collect()
 }
 
@@ -66,7 +67,7 @@ fn passes_give_the_bits_of_the_plain_product() {
         let mut dx = product(&dy, &transpose(&w, c, k), [n, k, c], Start::Zero, false);
         dx.iter_mut().zip(&x).for_each(|(dx, &x)| *dx = if x <= 0.0 { 0.0 } else { *dx });
         let dw = product(&transpose(&x, n, c), &dy, [c, n, k], Start::Zero, false);
-        for team in teams() {
+        for team in teams(Isa::all()) {
             let facts = format!("{:?} x {}, {n} x {c} x {k}", team.isa(), team.threads());
             let mut out = Panels::zeroed(n, k);
             forward(&team, n, &px, &pw, &bias, &mut out, After::Relu);
@@ -94,7 +95,7 @@ fn a_smaller_minibatch_leaves_the_other_rows_alone() {
     let (capacity, n, c, k) = (40, 21, 70, 66);
     let (x, w) = (random(capacity * c, 1), Panels::from_rows(&random(c * k, 2), c, k));
     let x = Panels::from_rows(&x, capacity, c);
-    for team in teams() {
+    for team in teams(Isa::all()) {
         let mut all = Panels::zeroed(capacity, k);
         forward(&team, capacity, &x, &w, &vec![0.5; k], &mut all, After::Keep);
         let mut some = Panels::zeroed(capacity, k);
@@ -114,7 +115,7 @@ fn a_diverged_run_shows_and_stays_in_its_row() {
     x[c] = f32::INFINITY;
     x[2 * c] = f32::NAN;
     let (x, w) = (Panels::from_rows(&x, n, c), Panels::from_rows(&random(c * k, 2), c, k));
-    for team in teams() {
+    for team in teams(Isa::all()) {
         let mut y = Panels::zeroed(n, k);
         forward(&team, n, &x, &w, &[0.0; 5], &mut y, After::Keep);
         for (i, row) in y.to_rows().chunks(k).enumerate() {
@@ -124,13 +125,11 @@ fn a_diverged_run_shows_and_stays_in_its_row() {
     }
 }
 
+type Halves<'a> = dyn Fn(usize, usize) -> u16 + 'a;
+type Start32<'a> = dyn Fn(usize) -> f32 + 'a;
+
 /// The definition of a product of bfloat16: `a(i, d)` times `b(d, j)`, pair by pair.
-fn define(
-    [rows, depth, columns]: [usize; 3],
-    a: impl Fn(usize, usize) -> u16,
-    b: impl Fn(usize, usize) -> u16,
-    start: impl Fn(usize) -> f32,
-) -> Vec<f32> {
+fn define([rows, depth, columns]: [usize; 3], a: &Halves<'_>, b: &Halves<'_>, start: &Start32<'_>) -> Vec<f32> {
     let mut out = Vec::new();
     for i in 0..rows {
         for j in 0..columns {
@@ -147,39 +146,106 @@ fn halves(from: &[f32]) -> Vec<u16> {
     from.iter().map(|&x| narrow(x)).collect()
 }
 
+/// The same by tiles: see `tiled`.
+fn define_tiled([rows, depth, columns]: [usize; 3], a: &Halves<'_>, b: &Halves<'_>, start: &Start32<'_>) -> Vec<f32> {
+    let a = |i, d| if d < depth { a(i, d) } else { 0 };
+    let b = |d, j| if d < depth { b(d, j) } else { 0 };
+    let mut out = Vec::new();
+    for i in 0..rows {
+        for j in 0..columns {
+            out.push((0..depth.next_multiple_of(WIDTH)).step_by(32).fold(start(j), |sum, d| {
+                let left = std::array::from_fn(|k| pair(a(i, d + 2 * k), a(i, d + 2 * k + 1)));
+                let right = std::array::from_fn(|k| pair(b(d + 2 * k, j), b(d + 2 * k + 1, j)));
+                dot_tile(&left, &right, sum)
+            }));
+        }
+    }
+    out
+}
+
 #[test]
 fn bf16_passes_give_the_bits_of_the_definition() {
-    for [n, c, k] in SIZES {
+    bf16_passes_give_the_bits_of(define, &teams(Isa::all()), &SIZES);
+}
+
+#[test]
+fn bf16_passes_on_tiles_give_the_bits_of_their_definition() {
+    let Some(amx) = Amx::detect() else { return println!("skipped: no AMX-BF16") };
+    let teams = teams(vec![Isa::AmxBf16(amx)]);
+    bf16_passes_give_the_bits_of(define_tiled, &teams, &SIZES);
+    // Whole blocks, tails of each kind of tile, and more rows and columns than wait together.
+    let more = [[32, 64, 32], [48, 80, 49], [33, 600, 17], [16, 257, 300], [1100, 40, 20], [20, 1300, 40]];
+    bf16_passes_give_the_bits_of(define_tiled, &teams, &more);
+}
+
+fn bf16_passes_give_the_bits_of(
+    define: impl Fn([usize; 3], &Halves<'_>, &Halves<'_>, &Start32<'_>) -> Vec<f32>,
+    teams: &[Team],
+    sizes: &[[usize; 3]],
+) {
+    for &[n, c, k] in sizes {
         let (x, dy) = (halves(&activations(n * c, 1)), halves(&random(n * k, 3)));
         let (w, bias) = (random(c * k, 2), random(k, 4));
         let wide = Panels::from_rows(&w, c, k);
         let w = halves(&w);
         let (px, pdy) = (Panels::from_rows(&x, n, c), Panels::from_rows(&dy, n, k));
-        let y = define([n, c, k], |i, d| x[i * c + d], |d, j| w[d * k + j], |j| bias[j]);
+        let y = define([n, c, k], &|i, d| x[i * c + d], &|d, j| w[d * k + j], &|j| bias[j]);
         let y: Vec<_> = y.iter().map(|&y| narrow(if y <= 0.0 { 0.0 } else { y })).collect();
-        let dx = define([n, k, c], |i, d| dy[i * k + d], |d, j| w[j * k + d], |_| 0.0);
+        let dx = define([n, k, c], &|i, d| dy[i * k + d], &|d, j| w[j * k + d], &|_| 0.0);
         let dx: Vec<_> = dx.iter().zip(&x).map(|(&dx, &x)| if widen(x) <= 0.0 { 0 } else { narrow(dx) }).collect();
-        let dw = define([c, n, k], |i, d| x[d * c + i], |d, j| dy[d * k + j], |_| 0.0);
-        for team in teams() {
+        let dw = define([c, n, k], &|i, d| x[d * c + i], &|d, j| dy[d * k + j], &|_| 0.0);
+        for team in teams {
             let facts = format!("{:?} x {}, {n} x {c} x {k}", team.isa(), team.threads());
-            let pw = bf16::pairs_of(&team, &wide);
-            let mut out = Panels::zeroed(n, k);
-            bf16::forward(&team, n, &px, &pw, &bias, &mut out, After::Relu);
+            let pw = bf16::pairs_of(team, &wide);
+            let mut out = Panels::<u16>::zeroed(n, k);
+            bf16::forward(team, n, &px, &pw, &bias, &mut out, After::Relu);
             assert!(out.to_rows() == y && padding_is_zero(&out), "forward, {facts}");
-            let mut out = Panels::zeroed(n, c);
-            bf16::backward_data(&team, n, &pdy, &pw, &mut out, After::Gate(&px), &mut Scratch::default());
+            let mut out = Panels::<u16>::zeroed(n, c);
+            bf16::backward_data(team, n, &pdy, &pw, &mut out, After::Gate(&px), &mut Scratch::default());
             assert!(out.to_rows() == dx && padding_is_zero(&out), "backward data, {facts}");
             let (mut vx, mut vdy) = (Panels::zeroed(n.div_ceil(2), c), Panels::zeroed(n.div_ceil(2), k));
-            bf16::pair_rows(&team, n, &px, &mut vx);
-            bf16::pair_rows(&team, n, &pdy, &mut vdy);
+            bf16::pair_rows(team, n, &px, &mut vx);
+            bf16::pair_rows(team, n, &pdy, &mut vdy);
             let mut out = Panels::zeroed(c, k);
-            bf16::backward_weights(&team, n, &vx, &vdy, &mut out);
+            bf16::backward_weights(team, n, &vx, &vdy, &mut out);
             assert!(bits(&out.to_rows()) == bits(&dw) && padding_is_zero(&out), "backward weights, {facts}");
             let mut db = vec![7.0; k];
-            bias_gradient(&team, n, &pdy, &mut db);
+            bias_gradient(team, n, &pdy, &mut db);
             for (j, &sum) in db.iter().enumerate() {
                 assert_eq!(sum, (0..n).fold(0.0, |sum, i| sum + widen(dy[i * k + j])), "bias, {facts}");
             }
         }
+    }
+}
+
+#[test]
+fn bf16_passes_read_nothing_of_the_rows_beyond_the_minibatch() {
+    let (capacity, n, c, k) = (75, 41, 70, 66);
+    for team in teams(Isa::every()) {
+        let all = |columns, which| {
+            let mut rows = halves(&random(capacity * columns, which));
+            rows[n * columns..].fill(0x7fc0);
+            (Panels::from_rows(&rows[..n * columns], n, columns), Panels::from_rows(&rows, capacity, columns))
+        };
+        let ((x, x_all), (dy, dy_all)) = (all(c, 1), all(k, 3));
+        let w = bf16::pairs_of(&team, &Panels::from_rows(&random(c * k, 2), c, k));
+        let forward = |x, rows| {
+            let mut y = Panels::<u16>::zeroed(rows, k);
+            bf16::forward(&team, n, x, &w, &vec![0.5; k], &mut y, After::Keep);
+            y.to_rows()
+        };
+        let (y, y_all) = (forward(&x, n), forward(&x_all, capacity));
+        assert!(y_all[..n * k] == y && y_all[n * k..].iter().all(|&y| y == 0), "{:?}", team.isa());
+        let weights = |x: &Panels<u16>, dy: &Panels<u16>| {
+            let (mut vx, mut vdy) = (Panels::zeroed(x.rows().div_ceil(2), c), Panels::zeroed(x.rows().div_ceil(2), k));
+            for rows in [x.rows(), n] {
+                bf16::pair_rows(&team, rows, x, &mut vx);
+                bf16::pair_rows(&team, rows, dy, &mut vdy);
+            }
+            let mut dw = Panels::zeroed(c, k);
+            bf16::backward_weights(&team, n, &vx, &vdy, &mut dw);
+            dw.to_rows()
+        };
+        assert_eq!(bits(&weights(&x_all, &dy_all)), bits(&weights(&x, &dy)), "{:?}", team.isa());
     }
 }

@@ -279,21 +279,34 @@ impl<C: Cell> Tile<'_, C> {
         let sums = left.multiply::<S, R, V>(simd, sums, self.row, first, b, column);
         for (r, (sums, out)) in sums.iter().zip(out).enumerate() {
             for (v, &sum) in sums.iter().enumerate() {
-                let at = column + v * lanes;
-                let value = match self.finish {
-                    Finish::Keep => sum,
-                    Finish::Relu => simd.relu(sum),
-                    Finish::Gate(gate) => simd.gate(sum, C::load(simd, &gate[r][at..])),
-                };
-                if at + lanes <= self.width {
-                    C::store(simd, value, &mut out[at..]);
-                } else {
-                    // Padding stays 0, even where a diverged run's NaN times the weights' padding is none.
-                    let mut whole = [C::zeroed(); 16];
-                    C::store(simd, value, &mut whole);
-                    out[at..self.width].copy_from_slice(&whole[..self.width - at]);
-                }
+                put(simd, sum, self.finish, r, out, column + v * lanes, self.width);
             }
         }
+    }
+}
+
+/// Makes a vector of complete sums the result, at column `at` of the finish's row r; `width` columns are no padding.
+#[inline(always)]
+pub(super) fn put<S: Simd, C: Cell>(
+    simd: S,
+    sum: S::V,
+    finish: Finish<'_, C>,
+    r: usize,
+    out: &mut Row<C>,
+    at: usize,
+    width: usize,
+) {
+    let value = match finish {
+        Finish::Keep => sum,
+        Finish::Relu => simd.relu(sum),
+        Finish::Gate(gate) => simd.gate(sum, C::load(simd, &gate[r][at..])),
+    };
+    if at + S::LANES <= width {
+        C::store(simd, value, &mut out[at..]);
+    } else {
+        // Padding stays 0, even where a diverged run's NaN times the weights' padding is none.
+        let mut whole = [C::zeroed(); 16];
+        C::store(simd, value, &mut whole);
+        out[at..width].copy_from_slice(&whole[..width - at]);
     }
 }

@@ -72,12 +72,20 @@ fn transpose<S: Simd>(simd: S, from: &[Row<f32>], to: &mut [Row<f32>; WIDTH]) {
     }
 }
 
-/// Transposes up to 32 rows of pairs, and pairs the other way: row k of `to` has columns 2k and 2k + 1 of W.
+/// Transposes up to 32 rows of pairs, and pairs the other way: row k of `to` has columns 2k and 2k + 1 of W. `columns` is
+/// memory to work in, lest it be cleared each time.
 #[inline(always)]
-fn transpose_pairs<S: Simd>(simd: S, from: &[Row<f32>], to: &mut [Row<f32>]) {
+pub(super) fn transpose_pairs<S: Simd>(
+    simd: S,
+    from: &[Row<f32>],
+    columns: &mut [Row<f32>; WIDTH],
+    to: &mut [Row<f32>],
+) {
     // Each row of this is one column of W: 64 neighbours in bfloat16.
-    let mut columns = [[0.0; WIDTH]; WIDTH];
-    transpose(simd, from, &mut columns);
+    if from.len() < WIDTH / 2 {
+        *columns = [[0.0; WIDTH]; WIDTH];
+    }
+    transpose(simd, from, columns);
     for (to, [even, odd]) in to.iter_mut().zip(columns.as_chunks().0) {
         let (even, odd): (&Halves, &Halves) = (bytemuck::cast_ref(even), bytemuck::cast_ref(odd));
         for ((to, &even), &odd) in to.iter_mut().zip(even).zip(odd) {
@@ -91,13 +99,14 @@ impl<const PAIRS: bool> Right for Transposed<'_, PAIRS> {
     fn prepare<S: Simd>(self, simd: S, group: Range<usize>, steps: Range<usize>, scratch: &mut [Row<f32>]) {
         // A panel of W has 64 columns, and 64 columns of dX are 64 rows of W; pairs halve both.
         let block = if PAIRS { WIDTH / 2 } else { WIDTH };
+        let mut columns = [[0.0; WIDTH]; WIDTH];
         for (panel, scratch) in group.zip(scratch.chunks_mut(self.depth)) {
             let rows = panel * block..self.rows.min((panel + 1) * block);
             let sources = steps.start / block..steps.end.div_ceil(block);
             for (source, to) in sources.zip(scratch.chunks_mut(block)) {
                 let from = &self.cells[source * self.stride..][rows.clone()];
                 if PAIRS {
-                    transpose_pairs(simd, from, to);
+                    transpose_pairs(simd, from, &mut columns, to);
                 } else {
                     transpose(simd, from, to.first_chunk_mut().expect("depth is a multiple of the block"));
                 }

@@ -146,13 +146,15 @@ pub fn room(model: &Model<'_>, tally: &Tally) -> Vec<i64> {
     site.ranks.iter().map(|standing| of_pool[standing.pool]).collect()
 }
 
+/// A table in one piece is tried on so many ranks with the least work, and on a third as many with the most room.
+const TRIED: usize = 12;
+
 /// Where the parts of `candidates` may go when `tally` is all else: one part on each rank in turn, several parts on the
-/// ranks with the least work, and on those with the most room, the heaviest part first.
+/// ranks that would end first, and on those with the most room, the heaviest part first.
 pub fn arrangements(model: &Model<'_>, tally: &Tally, candidates: &[Rc<Candidate>]) -> Vec<Choice> {
     let (totals, room) = (model.totals(tally), room(model, tally));
-    let mut by_time: Vec<usize> = (0..model.ranks()).collect();
-    let mut by_room = by_time.clone();
-    by_time.sort_by(|a, b| totals[*a].total_cmp(&totals[*b]).then(room[*b].cmp(&room[*a])).then(a.cmp(b)));
+    let ranks = 0..model.ranks();
+    let mut by_room: Vec<usize> = ranks.clone().collect();
     by_room.sort_by(|a, b| room[*b].cmp(&room[*a]).then(totals[*a].total_cmp(&totals[*b])).then(a.cmp(b)));
     let mut found = Vec::new();
     for how in candidates {
@@ -161,12 +163,19 @@ pub fn arrangements(model: &Model<'_>, tally: &Tally, candidates: &[Rc<Candidate
             continue;
         }
         let parts = how.loads.len();
+        let work = |part: usize| how.loads[part].lookup + how.loads[part].update;
+        let mut heaviest: Vec<usize> = (0..parts).collect();
+        heaviest.sort_by_key(|part| std::cmp::Reverse(work(*part)));
+        let end = |rank: usize| totals[rank] + work(heaviest[0]) as f64 / (model.site.ranks[rank].gb_s * 1e9);
+        let mut by_time: Vec<(f64, usize)> = ranks.clone().map(|rank| (end(rank), rank)).collect();
+        by_time.sort_by(|a, b| a.0.total_cmp(&b.0).then(room[b.1].cmp(&room[a.1])).then(a.1.cmp(&b.1)));
+        let by_time: Vec<usize> = by_time.into_iter().map(|(_, rank)| rank).collect();
         if parts == 1 {
-            found.extend(by_time.iter().map(|rank| Choice { how: how.clone(), ranks: vec![*rank] }));
+            let (first, rest) = by_time.split_at(TRIED.min(by_time.len()));
+            let roomy = by_room.iter().take(TRIED / 3).filter(|rank| rest.contains(rank));
+            found.extend(first.iter().chain(roomy).map(|rank| Choice { how: how.clone(), ranks: vec![*rank] }));
             continue;
         }
-        let mut heaviest: Vec<usize> = (0..parts).collect();
-        heaviest.sort_by_key(|part| std::cmp::Reverse(how.loads[*part].lookup + how.loads[*part].update));
         for order in [&by_time, &by_room] {
             let mut ranks = vec![0; parts];
             heaviest.iter().zip(order).for_each(|(part, rank)| ranks[*part] = *rank);
@@ -192,7 +201,7 @@ pub fn by_room(model: &Model<'_>, tally: &Tally, table: TableId) -> Option<Choic
             let first = rows * position as u64 / ranks.len() as u64;
             let end = rows * (position as u64 + 1) / ranks.len() as u64;
             let even = model.load(table, &Rows { first, step: 1, count: end - first }, model.workload.dim, true);
-            model.add(&mut trial, *rank, crate::shard::workload::Load { memory: 0, ..even }, 1);
+            model.add(&mut trial, *rank, Load { memory: 0, ..even }, 1);
         }
         let room = room(model, &trial);
         let before = ranks.len();

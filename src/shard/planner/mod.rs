@@ -95,8 +95,8 @@ pub fn plan(model: &Model<'_>, options: &Options) -> Result<Plan> {
         }
     }
     let (Some((_, state)), Some(start)) = (best, first) else {
-        let (table, tally) = refusal.expect("every start ended in a division or a refusal");
-        return Err(too_big(model, options, table, &tally));
+        let stuck = refusal.expect("every start ended in a division or a refusal");
+        return Err(too_big(model, options, stuck.0, &stuck.1));
     };
     let rows: Vec<u64> = model.workload.tables.iter().map(|table| table.rows).collect();
     let sharding = Sharding::new(&rows, model.workload.dim, model.ranks(), state.schemes())

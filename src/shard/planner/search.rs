@@ -12,7 +12,7 @@ use crate::shard::cost::{Model, Score, Tally};
 use crate::shard::scheme::Kind;
 
 /// Divisions that one local search may price.
-const BUDGET: usize = 40_000;
+const BUDGET: usize = 12_000;
 
 /// The default of a small table is left only for at least this much of the slowest rank's time.
 const DEFAULT_LEFT_FOR: f64 = 0.01;
@@ -78,7 +78,8 @@ impl<'a> State<'a> {
             (memory / sum.0).max(work / sum.1) + f64::from(u8::from(default_is_replicated(model, options, *table)))
         };
         let mut order: Vec<TableId> = (0..tables as u32).map(TableId).collect();
-        order.sort_by(|a, b| key(b).total_cmp(&key(a)).then(a.cmp(b)));
+        let kept = |table: &TableId| weights[table.index()].0;
+        order.sort_by(|a, b| key(b).total_cmp(&key(a)).then(kept(b).total_cmp(&kept(a))).then(a.cmp(b)));
         Self { model, options, candidates, tally: model.empty(), choices: vec![None; tables], order }
     }
 
@@ -116,7 +117,7 @@ impl<'a> State<'a> {
     ///
     /// # Errors
     /// The table that fits nowhere, with the rest as it was then.
-    pub fn greedy(mut self, start: Start) -> Result<Self, (TableId, Tally)> {
+    pub fn greedy(mut self, start: Start) -> Result<Self, Box<(TableId, Tally)>> {
         for table in self.order.clone() {
             let mut best = None;
             let replicated = default_is_replicated(self.model, self.options, table);
@@ -127,7 +128,7 @@ impl<'a> State<'a> {
                     .iter()
                     .filter(|how| match (replicated, how.shape == Shape::Replicated) {
                         (true, is_replica) if whole_only => is_replica,
-                        (false, true) => false,
+                        (false, true) => self.options.scheme.is_some(),
                         _ => !whole_only || start == Start::Balanced || how.loads.len() == 1,
                     })
                     .cloned()
@@ -158,7 +159,7 @@ impl<'a> State<'a> {
             }
             match best {
                 Some((_, choice)) => self.put(table, choice),
-                None => return Err((table, self.tally)),
+                None => return Err(Box::new((table, self.tally))),
             }
         }
         Ok(self)
@@ -172,25 +173,32 @@ impl<'a> State<'a> {
     pub fn improve(&mut self) -> usize {
         let mut priced = 0;
         let Some(mut score) = self.score() else { return 0 };
-        // Where the last change was found: what comes after is as likely as what came before.
-        let mut next = 0;
-        let mut failed = 0;
-        while failed < self.order.len() && priced < BUDGET {
-            let totals = self.model.totals(&self.tally);
-            let slowest =
-                (0..totals.len()).fold(0, |slowest, rank| if totals[rank] > totals[slowest] { rank } else { slowest });
-            let table = self.order[next % self.order.len()];
-            next += 1;
-            let improved = match self.better_place(table, score, &mut priced) {
-                None => self.better_swap(table, slowest, score, &mut priced),
-                found => found,
-            };
-            match improved {
-                Some(better) => (score, failed) = (better, 0),
-                None => failed += 1,
-            }
+        while let Some(better) = self.step(score, &mut priced) {
+            score = better;
         }
         priced
+    }
+
+    /// The first change that helps: to a table of the slowest rank, where most is to gain, else to any other.
+    fn step(&mut self, now: Score, priced: &mut usize) -> Option<Score> {
+        let totals = self.model.totals(&self.tally);
+        let later = |slowest, rank| if totals[rank] > totals[slowest] { rank } else { slowest };
+        let slowest = (0..totals.len()).fold(0, later);
+        let there =
+            |table: &TableId| self.choices[table.index()].as_ref().is_some_and(|at| at.ranks.contains(&slowest));
+        let (mut order, others): (Vec<TableId>, Vec<TableId>) = self.order.iter().copied().partition(there);
+        order.extend(others);
+        for table in order {
+            if *priced >= BUDGET {
+                return None;
+            }
+            let improved =
+                self.better_place(table, now, priced).or_else(|| self.better_swap(table, slowest, now, priced));
+            if improved.is_some() {
+                return improved;
+            }
+        }
+        None
     }
 
     /// Puts a table where the score is best, if that is better than now.
@@ -215,7 +223,7 @@ impl<'a> State<'a> {
         score
     }
 
-    /// Exchanges a whole table of the slowest rank with one of another rank, or the other way round.
+    /// Exchanges a whole table of the slowest rank with one of another rank.
     fn better_swap(&mut self, table: TableId, slowest: usize, now: Score, priced: &mut usize) -> Option<Score> {
         let whole = |choice: &Option<Choice>| match choice {
             Some(choice) if choice.ranks.len() == 1 => Some(choice.ranks[0]),
@@ -244,7 +252,7 @@ impl<'a> State<'a> {
         None
     }
 
-    /// The least free memory of any rank; for messages.
+    /// The schemes of all tables, when every one was put somewhere.
     pub fn schemes(&self) -> Vec<crate::shard::Scheme> {
         self.choices.iter().map(|choice| choice.as_ref().expect("every table was put somewhere").scheme()).collect()
     }

@@ -1,8 +1,12 @@
 //! What a sample consists of: how many dense features, and which categorical columns with how many values.
 //!
-//! The model is sized from it: one embedding table a categorical column.
+//! The model is sized from [`Schema`]: one embedding table a categorical column. [`Description`] says what the rows of a
+//! stored data set hold, column by column.
+
+mod description;
 
 use crate::base::{Error, Result};
+pub use description::{Categorical, Dense, Description, Label, Transform};
 
 /// The columns of a data set.
 #[derive(Debug, Clone, PartialEq, Eq)]

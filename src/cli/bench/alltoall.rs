@@ -1,0 +1,149 @@
+//! `octorec bench alltoall`: what an all-to-all moves, against the non-temporal copy limit of the same minute.
+//!
+//! "in place" writes straight into the receivers' windows, where they read it: one read and one write a byte. The three
+//! ways of calling (SC20, section IV-B) copy once more, out of the window: two reads and two writes.
+
+use std::fmt;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::ranks::{Figures, Frame, Sizes, Yard};
+use super::table::Table;
+use crate::base::units::Bytes;
+use crate::base::{RankId, Result};
+use crate::collective::plan::Exchange;
+use crate::collective::{Between, Carrier, Executor, Links, OneSided, Parcels, Payload};
+use crate::sync::{Line, stream_lines};
+
+/// Flags of `octorec bench alltoall`.
+#[derive(Debug, Clone, Args)]
+pub struct AllToAllArgs {
+    /// Ranks, each a thread on a core of its own while there are enough
+    #[arg(long, value_name = "R", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=64))]
+    ranks: u32,
+    /// Bytes from each rank to each other; default: 64 KiB, 1 MiB and 16 MiB
+    #[arg(long, value_name = "BYTES", value_parser = super::ranks::message_bytes)]
+    bytes: Option<usize>,
+    /// Embedding tables of each rank, among which its bytes are divided
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    tables: u32,
+    /// One of in-place, alltoall, fused-scatter, scatter-list; default: all
+    #[arg(long, value_name = "NAME", value_parser = ["in-place", "alltoall", "fused-scatter", "scatter-list"])]
+    algorithm: Option<String>,
+    /// Print one JSON object, for scripts
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    #[serde(flatten)]
+    frame: Frame,
+    tables: u32,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    algorithm: &'static str,
+    /// From each rank to each other.
+    message_bytes: usize,
+    #[serde(flatten)]
+    figures: Figures,
+}
+
+/// Words that tell sender, receiver and place apart.
+fn word(from: RankId, to: RankId, at: usize) -> u32 {
+    (from.0 << 26 | to.0 << 20) ^ at as u32
+}
+
+impl AllToAllArgs {
+    /// Measures all sizes and algorithms.
+    ///
+    /// # Errors
+    /// When threads or memory are refused, the hardware cannot be explored, or a rank gets stuck.
+    ///
+    /// # Panics
+    /// When a byte arrives that was not sent.
+    pub fn measure(&self) -> Result<Report> {
+        let yard = Yard::new(self.ranks as usize)?;
+        let sizes = self.bytes.map_or_else(|| vec![64 << 10, 1 << 20, 16 << 20], |bytes| vec![bytes]);
+        let kinds = [None].into_iter().chain(Exchange::ALL.into_iter().rev().map(Some));
+        let name = |kind: Option<Exchange>| kind.map_or("in-place", Exchange::name);
+        let wanted = |kind: &Option<Exchange>| self.algorithm.as_ref().is_none_or(|wanted| wanted == name(*kind));
+        let kinds: Vec<_> = kinds.filter(wanted).collect();
+        let (frame, rows) = yard.measure(|| {
+            let mut rows = Vec::new();
+            for &message_bytes in &sizes {
+                for &kind in &kinds {
+                    let figures = self.time(&yard, kind, message_bytes)?;
+                    rows.push(Row { algorithm: name(kind), message_bytes, figures });
+                }
+            }
+            Ok(rows)
+        })?;
+        let rows = rows.into_iter().map(|row| Row { figures: row.figures.against(&frame), ..row }).collect();
+        Ok(Report { frame, tables: self.tables, rows })
+    }
+
+    fn time(&self, yard: &Yard, kind: Option<Exchange>, message_bytes: usize) -> Result<Figures> {
+        let (ranks, tables) = (yard.ranks(), self.tables as usize);
+        let elements = message_bytes / 4;
+        let sizes = |table: usize| vec![elements * (table + 1) / tables - elements * table / tables; ranks];
+        let sources: Vec<_> =
+            (0..ranks * tables).map(|at| (RankId((at / tables) as u32), sizes(at % tables))).collect();
+        let parcels = Parcels::new(ranks, &sources);
+        let schedule = kind.unwrap_or(Exchange::AllToAll).plan(&parcels, Payload::Raw(4));
+        let moved = schedule.traffic().total();
+        let memory = if kind.is_some() { schedule.memory_bytes() } else { 2 * moved };
+        let sizes = Sizes { moved, memory };
+        let windows = Links::uniform(ranks, message_bytes.next_multiple_of(Line::BYTES));
+        yard.time(sizes, windows, move |member, lane, isa, clock| {
+            let (me, spans) = (member.rank, move |to: usize| to * elements..(to + 1) * elements);
+            let mut send = vec![0u32; parcels.send_len(me)];
+            for to in 0..ranks {
+                let own = send[spans(to)].iter_mut().enumerate();
+                own.for_each(|(at, x)| *x = word(me, RankId(to as u32), at));
+            }
+            let right = |from: usize, words: &[u32]| {
+                let due = |(at, &found): (usize, &u32)| found == word(RankId(from as u32), me, at);
+                assert!(words.iter().enumerate().all(due), "rank {from} to {me}");
+            };
+            if kind.is_some() {
+                let mut receive = vec![0u32; parcels.receive_len(me)];
+                let mut executor = Executor::new(&schedule, lane, "bench all-to-all");
+                clock.run(&mut member.gate, || executor.run(lane, &mut Between::new(&send, &mut receive, isa)))?;
+                (0..ranks).for_each(|from| right(from, &receive[spans(from)]));
+            } else {
+                let (outbox, inbox) = lane.halves();
+                let mut exchange = OneSided::new(&parcels, Payload::Raw(4), outbox, inbox, "bench all-to-all");
+                let mut pack = |to: RankId, lines: &mut [Line]| stream_lines(isa, lines, &send[spans(to.index())]);
+                clock.run(&mut member.gate, || {
+                    exchange.begin(outbox, &mut pack)?;
+                    exchange.finish(inbox).map(drop)
+                })?;
+                exchange.begin(outbox, &mut pack)?;
+                let incoming = exchange.finish(inbox)?;
+                for from in (0..ranks).filter(|from| *from != me.index()) {
+                    right(from, &bytemuck::cast_slice(incoming.from(RankId(from as u32)))[..elements]);
+                }
+            }
+            assert!(lane.sent().iter().sum::<usize>() > 0, "something was sent");
+            Ok(())
+        })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.frame)?;
+        let mut table = Table::new(["all-to-all", "message", "us", "GB/s", "GB/s of memory", "of the limit"]);
+        for Row { algorithm, message_bytes, figures } in &self.rows {
+            let names = [(*algorithm).to_owned(), Bytes(*message_bytes as u64).to_string()];
+            table.row(names.into_iter().chain(figures.cells()));
+        }
+        write!(f, "{table}\n{}", Frame::LEGEND)
+    }
+}

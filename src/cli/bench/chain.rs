@@ -1,0 +1,354 @@
+//! Fully connected layers one after another, and each pass through them: what `bench mlp`, `bench gemm` and `tune gemm`
+//! run. The matrices are those of training; the passes are `math/brgemm`'s.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::machine::limits::{Rate, bf16_pass_peak, f32_peak};
+use crate::machine::team::Team;
+use crate::math::brgemm::{self, After, Panels, Scratch, Shape, WIDTH, bf16};
+use crate::simd::Isa;
+use crate::simd::bf16::{dot_pair, dot_tile, narrow, pair, widen};
+
+/// A pass through a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pass {
+    /// Y = relu(X W + b)
+    Forward,
+    /// dX = dY Wᵀ, 0 where X is
+    BackwardData,
+    /// dW = Xᵀ dY
+    BackwardWeights,
+}
+
+/// The numbers that a pass multiplies; it sums in f32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// 32-bit floats
+    F32,
+    /// bfloat16, in pairs
+    Bf16,
+}
+
+impl Pass {
+    /// All, in the order of training.
+    pub const ALL: [Self; 3] = [Self::Forward, Self::BackwardData, Self::BackwardWeights];
+
+    /// As people write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::BackwardData => "backward-data",
+            Self::BackwardWeights => "backward-weights",
+        }
+    }
+
+    /// The shape of this pass's work for `n` samples, `c` inputs and `k` outputs.
+    pub const fn shape(self, precision: Precision, [n, c, k]: [usize; 3], threads: usize) -> Shape {
+        match (self, precision) {
+            (Self::Forward, Precision::F32) => brgemm::forward_shape(n, c, k, threads),
+            (Self::BackwardData, Precision::F32) => brgemm::forward_shape(n, k, c, threads),
+            (Self::BackwardWeights, Precision::F32) => brgemm::weights_shape(n, c, k, threads),
+            (Self::Forward, Precision::Bf16) => bf16::forward_shape_in_pairs(n, c, k, threads),
+            (Self::BackwardData, Precision::Bf16) => bf16::forward_shape_in_pairs(n, k, c, threads),
+            (Self::BackwardWeights, Precision::Bf16) => bf16::weights_shape_in_pairs(n, c, k, threads),
+        }
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+        })
+    }
+}
+
+/// The limit of a pass and its name: the instruction that multiplies, on all threads, in registers. bfloat16 without
+/// such an instruction is computed with those of f32 and held against them.
+pub fn peak(team: &Team, precision: Precision) -> (Rate, &'static str) {
+    let multiplies = matches!(team.isa(), Isa::Avx512Bf16(_) | Isa::AmxBf16(_));
+    let name = if team.isa().amx().is_some() { "AMX peak" } else { "bf16 peak" };
+    let peak = (precision == Precision::Bf16 && multiplies).then(|| bf16_pass_peak(team)).flatten();
+    peak.map_or_else(|| (f32_peak(team), "f32 peak"), |rate| (rate, name))
+}
+
+/// Layers of equal or different widths with everything that their passes read and write.
+pub struct Chain {
+    samples: usize,
+    /// Inputs, then each layer's outputs.
+    widths: Vec<usize>,
+    biases: Vec<Vec<f32>>,
+    weight_gradients: Vec<Panels<f32>>,
+    scratch: Scratch,
+    numbers: Numbers,
+}
+
+enum Numbers {
+    F32(Matrices<f32, f32>),
+    /// With activations and gradients in pairs of samples, for backward-by-weights.
+    Bf16(Matrices<u16, u32>, [Vec<Panels<u32>>; 2]),
+}
+
+struct Matrices<A, W> {
+    /// The first layer's input, then each layer's output.
+    activations: Vec<Panels<A>>,
+    gradients: Vec<Panels<A>>,
+    weights: Vec<Panels<W>>,
+}
+
+impl Chain {
+    /// Layers through `widths` for `samples` samples; data and weights are pseudo-random, outputs 0.
+    pub fn new(team: &Team, samples: usize, widths: &[usize], precision: Precision) -> Self {
+        let layers = || widths.windows(2).map(|pair| (pair[0], pair[1]));
+        // Sums of unit variance stay near 1 through all layers.
+        let weights = || layers().map(|(c, k)| random(c, k, (6.0 / c as f32).sqrt()));
+        let activations = || widths.iter().map(|&width| random(samples, width, 1.0));
+        let numbers = match precision {
+            Precision::F32 => Numbers::F32(Matrices {
+                activations: activations().collect(),
+                gradients: activations().collect(),
+                weights: weights().collect(),
+            }),
+            Precision::Bf16 => {
+                let pairs = || widths.iter().map(|&width| Panels::zeroed(samples.div_ceil(2), width)).collect();
+                let matrices = Matrices {
+                    activations: activations().map(|panels| narrowed(&panels)).collect(),
+                    gradients: activations().map(|panels| narrowed(&panels)).collect(),
+                    weights: weights().map(|panels| bf16::pairs_of(team, &panels)).collect(),
+                };
+                Numbers::Bf16(matrices, [pairs(), pairs()])
+            }
+        };
+        Self {
+            samples,
+            widths: widths.to_vec(),
+            biases: layers().map(|(_, k)| (0..k).map(|j| value(j, 1.0)).collect()).collect(),
+            weight_gradients: layers().map(|(c, k)| Panels::zeroed(c, k)).collect(),
+            scratch: Scratch::default(),
+            numbers,
+        }
+    }
+
+    /// Multiplications and additions of one pass.
+    pub fn operations(&self) -> f64 {
+        self.widths.windows(2).map(|pair| 2.0 * (self.samples * pair[0]) as f64 * pair[1] as f64).sum()
+    }
+
+    /// Runs a pass through all layers, in the order of training.
+    pub fn run(&mut self, team: &Team, pass: Pass) {
+        let Self { samples, biases, weight_gradients, scratch, numbers, .. } = self;
+        let (samples, layers) = (*samples, biases.len());
+        match (numbers, pass) {
+            (Numbers::F32(Matrices { activations, weights, .. }), Pass::Forward) => {
+                for layer in 0..layers {
+                    let (x, y) = activations.split_at_mut(layer + 1);
+                    let (x, w, bias) = (&x[layer], &weights[layer], &biases[layer]);
+                    brgemm::forward(team, samples, x, w, bias, &mut y[0], After::Relu);
+                }
+            }
+            (Numbers::Bf16(Matrices { activations, weights, .. }, _), Pass::Forward) => {
+                for layer in 0..layers {
+                    let (x, y) = activations.split_at_mut(layer + 1);
+                    let (x, w, bias) = (&x[layer], &weights[layer], &biases[layer]);
+                    bf16::forward(team, samples, x, w, bias, &mut y[0], After::Relu);
+                }
+            }
+            (Numbers::F32(Matrices { activations, gradients, weights }), Pass::BackwardData) => {
+                for layer in (0..layers).rev() {
+                    let (dx, dy) = gradients.split_at_mut(layer + 1);
+                    let (w, gate) = (&weights[layer], After::Gate(&activations[layer]));
+                    brgemm::backward_data(team, samples, &dy[0], w, &mut dx[layer], gate, scratch);
+                }
+            }
+            (Numbers::Bf16(Matrices { activations, gradients, weights }, _), Pass::BackwardData) => {
+                for layer in (0..layers).rev() {
+                    let (dx, dy) = gradients.split_at_mut(layer + 1);
+                    let (w, gate) = (&weights[layer], After::Gate(&activations[layer]));
+                    bf16::backward_data(team, samples, &dy[0], w, &mut dx[layer], gate, scratch);
+                }
+            }
+            (Numbers::F32(Matrices { activations, gradients, .. }), Pass::BackwardWeights) => {
+                for (layer, dw) in weight_gradients.iter_mut().enumerate().rev() {
+                    brgemm::backward_weights(team, samples, &activations[layer], &gradients[layer + 1], dw);
+                }
+            }
+            (Numbers::Bf16(Matrices { activations, gradients, .. }, [x, dy]), Pass::BackwardWeights) => {
+                for (layer, dw) in weight_gradients.iter_mut().enumerate().rev() {
+                    // The pairing is part of the pass.
+                    bf16::pair_rows(team, samples, &activations[layer], &mut x[layer]);
+                    bf16::pair_rows(team, samples, &gradients[layer + 1], &mut dy[layer + 1]);
+                    bf16::backward_weights(team, samples, &x[layer], &dy[layer + 1], dw);
+                }
+            }
+        }
+    }
+
+    /// Holds some results of the last run of `pass` with `isa` against their definition, to the bit.
+    ///
+    /// # Panics
+    /// When one differs.
+    pub fn check(&self, isa: Isa, pass: Pass) {
+        for layer in 0..self.biases.len() {
+            let (c, k) = (self.widths[layer], self.widths[layer + 1]);
+            let (rows, columns) = match pass {
+                Pass::Forward => (self.samples, k),
+                Pass::BackwardData => (self.samples, c),
+                Pass::BackwardWeights => (c, k),
+            };
+            // All corners, and places that share no factor with blocks.
+            let spread = (0..24).map(|place| (place * 7919 % rows, place * 104_729 % columns));
+            for (row, column) in [(0, columns - 1), (rows - 1, 0), (rows - 1, columns - 1)].into_iter().chain(spread) {
+                let (found, expected) = match &self.numbers {
+                    Numbers::F32(matrices) => self.f32_result(matrices, pass, layer, row, column),
+                    Numbers::Bf16(matrices, _) => self.bf16_result(matrices, isa, pass, layer, row, column),
+                };
+                assert!(
+                    found == expected,
+                    "{} of layer {layer} at ({row}, {column}): {found}, not {expected}",
+                    pass.name()
+                );
+            }
+        }
+    }
+
+    /// What a pass wrote at a place, and the sum that belongs there.
+    fn f32_result(
+        &self,
+        matrices: &Matrices<f32, f32>,
+        pass: Pass,
+        layer: usize,
+        row: usize,
+        column: usize,
+    ) -> (f32, f32) {
+        let Matrices { activations, gradients, weights } = matrices;
+        let (x, w, dy) = (&activations[layer], &weights[layer], &gradients[layer + 1]);
+        match pass {
+            Pass::Forward => {
+                let start = self.biases[layer][column];
+                let sum = (0..x.columns()).fold(start, |sum, i| at(x, row, i).mul_add(at(w, i, column), sum));
+                (at(&activations[layer + 1], row, column), sum.max(0.0))
+            }
+            Pass::BackwardData => {
+                let sum = (0..dy.columns()).fold(0.0, |sum, j| at(dy, row, j).mul_add(at(w, column, j), sum));
+                (at(&gradients[layer], row, column), if at(x, row, column) > 0.0 { sum } else { 0.0 })
+            }
+            Pass::BackwardWeights => {
+                let sum = (0..self.samples).fold(0.0, |sum, n| at(x, n, row).mul_add(at(dy, n, column), sum));
+                (at(&self.weight_gradients[layer], row, column), sum)
+            }
+        }
+    }
+
+    /// As [`Chain::f32_result`].
+    fn bf16_result(
+        &self,
+        matrices: &Matrices<u16, u32>,
+        isa: Isa,
+        pass: Pass,
+        layer: usize,
+        row: usize,
+        column: usize,
+    ) -> (f32, f32) {
+        let Matrices { activations, gradients, weights } = matrices;
+        let (x, dy) = (&activations[layer], &gradients[layer + 1]);
+        let w = |i: usize, j: usize| (at(&weights[layer], i / 2, j) >> (16 * (i % 2))) as u16;
+        // Terms behind the last are 0.
+        let within = |panels: &Panels<u16>, i: usize, j: usize| {
+            if i < self.samples && j < panels.columns() { at(panels, i, j) } else { 0 }
+        };
+        let sum = |start: f32, terms: usize, term: &dyn Fn(usize) -> (u16, u16)| {
+            let term = |i: usize| if i < terms { term(i) } else { (0, 0) };
+            let pairs = |i: usize| (pair(term(i).0, term(i + 1).0), pair(term(i).1, term(i + 1).1));
+            if isa.amx().is_some() {
+                // In whole units of 64 terms, see `math/brgemm/tiled.rs`.
+                return (0..terms.next_multiple_of(WIDTH)).step_by(32).fold(start, |sum, i| {
+                    let [left, right] = [0, 1].map(|side| {
+                        std::array::from_fn(|k| if side == 0 { pairs(i + 2 * k).0 } else { pairs(i + 2 * k).1 })
+                    });
+                    dot_tile(&left, &right, sum)
+                });
+            }
+            (0..terms).step_by(2).fold(start, |sum, i| {
+                let (left, right) = pairs(i);
+                dot_pair(f32::from_bits(left), f32::from_bits(right), sum)
+            })
+        };
+        match pass {
+            Pass::Forward => {
+                let sum = sum(self.biases[layer][column], x.columns(), &|i| (within(x, row, i), w(i, column)));
+                (widen(at(&activations[layer + 1], row, column)), widen(narrow(sum.max(0.0))))
+            }
+            Pass::BackwardData => {
+                let sum = sum(0.0, dy.columns(), &|j| (within(dy, row, j), w(column, j)));
+                let open = widen(at(x, row, column)) > 0.0;
+                (widen(at(&gradients[layer], row, column)), if open { widen(narrow(sum)) } else { 0.0 })
+            }
+            Pass::BackwardWeights => {
+                let sum = sum(0.0, self.samples, &|n| (within(x, n, row), within(dy, n, column)));
+                (at(&self.weight_gradients[layer], row, column), sum)
+            }
+        }
+    }
+}
+
+fn at<T: bytemuck::Pod>(panels: &Panels<T>, row: usize, column: usize) -> T {
+    panels.panel(column / WIDTH)[row][column % WIDTH]
+}
+
+/// A number in [-scale / 2, scale / 2): a multiplicative hash (Knuth, TAOCP volume 3, 6.4) of its place.
+fn value(place: usize, scale: f32) -> f32 {
+    (((place as u32).wrapping_mul(0x9E37_79B1) >> 8) as f32 / 16_777_216.0 - 0.5) * scale
+}
+
+fn random(rows: usize, columns: usize, scale: f32) -> Panels<f32> {
+    let mut panels = Panels::zeroed(rows, columns);
+    for panel in 0..panels.panels() {
+        let width = panels.width(panel);
+        for (i, row) in panels.panel_mut(panel).iter_mut().enumerate() {
+            let first = i * columns + panel * WIDTH;
+            row[..width].iter_mut().enumerate().for_each(|(j, cell)| *cell = value(first + j, scale));
+        }
+    }
+    panels
+}
+
+fn narrowed(from: &Panels<f32>) -> Panels<u16> {
+    let mut to: Panels<u16> = Panels::zeroed(from.rows(), from.columns());
+    let cells = to.cells_mut().as_flattened_mut().iter_mut().zip(from.cells().as_flattened());
+    cells.for_each(|(to, &x)| *to = narrow(x));
+    to
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pass_on_every_instruction_set_holds_against_its_definition() {
+        for isa in Isa::all() {
+            let team = Team::with_isa(2, isa).unwrap();
+            for precision in [Precision::F32, Precision::Bf16] {
+                for (samples, widths) in [(33, vec![13, 130, 1]), (64, vec![64; 6])] {
+                    let mut chain = Chain::new(&team, samples, &widths, precision);
+                    for pass in Pass::ALL {
+                        chain.run(&team, pass);
+                        chain.check(team.isa(), pass);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "backward-weights of layer 0")]
+    fn a_result_that_was_not_computed_is_noticed() {
+        let team = Team::new(1).unwrap();
+        Chain::new(&team, 8, &[8, 8], Precision::F32).check(team.isa(), Pass::BackwardWeights);
+    }
+}

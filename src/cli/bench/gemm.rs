@@ -1,0 +1,260 @@
+//! `octorec bench mlp` and `octorec bench gemm`: the passes of fully connected layers against the limit of the cores.
+//!
+//! Every round measures the limit, the pass and the limit again; a row is the round with the median ratio. Results are
+//! held against their definition before they are timed.
+
+use std::fmt;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::chain::{Chain, Pass, Precision, peak};
+use super::table::Table;
+use crate::base::{Error, Result};
+use crate::cli::tuned::install_plans;
+use crate::machine::limits::{Bracket, Processor, Rate, around};
+use crate::machine::team::Team;
+use crate::simd::Isa;
+
+/// What the benches of passes have in common.
+#[derive(Debug, Clone, Args)]
+pub struct PassArgs {
+    /// Threads; default: one for each core
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Instruction set: scalar, avx2, avx512 or avx512-bf16; default: the widest of this processor
+    #[arg(long, value_name = "NAME")]
+    isa: Option<String>,
+    /// Times that limit, pass and limit are measured; the one with the median ratio counts
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Use the blocking that `octorec tune gemm` wrote to this file
+    #[arg(long, value_name = "FILE")]
+    tuned: Option<std::path::PathBuf>,
+    /// Print one JSON object, for scripts
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `octorec bench mlp`.
+#[derive(Debug, Clone, Args)]
+pub struct MlpArgs {
+    #[command(flatten)]
+    pub passes: PassArgs,
+    /// Samples, N
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = size)]
+    batch: usize,
+    /// Widths of the layers, C = K; one MLP each
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1024, 2048, 4096], value_parser = size)]
+    widths: Vec<usize>,
+    /// Layers of an MLP
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
+    layers: u16,
+    /// Numbers that are multiplied
+    #[arg(long, value_name = "NAME", default_value_t = Precision::F32)]
+    precision: Precision,
+}
+
+/// A square layer, and layers of the `small` and `kaggle` models.
+const SHAPES: [&str; 6] =
+    ["1024x1024x1024", "2048x512x512", "2048x100x1024", "2048x1024x1024", "2048x13x512", "2048x256x1"];
+
+/// Flags of `octorec bench gemm`.
+#[derive(Debug, Clone, Args)]
+pub struct GemmArgs {
+    #[command(flatten)]
+    pub passes: PassArgs,
+    /// Samples x inputs x outputs of a layer; may be repeated
+    #[arg(long = "shape", value_name = "NxCxK,…", value_delimiter = ',', value_parser = shape, default_values = SHAPES)]
+    shapes: Vec<[usize; 3]>,
+    /// Passes; default: all
+    #[arg(long = "pass", value_name = "NAME,…", value_delimiter = ',')]
+    only: Vec<Pass>,
+    /// Numbers that are multiplied
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_values_t = [Precision::F32])]
+    precision: Vec<Precision>,
+}
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    machine: Processor,
+    threads: usize,
+    isa: &'static str,
+    /// Layers of each row.
+    layers: usize,
+    rows: Vec<Row>,
+    /// The mean over `rows`.
+    mean_ratio: f64,
+    remarks: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    n: usize,
+    c: usize,
+    k: usize,
+    precision: Precision,
+    pass: Pass,
+    gflops: f64,
+    peak_gflops: f64,
+    /// `gflops / peak_gflops`.
+    ratio: f64,
+    limit: &'static str,
+    bracket: Bracket,
+}
+
+/// A side of a matrix that a bench can make.
+fn size(text: &str) -> std::result::Result<usize, String> {
+    let size = text.parse().ok().filter(|size| (1..=1 << 20).contains(size));
+    size.ok_or_else(|| "a whole number from 1 to 1048576 is expected".to_owned())
+}
+
+fn shape(text: &str) -> std::result::Result<[usize; 3], String> {
+    let sizes: Vec<usize> = text.split('x').map(size).collect::<std::result::Result<_, _>>()?;
+    <[usize; 3]>::try_from(sizes).map_err(|_| "samples x inputs x outputs are expected, e.g. 2048x512x64".to_owned())
+}
+
+/// The instruction set of this name; without one, the widest.
+fn isa(name: Option<&str>) -> Result<Isa> {
+    let Some(name) = name else { return Ok(Isa::best()) };
+    let all = Isa::every();
+    all.iter().copied().find(|isa| isa.name() == name).ok_or_else(|| Error::UnknownName {
+        origin: "--isa".to_owned(),
+        what: "instruction set of this processor",
+        found: name.to_owned(),
+        nearest: crate::base::error::nearest(name, all.iter().map(|isa| isa.name())),
+        known: all.iter().map(|isa| isa.name()).collect::<Vec<_>>().join(", "),
+    })
+}
+
+impl MlpArgs {
+    /// Times MLPs of all widths.
+    ///
+    /// # Errors
+    /// When threads are refused, a name is unknown or the hardware cannot be explored.
+    pub fn measure(&self) -> Result<Report> {
+        let layers = usize::from(self.layers);
+        let mut bench = self.passes.bench(layers)?;
+        for &width in &self.widths {
+            bench.measure(self.batch, &vec![width; layers + 1], self.precision, &Pass::ALL);
+        }
+        bench.report()
+    }
+}
+
+impl GemmArgs {
+    /// Times single layers of all shapes.
+    ///
+    /// # Errors
+    /// As [`MlpArgs::measure`].
+    pub fn measure(&self) -> Result<Report> {
+        let mut bench = self.passes.bench(1)?;
+        let passes = if self.only.is_empty() { &Pass::ALL[..] } else { &self.only };
+        for &[n, c, k] in &self.shapes {
+            for &precision in &self.precision {
+                bench.measure(n, &[c, k], precision, passes);
+            }
+        }
+        bench.report()
+    }
+}
+
+/// A team and what it has measured.
+struct Bench {
+    team: Team,
+    rounds: u32,
+    layers: usize,
+    rows: Vec<Row>,
+    remarks: Vec<String>,
+}
+
+impl PassArgs {
+    fn bench(&self, layers: usize) -> Result<Bench> {
+        let team = Team::with_isa(self.threads, isa(self.isa.as_deref())?)?;
+        if let Some(path) = &self.tuned {
+            install_plans(path, &team)?;
+        }
+        Ok(Bench { team, rounds: self.rounds, layers, rows: Vec::new(), remarks: Vec::new() })
+    }
+}
+
+impl Bench {
+    fn measure(&mut self, n: usize, widths: &[usize], precision: Precision, passes: &[Pass]) {
+        let team = &self.team;
+        let mut chain = Chain::new(team, n, widths, precision);
+        let (c, k) = (widths[0], widths[1]);
+        for &pass in passes {
+            chain.run(team, pass);
+            chain.check(team.isa(), pass);
+            let mut limit = "";
+            let mut rounds: Vec<(Bracket, Rate)> = (0..self.rounds)
+                .map(|_| {
+                    let measure = || {
+                        let (rate, name) = peak(team, precision);
+                        limit = name;
+                        [rate]
+                    };
+                    let operations = chain.operations();
+                    let work = || Rate::measure(operations, || chain.run(team, pass));
+                    let ([bracket], rate) = around(measure, work);
+                    (bracket, rate)
+                })
+                .collect();
+            let ratio = |(bracket, rate): &(Bracket, Rate)| rate.median / bracket.mean();
+            rounds.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
+            let middle = rounds[rounds.len() / 2];
+            let ((bracket, rate), ratio) = (middle, ratio(&middle));
+            let name = format!("{n}x{c}x{k} {precision} {}: the {limit}", pass.name());
+            self.remarks.extend(bracket.remark(&name));
+            let (gflops, peak_gflops) = (rate.median, bracket.mean());
+            self.rows.push(Row { n, c, k, precision, pass, gflops, peak_gflops, ratio, limit, bracket });
+        }
+    }
+
+    fn report(self) -> Result<Report> {
+        let Self { team, layers, rows, remarks, .. } = self;
+        let mean_ratio = rows.iter().map(|row| row.ratio).sum::<f64>() / rows.len() as f64;
+        let machine = Processor::of_this_machine()?;
+        Ok(Report { machine, threads: team.threads(), isa: team.isa().name(), layers, rows, mean_ratio, remarks })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { machine, threads, isa, layers, rows, mean_ratio, remarks } = self;
+        writeln!(f, "{machine}")?;
+        let plural = if *layers == 1 { "" } else { "s" };
+        writeln!(f, "{layers} fully connected layer{plural} of N x C x K, {threads} threads with {isa}\n")?;
+        let mut table = Table::new(["N x C x K", "numbers", "pass", "GFLOP/s", "limit", "reached"]);
+        for row in rows {
+            let names =
+                [format!("{} x {} x {}", row.n, row.c, row.k), row.precision.to_string(), row.pass.name().to_owned()];
+            let figures = [
+                format!("{:.1}", row.gflops),
+                format!("{:.1}", row.peak_gflops),
+                format!("{:.1} %", 100.0 * row.ratio),
+            ];
+            table.row(names.into_iter().chain(figures));
+        }
+        writeln!(f, "{table}")?;
+        writeln!(f, "  mean {:.1} %; the limit is measured right before and after each pass", 100.0 * mean_ratio)?;
+        remarks.iter().try_for_each(|remark| writeln!(f, "  {remark}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_and_names_are_read_or_refused() {
+        assert_eq!(shape("2048x13x1"), Ok([2048, 13, 1]));
+        for bad in ["1x2", "1x2x3x4", "0x1x1", "axbxc", ""] {
+            assert!(shape(bad).is_err(), "{bad}");
+        }
+        assert_eq!(isa(Some("scalar")).unwrap().name(), "scalar");
+        let message = isa(Some("avx2000")).unwrap_err().to_string();
+        assert!(message.contains("scalar"), "{message}");
+    }
+}

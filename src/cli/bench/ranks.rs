@@ -1,0 +1,207 @@
+//! What benches of collectives have in common: ranks on cores, windows, a clock behind a barrier, and the copy limit.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::base::{Error, PuId, RankId, Result};
+use crate::collective::{Lane, Links, Lobby, Member, launch};
+use crate::machine::limits::{self, Bracket, Field, Processor, STREAM_COPY_FORMULA, around};
+use crate::machine::placement::{CommCores, Wishes};
+use crate::machine::team::Team;
+use crate::machine::{Machine, Placement, place};
+use crate::memory::{Arena, Pages, Plan, Supply};
+use crate::simd::Isa;
+use crate::sync::{Gate, Job, Patience};
+
+/// No collective of a bench takes that long.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Timed batches; the median counts.
+const BATCHES: usize = 9;
+
+/// About how long a batch should take.
+const BATCH: Duration = Duration::from_millis(40);
+
+/// Runs of the first batch, and the most of any other.
+const RUNS_FIRST: usize = 3;
+const RUNS_MAX: usize = 5000;
+
+/// The largest message or tensor.
+const MOST_BYTES: usize = 1 << 30;
+
+/// A `--bytes` value: a multiple of 4, so that it is whole numbers.
+pub fn message_bytes(text: &str) -> std::result::Result<usize, String> {
+    let bytes = text.parse().ok().filter(|bytes| (64..=MOST_BYTES).contains(bytes) && bytes % 4 == 0);
+    bytes.ok_or_else(|| format!("a multiple of 4 from 64 to {MOST_BYTES} is expected"))
+}
+
+/// Bytes of one run of a collective, by all ranks.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes {
+    /// Between ranks.
+    pub moved: usize,
+    /// Read from memory and written to it.
+    pub memory: usize,
+}
+
+/// What a collective does.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Figures {
+    /// Of one run, the median of some batches.
+    microseconds: f64,
+    /// Bytes between ranks in one run.
+    bytes: usize,
+    /// Bytes between ranks / s.
+    gb_s: f64,
+    /// Bytes read and written / s.
+    memory_gb_s: f64,
+    /// `memory_gb_s` over the non-temporal copy limit.
+    ratio: f64,
+}
+
+impl Figures {
+    fn new(seconds: f64, sizes: Sizes) -> Self {
+        let rate = |bytes: usize| bytes as f64 / seconds / 1e9;
+        let (gb_s, memory_gb_s) = (rate(sizes.moved), rate(sizes.memory));
+        Self { microseconds: seconds * 1e6, bytes: sizes.moved, gb_s, memory_gb_s, ratio: 0.0 }
+    }
+
+    /// With the ratio to the limit.
+    pub fn against(self, frame: &Frame) -> Self {
+        Self { ratio: self.memory_gb_s / frame.copy_limit.mean(), ..self }
+    }
+
+    /// As cells of a table.
+    pub fn cells(&self) -> [String; 4] {
+        let figure = |x: f64| format!("{x:.1}");
+        let percent = format!("{:.0} %", self.ratio * 100.0);
+        [figure(self.microseconds), figure(self.gb_s), figure(self.memory_gb_s), percent]
+    }
+}
+
+/// What all figures of a bench are held against.
+#[derive(Debug, Serialize)]
+pub struct Frame {
+    machine: Processor,
+    ranks: usize,
+    /// Whether ranks share cores, so that they wait for each other's turn.
+    cores_shared: bool,
+    /// Of all cores that the ranks use together, around the work.
+    copy_limit: Bracket,
+    copy_formula: &'static str,
+}
+
+impl Frame {
+    /// What the columns mean.
+    pub const LEGEND: &str = "  GB/s             bytes from rank to rank / s, 10^9 bytes a second\n  \
+                              GB/s of memory   bytes that the ranks read and write / s, as the limit counts them\n";
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.machine)?;
+        let shared = if self.cores_shared { ", which share cores" } else { "" };
+        writeln!(f, "{} ranks{shared}; limit: non-temporal copy {:.1} GB/s", self.ranks, self.copy_limit.mean())?;
+        if let Some(remark) = self.copy_limit.remark("the copy limit (GB/s)") {
+            writeln!(f, "{remark}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A rank's clock: runs what it is given in batches, all ranks together.
+pub struct Clock<'a> {
+    /// Of a batch; set by rank 0 after the first.
+    runs: &'a AtomicUsize,
+    seconds: &'a Mutex<Vec<f64>>,
+}
+
+impl Clock<'_> {
+    /// Times `run` on all ranks.
+    pub fn run(&self, gate: &mut Gate, mut run: impl FnMut() -> Result<()>) -> Result<()> {
+        for batch in 0..=BATCHES {
+            gate.pass("batch of the bench").map_err(Error::Rank)?;
+            // Relaxed: the barrier orders it.
+            let runs = self.runs.load(Ordering::Relaxed);
+            let start = Instant::now();
+            (0..runs).try_for_each(|_| run())?;
+            gate.pass("end of a batch").map_err(Error::Rank)?;
+            let seconds = start.elapsed().as_secs_f64() / runs as f64;
+            if gate.rank() == RankId(0) && batch == 0 {
+                // The first batch warms up and tells how many runs the others take.
+                let runs = (BATCH.as_secs_f64() / seconds) as usize;
+                self.runs.store(runs.clamp(1, RUNS_MAX), Ordering::Relaxed);
+            } else if gate.rank() == RankId(0) {
+                self.seconds.lock().unwrap_or_else(PoisonError::into_inner).push(seconds);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the ranks of a bench stand: one thread each.
+pub struct Yard {
+    placement: Placement,
+}
+
+impl Yard {
+    /// `ranks` ranks on this machine.
+    pub fn new(ranks: usize) -> Result<Self> {
+        let machine = Machine::load("host")?;
+        let wishes =
+            Wishes { ranks: Some(ranks), threads: Some(1), comm_cores: CommCores::Count(0), ..Wishes::default() };
+        Ok(Self { placement: place(&machine, &wishes)? })
+    }
+
+    /// How many ranks there are.
+    pub fn ranks(&self) -> usize {
+        self.placement.ranks.len()
+    }
+
+    /// Does the work between two measurements of the limit, which the cores of all ranks reach together.
+    pub fn measure<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(Frame, T)> {
+        let machine = Processor::of_this_machine()?;
+        let mut pus: Vec<PuId> = self.placement.ranks.iter().flat_map(|rank| rank.compute.clone()).collect();
+        pus.sort_unstable();
+        pus.dedup();
+        let team = Team::pinned(&pus, true, Isa::best())?;
+        let mut field = Field::new(&team, Field::sensible_bytes(machine.l3_bytes), limits::Pages::Huge)?;
+        let ([copy_limit], result) = around(|| [field.stream_copy(&team)], work);
+        let (ranks, cores_shared) = (self.ranks(), !self.placement.spin);
+        Ok((Frame { machine, ranks, cores_shared, copy_limit, copy_formula: STREAM_COPY_FORMULA }, result?))
+    }
+
+    /// Runs `body` on every rank, with its windows in an arena of its own; the median of what its clock timed.
+    pub fn time(
+        &self,
+        sizes: Sizes,
+        windows: Links,
+        body: impl Fn(&mut Member, &mut Lane, Isa, &Clock<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Result<Figures> {
+        let placement = self.placement.clone();
+        let patience = if placement.spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
+        let job = Job::new(self.ranks(), patience, DEADLINE);
+        let lobby = Lobby::new(&job, vec![windows]);
+        let runs = AtomicUsize::new(RUNS_FIRST);
+        let batches = launch(&job, move |mut member| {
+            let place = &placement.ranks[member.rank.index()];
+            let team = Team::pinned(&place.compute, placement.spin, Isa::best())?;
+            let mut plan = Plan::new();
+            let mut memory = lobby.memory(member.rank, &mut Supply::Arena(&mut plan))?;
+            let touch = |bytes: &mut [u8]| team.touch(bytes);
+            let mut arena = Arena::build(&plan, &place.memory_nodes, Pages::Transparent, touch)?;
+            memory.settle(&mut arena);
+            let mut lanes = lobby.enter(&mut member.gate, memory)?;
+            let seconds = Mutex::new(Vec::with_capacity(BATCHES));
+            body(&mut member, &mut lanes[0], team.isa(), &Clock { runs: &runs, seconds: &seconds })?;
+            Ok(seconds.into_inner().unwrap_or_else(PoisonError::into_inner))
+        })?;
+        let mut seconds = batches.into_iter().next().unwrap_or_default();
+        seconds.sort_by(f64::total_cmp);
+        Ok(Figures::new(seconds[seconds.len() / 2], sizes))
+    }
+}

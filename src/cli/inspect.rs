@@ -1,0 +1,214 @@
+//! `octorec inspect`: what a data set holds, and the schema that it proposes.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::base::units::Count;
+use crate::base::{Error, Result, interrupt};
+use crate::data::Description;
+use crate::data::formats::{self, Dataset, Format, csv};
+use crate::data::samples::{MISSING, Samples, Values};
+use crate::data::survey::{Findings, Survey, sparkline};
+use crate::data::tsv::{Fault, LONGEST, Labels, Layout, Line, Lines, Row};
+use crate::data::whole::write_file;
+
+/// Arguments of `octorec inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// A data set in any format, or text in Criteo's layout (plain or gzip).
+    path: PathBuf,
+
+    /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec.
+    #[arg(long, value_name = "NAME")]
+    format: Option<String>,
+
+    /// What describes it, where it is text with a header line; without it, one is proposed.
+    #[arg(long, value_name = "FILE")]
+    schema: Option<PathBuf>,
+
+    /// Rows to look at, from the start of every part; 0: all.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    rows: u64,
+
+    /// Write the proposed schema to this file: for a text file with a header line, what --schema takes.
+    #[arg(long, value_name = "FILE")]
+    write_schema: Option<PathBuf>,
+
+    /// Print what was found as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    format: &'a str,
+    rows_total: Option<u64>,
+    #[serde(flatten)]
+    findings: &'a Findings,
+    schema: &'a Description,
+}
+
+/// What was looked at.
+struct Seen {
+    format: &'static str,
+    rows_total: Option<u64>,
+    findings: Findings,
+    schema: Description,
+}
+
+impl InspectArgs {
+    /// Looks and prints.
+    pub fn run(&self) -> Result<()> {
+        interrupt::install()?;
+        let format = self.format.as_deref().map(|name| Format::named(name, "--format")).transpose()?;
+        let limit = if self.rows == 0 { u64::MAX } else { self.rows };
+        let text = format.is_none() && !self.path.is_dir() && Format::detect(&self.path).is_none();
+        let text = text && self.schema.is_none();
+        let is_csv = format.or_else(|| Format::detect(&self.path)) == Some(Format::Csv);
+        let (seen, proposed) = if is_csv && self.schema.is_none() {
+            let schema = csv::propose(&self.path)?;
+            let proposed = schema.to_toml();
+            (surveyed(&csv::open_as(&self.path, schema)?, "csv", limit)?, proposed)
+        } else {
+            let seen = if text { seen_text(&self.path, limit)? } else { self.seen_files(format, limit)? };
+            let proposed = seen.schema.to_toml();
+            (seen, proposed)
+        };
+        if let Some(path) = &self.write_schema {
+            write_file(path, proposed.as_bytes())?;
+        }
+        if self.json {
+            let Seen { format, rows_total, findings, schema } = &seen;
+            let report = Report { format, rows_total: *rows_total, findings, schema };
+            println!("{}", serde_json::to_string(&report).expect("findings are representable in JSON"));
+        } else {
+            print!("{}", table(&seen));
+        }
+        Ok(())
+    }
+
+    fn seen_files(&self, format: Option<Format>, limit: u64) -> Result<Seen> {
+        let dataset = formats::open(&self.path, format, self.schema.as_deref())?;
+        let format = format.or_else(|| Format::detect(&self.path)).map_or("csv", Format::name);
+        surveyed(&dataset, format, limit)
+    }
+}
+
+fn surveyed(dataset: &Dataset, format: &'static str, limit: u64) -> Result<Seen> {
+    let mut survey = Survey::new(&dataset.description);
+    let mut total = 0;
+    for member in &dataset.members {
+        let rows = member.table.rows();
+        total += rows;
+        formats::scan(&*member.table, 0, rows.min(limit), |samples| {
+            survey.add(samples, &dataset.description);
+            Ok(())
+        })?;
+    }
+    let findings = survey.findings(&dataset.description, true);
+    Ok(Seen { format, rows_total: Some(total), findings, schema: dataset.description.clone() })
+}
+
+/// Text in Criteo's layout; values are counted as they stand in the file.
+fn seen_text(path: &Path, limit: u64) -> Result<Seen> {
+    const PORTION: usize = 1 << 12;
+    let layout = Layout::criteo(Labels::Required);
+    let mut schema = Description::criteo(layout.dense, &vec![u64::from(u32::MAX); layout.categorical]);
+    for column in &mut schema.categorical {
+        // A blank field is no look-up here.
+        column.hots = 0;
+    }
+    let (mut survey, mut samples) = (Survey::new(&schema), Samples::new(&schema));
+    let (mut lines, mut row, mut number) = (Lines::open(path)?, Row::new(&layout), 0u64);
+    while number < limit
+        && let Some(line) = lines.next_line()?
+    {
+        number += 1;
+        let fault = |fault: &Fault| Error::BadRow { path: path.to_owned(), line: number, reason: fault.to_string() };
+        let Line::Text(text) = line else { return Err(fault(&Fault::TooLong { limit: LONGEST })) };
+        row.parse(text, &layout).map_err(|found| fault(&found))?;
+        push(&mut samples, &row);
+        if samples.len() == PORTION {
+            survey.add(&samples, &schema);
+            samples.clear();
+            if interrupt::requested() {
+                return Err(Error::Interrupted);
+            }
+        }
+    }
+    let whole = lines.next_line()?.is_none();
+    survey.add(&samples, &schema);
+    let findings = survey.findings(&schema, false);
+    for (column, found) in schema.categorical.iter_mut().zip(&findings.categorical) {
+        column.hots = 1;
+        // Blank fields share a row of their own.
+        column.rows = (found.distinct + u64::from(found.missing > 0.0)).max(1);
+    }
+    Ok(Seen { format: "tsv", rows_total: whole.then_some(number), findings, schema })
+}
+
+fn push(samples: &mut Samples, row: &Row) {
+    samples.labels.push(row.label);
+    for (values, integer) in samples.dense.iter_mut().zip(&row.integers) {
+        if let Values::Integers(values) = values {
+            let limits = (i64::from(MISSING) + 1, i64::from(i32::MAX));
+            values.push(integer.map_or(MISSING, |value| value.clamp(limits.0, limits.1) as i32));
+        }
+    }
+    for (lookups, &category) in samples.lookups.iter_mut().zip(&row.categories) {
+        if category != 0 {
+            lookups.rows.push(category);
+        }
+        lookups.ends.push(lookups.rows.len() as u32);
+    }
+}
+
+fn table(seen: &Seen) -> String {
+    use std::fmt::Write;
+    let mut text = String::new();
+    let found = &seen.findings;
+    let total = match seen.rows_total {
+        Some(total) if total != found.rows => format!(" of {}", Count(total)),
+        Some(_) => String::new(),
+        None => " of more".to_owned(),
+    };
+    let rate = found.label_rate.map_or("none".to_owned(), |rate| format!("{:.2} %", 100.0 * rate));
+    let _ = writeln!(text, "{}: {}{total} rows, label rate {rate}\n", seen.format, Count(found.rows));
+    let _ = writeln!(text, "dense             missing  negative         least          mean          most  shape");
+    for column in &found.dense {
+        let shown =
+            |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.6}").chars().take(12).collect());
+        let _ = writeln!(
+            text,
+            "{:<16} {:>6.1} % {:>7.1} %  {:>12}  {:>12}  {:>12}  {}",
+            column.name,
+            100.0 * column.missing,
+            100.0 * column.negative,
+            shown(column.least),
+            shown(column.mean),
+            shown(column.most),
+            sparkline(&column.shape)
+        );
+    }
+    let _ = writeln!(
+        text,
+        "\ncategorical       missing      distinct          rows  look-ups  hottest 1 %  by rank, octaves"
+    );
+    for column in &found.categorical {
+        let _ = writeln!(
+            text,
+            "{:<16} {:>6.1} %  {:>12}  {:>12}  {:>8.2}  {:>9.1} %  {}",
+            column.name,
+            100.0 * column.missing,
+            Count(column.distinct).to_string(),
+            column.rows.map_or("-".to_owned(), |rows| Count(rows).to_string()),
+            column.lookups,
+            100.0 * column.hottest_share,
+            sparkline(&column.shape)
+        );
+    }
+    text
+}

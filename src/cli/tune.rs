@@ -1,0 +1,268 @@
+//! `octorec tune gemm`: measures how the passes of a model's layers are best cut and blocked on this machine.
+//!
+//! The library's choice comes from a cost model that knows no machine (`math/brgemm/plan.rs`). Here all plans that the
+//! library can follow are tried on the shapes of a configuration. First each runs a few times, then the quickest run
+//! against the model's choice in turn, so that a machine that drifts does not decide; medians are compared.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use super::bench::chain::{Chain, Pass, Precision};
+use super::bench::{show, table::Table, write_out};
+use super::overrides::{BaseArgs, KeyArgs};
+use super::session::place_team;
+use super::tuned::{Entry, PlanFile};
+use crate::base::config::{Config, SourceKind};
+use crate::base::{Error, Result};
+use crate::data::{self, Opening, Schema};
+use crate::machine::limits::Processor;
+use crate::machine::team::Team;
+use crate::math::brgemm::{Plan, install};
+use crate::model::Dlrm;
+use crate::simd::Isa;
+use crate::train::write_whole;
+
+/// Plans that reach the second round, the model's included.
+const FINALISTS: usize = 5;
+
+/// The least time and runs of one measurement of the first round.
+const TRIAL: (Duration, usize) = (Duration::from_millis(3), 3);
+
+/// A plan that is not quicker than the model's by more than this is not written: it would be noise.
+const WORTH_WRITING: f64 = 1.01;
+
+/// Flags of `octorec tune`.
+#[derive(Debug, Clone, Args)]
+pub struct TuneArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum What {
+    /// How the passes of fully connected layers are cut over threads and blocked for the caches.
+    Gemm(Box<GemmArgs>),
+}
+
+/// Flags of `octorec tune gemm`.
+#[derive(Debug, Clone, Args)]
+#[command(args_override_self = true)]
+pub struct GemmArgs {
+    #[command(flatten)]
+    base: BaseArgs,
+    #[command(flatten)]
+    keys: KeyArgs,
+    /// Write the plans that are quicker than the model's to this file, for `--tuned` of `train` and `bench`
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Tune for one kind of numbers; default: f32, and bf16 where the processor multiplies it
+    #[arg(long, value_name = "NAME")]
+    only: Option<Precision>,
+    /// Runs of each of the quickest plans, in turn
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// Print one JSON object, for scripts
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    machine: Processor,
+    isa: &'static str,
+    threads: usize,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    n: usize,
+    c: usize,
+    k: usize,
+    precision: Precision,
+    pass: Pass,
+    /// Plans that were measured.
+    candidates: usize,
+    model: Choice,
+    best: Choice,
+    /// `model.ms / best.ms`.
+    gain: f64,
+    #[serde(skip)]
+    entry: Entry,
+}
+
+/// A plan and its median time.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Choice {
+    across: usize,
+    down: usize,
+    depth: usize,
+    group: usize,
+    ms: f64,
+    #[serde(skip)]
+    plan: Plan,
+}
+
+impl TuneArgs {
+    /// Tunes, prints and writes.
+    ///
+    /// # Errors
+    /// When the configuration is wrong, threads or memory are refused, or the file cannot be written.
+    pub fn run(&self) -> Result<()> {
+        let What::Gemm(args) = &self.what;
+        let (report, file) = args.measure()?;
+        write_out(&show(&report, args.json))?;
+        if let Some(path) = &args.out {
+            let text = toml::to_string(&file).expect("a table of numbers and names is TOML");
+            let text = format!("# Plans of `octorec tune gemm`; use with --tuned on the machine named here.\n{text}");
+            write_whole(path, |partial| std::fs::write(partial, text).map_err(Error::io(path, "write")))?;
+            eprintln!("written: {} plans to {}", file.plans.len(), path.display());
+        }
+        Ok(())
+    }
+}
+
+impl GemmArgs {
+    fn measure(&self) -> Result<(Report, PlanFile)> {
+        let config = self.keys.finish(self.base.layers()?)?;
+        let layers = layers(&config)?;
+        let (team, _) = place_team(config.train.threads, config.train.isa)?;
+        let precisions = match self.only {
+            Some(one) => vec![one],
+            None if matches!(team.isa(), Isa::Avx512Bf16(_) | Isa::AmxBf16(_)) => vec![Precision::F32, Precision::Bf16],
+            None => vec![Precision::F32],
+        };
+        let mut file = PlanFile::empty(&team)?;
+        let mut rows = Vec::new();
+        for precision in precisions {
+            for &(c, k) in &layers {
+                let sizes = [config.train.batch, c, k];
+                let mut chain = Chain::new(&team, sizes[0], &[c, k], precision);
+                for pass in Pass::ALL {
+                    rows.push(tune(&team, &mut chain, sizes, precision, pass, self.repeat as usize));
+                }
+            }
+        }
+        install(HashMap::new());
+        let worth = rows.iter().filter(|row| row.gain > WORTH_WRITING).map(|row| row.entry.clone());
+        for entry in worth {
+            // Two layers, or two kinds of numbers, may have passes of one shape.
+            if file.plans.iter().all(|known| known.shape(file.threads) != entry.shape(file.threads)) {
+                file.plans.push(entry);
+            }
+        }
+        let report =
+            Report { machine: Processor::of_this_machine()?, isa: team.isa().name(), threads: team.threads(), rows };
+        Ok((report, file))
+    }
+}
+
+/// Inputs and outputs of the model's layers, each pair once.
+fn layers(config: &Config) -> Result<Vec<(usize, usize)>> {
+    // Tables count, their rows do not; only the built-in sources know them without reading a file.
+    let mut small = config.clone();
+    small.model.rows.iter_mut().for_each(|rows| *rows = 1);
+    let schema = match config.data.source {
+        _ if !config.model.rows.is_empty() => Schema::criteo(config.model.bottom[0], &small.model.rows),
+        SourceKind::Tsv => Schema::criteo(config.model.bottom[0], &[1; 26]),
+        SourceKind::Criteo | SourceKind::Random => {
+            let mut schema = data::open(&small, Opening::default())?.schema().clone();
+            schema.tables.iter_mut().for_each(|table| table.rows = 1);
+            schema
+        }
+    };
+    let model = Dlrm::new(&small.model, &schema, &Team::new(1)?, 1)?;
+    let mut layers = Vec::new();
+    for parameter in model.parameters().iter().filter(|parameter| !parameter.name.starts_with("emb_l.")) {
+        // Weights are outputs x inputs.
+        if let [k, c] = parameter.shape[..]
+            && !layers.contains(&(c, k))
+        {
+            layers.push((c, k));
+        }
+    }
+    Ok(layers)
+}
+
+/// Measures the plans of one pass.
+fn tune(team: &Team, chain: &mut Chain, sizes: [usize; 3], precision: Precision, pass: Pass, repeat: usize) -> Row {
+    let shape = pass.shape(precision, sizes, team.threads());
+    let run = |plan: Plan, chain: &mut Chain| {
+        install(HashMap::from([(shape, plan)]));
+        let began = Instant::now();
+        chain.run(team, pass);
+        began.elapsed().as_secs_f64() * 1e3
+    };
+    let candidates = Plan::candidates(shape);
+    let mut first: Vec<(f64, Plan)> = candidates
+        .iter()
+        .map(|&plan| {
+            run(plan, chain);
+            // Every plan gives the defined sums.
+            chain.check(team.isa(), pass);
+            let (mut times, began) = (Vec::new(), Instant::now());
+            while times.len() < TRIAL.1 || began.elapsed() < TRIAL.0 {
+                times.push(run(plan, chain));
+            }
+            (median(&mut times), plan)
+        })
+        .collect();
+    let model = first[0].1;
+    first[1..].sort_by(|a, b| a.0.total_cmp(&b.0));
+    let finalists: Vec<Plan> = first.iter().take(FINALISTS).map(|(_, plan)| *plan).collect();
+    let mut times = vec![Vec::with_capacity(repeat); finalists.len()];
+    for _ in 0..repeat {
+        for (&plan, times) in finalists.iter().zip(&mut times) {
+            times.push(run(plan, chain));
+        }
+    }
+    let choice = |(plan, times): (&Plan, &mut Vec<f64>)| {
+        let Plan { across, down, depth, group, .. } = *plan;
+        Choice { across, down, depth, group, ms: median(times), plan: *plan }
+    };
+    let choices: Vec<Choice> = finalists.iter().zip(&mut times).map(choice).collect();
+    let best = choices.iter().copied().min_by(|a, b| a.ms.total_cmp(&b.ms)).expect("the model's plan is one");
+    let [n, c, k] = sizes;
+    let gain = choices[0].ms / best.ms;
+    debug_assert_eq!(choices[0].plan, model);
+    let entry = Entry::new(shape, best.plan, gain);
+    Row { n, c, k, precision, pass, candidates: candidates.len(), model: choices[0], best, gain, entry }
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2])
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { machine, isa, threads, rows } = self;
+        writeln!(f, "{machine}")?;
+        writeln!(f, "{threads} threads with {isa}; plans: panels / rows cut, steps x panels at a time\n")?;
+        let mut table = Table::new(["N x C x K", "numbers", "pass", "tried", "model's", "ms", "best", "ms", "gain"]);
+        for row in rows {
+            let plan = |choice: &Choice| {
+                let Choice { across, down, depth, group, .. } = choice;
+                [format!("/{across} /{down}, {depth} x {group}"), format!("{:.3}", choice.ms)]
+            };
+            let names = [
+                format!("{} x {} x {}", row.n, row.c, row.k),
+                row.precision.to_string(),
+                row.pass.name().to_owned(),
+                row.candidates.to_string(),
+            ];
+            let gain = [format!("{:+.1} %", 100.0 * (row.gain - 1.0))];
+            table.row(names.into_iter().chain(plan(&row.model)).chain(plan(&row.best)).chain(gain));
+        }
+        writeln!(f, "{table}")?;
+        let total = |choice: fn(&Row) -> f64| rows.iter().map(choice).sum::<f64>();
+        let (model, best) = (total(|row| row.model.ms), total(|row| row.best.ms));
+        writeln!(f, "  all passes once: {model:.3} ms by the model, {best:.3} ms by the best plans")
+    }
+}

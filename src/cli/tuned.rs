@@ -1,0 +1,137 @@
+//! Files of measured plans: `octorec tune gemm` writes them, `train` and `bench` let passes use them.
+//!
+//! A plan is good for one processor, instruction set and number of threads. A file for others is left unused and the
+//! user is told so: the run is as right without it, and not slower than one that never was tuned.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::config::Config;
+use crate::base::{Error, Result};
+use crate::machine::limits::Processor;
+use crate::machine::team::Team;
+use crate::math::brgemm::{Plan, Shape, install};
+
+/// A file of plans.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanFile {
+    /// The processor's name.
+    pub machine: String,
+    /// The instruction set.
+    pub isa: String,
+    /// Threads of a team.
+    pub threads: usize,
+    /// What was found to be quicker than the model's choice.
+    #[serde(default)]
+    pub plans: Vec<Entry>,
+}
+
+/// One shape and its plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Rows of the result.
+    pub rows: usize,
+    /// Ranges of rows begin at multiples of this.
+    pub grain: usize,
+    /// Columns of the result.
+    pub columns: usize,
+    /// Terms of each sum, pairs of bfloat16 counted as one.
+    pub steps: usize,
+    /// Whether a sum cannot be left and taken up again.
+    pub whole: bool,
+    /// Ranges of panels.
+    pub across: usize,
+    /// Steps of one chunk of depth.
+    pub depth: usize,
+    /// Panels at a time.
+    pub group: usize,
+    /// How many times quicker than the model's choice it was.
+    pub gain: f64,
+}
+
+impl Entry {
+    /// The entry of a plan.
+    pub const fn new(shape: Shape, plan: Plan, gain: f64) -> Self {
+        let Shape { rows, grain, columns, steps, whole, .. } = shape;
+        let Plan { across, depth, group, .. } = plan;
+        Self { rows, grain, columns, steps, whole, across, depth, group, gain }
+    }
+
+    /// The shape of the work on a team of `threads`.
+    pub const fn shape(&self, threads: usize) -> Shape {
+        let Self { rows, grain, columns, steps, whole, .. } = *self;
+        Shape { rows, grain, columns, steps, whole, threads }
+    }
+
+    /// The shape and the plan, if the shape allows it.
+    fn plan(&self, threads: usize) -> std::result::Result<(Shape, Plan), String> {
+        let shape = self.shape(threads);
+        Ok((shape, Plan::chosen(shape, self.across, self.depth, self.group)?))
+    }
+}
+
+impl PlanFile {
+    /// A file without plans for this machine and team.
+    ///
+    /// # Errors
+    /// When the hardware cannot be explored.
+    pub fn empty(team: &Team) -> Result<Self> {
+        let machine = Processor::of_this_machine()?.model;
+        Ok(Self { machine, isa: team.isa().name().to_owned(), threads: team.threads(), plans: Vec::new() })
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it cannot be read, is no such file, or has a plan that its shape does not allow.
+    fn read(path: &Path) -> Result<(Self, HashMap<Shape, Plan>)> {
+        let fail = |reason: String| Error::Config { origin: path.display().to_string(), reason };
+        let text = std::fs::read_to_string(path).map_err(Error::io(path, "read"))?;
+        let file: Self = toml::from_str(&text).map_err(|error| {
+            fail(format!("is no file of plans as `octorec tune gemm` writes them: {}", error.to_string().trim_end()))
+        })?;
+        if file.threads == 0 {
+            return Err(fail("threads = 0: plans are for at least one thread".to_owned()));
+        }
+        let plan = |(index, entry): (usize, &Entry)| {
+            entry.plan(file.threads).map_err(|reason| fail(format!("plan {} of it is impossible: {reason}", index + 1)))
+        };
+        let plans = file.plans.iter().enumerate().map(plan).collect::<Result<_>>()?;
+        Ok((file, plans))
+    }
+
+    /// What it was made for.
+    fn maker(&self) -> String {
+        let plural = if self.threads == 1 { "" } else { "s" };
+        format!("{}, {}, {} thread{plural}", self.machine, self.isa, self.threads)
+    }
+}
+
+/// Lets all passes use the plans of a file, or notes that they are for another machine.
+///
+/// # Errors
+/// As [`PlanFile::read`], and when the hardware cannot be explored.
+pub fn install_plans(path: &Path, team: &Team) -> Result<()> {
+    let (file, plans) = PlanFile::read(path)?;
+    let here = PlanFile::empty(team)?.maker();
+    if file.maker() == here {
+        eprintln!("plans: {} shapes from {}", plans.len(), path.display());
+        install(plans);
+    } else {
+        let path = path.display();
+        eprintln!("note: {path} is left unused: its plans are for {}; this run has {here}", file.maker());
+    }
+    Ok(())
+}
+
+/// Does so with the configuration's file, if it names one.
+///
+/// # Errors
+/// As [`install_plans`].
+pub fn use_plans(config: &Config, team: &Team) -> Result<()> {
+    if config.train.tuned.is_empty() { Ok(()) } else { install_plans(Path::new(&config.train.tuned), team) }
+}

@@ -1,0 +1,289 @@
+//! A position in a block file. A block is verified when the cursor enters it; raw sections are then read in place,
+//! compressed ones from memory that is reused, so reading on allocates nothing.
+
+use std::ops::Range;
+
+use super::codes;
+use super::file::{Block, BlockFile};
+use super::layout::{Part, Section};
+use super::writer::Codec;
+use crate::base::Result;
+use crate::data::Batch;
+use crate::data::samples::{Samples, Values};
+
+/// Streams samples from a block file.
+pub struct Cursor<'a> {
+    file: &'a BlockFile,
+    /// The block that is entered next, or was entered last.
+    number: usize,
+    entered: Option<Block<'a>>,
+    /// The number of the next sample in the file.
+    next: u64,
+    columns: Vec<Column<'a>>,
+    codes: Vec<u32>,
+}
+
+/// A section of the current block.
+#[derive(Default)]
+struct Column<'a> {
+    section: Option<Section>,
+    raw: &'a [u8],
+    /// Decompressed bytes; unused where the section is raw.
+    unpacked: Vec<u8>,
+    is_raw: bool,
+}
+
+impl Column<'_> {
+    fn bytes(&self) -> &[u8] {
+        if self.is_raw { self.raw } else { &self.unpacked }
+    }
+
+    fn section(&self) -> &Section {
+        self.section.as_ref().expect("a block was entered")
+    }
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(file: &'a BlockFile, number: usize, next: u64) -> Self {
+        let columns = file.parts.iter().map(|_| Column::default()).collect();
+        Self { file, number, entered: None, next, columns, codes: Vec::new() }
+    }
+
+    pub(super) fn rows_of_block(&self) -> usize {
+        self.entered.map_or(0, |block| block.rows)
+    }
+
+    /// Enters block `number`: verifies and unpacks all of its columns.
+    pub(super) fn load(&mut self) -> Result<()> {
+        // After an error the columns belong to no block.
+        self.entered = None;
+        let block = self.file.block(self.number)?;
+        for at in 0..self.columns.len() {
+            let (section, codec, stored) = self.file.section(&block, at)?;
+            let damaged = |what: &str| self.file.damaged(&block, at, what);
+            let plain = section.plain();
+            let column = &mut self.columns[at];
+            column.is_raw = codec == Codec::Raw;
+            column.raw = stored;
+            if !column.is_raw {
+                // A block of 2^20 samples with 2^10 look-ups each; more is not what a writer makes.
+                if plain > 1 << 32 {
+                    return Err(damaged("its size is impossible"));
+                }
+                column.unpacked.resize(plain, 0);
+                let found = match codec {
+                    Codec::Lz4 => lz4_flex::block::decompress_into(stored, &mut column.unpacked).ok(),
+                    _ => zstd::bulk::decompress_to_buffer(stored, &mut column.unpacked[..]).ok(),
+                };
+                if found != Some(plain) {
+                    return Err(damaged("it does not decompress"));
+                }
+            } else if stored.len() != plain {
+                return Err(damaged("its size contradicts the number of its values"));
+            }
+            column.section = Some(section);
+        }
+        self.check_counts(&block)?;
+        self.entered = Some(block);
+        Ok(())
+    }
+
+    /// Whether every section has as many values as the block's samples ask for.
+    fn check_counts(&mut self, block: &Block<'_>) -> Result<()> {
+        let description = self.file.description();
+        for at in 0..self.columns.len() {
+            let count = self.columns[at].section().count as usize;
+            let width = self.columns[at].section().width;
+            let expected = match self.file.parts[at] {
+                Part::Labels => block.rows,
+                Part::Dense(_) | Part::Ends(_) => block.rows,
+                Part::Weights(_) => {
+                    let before = if matches!(self.file.parts[at - 1], Part::Ends(_)) { 2 } else { 1 };
+                    self.columns[at - before].section().count as usize
+                }
+                Part::Rows(table) => match description.categorical[table].hots {
+                    0 => {
+                        self.codes.clear();
+                        let ends = &self.columns[at + 1];
+                        let known = (ends.section().count as usize).min(block.rows);
+                        codes::unpack(ends.section(), ends.bytes(), 0..known, 0, &mut self.codes);
+                        if !self.codes.is_sorted() {
+                            return Err(self.file.damaged(block, at, "its samples' ends fall"));
+                        }
+                        self.codes.last().map_or(0, |&end| end as usize)
+                    }
+                    hots => block.rows * hots as usize,
+                },
+            };
+            let float = match self.file.parts[at] {
+                Part::Labels => description.label.float,
+                Part::Dense(column) => description.dense[column].float,
+                Part::Weights(_) => true,
+                Part::Rows(_) | Part::Ends(_) => false,
+            };
+            if count != expected || (float && width != 4) {
+                return Err(self.file.damaged(block, at, "the number of its values contradicts the block's samples"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The samples of the current block that come next, at most `limit`; nothing at the end of the file.
+    fn advance(&mut self, limit: usize) -> Result<Option<Range<usize>>> {
+        if self.next == self.file.rows() || limit == 0 {
+            return Ok(None);
+        }
+        let inside = |block: &Block<'_>, next| (block.first..block.first + block.rows as u64).contains(&next);
+        if !self.entered.as_ref().is_some_and(|block| inside(block, self.next)) {
+            self.number += usize::from(self.entered.is_some());
+            self.load()?;
+        }
+        let block = self.entered.expect("a block was entered");
+        let start = (self.next - block.first) as usize;
+        let end = block.rows.min(start + limit);
+        self.next += (end - start) as u64;
+        Ok(Some(start..end))
+    }
+
+    /// Appends up to `limit` samples as they are stored; fewer only at the end.
+    ///
+    /// # Errors
+    /// [`crate::base::Error::BadFile`] that names the damaged block and column.
+    pub fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize> {
+        let mut read = 0;
+        while let Some(range) = self.advance(limit - read)? {
+            self.copy(samples, &range);
+            read += range.len();
+        }
+        Ok(read)
+    }
+
+    fn copy(&mut self, samples: &mut Samples, range: &Range<usize>) {
+        let description = self.file.description();
+        // Where the current column's look-ups stand in the block.
+        let mut span = 0..0;
+        for (column, part) in self.columns.iter().zip(&self.file.parts) {
+            let (section, bytes) = (column.section(), column.bytes());
+            let codes = &mut self.codes;
+            codes.clear();
+            match *part {
+                Part::Labels if description.label.float => {
+                    codes::unpack_floats(bytes, range.clone(), &mut samples.labels);
+                }
+                Part::Labels => {
+                    codes::unpack(section, bytes, range.clone(), section.base, codes);
+                    samples.labels.extend(codes.iter().map(|&code| code as f32));
+                }
+                Part::Dense(number) => match &mut samples.dense[number] {
+                    Values::Floats(values) => codes::unpack_floats(bytes, range.clone(), values),
+                    Values::Integers(values) => {
+                        codes::unpack(section, bytes, range.clone(), 0, codes);
+                        values.extend(codes.iter().map(|&code| codes::signed(code, section.base)));
+                    }
+                },
+                Part::Rows(table) => match description.categorical[table].hots {
+                    // The ends come next and say which.
+                    0 => span = 0..0,
+                    hots => {
+                        span = range.start * hots as usize..range.end * hots as usize;
+                        codes::unpack(section, bytes, span.clone(), section.base, &mut samples.lookups[table].rows);
+                    }
+                },
+                Part::Ends(table) => {
+                    let rows = &self.columns[rows_before(&self.file.parts, *part)];
+                    span = ends(section, bytes, range, codes);
+                    let lookups = &mut samples.lookups[table];
+                    let before = lookups.rows.len() as u32;
+                    lookups.ends.extend(codes.iter().map(|end| end - span.start as u32 + before));
+                    codes::unpack(rows.section(), rows.bytes(), span.clone(), rows.section().base, &mut lookups.rows);
+                }
+                Part::Weights(table) => {
+                    codes::unpack_floats(bytes, span.clone(), &mut samples.lookups[table].weights);
+                }
+            }
+        }
+    }
+
+    /// Appends up to `limit` samples to a minibatch, dense features transformed, weights left out.
+    ///
+    /// # Errors
+    /// As [`Cursor::read`].
+    pub fn read_batch(&mut self, batch: &mut Batch, limit: usize) -> Result<usize> {
+        let mut read = 0;
+        while let Some(range) = self.advance(limit - read)? {
+            self.fill(batch, &range);
+            read += range.len();
+        }
+        Ok(read)
+    }
+
+    fn fill(&mut self, batch: &mut Batch, range: &Range<usize>) {
+        let description = self.file.description();
+        let (first, width) = (batch.dense.len(), batch.dense_width);
+        batch.dense.resize(first + range.len() * width, 0.0);
+        for (column, part) in self.columns.iter().zip(&self.file.parts) {
+            let (section, bytes) = (column.section(), column.bytes());
+            let codes = &mut self.codes;
+            codes.clear();
+            match *part {
+                Part::Labels if description.label.float => {
+                    codes::unpack_floats(bytes, range.clone(), &mut batch.labels)
+                }
+                Part::Labels => {
+                    codes::unpack(section, bytes, range.clone(), section.base, codes);
+                    batch.labels.extend(codes.iter().map(|&code| code as f32));
+                }
+                Part::Dense(number) => {
+                    let (dense, cells) = (&description.dense[number], batch.dense[first..].iter_mut());
+                    let cells = cells.skip(number).step_by(width);
+                    let (transform, base) = (dense.transform, section.base);
+                    codes::unpack(section, bytes, range.clone(), 0, codes);
+                    if dense.float {
+                        cells.zip(codes.iter()).for_each(|(cell, &bits)| *cell = transform.float(f32::from_bits(bits)));
+                    } else {
+                        cells
+                            .zip(codes.iter())
+                            .for_each(|(cell, &code)| *cell = transform.integer(codes::signed(code, base)));
+                    }
+                }
+                Part::Rows(table) => {
+                    let hots = description.categorical[table].hots;
+                    if hots > 0 {
+                        let span = range.start * hots as usize..range.end * hots as usize;
+                        let bag = &mut batch.bags[table];
+                        let before = bag.rows.len() as u32;
+                        codes::unpack(section, bytes, span, section.base, &mut bag.rows);
+                        bag.offsets.extend((1..=range.len() as u32).map(|n| before + n * hots));
+                    }
+                }
+                Part::Ends(table) => {
+                    let rows = &self.columns[rows_before(&self.file.parts, *part)];
+                    let span = ends(section, bytes, range, codes);
+                    let bag = &mut batch.bags[table];
+                    let before = bag.rows.len() as u32;
+                    bag.offsets.extend(codes.iter().map(|end| end - span.start as u32 + before));
+                    codes::unpack(rows.section(), rows.bytes(), span, rows.section().base, &mut bag.rows);
+                }
+                Part::Weights(_) => (),
+            }
+        }
+    }
+}
+
+/// The place of the rows whose ends these are.
+fn rows_before(parts: &[Part], ends: Part) -> usize {
+    parts.iter().position(|part| *part == ends).expect("it is one of the parts") - 1
+}
+
+/// Fills `codes` with the ends of samples `range`; returns where their look-ups stand in the block.
+fn ends(section: &Section, bytes: &[u8], range: &Range<usize>, codes: &mut Vec<u32>) -> Range<usize> {
+    let start = if range.start == 0 {
+        0
+    } else {
+        codes::unpack(section, bytes, range.start - 1..range.start, 0, codes);
+        codes[0] as usize
+    };
+    codes.clear();
+    codes::unpack(section, bytes, range.clone(), 0, codes);
+    start..codes.last().map_or(start, |&end| end as usize)
+}

@@ -1,0 +1,231 @@
+//! A block file, mapped. Opening reads its head and index; each block is checked when it is first read.
+
+use std::path::{Path, PathBuf};
+
+use super::cursor::Cursor;
+use super::layout::{
+    BLOCK, BlockHead, BlockRef, END, FileHead, MAGIC, Part, Section, Trailer, VERSION, aligned, block_crc, index_crc,
+    parts,
+};
+use super::writer::Codec;
+use crate::base::{Error, Result};
+use crate::data::schema::Description;
+use crate::memory::{Access, FileBytes};
+
+/// A block file, open for reading.
+#[derive(Debug)]
+pub struct BlockFile {
+    path: PathBuf,
+    bytes: FileBytes,
+    description: Description,
+    pub(super) parts: Vec<Part>,
+    blocks: Vec<BlockRef>,
+    rows: u64,
+    longest: Vec<u32>,
+}
+
+/// A block whose head and entries are checked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Block<'a> {
+    pub(super) number: usize,
+    pub(super) first: u64,
+    pub(super) rows: usize,
+    pub(super) bytes: &'a [u8],
+}
+
+impl BlockFile {
+    /// Maps a file and reads its index.
+    ///
+    /// # Errors
+    /// [`Error::BadFile`] when it is none of octorec's, of another version, truncated (with the last whole block) or
+    /// damaged.
+    pub fn open(path: &Path) -> Result<Self> {
+        let bytes = FileBytes::open(path)?;
+        let fail = |reason: String| Error::BadFile { path: path.to_owned(), reason };
+        let Some(head) = read::<FileHead>(&bytes, 0).filter(|head| head.magic == MAGIC) else {
+            return Err(fail("is no block file: it does not begin as one".to_owned()));
+        };
+        if head.version != VERSION {
+            let version = head.version;
+            return Err(fail(format!(
+                "has version {version} of the block format; this octorec reads version {VERSION}"
+            )));
+        }
+        let start = size_of::<FileHead>();
+        let schema = bytes.get(start..start.saturating_add(head.schema_bytes as usize));
+        let schema = schema.filter(|schema| crc32fast::hash(schema) == head.schema_crc);
+        let schema = schema.and_then(|schema| std::str::from_utf8(schema).ok());
+        let Some(schema) = schema else { return Err(fail("its schema is damaged (checksum)".to_owned())) };
+        let description = Description::parse(schema, path)?;
+        let first_block = aligned(start + schema.len());
+        let mut file = Self {
+            path: path.to_owned(),
+            parts: parts(&description),
+            blocks: Vec::new(),
+            rows: 0,
+            longest: Vec::new(),
+            bytes,
+            description,
+        };
+        file.read_index(first_block)?;
+        file.bytes.advise(Access::Sequential);
+        Ok(file)
+    }
+
+    fn read_index(&mut self, first_block: usize) -> Result<()> {
+        let end = self.bytes.len().saturating_sub(size_of::<Trailer>());
+        let Some(trailer) = read::<Trailer>(&self.bytes, end).filter(|trailer| trailer.magic == END) else {
+            return Err(self.truncated(first_block));
+        };
+        let index = usize::try_from(trailer.index).ok().and_then(|index| self.bytes.get(index..end));
+        let index = index.filter(|index| index_crc(&trailer, index) == trailer.crc);
+        let tables = self.description.categorical.len();
+        let blocks = usize::try_from(trailer.blocks).ok().and_then(|blocks| blocks.checked_mul(size_of::<BlockRef>()));
+        let (Some(index), Some(split)) = (index, blocks) else {
+            return Err(self.fail("its index is damaged (checksum): write the file again".to_owned()));
+        };
+        if split.checked_add(4 * tables) != Some(index.len()) {
+            return Err(self.fail("its index does not fit its schema: write the file again".to_owned()));
+        }
+        let (refs, longest) = index.split_at(split);
+        self.blocks = bytemuck::allocation::pod_collect_to_vec(refs);
+        self.longest = bytemuck::allocation::pod_collect_to_vec(longest);
+        self.rows = trailer.rows;
+        let firsts = self.blocks.iter().map(|block| block.first).chain([trailer.rows]);
+        if self.blocks.first().map_or(trailer.rows, |block| block.first) != 0 || !firsts.is_sorted() {
+            return Err(self.fail("its index does not count its samples from 0: write the file again".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Why there is no trailer, found by walking over the blocks.
+    fn truncated(&self, first_block: usize) -> Error {
+        let (mut at, mut blocks, mut rows) = (first_block, 0u64, 0u64);
+        while let Some(head) = read::<BlockHead>(&self.bytes, at).filter(|head| head.magic == BLOCK) {
+            let next = usize::try_from(head.bytes).ok().and_then(|bytes| at.checked_add(bytes));
+            let Some(next) = next.filter(|&next| next <= self.bytes.len() && next > at) else { break };
+            (at, blocks, rows) = (next, blocks + 1, rows + u64::from(head.rows));
+        }
+        self.fail(format!(
+            "is truncated at byte {}, within block {blocks} or behind the last one: its {blocks} whole blocks have {rows} \
+             samples: copy or write it again",
+            self.bytes.len()
+        ))
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The columns.
+    #[must_use]
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// Samples.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Blocks.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// The most look-ups of a sample, one entry a categorical column.
+    #[must_use]
+    pub fn longest(&self) -> &[u32] {
+        &self.longest
+    }
+
+    /// A reader whose first sample is number `start`.
+    ///
+    /// # Errors
+    /// When there are fewer.
+    pub fn open_at(&self, start: u64) -> Result<Cursor<'_>> {
+        if start > self.rows {
+            let reason = format!("sample {start} is asked for, but this file has {} samples", self.rows);
+            return Err(self.fail(reason));
+        }
+        // The last block that begins at or before `start`; blocks of no samples do not exist.
+        let block = self.blocks.partition_point(|block| block.first <= start).saturating_sub(1);
+        Ok(Cursor::new(self, block, start))
+    }
+
+    /// Checks block `number` whole.
+    ///
+    /// # Errors
+    /// [`Error::BadFile`] that names the block and the column.
+    pub fn verify_block(&self, number: usize) -> Result<u64> {
+        let mut cursor = Cursor::new(self, number, self.blocks[number].first);
+        cursor.load()?;
+        Ok(cursor.rows_of_block() as u64)
+    }
+
+    /// A block, its head and entries checked.
+    pub(super) fn block(&self, number: usize) -> Result<Block<'_>> {
+        let BlockRef { offset, first } = self.blocks[number];
+        let next = self.blocks.get(number + 1).map_or(self.rows, |block| block.first);
+        let head_bytes = size_of::<BlockHead>() + self.parts.len() * size_of::<Section>();
+        let found = usize::try_from(offset).ok().and_then(|at| {
+            let head = read::<BlockHead>(&self.bytes, at).filter(|head| head.magic == BLOCK)?;
+            let bytes = self.bytes.get(at..at.checked_add(usize::try_from(head.bytes).ok()?)?)?;
+            let entries = bytes.get(size_of::<BlockHead>()..head_bytes)?;
+            (block_crc(&head, entries) == head.crc).then_some((head, bytes))
+        });
+        let damaged = |what: &str| {
+            let last = next.saturating_sub(1);
+            self.fail(format!("block {number} (samples {first} to {last}): {what}: copy or write the file again"))
+        };
+        let Some((head, bytes)) = found else { return Err(damaged("its head is damaged (checksum)")) };
+        let rows = next - first;
+        if u64::from(head.rows) != rows || head.sections as usize != self.parts.len() || rows == 0 {
+            return Err(damaged("its head contradicts the index"));
+        }
+        Ok(Block { number, first, rows: head.rows as usize, bytes })
+    }
+
+    /// The entry of one section, and its bytes in the file with their checksum verified.
+    pub(super) fn section<'a>(&'a self, block: &Block<'a>, at: usize) -> Result<(Section, Codec, &'a [u8])> {
+        let entry = size_of::<BlockHead>() + at * size_of::<Section>();
+        let section = read::<Section>(block.bytes, entry).expect("entries were checked to be there");
+        let stored = usize::try_from(section.offset)
+            .ok()
+            .and_then(|from| block.bytes.get(from..from.checked_add(section.stored as usize)?));
+        let Some(stored) = stored else { return Err(self.damaged(block, at, "its place lies beyond the block")) };
+        if crc32fast::hash(stored) != section.crc {
+            return Err(self.damaged(block, at, "the checksum does not match"));
+        }
+        match Codec::of_number(section.codec) {
+            Some(codec) if matches!(section.width, 0 | 1 | 2 | 4) => Ok((section, codec, stored)),
+            _ => Err(self.damaged(block, at, "its encoding is unknown")),
+        }
+    }
+
+    pub(super) fn damaged(&self, block: &Block<'_>, part: usize, what: &str) -> Error {
+        let column = match self.parts[part] {
+            Part::Labels => &self.description.label.name,
+            Part::Dense(column) => &self.description.dense[column].name,
+            Part::Rows(table) | Part::Ends(table) | Part::Weights(table) => &self.description.categorical[table].name,
+        };
+        let Block { number, first, .. } = block;
+        let last = first + block.rows as u64 - 1;
+        self.fail(format!(
+            "block {number} (samples {first} to {last}), column {column}: {what}: copy or write the file again"
+        ))
+    }
+
+    fn fail(&self, reason: String) -> Error {
+        Error::BadFile { path: self.path.clone(), reason }
+    }
+}
+
+/// A structure at a byte of the file, if there are enough bytes.
+fn read<T: bytemuck::AnyBitPattern>(bytes: &[u8], at: usize) -> Option<T> {
+    bytes.get(at..at.checked_add(size_of::<T>())?).map(bytemuck::pod_read_unaligned)
+}

@@ -1,0 +1,254 @@
+//! The binary rows of MLPerf's DLRM and of the reference (facebookresearch/dlrm, `data_loader_terabyte.py`): 40 little-
+//! endian i32 a row (label, 13 integers, 26 categories), 160 bytes; table sizes in `day_fea_count.npz`, key `counts`.
+//!
+//! Negative integers were set to 0 when such a file was made; the logarithm is taken at load, as the reference does.
+
+use std::path::{Path, PathBuf};
+
+use super::dataset::Member;
+use super::{Dataset, Rows, Table, bad, folder, npz, sidecar};
+use crate::base::{Error, Result};
+use crate::data::blocks::Role;
+use crate::data::samples::Values;
+use crate::data::schema::Transform;
+use crate::data::whole::{WholeFile, write_file};
+use crate::data::{Batch, Description, Samples};
+use crate::memory::{Access, FileBytes};
+
+pub(super) const DENSE: usize = 13;
+pub(super) const TABLES: usize = 26;
+const WIDTH: usize = 1 + DENSE + TABLES;
+const ROW_BYTES: usize = 4 * WIDTH;
+/// Rows that are turned at a time: they stay in the nearest cache while column after column is taken from them.
+const TURNED: usize = 64;
+
+/// How the file with the table sizes is called.
+pub(super) const COUNTS: &str = "day_fea_count.npz";
+
+/// What a file's name says it is for.
+pub(super) fn role(name: &str) -> Option<Role> {
+    match name.strip_suffix(".bin")?.rsplit(['_', '.']).next()? {
+        "train" => Some(Role::Train),
+        "val" => Some(Role::Validation),
+        "test" => Some(Role::Test),
+        _ => None,
+    }
+}
+
+pub(super) fn open(path: &Path) -> Result<Dataset> {
+    let mut files: Vec<(Role, PathBuf)> = Vec::new();
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path).map_err(Error::io(path, "list"))? {
+            let path = entry.map_err(Error::io(path, "list"))?.path();
+            let role = path.file_name().and_then(|name| role(&name.to_string_lossy()));
+            files.extend(role.map(|role| (role, path)));
+        }
+        files.sort_by(|a, b| a.1.cmp(&b.1));
+    } else {
+        files.push((Role::Train, path.to_owned()));
+    }
+    let folder = folder(path);
+    let description = match sidecar(folder)? {
+        Some(description) => checked(description, folder)?,
+        None => {
+            let counts = folder.join(COUNTS);
+            if !counts.exists() {
+                let reason = format!("there is no {COUNTS} (or {}) beside it with the tables' sizes", super::SCHEMA);
+                return Err(bad(path, reason));
+            }
+            let rows: Vec<u64> = npz::counts(&counts)?;
+            if rows.len() != TABLES {
+                return Err(bad(&counts, format!("has {} counts, but a row has {TABLES} categories", rows.len())));
+            }
+            let description = Description::criteo(DENSE, &rows);
+            description.check().map_err(|reason| bad(&counts, reason))?;
+            description
+        }
+    };
+    let table = |(role, path)| Ok(Member { role, table: Box::new(BinTable::open(path, &description)?) });
+    let members = files.into_iter().map(table).collect::<Result<_>>()?;
+    Ok(Dataset::new(description.clone(), members))
+}
+
+fn checked(description: Description, folder: &Path) -> Result<Description> {
+    fits(&description).map_err(|reason| bad(&folder.join(super::SCHEMA), reason))?;
+    Ok(description)
+}
+
+/// Whether rows of 40 integers can hold these columns.
+fn fits(description: &Description) -> std::result::Result<(), String> {
+    let (dense, tables) = (description.dense.len(), description.categorical.len());
+    if (dense, tables) != (DENSE, TABLES) {
+        return Err(format!(
+            "rows of 160 bytes have {DENSE} dense and {TABLES} categorical columns, not {dense} and {tables}"
+        ));
+    }
+    if let Some(column) = description.dense.iter().find(|column| column.float) {
+        return Err(format!("rows of 160 bytes hold integers, but column {} holds floats", column.name));
+    }
+    match description.categorical.iter().find(|column| column.hots != 1 || column.weighted) {
+        Some(column) => {
+            Err(format!("rows of 160 bytes hold one look-up a column without weight, unlike column {}", column.name))
+        }
+        None => Ok(()),
+    }
+}
+
+struct BinTable {
+    path: PathBuf,
+    bytes: FileBytes,
+    description: Description,
+}
+
+impl BinTable {
+    fn open(path: PathBuf, description: &Description) -> Result<Self> {
+        let bytes = FileBytes::open(&path)?;
+        let (rows, rest) = (bytes.len() / ROW_BYTES, bytes.len() % ROW_BYTES);
+        if rest != 0 {
+            let reason = format!("is truncated: row {rows} has {rest} of {ROW_BYTES} bytes: copy or write it again");
+            return Err(bad(&path, reason));
+        }
+        bytes.advise(Access::Sequential);
+        Ok(Self { path, bytes, description: description.clone() })
+    }
+
+    fn all(&self) -> &[[i32; WIDTH]] {
+        // A mapping begins at a page, and its length is a multiple of a row's.
+        bytemuck::cast_slice(&self.bytes)
+    }
+}
+
+impl Table for BinTable {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn rows(&self) -> u64 {
+        self.all().len() as u64
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {
+        Ok(Box::new(BinRows { table: self, next: start as usize }))
+    }
+}
+
+struct BinRows<'a> {
+    table: &'a BinTable,
+    next: usize,
+}
+
+impl<'a> BinRows<'a> {
+    fn take(&mut self, limit: usize) -> Result<&'a [[i32; WIDTH]]> {
+        let all = self.table.all();
+        let rows = &all[self.next..all.len().min(self.next.saturating_add(limit))];
+        if let Some(at) = rows.iter().position(|row| row[0] as u32 > 1) {
+            let reason = format!("row {}: the label is {}; 0 or 1 expected", self.next + at, rows[at][0]);
+            return Err(bad(&self.table.path, reason));
+        }
+        self.next += rows.len();
+        Ok(rows)
+    }
+}
+
+impl Rows for BinRows<'_> {
+    fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize> {
+        let rows = self.take(limit)?;
+        for rows in rows.chunks(TURNED) {
+            samples.labels.extend(rows.iter().map(|row| row[0] as f32));
+            for (values, at) in samples.dense.iter_mut().zip(1..) {
+                if let Values::Integers(values) = values {
+                    values.extend(rows.iter().map(|row| row[at]));
+                }
+            }
+            for (lookups, at) in samples.lookups.iter_mut().zip(1 + DENSE..) {
+                lookups.rows.extend(rows.iter().map(|row| row[at] as u32));
+            }
+        }
+        Ok(rows.len())
+    }
+
+    fn read_batch(
+        &mut self,
+        batch: &mut Batch,
+        limit: usize,
+        (_, description): (&mut Samples, &Description),
+    ) -> Result<usize> {
+        let rows = self.take(limit)?;
+        let logarithms = description.dense.iter().all(|column| column.transform == Transform::Log);
+        for rows in rows.chunks(TURNED) {
+            batch.labels.extend(rows.iter().map(|row| row[0] as f32));
+            for row in rows {
+                let integers = &row[1..=DENSE];
+                if logarithms {
+                    batch.dense.extend(integers.iter().map(|&value| Transform::Log.integer(value)));
+                } else {
+                    let columns = &description.dense;
+                    batch.dense.extend(integers.iter().zip(columns).map(|(&value, to)| to.transform.integer(value)));
+                }
+            }
+            for (bag, at) in batch.bags.iter_mut().zip(1 + DENSE..) {
+                bag.rows.extend(rows.iter().map(|row| row[at] as u32));
+            }
+        }
+        for bag in &mut batch.bags {
+            let before = bag.offsets[bag.offsets.len() - 1];
+            bag.offsets.extend((1..=rows.len() as u32).map(|n| before + n));
+        }
+        Ok(rows.len())
+    }
+}
+
+/// Writes rows of 160 bytes.
+pub(super) struct BinSink {
+    file: WholeFile,
+    rows: Vec<[i32; WIDTH]>,
+}
+
+impl BinSink {
+    pub(super) fn create(folder: &Path, role: Role, description: &Description) -> Result<Self> {
+        fits(description).map_err(|reason| bad(folder, reason))?;
+        let role = match role {
+            Role::Train => "train",
+            Role::Validation => "val",
+            Role::Test => "test",
+        };
+        Ok(Self { file: WholeFile::create(&folder.join(format!("octorec_{role}.bin")))?, rows: Vec::new() })
+    }
+}
+
+impl super::Sink for BinSink {
+    fn push(&mut self, samples: &Samples) -> Result<()> {
+        self.rows.clear();
+        self.rows.resize(samples.len(), [0; WIDTH]);
+        for (row, label) in self.rows.iter_mut().zip(&samples.labels) {
+            row[0] = *label as i32;
+        }
+        for (values, at) in samples.dense.iter().zip(1..) {
+            if let Values::Integers(values) = values {
+                // Missing ones are the smallest i32.
+                self.rows.iter_mut().zip(values).for_each(|(row, &value)| row[at] = value.max(0));
+            }
+        }
+        for (lookups, at) in samples.lookups.iter().zip(1 + DENSE..) {
+            self.rows.iter_mut().zip(&lookups.rows).for_each(|(row, &id)| row[at] = id as i32);
+        }
+        self.file.append(bytemuck::cast_slice(&self.rows))
+    }
+
+    fn finish(self: Box<Self>) -> Result<u64> {
+        self.file.finish()
+    }
+}
+
+/// Writes the tables' sizes, and what else the rows do not say where the columns are not Criteo's.
+pub(super) fn seal(folder: &Path, description: &Description) -> Result<()> {
+    let rows: Vec<u64> = description.categorical.iter().map(|column| column.rows).collect();
+    if *description != Description::criteo(DENSE, &rows) {
+        write_file(&folder.join(super::SCHEMA), description.to_toml().as_bytes())?;
+    }
+    npz::write_counts(&folder.join(COUNTS), &rows)
+}

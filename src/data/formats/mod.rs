@@ -1,0 +1,219 @@
+//! Data sets on disk, in every format of the field: one file a format, all behind [`Table`].
+//!
+//! | format     | files                                                                        | reads | writes |
+//! |------------|------------------------------------------------------------------------------|-------|--------|
+//! | `octorec`  | block files with `dataset.toml` ([`super::blocks`])                          | yes   | yes    |
+//! | `mlperf`   | `*_train.bin`, `*_val.bin`, `*_test.bin` (160 bytes a row), `day_fea_count.npz` | yes | yes    |
+//! | `nvidia`   | `feature_spec.yaml` and a binary file a column                               | yes   | yes    |
+//! | `torchrec` | `*_dense.npy`, `*_sparse.npy` or `*_sparse_multi_hot.npz`, `*_labels.npy`    | yes   | yes    |
+//! | `csv`      | text with a header line and a description of it ([`csv`])                      | yes   | no     |
+//!
+//! A `schema.toml` (a [`Description`]) beside foreign files tells what their format does not: names and numbers of rows.
+
+pub mod csv;
+mod dataset;
+mod mlperf;
+pub mod npy;
+mod npz;
+mod nvidia;
+mod octorec;
+mod strided;
+mod torchrec;
+mod transfer;
+mod write;
+
+use std::path::Path;
+
+use super::blocks::{BlockFile, EXTENSION, MANIFEST};
+use super::{Batch, Description, Samples};
+use crate::base::error::nearest;
+use crate::base::{Error, Result};
+
+pub use dataset::{Dataset, Files, Member, open};
+pub use transfer::{convert, scan, verify};
+pub use write::{Sink, Target};
+
+/// The file beside foreign data that says what its format does not.
+pub const SCHEMA: &str = "schema.toml";
+
+/// How a data set is laid out on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// octorec's blocks.
+    Octorec,
+    /// The 160-byte rows of MLPerf's and the reference's binary loader.
+    Mlperf,
+    /// NVIDIA's split binary.
+    Nvidia,
+    /// TorchRec's arrays.
+    Torchrec,
+    /// Separated text with a header line.
+    Csv,
+}
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Octorec, Self::Mlperf, Self::Nvidia, Self::Torchrec, Self::Csv];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Octorec => "octorec",
+            Self::Mlperf => "mlperf",
+            Self::Nvidia => "nvidia",
+            Self::Torchrec => "torchrec",
+            Self::Csv => "csv",
+        }
+    }
+
+    /// Those that are written too.
+    pub const WRITTEN: [Self; 4] = [Self::Octorec, Self::Mlperf, Self::Nvidia, Self::Torchrec];
+
+    /// The format called `name`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] with the nearest one.
+    pub fn named(name: &str, origin: &str) -> Result<Self> {
+        let names = Self::ALL.map(Self::name);
+        Self::ALL.into_iter().find(|format| format.name() == name).ok_or_else(|| Error::UnknownName {
+            origin: origin.to_owned(),
+            what: "format",
+            found: name.to_owned(),
+            nearest: nearest(name, names),
+            known: names.join(", "),
+        })
+    }
+
+    /// The format of what lies at `path`, told by names and first bytes; nothing where it is none of these.
+    #[must_use]
+    pub fn detect(path: &Path) -> Option<Self> {
+        let ends = |name: &str, ending: &str| name.to_ascii_lowercase().ends_with(ending);
+        let name = path.file_name()?.to_string_lossy().into_owned();
+        if path.is_dir() {
+            let names: Vec<String> = std::fs::read_dir(path)
+                .ok()?
+                .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
+                .collect();
+            let has = |test: &dyn Fn(&str) -> bool| names.iter().any(|name| test(name));
+            return match () {
+                () if has(&|name| name == MANIFEST) => Some(Self::Octorec),
+                () if has(&|name| name == nvidia::SPEC) => Some(Self::Nvidia),
+                () if has(&|name| name.ends_with("_dense.npy")) => Some(Self::Torchrec),
+                () if has(&|name| mlperf::role(name).is_some()) => Some(Self::Mlperf),
+                () => None,
+            };
+        }
+        match () {
+            () if name == MANIFEST || ends(&name, EXTENSION) => Some(Self::Octorec),
+            () if name == nvidia::SPEC => Some(Self::Nvidia),
+            () if ends(&name, "_dense.npy") => Some(Self::Torchrec),
+            () if ends(&name, ".bin") => Some(Self::Mlperf),
+            () if ends(&name, ".csv") => Some(Self::Csv),
+            () => None,
+        }
+    }
+}
+
+/// Rows that are stored in one format, in one order.
+pub trait Table: Send + Sync {
+    /// The columns.
+    fn description(&self) -> &Description;
+
+    /// How many rows there are.
+    fn rows(&self) -> u64;
+
+    /// Where they are, for messages.
+    fn path(&self) -> &Path;
+
+    /// The most look-ups of a row, one entry a categorical column.
+    fn longest(&self) -> Vec<u32> {
+        self.description().categorical.iter().map(|column| column.hots).collect()
+    }
+
+    /// A reader whose first row is number `start`, at most [`Table::rows`].
+    ///
+    /// # Errors
+    /// When the files cannot be read.
+    fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>>;
+}
+
+/// A position in a table.
+pub trait Rows: Send {
+    /// Appends up to `limit` rows as they are stored; fewer only at the end.
+    ///
+    /// # Errors
+    /// When rows are malformed or damaged; the message names them.
+    fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize>;
+
+    /// Appends up to `limit` rows to a minibatch, by way of `scratch` where the format has no straighter one.
+    ///
+    /// # Errors
+    /// As [`Rows::read`].
+    fn read_batch(
+        &mut self,
+        batch: &mut Batch,
+        limit: usize,
+        (scratch, description): (&mut Samples, &Description),
+    ) -> Result<usize> {
+        scratch.clear();
+        let read = self.read(scratch, limit)?;
+        batch.append(scratch, description);
+        Ok(read)
+    }
+}
+
+/// What lies beside foreign data and describes it, if anything does.
+fn sidecar(folder: &Path) -> Result<Option<Description>> {
+    let path = folder.join(SCHEMA);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(&path).map_err(Error::io(&path, "read"))?;
+    Description::parse(&text, &path).map(Some)
+}
+
+/// Where files beside `path` are: itself, when it is a directory.
+fn folder(path: &Path) -> &Path {
+    if path.is_dir() {
+        return path;
+    }
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The error of a file that cannot be used as it is.
+fn bad(path: &Path, reason: impl Into<String>) -> Error {
+    Error::BadFile { path: path.to_owned(), reason: reason.into() }
+}
+
+impl Table for BlockFile {
+    fn description(&self) -> &Description {
+        self.description()
+    }
+
+    fn rows(&self) -> u64 {
+        self.rows()
+    }
+
+    fn path(&self) -> &Path {
+        self.path()
+    }
+
+    fn longest(&self) -> Vec<u32> {
+        self.longest().to_vec()
+    }
+
+    fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {
+        Ok(Box::new(self.open_at(start)?))
+    }
+}
+
+impl Rows for super::blocks::Cursor<'_> {
+    fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize> {
+        self.read(samples, limit)
+    }
+
+    fn read_batch(&mut self, batch: &mut Batch, limit: usize, _: (&mut Samples, &Description)) -> Result<usize> {
+        self.read_batch(batch, limit)
+    }
+}

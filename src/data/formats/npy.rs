@@ -1,0 +1,161 @@
+//! NumPy's array files (NumPy Enhancement Proposal 1): a header that names type, order and shape, then the numbers.
+
+use std::path::Path;
+
+use super::bad;
+use crate::base::Result;
+
+/// What an array file's header says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// Byte order, kind and size, e.g. `<i4`.
+    pub dtype: String,
+    /// The array's sizes; row-major.
+    pub shape: Vec<usize>,
+    /// Where the numbers begin.
+    pub data: usize,
+}
+
+const MAGIC: &[u8; 6] = b"\x93NUMPY";
+
+impl Header {
+    /// Reads the header at the start of `bytes`; `name` is what messages call the array.
+    ///
+    /// # Errors
+    /// [`crate::base::Error::BadFile`] when it is none, in column-major order, or the numbers are cut short.
+    pub fn parse(bytes: &[u8], path: &Path, name: &str) -> Result<Self> {
+        let fail = |reason: &str| bad(path, format!("{name}: {reason}"));
+        let no_array = || fail("is no NumPy array: its header is damaged");
+        let version = bytes.strip_prefix(MAGIC).and_then(|rest| rest.first()).ok_or_else(no_array)?;
+        let (start, length) = match version {
+            1 => (10, bytes.get(8..10).map(|word| usize::from(word[0]) | usize::from(word[1]) << 8)),
+            2 | 3 => {
+                (12, bytes.get(8..12).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]) as usize))
+            }
+            _ => return Err(fail("has an unknown version of NumPy's format")),
+        };
+        let data = length.and_then(|length| length.checked_add(start)).ok_or_else(no_array)?;
+        let text = bytes.get(start..data).and_then(|text| std::str::from_utf8(text).ok()).ok_or_else(no_array)?;
+        let value = |key: &str| {
+            let (_, rest) = text.split_once(&format!("'{key}':"))?;
+            Some(rest.trim_start())
+        };
+        let dtype = value("descr")
+            .and_then(|rest| rest.strip_prefix('\'')?.split('\'').next())
+            .ok_or_else(|| fail("has a structured type; a plain one is expected, such as int32"))?;
+        if !value("fortran_order").is_some_and(|rest| rest.starts_with("False")) {
+            return Err(fail("is stored column by column: save it with numpy.ascontiguousarray"));
+        }
+        let shape = value("shape").and_then(|rest| rest.strip_prefix('(')?.split(')').next()).ok_or_else(no_array)?;
+        let sizes = shape.split(',').map(str::trim).filter(|size| !size.is_empty());
+        let shape = sizes.map(|size| size.trim_end_matches('L').parse().ok()).collect::<Option<Vec<usize>>>();
+        Ok(Self { dtype: dtype.to_owned(), shape: shape.ok_or_else(no_array)?, data })
+    }
+
+    /// The numbers of an array that must be of one of `dtypes` and of two dimensions, the second `width` long where that
+    /// is given (one dimension counts as a width of 1). Returns the number of rows, the width and the bytes.
+    ///
+    /// # Errors
+    /// [`crate::base::Error::BadFile`] with what was found.
+    pub fn matrix<'a>(
+        &self,
+        bytes: &'a [u8],
+        dtypes: &[&str],
+        width: Option<usize>,
+        (path, name): (&Path, &str),
+    ) -> Result<(usize, usize, &'a [u8])> {
+        let fail = |reason: String| bad(path, format!("{name}: {reason}"));
+        if !dtypes.contains(&self.dtype.as_str()) {
+            return Err(fail(format!(
+                "has dtype {}; {} expected: convert it with astype",
+                self.dtype,
+                dtypes.join(" or ")
+            )));
+        }
+        let (rows, columns) = match self.shape[..] {
+            [rows] => (rows, 1),
+            [rows, columns] => (rows, columns),
+            _ => return Err(fail(format!("has shape {:?}; two dimensions expected", self.shape))),
+        };
+        if width.is_some_and(|width| width != columns) {
+            return Err(fail(format!("has shape {:?}; {} columns expected", self.shape, width.unwrap_or(0))));
+        }
+        let size: usize = self.dtype[2..].parse().map_err(|_| fail(format!("has dtype {}", self.dtype)))?;
+        let wanted = rows.checked_mul(columns).and_then(|cells| cells.checked_mul(size));
+        let found = bytes.len().saturating_sub(self.data);
+        let numbers = wanted.and_then(|wanted| bytes.get(self.data..self.data.checked_add(wanted)?));
+        match numbers {
+            Some(numbers) => Ok((rows, columns, numbers)),
+            None => Err(fail(format!(
+                "is truncated: shape {:?} of {} needs more than the {found} bytes there are: copy or write it again",
+                self.shape, self.dtype
+            ))),
+        }
+    }
+}
+
+/// Bytes of the headers that are written, whatever the shape: they can be written over.
+pub const HEADER_BYTES: usize = 128;
+
+/// A header of version 1.
+#[must_use]
+pub fn header(dtype: &str, shape: &[usize]) -> [u8; HEADER_BYTES] {
+    let mut sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
+    if sizes.len() == 1 {
+        sizes.push(String::new());
+    }
+    let text = format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': ({}), }}", sizes.join(", ").trim_end());
+    let mut bytes = [b' '; HEADER_BYTES];
+    bytes[..6].copy_from_slice(MAGIC);
+    bytes[6..8].copy_from_slice(&[1, 0]);
+    bytes[8..10].copy_from_slice(&((HEADER_BYTES - 10) as u16).to_le_bytes());
+    bytes[10..10 + text.len()].copy_from_slice(text.as_bytes());
+    bytes[HEADER_BYTES - 1] = b'\n';
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn headers_survive_and_faults_are_named() {
+        for shape in [&[0][..], &[5], &[178_274_637, 26], &[1, 2, 3]] {
+            let bytes = header("<i4", shape);
+            let found = Header::parse(&bytes, Path::new("a.npy"), "array").unwrap();
+            assert_eq!(found, Header { dtype: "<i4".to_owned(), shape: shape.to_vec(), data: HEADER_BYTES });
+        }
+        // As NumPy itself writes one.
+        let text = b"\x93NUMPY\x01\x00\x46\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1), }          \n";
+        let bytes = [&text[..], &[0; 8]].concat();
+        let found = Header::parse(&bytes, Path::new("a.npy"), "array").unwrap();
+        let place = (Path::new("a.npy"), "array");
+        assert_eq!(found.matrix(&bytes, &["<f4"], None, place).unwrap(), (2, 1, &[0u8; 8][..]));
+        let message = found.matrix(&bytes, &["<i4", "<i8"], None, place).unwrap_err().to_string();
+        assert_eq!(message, "a.npy: array: has dtype <f4; <i4 or <i8 expected: convert it with astype");
+        let message = found.matrix(&bytes[..bytes.len() - 1], &["<f4"], None, place).unwrap_err().to_string();
+        assert!(message.contains("is truncated: shape [2, 1] of <f4 needs more than the 7 bytes"), "{message}");
+        let message = found.matrix(&bytes, &["<f4"], Some(13), place).unwrap_err().to_string();
+        assert!(message.contains("has shape [2, 1]; 13 columns expected"), "{message}");
+        let turned = String::from_utf8_lossy(&header("<f4", &[2, 2])[6..]).replace("False", "True ");
+        let turned = [&MAGIC[..], turned.as_bytes()].concat();
+        let message = Header::parse(&turned, Path::new("a.npy"), "array").unwrap_err().to_string();
+        assert!(message.contains("column by column"), "{message}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..200), at: prop::sample::Index, to: u8, real: bool,
+        ) {
+            let mut bytes = if real { header("<i4", &[3, 4]).to_vec() } else { [&MAGIC[..], &bytes].concat() };
+            let at = at.index(bytes.len());
+            bytes[at] = to;
+            if let Ok(found) = Header::parse(&bytes, Path::new("a.npy"), "array") {
+                let _ = found.matrix(&bytes, &["<i4"], None, (Path::new("a.npy"), "array"));
+            }
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! TorchRec's arrays (torchrec/datasets/criteo.py): for each day `day_N_dense.npy` (float32, transformed),
+//! `day_N_sparse.npy` (int32, one look-up a column) or `day_N_sparse_multi_hot.npz` (int32, one array a column, named by
+//! its number) and `day_N_labels.npy` (int32).
+//!
+//! The last of several days is split as TorchRec does: its first half (rounded up) is for validation, its second for
+//! test; the reference (facebookresearch/dlrm) has it the other way round. Table sizes are in none of these files: they
+//! come from `schema.toml`, or from a pass over the arrays.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::dataset::Member;
+use super::npy::{self, Header};
+use super::strided::{Field, Kind, Strided};
+use super::{Dataset, Sink, bad, folder, npz, sidecar};
+use crate::base::{Error, Result};
+use crate::data::blocks::Role;
+use crate::data::samples::Values;
+use crate::data::schema::{Dense, Transform};
+use crate::data::whole::{WholeFile, write_file};
+use crate::data::{Description, Samples};
+use crate::memory::{Access, FileBytes};
+
+const DENSE: &str = "_dense.npy";
+
+pub(super) fn open(path: &Path) -> Result<Dataset> {
+    let folder = folder(path);
+    let mut stems = Vec::new();
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path).map_err(Error::io(path, "list"))? {
+            let name = entry.map_err(Error::io(path, "list"))?.file_name().to_string_lossy().into_owned();
+            stems.extend(name.strip_suffix(DENSE).map(str::to_owned));
+        }
+    } else {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        stems.extend(name.strip_suffix(DENSE).map(str::to_owned));
+    }
+    // Days in the order of their numbers, 10 after 9.
+    stems.sort_by_key(|stem| (day(stem), stem.clone()));
+    let tables = stems.iter().map(|stem| day_arrays(folder, stem)).collect::<Result<Vec<_>>>()?;
+    let Some(first) = tables.first() else { return Err(bad(path, format!("has no file *{DENSE}"))) };
+    let widths = |table: &Strided| -> Vec<_> {
+        table.categorical.iter().map(|field| field.count).chain([table.dense.len()]).collect()
+    };
+    for table in &tables {
+        if widths(table) != widths(first) {
+            let reason = format!("has other columns than {}", first.label.path.display());
+            return Err(bad(&table.label.path, reason));
+        }
+    }
+    let description = described(folder, &tables)?;
+    let mut members = Vec::new();
+    let days = stems.iter().filter(|stem| day(stem).is_some()).count();
+    let last_day = stems.iter().rposition(|stem| days > 1 && day(stem).is_some());
+    for (at, (mut table, stem)) in tables.into_iter().zip(&stems).enumerate() {
+        table.description = description.clone();
+        let mut member = |role, table| members.push(Member { role, table: Box::new(table) });
+        match stem.as_str() {
+            "val" | "validation" => member(Role::Validation, table),
+            "test" => member(Role::Test, table),
+            _ if last_day == Some(at) => {
+                let half = table.rows.div_ceil(2);
+                member(Role::Validation, table.part(0, half));
+                member(Role::Test, table.part(half, table.rows - half));
+            }
+            _ => member(Role::Train, table),
+        }
+    }
+    Ok(Dataset::new(description, members))
+}
+
+fn day(stem: &str) -> Option<u64> {
+    stem.strip_prefix("day_")?.parse().ok()
+}
+
+/// The arrays of one stem, with table sizes not yet known.
+fn day_arrays(folder: &Path, stem: &str) -> Result<Strided> {
+    let dense = folder.join(format!("{stem}{DENSE}"));
+    let dense = array(&dense, &["<f4"], Kind::Float32, None)?;
+    let label = array(&folder.join(format!("{stem}_labels.npy")), &["<i4"], Kind::Int32, Some(1))?;
+    let multi_hot = folder.join(format!("{stem}_sparse_multi_hot.npz"));
+    let categorical = if multi_hot.exists() {
+        let bytes = Arc::new(FileBytes::open(&multi_hot)?);
+        bytes.advise(Access::Sequential);
+        let mut fields = Vec::new();
+        // Arrays are named 0, 1, 2 …; the first missing number ends them, and 0 must be there.
+        while fields.is_empty() || npz::has(&bytes, &multi_hot, &fields.len().to_string())? {
+            let name = fields.len().to_string();
+            let (start, length) = npz::stored(&bytes, &multi_hot, &name)?;
+            let member = &bytes[start..start + length];
+            let header = Header::parse(member, &multi_hot, &format!("array {name}"))?;
+            let (_, hots, numbers) = header.matrix(member, &["<i4"], None, (&multi_hot, &format!("array {name}")))?;
+            let path = multi_hot.clone();
+            let start = start + header.data;
+            fields.push((
+                Field { path, bytes: Arc::clone(&bytes), start, stride: 4 * hots, kind: Kind::Int32, count: hots },
+                numbers.len() / (4 * hots).max(1),
+            ));
+        }
+        fields
+    } else {
+        let field = array(&folder.join(format!("{stem}_sparse.npy")), &["<i4"], Kind::Int32, None)?;
+        (0..field.0.stride / 4).map(|at| (field.0.at(at), field.1)).collect()
+    };
+    let columns = (0..dense.0.stride / 4).map(|at| (dense.0.at(at), dense.1)).collect::<Vec<_>>();
+    let rows = label.1;
+    for (field, found) in columns.iter().chain(&categorical) {
+        if *found != rows {
+            let reason =
+                format!("has {found} rows, but {} has {rows}: copy or write the data again", label.0.path.display());
+            return Err(bad(&field.path, reason));
+        }
+        if field.count == 0 {
+            return Err(bad(&field.path, "has an array without columns"));
+        }
+    }
+    let fields = |fields: Vec<(Field, usize)>| fields.into_iter().map(|(field, _)| field).collect();
+    let description = Description::default();
+    Ok(Strided {
+        description,
+        label: label.0,
+        dense: fields(columns),
+        categorical: fields(categorical),
+        first: 0,
+        rows: rows as u64,
+    })
+}
+
+/// The first column of an array file, and its number of rows.
+fn array(path: &Path, dtypes: &[&str], kind: Kind, width: Option<usize>) -> Result<(Field, usize)> {
+    let bytes = FileBytes::open(path)?;
+    bytes.advise(Access::Sequential);
+    let header = Header::parse(&bytes, path, "array")?;
+    let (rows, width, _) = header.matrix(&bytes, dtypes, width, (path, "array"))?;
+    let (start, stride) = (header.data, width * kind.size());
+    let bytes = Arc::new(bytes);
+    Ok((Field { path: path.to_owned(), bytes, start, stride, kind, count: 1 }, rows))
+}
+
+fn described(folder: &Path, tables: &[Strided]) -> Result<Description> {
+    let first = &tables[0];
+    let (dense, columns) = (first.dense.len(), first.categorical.len());
+    if let Some(mut known) = sidecar(folder)? {
+        let path = folder.join(super::SCHEMA);
+        if (known.dense.len(), known.categorical.len()) != (dense, columns) {
+            let (d, c) = (known.dense.len(), known.categorical.len());
+            return Err(bad(
+                &path,
+                format!("has {d} dense and {c} categorical columns, but the arrays {dense} and {columns}"),
+            ));
+        }
+        for column in &mut known.dense {
+            (column.float, column.transform) = (true, Transform::None);
+        }
+        for (column, field) in known.categorical.iter_mut().zip(&first.categorical) {
+            (column.hots, column.weighted) = (field.count as u32, false);
+        }
+        return Ok(known);
+    }
+    let rows = (0..columns).into_par_iter().map(|at| {
+        let most = tables.iter().map(|table| table.categorical[at].largest(table.rows as usize)).max();
+        most.flatten().map_or(1, |most| u64::from(most) + 1)
+    });
+    let rows: Vec<u64> = rows.collect();
+    let mut description = Description::criteo(dense, &rows);
+    for column in &mut description.dense {
+        *column = Dense { name: column.name.clone(), float: true, transform: Transform::None };
+    }
+    for (column, field) in description.categorical.iter_mut().zip(&first.categorical) {
+        column.hots = field.count as u32;
+    }
+    description.check().map_err(|reason| bad(folder, format!("{reason}; is there a negative number?")))?;
+    Ok(description)
+}
+
+/// Writes one day.
+pub(super) struct ArraySink {
+    labels: WholeFile,
+    dense: WholeFile,
+    sparse: Sparse,
+    description: Description,
+    rows: usize,
+    words: Vec<u32>,
+}
+
+enum Sparse {
+    /// One look-up a column: one array.
+    One(WholeFile),
+    /// An archive, and its arrays as files until they are complete.
+    Many(PathBuf, Vec<(String, PathBuf, WholeFile)>),
+}
+
+impl ArraySink {
+    pub(super) fn create(folder: &Path, role: Role, description: &Description) -> Result<Self> {
+        for column in &description.categorical {
+            if column.hots == 0 || column.weighted {
+                let reason = "TorchRec's arrays hold the same number of look-ups for every sample, without weights";
+                return Err(bad(folder, format!("{reason}, unlike column {}", column.name)));
+            }
+        }
+        let stem = stem(role);
+        let begin = |name: &str| {
+            let mut file = WholeFile::create(&folder.join(format!("{stem}_{name}")))?;
+            // Its place; the shape is known at the end.
+            file.append(&[0; npy::HEADER_BYTES])?;
+            Ok(file)
+        };
+        let sparse = if description.categorical.iter().all(|column| column.hots == 1) {
+            Sparse::One(begin("sparse.npy")?)
+        } else {
+            let member = |at: usize| {
+                let name = format!("sparse_multi_hot.{at}.npy");
+                Ok((at.to_string(), folder.join(format!("{stem}_{name}")), begin(&name)?))
+            };
+            let members = (0..description.categorical.len()).map(member).collect::<Result<_>>()?;
+            Sparse::Many(folder.join(format!("{stem}_sparse_multi_hot.npz")), members)
+        };
+        let (labels, dense) = (begin("labels.npy")?, begin("dense.npy")?);
+        Ok(Self { labels, dense, sparse, description: description.clone(), rows: 0, words: Vec::new() })
+    }
+}
+
+/// What the files of a role are called: days, of which the last is no training data.
+fn stem(role: Role) -> &'static str {
+    match role {
+        Role::Train => "day_0",
+        Role::Validation => "val",
+        Role::Test => "test",
+    }
+}
+
+impl Sink for ArraySink {
+    fn push(&mut self, samples: &Samples) -> Result<()> {
+        let words = &mut self.words;
+        words.clear();
+        words.extend(samples.labels.iter().map(|&label| label as i32 as u32));
+        self.labels.append(bytemuck::cast_slice(words))?;
+        let width = samples.dense.len();
+        words.clear();
+        words.resize(width * samples.len(), 0);
+        for (at, (values, column)) in samples.dense.iter().zip(&self.description.dense).enumerate() {
+            let (cells, to) = (words.iter_mut().skip(at).step_by(width), column.transform);
+            match values {
+                Values::Integers(values) => {
+                    cells.zip(values).for_each(|(cell, &value)| *cell = to.integer(value).to_bits());
+                }
+                Values::Floats(values) => {
+                    cells.zip(values).for_each(|(cell, &value)| *cell = to.float(value).to_bits())
+                }
+            }
+        }
+        self.dense.append(bytemuck::cast_slice(words))?;
+        match &mut self.sparse {
+            Sparse::One(file) => {
+                let width = samples.lookups.len();
+                words.clear();
+                words.resize(width * samples.len(), 0);
+                for (at, lookups) in samples.lookups.iter().enumerate() {
+                    let cells = words.iter_mut().skip(at).step_by(width);
+                    cells.zip(&lookups.rows).for_each(|(cell, &row)| *cell = row);
+                }
+                file.append(bytemuck::cast_slice(words))?;
+            }
+            Sparse::Many(_, members) => {
+                for ((.., file), lookups) in members.iter_mut().zip(&samples.lookups) {
+                    file.append(bytemuck::cast_slice(&lookups.rows))?;
+                }
+            }
+        }
+        self.rows += samples.len();
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<u64> {
+        let rows = self.rows;
+        let end = |mut file: WholeFile, dtype: &str, width: usize| {
+            file.overwrite_start(&npy::header(dtype, &[rows, width]))?;
+            file.finish()
+        };
+        let columns = &self.description.categorical;
+        let mut bytes = end(self.labels, "<i4", 1)?;
+        bytes += match self.sparse {
+            Sparse::One(file) => end(file, "<i4", columns.len())?,
+            Sparse::Many(path, members) => {
+                let mut names = Vec::new();
+                for ((name, path, file), column) in members.into_iter().zip(columns) {
+                    end(file, "<i4", column.hots as usize)?;
+                    names.push((name, path));
+                }
+                npz::bundle(&path, &names)?
+            }
+        };
+        // Last: a stem is recognised by its dense array.
+        Ok(bytes + end(self.dense, "<f4", self.description.dense.len())?)
+    }
+}
+
+/// Writes what the arrays do not say.
+pub(super) fn seal(folder: &Path, description: &Description) -> Result<()> {
+    let mut description = description.clone();
+    for column in &mut description.dense {
+        (column.float, column.transform) = (true, Transform::None);
+    }
+    write_file(&folder.join(super::SCHEMA), description.to_toml().as_bytes())
+}

@@ -1,0 +1,110 @@
+//! All rows of a data set, one after the other: into another format, or only looked at.
+
+use rayon::prelude::*;
+
+use super::{Dataset, Table, Target, bad};
+use crate::base::{Error, Result, interrupt};
+use crate::data::blocks::Role;
+use crate::data::{Description, Samples};
+
+/// Rows between two looks at the progress bar and the wish to stop.
+const PORTION: usize = 1 << 14;
+
+/// Hands rows `from..to` of a table to `each`, in portions.
+///
+/// # Errors
+/// What the table or `each` finds, [`Error::Interrupted`], [`Error::RowBeyondTable`].
+pub fn scan(table: &dyn Table, from: u64, to: u64, mut each: impl FnMut(&Samples) -> Result<()>) -> Result<()> {
+    let description = table.description();
+    let mut samples = Samples::new(description);
+    let mut rows = table.open(from)?;
+    let mut done = from;
+    while done < to {
+        if interrupt::requested() {
+            return Err(Error::Interrupted);
+        }
+        samples.clear();
+        let wanted = PORTION.min(usize::try_from(to - done).unwrap_or(PORTION));
+        if rows.read(&mut samples, wanted)? < wanted {
+            return Err(bad(table.path(), format!("ends after {} rows", done + samples.len() as u64)));
+        }
+        check_rows(&samples, description, done)?;
+        each(&samples)?;
+        done += wanted as u64;
+    }
+    Ok(())
+}
+
+/// Whether every row number is one of its table's. `first` is the number of the first sample.
+fn check_rows(samples: &Samples, description: &Description, first: u64) -> Result<()> {
+    for (table, (lookups, column)) in samples.lookups.iter().zip(&description.categorical).enumerate() {
+        if u64::from(lookups.rows.iter().copied().max().unwrap_or(0)) < column.rows {
+            continue;
+        }
+        let Some(at) = lookups.rows.iter().position(|&row| u64::from(row) >= column.rows) else { continue };
+        let sample = match column.hots {
+            0 => lookups.ends.partition_point(|&end| end as usize <= at),
+            hots => at / hots as usize,
+        };
+        return Err(Error::RowBeyondTable {
+            table: table as u32,
+            name: column.name.clone(),
+            row: u64::from(lookups.rows[at]),
+            rows: column.rows,
+            sample: first as usize + sample,
+        });
+    }
+    Ok(())
+}
+
+/// Copies all rows into `target`, role by role; `progress` is told how many are done. Returns how many there are.
+///
+/// # Errors
+/// As [`scan`] and [`Target::write`].
+pub fn convert(from: &Dataset, target: &mut Target, mut progress: impl FnMut(u64)) -> Result<u64> {
+    let mut done = 0;
+    for role in [Role::Train, Role::Validation, Role::Test] {
+        let members: Vec<_> = from.members.iter().filter(|member| member.role == role).collect();
+        if members.is_empty() {
+            continue;
+        }
+        target.write(role, |sink| {
+            let before = done;
+            for member in members {
+                scan(&*member.table, 0, member.table.rows(), |samples| {
+                    sink.push(samples)?;
+                    done += samples.len() as u64;
+                    progress(done);
+                    Ok(())
+                })?;
+            }
+            Ok(done - before)
+        })?;
+    }
+    Ok(done)
+}
+
+/// Reads every row of every table, in parallel, and checks whatever the format lets one check.
+///
+/// # Errors
+/// The first fault in the order of the rows.
+pub fn verify(dataset: &Dataset, progress: impl Fn(u64) + Sync) -> Result<u64> {
+    /// Rows that one thread checks at a time.
+    const SHARE: u64 = 1 << 18;
+    let mut shares = Vec::new();
+    for member in &dataset.members {
+        let rows = member.table.rows();
+        shares.extend((0..rows).step_by(SHARE as usize).map(|from| (&member.table, from, rows.min(from + SHARE))));
+    }
+    let results: Vec<Result<()>> = shares
+        .into_par_iter()
+        .map(|(table, from, to)| {
+            scan(&**table, from, to, |samples| {
+                progress(samples.len() as u64);
+                Ok(())
+            })
+        })
+        .collect();
+    results.into_iter().collect::<Result<()>>()?;
+    Ok(dataset.members.iter().map(|member| member.table.rows()).sum())
+}

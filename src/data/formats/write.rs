@@ -1,0 +1,134 @@
+//! Writing a data set: a [`Sink`] for the rows of each role, then a seal that makes the directory a data set.
+
+use std::path::{Path, PathBuf};
+
+use super::{Format, bad, mlperf, nvidia, torchrec};
+use crate::base::{Error, Result};
+use crate::data::blocks::{EXTENSION, MANIFEST, Manifest, Options, Part, Role, Writer};
+use crate::data::{Description, Samples};
+
+/// Where rows go.
+pub trait Sink: Send {
+    /// Appends rows.
+    ///
+    /// # Errors
+    /// When they cannot be written, or the format cannot hold them.
+    fn push(&mut self, samples: &Samples) -> Result<()>;
+
+    /// Makes the files whole; returns their bytes.
+    ///
+    /// # Errors
+    /// When they cannot be written; nothing of them stays then.
+    fn finish(self: Box<Self>) -> Result<u64>;
+}
+
+/// A data set that is being written to a directory.
+pub struct Target {
+    folder: PathBuf,
+    format: Format,
+    description: Description,
+    options: Options,
+    parts: Vec<Part>,
+    roles: Vec<Role>,
+    bytes: u64,
+}
+
+impl Target {
+    /// Prepares `folder` for rows of `description`.
+    ///
+    /// # Errors
+    /// When it cannot be created, holds a data set already, or the format can only be read.
+    pub fn create(folder: &Path, format: Format, description: &Description, options: Options) -> Result<Self> {
+        if !Format::WRITTEN.contains(&format) {
+            let known = Format::WRITTEN.map(Format::name).join(", ");
+            return Err(bad(
+                folder,
+                format!("octorec writes no {}: choose one of {known} with --format", format.name()),
+            ));
+        }
+        description.check().map_err(|reason| bad(folder, reason))?;
+        if format != Format::Octorec {
+            held(description).map_err(|reason| bad(folder, format!("{} {reason}", format.name())))?;
+        }
+        std::fs::create_dir_all(folder).map_err(Error::io(folder, "create"))?;
+        let mut entries = std::fs::read_dir(folder).map_err(Error::io(folder, "list"))?;
+        // Parts of a run that was killed may be written over.
+        let taken = entries.any(|entry| {
+            entry.is_ok_and(|entry| {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                [MANIFEST, nvidia::SPEC, mlperf::COUNTS, super::SCHEMA].contains(&name.as_str())
+            })
+        });
+        if taken {
+            return Err(bad(folder, "holds a data set already: choose another directory, or remove this one"));
+        }
+        Ok(Self {
+            folder: folder.to_owned(),
+            format,
+            description: description.clone(),
+            options,
+            parts: Vec::new(),
+            roles: Vec::new(),
+            bytes: 0,
+        })
+    }
+
+    /// Writes the rows that `fill` hands over, for one role.
+    ///
+    /// # Errors
+    /// Those of `fill` and of the sink.
+    pub fn write(&mut self, role: Role, fill: impl FnOnce(&mut dyn Sink) -> Result<u64>) -> Result<u64> {
+        let description = &self.description;
+        let name = format!("part-{:05}.{EXTENSION}", self.parts.len());
+        let mut sink: Box<dyn Sink> = match self.format {
+            Format::Octorec => Box::new(Blocks(Writer::create(&self.folder.join(&name), description, self.options)?)),
+            Format::Mlperf => Box::new(mlperf::BinSink::create(&self.folder, role, description)?),
+            Format::Nvidia => Box::new(nvidia::SplitSink::create(&self.folder, role, description)?),
+            Format::Torchrec => Box::new(torchrec::ArraySink::create(&self.folder, role, description)?),
+            Format::Csv => unreachable!("refused by create"),
+        };
+        let rows = fill(&mut *sink)?;
+        self.bytes += sink.finish()?;
+        self.parts.push(Part { file: name, rows, role });
+        self.roles.push(role);
+        Ok(rows)
+    }
+
+    /// Writes what makes the directory a data set; returns all bytes of its rows.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn seal(self) -> Result<u64> {
+        match self.format {
+            Format::Octorec => Manifest::new(self.description, self.parts).write(&self.folder)?,
+            Format::Mlperf => mlperf::seal(&self.folder, &self.description)?,
+            Format::Nvidia => nvidia::seal(&self.folder, &self.description, &self.roles)?,
+            Format::Torchrec => torchrec::seal(&self.folder, &self.description)?,
+            Format::Csv => unreachable!("refused by create"),
+        }
+        Ok(self.bytes)
+    }
+}
+
+/// Whether formats of integers can hold these labels and row numbers.
+fn held(description: &Description) -> std::result::Result<(), String> {
+    if description.label.float {
+        return Err(format!("holds labels 0 and 1, but those of {} are fractions", description.label.name));
+    }
+    match description.categorical.iter().find(|column| column.rows > 1 << 31) {
+        Some(column) => Err(format!("numbers rows with an i32, but column {} has {} rows", column.name, column.rows)),
+        None => Ok(()),
+    }
+}
+
+struct Blocks(Writer);
+
+impl Sink for Blocks {
+    fn push(&mut self, samples: &Samples) -> Result<()> {
+        self.0.push(samples)
+    }
+
+    fn finish(self: Box<Self>) -> Result<u64> {
+        self.0.finish().map(|written| written.bytes)
+    }
+}

@@ -1,0 +1,221 @@
+//! Rows between two formats: columns of what the log said, integers as integers, before any transform.
+//!
+//! Invariant ([`Samples::check`]): all columns have as many samples as there are labels. A [`super::Batch`] is made from
+//! it by [`Batch::append`], which takes logarithms.
+
+use std::ops::Range;
+
+use super::Batch;
+use super::dense::log_count;
+use super::schema::{Description, Transform};
+
+/// An integer that the log lacks.
+pub const MISSING: i32 = i32::MIN;
+
+/// Some rows of a stored data set, column by column; cleared and filled again.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Samples {
+    /// One label a sample.
+    pub labels: Vec<f32>,
+    /// One entry a dense column.
+    pub dense: Vec<Values>,
+    /// One entry a categorical column.
+    pub lookups: Vec<Lookups>,
+}
+
+/// A dense column.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Values {
+    /// Integers; [`MISSING`] where there is none.
+    Integers(Vec<i32>),
+    /// Floats; NaN where there is none.
+    Floats(Vec<f32>),
+}
+
+/// A categorical column.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Lookups {
+    /// Row numbers, sample after sample.
+    pub rows: Vec<u32>,
+    /// Where each sample's rows end, where their number differs from sample to sample; otherwise empty.
+    pub ends: Vec<u32>,
+    /// One weight a look-up, where the column has weights; otherwise empty.
+    pub weights: Vec<f32>,
+}
+
+impl Values {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Integers(values) => values.len(),
+            Self::Floats(values) => values.len(),
+        }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Lookups {
+    /// Where the look-ups of samples `range` stand in `rows`.
+    #[must_use]
+    pub fn span(&self, range: &Range<usize>, hots: u32) -> Range<usize> {
+        let place = |n: usize| match (hots, n) {
+            (0, 0) => 0,
+            (0, n) => self.ends[n - 1] as usize,
+            (hots, n) => n * hots as usize,
+        };
+        place(range.start)..place(range.end)
+    }
+}
+
+impl Samples {
+    /// No samples of a data set.
+    #[must_use]
+    pub fn new(description: &Description) -> Self {
+        let values = |float| if float { Values::Floats(Vec::new()) } else { Values::Integers(Vec::new()) };
+        Self {
+            labels: Vec::new(),
+            dense: description.dense.iter().map(|column| values(column.float)).collect(),
+            lookups: vec![Lookups::default(); description.categorical.len()],
+        }
+    }
+
+    /// The number of samples.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// Forgets all samples and keeps the memory.
+    pub fn clear(&mut self) {
+        self.labels.clear();
+        for column in &mut self.dense {
+            match column {
+                Values::Integers(values) => values.clear(),
+                Values::Floats(values) => values.clear(),
+            }
+        }
+        for column in &mut self.lookups {
+            column.rows.clear();
+            column.ends.clear();
+            column.weights.clear();
+        }
+    }
+
+    /// Appends samples `range` of another data set of the same description.
+    ///
+    /// # Panics
+    /// When the columns differ in kind.
+    pub fn extend_from(&mut self, from: &Self, range: Range<usize>, description: &Description) {
+        self.labels.extend_from_slice(&from.labels[range.clone()]);
+        for pair in self.dense.iter_mut().zip(&from.dense) {
+            match pair {
+                (Values::Integers(to), Values::Integers(from)) => to.extend_from_slice(&from[range.clone()]),
+                (Values::Floats(to), Values::Floats(from)) => to.extend_from_slice(&from[range.clone()]),
+                _ => panic!("a dense column holds integers or floats, not both"),
+            }
+        }
+        for ((to, from), column) in self.lookups.iter_mut().zip(&from.lookups).zip(&description.categorical) {
+            let span = from.span(&range, column.hots);
+            if column.hots == 0 {
+                let (before, start) = (to.rows.len() as u32, span.start as u32);
+                to.ends.extend(from.ends[range.clone()].iter().map(|end| end - start + before));
+            }
+            to.rows.extend_from_slice(&from.rows[span.clone()]);
+            if column.weighted {
+                to.weights.extend_from_slice(&from.weights[span]);
+            }
+        }
+    }
+
+    /// Checks every column's length and kind.
+    ///
+    /// # Panics
+    /// When they contradict the description: a defect of whoever filled them.
+    pub fn check(&self, description: &Description) {
+        let samples = self.len();
+        assert_eq!(self.dense.len(), description.dense.len(), "one column a dense feature");
+        assert_eq!(self.lookups.len(), description.categorical.len(), "one column a table");
+        for (values, column) in self.dense.iter().zip(&description.dense) {
+            assert_eq!(values.len(), samples, "{}: one value a sample", column.name);
+            assert_eq!(matches!(values, Values::Floats(_)), column.float, "{}: its kind", column.name);
+        }
+        for (lookups, column) in self.lookups.iter().zip(&description.categorical) {
+            let name = &column.name;
+            if column.hots == 0 {
+                assert_eq!(lookups.ends.len(), samples, "{name}: one end a sample");
+                assert!(lookups.ends.is_sorted(), "{name}: ends never fall");
+                assert_eq!(lookups.ends.last().map_or(0, |&end| end as usize), lookups.rows.len(), "{name}: all rows");
+            } else {
+                assert_eq!(lookups.rows.len(), samples * column.hots as usize, "{name}: hots a sample");
+                assert!(lookups.ends.is_empty(), "{name}: ends follow from hots");
+            }
+            let weights = if column.weighted { lookups.rows.len() } else { 0 };
+            assert_eq!(lookups.weights.len(), weights, "{name}: one weight a look-up");
+        }
+    }
+}
+
+impl Transform {
+    /// The dense feature of an integer.
+    #[must_use]
+    #[inline]
+    pub fn integer(self, value: i32) -> f32 {
+        match self {
+            Self::Log => log_count(Some(i64::from(value))),
+            Self::None if value == MISSING => 0.0,
+            Self::None => value as f32,
+        }
+    }
+
+    /// The dense feature of a float.
+    #[must_use]
+    #[inline]
+    pub fn float(self, value: f32) -> f32 {
+        match self {
+            _ if value.is_nan() => 0.0,
+            Self::Log => libm::log(f64::from(value.max(0.0) + 1.0)) as f32,
+            Self::None => value,
+        }
+    }
+}
+
+impl Batch {
+    /// Appends samples, dense features transformed. Weights are left out: whoever has some must not train without them.
+    pub fn append(&mut self, samples: &Samples, description: &Description) {
+        let (first, width, count) = (self.dense.len(), self.dense_width, samples.len());
+        debug_assert_eq!(width, samples.dense.len());
+        self.labels.extend_from_slice(&samples.labels);
+        self.dense.resize(first + width * count, 0.0);
+        for (at, (values, column)) in samples.dense.iter().zip(&description.dense).enumerate() {
+            let cells = self.dense[first..].iter_mut().skip(at).step_by(width);
+            match values {
+                Values::Integers(values) => {
+                    cells.zip(values).for_each(|(cell, &value)| *cell = column.transform.integer(value));
+                }
+                Values::Floats(values) => {
+                    cells.zip(values).for_each(|(cell, &value)| *cell = column.transform.float(value));
+                }
+            }
+        }
+        for ((bag, lookups), column) in self.bags.iter_mut().zip(&samples.lookups).zip(&description.categorical) {
+            let before = bag.rows.len() as u32;
+            bag.rows.extend_from_slice(&lookups.rows);
+            match column.hots {
+                0 => bag.offsets.extend(lookups.ends.iter().map(|end| end + before)),
+                hots => bag.offsets.extend((1..=count as u32).map(|n| before + n * hots)),
+            }
+        }
+    }
+}

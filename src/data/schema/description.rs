@@ -1,0 +1,192 @@
+//! What the rows of a stored data set hold, column by column: a TOML document that a person can read and edit.
+//!
+//! Dense columns keep what the log said, integers as integers; the logarithm is taken when a minibatch is made. Row
+//! numbers of categorical columns are below `rows`; a limit on table sizes is applied at load, never stored.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Column, Schema};
+use crate::base::{Error, Result};
+
+/// The columns of a stored data set.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// What is to be predicted.
+    #[serde(default)]
+    pub label: Label,
+    /// Dense features, in the order in which a model sees them.
+    #[serde(default)]
+    pub dense: Vec<Dense>,
+    /// Categorical columns, one embedding table each, in order.
+    #[serde(default)]
+    pub categorical: Vec<Categorical>,
+}
+
+/// The label column.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Label {
+    /// Its name.
+    pub name: String,
+    /// Whether labels are f32 rather than 0 or 1.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub float: bool,
+}
+
+/// A dense column.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dense {
+    /// Its name.
+    pub name: String,
+    /// Whether values are f32 rather than i32.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub float: bool,
+    /// What happens to a value on its way into a minibatch.
+    #[serde(default)]
+    pub transform: Transform,
+}
+
+/// How a stored value becomes a dense feature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transform {
+    /// As it is; 0 where it is missing.
+    #[default]
+    None,
+    /// ln(x + 1), missing and negative values as 0 (see [`super::super::dense`]).
+    Log,
+}
+
+/// A categorical column.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Categorical {
+    /// Its name.
+    pub name: String,
+    /// Row numbers are below this; 1 to 2^32 - 1.
+    pub rows: u64,
+    /// Look-ups of every sample; 0: any number, each sample its own.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub hots: u32,
+    /// Whether every look-up has a weight.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub weighted: bool,
+    /// The file, beside the manifest, that has the values behind the row numbers; empty: there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub vocabulary: String,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(hots: &u32) -> bool {
+    *hots == 1
+}
+
+impl Default for Label {
+    fn default() -> Self {
+        Self { name: "label".to_owned(), float: false }
+    }
+}
+
+impl Categorical {
+    /// A column with one look-up a sample.
+    #[must_use]
+    pub fn new(name: impl Into<String>, rows: u64) -> Self {
+        Self { name: name.into(), rows, hots: 1, weighted: false, vocabulary: String::new() }
+    }
+}
+
+impl Description {
+    /// Criteo's layout: integers I1 to I`dense`, read as logarithms, and one-hot columns C1 to Cn.
+    #[must_use]
+    pub fn criteo(dense: usize, rows: &[u64]) -> Self {
+        let integer = |n| Dense { name: format!("I{n}"), float: false, transform: Transform::Log };
+        Self {
+            label: Label::default(),
+            dense: (1..=dense).map(integer).collect(),
+            categorical: rows.iter().zip(1..).map(|(&rows, n)| Categorical::new(format!("C{n}"), rows)).collect(),
+        }
+    }
+
+    /// A TOML document; `origin` names it in errors.
+    ///
+    /// # Errors
+    /// [`Error::BadFile`] with the place in the document, or the column that cannot be.
+    pub fn parse(text: &str, origin: &Path) -> Result<Self> {
+        let fail = |reason: String| Error::BadFile { path: origin.to_owned(), reason };
+        let found: Self = toml::from_str(text).map_err(|error| fail(format!("is no schema: {error}")))?;
+        found.check().map_err(fail)?;
+        Ok(found)
+    }
+
+    /// What is impossible about these columns.
+    ///
+    /// # Errors
+    /// A sentence that names the column.
+    pub fn check(&self) -> std::result::Result<(), String> {
+        for column in &self.categorical {
+            if column.rows == 0 || column.rows > u64::from(u32::MAX) {
+                let Categorical { name, rows, .. } = column;
+                return Err(format!("column {name} has {rows} rows; 1 to 2^32 - 1 are possible"));
+            }
+        }
+        let dense = self.dense.iter().map(|column| &column.name);
+        let names = dense.chain(self.categorical.iter().map(|column| &column.name)).chain([&self.label.name]);
+        let mut seen = std::collections::HashSet::new();
+        match names.into_iter().find(|name| !seen.insert(name.as_str())) {
+            Some(twice) => Err(format!("two columns are called {twice}")),
+            None => Ok(()),
+        }
+    }
+
+    /// The columns as a TOML document.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("every field of a description is representable in TOML")
+    }
+
+    /// What the model sees, with at most `cap` rows a table (0: no limit).
+    #[must_use]
+    pub fn schema(&self, cap: u64) -> Schema {
+        let limit = if cap == 0 { u64::MAX } else { cap };
+        let tables = self
+            .categorical
+            .iter()
+            .map(|column| Column { name: column.name.clone(), rows: column.rows.min(limit) })
+            .collect();
+        Schema { dense: self.dense.len(), tables }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_survives_toml_and_says_what_is_wrong() {
+        let mut description = Description::criteo(2, &[10, 20, 30]);
+        description.dense[1] = Dense { name: "price".to_owned(), float: true, transform: Transform::None };
+        description.categorical[1].hots = 0;
+        description.categorical[2] = Categorical {
+            weighted: true,
+            vocabulary: "C3.txt".to_owned(),
+            hots: 4,
+            ..description.categorical[2].clone()
+        };
+        let text = description.to_toml();
+        assert_eq!(Description::parse(&text, Path::new("x")).unwrap(), description);
+        let message = |from: &str, to: &str| {
+            Description::parse(&text.replacen(from, to, 1), Path::new("x.toml")).unwrap_err().to_string()
+        };
+        assert!(message("rows = 20", "rows = 0").contains("x.toml: column C2 has 0 rows"));
+        assert!(message("\"C2\"", "\"C1\"").contains("two columns are called C1"));
+        assert!(message("hots", "hats").contains("hats"));
+        assert_eq!(description.schema(15).rows(), [10, 15, 15]);
+    }
+}

@@ -1,0 +1,306 @@
+//! What a data set holds: labels, missing values, cardinalities, skew, and the shape of every column.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::samples::{MISSING, Samples, Values};
+use super::schema::Description;
+
+/// Bars of a column's picture.
+const BARS: usize = 16;
+/// Values of a dense column that are kept for its picture, evenly spread over the rows that were seen.
+const KEPT: usize = 8192;
+
+/// What was seen of a data set.
+#[derive(Debug, Clone)]
+pub struct Survey {
+    rows: u64,
+    label_sum: f64,
+    dense: Vec<DenseSeen>,
+    categorical: Vec<CategoricalSeen>,
+}
+
+#[derive(Debug, Clone)]
+struct DenseSeen {
+    missing: u64,
+    negative: u64,
+    present: u64,
+    least: f64,
+    most: f64,
+    sum: f64,
+    kept: Vec<f64>,
+    /// Every so many present values one is kept.
+    stride: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+struct CategoricalSeen {
+    accesses: HashMap<u32, u64>,
+    lookups: u64,
+    empty: u64,
+    longest: u64,
+}
+
+/// The findings.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Findings {
+    /// Rows that were looked at.
+    pub rows: u64,
+    /// Their mean label; nothing without rows.
+    pub label_rate: Option<f64>,
+    /// One entry a dense column.
+    pub dense: Vec<DenseFindings>,
+    /// One entry a categorical column.
+    pub categorical: Vec<CategoricalFindings>,
+}
+
+/// A dense column.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DenseFindings {
+    /// Its name.
+    pub name: String,
+    /// Share of rows without a value.
+    pub missing: f64,
+    /// Share of rows with a negative one.
+    pub negative: f64,
+    /// The smallest; nothing where all are missing, as the next two.
+    pub least: Option<f64>,
+    /// Mean of those present.
+    pub mean: Option<f64>,
+    /// The greatest.
+    pub most: Option<f64>,
+    /// Shares of values, from small to large; integers by their logarithm.
+    pub shape: Vec<f64>,
+}
+
+/// A categorical column.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CategoricalFindings {
+    /// Its name.
+    pub name: String,
+    /// Values that occur.
+    pub distinct: u64,
+    /// Rows of its table, where the data set says so.
+    pub rows: Option<u64>,
+    /// Share of rows without a look-up.
+    pub missing: f64,
+    /// Mean look-ups a row.
+    pub lookups: f64,
+    /// The most look-ups of a row.
+    pub lookups_max: u64,
+    /// Share of look-ups that the most frequent 1 % of the occurring values (at least one) take.
+    pub hottest_share: f64,
+    /// Shares of look-ups by frequency rank: the first value, the next 2, the next 4 …
+    pub shape: Vec<f64>,
+}
+
+impl Survey {
+    /// Nothing seen yet.
+    #[must_use]
+    pub fn new(description: &Description) -> Self {
+        let dense = DenseSeen {
+            missing: 0,
+            negative: 0,
+            present: 0,
+            least: f64::INFINITY,
+            most: f64::NEG_INFINITY,
+            sum: 0.0,
+            kept: Vec::new(),
+            stride: 1,
+        };
+        Self {
+            rows: 0,
+            label_sum: 0.0,
+            dense: vec![dense; description.dense.len()],
+            categorical: vec![CategoricalSeen::default(); description.categorical.len()],
+        }
+    }
+
+    /// Looks at samples.
+    pub fn add(&mut self, samples: &Samples, description: &Description) {
+        self.rows += samples.len() as u64;
+        self.label_sum += samples.labels.iter().map(|&label| f64::from(label)).sum::<f64>();
+        for (seen, values) in self.dense.iter_mut().zip(&samples.dense) {
+            match values {
+                Values::Integers(values) => {
+                    values.iter().for_each(|&value| seen.add((value != MISSING).then_some(f64::from(value))));
+                }
+                Values::Floats(values) => {
+                    values.iter().for_each(|&value| seen.add((!value.is_nan()).then_some(f64::from(value))));
+                }
+            }
+        }
+        for ((seen, lookups), column) in self.categorical.iter_mut().zip(&samples.lookups).zip(&description.categorical)
+        {
+            for &row in &lookups.rows {
+                *seen.accesses.entry(row).or_insert(0) += 1;
+            }
+            seen.lookups += lookups.rows.len() as u64;
+            if column.hots > 0 {
+                seen.longest = u64::from(column.hots);
+                continue;
+            }
+            let mut before = 0;
+            for &end in &lookups.ends {
+                seen.empty += u64::from(end == before);
+                seen.longest = seen.longest.max(u64::from(end - before));
+                before = end;
+            }
+        }
+    }
+
+    /// What was found. `known_rows`: whether the description's table sizes come from the data set.
+    #[must_use]
+    pub fn findings(&self, description: &Description, known_rows: bool) -> Findings {
+        let share = |count: u64| count as f64 / self.rows.max(1) as f64;
+        let dense = self.dense.iter().zip(&description.dense).map(|(seen, column)| {
+            let present = |value: f64| (seen.present > 0).then_some(value);
+            DenseFindings {
+                name: column.name.clone(),
+                missing: share(seen.missing),
+                negative: share(seen.negative),
+                least: present(seen.least),
+                mean: present(seen.sum / seen.present as f64),
+                most: present(seen.most),
+                shape: seen.shape(!column.float),
+            }
+        });
+        let categorical = self.categorical.iter().zip(&description.categorical).map(|(seen, column)| {
+            let (hottest_share, shape) = seen.skew();
+            CategoricalFindings {
+                name: column.name.clone(),
+                distinct: seen.accesses.len() as u64,
+                rows: known_rows.then_some(column.rows),
+                missing: share(seen.empty),
+                lookups: share(seen.lookups),
+                lookups_max: seen.longest,
+                hottest_share,
+                shape,
+            }
+        });
+        Findings {
+            rows: self.rows,
+            label_rate: (self.rows > 0).then_some(self.label_sum / self.rows as f64),
+            dense: dense.collect(),
+            categorical: categorical.collect(),
+        }
+    }
+}
+
+impl DenseSeen {
+    fn add(&mut self, value: Option<f64>) {
+        let Some(value) = value else {
+            self.missing += 1;
+            return;
+        };
+        self.negative += u64::from(value < 0.0);
+        self.least = self.least.min(value);
+        self.most = self.most.max(value);
+        self.sum += value;
+        if self.present.is_multiple_of(self.stride) {
+            self.kept.push(value);
+            if self.kept.len() == KEPT {
+                let mut at = 0;
+                self.kept.retain(|_| {
+                    at += 1;
+                    at % 2 == 1
+                });
+                self.stride *= 2;
+            }
+        }
+        self.present += 1;
+    }
+
+    /// Shares of the kept values in equal steps from the least to the greatest, of logarithms where these are counts.
+    fn shape(&self, counts: bool) -> Vec<f64> {
+        let place = |value: f64| if counts { value.signum() * libm::log1p(value.abs()) } else { value };
+        let (least, most) = (place(self.least), place(self.most));
+        if self.kept.is_empty() || !(most - least).is_finite() {
+            return Vec::new();
+        }
+        let mut bars = vec![0.0; BARS];
+        for &value in &self.kept {
+            let at = (place(value) - least) / (most - least).max(f64::MIN_POSITIVE) * BARS as f64;
+            bars[(at as usize).min(BARS - 1)] += 1.0 / self.kept.len() as f64;
+        }
+        bars
+    }
+}
+
+impl CategoricalSeen {
+    /// The share of the hottest 1 %, and the shares by octaves of rank.
+    fn skew(&self) -> (f64, Vec<f64>) {
+        let mut counts: Vec<u64> = self.accesses.values().copied().collect();
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        let all = self.lookups.max(1) as f64;
+        let hot = (counts.len() / 100).max(1).min(counts.len());
+        let share = counts[..hot].iter().sum::<u64>() as f64 / all;
+        let (mut octaves, mut from) = (Vec::new(), 0);
+        while from < counts.len() {
+            let to = (2 * from + 1).min(counts.len());
+            octaves.push(counts[from..to].iter().sum::<u64>() as f64 / all);
+            from = to;
+        }
+        (share, octaves)
+    }
+}
+
+/// A line of bars, the highest for the greatest share.
+#[must_use]
+pub fn sparkline(shares: &[f64]) -> String {
+    const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let most = shares.iter().copied().fold(0.0, f64::max);
+    let level = |share: f64| LEVELS[((share / most.max(f64::MIN_POSITIVE) * 7.0).ceil() as usize).min(7)];
+    shares.iter().map(|&share| level(share)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::schema::Dense;
+
+    #[test]
+    fn a_small_data_set_is_described_exactly() {
+        let mut description = Description::criteo(1, &[1000, 1000]);
+        description.dense.push(Dense { name: "f".to_owned(), float: true, ..description.dense[0].clone() });
+        description.categorical[1].hots = 0;
+        let mut samples = Samples::new(&description);
+        for n in 0..200u32 {
+            samples.labels.push(f32::from(u8::from(n % 4 == 0)));
+            let Values::Integers(values) = &mut samples.dense[0] else { unreachable!() };
+            values.push(if n < 50 { MISSING } else { n as i32 - 60 });
+            let Values::Floats(values) = &mut samples.dense[1] else { unreachable!() };
+            values.push(if n < 150 { 1.0 } else { f32::NAN });
+            // Half of all look-ups go to one of 101 values.
+            samples.lookups[0].rows.push(if n % 2 == 0 { 7 } else { 100 + n });
+            if n % 5 > 0 {
+                samples.lookups[1].rows.extend([1, 2, 3]);
+            }
+            let end = samples.lookups[1].rows.len() as u32;
+            samples.lookups[1].ends.push(end);
+        }
+        samples.check(&description);
+        let mut survey = Survey::new(&description);
+        survey.add(&samples, &description);
+        let found = survey.findings(&description, false);
+        assert_eq!((found.rows, found.label_rate), (200, Some(0.25)));
+        let dense = &found.dense[0];
+        assert_eq!((dense.missing, dense.negative), (0.25, 0.05));
+        assert_eq!((dense.least, dense.mean, dense.most), (Some(-10.0), Some(64.5), Some(139.0)));
+        assert!((dense.shape.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        assert_eq!(found.dense[1].missing, 0.25);
+        let column = &found.categorical[0];
+        assert_eq!((column.distinct, column.rows, column.hottest_share), (101, None, 0.5));
+        assert_eq!(column.shape[..2], [0.5, 0.01]);
+        let column = &found.categorical[1];
+        assert_eq!((column.distinct, column.missing, column.lookups_max), (3, 0.2, 3));
+        assert!((column.lookups - 2.4).abs() < 1e-9);
+        assert_eq!(sparkline(&[0.0, 0.5, 1.0]), "▁▅█");
+        let empty = Survey::new(&description).findings(&description, true);
+        assert_eq!(
+            (empty.label_rate, empty.categorical[0].hottest_share, empty.categorical[0].rows),
+            (None, 0.0, Some(1000))
+        );
+    }
+}

@@ -1,0 +1,72 @@
+//! What an interaction lies between: the features of a sample on one side, the top MLP's input on the other.
+//!
+//! A sample's features are the bottom MLP's output x, in that MLP's own panels, and the pooled rows of all tables, side
+//! by side in a row-major matrix. An interaction begins with x in the same columns of its result as x has itself.
+
+use crate::math::brgemm::{Cell, Panels, Row};
+use crate::sync::{Grid, GridPart};
+
+/// Elements that are copied at once: a vector of the widest instruction set. Panels hold whole pieces.
+const PIECE: usize = 16;
+
+/// A minibatch's features.
+#[derive(Debug, Clone, Copy)]
+pub struct Features<'a, C> {
+    /// The output of the bottom MLP.
+    pub x: &'a Panels<C>,
+    /// The pooled rows of each sample, row-major without gaps.
+    pub pooled: &'a [f32],
+}
+
+/// The gradient of a minibatch's features, to be written.
+#[derive(Debug)]
+pub struct FeaturesMut<'a, C> {
+    /// The gradient of the bottom MLP's last sums.
+    pub x: &'a mut Panels<C>,
+    /// The gradients of the pooled rows.
+    pub pooled: &'a mut [f32],
+}
+
+/// Panics unless there are `samples` rows of `[x, pooled]` elements.
+fn check<C: Cell>(x: &Panels<C>, pooled: &[f32], samples: usize, sizes: [usize; 2]) {
+    assert!(x.rows() >= samples && x.columns() == sizes[0], "{x:?} is not {samples} (or more) x {}", sizes[0]);
+    assert!(pooled.len() >= samples * sizes[1], "{} elements are not {samples} x {}", pooled.len(), sizes[1]);
+}
+
+impl<C: Cell> Features<'_, C> {
+    /// Panics unless there are `samples` samples with so many elements of x and of pooled rows.
+    pub(super) fn check(&self, samples: usize, x: usize, pooled: usize) {
+        check(self.x, self.pooled, samples, [x, pooled]);
+    }
+
+    /// Copies the x of `samples` samples from `first` on, and zeros up to a multiple of 16 columns, to a result's rows.
+    #[inline(always)]
+    pub(super) fn copy_x(&self, first: usize, samples: usize, out: &mut GridPart<'_, Row<C>>) {
+        let start = first - out.rows.start;
+        for panel in 0..self.x.panels() {
+            let pieces = self.x.width(panel).div_ceil(PIECE);
+            let to = &mut out.panel(panel)[start..][..samples];
+            for (to, from) in to.iter_mut().zip(&self.x.panel(panel)[first..]) {
+                let (to, from) = (to.as_chunks_mut::<PIECE>().0, from.as_chunks::<PIECE>().0);
+                to[..pieces].iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+            }
+        }
+    }
+}
+
+impl<'a, C: Cell> FeaturesMut<'a, C> {
+    /// As [`Features::check`].
+    pub(super) fn check(&self, samples: usize, x: usize, pooled: usize) {
+        check(self.x, self.pooled, samples, [x, pooled]);
+    }
+
+    /// Deals the samples to `threads` threads: each has the same samples of x and of pooled rows of `pooled` elements.
+    pub(super) fn deal(self, samples: usize, pooled: usize, threads: usize) -> (Grid<'a, Row<C>>, Grid<'a, f32>) {
+        let x = [self.x.panels(), samples, self.x.stride()];
+        let whole = samples * pooled;
+        (
+            Grid::new(self.x.cells_mut(), x, [1, threads], 1),
+            Grid::new(self.pooled, [1, whole, whole], [1, threads], pooled.max(1)),
+        )
+    }
+}

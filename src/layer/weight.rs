@@ -1,0 +1,173 @@
+//! A layer's weights: 32-bit floats, or the two halves of them (SC20, Section VII).
+
+use bytemuck::Pod;
+
+use crate::base::Result;
+use crate::base::config::Precision;
+use crate::machine::team::Team;
+use crate::math::brgemm::{Panels, WIDTH};
+use crate::math::transpose;
+use crate::memory::{Arena, Supply};
+use crate::optim::{Low, Sgd, SplitSgd};
+use crate::sync::{Grid, Rows};
+
+/// A matrix of weights, inputs x outputs.
+#[derive(Debug)]
+pub(super) enum Weight {
+    /// As they are.
+    Whole(Panels<f32>),
+    /// Upper and lower halves.
+    Split(Halves<u32>),
+    /// Upper halves and the upper bytes of the lower ones.
+    Short(Halves<u16>),
+}
+
+/// Weights in parts, each row with two rows of weights.
+#[derive(Debug)]
+pub(super) struct Halves<L> {
+    /// What forward and backward multiply with.
+    high: Panels<u32>,
+    /// What only the update reads.
+    low: Panels<L>,
+    inputs: usize,
+}
+
+impl<L: Low> Halves<L> {
+    fn new(inputs: usize, outputs: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        let high = Panels::supplied("weight", inputs.div_ceil(2), outputs, supply)?;
+        Ok(Self { high, low: Panels::supplied("weight, lower halves", inputs.div_ceil(2), outputs, supply)?, inputs })
+    }
+
+    fn settle(&mut self, arena: &mut Arena) {
+        self.high.settle(arena);
+        self.low.settle(arena);
+    }
+
+    /// All weights row-major, inputs x outputs.
+    fn to_rows(&self) -> Vec<f32> {
+        let outputs = self.high.columns();
+        let (high, low) = (self.high.to_rows(), self.low.to_rows());
+        let weight = |i: usize, k: usize| low[i / 2 * outputs + k].join(high[i / 2 * outputs + k])[i % 2];
+        (0..self.inputs).flat_map(|i| (0..outputs).map(move |k| weight(i, k))).collect()
+    }
+
+    fn import(&mut self, rows: &[f32]) {
+        let outputs = self.high.columns();
+        let (mut high, mut low) = (vec![0; self.high.rows() * outputs], vec![L::zeroed(); self.low.rows() * outputs]);
+        for (index, (high, low)) in high.iter_mut().zip(&mut low).enumerate() {
+            let (pair, k) = (index / outputs, index % outputs);
+            let even = rows[2 * pair * outputs + k];
+            let odd = if 2 * pair + 1 < self.inputs { rows[(2 * pair + 1) * outputs + k] } else { 0.0 };
+            (*high, *low) = L::split([even, odd]);
+        }
+        self.high.import(0..self.high.rows(), &high, outputs);
+        self.low.import(0..self.low.rows(), &low, outputs);
+    }
+
+    fn update(&mut self, team: &Team, gradient: &Panels<f32>, rate: f32) {
+        let Self { high, low, inputs } = self;
+        let (isa, inputs) = (team.isa(), *inputs);
+        let cut = [1, team.threads()];
+        if high.panels() == 0 {
+            return;
+        }
+        let (high, low) = (grid(high, cut), grid(low, cut));
+        team.each((high, low), |(mut high, mut low)| {
+            let rows = 2 * high.rows.start..inputs.min(2 * high.rows.end);
+            for panel in high.panels.clone() {
+                let gradient = &gradient.panel(panel)[rows.clone()];
+                isa.run(SplitSgd { high: high.panel(panel), low: low.panel(panel), gradient, rate });
+            }
+        });
+    }
+}
+
+/// The rows of a matrix for the threads of a team.
+fn grid<T: Pod>(panels: &mut Panels<T>, cut: [usize; 2]) -> Grid<'_, [T; WIDTH]> {
+    let sizes = [panels.panels(), panels.rows(), panels.stride()];
+    Grid::new(panels.cells_mut(), sizes, cut, 1)
+}
+
+impl Weight {
+    /// Zeros.
+    pub(super) fn new(inputs: usize, outputs: usize, precision: Precision, supply: &mut Supply<'_>) -> Result<Self> {
+        Ok(match precision {
+            Precision::F32 => Self::Whole(Panels::supplied("weight", inputs, outputs, supply)?),
+            Precision::Bf16 => Self::Split(Halves::new(inputs, outputs, supply)?),
+            Precision::Bf16Lsb8 => Self::Short(Halves::new(inputs, outputs, supply)?),
+        })
+    }
+
+    pub(super) fn settle(&mut self, arena: &mut Arena) {
+        match self {
+            Self::Whole(weight) => weight.settle(arena),
+            Self::Split(halves) => halves.settle(arena),
+            Self::Short(halves) => halves.settle(arena),
+        }
+    }
+
+    /// The exact weights, outputs x inputs, row-major.
+    pub(super) fn export(&self, inputs: usize, outputs: usize) -> Vec<f32> {
+        let input_major = match self {
+            Self::Whole(weight) => weight.to_rows(),
+            Self::Split(halves) => halves.to_rows(),
+            Self::Short(halves) => halves.to_rows(),
+        };
+        let mut rows = vec![0.0; inputs * outputs];
+        transpose(&input_major, inputs, outputs, 0, &mut rows);
+        rows
+    }
+
+    /// The reverse of [`Weight::export`], up to what the precision can hold.
+    pub(super) fn import(&mut self, inputs: usize, outputs: usize, rows: &[f32]) {
+        let mut input_major = vec![0.0; rows.len()];
+        transpose(rows, outputs, inputs, 0, &mut input_major);
+        match self {
+            Self::Whole(weight) => weight.import(0..inputs, &input_major, outputs),
+            Self::Split(halves) => halves.import(&input_major),
+            Self::Short(halves) => halves.import(&input_major),
+        }
+    }
+
+    /// Moves all weights against their gradient.
+    pub(super) fn update(&mut self, team: &Team, gradient: &Panels<f32>, rate: f32) {
+        match self {
+            Self::Whole(weight) => {
+                let isa = team.isa();
+                // Padding moves too: from 0 by 0.
+                let gradient = gradient.cells().as_flattened();
+                team.each(Rows::new(weight.cells_mut().as_flattened_mut(), 1, team.threads(), 16), |band| {
+                    let gradient = &gradient[band.first..][..band.data.len()];
+                    isa.run(Sgd { weight: band.data, gradient, rate });
+                });
+            }
+            Self::Split(halves) => halves.update(team, gradient, rate),
+            Self::Short(halves) => halves.update(team, gradient, rate),
+        }
+    }
+
+    /// The upper halves in pairs of rows, which a pass on bfloat16 multiplies with.
+    ///
+    /// # Panics
+    /// When the weights are whole.
+    pub(super) fn high(&self) -> &Panels<u32> {
+        match self {
+            Self::Whole(_) => unreachable!("a chain's weights and activations have one precision"),
+            Self::Split(halves) => &halves.high,
+            Self::Short(halves) => &halves.high,
+        }
+    }
+
+    /// Bytes of all weights, without what the layout pads them with.
+    pub(super) fn bytes(&self) -> usize {
+        fn of<L>(halves: &Halves<L>) -> usize {
+            let pairs = halves.inputs.div_ceil(2) * halves.high.columns();
+            pairs * (size_of::<u32>() + size_of::<L>())
+        }
+        match self {
+            Self::Whole(weight) => weight.rows() * weight.columns() * size_of::<f32>(),
+            Self::Split(halves) => of(halves),
+            Self::Short(halves) => of(halves),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Plans that were measured on this machine: they take the place of the model's for the shapes that they know.
+//!
+//! One table a process: a plan changes when a sum's terms are added, never their order, so the same bits come out
+//! whichever is installed, and nothing but speed depends on this state.
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+
+use super::plan::{Plan, Shape};
+
+static INSTALLED: RwLock<Option<HashMap<Shape, Plan>>> = RwLock::new(None);
+
+/// Lets passes use these plans from now on, and the model's for all other shapes; they replace what was installed.
+pub fn install(plans: HashMap<Shape, Plan>) {
+    *INSTALLED.write().unwrap_or_else(PoisonError::into_inner) = (!plans.is_empty()).then_some(plans);
+}
+
+/// The plan that was installed for a shape.
+pub(super) fn installed(shape: Shape) -> Option<Plan> {
+    INSTALLED.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&shape).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn installed_plans_take_the_model_s_place_for_their_shape() {
+        // No other test has this shape.
+        let shape = Shape { rows: 77, grain: 1, columns: 4097, steps: 555, whole: false, threads: 2 };
+        let model = Plan::new(shape);
+        let other = Plan::candidates(shape)[1];
+        assert_ne!(model, other);
+        install(HashMap::from([(shape, other)]));
+        assert_eq!(Plan::new(shape), other);
+        assert_eq!(Plan::new(Shape { rows: 78, ..shape }), Plan::modelled(Shape { rows: 78, ..shape }));
+        install(HashMap::new());
+        assert_eq!(Plan::new(shape), model);
+    }
+}

@@ -1,0 +1,156 @@
+//! Split-SGD-BF16: stochastic gradient descent on weights that are kept in two parts.
+//!
+//! Source: SC20, Section VII. The upper halves of the weights are the bfloat16 that forward and backward multiply with;
+//! the lower halves are the optimizer's alone. An update joins them, moves the 32-bit weight exactly as [`super::Sgd`]
+//! does, and takes it apart again: no copy of the weights in another precision exists, and nothing is rounded but the
+//! update itself. Parts lie in pairs of rows, as the passes of [`crate::math::brgemm::bf16`] want the upper one, so the
+//! update writes what the next forward pass reads.
+
+use bytemuck::Pod;
+
+use crate::math::brgemm::{Row, WIDTH};
+use crate::simd::split::shorten;
+use crate::simd::{Kernel, Simd};
+
+/// What is kept of the lower halves of a pair of weights.
+pub trait Low: Pod + Send + Sync {
+    /// Both weights, the even row's first.
+    fn join(self, high: u32) -> [f32; 2];
+
+    /// Their upper halves and what is kept of the lower ones.
+    fn split(weights: [f32; 2]) -> (u32, Self);
+}
+
+/// All 16 bits of each.
+impl Low for u32 {
+    #[inline(always)]
+    fn join(self, high: u32) -> [f32; 2] {
+        [high << 16 | self & 0xffff, high & 0xffff_0000 | self >> 16].map(f32::from_bits)
+    }
+
+    #[inline(always)]
+    fn split(weights: [f32; 2]) -> (u32, Self) {
+        let [even, odd] = weights.map(f32::to_bits);
+        (even >> 16 | odd & 0xffff_0000, even & 0xffff | odd << 16)
+    }
+}
+
+/// The upper 8 bits of each, rounded to nearest.
+impl Low for u16 {
+    #[inline(always)]
+    fn join(self, high: u32) -> [f32; 2] {
+        let low = u32::from(self);
+        [high << 16 | (low & 0xff) << 8, high & 0xffff_0000 | low & 0xff00].map(f32::from_bits)
+    }
+
+    #[inline(always)]
+    fn split(weights: [f32; 2]) -> (u32, Self) {
+        let [even, odd] = weights.map(|weight| shorten(weight).to_bits());
+        (even >> 16 | odd & 0xffff_0000, (even >> 8 & 0xff | odd & 0xff00) as Self)
+    }
+}
+
+/// `weight[i] -= rate * gradient[i]`, as one fused multiply-add, for weights in pairs of rows of a panel.
+#[derive(Debug)]
+pub struct SplitSgd<'a, L> {
+    /// Upper halves: row i has rows 2i and 2i + 1 of the weights.
+    pub high: &'a mut [Row<u32>],
+    /// What is kept of the lower halves, as many rows.
+    pub low: &'a mut [Row<L>],
+    /// A row a row of weights: twice as many, or one fewer where the last pair has no second row.
+    pub gradient: &'a [Row<f32>],
+    /// The learning rate.
+    pub rate: f32,
+}
+
+impl<L: Low> Kernel for SplitSgd<'_, L> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        assert!(self.high.len() == self.low.len() && self.gradient.len().div_ceil(2) == self.high.len(), "pairs");
+        let none = [0.0; WIDTH];
+        for ((high, low), gradient) in self.high.iter_mut().zip(self.low).zip(self.gradient.chunks(2)) {
+            let (even, odd) = (&gradient[0], gradient.get(1).unwrap_or(&none));
+            for (((high, low), &even), &odd) in high.iter_mut().zip(low).zip(even).zip(odd) {
+                let [first, second] = low.join(*high);
+                let moved = [(-self.rate).mul_add(even, first), (-self.rate).mul_add(odd, second)];
+                (*high, *low) = L::split(moved);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::random;
+    use crate::optim::Sgd;
+    use crate::simd::Isa;
+    use crate::simd::split::split;
+
+    const ROWS: usize = 7;
+    const RATE: f32 = 0.3;
+
+    /// Weights as pairs of rows.
+    fn pairs<L: Low>(weights: &[Row<f32>]) -> (Vec<Row<u32>>, Vec<Row<L>>) {
+        let pair = |rows: &[Row<f32>]| {
+            let (mut high, mut low) = ([0; WIDTH], [L::zeroed(); WIDTH]);
+            for column in 0..WIDTH {
+                let odd = rows.get(1).map_or(0.0, |row| row[column]);
+                (high[column], low[column]) = L::split([rows[0][column], odd]);
+            }
+            (high, low)
+        };
+        weights.chunks(2).map(pair).unzip()
+    }
+
+    fn rows(which: u32) -> Vec<Row<f32>> {
+        random(ROWS * WIDTH, which).as_chunks().0.to_vec()
+    }
+
+    #[test]
+    fn split_weights_move_bit_for_bit_as_whole_ones() {
+        for isa in Isa::all() {
+            let mut weights = rows(1);
+            let (mut high, mut low) = pairs::<u32>(&weights);
+            for step in 0..50 {
+                let gradient = rows(2 + step);
+                isa.run(SplitSgd { high: &mut high, low: &mut low, gradient: &gradient, rate: RATE });
+                let (weight, gradient) = (weights.as_flattened_mut(), gradient.as_flattened());
+                isa.run(Sgd { weight, gradient, rate: RATE });
+                assert_eq!((high.clone(), low.clone()), pairs::<u32>(&weights), "{isa:?}, step {step}");
+            }
+            // The passes read the upper halves, pair by pair.
+            assert_eq!(high[2][5] & 0xffff, u32::from(split(weights[4][5]).0), "{isa:?}");
+            assert_eq!(high[2][5] >> 16, u32::from(split(weights[5][5]).0), "{isa:?}");
+        }
+    }
+
+    #[test]
+    fn eight_bits_lose_small_updates() {
+        // 1 moves by 2^-18, a thousandth of what the passes can see, 4096 times: in all by 2^-6.
+        let (rate, gradient) = (1.0, [[2.0f32.powi(-18); WIDTH]; 2]);
+        let ones = [[1.0; WIDTH]; 2];
+        let (mut high, mut low) = pairs::<u32>(&ones);
+        let (mut short_high, mut short_low) = pairs::<u16>(&ones);
+        for _ in 0..4096 {
+            for isa in Isa::all() {
+                let (mut expected_high, mut expected_low) = (short_high.clone(), short_low.clone());
+                Isa::all()[0].run(SplitSgd {
+                    high: &mut expected_high,
+                    low: &mut expected_low,
+                    gradient: &gradient,
+                    rate,
+                });
+                let (mut high, mut low) = (short_high.clone(), short_low.clone());
+                isa.run(SplitSgd { high: &mut high, low: &mut low, gradient: &gradient, rate });
+                assert_eq!((high, low), (expected_high, expected_low), "{isa:?}");
+            }
+            Isa::best().run(SplitSgd { high: &mut high, low: &mut low, gradient: &gradient, rate });
+            Isa::best().run(SplitSgd { high: &mut short_high, low: &mut short_low, gradient: &gradient, rate });
+        }
+        assert_eq!(low[0][0].join(high[0][0]), [1.0 - 2.0f32.powi(-6); 2], "16 bits keep every step");
+        assert_eq!(short_low[0][0].join(short_high[0][0]), [1.0; 2], "8 bits keep none");
+    }
+}

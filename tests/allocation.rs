@@ -1,0 +1,98 @@
+//! A training step allocates nothing once it has run: neither from the heap nor, for its large buffers, from the system.
+//!
+//! All threads of the process are counted, and all of them are the step's: minibatches are drawn before. So there is one
+//! test here, which runs nothing beside the step.
+
+use std::alloc::System;
+
+use octorec::base::config::{Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, Update};
+use octorec::data::{self, Batch, Opening, Split};
+use octorec::machine::team::Team;
+use octorec::model::{Dlrm, Room};
+use octorec::train::{Clock, step};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
+
+#[global_allocator]
+static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Steps that are counted. After 256, `auto` looks at the look-ups again.
+const fn counted(update: Update) -> usize {
+    if matches!(update, Update::Auto) { 260 } else { 12 }
+}
+
+/// Pages of the address space, from where whole buffers are mapped.
+fn mapped_pages() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("Linux tells it");
+    text.split_whitespace().next().and_then(|pages| pages.parse().ok()).expect("a number")
+}
+
+/// What `work` took from the heap and from the system.
+fn taken(work: impl FnOnce()) -> (Stats, i128) {
+    let pages = mapped_pages();
+    let region = Region::new(COUNTED);
+    work();
+    let stats = region.change();
+    (stats, i128::from(mapped_pages()) - i128::from(pages))
+}
+
+fn config(interaction: Interaction, pooling: Pooling) -> Config {
+    let bottom = vec![13, 70, 16];
+    let rows = vec![500, 3, 40];
+    let model = ModelConfig { bottom, top: vec![33, 1], dim: 16, rows, interaction, pooling, ..ModelConfig::default() };
+    let source = octorec::base::config::SourceKind::Random;
+    let data = DataConfig { source, lookups: 4, zipf: 1.05, ..DataConfig::default() };
+    Config { model, data, ..Config::default() }
+}
+
+fn batches(config: &Config, sizes: &[usize]) -> Vec<Batch> {
+    let source = data::open(config, Opening::default()).unwrap();
+    let mut reader = source.open(Split::Train, 0).unwrap();
+    let draw = |&size: &usize| {
+        let mut batch = Batch::new(source.schema());
+        reader.read(&mut batch, size).unwrap();
+        batch
+    };
+    sizes.iter().map(draw).collect()
+}
+
+#[test]
+fn a_step_allocates_nothing_once_it_has_run() {
+    let (seen, _) = taken(|| drop(std::hint::black_box(vec![1u8; 100])));
+    assert_eq!(seen.allocations, 1, "the heap is counted");
+    let (_, pages) = taken(|| std::mem::forget(octorec::memory::Buffer::<u8>::zeroed(1 << 20)));
+    assert!(pages >= 256, "mapped buffers are counted: {pages}");
+
+    let updates = [Update::Serial, Update::Atomic, Update::Rtm, Update::RaceFree, Update::Sorted, Update::Auto];
+    for threads in [1, 2] {
+        let team = Team::new(threads).unwrap();
+        for (interaction, pooling, precision) in [
+            (Interaction::Dot, Pooling::Sum, Precision::F32),
+            (Interaction::Cat, Pooling::Mean, Precision::F32),
+            (Interaction::Dot, Pooling::Sum, Precision::Bf16),
+        ] {
+            let config = config(interaction, pooling);
+            // An epoch ends with a smaller minibatch.
+            let batches = batches(&config, &[96, 96, 96, 41]);
+            let schema = data::open(&config, Opening::default()).unwrap().schema().clone();
+            for (update, update_fused) in updates.into_iter().flat_map(|update| [(update, true), (update, false)]) {
+                let room = Room { samples: 96, lookups: 4, update, update_fused, precision };
+                let mut model = Dlrm::with_room(&config.model, &schema, &team, room).unwrap();
+                model.initialise(&team, 1);
+                let mut clock = Clock::new(true);
+                let mut steps = |count: usize| {
+                    let losses = batches.iter().cycle().take(count);
+                    losses.map(|batch| step(&team, &mut model, batch, 0.01, &mut clock)).sum::<f64>()
+                };
+                steps(batches.len());
+                // The test harness, too, may say something meanwhile, but not always; a step is always the same.
+                let round = |_| taken(|| assert!(steps(counted(update)).is_finite(), "the step trains"));
+                let (stats, pages) = (0..2).map(round).min_by_key(|(stats, _)| stats.allocations).expect("two rounds");
+                let name =
+                    format!("{update:?}, fused: {update_fused}, {interaction:?}, {precision:?}, {threads} threads");
+                let counts = (stats.allocations, stats.reallocations, stats.deallocations);
+                assert_eq!((counts, pages), ((0, 0, 0), 0), "{name}");
+                println!("nothing allocated: {name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Data sets as a user of the command meets them: generated, converted, verified, inspected, trained on, and interrupted.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const TINY: &str = "--set model.bottom=[13,32,8] --set model.top=[16,1] --set model.dim=8 --batch 64 --lr 0.1 \
+                    --eval-every 0 --set train.decay_steps=0";
+
+fn octorec(line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_octorec"));
+    command.args(line.split_whitespace());
+    command
+}
+
+fn run(line: &str, code: i32) -> Output {
+    let output = octorec(line).output().unwrap();
+    assert_eq!(output.status.code(), Some(code), "octorec {line}\n{}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+fn json(line: &str) -> Value {
+    serde_json::from_slice(&run(line, 0).stdout).unwrap()
+}
+
+fn fail(line: &str) -> String {
+    String::from_utf8_lossy(&run(line, 1).stderr).into_owned()
+}
+
+fn generate(to: &Path, format: &str) {
+    let sizes = "--set data.train_samples=1280 --set data.test_samples=320";
+    run(&format!("data generate {} --format {format} {sizes}", to.display()), 0);
+}
+
+#[test]
+fn every_format_gives_the_same_losses_and_resumes_exactly() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let shown = |name: &str| at(name).display().to_string();
+    run(
+        &format!(
+            "train {TINY} --set data.train_samples=1280 --set data.test_samples=320 --epochs 1 --trace-loss {}",
+            shown("own")
+        ),
+        0,
+    );
+    let expected = std::fs::read_to_string(at("own")).unwrap();
+    for format in ["octorec", "mlperf", "torchrec"] {
+        generate(&at(format), format);
+        let message = run(&format!("data verify {}", shown(format)), 0);
+        assert!(String::from_utf8_lossy(&message.stdout).contains("1,600 samples are sound"));
+        run(&format!("train {TINY} --data {} --epochs 1 --trace-loss {}", shown(format), shown("trace")), 0);
+        assert_eq!(std::fs::read_to_string(at("trace")).unwrap(), expected, "{format}");
+        if format == "torchrec" {
+            continue;
+        }
+        // 9 steps and the rest are the whole, in shuffled windows smaller than the data.
+        let window = "--set data.shuffle_window=500";
+        let data = shown(format);
+        run(&format!("train {TINY} {window} --data {data} --steps 22 --out {}", shown("whole")), 0);
+        run(&format!("train {TINY} {window} --data {data} --steps 9 --out {}", shown("parts")), 0);
+        run(&format!("train --resume {} --steps 22", shown("parts")), 0);
+        let eval = |run: &str| json(&format!("eval --checkpoint {} --data {data} --json", shown(run)));
+        assert_eq!(eval("whole"), eval("parts"), "{format}");
+        std::fs::remove_dir_all(at("whole")).unwrap();
+        std::fs::remove_dir_all(at("parts")).unwrap();
+    }
+}
+
+#[test]
+fn damage_is_found_by_verify_and_by_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    generate(&path, "octorec");
+    let part = path.join("part-00000.octo");
+    let mut bytes = std::fs::read(&part).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 64].iter_mut().for_each(|byte| *byte ^= 0x55);
+    std::fs::write(&part, &bytes).unwrap();
+    for line in [format!("data verify {}", path.display()), format!("train {TINY} --data {}", path.display())] {
+        let message = fail(&line);
+        assert!(message.contains("part-00000.octo: block 0 (samples 0 to 1279), column "), "{message}");
+        assert!(message.contains("copy or write the file again"), "{message}");
+    }
+    std::fs::write(&part, &bytes[..middle]).unwrap();
+    let message = fail(&format!("data verify {}", path.display()));
+    assert!(message.contains("is truncated at byte"), "{message}");
+}
+
+#[test]
+fn inspect_tells_the_same_of_every_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    generate(&folder.path().join("a"), "octorec");
+    run(&format!("convert {} {} --format mlperf", at("a"), at("b")), 0);
+    let (a, b) = (json(&format!("inspect {} --json", at("a"))), json(&format!("inspect {} --json", at("b"))));
+    assert_eq!((&a["rows"], &a["rows_total"], &a["format"]), (&1600.into(), &1600.into(), &"octorec".into()));
+    assert_eq!((&a["categorical"], &a["label_rate"]), (&b["categorical"], &b["label_rate"]));
+    let rate = a["label_rate"].as_f64().unwrap();
+    assert!((0.1..0.5).contains(&rate), "{rate}");
+    let missing = |found: &Value| found["dense"][0]["missing"].as_f64().unwrap();
+    assert!(missing(&a) > 0.1 && missing(&b) == 0.0, "the 160-byte layout has no missing integers");
+    let column = &a["categorical"][2];
+    let share = column["hottest_share"].as_f64().unwrap();
+    assert!(column["distinct"].as_u64().unwrap() <= column["rows"].as_u64().unwrap() && share > 0.0 && share < 1.0);
+    let text = run(&format!("inspect {} --rows 100 --write-schema {}", at("a"), at("schema.toml")), 0);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("octorec: 200 of 1,600 rows") && text.contains('█'), "{text}");
+    assert!(std::fs::read_to_string(at("schema.toml")).unwrap().contains("name = \"C26\""));
+}
+
+#[test]
+fn text_with_a_header_trains_as_described() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let mut text = "user,genres,year,rating\n".to_owned();
+    for n in 0..600u32 {
+        text += &format!("u{},g{}|g{},{},{}\n", n % 37, n % 5, n % 7, 1900 + n % 90, 1 + n % 5);
+    }
+    std::fs::write(at("ratings.csv"), text).unwrap();
+    let found = run(&format!("inspect {} --write-schema {}", at("ratings.csv"), at("schema.toml")), 0);
+    let found = String::from_utf8_lossy(&found.stdout).into_owned();
+    assert!(found.contains("csv: 600 rows") && found.contains("genres"), "{found}");
+    let tiny =
+        "--set model.bottom=[1,16,8] --set model.top=[16,1] --set model.dim=8 --batch 32 --set train.decay_steps=0";
+    let data = format!("--data {} --schema {}", at("ratings.csv"), at("schema.toml"));
+    let trained = json(&format!("train {tiny} {data} --epochs 1 --json --out {}", at("run")));
+    assert_eq!(trained["samples"], 540);
+    let message = fail(&format!("eval --checkpoint {} --data {}", at("run"), at("ratings.csv")));
+    assert!(message.contains("numbered as they appeared"), "{message}");
+    run(&format!("convert {} {} --schema {}", at("ratings.csv"), at("blocks"), at("schema.toml")), 0);
+    let trained = json(&format!("train {tiny} --data {} --epochs 1 --json", at("blocks")));
+    assert_eq!(trained["samples"], 540);
+    assert!(fail(&format!("train {tiny} --data {}", at("ratings.csv"))).contains("name one with --schema FILE"));
+}
+
+#[test]
+fn a_killed_conversion_leaves_no_data_set_and_is_done_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("log");
+    let line = format!("data generate {} --set data.train_samples=1000000000", to.display());
+    let mut child = octorec(&line).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let partial = to.join("part-00000.octo.partial");
+    let begin = Instant::now();
+    while !partial.metadata().is_ok_and(|file| file.len() > 0) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it writes");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!to.join("part-00000.octo").exists() && !to.join("dataset.toml").exists());
+    assert!(fail(&format!("data verify {}", to.display())).contains("tell no format"));
+    generate(&to, "octorec");
+    run(&format!("data verify {}", to.display()), 0);
+    assert!(!partial.exists());
+}
+
+#[test]
+fn a_full_disk_is_told_and_nothing_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("log");
+    std::fs::create_dir(&to).unwrap();
+    std::os::unix::fs::symlink("/dev/full", to.join("part-00000.octo.partial")).unwrap();
+    let message = fail(&format!("data generate {} --set data.train_samples=20000", to.display()));
+    assert!(message.contains("part-00000.octo: cannot write: No space left on device"), "{message}");
+    assert_eq!(std::fs::read_dir(&to).unwrap().count(), 0);
+}

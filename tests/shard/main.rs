@@ -1,0 +1,90 @@
+//! Tables divided among ranks: who owns what, what that costs, and whether the planner finds what is good.
+
+mod command;
+mod file;
+mod planner;
+mod scheme;
+mod traffic;
+
+use octorec::base::RankId;
+use octorec::machine::placement::Wishes;
+use octorec::machine::{Machine, place};
+use octorec::shard::site::Known;
+use octorec::shard::{Part, Scheme, Sharding, Site, TableLoad, Workload};
+use proptest::prelude::*;
+
+/// Tables of these rows; one look-up a sample, all rows alike, SGD in f32.
+fn workload(rows: &[u64], dim: usize, batch: usize) -> Workload {
+    let table =
+        |(number, rows): (usize, &u64)| TableLoad { name: format!("C{number}"), rows: *rows, lookups: 1.0, skew: 0.0 };
+    Workload {
+        tables: (1..).zip(rows).map(table).collect(),
+        dim,
+        batch,
+        weight_bytes: 4,
+        state_bytes: 0,
+        row_state_bytes: 0,
+        exchange_bytes: 4,
+        dense_bytes: 0,
+        sample_bytes: 0,
+    }
+}
+
+/// `ranks` ranks on a shipped machine.
+fn shipped(name: &str, ranks: usize) -> Site {
+    on(&Machine::load(name).expect("shipped"), ranks)
+}
+
+fn on(machine: &Machine, ranks: usize) -> Site {
+    let placement = place(machine, &Wishes { ranks: Some(ranks), ..Wishes::default() }).expect("placed");
+    Site::new(machine, &placement, Known::default())
+}
+
+/// One node a rank with memory (MiB) and bandwidth (GB/s) as given, every two linked.
+fn mesh(nodes: &[(u64, f64)]) -> Machine {
+    let mut text = "name = \"mesh\"\n".to_owned();
+    for (id, (mib, gb_s)) in nodes.iter().enumerate() {
+        let gib = *mib as f64 / 1024.0;
+        text += &format!("[[node]]\nids = {id}\ncores = 4\nmemory_gib = {gib:?}\nmemory_gb_s = {gb_s:?}\n");
+    }
+    let pairs: Vec<String> =
+        (0..nodes.len()).flat_map(|a| (a + 1..nodes.len()).map(move |b| format!("[{a}, {b}]"))).collect();
+    if !pairs.is_empty() {
+        text += &format!("[[link]]\npairs = [{}]\ngb_s = 10\n", pairs.join(", "));
+    }
+    Machine::parse(&text, "mesh").expect("a valid machine")
+}
+
+/// Any division of any small tables.
+fn any_sharding() -> impl Strategy<Value = Sharding> {
+    (1usize..9, 1usize..20, prop::collection::vec(1u64..60, 1..5)).prop_flat_map(|(ranks, dim, rows)| {
+        let schemes: Vec<_> = rows.iter().map(|rows| any_scheme(*rows, dim, ranks)).collect();
+        schemes.prop_map(move |schemes| Sharding::new(&rows, dim, ranks, schemes).expect("a valid division"))
+    })
+}
+
+fn any_scheme(rows: u64, dim: usize, ranks: usize) -> BoxedStrategy<Scheme> {
+    let rank = move || (0..ranks as u32).prop_map(RankId);
+    // Sizes are the distances between sorted cuts, so they add up.
+    let parts = move |whole: u64| {
+        prop::collection::btree_set(1..whole.max(2), 0..6).prop_flat_map(move |cuts| {
+            let mut sizes = Vec::new();
+            let mut first = 0;
+            for cut in cuts.into_iter().filter(|cut| *cut < whole).chain([whole]) {
+                sizes.push(cut - first);
+                first = cut;
+            }
+            let part = |size| rank().prop_map(move |rank| Part { rank, size });
+            sizes.into_iter().map(part).collect::<Vec<_>>()
+        })
+    };
+    let most = usize::try_from(rows).unwrap().min(10);
+    prop_oneof![
+        rank().prop_map(Scheme::Table),
+        parts(dim as u64).prop_map(Scheme::Column),
+        parts(rows).prop_map(Scheme::RowContiguous),
+        prop::collection::vec(rank(), 1..=most).prop_map(Scheme::RowCyclic),
+        Just(Scheme::Replicated),
+    ]
+    .boxed()
+}
