@@ -66,11 +66,15 @@ impl Memory for Pieces<'_> {
     }
 
     fn put(&mut self, source: Range<usize>, to: &mut [Line], fold: Fold) {
-        self.meet(&source, |isa, tensor, part, lines| Tensor::new(tensor, Payload::F32, isa).put(part, &mut to[lines], fold));
+        self.meet(&source, |isa, tensor, part, lines| {
+            Tensor::new(tensor, Payload::F32, isa).put(part, &mut to[lines], fold)
+        });
     }
 
     fn get(&mut self, target: Range<usize>, from: &[Line], fold: Fold) {
-        self.meet(&target, |isa, tensor, part, lines| Tensor::new(tensor, Payload::F32, isa).get(part, &from[lines], fold));
+        self.meet(&target, |isa, tensor, part, lines| {
+            Tensor::new(tensor, Payload::F32, isa).get(part, &from[lines], fold)
+        });
     }
 
     fn keep(&mut self, source: Range<usize>, target: Range<usize>) {

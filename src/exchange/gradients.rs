@@ -82,12 +82,7 @@ impl Gradients {
     ///
     /// # Panics
     /// When nothing was begun.
-    pub fn finish(
-        &mut self,
-        layout: &Layout,
-        lane: &mut Lane,
-        mut take: impl FnMut(RankId, &[f32]),
-    ) -> Result<()> {
+    pub fn finish(&mut self, layout: &Layout, lane: &mut Lane, mut take: impl FnMut(RankId, &[f32])) -> Result<()> {
         let incoming = self.messages.as_ref().expect("begun before").finish(lane.halves().1)?;
         for rank in (0..layout.ranks() as u32).map(RankId) {
             let message = if rank == self.rank { &self.own[..] } else { floats(incoming.from(rank)) };

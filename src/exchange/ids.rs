@@ -37,13 +37,7 @@ impl Ids {
     ///
     /// # Panics
     /// When the slice has another size than the layout says.
-    pub fn exchange(
-        &mut self,
-        layout: &Layout,
-        carrier: &mut impl Carrier,
-        batch: &Batch,
-        whole: usize,
-    ) -> Result<()> {
+    pub fn exchange(&mut self, layout: &Layout, carrier: &mut impl Carrier, batch: &Batch, whole: usize) -> Result<()> {
         let own = carrier.rank();
         assert_eq!(batch.samples(), layout.samples(whole, own), "this rank's slice of {whole} samples");
         for (rank, words) in (0..).map(RankId).zip(&mut self.out) {

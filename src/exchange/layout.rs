@@ -146,10 +146,7 @@ mod tests {
         let first = layout.of(RankId(0));
         // 20 (tables 0, 2 and 4), 8, 5: 73 elements, 5 lines.
         let places: Vec<_> = first.places().map(|(shard, place)| (shard.table.0, shard.part, place)).collect();
-        assert_eq!(
-            places,
-            [(0, 0, 0..20), (2, 1, 20..40), (4, 0, 40..60), (1, 2, 60..68), (1, 0, 68..73)]
-        );
+        assert_eq!(places, [(0, 0, 0..20), (2, 1, 20..40), (4, 0, 40..60), (1, 2, 60..68), (1, 0, 68..73)]);
         assert_eq!((first.stride, first.groups.len()), (80, 3));
         // Both slices of table 1's columns look up the same ids.
         assert_eq!((first.streams.len(), first.stream_of[3], first.stream_of[4]), (4, 3, 3));

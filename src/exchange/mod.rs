@@ -71,7 +71,7 @@ fn gradient_parcels(layout: &Layout, batch: usize) -> Parcels {
 }
 
 /// Multiplies each sample's vector of one table with the part that a look-up has in the sample's bag; empty bags stay.
-pub(super) fn average(team: &Team, features: &mut [f32], slots: Slots, dim: usize, table: usize, bag: &Bag) {
+pub fn average(team: &Team, features: &mut [f32], slots: Slots, dim: usize, table: usize, bag: &Bag) {
     let first = slots.first + table * dim;
     team.each(Rows::new(features, slots.row, team.threads(), 1), |band| {
         for (sample, row) in (band.first..).zip(band.data.chunks_exact_mut(slots.row)) {

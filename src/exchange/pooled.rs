@@ -73,13 +73,7 @@ impl Pooled {
     ///
     /// # Panics
     /// When nothing was begun.
-    pub fn finish(
-        &mut self,
-        team: &Team,
-        layout: &Layout,
-        lane: &mut Lane,
-        features: &mut [f32],
-    ) -> Result<()> {
+    pub fn finish(&mut self, team: &Team, layout: &Layout, lane: &mut Lane, features: &mut [f32]) -> Result<()> {
         let incoming = self.messages.as_ref().expect("begun before").finish(lane.halves().1)?;
         let (isa, own) = (team.isa(), (self.rank, &self.own[..]));
         let row = layout.sharding().tables() * layout.sharding().dim();

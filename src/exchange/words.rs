@@ -35,12 +35,7 @@ impl Words {
     ///
     /// # Errors
     /// [`Error::Rank`] when the job is in trouble.
-    pub(super) fn swap(
-        &mut self,
-        carrier: &mut impl Carrier,
-        out: &[Vec<u32>],
-        into: &mut [Vec<u32>],
-    ) -> Result<()> {
+    pub(super) fn swap(&mut self, carrier: &mut impl Carrier, out: &[Vec<u32>], into: &mut [Vec<u32>]) -> Result<()> {
         let (own, ranks) = (carrier.rank().index(), carrier.ranks());
         self.place.sequence += 1;
         carrier.enter(self.place);
@@ -87,13 +82,7 @@ impl Progress {
     }
 
     /// Receives a message, if one is due and there.
-    fn receive(
-        &mut self,
-        carrier: &mut impl Carrier,
-        place: Place,
-        from: RankId,
-        into: &mut Vec<u32>,
-    ) -> Result<bool> {
+    fn receive(&mut self, carrier: &mut impl Carrier, place: Place, from: RankId, into: &mut Vec<u32>) -> Result<bool> {
         let Some(due) = self.due else {
             let due = &mut self.due;
             return carrier
