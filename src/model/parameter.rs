@@ -38,7 +38,7 @@ impl Dlrm {
             shape: vec![table.rows(), table.dim()],
             place: Place::Table(t),
         });
-        let mlps = [(Which::Bottom, "bot_l", &self.bottom), (Which::Top, "top_l", &self.top)];
+        let mlps = [(Which::Bottom, "bot_l", &self.dense.bottom), (Which::Top, "top_l", &self.dense.top)];
         let layers = mlps.into_iter().flat_map(|(which, prefix, mlp)| {
             mlp.layers().iter().enumerate().flat_map(move |(l, layer)| {
                 // Every second module of the reference's Sequential is an activation.
@@ -79,15 +79,15 @@ impl Dlrm {
 
     const fn mlp(&self, which: Which) -> &Mlp {
         match which {
-            Which::Bottom => &self.bottom,
-            Which::Top => &self.top,
+            Which::Bottom => &self.dense.bottom,
+            Which::Top => &self.dense.top,
         }
     }
 
     const fn mlp_mut(&mut self, which: Which) -> &mut Mlp {
         match which {
-            Which::Bottom => &mut self.bottom,
-            Which::Top => &mut self.top,
+            Which::Bottom => &mut self.dense.bottom,
+            Which::Top => &mut self.dense.top,
         }
     }
 }

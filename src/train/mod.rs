@@ -8,6 +8,7 @@ mod evaluation;
 mod metrics;
 mod output;
 mod profile;
+pub mod ranks;
 mod report;
 mod run;
 mod step;
