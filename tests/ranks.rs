@@ -69,7 +69,7 @@ impl Case {
     }
 
     fn together(&self, setup: Setup) -> (Vec<f64>, Vec<Vec<f32>>) {
-        let mut ranks = Ranks::start(setup).unwrap();
+        let ranks = Ranks::start(setup).unwrap();
         ranks.initialise(7).unwrap();
         let losses = self.batches.iter().map(|batch| ranks.step(batch, RATE).unwrap()).collect();
         let tables = (0..ROWS.len() as u32).map(|table| ranks.export_table(TableId(table)).unwrap()).collect();
@@ -159,7 +159,7 @@ fn predictions_are_those_of_one_rank() {
     let team = Team::new(1).unwrap();
     let mut model = Dlrm::with_room(&case.config.model, &case.schema, &team, case.room).unwrap();
     model.initialise(&team, 7);
-    let mut ranks = Ranks::start(case.setup((0..ROWS.len()).map(|table| scheme(0, table, 3)).collect(), 3, 1)).unwrap();
+    let ranks = Ranks::start(case.setup((0..ROWS.len()).map(|table| scheme(0, table, 3)).collect(), 3, 1)).unwrap();
     ranks.initialise(7).unwrap();
     for batch in &case.batches {
         model.look_up(&team, batch);
@@ -174,7 +174,7 @@ fn predictions_are_those_of_one_rank() {
 #[test]
 fn a_rank_that_panics_ends_all_with_its_message() {
     let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 1);
-    let mut ranks = Ranks::start(case.setup((0..ROWS.len()).map(|table| scheme(0, table, 3)).collect(), 3, 1)).unwrap();
+    let ranks = Ranks::start(case.setup((0..ROWS.len()).map(|table| scheme(0, table, 3)).collect(), 3, 1)).unwrap();
     ranks.initialise(7).unwrap();
     let batch = case.batches[0].clone();
     ranks.step(&batch, RATE).unwrap();
@@ -195,7 +195,7 @@ fn a_rank_that_panics_ends_all_with_its_message() {
 fn a_rank_that_stalls_is_named_within_the_deadline() {
     let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 1);
     let setup = case.setup((0..ROWS.len()).map(|table| scheme(0, table, 2)).collect(), 2, 1);
-    let mut ranks = Ranks::start(Setup { deadline: std::time::Duration::from_millis(200), ..setup }).unwrap();
+    let ranks = Ranks::start(Setup { deadline: std::time::Duration::from_millis(200), ..setup }).unwrap();
     let number = std::sync::atomic::AtomicU32::new(0);
     let error = ranks
         .all(move |rank| {

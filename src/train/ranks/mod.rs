@@ -7,7 +7,7 @@
 mod rank;
 mod step;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::collective::{Lobby, Member, launch};
 use crate::data::{Batch, Schema};
 use crate::exchange::{Layout, lanes};
 use crate::machine::placement::{Placement, RankPlace};
-use crate::model::Room;
+use crate::model::{Parameter, Room};
 use crate::shard::scheme::{Shard, Sharding};
 use crate::simd::Isa;
 use crate::sync::{Job, Patience};
@@ -73,11 +73,18 @@ type Command = Box<dyn FnOnce(&mut Rank) -> Result<()> + Send>;
 
 /// Ranks that wait for work. Dropping them ends them.
 pub struct Ranks {
-    commands: Vec<Sender<Command>>,
-    life: Option<JoinHandle<Result<()>>>,
+    /// Locked while the ranks are at work: they do one thing at a time.
+    reins: Mutex<Reins>,
     layout: Arc<Layout>,
     /// What the user should know.
     warnings: Vec<String>,
+}
+
+/// What the ranks are led by.
+struct Reins {
+    commands: Vec<Sender<Command>>,
+    /// The thread that started them, until it was asked how they ended.
+    life: Option<JoinHandle<Result<()>>>,
 }
 
 impl Ranks {
@@ -107,7 +114,8 @@ impl Ranks {
         };
         let life = std::thread::Builder::new().name("octorec-ranks".to_owned()).spawn(life);
         let life = life.map_err(|source| Error::Threads { wanted: commands.len(), source })?;
-        let mut ranks = Self { commands, life: Some(life), layout, warnings: Vec::new() };
+        let reins = Mutex::new(Reins { commands, life: Some(life) });
+        let mut ranks = Self { reins, layout, warnings: Vec::new() };
         ranks.warnings = ranks.all(|rank| Ok(rank.warnings().to_vec()))?.concat();
         Ok(ranks)
     }
@@ -129,12 +137,13 @@ impl Ranks {
     /// # Errors
     /// The error of the rank that failed first. After an error the ranks have ended.
     pub fn all<T: Send + 'static>(
-        &mut self,
+        &self,
         work: impl Fn(&mut Rank) -> Result<T> + Send + Sync + 'static,
     ) -> Result<Vec<T>> {
         let (work, ranks) = (Arc::new(work), self.layout.ranks());
         let (reply, replies) = bounded(ranks);
-        for (number, command) in self.commands.iter().enumerate() {
+        let mut reins = self.reins.lock().unwrap_or_else(PoisonError::into_inner);
+        for (number, command) in reins.commands.iter().enumerate() {
             let (work, reply) = (work.clone(), reply.clone());
             // A rank that has ended does not take orders; its error is asked for below.
             let _ = command.send(Box::new(move |rank| {
@@ -147,29 +156,14 @@ impl Ranks {
         drop(reply);
         let mut values: Vec<Option<T>> = (0..ranks).map(|_| None).collect();
         replies.iter().for_each(|(number, value)| values[number] = Some(value));
-        values.into_iter().collect::<Option<Vec<T>>>().map_or_else(|| Err(self.end()), Ok)
-    }
-
-    /// Ends the ranks and returns why they did not answer.
-    fn end(&mut self) -> Error {
-        self.commands.clear();
-        let ended = self.life.take().map(JoinHandle::join);
-        let silent = || {
-            let message = "the ranks have ended before".to_owned();
-            Error::Rank(Trouble::Failed { place: Place::start(RankId(0)), message })
-        };
-        match ended {
-            Some(Ok(Err(error))) => error,
-            Some(Err(payload)) => std::panic::resume_unwind(payload),
-            Some(Ok(Ok(()))) | None => silent(),
-        }
+        values.into_iter().collect::<Option<Vec<T>>>().map_or_else(|| Err(reins.end()), Ok)
     }
 
     /// Draws initial weights: those that one rank would draw.
     ///
     /// # Errors
     /// As [`Ranks::all`].
-    pub fn initialise(&mut self, seed: u64) -> Result<()> {
+    pub fn initialise(&self, seed: u64) -> Result<()> {
         self.all(move |rank| {
             rank.initialise(seed);
             Ok(())
@@ -182,7 +176,7 @@ impl Ranks {
     ///
     /// # Errors
     /// As [`Ranks::all`].
-    pub fn step(&mut self, batch: &Arc<Batch>, rate: f32) -> Result<f64> {
+    pub fn step(&self, batch: &Arc<Batch>, rate: f32) -> Result<f64> {
         let whole = batch.clone();
         let losses = self.all(move |rank| rank.step(&whole, rate))?;
         Ok(losses.iter().flatten().sum::<f64>() / batch.samples() as f64)
@@ -192,16 +186,54 @@ impl Ranks {
     ///
     /// # Errors
     /// As [`Ranks::all`].
-    pub fn predict(&mut self, batch: &Arc<Batch>) -> Result<Vec<f32>> {
+    pub fn predict(&self, batch: &Arc<Batch>) -> Result<Vec<f32>> {
         let whole = batch.clone();
         Ok(self.all(move |rank| rank.predict(&whole))?.concat())
+    }
+
+    /// Every tensor, in the order of the reference's state dict.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn parameters(&self) -> Result<Vec<Parameter>> {
+        let sharding = self.layout.sharding();
+        let tables =
+            (0..sharding.tables()).map(|table| (sharding.rows(TableId(table as u32)) as usize, sharding.dim()));
+        let tables = tables.enumerate().map(|(table, (rows, dim))| Parameter::of_table(table, rows, dim));
+        let dense = self.all(|rank| Ok(rank.dense_parameters()))?.swap_remove(0);
+        Ok(tables.chain(dense).collect())
+    }
+
+    /// The numbers of one tensor, row-major; of what all ranks have, the first rank's.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn export(&self, parameter: &Parameter) -> Result<Vec<f32>> {
+        if let Some(table) = parameter.table() {
+            return self.export_table(TableId(table as u32));
+        }
+        let parameter = parameter.clone();
+        Ok(self.all(move |rank| Ok(rank.export_dense(&parameter)))?.swap_remove(0))
+    }
+
+    /// Overwrites one tensor on every rank that has a part of it.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn import(&self, parameter: &Parameter, values: &[f32]) -> Result<()> {
+        let (parameter, values) = (parameter.clone(), values.to_vec());
+        self.all(move |rank| {
+            rank.import(&parameter, &values);
+            Ok(())
+        })
+        .map(|_| ())
     }
 
     /// A whole table, row-major, stitched from its shards.
     ///
     /// # Errors
     /// As [`Ranks::all`].
-    pub fn export_table(&mut self, table: TableId) -> Result<Vec<f32>> {
+    pub fn export_table(&self, table: TableId) -> Result<Vec<f32>> {
         let (dim, rows) = (self.layout.sharding().dim(), self.layout.sharding().rows(table));
         let parts: Vec<Vec<(Shard, Vec<f32>)>> = self.all(move |rank| Ok(rank.export_table(table)))?;
         let mut whole = vec![0.0; rows as usize * dim];
@@ -215,7 +247,22 @@ impl Ranks {
     }
 }
 
-impl Drop for Ranks {
+impl Reins {
+    /// Ends the ranks and returns why they did not answer.
+    fn end(&mut self) -> Error {
+        self.commands.clear();
+        match self.life.take().map(JoinHandle::join) {
+            Some(Ok(Err(error))) => error,
+            Some(Err(payload)) => std::panic::resume_unwind(payload),
+            Some(Ok(Ok(()))) | None => {
+                let message = "the ranks have ended before".to_owned();
+                Error::Rank(Trouble::Failed { place: Place::start(RankId(0)), message })
+            }
+        }
+    }
+}
+
+impl Drop for Reins {
     fn drop(&mut self) {
         self.commands.clear();
         if let Some(life) = self.life.take() {

@@ -9,7 +9,7 @@ use crate::data::Batch;
 use crate::exchange::{Dense, Gradients, Ids, Layout, Pieces, Pooled};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Pages, Plan, Supply};
-use crate::model::Sharded;
+use crate::model::{Parameter, Sharded};
 use crate::shard::scheme::{Shard, minibatch_slice};
 use crate::sync::{Gate, Job};
 
@@ -102,6 +102,21 @@ impl Rank {
     /// This rank's part of a table; of a replicated one, the first rank's copy stands for all.
     pub(super) fn export_table(&self, table: TableId) -> Vec<(Shard, Vec<f32>)> {
         self.model.export_table(&self.layout, table)
+    }
+
+    pub(super) fn dense_parameters(&self) -> Vec<Parameter> {
+        self.model.dense().parameters()
+    }
+
+    pub(super) fn export_dense(&self, parameter: &Parameter) -> Vec<f32> {
+        if self.number == RankId(0) { self.model.dense().export(parameter).into_owned() } else { Vec::new() }
+    }
+
+    pub(super) fn import(&mut self, parameter: &Parameter, values: &[f32]) {
+        match parameter.table() {
+            Some(table) => self.model.import_table(&self.layout, TableId(table as u32), values),
+            None => self.model.dense_mut().import(parameter, values),
+        }
     }
 
     /// Waits until all ranks are here.
