@@ -199,7 +199,9 @@ impl PlanArgs {
 
     fn workload(&self, config: &Config, site: &mut Site) -> Result<Workload> {
         let (data, model) = (&config.data, &config.model);
-        let schema = if model.rows.is_empty() {
+        // Of files, the data says how many rows there are.
+        let from_files = matches!(data.source, SourceKind::Tsv | SourceKind::Files);
+        let schema = if model.rows.is_empty() || from_files {
             open_data(config, None, Labels::Optional, Unseen::default())?.schema().clone()
         } else {
             Schema::criteo(model.bottom[0], &model.rows)

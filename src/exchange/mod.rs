@@ -23,11 +23,12 @@ pub use ids::Ids;
 pub use layout::{Group, Holding, Layout};
 pub use pooled::Pooled;
 
+use crate::base::RankId;
 use crate::collective::{Links, Parcels};
 use crate::data::Bag;
 use crate::embedding::Slots;
+use crate::machine::team::Team;
 use crate::sync::Rows;
-use crate::{base::RankId, machine::team::Team};
 
 /// The sizes of the lanes that an exchange needs, for minibatches of up to `batch` samples: the one of [`Ids`], of
 /// [`Pooled`], of [`Gradients`] and of [`Dense`], in this order.

@@ -66,10 +66,12 @@ fn real_clicks_train_alike_on_any_number_of_ranks() {
     let Some(file) = criteo_sample() else { return };
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
-    for (precision, bound) in [("f32", 1e-5), ("bf16", 1e-3)] {
+    // Sums in another order differ in their last bits. Sooner or later that moves a unit of an MLP over its ReLU's edge,
+    // and from there on the runs part; with these rows none does within the steps that are compared.
+    for (precision, bound) in [("f32", 1e-6), ("bf16", 1e-3)] {
         let run = |ranks: usize| {
             succeed(&format!(
-                "train --preset kaggle --data {} --batch 128 --steps 20 --rows-cap 20000 --precision {precision} \
+                "train --preset kaggle --data {} --batch 128 --steps 20 --rows-cap 4000 --precision {precision} \
                  --set train.eval_every=0 --test-fraction 0 --ranks {ranks} --threads 1 --trace-loss {}",
                 file.display(),
                 trace.display()
