@@ -3,7 +3,7 @@
 CARGO ?= cargo
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: train build test format lint docs unit loom collectives bench clean system test-numa
+.PHONY: train build test format lint docs unit loom collectives bench bench-data clean system test-numa
 
 # Trains on the built-in click log and ends with the test AUC.
 train: build
@@ -46,6 +46,10 @@ test-numa: system
 
 bench: build
 	$(CARGO) bench --locked
+
+# 5 GB (or GB=n) of generated text to blocks: speed and peak memory. Takes three times that on disk; not part of CI.
+bench-data: build
+	$(CARGO) bench --locked --bench preprocess -- --gb $(or $(GB),5) $(ARGS)
 
 clean:
 	$(CARGO) clean

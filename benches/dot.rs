@@ -145,6 +145,9 @@ impl Plain {
     }
 }
 
+/// One pass over a minibatch.
+type Pass = fn(&mut Dot, &Team, &mut Minibatch);
+
 fn forward(dot: &mut Dot, team: &Team, batch: &mut Minibatch) {
     dot.forward(team, SAMPLES, Features { x: &batch.x, pooled: &batch.pooled }, &mut batch.out);
 }
@@ -194,7 +197,7 @@ fn measure(team: &Team, field: &Field, shape: Shape, rounds: usize) {
     let products = 2.0 * (SAMPLES * shape.pairs() * shape.dim) as f64;
     let features = (SAMPLES * shape.vectors * shape.dim * size_of::<f32>()) as f64;
     let result = (SAMPLES * shape.outputs() * size_of::<f32>()) as f64;
-    let passes: [(&str, f64, f64, fn(&mut Dot, &Team, &mut Minibatch)); 2] = [
+    let passes: [(&str, f64, f64, Pass); 2] = [
         ("forward", products, features + result, forward),
         ("backward", 2.0 * products, 2.0 * features + result, backward),
     ];

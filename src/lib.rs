@@ -33,6 +33,7 @@
 //! | `optim`     |   | SGD, also on weights in halves (Split-SGD-BF16), the learning rate's schedule |
 //! | `embedding` |   | tables, whole or in halves, look-up, update |
 //! | `layer`     |   | linear, MLP, dot and cat interaction, loss: forward beside backward |
+//! | `exchange`  |   | what ranks send each other: ids, pooled rows, their gradients, dense gradients |
 //! | `model`     |   | DLRM: a composition of layers and tables |
 //! | `train`     |   | step, run, evaluation, metrics, checkpoint, output, report |
 //! | `cli`       |   | one file a command |
@@ -51,6 +52,7 @@ pub mod cli;
 pub mod collective;
 pub mod data;
 pub mod embedding;
+pub mod exchange;
 #[allow(unsafe_code)]
 pub mod ffi;
 pub mod layer;

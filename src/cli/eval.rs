@@ -10,7 +10,7 @@ use crate::base::config::{Config, IsaChoice, SourceKind};
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Source, Split, Unseen};
-use crate::train::{Checkpoint, Scores, auc, predict};
+use crate::train::{Checkpoint, Engine, Scores, auc, predict};
 
 /// Arguments of `octorec eval`.
 #[derive(Debug, Args)]
@@ -51,7 +51,8 @@ impl EvalArgs {
         let (team, home) = place_team(self.threads, IsaChoice::Auto)?;
         let mut model = build_model(&config, &*source, &team, &home)?;
         Checkpoint::open(&trained.path)?.load_into(&mut model)?;
-        let found = predict(&team, &mut model, &source, split, config.train.eval_batch)?;
+        let mut engine = Engine::One(team, Box::new(model));
+        let found = predict(&mut engine, &source, split, config.train.eval_batch)?;
         report_unseen(&*source);
         if found.labels.is_empty() {
             return Err(Error::Config {

@@ -11,6 +11,7 @@ mod inspect;
 mod overrides;
 mod plan;
 mod predict;
+mod preprocess;
 mod profile;
 mod session;
 pub mod topo;
@@ -38,6 +39,8 @@ enum Command {
     Eval(eval::EvalArgs),
     /// Write a click probability for every row of a file.
     Predict(predict::PredictArgs),
+    /// Turn raw logs into octorec's blocks.
+    Preprocess(Box<preprocess::PreprocessArgs>),
     /// Print a configuration: a preset, a file, or both with changes.
     Config(config::ConfigArgs),
     /// Turn a data set of one format into another.
@@ -66,6 +69,7 @@ impl Cli {
             Command::Train(args) => args.run(),
             Command::Eval(args) => args.run(),
             Command::Predict(args) => args.run(),
+            Command::Preprocess(args) => args.run(),
             Command::Config(args) => args.run(),
             Command::Convert(args) => args.run(),
             Command::Inspect(args) => args.run(),

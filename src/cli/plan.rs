@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -13,10 +13,10 @@ use crate::base::config::{Config, Interaction, SourceKind};
 use crate::base::error::nearest;
 use crate::base::{Error, Result, TableId};
 use crate::data::{Labels, Schema, Unseen};
-use crate::machine::placement::{RankPer, Wishes};
+use crate::machine::placement::{Placement, RankPer, Wishes};
 use crate::machine::{Machine, place};
 use crate::shard::planner::{Alternative, alternatives, price};
-use crate::shard::scheme::{Kind, REPLICATE_BELOW};
+use crate::shard::scheme::{Kind, REPLICATE_BELOW, Sharding};
 use crate::shard::site::Known;
 use crate::shard::{Model, Options, Plan, Site, TableLoad, Workload, file, plan, report};
 
@@ -199,7 +199,9 @@ impl PlanArgs {
 
     fn workload(&self, config: &Config, site: &mut Site) -> Result<Workload> {
         let (data, model) = (&config.data, &config.model);
-        let schema = if model.rows.is_empty() {
+        // Of files, the data says how many rows there are.
+        let from_files = matches!(data.source, SourceKind::Tsv | SourceKind::Files);
+        let schema = if model.rows.is_empty() || from_files {
             open_data(config, None, Labels::Optional, Unseen::default())?.schema().clone()
         } else {
             Schema::criteo(model.bottom[0], &model.rows)
@@ -241,6 +243,47 @@ impl PlanArgs {
             dense_bytes: parameters * (4 + 4 + self.state_bytes as u64),
             sample_bytes: activations * 2 * 4,
         })
+    }
+}
+
+/// Divides the tables of a model that is to be trained: as a plan's file says, or as is predicted to be best.
+///
+/// # Errors
+/// When the file does not fit the model or a rank cannot hold its part.
+pub fn divide(
+    config: &Config,
+    schema: &Schema,
+    machine: &Machine,
+    placement: &Placement,
+    path: Option<&Path>,
+) -> Result<Sharding> {
+    let (data, precision) = (&config.data, config.train.precision);
+    let random = data.source == SourceKind::Random;
+    let lookups = if random { data.lookups as f64 } else { 1.0 };
+    let skew = if random { data.zipf } else { CLICK_LOG_SKEW };
+    let tables = schema.tables.iter();
+    let tables = tables.map(|column| TableLoad { name: column.name.clone(), rows: column.rows, lookups, skew });
+    let (parameters, activations) = dense(config, schema.tables.len());
+    let workload = Workload {
+        tables: tables.collect(),
+        dim: config.model.dim,
+        batch: config.train.batch,
+        weight_bytes: precision.read_bytes(),
+        state_bytes: precision.bytes() - precision.read_bytes(),
+        row_state_bytes: 0,
+        exchange_bytes: size_of::<f32>(),
+        dense_bytes: parameters * (precision.bytes() + size_of::<f32>()) as u64,
+        sample_bytes: activations * 2 * 4,
+    };
+    let site = Site::new(machine, placement, Known { memory_gb_s: None, link_gb_s: None });
+    let model = Model::new(&workload, &site);
+    match path {
+        Some(path) => {
+            let text = fs::read_to_string(path).map_err(Error::io(path, "read"))?;
+            let sharding = file::parse(&text, &path.display().to_string(), &workload, model.ranks())?;
+            Ok(price(&model, sharding)?.sharding)
+        }
+        None => Ok(plan(&model, &Options::default())?.sharding),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::base::config::IsaChoice;
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Split, Unseen};
-use crate::train::{Checkpoint, predict, write_whole};
+use crate::train::{Checkpoint, Engine, predict, write_whole};
 
 /// Arguments of `octorec predict`.
 #[derive(Debug, Args)]
@@ -47,7 +47,8 @@ impl PredictArgs {
         let (team, home) = place_team(self.threads, IsaChoice::Auto)?;
         let mut model = build_model(&config, &*source, &team, &home)?;
         Checkpoint::open(&trained.path)?.load_into(&mut model)?;
-        let found = predict(&team, &mut model, &source, Split::Train, config.train.eval_batch)?;
+        let mut engine = Engine::One(team, Box::new(model));
+        let found = predict(&mut engine, &source, Split::Train, config.train.eval_batch)?;
         report_unseen(&*source);
         match &self.out {
             Some(path) => write_whole(path, |partial| {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::plan::divide;
 use crate::base::config::{Config, IsaChoice, SourceKind};
 use crate::base::units::{Bytes, Count};
 use crate::base::{Error, NodeId, Result};
@@ -14,7 +15,8 @@ use crate::machine::team::Team;
 use crate::machine::{Machine, place};
 use crate::model::{Dlrm, Room};
 use crate::simd::Isa;
-use crate::train::{Checkpoint, Progress, checkpoint_in, load_vocabulary, vocabulary_in};
+use crate::train::ranks::{Ranks, Setup};
+use crate::train::{Checkpoint, Engine, Progress, Weights, checkpoint_in, load_vocabulary, vocabulary_in};
 
 /// Opens the configured data set, drawing a bar while a file's first pass runs.
 pub fn open_data(
@@ -54,16 +56,20 @@ pub fn place_team(threads: usize, isa: IsaChoice) -> Result<(Team, Vec<NodeId>)>
     Ok((team, rank.memory_nodes.clone()))
 }
 
-/// A model with all weights 0, in one arena on its rank's nodes, with room for training and evaluation.
-pub fn build_model(config: &Config, source: &dyn Source, team: &Team, home: &[NodeId]) -> Result<Dlrm> {
-    let room = Room {
+/// Room for training and evaluation.
+fn room(config: &Config, source: &dyn Source) -> Room {
+    Room {
         samples: config.train.batch.max(config.train.eval_batch),
         lookups: source.lookups(),
         update: config.train.update,
         update_fused: config.train.update_fused,
         precision: config.train.precision,
-    };
-    let (model, arena) = Dlrm::on_nodes(&config.model, source.schema(), team, room, home)?;
+    }
+}
+
+/// A model with all weights 0, in one arena on its rank's nodes, with room for training and evaluation.
+pub fn build_model(config: &Config, source: &dyn Source, team: &Team, home: &[NodeId]) -> Result<Dlrm> {
+    let (model, arena) = Dlrm::on_nodes(&config.model, source.schema(), team, room(config, source), home)?;
     arena.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
     model.update_note().iter().for_each(|note| eprintln!("note: {note}"));
     Ok(model)
@@ -78,7 +84,10 @@ pub fn report_unseen(source: &dyn Source) {
 }
 
 /// One line on the data and one on the model and the machine.
-pub fn describe(config: &Config, source: &dyn Source, model: &Dlrm, team: &Team) {
+///
+/// # Errors
+/// When a rank fails.
+pub fn describe(config: &Config, source: &dyn Source, engine: &Engine) -> Result<()> {
     let samples = |split| source.samples(split).map_or("endless".to_owned(), |count| Count(count).to_string());
     let schema = source.schema();
     let rows: u64 = schema.tables.iter().map(|column| column.rows).sum();
@@ -95,16 +104,36 @@ pub fn describe(config: &Config, source: &dyn Source, model: &Dlrm, team: &Team)
         schema.tables.len(),
         Count(rows)
     );
+    let parameters = engine.parameters()?;
     let parameters: u64 =
-        model.parameters().iter().map(|parameter| parameter.shape.iter().map(|&n| n as u64).product::<u64>()).sum();
+        parameters.iter().map(|parameter| parameter.shape.iter().map(|&n| n as u64).product::<u64>()).sum();
+    let precision = config.train.precision;
+    let who = match engine {
+        Engine::One(team, _) => format!("{} threads with {}", team.threads(), team.isa().name()),
+        Engine::Many(ranks) => format!("{} ranks", ranks.layout().ranks()),
+    };
     eprintln!(
-        "model: {} parameters ({}) in {}; {} threads with {}",
+        "model: {} parameters ({}) in {}; {who}",
         Count(parameters),
-        Bytes(parameters * model.precision().bytes() as u64),
-        model.precision().name(),
-        team.threads(),
-        team.isa().name()
+        Bytes(parameters * precision.bytes() as u64),
+        precision.name(),
     );
+    Ok(())
+}
+
+/// Several ranks on this host, all weights 0, tables divided as the file `plan` says or as is predicted to be best;
+/// prints where each stands.
+pub fn start_ranks(config: &Config, source: &dyn Source, ranks: usize, plan: Option<&Path>) -> Result<Ranks> {
+    let machine = Machine::load("host")?;
+    let threads = (config.train.threads > 0).then_some(config.train.threads);
+    let placement = place(&machine, &Wishes { ranks: Some(ranks), threads, ..Wishes::default() })?;
+    placement.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+    placement.ranks.iter().for_each(|rank| eprintln!("placement: {}", placement.line(rank)));
+    let sharding = divide(config, source.schema(), &machine, &placement, plan)?;
+    let setup = Setup::new(&config.model, source.schema(), sharding, room(config, source), &placement);
+    let ranks = Ranks::start(Setup { isa: Isa::chosen(config.train.isa)?, ..setup })?;
+    ranks.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
+    Ok(ranks)
 }
 
 /// A trained model's file with what lies beside it.

@@ -1,20 +1,21 @@
 //! `octorec train`: trains a model, from the first step or from where an earlier run stopped.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
 
 use super::overrides::{BaseArgs, KeyArgs};
 use super::profile::{Profiled, limits};
-use super::session::{Trained, build_model, describe, open_data, place_team};
+use super::session::{Trained, build_model, describe, open_data, place_team, start_ranks};
 use super::tuned::use_plans;
 use crate::base::config::{Config, Layers};
 use crate::base::units::{Count, Seconds};
 use crate::base::{Error, Result, interrupt};
-use crate::data::{Labels, Unseen, Vocabulary};
+use crate::data::{Labels, Source, Unseen, Vocabulary};
 use crate::machine::limits::Bracket;
-use crate::train::{Checkpoint, Clock, LossTrace, Outcome, OutputDir, Progress, Run, Summary, save_vocabulary};
+use crate::train::{Checkpoint, Clock, Engine, LossTrace, Outcome, OutputDir, Progress, Run, Summary, save_vocabulary};
 
 /// Arguments of `octorec train`.
 #[derive(Debug, Args)]
@@ -40,6 +41,14 @@ pub struct TrainArgs {
     /// Start from the weights of a safetensors file (octorec's or a PyTorch state dict).
     #[arg(long, value_name = "FILE")]
     init: Option<PathBuf>,
+
+    /// Train on this many ranks, each a team of --threads threads with its own part of the tables; 1: all on one.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    ranks: u32,
+
+    /// Divide the tables among ranks as this file of `octorec plan --out` says; default: as is predicted to be best.
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
 
     /// Write the loss of every step to this file, one a line.
     #[arg(long, value_name = "FILE")]
@@ -87,16 +96,21 @@ impl TrainArgs {
         // Claimed before any work is done, so that a taken directory is refused at once.
         let output = self.output(checkpoint.as_ref().map(|(_, progress)| *progress))?;
         let mut run = self.prepare(config, vocabulary, output)?;
-        describe(&run.config, &*run.source, &run.model, &run.team);
+        describe(&run.config, &*run.source, &run.engine)?;
         if let Some((path, progress)) = &checkpoint {
             run.restore(path)?;
             eprintln!("resuming after step {} ({})", progress.step, path.display());
         }
         let (dim, precision) = (run.config.model.dim, run.config.train.precision);
-        let before = self.profile.then(|| limits(&run.team, dim, precision)).transpose()?;
+        let limits = |engine: &Engine| match engine {
+            Engine::One(team, _) => limits(team, dim, precision).map(Some),
+            Engine::Many(_) => Ok(None),
+        };
+        let before = if self.profile { limits(&run.engine)? } else { None };
         let summary = run.train()?;
         let profiled = match (before, &run.profile) {
-            (Some(before), Some(profile)) => limits(&run.team, dim, precision).map(|after| {
+            (Some(before), Some(profile)) => limits(&run.engine).map(|after| {
+                let after = after.as_ref()?;
                 let brackets = std::array::from_fn(|i| Bracket { before: before[i], after: after[i] });
                 Some(Profiled::new(profile, &run.clock, brackets))
             }),
@@ -120,14 +134,11 @@ impl TrainArgs {
     }
 
     fn prepare(&self, config: Config, known: Option<Vocabulary>, output: Option<OutputDir>) -> Result<Run> {
-        let (team, home) = place_team(config.train.threads, config.train.isa)?;
-        use_plans(&config, &team)?;
-        let source = open_data(&config, known, Labels::Required, Unseen::Fault)?;
-        let mut model = build_model(&config, &*source, &team, &home)?;
+        let (source, mut engine) = self.engine(&config, known)?;
         match &self.init {
-            Some(path) => Checkpoint::open(path)?.load_into(&mut model)?,
+            Some(path) => Checkpoint::open(path)?.load_into(&mut engine)?,
             None if self.resume.is_some() => (),
-            None => model.initialise(&team, config.train.seed),
+            None => engine.initialise(config.train.seed)?,
         }
         if let Some(output) = &output {
             output.write_config(&config)?;
@@ -138,15 +149,33 @@ impl TrainArgs {
         let loss_trace = self.trace_loss.as_deref().map(LossTrace::create).transpose()?;
         Ok(Run {
             config,
-            team,
             source,
-            model,
+            engine,
             progress: Progress::default(),
             output,
             loss_trace,
             clock: Clock::new(self.trace.is_some()),
             profile: None,
         })
+    }
+
+    /// The data, and what trains on it, all weights 0.
+    fn engine(&self, config: &Config, known: Option<Vocabulary>) -> Result<(Arc<dyn Source>, Engine)> {
+        let several = self.ranks > 1 || self.plan.is_some();
+        if several && (self.profile || self.trace.is_some() || !config.train.tuned.is_empty()) {
+            let reason = "--profile, --trace and --tuned look at the stages of one rank: leave --ranks and --plan away";
+            return Err(Error::Config { origin: "--ranks".to_owned(), reason: reason.to_owned() });
+        }
+        if several {
+            let source = open_data(config, known, Labels::Required, Unseen::Fault)?;
+            let ranks = start_ranks(config, &*source, self.ranks as usize, self.plan.as_deref())?;
+            return Ok((source, Engine::Many(ranks)));
+        }
+        let (team, home) = place_team(config.train.threads, config.train.isa)?;
+        use_plans(config, &team)?;
+        let source = open_data(config, known, Labels::Required, Unseen::Fault)?;
+        let model = build_model(config, &*source, &team, &home)?;
+        Ok((source, Engine::One(team, Box::new(model))))
     }
 
     fn report(&self, run: &Run, summary: &Summary, profile: Option<&Profiled>) {

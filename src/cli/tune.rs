@@ -171,7 +171,7 @@ fn layers(config: &Config) -> Result<Vec<(usize, usize)>> {
     let schema = match config.data.source {
         _ if !config.model.rows.is_empty() => Schema::criteo(config.model.bottom[0], &small.model.rows),
         SourceKind::Tsv => Schema::criteo(config.model.bottom[0], &[1; 26]),
-        SourceKind::Criteo | SourceKind::Random => {
+        SourceKind::Criteo | SourceKind::Random | SourceKind::Files => {
             let mut schema = data::open(&small, Opening::default())?.schema().clone();
             schema.tables.iter_mut().for_each(|table| table.rows = 1);
             schema

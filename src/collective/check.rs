@@ -156,7 +156,7 @@ mod tests {
     fn wrong_schedules_are_refused() {
         let slices = Slices::of(&[32, 16, 48]);
         let ring = Reduction::Ring.plan(&slices, Payload::F32).all_reduce();
-        refused(&ring, |bad| drop(bad.rounds[1].pop()), "is claimed");
+        refused(&ring, |bad| _ = bad.rounds[1].pop(), "is claimed");
         refused(&ring, |bad| bad.rounds.swap(0, 1), "is claimed");
         refused(&ring, |bad| bad.rounds[2][0].fold = Fold::Add, "is claimed");
         refused(&ring, |bad| bad.rounds[0][0].to = RankId(7), "no such rank");
@@ -176,7 +176,7 @@ mod tests {
 
         let sources = [(RankId(1), vec![2, 3]), (RankId(0), vec![1, 4]), (RankId(1), vec![5, 0])];
         let plan = Exchange::ScatterList.plan(&Parcels::new(2, &sources), Payload::F32);
-        refused(&plan, |bad| drop(bad.rounds[0].pop()), "are due");
+        refused(&plan, |bad| _ = bad.rounds[0].pop(), "are due");
         refused(&plan, |bad| bad.rounds[0][0].target = 4..6, "puts element");
         refused(&plan, |bad| bad.rounds[0][0].to = RankId(1), "not due");
         refused(&plan, |bad| bad.rounds.extend_from_within(..1), "receives elements");

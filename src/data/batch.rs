@@ -96,6 +96,24 @@ impl Batch {
         }
     }
 
+    /// Appends the samples `range` of `from`.
+    ///
+    /// # Panics
+    /// When `from` has fewer samples.
+    pub fn append_range(&mut self, from: &Self, range: std::ops::Range<usize>) {
+        debug_assert_eq!(self.dense_width, from.dense_width);
+        let width = from.dense_width;
+        self.dense.extend_from_slice(&from.dense[range.start * width..range.end * width]);
+        self.labels.extend_from_slice(&from.labels[range.clone()]);
+        for (bag, source) in self.bags.iter_mut().zip(&from.bags) {
+            let (first, end) = (source.offsets[range.start], source.offsets[range.end]);
+            let before = bag.rows.len();
+            bag.rows.extend_from_slice(&source.rows[first as usize..end as usize]);
+            assert!(u32::try_from(bag.rows.len()).is_ok(), "a minibatch has fewer than 2^32 look-ups a table");
+            bag.offsets.extend(source.offsets[range.start + 1..=range.end].iter().map(|at| at - first + before as u32));
+        }
+    }
+
     /// Checks every shape and every row number against the schema.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ mod criteo;
 pub mod dense;
 pub mod formats;
 mod loader;
+pub mod preprocess;
 mod random;
 pub mod samples;
 pub mod schema;

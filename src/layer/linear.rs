@@ -128,6 +128,11 @@ impl Linear {
         &mut self.bias
     }
 
+    /// The gradients of weights and bias; the first with the padding of its layout.
+    pub fn gradients_mut(&mut self) -> [&mut [f32]; 2] {
+        [self.weight_gradient.cells_mut().as_flattened_mut(), &mut self.bias_gradient]
+    }
+
     /// Y = act(X W + b) for the first `samples` rows.
     ///
     /// # Panics

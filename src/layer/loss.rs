@@ -54,11 +54,12 @@ impl LossLayer {
         }
     }
 
-    /// The mean loss of `logits` against `labels`; keeps every probability and the logits' gradient.
+    /// What `logits` against `labels` contribute to the mean loss of a minibatch of `whole` samples, of which they are
+    /// a part; keeps every probability and the logits' gradient.
     ///
     /// # Panics
     /// When the lengths differ or there is no room.
-    pub fn forward(&mut self, team: &Team, logits: &[f32], labels: &[f32]) -> f64 {
+    pub fn forward(&mut self, team: &Team, logits: &[f32], labels: &[f32], whole: usize) -> f64 {
         let samples = logits.len();
         assert_eq!(samples, labels.len(), "one label a logit");
         let (isa, objective) = (team.isa(), self.objective);
@@ -69,9 +70,15 @@ impl LossLayer {
             let here = terms.first..terms.first + terms.rows;
             let (logits, labels) = (&logits[here.clone()], &labels[here]);
             let results = Results { probabilities: probabilities.data, terms: terms.data, gradient: gradient.data };
-            isa.run(Samples { objective, logits, labels, samples: samples as f64, results });
+            isa.run(Samples { objective, logits, labels, samples: whole as f64, results });
         });
-        self.terms[..samples].iter().sum::<f64>() / samples as f64
+        self.terms[..samples].iter().sum::<f64>() / whole as f64
+    }
+
+    /// Each sample's loss in the last minibatch: the terms of the mean.
+    #[must_use]
+    pub fn terms(&self, samples: usize) -> &[f64] {
+        &self.terms[..samples]
     }
 
     /// The gradient with respect to the logits of the last minibatch.
@@ -224,7 +231,7 @@ mod tests {
                     }
                 }
                 let mut layer = layer(loss, threshold as f32);
-                let mean = layer.forward(&team, &[0.7, -0.4], &[1.0, 0.0]);
+                let mean = layer.forward(&team, &[0.7, -0.4], &[1.0, 0.0], 2);
                 let each = |z, t| at(&layer.objective, f64::from(z), t).value;
                 assert_eq!(mean, (each(0.7f32, 1.0) + each(-0.4f32, 0.0)) / 2.0);
             }
@@ -260,7 +267,7 @@ mod tests {
                     crate::simd::Isa::all().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]).map(|(isa, threads)| {
                         let team = Team::with_isa(threads, isa).unwrap();
                         let mut layer = LossLayer::new(&config, 2048, &mut Supply::System).unwrap();
-                        let mean = layer.forward(&team, &logits, &labels);
+                        let mean = layer.forward(&team, &logits, &labels, labels.len());
                         (
                             mean,
                             layer.probabilities(samples as usize).to_vec(),
@@ -291,9 +298,9 @@ mod tests {
     fn extreme_logits_stay_finite_and_nan_stays_nan() {
         let team = Team::new(1).unwrap();
         let mut layer = layer(Loss::Bce, 0.0);
-        let loss = layer.forward(&team, &[1e4, -1e4, 1e4], &[0.0, 1.0, 1.0]);
+        let loss = layer.forward(&team, &[1e4, -1e4, 1e4], &[0.0, 1.0, 1.0], 3);
         assert_eq!(loss, 2e4 / 3.0);
         assert!(layer.gradient()[..3].iter().all(|g| g.is_finite()));
-        assert!(layer.forward(&team, &[f32::NAN], &[1.0]).is_nan());
+        assert!(layer.forward(&team, &[f32::NAN], &[1.0], 1).is_nan());
     }
 }

@@ -24,7 +24,7 @@ const TALL: usize = 9;
 /// The product for one sample.
 #[derive(Debug, Clone, Copy)]
 pub struct Mirrored<'a> {
-    /// The lower triangle row by row, with [`SLACK`] behind it: S[i][j] for j < i, or j <= i with `itself`; an entry on
+    /// The lower triangle row by row, with [`SLACK`] behind it: `S[i][j]` for j < i, or j <= i with `itself`; an entry on
     /// the diagonal counts twice, because it stands for both of its mirror images.
     pub triangle: &'a [f32],
     /// Whether the diagonal is there; else it is 0.

@@ -2,31 +2,26 @@
 //!
 //! One method a stage; `train/step.rs` walks through them. Pooled vectors lie in one row a sample, one a table; the MLPs
 //! keep their own ends, and each stage reads and writes its neighbours', so that none copies what another has written.
+//! Here all tables are on one rank; [`super::Sharded`] divides them.
 
-use super::init;
-use crate::base::config::{Interaction, ModelConfig, Precision, Update};
+use super::{Dense, init};
+use crate::base::config::{ModelConfig, Precision, Update};
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
 use crate::data::{Batch, Schema};
-use crate::embedding::{Choice, LookUp, Lookups, Slots, Spec, Table, Updater};
-use crate::layer::{Concat, Dot, Features, FeaturesMut, InputGradient, LossLayer, Mlp};
+use crate::embedding::{Choice, LookUp, Lookups, Spec, Table, Updater};
+use crate::layer::Mlp;
 use crate::machine::team::Team;
-use crate::math::brgemm::{export_rows, import_rows};
-use crate::memory::{Arena, Buffer, Pages, Plan, Supply, available_bytes};
+use crate::memory::{Arena, Pages, Plan, Supply, available_bytes};
 
-/// Tables, MLPs and the activations of the current minibatch.
+/// Tables and everything between them and the loss.
 #[derive(Debug)]
 pub struct Dlrm {
     pub(super) tables: Vec<Table>,
     look_up: LookUp,
     updater: Updater,
-    pub(super) bottom: Mlp,
-    pub(super) top: Mlp,
-    interaction: Interacts,
-    loss: LossLayer,
-    slots: Slots,
+    pub(super) dense: Dense,
     pub(super) precision: Precision,
-    activations: Activations,
 }
 
 /// What a model has room for, and how it moves embedding rows.
@@ -50,22 +45,6 @@ impl Room {
     pub const fn samples(samples: usize) -> Self {
         Self { samples, lookups: 1, update: Update::Auto, update_fused: true, precision: Precision::F32 }
     }
-}
-
-#[derive(Debug)]
-enum Interacts {
-    Dot(Dot),
-    Concat(Concat),
-}
-
-/// What a minibatch leaves in memory between its forward and its backward pass.
-#[derive(Debug)]
-struct Activations {
-    /// Pooled rows, samples x (tables x dim).
-    features: Buffer<f32>,
-    features_gradient: Buffer<f32>,
-    /// Samples.
-    logits: Buffer<f32>,
 }
 
 impl Dlrm {
@@ -115,16 +94,6 @@ impl Dlrm {
         schema.check_dense(config.bottom[0], "model.bottom")?;
         check_memory(config, schema, room.precision)?;
         let Room { samples, precision, .. } = room;
-        let bottom_width = config.bottom[config.bottom.len() - 1];
-        let slots = Slots { row: schema.tables.len() * config.dim, first: 0 };
-        let interaction = match config.interaction {
-            Interaction::Dot => {
-                let vectors = schema.tables.len() + 1;
-                Interacts::Dot(Dot::new(vectors, config.dim, config.interaction_itself, team.threads(), supply)?)
-            }
-            Interaction::Cat => Interacts::Concat(Concat::new(bottom_width, slots.row)),
-        };
-        let top: Vec<_> = std::iter::once(interaction.outputs()).chain(config.top.iter().copied()).collect();
         let tables = schema.tables.iter();
         let spec = Spec {
             update: room.update,
@@ -139,15 +108,10 @@ impl Dlrm {
         Ok(Self {
             look_up: LookUp::new(config.pooling, tables.len(), team.threads()),
             updater: Updater::new(spec, supply)?,
+            dense: Dense::new(config, tables.len(), team, samples, precision, supply)?,
             tables: tables
                 .map(|column| Table::with_precision(column.name.clone(), column.rows, config.dim, precision, supply))
                 .collect::<Result<_>>()?,
-            bottom: Mlp::new(&config.bottom, samples, InputGradient::Unneeded, precision, supply)?,
-            top: Mlp::new(&top, samples, InputGradient::Needed, precision, supply)?,
-            loss: LossLayer::new(config, samples, supply)?,
-            activations: Activations::new(samples, slots.row, supply)?,
-            interaction,
-            slots,
             precision,
         })
     }
@@ -155,19 +119,12 @@ impl Dlrm {
     fn settle(&mut self, arena: &mut Arena) {
         self.tables.iter_mut().for_each(|table| table.settle(arena));
         self.updater.settle(arena);
-        self.bottom.settle(arena);
-        self.top.settle(arena);
-        if let Interacts::Dot(dot) = &mut self.interaction {
-            dot.settle(arena);
-        }
-        self.loss.settle(arena);
-        self.activations.settle(arena);
+        self.dense.settle(arena);
     }
 
     /// Draws initial weights; see `model/init.rs` for their distributions.
     pub fn initialise(&mut self, team: &Team, seed: u64) {
-        init::mlp(&mut self.bottom, 0, seed);
-        init::mlp(&mut self.top, 1, seed);
+        self.dense.initialise(seed);
         for (index, table) in (0..).zip(&mut self.tables) {
             init::table(team, table, index, seed);
         }
@@ -178,72 +135,57 @@ impl Dlrm {
     /// # Panics
     /// When the minibatch was not checked against the model's schema.
     pub fn look_up(&mut self, team: &Team, batch: &Batch) {
-        let features = &mut self.activations.features[..batch.samples() * self.slots.row];
-        self.look_up.run(team, &self.tables, Lookups::plain(&batch.bags), features, self.slots);
+        let slots = self.dense.slots();
+        let features = self.dense.features_mut(batch.samples());
+        self.look_up.run(team, &self.tables, Lookups::plain(&batch.bags), features, slots);
     }
 
     /// Forward: the bottom MLP.
     pub fn bottom(&mut self, team: &Team, batch: &Batch) {
-        import_rows(team, batch.samples(), &batch.dense, batch.dense_width, self.bottom.input_mut());
-        self.bottom.forward(team, batch.samples(), true);
+        self.dense.bottom(team, batch);
     }
 
     /// Forward: the interaction of all features.
     pub fn interact(&mut self, team: &Team, batch: &Batch) {
-        let from = Features { x: self.bottom.output(), pooled: &self.activations.features };
-        let out = self.top.input_mut();
-        match &mut self.interaction {
-            Interacts::Dot(dot) => dot.forward(team, batch.samples(), from, out),
-            Interacts::Concat(concat) => concat.forward(team, batch.samples(), from, out),
-        }
+        self.dense.interact(team, batch);
     }
 
     /// Forward: the top MLP, to one logit a sample.
     pub fn top(&mut self, team: &Team, batch: &Batch) {
-        self.top.forward(team, batch.samples(), false);
-        export_rows(team, self.top.output(), &mut self.activations.logits[..batch.samples()], 1);
+        self.dense.top(team, batch);
     }
 
     /// The mean loss; also leaves its gradient with respect to the logits.
     pub fn loss(&mut self, team: &Team, batch: &Batch) -> f64 {
-        self.loss.forward(team, &self.activations.logits[..batch.samples()], &batch.labels)
+        self.dense.loss(team, batch, batch.samples())
     }
 
     /// The click probabilities of the last `loss`, one a sample.
     #[must_use]
     pub fn probabilities(&self, batch: &Batch) -> &[f32] {
-        self.loss.probabilities(batch.samples())
+        self.dense.probabilities(batch.samples())
     }
 
     /// Backward: the top MLP.
     pub fn back_top(&mut self, team: &Team, batch: &Batch) {
-        let (_, gradient) = self.top.output_and_gradient();
-        import_rows(team, batch.samples(), self.loss.gradient(), 1, gradient);
-        self.top.backward(team, batch.samples());
+        self.dense.back_top(team, batch);
     }
 
     /// Backward: the interaction, and the ReLU that the bottom MLP ends with.
     pub fn back_interact(&mut self, team: &Team, batch: &Batch) {
-        let (x, x_gradient) = self.bottom.output_and_gradient();
-        let Activations { features, features_gradient, .. } = &mut self.activations;
-        let from = Features { x, pooled: features };
-        let to = FeaturesMut { x: x_gradient, pooled: features_gradient };
-        let gradient = self.top.input_gradient();
-        match &mut self.interaction {
-            Interacts::Dot(dot) => dot.backward(team, batch.samples(), from, gradient, to),
-            Interacts::Concat(concat) => concat.backward(team, batch.samples(), from, gradient, to),
-        }
+        self.dense.back_interact(team, batch);
     }
 
     /// Backward: the bottom MLP.
     pub fn back_bottom(&mut self, team: &Team, batch: &Batch) {
-        self.bottom.backward(team, batch.samples());
+        self.dense.back_bottom(team, batch);
     }
 
     /// Moves the rows that the minibatch looked up.
     pub fn update_rows(&mut self, team: &Team, batch: &Batch, rate: f32) {
-        let gradient = &self.activations.features_gradient;
-        self.updater.run(team, &mut self.tables, Lookups::plain(&batch.bags), gradient, self.slots, rate);
+        let gradient = self.dense.features_gradient(batch.samples());
+        let slots = self.dense.slots();
+        self.updater.run(team, &mut self.tables, Lookups::plain(&batch.bags), gradient, slots, rate);
     }
 
     /// How rows were last moved, and why so.
@@ -260,16 +202,7 @@ impl Dlrm {
 
     /// Moves the weights of both MLPs.
     pub fn update_dense(&mut self, team: &Team, rate: f32) {
-        self.bottom.update(team, rate);
-        self.top.update(team, rate);
-    }
-
-    /// Vectors that meet in the interaction, and their elements; `cat` multiplies nothing.
-    pub(super) const fn interaction_shape(&self) -> (usize, usize) {
-        match &self.interaction {
-            Interacts::Dot(dot) => dot.shape(),
-            Interacts::Concat(_) => (0, 0),
-        }
+        self.dense.update(team, rate);
     }
 
     /// What weights are read in and how much of them is kept.
@@ -280,39 +213,13 @@ impl Dlrm {
 
     /// Both MLPs, the bottom one first.
     pub fn mlps(&self) -> impl Iterator<Item = &Mlp> {
-        [&self.bottom, &self.top].into_iter()
+        [&self.dense.bottom, &self.dense.top].into_iter()
     }
 
     /// The embedding tables.
     #[must_use]
     pub fn tables(&self) -> &[Table] {
         &self.tables
-    }
-}
-
-impl Interacts {
-    const fn outputs(&self) -> usize {
-        match self {
-            Self::Dot(dot) => dot.outputs(),
-            Self::Concat(concat) => concat.outputs(),
-        }
-    }
-}
-
-impl Activations {
-    fn new(samples: usize, features: usize, supply: &mut Supply<'_>) -> Result<Self> {
-        Ok(Self {
-            features: supply.buffer("features", samples * features)?,
-            features_gradient: supply.buffer("feature gradients", samples * features)?,
-            logits: supply.buffer("logits", samples)?,
-        })
-    }
-
-    fn settle(&mut self, arena: &mut Arena) {
-        let Self { features, features_gradient, logits } = self;
-        for buffer in [features, features_gradient, logits] {
-            buffer.settle(arena);
-        }
     }
 }
 

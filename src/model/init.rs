@@ -9,6 +9,7 @@ use crate::base::rng::{Random, Stream};
 use crate::embedding::Table;
 use crate::layer::Mlp;
 use crate::machine::team::Team;
+use crate::shard::scheme::Shard;
 
 /// Fills an MLP; `which` tells it from the model's other MLPs.
 pub(super) fn mlp(mlp: &mut Mlp, which: u32, seed: u64) {
@@ -25,13 +26,37 @@ pub(super) fn mlp(mlp: &mut Mlp, which: u32, seed: u64) {
     }
 }
 
+/// Numbers that a block of the generator gives.
+const DRAW: usize = 4;
+
+/// The generator's word as a weight of a table of so many rows.
+fn weight(word: u32, rows: u64) -> f32 {
+    let bound = libm::sqrt(1.0 / rows as f64);
+    (bound * (((f64::from(word) + 0.5) * (2.0 / 4_294_967_296.0)) - 1.0)) as f32
+}
+
+/// Fills a part of a table of `rows` rows and `dim` columns with what [`table`] gives to it.
+pub(super) fn shard(team: &Team, part: &mut Table, shard: &Shard, rows: u64, dim: usize, seed: u64) {
+    let random = Random::new(seed, Stream::Embedding(shard.table.0));
+    let width = shard.columns.len();
+    part.fill(team, |first, row| {
+        let start = shard.rows.global((first / width) as u64) * dim as u64 + shard.columns.start as u64;
+        let mut words = random.block(start / DRAW as u64);
+        for (to, number) in row.iter_mut().zip(start..) {
+            let within = (number % DRAW as u64) as usize;
+            if within == 0 && number > start {
+                words = random.block(number / DRAW as u64);
+            }
+            *to = weight(words[within], rows);
+        }
+    });
+}
+
 /// Fills a table.
 pub(super) fn table(team: &Team, table: &mut Table, index: u32, seed: u64) {
-    // Four numbers a block of the generator.
-    const DRAW: usize = 4;
-    let bound = libm::sqrt(1.0 / table.rows() as f64);
+    let rows = table.rows() as u64;
     let random = Random::new(seed, Stream::Embedding(index));
-    let draw = |word: u32| (bound * (((f64::from(word) + 0.5) * (2.0 / 4_294_967_296.0)) - 1.0)) as f32;
+    let draw = |word: u32| weight(word, rows);
     table.fill(team, |first, row| {
         let mut words = random.block((first / DRAW) as u64);
         for (weight, number) in row.iter_mut().zip(first..) {

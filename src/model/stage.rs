@@ -98,18 +98,18 @@ impl Dlrm {
         let weights = |mlp: &crate::layer::Mlp| -> f64 {
             mlp.layers().iter().map(|layer| (layer.inputs() * layer.outputs()) as f64).sum()
         };
-        let (bottom, top) = (weights(&self.bottom), weights(&self.top));
-        let first = self.bottom.layers().first().map_or(0.0, |layer| (layer.inputs() * layer.outputs()) as f64);
+        let (bottom, top) = (weights(&self.dense.bottom), weights(&self.dense.top));
+        let first = self.dense.bottom.layers().first().map_or(0.0, |layer| (layer.inputs() * layer.outputs()) as f64);
         let tables = self.tables().iter().zip(&batch.bags);
         let columns: f64 = tables.map(|(table, bag)| (bag.rows.len() * table.dim()) as f64).sum();
         // A look-up reads what the precision lets it, an update reads and writes all that is kept.
         let (read_bytes, kept_bytes) = (self.precision.read_bytes() as f64, self.precision.bytes() as f64);
-        let (vectors, dim) = self.interaction_shape();
+        let (vectors, dim) = self.dense.interaction_shape();
         let pairs = (vectors * (vectors.saturating_sub(1)) / 2 * dim) as f64;
         // An interaction reads the bottom MLP's output and the pooled rows, and writes the top MLP's input; backward it
         // reads both, and writes the gradient of what it read. Its products are too few to hide that.
-        let result = self.top.layers().first().map_or(0, |layer| layer.inputs()) as f64;
-        let x = self.bottom.layers().last().map_or(0, |layer| layer.outputs()) as f64;
+        let result = self.dense.top.layers().first().map_or(0, |layer| layer.inputs()) as f64;
+        let x = self.dense.bottom.layers().last().map_or(0, |layer| layer.outputs()) as f64;
         let features = x + self.tables().iter().map(|table| table.dim() as f64).sum::<f64>();
         let arithmetic = |operations: f64| Work { bound: Bound::Arithmetic, operations, bytes: 0.0 };
         let interaction = |operations: f64, elements: f64| Work {

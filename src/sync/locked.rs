@@ -140,7 +140,7 @@ mod tests {
         let mut stripes = Stripes::default();
         let mut data = vec![0u64; 3 * 5];
         let rows = stripes.guard(&mut data, 5);
-        crew.run(&|thread| {
+        crew.run(|thread| {
             for turn in 0..6000 {
                 let mut row = rows.lock((turn + thread) % 3);
                 let before = row[0];

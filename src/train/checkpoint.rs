@@ -10,6 +10,7 @@
 //! so a full disk, a crash or a signal leaves the previous one untouched.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::path::Path;
@@ -17,10 +18,11 @@ use std::path::Path;
 use safetensors::tensor::{Dtype, SafeTensors, View};
 use serde::{Deserialize, Serialize};
 
+use super::Weights;
 use crate::base::config::Config;
 use crate::base::{Error, Result};
 use crate::memory::FileBytes;
-use crate::model::{Dlrm, Parameter};
+use crate::model::Parameter;
 
 /// The metadata key that holds [`Header`] as JSON; one key, so that equal runs write equal bytes.
 const METADATA: &str = "octorec";
@@ -51,12 +53,14 @@ pub struct Checkpoint<'a> {
 
 /// A tensor on its way to a file. Numbers that lie in halves are joined when they are asked for, one tensor after the
 /// other, so that no second copy of the model is made.
-struct Tensor<'a> {
-    model: &'a Dlrm,
+struct Tensor<'a, W> {
+    model: &'a W,
     parameter: Parameter,
+    /// The first error of any tensor; the file is then not kept.
+    failure: &'a RefCell<Option<Error>>,
 }
 
-impl View for Tensor<'_> {
+impl<W: Weights> View for Tensor<'_, W> {
     fn dtype(&self) -> Dtype {
         Dtype::F32
     }
@@ -67,8 +71,12 @@ impl View for Tensor<'_> {
 
     fn data(&self) -> Cow<'_, [u8]> {
         match self.model.export(&self.parameter) {
-            Cow::Borrowed(values) => bytemuck::cast_slice(values).into(),
-            Cow::Owned(values) => bytemuck::allocation::pod_collect_to_vec(&values).into(),
+            Ok(Cow::Borrowed(values)) => bytemuck::cast_slice(values).into(),
+            Ok(Cow::Owned(values)) => bytemuck::allocation::pod_collect_to_vec(&values).into(),
+            Err(error) => {
+                self.failure.borrow_mut().get_or_insert(error);
+                vec![0; self.data_len()].into()
+            }
         }
     }
 
@@ -81,8 +89,10 @@ impl View for Tensor<'_> {
 ///
 /// # Errors
 /// When the file cannot be written; an older file of that name is then still there, whole.
-pub fn save(path: &Path, model: &Dlrm, progress: Progress, config: &Config) -> Result<()> {
-    let tensors = model.parameters().into_iter().map(|parameter| (parameter.name.clone(), Tensor { model, parameter }));
+pub fn save(path: &Path, model: &impl Weights, progress: Progress, config: &Config) -> Result<()> {
+    let failure = &RefCell::new(None);
+    let tensor = |parameter: Parameter| (parameter.name.clone(), Tensor { model, parameter, failure });
+    let tensors = model.parameters()?.into_iter().map(tensor);
     let header = Header { progress, config: config.clone() };
     let header = serde_json::to_string(&header).expect("a header is representable in JSON");
     let metadata = HashMap::from([(METADATA.to_owned(), header)]);
@@ -90,7 +100,8 @@ pub fn save(path: &Path, model: &Dlrm, progress: Progress, config: &Config) -> R
         safetensors::serialize_to_file(tensors, Some(metadata), partial).map_err(|error| match error {
             safetensors::SafeTensorError::IoError(source) => Error::io(path, "write")(source),
             other => Error::Checkpoint { path: path.to_owned(), reason: other.to_string() },
-        })
+        })?;
+        failure.take().map_or(Ok(()), Err)
     })
 }
 
@@ -149,15 +160,15 @@ impl<'a> Checkpoint<'a> {
     ///
     /// # Errors
     /// When a tensor is missing, has another shape or type, or is one that the model does not have.
-    pub fn load_into(&self, model: &mut Dlrm) -> Result<()> {
+    pub fn load_into(&self, model: &mut impl Weights) -> Result<()> {
         let tensors = self.tensors()?;
-        let parameters = model.parameters();
+        let parameters = model.parameters()?;
+        let tables = parameters.iter().filter(|parameter| parameter.table().is_some()).count();
         let ours = |name: &str| ["emb_l.", "bot_l.", "top_l."].iter().any(|prefix| name.starts_with(prefix));
         for name in tensors.names() {
             if ours(name) && !parameters.iter().any(|parameter| parameter.name == *name) {
                 return Err(self.fail(format!(
-                    "tensor {name} has no place in the model ({} tables, see the model section of the configuration)",
-                    model.tables().len()
+                    "tensor {name} has no place in the model ({tables} tables, see the model section of the configuration)",
                 )));
             }
         }
@@ -178,9 +189,9 @@ impl<'a> Checkpoint<'a> {
                 return Err(self.fail(reason));
             }
             match bytemuck::try_cast_slice(tensor.data()) {
-                Ok(values) => model.import(parameter, values),
+                Ok(values) => model.import(parameter, values)?,
                 // Another writer may have left the numbers unaligned.
-                Err(_) => model.import(parameter, &bytemuck::allocation::pod_collect_to_vec(tensor.data())),
+                Err(_) => model.import(parameter, &bytemuck::allocation::pod_collect_to_vec(tensor.data()))?,
             }
         }
         Ok(())

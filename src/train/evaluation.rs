@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use super::Clock;
+use super::Engine;
 use super::metrics::Scores;
-use super::step::forward;
 use crate::base::{Error, Result, interrupt};
-use crate::data::{Loader, Plan, Position, Source, Split};
-use crate::machine::team::Team;
-use crate::model::Dlrm;
+use crate::data::{Batch, Loader, Plan, Position, Source, Split};
 
 /// Minibatches that are read ahead, in training too: enough to ride over a slow read, small beside the model.
 pub(super) const READ_AHEAD: usize = 4;
@@ -26,40 +23,35 @@ pub struct Predictions {
 ///
 /// # Errors
 /// When the data is malformed, or the user interrupts.
-pub fn predict(
-    team: &Team,
-    model: &mut Dlrm,
-    source: &Arc<dyn Source>,
-    split: Split,
-    batch: usize,
-) -> Result<Predictions> {
+pub fn predict(engine: &mut Engine, source: &Arc<dyn Source>, split: Split, batch: usize) -> Result<Predictions> {
     let mut predictions = Predictions::default();
-    let mut clock = Clock::new(false);
     let plan = Plan { split, batch, epochs: 1, start: Position::default(), shuffle: None, depth: READ_AHEAD };
     let mut loader = Loader::start(Arc::clone(source), plan)?;
     while let Some((batch, _)) = loader.next_batch()? {
         if interrupt::requested() {
             return Err(Error::Interrupted);
         }
-        forward(team, model, &batch, &mut clock);
-        predictions.probabilities.extend_from_slice(model.probabilities(&batch));
+        let batch = Arc::new(batch);
+        engine.predict(&batch, &mut predictions.probabilities)?;
         predictions.labels.extend_from_slice(&batch.labels);
-        loader.recycle(batch);
+        recycle(&loader, batch);
     }
     Ok(predictions)
+}
+
+/// Gives a batch back to its loader, unless a rank is still about to let go of it.
+pub(super) fn recycle(loader: &Loader, batch: Arc<Batch>) {
+    if let Some(batch) = Arc::into_inner(batch) {
+        loader.recycle(batch);
+    }
 }
 
 /// The model's scores on the test samples, and beside them the AUC of the true probabilities where they are known.
 ///
 /// # Errors
 /// As [`predict`].
-pub fn evaluate(
-    team: &Team,
-    model: &mut Dlrm,
-    source: &Arc<dyn Source>,
-    batch: usize,
-) -> Result<(Scores, Option<f64>)> {
-    let Predictions { probabilities, labels } = predict(team, model, source, Split::Test, batch)?;
+pub fn evaluate(engine: &mut Engine, source: &Arc<dyn Source>, batch: usize) -> Result<(Scores, Option<f64>)> {
+    let Predictions { probabilities, labels } = predict(engine, source, Split::Test, batch)?;
     let truth = source.truth(Split::Test, 0, labels.len());
     Ok((Scores::new(&probabilities, &labels), truth.map(|truth| super::auc(&truth, &labels))))
 }

@@ -4,10 +4,12 @@
 
 mod checkpoint;
 mod clock;
+mod engine;
 mod evaluation;
 mod metrics;
 mod output;
 mod profile;
+pub mod ranks;
 mod report;
 mod run;
 mod step;
@@ -15,6 +17,7 @@ mod vocabulary;
 
 pub use checkpoint::{Checkpoint, Progress, save, write_whole};
 pub use clock::Clock;
+pub use engine::{Engine, Weights};
 pub use evaluation::{Predictions, evaluate, predict};
 pub use metrics::{Scores, auc};
 pub use output::{OutputDir, checkpoint_in, vocabulary_in};

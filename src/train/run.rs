@@ -9,16 +9,14 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::checkpoint::{self, Checkpoint, Progress};
-use super::evaluation::{READ_AHEAD, evaluate};
+use super::evaluation::{READ_AHEAD, evaluate, recycle};
 use super::metrics::Scores;
 use super::output::OutputDir;
 use super::report::Reporter;
-use super::{Clock, Profile, step};
+use super::{Clock, Engine, Profile};
 use crate::base::config::Config;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Batch, Loader, Plan, Position, Shuffle, Source, Split};
-use crate::machine::team::Team;
-use crate::model::Dlrm;
 use crate::optim::Schedule;
 
 /// Metrics are handed to the system this often, so that a watcher sees them.
@@ -28,12 +26,10 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Run {
     /// Fully resolved.
     pub config: Config,
-    /// The threads.
-    pub team: Team,
     /// Where samples come from.
     pub source: Arc<dyn Source>,
-    /// What is trained.
-    pub model: Dlrm,
+    /// What trains.
+    pub engine: Engine,
     /// Where training stands.
     pub progress: Progress,
     /// Where results go, if anywhere.
@@ -153,7 +149,7 @@ impl Run {
                 reason: "holds weights but no training position: start from it with --init".to_owned(),
             });
         };
-        checkpoint.load_into(&mut self.model)?;
+        checkpoint.load_into(&mut self.engine)?;
         self.progress = progress;
         Ok(())
     }
@@ -181,10 +177,11 @@ impl Run {
             let Some((batch, position)) = self.clock.wait(|| loader.next_batch())? else { break };
             let number = self.progress.step + 1;
             let rate = schedule.rate(number);
-            let loss = step(&self.team, &mut self.model, &batch, rate as f32, &mut self.clock);
+            let batch = Arc::new(batch);
+            let loss = self.engine.step(&batch, rate as f32, &mut self.clock)?;
             let took = began.elapsed();
             if tally.samples == 0
-                && let Some(choice) = self.model.update_choice()
+                && let Some(choice) = self.engine.update_choice()
             {
                 reporter.say(&format!("update of embedding rows: {choice}"));
             }
@@ -192,11 +189,13 @@ impl Run {
                 reporter.finish();
                 return Err(self.diverged(number, loss, rate));
             }
-            self.profile.get_or_insert_with(|| Profile::of(&self.model, &batch));
+            if self.profile.is_none() {
+                self.profile = self.engine.profile(&batch);
+            }
             self.record(&mut tally, &batch, loss, rate, took)?;
             self.progress = Progress { step: number, epoch: position.epoch, sample: position.sample };
             reporter.step(number, loss, batch.samples());
-            loader.recycle(batch);
+            recycle(&loader, batch);
             if train.eval_every > 0 && number.is_multiple_of(train.eval_every) {
                 let auc = self.evaluate(&mut tally, &reporter)?;
                 if train.target_auc > 0.0 && auc >= train.target_auc {
@@ -290,7 +289,7 @@ impl Run {
         if self.source.samples(Split::Test) == Some(0) {
             return Ok(f64::NAN);
         }
-        let result = evaluate(&self.team, &mut self.model, &self.source, self.config.train.eval_batch);
+        let result = evaluate(&mut self.engine, &self.source, self.config.train.eval_batch);
         let (scores, best_possible_auc) = match result {
             // The weights are saved already or will be: the caller's loop sees the flag next.
             Err(Error::Interrupted) => return Ok(f64::NAN),
@@ -309,7 +308,7 @@ impl Run {
     fn save(&mut self) -> Result<()> {
         self.flush()?;
         match &self.output {
-            Some(output) => checkpoint::save(&output.checkpoint(), &self.model, self.progress, &self.config),
+            Some(output) => checkpoint::save(&output.checkpoint(), &self.engine, self.progress, &self.config),
             None => Ok(()),
         }
     }

@@ -6,6 +6,7 @@ mod determinism;
 mod learning;
 mod lifecycle;
 mod precision;
+mod ranks;
 mod tune;
 
 use std::path::{Path, PathBuf};

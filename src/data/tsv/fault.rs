@@ -37,6 +37,13 @@ pub enum Fault {
         /// What stands there.
         found: String,
     },
+    /// An integer does not fit 32 bits, as stored data sets have them; -2^31 stands for a missing one there.
+    IntegerWide {
+        /// Counted from 1.
+        column: usize,
+        /// What stands there.
+        found: String,
+    },
     /// A categorical column holds something else than up to 8 hexadecimal digits.
     Hex {
         /// Counted from 1.
@@ -89,6 +96,9 @@ impl fmt::Display for Fault {
             Self::Integer { column, found } => write!(f, "column I{column}: expected an integer, found \"{found}\""),
             Self::IntegerRange { column, found } => {
                 write!(f, "column I{column}: expected an integer of at most 64 bits, found \"{found}\"")
+            }
+            Self::IntegerWide { column, found } => {
+                write!(f, "column I{column}: expected an integer of at most 32 bits, found \"{found}\"")
             }
             Self::Hex { column, found } => {
                 write!(f, "column C{column}: expected up to 8 hexadecimal digits, found \"{found}\"")

@@ -1,7 +1,6 @@
-//! Lines of a text file, plain or gzip, in bounded memory.
+//! Lines of a text file, plain, gzip or zstd, in bounded memory.
 //!
-//! The buffer holds a few lines; a line longer than [`LONGEST`] is reported and stepped over, not stored. Gzip is
-//! recognised by its first two bytes; files of several gzip members (`cat a.gz b.gz`, bgzip) are read to the end.
+//! The buffer holds a few lines; a line longer than [`LONGEST`] is reported and stepped over, not stored.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
@@ -9,15 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flate2::read::MultiGzDecoder;
-
+use super::compressed::{decoded, unreadable};
 use crate::base::{Error, Result};
 
 /// The longest line that is accepted, in bytes; a row of Criteo has about 250.
 pub const LONGEST: usize = 1 << 20;
 /// Bytes that are asked of the file or the decoder at once.
 const CHUNK: usize = 256 << 10;
-const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// One line.
 #[derive(Debug, PartialEq, Eq)]
@@ -58,19 +55,10 @@ impl Lines {
     /// # Errors
     /// When it cannot be opened or read.
     pub fn open(path: &Path) -> Result<Self> {
-        let mut file = File::open(path).map_err(Error::io(path, "open"))?;
+        let file = File::open(path).map_err(Error::io(path, "open"))?;
         let bytes_total = file.metadata().map_err(Error::io(path, "open"))?.len();
-        let mut magic = Vec::with_capacity(GZIP.len());
-        file.by_ref().take(GZIP.len() as u64).read_to_end(&mut magic).map_err(Error::io(path, "read"))?;
-        file.rewind().map_err(Error::io(path, "read"))?;
         let bytes_read = Arc::new(AtomicU64::new(0));
-        let counted = Counted { file, bytes: Arc::clone(&bytes_read) };
-        let compressed = magic == GZIP;
-        let input: Box<dyn Read + Send> = if compressed {
-            Box::new(MultiGzDecoder::new(io::BufReader::with_capacity(CHUNK, counted)))
-        } else {
-            Box::new(counted)
-        };
+        let (input, compressed) = decoded(Counted { file, bytes: Arc::clone(&bytes_read) }, path)?;
         let place = Place::default();
         let path = path.to_owned();
         Ok(Self { path, input, compressed, bytes_read, bytes_total, buffer: vec![0; CHUNK], from: 0, to: 0, place })
@@ -97,7 +85,7 @@ impl Lines {
         self.place
     }
 
-    /// Whether the file is gzip.
+    /// Whether the file is gzip or zstd.
     #[must_use]
     pub fn compressed(&self) -> bool {
         self.compressed
@@ -112,7 +100,7 @@ impl Lines {
     /// The next line; `None` at the end of the file.
     ///
     /// # Errors
-    /// When the file cannot be read, or is a truncated or corrupt gzip file.
+    /// When the file cannot be read, or is a truncated or corrupt compressed file.
     pub fn next_line(&mut self) -> Result<Option<Line<'_>>> {
         let mut searched = 0;
         loop {
@@ -179,27 +167,9 @@ impl Lines {
                     return Ok(read > 0);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.unreadable(error)),
+                Err(error) => return Err(unreadable(&self.path, self.compressed, self.place.lines, error)),
             }
         }
-    }
-
-    fn unreadable(&self, error: io::Error) -> Error {
-        let lines = self.place.lines;
-        let reason = match error.kind() {
-            ErrorKind::UnexpectedEof if self.compressed => format!(
-                "the gzip file is truncated: it ends in the middle of its data after {lines} complete lines; \
-                 copy or download it again"
-            ),
-            ErrorKind::InvalidData | ErrorKind::InvalidInput if self.compressed => {
-                format!(
-                    "the gzip file is corrupt after {lines} complete lines ({error}); check it with `gzip -t`, \
-                     copy or download it again"
-                )
-            }
-            _ => return Error::Io { path: self.path.clone(), action: "read", source: error },
-        };
-        Error::BadFile { path: self.path.clone(), reason }
     }
 }
 
@@ -215,6 +185,14 @@ impl Read for Counted {
         // Relaxed: a figure for a progress bar, it orders nothing.
         self.bytes.fetch_add(read as u64, Ordering::Relaxed);
         Ok(read)
+    }
+}
+
+impl Seek for Counted {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = self.file.seek(to)?;
+        self.bytes.store(at, Ordering::Relaxed);
+        Ok(at)
     }
 }
 
@@ -270,6 +248,8 @@ mod tests {
         for (end, last) in [("\n", "\n"), ("\r\n", "\r\n"), ("\n", "")] {
             let text = rows.join(end) + last;
             assert_eq!(all(file(text.as_bytes()).path()).unwrap(), expected);
+            let frames = text.as_bytes().chunks(100_000).flat_map(|some| zstd::encode_all(some, 1).unwrap());
+            assert_eq!(all(file(&frames.collect::<Vec<_>>()).path()).unwrap(), expected);
             let (a, b) = text.as_bytes().split_at(text.len() / 3);
             assert_eq!(all(file(&[gzip(a), gzip(b)].concat()).path()).unwrap(), expected);
         }

@@ -5,17 +5,22 @@
 //! is 0, categories are taken modulo `rows_cap` before they get ids, dense features are ln(x + 1) with negatives as 0.
 //! The split is by position: the last `test_fraction` of the good rows, or a second file.
 
+mod columns;
+mod compressed;
 mod encoding;
 mod fault;
 mod layout;
 mod lines;
 mod row;
 mod scan;
+mod swar;
 mod vocabulary;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use columns::{BadLine, Columns, Tally, line_at, line_ends};
+pub(super) use compressed::{decoded, unreadable};
 pub use encoding::Unseen;
 use encoding::{Encoding, NO_ROW, cap};
 pub use fault::Fault;

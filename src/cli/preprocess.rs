@@ -1,0 +1,301 @@
+//! `octorec preprocess`: raw logs become octorec's blocks.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::base::config::OnBadRow;
+use crate::base::units::{Bytes, Count, Seconds};
+use crate::base::{Error, Result, interrupt};
+use crate::data::blocks::Codec;
+use crate::data::preprocess::{Options, Recipe, SUMMARY, ShuffleBy, SplitBy, Stage, Summary, TableLayout, preprocess};
+
+/// What the input is.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    /// Criteo's display-advertising log: one file, cut into 7 equal days
+    CriteoKaggle,
+    /// Criteo's Terabyte log: a file a day
+    CriteoTerabyte,
+    /// Avazu's click log
+    Avazu,
+    /// Taobao's user behaviour log
+    Taobao,
+    /// Any table of text, described by --schema
+    Csv,
+}
+
+/// How rows are split.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SplitName {
+    /// All rows are for training
+    None,
+    /// The last day's first half is for test, its second for validation: facebookresearch/dlrm's names
+    LastDayDlrm,
+    /// The last day's first half is for validation, its second for test: torchrec's and MLPerf's names
+    LastDayTorchrec,
+    /// By --validation-fraction and --test-fraction, in the order of the log
+    Fraction,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ShuffleName {
+    /// The order of the log
+    None,
+    /// The training rows of each day among themselves
+    Day,
+    /// All training rows
+    Total,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum CodecName {
+    /// Read in place
+    Raw,
+    /// Smaller, a little slower
+    Lz4,
+    /// Smallest
+    Zstd,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum BadRow {
+    /// Stop and say what is wrong
+    Fail,
+    /// Leave it out and count it
+    Skip,
+}
+
+/// Arguments of `octorec preprocess`.
+#[derive(Debug, Args)]
+pub struct PreprocessArgs {
+    /// What the input is
+    format: Format,
+
+    /// Text files (plain, gzip or zstd), a day each, in order; or a folder of them
+    #[arg(long = "in", value_name = "FILE|DIR", required = true, num_args = 1..)]
+    input: Vec<PathBuf>,
+
+    /// The folder of the data set; an unfinished run in it goes on where it was killed
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+
+    /// Memory that may be used: vocabularies that need more are numbered in shards
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = bytes)]
+    memory: u64,
+
+    /// Threads; 0: one for each core
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+
+    /// Values seen less often share a column's last row, as values that are met later do; 0: every value has its own
+    /// row, as in the reference
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    min_count: u32,
+
+    /// Use the vocabulary of this data set as it is
+    #[arg(long, value_name = "DIR", conflicts_with = "min_count")]
+    vocabulary: Option<PathBuf>,
+
+    /// What rows are for
+    #[arg(long, value_enum, default_value_t = SplitName::None)]
+    split: SplitName,
+
+    /// With --split fraction: the share of all rows, before those for test
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
+    validation_fraction: f64,
+
+    /// With --split fraction: the share of all rows, the last ones
+    #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = share)]
+    test_fraction: f64,
+
+    /// Equal days that all rows are cut into; 0: 7 for criteo-kaggle, otherwise a day each file
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    days: u64,
+
+    /// Which rows are brought into random order
+    #[arg(long, value_enum, default_value_t = ShuffleName::None)]
+    shuffle: ShuffleName,
+
+    /// Seed of the shuffle
+    #[arg(long, value_name = "N", default_value_t = 123)]
+    seed: u64,
+
+    /// Malformed rows
+    #[arg(long, value_enum, default_value_t = BadRow::Fail)]
+    on_bad_row: BadRow,
+
+    /// Compression of the blocks
+    #[arg(long, value_enum, default_value_t = CodecName::Raw)]
+    codec: CodecName,
+
+    /// Rows of a block file
+    #[arg(long, value_name = "N", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..))]
+    file_rows: u64,
+
+    /// For csv: a TOML file with delimiter, columns (without a header), label ("click" or "rating >= 4"), dense,
+    /// dense_float, categorical
+    #[arg(long, value_name = "FILE", required_if_eq("format", "csv"))]
+    schema: Option<PathBuf>,
+
+    /// Replace the data set or unfinished run in --out
+    #[arg(long)]
+    force: bool,
+}
+
+/// A size such as `512MiB`, `4GiB` or `4G`.
+fn bytes(text: &str) -> std::result::Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let shift = match text[digits..].trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return Err("a number with B, KiB, MiB, GiB or TiB is expected, as in 4GiB".to_owned()),
+    };
+    let number: u64 = text[..digits].parse().map_err(|_| "a number is expected, as in 4GiB".to_owned())?;
+    let bytes = number.checked_mul(1 << shift).ok_or("this is more than any machine has")?;
+    if bytes < 16 << 20 { Err("at least 16MiB are needed".to_owned()) } else { Ok(bytes) }
+}
+
+fn share(text: &str) -> std::result::Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| "a share from 0 to 1 is expected".to_owned())
+}
+
+impl PreprocessArgs {
+    fn options(&self) -> Result<Options> {
+        let recipe = match self.format {
+            Format::CriteoKaggle => Recipe::CriteoKaggle,
+            Format::CriteoTerabyte => Recipe::CriteoTerabyte,
+            Format::Avazu => Recipe::Table(TableLayout::avazu()),
+            Format::Taobao => Recipe::Table(TableLayout::taobao()),
+            Format::Csv => match &self.schema {
+                Some(schema) => Recipe::Table(TableLayout::read(schema)?),
+                None => unreachable!("clap requires it"),
+            },
+        };
+        let split = match self.split {
+            SplitName::None => SplitBy::None,
+            SplitName::LastDayDlrm => SplitBy::LastDayDlrm,
+            SplitName::LastDayTorchrec => SplitBy::LastDayTorchrec,
+            SplitName::Fraction => SplitBy::Fraction { validation: self.validation_fraction, test: self.test_fraction },
+        };
+        if self.validation_fraction + self.test_fraction > 1.0 {
+            let reason = "the shares for validation and test are more than all rows".to_owned();
+            return Err(Error::Config { origin: "--validation-fraction, --test-fraction".to_owned(), reason });
+        }
+        Ok(Options {
+            memory: self.memory,
+            threads: self.threads,
+            min_count: self.min_count,
+            days: self.days,
+            split,
+            shuffle: match self.shuffle {
+                ShuffleName::None => ShuffleBy::None,
+                ShuffleName::Day => ShuffleBy::Day,
+                ShuffleName::Total => ShuffleBy::Total,
+            },
+            seed: self.seed,
+            vocabulary: self.vocabulary.clone(),
+            on_bad_row: match self.on_bad_row {
+                BadRow::Fail => OnBadRow::Fail,
+                BadRow::Skip => OnBadRow::Skip,
+            },
+            codec: match self.codec {
+                CodecName::Raw => Codec::Raw,
+                CodecName::Lz4 => Codec::Lz4,
+                CodecName::Zstd => Codec::Zstd,
+            },
+            file_rows: self.file_rows,
+            force: self.force,
+            ..Options::new(recipe, self.input.clone(), self.out.clone())
+        })
+    }
+
+    /// Preprocesses, drawing a bar a stage, and prints what was counted.
+    pub fn run(&self) -> Result<()> {
+        let options = self.options()?;
+        interrupt::install()?;
+        let began = std::time::Instant::now();
+        let bars = Bars::default();
+        let summary = preprocess(&options, &|stage, done, total| bars.draw(stage, done, total));
+        bars.finish();
+        let summary = summary.inspect_err(|error| {
+            if matches!(error, Error::Interrupted) {
+                eprintln!("stopped: what is finished is kept; the same command goes on from here");
+            }
+        })?;
+        self.report(&summary, began.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    fn report(&self, summary: &Summary, seconds: f64) {
+        let roles: Vec<_> = summary.roles.iter().map(|(role, rows)| format!("{} {role}", Count(*rows))).collect();
+        let rows: u64 = summary.counts.iter().map(|(_, rows)| rows).sum();
+        println!("{}", self.out.display());
+        eprintln!(
+            "rows: {} ({}), {} malformed ones left out",
+            Count(summary.rows),
+            roles.join(", "),
+            Count(summary.skipped)
+        );
+        eprintln!("tables: {} with {} rows; counts in {SUMMARY}", summary.counts.len(), Count(rows));
+        let speed = summary.bytes as f64 / seconds / 1e6;
+        eprintln!("{} in {}: {speed:.0} MB/s of input", Bytes(summary.bytes), Seconds(seconds));
+    }
+}
+
+/// One bar at a time: that of the stage that is going on.
+#[derive(Default)]
+struct Bars(Mutex<Option<(Stage, ProgressBar)>>);
+
+impl Bars {
+    fn draw(&self, stage: Stage, done: u64, total: u64) {
+        let mut current = self.0.lock().expect("no thread panics with this lock");
+        if current.as_ref().is_none_or(|(of, _)| *of != stage) {
+            if total == 0 {
+                return;
+            }
+            if let Some((_, bar)) = current.take() {
+                bar.finish_and_clear();
+            }
+            let template = match stage {
+                Stage::Text => "{bar:30} {bytes}/{total_bytes}  {msg}  {bytes_per_sec}  {eta} left",
+                _ => "{bar:30} {human_pos}/{human_len}  {msg}  {eta} left",
+            };
+            let style = ProgressStyle::with_template(template).expect("the template is well-formed");
+            let bar = ProgressBar::new(total).with_style(style);
+            *current = Some((stage, bar.with_message(stage.name())));
+        }
+        if let Some((_, bar)) = &*current {
+            bar.set_position(done);
+        }
+    }
+
+    fn finish(&self) {
+        if let Some((_, bar)) = self.0.lock().expect("no thread panics with this lock").take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(bytes("4GiB"), Ok(4 << 30));
+        assert_eq!(bytes("512m"), Ok(512 << 20));
+        assert_eq!(bytes("1 TiB"), Ok(1 << 40));
+        assert!(bytes("4 apples").unwrap_err().contains("as in 4GiB"));
+        assert!(bytes("1KiB").unwrap_err().contains("at least 16MiB"));
+        assert!(bytes("99999999999TiB").unwrap_err().contains("more than any machine has"));
+    }
+}

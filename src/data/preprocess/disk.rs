@@ -1,0 +1,83 @@
+//! Files of the working folder: whole or absent, and a full disk says what to do.
+//!
+//! They are not flushed to the disk one by one, which would cost more than making them: whatever a crash of the whole
+//! machine took is noticed by its checksum or length and made again.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use crate::base::{Error, Result};
+
+/// The error of a write.
+pub(super) fn cannot_write(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| full(Error::Io { path, action: "write", source })
+}
+
+/// Says of a full disk what to do about it; other errors stay as they are.
+pub(super) fn full(error: Error) -> Error {
+    match error {
+        Error::Io { path, source, .. }
+            if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+        {
+            let reason = format!(
+                "the disk is full ({source}): what is finished is kept; free some space and run the same command again"
+            );
+            Error::BadFile { path, reason }
+        }
+        other => other,
+    }
+}
+
+fn partial(path: &Path) -> PathBuf {
+    // Several files of a column differ in their extension alone.
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".partial");
+    path.with_file_name(name)
+}
+
+/// A file that has its name only when [`Growing::finish`] says so.
+pub(super) struct Growing {
+    path: PathBuf,
+    file: BufWriter<File>,
+}
+
+impl Growing {
+    pub(super) fn create(path: &Path) -> Result<Self> {
+        let file = File::create(partial(path)).map_err(Error::io(path, "create"))?;
+        Ok(Self { path: path.to_owned(), file: BufWriter::with_capacity(1 << 18, file) })
+    }
+
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.write_all(bytes).map_err(cannot_write(&self.path))
+    }
+
+    pub(super) fn finish(self) -> Result<()> {
+        let path = self.path;
+        self.file
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)
+            .and_then(|_| fs::rename(partial(&path), &path))
+            .map_err(cannot_write(&path))
+    }
+}
+
+/// Writes a file as a whole.
+pub(super) fn whole(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
+    let partial = partial(path);
+    let result = File::create(&partial).and_then(|mut file| write(&mut file)).and_then(|()| fs::rename(&partial, path));
+    if result.is_err() {
+        // It takes room that is needed; if even this fails there is nothing to add.
+        let _ = fs::remove_file(&partial);
+    }
+    result.map_err(cannot_write(path))
+}
+
+/// Removes a file that may be absent.
+pub(super) fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io(path, "remove")(error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,242 @@
+//! The one pass over the text: pieces are parsed by all threads and become [parts](super::part), in any order.
+//!
+//! Plain files are read by whoever parses; compressed ones are decoded by up to half of the threads, one file each,
+//! which hand pieces over. Pieces are handed out in order, and after a fault none behind it is begun, so the fault that
+//! is reported is the first one of a plain file.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crossbeam::channel::{Receiver, Sender, bounded};
+
+use super::part::{Contents, Maker, finished};
+use super::pieces::{Input, Stream};
+use super::progress::{Meter, Stage};
+use super::recipe::Rows;
+use crate::base::{Error, Result, interrupt};
+use crate::data::tsv::Columns;
+
+/// A finished part and where it comes from.
+#[derive(Debug, Clone)]
+pub(super) struct Source {
+    pub(super) path: PathBuf,
+    /// Which input, and which piece of it.
+    pub(super) input: usize,
+    pub(super) piece: u64,
+    pub(super) contents: Contents,
+}
+
+/// Text on its way to a parser.
+enum Piece {
+    /// Of a plain file, not yet read.
+    Range { input: usize, number: u64 },
+    /// Of a compressed file, with the lines before it and the bytes of the file that it took.
+    Text { input: usize, number: u64, lines: u64, bytes: u64, text: Vec<u8> },
+}
+
+/// The pass over all inputs.
+pub(super) struct Gather<'a, R> {
+    pub(super) rows: &'a R,
+    pub(super) inputs: &'a [Input],
+    /// Where parts go.
+    pub(super) folder: &'a Path,
+    /// Bytes of text a piece.
+    pub(super) size: u64,
+    pub(super) threads: usize,
+    pub(super) meter: &'a Meter<'a>,
+}
+
+/// The first fault, by input and piece.
+#[derive(Default)]
+struct Failure {
+    first: Mutex<Option<((usize, u64), Error)>>,
+    /// Not 0 once there is one; a cheap look before each piece.
+    seen: AtomicU64,
+}
+
+impl Failure {
+    fn report(&self, at: (usize, u64), error: Error) {
+        let mut first = self.first.lock().expect("no thread panics with this lock");
+        if first.as_ref().is_none_or(|(known, _)| at < *known) {
+            *first = Some((at, error));
+        }
+        // Relaxed: only a hint to stop.
+        self.seen.store(1, Ordering::Relaxed);
+    }
+
+    fn stops(&self, at: (usize, u64)) -> bool {
+        self.seen.load(Ordering::Relaxed) > 0
+            && self
+                .first
+                .lock()
+                .expect("no thread panics with this lock")
+                .as_ref()
+                .is_some_and(|(known, _)| at > *known)
+    }
+}
+
+/// Where a part of an input goes.
+pub(super) fn part_path(folder: &Path, input: usize, piece: u64) -> PathBuf {
+    folder.join(format!("{input:05}-{piece:08}.part"))
+}
+
+impl<R: Rows> Gather<'_, R> {
+    /// Makes every part that is not there yet; returns all of them in the order of the text.
+    pub(super) fn run(&self) -> Result<Vec<Source>> {
+        let failure = Failure::default();
+        let parts = Mutex::new(Vec::new());
+        let next_stream = AtomicUsize::new(0);
+        let streams: Vec<usize> = (0..self.inputs.len()).filter(|&at| self.inputs[at].compressed).collect();
+        let ranges = Mutex::new(self.ranges());
+        let (hand, take) = bounded::<Piece>(self.threads);
+        // Texts come back to be filled again: memory that is handed around is memory that is already there.
+        let (used, free) = bounded::<Vec<u8>>(2 * self.threads + 2);
+        std::thread::scope(|scope| {
+            for _ in 0..streams.len().min(self.threads.div_ceil(2)) {
+                let (hand, free, failure) = (hand.clone(), free.clone(), &failure);
+                let (streams, next_stream) = (&streams, &next_stream);
+                scope.spawn(move || {
+                    // Relaxed: who takes which file does not matter.
+                    while let Some(&input) = streams.get(next_stream.fetch_add(1, Ordering::Relaxed)) {
+                        if let Err((number, error)) = self.decode(input, &hand, &free, failure) {
+                            failure.report((input, number), error);
+                        }
+                    }
+                });
+            }
+            drop(hand);
+            for _ in 0..self.threads {
+                let (take, used) = (take.clone(), used.clone());
+                let (ranges, parts, failure) = (&ranges, &parts, &failure);
+                scope.spawn(move || self.parse_all(&take, ranges, &used, parts, failure));
+            }
+        });
+        if let Some((_, error)) = failure.first.into_inner().expect("no thread panics with this lock") {
+            return Err(error);
+        }
+        let mut parts = parts.into_inner().expect("no thread panics with this lock");
+        parts.sort_unstable_by_key(|part: &Source| (part.input, part.piece));
+        Ok(parts)
+    }
+
+    /// The pieces of all plain files, the first one last.
+    fn ranges(&self) -> Vec<(usize, u64)> {
+        let plain = self.inputs.iter().enumerate().filter(|(_, input)| !input.compressed);
+        plain.flat_map(|(at, input)| (0..input.pieces(self.size)).map(move |n| (at, n))).rev().collect()
+    }
+
+    /// Hands over the pieces of a compressed file.
+    fn decode(
+        &self,
+        input: usize,
+        hand: &Sender<Piece>,
+        free: &Receiver<Vec<u8>>,
+        failure: &Failure,
+    ) -> std::result::Result<(), (u64, Error)> {
+        let mut stream = Stream::open(&self.inputs[input], self.size).map_err(|error| (0, error))?;
+        let (mut next, mut before) = (0, 0);
+        loop {
+            let mut text = free.try_recv().unwrap_or_default();
+            match stream.next_piece(&mut text).map_err(|error| (next, error))? {
+                Some((number, lines)) => {
+                    next = number + 1;
+                    let bytes = stream.decoded() - before;
+                    before += bytes;
+                    let piece = Piece::Text { input, number, lines, bytes, text };
+                    // Parsers leave only when all is taken or somebody stopped them.
+                    if failure.stops((input, number)) || interrupt::requested() || hand.send(piece).is_err() {
+                        return Ok(());
+                    }
+                }
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn parse_all(
+        &self,
+        take: &Receiver<Piece>,
+        ranges: &Mutex<Vec<(usize, u64)>>,
+        used: &Sender<Vec<u8>>,
+        parts: &Mutex<Vec<Source>>,
+        failure: &Failure,
+    ) {
+        let (mut maker, mut columns, mut own) = (Maker::new(), Columns::default(), Vec::new());
+        loop {
+            let piece = take.try_recv().ok().or_else(|| {
+                let next = ranges.lock().expect("no thread panics with this lock").pop();
+                next.map(|(input, number)| Piece::Range { input, number }).or_else(|| take.recv().ok())
+            });
+            let Some(piece) = piece else { return };
+            let (Piece::Range { input, number } | Piece::Text { input, number, .. }) = piece;
+            if failure.stops((input, number)) {
+                // Decoders wait until what they hand over is taken.
+                continue;
+            }
+            if interrupt::requested() {
+                failure.report((0, 0), Error::Interrupted);
+                continue;
+            }
+            match self.make(&piece, &mut maker, &mut columns, &mut own) {
+                Ok(part) => parts.lock().expect("no thread panics with this lock").push(part),
+                Err(error) => failure.report((input, number), error),
+            }
+            if let Piece::Text { text, .. } = piece {
+                // Full: enough of them are on their way.
+                let _ = used.try_send(text);
+            }
+        }
+    }
+
+    fn make(
+        &self,
+        piece: &Piece,
+        maker: &mut Maker<R::Key>,
+        columns: &mut Columns<R::Key>,
+        own: &mut Vec<u8>,
+    ) -> Result<Source> {
+        let (Piece::Range { input, number } | Piece::Text { input, number, .. }) = *piece;
+        let path = part_path(self.folder, input, number);
+        let widths = self.rows.widths();
+        let file = &self.inputs[input];
+        let bytes = match piece {
+            Piece::Text { bytes, .. } => *bytes,
+            Piece::Range { .. } => self.size.min(file.bytes - number * self.size),
+        };
+        if let Some(contents) = finished::<R::Key>(&path, widths)? {
+            self.meter.add(Stage::Text, bytes);
+            return Ok(Source { path, input, piece: number, contents });
+        }
+        let text = match piece {
+            Piece::Text { text, .. } => text,
+            Piece::Range { .. } => {
+                let opened = File::open(&file.path).map_err(Error::io(&file.path, "open"))?;
+                file.read_piece(&opened, number, self.size, own)?;
+                own
+            }
+        };
+        let tally = match self.rows.parse(text, number == 0, columns) {
+            Ok(tally) => tally,
+            Err(bad) => {
+                let before = match piece {
+                    Piece::Text { lines, .. } => *lines,
+                    Piece::Range { .. } => file.lines_before(number, self.size)?,
+                };
+                return Err(Error::BadRow {
+                    path: file.path.clone(),
+                    line: before + bad.line + 1,
+                    reason: format!(
+                        "{}: mend the line, or leave such rows out with --on-bad-row skip; what is finished is kept, so run \
+                         the same command again",
+                        bad.reason
+                    ),
+                });
+            }
+        };
+        let contents = maker.write(&path, columns, widths, tally)?;
+        self.meter.add(Stage::Text, bytes);
+        Ok(Source { path, input, piece: number, contents })
+    }
+}

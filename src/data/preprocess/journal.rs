@@ -1,0 +1,118 @@
+//! What a run was asked for, kept beside what it has finished, so that the same command goes on where it was killed.
+//!
+//! Everything finished is a file that has its name only when it is whole; the journal tells whether those files are of
+//! this run. It holds what the bytes depend on, and nothing else: another number of threads or another `--memory` may
+//! finish a run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use serde::{Deserialize, Serialize};
+
+use super::pieces::Input;
+use super::split::SplitBy;
+use super::{Recipe, ShuffleBy};
+use crate::base::{Error, Result};
+use crate::data::blocks::Codec;
+use crate::data::whole::write_file;
+
+/// What a run's bytes depend on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Journal {
+    pub(super) version: u32,
+    pub(super) recipe: Recipe,
+    pub(super) min_count: u32,
+    pub(super) days: u64,
+    pub(super) split: SplitBy,
+    pub(super) shuffle: ShuffleBy,
+    pub(super) seed: u64,
+    pub(super) vocabulary: Option<PathBuf>,
+    pub(super) codec: Codec,
+    pub(super) file_rows: u64,
+    pub(super) inputs: Vec<Stamp>,
+    /// Sizes of what lies in the working folder: those of the first attempt are kept.
+    pub(super) work: WorkSizes,
+}
+
+/// How the work is cut; the result does not depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct WorkSizes {
+    pub(super) piece_bytes: u64,
+    pub(super) run_rows: u64,
+}
+
+/// An input as it was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Stamp {
+    pub(super) path: PathBuf,
+    pub(super) bytes: u64,
+    modified_ns: u64,
+}
+
+impl Stamp {
+    pub(super) fn of(input: &Input) -> Result<Self> {
+        let data =
+            fs::metadata(&input.path).and_then(|data| data.modified()).map_err(Error::io(&input.path, "open"))?;
+        let since = data.duration_since(UNIX_EPOCH).unwrap_or_default();
+        // Nanoseconds in 64 bits last until the year 2554.
+        Ok(Self { path: input.path.clone(), bytes: input.bytes, modified_ns: since.as_nanos() as u64 })
+    }
+}
+
+/// What an earlier attempt left.
+pub(super) enum Earlier {
+    /// Nothing.
+    None,
+    /// Everything finished is of use, but for the parts of these inputs, which have changed since.
+    Same { work: WorkSizes, changed: Vec<usize> },
+}
+
+impl Journal {
+    fn path(work: &Path) -> PathBuf {
+        work.join("journal.json")
+    }
+
+    /// Compares with what an earlier attempt was asked for.
+    ///
+    /// # Errors
+    /// When that was something else.
+    pub(super) fn compare(&self, work: &Path) -> Result<Earlier> {
+        let path = Self::path(work);
+        let Ok(text) = fs::read_to_string(&path) else { return Ok(Earlier::None) };
+        let bad = |reason: String| Error::BadFile { path: path.clone(), reason };
+        let ways = "finish that run with its own options, replace it with --force, or choose another --out";
+        let earlier: Self = serde_json::from_str(&text)
+            .map_err(|error| bad(format!("is no journal of this octorec ({error}): {ways}")))?;
+        if let Some(what) = self.difference(&earlier) {
+            return Err(bad(format!("an unfinished run has {what}: {ways}")));
+        }
+        let changed = (0..self.inputs.len()).filter(|&at| self.inputs[at] != earlier.inputs[at]).collect();
+        Ok(Earlier::Same { work: earlier.work, changed })
+    }
+
+    fn difference(&self, earlier: &Self) -> Option<String> {
+        let paths = |journal: &Self| journal.inputs.iter().map(|stamp| stamp.path.clone()).collect::<Vec<_>>();
+        let json = |journal: &Self| match serde_json::to_value(journal).expect("plain data is JSON") {
+            serde_json::Value::Object(fields) => fields,
+            _ => unreachable!("a structure is an object"),
+        };
+        let (mine, theirs) = (json(self), json(earlier));
+        let other = mine
+            .iter()
+            .find(|(name, value)| !matches!(&name[..], "inputs" | "work") && theirs.get(&name[..]) != Some(value));
+        match other {
+            Some((name, value)) => {
+                let theirs = theirs.get(name).cloned().unwrap_or_default();
+                Some(format!("{name} = {theirs} instead of {value}"))
+            }
+            None if paths(self) != paths(earlier) => Some("other input files".to_owned()),
+            None => None,
+        }
+    }
+
+    pub(super) fn write(&self, work: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self).expect("plain data is JSON");
+        write_file(&Self::path(work), text.as_bytes())
+    }
+}

@@ -1,0 +1,129 @@
+//! Raw logs become octorec's blocks: one pass over the text, in bounded memory, on all cores, resumable.
+//!
+//! 1. `gather`: pieces of text are parsed in parallel; each becomes a part, with its distinct values (`part`).
+//! 2. `ids`: the distinct values of the parts get ids by order of first appearance, column by column.
+//! 3. `shuffle` (optional): training rows are brought into random order.
+//! 4. [`blocks`](super::blocks): rows are written with their ids, file by file; then the manifest.
+//!
+//! The result depends on the text and the options alone: not on threads, memory or compression of the input, nor on
+//! how often the run was killed. Ids, counts and order are those of facebookresearch/dlrm's `data_utils.py` without
+//! `--max-ind-range`, which is applied at load here. Integers stay integers: missing ones stay missing and negative
+//! ones negative, and the loader takes both as 0.
+
+mod disk;
+mod gather;
+mod ids;
+mod journal;
+mod label;
+mod part;
+mod pieces;
+mod progress;
+mod recipe;
+mod run;
+mod shuffle;
+mod split;
+mod stored;
+mod table;
+mod vocabulary;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use progress::{Stage, Watch};
+pub use recipe::TableLayout;
+pub use run::{SUMMARY, Summary, preprocess};
+pub use split::SplitBy;
+pub use vocabulary::{fingerprint, stored_vocabulary};
+
+use super::blocks::Codec;
+use crate::base::config::OnBadRow;
+
+/// What the input is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Recipe {
+    /// Criteo's display-advertising log: one file, cut into 7 equal days.
+    CriteoKaggle,
+    /// Criteo's Terabyte log: a file a day.
+    CriteoTerabyte,
+    /// A table of text.
+    Table(TableLayout),
+}
+
+/// Which rows are brought into random order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShuffleBy {
+    /// None: the order of the log.
+    #[default]
+    None,
+    /// The training rows of each day among themselves.
+    Day,
+    /// All training rows.
+    Total,
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// What the input is.
+    pub recipe: Recipe,
+    /// Text files (plain, gzip or zstd) in order, a day each; a folder stands for its files in the order of their names,
+    /// numbers in names compared as numbers.
+    pub inputs: Vec<PathBuf>,
+    /// The folder of the data set; it may hold an unfinished run with the same options.
+    pub out: PathBuf,
+    /// Bytes of memory that may be used.
+    pub memory: u64,
+    /// Threads; 0: one for each core.
+    pub threads: usize,
+    /// Values seen less often share the column's last row, as values that are met later do. 0: every value has a row of
+    /// its own, as in the reference, and unseen ones have none.
+    pub min_count: u32,
+    /// Equal days that all rows are cut into; 0: 7 for [`Recipe::CriteoKaggle`], otherwise a day each file.
+    pub days: u64,
+    /// How rows are split.
+    pub split: SplitBy,
+    /// Which rows are shuffled.
+    pub shuffle: ShuffleBy,
+    /// Of the shuffle.
+    pub seed: u64,
+    /// A data set whose vocabulary is used as it is.
+    pub vocabulary: Option<PathBuf>,
+    /// What happens to malformed rows.
+    pub on_bad_row: OnBadRow,
+    /// Compression of the blocks.
+    pub codec: Codec,
+    /// Rows of a block file.
+    pub file_rows: u64,
+    /// Replaces whatever data set is there.
+    pub force: bool,
+    /// Bytes of text taken at once; 0: as memory and threads allow.
+    pub piece_bytes: u64,
+}
+
+impl Options {
+    /// The defaults: 4 GiB, all cores, every value its own row, no split, no shuffle.
+    #[must_use]
+    pub fn new(recipe: Recipe, inputs: Vec<PathBuf>, out: PathBuf) -> Self {
+        Self {
+            recipe,
+            inputs,
+            out,
+            memory: 4 << 30,
+            threads: 0,
+            min_count: 0,
+            days: 0,
+            split: SplitBy::None,
+            shuffle: ShuffleBy::None,
+            seed: 123,
+            vocabulary: None,
+            on_bad_row: OnBadRow::Fail,
+            codec: Codec::Raw,
+            file_rows: 1 << 20,
+            force: false,
+            piece_bytes: 0,
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! How far a run is: counted by all threads, told to whoever draws it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a run does one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Reading text; in bytes of the files.
+    Text,
+    /// Giving ids to values; in distinct values of parts.
+    Ids,
+    /// Bringing training samples into random order; in samples.
+    Shuffle,
+    /// Writing blocks; in samples.
+    Blocks,
+}
+
+impl Stage {
+    /// Every stage, in order.
+    pub const ALL: [Self; 4] = [Self::Text, Self::Ids, Self::Shuffle, Self::Blocks];
+
+    /// What it does, for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Text => "reading text",
+            Self::Ids => "numbering values",
+            Self::Shuffle => "shuffling",
+            Self::Blocks => "writing blocks",
+        }
+    }
+}
+
+/// Told now and then what was done of a stage and how much there is.
+pub type Watch<'a> = dyn Fn(Stage, u64, u64) + Sync + 'a;
+
+/// Counts what is done.
+pub(super) struct Meter<'a> {
+    done: [AtomicU64; 4],
+    totals: [AtomicU64; 4],
+    watch: &'a Watch<'a>,
+}
+
+impl<'a> Meter<'a> {
+    pub(super) fn new(watch: &'a Watch<'a>) -> Self {
+        Self { done: [const { AtomicU64::new(0) }; 4], totals: [const { AtomicU64::new(0) }; 4], watch }
+    }
+
+    // Relaxed in both: figures for a progress bar, they order nothing.
+
+    pub(super) fn expect(&self, stage: Stage, total: u64) {
+        self.totals[stage as usize].store(total, Ordering::Relaxed);
+        self.add(stage, 0);
+    }
+
+    pub(super) fn add(&self, stage: Stage, more: u64) {
+        let done = self.done[stage as usize].fetch_add(more, Ordering::Relaxed) + more;
+        let total = self.totals[stage as usize].load(Ordering::Relaxed);
+        (self.watch)(stage, done, total);
+    }
+}

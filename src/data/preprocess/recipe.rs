@@ -1,0 +1,282 @@
+//! What a log looks like: Criteo's two layouts, and tables of text with a column for each name (Avazu, Taobao, any CSV).
+
+use std::path::Path;
+
+use csv::{ByteRecord, ReaderBuilder};
+use serde::{Deserialize, Serialize};
+
+use super::label::Rule;
+use super::table::Key;
+use super::vocabulary::fingerprint;
+use crate::base::config::OnBadRow;
+use crate::base::{Error, Result};
+use crate::data::samples::MISSING;
+use crate::data::schema::{Categorical, Dense, Description, Transform};
+use crate::data::tsv::{BadLine, Columns, LONGEST, Labels, Layout, Line, Lines, Tally, line_ends};
+
+/// Turns pieces of text into columns.
+pub(super) trait Rows: Sync {
+    /// The type of categorical values.
+    type Key: Key;
+
+    /// Integer and categorical columns.
+    fn widths(&self) -> (usize, usize);
+
+    /// Reads whole lines; `first`: they begin with the file's first one.
+    fn parse(&self, text: &[u8], first: bool, into: &mut Columns<Self::Key>) -> std::result::Result<Tally, BadLine>;
+}
+
+/// Criteo's rows.
+pub(super) struct Criteo {
+    pub(super) layout: Layout,
+    pub(super) on_bad_row: OnBadRow,
+}
+
+impl Criteo {
+    pub(super) fn new(on_bad_row: OnBadRow) -> Self {
+        Self { layout: Layout::criteo(Labels::Required), on_bad_row }
+    }
+}
+
+impl Rows for Criteo {
+    type Key = u32;
+
+    fn widths(&self) -> (usize, usize) {
+        (self.layout.dense, self.layout.categorical)
+    }
+
+    fn parse(&self, text: &[u8], _: bool, into: &mut Columns<u32>) -> std::result::Result<Tally, BadLine> {
+        into.parse(text, &self.layout, self.on_bad_row)
+    }
+}
+
+/// The columns of a table of text: one line a row, fields separated by one character, quoted as in RFC 4180 where
+/// needed; a quoted field may not hold a line end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableLayout {
+    /// One ASCII character.
+    #[serde(default = "comma")]
+    pub delimiter: char,
+    /// The names of all columns, where the file has no header.
+    #[serde(default)]
+    pub columns: Vec<String>,
+    /// A column that is 0 or 1, or a comparison: `rating >= 4`, `behavior == buy`.
+    pub label: String,
+    /// Integer columns (32 bits).
+    #[serde(default)]
+    pub dense: Vec<String>,
+    /// Columns of decimal fractions.
+    #[serde(default)]
+    pub dense_float: Vec<String>,
+    /// Columns of categories, any text.
+    pub categorical: Vec<String>,
+}
+
+fn comma() -> char {
+    ','
+}
+
+fn names(names: &str) -> Vec<String> {
+    names.split_whitespace().map(str::to_owned).collect()
+}
+
+impl TableLayout {
+    /// Avazu's click log: the hour is dense, the other 21 columns are categorical, the id is left out.
+    #[must_use]
+    pub fn avazu() -> Self {
+        Self {
+            delimiter: ',',
+            columns: Vec::new(),
+            label: "click".to_owned(),
+            dense: names("hour"),
+            dense_float: Vec::new(),
+            categorical: names(
+                "C1 banner_pos site_id site_domain site_category app_id app_domain app_category device_id device_ip \
+                 device_model device_type device_conn_type C14 C15 C16 C17 C18 C19 C20 C21",
+            ),
+        }
+    }
+
+    /// Taobao's user behaviour log, which has no header: a purchase is positive; the time is dense.
+    #[must_use]
+    pub fn taobao() -> Self {
+        Self {
+            delimiter: ',',
+            columns: names("user item category behavior time"),
+            label: "behavior == buy".to_owned(),
+            dense: names("time"),
+            dense_float: Vec::new(),
+            categorical: names("user item category"),
+        }
+    }
+
+    /// Reads a layout from a TOML file.
+    ///
+    /// # Errors
+    /// [`Error::Io`], and [`Error::BadFile`] with the place in the document.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(Error::io(path, "read"))?;
+        let bad = |reason: String| Error::BadFile { path: path.to_owned(), reason };
+        let found: Self = toml::from_str(&text).map_err(|error| bad(format!("is no table layout: {error}")))?;
+        if !found.delimiter.is_ascii() || matches!(found.delimiter, '"' | '\n' | '\r') {
+            return Err(bad(format!("delimiter = {:?}: one ASCII character is expected", found.delimiter)));
+        }
+        Ok(found)
+    }
+}
+
+/// Rows of a table of text.
+pub(super) struct Table {
+    delimiter: u8,
+    /// All columns; the header that every file begins with, unless `headless`.
+    names: Vec<Vec<u8>>,
+    headless: bool,
+    label: (usize, Rule),
+    /// Where a dense column is, and whether it is a float, whose bits then stand in an integer's place.
+    dense: Vec<(usize, bool)>,
+    categorical: Vec<usize>,
+    on_bad_row: OnBadRow,
+}
+
+impl Table {
+    /// Finds the columns of `layout` in the header of the first file.
+    pub(super) fn open(layout: &TableLayout, first: &Path, on_bad_row: OnBadRow) -> Result<Self> {
+        let bad = |reason: String| Error::BadFile { path: first.to_owned(), reason };
+        let headless = !layout.columns.is_empty();
+        let delimiter = layout.delimiter as u8;
+        let names: Vec<Vec<u8>> = if headless {
+            layout.columns.iter().map(|name| name.clone().into_bytes()).collect()
+        } else {
+            match Lines::open(first)?.next_line()? {
+                Some(Line::Text(line)) => {
+                    let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+                    let mut record = ByteRecord::new();
+                    reader(delimiter, line).read_byte_record(&mut record).map_err(|error| bad(error.to_string()))?;
+                    record.iter().map(<[u8]>::to_vec).collect()
+                }
+                Some(Line::TooLong) => return Err(bad("its first line is too long for a header".to_owned())),
+                None => return Err(bad("the file is empty: a header is expected".to_owned())),
+            }
+        };
+        let find = |name: &String| {
+            names.iter().position(|known| known == name.as_bytes()).ok_or_else(|| {
+                let all: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
+                let nearest = crate::base::error::nearest(name, all.iter().map(|name| &**name));
+                let meant = nearest.map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
+                bad(format!("has no column {name}{meant}: its columns are {}", all.join(", ")))
+            })
+        };
+        let (label, rule) = Rule::parse(&layout.label).map_err(bad)?;
+        let dense = layout.dense.iter().map(|name| Ok((find(name)?, false)));
+        let floats = layout.dense_float.iter().map(|name| Ok((find(name)?, true)));
+        Ok(Self {
+            delimiter,
+            headless,
+            label: (find(&label)?, rule),
+            dense: dense.chain(floats).collect::<Result<_>>()?,
+            categorical: layout.categorical.iter().map(find).collect::<Result<_>>()?,
+            on_bad_row,
+            names,
+        })
+    }
+
+    fn row(&self, record: &ByteRecord, integers: &mut [i32], keys: &mut [u64]) -> std::result::Result<f32, String> {
+        if record.len() != self.names.len() {
+            return Err(format!("expected {} columns, found {}", self.names.len(), record.len()));
+        }
+        if record.as_slice().len() > LONGEST {
+            return Err(format!("the row is longer than {LONGEST} bytes"));
+        }
+        let text = |at: usize| String::from_utf8_lossy(&self.names[at]);
+        let shown =
+            |field: &[u8]| field.iter().take(32).flat_map(|&byte| std::ascii::escape_default(byte)).collect::<Vec<_>>();
+        let wrong = |at: usize, expected: &str| {
+            let found = String::from_utf8(shown(&record[at])).expect("escaped bytes are ASCII");
+            format!("column {}: expected {expected}, found \"{found}\"", text(at))
+        };
+        let (at, rule) = &self.label;
+        let label = rule.label(&record[*at]).ok_or_else(|| wrong(*at, rule.expects()))?;
+        for (cell, &(at, float)) in integers.iter_mut().zip(&self.dense) {
+            let field = std::str::from_utf8(&record[at]).unwrap_or("?").trim();
+            *cell = match (field, float) {
+                ("", false) => MISSING,
+                ("", true) => f32::NAN.to_bits() as i32,
+                (field, false) => field
+                    .parse()
+                    .ok()
+                    .filter(|&value| value != MISSING)
+                    .ok_or_else(|| wrong(at, "an integer of at most 32 bits"))?,
+                (field, true) => field
+                    .parse()
+                    .ok()
+                    .filter(|value: &f32| value.is_finite())
+                    .ok_or_else(|| wrong(at, "a finite number"))?
+                    .to_bits() as i32,
+            };
+        }
+        for (key, &at) in keys.iter_mut().zip(&self.categorical) {
+            *key = fingerprint(&record[at]);
+        }
+        Ok(label)
+    }
+}
+
+fn reader(delimiter: u8, text: &[u8]) -> csv::Reader<&[u8]> {
+    ReaderBuilder::new().has_headers(false).flexible(true).delimiter(delimiter).from_reader(text)
+}
+
+impl Rows for Table {
+    type Key = u64;
+
+    fn widths(&self) -> (usize, usize) {
+        (self.dense.len(), self.categorical.len())
+    }
+
+    fn parse(&self, text: &[u8], first: bool, into: &mut Columns<u64>) -> std::result::Result<Tally, BadLine> {
+        let text = if first { text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text) } else { text };
+        let (dense, categorical) = self.widths();
+        into.reset(line_ends(text) + 1, dense, categorical);
+        let (mut integers, mut keys) = (vec![0; dense], vec![0; categorical]);
+        let mut tally = Tally::default();
+        let (mut reader, mut record) = (reader(self.delimiter, text), ByteRecord::new());
+        let mut header = first && !self.headless;
+        loop {
+            let line = reader.position().line() - 1;
+            let read = reader.read_byte_record(&mut record);
+            // Empty lines are stepped over, so a record may begin later than the reader stood.
+            let line = record.position().map_or(line, |position| position.line() - 1);
+            let result = match read {
+                Ok(false) => break,
+                Err(error) => Err(error.to_string()),
+                Ok(true) if header => {
+                    header = false;
+                    if record.iter().eq(self.names.iter()) {
+                        continue;
+                    }
+                    let reason = "the header differs from that of the first file".to_owned();
+                    return Err(BadLine { line, reason });
+                }
+                Ok(true) => self.row(&record, &mut integers, &mut keys),
+            };
+            match result {
+                Ok(label) => into.push(label, &integers, &keys),
+                Err(_) if self.on_bad_row == OnBadRow::Skip => tally.skipped += 1,
+                Err(reason) => return Err(BadLine { line, reason }),
+            }
+        }
+        tally.lines = (line_ends(text) + usize::from(!text.is_empty() && !text.ends_with(b"\n"))) as u64;
+        Ok(tally)
+    }
+}
+
+/// The columns of the data set that comes of a log; every categorical column has one row until its values are known.
+pub(super) fn description(table: Option<&TableLayout>) -> Description {
+    let Some(table) = table else { return Description::criteo(13, &[1; 26]) };
+    let dense = |float| move |name: &String| Dense { name: name.clone(), float, transform: Transform::Log };
+    Description {
+        label: crate::data::schema::Label { name: "label".to_owned(), float: false },
+        dense: table.dense.iter().map(dense(false)).chain(table.dense_float.iter().map(dense(true))).collect(),
+        categorical: table.categorical.iter().map(|name| Categorical::new(name.clone(), 1)).collect(),
+    }
+}

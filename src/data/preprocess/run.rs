@@ -1,0 +1,473 @@
+//! The stages of a run, one after the other.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::disk::{full, remove};
+use super::gather::{Gather, Source};
+use super::ids::{Column, Numbering};
+use super::journal::{Earlier, Journal, Stamp, WorkSizes};
+use super::pieces::Input;
+use super::progress::{Meter, Stage, Watch};
+use super::recipe::{Criteo, Rows, Table, description};
+use super::shuffle::Shuffle;
+use super::split::{Stretch, equal_days};
+use super::stored::{Scratch, Stored};
+use super::{Options, Recipe, ShuffleBy};
+use crate::base::{Error, Result};
+use crate::data::Samples;
+use crate::data::blocks::{self, BlockFile, EXTENSION, MANIFEST, Manifest, Part, Role, Writer};
+use crate::data::schema::Description;
+use crate::data::whole::write_file;
+
+/// The file, beside the manifest, that says what was counted.
+pub const SUMMARY: &str = "preprocess.json";
+const WORK: &str = "unfinished";
+const JOURNAL_VERSION: u32 = 1;
+
+/// What a run has found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Rows of the data set.
+    pub rows: u64,
+    /// Malformed rows that were left out.
+    pub skipped: u64,
+    /// Rows of each day (the reference's `total_per_file`).
+    pub days: Vec<u64>,
+    /// Rows for each purpose.
+    pub roles: BTreeMap<String, u64>,
+    /// Rows of each column's table (the reference's `day_fea_count`), in order.
+    pub counts: Vec<(String, u64)>,
+    /// Bytes of the input files.
+    pub bytes: u64,
+}
+
+/// A block file to be written.
+struct Target {
+    name: String,
+    role: Role,
+    group: usize,
+    /// Rows of its group: numbers of the log, or places in the random order.
+    rows: Range<u64>,
+}
+
+/// Consecutive rows that are written together, in order or shuffled.
+struct Group {
+    stretch: Stretch,
+    shuffled: bool,
+}
+
+/// Turns logs into a data set.
+///
+/// # Errors
+/// What is wrong with the input, as file, row and what to do; a full disk; [`Error::Interrupted`]. Whatever was finished
+/// is kept, and the same call goes on from there.
+pub fn preprocess(options: &Options, watch: &Watch<'_>) -> Result<Summary> {
+    let paths = files(&options.inputs)?;
+    match &options.recipe {
+        Recipe::CriteoKaggle | Recipe::CriteoTerabyte => {
+            Run::new(options, paths)?.whole(&Criteo::new(options.on_bad_row), watch)
+        }
+        Recipe::Table(layout) => {
+            let table = Table::open(layout, &paths[0], options.on_bad_row)?;
+            Run::new(options, paths)?.whole(&table, watch)
+        }
+    }
+}
+
+/// The input files: folders stand for what is in them, day_2 before day_10.
+fn files(inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for input in inputs {
+        if !input.is_dir() {
+            all.push(input.clone());
+            continue;
+        }
+        let mut found = Vec::new();
+        for entry in fs::read_dir(input).map_err(Error::io(input, "read"))? {
+            let path = entry.map_err(Error::io(input, "read"))?.path();
+            let hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
+            if path.is_file() && !hidden {
+                found.push(path);
+            }
+        }
+        found.sort_by_cached_key(|path| natural(&path.to_string_lossy()));
+        all.extend(found);
+    }
+    if all.is_empty() {
+        let named = inputs.first().cloned().unwrap_or_default();
+        return Err(Error::BadFile { path: named, reason: "there is no file in it to read".to_owned() });
+    }
+    Ok(all)
+}
+
+/// Text with every number as its length and digits, so that it sorts by value.
+fn natural(text: &str) -> String {
+    let mut key = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        let digits = rest[at..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - at);
+        let number = rest[at..at + digits].trim_start_matches('0');
+        key.push_str(&rest[..at]);
+        key.push_str(&format!("{:04}{number}", number.len()));
+        rest = &rest[at + digits..];
+    }
+    key + rest
+}
+
+struct Run<'a> {
+    options: &'a Options,
+    threads: usize,
+    inputs: Vec<Input>,
+    work: PathBuf,
+    sizes: WorkSizes,
+    description: Description,
+}
+
+impl<'a> Run<'a> {
+    /// Looks at inputs and output, and keeps what an earlier attempt has finished.
+    fn new(options: &'a Options, paths: Vec<PathBuf>) -> Result<Self> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = if options.threads == 0 { cores } else { options.threads };
+        let inputs: Vec<Input> = paths.iter().map(|path| Input::open(path)).collect::<Result<_>>()?;
+        let table = match &options.recipe {
+            Recipe::Table(layout) => Some(layout),
+            _ => None,
+        };
+        let description = description(table);
+        let work = options.out.join(WORK);
+        let share = options.memory / (8 * threads as u64);
+        let words = 8 + description.dense.len() + description.categorical.len();
+        let sizes = WorkSizes {
+            piece_bytes: if options.piece_bytes > 0 { options.piece_bytes } else { share.clamp(1 << 16, 16 << 20) },
+            run_rows: (4 * share / (4 * words as u64)).clamp(1 << 12, 1 << 30),
+        };
+        let mut run = Self { options, threads, inputs, work, sizes, description };
+        run.prepare()?;
+        Ok(run)
+    }
+
+    fn journal(&self) -> Result<Journal> {
+        let options = self.options;
+        Ok(Journal {
+            version: JOURNAL_VERSION,
+            recipe: options.recipe.clone(),
+            min_count: options.min_count,
+            days: options.days,
+            split: options.split,
+            shuffle: options.shuffle,
+            seed: options.seed,
+            vocabulary: options.vocabulary.clone(),
+            codec: options.codec,
+            file_rows: options.file_rows,
+            inputs: self.inputs.iter().map(Stamp::of).collect::<Result<_>>()?,
+            work: self.sizes,
+        })
+    }
+
+    fn prepare(&mut self) -> Result<()> {
+        let out = &self.options.out;
+        if self.options.force {
+            self.clear(true)?;
+        }
+        if out.join(MANIFEST).exists() {
+            let reason = "holds a data set already: replace it with --force, or choose another --out".to_owned();
+            return Err(Error::BadFile { path: out.clone(), reason });
+        }
+        let mut journal = self.journal()?;
+        match journal.compare(&self.work)? {
+            Earlier::None => {
+                let taken = self.outputs()?;
+                if let Some(taken) = taken.first() {
+                    let reason = "is of another data set: remove it with --force, or choose another --out".to_owned();
+                    return Err(Error::BadFile { path: taken.clone(), reason });
+                }
+                fs::create_dir_all(&self.work).map_err(Error::io(&self.work, "create"))?;
+            }
+            Earlier::Same { work, changed } => {
+                self.sizes = work;
+                journal.work = work;
+                if !changed.is_empty() {
+                    // Their parts are of no use, nor is anything that was made of them.
+                    self.clear(false)?;
+                    for path in self.listed(&self.work)? {
+                        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                        let input = name.strip_suffix(".part").and_then(|name| name.split('-').next()?.parse().ok());
+                        let stale = input.is_none_or(|input: usize| changed.contains(&input));
+                        if stale && name != "journal.json" {
+                            remove(&path)?;
+                        }
+                    }
+                }
+            }
+        }
+        journal.write(&self.work).map_err(full)
+    }
+
+    fn listed(&self, folder: &Path) -> Result<Vec<PathBuf>> {
+        if !folder.is_dir() {
+            return Ok(Vec::new());
+        }
+        let entries = fs::read_dir(folder).map_err(Error::io(folder, "read"))?;
+        entries.map(|entry| Ok(entry.map_err(Error::io(folder, "read"))?.path())).collect()
+    }
+
+    /// Whatever a run leaves in the output folder.
+    fn outputs(&self) -> Result<Vec<PathBuf>> {
+        let ours = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let ends = |end: &str| path.extension().is_some_and(|extension| extension == end);
+            ends(EXTENSION) || ends("vocabulary") || [MANIFEST, SUMMARY].contains(&&name[..])
+        };
+        Ok(self.listed(&self.options.out)?.into_iter().filter(ours).collect())
+    }
+
+    /// Removes what was written; with `all`, what was worked on as well.
+    fn clear(&self, all: bool) -> Result<()> {
+        self.outputs()?.iter().try_for_each(|path| remove(path))?;
+        if all && self.work.is_dir() {
+            fs::remove_dir_all(&self.work).map_err(Error::io(&self.work, "remove"))?;
+        }
+        Ok(())
+    }
+
+    fn whole<R: Rows>(mut self, rows: &R, watch: &Watch<'_>) -> Result<Summary> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads).build();
+        let pool =
+            pool.map_err(|error| Error::Threads { wanted: self.threads, source: std::io::Error::other(error) })?;
+        let meter = Meter::new(watch);
+        let bytes = self.inputs.iter().map(|input| input.bytes).sum();
+        meter.expect(Stage::Text, bytes);
+        let parts = Gather {
+            rows,
+            inputs: &self.inputs,
+            folder: &self.work,
+            size: self.sizes.piece_bytes,
+            threads: self.threads,
+            meter: &meter,
+        }
+        .run()?;
+        let days = self.days(&parts)?;
+        pool.install(|| self.number::<R::Key>(&parts, &meter))?;
+        let written = pool.install(|| self.write_blocks(&parts, &days, &meter))?;
+        let mut roles = BTreeMap::new();
+        for part in &written {
+            let role = match part.role {
+                Role::Train => "train",
+                Role::Validation => "validation",
+                Role::Test => "test",
+            };
+            *roles.entry(role.to_owned()).or_default() += part.rows;
+        }
+        let summary = Summary {
+            rows: days.iter().sum(),
+            skipped: parts.iter().map(|part| part.contents.head.skipped).sum(),
+            days,
+            roles,
+            counts: self.description.categorical.iter().map(|column| (column.name.clone(), column.rows)).collect(),
+            bytes,
+        };
+        let text = serde_json::to_string_pretty(&summary).expect("plain data is JSON");
+        write_file(&self.options.out.join(SUMMARY), text.as_bytes()).map_err(full)?;
+        Manifest::new(self.description.clone(), written).write(&self.options.out).map_err(full)?;
+        fs::remove_dir_all(&self.work).map_err(Error::io(&self.work, "remove"))?;
+        Ok(summary)
+    }
+
+    /// Rows of each day.
+    fn days(&self, parts: &[Source]) -> Result<Vec<u64>> {
+        let mut files = vec![0; self.inputs.len()];
+        parts.iter().for_each(|part| files[part.input] += u64::from(part.contents.head.rows));
+        let total: u64 = files.iter().sum();
+        if total == 0 {
+            let skipped: u64 = parts.iter().map(|part| part.contents.head.skipped).sum();
+            let reason = if skipped == 0 {
+                "there are no rows in it".to_owned()
+            } else {
+                format!(
+                    "there is no usable row in it: all {skipped} are malformed; without --on-bad-row skip the first is described"
+                )
+            };
+            return Err(Error::BadFile { path: self.inputs[0].path.clone(), reason });
+        }
+        Ok(match (self.options.days, &self.options.recipe) {
+            (0, Recipe::CriteoKaggle) => equal_days(total, 7),
+            (0, _) => files,
+            (days, _) => equal_days(total, days),
+        })
+    }
+
+    /// Gives every column its ids, and the description their number.
+    fn number<K: super::table::Key>(&mut self, parts: &[Source], meter: &Meter<'_>) -> Result<()> {
+        let columns = self.description.categorical.len();
+        let distinct = |part: &Source| part.contents.entries.iter().map(|entry| u64::from(entry.distinct)).sum::<u64>();
+        meter.expect(Stage::Ids, parts.iter().map(distinct).sum());
+        let known = match &self.options.vocabulary {
+            Some(folder) => Some((folder, Manifest::read(folder)?.schema.categorical)),
+            None => None,
+        };
+        let numbering = Numbering {
+            parts,
+            work: &self.work,
+            min_count: self.options.min_count,
+            // Half: what the pass over the text gave back may still be with the allocator.
+            memory: self.options.memory / (2 * self.threads.min(columns.max(1)) as u64),
+            meter,
+        };
+        let largest_first = {
+            let total =
+                |column: usize| parts.iter().map(|part| u64::from(part.contents.entries[column].distinct)).sum::<u64>();
+            let mut order: Vec<usize> = (0..columns).collect();
+            order.sort_by_cached_key(|&column| std::cmp::Reverse(total(column)));
+            order
+        };
+        let (out, description) = (&self.options.out, &self.description);
+        let name = |at: usize| format!("{}.vocabulary", file_name(&description.categorical[at].name));
+        // `max_len(1)`: one column after the other is taken, the largest first.
+        let sizes = largest_first.into_par_iter().with_max_len(1).map(|at| {
+            let column = &description.categorical[at];
+            let known = match &known {
+                None => None,
+                Some((folder, columns)) => {
+                    let found = columns.iter().find(|known| known.name == column.name && !known.vocabulary.is_empty());
+                    let Some(found) = found else {
+                        let reason = format!("has no vocabulary of column {}: it is of other data", column.name);
+                        return Err(Error::BadFile { path: folder.join(MANIFEST), reason });
+                    };
+                    Some(folder.join(&found.vocabulary))
+                }
+            };
+            let column = Column { at, name: &column.name, vocabulary: out.join(name(at)), known };
+            Ok((at, numbering.number::<K>(&column)?.rows()))
+        });
+        let sizes: Vec<(usize, u64)> = sizes.collect::<Result<_>>()?;
+        for (at, rows) in sizes {
+            let vocabulary = name_of(&self.description, at);
+            let column = &mut self.description.categorical[at];
+            (column.rows, column.vocabulary) = (rows, vocabulary);
+        }
+        Ok(())
+    }
+
+    /// Writes every block file that is not there yet.
+    fn write_blocks(&self, parts: &[Source], days: &[u64], meter: &Meter<'_>) -> Result<Vec<Part>> {
+        let stored = Stored::open(parts, &self.description, &self.work)?;
+        let groups = groups(self.options.split.stretches(days), self.options.shuffle);
+        let targets = targets(&groups, self.options.file_rows.max(1));
+        let rows = |shuffled_only: bool| -> u64 {
+            let some = groups.iter().filter(|group| group.shuffled || !shuffled_only);
+            some.map(|group| group.stretch.rows.end - group.stretch.rows.start).sum()
+        };
+        meter.expect(Stage::Shuffle, rows(true));
+        meter.expect(Stage::Blocks, rows(false));
+        for (at, group) in groups.iter().enumerate() {
+            let mine: Vec<&Target> = targets.iter().filter(|target| target.group == at).collect();
+            let (done, missing): (Vec<&Target>, Vec<&Target>) =
+                mine.into_iter().partition(|target| self.is_there(target));
+            done.iter().for_each(|target| meter.add(Stage::Blocks, target.rows.end - target.rows.start));
+            if missing.is_empty() {
+                continue;
+            }
+            if group.shuffled {
+                let shuffle = Shuffle {
+                    stored: &stored,
+                    description: &self.description,
+                    rows: group.stretch.rows.clone(),
+                    seed: self.options.seed,
+                    run_rows: self.sizes.run_rows,
+                    work: &self.work,
+                    name: format!("group-{at:05}"),
+                };
+                let shuffled = shuffle.spread(meter)?;
+                missing.par_iter().with_max_len(1).try_for_each_init(
+                    || Samples::new(&self.description),
+                    |samples, target| {
+                        self.write_file(target, meter, |push| shuffled.each(target.rows.clone(), samples, push))
+                    },
+                )?;
+                shuffled.remove()?;
+            } else {
+                missing.par_iter().with_max_len(1).try_for_each_init(
+                    || (Scratch::default(), Samples::new(&self.description)),
+                    |(scratch, samples), target| {
+                        let rows = target.rows.clone();
+                        self.write_file(target, meter, |push| stored.each(rows, scratch, samples, push))
+                    },
+                )?;
+            }
+        }
+        let part =
+            |target: Target| Part { file: target.name, rows: target.rows.end - target.rows.start, role: target.role };
+        Ok(targets.into_iter().map(part).collect())
+    }
+
+    /// Whether an earlier attempt has written this file.
+    fn is_there(&self, target: &Target) -> bool {
+        let file = BlockFile::open(&self.options.out.join(&target.name));
+        file.is_ok_and(|file| {
+            file.rows() == target.rows.end - target.rows.start && *file.description() == self.description
+        })
+    }
+
+    fn write_file(
+        &self,
+        target: &Target,
+        meter: &Meter<'_>,
+        rows: impl FnOnce(&mut dyn FnMut(&Samples) -> Result<()>) -> Result<()>,
+    ) -> Result<()> {
+        let path = self.options.out.join(&target.name);
+        let options = blocks::Options { codec: self.options.codec, ..blocks::Options::default() };
+        let mut writer = Writer::create(&path, &self.description, options)?;
+        rows(&mut |samples| {
+            writer.push(samples).map_err(full)?;
+            meter.add(Stage::Blocks, samples.len() as u64);
+            Ok(())
+        })?;
+        writer.finish().map_err(full)?;
+        Ok(())
+    }
+}
+
+/// A column's name as that of a file.
+fn file_name(column: &str) -> String {
+    column.chars().map(|c| if c.is_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }).collect()
+}
+
+fn name_of(description: &Description, at: usize) -> String {
+    format!("{}.vocabulary", file_name(&description.categorical[at].name))
+}
+
+/// What is written together: with a total shuffle, all training rows.
+fn groups(stretches: Vec<Stretch>, shuffle: ShuffleBy) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for stretch in stretches {
+        let shuffled = shuffle != ShuffleBy::None && stretch.role == Role::Train;
+        match groups.last_mut() {
+            Some(last) if shuffle == ShuffleBy::Total && shuffled && last.shuffled => {
+                last.stretch.rows.end = stretch.rows.end;
+            }
+            _ => groups.push(Group { stretch, shuffled }),
+        }
+    }
+    groups
+}
+
+fn targets(groups: &[Group], file_rows: u64) -> Vec<Target> {
+    let mut targets = Vec::new();
+    for (at, group) in groups.iter().enumerate() {
+        let Range { start, end } = group.stretch.rows;
+        let (mut from, end) = if group.shuffled { (0, end - start) } else { (start, end) };
+        while from < end {
+            let to = end.min(from + file_rows);
+            let name = format!("part-{:05}.{EXTENSION}", targets.len());
+            targets.push(Target { name, role: group.stretch.role, group: at, rows: from..to });
+            from = to;
+        }
+    }
+    targets
+}

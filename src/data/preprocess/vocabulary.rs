@@ -1,0 +1,178 @@
+//! The values behind a column's row numbers, in a file beside the manifest: new data is mapped by it as the old was.
+//!
+//! A head of 32 bytes, then the values in the order of their ids, little-endian. Criteo's values are the 32-bit words
+//! that the log writes in hexadecimal; values of other tables are 64-bit fingerprints of their text
+//! ([`fingerprint`]).
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use bytemuck::{Pod, Zeroable};
+
+use super::disk::full;
+use super::table::Key;
+use crate::base::{Error, Result};
+use crate::data::Vocabulary;
+use crate::data::whole::WholeFile;
+
+const MAGIC: [u8; 8] = *b"OCTVOC\x01\n";
+/// Bytes of values read at once.
+const STEP: usize = 1 << 20;
+
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Head {
+    magic: [u8; 8],
+    values: u64,
+    key_bytes: u32,
+    /// 1: one more row, the last, for infrequent and unseen values.
+    unseen_row: u32,
+    /// Of the values.
+    crc: u32,
+    reserved: u32,
+}
+
+/// What a vocabulary file says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) values: u64,
+    pub(super) unseen_row: bool,
+}
+
+impl Size {
+    /// Rows of the column's table.
+    pub(super) fn rows(self) -> u64 {
+        self.values + u64::from(self.unseen_row)
+    }
+}
+
+/// The 64-bit fingerprint of a text value (XXH3); that of the empty text, a missing value, is 0.
+///
+/// Among forty million values of one column the chance that any two share a fingerprint is 1 in 23,000.
+#[must_use]
+pub fn fingerprint(text: &[u8]) -> u64 {
+    if text.is_empty() { 0 } else { twox_hash::XxHash3_64::oneshot(text) }
+}
+
+/// A vocabulary on its way to its file.
+pub(super) struct Writer {
+    file: WholeFile,
+    head: Head,
+    hasher: crc32fast::Hasher,
+}
+
+impl Writer {
+    pub(super) fn create<K: Key>(path: &Path, unseen_row: bool) -> Result<Self> {
+        let mut file = WholeFile::create(path)?;
+        let head = Head {
+            magic: MAGIC,
+            key_bytes: size_of::<K>() as u32,
+            unseen_row: u32::from(unseen_row),
+            ..Head::zeroed()
+        };
+        file.append(bytemuck::bytes_of(&head)).map_err(full)?;
+        Ok(Self { file, head, hasher: crc32fast::Hasher::new() })
+    }
+
+    pub(super) fn append<K: Key>(&mut self, keys: &[K]) -> Result<()> {
+        let bytes: &[u8] = bytemuck::cast_slice(keys);
+        self.head.values += keys.len() as u64;
+        self.hasher.update(bytes);
+        self.file.append(bytes).map_err(full)
+    }
+
+    pub(super) fn finish(mut self) -> Result<Size> {
+        self.head.crc = self.hasher.finalize();
+        self.file.overwrite_start(bytemuck::bytes_of(&self.head)).map_err(full)?;
+        self.file.finish().map_err(full)?;
+        Ok(Size { values: self.head.values, unseen_row: self.head.unseen_row > 0 })
+    }
+}
+
+/// Reads a vocabulary file, `each` taking some values at a time in the order of their ids.
+pub(super) fn read<K: Key>(path: &Path, mut each: impl FnMut(&[K])) -> Result<Size> {
+    let bad = |reason: String| Error::BadFile { path: path.to_owned(), reason };
+    let mut file = File::open(path).map_err(Error::io(path, "open"))?;
+    let mut head = Head::zeroed();
+    let whole = file.read_exact(bytemuck::bytes_of_mut(&mut head)).is_ok();
+    if !whole || head.magic != MAGIC {
+        return Err(bad("is no vocabulary file: it does not begin as one".to_owned()));
+    }
+    if head.key_bytes as usize != size_of::<K>() {
+        return Err(bad(format!(
+            "holds values of {} bits, this data has values of {}: it belongs to other data",
+            8 * head.key_bytes,
+            8 * size_of::<K>()
+        )));
+    }
+    let damaged = || bad("is damaged (checksum): preprocess its data again".to_owned());
+    let mut hasher = crc32fast::Hasher::new();
+    let mut left = head.values;
+    let mut keys = vec![K::default(); STEP / size_of::<K>()];
+    while left > 0 {
+        let count = keys.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let some = &mut keys[..count];
+        file.read_exact(bytemuck::cast_slice_mut(some)).map_err(|_| damaged())?;
+        hasher.update(bytemuck::cast_slice(some));
+        each(some);
+        left -= count as u64;
+    }
+    if hasher.finalize() != head.crc {
+        return Err(damaged());
+    }
+    Ok(Size { values: head.values, unseen_row: head.unseen_row > 0 })
+}
+
+/// The vocabulary that preprocessing Criteo's layout left in `folder`, to map raw text with.
+///
+/// # Errors
+/// When a column's file is missing, damaged or of other data.
+pub fn stored_vocabulary(folder: &Path, files: &[String]) -> Result<Vocabulary> {
+    let (mut columns, mut unseen) = (Vec::new(), Vec::new());
+    for file in files {
+        let mut column: Vec<u32> = Vec::new();
+        unseen.push(read::<u32>(&folder.join(file), |keys| column.extend_from_slice(keys))?.unseen_row);
+        columns.push(column);
+    }
+    Vocabulary::from_columns(columns, unseen.contains(&true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_back_in_order_and_damage_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("C1.vocabulary");
+        let keys: Vec<u32> = (0..600_000).map(|n: u32| n.wrapping_mul(0x9E37_79B1)).collect();
+        let mut writer = Writer::create::<u32>(&path, true).unwrap();
+        keys.chunks(1000).for_each(|some| writer.append(some).unwrap());
+        let size = writer.finish().unwrap();
+        assert_eq!((size.values, size.rows()), (600_000, 600_001));
+        let mut found = Vec::new();
+        assert_eq!(read::<u32>(&path, |some| found.extend_from_slice(some)).unwrap(), size);
+        assert_eq!(found, keys);
+        let stored = stored_vocabulary(folder.path(), &["C1.vocabulary".to_owned()]).unwrap();
+        assert_eq!((stored.row(0, keys[7]), stored.rows()), (Some(7), vec![600_001]));
+
+        let message = |found: Result<Size>| found.unwrap_err().to_string();
+        assert!(message(read::<u64>(&path, |_| ())).contains("holds values of 32 bits, this data has values of 64"));
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[40] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        assert!(message(read::<u32>(&path, |_| ())).contains("is damaged (checksum)"));
+        std::fs::write(&path, &bytes[..1000]).unwrap();
+        assert!(message(read::<u32>(&path, |_| ())).contains("is damaged (checksum)"));
+        std::fs::write(&path, "C1,C2").unwrap();
+        assert!(message(read::<u32>(&path, |_| ())).contains("is no vocabulary file"));
+    }
+
+    #[test]
+    fn fingerprints_are_those_of_xxh3() {
+        // Known answer of the reference implementation's documentation: XXH3_64bits("abc") under seed 0.
+        assert_eq!(fingerprint(b"abc"), 0x78AF_5F94_892F_3950);
+        assert_eq!(fingerprint(b""), 0);
+    }
+}

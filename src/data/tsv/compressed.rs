@@ -1,0 +1,61 @@
+//! Compressed text, recognised by its first bytes, and what is said when it is broken.
+//!
+//! Files of several gzip members (`cat a.gz b.gz`, bgzip) or zstd frames (pzstd) are read to the end.
+
+use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+
+use crate::base::{Error, Result};
+
+/// Bytes that are asked of the file at once.
+const CHUNK: usize = 256 << 10;
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// The text of a file, and whether it is compressed.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn decoded(mut file: impl Read + Seek + Send + 'static, path: &Path) -> Result<(Box<dyn Read + Send>, bool)> {
+    let fail = |error| Error::io(path, "read")(error);
+    let mut magic = Vec::with_capacity(ZSTD.len());
+    file.by_ref().take(ZSTD.len() as u64).read_to_end(&mut magic).map_err(fail)?;
+    file.seek(SeekFrom::Start(0)).map_err(fail)?;
+    Ok(if magic.starts_with(&GZIP) {
+        (Box::new(MultiGzDecoder::new(BufReader::with_capacity(CHUNK, file))), true)
+    } else if magic == ZSTD {
+        (Box::new(zstd::Decoder::with_buffer(BufReader::with_capacity(CHUNK, file)).map_err(fail)?), true)
+    } else {
+        (Box::new(file), false)
+    })
+}
+
+/// What is wrong with a file that could not be read on after so many complete lines.
+pub fn unreadable(path: &Path, compressed: bool, lines: u64, error: std::io::Error) -> Error {
+    let reason = match error.kind() {
+        ErrorKind::UnexpectedEof if compressed => format!(
+            "the {} file is truncated: it ends in the middle of its data after {lines} complete lines; \
+             copy or download it again",
+            kind(path)
+        ),
+        // Errors of a decoder have no number of the system's.
+        _ if compressed && error.raw_os_error().is_none() => {
+            let kind = kind(path);
+            format!(
+                "the {kind} file is corrupt after {lines} complete lines ({error}); check it with `{kind} -t`, \
+                 copy or download it again"
+            )
+        }
+        _ => return Error::Io { path: path.to_owned(), action: "read", source: error },
+    };
+    Error::BadFile { path: path.to_owned(), reason }
+}
+
+/// What a compressed file is; only asked for a message.
+fn kind(path: &Path) -> &'static str {
+    let mut magic = [0; 4];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    if read.is_ok() && magic == ZSTD { "zstd" } else { "gzip" }
+}

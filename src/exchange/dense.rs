@@ -1,0 +1,111 @@
+//! Gradients of what every rank has a copy of: the MLPs and the replicated tables, summed over all ranks.
+//!
+//! They stay where the layers keep them; the collective sees them one after another, each from a cache line on.
+
+use std::ops::Range;
+
+use crate::base::Result;
+use crate::collective::plan::Reduction;
+use crate::collective::{Carrier, Executor, Fold, Memory, Payload, Slices, Tensor};
+use crate::simd::Isa;
+use crate::sync::Line;
+
+/// Elements of a cache line.
+const LINE: usize = 16;
+
+/// Several tensors as one: each begins at a multiple of 16 elements, and what is between two of them means nothing.
+pub struct Pieces<'a> {
+    /// Where each begins, with its elements.
+    pieces: Vec<(usize, &'a mut [f32])>,
+    len: usize,
+    isa: Isa,
+}
+
+impl<'a> Pieces<'a> {
+    /// These tensors, one after another.
+    pub fn new(tensors: impl IntoIterator<Item = &'a mut [f32]>, isa: Isa) -> Self {
+        let mut len = 0;
+        let place = |tensor: &'a mut [f32]| {
+            let start = len;
+            len += tensor.len().next_multiple_of(LINE);
+            (start, tensor)
+        };
+        let pieces = tensors.into_iter().map(place).collect();
+        Self { pieces, len, isa }
+    }
+
+    /// Elements, those between tensors included.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// For each tensor that `range` meets: the tensor, the part that is meant, and the lines of the message that hold
+    /// it.
+    fn meet(&mut self, range: &Range<usize>, mut with: impl FnMut(Isa, &mut [f32], Range<usize>, Range<usize>)) {
+        debug_assert!(range.start.is_multiple_of(LINE), "messages begin at lines");
+        for (start, tensor) in &mut self.pieces {
+            let (from, to) = (range.start.max(*start), range.end.min(*start + tensor.len()));
+            if from < to {
+                let lines = (from - range.start) / LINE..(to - range.start).div_ceil(LINE);
+                with(self.isa, tensor, from - *start..to - *start, lines);
+            }
+        }
+    }
+}
+
+impl Memory for Pieces<'_> {
+    fn payload(&self) -> Payload {
+        Payload::F32
+    }
+
+    fn put(&mut self, source: Range<usize>, to: &mut [Line], fold: Fold) {
+        self.meet(&source, |isa, tensor, part, lines| {
+            Tensor::new(tensor, Payload::F32, isa).put(part, &mut to[lines], fold)
+        });
+    }
+
+    fn get(&mut self, target: Range<usize>, from: &[Line], fold: Fold) {
+        self.meet(&target, |isa, tensor, part, lines| {
+            Tensor::new(tensor, Payload::F32, isa).get(part, &from[lines], fold)
+        });
+    }
+
+    fn keep(&mut self, source: Range<usize>, target: Range<usize>) {
+        assert_eq!(source, target, "a sum stays where it is");
+    }
+}
+
+/// The sum of a gradient over all ranks.
+#[derive(Debug)]
+pub struct Dense {
+    executor: Executor,
+    len: usize,
+}
+
+impl Dense {
+    /// For gradients of `len` elements.
+    #[must_use]
+    pub fn new(carrier: &impl Carrier, len: usize, reduction: Reduction) -> Self {
+        let schedule = reduction.plan(&Slices::even(len, carrier.ranks()), Payload::F32).all_reduce();
+        Self { executor: Executor::new(&schedule, carrier, "all-reduce of dense gradients"), len }
+    }
+
+    /// Replaces every element by its sum over all ranks, added in an order that the schedule fixes.
+    ///
+    /// # Errors
+    /// [`crate::base::Error::Rank`] when the job is in trouble.
+    ///
+    /// # Panics
+    /// When there are more or fewer elements than was planned.
+    pub fn sum(&mut self, carrier: &mut impl Carrier, mut gradients: Pieces<'_>) -> Result<()> {
+        assert_eq!(gradients.len(), self.len, "as many elements as was planned");
+        self.executor.run(carrier, &mut gradients)
+    }
+}

@@ -1,0 +1,156 @@
+//! Where each shard's columns lie in the messages of its rank.
+//!
+//! A message of pooled rows or of their gradients has one row a sample. In it, the owner's shards lie in groups of one
+//! width, the widest first, without gaps, so that one look-up serves a group; a row is filled up to whole cache lines.
+
+use std::ops::Range;
+
+use crate::base::{RankId, TableId};
+use crate::shard::scheme::{Kind, Rows, Shard, Sharding, minibatch_slice};
+
+/// Elements of a cache line.
+const LINE: usize = 16;
+
+/// Shards of one width.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// Columns of each.
+    pub width: usize,
+    /// Where the first one's columns begin in a message's row.
+    pub first: usize,
+    /// Which of the rank's shards.
+    pub shards: Range<usize>,
+}
+
+/// What one rank holds of the tables that are divided, in the order of its messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holding {
+    /// The shards, the widest first, then by table and part.
+    pub shards: Vec<Shard>,
+    /// For each shard, the stream of ids that it looks up.
+    pub stream_of: Vec<usize>,
+    /// What ids are sent for: shards that have the same rows of a table (slices of its columns) share them.
+    pub streams: Vec<(TableId, Rows)>,
+    /// Runs of shards of one width.
+    pub groups: Vec<Group>,
+    /// Elements of a message's row.
+    pub stride: usize,
+}
+
+impl Holding {
+    fn new(mut shards: Vec<Shard>) -> Self {
+        shards.sort_by_key(|shard| (std::cmp::Reverse(shard.columns.len()), shard.table, shard.part));
+        let mut streams: Vec<(TableId, Rows)> = Vec::new();
+        let stream_of = shards.iter().map(|shard| {
+            let stream = (shard.table, shard.rows);
+            streams.iter().position(|known| *known == stream).unwrap_or_else(|| {
+                streams.push(stream);
+                streams.len() - 1
+            })
+        });
+        let stream_of = stream_of.collect();
+        let (mut groups, mut next, mut start) = (Vec::new(), 0, 0);
+        for run in shards.chunk_by(|a, b| a.columns.len() == b.columns.len()) {
+            let width = run[0].columns.len();
+            groups.push(Group { width, first: next, shards: start..start + run.len() });
+            next += run.len() * width;
+            start += run.len();
+        }
+        Self { shards, stream_of, streams, groups, stride: next.next_multiple_of(LINE) }
+    }
+
+    /// Each shard with the columns of a message's row that are its own.
+    pub fn places(&self) -> impl Iterator<Item = (&Shard, Range<usize>)> {
+        self.groups.iter().flat_map(|group| {
+            self.shards[group.shards.clone()].iter().enumerate().map(|(index, shard)| {
+                let first = group.first + index * group.width;
+                (shard, first..first + group.width)
+            })
+        })
+    }
+}
+
+/// The messages of all ranks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    sharding: Sharding,
+    holdings: Vec<Holding>,
+    replicated: Vec<TableId>,
+}
+
+impl Layout {
+    /// The messages that a division of tables makes.
+    #[must_use]
+    pub fn new(sharding: Sharding) -> Self {
+        let replicated = |table: &TableId| sharding.scheme(*table).kind() == Kind::Replicated;
+        let holding = |rank| {
+            let shards = sharding.of_rank(RankId(rank)).filter(|shard| !replicated(&shard.table));
+            Holding::new(shards.cloned().collect())
+        };
+        let holdings = (0..sharding.ranks() as u32).map(holding).collect();
+        let replicated = (0..sharding.tables() as u32).map(TableId).filter(replicated).collect();
+        Self { sharding, holdings, replicated }
+    }
+
+    /// The division of tables.
+    #[must_use]
+    pub const fn sharding(&self) -> &Sharding {
+        &self.sharding
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.holdings.len()
+    }
+
+    /// What a rank holds.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    #[must_use]
+    pub fn of(&self, rank: RankId) -> &Holding {
+        &self.holdings[rank.index()]
+    }
+
+    /// Tables that every rank has a copy of.
+    #[must_use]
+    pub fn replicated(&self) -> &[TableId] {
+        &self.replicated
+    }
+
+    /// How many samples of a minibatch of `batch` a rank has.
+    #[must_use]
+    pub fn samples(&self, batch: usize, rank: RankId) -> usize {
+        minibatch_slice(batch, self.ranks(), rank).len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::scheme::{Part, Scheme};
+
+    #[test]
+    fn every_column_of_every_shard_has_its_own_place() {
+        let part = |rank, size| Part { rank: RankId(rank), size };
+        let schemes = vec![
+            Scheme::Table(RankId(0)),
+            Scheme::Column(vec![part(0, 5), part(1, 7), part(0, 8)]),
+            Scheme::RowCyclic(vec![RankId(1), RankId(0)]),
+            Scheme::Replicated,
+            Scheme::Table(RankId(0)),
+        ];
+        let layout = Layout::new(Sharding::new(&[9, 8, 7, 6, 5], 20, 3, schemes).unwrap());
+        assert_eq!(layout.replicated(), [TableId(3)]);
+        let first = layout.of(RankId(0));
+        // 20 (tables 0, 2 and 4), 8, 5: 73 elements, 5 lines.
+        let places: Vec<_> = first.places().map(|(shard, place)| (shard.table.0, shard.part, place)).collect();
+        assert_eq!(places, [(0, 0, 0..20), (2, 1, 20..40), (4, 0, 40..60), (1, 2, 60..68), (1, 0, 68..73)]);
+        assert_eq!((first.stride, first.groups.len()), (80, 3));
+        // Both slices of table 1's columns look up the same ids.
+        assert_eq!((first.streams.len(), first.stream_of[3], first.stream_of[4]), (4, 3, 3));
+        assert_eq!(layout.of(RankId(2)).stride, 0);
+        assert_eq!((0..3).map(|rank| layout.samples(8, RankId(rank))).collect::<Vec<_>>(), [3, 3, 2]);
+    }
+}

@@ -1,0 +1,110 @@
+//! Lists of 32-bit words of any length, from each rank to each other.
+//!
+//! The length goes first, in a message of its own, so that the receiver knows what is due; what is longer than a window
+//! follows in pieces. One thread serves all peers in turn, so ranks cannot wait for each other in a circle.
+
+use crate::base::{Error, Place, RankId, Result};
+use crate::collective::Carrier;
+use crate::simd::Isa;
+use crate::sync::{Line, stream_lines};
+
+/// What has been done with one peer.
+#[derive(Debug, Default, Clone, Copy)]
+struct Progress {
+    announced: bool,
+    sent: usize,
+    /// How many words are due, once the peer has said so.
+    due: Option<usize>,
+    got: usize,
+}
+
+/// The exchange of lists, with its memory.
+#[derive(Debug)]
+pub(super) struct Words {
+    place: Place,
+    isa: Isa,
+    peers: Vec<Progress>,
+}
+
+impl Words {
+    pub(super) fn new(rank: RankId, ranks: usize, isa: Isa, stage: &'static str) -> Self {
+        Self { place: Place { rank, stage, sequence: 0 }, isa, peers: vec![Progress::default(); ranks] }
+    }
+
+    /// Sends `out[r]` to each rank r and replaces `into[r]` by what r has sent; this rank's own are left alone.
+    ///
+    /// # Errors
+    /// [`Error::Rank`] when the job is in trouble.
+    pub(super) fn swap(&mut self, carrier: &mut impl Carrier, out: &[Vec<u32>], into: &mut [Vec<u32>]) -> Result<()> {
+        let (own, ranks) = (carrier.rank().index(), carrier.ranks());
+        self.place.sequence += 1;
+        carrier.enter(self.place);
+        self.peers.fill(Progress::default());
+        loop {
+            let (mut progress, mut waits_for) = (false, None);
+            for peer in (1..ranks).map(|step| (own + step) % ranks) {
+                let state = &mut self.peers[peer];
+                let (rank, place) = (RankId(peer as u32), self.place);
+                let sent = state.send(carrier, self.isa, rank, &out[peer]);
+                let got = state.receive(carrier, place, rank, &mut into[peer])?;
+                progress |= sent || got;
+                if !state.is_done(out[peer].len()) {
+                    waits_for = Some(rank);
+                }
+            }
+            match (waits_for, progress) {
+                (None, _) => return Ok(()),
+                (_, true) => carrier.moved(),
+                (Some(peer), false) => carrier.pause(self.place, peer).map_err(Error::Rank)?,
+            }
+        }
+    }
+}
+
+impl Progress {
+    fn is_done(&self, sends: usize) -> bool {
+        self.announced && self.sent == sends && self.due == Some(self.got)
+    }
+
+    /// Sends a message, if there is one to send and room for it.
+    fn send(&mut self, carrier: &mut impl Carrier, isa: Isa, to: RankId, words: &[u32]) -> bool {
+        if !self.announced {
+            let mut first = [0; 16];
+            first[0] = u32::try_from(words.len()).expect("fewer than 2^32 words go to a rank");
+            self.announced = carrier.try_send(to, Line::BYTES, |lines| lines[0] = Line::from(first));
+            return self.announced;
+        }
+        let piece = piece(carrier, carrier.rank(), to).min(words.len() - self.sent);
+        let words = &words[self.sent..][..piece];
+        let gone = piece > 0 && carrier.try_send(to, size_of_val(words), |lines| stream_lines(isa, lines, words));
+        self.sent += if gone { piece } else { 0 };
+        gone
+    }
+
+    /// Receives a message, if one is due and there.
+    fn receive(&mut self, carrier: &mut impl Carrier, place: Place, from: RankId, into: &mut Vec<u32>) -> Result<bool> {
+        let Some(due) = self.due else {
+            let due = &mut self.due;
+            return carrier
+                .try_receive(place, from, Line::BYTES, |lines| {
+                    let first: &[u32] = bytemuck::cast_slice(&lines[..1]);
+                    *due = Some(first[0] as usize);
+                    into.clear();
+                })
+                .map_err(Error::Rank);
+        };
+        let piece = piece(carrier, from, carrier.rank()).min(due - self.got);
+        if piece == 0 {
+            return Ok(false);
+        }
+        let append = |lines: &[Line]| into.extend_from_slice(&bytemuck::cast_slice(lines)[..piece]);
+        let got = carrier.try_receive(place, from, piece * size_of::<u32>(), append).map_err(Error::Rank)?;
+        self.got += if got { piece } else { 0 };
+        Ok(got)
+    }
+}
+
+/// Words of the longest message.
+fn piece(carrier: &impl Carrier, from: RankId, to: RankId) -> usize {
+    carrier.room(from, to) / size_of::<u32>()
+}

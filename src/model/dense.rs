@@ -1,0 +1,225 @@
+//! What every rank has a copy of: both MLPs, the interaction, the loss, and what a minibatch leaves between them.
+//!
+//! One method a stage. Pooled rows come into the features from outside and their gradient is taken from there, so the
+//! tables may be anywhere.
+
+use crate::base::Result;
+use crate::base::config::{Interaction, ModelConfig, Precision};
+use crate::data::Batch;
+use crate::embedding::Slots;
+use crate::layer::{Concat, Dot, Features, FeaturesMut, InputGradient, LossLayer, Mlp};
+use crate::machine::team::Team;
+use crate::math::brgemm::{export_rows, import_rows};
+use crate::memory::{Arena, Buffer, Supply};
+
+use super::init;
+
+/// MLPs, interaction and loss with the activations of the current minibatch.
+#[derive(Debug)]
+pub struct Dense {
+    pub(super) bottom: Mlp,
+    pub(super) top: Mlp,
+    interaction: Interacts,
+    loss: LossLayer,
+    slots: Slots,
+    activations: Activations,
+}
+
+#[derive(Debug)]
+enum Interacts {
+    Dot(Dot),
+    Concat(Concat),
+}
+
+/// What a minibatch leaves in memory between its forward and its backward pass.
+#[derive(Debug)]
+struct Activations {
+    /// Pooled rows, samples x (tables x dim).
+    features: Buffer<f32>,
+    features_gradient: Buffer<f32>,
+    /// Samples.
+    logits: Buffer<f32>,
+}
+
+impl Dense {
+    /// For so many tables, with room for minibatches of `samples`; all weights 0.
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    pub fn new(
+        config: &ModelConfig,
+        tables: usize,
+        team: &Team,
+        samples: usize,
+        precision: Precision,
+        supply: &mut Supply<'_>,
+    ) -> Result<Self> {
+        let bottom_width = config.bottom[config.bottom.len() - 1];
+        let slots = Slots { row: tables * config.dim, first: 0 };
+        let interaction = match config.interaction {
+            Interaction::Dot => {
+                Interacts::Dot(Dot::new(tables + 1, config.dim, config.interaction_itself, team.threads(), supply)?)
+            }
+            Interaction::Cat => Interacts::Concat(Concat::new(bottom_width, slots.row)),
+        };
+        let top: Vec<_> = std::iter::once(interaction.outputs()).chain(config.top.iter().copied()).collect();
+        Ok(Self {
+            bottom: Mlp::new(&config.bottom, samples, InputGradient::Unneeded, precision, supply)?,
+            top: Mlp::new(&top, samples, InputGradient::Needed, precision, supply)?,
+            loss: LossLayer::new(config, samples, supply)?,
+            activations: Activations::new(samples, slots.row, supply)?,
+            interaction,
+            slots,
+        })
+    }
+
+    /// Takes all planned buffers from the arena.
+    pub fn settle(&mut self, arena: &mut Arena) {
+        self.bottom.settle(arena);
+        self.top.settle(arena);
+        if let Interacts::Dot(dot) = &mut self.interaction {
+            dot.settle(arena);
+        }
+        self.loss.settle(arena);
+        self.activations.settle(arena);
+    }
+
+    /// Draws initial weights; see `model/init.rs` for their distributions.
+    pub fn initialise(&mut self, seed: u64) {
+        init::mlp(&mut self.bottom, 0, seed);
+        init::mlp(&mut self.top, 1, seed);
+    }
+
+    /// Where each table's pooled rows lie in the features.
+    #[must_use]
+    pub const fn slots(&self) -> Slots {
+        self.slots
+    }
+
+    /// The pooled rows of `samples` samples, to be written.
+    pub fn features_mut(&mut self, samples: usize) -> &mut [f32] {
+        &mut self.activations.features[..samples * self.slots.row]
+    }
+
+    /// The gradient of the pooled rows of `samples` samples.
+    #[must_use]
+    pub fn features_gradient(&self, samples: usize) -> &[f32] {
+        &self.activations.features_gradient[..samples * self.slots.row]
+    }
+
+    /// As [`Dense::features_gradient`], to be changed.
+    pub fn features_gradient_mut(&mut self, samples: usize) -> &mut [f32] {
+        &mut self.activations.features_gradient[..samples * self.slots.row]
+    }
+
+    /// Forward: the bottom MLP.
+    pub fn bottom(&mut self, team: &Team, batch: &Batch) {
+        import_rows(team, batch.samples(), &batch.dense, batch.dense_width, self.bottom.input_mut());
+        self.bottom.forward(team, batch.samples(), true);
+    }
+
+    /// Forward: the interaction of all features.
+    pub fn interact(&mut self, team: &Team, batch: &Batch) {
+        let from = Features { x: self.bottom.output(), pooled: &self.activations.features };
+        let out = self.top.input_mut();
+        match &mut self.interaction {
+            Interacts::Dot(dot) => dot.forward(team, batch.samples(), from, out),
+            Interacts::Concat(concat) => concat.forward(team, batch.samples(), from, out),
+        }
+    }
+
+    /// Forward: the top MLP, to one logit a sample.
+    pub fn top(&mut self, team: &Team, batch: &Batch) {
+        self.top.forward(team, batch.samples(), false);
+        export_rows(team, self.top.output(), &mut self.activations.logits[..batch.samples()], 1);
+    }
+
+    /// The part of these samples in the mean loss of a minibatch of `whole` samples; also leaves its gradient with
+    /// respect to the logits.
+    pub fn loss(&mut self, team: &Team, batch: &Batch, whole: usize) -> f64 {
+        self.loss.forward(team, &self.activations.logits[..batch.samples()], &batch.labels, whole)
+    }
+
+    /// Each sample's loss, from the last [`Dense::loss`].
+    #[must_use]
+    pub fn losses(&self, samples: usize) -> &[f64] {
+        self.loss.terms(samples)
+    }
+
+    /// The click probabilities of the last `loss`, one a sample.
+    #[must_use]
+    pub fn probabilities(&self, samples: usize) -> &[f32] {
+        self.loss.probabilities(samples)
+    }
+
+    /// Backward: the top MLP.
+    pub fn back_top(&mut self, team: &Team, batch: &Batch) {
+        let (_, gradient) = self.top.output_and_gradient();
+        import_rows(team, batch.samples(), self.loss.gradient(), 1, gradient);
+        self.top.backward(team, batch.samples());
+    }
+
+    /// Backward: the interaction, and the ReLU that the bottom MLP ends with.
+    pub fn back_interact(&mut self, team: &Team, batch: &Batch) {
+        let (x, x_gradient) = self.bottom.output_and_gradient();
+        let Activations { features, features_gradient, .. } = &mut self.activations;
+        let from = Features { x, pooled: features };
+        let to = FeaturesMut { x: x_gradient, pooled: features_gradient };
+        let gradient = self.top.input_gradient();
+        match &mut self.interaction {
+            Interacts::Dot(dot) => dot.backward(team, batch.samples(), from, gradient, to),
+            Interacts::Concat(concat) => concat.backward(team, batch.samples(), from, gradient, to),
+        }
+    }
+
+    /// Backward: the bottom MLP.
+    pub fn back_bottom(&mut self, team: &Team, batch: &Batch) {
+        self.bottom.backward(team, batch.samples());
+    }
+
+    /// Moves the weights of both MLPs.
+    pub fn update(&mut self, team: &Team, rate: f32) {
+        self.bottom.update(team, rate);
+        self.top.update(team, rate);
+    }
+
+    /// The gradients of all weights and biases, the padding of their layout included: always in the same order.
+    pub fn gradients_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
+        let layers = self.bottom.layers_mut().iter_mut().chain(self.top.layers_mut());
+        layers.flat_map(crate::layer::Linear::gradients_mut)
+    }
+
+    /// Vectors that meet in the interaction, and their elements; `cat` multiplies nothing.
+    pub(super) const fn interaction_shape(&self) -> (usize, usize) {
+        match &self.interaction {
+            Interacts::Dot(dot) => dot.shape(),
+            Interacts::Concat(_) => (0, 0),
+        }
+    }
+}
+
+impl Interacts {
+    const fn outputs(&self) -> usize {
+        match self {
+            Self::Dot(dot) => dot.outputs(),
+            Self::Concat(concat) => concat.outputs(),
+        }
+    }
+}
+
+impl Activations {
+    fn new(samples: usize, features: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        Ok(Self {
+            features: supply.buffer("features", samples * features)?,
+            features_gradient: supply.buffer("feature gradients", samples * features)?,
+            logits: supply.buffer("logits", samples)?,
+        })
+    }
+
+    fn settle(&mut self, arena: &mut Arena) {
+        let Self { features, features_gradient, logits } = self;
+        for buffer in [features, features_gradient, logits] {
+            buffer.settle(arena);
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Training on several ranks of one process: each a team of threads with a copy of the dense layers and its shards of
+//! the tables, on its own node.
+//!
+//! [`Ranks`] is what the caller holds. Ranks live on threads of their own, wait for work and do it together; between
+//! steps nothing of theirs is shared. One that fails ends all, with its message ([`crate::collective::launch`]).
+
+mod rank;
+mod step;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam::channel::{Receiver, Sender, bounded, unbounded};
+
+pub use rank::Rank;
+
+use crate::base::config::ModelConfig;
+use crate::base::{Error, Place, RankId, Result, TableId, Trouble};
+use crate::collective::plan::Reduction;
+use crate::collective::{Lobby, Member, launch};
+use crate::data::{Batch, Schema};
+use crate::exchange::{Layout, lanes};
+use crate::machine::placement::{Placement, RankPlace};
+use crate::model::{Parameter, Room};
+use crate::shard::scheme::{Shard, Sharding};
+use crate::simd::Isa;
+use crate::sync::{Job, Patience};
+
+/// What ranks are built from.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The model.
+    pub config: ModelConfig,
+    /// Its data.
+    pub schema: Schema,
+    /// Who holds what.
+    pub sharding: Sharding,
+    /// For whole minibatches.
+    pub room: Room,
+    /// Where each rank stands.
+    pub places: Vec<RankPlace>,
+    /// Whether waiting threads have cores of their own.
+    pub spin: bool,
+    /// The instruction set of all ranks.
+    pub isa: Isa,
+    /// How dense gradients are summed.
+    pub reduction: Reduction,
+    /// The longest that a rank waits for another.
+    pub deadline: Duration,
+}
+
+impl Setup {
+    /// On these places, with what suits most: dense gradients around a ring in both directions, a minute's patience.
+    #[must_use]
+    pub fn new(config: &ModelConfig, schema: &Schema, sharding: Sharding, room: Room, placement: &Placement) -> Self {
+        Self {
+            config: config.clone(),
+            schema: schema.clone(),
+            sharding,
+            room,
+            places: placement.ranks.clone(),
+            spin: placement.spin,
+            isa: Isa::best(),
+            reduction: Reduction::TwoRing,
+            deadline: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What a rank is told to do.
+type Command = Box<dyn FnOnce(&mut Rank) -> Result<()> + Send>;
+
+/// Ranks that wait for work. Dropping them ends them.
+pub struct Ranks {
+    /// Locked while the ranks are at work: they do one thing at a time.
+    reins: Mutex<Reins>,
+    layout: Arc<Layout>,
+    /// What the user should know.
+    warnings: Vec<String>,
+}
+
+/// What the ranks are led by.
+struct Reins {
+    commands: Vec<Sender<Command>>,
+    /// The thread that started them, until it was asked how they ended.
+    life: Option<JoinHandle<Result<()>>>,
+}
+
+impl Ranks {
+    /// Starts the ranks of a setup, all weights 0.
+    ///
+    /// # Errors
+    /// When threads or memory are refused, or a rank's node cannot hold its part.
+    ///
+    /// # Panics
+    /// When places and sharding have different numbers of ranks.
+    pub fn start(setup: Setup) -> Result<Self> {
+        assert_eq!(setup.places.len(), setup.sharding.ranks(), "a place for each rank of the sharding");
+        let layout = Arc::new(Layout::new(setup.sharding.clone()));
+        let patience = if setup.spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
+        let job = Job::new(layout.ranks(), patience, setup.deadline);
+        let lobby = Lobby::new(&job, lanes(&layout, setup.room.samples));
+        let (commands, orders): (Vec<_>, Vec<Receiver<Command>>) = setup.places.iter().map(|_| unbounded()).unzip();
+        let parts = layout.clone();
+        let life = move || {
+            launch(&job, move |member: Member| {
+                let orders = orders[member.rank.index()].clone();
+                let mut rank = Rank::build(&setup, parts.clone(), &lobby, member)?;
+                // The other end is dropped when the ranks are.
+                orders.iter().try_for_each(|order| order(&mut rank))
+            })
+            .map(|_| ())
+        };
+        let life = std::thread::Builder::new().name("octorec-ranks".to_owned()).spawn(life);
+        let life = life.map_err(|source| Error::Threads { wanted: commands.len(), source })?;
+        let reins = Mutex::new(Reins { commands, life: Some(life) });
+        let mut ranks = Self { reins, layout, warnings: Vec::new() };
+        ranks.warnings = ranks.all(|rank| Ok(rank.warnings().to_vec()))?.concat();
+        Ok(ranks)
+    }
+
+    /// Who holds what.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// What the user should know about the ranks' memory.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Lets every rank do this at the same time, and returns what they return, by rank.
+    ///
+    /// # Errors
+    /// The error of the rank that failed first. After an error the ranks have ended.
+    pub fn all<T: Send + 'static>(
+        &self,
+        work: impl Fn(&mut Rank) -> Result<T> + Send + Sync + 'static,
+    ) -> Result<Vec<T>> {
+        let (work, ranks) = (Arc::new(work), self.layout.ranks());
+        let (reply, replies) = bounded(ranks);
+        let mut reins = self.reins.lock().unwrap_or_else(PoisonError::into_inner);
+        for (number, command) in reins.commands.iter().enumerate() {
+            let (work, reply) = (work.clone(), reply.clone());
+            // A rank that has ended does not take orders; its error is asked for below.
+            let _ = command.send(Box::new(move |rank| {
+                let value = work(rank)?;
+                // Somebody waits for it, unless another rank has failed.
+                let _ = reply.send((number, value));
+                Ok(())
+            }));
+        }
+        drop(reply);
+        let mut values: Vec<Option<T>> = (0..ranks).map(|_| None).collect();
+        replies.iter().for_each(|(number, value)| values[number] = Some(value));
+        values.into_iter().collect::<Option<Vec<T>>>().map_or_else(|| Err(reins.end()), Ok)
+    }
+
+    /// Draws initial weights: those that one rank would draw.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn initialise(&self, seed: u64) -> Result<()> {
+        self.all(move |rank| {
+            rank.initialise(seed);
+            Ok(())
+        })
+        .map(|_| ())
+    }
+
+    /// Trains on one minibatch at learning rate `rate` and returns its mean loss (from before the update): the sum of
+    /// the samples' losses in their order, whatever the number of ranks.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn step(&self, batch: &Arc<Batch>, rate: f32) -> Result<f64> {
+        let whole = batch.clone();
+        let losses = self.all(move |rank| rank.step(&whole, rate))?;
+        Ok(losses.iter().flatten().sum::<f64>() / batch.samples() as f64)
+    }
+
+    /// The click probabilities of a minibatch's samples.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn predict(&self, batch: &Arc<Batch>) -> Result<Vec<f32>> {
+        let whole = batch.clone();
+        Ok(self.all(move |rank| rank.predict(&whole))?.concat())
+    }
+
+    /// Every tensor, in the order of the reference's state dict.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn parameters(&self) -> Result<Vec<Parameter>> {
+        let sharding = self.layout.sharding();
+        let tables =
+            (0..sharding.tables()).map(|table| (sharding.rows(TableId(table as u32)) as usize, sharding.dim()));
+        let tables = tables.enumerate().map(|(table, (rows, dim))| Parameter::of_table(table, rows, dim));
+        let dense = self.all(|rank| Ok(rank.dense_parameters()))?.swap_remove(0);
+        Ok(tables.chain(dense).collect())
+    }
+
+    /// The numbers of one tensor, row-major; of what all ranks have, the first rank's.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn export(&self, parameter: &Parameter) -> Result<Vec<f32>> {
+        if let Some(table) = parameter.table() {
+            return self.export_table(TableId(table as u32));
+        }
+        let parameter = parameter.clone();
+        Ok(self.all(move |rank| Ok(rank.export_dense(&parameter)))?.swap_remove(0))
+    }
+
+    /// Overwrites one tensor on every rank that has a part of it.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn import(&self, parameter: &Parameter, values: &[f32]) -> Result<()> {
+        let (parameter, values) = (parameter.clone(), values.to_vec());
+        self.all(move |rank| {
+            rank.import(&parameter, &values);
+            Ok(())
+        })
+        .map(|_| ())
+    }
+
+    /// A whole table, row-major, stitched from its shards.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn export_table(&self, table: TableId) -> Result<Vec<f32>> {
+        let (dim, rows) = (self.layout.sharding().dim(), self.layout.sharding().rows(table));
+        let parts: Vec<Vec<(Shard, Vec<f32>)>> = self.all(move |rank| Ok(rank.export_table(table)))?;
+        let mut whole = vec![0.0; rows as usize * dim];
+        for (shard, values) in parts.into_iter().flatten() {
+            for (local, row) in values.chunks_exact(shard.columns.len()).enumerate() {
+                let start = shard.rows.global(local as u64) as usize * dim + shard.columns.start;
+                whole[start..start + row.len()].copy_from_slice(row);
+            }
+        }
+        Ok(whole)
+    }
+}
+
+impl Reins {
+    /// Ends the ranks and returns why they did not answer.
+    fn end(&mut self) -> Error {
+        self.commands.clear();
+        match self.life.take().map(JoinHandle::join) {
+            Some(Ok(Err(error))) => error,
+            Some(Err(payload)) => std::panic::resume_unwind(payload),
+            Some(Ok(Ok(()))) | None => {
+                let message = "the ranks have ended before".to_owned();
+                Error::Rank(Trouble::Failed { place: Place::start(RankId(0)), message })
+            }
+        }
+    }
+}
+
+impl Drop for Reins {
+    fn drop(&mut self) {
+        self.commands.clear();
+        if let Some(life) = self.life.take() {
+            // Nobody is there to act on an error.
+            let _ = life.join();
+        }
+    }
+}

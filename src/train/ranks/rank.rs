@@ -1,0 +1,129 @@
+//! One rank: its threads, its memory, its part of the model and its ends of the exchange.
+
+use std::sync::Arc;
+
+use super::{Setup, step};
+use crate::base::{Error, Place, RankId, Result, TableId};
+use crate::collective::{Lane, Lobby, Member};
+use crate::data::Batch;
+use crate::exchange::{Dense, Gradients, Ids, Layout, Pieces, Pooled};
+use crate::machine::team::Team;
+use crate::memory::{Arena, Pages, Plan, Supply};
+use crate::model::{Parameter, Sharded};
+use crate::shard::scheme::{Shard, minibatch_slice};
+use crate::sync::{Gate, Job};
+
+/// A rank of a job.
+pub struct Rank {
+    pub(super) number: RankId,
+    pub(super) job: Job,
+    pub(super) layout: Arc<Layout>,
+    pub(super) team: Team,
+    pub(super) model: Sharded,
+    pub(super) ids: Ids,
+    pub(super) pooled: Pooled,
+    pub(super) gradients: Gradients,
+    pub(super) dense: Dense,
+    /// Of ids, pooled rows, gradients and dense gradients.
+    pub(super) lanes: [Lane; 4],
+    /// This rank's slice of the minibatch.
+    pub(super) batch: Batch,
+    pub(super) steps: u64,
+    gate: Gate,
+    warnings: Vec<String>,
+}
+
+impl Rank {
+    /// Takes its place: pins the threads, builds the arena on its nodes, and meets the others.
+    pub(super) fn build(setup: &Setup, layout: Arc<Layout>, lobby: &Lobby, member: Member) -> Result<Self> {
+        let Member { rank, job, mut gate } = member;
+        let place = &setup.places[rank.index()];
+        let team = Team::pinned(&place.compute, setup.spin, setup.isa)?;
+        let mut plan = Plan::new();
+        let supply = &mut Supply::Arena(&mut plan);
+        let mut model = Sharded::new(&setup.config, &setup.schema, &layout, rank, &team, setup.room, supply)?;
+        let mut pooled = Pooled::new(&layout, rank, setup.room.samples, supply)?;
+        let mut gradients = Gradients::new(&layout, rank, setup.room.samples, supply)?;
+        let mut windows = lobby.memory(rank, supply)?;
+        let mut arena = Arena::build(&plan, &place.memory_nodes, Pages::Transparent, |memory| team.touch(memory))?;
+        model.settle(&mut arena);
+        pooled.settle(&mut arena);
+        gradients.settle(&mut arena);
+        windows.settle(&mut arena);
+        let lanes = lobby.enter(&mut gate, windows)?;
+        let Ok(lanes) = <[Lane; 4]>::try_from(lanes) else { unreachable!("the exchange has four lanes") };
+        let len = Pieces::new(model.sums_mut(), team.isa()).len();
+        Ok(Self {
+            number: rank,
+            ids: Ids::new(&layout, rank, &team),
+            dense: Dense::new(&lanes[3], len, setup.reduction),
+            batch: Batch::new(&setup.schema),
+            warnings: arena.warnings().to_vec(),
+            steps: 0,
+            job,
+            layout,
+            team,
+            model,
+            pooled,
+            gradients,
+            lanes,
+            gate,
+        })
+    }
+
+    pub(super) fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    pub(super) fn initialise(&mut self, seed: u64) {
+        self.model.initialise(&self.team, &self.layout, seed);
+    }
+
+    /// Takes this rank's slice of a minibatch.
+    pub(super) fn take_slice(&mut self, whole: &Batch) {
+        self.batch.clear();
+        self.batch.append_range(whole, minibatch_slice(whole.samples(), self.layout.ranks(), self.number));
+    }
+
+    /// Notes what this rank does now, for messages about it.
+    pub(super) fn enter(&self, stage: &'static str) {
+        self.job.enter(Place { rank: self.number, stage, sequence: self.steps });
+    }
+
+    pub(super) fn step(&mut self, whole: &Batch, rate: f32) -> Result<Vec<f64>> {
+        step::step(self, whole, rate)
+    }
+
+    pub(super) fn predict(&mut self, whole: &Batch) -> Result<Vec<f32>> {
+        step::forward(self, whole)?;
+        Ok(self.model.dense().probabilities(self.batch.samples()).to_vec())
+    }
+
+    /// This rank's part of a table; of a replicated one, the first rank's copy stands for all.
+    pub(super) fn export_table(&self, table: TableId) -> Vec<(Shard, Vec<f32>)> {
+        self.model.export_table(&self.layout, table)
+    }
+
+    pub(super) fn dense_parameters(&self) -> Vec<Parameter> {
+        self.model.dense().parameters()
+    }
+
+    pub(super) fn export_dense(&self, parameter: &Parameter) -> Vec<f32> {
+        if self.number == RankId(0) { self.model.dense().export(parameter).into_owned() } else { Vec::new() }
+    }
+
+    pub(super) fn import(&mut self, parameter: &Parameter, values: &[f32]) {
+        match parameter.table() {
+            Some(table) => self.model.import_table(&self.layout, TableId(table as u32), values),
+            None => self.model.dense_mut().import(parameter, values),
+        }
+    }
+
+    /// Waits until all ranks are here.
+    ///
+    /// # Errors
+    /// [`Error::Rank`] when the job is in trouble.
+    pub fn meet(&mut self) -> Result<()> {
+        self.gate.pass("meeting").map_err(Error::Rank)
+    }
+}

@@ -1,0 +1,86 @@
+//! `train --ranks`: one run on several ranks, its checkpoint one file that any other number of ranks continues.
+
+use std::fs;
+use std::path::Path;
+
+use super::{criteo_sample, fail, json, succeed, tiny_training};
+
+fn losses(path: &Path) -> Vec<f64> {
+    fs::read_to_string(path).unwrap().lines().map(|line| line.parse().unwrap()).collect()
+}
+
+fn follow(alone: &[f64], others: &[f64], bound: f64, what: &str) {
+    assert_eq!(alone.len(), others.len(), "{what}");
+    for (step, (a, b)) in alone.iter().zip(others).enumerate() {
+        assert!((a - b).abs() <= bound * a.abs(), "{what}: step {step}: {b}, not {a}");
+    }
+}
+
+#[test]
+fn ranks_follow_the_losses_of_one_and_continue_each_others_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let trace = |name: &str, arguments: &str| {
+        let summary = json(&format!("{arguments} --trace-loss {} --json", path(name).display()));
+        (losses(&path(name)), summary)
+    };
+    let train = tiny_training();
+    let (alone, summary) = trace("alone", &train);
+    for ranks in [2, 3, 5] {
+        let out = path(&format!("run{ranks}"));
+        let (first, _) =
+            trace("first", &format!("{train} --ranks {ranks} --threads 1 --steps 20 --out {}", out.display()));
+        follow(&alone[..20], &first, 1e-5, &format!("{ranks} ranks"));
+        let other = 6 - ranks;
+        let resume = format!("train --resume {} --steps 40 --ranks {other} --threads 1", out.display());
+        let (second, ended) = trace("second", &resume);
+        follow(&alone[20..], &second, 1e-4, &format!("{other} ranks after {ranks}"));
+        let apart = ended["auc"].as_f64().unwrap() - summary["auc"].as_f64().unwrap();
+        assert!(apart.abs() < 1e-3, "{ended} and {summary}");
+        // What several ranks saved, one evaluates to the same scores.
+        let scores = json(&format!("eval --checkpoint {} --json", out.display()));
+        assert!((scores["auc"].as_f64().unwrap() - ended["auc"].as_f64().unwrap()).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn tables_are_divided_as_an_edited_plan_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("plan.toml");
+    let model = "--set model.bottom=[13,32,8] --set model.top=[16,1] --set model.dim=8 --batch 64";
+    succeed(&format!("plan {model} --ranks 2 --scheme row --out {}", plan.display()));
+    let train = format!("{} --ranks 2 --threads 1 --plan {}", tiny_training(), plan.display());
+    assert!(json(&format!("{train} --json"))["auc"].as_f64().unwrap() > 0.5);
+    let message = fail(&format!("{} --ranks 3 --threads 1 --plan {}", tiny_training(), plan.display()));
+    assert!(message.contains("plan.toml") && message.contains("ranks"), "{message}");
+}
+
+#[test]
+fn what_looks_at_one_ranks_stages_is_refused() {
+    let message = fail(&format!("{} --ranks 2 --profile", tiny_training()));
+    assert!(message.contains("--ranks") && message.contains("--profile"), "{message}");
+}
+
+#[test]
+fn real_clicks_train_alike_on_any_number_of_ranks() {
+    let Some(file) = criteo_sample() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    // Sums in another order differ in their last bits. Sooner or later that moves a unit of an MLP over its ReLU's edge,
+    // and from there on the runs part; with these rows none does within the steps that are compared.
+    for (precision, bound) in [("f32", 1e-6), ("bf16", 1e-3)] {
+        let run = |ranks: usize| {
+            succeed(&format!(
+                "train --preset kaggle --data {} --batch 128 --steps 20 --rows-cap 4000 --precision {precision} \
+                 --set train.eval_every=0 --test-fraction 0 --ranks {ranks} --threads 1 --trace-loss {}",
+                file.display(),
+                trace.display()
+            ));
+            losses(&trace)
+        };
+        let alone = run(1);
+        for ranks in [2, 3, 4, 5, 8] {
+            follow(&alone, &run(ranks), bound, &format!("{ranks} ranks in {precision}"));
+        }
+    }
+}

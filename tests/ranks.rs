@@ -1,0 +1,221 @@
+//! Several ranks train as one does: whatever the division of tables, the number of ranks, the pooling and the precision.
+
+use std::sync::Arc;
+
+use octorec::base::config::{Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, SourceKind};
+use octorec::base::{Error, RankId, TableId};
+use octorec::collective::plan::Reduction;
+use octorec::data::{self, Batch, Opening, Schema, Split};
+use octorec::machine::placement::Wishes;
+use octorec::machine::team::Team;
+use octorec::machine::{Machine, place};
+use octorec::model::{Dlrm, Room};
+use octorec::shard::scheme::{Part, Scheme, Sharding};
+use octorec::simd::Isa;
+use octorec::train::ranks::{Ranks, Setup};
+use octorec::train::{Clock, step};
+use proptest::prelude::*;
+
+const ROWS: [u64; 5] = [700, 3, 41, 1000, 260];
+const DIM: usize = 12;
+const BATCH: usize = 50;
+const RATE: f32 = 0.05;
+
+struct Case {
+    config: Config,
+    schema: Schema,
+    batches: Vec<Arc<Batch>>,
+    room: Room,
+}
+
+impl Case {
+    fn new(pooling: Pooling, interaction: Interaction, precision: Precision, steps: usize) -> Self {
+        let bottom = vec![13, 40, DIM];
+        let rows = ROWS.to_vec();
+        let model =
+            ModelConfig { bottom, top: vec![33, 1], dim: DIM, rows, interaction, pooling, ..Default::default() };
+        let data = DataConfig { source: SourceKind::Random, lookups: 4, zipf: 1.05, ..DataConfig::default() };
+        let config = Config { model, data, ..Config::default() };
+        let source = data::open(&config, Opening::default()).unwrap();
+        let mut reader = source.open(Split::Train, 0).unwrap();
+        let draw = |index: usize| {
+            let mut batch = Batch::new(source.schema());
+            // The last minibatch of an epoch is smaller, down to fewer samples than ranks.
+            let samples = [BATCH, BATCH, 29, 3][index % 4];
+            reader.read(&mut batch, samples).unwrap();
+            Arc::new(batch)
+        };
+        let batches = (0..steps).map(draw).collect();
+        let room = Room { lookups: 4, precision, ..Room::samples(BATCH) };
+        Self { schema: source.schema().clone(), config, batches, room }
+    }
+
+    /// Losses and tables of one rank.
+    fn alone(&self) -> (Vec<f64>, Vec<Vec<f32>>) {
+        let team = Team::with_isa(1, Isa::best()).unwrap();
+        let mut model = Dlrm::with_room(&self.config.model, &self.schema, &team, self.room).unwrap();
+        model.initialise(&team, 7);
+        let mut clock = Clock::new(false);
+        let losses = self.batches.iter().map(|batch| step(&team, &mut model, batch, RATE, &mut clock)).collect();
+        (losses, model.tables().iter().map(|table| table.weights().to_vec()).collect())
+    }
+
+    fn setup(&self, schemes: Vec<Scheme>, ranks: usize, threads: usize) -> Setup {
+        let machine = Machine::load("host").unwrap();
+        let wishes = Wishes { ranks: Some(ranks), threads: Some(threads), ..Wishes::default() };
+        let placement = place(&machine, &wishes).unwrap();
+        let sharding = Sharding::new(&ROWS, DIM, ranks, schemes).unwrap();
+        Setup::new(&self.config.model, &self.schema, sharding, self.room, &placement)
+    }
+
+    fn together(&self, setup: Setup) -> (Vec<f64>, Vec<Vec<f32>>) {
+        let ranks = Ranks::start(setup).unwrap();
+        ranks.initialise(7).unwrap();
+        let losses = self.batches.iter().map(|batch| ranks.step(batch, RATE).unwrap()).collect();
+        let tables = (0..ROWS.len() as u32).map(|table| ranks.export_table(TableId(table)).unwrap()).collect();
+        (losses, tables)
+    }
+
+    fn compare(&self, alone: &(Vec<f64>, Vec<Vec<f32>>), setup: Setup, bound: f64, what: &str) {
+        let (losses, tables) = self.together(setup);
+        for (step, (alone, found)) in alone.0.iter().zip(&losses).enumerate() {
+            assert!((alone - found).abs() <= bound * alone.abs(), "{what}: step {step}: {found}, not {alone}");
+        }
+        for (table, (alone, found)) in alone.1.iter().zip(&tables).enumerate() {
+            let apart = alone.iter().zip(found).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+            // Rows move by some 1e-3; a wrong or a lost gradient is far above this.
+            assert!(apart <= 20.0 * bound.max(1e-6), "{what}: table {table} is {apart} apart");
+        }
+    }
+}
+
+/// Sizes that add up to `whole`, as even as they come, dealt to ranks in turn from `first` on.
+fn parts(whole: u64, count: usize, ranks: usize, first: usize) -> Vec<Part> {
+    let count = count.min(whole as usize) as u64;
+    let size = |part: u64| whole * (part + 1) / count - whole * part / count;
+    (0..count)
+        .map(|part| Part { rank: RankId(((first as u64 + part) % ranks as u64) as u32), size: size(part) })
+        .collect()
+}
+
+fn scheme(kind: usize, table: usize, ranks: usize) -> Scheme {
+    let rows = ROWS[table];
+    match kind {
+        0 => Scheme::Table(RankId((table % ranks) as u32)),
+        1 => Scheme::Column(parts(DIM as u64, ranks.min(DIM), ranks, table)),
+        2 => Scheme::RowContiguous(parts(rows, ranks, ranks, table)),
+        3 => Scheme::RowCyclic((0..ranks.min(rows as usize)).map(|rank| RankId(rank as u32)).collect()),
+        _ => Scheme::Replicated,
+    }
+}
+
+#[test]
+fn every_scheme_on_any_number_of_ranks_trains_as_one_rank_does() {
+    let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 20);
+    let alone = case.alone();
+    for ranks in [1, 2, 3, 4, 5, 8] {
+        for kind in 0..5 {
+            let schemes = (0..ROWS.len()).map(|table| scheme(kind, table, ranks)).collect();
+            case.compare(&alone, case.setup(schemes, ranks, 1), 1e-5, &format!("{ranks} ranks, scheme {kind}"));
+        }
+        let mixed = (0..ROWS.len()).map(|table| scheme(table, table, ranks)).collect();
+        case.compare(&alone, case.setup(mixed, ranks, 2), 1e-5, &format!("{ranks} ranks of 2 threads, mixed"));
+    }
+}
+
+#[test]
+fn means_concatenation_and_halves_too() {
+    for (pooling, interaction, precision, bound) in [
+        (Pooling::Mean, Interaction::Dot, Precision::F32, 1e-5),
+        (Pooling::Sum, Interaction::Cat, Precision::F32, 1e-5),
+        // Sums of gradients in another order move a weight over a rounding border of bfloat16 now and then.
+        (Pooling::Mean, Interaction::Dot, Precision::Bf16, 1e-3),
+    ] {
+        let case = Case::new(pooling, interaction, precision, 20);
+        let alone = case.alone();
+        for ranks in [2, 3] {
+            let mixed = (0..ROWS.len()).map(|table| scheme((table + ranks) % 5, table, ranks)).collect();
+            let what = format!("{ranks} ranks, {pooling:?}, {interaction:?}, {precision:?}");
+            case.compare(&alone, case.setup(mixed, ranks, 1), bound, &what);
+        }
+    }
+}
+
+#[test]
+fn results_depend_on_neither_threads_nor_time() {
+    let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 8);
+    let schemes = |ranks| (0..ROWS.len()).map(|table| scheme(table, table, ranks)).collect::<Vec<_>>();
+    for reduction in Reduction::ALL {
+        let run = |threads| case.together(Setup { reduction, ..case.setup(schemes(3), 3, threads) });
+        let first = run(1);
+        assert!(run(1) == first, "{} is the same twice", reduction.name());
+        assert!(run(3) == first, "{} is the same on more threads", reduction.name());
+    }
+}
+
+#[test]
+fn predictions_are_those_of_one_rank() {
+    let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 4);
+    let team = Team::new(1).unwrap();
+    let mut model = Dlrm::with_room(&case.config.model, &case.schema, &team, case.room).unwrap();
+    model.initialise(&team, 7);
+    let ranks = Ranks::start(case.setup((0..ROWS.len()).map(|table| scheme(0, table, 3)).collect(), 3, 1)).unwrap();
+    ranks.initialise(7).unwrap();
+    for batch in &case.batches {
+        model.look_up(&team, batch);
+        model.bottom(&team, batch);
+        model.interact(&team, batch);
+        model.top(&team, batch);
+        model.loss(&team, batch);
+        assert_eq!(ranks.predict(batch).unwrap(), model.probabilities(batch), "forward has no sums over ranks");
+    }
+}
+
+#[test]
+fn a_rank_that_panics_ends_all_with_its_message() {
+    let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 1);
+    let ranks = Ranks::start(case.setup((0..ROWS.len()).map(|table| scheme(0, table, 3)).collect(), 3, 1)).unwrap();
+    ranks.initialise(7).unwrap();
+    let batch = case.batches[0].clone();
+    ranks.step(&batch, RATE).unwrap();
+    let number = std::sync::atomic::AtomicU32::new(0);
+    let error = ranks
+        .all(move |rank| {
+            let late = number.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 2;
+            assert!(!late, "row 7 is bad");
+            rank.meet()
+        })
+        .unwrap_err();
+    assert!(matches!(error, Error::Rank(_)) && error.to_string().contains("row 7 is bad"), "{error}");
+    // The job is over, and says so instead of hanging.
+    assert!(ranks.step(&batch, RATE).is_err());
+}
+
+#[test]
+fn a_rank_that_stalls_is_named_within_the_deadline() {
+    let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 1);
+    let setup = case.setup((0..ROWS.len()).map(|table| scheme(0, table, 2)).collect(), 2, 1);
+    let ranks = Ranks::start(Setup { deadline: std::time::Duration::from_millis(200), ..setup }).unwrap();
+    let number = std::sync::atomic::AtomicU32::new(0);
+    let error = ranks
+        .all(move |rank| {
+            if number.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {
+                std::thread::sleep(std::time::Duration::from_millis(600));
+            }
+            rank.meet()
+        })
+        .unwrap_err();
+    assert!(error.to_string().contains("waited 0.2 s for rank"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_division_will_do(ranks in 1usize..7, kinds in prop::collection::vec(0usize..5, ROWS.len()), mean: bool) {
+        let pooling = if mean { Pooling::Mean } else { Pooling::Sum };
+        let case = Case::new(pooling, Interaction::Dot, Precision::F32, 4);
+        let schemes = kinds.iter().enumerate().map(|(table, kind)| scheme(*kind, table, ranks)).collect();
+        case.compare(&case.alone(), case.setup(schemes, ranks, 1), 1e-5, &format!("{ranks} ranks, {kinds:?}"));
+    }
+}
