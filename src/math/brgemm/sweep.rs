@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::panels::{Panels, Row, WIDTH};
 use super::plan::Plan;
-use super::tile::{Cell, Finish, Left, Start, Tile, tallest};
+use super::tile::{Cell, Finish, Heights, Left, Start, Tile};
 use crate::simd::{Kernel, Simd};
 use crate::sync::GridPart;
 
@@ -97,7 +97,7 @@ impl<L: Left, B: Right, C: Cell> Kernel for Sweep<'_, L, B, C> {
                     let end = if L::BLOCK == usize::MAX { usize::MAX } else { (row / L::BLOCK + 1) * L::BLOCK };
                     let end = end.min(self.out.rows.end);
                     // Tiles of nearly equal height: 64 rows are 13 + 13 + 13 + 13 + 12, not 4 x 14 + 8.
-                    let tiles = (end - row).div_ceil(tallest(S::LANES));
+                    let tiles = (end - row).div_ceil(S::TALLEST);
                     let height = (end - row).div_ceil(tiles);
                     for index in 0..group.len() {
                         self.panel(simd, &group, index, row..row + height, steps.clone());
@@ -158,19 +158,19 @@ fn by_height<S: Simd, L: Left, C: Cell, const V: usize>(
     b: &[Row<f32>],
 ) {
     match tile.out.len() {
-        14 if S::LANES == 16 => tile.run::<S, L, 14, V>(simd, left, first, b),
-        13 if S::LANES == 16 => tile.run::<S, L, 13, V>(simd, left, first, b),
-        12 if S::LANES == 16 => tile.run::<S, L, 12, V>(simd, left, first, b),
-        11 if S::LANES == 16 => tile.run::<S, L, 11, V>(simd, left, first, b),
-        10 if S::LANES == 16 => tile.run::<S, L, 10, V>(simd, left, first, b),
-        9 if S::LANES == 16 => tile.run::<S, L, 9, V>(simd, left, first, b),
-        8 if S::LANES == 16 => tile.run::<S, L, 8, V>(simd, left, first, b),
-        7 if S::LANES == 16 => tile.run::<S, L, 7, V>(simd, left, first, b),
-        6 => tile.run::<S, L, 6, V>(simd, left, first, b),
-        5 => tile.run::<S, L, 5, V>(simd, left, first, b),
-        4 => tile.run::<S, L, 4, V>(simd, left, first, b),
-        3 => tile.run::<S, L, 3, V>(simd, left, first, b),
-        2 => tile.run::<S, L, 2, V>(simd, left, first, b),
+        14 if S::TALL => tile.run::<S, L, 14, V>(simd, left, first, b),
+        13 if S::TALL => tile.run::<S, L, 13, V>(simd, left, first, b),
+        12 if S::TALL => tile.run::<S, L, 12, V>(simd, left, first, b),
+        11 if S::TALL => tile.run::<S, L, 11, V>(simd, left, first, b),
+        10 if S::TALL => tile.run::<S, L, 10, V>(simd, left, first, b),
+        9 if S::TALL => tile.run::<S, L, 9, V>(simd, left, first, b),
+        8 if S::TALL => tile.run::<S, L, 8, V>(simd, left, first, b),
+        7 if S::TALL => tile.run::<S, L, 7, V>(simd, left, first, b),
+        6 if S::MANY => tile.run::<S, L, 6, V>(simd, left, first, b),
+        5 if S::MANY => tile.run::<S, L, 5, V>(simd, left, first, b),
+        4 if S::MANY => tile.run::<S, L, 4, V>(simd, left, first, b),
+        3 if S::MANY => tile.run::<S, L, 3, V>(simd, left, first, b),
+        2 if S::MANY => tile.run::<S, L, 2, V>(simd, left, first, b),
         1 => tile.run::<S, L, 1, V>(simd, left, first, b),
         height => unreachable!("no tile has {height} rows"),
     }

@@ -19,9 +19,23 @@ const AHEAD: usize = 14;
 /// Floats of a cache line.
 const LINE: usize = 16;
 
-/// Rows of the tallest tile.
-pub(super) const fn tallest(lanes: usize) -> usize {
-    if lanes == 16 { 14 } else { 6 }
+/// Which tiles an instruction set's kernels are compiled for. Constants, so that the compiler makes none of the others.
+pub(super) trait Heights {
+    /// Rows of the tallest tile.
+    const TALLEST: usize;
+    /// Whether tiles may have more than 6 rows.
+    const TALL: bool = Self::TALLEST > 6;
+    /// Whether tiles may have more than one row.
+    const MANY: bool = Self::TALLEST > 1;
+}
+
+impl<S: Simd> Heights for S {
+    const TALLEST: usize = match S::LANES {
+        16 => 14,
+        // Portable code's vectors are arrays, which no register holds: higher tiles would be longer, not faster.
+        _ if align_of::<S::V>() < size_of::<S::V>() => 1,
+        _ => 6,
+    };
 }
 
 /// What panels of results are made of: 32-bit floats, or bfloat16 as the bits of a `u16`.
