@@ -6,6 +6,7 @@
 
 mod atoms;
 mod barrier;
+mod desk;
 mod grid;
 mod job;
 mod lines;

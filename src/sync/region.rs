@@ -1,19 +1,9 @@
 //! A fork-join region: one closure, run once by each of T threads, all of which have finished when it returns.
 //!
 //! # Protocol
-//! The leader (the thread that calls [`Crew::run`]) shares one `Desk` with each of its T - 1 helpers. Two counters say
-//! whose it is:
+//! The leader (the thread that calls [`Crew::run`]) shares one [`Desk`] with each of its T - 1 helpers, and there the
+//! states of a region stand.
 //!
-//! | state    | `epoch` | `done` | who may touch the job      |
-//! |----------|---------|--------|----------------------------|
-//! | idle     | e       | e      | the leader                 |
-//! | running  | e + 1   | e      | the helper reads it        |
-//! | finished | e + 1   | e + 1  | the leader (idle again)    |
-//!
-//! * idle -> running: the leader, `epoch`'s only writer, writes the job and then the next `epoch` (release). A helper
-//!   that sees the new epoch (acquire) therefore sees the job.
-//! * running -> finished: the helper, `done`'s only writer, stores the epoch into it (release) after its last access to
-//!   the job and to whatever the closure borrows. The leader that has read it (acquire) on every desk may free all that.
 //! * A helper that has waited long enough raises its `asleep` flag, looks at `epoch` once more and parks; the leader
 //!   changes `epoch` before it looks at the flags. A sequentially consistent fence stands between the write and the
 //!   read on both sides, so at least one of the two sees the other's write: no wake-up is lost.
@@ -23,19 +13,22 @@
 //!
 //! # Cost
 //! A region costs the journeys of cache lines between cores. A desk is one line, so that it travels to its helper and
-//! back, which is the least possible, and helpers never queue for a counter. What a closure captures travels in the same
+//! back, which is the least possible, and helpers never queue for a counter. How long that takes depends on the line:
+//! some are half as fast again as others, probably for where their part of the outermost cache lies. So a crew tries
+//! [`CANDIDATES`] lines for each desk when it starts, and stays with the quickest. What a closure captures travels in the same
 //! line if it is small enough ([`Crew::run`] demands closures that may be copied); more than that stays with the leader
 //! and is one journey more. The flags of sleepers have lines of their own, which stay shared while nobody sleeps. `pause`
 //! takes 140 cycles on Intel cores since Skylake, a good part of a region: a waiting thread first looks [`EAGER_LOOKS`]
 //! times without it. `octorec bench team` measures all of this, the journey of a line alone, rayon and scoped threads.
 
 use std::any::Any;
-use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
 
 use crossbeam::utils::CachePadded;
 
-use super::primitive::{Arc, AtomicBool, AtomicUsize, Guarded, Mutex, Ordering, fence, thread};
+use super::desk::{Desk, Next, Order};
+use super::primitive::{Arc, AtomicBool, Mutex, Ordering, fence, thread};
 
 /// Looks at a cache line before a waiting thread starts to pause between looks: a few microseconds.
 const EAGER_LOOKS: u32 = if cfg!(loom) { 0 } else { 2000 };
@@ -67,78 +60,15 @@ impl Patience {
     }
 }
 
-/// Words of captures that travel in the desk: what its cache line has left.
-const CARRIED: usize = 5;
-
-/// What a closure has captured, or its address when that is larger.
-type Captures = MaybeUninit<[*const (); CARRIED]>;
-
-/// The closure of a region with its type and lifetime taken away; valid from idle -> running until joined.
-#[derive(Clone, Copy)]
-struct Job {
-    /// Calls the closure that the captures hold; nothing else may be handed to it. `None` ends the helper.
-    call: Option<unsafe fn(&Captures, usize)>,
-    captures: Captures,
-}
-
-impl Job {
-    const END: Self = Self { call: None, captures: MaybeUninit::uninit() };
-
-    fn new<F: Fn(usize) + Sync + Copy>(body: &F) -> Self {
-        let mut captures = Captures::uninit();
-        if const { size_of::<F>() <= size_of::<Captures>() && align_of::<F>() <= align_of::<Captures>() } {
-            // SAFETY: F fits, as just checked. It may be copied, and since it is Sync by any thread that has a
-            // reference to it; the copy needs no drop.
-            #[allow(unsafe_code)]
-            unsafe {
-                captures.as_mut_ptr().cast::<F>().write(*body);
-            }
-            Self { call: Some(call::<F>), captures }
-        } else {
-            // SAFETY: the first word is there and takes an address.
-            #[allow(unsafe_code)]
-            unsafe {
-                captures.as_mut_ptr().cast::<&F>().write(body);
-            }
-            Self { call: Some(call::<&F>), captures }
-        }
-    }
-
-    /// Runs the closure as thread `index`. False: there is none, the helper's life ends.
-    ///
-    /// # Safety
-    /// What the closure borrows is alive, which it is while the region's [`Crew::run`] has not returned.
-    #[allow(unsafe_code)]
-    unsafe fn run(&self, index: usize) -> bool {
-        let Some(call) = self.call else { return false };
-        // SAFETY: `call` and `captures` come from one `new`, the only place that makes a job with a closure.
-        unsafe { call(&self.captures, index) };
-        true
-    }
-}
-
-/// Calls the F that lies in `captures`.
-///
-/// # Safety
-/// [`Job::new`] has written an F there, and what it borrows is alive.
-#[allow(unsafe_code)]
-unsafe fn call<F: Fn(usize)>(captures: &Captures, index: usize) {
-    // SAFETY: the caller's promise; `new` has checked size and alignment.
-    let body = unsafe { &*captures.as_ptr().cast::<F>() };
-    body(index);
-}
-
-/// What the leader and one helper pass to and fro: one cache line.
-struct Desk {
-    epoch: AtomicUsize,
-    done: AtomicUsize,
-    job: Guarded<Job>,
-}
-
-#[cfg(not(loom))]
-const _: () = assert!(size_of::<Desk>() == 64, "a desk is one cache line");
+/// Lines that a crew tries for each desk.
+const CANDIDATES: usize = if cfg!(loom) { 2 } else { 16 };
+/// Journeys by which a line is judged.
+const TRIALS: usize = 64;
+/// What the choice of a desk may take: on a busy machine a journey can take milliseconds.
+const CHOICE: Duration = Duration::from_millis(25);
 
 struct Shared {
+    /// [`CANDIDATES`] for each helper, one helper's after another's.
     desks: Box<[CachePadded<Desk>]>,
     asleep: Box<[CachePadded<AtomicBool>]>,
     /// Whether `panic` holds something: set before a helper's `done`, read after it.
@@ -147,19 +77,12 @@ struct Shared {
     patience: Patience,
 }
 
-// SAFETY: a desk's `job` is the only field that is not Sync by itself; the protocol above lets the leader write it only
-// while its helper does not read it, and what it holds is a copy of, or a reference to, a Sync closure.
-#[allow(unsafe_code)]
-unsafe impl Sync for Shared {}
-
-// SAFETY: a reference to a Sync closure may move between threads, and so may a copy, which any thread could have made.
-#[allow(unsafe_code)]
-unsafe impl Send for Shared {}
-
 /// A leader's helpers, waiting for work. Dropping it stops and joins them.
 pub struct Crew {
     shared: Arc<Shared>,
     helpers: Vec<thread::JoinHandle<()>>,
+    /// Where each helper waits: a number in `desks`.
+    places: Vec<usize>,
     // A region has one leader: two threads must not share a crew, and a region must not start inside another.
     not_sync: std::marker::PhantomData<std::cell::Cell<()>>,
 }
@@ -180,22 +103,16 @@ impl Crew {
         prepare: impl Fn(usize) + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
         assert!(threads > 0, "a crew has at least its leader");
-        let desk = |_| {
-            CachePadded::new(Desk {
-                epoch: AtomicUsize::new(0),
-                done: AtomicUsize::new(0),
-                job: Guarded::new(Job::END),
-            })
-        };
         let shared = Arc::new(Shared {
-            desks: (1..threads).map(desk).collect(),
+            desks: (0..(threads - 1) * CANDIDATES).map(|_| CachePadded::new(Desk::new())).collect(),
             asleep: (1..threads).map(|_| CachePadded::new(AtomicBool::new(false))).collect(),
             panicked: AtomicBool::new(false),
             panic: Mutex::new(None),
             patience,
         });
         let prepare = Arc::new(prepare);
-        let mut crew = Self { shared, helpers: Vec::with_capacity(threads - 1), not_sync: std::marker::PhantomData };
+        let (helpers, places) = (Vec::with_capacity(threads - 1), Vec::with_capacity(threads - 1));
+        let mut crew = Self { shared, helpers, places, not_sync: std::marker::PhantomData };
         for index in 1..threads {
             let (shared, prepare) = (crew.shared.clone(), prepare.clone());
             let body = move || {
@@ -204,6 +121,10 @@ impl Crew {
             };
             // If this fails, dropping `crew` stops the helpers that were started.
             crew.helpers.push(thread::Builder::new().name(format!("octorec-{index}")).spawn(body)?);
+            crew.places.push((index - 1) * CANDIDATES);
+        }
+        if patience.spins > 0 && !cfg!(loom) {
+            (0..threads - 1).for_each(|helper| crew.choose(helper));
         }
         Ok(crew)
     }
@@ -226,32 +147,64 @@ impl Crew {
         if self.helpers.is_empty() {
             return body(0);
         }
-        self.fork(Job::new(&body));
+        let order = Order::call(&body);
+        for place in &self.places {
+            // SAFETY: the desk is idle, because the last region was joined and this crew has no second leader (it is
+            // neither Sync nor re-entrant); this region is joined below before `body` is gone.
+            #[allow(unsafe_code)]
+            unsafe {
+                self.shared.desks[*place].hand(order);
+            }
+        }
+        self.wake();
         let own = catch_unwind(AssertUnwindSafe(|| body(0)));
-        self.shared.join();
+        self.places.iter().for_each(|place| self.shared.join(*place));
         let theirs = self.shared.take_panic();
         if let Some(payload) = own.err().or(theirs) {
             resume_unwind(payload);
         }
     }
 
-    /// Hands the job to every helper. Its captures must outlive the next [`Shared::join`].
-    fn fork(&self, job: Job) {
-        for desk in &self.shared.desks {
-            desk.job.with_mut(|slot| {
-                // SAFETY: state idle: the last region was joined, so the helper does not read the slot, and this crew
-                // has no second leader (it is neither Sync nor re-entrant).
-                #[allow(unsafe_code)]
-                unsafe {
-                    *slot = job;
-                }
-            });
-            desk.announce();
+    /// Gives one helper an order that borrows nothing, and waits until it is obeyed.
+    fn tell(&self, helper: usize, order: Order) {
+        let place = self.places[helper];
+        // SAFETY: as in `run`; nothing is borrowed.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.shared.desks[place].hand(order);
         }
         self.wake();
+        self.shared.join(place);
     }
 
-    /// Wakes the helpers that sleep; for after an announcement.
+    /// Sends a helper to one of its desks.
+    fn seat(&mut self, helper: usize, candidate: usize) {
+        let place = helper * CANDIDATES + candidate;
+        self.tell(helper, Order::go_to(place));
+        self.places[helper] = place;
+    }
+
+    /// Seats a helper at the desk whose line takes the shortest time, in the median of its journeys.
+    fn choose(&mut self, helper: usize) {
+        let (start, mut best) = (Instant::now(), (Duration::MAX, 0));
+        for candidate in 0..CANDIDATES {
+            self.seat(helper, candidate);
+            let mut journeys = [Duration::MAX; TRIALS];
+            for journey in &mut journeys {
+                let departure = Instant::now();
+                self.tell(helper, Order::call(&|_: usize| ()));
+                *journey = departure.elapsed();
+                if start.elapsed() > CHOICE {
+                    break;
+                }
+            }
+            journeys.sort_unstable();
+            best = best.min((journeys[TRIALS / 2], candidate));
+        }
+        self.seat(helper, best.1);
+    }
+
+    /// Wakes the helpers that sleep; for after an order.
     fn wake(&self) {
         fence(Ordering::SeqCst);
         for (helper, asleep) in self.helpers.iter().zip(&self.shared.asleep) {
@@ -264,7 +217,7 @@ impl Crew {
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        self.fork(Job::END);
+        (0..self.helpers.len()).for_each(|helper| self.tell(helper, Order::end()));
         for helper in self.helpers.drain(..) {
             // A helper catches panics, so there is nothing to learn from its result.
             let _ = helper.join();
@@ -272,27 +225,15 @@ impl Drop for Crew {
     }
 }
 
-impl Desk {
-    /// idle -> running.
-    fn announce(&self) {
-        // Relaxed: the leader reads its own last write. A store is enough, because nobody else writes.
-        let epoch = self.epoch.load(Ordering::Relaxed).wrapping_add(1);
-        self.epoch.store(epoch, Ordering::Release);
-    }
-}
-
 impl Shared {
-    /// Waits until every helper has finished.
-    fn join(&self) {
-        for desk in &self.desks {
-            // Relaxed: the leader reads its own last write.
-            let epoch = desk.epoch.load(Ordering::Relaxed);
-            let mut looks = 0u32;
-            while desk.done.load(Ordering::Acquire) != epoch {
-                looks = looks.saturating_add(1);
-                if !self.patience.linger(looks) {
-                    thread::yield_now();
-                }
+    /// Waits until the helper at this desk has finished.
+    fn join(&self, place: usize) {
+        let desk = &self.desks[place];
+        let mut looks = 0u32;
+        while !desk.is_idle() {
+            looks = looks.saturating_add(1);
+            if !self.patience.linger(looks) {
+                thread::yield_now();
             }
         }
     }
@@ -309,50 +250,45 @@ impl Shared {
 
     /// A helper's life: wait for an epoch, work, report.
     fn help(&self, index: usize) {
-        let desk = &self.desks[index - 1];
-        let mut seen = 0;
+        let mut desk = &*self.desks[(index - 1) * CANDIDATES];
         loop {
-            seen = self.next_epoch(seen, index);
-            let job = desk.job.with(|slot| {
-                // SAFETY: state running: the acquire of the new epoch ordered the leader's write before this read, and
-                // the leader writes again only after this helper's store to `done`.
-                #[allow(unsafe_code)]
-                unsafe {
-                    *slot
-                }
-            });
+            let epoch = self.next_epoch(desk, index);
+            // SAFETY: running, as the new epoch says; finished below.
+            #[allow(unsafe_code)]
+            let order = unsafe { desk.order() };
             let work = AssertUnwindSafe(|| {
-                // SAFETY: state running: `run` neither returns nor unwinds before `join` has read this helper's `done`
+                // SAFETY: running: `run` neither returns nor unwinds before `join` has read this helper's `done`
                 // below, so what its closure borrows is alive.
                 #[allow(unsafe_code)]
                 unsafe {
-                    job.run(index)
+                    order.obey(index)
                 }
             });
-            match catch_unwind(work) {
-                Ok(true) => (),
-                Ok(false) => return,
-                Err(payload) => {
-                    let mut first = self.panic.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    first.get_or_insert(payload);
-                    // Relaxed: published by `done`.
-                    self.panicked.store(true, Ordering::Relaxed);
-                }
+            let next = catch_unwind(work).unwrap_or_else(|payload| {
+                let mut first = self.panic.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                first.get_or_insert(payload);
+                // Relaxed: published by `done`.
+                self.panicked.store(true, Ordering::Relaxed);
+                Next::Stay
+            });
+            desk.finish(epoch);
+            match next {
+                Next::Stay => (),
+                Next::GoTo(place) => desk = &self.desks[place],
+                Next::End => return,
             }
-            desk.done.store(seen, Ordering::Release);
         }
     }
 
-    fn next_epoch(&self, seen: usize, index: usize) -> usize {
-        let desk = &self.desks[index - 1];
-        let new_epoch = || Some(desk.epoch.load(Ordering::Acquire)).filter(|epoch| *epoch != seen);
+    fn next_epoch(&self, desk: &Desk, index: usize) -> usize {
+        let seen = desk.obeyed();
         let mut looks = 0u32;
         loop {
             looks += 1;
             if !self.patience.linger(looks) {
                 break;
             }
-            if let Some(epoch) = new_epoch() {
+            if let Some(epoch) = desk.news(seen) {
                 return epoch;
             }
         }
@@ -360,7 +296,7 @@ impl Shared {
         loop {
             asleep.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
-            if let Some(epoch) = new_epoch() {
+            if let Some(epoch) = desk.news(seen) {
                 asleep.store(false, Ordering::Relaxed);
                 return epoch;
             }
@@ -430,12 +366,17 @@ mod tests {
 mod models {
     use super::*;
 
-    /// All interleavings of two regions and the shutdown, with a helper that spins, sleeps or does both.
+    /// All interleavings of two regions and the shutdown, with a helper that spins, sleeps or does both, or moves first.
     #[test]
     fn two_regions_and_the_end() {
-        for patience in [Patience::OWN_CORE, Patience::SHARED_CORE] {
+        for (patience, moves) in
+            [(Patience::OWN_CORE, false), (Patience::SHARED_CORE, false), (Patience::SHARED_CORE, true)]
+        {
             loom::model(move || {
-                let crew = Crew::start(2, patience, |_| ()).unwrap();
+                let mut crew = Crew::start(2, patience, |_| ()).unwrap();
+                if moves {
+                    crew.seat(0, 1);
+                }
                 let cells = [Guarded::new(0u32), Guarded::new(0u32)];
                 struct Cells<'a>(&'a [Guarded<u32>; 2]);
                 // SAFETY: each thread touches its own cell inside a region; the leader touches both between regions.

@@ -3,11 +3,13 @@
 //! A region is timed from the leader's call to its return, the reading of the clock included. "Hot" regions follow each
 //! other; "idle" ones come after a millisecond of sleep, when helpers have parked. The body marks that its thread was
 //! there, and the marks are counted afterwards. What a closure captures travels with the call if it is small and moved
-//! into it; one row shows what it costs to leave it where the leader keeps its variables. Below all regions lies the machine's own limit: a cache line that
-//! travels to another core and back.
+//! into it; one row shows what it costs to leave it where the leader keeps its variables. Below all regions lies the
+//! machine's own limit: a cache line that travels to another core and back, here sixteen of them, since the journey
+//! depends on the line. Teams are pinned as the trainer's are; five are started and their regions taken together.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam::utils::CachePadded;
@@ -16,8 +18,11 @@ use serde::Serialize;
 use super::TeamArgs;
 use super::table::Table;
 use crate::base::{Error, Result};
+use crate::machine::describe::Machine;
 use crate::machine::limits::Processor;
+use crate::machine::placement::{Wishes, place};
 use crate::machine::team::Team;
+use crate::simd::Isa;
 
 /// Regions after an idle millisecond.
 const IDLE_REGIONS: usize = 300;
@@ -25,6 +30,11 @@ const IDLE_REGIONS: usize = 300;
 const SLOW_REGIONS: usize = 5_000;
 /// Regions before the first that is timed.
 const WARM_UP: usize = 1_000;
+/// Teams that are timed, one after another: what a region costs depends a little on where the machine put a team's lines
+/// and how busy its neighbours are.
+const TEAMS: usize = 5;
+/// Cache lines whose journeys are timed: they differ by half.
+const LINES: usize = 16;
 
 /// What was measured.
 #[derive(Debug, Serialize)]
@@ -44,6 +54,9 @@ struct Row {
     p99_ns: f64,
     min_ns: f64,
     regions: usize,
+    /// All of them.
+    #[serde(skip)]
+    nanoseconds: Vec<f64>,
 }
 
 /// One mark a thread, each on a line of its own, so that marking costs no journey.
@@ -57,31 +70,57 @@ fn mark(marks: &Marks, thread: usize) {
 /// Marks of a region whose body captures nothing: in the program's own data.
 static EMPTY: [CachePadded<AtomicUsize>; 256] = [const { CachePadded::new(AtomicUsize::new(0)) }; 256];
 
-/// Times `regions` runs of `region`, each after `idle`.
-fn time(what: &'static str, idle: Option<Duration>, regions: usize, mut region: impl FnMut()) -> Row {
-    for _ in 0..if idle.is_some() { 1 } else { WARM_UP.min(regions) } {
-        region();
-    }
-    let mut nanoseconds = Vec::with_capacity(regions);
-    for _ in 0..regions {
+/// Regions before the first that is timed.
+fn warm_up(idle: Option<Duration>, regions: usize) -> usize {
+    if idle.is_some() { 1 } else { WARM_UP.min(regions) }
+}
+
+/// The nanoseconds of `regions` runs of `region`, each after `idle`.
+fn clock(idle: Option<Duration>, regions: usize, mut region: impl FnMut()) -> Vec<f64> {
+    (0..warm_up(idle, regions)).for_each(|_| region());
+    let run = |_| {
         if let Some(idle) = idle {
             std::thread::sleep(idle);
         }
         let start = Instant::now();
         region();
-        nanoseconds.push(start.elapsed().as_nanos() as f64);
-    }
-    nanoseconds.sort_by(f64::total_cmp);
-    let at = |share: f64| nanoseconds[((regions - 1) as f64 * share) as usize];
-    let state = if idle.is_some() { "after 1 ms" } else { "hot" };
-    Row { what, state, median_ns: at(0.5), p99_ns: at(0.99), min_ns: at(0.0), regions }
+        start.elapsed().as_nanos() as f64
+    };
+    (0..regions).map(run).collect()
 }
 
-/// A line that goes to another core and comes back, between two threads that do nothing else.
-fn journey(regions: usize) -> Row {
-    let line = CachePadded::new(AtomicUsize::new(0));
-    let total = regions + WARM_UP.min(regions);
-    let wait = |value: usize| {
+fn time(what: &'static str, idle: Option<Duration>, regions: usize, region: impl FnMut()) -> Row {
+    Row::new(what, idle, clock(idle, regions, region))
+}
+
+impl Row {
+    fn new(what: &'static str, idle: Option<Duration>, nanoseconds: Vec<f64>) -> Self {
+        let state = if idle.is_some() { "after 1 ms" } else { "hot" };
+        let mut row = Self { what, state, median_ns: 0.0, p99_ns: 0.0, min_ns: 0.0, regions: 0, nanoseconds };
+        row.sum_up();
+        row
+    }
+
+    /// Takes the regions of another row in.
+    fn extend(&mut self, more: Self) {
+        self.nanoseconds.extend(more.nanoseconds);
+        self.sum_up();
+    }
+
+    fn sum_up(&mut self) {
+        self.nanoseconds.sort_unstable_by(f64::total_cmp);
+        self.regions = self.nanoseconds.len();
+        let at = |share: f64| self.nanoseconds[((self.regions - 1) as f64 * share) as usize];
+        (self.median_ns, self.p99_ns, self.min_ns) = (at(0.5), at(0.99), at(0.0));
+    }
+}
+
+/// Lines that go to another core and come back, between the first two threads of a team that do nothing else: all
+/// journeys, and those of the quickest line.
+fn journeys(team: &Team, regions: usize) -> [Row; 2] {
+    let lines: Vec<CachePadded<AtomicUsize>> = (0..LINES).map(|_| CachePadded::new(AtomicUsize::new(0))).collect();
+    let each = regions.div_ceil(LINES);
+    let wait = |line: &AtomicUsize, value: usize| {
         let mut looks = 0u32;
         while line.load(Ordering::Acquire) != value {
             looks += 1;
@@ -91,20 +130,34 @@ fn journey(regions: usize) -> Row {
             }
         }
     };
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for trip in 0..total {
-                wait(2 * trip + 1);
-                line.store(2 * trip + 2, Ordering::Release);
+    let times = Mutex::new(Vec::new());
+    team.run(|thread| match thread {
+        0 => {
+            for line in &lines {
+                let mut trip = 0;
+                let nanoseconds = clock(None, each, || {
+                    line.store(2 * trip + 1, Ordering::Release);
+                    wait(line, 2 * trip + 2);
+                    trip += 1;
+                });
+                times.lock().unwrap_or_else(PoisonError::into_inner).push(nanoseconds);
             }
-        });
-        let mut trip = 0;
-        time("a cache line, there and back", None, regions, || {
-            line.store(2 * trip + 1, Ordering::Release);
-            wait(2 * trip + 2);
-            trip += 1;
-        })
-    })
+        }
+        1 => {
+            for line in &lines {
+                for trip in 0..warm_up(None, each) + each {
+                    wait(line, 2 * trip + 1);
+                    line.store(2 * trip + 2, Ordering::Release);
+                }
+            }
+        }
+        _ => (),
+    });
+    let times = times.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let all = Row::new("a cache line, there and back", None, times.concat());
+    let rows = times.into_iter().map(|line| Row::new("the quickest line of 16", None, line));
+    let quickest = rows.min_by(|a, b| a.median_ns.total_cmp(&b.median_ns));
+    [all, quickest.expect("there are lines")]
 }
 
 /// Measures all rows.
@@ -116,28 +169,41 @@ fn journey(regions: usize) -> Row {
 /// When a thread missed a region.
 pub fn measure(args: TeamArgs) -> Result<Report> {
     let machine = Processor::of_this_machine()?;
-    let team = Team::new(args.threads)?;
-    let threads = team.threads();
-    let hot = args.regions as usize;
+    let hot = (args.regions as usize).div_ceil(TEAMS);
     let slow = hot.min(SLOW_REGIONS);
     let idle = Some(Duration::from_millis(1));
     let idle_regions = hot.min(IDLE_REGIONS);
-    let marks: Vec<CachePadded<AtomicUsize>> = (0..threads).map(|_| CachePadded::new(AtomicUsize::new(0))).collect();
-    let mut rows = Vec::new();
-    if threads > 1 {
-        rows.push(journey(hot));
+    let mut marks: Vec<CachePadded<AtomicUsize>> = Vec::new();
+    let mut rows: Vec<Row> = Vec::new();
+    let wanted = (args.threads > 0).then_some(args.threads);
+    let placement = place(&Machine::load("host")?, &Wishes { ranks: Some(1), threads: wanted, ..Wishes::default() })?;
+    for _ in 0..TEAMS {
+        let team = Team::pinned(&placement.ranks[0].compute, placement.spin, Isa::best())?;
+        let threads = team.threads();
+        marks.resize_with(threads, || CachePadded::new(AtomicUsize::new(0)));
+        let mut these = Vec::new();
+        if threads > 1 {
+            these.extend(journeys(&team, hot));
+        }
+        // Threads beyond the marks share one, and are then not counted.
+        let nothing = || team.run(|thread| mark(&EMPTY, thread % EMPTY.len()));
+        these.push(time("octorec, nothing captured", None, hot, nothing));
+        for (idle, regions) in [(None, hot), (idle, idle_regions)] {
+            let marks = &marks[..];
+            these.push(time("octorec", idle, regions, || team.run(move |thread| mark(marks, thread))));
+        }
+        let left = || team.run(|thread| mark(&marks, thread));
+        these.push(time("octorec, captures left with the leader", None, hot, left));
+        if rows.is_empty() {
+            rows = these;
+        } else {
+            rows.iter_mut().zip(these).for_each(|(all, more)| all.extend(more));
+        }
     }
-
-    // Threads beyond the marks share one, and are then not counted.
-    rows.push(time("octorec, nothing captured", None, hot, || team.run(|thread| mark(&EMPTY, thread % EMPTY.len()))));
-    let counted = |marks: &CachePadded<AtomicUsize>| marks.load(Ordering::Relaxed) >= hot + WARM_UP.min(hot);
+    let threads = marks.len();
+    let counted =
+        |marks: &CachePadded<AtomicUsize>| marks.load(Ordering::Relaxed) >= TEAMS * (hot + warm_up(None, hot));
     assert!(threads > EMPTY.len() || EMPTY[..threads].iter().all(counted), "a thread missed a region");
-    for (idle, regions) in [(None, hot), (idle, idle_regions)] {
-        let marks = &marks[..];
-        rows.push(time("octorec", idle, regions, || team.run(move |thread| mark(marks, thread))));
-    }
-    rows.push(time("octorec, captures left with the leader", None, hot, || team.run(|thread| mark(&marks, thread))));
-    drop(team);
 
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     let pool = pool.map_err(|error| Error::Threads { wanted: threads, source: std::io::Error::other(error) })?;
@@ -159,7 +225,9 @@ pub fn measure(args: TeamArgs) -> Result<Report> {
             });
         }));
     }
-    let expected = 2 * (hot + WARM_UP.min(hot)) + 2 * (slow + WARM_UP.min(slow)) + 3 * (idle_regions + 1);
+    let of_teams = 2 * (hot + warm_up(None, hot)) + idle_regions + warm_up(idle, idle_regions);
+    let of_others = slow + warm_up(None, slow) + idle_regions + warm_up(idle, idle_regions);
+    let expected = TEAMS * of_teams + 2 * of_others;
     for (thread, marks) in marks.iter().enumerate() {
         assert_eq!(marks.load(Ordering::Relaxed), expected, "thread {thread} missed a region");
     }

@@ -1,0 +1,192 @@
+//! The cache line between a region's leader and one helper, and what is told in it.
+//!
+//! Two counters say whose a desk is:
+//!
+//! | state    | `epoch` | `done` | who may touch the order    |
+//! |----------|---------|--------|----------------------------|
+//! | idle     | e       | e      | the leader                 |
+//! | running  | e + 1   | e      | the helper reads it        |
+//! | finished | e + 1   | e + 1  | the leader (idle again)    |
+//!
+//! * idle -> running: the leader, `epoch`'s only writer, writes the order and then the next `epoch` (release). A helper
+//!   that sees the new epoch (acquire) therefore sees the order.
+//! * running -> finished: the helper, `done`'s only writer, stores the epoch into it (release) after its last access to
+//!   the order and to whatever its closure borrows. The leader that has read it (acquire) may free all that.
+
+use std::mem::MaybeUninit;
+
+use super::primitive::{AtomicUsize, Guarded, Ordering};
+
+/// Words of captures that travel in the desk: what its cache line has left.
+const CARRIED: usize = 5;
+
+/// What a closure has captured, or its address when that is larger.
+type Captures = MaybeUninit<[*const (); CARRIED]>;
+
+/// What a helper is told: mostly a region's closure, its type and lifetime taken away, valid from idle -> running until
+/// joined.
+#[derive(Clone, Copy)]
+pub(super) struct Order {
+    /// Calls the closure that the captures hold; nothing else may be handed to it. `None`: they hold a number instead,
+    /// that of the desk to go to, or [`NOWHERE`].
+    call: Option<unsafe fn(&Captures, usize)>,
+    captures: Captures,
+}
+
+/// The desk of a helper whose life ends.
+const NOWHERE: usize = usize::MAX;
+
+/// What a helper does after an order.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Waits for the next one.
+    Stay,
+    /// Waits for the next one at another desk.
+    GoTo(usize),
+    /// Ends.
+    End,
+}
+
+impl Order {
+    /// To call this closure.
+    pub(super) fn call<F: Fn(usize) + Sync + Copy>(body: &F) -> Self {
+        let mut captures = Captures::uninit();
+        if const { size_of::<F>() <= size_of::<Captures>() && align_of::<F>() <= align_of::<Captures>() } {
+            // SAFETY: F fits, as just checked. It may be copied, and since it is Sync by any thread that has a
+            // reference to it; the copy needs no drop.
+            #[allow(unsafe_code)]
+            unsafe {
+                captures.as_mut_ptr().cast::<F>().write(*body);
+            }
+            Self { call: Some(call::<F>), captures }
+        } else {
+            // SAFETY: the first word is there and takes an address.
+            #[allow(unsafe_code)]
+            unsafe {
+                captures.as_mut_ptr().cast::<&F>().write(body);
+            }
+            Self { call: Some(call::<&F>), captures }
+        }
+    }
+
+    /// To wait at desk number `desk` from now on.
+    pub(super) fn go_to(desk: usize) -> Self {
+        let mut captures = Captures::uninit();
+        // SAFETY: the first word is there and takes a number.
+        #[allow(unsafe_code)]
+        unsafe {
+            captures.as_mut_ptr().cast::<usize>().write(desk);
+        }
+        Self { call: None, captures }
+    }
+
+    /// To end.
+    pub(super) fn end() -> Self {
+        Self::go_to(NOWHERE)
+    }
+
+    /// Does what it says, as thread `index`.
+    ///
+    /// # Safety
+    /// What the closure borrows is alive, which it is while the region's [`super::Crew::run`] has not returned.
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn obey(&self, index: usize) -> Next {
+        let Some(call) = self.call else {
+            // SAFETY: without a call the captures come from `go_to`, which has written the first word.
+            return match unsafe { self.captures.as_ptr().cast::<usize>().read() } {
+                NOWHERE => Next::End,
+                desk => Next::GoTo(desk),
+            };
+        };
+        // SAFETY: `call` and `captures` come from one `Order::call`, the only place that makes an order with a closure.
+        unsafe { call(&self.captures, index) };
+        Next::Stay
+    }
+}
+
+/// Calls the F that lies in `captures`.
+///
+/// # Safety
+/// [`Order::call`] has written an F there, and what it borrows is alive.
+#[allow(unsafe_code)]
+unsafe fn call<F: Fn(usize)>(captures: &Captures, index: usize) {
+    // SAFETY: the caller's promise; `Order::call` has checked size and alignment.
+    let body = unsafe { &*captures.as_ptr().cast::<F>() };
+    body(index);
+}
+
+/// What the leader and one helper pass to and fro: one cache line.
+pub(super) struct Desk {
+    epoch: AtomicUsize,
+    done: AtomicUsize,
+    order: Guarded<Order>,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Desk>() == 64, "a desk is one cache line");
+
+// SAFETY: `order` is the only field that is not Sync by itself; the protocol above lets the leader write it only while
+// its helper does not read it, and what it holds is a copy of, or a reference to, a Sync closure.
+#[allow(unsafe_code)]
+unsafe impl Sync for Desk {}
+
+// SAFETY: a reference to a Sync closure may move between threads, and so may a copy, which any thread could have made.
+#[allow(unsafe_code)]
+unsafe impl Send for Desk {}
+
+impl Desk {
+    pub(super) fn new() -> Self {
+        Self { epoch: AtomicUsize::new(0), done: AtomicUsize::new(0), order: Guarded::new(Order::end()) }
+    }
+
+    /// idle -> running; for the leader.
+    ///
+    /// # Safety
+    /// The desk is idle ([`Desk::is_idle`]), the caller its only leader, and what the order's closure borrows lives
+    /// until it is idle again.
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn hand(&self, order: Order) {
+        self.order.with_mut(|slot| {
+            // SAFETY: idle, so the helper does not read the slot, and nobody else writes.
+            unsafe {
+                *slot = order;
+            }
+        });
+        // Relaxed: the leader reads its own last write. A store is enough, because nobody else writes.
+        let epoch = self.epoch.load(Ordering::Relaxed).wrapping_add(1);
+        self.epoch.store(epoch, Ordering::Release);
+    }
+
+    /// Whether the last order has been obeyed; for the leader.
+    pub(super) fn is_idle(&self) -> bool {
+        // Relaxed: the leader reads its own last write.
+        self.done.load(Ordering::Acquire) == self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// The number of the last order that the helper has obeyed here; for the helper.
+    pub(super) fn obeyed(&self) -> usize {
+        // Relaxed: the helper reads its own last write.
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// The number of an order that the helper has not `seen`: then the desk is running.
+    pub(super) fn news(&self, seen: usize) -> Option<usize> {
+        Some(self.epoch.load(Ordering::Acquire)).filter(|epoch| *epoch != seen)
+    }
+
+    /// The order; for the helper.
+    ///
+    /// # Safety
+    /// The desk is running: [`Desk::news`] has said so, and [`Desk::finish`] was not called since.
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn order(&self) -> Order {
+        // SAFETY: running: the acquire of the new epoch ordered the leader's write before this read, and the leader
+        // writes again only after this helper's store to `done`.
+        self.order.with(|slot| unsafe { *slot })
+    }
+
+    /// running -> finished; for the helper.
+    pub(super) fn finish(&self, epoch: usize) {
+        self.done.store(epoch, Ordering::Release);
+    }
+}
