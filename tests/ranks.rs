@@ -12,7 +12,7 @@ use octorec::machine::{Machine, place};
 use octorec::model::{Dlrm, Room};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
-use octorec::train::ranks::{Ranks, Setup};
+use octorec::train::ranks::{Ranks, Setup, Stage};
 use octorec::train::{Clock, step};
 use proptest::prelude::*;
 
@@ -68,6 +68,15 @@ impl Case {
         Setup::new(&self.config.model, &self.schema, sharding, self.room, &placement)
     }
 
+    /// With `threads` communication threads a rank, which share its cores.
+    fn with_couriers(setup: Setup, threads: usize, overlap: bool) -> Setup {
+        let mut setup = Setup { overlap, spin: false, ..setup };
+        for place in &mut setup.places {
+            place.comm = vec![place.compute[0]; threads];
+        }
+        setup
+    }
+
     fn together(&self, setup: Setup) -> (Vec<f64>, Vec<Vec<f32>>) {
         let ranks = Ranks::start(setup).unwrap();
         ranks.initialise(7).unwrap();
@@ -116,7 +125,10 @@ fn every_scheme_on_any_number_of_ranks_trains_as_one_rank_does() {
     for ranks in [1, 2, 3, 4, 5, 8] {
         for kind in 0..5 {
             let schemes = (0..ROWS.len()).map(|table| scheme(kind, table, ranks)).collect();
-            case.compare(&alone, case.setup(schemes, ranks, 1), 1e-5, &format!("{ranks} ranks, scheme {kind}"));
+            let setup = case.setup(schemes, ranks, 1);
+            case.compare(&alone, setup.clone(), 1e-5, &format!("{ranks} ranks, scheme {kind}"));
+            let overlapped = Case::with_couriers(setup, 1, true);
+            case.compare(&alone, overlapped, 1e-5, &format!("{ranks} ranks, scheme {kind}, overlapped"));
         }
         let mixed = (0..ROWS.len()).map(|table| scheme(table, table, ranks)).collect();
         case.compare(&alone, case.setup(mixed, ranks, 2), 1e-5, &format!("{ranks} ranks of 2 threads, mixed"));
@@ -150,6 +162,44 @@ fn results_depend_on_neither_threads_nor_time() {
         let first = run(1);
         assert!(run(1) == first, "{} is the same twice", reduction.name());
         assert!(run(3) == first, "{} is the same on more threads", reduction.name());
+    }
+}
+
+#[test]
+fn it_does_not_matter_who_exchanges_gradients_and_when() {
+    for precision in [Precision::F32, Precision::Bf16, Precision::Bf16Lsb8] {
+        let case = Case::new(Pooling::Sum, Interaction::Dot, precision, 6);
+        for ranks in [2, 3, 5] {
+            let schemes: Vec<_> = (0..ROWS.len()).map(|table| scheme(table, table, ranks)).collect();
+            for reduction in Reduction::ALL {
+                let setup = Setup { reduction, ..case.setup(schemes.clone(), ranks, 1) };
+                let own = case.together(setup.clone());
+                for (threads, overlap) in [(1, false), (1, true), (3, true)] {
+                    let found = case.together(Case::with_couriers(setup.clone(), threads, overlap));
+                    let who = format!("{threads} communication threads, overlap {overlap}");
+                    assert!(found == own, "{ranks} ranks, {}, {precision:?}, {who}", reduction.name());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_steps_time_is_told_by_what_it_was_for() {
+    let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 6);
+    let setup = case.setup((0..ROWS.len()).map(|table| scheme(table, table, 2)).collect(), 2, 1);
+    for setup in [setup.clone(), Case::with_couriers(setup, 1, true)] {
+        let ranks = Ranks::start(setup).unwrap();
+        ranks.initialise(7).unwrap();
+        case.batches.iter().for_each(|batch| {
+            ranks.step(batch, RATE).unwrap();
+        });
+        for (rank, breakdown) in ranks.breakdowns().unwrap().iter().enumerate() {
+            assert_eq!((breakdown.rank as usize, breakdown.steps), (rank, 6));
+            assert_eq!(breakdown.stages_ms.len(), Stage::ALL.len());
+            assert!(breakdown.stages_ms.iter().all(|ms| *ms >= 0.0), "{breakdown:?}");
+            assert!(breakdown.stages_ms[Stage::Dense as usize] > 0.0 && breakdown.hidden_dense_ms >= 0.0);
+        }
     }
 }
 

@@ -13,6 +13,7 @@ mod plan;
 mod predict;
 mod preprocess;
 mod profile;
+mod ranks;
 mod session;
 pub mod topo;
 mod train;

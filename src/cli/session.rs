@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::plan::divide;
 use crate::base::config::{Config, IsaChoice, SourceKind};
 use crate::base::units::{Bytes, Count};
 use crate::base::{Error, NodeId, Result};
@@ -15,7 +14,6 @@ use crate::machine::team::Team;
 use crate::machine::{Machine, place};
 use crate::model::{Dlrm, Room};
 use crate::simd::Isa;
-use crate::train::ranks::{Ranks, Setup};
 use crate::train::{Checkpoint, Engine, Progress, Weights, checkpoint_in, load_vocabulary, vocabulary_in};
 
 /// Opens the configured data set, drawing a bar while a file's first pass runs.
@@ -57,7 +55,7 @@ pub fn place_team(threads: usize, isa: IsaChoice) -> Result<(Team, Vec<NodeId>)>
 }
 
 /// Room for training and evaluation.
-fn room(config: &Config, source: &dyn Source) -> Room {
+pub fn room(config: &Config, source: &dyn Source) -> Room {
     Room {
         samples: config.train.batch.max(config.train.eval_batch),
         lookups: source.lookups(),
@@ -119,21 +117,6 @@ pub fn describe(config: &Config, source: &dyn Source, engine: &Engine) -> Result
         precision.name(),
     );
     Ok(())
-}
-
-/// Several ranks on this host, all weights 0, tables divided as the file `plan` says or as is predicted to be best;
-/// prints where each stands.
-pub fn start_ranks(config: &Config, source: &dyn Source, ranks: usize, plan: Option<&Path>) -> Result<Ranks> {
-    let machine = Machine::load("host")?;
-    let threads = (config.train.threads > 0).then_some(config.train.threads);
-    let placement = place(&machine, &Wishes { ranks: Some(ranks), threads, ..Wishes::default() })?;
-    placement.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
-    placement.ranks.iter().for_each(|rank| eprintln!("placement: {}", placement.line(rank)));
-    let sharding = divide(config, source.schema(), &machine, &placement, plan)?;
-    let setup = Setup::new(&config.model, source.schema(), sharding, room(config, source), &placement);
-    let ranks = Ranks::start(Setup { isa: Isa::chosen(config.train.isa)?, ..setup })?;
-    ranks.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
-    Ok(ranks)
 }
 
 /// A trained model's file with what lies beside it.

@@ -57,7 +57,8 @@ struct Everything<'a> {
     placement: &'a Placement,
 }
 
-fn comm_cores(text: &str) -> std::result::Result<CommCores, String> {
+/// A `--comm-cores` value.
+pub(super) fn comm_cores(text: &str) -> std::result::Result<CommCores, String> {
     match text {
         "auto" => Ok(CommCores::Auto),
         number => number.parse().map(CommCores::Count).map_err(|_| "a number or `auto` is expected".to_owned()),

@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use super::overrides::{BaseArgs, KeyArgs};
 use super::profile::{Profiled, limits};
-use super::session::{Trained, build_model, describe, open_data, place_team, start_ranks};
+use super::ranks::{Breakdowns, RankArgs};
+use super::session::{Trained, build_model, describe, open_data, place_team};
 use super::tuned::use_plans;
 use crate::base::config::{Config, Layers};
 use crate::base::units::{Count, Seconds};
@@ -42,13 +43,8 @@ pub struct TrainArgs {
     #[arg(long, value_name = "FILE")]
     init: Option<PathBuf>,
 
-    /// Train on this many ranks, each a team of --threads threads with its own part of the tables; 1: all on one.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    ranks: u32,
-
-    /// Divide the tables among ranks as this file of `octorec plan --out` says; default: as is predicted to be best.
-    #[arg(long, value_name = "FILE")]
-    plan: Option<PathBuf>,
+    #[command(flatten)]
+    several: RankArgs,
 
     /// Write the loss of every step to this file, one a line.
     #[arg(long, value_name = "FILE")]
@@ -75,6 +71,8 @@ struct Results<'a> {
     summary: &'a Summary,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<&'a Profiled>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    breakdowns: Option<&'a Breakdowns>,
 }
 
 impl TrainArgs {
@@ -116,12 +114,19 @@ impl TrainArgs {
             }),
             _ => Ok(None),
         };
+        let breakdowns = match &run.engine {
+            Engine::Many(ranks) if self.profile => ranks.breakdowns().map(|ranks| Some(Breakdowns::new(ranks))),
+            _ => Ok(None),
+        };
         // What the run found is told before anything that may fail.
-        self.report(&run, &summary, profiled.as_ref().ok().and_then(Option::as_ref));
+        let found =
+            (profiled.as_ref().ok().and_then(Option::as_ref), breakdowns.as_ref().ok().and_then(Option::as_ref));
+        self.report(&run, &summary, found);
         if let Some(path) = &self.trace {
             run.clock.write_trace(path)?;
         }
         profiled?;
+        breakdowns?;
         if summary.outcome == Outcome::Interrupted { Err(Error::Interrupted) } else { Ok(()) }
     }
 
@@ -161,14 +166,13 @@ impl TrainArgs {
 
     /// The data, and what trains on it, all weights 0.
     fn engine(&self, config: &Config, known: Option<Vocabulary>) -> Result<(Arc<dyn Source>, Engine)> {
-        let several = self.ranks > 1 || self.plan.is_some();
-        if several && (self.profile || self.trace.is_some() || !config.train.tuned.is_empty()) {
-            let reason = "--profile, --trace and --tuned look at the stages of one rank: leave --ranks and --plan away";
+        if self.several.several() && (self.trace.is_some() || !config.train.tuned.is_empty()) {
+            let reason = "--trace and --tuned are for one rank: leave --ranks and --plan away";
             return Err(Error::Config { origin: "--ranks".to_owned(), reason: reason.to_owned() });
         }
-        if several {
+        if self.several.several() {
             let source = open_data(config, known, Labels::Required, Unseen::Fault)?;
-            let ranks = start_ranks(config, &*source, self.ranks as usize, self.plan.as_deref())?;
+            let ranks = self.several.start(config, &*source)?;
             return Ok((source, Engine::Many(ranks)));
         }
         let (team, home) = place_team(config.train.threads, config.train.isa)?;
@@ -178,13 +182,16 @@ impl TrainArgs {
         Ok((source, Engine::One(team, Box::new(model))))
     }
 
-    fn report(&self, run: &Run, summary: &Summary, profile: Option<&Profiled>) {
+    fn report(&self, run: &Run, summary: &Summary, (profile, breakdowns): (Option<&Profiled>, Option<&Breakdowns>)) {
         if self.json {
-            let results = Results { summary, profile };
+            let results = Results { summary, profile, breakdowns };
             println!("{}", serde_json::to_string(&results).expect("a summary is representable in JSON"));
         }
         if let Some(profile) = profile {
             eprintln!("{profile}");
+        }
+        if let Some(breakdowns) = breakdowns {
+            eprintln!("{breakdowns}");
         }
         eprintln!(
             "{} steps, {} samples in {} ({} samples/s, {:.1} % of it waiting for data)",

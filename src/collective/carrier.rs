@@ -89,6 +89,15 @@ impl Links {
         &mut self.bytes[from.index() * self.ranks + to.index()]
     }
 
+    /// Adds the bytes of others, link by link.
+    ///
+    /// # Panics
+    /// When they are for another number of ranks.
+    pub fn add(&mut self, others: &Self) {
+        assert_eq!(self.ranks, others.ranks, "links between the same ranks");
+        self.bytes.iter_mut().zip(&others.bytes).for_each(|(bytes, more)| *bytes += more);
+    }
+
     /// From one rank to each.
     #[must_use]
     pub fn row(&self, from: RankId) -> &[usize] {

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use super::carrier::Carrier;
 use super::memory::Memory;
-use super::schedule::{Fold, Hop, Payload, Schedule};
+use super::schedule::{Fold, Goal, Hop, Payload, Schedule};
 use crate::base::{Error, Place, RankId, Result};
 
 /// One rank's part of a schedule.
@@ -42,6 +42,8 @@ struct Move {
     channel_before: Option<usize>,
     /// Earlier moves that add to some of the same elements.
     terms_before: Vec<usize>,
+    /// Whether it adds the last terms to elements that are this rank's.
+    completes: bool,
     /// Elements that are done in this run.
     done: usize,
 }
@@ -87,6 +89,7 @@ impl Executor {
                     piece: room / width,
                     channel_before: moves.iter().rposition(same_channel),
                     terms_before: (0..moves.len()).filter(|&at| same_terms(&moves[at])).collect(),
+                    completes: false,
                     done: 0,
                 });
             }
@@ -96,7 +99,19 @@ impl Executor {
         };
         let rounds =
             schedule.rounds.iter().map(round).filter(|round| !round.moves.is_empty() || !round.keeps.is_empty());
-        Self { place: Place { rank, stage, sequence: 0 }, payload: schedule.payload, rounds: rounds.collect() }
+        let mut rounds: Vec<Round> = rounds.collect();
+        if let Goal::ReduceScatter(slices) = &schedule.goal {
+            mark_last_terms(&mut rounds, &slices.slice(rank.index()));
+        }
+        Self { place: Place { rank, stage, sequence: 0 }, payload: schedule.payload, rounds }
+    }
+
+    /// How many elements get their last term by [`Memory::complete`]: after a reduce-scatter among several ranks all of
+    /// this rank's.
+    #[must_use]
+    pub fn completed(&self) -> usize {
+        let moves = self.rounds.iter().flat_map(|round| &round.moves);
+        moves.filter(|hop| hop.completes).map(|hop| hop.span.len()).sum()
     }
 
     /// Runs the part once; all ranks run theirs.
@@ -111,6 +126,19 @@ impl Executor {
         self.place.sequence += 1;
         carrier.enter(self.place);
         self.rounds.iter_mut().try_for_each(|round| round.run(self.place, self.payload, carrier, memory))
+    }
+}
+
+/// Marks the moves that add the last terms to the elements `own`, which end with this rank.
+fn mark_last_terms(rounds: &mut [Round], own: &Range<usize>) {
+    let mut later: Vec<Range<usize>> = Vec::new();
+    for hop in rounds.iter_mut().rev().flat_map(|round| round.moves.iter_mut().rev()) {
+        if hop.sends || hop.fold != Fold::Add {
+            continue;
+        }
+        let overlaps = |other: &Range<usize>| other.start.max(hop.span.start) < other.end.min(hop.span.end);
+        hop.completes = own.start <= hop.span.start && hop.span.end <= own.end && !later.iter().any(overlaps);
+        later.push(hop.span.clone());
     }
 }
 
@@ -131,12 +159,15 @@ impl Round {
                 if hop.is_done() || !self.is_next(index) {
                     continue;
                 }
-                let (peer, span, fold) = (hop.peer, hop.next(), hop.fold);
+                let (peer, span, fold, completes) = (hop.peer, hop.next(), hop.fold, hop.completes);
                 let (elements, bytes) = (span.len(), span.len() * payload.bytes());
                 let gone = if hop.sends {
                     carrier.try_send(peer, bytes, |lines| memory.put(span, lines, fold))
                 } else {
-                    let got = carrier.try_receive(place, peer, bytes, |lines| memory.get(span, lines, fold));
+                    let got = carrier.try_receive(place, peer, bytes, |lines| match completes {
+                        true => memory.complete(span, lines),
+                        false => memory.get(span, lines, fold),
+                    });
                     got.map_err(Error::Rank)?
                 };
                 if gone {

@@ -4,6 +4,7 @@
 //! ends and leaves the writing ends in the lobby for those who will write. After that no lock is touched again.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use super::carrier::{Carrier, Links};
 use crate::base::{Error, Place, RankId, Result, Trouble};
@@ -76,8 +77,8 @@ impl Lobby {
             let outbox = (0..ranks).map(|to| ends[at(lane, to, rank.index())].take()).collect();
             let (job, inbox_job) = (self.job.clone(), self.job.clone());
             Lane {
-                outbox: Outbox { job, rank, ends: outbox, sent: vec![0; ranks] },
-                inbox: Inbox { job: inbox_job, ends: inbox },
+                outbox: Outbox { job, rank, ends: outbox, sent: vec![0; ranks], waited: Duration::ZERO },
+                inbox: Inbox { job: inbox_job, ends: inbox, waited: Duration::ZERO },
                 waiting: Waiting::default(),
             }
         });
@@ -98,18 +99,26 @@ pub struct Outbox {
     pub(super) rank: RankId,
     ends: Vec<Option<Sender>>,
     pub(super) sent: Vec<usize>,
+    pub(super) waited: Duration,
 }
 
 /// The reading half of a lane.
 pub struct Inbox {
     pub(super) job: Job,
     ends: Vec<Option<Receiver>>,
+    pub(super) waited: Duration,
 }
 
 impl Lane {
     /// Both halves, so that messages can be kept and read while others are sent.
     pub fn halves(&mut self) -> (&mut Outbox, &mut Inbox) {
         (&mut self.outbox, &mut self.inbox)
+    }
+
+    /// How long its user has waited for other ranks so far.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.outbox.waited + self.inbox.waited
     }
 }
 
@@ -207,7 +216,7 @@ impl Carrier for Lane {
     }
 
     fn moved(&mut self) {
-        self.waiting = Waiting::default();
+        self.outbox.waited += std::mem::take(&mut self.waiting).spent();
     }
 
     fn sent(&self) -> &[usize] {

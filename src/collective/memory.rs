@@ -30,6 +30,11 @@ pub trait Memory {
     /// Does what the fold says with the elements of a message.
     fn get(&mut self, target: Range<usize>, lines: &[Line], fold: Fold);
 
+    /// Adds the last terms to elements whose sum stays with this rank; who has a use for the sum has it now.
+    fn complete(&mut self, target: Range<usize>, lines: &[Line]) {
+        self.get(target, lines, Fold::Add);
+    }
+
     /// Moves elements that stay with this rank to their place.
     fn keep(&mut self, source: Range<usize>, target: Range<usize>);
 }

@@ -70,7 +70,8 @@ impl OneSided {
                     pack(*to, &mut slot[..Line::hold(*bytes)]);
                     slot.publish(*bytes);
                     outbox.sent[to.index()] += bytes;
-                    (*owed, progress, waiting) = (false, true, Waiting::default());
+                    outbox.waited += std::mem::take(&mut waiting).spent();
+                    (*owed, progress) = (false, true);
                 } else {
                     waits_for = Some(*to);
                 }
@@ -93,6 +94,7 @@ impl OneSided {
             while !inbox.has(self.place, *from, *bytes).map_err(Error::Rank)? {
                 waiting.turn(&inbox.job, self.place, *from).map_err(Error::Rank)?;
             }
+            inbox.waited += waiting.spent();
         }
         Ok(Incoming { inbox, receives: &self.receives })
     }

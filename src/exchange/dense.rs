@@ -1,4 +1,4 @@
-//! Gradients of what every rank has a copy of: the MLPs and the replicated tables, summed over all ranks.
+//! Gradients of tables that every rank has a copy of, summed over all ranks.
 //!
 //! They stay where the layers keep them; the collective sees them one after another, each from a cache line on.
 
@@ -6,12 +6,12 @@ use std::ops::Range;
 
 use crate::base::Result;
 use crate::collective::plan::Reduction;
-use crate::collective::{Carrier, Executor, Fold, Memory, Payload, Slices, Tensor};
+use crate::collective::{Carrier, Executor, Fold, Links, Memory, Payload, Slices, Tensor};
 use crate::simd::Isa;
 use crate::sync::Line;
 
 /// Elements of a cache line.
-const LINE: usize = 16;
+pub(super) const LINE: usize = 16;
 
 /// Several tensors as one: each begins at a multiple of 16 elements, and what is between two of them means nothing.
 pub struct Pieces<'a> {
@@ -87,6 +87,7 @@ impl Memory for Pieces<'_> {
 pub struct Dense {
     executor: Executor,
     len: usize,
+    traffic: Links,
 }
 
 impl Dense {
@@ -94,7 +95,14 @@ impl Dense {
     #[must_use]
     pub fn new(carrier: &impl Carrier, len: usize, reduction: Reduction) -> Self {
         let schedule = reduction.plan(&Slices::even(len, carrier.ranks()), Payload::F32).all_reduce();
-        Self { executor: Executor::new(&schedule, carrier, "all-reduce of dense gradients"), len }
+        let traffic = schedule.traffic();
+        Self { executor: Executor::new(&schedule, carrier, "all-reduce of replicated tables' gradients"), len, traffic }
+    }
+
+    /// Bytes from each rank to each other in one run.
+    #[must_use]
+    pub const fn traffic(&self) -> &Links {
+        &self.traffic
     }
 
     /// Replaces every element by its sum over all ranks, added in an order that the schedule fixes.

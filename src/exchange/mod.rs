@@ -2,8 +2,8 @@
 //!
 //! A rank reads its own slice of the minibatch. It sends the ids of its samples to the owners of rows ([`Ids`]); owners
 //! pool what they have straight into the windows of those who asked ([`Pooled`]); gradients of pooled rows go back the
-//! same way ([`Gradients`]); the gradients of what every rank has a copy of are summed over all ([`Dense`]). This floor
-//! knows routes and shards ([`Layout`]) and no layer.
+//! same way ([`Gradients`]). What every rank has a copy of moves by the sum of all gradients: layers ([`LayerExchange`])
+//! and replicated tables ([`Dense`]). Routes and shards are in the [`Layout`].
 //!
 //! Owners always sum. Under mean pooling the sample's rank divides, because it alone knows how long a bag is when the
 //! rows are divided; the bits are those of one rank.
@@ -13,6 +13,7 @@
 mod dense;
 mod gradients;
 mod ids;
+mod layers;
 mod layout;
 mod pooled;
 mod words;
@@ -20,6 +21,7 @@ mod words;
 pub use dense::{Dense, Pieces};
 pub use gradients::Gradients;
 pub use ids::Ids;
+pub use layers::{LayerExchange, Share, shares};
 pub use layout::{Group, Holding, Layout};
 pub use pooled::Pooled;
 
@@ -31,9 +33,9 @@ use crate::machine::team::Team;
 use crate::sync::Rows;
 
 /// The sizes of the lanes that an exchange needs, for minibatches of up to `batch` samples: the one of [`Ids`], of
-/// [`Pooled`], of [`Gradients`] and of [`Dense`], in this order.
+/// [`Pooled`] and of [`Gradients`], then `hands` for [`LayerExchange`], the first of them also for [`Dense`].
 #[must_use]
-pub fn lanes(layout: &Layout, batch: usize) -> Vec<Links> {
+pub fn lanes(layout: &Layout, batch: usize, hands: usize) -> Vec<Links> {
     /// Bytes of a message of ids or of dense gradients; what is longer goes in pieces.
     const PIECE: usize = 256 << 10;
     let ranks = layout.ranks();
@@ -43,7 +45,8 @@ pub fn lanes(layout: &Layout, batch: usize) -> Vec<Links> {
         *pooled.at_mut(from, to) = bytes;
         *gradients.at_mut(to, from) = bytes;
     }
-    vec![Links::uniform(ranks, PIECE), pooled, gradients, Links::uniform(ranks, PIECE)]
+    let pieces = std::iter::repeat_n(Links::uniform(ranks, PIECE), hands);
+    [Links::uniform(ranks, PIECE), pooled, gradients].into_iter().chain(pieces).collect()
 }
 
 fn pairs(ranks: usize) -> impl Iterator<Item = (RankId, RankId)> {

@@ -128,6 +128,20 @@ impl Linear {
         &mut self.bias
     }
 
+    /// A layer without inputs, outputs and memory: what stands in a layer's place while it is away.
+    #[must_use]
+    pub fn hollow() -> Self {
+        let weight_gradient = Panels::zeroed(0, 0);
+        let weight = Weight::Whole(Panels::zeroed(0, 0));
+        Self { weight, bias: Buffer::zeroed(0), weight_gradient, bias_gradient: Buffer::zeroed(0) }
+    }
+
+    /// Weights, their gradients, biases and theirs.
+    pub(super) fn tensors_mut(&mut self) -> (&mut Weight, &mut Panels<f32>, &mut [f32], &mut [f32]) {
+        let Self { weight, bias, weight_gradient, bias_gradient } = self;
+        (weight, weight_gradient, bias, bias_gradient)
+    }
+
     /// The gradients of weights and bias; the first with the padding of its layout.
     pub fn gradients_mut(&mut self) -> [&mut [f32]; 2] {
         [self.weight_gradient.cells_mut().as_flattened_mut(), &mut self.bias_gradient]

@@ -165,6 +165,15 @@ impl Mlp {
     /// # Panics
     /// When there is no room for the samples.
     pub fn backward(&mut self, team: &Team, samples: usize) {
+        self.backward_each(team, samples, |_, _| ());
+    }
+
+    /// As [`Mlp::backward`]; `done` gets each layer, last to first, as soon as the gradients of its weights are there.
+    /// Until the next forward pass nothing else needs it.
+    ///
+    /// # Panics
+    /// When there is no room for the samples.
+    pub fn backward_each(&mut self, team: &Team, samples: usize, mut done: impl FnMut(usize, &mut Linear)) {
         let Self { layers, activations, gradients, doors, scratch } = self;
         if let (Some(doors), Some(Some(Flow::Half(gradient)))) = (&doors, gradients.last_mut()) {
             narrow_panels(team, samples, &doors.output_gradient, gradient);
@@ -179,6 +188,7 @@ impl Mlp {
             }
             let pairs = doors.as_mut().map(|doors| &mut doors.pairs[index]);
             layer.backward_weights(team, samples, &activations[index], dy, pairs);
+            done(index, layer);
         }
     }
 

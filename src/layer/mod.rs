@@ -10,6 +10,7 @@ mod features;
 mod linear;
 mod loss;
 mod mlp;
+mod pieces;
 mod weight;
 
 pub use concat::Concat;
@@ -18,3 +19,4 @@ pub use features::{Features, FeaturesMut};
 pub use linear::Linear;
 pub use loss::LossLayer;
 pub use mlp::{InputGradient, Mlp};
+pub use pieces::Piece;

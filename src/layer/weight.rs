@@ -26,10 +26,10 @@ pub(super) enum Weight {
 #[derive(Debug)]
 pub(super) struct Halves<L> {
     /// What forward and backward multiply with.
-    high: Panels<u32>,
+    pub(super) high: Panels<u32>,
     /// What only the update reads.
-    low: Panels<L>,
-    inputs: usize,
+    pub(super) low: Panels<L>,
+    pub(super) inputs: usize,
 }
 
 impl<L: Low> Halves<L> {

@@ -93,6 +93,13 @@ impl<T: Pod> Buffer<T> {
     }
 }
 
+impl<T> Default for Buffer<T> {
+    /// Of length 0.
+    fn default() -> Self {
+        Self(State::Empty)
+    }
+}
+
 impl<T: Pod> Deref for Buffer<T> {
     type Target = [T];
 

@@ -7,7 +7,7 @@ use crate::base::Result;
 use crate::base::config::{Interaction, ModelConfig, Precision};
 use crate::data::Batch;
 use crate::embedding::Slots;
-use crate::layer::{Concat, Dot, Features, FeaturesMut, InputGradient, LossLayer, Mlp};
+use crate::layer::{Concat, Dot, Features, FeaturesMut, InputGradient, Linear, LossLayer, Mlp};
 use crate::machine::team::Team;
 use crate::math::brgemm::{export_rows, import_rows};
 use crate::memory::{Arena, Buffer, Supply};
@@ -152,11 +152,12 @@ impl Dense {
         self.loss.probabilities(samples)
     }
 
-    /// Backward: the top MLP.
-    pub fn back_top(&mut self, team: &Team, batch: &Batch) {
+    /// Backward: the top MLP; `done` as in [`Mlp::backward_each`], with the layer's number among those of both MLPs.
+    pub fn back_top(&mut self, team: &Team, batch: &Batch, mut done: impl FnMut(usize, &mut Linear)) {
         let (_, gradient) = self.top.output_and_gradient();
         import_rows(team, batch.samples(), self.loss.gradient(), 1, gradient);
-        self.top.backward(team, batch.samples());
+        let before = self.bottom.layers().len();
+        self.top.backward_each(team, batch.samples(), |index, layer| done(before + index, layer));
     }
 
     /// Backward: the interaction, and the ReLU that the bottom MLP ends with.
@@ -172,9 +173,23 @@ impl Dense {
         }
     }
 
-    /// Backward: the bottom MLP.
-    pub fn back_bottom(&mut self, team: &Team, batch: &Batch) {
-        self.bottom.backward(team, batch.samples());
+    /// Backward: the bottom MLP; `done` as in [`Mlp::backward_each`].
+    pub fn back_bottom(&mut self, team: &Team, batch: &Batch, done: impl FnMut(usize, &mut Linear)) {
+        self.bottom.backward_each(team, batch.samples(), done);
+    }
+
+    /// All layers: those of the bottom MLP, then those of the top.
+    pub fn layers_mut(&mut self) -> impl Iterator<Item = &mut Linear> {
+        self.bottom.layers_mut().iter_mut().chain(self.top.layers_mut())
+    }
+
+    /// Layer number `index` of [`Dense::layers_mut`].
+    ///
+    /// # Panics
+    /// When there is no such layer.
+    pub fn layer_mut(&mut self, index: usize) -> &mut Linear {
+        let before = self.bottom.layers().len();
+        if index < before { &mut self.bottom.layers_mut()[index] } else { &mut self.top.layers_mut()[index - before] }
     }
 
     /// Moves the weights of both MLPs.
@@ -186,7 +201,7 @@ impl Dense {
     /// The gradients of all weights and biases, the padding of their layout included: always in the same order.
     pub fn gradients_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
         let layers = self.bottom.layers_mut().iter_mut().chain(self.top.layers_mut());
-        layers.flat_map(crate::layer::Linear::gradients_mut)
+        layers.flat_map(Linear::gradients_mut)
     }
 
     /// Vectors that meet in the interaction, and their elements; `cat` multiplies nothing.

@@ -168,7 +168,7 @@ impl Dlrm {
 
     /// Backward: the top MLP.
     pub fn back_top(&mut self, team: &Team, batch: &Batch) {
-        self.dense.back_top(team, batch);
+        self.dense.back_top(team, batch, |_, _| ());
     }
 
     /// Backward: the interaction, and the ReLU that the bottom MLP ends with.
@@ -178,7 +178,7 @@ impl Dlrm {
 
     /// Backward: the bottom MLP.
     pub fn back_bottom(&mut self, team: &Team, batch: &Batch) {
-        self.dense.back_bottom(team, batch);
+        self.dense.back_bottom(team, batch, |_, _| ());
     }
 
     /// Moves the rows that the minibatch looked up.

@@ -225,15 +225,13 @@ impl Sharded {
         }
     }
 
-    /// Everything that is to be summed over all ranks, always in the same order.
-    pub fn sums_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
-        let replicas = self.replicas.iter_mut().map(|replica| &mut replica.sums[..]);
-        self.dense.gradients_mut().chain(replicas)
+    /// The gradients of the replicated tables, which are to be summed over all ranks: always in the same order.
+    pub fn sums_mut(&mut self) -> impl Iterator<Item = &mut Buffer<f32>> {
+        self.replicas.iter_mut().map(|replica| &mut replica.sums)
     }
 
-    /// Moves what every rank has a copy of, by the summed gradients.
-    pub fn update_dense(&mut self, team: &Team, rate: f32) {
-        self.dense.update(team, rate);
+    /// Moves the replicated tables by their summed gradients.
+    pub fn update_replicas(&mut self, team: &Team, rate: f32) {
         for Replica { weights, mover, all, sums, .. } in &mut self.replicas {
             mover.run(team, weights, Lookups::plain(all), sums, Slots { row: self.dim, first: 0 }, rate);
         }

@@ -5,5 +5,5 @@ mod sgd;
 mod split_sgd;
 
 pub use schedule::Schedule;
-pub use sgd::Sgd;
+pub use sgd::{LastTermSgd, Sgd};
 pub use split_sgd::{Low, SplitSgd};

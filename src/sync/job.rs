@@ -169,6 +169,7 @@ fn message(payload: &(dyn Any + Send)) -> String {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Waiting {
     looks: u32,
+    began: Option<Instant>,
     since: Option<Instant>,
 }
 
@@ -178,6 +179,9 @@ impl Waiting {
     /// # Errors
     /// The job's first trouble, which is this wait's if the deadline passes.
     pub fn turn(&mut self, job: &Job, place: Place, peer: RankId) -> std::result::Result<(), Trouble> {
+        if self.looks == 0 && !cfg!(loom) {
+            self.began = Some(Instant::now());
+        }
         self.looks = self.looks.saturating_add(1);
         let spins = job.0.patience.spins;
         let eager = if spins == 0 { 0 } else { EAGER_LOOKS };
@@ -200,6 +204,12 @@ impl Waiting {
             }
         }
         Ok(())
+    }
+
+    /// How long this wait has taken so far.
+    #[must_use]
+    pub fn spent(&self) -> Duration {
+        self.began.map_or(Duration::ZERO, |began| began.elapsed())
     }
 }
 

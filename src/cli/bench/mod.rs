@@ -8,9 +8,10 @@ pub(super) mod chain;
 mod embedding;
 mod gemm;
 mod memory;
+mod overlap;
 mod peak;
 mod ranks;
-mod step;
+pub(super) mod step;
 pub(super) mod table;
 mod team;
 
@@ -48,6 +49,8 @@ enum What {
     Alltoall(alltoall::AllToAllArgs),
     /// A sum over ranks, against the limit of copying.
     Allreduce(allreduce::AllReduceArgs),
+    /// What exchanging dense gradients costs a step of several ranks, and how much of it hides behind other work.
+    Overlap(Box<overlap::OverlapArgs>),
 }
 
 /// Flags of `octorec bench team`.
@@ -113,6 +116,7 @@ impl BenchArgs {
             What::Peak(args) => show(&peak::measure(*args)?, args.json),
             What::Alltoall(args) => show(&args.measure()?, args.json),
             What::Allreduce(args) => show(&args.measure()?, args.json),
+            What::Overlap(args) => show(&args.measure()?, args.json),
         };
         write_out(&text)
     }

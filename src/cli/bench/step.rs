@@ -133,7 +133,7 @@ impl StepArgs {
 }
 
 /// So many checked minibatches of a source.
-pub(super) fn draw(source: &dyn Source, count: usize, samples: usize) -> Result<Vec<Batch>> {
+pub(in crate::cli) fn draw(source: &dyn Source, count: usize, samples: usize) -> Result<Vec<Batch>> {
     let mut reader = source.open(Split::Train, 0)?;
     let draw = |_| {
         let mut batch = Batch::new(source.schema());

@@ -4,8 +4,10 @@
 //! [`Ranks`] is what the caller holds. Ranks live on threads of their own, wait for work and do it together; between
 //! steps nothing of theirs is shared. One that fails ends all, with its message ([`crate::collective::launch`]).
 
+mod hands;
 mod rank;
 mod step;
+mod times;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -14,11 +16,12 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, Sender, bounded, unbounded};
 
 pub use rank::Rank;
+pub use times::{Breakdown, Stage};
 
 use crate::base::config::ModelConfig;
 use crate::base::{Error, Place, RankId, Result, TableId, Trouble};
 use crate::collective::plan::Reduction;
-use crate::collective::{Lobby, Member, launch};
+use crate::collective::{Links, Lobby, Member, launch};
 use crate::data::{Batch, Schema};
 use crate::exchange::{Layout, lanes};
 use crate::machine::placement::{Placement, RankPlace};
@@ -46,6 +49,9 @@ pub struct Setup {
     pub isa: Isa,
     /// How dense gradients are summed.
     pub reduction: Reduction,
+    /// Whether communication threads, where ranks have them, exchange gradients of layers behind the backward pass;
+    /// else they do it after it.
+    pub overlap: bool,
     /// The longest that a rank waits for another.
     pub deadline: Duration,
 }
@@ -63,6 +69,7 @@ impl Setup {
             spin: placement.spin,
             isa: Isa::best(),
             reduction: Reduction::TwoRing,
+            overlap: true,
             deadline: Duration::from_secs(60),
         }
     }
@@ -100,7 +107,7 @@ impl Ranks {
         let layout = Arc::new(Layout::new(setup.sharding.clone()));
         let patience = if setup.spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
         let job = Job::new(layout.ranks(), patience, setup.deadline);
-        let lobby = Lobby::new(&job, lanes(&layout, setup.room.samples));
+        let lobby = Lobby::new(&job, lanes(&layout, setup.room.samples, hands(&setup.places)));
         let (commands, orders): (Vec<_>, Vec<Receiver<Command>>) = setup.places.iter().map(|_| unbounded()).unzip();
         let parts = layout.clone();
         let life = move || {
@@ -164,11 +171,7 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::all`].
     pub fn initialise(&self, seed: u64) -> Result<()> {
-        self.all(move |rank| {
-            rank.initialise(seed);
-            Ok(())
-        })
-        .map(|_| ())
+        self.all(move |rank| rank.initialise(seed)).map(|_| ())
     }
 
     /// Trains on one minibatch at learning rate `rate` and returns its mean loss (from before the update): the sum of
@@ -191,6 +194,22 @@ impl Ranks {
         Ok(self.all(move |rank| rank.predict(&whole))?.concat())
     }
 
+    /// Where each rank's steps have gone so far.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn breakdowns(&self) -> Result<Vec<Breakdown>> {
+        self.all(Rank::breakdown)
+    }
+
+    /// Bytes from each rank to each other in a step, as planned, for what every rank has a copy of.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn dense_traffic(&self) -> Result<Links> {
+        Ok(self.all(|rank| Ok(rank.dense_traffic()))?.swap_remove(0))
+    }
+
     /// Every tensor, in the order of the reference's state dict.
     ///
     /// # Errors
@@ -200,7 +219,7 @@ impl Ranks {
         let tables =
             (0..sharding.tables()).map(|table| (sharding.rows(TableId(table as u32)) as usize, sharding.dim()));
         let tables = tables.enumerate().map(|(table, (rows, dim))| Parameter::of_table(table, rows, dim));
-        let dense = self.all(|rank| Ok(rank.dense_parameters()))?.swap_remove(0);
+        let dense = self.all(Rank::dense_parameters)?.swap_remove(0);
         Ok(tables.chain(dense).collect())
     }
 
@@ -213,7 +232,7 @@ impl Ranks {
             return self.export_table(TableId(table as u32));
         }
         let parameter = parameter.clone();
-        Ok(self.all(move |rank| Ok(rank.export_dense(&parameter)))?.swap_remove(0))
+        Ok(self.all(move |rank| rank.export_dense(&parameter))?.swap_remove(0))
     }
 
     /// Overwrites one tensor on every rank that has a part of it.
@@ -222,11 +241,7 @@ impl Ranks {
     /// As [`Ranks::all`].
     pub fn import(&self, parameter: &Parameter, values: &[f32]) -> Result<()> {
         let (parameter, values) = (parameter.clone(), values.to_vec());
-        self.all(move |rank| {
-            rank.import(&parameter, &values);
-            Ok(())
-        })
-        .map(|_| ())
+        self.all(move |rank| rank.import(&parameter, &values)).map(|_| ())
     }
 
     /// A whole table, row-major, stitched from its shards.
@@ -245,6 +260,14 @@ impl Ranks {
         }
         Ok(whole)
     }
+}
+
+/// How many threads of each rank exchange dense gradients: its communication threads if all ranks have some, else its
+/// compute threads; the least of any rank.
+fn hands(places: &[RankPlace]) -> usize {
+    let least = |threads: fn(&RankPlace) -> usize| places.iter().map(threads).min().unwrap_or(1);
+    let comm = least(|place| place.comm.len());
+    if comm > 0 { comm } else { least(|place| place.compute.len()) }
 }
 
 impl Reins {

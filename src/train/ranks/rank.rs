@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use super::hands::{Hands, Post, Shipping};
+use super::times::{Breakdown, Times};
 use super::{Setup, step};
 use crate::base::{Error, Place, RankId, Result, TableId};
-use crate::collective::{Lane, Lobby, Member};
+use crate::collective::{Lane, Links, Lobby, Member};
 use crate::data::Batch;
-use crate::exchange::{Dense, Gradients, Ids, Layout, Pieces, Pooled};
+use crate::exchange::{Gradients, Ids, Layout, Pooled};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Pages, Plan, Supply};
 use crate::model::{Parameter, Sharded};
@@ -23,9 +25,10 @@ pub struct Rank {
     pub(super) ids: Ids,
     pub(super) pooled: Pooled,
     pub(super) gradients: Gradients,
-    pub(super) dense: Dense,
-    /// Of ids, pooled rows, gradients and dense gradients.
-    pub(super) lanes: [Lane; 4],
+    pub(super) shipping: Shipping,
+    /// Of ids, pooled rows and gradients.
+    pub(super) lanes: [Lane; 3],
+    pub(super) times: Times,
     /// This rank's slice of the minibatch.
     pub(super) batch: Batch,
     pub(super) steps: u64,
@@ -50,13 +53,21 @@ impl Rank {
         pooled.settle(&mut arena);
         gradients.settle(&mut arena);
         windows.settle(&mut arena);
-        let lanes = lobby.enter(&mut gate, windows)?;
-        let Ok(lanes) = <[Lane; 4]>::try_from(lanes) else { unreachable!("the exchange has four lanes") };
-        let len = Pieces::new(model.sums_mut(), team.isa()).len();
+        let mut lanes = lobby.enter(&mut gate, windows)?;
+        let hands = lanes.split_off(3);
+        let Ok(lanes) = <[Lane; 3]>::try_from(lanes) else { unreachable!("the exchange has three lanes and hands") };
+        let hands = Hands::new(hands, layout.ranks(), &mut model, setup.reduction, setup.isa);
+        let shipping = if place.comm.is_empty() {
+            Shipping::own(rank, &job, hands)
+        } else {
+            let post = Post { rank, pus: place.comm.clone(), spin: setup.spin, isa: setup.isa };
+            Shipping::courier(post, &job, hands, setup.overlap)?
+        };
         Ok(Self {
             number: rank,
             ids: Ids::new(&layout, rank, &team),
-            dense: Dense::new(&lanes[3], len, setup.reduction),
+            shipping,
+            times: Times::default(),
             batch: Batch::new(&setup.schema),
             warnings: arena.warnings().to_vec(),
             steps: 0,
@@ -75,8 +86,10 @@ impl Rank {
         &self.warnings
     }
 
-    pub(super) fn initialise(&mut self, seed: u64) {
+    pub(super) fn initialise(&mut self, seed: u64) -> Result<()> {
+        self.home()?;
         self.model.initialise(&self.team, &self.layout, seed);
+        Ok(())
     }
 
     /// Takes this rank's slice of a minibatch.
@@ -95,7 +108,10 @@ impl Rank {
     }
 
     pub(super) fn predict(&mut self, whole: &Batch) -> Result<Vec<f32>> {
+        // What an evaluation takes is no part of a step.
+        let times = self.times.clone();
         step::forward(self, whole)?;
+        self.times = times;
         Ok(self.model.dense().probabilities(self.batch.samples()).to_vec())
     }
 
@@ -104,19 +120,40 @@ impl Rank {
         self.model.export_table(&self.layout, table)
     }
 
-    pub(super) fn dense_parameters(&self) -> Vec<Parameter> {
-        self.model.dense().parameters()
+    pub(super) fn dense_parameters(&mut self) -> Result<Vec<Parameter>> {
+        self.home()?;
+        Ok(self.model.dense().parameters())
     }
 
-    pub(super) fn export_dense(&self, parameter: &Parameter) -> Vec<f32> {
-        if self.number == RankId(0) { self.model.dense().export(parameter).into_owned() } else { Vec::new() }
+    pub(super) fn export_dense(&mut self, parameter: &Parameter) -> Result<Vec<f32>> {
+        self.home()?;
+        Ok(if self.number == RankId(0) { self.model.dense().export(parameter).into_owned() } else { Vec::new() })
     }
 
-    pub(super) fn import(&mut self, parameter: &Parameter, values: &[f32]) {
+    pub(super) fn import(&mut self, parameter: &Parameter, values: &[f32]) -> Result<()> {
+        self.home()?;
         match parameter.table() {
             Some(table) => self.model.import_table(&self.layout, TableId(table as u32), values),
             None => self.model.dense_mut().import(parameter, values),
         }
+        Ok(())
+    }
+
+    /// Waits until no part of the model is away with communication threads.
+    pub(super) fn home(&mut self) -> Result<()> {
+        self.shipping.home(&mut self.model)
+    }
+
+    /// Bytes from each rank to each other in a step, as planned, for what every rank has a copy of.
+    pub(super) fn dense_traffic(&self) -> Links {
+        self.shipping.planned().clone()
+    }
+
+    /// Where its steps have gone so far.
+    pub(super) fn breakdown(&mut self) -> Result<Breakdown> {
+        self.home()?;
+        let (exposed, busy) = self.shipping.times();
+        Ok(self.times.breakdown(self.number.0, exposed, busy))
     }
 
     /// Waits until all ranks are here.

@@ -1,33 +1,46 @@
 //! The corridor of several ranks: one minibatch from its samples to moved weights, every stage named once.
 
 use super::rank::Rank;
+use super::times::Stage;
 use crate::base::Result;
 use crate::data::Batch;
-use crate::exchange::Pieces;
 
 /// Trains on this rank's slice of a minibatch and returns the losses of its samples.
 pub(super) fn step(rank: &mut Rank, whole: &Batch, rate: f32) -> Result<Vec<f64>> {
     forward(rank, whole)?;
     let samples = whole.samples();
-    let Rank { layout, team, model, ids, gradients, dense, lanes, batch, .. } = rank;
-    let [_, _, gradients_lane, dense_lane] = lanes;
+    let Rank { layout, team, model, ids, gradients, shipping, lanes, batch, times, .. } = rank;
+    let [_, _, lane] = lanes;
 
-    model.dense_mut().back_top(team, batch);
-    model.dense_mut().back_interact(team, batch);
+    // Layers leave as soon as their gradients are there.
+    times.time(Stage::Dense, || {
+        model.dense_mut().back_top(team, batch, |index, layer| shipping.layer(index, layer, rate));
+        model.dense_mut().back_interact(team, batch);
+        model.finish_gradients(team, batch);
+    });
+    times.time(Stage::Tables, || model.sum_replicas(team, batch));
+    shipping.sums(model, rate);
 
     // Gradients of pooled rows travel while the bottom MLP runs back.
-    model.finish_gradients(team, batch);
-    let gradient = model.dense().features_gradient(batch.samples());
-    gradients.begin(team, layout, gradients_lane, samples, gradient)?;
-    model.dense_mut().back_bottom(team, batch);
-
-    gradients.finish(layout, gradients_lane, |from, message| {
-        model.update_rows(team, layout, ids, from, message, rate);
+    let waited = lane.waited();
+    times.time(Stage::PackGradients, || {
+        let gradient = model.dense().features_gradient(batch.samples());
+        gradients.begin(team, layout, lane, samples, gradient)
     })?;
+    times.shift(Stage::PackGradients, Stage::WaitGradients, lane.waited() - waited);
+    times.time(Stage::Dense, || {
+        model.dense_mut().back_bottom(team, batch, |index, layer| shipping.layer(index, layer, rate));
+    });
 
-    model.sum_replicas(team, batch);
-    dense.sum(dense_lane, Pieces::new(model.sums_mut(), team.isa()))?;
-    model.update_dense(team, rate);
+    let waited = lane.waited();
+    times.time(Stage::UpdateRows, || {
+        gradients.finish(layout, lane, |from, message| model.update_rows(team, layout, ids, from, message, rate))
+    })?;
+    times.shift(Stage::UpdateRows, Stage::WaitGradients, lane.waited() - waited);
+
+    shipping.finish(team, model, rate)?;
+    times.time(Stage::UpdateRows, || model.update_replicas(team, rate));
+    times.step_done();
     Ok(model.dense().losses(batch.samples()).to_vec())
 }
 
@@ -35,22 +48,39 @@ pub(super) fn step(rank: &mut Rank, whole: &Batch, rate: f32) -> Result<Vec<f64>
 pub(super) fn forward(rank: &mut Rank, whole: &Batch) -> Result<()> {
     rank.steps += 1;
     rank.enter("forward");
-    rank.take_slice(whole);
     let samples = whole.samples();
-    let Rank { layout, team, model, ids, pooled, lanes, batch, .. } = rank;
-    let [ids_lane, pooled_lane, ..] = lanes;
+    let began = std::time::Instant::now();
+    rank.take_slice(whole);
+    let sliced = began.elapsed();
+    let Rank { layout, team, model, ids, pooled, shipping, lanes, batch, times, .. } = rank;
+    let [ids_lane, lane, _] = lanes;
 
-    ids.exchange(layout, ids_lane, batch, samples)?;
-    pooled.begin(layout, pooled_lane, samples, |to, message| model.look_up(team, layout, ids, to, message))?;
+    let waited = ids_lane.waited();
+    times.time(Stage::PackIds, || ids.exchange(layout, ids_lane, batch, samples))?;
+    times.shift(Stage::PackIds, Stage::WaitIds, ids_lane.waited() - waited);
+    times.add(Stage::PackIds, sliced);
+
+    let waited = lane.waited();
+    times.time(Stage::Tables, || {
+        pooled.begin(layout, lane, samples, |to, message| model.look_up(team, layout, ids, to, message))
+    })?;
+    times.shift(Stage::Tables, Stage::WaitRows, lane.waited() - waited);
 
     // Pooled rows travel while the bottom MLP and the replicated tables are at work.
-    model.look_up_replicas(team, batch);
-    model.dense_mut().bottom(team, batch);
-    pooled.finish(team, layout, pooled_lane, model.dense_mut().features_mut(batch.samples()))?;
-    model.finish_features(team, batch);
+    times.time(Stage::Tables, || model.look_up_replicas(team, batch));
+    shipping.home(model)?;
+    times.time(Stage::Dense, || model.dense_mut().bottom(team, batch));
+    let waited = lane.waited();
+    times.time(Stage::UnpackRows, || {
+        pooled.finish(team, layout, lane, model.dense_mut().features_mut(batch.samples()))
+    })?;
+    times.shift(Stage::UnpackRows, Stage::WaitRows, lane.waited() - waited);
 
-    model.dense_mut().interact(team, batch);
-    model.dense_mut().top(team, batch);
-    model.dense_mut().loss(team, batch, samples);
+    times.time(Stage::Dense, || {
+        model.finish_features(team, batch);
+        model.dense_mut().interact(team, batch);
+        model.dense_mut().top(team, batch);
+        model.dense_mut().loss(team, batch, samples);
+    });
     Ok(())
 }

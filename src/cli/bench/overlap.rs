@@ -1,0 +1,181 @@
+//! `octorec bench overlap`: what exchanging dense gradients costs, and how much of it hides behind the backward pass.
+//!
+//! The comparison of SC20's Figure 6 on this machine: GEMMs alone, communication alone, and what of it is exposed,
+//! blocking and overlapped. Tables are small, so that the step is about what is dense.
+
+use std::fmt;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::table::Table;
+use crate::base::config::{Config, SourceKind};
+use crate::base::units::Bytes;
+use crate::base::{Error, Result};
+use crate::cli::overrides::{BaseArgs, KeyArgs};
+use crate::cli::ranks::{Breakdowns, Overlap, RankArgs, Steps, minibatches};
+use crate::data::{self, Opening};
+use crate::machine::limits::Processor;
+use crate::machine::placement::{CommCores, Placement, Wishes};
+use crate::machine::{Machine, place};
+use crate::train::ranks::{Ranks, Setup, Stage};
+
+/// Rows of a table, unless the user caps them otherwise.
+const ROWS: u64 = 1000;
+
+/// Flags of `octorec bench overlap`.
+#[derive(Debug, Clone, Args)]
+#[command(args_override_self = true)]
+pub struct OverlapArgs {
+    #[command(flatten)]
+    base: BaseArgs,
+    #[command(flatten)]
+    keys: KeyArgs,
+    /// Ranks
+    #[arg(long, value_name = "R", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=64))]
+    ranks: u32,
+    /// Communication threads of each rank; they share the compute cores where there are no others
+    #[arg(long, value_name = "S", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    comm_cores: u32,
+    /// Steps that are timed
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+    /// Print one JSON object, for scripts
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    machine: Processor,
+    ranks: u32,
+    comm_cores: u32,
+    /// Whether communication threads share the compute threads' cores.
+    cores_shared: bool,
+    batch: usize,
+    precision: &'static str,
+    /// Bytes between ranks in a step, for dense gradients and weights.
+    bytes: usize,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    mode: &'static str,
+    step_ms: f64,
+    /// Layers, interaction and loss; the mean over ranks, as all below.
+    gemm_ms: f64,
+    /// The exchange of dense gradients, whoever does it.
+    communication_ms: f64,
+    /// Of it, what the compute threads wait for or do themselves.
+    exposed_ms: f64,
+    /// Bytes between ranks / time of the exchange.
+    gb_s: f64,
+    breakdowns: Breakdowns,
+}
+
+impl OverlapArgs {
+    fn config(&self) -> Result<Config> {
+        let mut layers = self.base.layers()?;
+        layers.set("data.source", "random", "bench overlap")?;
+        let mut config = self.keys.finish(layers)?;
+        if config.data.source != SourceKind::Random {
+            let reason = "steps are timed on random look-ups: leave --data and --source away".to_owned();
+            return Err(Error::Config { origin: "bench overlap".to_owned(), reason });
+        }
+        let cap = if config.data.rows_cap == 0 { ROWS } else { config.data.rows_cap };
+        config.model.rows.iter_mut().for_each(|rows| *rows = (*rows).min(cap));
+        config.train.eval_batch = 1;
+        Ok(config)
+    }
+
+    /// Measures all modes.
+    ///
+    /// # Errors
+    /// When the configuration is wrong, threads or memory are refused, or a rank fails.
+    pub fn measure(&self) -> Result<Report> {
+        let config = self.config()?;
+        let host = Machine::load("host")?;
+        let args = |overlap| RankArgs { ranks: self.ranks, plan: None, comm_cores: CommCores::Auto, overlap };
+        let (own, mut with_threads) = self.placements(&config, &host)?;
+        let cores_shared = with_threads.is_none();
+        let posted = with_threads.take().unwrap_or_else(|| share_cores(&own, self.comm_cores as usize));
+        let source = data::open(&config, Opening::default())?;
+        let batches = minibatches(&*source, 4, config.train.batch)?;
+        let modes = [
+            ("blocking, compute threads", &own, Overlap::Off),
+            ("blocking, communication threads", &posted, Overlap::Off),
+            ("overlapped", &posted, Overlap::On),
+        ];
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        for (mode, placement, overlap) in modes {
+            let setup: Setup = args(overlap).setup(&config, &*source, &host, placement)?;
+            let ranks = Ranks::start(setup)?;
+            let steps = Steps::run(&ranks, &batches, self.repeat as usize, config.train.lr as f32)?;
+            bytes = ranks.dense_traffic()?.total();
+            let step_ms = steps.median_ms();
+            let breakdowns = Breakdowns::new(steps.breakdowns);
+            let exposed_ms = breakdowns.stage(Stage::ExposedDense);
+            let communication_ms = exposed_ms + breakdowns.mean(|rank| rank.hidden_dense_ms);
+            rows.push(Row {
+                mode,
+                step_ms,
+                gemm_ms: breakdowns.stage(Stage::Dense),
+                communication_ms,
+                exposed_ms,
+                gb_s: bytes as f64 / communication_ms / 1e6,
+                breakdowns,
+            });
+        }
+        let machine = Processor::of_this_machine()?;
+        let (ranks, comm_cores, batch) = (self.ranks, self.comm_cores, config.train.batch);
+        let precision = config.train.precision.name();
+        Ok(Report { machine, ranks, comm_cores, cores_shared, batch, precision, bytes, rows })
+    }
+
+    /// Without communication cores, and with them if there are enough.
+    fn placements(&self, config: &Config, host: &Machine) -> Result<(Placement, Option<Placement>)> {
+        let threads = (config.train.threads > 0).then_some(config.train.threads);
+        let wishes = |count| Wishes {
+            ranks: Some(self.ranks as usize),
+            threads,
+            comm_cores: CommCores::Count(count),
+            ..Wishes::default()
+        };
+        Ok((place(host, &wishes(0))?, place(host, &wishes(self.comm_cores as usize)).ok()))
+    }
+}
+
+/// Communication threads on the compute threads' cores, which then yield while they wait.
+fn share_cores(placement: &Placement, threads: usize) -> Placement {
+    let mut shared = Placement { spin: false, ..placement.clone() };
+    for rank in &mut shared.ranks {
+        rank.comm = rank.compute.iter().copied().cycle().take(threads).collect();
+    }
+    shared
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.machine)?;
+        let shared = if self.cores_shared { ", which share the compute cores" } else { "" };
+        writeln!(
+            f,
+            "{} ranks with {} communication threads each{shared}; {} samples in {}; {} between ranks a step\n",
+            self.ranks,
+            self.comm_cores,
+            self.batch,
+            self.precision,
+            Bytes(self.bytes as u64)
+        )?;
+        let mut table =
+            Table::new(["gradients of layers", "step ms", "GEMM ms", "communication ms", "exposed ms", "GB/s"]);
+        for row in &self.rows {
+            let figures = [row.step_ms, row.gemm_ms, row.communication_ms, row.exposed_ms, row.gb_s];
+            table.row(std::iter::once(row.mode.to_owned()).chain(figures.map(|figure| format!("{figure:.2}"))));
+        }
+        writeln!(f, "{table}\noverlapped:\n")?;
+        self.rows.last().map_or(Ok(()), |row| write!(f, "{}", row.breakdowns))
+    }
+}

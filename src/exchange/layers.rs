@@ -1,0 +1,163 @@
+//! What ranks exchange of a layer: gradients that each has, for weights that one rank moves for all.
+//!
+//! SC20, Section IV-A: gradients are reduce-scattered, each rank moves its slice of the weights, moved weights are
+//! gathered by all. The step is in the last addition where weights are 32-bit floats: the sum is never written. Where
+//! they are in halves it follows at once, and both halves travel, so that every rank has the whole layer.
+//!
+//! Several threads of a rank share a layer: each takes a part of every rank's slice, in a lane of its own. Who owns an
+//! element and in which order its terms are added does not depend on their number.
+
+use std::ops::Range;
+
+use super::dense::{LINE, Pieces};
+use crate::base::Result;
+use crate::collective::plan::Reduction;
+use crate::collective::{Carrier, Executor, Fold, Links, Memory, Payload, Slices, Tensor};
+use crate::layer::{Linear, Piece};
+use crate::simd::Isa;
+use crate::sync::Line;
+
+/// Some weights and some biases of each owner, by owner.
+pub type Share<'a> = Vec<[Piece<'a>; 2]>;
+
+/// A layer's pieces for `threads` threads of each of `ranks` ranks.
+pub fn shares(layer: &mut Linear, ranks: usize, threads: usize) -> Vec<Share<'_>> {
+    let mut shares: Vec<Share<'_>> = (0..threads).map(|_| Vec::with_capacity(ranks)).collect();
+    for (index, pieces) in layer.pieces(ranks * threads).enumerate() {
+        shares[index % threads].push(pieces);
+    }
+    shares
+}
+
+/// One thread's part in the exchange of one layer.
+#[derive(Debug)]
+pub struct LayerExchange {
+    scatter: Executor,
+    gather: Executor,
+    owner: usize,
+    traffic: Links,
+}
+
+impl LayerExchange {
+    /// For pieces of these sizes, which are the same on all ranks.
+    ///
+    /// # Panics
+    /// When there is not a piece for each rank.
+    #[must_use]
+    pub fn new(share: Share<'_>, carrier: &impl Carrier, reduction: Reduction) -> Self {
+        assert_eq!(share.len(), carrier.ranks(), "pieces for each rank");
+        let owner = carrier.rank().index();
+        let padded = |len: usize| len.next_multiple_of(LINE);
+        let (mut gradients, mut words) = (Vec::new(), Vec::new());
+        for mut pieces in share {
+            gradients.push(pieces.iter_mut().map(|piece| padded(piece.gradient().len())).sum());
+            words.push(pieces.into_iter().flat_map(Piece::into_words).map(|words| padded(words.len())).sum());
+        }
+        let scatter = reduction.plan(&Slices::of(&gradients), Payload::F32);
+        let gather = reduction.plan(&Slices::of(&words), Payload::F32).reversed();
+        let mut traffic = scatter.traffic();
+        traffic.add(&gather.traffic());
+        let scatter = Executor::new(&scatter, carrier, "reduce-scatter of a layer's gradients");
+        assert!(carrier.ranks() == 1 || scatter.completed() == gradients[owner], "every sum has a last term");
+        Self { scatter, gather: Executor::new(&gather, carrier, "all-gather of a layer's weights"), owner, traffic }
+    }
+
+    /// Bytes from each rank to each other in one run.
+    #[must_use]
+    pub const fn traffic(&self) -> &Links {
+        &self.traffic
+    }
+
+    /// Moves the weights of these pieces at learning rate `rate`, by the sum of all ranks' gradients.
+    ///
+    /// # Errors
+    /// [`crate::base::Error::Rank`] when the job is in trouble.
+    ///
+    /// # Panics
+    /// When the pieces have other sizes than were planned.
+    pub fn run(&mut self, carrier: &mut impl Carrier, share: Share<'_>, isa: Isa, rate: f32) -> Result<()> {
+        let mut sums = Sums::new(share, self.owner, isa, rate);
+        self.scatter.run(carrier, &mut sums)?;
+        for piece in &mut sums.share[self.owner] {
+            if carrier.ranks() == 1 || !piece.is_whole() {
+                piece.update(isa, rate);
+            }
+        }
+        let words = sums.share.into_iter().flatten().flat_map(Piece::into_words);
+        self.gather.run(carrier, &mut Pieces::new(words, isa))
+    }
+}
+
+/// Gradients on their way to their owners; the owner's become steps.
+struct Sums<'a> {
+    share: Share<'a>,
+    /// Where each piece begins, two for each owner.
+    starts: Vec<usize>,
+    owner: usize,
+    isa: Isa,
+    rate: f32,
+}
+
+impl<'a> Sums<'a> {
+    fn new(mut share: Share<'a>, owner: usize, isa: Isa, rate: f32) -> Self {
+        let mut start = 0;
+        let starts = share.iter_mut().flatten().map(|piece| {
+            let here = start;
+            start += piece.gradient().len().next_multiple_of(LINE);
+            here
+        });
+        Self { starts: starts.collect(), share, owner, isa, rate }
+    }
+
+    /// For each of the pieces `among` that `range` meets: the piece, the part that is meant, and its lines.
+    fn meet(
+        &mut self,
+        among: Range<usize>,
+        range: &Range<usize>,
+        mut with: impl FnMut(&mut Piece<'a>, Range<usize>, Range<usize>),
+    ) {
+        let pieces = self.share.iter_mut().flatten().zip(&self.starts);
+        for (piece, &start) in pieces.skip(among.start).take(among.len()) {
+            let (from, to) = (range.start.max(start), range.end.min(start + piece.gradient().len()));
+            if from < to {
+                let lines = (from - range.start) / LINE..(to - range.start).div_ceil(LINE);
+                with(piece, from - start..to - start, lines);
+            }
+        }
+    }
+}
+
+impl Memory for Sums<'_> {
+    fn payload(&self) -> Payload {
+        Payload::F32
+    }
+
+    fn put(&mut self, source: Range<usize>, to: &mut [Line], fold: Fold) {
+        let (isa, all) = (self.isa, 0..self.starts.len());
+        self.meet(all, &source, |piece, part, lines| {
+            Tensor::new(piece.gradient(), Payload::F32, isa).put(part, &mut to[lines], fold);
+        });
+    }
+
+    fn get(&mut self, target: Range<usize>, from: &[Line], fold: Fold) {
+        let (isa, all) = (self.isa, 0..self.starts.len());
+        self.meet(all, &target, |piece, part, lines| {
+            Tensor::new(piece.gradient(), Payload::F32, isa).get(part, &from[lines], fold);
+        });
+    }
+
+    fn complete(&mut self, target: Range<usize>, from: &[Line]) {
+        let (isa, rate, own) = (self.isa, self.rate, 2 * self.owner..2 * self.owner + 2);
+        self.meet(own, &target, |piece, part, lines| {
+            let from = &from[lines];
+            let term: &[f32] = &bytemuck::cast_slice(from)[..part.len()];
+            if !piece.update_with(part.clone(), term, isa, rate) {
+                Tensor::new(piece.gradient(), Payload::F32, isa).get(part, from, Fold::Add);
+            }
+        });
+    }
+
+    fn keep(&mut self, source: Range<usize>, target: Range<usize>) {
+        assert_eq!(source, target, "a sum stays where it is");
+    }
+}
