@@ -11,6 +11,10 @@
 
 use std::ops::Range;
 
+use crate::machine::team::Team;
+use crate::simd::{Kernel, Simd, combine};
+use crate::sync::Rows;
+
 /// Grains of a small minibatch: as many ranks can share it, and more ranks than 5 of it evenly within 17 %.
 const FEW: usize = 32;
 
@@ -126,9 +130,87 @@ impl Sum {
     }
 }
 
+/// The grains of one rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    grains: Grains,
+    own: Range<usize>,
+    /// How they are added.
+    pub sum: Sum,
+}
+
+/// A grain of a minibatch, as who has it sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaf {
+    /// Its samples, counted from the first that its rank has.
+    pub samples: Range<usize>,
+    /// How often the top of the stack is then added to what lies below it.
+    pub merges: usize,
+}
+
+impl Share {
+    /// Those of `rank`.
+    #[must_use]
+    pub fn new(grains: Grains, ranks: usize, rank: usize) -> Self {
+        let own = grains.share(ranks, rank);
+        Self { grains, sum: Sum::of_grains(own.clone()), own }
+    }
+
+    /// The grains of a minibatch of `whole` samples.
+    pub fn leaves(&self, whole: usize) -> impl Iterator<Item = Leaf> {
+        let first = self.grains.samples(whole, &self.own).start;
+        self.own.clone().zip(&self.sum.merges).map(move |(grain, &merges)| {
+            let samples = self.grains.samples(whole, &(grain..grain + 1));
+            Leaf { samples: samples.start - first..samples.end - first, merges }
+        })
+    }
+}
+
+/// `to += from`, shared out among the team.
+///
+/// # Panics
+/// When they have different lengths.
+pub fn add(team: &Team, to: &mut [f32], from: &[f32]) {
+    /// Elements of a piece.
+    const GRAIN: usize = 64;
+    assert_eq!(to.len(), from.len(), "terms of one sum");
+    let isa = team.isa();
+    team.each(Rows::new(to, 1, team.threads(), GRAIN), |band| {
+        isa.run(Add { from: &from[band.first..band.first + band.rows], to: band.data });
+    });
+}
+
+struct Add<'a> {
+    to: &'a mut [f32],
+    from: &'a [f32],
+}
+
+impl Kernel for Add<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        combine(simd, self.to, self.from, |sum, term| simd.add(sum, term));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn leaves_are_a_ranks_samples() {
+        let (grains, whole) = (Grains::exactly(8), 21);
+        for (ranks, rank) in [(1, 0), (3, 1), (5, 4), (9, 0)] {
+            let own = grains.samples(whole, &grains.share(ranks, rank));
+            let mut next = 0;
+            for leaf in Share::new(grains, ranks, rank).leaves(whole) {
+                assert_eq!(leaf.samples.start, next);
+                next = leaf.samples.end;
+            }
+            assert_eq!(next, own.len());
+        }
+    }
 
     #[test]
     fn grains_hold_every_sample_once_in_pairs_and_grow_with_the_minibatch() {
