@@ -6,13 +6,14 @@ use std::sync::Arc;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::plan::divide;
-use crate::base::config::{Config, IsaChoice, SourceKind};
+use crate::base::config::{Config, Determinism, IsaChoice, SourceKind};
 use crate::base::units::{Bytes, Count};
 use crate::base::{Error, NodeId, Result};
 use crate::data::{self, Labels, Opening, Source, Split, Unseen, Vocabulary};
 use crate::machine::placement::Wishes;
 use crate::machine::team::Team;
 use crate::machine::{Machine, place};
+use crate::math::Grains;
 use crate::model::{Dlrm, Room};
 use crate::simd::Isa;
 use crate::train::ranks::{Ranks, Setup};
@@ -131,7 +132,12 @@ pub fn start_ranks(config: &Config, source: &dyn Source, ranks: usize, plan: Opt
     placement.ranks.iter().for_each(|rank| eprintln!("placement: {}", placement.line(rank)));
     let sharding = divide(config, source.schema(), &machine, &placement, plan)?;
     let setup = Setup::new(&config.model, source.schema(), sharding, room(config, source), &placement);
-    let ranks = Ranks::start(Setup { isa: Isa::chosen(config.train.isa)?, ..setup })?;
+    let by_grains = config.train.determinism == Determinism::Ranks;
+    let grains = by_grains.then(|| Grains::of(config.train.batch));
+    let ranks = Ranks::start(Setup { isa: Isa::chosen(config.train.isa)?, grains, ..setup })?;
+    if let Some(cost) = ranks.ordered_cost()? {
+        eprintln!("determinism: ranks: {cost}");
+    }
     ranks.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
     Ok(ranks)
 }

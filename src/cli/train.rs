@@ -10,7 +10,7 @@ use super::overrides::{BaseArgs, KeyArgs};
 use super::profile::{Profiled, limits};
 use super::session::{Trained, build_model, describe, open_data, place_team, start_ranks};
 use super::tuned::use_plans;
-use crate::base::config::{Config, Layers};
+use crate::base::config::{Config, Determinism, Layers};
 use crate::base::units::{Count, Seconds};
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Source, Unseen, Vocabulary};
@@ -161,9 +161,11 @@ impl TrainArgs {
 
     /// The data, and what trains on it, all weights 0.
     fn engine(&self, config: &Config, known: Option<Vocabulary>) -> Result<(Arc<dyn Source>, Engine)> {
-        let several = self.ranks > 1 || self.plan.is_some();
+        let by_ranks = config.train.determinism == Determinism::Ranks;
+        let several = self.ranks > 1 || self.plan.is_some() || by_ranks;
         if several && (self.profile || self.trace.is_some() || !config.train.tuned.is_empty()) {
-            let reason = "--profile, --trace and --tuned look at the stages of one rank: leave --ranks and --plan away";
+            let reason = "--profile, --trace and --tuned look at the stages of one rank: leave --ranks, --plan and \
+                          --determinism ranks away";
             return Err(Error::Config { origin: "--ranks".to_owned(), reason: reason.to_owned() });
         }
         if several {

@@ -71,6 +71,17 @@ impl Links {
         self.ranks
     }
 
+    /// Both numbers of each link, added.
+    ///
+    /// # Panics
+    /// When they connect different numbers of ranks.
+    #[must_use]
+    pub fn plus(mut self, other: &Self) -> Self {
+        assert_eq!(self.ranks, other.ranks, "links of the same ranks");
+        self.bytes.iter_mut().zip(&other.bytes).for_each(|(sum, bytes)| *sum += bytes);
+        self
+    }
+
     /// From one rank to another.
     ///
     /// # Panics

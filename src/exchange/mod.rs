@@ -14,6 +14,7 @@ mod dense;
 mod gradients;
 mod ids;
 mod layout;
+mod ordered;
 mod pooled;
 mod words;
 
@@ -21,6 +22,7 @@ pub use dense::{Dense, Pieces};
 pub use gradients::Gradients;
 pub use ids::Ids;
 pub use layout::{Group, Holding, Layout};
+pub use ordered::{Ordered, Rest};
 pub use pooled::Pooled;
 
 use crate::base::RankId;
@@ -31,7 +33,7 @@ use crate::machine::team::Team;
 use crate::sync::Rows;
 
 /// The sizes of the lanes that an exchange needs, for minibatches of up to `batch` samples: the one of [`Ids`], of
-/// [`Pooled`], of [`Gradients`] and of [`Dense`], in this order.
+/// [`Pooled`], of [`Gradients`] and of [`Dense`], in this order, and last of [`Ordered`] where sums are cut into grains.
 #[must_use]
 pub fn lanes(layout: &Layout, batch: usize) -> Vec<Links> {
     /// Bytes of a message of ids or of dense gradients; what is longer goes in pieces.
@@ -43,7 +45,10 @@ pub fn lanes(layout: &Layout, batch: usize) -> Vec<Links> {
         *pooled.at_mut(from, to) = bytes;
         *gradients.at_mut(to, from) = bytes;
     }
-    vec![Links::uniform(ranks, PIECE), pooled, gradients, Links::uniform(ranks, PIECE)]
+    let mut lanes = vec![Links::uniform(ranks, PIECE), pooled, gradients, Links::uniform(ranks, PIECE)];
+    // Last, so that others keep their places.
+    lanes.extend(layout.grains().map(|_| Links::uniform(ranks, PIECE)));
+    lanes
 }
 
 fn pairs(ranks: usize) -> impl Iterator<Item = (RankId, RankId)> {

@@ -12,7 +12,7 @@ use super::weight::Weight;
 use crate::base::Result;
 use crate::base::config::Precision;
 use crate::machine::team::Team;
-use crate::math::brgemm::{self, After, Panels, Scratch, bf16, bias_gradient_of};
+use crate::math::brgemm::{self, After, Panels, Scratch, WIDTH, bf16, bias_gradient_of};
 use crate::math::{Leaf, add};
 use crate::memory::{Arena, Buffer, Supply};
 use crate::optim::Sgd;
@@ -186,6 +186,13 @@ impl Linear {
     /// The gradients of weights and bias; the first with the padding of its layout.
     pub fn gradients_mut(&mut self) -> [&mut [f32]; 2] {
         self.gradient.parts_mut()
+    }
+
+    /// The lengths of [`Linear::gradients_mut`], which are known before there is memory.
+    #[must_use]
+    pub const fn gradient_sizes(&self) -> [usize; 2] {
+        let weight = &self.gradient.weight;
+        [weight.panels() * weight.stride() * WIDTH, weight.columns()]
     }
 
     /// As [`Linear::gradients_mut`], of each part of the minibatch that there is room for; the first is the same.

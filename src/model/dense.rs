@@ -107,6 +107,11 @@ impl Dense {
         self.top.cut(share, whole);
     }
 
+    /// The lengths of [`Dense::gradients_mut`], which are known before there is memory.
+    pub fn gradient_sizes(&self) -> impl Iterator<Item = usize> {
+        self.bottom.layers().iter().chain(self.top.layers()).flat_map(crate::layer::Linear::gradient_sizes)
+    }
+
     /// As [`Dense::gradients_mut`], of the first `count` parts: part after part, the first of which is the same.
     ///
     /// # Panics

@@ -22,6 +22,7 @@ use crate::collective::{Lobby, Member, launch};
 use crate::data::{Batch, Schema};
 use crate::exchange::{Layout, lanes};
 use crate::machine::placement::{Placement, RankPlace};
+use crate::math::Grains;
 use crate::model::{Parameter, Room};
 use crate::shard::scheme::{Shard, Sharding};
 use crate::simd::Isa;
@@ -46,6 +47,9 @@ pub struct Setup {
     pub isa: Isa,
     /// How dense gradients are summed.
     pub reduction: Reduction,
+    /// What minibatches are cut into, if the number of ranks and the division of tables shall change no bit; then dense
+    /// gradients are summed by grains instead.
+    pub grains: Option<Grains>,
     /// The longest that a rank waits for another.
     pub deadline: Duration,
 }
@@ -63,6 +67,7 @@ impl Setup {
             spin: placement.spin,
             isa: Isa::best(),
             reduction: Reduction::TwoRing,
+            grains: None,
             deadline: Duration::from_secs(60),
         }
     }
@@ -95,9 +100,13 @@ impl Ranks {
     ///
     /// # Panics
     /// When places and sharding have different numbers of ranks.
-    pub fn start(setup: Setup) -> Result<Self> {
+    pub fn start(mut setup: Setup) -> Result<Self> {
         assert_eq!(setup.places.len(), setup.sharding.ranks(), "a place for each rank of the sharding");
-        let layout = Arc::new(Layout::new(setup.sharding.clone()));
+        let layout = Arc::new(Layout::new(setup.sharding.clone()).with_grains(setup.grains));
+        if setup.grains.is_some() {
+            // Grains part no pair of samples: a minibatch of an odd number may take the place of one more.
+            setup.room.samples = setup.room.samples.next_multiple_of(2);
+        }
         let patience = if setup.spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
         let job = Job::new(layout.ranks(), patience, setup.deadline);
         let lobby = Lobby::new(&job, lanes(&layout, setup.room.samples));
@@ -130,6 +139,15 @@ impl Ranks {
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// What it costs that the number of ranks changes no bit, for people; `None` where it may.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn ordered_cost(&self) -> Result<Option<String>> {
+        let costs = self.all(|rank| Ok(rank.ordered.as_ref().map(|(ordered, _)| ordered.cost())))?;
+        Ok(costs.into_iter().next().flatten())
     }
 
     /// Lets every rank do this at the same time, and returns what they return, by rank.

@@ -6,11 +6,11 @@ use super::{Setup, step};
 use crate::base::{Error, Place, RankId, Result, TableId};
 use crate::collective::{Lane, Lobby, Member};
 use crate::data::Batch;
-use crate::exchange::{Dense, Gradients, Ids, Layout, Pieces, Pooled};
+use crate::exchange::{Dense, Gradients, Ids, Layout, Ordered, Pieces, Pooled};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Pages, Plan, Supply};
 use crate::model::{Parameter, Sharded};
-use crate::shard::scheme::{Shard, minibatch_slice};
+use crate::shard::scheme::Shard;
 use crate::sync::{Gate, Job};
 
 /// A rank of a job.
@@ -24,6 +24,8 @@ pub struct Rank {
     pub(super) pooled: Pooled,
     pub(super) gradients: Gradients,
     pub(super) dense: Dense,
+    /// What keeps the bits the same for any number of ranks, with its lane.
+    pub(super) ordered: Option<(Ordered, Lane)>,
     /// Of ids, pooled rows, gradients and dense gradients.
     pub(super) lanes: [Lane; 4],
     /// This rank's slice of the minibatch.
@@ -44,13 +46,19 @@ impl Rank {
         let mut model = Sharded::new(&setup.config, &setup.schema, &layout, rank, &team, setup.room, supply)?;
         let mut pooled = Pooled::new(&layout, rank, setup.room.samples, supply)?;
         let mut gradients = Gradients::new(&layout, rank, setup.room.samples, supply)?;
+        let sizes = model.dense().gradient_sizes();
+        let mut ordered = Ordered::new(&layout, rank, &team, sizes, supply)?;
         let mut windows = lobby.memory(rank, supply)?;
         let mut arena = Arena::build(&plan, &place.memory_nodes, Pages::Transparent, |memory| team.touch(memory))?;
         model.settle(&mut arena);
         pooled.settle(&mut arena);
         gradients.settle(&mut arena);
         windows.settle(&mut arena);
-        let lanes = lobby.enter(&mut gate, windows)?;
+        if let Some(ordered) = &mut ordered {
+            ordered.settle(&mut arena);
+        }
+        let mut lanes = lobby.enter(&mut gate, windows)?;
+        let ordered = ordered.map(|ordered| (ordered, lanes.pop().expect("the last lane is theirs")));
         let Ok(lanes) = <[Lane; 4]>::try_from(lanes) else { unreachable!("the exchange has four lanes") };
         let len = Pieces::new(model.sums_mut(), team.isa()).len();
         Ok(Self {
@@ -66,6 +74,7 @@ impl Rank {
             model,
             pooled,
             gradients,
+            ordered,
             lanes,
             gate,
         })
@@ -82,7 +91,7 @@ impl Rank {
     /// Takes this rank's slice of a minibatch.
     pub(super) fn take_slice(&mut self, whole: &Batch) {
         self.batch.clear();
-        self.batch.append_range(whole, minibatch_slice(whole.samples(), self.layout.ranks(), self.number));
+        self.batch.append_range(whole, self.layout.slice(whole.samples(), self.number));
     }
 
     /// Notes what this rank does now, for messages about it.
