@@ -135,6 +135,10 @@ pub fn start_ranks(config: &Config, source: &dyn Source, ranks: usize, plan: Opt
     let by_grains = config.train.determinism == Determinism::Ranks;
     let grains = by_grains.then(|| Grains::of(config.train.batch));
     let ranks = Ranks::start(Setup { isa: Isa::chosen(config.train.isa)?, grains, ..setup })?;
+    // Where the kernel does not say, the ranks' warnings do.
+    if let Ok(pages) = ranks.verify() {
+        eprintln!("pages: {pages}");
+    }
     if let Some(cost) = ranks.ordered_cost()? {
         eprintln!("determinism: ranks: {cost}");
     }

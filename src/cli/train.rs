@@ -11,9 +11,10 @@ use super::profile::{Profiled, limits};
 use super::session::{Trained, build_model, describe, open_data, place_team, start_ranks};
 use super::tuned::use_plans;
 use crate::base::config::{Config, Determinism, Layers};
-use crate::base::units::{Count, Seconds};
+use crate::base::units::{Bytes, Count, Seconds};
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Source, Unseen, Vocabulary};
+use crate::exchange::Traffic;
 use crate::machine::limits::Bracket;
 use crate::train::{Checkpoint, Clock, Engine, LossTrace, Outcome, OutputDir, Progress, Run, Summary, save_vocabulary};
 
@@ -75,6 +76,9 @@ struct Results<'a> {
     summary: &'a Summary,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<&'a Profiled>,
+    /// Bytes from each rank to each other, evaluations included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traffic: Option<&'a Traffic>,
 }
 
 impl TrainArgs {
@@ -116,8 +120,14 @@ impl TrainArgs {
             }),
             _ => Ok(None),
         };
+        let traffic = match &run.engine {
+            Engine::Many(ranks) => ranks.traffic().map(Some),
+            Engine::One(..) => Ok(None),
+        };
         // What the run found is told before anything that may fail.
-        self.report(&run, &summary, profiled.as_ref().ok().and_then(Option::as_ref));
+        let found = (profiled.as_ref().ok().and_then(Option::as_ref), traffic.as_ref().ok().and_then(Option::as_ref));
+        self.report(&run, &summary, found);
+        traffic?;
         if let Some(path) = &self.trace {
             run.clock.write_trace(path)?;
         }
@@ -180,9 +190,9 @@ impl TrainArgs {
         Ok((source, Engine::One(team, Box::new(model))))
     }
 
-    fn report(&self, run: &Run, summary: &Summary, profile: Option<&Profiled>) {
+    fn report(&self, run: &Run, summary: &Summary, (profile, traffic): (Option<&Profiled>, Option<&Traffic>)) {
         if self.json {
-            let results = Results { summary, profile };
+            let results = Results { summary, profile, traffic };
             println!("{}", serde_json::to_string(&results).expect("a summary is representable in JSON"));
         }
         if let Some(profile) = profile {
@@ -196,6 +206,12 @@ impl TrainArgs {
             Count(summary.samples_per_s as u64),
             100.0 * summary.data_wait_seconds / summary.seconds.max(f64::MIN_POSITIVE)
         );
+        if let Some(traffic) = traffic.filter(|traffic| traffic.ids.ranks() > 1) {
+            let sent =
+                traffic.parts().into_iter().map(|(name, links)| (name, links.total())).filter(|(_, sent)| *sent > 0);
+            let sent: Vec<_> = sent.map(|(name, sent)| format!("{name} {}", Bytes(sent as u64))).collect();
+            eprintln!("sent among ranks: {} ({})", Bytes(traffic.total().total() as u64), sent.join(", "));
+        }
         if summary.skipped_rows > 0 {
             eprintln!("left out {} malformed rows", Count(summary.skipped_rows));
         }

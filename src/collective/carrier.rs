@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Serialize, Serializer};
+
 use crate::base::{Place, RankId, Trouble};
 use crate::sync::Line;
 
@@ -110,6 +112,13 @@ impl Links {
     #[must_use]
     pub fn total(&self) -> usize {
         self.bytes.iter().sum()
+    }
+}
+
+impl Serialize for Links {
+    /// A list of lists: from each rank, to each rank.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.bytes.chunks(self.ranks))
     }
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::base::Result;
 use crate::collective::plan::Reduction;
-use crate::collective::{Carrier, Executor, Fold, Memory, Payload, Slices, Tensor};
+use crate::collective::{Carrier, Executor, Fold, Links, Memory, Payload, Slices, Tensor};
 use crate::simd::Isa;
 use crate::sync::Line;
 
@@ -93,6 +93,7 @@ impl Memory for Pieces<'_> {
 pub struct Dense {
     executor: Executor,
     len: usize,
+    traffic: Links,
 }
 
 impl Dense {
@@ -100,7 +101,14 @@ impl Dense {
     #[must_use]
     pub fn new(carrier: &impl Carrier, len: usize, reduction: Reduction) -> Self {
         let schedule = reduction.plan(&Slices::even(len, carrier.ranks()), Payload::F32).all_reduce();
-        Self { executor: Executor::new(&schedule, carrier, "all-reduce of dense gradients"), len }
+        let executor = Executor::new(&schedule, carrier, "all-reduce of dense gradients");
+        Self { executor, len, traffic: schedule.traffic() }
+    }
+
+    /// Bytes from each rank to each other in a step.
+    #[must_use]
+    pub const fn traffic(&self) -> &Links {
+        &self.traffic
     }
 
     /// Replaces every element by its sum over all ranks, added in an order that the schedule fixes.

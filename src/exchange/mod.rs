@@ -16,6 +16,7 @@ mod ids;
 mod layout;
 mod ordered;
 mod pooled;
+mod traffic;
 mod words;
 
 pub use dense::{Dense, Pieces};
@@ -24,6 +25,7 @@ pub use ids::Ids;
 pub use layout::{Group, Holding, Layout};
 pub use ordered::{Ordered, Rest};
 pub use pooled::Pooled;
+pub use traffic::Traffic;
 
 use crate::base::RankId;
 use crate::collective::{Links, Parcels};

@@ -4,6 +4,7 @@
 //! [`Ranks`] is what the caller holds. Ranks live on threads of their own, wait for work and do it together; between
 //! steps nothing of theirs is shared. One that fails ends all, with its message ([`crate::collective::launch`]).
 
+mod account;
 mod rank;
 mod step;
 
@@ -13,10 +14,11 @@ use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, bounded, unbounded};
 
+pub use account::{Region, Verified};
 pub use rank::Rank;
 
 use crate::base::config::ModelConfig;
-use crate::base::{Error, Place, RankId, Result, TableId, Trouble};
+use crate::base::{Error, NodeId, Place, RankId, Result, TableId, Trouble};
 use crate::collective::plan::Reduction;
 use crate::collective::{Lobby, Member, launch};
 use crate::data::{Batch, Schema};
@@ -81,6 +83,8 @@ pub struct Ranks {
     /// Locked while the ranks are at work: they do one thing at a time.
     reins: Mutex<Reins>,
     layout: Arc<Layout>,
+    /// The nodes of each rank's memory.
+    homes: Arc<[Vec<NodeId>]>,
     /// What the user should know.
     warnings: Vec<String>,
 }
@@ -111,7 +115,7 @@ impl Ranks {
         let job = Job::new(layout.ranks(), patience, setup.deadline);
         let lobby = Lobby::new(&job, lanes(&layout, setup.room.samples));
         let (commands, orders): (Vec<_>, Vec<Receiver<Command>>) = setup.places.iter().map(|_| unbounded()).unzip();
-        let parts = layout.clone();
+        let (parts, homes) = (layout.clone(), Self::homes(&setup));
         let life = move || {
             launch(&job, move |member: Member| {
                 let orders = orders[member.rank.index()].clone();
@@ -124,7 +128,7 @@ impl Ranks {
         let life = std::thread::Builder::new().name("octorec-ranks".to_owned()).spawn(life);
         let life = life.map_err(|source| Error::Threads { wanted: commands.len(), source })?;
         let reins = Mutex::new(Reins { commands, life: Some(life) });
-        let mut ranks = Self { reins, layout, warnings: Vec::new() };
+        let mut ranks = Self { reins, layout, homes, warnings: Vec::new() };
         ranks.warnings = ranks.all(|rank| Ok(rank.warnings().to_vec()))?.concat();
         Ok(ranks)
     }

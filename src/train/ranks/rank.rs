@@ -31,6 +31,9 @@ pub struct Rank {
     /// This rank's slice of the minibatch.
     pub(super) batch: Batch,
     pub(super) steps: u64,
+    /// All of this rank's memory, and what lies where in it.
+    pub(super) arena: Arena,
+    pub(super) plan: Plan,
     gate: Gate,
     warnings: Vec<String>,
 }
@@ -68,6 +71,8 @@ impl Rank {
             batch: Batch::new(&setup.schema),
             warnings: arena.warnings().to_vec(),
             steps: 0,
+            arena,
+            plan,
             job,
             layout,
             team,
