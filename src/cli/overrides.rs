@@ -87,6 +87,10 @@ pub struct KeyArgs {
     #[arg(long, value_name = "NAME")]
     precision: Option<String>,
 
+    /// What may differ without changing a bit: run (the number of threads) or ranks (that of ranks and the plan, too).
+    #[arg(long, value_name = "NAME")]
+    determinism: Option<String>,
+
     /// Seed of initial weights and of the shuffle.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -167,6 +171,7 @@ impl KeyArgs {
             ("--lr", "train.lr", float(self.lr)),
             ("--update", "train.update", text(self.update.clone())),
             ("--precision", "train.precision", text(self.precision.clone())),
+            ("--determinism", "train.determinism", text(self.determinism.clone())),
             ("--seed", "train.seed", integer(self.seed)),
             ("--threads", "train.threads", integer(self.threads)),
             ("--tuned", "train.tuned", text(path(&self.tuned))),

@@ -14,10 +14,11 @@ use super::plan::divide;
 use super::session::room;
 use super::topo::comm_cores;
 use crate::base::Result;
-use crate::base::config::{Config, SourceKind};
+use crate::base::config::{Config, Determinism, SourceKind};
 use crate::data::{self, Batch, Opening, Source};
 use crate::machine::placement::{CommCores, Placement, Wishes};
 use crate::machine::{Machine, place};
+use crate::math::Grains;
 use crate::simd::Isa;
 use crate::train::ranks::{Breakdown, Ranks, Setup, Stage};
 
@@ -78,6 +79,8 @@ impl RankArgs {
     pub fn start(&self, config: &Config, source: &dyn Source) -> Result<Ranks> {
         let machine = Machine::load("host")?;
         let comm_cores = match self.comm_cores {
+            // Sums by grains are the compute threads'.
+            CommCores::Auto if config.train.determinism == Determinism::Ranks => CommCores::Count(0),
             CommCores::Auto => CommCores::Count(self.choose(config, &machine)?),
             count => count,
         };
@@ -85,6 +88,13 @@ impl RankArgs {
         placement.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
         placement.ranks.iter().for_each(|rank| eprintln!("placement: {}", placement.line(rank)));
         let ranks = Ranks::start(self.setup(config, source, &machine, &placement)?)?;
+        // Where the kernel does not say, the ranks' warnings do.
+        if let Ok(pages) = ranks.verify() {
+            eprintln!("pages: {pages}");
+        }
+        if let Some(cost) = ranks.ordered_cost()? {
+            eprintln!("determinism: ranks: {cost}");
+        }
         ranks.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
         Ok(ranks)
     }
@@ -102,7 +112,8 @@ impl RankArgs {
     ) -> Result<Setup> {
         let sharding = divide(config, source.schema(), machine, placement, self.plan.as_deref())?;
         let setup = Setup::new(&config.model, source.schema(), sharding, room(config, source), placement);
-        Ok(Setup { isa: Isa::chosen(config.train.isa)?, overlap: self.overlap == Overlap::On, ..setup })
+        let grains = (config.train.determinism == Determinism::Ranks).then(|| Grains::of(config.train.batch));
+        Ok(Setup { isa: Isa::chosen(config.train.isa)?, overlap: self.overlap == Overlap::On, grains, ..setup })
     }
 
     /// The number of communication cores with which a step on small tables is quickest; prints the trade.

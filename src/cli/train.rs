@@ -11,10 +11,11 @@ use super::profile::{Profiled, limits};
 use super::ranks::{Breakdowns, RankArgs};
 use super::session::{Trained, build_model, describe, open_data, place_team};
 use super::tuned::use_plans;
-use crate::base::config::{Config, Layers};
-use crate::base::units::{Count, Seconds};
+use crate::base::config::{Config, Determinism, Layers};
+use crate::base::units::{Bytes, Count, Seconds};
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Source, Unseen, Vocabulary};
+use crate::exchange::Traffic;
 use crate::machine::limits::Bracket;
 use crate::train::{Checkpoint, Clock, Engine, LossTrace, Outcome, OutputDir, Progress, Run, Summary, save_vocabulary};
 
@@ -73,6 +74,9 @@ struct Results<'a> {
     profile: Option<&'a Profiled>,
     #[serde(skip_serializing_if = "Option::is_none")]
     breakdowns: Option<&'a Breakdowns>,
+    /// Bytes from each rank to each other, evaluations included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traffic: Option<&'a Traffic>,
 }
 
 impl TrainArgs {
@@ -114,14 +118,22 @@ impl TrainArgs {
             }),
             _ => Ok(None),
         };
-        let breakdowns = match &run.engine {
-            Engine::Many(ranks) if self.profile => ranks.breakdowns().map(|ranks| Some(Breakdowns::new(ranks))),
-            _ => Ok(None),
+        let (breakdowns, traffic) = match &run.engine {
+            Engine::Many(ranks) => {
+                let breakdowns = self.profile.then(|| ranks.breakdowns()).transpose();
+                (breakdowns.map(|ranks| ranks.map(Breakdowns::new)), ranks.traffic().map(Some))
+            }
+            Engine::One(..) => (Ok(None), Ok(None)),
         };
         // What the run found is told before anything that may fail.
-        let found =
-            (profiled.as_ref().ok().and_then(Option::as_ref), breakdowns.as_ref().ok().and_then(Option::as_ref));
-        self.report(&run, &summary, found);
+        let results = Results {
+            summary: &summary,
+            profile: profiled.as_ref().ok().and_then(Option::as_ref),
+            breakdowns: breakdowns.as_ref().ok().and_then(Option::as_ref),
+            traffic: traffic.as_ref().ok().and_then(Option::as_ref),
+        };
+        self.report(&run, &results);
+        traffic?;
         if let Some(path) = &self.trace {
             run.clock.write_trace(path)?;
         }
@@ -166,11 +178,12 @@ impl TrainArgs {
 
     /// The data, and what trains on it, all weights 0.
     fn engine(&self, config: &Config, known: Option<Vocabulary>) -> Result<(Arc<dyn Source>, Engine)> {
-        if self.several.several() && (self.trace.is_some() || !config.train.tuned.is_empty()) {
-            let reason = "--trace and --tuned are for one rank: leave --ranks and --plan away";
+        let several = self.several.several() || config.train.determinism == Determinism::Ranks;
+        if several && (self.trace.is_some() || !config.train.tuned.is_empty()) {
+            let reason = "--trace and --tuned are for one rank: leave --ranks, --plan and --determinism ranks away";
             return Err(Error::Config { origin: "--ranks".to_owned(), reason: reason.to_owned() });
         }
-        if self.several.several() {
+        if several {
             let source = open_data(config, known, Labels::Required, Unseen::Fault)?;
             let ranks = self.several.start(config, &*source)?;
             return Ok((source, Engine::Many(ranks)));
@@ -182,9 +195,9 @@ impl TrainArgs {
         Ok((source, Engine::One(team, Box::new(model))))
     }
 
-    fn report(&self, run: &Run, summary: &Summary, (profile, breakdowns): (Option<&Profiled>, Option<&Breakdowns>)) {
+    fn report(&self, run: &Run, results: &Results<'_>) {
+        let Results { summary, profile, breakdowns, traffic } = results;
         if self.json {
-            let results = Results { summary, profile, breakdowns };
             println!("{}", serde_json::to_string(&results).expect("a summary is representable in JSON"));
         }
         if let Some(profile) = profile {
@@ -201,6 +214,12 @@ impl TrainArgs {
             Count(summary.samples_per_s as u64),
             100.0 * summary.data_wait_seconds / summary.seconds.max(f64::MIN_POSITIVE)
         );
+        if let Some(traffic) = traffic.filter(|traffic| traffic.ids.ranks() > 1) {
+            let sent =
+                traffic.parts().into_iter().map(|(name, links)| (name, links.total())).filter(|(_, sent)| *sent > 0);
+            let sent: Vec<_> = sent.map(|(name, sent)| format!("{name} {}", Bytes(sent as u64))).collect();
+            eprintln!("sent among ranks: {} ({})", Bytes(traffic.total().total() as u64), sent.join(", "));
+        }
         if summary.skipped_rows > 0 {
             eprintln!("left out {} malformed rows", Count(summary.skipped_rows));
         }

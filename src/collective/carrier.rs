@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Serialize, Serializer};
+
 use crate::base::{Place, RankId, Trouble};
 use crate::sync::Line;
 
@@ -71,6 +73,17 @@ impl Links {
         self.ranks
     }
 
+    /// Both numbers of each link, added.
+    ///
+    /// # Panics
+    /// When they connect different numbers of ranks.
+    #[must_use]
+    pub fn plus(mut self, other: &Self) -> Self {
+        assert_eq!(self.ranks, other.ranks, "links of the same ranks");
+        self.bytes.iter_mut().zip(&other.bytes).for_each(|(sum, bytes)| *sum += bytes);
+        self
+    }
+
     /// From one rank to another.
     ///
     /// # Panics
@@ -89,15 +102,6 @@ impl Links {
         &mut self.bytes[from.index() * self.ranks + to.index()]
     }
 
-    /// Adds the bytes of others, link by link.
-    ///
-    /// # Panics
-    /// When they are for another number of ranks.
-    pub fn add(&mut self, others: &Self) {
-        assert_eq!(self.ranks, others.ranks, "links between the same ranks");
-        self.bytes.iter_mut().zip(&others.bytes).for_each(|(bytes, more)| *bytes += more);
-    }
-
     /// From one rank to each.
     #[must_use]
     pub fn row(&self, from: RankId) -> &[usize] {
@@ -108,6 +112,13 @@ impl Links {
     #[must_use]
     pub fn total(&self) -> usize {
         self.bytes.iter().sum()
+    }
+}
+
+impl Serialize for Links {
+    /// A list of lists: from each rank, to each rank.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.bytes.chunks(self.ranks))
     }
 }
 

@@ -34,6 +34,12 @@ impl<'a> Pieces<'a> {
         Self { pieces, len, isa }
     }
 
+    /// What [`Pieces::len`] is for tensors of these sizes.
+    #[must_use]
+    pub fn len_of(sizes: impl Iterator<Item = usize>) -> usize {
+        sizes.map(|size| size.next_multiple_of(LINE)).sum()
+    }
+
     /// Elements, those between tensors included.
     #[must_use]
     pub const fn len(&self) -> usize {

@@ -43,7 +43,8 @@ impl Ids {
         for (rank, words) in (0..).map(RankId).zip(&mut self.out) {
             pack(layout.of(rank), batch, words);
         }
-        self.words.swap(carrier, &self.out, &mut self.into)?;
+        let out = &self.out;
+        self.words.swap(carrier, |peer| &out[peer], &mut self.into)?;
         let [out, into] = [&mut self.out, &mut self.into].map(|lists| &mut lists[own.index()]);
         std::mem::swap(out, into);
         for (rank, (words, bags)) in (0..).map(RankId).zip(self.into.iter().zip(&mut self.bags)) {

@@ -55,8 +55,7 @@ impl LayerExchange {
         }
         let scatter = reduction.plan(&Slices::of(&gradients), Payload::F32);
         let gather = reduction.plan(&Slices::of(&words), Payload::F32).reversed();
-        let mut traffic = scatter.traffic();
-        traffic.add(&gather.traffic());
+        let traffic = scatter.traffic().plus(&gather.traffic());
         let scatter = Executor::new(&scatter, carrier, "reduce-scatter of a layer's gradients");
         assert!(carrier.ranks() == 1 || scatter.completed() == gradients[owner], "every sum has a last term");
         Self { scatter, gather: Executor::new(&gather, carrier, "all-gather of a layer's weights"), owner, traffic }

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use crate::base::{RankId, TableId};
+use crate::math::Grains;
 use crate::shard::scheme::{Kind, Rows, Shard, Sharding, minibatch_slice};
 
 /// Elements of a cache line.
@@ -70,12 +71,20 @@ impl Holding {
     }
 }
 
+impl Holding {
+    /// The shards of tables whose rows are divided, with their numbers.
+    pub(super) fn partial<'a>(&'a self, sharding: &'a Sharding) -> impl Iterator<Item = (usize, &'a Shard)> {
+        self.shards.iter().enumerate().filter(|(_, shard)| sharding.partial(shard.table))
+    }
+}
+
 /// The messages of all ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     sharding: Sharding,
     holdings: Vec<Holding>,
     replicated: Vec<TableId>,
+    grains: Option<Grains>,
 }
 
 impl Layout {
@@ -89,7 +98,20 @@ impl Layout {
         };
         let holdings = (0..sharding.ranks() as u32).map(holding).collect();
         let replicated = (0..sharding.tables() as u32).map(TableId).filter(replicated).collect();
-        Self { sharding, holdings, replicated }
+        Self { sharding, holdings, replicated, grains: None }
+    }
+
+    /// With minibatches that ranks share by whole grains, and all that is summed over samples or look-ups in an order
+    /// that does not depend on the ranks: see [`super::Ordered`].
+    #[must_use]
+    pub fn with_grains(self, grains: Option<Grains>) -> Self {
+        Self { grains, ..self }
+    }
+
+    /// What sums over a minibatch are cut into, if they are.
+    #[must_use]
+    pub const fn grains(&self) -> Option<Grains> {
+        self.grains
     }
 
     /// The division of tables.
@@ -119,10 +141,25 @@ impl Layout {
         &self.replicated
     }
 
-    /// How many samples of a minibatch of `batch` a rank has.
+    /// The samples of a minibatch of `batch` that a rank has.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    #[must_use]
+    pub fn slice(&self, batch: usize, rank: RankId) -> Range<usize> {
+        match self.grains {
+            None => minibatch_slice(batch, self.ranks(), rank),
+            Some(grains) => grains.samples(batch, &grains.share(self.ranks(), rank.index())),
+        }
+    }
+
+    /// How many they are.
+    ///
+    /// # Panics
+    /// When there is no such rank.
     #[must_use]
     pub fn samples(&self, batch: usize, rank: RankId) -> usize {
-        minibatch_slice(batch, self.ranks(), rank).len()
+        self.slice(batch, rank).len()
     }
 }
 

@@ -15,7 +15,9 @@ mod gradients;
 mod ids;
 mod layers;
 mod layout;
+mod ordered;
 mod pooled;
+mod traffic;
 mod words;
 
 pub use dense::{Dense, Pieces};
@@ -23,7 +25,9 @@ pub use gradients::Gradients;
 pub use ids::Ids;
 pub use layers::{LayerExchange, Share, shares};
 pub use layout::{Group, Holding, Layout};
+pub use ordered::{Ordered, Rest};
 pub use pooled::Pooled;
+pub use traffic::Traffic;
 
 use crate::base::RankId;
 use crate::collective::{Links, Parcels};
@@ -33,7 +37,8 @@ use crate::machine::team::Team;
 use crate::sync::Rows;
 
 /// The sizes of the lanes that an exchange needs, for minibatches of up to `batch` samples: the one of [`Ids`], of
-/// [`Pooled`] and of [`Gradients`], then `hands` for [`LayerExchange`], the first of them also for [`Dense`].
+/// [`Pooled`] and of [`Gradients`], then `hands` for [`LayerExchange`], the first of them also for [`Dense`], and last of
+/// [`Ordered`] where sums are cut into grains.
 #[must_use]
 pub fn lanes(layout: &Layout, batch: usize, hands: usize) -> Vec<Links> {
     /// Bytes of a message of ids or of dense gradients; what is longer goes in pieces.
@@ -46,7 +51,8 @@ pub fn lanes(layout: &Layout, batch: usize, hands: usize) -> Vec<Links> {
         *gradients.at_mut(to, from) = bytes;
     }
     let pieces = std::iter::repeat_n(Links::uniform(ranks, PIECE), hands);
-    [Links::uniform(ranks, PIECE), pooled, gradients].into_iter().chain(pieces).collect()
+    let ordered = layout.grains().map(|_| Links::uniform(ranks, PIECE));
+    [Links::uniform(ranks, PIECE), pooled, gradients].into_iter().chain(pieces).chain(ordered).collect()
 }
 
 fn pairs(ranks: usize) -> impl Iterator<Item = (RankId, RankId)> {

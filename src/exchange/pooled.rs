@@ -1,12 +1,15 @@
 //! Pooled rows, from their owners to the ranks that have the samples.
 //!
 //! The owner's look-up writes into the receiver's window; the receiver brings what came from all owners side by side.
-//! Sums of divided rows are added in the order of the table's parts, whoever was first.
+//! Sums of divided rows are added in the order of the table's parts, whoever was first; or row by row, where the number
+//! of ranks shall change no bit ([`super::Rest`]).
 
 use super::layout::Layout;
+use super::ordered::{Part, Rest};
 use super::pooled_parcels;
-use crate::base::{RankId, Result};
+use crate::base::{RankId, Result, TableId};
 use crate::collective::{Incoming, Lane, OneSided, Payload};
+use crate::data::Batch;
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
 use crate::simd::{Kernel, Simd, combine};
@@ -66,14 +69,22 @@ impl Pooled {
     }
 
     /// Waits for all owners and writes the pooled rows of every divided table to `features`, a row a sample with `dim`
-    /// elements a table.
+    /// elements a table. With `rest`, exchanged before, bags of divided rows are summed in their own order; they are
+    /// those of `batch`.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     ///
     /// # Panics
     /// When nothing was begun.
-    pub fn finish(&mut self, team: &Team, layout: &Layout, lane: &mut Lane, features: &mut [f32]) -> Result<()> {
+    pub fn finish(
+        &mut self,
+        team: &Team,
+        layout: &Layout,
+        lane: &mut Lane,
+        features: &mut [f32],
+        rest: Option<(&Rest, &Batch)>,
+    ) -> Result<()> {
         let incoming = self.messages.as_ref().expect("begun before").finish(lane.halves().1)?;
         let (isa, own) = (team.isa(), (self.rank, &self.own[..]));
         let row = layout.sharding().tables() * layout.sharding().dim();
@@ -81,7 +92,7 @@ impl Pooled {
             return Ok(());
         }
         team.each(Rows::new(features, row, team.threads(), 1), |band| {
-            isa.run(Join { layout, incoming: &incoming, own, first: band.first, row, features: band.data });
+            isa.run(Join { layout, incoming: &incoming, own, rest, first: band.first, row, features: band.data });
         });
         Ok(())
     }
@@ -92,6 +103,7 @@ struct Join<'a> {
     layout: &'a Layout,
     incoming: &'a Incoming<'a>,
     own: (RankId, &'a [f32]),
+    rest: Option<(&'a Rest, &'a Batch)>,
     first: usize,
     row: usize,
     features: &'a mut [f32],
@@ -102,7 +114,7 @@ impl Kernel for Join<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { layout, incoming, own, first, row, features } = self;
+        let Self { layout, incoming, own, rest, first, row, features } = self;
         let sharding = layout.sharding();
         let dim = sharding.dim();
         for owner in (0..layout.ranks() as u32).map(RankId) {
@@ -121,8 +133,25 @@ impl Kernel for Join<'_> {
                 }
             }
         }
+        if let Some((rest, batch)) = rest {
+            for (index, table) in rest.tables() {
+                let bag = &batch.bags[table.index()];
+                for (sample, features) in (first..).zip(features.chunks_exact_mut(row)) {
+                    let look_ups = bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize;
+                    let to = &mut features[table.index() * dim..][..dim];
+                    let pooled = |part: &Part| {
+                        let message = if part.rank == own.0 { own.1 } else { floats(incoming.from(part.rank)) };
+                        &message[sample * part.stride..][part.place.clone()]
+                    };
+                    rest.pool(index, look_ups, to, pooled, |to, row| {
+                        combine(simd, to, row, |sum, term| simd.add(sum, term));
+                    });
+                }
+            }
+            return;
+        }
         // Sums of divided rows: part 0 is in place, the others follow in their order.
-        for table in (0..sharding.tables() as u32).map(crate::base::TableId) {
+        for table in (0..sharding.tables() as u32).map(TableId) {
             if !sharding.partial(table) {
                 continue;
             }

@@ -31,11 +31,16 @@ impl Words {
         Self { place: Place { rank, stage, sequence: 0 }, isa, peers: vec![Progress::default(); ranks] }
     }
 
-    /// Sends `out[r]` to each rank r and replaces `into[r]` by what r has sent; this rank's own are left alone.
+    /// Sends `out(r)` to each rank r and replaces `into[r]` by what r has sent; this rank's own are left alone.
     ///
     /// # Errors
     /// [`Error::Rank`] when the job is in trouble.
-    pub(super) fn swap(&mut self, carrier: &mut impl Carrier, out: &[Vec<u32>], into: &mut [Vec<u32>]) -> Result<()> {
+    pub(super) fn swap<'a>(
+        &mut self,
+        carrier: &mut impl Carrier,
+        out: impl Fn(usize) -> &'a [u32],
+        into: &mut [Vec<u32>],
+    ) -> Result<()> {
         let (own, ranks) = (carrier.rank().index(), carrier.ranks());
         self.place.sequence += 1;
         carrier.enter(self.place);
@@ -45,10 +50,10 @@ impl Words {
             for peer in (1..ranks).map(|step| (own + step) % ranks) {
                 let state = &mut self.peers[peer];
                 let (rank, place) = (RankId(peer as u32), self.place);
-                let sent = state.send(carrier, self.isa, rank, &out[peer]);
+                let sent = state.send(carrier, self.isa, rank, out(peer));
                 let got = state.receive(carrier, place, rank, &mut into[peer])?;
                 progress |= sent || got;
-                if !state.is_done(out[peer].len()) {
+                if !state.is_done(out(peer).len()) {
                     waits_for = Some(rank);
                 }
             }

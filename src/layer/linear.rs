@@ -6,11 +6,14 @@
 //! A layer of whole weights computes in 32-bit floats. One of split weights multiplies their upper halves with bfloat16
 //! activations and sums in 32 bits (SC20, Section VII); bias and gradients of weights are 32-bit floats in either case.
 
+use std::ops::Range;
+
 use super::weight::Weight;
 use crate::base::Result;
 use crate::base::config::Precision;
 use crate::machine::team::Team;
-use crate::math::brgemm::{self, After, Panels, Scratch, bf16, bias_gradient};
+use crate::math::brgemm::{self, After, Panels, Scratch, WIDTH, bf16, bias_gradient_of};
+use crate::math::{Leaf, add};
 use crate::memory::{Arena, Buffer, Supply};
 use crate::optim::Sgd;
 
@@ -20,8 +23,52 @@ pub struct Linear {
     /// Inputs x outputs.
     weight: Weight,
     bias: Buffer<f32>,
-    weight_gradient: Panels<f32>,
-    bias_gradient: Buffer<f32>,
+    gradient: Gradient,
+    /// Where minibatches are summed by grains: gradients of parts of the minibatch that are not added up yet.
+    partial: Vec<Gradient>,
+}
+
+/// Gradients of weights and bias.
+#[derive(Debug)]
+struct Gradient {
+    weight: Panels<f32>,
+    bias: Buffer<f32>,
+}
+
+impl Gradient {
+    fn new(inputs: usize, outputs: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        Ok(Self {
+            weight: Panels::supplied("weight gradient", inputs, outputs, supply)?,
+            bias: supply.buffer("bias gradient", outputs)?,
+        })
+    }
+
+    fn settle(&mut self, arena: &mut Arena) {
+        self.weight.settle(arena);
+        self.bias.settle(arena);
+    }
+
+    fn parts_mut(&mut self) -> [&mut [f32]; 2] {
+        [self.weight.cells_mut().as_flattened_mut(), &mut self.bias]
+    }
+
+    /// The sums over some samples; `pairs` are both operands in pairs of samples.
+    fn sum(&mut self, team: &Team, samples: Range<usize>, x: &Flow, dy: &Flow, pairs: Option<&[Panels<u32>; 2]>) {
+        if samples.is_empty() {
+            return self.parts_mut().into_iter().for_each(|part| part.fill(0.0));
+        }
+        match (x, dy, pairs) {
+            (Flow::Whole(x), Flow::Whole(dy), _) => {
+                brgemm::backward_weights_of(team, samples.clone(), x, dy, &mut self.weight);
+                bias_gradient_of(team, samples, dy, &mut self.bias);
+            }
+            (Flow::Half(_), Flow::Half(dy), Some([x_pairs, dy_pairs])) => {
+                bf16::backward_weights_of(team, samples.clone(), x_pairs, dy_pairs, &mut self.weight);
+                bias_gradient_of(team, samples, dy, &mut self.bias);
+            }
+            _ => unreachable!("{MIXED}"),
+        }
+    }
 }
 
 /// What flows between layers, samples x features: in the layers' precision or, at the ends of a chain, in 32 bits.
@@ -70,31 +117,39 @@ impl Linear {
         Ok(Self {
             weight: Weight::new(inputs, outputs, precision, supply)?,
             bias: supply.buffer("bias", outputs)?,
-            weight_gradient: Panels::supplied("weight gradient", inputs, outputs, supply)?,
-            bias_gradient: supply.buffer("bias gradient", outputs)?,
+            gradient: Gradient::new(inputs, outputs, supply)?,
+            partial: Vec::new(),
         })
+    }
+
+    /// Plans room for the gradients of `count` parts of a minibatch, instead of one.
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    pub fn plan_parts(&mut self, count: usize, supply: &mut Supply<'_>) -> Result<()> {
+        let more = (1..count).map(|_| Gradient::new(self.inputs(), self.outputs(), supply));
+        self.partial = more.collect::<Result<_>>()?;
+        Ok(())
     }
 
     /// Takes all planned buffers from the arena.
     pub fn settle(&mut self, arena: &mut Arena) {
-        let Self { weight, bias, weight_gradient, bias_gradient } = self;
+        let Self { weight, bias, gradient, partial } = self;
         weight.settle(arena);
-        weight_gradient.settle(arena);
-        for buffer in [bias, bias_gradient] {
-            buffer.settle(arena);
-        }
+        bias.settle(arena);
+        std::iter::once(gradient).chain(partial).for_each(|gradient| gradient.settle(arena));
     }
 
     /// Columns of X.
     #[must_use]
     pub const fn inputs(&self) -> usize {
-        self.weight_gradient.rows()
+        self.gradient.weight.rows()
     }
 
     /// Columns of Y.
     #[must_use]
     pub const fn outputs(&self) -> usize {
-        self.weight_gradient.columns()
+        self.gradient.weight.columns()
     }
 
     /// Bytes of the weights, without what the layout pads them with.
@@ -131,20 +186,31 @@ impl Linear {
     /// A layer without inputs, outputs and memory: what stands in a layer's place while it is away.
     #[must_use]
     pub fn hollow() -> Self {
-        let weight_gradient = Panels::zeroed(0, 0);
-        let weight = Weight::Whole(Panels::zeroed(0, 0));
-        Self { weight, bias: Buffer::zeroed(0), weight_gradient, bias_gradient: Buffer::zeroed(0) }
+        let gradient = Gradient { weight: Panels::zeroed(0, 0), bias: Buffer::default() };
+        Self { weight: Weight::Whole(Panels::zeroed(0, 0)), bias: Buffer::default(), gradient, partial: Vec::new() }
     }
 
     /// Weights, their gradients, biases and theirs.
     pub(super) fn tensors_mut(&mut self) -> (&mut Weight, &mut Panels<f32>, &mut [f32], &mut [f32]) {
-        let Self { weight, bias, weight_gradient, bias_gradient } = self;
-        (weight, weight_gradient, bias, bias_gradient)
+        let Self { weight, bias, gradient, .. } = self;
+        (weight, &mut gradient.weight, bias, &mut gradient.bias)
     }
 
     /// The gradients of weights and bias; the first with the padding of its layout.
     pub fn gradients_mut(&mut self) -> [&mut [f32]; 2] {
-        [self.weight_gradient.cells_mut().as_flattened_mut(), &mut self.bias_gradient]
+        self.gradient.parts_mut()
+    }
+
+    /// The lengths of [`Linear::gradients_mut`], which are known before there is memory.
+    #[must_use]
+    pub const fn gradient_sizes(&self) -> [usize; 2] {
+        let weight = &self.gradient.weight;
+        [weight.panels() * weight.stride() * WIDTH, weight.columns()]
+    }
+
+    /// As [`Linear::gradients_mut`], of each part of the minibatch that there is room for; the first is the same.
+    pub fn parts_mut(&mut self) -> impl Iterator<Item = [&mut [f32]; 2]> {
+        std::iter::once(&mut self.gradient).chain(&mut self.partial).map(Gradient::parts_mut)
     }
 
     /// Y = act(X W + b) for the first `samples` rows.
@@ -198,36 +264,45 @@ impl Linear {
     }
 
     /// dW = Xᵀ dY and db = the column sums of dY, over the first `samples` rows; `pairs` is room for both operands in
-    /// pairs of samples, which passes on bfloat16 need.
+    /// pairs of samples, which passes on bfloat16 need. With `leaves`, which have all of these rows, over each leaf alone:
+    /// they are added up as they say, and what is left are the parts.
     ///
     /// # Panics
-    /// When a matrix is too small.
+    /// When a matrix is too small, or there is no room for the parts.
     pub(super) fn backward_weights(
         &mut self,
         team: &Team,
         samples: usize,
+        leaves: &[Leaf],
         x: &Flow,
         dy: &Flow,
-        pairs: Option<&mut [Panels<u32>; 2]>,
+        mut pairs: Option<&mut [Panels<u32>; 2]>,
     ) {
-        match (x, dy, pairs) {
-            (Flow::Whole(x), Flow::Whole(dy), _) => {
-                brgemm::backward_weights(team, samples, x, dy, &mut self.weight_gradient);
-                bias_gradient(team, samples, dy, &mut self.bias_gradient);
+        if let (Flow::Half(x), Flow::Half(dy), Some([x_pairs, dy_pairs])) = (x, dy, &mut pairs) {
+            bf16::pair_rows(team, samples, x, x_pairs);
+            bf16::pair_rows(team, samples, dy, dy_pairs);
+        }
+        let pairs = pairs.as_deref();
+        if leaves.is_empty() {
+            return self.gradient.sum(team, 0..samples, x, dy, pairs);
+        }
+        let mut height = 0;
+        for leaf in leaves {
+            let top = if height == 0 { &mut self.gradient } else { &mut self.partial[height - 1] };
+            top.sum(team, leaf.samples.clone(), x, dy, pairs);
+            height += 1;
+            for _ in 0..leaf.merges {
+                height -= 1;
+                let (below, top) = self.partial.split_at_mut(height - 1);
+                let below = below.last_mut().unwrap_or(&mut self.gradient);
+                below.parts_mut().into_iter().zip(top[0].parts_mut()).for_each(|(to, from)| add(team, to, from));
             }
-            (Flow::Half(x), Flow::Half(dy), Some([x_pairs, dy_pairs])) => {
-                bf16::pair_rows(team, samples, x, x_pairs);
-                bf16::pair_rows(team, samples, dy, dy_pairs);
-                bf16::backward_weights(team, samples, x_pairs, dy_pairs, &mut self.weight_gradient);
-                bias_gradient(team, samples, dy, &mut self.bias_gradient);
-            }
-            _ => unreachable!("{MIXED}"),
         }
     }
 
     /// Moves weights and bias against their gradients.
     pub fn update(&mut self, team: &Team, rate: f32) {
-        self.weight.update(team, &self.weight_gradient, rate);
-        team.isa().run(Sgd { weight: &mut self.bias, gradient: &self.bias_gradient, rate });
+        self.weight.update(team, &self.gradient.weight, rate);
+        team.isa().run(Sgd { weight: &mut self.bias, gradient: &self.gradient.bias, rate });
     }
 }

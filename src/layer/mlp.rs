@@ -12,6 +12,7 @@ use crate::base::Result;
 use crate::base::config::Precision;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, Scratch, narrow_panels};
+use crate::math::{Leaf, Share};
 use crate::memory::{Arena, Supply};
 
 /// Layers, their activations and the gradients that flow between them.
@@ -25,6 +26,8 @@ pub struct Mlp {
     /// Where layers compute in bfloat16: what is in 32-bit floats at their ends, and both operands in pairs.
     doors: Option<Doors>,
     scratch: Scratch,
+    /// The grains that gradients of weights are summed by; none: all samples at once.
+    leaves: Vec<Leaf>,
 }
 
 /// What a chain in bfloat16 keeps besides.
@@ -79,7 +82,22 @@ impl Mlp {
             wanted.then(|| flow("activation gradients", width, index > 0)).transpose()
         });
         let gradients = gradients.collect::<Result<_>>()?;
-        Ok(Self { layers, activations, gradients, doors, scratch: Scratch::default() })
+        Ok(Self { layers, activations, gradients, doors, scratch: Scratch::default(), leaves: Vec::new() })
+    }
+
+    /// Plans room for the gradients of parts of a minibatch; see [`Mlp::cut`].
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    pub fn plan_parts(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
+        self.layers.iter_mut().try_for_each(|layer| layer.plan_parts(share.sum.depth, supply))
+    }
+
+    /// The next backward pass sums the gradients of weights by these grains of a minibatch of `whole` samples, and leaves
+    /// the parts that they make ([`Linear::parts_mut`]).
+    pub fn cut(&mut self, share: &Share, whole: usize) {
+        self.leaves.clear();
+        self.leaves.extend(share.leaves(whole));
     }
 
     /// Takes all planned buffers from the arena.
@@ -174,7 +192,7 @@ impl Mlp {
     /// # Panics
     /// When there is no room for the samples.
     pub fn backward_each(&mut self, team: &Team, samples: usize, mut done: impl FnMut(usize, &mut Linear)) {
-        let Self { layers, activations, gradients, doors, scratch } = self;
+        let Self { layers, activations, gradients, doors, scratch, leaves } = self;
         if let (Some(doors), Some(Some(Flow::Half(gradient)))) = (&doors, gradients.last_mut()) {
             narrow_panels(team, samples, &doors.output_gradient, gradient);
         }
@@ -187,7 +205,7 @@ impl Mlp {
                 layer.backward_data(team, samples, dy, dx, gate, scratch);
             }
             let pairs = doors.as_mut().map(|doors| &mut doors.pairs[index]);
-            layer.backward_weights(team, samples, &activations[index], dy, pairs);
+            layer.backward_weights(team, samples, leaves, &activations[index], dy, pairs);
             done(index, layer);
         }
     }

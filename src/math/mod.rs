@@ -5,12 +5,14 @@
 
 pub mod brgemm;
 mod gemm;
+mod grains;
 mod logistic;
 mod mirrored;
 mod pairs;
 mod transpose;
 
 pub use gemm::{Gemm, Start, Strided};
+pub use grains::{Grains, Leaf, Node, Share, Sum, add};
 pub use logistic::{exp_of_negative, log1p_of_fraction};
 pub use mirrored::{Mirrored, SLACK};
 pub use pairs::{Block, GROUP, Lanes, Pairs, STEPS, pairs_before};

@@ -214,6 +214,26 @@ impl Arena {
     pub fn ask(&self, wanted: &[NodeId]) -> Result<Homes> {
         Homes::ask(self.mapping.start.as_ptr(), self.mapping.len, wanted)
     }
+
+    /// As [`Arena::ask`], of each region of the arena's plan: its name, its bytes, and the pages that have a part of it.
+    ///
+    /// # Errors
+    /// As [`Arena::ask`].
+    ///
+    /// # Panics
+    /// When the arena was built for a smaller plan.
+    pub fn ask_regions(&self, plan: &Plan, wanted: &[NodeId]) -> Result<Vec<(String, usize, Homes)>> {
+        /// The smallest page.
+        const PAGE: usize = 4096;
+        let start = self.mapping.start.as_ptr();
+        let ask = |region: &Planned| {
+            let pages = region.offset / PAGE * PAGE..(region.offset + region.bytes).next_multiple_of(PAGE);
+            assert!(pages.end <= self.mapping.len, "the arena was built for this plan");
+            let homes = Homes::ask(start.wrapping_add(pages.start), pages.len(), wanted)?;
+            Ok((region.name.clone(), region.bytes, homes))
+        };
+        plan.regions().iter().filter(|region| region.bytes > 0).map(ask).collect()
+    }
 }
 
 impl fmt::Debug for Arena {

@@ -34,7 +34,7 @@ impl Alignment {
 /// One region of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Planned {
-    name: String,
+    pub(super) name: String,
     pub(super) offset: usize,
     pub(super) bytes: usize,
 }

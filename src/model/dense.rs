@@ -9,6 +9,7 @@ use crate::data::Batch;
 use crate::embedding::Slots;
 use crate::layer::{Concat, Dot, Features, FeaturesMut, InputGradient, Linear, LossLayer, Mlp};
 use crate::machine::team::Team;
+use crate::math::Share;
 use crate::math::brgemm::{export_rows, import_rows};
 use crate::memory::{Arena, Buffer, Supply};
 
@@ -88,6 +89,42 @@ impl Dense {
     pub fn initialise(&mut self, seed: u64) {
         init::mlp(&mut self.bottom, 0, seed);
         init::mlp(&mut self.top, 1, seed);
+    }
+
+    /// Plans room for the gradients of parts of a minibatch; see [`Dense::cut`].
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    pub fn plan_parts(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
+        self.bottom.plan_parts(share, supply)?;
+        self.top.plan_parts(share, supply)
+    }
+
+    /// The next backward pass sums the gradients of weights by these grains of a minibatch of `whole` samples, and leaves
+    /// the parts that they make.
+    pub fn cut(&mut self, share: &Share, whole: usize) {
+        self.bottom.cut(share, whole);
+        self.top.cut(share, whole);
+    }
+
+    /// The lengths of the gradients of all weights and biases, layer after layer, the padding of their layout included.
+    pub fn gradient_sizes(&self) -> impl Iterator<Item = usize> {
+        self.bottom.layers().iter().chain(self.top.layers()).flat_map(Linear::gradient_sizes)
+    }
+
+    /// The gradients of all weights and biases, of the first `count` parts of the minibatch: part after part.
+    ///
+    /// # Panics
+    /// When there is no room for so many.
+    pub fn parts_mut(&mut self, count: usize) -> Vec<Vec<&mut [f32]>> {
+        let mut parts: Vec<Vec<&mut [f32]>> = (0..count).map(|_| Vec::new()).collect();
+        for layer in self.bottom.layers_mut().iter_mut().chain(self.top.layers_mut()) {
+            let mut of_layer = layer.parts_mut();
+            for part in &mut parts {
+                part.extend(of_layer.next().expect("room was planned for the parts"));
+            }
+        }
+        parts
     }
 
     /// Where each table's pooled rows lie in the features.
@@ -196,12 +233,6 @@ impl Dense {
     pub fn update(&mut self, team: &Team, rate: f32) {
         self.bottom.update(team, rate);
         self.top.update(team, rate);
-    }
-
-    /// The gradients of all weights and biases, the padding of their layout included: always in the same order.
-    pub fn gradients_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
-        let layers = self.bottom.layers_mut().iter_mut().chain(self.top.layers_mut());
-        layers.flat_map(Linear::gradients_mut)
     }
 
     /// Vectors that meet in the interaction, and their elements; `cat` multiplies nothing.

@@ -10,6 +10,7 @@ use crate::data::{Bag, Batch, Schema};
 use crate::embedding::{LookUp, Lookups, Slots, Spec, Table, Updater};
 use crate::exchange::{Ids, Layout, average};
 use crate::machine::team::Team;
+use crate::math::Share;
 use crate::memory::{Arena, Buffer, Supply};
 use crate::shard::scheme::Shard;
 
@@ -32,6 +33,8 @@ struct Group {
     updater: Updater,
     /// In a message's row.
     slots: Slots,
+    /// Look-ups in one of the shards, whose rows are sent themselves.
+    single: LookUp,
 }
 
 /// A table that every rank has.
@@ -89,6 +92,7 @@ impl Sharded {
                 updater: Updater::new(spec(tables.len(), group.width, own, room.precision), supply)?,
                 tables,
                 slots: Slots { row: holding.stride, first: group.first },
+                single: LookUp::new(Pooling::Sum, 1, team.threads()),
             })
         };
         let groups = holding.groups.iter().map(group).collect::<Result<_>>()?;
@@ -108,7 +112,10 @@ impl Sharded {
             })
         };
         let replicas = layout.replicated().iter().map(replica).collect::<Result<_>>()?;
-        let dense = Dense::new(config, schema.tables.len(), team, own, room.precision, supply)?;
+        let mut dense = Dense::new(config, schema.tables.len(), team, own, room.precision, supply)?;
+        if let Some(grains) = layout.grains() {
+            dense.plan_parts(&Share::new(grains, layout.ranks(), rank.index()), supply)?;
+        }
         Ok(Self { rank, dense, groups, replicas, pooling: config.pooling, dim })
     }
 
@@ -160,6 +167,19 @@ impl Sharded {
             let bags = &ids.bags(to)[place.shards.clone()];
             group.look_up.run(team, &group.tables, Lookups::plain(bags), message, group.slots);
         }
+    }
+
+    /// Forward: the rows of one of this rank's shards that these bags, of one look-up each, name.
+    ///
+    /// # Panics
+    /// When this rank has no such shard.
+    pub fn look_up_rows(&mut self, team: &Team, layout: &Layout, shard: usize, bag: &Bag, rows: &mut [f32]) {
+        let mut groups = self.groups.iter_mut().zip(&layout.of(self.rank).groups);
+        let (group, place) =
+            groups.find(|(_, place)| place.shards.contains(&shard)).expect("one of this rank's shards");
+        let table = std::slice::from_ref(&group.tables[shard - place.shards.start]);
+        let slots = Slots { row: place.width, first: 0 };
+        group.single.run(team, table, Lookups::plain(std::slice::from_ref(bag)), rows, slots);
     }
 
     /// Forward: pools the replicated tables for this rank's samples, into the features.
@@ -222,6 +242,18 @@ impl Sharded {
                 summer.run(team, sums, Lookups::plain(bag), gradient, slots, -1.0);
             }
             flat.copy_from_slice(&sums[0].weights());
+        }
+    }
+
+    /// Moves the rows of the replicated tables that these bags look up, one a table, against the gradients of their pooled
+    /// rows: rows of `stride` elements with those tables' columns alone.
+    pub fn update_replicas_by(&mut self, team: &Team, bags: &[Bag], gradient: &[f32], stride: usize, rate: f32) {
+        if gradient.is_empty() {
+            return;
+        }
+        for (index, (Replica { weights, mover, .. }, bag)) in self.replicas.iter_mut().zip(bags).enumerate() {
+            let slots = Slots { row: stride, first: index * self.dim };
+            mover.run(team, weights, Lookups::plain(std::slice::from_ref(bag)), gradient, slots, rate);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{succeed, tiny_training};
+use super::{criteo_sample, fail, json, succeed, tiny_training};
 
 /// The loss trace and the checkpoint's bytes of a run with these further arguments.
 fn run(folder: &Path, name: &str, further: &str) -> (String, Vec<u8>) {
@@ -48,4 +48,61 @@ fn another_seed_gives_another_run() {
     let folder = tempfile::tempdir().unwrap();
     let (losses, _) = run(folder.path(), "a", "--seed 1");
     assert_ne!(losses, run(folder.path(), "b", "--seed 2").0);
+}
+
+#[test]
+fn every_number_of_ranks_gives_the_same_bits_if_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = "--determinism ranks --threads 1 --set train.eval_batch=100";
+    let (losses, checkpoint) = run(folder.path(), "1", &format!("{train} --ranks 1"));
+    for ranks in [2, 3, 5, 8] {
+        let (other_losses, other) = run(folder.path(), &ranks.to_string(), &format!("{train} --ranks {ranks}"));
+        assert_eq!(losses, other_losses, "{ranks} ranks");
+        assert!(weights(&checkpoint) == weights(&other), "weights of {ranks} ranks");
+    }
+    // One run that several numbers of ranks have a part in.
+    let (first, _) = run(folder.path(), "parts", &format!("{train} --ranks 3 --steps 10"));
+    let (out, trace) = (folder.path().join("parts"), folder.path().join("rest.txt"));
+    let steps = losses.lines().count();
+    let resume = format!("train --resume {} --steps {steps} --ranks 4 --threads 1", out.display());
+    let summary = json(&format!("{resume} --trace-loss {} --json", trace.display()));
+    assert_eq!(format!("{first}{}", fs::read_to_string(trace).unwrap()), losses);
+    let continued = fs::read(out.join("checkpoint.safetensors")).unwrap();
+    assert!(weights(&checkpoint) == weights(&continued), "weights of 4 ranks after 3");
+    let sent = &summary["traffic"]["ordered"];
+    assert!(sent[0][1].as_u64().unwrap() > 0 && sent[0][0] == 0, "{sent}");
+}
+
+#[test]
+fn ways_that_leave_bits_to_chance_are_refused() {
+    for update in ["atomic", "rtm"] {
+        let message = fail(&format!("{} --determinism ranks --ranks 2 --update {update}", tiny_training()));
+        assert!(message.contains(update) && message.contains("train.determinism"), "{message}");
+    }
+}
+
+#[test]
+fn real_clicks_give_the_same_bits_on_any_number_of_ranks() {
+    let Some(file) = criteo_sample() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for precision in ["f32", "bf16"] {
+        let run = |ranks: usize| {
+            let (trace, out) = (folder.path().join("trace"), folder.path().join("out"));
+            succeed(&format!(
+                "train --preset kaggle --data {} --batch 128 --steps 20 --rows-cap 4000 --precision {precision} --force \
+                 --set train.eval_every=0 --test-fraction 0 --ranks {ranks} --threads 1 --determinism ranks \
+                 --trace-loss {} --out {}",
+                file.display(),
+                trace.display(),
+                out.display()
+            ));
+            (fs::read_to_string(trace).unwrap(), fs::read(out.join("checkpoint.safetensors")).unwrap())
+        };
+        let (losses, checkpoint) = run(1);
+        for ranks in [2, 3, 4, 5, 8] {
+            let (other_losses, other) = run(ranks);
+            assert_eq!(losses, other_losses, "{ranks} ranks in {precision}");
+            assert!(weights(&checkpoint) == weights(&other), "weights of {ranks} ranks in {precision}");
+        }
+    }
 }

@@ -6,6 +6,7 @@
 mod forbidden;
 mod memory;
 mod place;
+mod ranks;
 mod report;
 mod training;
 
@@ -22,7 +23,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["--losses"] => {
-            print!("{}", training::losses_here());
+            print!("{}{}", training::losses_here(), ranks::losses_here());
             ExitCode::SUCCESS
         }
         ["--guest", scenario, losses] => guest(scenario, losses),
@@ -60,6 +61,7 @@ fn guest(scenario: &str, losses: &str) -> ExitCode {
             report.check("reserved huge pages", memory::reserved_pages);
             report.check("a thousand regions", || place::regions(1000, 8));
             report.check("losses are those of the bare machine", || training::compare(losses));
+            report.check("eight ranks train as one", || ranks::train(losses));
         }
         // The same machine from inside a control group with nodes 0 to 3.
         "half" => {
@@ -76,6 +78,7 @@ fn guest(scenario: &str, losses: &str) -> ExitCode {
             report.check("an arena on the memory-only node", memory::capacity_tier);
             report.check("regions of real concurrency", || place::regions(250, 16));
             report.check("losses are those of the bare machine", || training::compare(losses));
+            report.check("eight ranks train as one", || ranks::train(losses));
         }
         other => report.check(other, || panic!("there is no such scenario")),
     }

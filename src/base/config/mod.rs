@@ -180,6 +180,9 @@ pub struct TrainConfig {
     /// What weights are read in, and how much of them is kept.
     #[serde(default)]
     pub precision: Precision,
+    /// What may differ between two runs that give the same bits.
+    #[serde(default)]
+    pub determinism: Determinism,
     /// Seed of initial weights and of the shuffle.
     pub seed: u64,
     /// Compute threads; 0: one for each core.
@@ -238,6 +241,18 @@ pub enum Update {
     RaceFree,
     /// Look-ups are sorted by row and shared out by number, a row's to one thread.
     Sorted,
+}
+
+/// What may differ between two runs that give the same bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Determinism {
+    /// The number of threads, and time. Several ranks give the bits of as many ranks, tables divided alike.
+    #[default]
+    Run,
+    /// The number of ranks and the division of tables, too: gradients of weights are summed over fixed parts of the
+    /// minibatch in a fixed tree, rows pooled in the order of the bag and moved in the order of samples.
+    Ranks,
 }
 
 /// What weights are read in by the forward and the backward pass, and how much of them an update keeps.
@@ -340,6 +355,7 @@ impl Default for TrainConfig {
             update: Update::Auto,
             update_fused: true,
             precision: Precision::F32,
+            determinism: Determinism::Run,
             seed: 123,
             threads: 0,
             tuned: String::new(),
@@ -405,6 +421,13 @@ impl Config {
         }
         if !(train.lr.is_finite() && train.lr >= 0.0) {
             return fail(format!("train.lr = {} must be a finite number that is not negative", train.lr));
+        }
+        if train.determinism == Determinism::Ranks && matches!(train.update, Update::Atomic | Update::Rtm) {
+            let name = if train.update == Update::Atomic { "atomic" } else { "rtm" };
+            return fail(format!(
+                "train.update = \"{name}\" leaves the order of sums to chance, which train.determinism = \"ranks\" excludes: \
+                 use auto, serial, race-free or sorted"
+            ));
         }
         if train.epochs == 0 && train.steps == 0 {
             return fail("train.epochs and train.steps are both 0: nothing to train".to_owned());

@@ -10,6 +10,8 @@
 //!
 //! With AMX the same operands are multiplied tile by tile: see `tiled`.
 
+use std::ops::Range;
+
 use super::panels::{Panels, WIDTH};
 use super::passes::{After, Pass, check, forward_shape, weights_shape};
 use super::plan::{Plan, Shape};
@@ -161,15 +163,31 @@ pub fn backward_data<C: Cell>(
 /// # Panics
 /// When sizes do not fit together.
 pub fn backward_weights(team: &Team, samples: usize, x: &Panels<u32>, dy: &Panels<u32>, dw: &mut Panels<f32>) {
-    check("X", x, samples.div_ceil(2), dw.rows());
-    check("dY", dy, samples.div_ceil(2), dw.columns());
-    let shape = weights_shape_in_pairs(samples, dw.rows(), dw.columns(), team.threads());
+    backward_weights_of(team, 0..samples, x, dy, dw);
+}
+
+/// As [`backward_weights`], over a range of samples that begins with a pair.
+///
+/// # Panics
+/// When sizes do not fit together, or the range begins within a pair.
+pub fn backward_weights_of(
+    team: &Team,
+    samples: Range<usize>,
+    x: &Panels<u32>,
+    dy: &Panels<u32>,
+    dw: &mut Panels<f32>,
+) {
+    assert!(samples.start.is_multiple_of(2), "samples from {} on begin within a pair", samples.start);
+    check("X", x, samples.end.div_ceil(2), dw.rows());
+    check("dY", dy, samples.end.div_ceil(2), dw.columns());
+    let shape = weights_shape_in_pairs(samples.len(), dw.rows(), dw.columns(), team.threads());
+    let [x_cells, dy_cells] = [x, dy].map(|pairs| bytemuck::cast_slice(pairs.from_row(samples.start / 2)));
     if let Some(amx) = team.isa().amx() {
-        let left = LeftSource::ByColumn { cells: bytemuck::cast_slice(x.cells()), stride: x.stride() };
-        let right = RightSource::Ready { cells: bytemuck::cast_slice(dy.cells()), stride: dy.stride() };
+        let left = LeftSource::ByColumn { cells: x_cells, stride: x.stride() };
+        let right = RightSource::Ready { cells: dy_cells, stride: dy.stride() };
         return TiledPass { shape, left, right, bias: None, after: After::Keep }.run(team, amx, dw);
     }
-    let left = ByColumn::<true> { cells: bytemuck::cast_slice(x.cells()), stride: x.stride() };
-    let right = Ready { cells: bytemuck::cast_slice(dy.cells()), stride: dy.stride() };
+    let left = ByColumn::<true> { cells: x_cells, stride: x.stride() };
+    let right = Ready { cells: dy_cells, stride: dy.stride() };
     Pass { shape, plan: Plan::new(shape), left, right, bias: None, after: After::Keep }.run(team, dw, None);
 }

@@ -101,6 +101,17 @@ impl<T: Pod> Panels<T> {
         self.cells.as_chunks().0
     }
 
+    /// As [`Panels::cells`], so that row `first` of each panel comes first; panels are as far from each other.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    #[must_use]
+    pub(super) fn from_row(&self, first: usize) -> &[Row<T>] {
+        assert!(first <= self.rows, "row {first} of {}", self.rows);
+        let cells = self.cells();
+        &cells[first.min(cells.len())..]
+    }
+
     /// As [`Panels::cells`], to be overwritten; padding must stay 0.
     #[must_use]
     pub fn cells_mut(&mut self) -> &mut [Row<T>] {

@@ -1,5 +1,7 @@
 //! The passes in 32-bit floats.
 
+use std::ops::Range;
+
 use super::panels::{Panels, Row, WIDTH};
 use super::plan::{Plan, Shape};
 use super::sweep::{Ending, Ready, Right, Sweep};
@@ -135,11 +137,25 @@ pub fn backward_data(
 /// # Panics
 /// When sizes do not fit together.
 pub fn backward_weights(team: &Team, samples: usize, x: &Panels<f32>, dy: &Panels<f32>, dw: &mut Panels<f32>) {
-    check("X", x, samples, dw.rows());
-    check("dY", dy, samples, dw.columns());
-    let shape = weights_shape(samples, dw.rows(), dw.columns(), team.threads());
-    let left = ByColumn::<false> { cells: x.cells(), stride: x.stride() };
-    let right = Ready { cells: dy.cells(), stride: dy.stride() };
+    backward_weights_of(team, 0..samples, x, dy, dw);
+}
+
+/// As [`backward_weights`], over a range of rows.
+///
+/// # Panics
+/// When sizes do not fit together.
+pub fn backward_weights_of(
+    team: &Team,
+    samples: Range<usize>,
+    x: &Panels<f32>,
+    dy: &Panels<f32>,
+    dw: &mut Panels<f32>,
+) {
+    check("X", x, samples.end, dw.rows());
+    check("dY", dy, samples.end, dw.columns());
+    let shape = weights_shape(samples.len(), dw.rows(), dw.columns(), team.threads());
+    let left = ByColumn::<false> { cells: x.from_row(samples.start), stride: x.stride() };
+    let right = Ready { cells: dy.from_row(samples.start), stride: dy.stride() };
     Pass { shape, plan: Plan::new(shape), left, right, bias: None, after: After::Keep }.run(team, dw, None);
 }
 
@@ -154,11 +170,19 @@ pub const fn weights_shape(samples: usize, inputs: usize, outputs: usize, thread
 /// # Panics
 /// When sizes do not fit together.
 pub fn bias_gradient<C: Cell>(team: &Team, samples: usize, dy: &Panels<C>, out: &mut [f32]) {
-    check("dY", dy, samples, out.len());
+    bias_gradient_of(team, 0..samples, dy, out);
+}
+
+/// As [`bias_gradient`], over a range of rows.
+///
+/// # Panics
+/// When sizes do not fit together.
+pub fn bias_gradient_of<C: Cell>(team: &Team, samples: Range<usize>, dy: &Panels<C>, out: &mut [f32]) {
+    check("dY", dy, samples.end, out.len());
     let isa = team.isa();
     team.each(Rows::new(out, 1, team.threads(), WIDTH), |band| {
         for (index, out) in band.data.chunks_mut(WIDTH).enumerate() {
-            let from = &dy.panel(band.first / WIDTH + index)[..samples];
+            let from = &dy.panel(band.first / WIDTH + index)[samples.clone()];
             isa.run(PanelSums { out, from });
         }
     });

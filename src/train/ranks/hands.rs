@@ -66,9 +66,8 @@ impl Hands {
 
     /// Bytes from each rank to each other in a step, as planned.
     pub(super) fn traffic(&self) -> Links {
-        let mut all = self.sums.traffic().clone();
-        self.hands.iter().flat_map(|hand| &hand.layers).for_each(|layer| all.add(layer.traffic()));
-        all
+        let layers = self.hands.iter().flat_map(|hand| &hand.layers);
+        layers.fold(self.sums.traffic().clone(), |sum, layer| sum.plus(layer.traffic()))
     }
 
     /// Bytes that this rank has sent to each so far.

@@ -4,6 +4,7 @@
 //! [`Ranks`] is what the caller holds. Ranks live on threads of their own, wait for work and do it together; between
 //! steps nothing of theirs is shared. One that fails ends all, with its message ([`crate::collective::launch`]).
 
+mod account;
 mod hands;
 mod rank;
 mod step;
@@ -15,16 +16,18 @@ use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, bounded, unbounded};
 
+pub use account::{Region, Verified};
 pub use rank::Rank;
 pub use times::{Breakdown, Stage};
 
 use crate::base::config::ModelConfig;
-use crate::base::{Error, Place, RankId, Result, TableId, Trouble};
+use crate::base::{Error, NodeId, Place, RankId, Result, TableId, Trouble};
 use crate::collective::plan::Reduction;
-use crate::collective::{Links, Lobby, Member, launch};
+use crate::collective::{Lobby, Member, launch};
 use crate::data::{Batch, Schema};
 use crate::exchange::{Layout, lanes};
 use crate::machine::placement::{Placement, RankPlace};
+use crate::math::Grains;
 use crate::model::{Parameter, Room};
 use crate::shard::scheme::{Shard, Sharding};
 use crate::simd::Isa;
@@ -52,6 +55,9 @@ pub struct Setup {
     /// Whether communication threads, where ranks have them, exchange gradients of layers behind the backward pass;
     /// else they do it after it.
     pub overlap: bool,
+    /// What minibatches are cut into, if the number of ranks and the division of tables shall change no bit; then dense
+    /// gradients are summed by grains instead.
+    pub grains: Option<Grains>,
     /// The longest that a rank waits for another.
     pub deadline: Duration,
 }
@@ -70,6 +76,7 @@ impl Setup {
             isa: Isa::best(),
             reduction: Reduction::TwoRing,
             overlap: true,
+            grains: None,
             deadline: Duration::from_secs(60),
         }
     }
@@ -83,6 +90,8 @@ pub struct Ranks {
     /// Locked while the ranks are at work: they do one thing at a time.
     reins: Mutex<Reins>,
     layout: Arc<Layout>,
+    /// The nodes of each rank's memory.
+    homes: Arc<[Vec<NodeId>]>,
     /// What the user should know.
     warnings: Vec<String>,
 }
@@ -102,14 +111,18 @@ impl Ranks {
     ///
     /// # Panics
     /// When places and sharding have different numbers of ranks.
-    pub fn start(setup: Setup) -> Result<Self> {
+    pub fn start(mut setup: Setup) -> Result<Self> {
         assert_eq!(setup.places.len(), setup.sharding.ranks(), "a place for each rank of the sharding");
-        let layout = Arc::new(Layout::new(setup.sharding.clone()));
+        let layout = Arc::new(Layout::new(setup.sharding.clone()).with_grains(setup.grains));
+        if setup.grains.is_some() {
+            // Grains part no pair of samples: a minibatch of an odd number may take the place of one more.
+            setup.room.samples = setup.room.samples.next_multiple_of(2);
+        }
         let patience = if setup.spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
         let job = Job::new(layout.ranks(), patience, setup.deadline);
         let lobby = Lobby::new(&job, lanes(&layout, setup.room.samples, hands(&setup.places)));
         let (commands, orders): (Vec<_>, Vec<Receiver<Command>>) = setup.places.iter().map(|_| unbounded()).unzip();
-        let parts = layout.clone();
+        let (parts, homes) = (layout.clone(), Self::homes(&setup));
         let life = move || {
             launch(&job, move |member: Member| {
                 let orders = orders[member.rank.index()].clone();
@@ -122,7 +135,7 @@ impl Ranks {
         let life = std::thread::Builder::new().name("octorec-ranks".to_owned()).spawn(life);
         let life = life.map_err(|source| Error::Threads { wanted: commands.len(), source })?;
         let reins = Mutex::new(Reins { commands, life: Some(life) });
-        let mut ranks = Self { reins, layout, warnings: Vec::new() };
+        let mut ranks = Self { reins, layout, homes, warnings: Vec::new() };
         ranks.warnings = ranks.all(|rank| Ok(rank.warnings().to_vec()))?.concat();
         Ok(ranks)
     }
@@ -137,6 +150,15 @@ impl Ranks {
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// What it costs that the number of ranks changes no bit, for people; `None` where it may.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn ordered_cost(&self) -> Result<Option<String>> {
+        let costs = self.all(|rank| Ok(rank.ordered.as_ref().map(|(ordered, _)| ordered.cost())))?;
+        Ok(costs.into_iter().next().flatten())
     }
 
     /// Lets every rank do this at the same time, and returns what they return, by rank.
@@ -200,14 +222,6 @@ impl Ranks {
     /// As [`Ranks::all`].
     pub fn breakdowns(&self) -> Result<Vec<Breakdown>> {
         self.all(Rank::breakdown)
-    }
-
-    /// Bytes from each rank to each other in a step, as planned, for what every rank has a copy of.
-    ///
-    /// # Errors
-    /// As [`Ranks::all`].
-    pub fn dense_traffic(&self) -> Result<Links> {
-        Ok(self.all(|rank| Ok(rank.dense_traffic()))?.swap_remove(0))
     }
 
     /// Every tensor, in the order of the reference's state dict.

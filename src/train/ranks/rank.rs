@@ -6,13 +6,13 @@ use super::hands::{Hands, Post, Shipping};
 use super::times::{Breakdown, Times};
 use super::{Setup, step};
 use crate::base::{Error, Place, RankId, Result, TableId};
-use crate::collective::{Lane, Links, Lobby, Member};
+use crate::collective::{Lane, Lobby, Member};
 use crate::data::Batch;
-use crate::exchange::{Gradients, Ids, Layout, Pooled};
+use crate::exchange::{Gradients, Ids, Layout, Ordered, Pooled};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Pages, Plan, Supply};
 use crate::model::{Parameter, Sharded};
-use crate::shard::scheme::{Shard, minibatch_slice};
+use crate::shard::scheme::Shard;
 use crate::sync::{Gate, Job};
 
 /// A rank of a job.
@@ -26,12 +26,17 @@ pub struct Rank {
     pub(super) pooled: Pooled,
     pub(super) gradients: Gradients,
     pub(super) shipping: Shipping,
+    /// What keeps the bits the same for any number of ranks, with its lane.
+    pub(super) ordered: Option<(Ordered, Lane)>,
     /// Of ids, pooled rows and gradients.
     pub(super) lanes: [Lane; 3],
     pub(super) times: Times,
     /// This rank's slice of the minibatch.
     pub(super) batch: Batch,
     pub(super) steps: u64,
+    /// All of this rank's memory, and what lies where in it.
+    pub(super) arena: Arena,
+    pub(super) plan: Plan,
     gate: Gate,
     warnings: Vec<String>,
 }
@@ -47,13 +52,19 @@ impl Rank {
         let mut model = Sharded::new(&setup.config, &setup.schema, &layout, rank, &team, setup.room, supply)?;
         let mut pooled = Pooled::new(&layout, rank, setup.room.samples, supply)?;
         let mut gradients = Gradients::new(&layout, rank, setup.room.samples, supply)?;
+        let sizes = model.dense().gradient_sizes();
+        let mut ordered = Ordered::new(&layout, rank, &team, sizes, supply)?;
         let mut windows = lobby.memory(rank, supply)?;
         let mut arena = Arena::build(&plan, &place.memory_nodes, Pages::Transparent, |memory| team.touch(memory))?;
         model.settle(&mut arena);
         pooled.settle(&mut arena);
         gradients.settle(&mut arena);
         windows.settle(&mut arena);
+        if let Some(ordered) = &mut ordered {
+            ordered.settle(&mut arena);
+        }
         let mut lanes = lobby.enter(&mut gate, windows)?;
+        let ordered = ordered.map(|ordered| (ordered, lanes.pop().expect("the last lane is theirs")));
         let hands = lanes.split_off(3);
         let Ok(lanes) = <[Lane; 3]>::try_from(lanes) else { unreachable!("the exchange has three lanes and hands") };
         let hands = Hands::new(hands, layout.ranks(), &mut model, setup.reduction, setup.isa);
@@ -71,12 +82,15 @@ impl Rank {
             batch: Batch::new(&setup.schema),
             warnings: arena.warnings().to_vec(),
             steps: 0,
+            arena,
+            plan,
             job,
             layout,
             team,
             model,
             pooled,
             gradients,
+            ordered,
             lanes,
             gate,
         })
@@ -95,7 +109,7 @@ impl Rank {
     /// Takes this rank's slice of a minibatch.
     pub(super) fn take_slice(&mut self, whole: &Batch) {
         self.batch.clear();
-        self.batch.append_range(whole, minibatch_slice(whole.samples(), self.layout.ranks(), self.number));
+        self.batch.append_range(whole, self.layout.slice(whole.samples(), self.number));
     }
 
     /// Notes what this rank does now, for messages about it.
@@ -142,11 +156,6 @@ impl Rank {
     /// Waits until no part of the model is away with communication threads.
     pub(super) fn home(&mut self) -> Result<()> {
         self.shipping.home(&mut self.model)
-    }
-
-    /// Bytes from each rank to each other in a step, as planned, for what every rank has a copy of.
-    pub(super) fn dense_traffic(&self) -> Links {
-        self.shipping.planned().clone()
     }
 
     /// Where its steps have gone so far.

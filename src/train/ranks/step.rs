@@ -4,11 +4,15 @@ use super::rank::Rank;
 use super::times::Stage;
 use crate::base::Result;
 use crate::data::Batch;
+use crate::exchange::{Ordered, Pieces};
 
 /// Trains on this rank's slice of a minibatch and returns the losses of its samples.
 pub(super) fn step(rank: &mut Rank, whole: &Batch, rate: f32) -> Result<Vec<f64>> {
     forward(rank, whole)?;
     let samples = whole.samples();
+    if rank.ordered.is_some() {
+        return ordered_step(rank, whole, rate);
+    }
     let Rank { layout, team, model, ids, gradients, shipping, lanes, batch, times, .. } = rank;
     let [_, _, lane] = lanes;
 
@@ -44,6 +48,51 @@ pub(super) fn step(rank: &mut Rank, whole: &Batch, rate: f32) -> Result<Vec<f64>
     Ok(model.dense().losses(batch.samples()).to_vec())
 }
 
+/// The rest of [`step`] where the number of ranks changes no bit: sums of gradients go by grains of the minibatch, and
+/// gradients of replicated tables go to all in the order of samples.
+fn ordered_step(rank: &mut Rank, whole: &Batch, rate: f32) -> Result<Vec<f64>> {
+    let samples = whole.samples();
+    let Rank { layout, team, model, ids, gradients, ordered, lanes, batch, times, .. } = rank;
+    let [_, _, lane] = lanes;
+    let (Ordered { replicas, nodes, .. }, ordered_lane) =
+        ordered.as_mut().map(|(ordered, lane)| (ordered, lane)).expect("asked for");
+
+    times.time(Stage::Dense, || {
+        model.dense_mut().cut(nodes.share(), samples);
+        model.dense_mut().back_top(team, batch, |_, _| ());
+        model.dense_mut().back_interact(team, batch);
+        model.finish_gradients(team, batch);
+    });
+    let waited = lane.waited();
+    times.time(Stage::PackGradients, || {
+        let gradient = model.dense().features_gradient(batch.samples());
+        gradients.begin(team, layout, lane, samples, gradient)
+    })?;
+    times.shift(Stage::PackGradients, Stage::WaitGradients, lane.waited() - waited);
+    times.time(Stage::Dense, || model.dense_mut().back_bottom(team, batch, |_, _| ()));
+    let waited = lane.waited();
+    times.time(Stage::UpdateRows, || {
+        gradients.finish(layout, lane, |from, message| model.update_rows(team, layout, ids, from, message, rate))
+    })?;
+    times.shift(Stage::UpdateRows, Stage::WaitGradients, lane.waited() - waited);
+
+    times.time(Stage::UpdateRows, || {
+        let gradient = (model.dense().features_gradient(batch.samples()), model.dense().slots());
+        replicas.exchange(layout, ordered_lane, batch, gradient)?;
+        replicas.take(layout, samples, |bags, gradient, stride| {
+            model.update_replicas_by(team, bags, gradient, stride, rate);
+        });
+        Ok(())
+    })?;
+    times.time(Stage::ExposedDense, || {
+        let parts = model.dense_mut().parts_mut(nodes.parts());
+        nodes.sum(team, ordered_lane, parts.into_iter().map(|part| Pieces::new(part, team.isa())).collect())
+    })?;
+    times.time(Stage::Dense, || model.dense_mut().update(team, rate));
+    times.step_done();
+    Ok(model.dense().losses(batch.samples()).to_vec())
+}
+
 /// The way to the loss: also all of an evaluation.
 pub(super) fn forward(rank: &mut Rank, whole: &Batch) -> Result<()> {
     rank.steps += 1;
@@ -52,7 +101,7 @@ pub(super) fn forward(rank: &mut Rank, whole: &Batch) -> Result<()> {
     let began = std::time::Instant::now();
     rank.take_slice(whole);
     let sliced = began.elapsed();
-    let Rank { layout, team, model, ids, pooled, shipping, lanes, batch, times, .. } = rank;
+    let Rank { layout, team, model, ids, pooled, ordered, shipping, lanes, batch, times, .. } = rank;
     let [ids_lane, lane, _] = lanes;
 
     let waited = ids_lane.waited();
@@ -66,13 +115,26 @@ pub(super) fn forward(rank: &mut Rank, whole: &Batch) -> Result<()> {
     })?;
     times.shift(Stage::Tables, Stage::WaitRows, lane.waited() - waited);
 
+    if let Some((ordered, lane)) = ordered {
+        ordered.rest.exchange(
+            layout,
+            lane,
+            batch,
+            |rank| ids.bags(rank),
+            |shard, bag, rows| {
+                model.look_up_rows(team, layout, shard, bag, rows);
+            },
+        )?;
+    }
+
     // Pooled rows travel while the bottom MLP and the replicated tables are at work.
     times.time(Stage::Tables, || model.look_up_replicas(team, batch));
     shipping.home(model)?;
     times.time(Stage::Dense, || model.dense_mut().bottom(team, batch));
     let waited = lane.waited();
+    let rest = ordered.as_ref().map(|(ordered, _)| (&ordered.rest, &*batch));
     times.time(Stage::UnpackRows, || {
-        pooled.finish(team, layout, lane, model.dense_mut().features_mut(batch.samples()))
+        pooled.finish(team, layout, lane, model.dense_mut().features_mut(batch.samples()), rest)
     })?;
     times.shift(Stage::UnpackRows, Stage::WaitRows, lane.waited() - waited);
 

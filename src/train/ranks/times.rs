@@ -118,7 +118,7 @@ impl Times {
     pub fn breakdown(&self, rank: u32, exposed: Duration, busy: Duration) -> Breakdown {
         let each = |seconds: f64| if self.steps == 0 { 0.0 } else { seconds * 1e3 / self.steps as f64 };
         let mut stages_ms: Vec<f64> = self.seconds.iter().map(|&seconds| each(seconds)).collect();
-        stages_ms[Stage::ExposedDense as usize] = each(exposed.as_secs_f64());
+        stages_ms[Stage::ExposedDense as usize] += each(exposed.as_secs_f64());
         let hidden_dense_ms = each(busy.saturating_sub(exposed).as_secs_f64());
         Breakdown { rank, stages_ms, hidden_dense_ms, steps: self.steps }
     }

@@ -1,0 +1,137 @@
+//! How many bytes a minibatch sends from each rank to each other, as it goes over the wire: what the lanes must have
+//! counted afterwards, to the byte.
+//!
+//! [`crate::shard::traffic`] counts what a division of tables makes necessary; planning compares divisions by it. On the
+//! wire rows of messages are filled up to whole cache lines, and a line says how long a list of ids is.
+
+use serde::Serialize;
+
+use super::layout::Layout;
+use super::{gradient_parcels, pairs, pooled_parcels};
+use crate::base::RankId;
+use crate::collective::plan::Exchange;
+use crate::collective::{Links, Parcels, Payload};
+use crate::data::{Bag, Batch};
+use crate::sync::Line;
+
+/// Bytes from each rank to each other, by what they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Traffic {
+    /// Ids of rows.
+    pub ids: Links,
+    /// Pooled rows.
+    pub pooled_rows: Links,
+    /// Gradients of pooled rows.
+    pub pooled_gradients: Links,
+    /// Gradients of the MLPs and of replicated tables.
+    pub dense_gradients: Links,
+    /// What goes instead or besides, where the number of ranks shall change no bit: see [`super::Ordered`].
+    pub ordered: Links,
+}
+
+impl Traffic {
+    /// Its parts, by name.
+    #[must_use]
+    pub const fn parts(&self) -> [(&'static str, &Links); 5] {
+        [
+            ("ids", &self.ids),
+            ("pooled rows", &self.pooled_rows),
+            ("their gradients", &self.pooled_gradients),
+            ("dense gradients", &self.dense_gradients),
+            ("for determinism", &self.ordered),
+        ]
+    }
+
+    /// From parts in the order of [`Traffic::parts`].
+    #[must_use]
+    pub fn of([ids, pooled_rows, pooled_gradients, dense_gradients, ordered]: [Links; 5]) -> Self {
+        Self { ids, pooled_rows, pooled_gradients, dense_gradients, ordered }
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> Links {
+        let none = Links::uniform(self.ids.ranks(), 0);
+        self.parts().into_iter().fold(none, |sum, (_, part)| sum.plus(part))
+    }
+
+    /// Both, added part by part.
+    ///
+    /// # Panics
+    /// When they are of different numbers of ranks.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        let (own, other) = (self.parts(), other.parts());
+        Self::of(std::array::from_fn(|part| own[part].1.clone().plus(other[part].1)))
+    }
+
+    /// What one training step on `batch`, a whole minibatch, sends; `dense` are the dense gradients, which go by grains
+    /// where the layout has them.
+    #[must_use]
+    pub fn of_step(layout: &Layout, batch: &Batch, dense: &Links) -> Self {
+        let (ranks, whole) = (layout.ranks(), batch.samples());
+        let none = || Links::uniform(ranks, 0);
+        let rows = |parcels: &Parcels| Exchange::AllToAll.plan(parcels, Payload::F32).traffic();
+        let (dense_gradients, ordered) = match layout.grains() {
+            None => (dense.clone(), none()),
+            Some(_) => (none(), ordered(layout, batch).plus(dense)),
+        };
+        Self {
+            ids: ids(layout, batch),
+            pooled_rows: rows(&pooled_parcels(layout, whole)),
+            pooled_gradients: rows(&gradient_parcels(layout, whole)),
+            dense_gradients,
+            ordered,
+        }
+    }
+}
+
+/// Bytes of a list of words, announced in a line of its own.
+const fn list(words: usize) -> usize {
+    Line::BYTES + words * size_of::<u32>()
+}
+
+/// The bags of a table that belong to a rank's samples.
+fn bags_of<'a>(layout: &Layout, batch: &'a Batch, rank: RankId, table: usize) -> impl Iterator<Item = &'a [u32]> {
+    let bag: &'a Bag = &batch.bags[table];
+    layout.slice(batch.samples(), rank).map(move |sample| bag.of(sample))
+}
+
+/// For each stream of a holder where every sample's ids end, and those ids that it holds.
+fn ids(layout: &Layout, batch: &Batch) -> Links {
+    let mut links = Links::uniform(layout.ranks(), 0);
+    for (from, to) in pairs(layout.ranks()) {
+        let words = layout.of(to).streams.iter().map(|(table, rows)| {
+            let bags = bags_of(layout, batch, from, table.index());
+            bags.map(|bag| 1 + bag.iter().filter(|row| rows.local(u64::from(**row)).is_some()).count()).sum::<usize>()
+        });
+        *links.at_mut(from, to) = list(words.sum());
+    }
+    links
+}
+
+/// Rows of bags with several look-ups in a shard, and the look-ups and gradients of replicated tables.
+fn ordered(layout: &Layout, batch: &Batch) -> Links {
+    let (sharding, dim) = (layout.sharding(), layout.sharding().dim());
+    let divided = sharding.shards().iter().any(|shard| sharding.partial(shard.table));
+    let mut links = Links::uniform(layout.ranks(), 0);
+    for (from, to) in pairs(layout.ranks()) {
+        let mut bytes = 0;
+        if divided {
+            let rows = layout.of(from).partial(sharding).flat_map(|(_, shard)| {
+                let bags = bags_of(layout, batch, to, shard.table.index());
+                bags.map(|bag| bag.iter().filter(|row| shard.rows.local(u64::from(**row)).is_some()).count())
+            });
+            bytes += list(rows.filter(|count| *count > 1).sum::<usize>() * dim);
+        }
+        if !layout.replicated().is_empty() {
+            let tables = layout
+                .replicated()
+                .iter()
+                .map(|table| bags_of(layout, batch, from, table.index()).map(|bag| dim + 1 + bag.len()).sum::<usize>());
+            bytes += list(tables.sum());
+        }
+        *links.at_mut(from, to) = bytes;
+    }
+    links
+}

@@ -1,0 +1,135 @@
+//! What ranks send each other is what was planned, to the byte; and their memory is where they say.
+
+use std::sync::Arc;
+
+use octorec::base::RankId;
+use octorec::base::config::{Config, DataConfig, ModelConfig, SourceKind};
+use octorec::collective::plan::Reduction;
+use octorec::data::{self, Batch, Opening, Schema, Split};
+use octorec::exchange::Traffic;
+use octorec::machine::placement::Wishes;
+use octorec::machine::{Machine, place};
+use octorec::math::Grains;
+use octorec::model::Room;
+use octorec::shard::scheme::{Kind, Part, Scheme, Sharding, minibatch_slice};
+use octorec::shard::traffic;
+use octorec::train::ranks::{Ranks, Setup};
+
+const ROWS: [u64; 5] = [700, 3, 41, 1000, 260];
+const DIM: usize = 12;
+const BATCH: usize = 50;
+
+fn model() -> ModelConfig {
+    ModelConfig { bottom: vec![13, 40, DIM], top: vec![33, 1], dim: DIM, rows: ROWS.to_vec(), ..Default::default() }
+}
+
+fn mixed(ranks: usize) -> Vec<Scheme> {
+    let rank = |at: usize| RankId((at % ranks) as u32);
+    let halves =
+        |whole: u64| vec![Part { rank: rank(1), size: whole / 2 }, Part { rank: rank(2), size: whole - whole / 2 }];
+    vec![
+        Scheme::RowContiguous(halves(ROWS[0])),
+        Scheme::Replicated,
+        Scheme::Column(halves(DIM as u64)),
+        Scheme::RowCyclic((0..ranks).map(rank).collect()),
+        Scheme::Table(rank(3)),
+    ]
+}
+
+/// Ranks at work on minibatches of several sizes.
+fn at_work(ranks: usize, reduction: Reduction, grains: Option<Grains>) -> (Ranks, Schema, Vec<Arc<Batch>>) {
+    let data = DataConfig { source: SourceKind::Random, lookups: 4, ..DataConfig::default() };
+    let config = Config { model: model(), data, ..Config::default() };
+    let source = data::open(&config, Opening::default()).unwrap();
+    let mut reader = source.open(Split::Train, 0).unwrap();
+    let draw = |samples| {
+        let mut batch = Batch::new(source.schema());
+        reader.read(&mut batch, samples).unwrap();
+        Arc::new(batch)
+    };
+    let batches = [BATCH, 29, 3].map(draw).to_vec();
+    let wishes = Wishes { ranks: Some(ranks), threads: Some(1), ..Wishes::default() };
+    let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
+    let sharding = Sharding::new(&ROWS, DIM, ranks, mixed(ranks)).unwrap();
+    let room = Room { lookups: 4, ..Room::samples(BATCH) };
+    let setup = Setup::new(&config.model, source.schema(), sharding, room, &placement);
+    let ranks = Ranks::start(Setup { reduction, grains, ..setup }).unwrap();
+    ranks.initialise(7).unwrap();
+    (ranks, source.schema().clone(), batches)
+}
+
+#[test]
+fn ranks_send_what_was_planned_to_the_byte() {
+    for ranks in [1, 2, 3, 5, 8] {
+        let ways = Reduction::ALL.map(|reduction| (reduction, None));
+        for (reduction, grains) in ways.into_iter().chain([(Reduction::Ring, Some(Grains::of(BATCH)))]) {
+            let (ranks, _, batches) = at_work(ranks, reduction, grains);
+            let mut planned: Option<Traffic> = None;
+            for batch in &batches {
+                ranks.step(batch, 0.05).unwrap();
+                let step = ranks.planned_traffic(batch).unwrap();
+                planned = Some(planned.map_or_else(|| step.clone(), |before| before.plus(&step)));
+                let found = ranks.traffic().unwrap();
+                for ((name, planned), (_, found)) in planned.as_ref().unwrap().parts().into_iter().zip(found.parts()) {
+                    assert_eq!(found, planned, "{name}, {}, {grains:?}, from row to column", reduction.name());
+                    let sends = match name {
+                        "dense gradients" => grains.is_none(),
+                        "for determinism" => grains.is_some(),
+                        _ => true,
+                    };
+                    assert_eq!(found.total() > 0, sends && found.ranks() > 1, "{name}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_planners_bytes_are_those_of_the_wire_but_for_whole_lines() {
+    for ranks in [2, 3, 8] {
+        let (ranks, _, batches) = at_work(ranks, Reduction::TwoRing, None);
+        let (layout, sharding) = (ranks.layout(), ranks.layout().sharding());
+        for batch in &batches {
+            let (wire, whole) = (ranks.planned_traffic(batch).unwrap(), batch.samples());
+            let lookups = |shard: &octorec::shard::Shard, from: RankId| {
+                let bag = &batch.bags[shard.table.index()];
+                let samples = minibatch_slice(whole, layout.ranks(), from);
+                let rows = samples.flat_map(|sample| bag.of(sample));
+                rows.filter(|row| shard.rows.local(u64::from(**row)).is_some()).count() as u64
+            };
+            let (ids, pooled) = (traffic::ids(sharding, whole, lookups), traffic::pooled(sharding, whole, 4));
+            for (from, to) in (0..layout.ranks() * layout.ranks()).map(|at| (at / layout.ranks(), at % layout.ranks()))
+            {
+                if from == to {
+                    continue;
+                }
+                let (a, b) = (RankId(from as u32), RankId(to as u32));
+                // A line announces a list, and every stream's first offset, which is 0, stays at home.
+                let streams = layout.of(b).streams.len();
+                assert_eq!(wire.ids.at(a, b) + 4 * streams, ids[from][to] as usize + 64, "ids, {a} to {b}");
+                let own = sharding.of_rank(a).filter(|shard| sharding.scheme(shard.table).kind() != Kind::Replicated);
+                let gap = layout.of(a).stride - own.map(|shard| shard.columns.len()).sum::<usize>();
+                let samples = layout.samples(whole, b);
+                assert!(gap < 16);
+                assert_eq!(wire.pooled_rows.at(a, b), pooled[from][to] as usize + samples * gap * 4, "{a} to {b}");
+                assert_eq!(wire.pooled_gradients.at(b, a), wire.pooled_rows.at(a, b));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_region_of_every_rank_is_where_it_should_be() {
+    let (ranks, schema, _) = at_work(3, Reduction::Ring, Some(Grains::of(BATCH)));
+    let names: Vec<_> = schema.tables.iter().map(|table| table.name.clone()).collect();
+    let Ok(verified) = ranks.verify() else { return eprintln!("skipped: this kernel does not say where pages are") };
+    assert!(verified.all_at_home(), "{verified}");
+    assert!(verified.to_string().ends_with("MiB on their nodes"), "{verified}");
+    for rank in (0..3).map(RankId) {
+        let regions: Vec<_> = verified.0.iter().filter(|region| region.rank == rank).collect();
+        assert!(regions.iter().any(|region| region.name == "receive windows" && region.bytes > 1 << 20));
+        // The shards of divided tables and the replica: that one's gradient has its name, too.
+        let shards = ranks.layout().of(rank).shards.len();
+        assert_eq!(regions.iter().filter(|region| names.contains(&region.name)).count(), shards + 2);
+    }
+}
