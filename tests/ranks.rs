@@ -158,7 +158,7 @@ fn results_depend_on_neither_threads_nor_time() {
     let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 8);
     let schemes = |ranks| (0..ROWS.len()).map(|table| scheme(table, table, ranks)).collect::<Vec<_>>();
     for reduction in Reduction::ALL {
-        let run = |threads| case.together(Setup { reduction, ..case.setup(schemes(3), 3, threads) });
+        let run = |threads| case.together(Setup { reduction, ..case.setup(schemes(5), 5, threads) });
         let first = run(1);
         assert!(run(1) == first, "{} is the same twice", reduction.name());
         assert!(run(3) == first, "{} is the same on more threads", reduction.name());

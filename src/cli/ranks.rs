@@ -78,15 +78,7 @@ impl RankArgs {
     /// When the wishes cannot be met, or threads or memory are refused.
     pub fn start(&self, config: &Config, source: &dyn Source) -> Result<Ranks> {
         let machine = Machine::load("host")?;
-        let comm_cores = match self.comm_cores {
-            // Sums by grains are the compute threads'.
-            CommCores::Auto if config.train.determinism == Determinism::Ranks => CommCores::Count(0),
-            CommCores::Auto => CommCores::Count(self.choose(config, &machine)?),
-            count => count,
-        };
-        let placement = place(&machine, &self.wishes(config, comm_cores))?;
-        placement.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
-        placement.ranks.iter().for_each(|rank| eprintln!("placement: {}", placement.line(rank)));
+        let placement = self.place(config, &machine)?;
         let ranks = Ranks::start(self.setup(config, source, &machine, &placement)?)?;
         // Where the kernel does not say, the ranks' warnings do.
         if let Ok(pages) = ranks.verify() {
@@ -97,6 +89,23 @@ impl RankArgs {
         }
         ranks.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
         Ok(ranks)
+    }
+
+    /// Where the ranks stand, which is printed.
+    ///
+    /// # Errors
+    /// When the wishes cannot be met.
+    pub fn place(&self, config: &Config, machine: &Machine) -> Result<Placement> {
+        let comm_cores = match self.comm_cores {
+            // Sums by grains are the compute threads'.
+            CommCores::Auto if config.train.determinism == Determinism::Ranks => CommCores::Count(0),
+            CommCores::Auto => CommCores::Count(self.choose(config, machine)?),
+            count => count,
+        };
+        let placement = place(machine, &self.wishes(config, comm_cores))?;
+        placement.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+        placement.ranks.iter().for_each(|rank| eprintln!("placement: {}", placement.line(rank)));
+        Ok(placement)
     }
 
     /// What the ranks are built from.

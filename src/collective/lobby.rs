@@ -118,7 +118,7 @@ impl Lane {
     /// How long its user has waited for other ranks so far.
     #[must_use]
     pub fn waited(&self) -> Duration {
-        self.outbox.waited + self.inbox.waited
+        self.outbox.waited + self.inbox.waited + self.waiting.spent()
     }
 }
 

@@ -5,7 +5,8 @@
 //! they are in halves it follows at once, and both halves travel, so that every rank has the whole layer.
 //!
 //! Several threads of a rank share a layer: each takes a part of every rank's slice, in a lane of its own. Who owns an
-//! element and in which order its terms are added does not depend on their number.
+//! element and in which order its terms are added does not depend on their number: slices are cut in two halves first,
+//! which may go different ways, and then among threads.
 
 use std::ops::Range;
 
@@ -17,13 +18,16 @@ use crate::layer::{Linear, Piece};
 use crate::simd::Isa;
 use crate::sync::Line;
 
-/// Some weights and some biases of each owner, by owner.
+/// Some weights and some biases of each half of each owner's slice, by owner.
 pub type Share<'a> = Vec<[Piece<'a>; 2]>;
+
+/// Pieces of a share for each owner: weights and biases of two halves.
+const OF_OWNER: usize = 4;
 
 /// A layer's pieces for `threads` threads of each of `ranks` ranks.
 pub fn shares(layer: &mut Linear, ranks: usize, threads: usize) -> Vec<Share<'_>> {
-    let mut shares: Vec<Share<'_>> = (0..threads).map(|_| Vec::with_capacity(ranks)).collect();
-    for (index, pieces) in layer.pieces(ranks * threads).enumerate() {
+    let mut shares: Vec<Share<'_>> = (0..threads).map(|_| Vec::with_capacity(2 * ranks)).collect();
+    for (index, pieces) in layer.pieces(2 * ranks * threads).enumerate() {
         shares[index % threads].push(pieces);
     }
     shares
@@ -45,19 +49,25 @@ impl LayerExchange {
     /// When there is not a piece for each rank.
     #[must_use]
     pub fn new(share: Share<'_>, carrier: &impl Carrier, reduction: Reduction) -> Self {
-        assert_eq!(share.len(), carrier.ranks(), "pieces for each rank");
+        assert_eq!(share.len(), 2 * carrier.ranks(), "two halves for each rank");
         let owner = carrier.rank().index();
         let padded = |len: usize| len.next_multiple_of(LINE);
         let (mut gradients, mut words) = (Vec::new(), Vec::new());
         for mut pieces in share {
-            gradients.push(pieces.iter_mut().map(|piece| padded(piece.gradient().len())).sum());
+            gradients.push(pieces.iter_mut().map(|piece| padded(piece.gradient().len())).sum::<usize>());
             words.push(pieces.into_iter().flat_map(Piece::into_words).map(|words| padded(words.len())).sum());
         }
-        let scatter = reduction.plan(&Slices::of(&gradients), Payload::F32);
-        let gather = reduction.plan(&Slices::of(&words), Payload::F32).reversed();
+        let plan = |halves: &[usize]| {
+            let [first, second] = Slices::halves(halves.as_chunks().0);
+            reduction.plan_halves([&first, &second], Payload::F32)
+        };
+        let (scatter, gather) = (plan(&gradients), plan(&words).reversed());
         let traffic = scatter.traffic().plus(&gather.traffic());
         let scatter = Executor::new(&scatter, carrier, "reduce-scatter of a layer's gradients");
-        assert!(carrier.ranks() == 1 || scatter.completed() == gradients[owner], "every sum has a last term");
+        assert!(
+            carrier.ranks() == 1 || scatter.completed() == gradients[2 * owner..][..2].iter().sum::<usize>(),
+            "every sum has a last term"
+        );
         Self { scatter, gather: Executor::new(&gather, carrier, "all-gather of a layer's weights"), owner, traffic }
     }
 
@@ -77,7 +87,7 @@ impl LayerExchange {
     pub fn run(&mut self, carrier: &mut impl Carrier, share: Share<'_>, isa: Isa, rate: f32) -> Result<()> {
         let mut sums = Sums::new(share, self.owner, isa, rate);
         self.scatter.run(carrier, &mut sums)?;
-        for piece in &mut sums.share[self.owner] {
+        for piece in sums.share[2 * self.owner..][..2].iter_mut().flatten() {
             if carrier.ranks() == 1 || !piece.is_whole() {
                 piece.update(isa, rate);
             }
@@ -90,7 +100,7 @@ impl LayerExchange {
 /// Gradients on their way to their owners; the owner's become steps.
 struct Sums<'a> {
     share: Share<'a>,
-    /// Where each piece begins, two for each owner.
+    /// Where each piece begins.
     starts: Vec<usize>,
     owner: usize,
     isa: Isa,
@@ -146,7 +156,7 @@ impl Memory for Sums<'_> {
     }
 
     fn complete(&mut self, target: Range<usize>, from: &[Line]) {
-        let (isa, rate, own) = (self.isa, self.rate, 2 * self.owner..2 * self.owner + 2);
+        let (isa, rate, own) = (self.isa, self.rate, OF_OWNER * self.owner..OF_OWNER * (self.owner + 1));
         self.meet(own, &target, |piece, part, lines| {
             let from = &from[lines];
             let term: &[f32] = &bytemuck::cast_slice(from)[..part.len()];

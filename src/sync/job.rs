@@ -169,7 +169,8 @@ fn message(payload: &(dyn Any + Send)) -> String {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Waiting {
     looks: u32,
-    began: Option<Instant>,
+    /// When the first turn began and the last one ended.
+    turns: Option<(Instant, Instant)>,
     since: Option<Instant>,
 }
 
@@ -179,8 +180,9 @@ impl Waiting {
     /// # Errors
     /// The job's first trouble, which is this wait's if the deadline passes.
     pub fn turn(&mut self, job: &Job, place: Place, peer: RankId) -> std::result::Result<(), Trouble> {
-        if self.looks == 0 && !cfg!(loom) {
-            self.began = Some(Instant::now());
+        if !cfg!(loom) {
+            let now = Instant::now();
+            self.turns.get_or_insert((now, now)).1 = now;
         }
         self.looks = self.looks.saturating_add(1);
         let spins = job.0.patience.spins;
@@ -206,10 +208,10 @@ impl Waiting {
         Ok(())
     }
 
-    /// How long this wait has taken so far.
+    /// How long this wait had taken at its last turn.
     #[must_use]
     pub fn spent(&self) -> Duration {
-        self.began.map_or(Duration::ZERO, |began| began.elapsed())
+        self.turns.map_or(Duration::ZERO, |(began, last)| last - began)
     }
 }
 

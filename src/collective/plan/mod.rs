@@ -58,6 +58,23 @@ impl Reduction {
         };
         reduce_scatter(self.name(), slices, payload, rounds)
     }
+
+    /// The reduce-scatter of slices that consist of two halves each, one after the other, which go opposite ways around
+    /// two rings: so that who cuts slices into parts can keep every element on its way.
+    ///
+    /// # Panics
+    /// When the payload is raw bytes, or the halves do not touch.
+    #[must_use]
+    pub fn plan_halves(self, halves: [&Slices; 2], payload: Payload) -> Schedule {
+        let slices = halves[0].joined(halves[1]);
+        match self {
+            Self::TwoRing => {
+                let rounds = two_ring::rounds_of(halves, &Ring::of(slices.ranks()));
+                reduce_scatter(self.name(), &slices, payload, rounds)
+            }
+            _ => self.plan(&slices, payload),
+        }
+    }
 }
 
 /// How an all-to-all is divided into calls (SC20, section IV-B).

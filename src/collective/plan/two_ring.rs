@@ -4,7 +4,12 @@
 use super::{Hop, Ring, Slices};
 
 pub(super) fn rounds(slices: &Slices, ring: &Ring) -> Vec<Vec<Hop>> {
-    let there = ring.rounds(&slices.part(0, 2));
-    let back = ring.reversed().rounds(&slices.part(1, 2));
+    rounds_of([&slices.part(0, 2), &slices.part(1, 2)], ring)
+}
+
+/// The first half of every slice one way, the second the other way.
+pub(super) fn rounds_of([first, second]: [&Slices; 2], ring: &Ring) -> Vec<Vec<Hop>> {
+    let there = ring.rounds(first);
+    let back = ring.reversed().rounds(second);
     there.into_iter().zip(back).map(|(there, back)| [there, back].concat()).collect()
 }
