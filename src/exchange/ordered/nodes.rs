@@ -167,24 +167,21 @@ struct Parts<'a, 'b> {
     received: &'a mut [Line],
 }
 
-impl Parts<'_, '_> {
-    /// For each run of elements of one node in a range of what is sent: the node, its elements, and where they are in the
-    /// range.
-    fn runs(&self, mut range: Range<usize>, mut with: impl FnMut(usize, Range<usize>, usize)) {
-        let start = range.start;
-        for slice in (0..self.slices.ranks()).map(|rank| self.slices.slice(rank)) {
-            for node in 0..self.nodes {
-                let first = slice.start * self.nodes + node * slice.len();
-                if range.start >= first && range.start < first + slice.len() && !range.is_empty() {
-                    let end = range.end.min(first + slice.len());
-                    let own = slice.start + (range.start - first)..slice.start + (end - first);
-                    with(node, own, range.start - start);
-                    range.start = end;
-                }
+/// For each run of elements of one of `nodes` nodes in a range of what is sent: the node, its elements, and where they are
+/// in the range.
+fn runs(slices: &Slices, nodes: usize, mut range: Range<usize>, mut with: impl FnMut(usize, Range<usize>, usize)) {
+    let start = range.start;
+    for slice in (0..slices.ranks()).map(|rank| slices.slice(rank)) {
+        for node in 0..nodes {
+            let first = slice.start * nodes + node * slice.len();
+            if range.start >= first && range.start < first + slice.len() && !range.is_empty() {
+                let end = range.end.min(first + slice.len());
+                with(node, slice.start + (range.start - first)..slice.start + (end - first), range.start - start);
+                range.start = end;
             }
         }
-        debug_assert!(range.is_empty(), "what is sent lies in the nodes");
     }
+    debug_assert!(range.is_empty(), "what is sent lies in the nodes");
 }
 
 impl Memory for Parts<'_, '_> {
@@ -193,12 +190,11 @@ impl Memory for Parts<'_, '_> {
     }
 
     fn put(&mut self, source: Range<usize>, to: &mut [Line], fold: Fold) {
-        let mut runs = Vec::new();
-        self.runs(source, |node, elements, at| runs.push((node, elements, at)));
-        for (node, elements, at) in runs {
+        let Self { parts, nodes, slices, .. } = self;
+        runs(slices, *nodes, source, |node, elements, at| {
             let lines = at / LINE..(at + elements.len()) / LINE;
-            self.parts[node].put(elements, &mut to[lines], fold);
-        }
+            parts[node].put(elements, &mut to[lines], fold);
+        });
     }
 
     fn get(&mut self, target: Range<usize>, from: &[Line], _: Fold) {

@@ -181,7 +181,7 @@ pub fn backward_weights_of(
     check("X", x, samples.end.div_ceil(2), dw.rows());
     check("dY", dy, samples.end.div_ceil(2), dw.columns());
     let shape = weights_shape_in_pairs(samples.len(), dw.rows(), dw.columns(), team.threads());
-    let [x_cells, dy_cells] = [x, dy].map(|pairs| bytemuck::cast_slice(pairs.from_row(samples.start / 2)));
+    let [x_cells, dy_cells] = [x, dy].map(|pairs| bytemuck::cast_slice(pairs.cells_from(samples.start / 2)));
     if let Some(amx) = team.isa().amx() {
         let left = LeftSource::ByColumn { cells: x_cells, stride: x.stride() };
         let right = RightSource::Ready { cells: dy_cells, stride: dy.stride() };

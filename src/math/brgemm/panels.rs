@@ -106,7 +106,7 @@ impl<T: Pod> Panels<T> {
     /// # Panics
     /// When there is no such row.
     #[must_use]
-    pub(super) fn from_row(&self, first: usize) -> &[Row<T>] {
+    pub(super) fn cells_from(&self, first: usize) -> &[Row<T>] {
         assert!(first <= self.rows, "row {first} of {}", self.rows);
         let cells = self.cells();
         &cells[first.min(cells.len())..]

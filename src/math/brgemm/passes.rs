@@ -154,8 +154,8 @@ pub fn backward_weights_of(
     check("X", x, samples.end, dw.rows());
     check("dY", dy, samples.end, dw.columns());
     let shape = weights_shape(samples.len(), dw.rows(), dw.columns(), team.threads());
-    let left = ByColumn::<false> { cells: x.from_row(samples.start), stride: x.stride() };
-    let right = Ready { cells: dy.from_row(samples.start), stride: dy.stride() };
+    let left = ByColumn::<false> { cells: x.cells_from(samples.start), stride: x.stride() };
+    let right = Ready { cells: dy.cells_from(samples.start), stride: dy.stride() };
     Pass { shape, plan: Plan::new(shape), left, right, bias: None, after: After::Keep }.run(team, dw, None);
 }
 
