@@ -214,6 +214,7 @@ impl Source for Files {
             open: None,
             scratch,
             starts: Vec::new(),
+            closed_bytes: 0,
         }))
     }
 }
@@ -226,6 +227,8 @@ struct FilesReader<'a> {
     scratch: Samples,
     /// Where each bag's new rows begin.
     starts: Vec<usize>,
+    /// Bytes that were read of shares that are done.
+    closed_bytes: u64,
 }
 
 impl Reader for FilesReader<'_> {
@@ -244,14 +247,12 @@ impl Reader for FilesReader<'_> {
             let wanted = usize::try_from(share.rows).unwrap_or(usize::MAX).min(limit - read);
             let found = rows.read_batch(batch, wanted, (&mut self.scratch, &files.description))?;
             if found < wanted {
-                let path = files.members[share.member].table.path();
-                return Err(bad(path, "ends before the rows that it had when it was opened"));
+                return Err(shrunk(&*files.members[share.member].table));
             }
             share.first += found as u64;
             share.rows -= found as u64;
             if share.rows == 0 {
-                self.left.pop_front();
-                self.open = None;
+                self.close();
             }
             read += found;
         }
@@ -262,6 +263,45 @@ impl Reader for FilesReader<'_> {
         }
         Ok(read)
     }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        let mut skipped = 0;
+        while skipped < count
+            && let Some(share) = self.left.front_mut()
+        {
+            let wanted = share.rows.min(count - skipped);
+            // A file that is left whole need not be opened.
+            if let Some(rows) = &mut self.open
+                && wanted < share.rows
+                && rows.skip(wanted)? < wanted
+            {
+                return Err(shrunk(&*self.files.members[share.member].table));
+            }
+            share.first += wanted;
+            share.rows -= wanted;
+            if share.rows == 0 {
+                self.close();
+            }
+            skipped += wanted;
+        }
+        Ok(skipped)
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.closed_bytes + self.open.as_ref().map_or(0, |rows| rows.bytes_read())
+    }
+}
+
+impl FilesReader<'_> {
+    /// Ends the first of the shares.
+    fn close(&mut self) {
+        self.left.pop_front();
+        self.closed_bytes += self.open.take().map_or(0, |rows| rows.bytes_read());
+    }
+}
+
+fn shrunk(table: &dyn Table) -> Error {
+    bad(table.path(), "ends before the rows that it had when it was opened")
 }
 
 /// Takes row numbers modulo `cap`, as the reference does at load (`max-ind-range`).

@@ -161,6 +161,15 @@ pub trait Rows: Send {
         batch.append(scratch, description);
         Ok(read)
     }
+
+    /// Steps over up to `count` rows, which are not parsed; fewer only at the end.
+    ///
+    /// # Errors
+    /// As [`Rows::read`].
+    fn skip(&mut self, count: u64) -> Result<u64>;
+
+    /// Bytes of the files that were read so far: what was parsed, copied or checked.
+    fn bytes_read(&self) -> u64;
 }
 
 /// What lies beside foreign data and describes it, if anything does.
@@ -215,5 +224,13 @@ impl Rows for super::blocks::Cursor<'_> {
 
     fn read_batch(&mut self, batch: &mut Batch, limit: usize, _: (&mut Samples, &Description)) -> Result<usize> {
         self.read_batch(batch, limit)
+    }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        Ok(self.skip(count))
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.bytes_read()
     }
 }

@@ -291,13 +291,14 @@ impl Table for CsvTable {
     }
 
     fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {
-        let mut rows =
-            CsvRows { table: self, text: reader(&self.path, self.schema.delimiter)?, record: ByteRecord::new() };
+        let text = reader(&self.path, self.schema.delimiter)?;
+        let mut rows = CsvRows { table: self, text, record: ByteRecord::new(), began: 0 };
         // The header is read even where the file is entered behind it.
         rows.text.byte_headers().map_err(|error| fault(&self.path, error))?;
         let mark = (start / ROWS_A_MARK).min((self.marks.len() as u64).saturating_sub(1));
         if let Some(place) = self.marks.get(mark as usize) {
             rows.text.seek(place.clone()).map_err(|error| fault(&self.path, error))?;
+            rows.began = place.byte();
             for _ in mark * ROWS_A_MARK..start {
                 rows.text.read_byte_record(&mut rows.record).map_err(|error| fault(&self.path, error))?;
             }
@@ -310,6 +311,8 @@ struct CsvRows<'a> {
     table: &'a CsvTable,
     text: Reader<File>,
     record: ByteRecord,
+    /// The byte at which the file was entered.
+    began: u64,
 }
 
 impl Rows for CsvRows<'_> {
@@ -342,5 +345,18 @@ impl Rows for CsvRows<'_> {
             }
         }
         Ok(limit)
+    }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        for skipped in 0..count {
+            if !self.text.read_byte_record(&mut self.record).map_err(|error| fault(&self.table.path, error))? {
+                return Ok(skipped);
+            }
+        }
+        Ok(count)
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.text.position().byte() - self.began
     }
 }
