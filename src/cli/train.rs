@@ -11,7 +11,7 @@ use super::profile::{Profiled, limits};
 use super::session::{Trained, build_model, describe, open_data, place_team, start_ranks};
 use super::tuned::use_plans;
 use crate::base::config::{Config, Layers};
-use crate::base::units::{Count, Seconds};
+use crate::base::units::{Bytes, Count, Seconds};
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Source, Unseen, Vocabulary};
 use crate::machine::limits::Bracket;
@@ -186,13 +186,16 @@ impl TrainArgs {
         if let Some(profile) = profile {
             eprintln!("{profile}");
         }
+        let read: Vec<_> = summary.data_bytes_read.iter().map(|&bytes| Bytes(bytes).to_string()).collect();
         eprintln!(
-            "{} steps, {} samples in {} ({} samples/s, {:.1} % of it waiting for data)",
+            "{} steps, {} samples in {} ({} samples/s); waited for data {:.3} ms a step ({:.2} % of it), read {}",
             summary.steps,
             Count(summary.samples),
             Seconds(summary.seconds),
             Count(summary.samples_per_s as u64),
-            100.0 * summary.data_wait_seconds / summary.seconds.max(f64::MIN_POSITIVE)
+            summary.data_wait_ms_step,
+            100.0 * summary.data_wait_seconds / summary.seconds.max(f64::MIN_POSITIVE),
+            read.join(" and ")
         );
         if summary.skipped_rows > 0 {
             eprintln!("left out {} malformed rows", Count(summary.skipped_rows));

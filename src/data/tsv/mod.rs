@@ -260,7 +260,8 @@ struct TsvReader<'a> {
     tsv: &'a Tsv,
     part: &'a Part,
     rows: Rows<'a>,
-    left: u64,}
+    left: u64,
+}
 
 impl TsvReader<'_> {
     fn changed(&self, found: u64) -> Error {
