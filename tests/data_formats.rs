@@ -560,7 +560,10 @@ fn described_text_is_read_and_its_faults_are_named() {
             message(RATINGS, &RATINGS_SCHEMA.replace("'price'", "'cost'")),
             "has no column cost; its header has user, genres",
         ),
-        (message(RATINGS, &RATINGS_SCHEMA.replace(">= 4", ">= much")), "must compare with a number"),
+        (
+            message(RATINGS, &RATINGS_SCHEMA.replace(">= 4", ">= much")),
+            "label = \"rating >= much\": >= compares with a number",
+        ),
         (message(RATINGS, &RATINGS_SCHEMA.replace("rating >= 4", "rating")), "line 2: column rating: the label 0 or 1"),
         (message(RATINGS, &RATINGS_SCHEMA.replace("18.0, 50.0", "50.0, 18.0")), "age_bucket: buckets must rise"),
         (message(RATINGS, &RATINGS_SCHEMA.replace("age_bucket", "genres")), "two columns are called genres"),

@@ -71,7 +71,7 @@ impl InspectArgs {
         let (seen, proposed) = if is_csv && self.schema.is_none() {
             let schema = csv::propose(&self.path)?;
             let proposed = schema.to_toml();
-            (surveyed(&csv::open_as(&self.path, schema)?, "csv", limit)?, proposed)
+            (surveyed(&csv::open_as(&self.path, schema, &csv::Choices::default())?, "csv", limit)?, proposed)
         } else {
             let seen = if text { seen_text(&self.path, limit)? } else { self.seen_files(format, limit)? };
             let proposed = seen.schema.to_toml();

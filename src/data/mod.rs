@@ -50,7 +50,7 @@ pub fn open(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
     Ok(match data.source {
         SourceKind::Criteo => Arc::new(Criteo::new(data, rows, dense)?),
         SourceKind::Tsv => Arc::new(Tsv::open_as(data, rows, opening)?),
-        SourceKind::Files => Arc::new(formats::Files::open(data)?),
+        SourceKind::Files => Arc::new(formats::Files::open_as(data, &opening)?),
         SourceKind::Random => Arc::new(Random::new(data, rows, dense)?),
     })
 }

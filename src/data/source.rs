@@ -28,8 +28,8 @@ pub trait Source: Send + Sync {
         1
     }
 
-    /// Whether row numbers were given while this source was opened, and no [`Source::vocabulary`] tells them: a model of
-    /// other data cannot read it.
+    /// Whether row numbers were given while this source was opened, by no vocabulary of a model's: a model of other data
+    /// cannot read it.
     fn numbers_own_values(&self) -> bool {
         false
     }

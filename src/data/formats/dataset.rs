@@ -10,7 +10,7 @@ use crate::base::config::DataConfig;
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
 use crate::data::tsv::first_part;
-use crate::data::{Batch, Description, Reader, Samples, Schema, Source, Split};
+use crate::data::{Batch, Description, Opening, Reader, Samples, Schema, Source, Split, Vocabulary};
 
 /// A data set on disk.
 pub struct Dataset {
@@ -20,6 +20,8 @@ pub struct Dataset {
     pub members: Vec<Member>,
     /// Whether row numbers were given while the files were opened: other files then have other numbers.
     pub learned: bool,
+    /// The values behind row numbers, where they were numbered by first appearance, now or for an earlier model.
+    pub vocabulary: Option<Vocabulary>,
 }
 
 /// Some rows of a data set.
@@ -32,7 +34,7 @@ pub struct Member {
 
 impl Dataset {
     pub(super) fn new(description: Description, members: Vec<Member>) -> Self {
-        Self { description, members, learned: false }
+        Self { description, members, learned: false, vocabulary: None }
     }
 
     /// Rows for a purpose.
@@ -77,6 +79,7 @@ pub struct Files {
     cap: u64,
     longest: Vec<u32>,
     learned: bool,
+    vocabulary: Option<Vocabulary>,
     members: Vec<Member>,
     train: Vec<Share>,
     test: Vec<Share>,
@@ -96,8 +99,24 @@ impl Files {
     /// # Errors
     /// As [`open`], and when test samples have other columns, or look-ups have weights.
     pub fn open(config: &DataConfig) -> Result<Self> {
+        Self::open_as(config, &Opening::default())
+    }
+
+    /// As [`Files::open`], with the vocabulary of a trained model.
+    ///
+    /// # Errors
+    /// As [`Files::open`].
+    pub fn open_as(config: &DataConfig, opening: &Opening<'_>) -> Result<Self> {
         let schema = (!config.schema.is_empty()).then(|| Path::new(&config.schema));
-        let dataset = open(Path::new(&config.path), None, schema)?;
+        let path = Path::new(&config.path);
+        let dataset = match schema {
+            Some(schema) => {
+                let known = opening.known.as_ref();
+                let choices = csv::Choices { known, unseen: opening.unseen, labels: opening.labels };
+                csv::open_as(path, csv::TextSchema::read(schema)?, &choices)?
+            }
+            None => open(path, None, None)?,
+        };
         let mut test = None;
         if !config.test_path.is_empty() {
             let path = Path::new(&config.test_path);
@@ -117,7 +136,7 @@ impl Files {
     }
 
     fn over(dataset: Dataset, test: Option<Vec<Member>>, config: &DataConfig) -> Result<Self> {
-        let Dataset { description, mut members, learned } = dataset;
+        let Dataset { description, mut members, learned, vocabulary } = dataset;
         if let Some(column) = description.categorical.iter().find(|column| column.weighted) {
             let reason = format!("the look-ups of column {} have weights, which no model here uses", column.name);
             return Err(bad(Path::new(&config.path), reason));
@@ -155,6 +174,7 @@ impl Files {
             longest: longest.unwrap_or_default(),
             description,
             learned,
+            vocabulary,
             members,
             train,
             test: tests,
@@ -193,6 +213,14 @@ impl Source for Files {
 
     fn numbers_own_values(&self) -> bool {
         self.learned
+    }
+
+    fn vocabulary(&self) -> Option<&Vocabulary> {
+        self.vocabulary.as_ref()
+    }
+
+    fn unseen_values(&self) -> u64 {
+        self.members.iter().map(|member| member.table.unseen_values()).sum()
     }
 
     fn lookups(&self) -> usize {

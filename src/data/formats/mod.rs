@@ -131,6 +131,11 @@ pub trait Table: Send + Sync {
         self.description().categorical.iter().map(|column| column.hots).collect()
     }
 
+    /// Values without a row that readers have met so far; each left its bag without it.
+    fn unseen_values(&self) -> u64 {
+        0
+    }
+
     /// A reader whose first row is number `start`, at most [`Table::rows`].
     ///
     /// # Errors
