@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use octorec::data::stack_distance::StackProfile;
 use serde_json::Value;
 
 const TINY: &str = "--set model.bottom=[13,32,8] --set model.top=[16,1] --set model.dim=8 --batch 64 --lr 0.1 \
@@ -160,6 +161,33 @@ fn text_with_a_header_trains_as_described() {
     let trained = json(&format!("train {tiny} --data {} --epochs 1 --json", at("blocks")));
     assert_eq!(trained["samples"], 540);
     assert!(fail(&format!("train {tiny} --data {}", at("ratings.csv"))).contains("name one with --schema FILE"));
+}
+
+#[test]
+fn look_ups_are_generated_with_the_locality_of_a_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    generate(&folder.path().join("log"), "octorec");
+    run(&format!("data profile {} --trace {}", at("log"), at("dist_emb_j.log")), 0);
+    let small = "--set data.train_samples=3000 --set data.test_samples=0 --format mlperf";
+    run(&format!("data generate {} {small} --access lru --trace {}", at("lru"), at("dist_emb_j.log")), 0);
+    run(&format!("data profile {} --trace {}", at("lru"), at("again_j.log")), 0);
+    // The share of look-ups that were made not long ago is that of the trace; the click log's own would be so, too, but
+    // the same rows must come in the same order of first appearance, which it has not.
+    for column in [2, 9] {
+        let [from, to] = ["dist_emb", "again"].map(|name| {
+            StackProfile::read(&folder.path().join(format!("{name}_{column}.log"))).unwrap()
+        });
+        let common = from.rows.len().min(to.rows.len());
+        assert!(common > 100 && from.rows[..common] == to.rows[..common], "column {column}");
+        let near = |profile: &StackProfile| {
+            let at = profile.distances.partition_point(|&distance| distance <= 64);
+            profile.cumulative[at - 1] - profile.cumulative[0]
+        };
+        assert!((near(&from) - near(&to)).abs() < 0.1, "column {column}: {} {}", near(&from), near(&to));
+    }
+    let message = fail(&format!("data generate {} {small} --access lru --trace {}", at("x"), at("none.txt")));
+    assert!(message.contains("none.txt has no `j` for a column's number"), "{message}");
 }
 
 #[test]

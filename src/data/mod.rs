@@ -16,6 +16,7 @@ pub mod samples;
 pub mod schema;
 mod shuffle;
 mod source;
+pub mod stack_distance;
 pub mod survey;
 pub mod tsv;
 pub mod whole;
