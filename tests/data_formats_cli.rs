@@ -175,9 +175,8 @@ fn look_ups_are_generated_with_the_locality_of_a_trace() {
     // The share of look-ups that were made not long ago is that of the trace; the click log's own would be so, too, but
     // the same rows must come in the same order of first appearance, which it has not.
     for column in [2, 9] {
-        let [from, to] = ["dist_emb", "again"].map(|name| {
-            StackProfile::read(&folder.path().join(format!("{name}_{column}.log"))).unwrap()
-        });
+        let [from, to] = ["dist_emb", "again"]
+            .map(|name| StackProfile::read(&folder.path().join(format!("{name}_{column}.log"))).unwrap());
         let common = from.rows.len().min(to.rows.len());
         assert!(common > 100 && from.rows[..common] == to.rows[..common], "column {column}");
         let near = |profile: &StackProfile| {

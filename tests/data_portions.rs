@@ -38,9 +38,12 @@ fn files(folder: &Path, format: Format, options: Options, config: &DataConfig) -
     Arc::new(Files::open(config).unwrap())
 }
 
+/// Sources with their names.
+type Named = Vec<(String, Arc<dyn Source>)>;
+
 /// Every kind of source, with its name.
-fn sources(folder: &Path) -> Vec<(String, Arc<dyn Source>)> {
-    let mut sources: Vec<(String, Arc<dyn Source>)> = vec![("generated".to_owned(), Arc::new(log()))];
+fn sources(folder: &Path) -> Named {
+    let mut sources: Named = vec![("generated".to_owned(), Arc::new(log()))];
     for format in Format::WRITTEN {
         for codec in [Codec::Raw, Codec::Lz4] {
             if format != Format::Octorec && codec != Codec::Raw {
@@ -71,7 +74,7 @@ fn sources(folder: &Path) -> Vec<(String, Arc<dyn Source>)> {
 
 /// [`sources`], whose files stay until the process ends.
 fn every_source() -> &'static [(String, Arc<dyn Source>)] {
-    static SOURCES: LazyLock<(tempfile::TempDir, Vec<(String, Arc<dyn Source>)>)> = LazyLock::new(|| {
+    static SOURCES: LazyLock<(tempfile::TempDir, Named)> = LazyLock::new(|| {
         let folder = tempfile::tempdir().unwrap();
         let sources = sources(folder.path());
         (folder, sources)

@@ -340,7 +340,7 @@ fn one_schema_gives_the_same_samples_in_training_and_in_preprocessing() {
     table.open(0).unwrap().read(&mut expected, 900).unwrap();
     for (name, memory, piece_bytes) in [("one", 4 << 30, 0), ("pieces", 200_000, 700)] {
         let recipe = Recipe::Table(layout.clone());
-        let options = Options { memory, piece_bytes, ..folder.options(recipe, &[path.clone()], name) };
+        let options = Options { memory, piece_bytes, ..folder.options(recipe, std::slice::from_ref(&path), name) };
         done(&options);
         let manifest = Manifest::read(&options.out).unwrap();
         for (found, expected) in manifest.schema.categorical.iter().zip(&direct.description.categorical) {
@@ -353,7 +353,8 @@ fn one_schema_gives_the_same_samples_in_training_and_in_preprocessing() {
         file.open_at(0).unwrap().read(&mut found, 900).unwrap();
         assert!(found == expected, "{name}: the ids, lists and values are those of training on the text");
         // New data is mapped as the old was.
-        let again = folder.options(Recipe::Table(layout.clone()), &[path.clone()], &format!("{name}-again"));
+        let again =
+            folder.options(Recipe::Table(layout.clone()), std::slice::from_ref(&path), &format!("{name}-again"));
         done(&Options { vocabulary: Some(options.out.clone()), ..again.clone() });
         let manifest = Manifest::read(&again.out).unwrap();
         let mut mapped = Samples::new(&manifest.schema);
