@@ -611,6 +611,17 @@ fn described_text_is_read_and_its_faults_are_named() {
     }
     let message = formats::open(&folder.path().join("ratings.csv"), None, None).err().unwrap().to_string();
     assert!(message.contains("name one with --schema FILE"), "{message}");
+    // A vocabulary of other data.
+    let other = data::Vocabulary::of_texts(vec![Vec::new(); 3]);
+    let choices = formats::csv::Choices { known: Some(&other), ..formats::csv::Choices::default() };
+    text(folder.path(), RATINGS, RATINGS_SCHEMA).unwrap();
+    let schema = formats::csv::TextSchema::read(&folder.path().join("ratings.toml")).unwrap();
+    let message =
+        formats::csv::open_as(&folder.path().join("ratings.csv"), schema, &choices).err().unwrap().to_string();
+    assert!(
+        message.contains("has 3 columns of text, the schema has 4: it belongs to a model of other data"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -98,6 +98,9 @@ pub fn load_vocabulary(path: &Path) -> Result<Vocabulary> {
     });
     let texts = texts.map(|(bytes, ends)| {
         let ends = ends.map_err(|error| damaged(error.to_string()))?;
+        if ends.dtype() != Dtype::U32 || bytes.dtype() != Dtype::U8 {
+            return Err(damaged("values of text are U8, and their ends U32".to_owned()));
+        }
         let ends: Vec<u32> = bytemuck::allocation::pod_collect_to_vec(ends.data());
         let starts = [0].into_iter().chain(ends.iter().copied());
         let value = |(start, &end): (u32, &u32)| {
