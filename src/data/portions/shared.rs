@@ -15,7 +15,7 @@ use crate::data::loader::{Stream, panic_message};
 use crate::data::{Batch, Plan, Position, Source};
 use crate::machine::team::roam;
 
-/// A minibatch, the place after it, and its samples.
+/// A minibatch and the place after it.
 pub(super) type Shared = (Arc<Batch>, Position);
 
 /// What all ranks know of the thread that reads.
