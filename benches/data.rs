@@ -11,7 +11,9 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use octorec::base::config::{DataConfig, Vocab};
 use octorec::data::blocks::{Codec, Options, Role};
 use octorec::data::formats::{Files, Format, Sink, Target};
-use octorec::data::{self, Batch, Loader, Plan, Position, Samples, Source, Split, Tsv};
+use octorec::data::{
+    self, Batch, Loader, LoaderMode, Plan, Position, RankLoader, Samples, Shuffle, Source, Split, Tsv,
+};
 
 const SAMPLES: u64 = 50_000;
 
@@ -65,8 +67,8 @@ fn sources(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Files in the page cache: the reader alone, and the loader with its checks and its hand-over. The 160-byte rows should
-/// reach 10 million samples a second and core.
+/// Files in the page cache: the reader alone, also with the mapping made anew each time, and the loader with its checks
+/// and its hand-over. The 160-byte rows should reach 10 million samples a second and core.
 fn files(criterion: &mut Criterion) {
     const SAMPLES: u64 = 1 << 20;
     let config = DataConfig { train_samples: SAMPLES, test_samples: 0, test_fraction: 0.0, ..DataConfig::default() };
@@ -114,10 +116,80 @@ fn files(criterion: &mut Criterion) {
             total
         };
         group.bench_function(format!("read, {name}"), |bencher| bencher.iter(|| black_box(read(&mut batch))));
+        if format == Format::Mlperf {
+            // Every page is entered into the page table again, as in the one pass over a large file.
+            let fresh = |batch: &mut Batch| {
+                let source = Files::open(&config).expect("a whole data set");
+                let mut reader = source.open(Split::Train, 0).expect("the source opens");
+                let mut total = 0;
+                while total < SAMPLES {
+                    batch.clear();
+                    total += reader.read(batch, 2048).expect("a whole data set") as u64;
+                }
+                total
+            };
+            group.bench_function(format!("map and read, {name}"), |bencher| {
+                bencher.iter(|| black_box(fresh(&mut batch)));
+            });
+        }
         group.bench_function(format!("load, {name}"), |bencher| bencher.iter(|| black_box(load())));
     }
     group.finish();
 }
 
-criterion_group!(benches, sources, files);
+/// Slices for 1, 2, 4 and 8 ranks, read one after the other by one thread each: what all of them cost together, and how
+/// many bytes they read. (The modes differ by what is read and parsed, so they are compared where both are one core's.)
+fn ranks(criterion: &mut Criterion) {
+    const SAMPLES: u64 = 1 << 19;
+    let config = DataConfig { train_samples: SAMPLES, test_samples: 0, test_fraction: 0.0, ..DataConfig::default() };
+    let log = data::Criteo::new(&config, &[], 13).expect("a valid configuration");
+    let mut samples = Samples::new(&log.description());
+    log.fill(Split::Train, 0..SAMPLES, &mut samples);
+    let mut group = criterion.benchmark_group("ranks");
+    group.throughput(Throughput::Elements(SAMPLES)).sample_size(10);
+    for format in [Format::Mlperf, Format::Octorec] {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let options = Options::default();
+        let mut target =
+            Target::create(folder.path(), format, &log.description(), options).expect("an empty directory");
+        let fill = |sink: &mut dyn Sink| sink.push(&samples).map(|()| SAMPLES);
+        target.write(Role::Train, fill).and_then(|_| target.seal()).expect("room in the temporary directory");
+        let config = DataConfig { path: folder.path().display().to_string(), ..config.clone() };
+        let source: Arc<dyn Source> = Arc::new(Files::open(&config).expect("a whole data set"));
+        for (order, shuffle) in [("in order", None), ("shuffled", Some(Shuffle { seed: 1, window: 1 << 17 }))] {
+            let plan =
+                Plan { split: Split::Train, batch: 2048, epochs: 1, start: Position::default(), shuffle, depth: 4 };
+            for ranks in [1, 2, 4, 8] {
+                for mode in LoaderMode::ALL {
+                    let load = || {
+                        let loaders = RankLoader::start(&source, plan, mode, ranks).expect("threads");
+                        let each = |mut loader: RankLoader| {
+                            move || {
+                                let mut own = 0;
+                                while let Some(portion) = loader.next_portion().expect("a whole data set") {
+                                    own += portion.range.len() as u64;
+                                    loader.recycle(portion);
+                                }
+                                (own, loader.bytes_read())
+                            }
+                        };
+                        std::thread::scope(|scope| {
+                            let threads: Vec<_> = loaders.into_iter().map(|loader| scope.spawn(each(loader))).collect();
+                            let totals = threads.into_iter().map(|thread| thread.join().expect("no panic"));
+                            totals.fold((0, 0), |(own, bytes), more| (own + more.0, bytes + more.1))
+                        })
+                    };
+                    let (own, bytes) = load();
+                    assert_eq!(own, SAMPLES, "every sample is some rank's");
+                    let name = format!("{}, {order}, {ranks} ranks, {}", format.name(), mode.name());
+                    println!("{name}: {:.1} bytes read a sample", bytes as f64 / SAMPLES as f64);
+                    group.bench_function(name, |bencher| bencher.iter(|| black_box(load())));
+                }
+            }
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, sources, files, ranks);
 criterion_main!(benches);

@@ -214,7 +214,7 @@ fn many_look_ups_and_weights_are_kept_or_refused() {
     samples.dense[0] = Values::Floats(vec![0.5, -0.25]);
     samples.lookups[0].rows = vec![1, 2, 3, 4, 5, 49];
     samples.lookups[1].rows = vec![9, 8];
-    for format in [Format::Octorec, Format::Torchrec] {
+    for format in [Format::Octorec, Format::Torchrec, Format::Hugectr] {
         let path = write(format.name(), format, &fixed, &samples).unwrap();
         let dataset = formats::open(&path, None, None).unwrap();
         assert_eq!(dataset.description, fixed);
@@ -244,6 +244,44 @@ fn many_look_ups_and_weights_are_kept_or_refused() {
     assert!(message.contains("column a have weights, which no model here uses"), "{message}");
     let message = write("refused", Format::Torchrec, &weighted, &samples).unwrap_err().to_string();
     assert!(message.contains("unlike column a"), "{message}");
+}
+
+#[test]
+fn raw_rows_of_hugectr_have_the_documented_layout_and_their_faults_are_named() {
+    // MLPerf's DCNv2 data: 1 + 13 + 214 words.
+    const HOTS: [u32; 26] = [3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1];
+    let folder = tempfile::tempdir().unwrap();
+    let mut description = Description::criteo(13, &[300; 26]);
+    description.categorical.iter_mut().zip(HOTS).for_each(|(column, hots)| column.hots = hots);
+    std::fs::write(folder.path().join("schema.toml"), description.to_toml()).unwrap();
+    let mut bytes = Vec::new();
+    for n in 0..5i32 {
+        bytes.extend((n % 2).to_le_bytes());
+        (0..13).for_each(|column| bytes.extend((n as f32 + column as f32 / 16.0).to_le_bytes()));
+        (0..214).for_each(|lookup| bytes.extend((n + lookup).to_le_bytes()));
+    }
+    assert_eq!(bytes.len(), 5 * 912);
+    std::fs::write(folder.path().join("train_data.bin"), &bytes).unwrap();
+    let dataset = formats::open(folder.path(), None, None).unwrap();
+    let samples = rows(&dataset, Role::Train);
+    assert_eq!(samples.labels, [0.0, 1.0, 0.0, 1.0, 0.0]);
+    assert_eq!(samples.dense[3], Values::Floats((0..5).map(|n| n as f32 + 3.0 / 16.0).collect()));
+    assert_eq!(samples.lookups[1].rows, [3, 4, 4, 5, 5, 6, 6, 7, 7, 8]);
+    assert_eq!(samples.lookups[25].rows, [213, 214, 215, 216, 217]);
+    let message = |bytes: &[u8]| {
+        std::fs::write(folder.path().join("train_data.bin"), bytes).unwrap();
+        let opened = formats::open(folder.path(), None, None);
+        opened.and_then(|dataset| formats::verify(&dataset, |_| ())).unwrap_err().to_string()
+    };
+    assert!(message(&bytes[..4000]).contains("its 4000 bytes are no whole number of rows of 912 bytes"));
+    let mut bad = bytes.clone();
+    bad[912] = 7;
+    assert!(message(&bad).contains("row 1: the label is 7; 0 or 1 expected"), "{}", message(&bad));
+    let mut bad = bytes.clone();
+    bad[2 * 912 + 4 * 14 + 1] = 2;
+    assert!(message(&bad).contains("table 0 (C1): row 514 is beyond its 300 rows (sample 2"), "{}", message(&bad));
+    std::fs::remove_file(folder.path().join("schema.toml")).unwrap();
+    assert!(message(&bytes).contains("there must be a schema.toml beside them"));
 }
 
 /// A row of the 160-byte layout, as the reference's documentation has it.
@@ -449,6 +487,7 @@ fn a_full_disk_or_a_failing_source_leaves_no_data_set() {
         (Format::Mlperf, "octorec_train.bin"),
         (Format::Nvidia, "train/numerical.bin"),
         (Format::Torchrec, "day_0_dense.npy"),
+        (Format::Hugectr, "train_data.bin"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let partial = folder.path().join(format!("{file}.partial"));
@@ -560,7 +599,10 @@ fn described_text_is_read_and_its_faults_are_named() {
             message(RATINGS, &RATINGS_SCHEMA.replace("'price'", "'cost'")),
             "has no column cost; its header has user, genres",
         ),
-        (message(RATINGS, &RATINGS_SCHEMA.replace(">= 4", ">= much")), "must compare with a number"),
+        (
+            message(RATINGS, &RATINGS_SCHEMA.replace(">= 4", ">= much")),
+            "label = \"rating >= much\": >= compares with a number",
+        ),
         (message(RATINGS, &RATINGS_SCHEMA.replace("rating >= 4", "rating")), "line 2: column rating: the label 0 or 1"),
         (message(RATINGS, &RATINGS_SCHEMA.replace("18.0, 50.0", "50.0, 18.0")), "age_bucket: buckets must rise"),
         (message(RATINGS, &RATINGS_SCHEMA.replace("age_bucket", "genres")), "two columns are called genres"),
@@ -569,6 +611,17 @@ fn described_text_is_read_and_its_faults_are_named() {
     }
     let message = formats::open(&folder.path().join("ratings.csv"), None, None).err().unwrap().to_string();
     assert!(message.contains("name one with --schema FILE"), "{message}");
+    // A vocabulary of other data.
+    let other = data::Vocabulary::of_texts(vec![Vec::new(); 3]);
+    let choices = formats::csv::Choices { known: Some(&other), ..formats::csv::Choices::default() };
+    text(folder.path(), RATINGS, RATINGS_SCHEMA).unwrap();
+    let schema = formats::csv::TextSchema::read(&folder.path().join("ratings.toml")).unwrap();
+    let message =
+        formats::csv::open_as(&folder.path().join("ratings.csv"), schema, &choices).err().unwrap().to_string();
+    assert!(
+        message.contains("has 3 columns of text, the schema has 4: it belongs to a model of other data"),
+        "{message}"
+    );
 }
 
 #[test]

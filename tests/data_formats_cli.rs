@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use octorec::data::stack_distance::StackProfile;
 use serde_json::Value;
 
 const TINY: &str = "--set model.bottom=[13,32,8] --set model.top=[16,1] --set model.dim=8 --batch 64 --lr 0.1 \
@@ -119,7 +120,7 @@ fn text_with_a_header_trains_as_described() {
     for n in 0..600u32 {
         text += &format!("u{},g{}|g{},{},{}\n", n % 37, n % 5, n % 7, 1900 + n % 90, 1 + n % 5);
     }
-    std::fs::write(at("ratings.csv"), text).unwrap();
+    std::fs::write(at("ratings.csv"), &text).unwrap();
     let found = run(&format!("inspect {} --write-schema {}", at("ratings.csv"), at("schema.toml")), 0);
     let found = String::from_utf8_lossy(&found.stdout).into_owned();
     assert!(found.contains("csv: 600 rows") && found.contains("genres"), "{found}");
@@ -128,12 +129,64 @@ fn text_with_a_header_trains_as_described() {
     let data = format!("--data {} --schema {}", at("ratings.csv"), at("schema.toml"));
     let trained = json(&format!("train {tiny} {data} --epochs 1 --json --out {}", at("run")));
     assert_eq!(trained["samples"], 540);
-    let message = fail(&format!("eval --checkpoint {} --data {}", at("run"), at("ratings.csv")));
-    assert!(message.contains("numbered as they appeared"), "{message}");
+    // The run keeps its vocabulary: other files get the same row numbers, whatever the order of their values.
+    let all = json(&format!("eval --checkpoint {} --data {} --json", at("run"), at("ratings.csv")));
+    assert_eq!(all["samples"], 600);
+    let predict = |name: &str| {
+        run(&format!("predict --checkpoint {} --data {} --out {}", at("run"), at(name), at("clicks")), 0);
+        let text = std::fs::read_to_string(at("clicks")).unwrap();
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let expected = predict("ratings.csv");
+    let rows: Vec<String> = text.lines().map(str::to_owned).collect();
+    // Backwards, and without labels.
+    let unlabelled = |row: &String| row.rsplit_once(',').unwrap().0.to_owned() + "\n";
+    let new: String = [&rows[0]].into_iter().chain(rows[1..].iter().rev()).map(unlabelled).collect();
+    std::fs::write(at("new.csv"), new).unwrap();
+    assert!(predict("new.csv").iter().eq(expected.iter().rev()));
+    std::fs::write(at("unseen.csv"), "user,genres,year,rating\nu1,g1,1900,1\nu1,g1|zzz,1900,2\nyyy,g1,1900,2\n")
+        .unwrap();
+    let unseen = run(&format!("predict --checkpoint {} --data {}", at("run"), at("unseen.csv")), 0);
+    let said = String::from_utf8_lossy(&unseen.stderr).into_owned();
+    assert!(said.contains("2 categorical values were not in the model's vocabulary"), "{said}");
+    let clicks: Vec<_> = String::from_utf8_lossy(&unseen.stdout).lines().map(str::to_owned).collect();
+    assert_eq!((clicks.len(), clicks[0] == clicks[1]), (3, true), "an unknown genre is no look-up");
+    // Training goes on with the row numbers that it has, so it needs known values.
+    let message = fail(&format!("train --resume {} --epochs 2 --data {}", at("run"), at("unseen.csv")));
+    assert!(
+        message.contains("unseen.csv: line 3: column genres: the value \"zzz\" is not in the vocabulary"),
+        "{message}"
+    );
     run(&format!("convert {} {} --schema {}", at("ratings.csv"), at("blocks"), at("schema.toml")), 0);
     let trained = json(&format!("train {tiny} --data {} --epochs 1 --json", at("blocks")));
     assert_eq!(trained["samples"], 540);
     assert!(fail(&format!("train {tiny} --data {}", at("ratings.csv"))).contains("name one with --schema FILE"));
+}
+
+#[test]
+fn look_ups_are_generated_with_the_locality_of_a_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    generate(&folder.path().join("log"), "octorec");
+    run(&format!("data profile {} --trace {}", at("log"), at("dist_emb_j.log")), 0);
+    let small = "--set data.train_samples=3000 --set data.test_samples=0 --format mlperf";
+    run(&format!("data generate {} {small} --access lru --trace {}", at("lru"), at("dist_emb_j.log")), 0);
+    run(&format!("data profile {} --trace {}", at("lru"), at("again_j.log")), 0);
+    // The share of look-ups that were made not long ago is that of the trace; the click log's own would be so, too, but
+    // the same rows must come in the same order of first appearance, which it has not.
+    for column in [2, 9] {
+        let [from, to] = ["dist_emb", "again"]
+            .map(|name| StackProfile::read(&folder.path().join(format!("{name}_{column}.log"))).unwrap());
+        let common = from.rows.len().min(to.rows.len());
+        assert!(common > 100 && from.rows[..common] == to.rows[..common], "column {column}");
+        let near = |profile: &StackProfile| {
+            let at = profile.distances.partition_point(|&distance| distance <= 64);
+            profile.cumulative[at - 1] - profile.cumulative[0]
+        };
+        assert!((near(&from) - near(&to)).abs() < 0.1, "column {column}: {} {}", near(&from), near(&to));
+    }
+    let message = fail(&format!("data generate {} {small} --access lru --trace {}", at("x"), at("none.txt")));
+    assert!(message.contains("none.txt has no `j` for a column's number"), "{message}");
 }
 
 #[test]

@@ -75,6 +75,12 @@ impl Reader for Counter<'_> {
         self.1 += wanted as u64;
         Ok(wanted)
     }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        let count = count.min(self.0.samples.map_or(u64::MAX, |samples| samples - self.1));
+        self.1 += count;
+        Ok(count)
+    }
 }
 
 fn plan(batch: usize, epochs: u64, shuffle: Option<Shuffle>) -> Plan {

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 
 use octorec::base::config::{DataConfig, OnBadRow};
 use octorec::data::blocks::{Manifest, Role};
+use octorec::data::formats::{self, csv::TextSchema};
 use octorec::data::preprocess::{
-    Options, Recipe, ShuffleBy, SplitBy, Summary, TableLayout, fingerprint, preprocess, stored_vocabulary,
+    Options, Recipe, ShuffleBy, SplitBy, Summary, avazu, fingerprint, preprocess, stored_vocabulary, taobao,
 };
 use octorec::data::samples::{MISSING, Values};
 use octorec::data::{Criteo, Samples, Split};
@@ -301,6 +302,75 @@ fn a_shuffle_keeps_every_row_and_no_order() {
     }
 }
 
+fn schema(text: &str) -> TextSchema {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), text).unwrap();
+    TextSchema::read(file.path()).unwrap()
+}
+
+#[test]
+fn one_schema_gives_the_same_samples_in_training_and_in_preprocessing() {
+    let folder = Folder::new();
+    let mut text = "user,genres,age,price,rating\n".to_owned();
+    for n in 0..900 {
+        let genres = match n % 4 {
+            0 => String::new(),
+            1 => format!("g{}", n % 9),
+            2 => format!("g{}|g{}", n % 5, n % 11),
+            _ => format!("\"a, b|g{}|c\"", n % 6),
+        };
+        let age = if n % 5 == 0 { String::new() } else { (n % 60).to_string() };
+        text += &format!("u{},{genres},{age},{n}.5,{}\n", n * n % 101, n % 6);
+    }
+    let layout = schema(
+        "label = 'rating == 4'
+        dense = [{ column = 'age', transform = 'log' }, { column = 'price', float = true }]
+        categorical = [
+            { column = 'user' },
+            { column = 'genres', separator = '|' },
+            { column = 'age', name = 'age_bucket', buckets = [18.0, 50.0] },
+            { column = 'user', name = 'user_hash', rows = 10 },
+            { column = 'genres', name = 'genres_hash', separator = '|', rows = 7 },
+        ]",
+    );
+    let path = folder.file("ratings.csv", &text);
+    let direct = formats::csv::open_as(&path, layout.clone(), &formats::csv::Choices::default()).unwrap();
+    let mut expected = Samples::new(&direct.description);
+    let table = &direct.members[0].table;
+    table.open(0).unwrap().read(&mut expected, 900).unwrap();
+    for (name, memory, piece_bytes) in [("one", 4 << 30, 0), ("pieces", 200_000, 700)] {
+        let recipe = Recipe::Table(layout.clone());
+        let options = Options { memory, piece_bytes, ..folder.options(recipe, std::slice::from_ref(&path), name) };
+        done(&options);
+        let manifest = Manifest::read(&options.out).unwrap();
+        for (found, expected) in manifest.schema.categorical.iter().zip(&direct.description.categorical) {
+            assert_eq!((&found.name, found.rows, found.hots), (&expected.name, expected.rows, expected.hots));
+            assert_eq!(found.vocabulary.is_empty(), found.name.ends_with("hash") || found.name.ends_with("bucket"));
+        }
+        assert_eq!(manifest.schema.dense, direct.description.dense);
+        let mut found = Samples::new(&manifest.schema);
+        let file = manifest.open(&options.out, &manifest.parts[0]).unwrap();
+        file.open_at(0).unwrap().read(&mut found, 900).unwrap();
+        assert!(found == expected, "{name}: the ids, lists and values are those of training on the text");
+        // New data is mapped as the old was.
+        let again =
+            folder.options(Recipe::Table(layout.clone()), std::slice::from_ref(&path), &format!("{name}-again"));
+        done(&Options { vocabulary: Some(options.out.clone()), ..again.clone() });
+        let manifest = Manifest::read(&again.out).unwrap();
+        let mut mapped = Samples::new(&manifest.schema);
+        let file = manifest.open(&again.out, &manifest.parts[0]).unwrap();
+        file.open_at(0).unwrap().read(&mut mapped, 900).unwrap();
+        assert!(mapped == expected, "{name}");
+        let new = folder.file("new.csv", "user,genres,age,price,rating\nu1,g1,3,1.5,4\nu4,g1|zzz,3,1.5,4\n");
+        let new = folder.options(Recipe::Table(layout.clone()), &[new], &format!("{name}-new"));
+        let found = message(&Options { vocabulary: Some(options.out.clone()), ..new });
+        assert!(found.contains("row 2 of input file 1: column genres has the value with fingerprint"), "{found}");
+    }
+    let options = folder.options(Recipe::Table(layout), &[path], "shuffled");
+    let found = message(&Options { shuffle: ShuffleBy::Total, ..options });
+    assert!(found.contains("column genres has several values a row"), "{found}");
+}
+
 #[test]
 fn tables_of_text_by_name() {
     let folder = Folder::new();
@@ -310,14 +380,11 @@ fn tables_of_text_by_name() {
         let age = if n % 5 == 0 { String::new() } else { (n % 60).to_string() };
         text += &format!("u{},{genre},{}.5,{},{age}\n", n * n % 101, n, n % 6);
     }
-    let layout = TableLayout {
-        delimiter: ',',
-        columns: Vec::new(),
-        label: "rating >= 4".to_owned(),
-        dense: vec!["age".to_owned()],
-        dense_float: vec!["price".to_owned()],
-        categorical: vec!["genre".to_owned(), "user".to_owned()],
-    };
+    let layout = schema(
+        "label = 'rating >= 4'
+        dense = [{ column = 'age' }, { column = 'price', float = true }]
+        categorical = [{ column = 'genre' }, { column = 'user' }]",
+    );
     let inputs = [folder.file("a.csv", &text), folder.file("b.csv", text.replace("u1,", "v1,"))];
     let options = Options { piece_bytes: 700, ..folder.options(Recipe::Table(layout.clone()), &inputs, "out") };
     let summary = done(&options);
@@ -351,7 +418,10 @@ fn tables_of_text_by_name() {
     for (row, reason) in [
         ("u1,g,1,5\n", "bad.csv: line 3: expected 5 columns, found 4"),
         ("u1,g,NaN,5,3\n", "bad.csv: line 3: column price: expected a finite number, found \"NaN\""),
-        ("u1,g,1,5,99999999999\n", "line 3: column age: expected an integer of at most 32 bits, found \"99999999999\""),
+        (
+            "u1,g,1,5,99999999999\n",
+            "line 3: column age: expected an integer of at most 32 bits (fractions need float = true), found \"99999999999\"",
+        ),
         ("u1,g,1,many,3\n", "line 3: column rating: expected a number, found \"many\""),
     ] {
         let found = refused(&format!("{header}u1,g,1,5,3\n{row}"));
@@ -373,7 +443,7 @@ fn the_logs_of_avazu_and_taobao() {
         text += &format!("{}{n},{},141021{:02},{}\n", u64::MAX / 10, n % 4 / 3, n % 24, fields.join(","));
     }
     let inputs = [folder.file("train.csv", text)];
-    done(&folder.options(Recipe::Table(TableLayout::avazu()), &inputs, "avazu"));
+    done(&folder.options(Recipe::Table(avazu()), &inputs, "avazu"));
     let found = read(&folder.path("avazu"), None);
     assert_eq!(found.counts, (2..23).collect::<Vec<u64>>());
     assert_eq!((found.integers[0][5], found.labels[..4].to_vec()), (14_102_105, vec![0.0, 0.0, 0.0, 1.0]));
@@ -382,7 +452,7 @@ fn the_logs_of_avazu_and_taobao() {
         .map(|n| format!("{},{},{},{},{}\n", n % 9, n % 11, n % 4, ["pv", "cart", "buy"][n % 3], 1_511_544_070 + n))
         .collect();
     let inputs = [folder.file("UserBehavior.csv", rows)];
-    done(&folder.options(Recipe::Table(TableLayout::taobao()), &inputs, "taobao"));
+    done(&folder.options(Recipe::Table(taobao()), &inputs, "taobao"));
     let found = read(&folder.path("taobao"), None);
     assert_eq!(found.counts, [9, 11, 4]);
     assert_eq!((found.integers[0][49], &found.labels[..3]), (1_511_544_119, &[0.0, 0.0, 1.0][..]));
@@ -492,7 +562,7 @@ fn broken_files_and_foreign_data_say_so() {
     let new = Options { vocabulary: Some(old.out.clone()), ..folder.options(Recipe::CriteoKaggle, &inputs, "new") };
     let found = message(&new);
     assert!(found.contains("C3.vocabulary: row 42 of input file 1: column C3 has the value 0badcafe"), "{found}");
-    let table = Recipe::Table(TableLayout::taobao());
+    let table = Recipe::Table(taobao());
     let inputs = [folder.file("t.csv", "1,2,3,pv,4\n")];
     let found = message(&Options { vocabulary: Some(old.out.clone()), ..folder.options(table, &inputs, "taobao") });
     assert!(found.contains("has no vocabulary of column"), "{found}");

@@ -22,7 +22,7 @@ pub struct ConvertArgs {
     #[command(flatten)]
     output: OutputArgs,
 
-    /// The format of FROM, where its files do not tell it: octorec, mlperf, nvidia, torchrec, csv.
+    /// The format of FROM, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, csv.
     #[arg(long, value_name = "NAME")]
     from_format: Option<String>,
 
@@ -34,7 +34,7 @@ pub struct ConvertArgs {
 /// How a data set is written.
 #[derive(Debug, Args)]
 pub struct OutputArgs {
-    /// What is written: octorec, mlperf, nvidia, torchrec.
+    /// What is written: octorec, mlperf, nvidia, torchrec, hugectr.
     #[arg(long, value_name = "NAME", default_value = "octorec")]
     pub format: String,
 

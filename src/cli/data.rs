@@ -1,8 +1,8 @@
 //! `octorec data`: checks a data set, or generates one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::convert::OutputArgs;
@@ -11,6 +11,7 @@ use crate::base::units::{Bytes, Count};
 use crate::base::{Error, Result, interrupt};
 use crate::data::blocks::{Options, Role};
 use crate::data::formats::{self, Format, Target};
+use crate::data::stack_distance::{StackCounter, StackProfile, StackTrace};
 use crate::data::{Criteo, Samples, Source, Split};
 
 /// Arguments of `octorec data`.
@@ -26,6 +27,8 @@ enum DataCommand {
     Verify(VerifyArgs),
     /// Write the built-in click log, of any size, in any format.
     Generate(Box<GenerateArgs>),
+    /// Measure the LRU stack distances of a data set's look-ups, for `data generate --access lru`.
+    Profile(ProfileArgs),
 }
 
 #[derive(Debug, Args)]
@@ -33,13 +36,40 @@ struct VerifyArgs {
     /// The data set: a directory or a file.
     path: PathBuf,
 
-    /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec.
+    /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr.
     #[arg(long, value_name = "NAME")]
     format: Option<String>,
 
     /// What describes it, where it is text with a header line.
     #[arg(long, value_name = "FILE")]
     schema: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct ProfileArgs {
+    /// The data set: a directory or a file.
+    path: PathBuf,
+
+    /// The profiles to write, one a categorical column: `j` in the file's name becomes its number, from 0.
+    #[arg(long, value_name = "FILE", default_value = "dist_emb_j.log")]
+    trace: PathBuf,
+
+    /// Rows to look at, from the start of the training samples; 0: all.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    rows: u64,
+
+    /// What describes it, where it is text.
+    #[arg(long, value_name = "FILE")]
+    schema: Option<PathBuf>,
+}
+
+/// How rows are looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Access {
+    /// As the click log has it: by rank, each sample on its own
+    Log,
+    /// By LRU stack distance, as the profiles of --trace say: look-ups with the locality of another trace
+    Lru,
 }
 
 #[derive(Debug, Args)]
@@ -55,6 +85,15 @@ struct GenerateArgs {
 
     #[command(flatten)]
     output: OutputArgs,
+
+    /// How rows are looked up
+    #[arg(long, value_enum, default_value = "log")]
+    access: Access,
+
+    /// With --access lru: the profiles of `data profile` (or of the reference), one a categorical column: `j` in the
+    /// file's name becomes its number, from 0; rows are taken modulo the table's
+    #[arg(long, value_name = "FILE", required_if_eq("access", "lru"))]
+    trace: Option<PathBuf>,
 }
 
 impl DataArgs {
@@ -64,6 +103,7 @@ impl DataArgs {
         match &self.command {
             DataCommand::Verify(args) => args.run(),
             DataCommand::Generate(args) => args.run(),
+            DataCommand::Profile(args) => args.run(),
         }
     }
 }
@@ -81,7 +121,63 @@ impl VerifyArgs {
     }
 }
 
+/// The file of one column's profile.
+fn profile_path(pattern: &Path, column: usize) -> Result<PathBuf> {
+    let name = pattern.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    // The last `j`: names of files end in what tells them apart.
+    let Some((before, after)) = name.rsplit_once('j') else {
+        let reason = format!("{name} has no `j` for a column's number, as in dist_emb_j.log");
+        return Err(Error::Config { origin: "--trace".to_owned(), reason });
+    };
+    Ok(pattern.with_file_name(format!("{before}{column}{after}")))
+}
+
+impl ProfileArgs {
+    fn run(&self) -> Result<()> {
+        let dataset = formats::open(&self.path, None, self.schema.as_deref())?;
+        let columns = dataset.description.categorical.len();
+        let mut counters: Vec<StackCounter> = (0..columns).map(|_| StackCounter::default()).collect();
+        let mut left = if self.rows == 0 { u64::MAX } else { self.rows };
+        let bar = bar(left.min(dataset.rows(Role::Train)), "profiling");
+        for member in dataset.members.iter().filter(|member| member.role == Role::Train) {
+            let rows = left.min(member.table.rows());
+            left -= rows;
+            formats::scan(&*member.table, 0, rows, |samples| {
+                for (counter, lookups) in counters.iter_mut().zip(&samples.lookups) {
+                    for &row in &lookups.rows {
+                        counter.access(u64::from(row));
+                    }
+                }
+                bar.inc(samples.len() as u64);
+                Ok(())
+            })?;
+        }
+        bar.finish_and_clear();
+        for (column, counter) in counters.into_iter().enumerate() {
+            let name = &dataset.description.categorical[column].name;
+            let Some(profile) = counter.profile() else {
+                let reason = format!("column {name} has no look-up to profile");
+                return Err(Error::BadFile { path: self.path.clone(), reason });
+            };
+            let path = profile_path(&self.trace, column)?;
+            profile.write(&path)?;
+            println!("{}: {name}, {} rows", path.display(), Count(profile.rows.len() as u64));
+        }
+        Ok(())
+    }
+}
+
 impl GenerateArgs {
+    /// A trace a column, where rows are drawn by stack distance.
+    fn traces(&self, seed: u64, columns: usize) -> Result<Vec<StackTrace>> {
+        let (Access::Lru, Some(pattern)) = (self.access, &self.trace) else { return Ok(Vec::new()) };
+        let trace = |column: usize| {
+            let profile = StackProfile::read(&profile_path(pattern, column)?)?;
+            Ok(StackTrace::new(profile, seed, column as u32))
+        };
+        (0..columns).map(trace).collect()
+    }
+
     /// Samples that are drawn at a time.
     const PORTION: u64 = 1 << 14;
 
@@ -95,6 +191,7 @@ impl GenerateArgs {
         let bar = bar(train + test, "generating");
         let mut target = Target::create(&self.to, format, &description, options(&self.output))?;
         let mut samples = Samples::new(&description);
+        let mut traces = self.traces(config.data.seed, description.categorical.len())?;
         for (role, split) in [(Role::Train, Split::Train), (Role::Test, Split::Test)] {
             let count = log.samples(split).unwrap_or(0);
             if count == 0 {
@@ -107,6 +204,11 @@ impl GenerateArgs {
                     }
                     samples.clear();
                     log.fill(split, from..count.min(from + Self::PORTION), &mut samples);
+                    for ((trace, lookups), column) in
+                        traces.iter_mut().zip(&mut samples.lookups).zip(&description.categorical)
+                    {
+                        lookups.rows.iter_mut().for_each(|row| *row = (trace.next_row() % column.rows) as u32);
+                    }
                     sink.push(&samples)?;
                     bar.inc(samples.len() as u64);
                 }

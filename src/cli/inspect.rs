@@ -20,7 +20,7 @@ pub struct InspectArgs {
     /// A data set in any format, or text in Criteo's layout (plain or gzip).
     path: PathBuf,
 
-    /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec.
+    /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr.
     #[arg(long, value_name = "NAME")]
     format: Option<String>,
 
@@ -71,7 +71,7 @@ impl InspectArgs {
         let (seen, proposed) = if is_csv && self.schema.is_none() {
             let schema = csv::propose(&self.path)?;
             let proposed = schema.to_toml();
-            (surveyed(&csv::open_as(&self.path, schema)?, "csv", limit)?, proposed)
+            (surveyed(&csv::open_as(&self.path, schema, &csv::Choices::default())?, "csv", limit)?, proposed)
         } else {
             let seen = if text { seen_text(&self.path, limit)? } else { self.seen_files(format, limit)? };
             let proposed = seen.schema.to_toml();

@@ -63,6 +63,10 @@ pub struct KeyArgs {
     #[arg(long)]
     no_shuffle: bool,
 
+    /// Minibatches that are read ahead of the step.
+    #[arg(long, value_name = "N")]
+    prefetch: Option<u64>,
+
     /// Samples a step.
     #[arg(long, value_name = "N")]
     batch: Option<u64>,
@@ -165,6 +169,7 @@ impl KeyArgs {
             ("--rows-cap", "data.rows_cap", integer(self.rows_cap)),
             ("--on-bad-row", "data.on_bad_row", text(self.on_bad_row.clone())),
             ("--no-shuffle", "data.shuffle", shuffle),
+            ("--prefetch", "data.prefetch", integer(self.prefetch)),
             ("--batch", "train.batch", integer(self.batch)),
             ("--steps", "train.steps", integer(self.steps)),
             ("--epochs", "train.epochs", integer(self.epochs)),

@@ -10,7 +10,10 @@ use crate::base::config::OnBadRow;
 use crate::base::units::{Bytes, Count, Seconds};
 use crate::base::{Error, Result, interrupt};
 use crate::data::blocks::Codec;
-use crate::data::preprocess::{Options, Recipe, SUMMARY, ShuffleBy, SplitBy, Stage, Summary, TableLayout, preprocess};
+use crate::data::formats::csv::TextSchema;
+use crate::data::preprocess::{
+    Options, Recipe, SUMMARY, ShuffleBy, SplitBy, Stage, Summary, avazu, preprocess, taobao,
+};
 
 /// What the input is.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -135,8 +138,7 @@ pub struct PreprocessArgs {
     #[arg(long, value_name = "N", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..))]
     file_rows: u64,
 
-    /// For csv: a TOML file with delimiter, columns (without a header), label ("click" or "rating >= 4"), dense,
-    /// dense_float, categorical
+    /// For csv: a TOML file that describes the columns, the same that `train --schema` takes (`octorec inspect` proposes it)
     #[arg(long, value_name = "FILE", required_if_eq("format", "csv"))]
     schema: Option<PathBuf>,
 
@@ -173,10 +175,10 @@ impl PreprocessArgs {
         let recipe = match self.format {
             Format::CriteoKaggle => Recipe::CriteoKaggle,
             Format::CriteoTerabyte => Recipe::CriteoTerabyte,
-            Format::Avazu => Recipe::Table(TableLayout::avazu()),
-            Format::Taobao => Recipe::Table(TableLayout::taobao()),
+            Format::Avazu => Recipe::Table(avazu()),
+            Format::Taobao => Recipe::Table(taobao()),
             Format::Csv => match &self.schema {
-                Some(schema) => Recipe::Table(TableLayout::read(schema)?),
+                Some(schema) => Recipe::Table(TextSchema::read(schema)?),
                 None => unreachable!("clap requires it"),
             },
         };

@@ -206,13 +206,16 @@ impl TrainArgs {
         if let Some(breakdowns) = breakdowns {
             eprintln!("{breakdowns}");
         }
+        let read: Vec<_> = summary.data_bytes_read.iter().map(|&bytes| Bytes(bytes).to_string()).collect();
         eprintln!(
-            "{} steps, {} samples in {} ({} samples/s, {:.1} % of it waiting for data)",
+            "{} steps, {} samples in {} ({} samples/s); waited for data {:.3} ms a step ({:.2} % of it), read {}",
             summary.steps,
             Count(summary.samples),
             Seconds(summary.seconds),
             Count(summary.samples_per_s as u64),
-            100.0 * summary.data_wait_seconds / summary.seconds.max(f64::MIN_POSITIVE)
+            summary.data_wait_ms_step,
+            100.0 * summary.data_wait_seconds / summary.seconds.max(f64::MIN_POSITIVE),
+            read.join(" and ")
         );
         if let Some(traffic) = traffic.filter(|traffic| traffic.ids.ranks() > 1) {
             let sent =

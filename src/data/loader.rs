@@ -8,12 +8,13 @@
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded};
 
+use super::portions::{OwnEpoch, Slice};
 use super::shuffle::{Epoch, Shuffle};
 use super::{Batch, Reader, Source, Split};
 use crate::base::{Error, Result};
@@ -53,6 +54,7 @@ pub struct Loader {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<()>>>,
     waited: Duration,
+    bytes: Arc<AtomicU64>,
 }
 
 impl Loader {
@@ -64,21 +66,38 @@ impl Loader {
     /// # Panics
     /// When a minibatch would have no samples, or none should be kept ready.
     pub fn start(source: Arc<dyn Source>, plan: Plan) -> Result<Self> {
+        Self::begin(source, plan, None)
+    }
+
+    /// Starts to read one rank's slice of every minibatch; the others' samples are stepped over.
+    ///
+    /// # Errors
+    /// As [`Loader::start`].
+    ///
+    /// # Panics
+    /// As [`Loader::start`].
+    pub fn start_slice(source: Arc<dyn Source>, plan: Plan, slice: Slice) -> Result<Self> {
+        Self::begin(source, plan, Some(slice))
+    }
+
+    fn begin(source: Arc<dyn Source>, plan: Plan, slice: Option<Slice>) -> Result<Self> {
         assert!(plan.batch > 0 && plan.depth > 0, "a minibatch has samples, and a loader keeps one ready");
         let (full_in, full) = bounded(plan.depth);
         // Room for all batches that can exist at once: those ready, one being filled, and two with the consumer.
         let (empty, empty_out) = bounded(plan.depth + 3);
         let stop = Arc::new(AtomicBool::new(false));
         let watched = Arc::clone(&stop);
+        let bytes = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&bytes);
         let thread = std::thread::Builder::new()
             .name("loader".to_owned())
             .spawn(move || {
                 // Whoever starts a loader may be pinned to a compute core.
                 roam();
-                deliver(&*source, plan, &watched, &full_in, &empty_out)
+                deliver(Stream::new(&*source, plan, slice, Some(&watched)), &counted, &full_in, &empty_out)
             })
             .map_err(Error::io("loader thread".as_ref(), "start"))?;
-        Ok(Self { full: Some(full), empty, stop, thread: Some(thread), waited: Duration::ZERO })
+        Ok(Self { full: Some(full), empty, stop, thread: Some(thread), waited: Duration::ZERO, bytes })
     }
 
     /// The next minibatch and the place after it; nothing after the last.
@@ -120,6 +139,13 @@ impl Loader {
     pub fn wait_seconds(&self) -> f64 {
         self.waited.as_secs_f64()
     }
+
+    /// Bytes of files that were read so far, for the minibatches that are ready, too.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        // Relaxed: a figure for a report, it orders nothing.
+        self.bytes.load(Ordering::Relaxed)
+    }
 }
 
 impl Drop for Loader {
@@ -134,39 +160,114 @@ impl Drop for Loader {
     }
 }
 
+/// The minibatches of a plan, one after the other: whole, or one rank's slices of them.
+pub(super) struct Stream<'a> {
+    source: &'a dyn Source,
+    plan: Plan,
+    slice: Option<Slice>,
+    stop: Option<&'a AtomicBool>,
+    /// Before the next minibatch.
+    at: Position,
+    open: Option<Open<'a>>,
+    /// Bytes that readers of earlier epochs read.
+    closed_bytes: u64,
+}
+
+enum Open<'a> {
+    Whole(Epoch<'a>),
+    Own(OwnEpoch<'a>),
+}
+
+impl Open<'_> {
+    fn bytes_read(&self) -> u64 {
+        match self {
+            Self::Whole(epoch) => epoch.bytes_read(),
+            Self::Own(epoch) => epoch.bytes_read(),
+        }
+    }
+}
+
+impl<'a> Stream<'a> {
+    /// At the plan's start; when `stop` is set, filling a window ends early with [`Error::Interrupted`].
+    pub(super) fn new(source: &'a dyn Source, plan: Plan, slice: Option<Slice>, stop: Option<&'a AtomicBool>) -> Self {
+        Self { source, plan, slice, stop, at: plan.start, open: None, closed_bytes: 0 }
+    }
+
+    /// Appends the next minibatch to an empty one, checked; returns the place after it, or nothing after the last.
+    pub(super) fn next(&mut self, batch: &mut Batch) -> Result<Option<Position>> {
+        while self.at.epoch < self.plan.epochs {
+            let Position { epoch, sample } = self.at;
+            let open = match &mut self.open {
+                Some(open) => open,
+                None => self.open.insert(opened(self.source, &self.plan, self.slice, self.at, self.stop)?),
+            };
+            let read = match open {
+                Open::Whole(reader) => reader.read(batch, self.plan.batch)?,
+                Open::Own(reader) => reader.next_slice(batch)?,
+            };
+            if read < self.plan.batch {
+                self.closed_bytes += self.open.take().map_or(0, |open| open.bytes_read());
+                self.at = Position { epoch: epoch + 1, sample: 0 };
+            } else {
+                self.at.sample += read as u64;
+            }
+            if read > 0 {
+                batch.check(self.source.schema())?;
+                return Ok(Some(Position { epoch, sample: sample + read as u64 }));
+            }
+            // An empty split would turn for ever through epochs of nothing.
+            if sample == 0 {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Bytes of files that were read so far.
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.closed_bytes + self.open.as_ref().map_or(0, Open::bytes_read)
+    }
+}
+
+fn opened<'a>(
+    source: &'a dyn Source,
+    plan: &Plan,
+    slice: Option<Slice>,
+    at: Position,
+    stop: Option<&'a AtomicBool>,
+) -> Result<Open<'a>> {
+    let Position { epoch, sample } = at;
+    Ok(match slice {
+        None => Open::Whole(Epoch::open(source, plan.split, plan.shuffle, epoch, sample, stop)?),
+        Some(slice) => {
+            let (place, size) = ((epoch, sample), (plan.batch, slice));
+            Open::Own(OwnEpoch::open(source, plan.split, plan.shuffle, place, size, stop)?)
+        }
+    })
+}
+
 /// The loader's thread.
 fn deliver(
-    source: &dyn Source,
-    plan: Plan,
-    stop: &AtomicBool,
+    mut stream: Stream<'_>,
+    bytes: &AtomicU64,
     full: &Sender<(Batch, Position)>,
     empty: &Receiver<Batch>,
 ) -> Result<()> {
-    let schema = source.schema();
-    for epoch in plan.start.epoch..plan.epochs {
-        let mut sample = if epoch == plan.start.epoch { plan.start.sample } else { 0 };
-        let mut reader = Epoch::open(source, plan.split, plan.shuffle, epoch, sample, Some(stop))?;
-        let first = sample;
-        loop {
-            let mut batch = empty.try_recv().unwrap_or_else(|_| Batch::new(schema));
-            batch.clear();
-            let read = reader.read(&mut batch, plan.batch)?;
-            if read == 0 {
-                break;
-            }
-            batch.check(schema)?;
-            sample += read as u64;
-            if full.send((batch, Position { epoch, sample })).is_err() {
-                return Ok(());
-            }
-            if read < plan.batch {
-                break;
-            }
-        }
-        // An empty split would turn for ever through epochs of nothing.
-        if sample == 0 && first == 0 {
-            break;
+    let schema = stream.source.schema();
+    loop {
+        let mut batch = empty.try_recv().unwrap_or_else(|_| Batch::new(schema));
+        batch.clear();
+        let Some(position) = stream.next(&mut batch)? else { return Ok(()) };
+        // Relaxed: a figure for a report, it orders nothing.
+        bytes.store(stream.bytes_read(), Ordering::Relaxed);
+        if full.send((batch, position)).is_err() {
+            return Ok(());
         }
     }
-    Ok(())
+}
+
+/// What a panic said.
+pub(super) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }

@@ -9,12 +9,14 @@ mod criteo;
 pub mod dense;
 pub mod formats;
 mod loader;
+mod portions;
 pub mod preprocess;
 mod random;
 pub mod samples;
 pub mod schema;
 mod shuffle;
 mod source;
+pub mod stack_distance;
 pub mod survey;
 pub mod tsv;
 pub mod whole;
@@ -28,6 +30,7 @@ use crate::base::config::{Config, SourceKind};
 pub use batch::{Bag, Batch};
 pub use criteo::Criteo;
 pub use loader::{Loader, Plan, Position};
+pub use portions::{LoaderMode, OwnEpoch, Portion, RankLoader, Slice};
 pub use random::Random;
 pub use samples::Samples;
 pub use schema::{Column, Description, Schema};
@@ -48,7 +51,7 @@ pub fn open(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
     Ok(match data.source {
         SourceKind::Criteo => Arc::new(Criteo::new(data, rows, dense)?),
         SourceKind::Tsv => Arc::new(Tsv::open_as(data, rows, opening)?),
-        SourceKind::Files => Arc::new(formats::Files::open(data)?),
+        SourceKind::Files => Arc::new(formats::Files::open_as(data, &opening)?),
         SourceKind::Random => Arc::new(Random::new(data, rows, dense)?),
     })
 }

@@ -155,6 +155,12 @@ impl Reader for Drawn<'_> {
         self.left -= wanted as u64;
         Ok(wanted)
     }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        let count = count.min(self.left);
+        (self.next, self.left) = (self.next + count, self.left - count);
+        Ok(count)
+    }
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ impl<'a> Epoch<'a> {
 }
 
 /// Fills `order` with the permutation of a window.
-fn permute(order: &mut Vec<u32>, samples: usize, shuffle: Shuffle, epoch: u64, window: u64) {
+pub(super) fn permute(order: &mut Vec<u32>, samples: usize, shuffle: Shuffle, epoch: u64, window: u64) {
     // The stream has 24 bits for the epoch and 32 for the window; beyond, orders would repeat.
     let random = Random::new(shuffle.seed, Stream::Shuffle(epoch as u32 & 0xFF_FFFF, window as u32));
     order.clear();
@@ -125,6 +125,24 @@ impl Reader for Epoch<'_> {
             read += take;
         }
         Ok(read)
+    }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        let Some(window) = &mut self.shuffled else { return self.source.skip(count) };
+        let mut skipped = 0;
+        while skipped < count {
+            if window.used == window.order.len() && !window.fill(&mut *self.source)? {
+                break;
+            }
+            let take = (window.order.len() - window.used).min(usize::try_from(count - skipped).unwrap_or(usize::MAX));
+            window.used += take;
+            skipped += take as u64;
+        }
+        Ok(skipped)
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.source.bytes_read()
     }
 }
 

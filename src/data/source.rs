@@ -28,8 +28,8 @@ pub trait Source: Send + Sync {
         1
     }
 
-    /// Whether row numbers were given while this source was opened, and no [`Source::vocabulary`] tells them: a model of
-    /// other data cannot read it.
+    /// Whether row numbers were given while this source was opened, by no vocabulary of a model's: a model of other data
+    /// cannot read it.
     fn numbers_own_values(&self) -> bool {
         false
     }
@@ -69,4 +69,42 @@ pub trait Reader: Send {
     /// # Errors
     /// When the data is malformed or unreadable.
     fn read(&mut self, batch: &mut Batch, limit: usize) -> Result<usize>;
+
+    /// Steps over up to `count` samples and returns how many; fewer only at the end. What is stepped over is not parsed,
+    /// and where rows can be found without reading those before them, not touched.
+    ///
+    /// # Errors
+    /// As [`Reader::read`].
+    fn skip(&mut self, count: u64) -> Result<u64>;
+
+    /// Appends the samples that lie `picks` samples behind the next one (0: the next one itself) and returns how many
+    /// there were; fewer than asked only at the end. The next sample is then the one behind the last pick.
+    ///
+    /// # Errors
+    /// As [`Reader::read`].
+    ///
+    /// # Panics
+    /// When `picks` do not rise.
+    fn pick(&mut self, batch: &mut Batch, picks: &[u64]) -> Result<usize> {
+        let (mut at, mut found) = (0, 0);
+        for run in picks.chunk_by(|a, b| a + 1 == *b) {
+            let gap = run[0].checked_sub(at).expect("picks rise");
+            if self.skip(gap)? < gap {
+                break;
+            }
+            let read = self.read(batch, run.len())?;
+            found += read;
+            if read < run.len() {
+                break;
+            }
+            at = run[0] + run.len() as u64;
+        }
+        Ok(found)
+    }
+
+    /// Bytes of files that were read so far, whether from the disk or from the page cache: what was parsed, copied or
+    /// checked. Generated samples have none.
+    fn bytes_read(&self) -> u64 {
+        0
+    }
 }

@@ -7,8 +7,8 @@ use super::metrics::Scores;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Batch, Loader, Plan, Position, Source, Split};
 
-/// Minibatches that are read ahead, in training too: enough to ride over a slow read, small beside the model.
-pub(super) const READ_AHEAD: usize = 4;
+/// Minibatches that are read ahead.
+const READ_AHEAD: usize = 4;
 
 /// Probabilities and labels of every sample of a split, in order.
 #[derive(Debug, Default)]

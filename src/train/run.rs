@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::checkpoint::{self, Checkpoint, Progress};
-use super::evaluation::{READ_AHEAD, evaluate, recycle};
+use super::evaluation::{evaluate, recycle};
 use super::metrics::Scores;
 use super::output::OutputDir;
 use super::report::Reporter;
@@ -49,6 +49,12 @@ pub struct LossTrace {
     file: BufWriter<File>,
 }
 
+/// What the loader did for the steps.
+struct DataUse {
+    wait_seconds: f64,
+    bytes: Vec<u64>,
+}
+
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -84,6 +90,11 @@ pub struct Summary {
     pub seconds: f64,
     /// Of these, seconds in which the next minibatch was not ready.
     pub data_wait_seconds: f64,
+    /// The same, milliseconds a step.
+    pub data_wait_ms_step: f64,
+    /// Bytes of data files that were read for training, minibatches that are still ahead included: one entry a rank that
+    /// reads.
+    pub data_bytes_read: Vec<u64>,
     /// `samples / seconds`.
     pub samples_per_s: f64,
     /// Training loss of the last step.
@@ -130,6 +141,7 @@ impl LossTrace {
 /// Time and losses of this process.
 struct Tally {
     samples: u64,
+    steps: u64,
     training: Duration,
     final_loss: Option<f64>,
     scores: Option<(u64, Scores, Option<f64>)>,
@@ -164,8 +176,14 @@ impl Run {
         let schedule = Schedule::new(&self.config.train);
         let train = self.config.train.clone();
         let mut reporter = Reporter::new(self.progress.step, total);
-        let mut tally =
-            Tally { samples: 0, training: Duration::ZERO, final_loss: None, scores: None, flushed: Instant::now() };
+        let mut tally = Tally {
+            samples: 0,
+            steps: 0,
+            training: Duration::ZERO,
+            final_loss: None,
+            scores: None,
+            flushed: Instant::now(),
+        };
         let mut loader = self.loader()?;
         let mut outcome = Outcome::Finished;
         while total.is_none_or(|total| self.progress.step < total) {
@@ -207,7 +225,7 @@ impl Run {
                 self.save()?;
             }
         }
-        let waited = loader.wait_seconds();
+        let data = DataUse { wait_seconds: loader.wait_seconds(), bytes: vec![loader.bytes_read()] };
         drop(loader);
         self.save()?;
         if outcome != Outcome::Interrupted && tally.scores.is_none_or(|(step, ..)| step != self.progress.step) {
@@ -218,7 +236,7 @@ impl Run {
         }
         reporter.finish();
         self.flush()?;
-        Ok(self.summary(&tally, outcome, waited))
+        Ok(self.summary(&tally, outcome, data))
     }
 
     /// How many steps there will be; `None` when the data decides.
@@ -253,13 +271,14 @@ impl Run {
                 epochs: if train.steps > 0 { u64::MAX } else { train.epochs },
                 start,
                 shuffle: data.shuffle.then_some(Shuffle { seed: train.seed, window: data.shuffle_window }),
-                depth: READ_AHEAD,
+                depth: data.prefetch,
             },
         )
     }
 
     fn record(&mut self, tally: &mut Tally, batch: &Batch, loss: f64, rate: f64, took: Duration) -> Result<()> {
         tally.samples += batch.samples() as u64;
+        tally.steps += 1;
         tally.training += took;
         tally.final_loss = Some(loss);
         if let Some(trace) = &mut self.loss_trace {
@@ -325,7 +344,7 @@ impl Run {
         Error::Diverged { step, loss, rate, saved }
     }
 
-    fn summary(&self, tally: &Tally, outcome: Outcome, data_wait_seconds: f64) -> Summary {
+    fn summary(&self, tally: &Tally, outcome: Outcome, data: DataUse) -> Summary {
         let scores = tally.scores.map(|(_, scores, _)| scores);
         let seconds = tally.training.as_secs_f64();
         Summary {
@@ -338,7 +357,9 @@ impl Run {
             steps: self.progress.step,
             samples: tally.samples,
             seconds,
-            data_wait_seconds,
+            data_wait_seconds: data.wait_seconds,
+            data_wait_ms_step: if tally.steps == 0 { 0.0 } else { 1e3 * data.wait_seconds / tally.steps as f64 },
+            data_bytes_read: data.bytes,
             samples_per_s: if tally.samples == 0 { 0.0 } else { tally.samples as f64 / seconds },
             final_loss: tally.final_loss,
             skipped_rows: self.source.skipped_rows(),

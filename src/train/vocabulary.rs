@@ -1,4 +1,5 @@
-//! The vocabulary of a run, in a safetensors file beside its checkpoint: one tensor of values a column, in id order.
+//! The vocabulary of a run, in a safetensors file beside its checkpoint: one tensor of values a column, in id order. Values
+//! of text are two: their bytes, one value behind the other, and where each ends.
 //!
 //! It is a file of its own so that the checkpoint keeps exactly the tensors of the reference's state dict.
 
@@ -16,23 +17,37 @@ use crate::memory::FileBytes;
 /// The metadata key that says whether unlisted values have a row.
 const UNSEEN_ROW: &str = "unseen_row";
 
-struct Column<'a>([usize; 1], &'a [u32]);
+enum Column<'a> {
+    Words([usize; 1], Cow<'a, [u32]>),
+    Bytes([usize; 1], Vec<u8>),
+}
 
 impl View for Column<'_> {
     fn dtype(&self) -> Dtype {
-        Dtype::U32
+        match self {
+            Self::Words(..) => Dtype::U32,
+            Self::Bytes(..) => Dtype::U8,
+        }
     }
 
     fn shape(&self) -> &[usize] {
-        &self.0
+        match self {
+            Self::Words(shape, _) | Self::Bytes(shape, _) => shape,
+        }
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        bytemuck::cast_slice(self.1).into()
+        match self {
+            Self::Words(_, words) => bytemuck::cast_slice(words).into(),
+            Self::Bytes(_, bytes) => bytes.into(),
+        }
     }
 
     fn data_len(&self) -> usize {
-        size_of_val(self.1)
+        match self {
+            Self::Words(_, words) => size_of_val(&words[..]),
+            Self::Bytes(_, bytes) => bytes.len(),
+        }
     }
 }
 
@@ -41,7 +56,15 @@ impl View for Column<'_> {
 /// # Errors
 /// When the file cannot be written; an older one then stays.
 pub fn save_vocabulary(path: &Path, vocabulary: &Vocabulary) -> Result<()> {
-    let columns = vocabulary.columns().iter().zip(1..).map(|(keys, n)| (format!("C{n}"), Column([keys.len()], keys)));
+    let words = |words: Cow<'static, [u32]>| Column::Words([words.len()], words);
+    let keys = vocabulary.columns().iter().zip(1..);
+    let keys = keys.map(|(keys, n)| (format!("C{n}"), Column::Words([keys.len()], keys.into())));
+    let texts = vocabulary.texts().iter().zip(1..).flat_map(|(values, n)| {
+        let bytes = values.concat();
+        let ends: Vec<u32> = values.iter().scan(0, |end, value| Some(add(end, value.len()))).collect();
+        [(format!("T{n}"), Column::Bytes([bytes.len()], bytes)), (format!("T{n}.ends"), words(ends.into()))]
+    });
+    let columns = keys.chain(texts);
     let metadata = HashMap::from([(UNSEEN_ROW.to_owned(), vocabulary.unseen_row().to_string())]);
     write_whole(path, |partial| {
         safetensors::serialize_to_file(columns, Some(metadata), partial).map_err(|error| match error {
@@ -49,6 +72,12 @@ pub fn save_vocabulary(path: &Path, vocabulary: &Vocabulary) -> Result<()> {
             other => Error::BadFile { path: path.to_owned(), reason: other.to_string() },
         })
     })
+}
+
+/// Adds to where values end.
+fn add(end: &mut u32, bytes: usize) -> u32 {
+    *end = u32::try_from(*end as usize + bytes).expect("a column's values in memory are shorter than 4 GiB of text");
+    *end
 }
 
 /// Reads a vocabulary.
@@ -63,6 +92,27 @@ pub fn load_vocabulary(path: &Path) -> Result<Vocabulary> {
     let unseen_row = header.metadata().as_ref().and_then(|entries| entries.get(UNSEEN_ROW));
     let unseen_row = unseen_row.is_some_and(|text| text == "true");
     let tensors = SafeTensors::deserialize(&bytes).map_err(|error| damaged(error.to_string()))?;
+    let texts = (1..=tensors.len()).map_while(|n| {
+        let bytes = tensors.tensor(&format!("T{n}")).ok()?;
+        Some((bytes, tensors.tensor(&format!("T{n}.ends"))))
+    });
+    let texts = texts.map(|(bytes, ends)| {
+        let ends = ends.map_err(|error| damaged(error.to_string()))?;
+        if ends.dtype() != Dtype::U32 || bytes.dtype() != Dtype::U8 {
+            return Err(damaged("values of text are U8, and their ends U32".to_owned()));
+        }
+        let ends: Vec<u32> = bytemuck::allocation::pod_collect_to_vec(ends.data());
+        let starts = [0].into_iter().chain(ends.iter().copied());
+        let value = |(start, &end): (u32, &u32)| {
+            let value = bytes.data().get(start as usize..end as usize);
+            value.map(Box::from).ok_or_else(|| damaged("a value lies beyond its bytes".to_owned()))
+        };
+        starts.zip(&ends).map(value).collect::<Result<Vec<Box<[u8]>>>>()
+    });
+    let texts = texts.collect::<Result<Vec<_>>>()?;
+    if !texts.is_empty() {
+        return Ok(Vocabulary::of_texts(texts));
+    }
     let columns = (1..=tensors.len()).map(|n| {
         let tensor = tensors.tensor(&format!("C{n}")).map_err(|error| damaged(error.to_string()))?;
         match tensor.dtype() {
@@ -87,6 +137,10 @@ mod tests {
             save_vocabulary(&path, &vocabulary).unwrap();
             assert_eq!(load_vocabulary(&path).unwrap(), vocabulary);
         }
+        let value = |text: &str| text.as_bytes().into();
+        let texts = vec![vec![value("u1"), value(""), value("Children's")], Vec::new(), vec![value("x")]];
+        save_vocabulary(&path, &Vocabulary::of_texts(texts.clone())).unwrap();
+        assert_eq!(load_vocabulary(&path).unwrap().texts(), texts);
         std::fs::write(&path, b"not a vocabulary").unwrap();
         assert!(load_vocabulary(&path).unwrap_err().to_string().contains("damaged vocabulary"));
     }

@@ -106,6 +106,9 @@ pub struct DataConfig {
     pub shuffle: bool,
     /// Samples that are shuffled among themselves; the data set is read once, in windows of this size.
     pub shuffle_window: usize,
+    /// Minibatches that are read ahead of the step: enough to ride over a slow read, small beside the model.
+    #[serde(default = "prefetch")]
+    pub prefetch: usize,
     /// Training samples to generate; for `criteo`.
     pub train_samples: u64,
     /// Test samples to generate; for `criteo` and `random`.
@@ -319,6 +322,10 @@ impl Default for ModelConfig {
     }
 }
 
+fn prefetch() -> usize {
+    4
+}
+
 impl Default for DataConfig {
     fn default() -> Self {
         Self {
@@ -332,6 +339,7 @@ impl Default for DataConfig {
             on_bad_row: OnBadRow::Fail,
             shuffle: true,
             shuffle_window: 1 << 17,
+            prefetch: prefetch(),
             train_samples: 400_000,
             test_samples: 50_000,
             seed: 1,
@@ -411,6 +419,9 @@ impl Config {
         }
         if data.shuffle_window == 0 || data.lookups == 0 {
             return fail("data.shuffle_window and data.lookups must be at least 1".to_owned());
+        }
+        if !(1..=1024).contains(&data.prefetch) {
+            return fail(format!("data.prefetch = {} must lie in [1, 1024]", data.prefetch));
         }
         if !(0.0..=10.0).contains(&data.zipf) {
             return fail(format!("data.zipf = {} must lie in [0, 10]", data.zipf));

@@ -21,6 +21,9 @@ pub struct Cursor<'a> {
     next: u64,
     columns: Vec<Column<'a>>,
     codes: Vec<u32>,
+    bytes: u64,
+    /// Bytes of a sample that are read in place in the current block and were not counted when it was entered.
+    row_bytes: u64,
 }
 
 /// A section of the current block.
@@ -46,20 +49,40 @@ impl Column<'_> {
 impl<'a> Cursor<'a> {
     pub(super) fn new(file: &'a BlockFile, number: usize, next: u64) -> Self {
         let columns = file.parts.iter().map(|_| Column::default()).collect();
-        Self { file, number, entered: None, next, columns, codes: Vec::new() }
+        Self { file, number, entered: None, next, columns, codes: Vec::new(), bytes: 0, row_bytes: 0 }
     }
 
     pub(super) fn rows_of_block(&self) -> usize {
         self.entered.map_or(0, |block| block.rows)
     }
 
-    /// Enters block `number`: verifies and unpacks all of its columns.
+    /// Steps over up to `count` samples and returns how many; their blocks are not entered.
+    pub fn skip(&mut self, count: u64) -> u64 {
+        let count = count.min(self.file.rows() - self.next);
+        self.next += count;
+        count
+    }
+
+    /// Bytes that were read so far: blocks when they are checked or unpacked, otherwise the samples of theirs.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Enters block `number`: verifies it, unless that was done, and unpacks all of its columns.
     pub(super) fn load(&mut self) -> Result<()> {
         // After an error the columns belong to no block.
         self.entered = None;
         let block = self.file.block(self.number)?;
+        let sound = self.file.is_sound(self.number);
+        let mut row_bytes = 0;
         for at in 0..self.columns.len() {
-            let (section, codec, stored) = self.file.section(&block, at)?;
+            let (section, codec, stored) = self.file.section(&block, at, sound)?;
+            if sound && codec == Codec::Raw {
+                row_bytes += stored.len() as u64;
+            } else {
+                self.bytes += stored.len() as u64;
+            }
             let damaged = |what: &str| self.file.damaged(&block, at, what);
             let plain = section.plain();
             let column = &mut self.columns[at];
@@ -83,7 +106,12 @@ impl<'a> Cursor<'a> {
             }
             column.section = Some(section);
         }
-        self.check_counts(&block)?;
+        if !sound {
+            self.check_counts(&block)?;
+            self.file.found_sound(self.number);
+        }
+        // The mean: samples of several look-ups differ.
+        self.row_bytes = row_bytes / block.rows as u64;
         self.entered = Some(block);
         Ok(())
     }
@@ -135,13 +163,14 @@ impl<'a> Cursor<'a> {
         }
         let inside = |block: &Block<'_>, next| (block.first..block.first + block.rows as u64).contains(&next);
         if !self.entered.as_ref().is_some_and(|block| inside(block, self.next)) {
-            self.number += usize::from(self.entered.is_some());
+            self.number = self.file.block_of(self.next);
             self.load()?;
         }
         let block = self.entered.expect("a block was entered");
         let start = (self.next - block.first) as usize;
         let end = block.rows.min(start + limit);
         self.next += (end - start) as u64;
+        self.bytes += self.row_bytes * (end - start) as u64;
         Ok(Some(start..end))
     }
 

@@ -1,6 +1,8 @@
-//! A block file, mapped. Opening reads its head and index; each block is checked when it is first read.
+//! A block file, mapped. Opening reads its head and index; each block is checked when it is first read, whoever reads it:
+//! later readers of the same opened file, such as the other ranks of a process, touch only the rows that they want.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cursor::Cursor;
 use super::layout::{
@@ -20,6 +22,8 @@ pub struct BlockFile {
     description: Description,
     pub(super) parts: Vec<Part>,
     blocks: Vec<BlockRef>,
+    /// A bit a block: whether some reader found it sound.
+    sound: Vec<AtomicU64>,
     rows: u64,
     longest: Vec<u32>,
 }
@@ -62,6 +66,7 @@ impl BlockFile {
             path: path.to_owned(),
             parts: parts(&description),
             blocks: Vec::new(),
+            sound: Vec::new(),
             rows: 0,
             longest: Vec::new(),
             bytes,
@@ -90,6 +95,7 @@ impl BlockFile {
         let (refs, longest) = index.split_at(split);
         self.blocks = bytemuck::allocation::pod_collect_to_vec(refs);
         self.longest = bytemuck::allocation::pod_collect_to_vec(longest);
+        self.sound = (0..self.blocks.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         self.rows = trailer.rows;
         let firsts = self.blocks.iter().map(|block| block.first).chain([trailer.rows]);
         if self.blocks.first().map_or(trailer.rows, |block| block.first) != 0 || !firsts.is_sorted() {
@@ -152,12 +158,26 @@ impl BlockFile {
             let reason = format!("sample {start} is asked for, but this file has {} samples", self.rows);
             return Err(self.fail(reason));
         }
-        // The last block that begins at or before `start`; blocks of no samples do not exist.
-        let block = self.blocks.partition_point(|block| block.first <= start).saturating_sub(1);
-        Ok(Cursor::new(self, block, start))
+        Ok(Cursor::new(self, self.block_of(start), start))
     }
 
-    /// Checks block `number` whole.
+    /// The last block that begins at or before a sample; blocks of no samples do not exist.
+    pub(super) fn block_of(&self, sample: u64) -> usize {
+        self.blocks.partition_point(|block| block.first <= sample).saturating_sub(1)
+    }
+
+    /// Whether a block was found sound since the file was opened.
+    pub(super) fn is_sound(&self, number: usize) -> bool {
+        // Relaxed: the bytes that it speaks of never change.
+        self.sound[number / 64].load(Ordering::Relaxed) >> (number % 64) & 1 == 1
+    }
+
+    /// Notes that a block is sound.
+    pub(super) fn found_sound(&self, number: usize) {
+        self.sound[number / 64].fetch_or(1 << (number % 64), Ordering::Relaxed);
+    }
+
+    /// Checks block `number` whole, the first time.
     ///
     /// # Errors
     /// [`Error::BadFile`] that names the block and the column.
@@ -190,15 +210,20 @@ impl BlockFile {
         Ok(Block { number, first, rows: head.rows as usize, bytes })
     }
 
-    /// The entry of one section, and its bytes in the file with their checksum verified.
-    pub(super) fn section<'a>(&'a self, block: &Block<'a>, at: usize) -> Result<(Section, Codec, &'a [u8])> {
+    /// The entry of one section, and its bytes in the file; `sound`: their checksum was verified before.
+    pub(super) fn section<'a>(
+        &'a self,
+        block: &Block<'a>,
+        at: usize,
+        sound: bool,
+    ) -> Result<(Section, Codec, &'a [u8])> {
         let entry = size_of::<BlockHead>() + at * size_of::<Section>();
         let section = read::<Section>(block.bytes, entry).expect("entries were checked to be there");
         let stored = usize::try_from(section.offset)
             .ok()
             .and_then(|from| block.bytes.get(from..from.checked_add(section.stored as usize)?));
         let Some(stored) = stored else { return Err(self.damaged(block, at, "its place lies beyond the block")) };
-        if crc32fast::hash(stored) != section.crc {
+        if !sound && crc32fast::hash(stored) != section.crc {
             return Err(self.damaged(block, at, "the checksum does not match"));
         }
         match Codec::of_number(section.codec) {

@@ -137,4 +137,11 @@ impl Reader for Generated<'_> {
         self.left -= wanted as u64;
         Ok(wanted)
     }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        let count = count.min(self.left);
+        self.next = self.next.wrapping_add(count);
+        self.left -= count;
+        Ok(count)
+    }
 }

@@ -5,12 +5,12 @@
 
 use std::path::Path;
 
-use super::{Format, Rows, Table, bad, csv, mlperf, nvidia, octorec, torchrec};
+use super::{Format, Rows, Table, bad, csv, hugectr, mlperf, nvidia, octorec, torchrec};
 use crate::base::config::DataConfig;
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
 use crate::data::tsv::first_part;
-use crate::data::{Batch, Description, Reader, Samples, Schema, Source, Split};
+use crate::data::{Batch, Description, Opening, Reader, Samples, Schema, Source, Split, Vocabulary};
 
 /// A data set on disk.
 pub struct Dataset {
@@ -20,6 +20,8 @@ pub struct Dataset {
     pub members: Vec<Member>,
     /// Whether row numbers were given while the files were opened: other files then have other numbers.
     pub learned: bool,
+    /// The values behind row numbers, where they were numbered by first appearance, now or for an earlier model.
+    pub vocabulary: Option<Vocabulary>,
 }
 
 /// Some rows of a data set.
@@ -32,7 +34,7 @@ pub struct Member {
 
 impl Dataset {
     pub(super) fn new(description: Description, members: Vec<Member>) -> Self {
-        Self { description, members, learned: false }
+        Self { description, members, learned: false, vocabulary: None }
     }
 
     /// Rows for a purpose.
@@ -62,6 +64,7 @@ pub fn open(path: &Path, format: Option<Format>, schema: Option<&Path>) -> Resul
         Some(Format::Mlperf) => mlperf::open(path),
         Some(Format::Nvidia) => nvidia::open(path),
         Some(Format::Torchrec) => torchrec::open(path),
+        Some(Format::Hugectr) => hugectr::open(path),
         Some(Format::Csv) => csv::open(path, schema),
         None => {
             let known = Format::ALL.map(Format::name).join(", ");
@@ -77,6 +80,7 @@ pub struct Files {
     cap: u64,
     longest: Vec<u32>,
     learned: bool,
+    vocabulary: Option<Vocabulary>,
     members: Vec<Member>,
     train: Vec<Share>,
     test: Vec<Share>,
@@ -96,8 +100,24 @@ impl Files {
     /// # Errors
     /// As [`open`], and when test samples have other columns, or look-ups have weights.
     pub fn open(config: &DataConfig) -> Result<Self> {
+        Self::open_as(config, &Opening::default())
+    }
+
+    /// As [`Files::open`], with the vocabulary of a trained model.
+    ///
+    /// # Errors
+    /// As [`Files::open`].
+    pub fn open_as(config: &DataConfig, opening: &Opening<'_>) -> Result<Self> {
         let schema = (!config.schema.is_empty()).then(|| Path::new(&config.schema));
-        let dataset = open(Path::new(&config.path), None, schema)?;
+        let path = Path::new(&config.path);
+        let dataset = match schema {
+            Some(schema) => {
+                let known = opening.known.as_ref();
+                let choices = csv::Choices { known, unseen: opening.unseen, labels: opening.labels };
+                csv::open_as(path, csv::TextSchema::read(schema)?, &choices)?
+            }
+            None => open(path, None, None)?,
+        };
         let mut test = None;
         if !config.test_path.is_empty() {
             let path = Path::new(&config.test_path);
@@ -117,7 +137,7 @@ impl Files {
     }
 
     fn over(dataset: Dataset, test: Option<Vec<Member>>, config: &DataConfig) -> Result<Self> {
-        let Dataset { description, mut members, learned } = dataset;
+        let Dataset { description, mut members, learned, vocabulary } = dataset;
         if let Some(column) = description.categorical.iter().find(|column| column.weighted) {
             let reason = format!("the look-ups of column {} have weights, which no model here uses", column.name);
             return Err(bad(Path::new(&config.path), reason));
@@ -155,6 +175,7 @@ impl Files {
             longest: longest.unwrap_or_default(),
             description,
             learned,
+            vocabulary,
             members,
             train,
             test: tests,
@@ -195,6 +216,14 @@ impl Source for Files {
         self.learned
     }
 
+    fn vocabulary(&self) -> Option<&Vocabulary> {
+        self.vocabulary.as_ref()
+    }
+
+    fn unseen_values(&self) -> u64 {
+        self.members.iter().map(|member| member.table.unseen_values()).sum()
+    }
+
     fn lookups(&self) -> usize {
         self.longest.iter().copied().max().unwrap_or(1).max(1) as usize
     }
@@ -214,6 +243,7 @@ impl Source for Files {
             open: None,
             scratch,
             starts: Vec::new(),
+            closed_bytes: 0,
         }))
     }
 }
@@ -226,6 +256,8 @@ struct FilesReader<'a> {
     scratch: Samples,
     /// Where each bag's new rows begin.
     starts: Vec<usize>,
+    /// Bytes that were read of shares that are done.
+    closed_bytes: u64,
 }
 
 impl Reader for FilesReader<'_> {
@@ -244,14 +276,12 @@ impl Reader for FilesReader<'_> {
             let wanted = usize::try_from(share.rows).unwrap_or(usize::MAX).min(limit - read);
             let found = rows.read_batch(batch, wanted, (&mut self.scratch, &files.description))?;
             if found < wanted {
-                let path = files.members[share.member].table.path();
-                return Err(bad(path, "ends before the rows that it had when it was opened"));
+                return Err(shrunk(&*files.members[share.member].table));
             }
             share.first += found as u64;
             share.rows -= found as u64;
             if share.rows == 0 {
-                self.left.pop_front();
-                self.open = None;
+                self.close();
             }
             read += found;
         }
@@ -262,6 +292,45 @@ impl Reader for FilesReader<'_> {
         }
         Ok(read)
     }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        let mut skipped = 0;
+        while skipped < count
+            && let Some(share) = self.left.front_mut()
+        {
+            let wanted = share.rows.min(count - skipped);
+            // A file that is left whole need not be opened.
+            if let Some(rows) = &mut self.open
+                && wanted < share.rows
+                && rows.skip(wanted)? < wanted
+            {
+                return Err(shrunk(&*self.files.members[share.member].table));
+            }
+            share.first += wanted;
+            share.rows -= wanted;
+            if share.rows == 0 {
+                self.close();
+            }
+            skipped += wanted;
+        }
+        Ok(skipped)
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.closed_bytes + self.open.as_ref().map_or(0, |rows| rows.bytes_read())
+    }
+}
+
+impl FilesReader<'_> {
+    /// Ends the first of the shares.
+    fn close(&mut self) {
+        self.left.pop_front();
+        self.closed_bytes += self.open.take().map_or(0, |rows| rows.bytes_read());
+    }
+}
+
+fn shrunk(table: &dyn Table) -> Error {
+    bad(table.path(), "ends before the rows that it had when it was opened")
 }
 
 /// Takes row numbers modulo `cap`, as the reference does at load (`max-ind-range`).

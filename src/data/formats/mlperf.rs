@@ -132,13 +132,15 @@ impl Table for BinTable {
     }
 
     fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {
-        Ok(Box::new(BinRows { table: self, next: start as usize }))
+        Ok(Box::new(BinRows { table: self, next: start as usize, read: 0 }))
     }
 }
 
 struct BinRows<'a> {
     table: &'a BinTable,
     next: usize,
+    /// Rows that were read.
+    read: u64,
 }
 
 impl<'a> BinRows<'a> {
@@ -150,6 +152,7 @@ impl<'a> BinRows<'a> {
             return Err(bad(&self.table.path, reason));
         }
         self.next += rows.len();
+        self.read += rows.len() as u64;
         Ok(rows)
     }
 }
@@ -199,6 +202,16 @@ impl Rows for BinRows<'_> {
             bag.offsets.extend((1..=rows.len() as u32).map(|n| before + n));
         }
         Ok(rows.len())
+    }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        let count = count.min((self.table.all().len() - self.next) as u64);
+        self.next += count as usize;
+        Ok(count)
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.read * ROW_BYTES as u64
     }
 }
 

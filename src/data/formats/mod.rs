@@ -6,12 +6,14 @@
 //! | `mlperf`   | `*_train.bin`, `*_val.bin`, `*_test.bin` (160 bytes a row), `day_fea_count.npz` | yes | yes    |
 //! | `nvidia`   | `feature_spec.yaml` and a binary file a column                               | yes   | yes    |
 //! | `torchrec` | `*_dense.npy`, `*_sparse.npy` or `*_sparse_multi_hot.npz`, `*_labels.npy`    | yes   | yes    |
+//! | `hugectr`  | `train_data.bin`, `val_data.bin`, `test_data.bin` (raw rows), `schema.toml`  | yes   | yes    |
 //! | `csv`      | text with a header line and a description of it ([`csv`])                      | yes   | no     |
 //!
 //! A `schema.toml` (a [`Description`]) beside foreign files tells what their format does not: names and numbers of rows.
 
 pub mod csv;
 mod dataset;
+mod hugectr;
 mod mlperf;
 pub mod npy;
 mod npz;
@@ -47,13 +49,15 @@ pub enum Format {
     Nvidia,
     /// TorchRec's arrays.
     Torchrec,
+    /// HugeCTR's raw rows.
+    Hugectr,
     /// Separated text with a header line.
     Csv,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Octorec, Self::Mlperf, Self::Nvidia, Self::Torchrec, Self::Csv];
+    pub const ALL: [Self; 6] = [Self::Octorec, Self::Mlperf, Self::Nvidia, Self::Torchrec, Self::Hugectr, Self::Csv];
 
     /// Its name on the command line.
     #[must_use]
@@ -63,12 +67,13 @@ impl Format {
             Self::Mlperf => "mlperf",
             Self::Nvidia => "nvidia",
             Self::Torchrec => "torchrec",
+            Self::Hugectr => "hugectr",
             Self::Csv => "csv",
         }
     }
 
     /// Those that are written too.
-    pub const WRITTEN: [Self; 4] = [Self::Octorec, Self::Mlperf, Self::Nvidia, Self::Torchrec];
+    pub const WRITTEN: [Self; 5] = [Self::Octorec, Self::Mlperf, Self::Nvidia, Self::Torchrec, Self::Hugectr];
 
     /// The format called `name`.
     ///
@@ -100,6 +105,7 @@ impl Format {
                 () if has(&|name| name == MANIFEST) => Some(Self::Octorec),
                 () if has(&|name| name == nvidia::SPEC) => Some(Self::Nvidia),
                 () if has(&|name| name.ends_with("_dense.npy")) => Some(Self::Torchrec),
+                () if has(&|name| hugectr::role(name).is_some()) => Some(Self::Hugectr),
                 () if has(&|name| mlperf::role(name).is_some()) => Some(Self::Mlperf),
                 () => None,
             };
@@ -108,6 +114,7 @@ impl Format {
             () if name == MANIFEST || ends(&name, EXTENSION) => Some(Self::Octorec),
             () if name == nvidia::SPEC => Some(Self::Nvidia),
             () if ends(&name, "_dense.npy") => Some(Self::Torchrec),
+            () if hugectr::role(&name).is_some() => Some(Self::Hugectr),
             () if ends(&name, ".bin") => Some(Self::Mlperf),
             () if ends(&name, ".csv") => Some(Self::Csv),
             () => None,
@@ -129,6 +136,11 @@ pub trait Table: Send + Sync {
     /// The most look-ups of a row, one entry a categorical column.
     fn longest(&self) -> Vec<u32> {
         self.description().categorical.iter().map(|column| column.hots).collect()
+    }
+
+    /// Values without a row that readers have met so far; each left its bag without it.
+    fn unseen_values(&self) -> u64 {
+        0
     }
 
     /// A reader whose first row is number `start`, at most [`Table::rows`].
@@ -161,6 +173,15 @@ pub trait Rows: Send {
         batch.append(scratch, description);
         Ok(read)
     }
+
+    /// Steps over up to `count` rows, which are not parsed; fewer only at the end.
+    ///
+    /// # Errors
+    /// As [`Rows::read`].
+    fn skip(&mut self, count: u64) -> Result<u64>;
+
+    /// Bytes of the files that were read so far: what was parsed, copied or checked.
+    fn bytes_read(&self) -> u64;
 }
 
 /// What lies beside foreign data and describes it, if anything does.
@@ -215,5 +236,13 @@ impl Rows for super::blocks::Cursor<'_> {
 
     fn read_batch(&mut self, batch: &mut Batch, limit: usize, _: (&mut Samples, &Description)) -> Result<usize> {
         self.read_batch(batch, limit)
+    }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        Ok(self.skip(count))
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.bytes_read()
     }
 }

@@ -147,13 +147,15 @@ impl Table for Strided {
     }
 
     fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {
-        Ok(Box::new(StridedRows { table: self, next: start }))
+        Ok(Box::new(StridedRows { table: self, next: start, read: 0 }))
     }
 }
 
 struct StridedRows<'a> {
     table: &'a Strided,
     next: u64,
+    /// Rows that were read.
+    read: u64,
 }
 
 impl Rows for StridedRows<'_> {
@@ -180,6 +182,19 @@ impl Rows for StridedRows<'_> {
             field.integers(from, rows, |value| lookups.rows.push(value as u32));
         }
         self.next += rows as u64;
+        self.read += rows as u64;
         Ok(rows)
+    }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        let count = count.min(self.table.rows - self.next);
+        self.next += count;
+        Ok(count)
+    }
+
+    fn bytes_read(&self) -> u64 {
+        let table = self.table;
+        let fields = table.dense.iter().chain(&table.categorical).chain([&table.label]);
+        self.read * fields.map(|field| (field.count * field.kind.size()) as u64).sum::<u64>()
     }
 }

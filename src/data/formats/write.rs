@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Format, bad, mlperf, nvidia, torchrec};
+use super::{Format, bad, hugectr, mlperf, nvidia, torchrec};
 use crate::base::{Error, Result};
 use crate::data::blocks::{EXTENSION, MANIFEST, Manifest, Options, Part, Role, Writer};
 use crate::data::{Description, Samples};
@@ -85,6 +85,7 @@ impl Target {
             Format::Mlperf => Box::new(mlperf::BinSink::create(&self.folder, role, description)?),
             Format::Nvidia => Box::new(nvidia::SplitSink::create(&self.folder, role, description)?),
             Format::Torchrec => Box::new(torchrec::ArraySink::create(&self.folder, role, description)?),
+            Format::Hugectr => Box::new(hugectr::RawSink::create(&self.folder, role, description)?),
             Format::Csv => unreachable!("refused by create"),
         };
         let rows = fill(&mut *sink)?;
@@ -104,6 +105,7 @@ impl Target {
             Format::Mlperf => mlperf::seal(&self.folder, &self.description)?,
             Format::Nvidia => nvidia::seal(&self.folder, &self.description, &self.roles)?,
             Format::Torchrec => torchrec::seal(&self.folder, &self.description)?,
+            Format::Hugectr => hugectr::seal(&self.folder, &self.description)?,
             Format::Csv => unreachable!("refused by create"),
         }
         Ok(self.bytes)

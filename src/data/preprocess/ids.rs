@@ -119,6 +119,19 @@ impl Numbering<'_> {
         Ok(true)
     }
 
+    /// Takes a column whose values are rows already: buckets and hashes.
+    pub(super) fn as_they_are<K: Key>(&self, at: usize) -> Result<()> {
+        let mut file = Growing::create(&ids_path(self.work, at))?;
+        let mut rows = Vec::new();
+        self.walk::<K>(at, false, |_, keys, _| {
+            rows.clear();
+            rows.extend(keys.iter().map(|key| key.row()));
+            self.meter.add(Stage::Ids, keys.len() as u64);
+            file.append(bytemuck::cast_slice(&rows)).map(|()| true)
+        })?;
+        file.finish()
+    }
+
     fn too_many(column: &Column<'_>) -> Error {
         let reason = "has more than 2^32 - 2 different values: raise --min-count".to_owned();
         Error::Config { origin: format!("column {}", column.name), reason }

@@ -14,7 +14,6 @@ mod disk;
 mod gather;
 mod ids;
 mod journal;
-mod label;
 mod part;
 mod pieces;
 mod progress;
@@ -31,16 +30,17 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub use progress::{Stage, Watch};
-pub use recipe::TableLayout;
+pub use recipe::{avazu, taobao};
 pub use run::{SUMMARY, Summary, preprocess};
 pub use split::SplitBy;
 pub use vocabulary::{fingerprint, stored_vocabulary};
 
 use super::blocks::Codec;
+use super::formats::csv::TextSchema;
 use crate::base::config::OnBadRow;
 
 /// What the input is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Recipe {
     /// Criteo's display-advertising log: one file, cut into 7 equal days.
@@ -48,7 +48,7 @@ pub enum Recipe {
     /// Criteo's Terabyte log: a file a day.
     CriteoTerabyte,
     /// A table of text.
-    Table(TableLayout),
+    Table(TextSchema),
 }
 
 /// Which rows are brought into random order.

@@ -1,11 +1,12 @@
 //! What one piece of text became: integers, and for each categorical column its distinct values in the order of first
-//! appearance with a code a row. A finished part is never made again.
+//! appearance with a code a look-up. A finished part is never made again.
 //!
 //! Ids are later given to distinct values only, which are far fewer than rows: a part then needs no more than one id a
 //! distinct value to become rows of tables. `Head`, an `Entry` a column, then the body, all little-endian.
 
 use std::fs::File;
 use std::io::Write;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -16,7 +17,7 @@ use super::table::{Key, TOGETHER, Table};
 use crate::base::{Error, Result};
 use crate::data::tsv::{Columns, Tally};
 
-const MAGIC: [u8; 8] = *b"OCTPART\x01";
+const MAGIC: [u8; 8] = *b"OCTPART\x02";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
@@ -46,12 +47,16 @@ pub(super) struct Entry {
     pub(super) keys_at: u64,
     /// How many there are.
     pub(super) distinct: u32,
-    /// Bytes of a row's code: 1, 2 or 4.
+    /// Bytes of a code: 1, 2 or 4.
     pub(super) width: u32,
     /// How often each distinct value occurs.
     pub(super) counts_at: u64,
-    /// A code a row.
+    /// A code a look-up.
     pub(super) codes_at: u64,
+    /// Look-ups: as many as rows, unless rows have lists of values.
+    pub(super) lookups: u64,
+    /// Where each row's look-ups end; 0: each row has one.
+    pub(super) ends_at: u64,
 }
 
 /// Head and entries of a part.
@@ -105,6 +110,10 @@ impl<K: Key> Maker<K> {
         for (column, entry) in entries.iter_mut().enumerate() {
             self.number(columns.keys(column));
             entry.distinct = self.keys.len() as u32;
+            entry.lookups = self.codes.len() as u64;
+            if let Some(ends) = columns.ends(column) {
+                entry.ends_at = self.append(ends);
+            }
             let keys = std::mem::take(&mut self.keys);
             entry.keys_at = self.append(&keys);
             self.keys = keys;
@@ -145,7 +154,7 @@ impl<K: Key> Maker<K> {
         at
     }
 
-    /// Distinct values by first appearance, how often each occurs, and the code of every row.
+    /// Distinct values by first appearance, how often each occurs, and the code of every look-up.
     fn number(&mut self, values: &[K]) {
         self.table.clear();
         self.keys.clear();
@@ -234,13 +243,27 @@ impl Part {
         self.values(self.body() + (1 + column as u64) * stride, self.rows)
     }
 
-    /// Appends the ids of rows `range`: `ids` has one for each distinct value of the column.
-    pub(super) fn map_rows(&self, column: usize, range: std::ops::Range<usize>, ids: &[u32], to: &mut Vec<u32>) {
+    /// Where each row's look-ups end, in a column of lists.
+    pub(super) fn ends(&self, column: usize) -> Option<&[u32]> {
         let entry = self.entries[column];
+        (entry.ends_at > 0).then(|| self.values(entry.ends_at, self.rows))
+    }
+
+    /// Appends the ids of rows `range`: `ids` has one for each distinct value of the column.
+    pub(super) fn map_rows(&self, column: usize, range: Range<usize>, ids: &[u32], to: &mut Vec<u32>) {
+        let entry = self.entries[column];
+        let range = match self.ends(column) {
+            Some(ends) => {
+                let end = |row: usize| if row == 0 { 0 } else { ends[row - 1] as usize };
+                end(range.start)..end(range.end)
+            }
+            None => range,
+        };
+        let (at, count) = (entry.codes_at, entry.lookups as usize);
         match entry.width {
-            1 => to.extend(self.values::<u8>(entry.codes_at, self.rows)[range].iter().map(|&c| ids[usize::from(c)])),
-            2 => to.extend(self.values::<u16>(entry.codes_at, self.rows)[range].iter().map(|&c| ids[usize::from(c)])),
-            _ => to.extend(self.values::<u32>(entry.codes_at, self.rows)[range].iter().map(|&c| ids[c as usize])),
+            1 => to.extend(self.values::<u8>(at, count)[range].iter().map(|&c| ids[usize::from(c)])),
+            2 => to.extend(self.values::<u16>(at, count)[range].iter().map(|&c| ids[usize::from(c)])),
+            _ => to.extend(self.values::<u32>(at, count)[range].iter().map(|&c| ids[c as usize])),
         }
     }
 
@@ -249,6 +272,7 @@ impl Part {
         let codes: Vec<u32> = (0..self.entries[column].distinct).collect();
         let mut all = Vec::with_capacity(self.rows);
         self.map_rows(column, 0..self.rows, &codes, &mut all);
-        all.iter().position(|&code| code == distinct).unwrap_or(0)
+        let lookup = all.iter().position(|&code| code == distinct).unwrap_or(0);
+        self.ends(column).map_or(lookup, |ends| ends.partition_point(|&end| end as usize <= lookup))
     }
 }

@@ -2,17 +2,16 @@
 
 use std::path::Path;
 
-use csv::{ByteRecord, ReaderBuilder};
-use serde::{Deserialize, Serialize};
-
-use super::label::Rule;
 use super::table::Key;
 use super::vocabulary::fingerprint;
 use crate::base::config::OnBadRow;
 use crate::base::{Error, Result};
+use crate::data::formats::csv::label::Rule;
+use crate::data::formats::csv::{TextCategorical, TextDense, TextSchema, values};
 use crate::data::samples::MISSING;
 use crate::data::schema::{Categorical, Dense, Description, Transform};
 use crate::data::tsv::{BadLine, Columns, LONGEST, Labels, Layout, Line, Lines, Tally, line_ends};
+use csv::{ByteRecord, ReaderBuilder};
 
 /// Turns pieces of text into columns.
 pub(super) trait Rows: Sync {
@@ -50,79 +49,39 @@ impl Rows for Criteo {
     }
 }
 
-/// The columns of a table of text: one line a row, fields separated by one character, quoted as in RFC 4180 where
-/// needed; a quoted field may not hold a line end.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TableLayout {
-    /// One ASCII character.
-    #[serde(default = "comma")]
-    pub delimiter: char,
-    /// The names of all columns, where the file has no header.
-    #[serde(default)]
-    pub columns: Vec<String>,
-    /// A column that is 0 or 1, or a comparison: `rating >= 4`, `behavior == buy`.
-    pub label: String,
-    /// Integer columns (32 bits).
-    #[serde(default)]
-    pub dense: Vec<String>,
-    /// Columns of decimal fractions.
-    #[serde(default)]
-    pub dense_float: Vec<String>,
-    /// Columns of categories, any text.
-    pub categorical: Vec<String>,
+fn categories(names: &str) -> Vec<TextCategorical> {
+    let column = |name: &str| TextCategorical { column: name.to_owned(), ..TextCategorical::default() };
+    names.split_whitespace().map(column).collect()
 }
 
-fn comma() -> char {
-    ','
+fn logarithm(name: &str) -> Vec<TextDense> {
+    vec![TextDense { column: name.to_owned(), float: false, transform: Transform::Log }]
 }
 
-fn names(names: &str) -> Vec<String> {
-    names.split_whitespace().map(str::to_owned).collect()
-}
-
-impl TableLayout {
-    /// Avazu's click log: the hour is dense, the other 21 columns are categorical, the id is left out.
-    #[must_use]
-    pub fn avazu() -> Self {
-        Self {
-            delimiter: ',',
-            columns: Vec::new(),
-            label: "click".to_owned(),
-            dense: names("hour"),
-            dense_float: Vec::new(),
-            categorical: names(
-                "C1 banner_pos site_id site_domain site_category app_id app_domain app_category device_id device_ip \
-                 device_model device_type device_conn_type C14 C15 C16 C17 C18 C19 C20 C21",
-            ),
-        }
+/// Avazu's click log: the hour is dense, the other 21 columns are categorical, the id is left out.
+#[must_use]
+pub fn avazu() -> TextSchema {
+    TextSchema {
+        label: "click".to_owned(),
+        delimiter: ',',
+        columns: Vec::new(),
+        dense: logarithm("hour"),
+        categorical: categories(
+            "C1 banner_pos site_id site_domain site_category app_id app_domain app_category device_id device_ip \
+             device_model device_type device_conn_type C14 C15 C16 C17 C18 C19 C20 C21",
+        ),
     }
+}
 
-    /// Taobao's user behaviour log, which has no header: a purchase is positive; the time is dense.
-    #[must_use]
-    pub fn taobao() -> Self {
-        Self {
-            delimiter: ',',
-            columns: names("user item category behavior time"),
-            label: "behavior == buy".to_owned(),
-            dense: names("time"),
-            dense_float: Vec::new(),
-            categorical: names("user item category"),
-        }
-    }
-
-    /// Reads a layout from a TOML file.
-    ///
-    /// # Errors
-    /// [`Error::Io`], and [`Error::BadFile`] with the place in the document.
-    pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(Error::io(path, "read"))?;
-        let bad = |reason: String| Error::BadFile { path: path.to_owned(), reason };
-        let found: Self = toml::from_str(&text).map_err(|error| bad(format!("is no table layout: {error}")))?;
-        if !found.delimiter.is_ascii() || matches!(found.delimiter, '"' | '\n' | '\r') {
-            return Err(bad(format!("delimiter = {:?}: one ASCII character is expected", found.delimiter)));
-        }
-        Ok(found)
+/// Taobao's user behaviour log, which has no header: a purchase is positive; the time is dense.
+#[must_use]
+pub fn taobao() -> TextSchema {
+    TextSchema {
+        label: "behavior == buy".to_owned(),
+        delimiter: ',',
+        columns: "user item category behavior time".split_whitespace().map(str::to_owned).collect(),
+        dense: logarithm("time"),
+        categorical: categories("user item category"),
     }
 }
 
@@ -135,13 +94,13 @@ pub(super) struct Table {
     label: (usize, Rule),
     /// Where a dense column is, and whether it is a float, whose bits then stand in an integer's place.
     dense: Vec<(usize, bool)>,
-    categorical: Vec<usize>,
+    categorical: Vec<(usize, TextCategorical)>,
     on_bad_row: OnBadRow,
 }
 
 impl Table {
     /// Finds the columns of `layout` in the header of the first file.
-    pub(super) fn open(layout: &TableLayout, first: &Path, on_bad_row: OnBadRow) -> Result<Self> {
+    pub(super) fn open(layout: &TextSchema, first: &Path, on_bad_row: OnBadRow) -> Result<Self> {
         let bad = |reason: String| Error::BadFile { path: first.to_owned(), reason };
         let headless = !layout.columns.is_empty();
         let delimiter = layout.delimiter as u8;
@@ -168,20 +127,32 @@ impl Table {
             })
         };
         let (label, rule) = Rule::parse(&layout.label).map_err(bad)?;
-        let dense = layout.dense.iter().map(|name| Ok((find(name)?, false)));
-        let floats = layout.dense_float.iter().map(|name| Ok((find(name)?, true)));
         Ok(Self {
             delimiter,
             headless,
             label: (find(&label)?, rule),
-            dense: dense.chain(floats).collect::<Result<_>>()?,
-            categorical: layout.categorical.iter().map(find).collect::<Result<_>>()?,
+            dense: layout
+                .dense
+                .iter()
+                .map(|column| Ok((find(&column.column)?, column.float)))
+                .collect::<Result<_>>()?,
+            categorical: layout
+                .categorical
+                .iter()
+                .map(|column| Ok((find(&column.column)?, column.clone())))
+                .collect::<Result<_>>()?,
             on_bad_row,
             names,
         })
     }
 
-    fn row(&self, record: &ByteRecord, integers: &mut [i32], keys: &mut [u64]) -> std::result::Result<f32, String> {
+    /// Reads a record; `lists` are for columns of several values.
+    fn row(
+        &self,
+        record: &ByteRecord,
+        integers: &mut [i32],
+        (keys, lists): (&mut [u64], &mut [Vec<u64>]),
+    ) -> std::result::Result<f32, String> {
         if record.len() != self.names.len() {
             return Err(format!("expected {} columns, found {}", self.names.len(), record.len()));
         }
@@ -206,7 +177,7 @@ impl Table {
                     .parse()
                     .ok()
                     .filter(|&value| value != MISSING)
-                    .ok_or_else(|| wrong(at, "an integer of at most 32 bits"))?,
+                    .ok_or_else(|| wrong(at, "an integer of at most 32 bits (fractions need float = true)"))?,
                 (field, true) => field
                     .parse()
                     .ok()
@@ -215,8 +186,20 @@ impl Table {
                     .to_bits() as i32,
             };
         }
-        for (key, &at) in keys.iter_mut().zip(&self.categorical) {
-            *key = fingerprint(&record[at]);
+        for ((key, list), (at, column)) in keys.iter_mut().zip(lists).zip(&self.categorical) {
+            let key_of = |value: &[u8]| match column.fixed_rows() {
+                Some(_) => column.fixed_row(value).map(u64::from).map_err(|expected| wrong(*at, expected)),
+                None => Ok(fingerprint(value)),
+            };
+            match &column.separator {
+                None => *key = key_of(&record[*at])?,
+                Some(separator) => {
+                    list.clear();
+                    for value in values(&record[*at], separator) {
+                        list.push(key_of(value)?);
+                    }
+                }
+            }
         }
         Ok(label)
     }
@@ -237,7 +220,7 @@ impl Rows for Table {
         let text = if first { text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text) } else { text };
         let (dense, categorical) = self.widths();
         into.reset(line_ends(text) + 1, dense, categorical);
-        let (mut integers, mut keys) = (vec![0; dense], vec![0; categorical]);
+        let (mut integers, mut keys, mut lists) = (vec![0; dense], vec![0; categorical], vec![Vec::new(); categorical]);
         let mut tally = Tally::default();
         let (mut reader, mut record) = (reader(self.delimiter, text), ByteRecord::new());
         let mut header = first && !self.headless;
@@ -257,10 +240,14 @@ impl Rows for Table {
                     let reason = "the header differs from that of the first file".to_owned();
                     return Err(BadLine { line, reason });
                 }
-                Ok(true) => self.row(&record, &mut integers, &mut keys),
+                Ok(true) => self.row(&record, &mut integers, (&mut keys, &mut lists)),
             };
             match result {
-                Ok(label) => into.push(label, &integers, &keys),
+                Ok(label) => {
+                    into.push(label, &integers, &keys);
+                    let several = self.categorical.iter().enumerate().filter(|(_, (_, spec))| spec.separator.is_some());
+                    several.for_each(|(column, _)| into.push_list(column, &lists[column]));
+                }
                 Err(_) if self.on_bad_row == OnBadRow::Skip => tally.skipped += 1,
                 Err(reason) => return Err(BadLine { line, reason }),
             }
@@ -270,13 +257,20 @@ impl Rows for Table {
     }
 }
 
-/// The columns of the data set that comes of a log; every categorical column has one row until its values are known.
-pub(super) fn description(table: Option<&TableLayout>) -> Description {
+/// The columns of the data set that comes of a log; a categorical column has one row until its values are known.
+pub(super) fn description(table: Option<&TextSchema>) -> Description {
     let Some(table) = table else { return Description::criteo(13, &[1; 26]) };
-    let dense = |float| move |name: &String| Dense { name: name.clone(), float, transform: Transform::Log };
+    let dense = |column: &TextDense| {
+        let TextDense { column, float, transform } = column.clone();
+        Dense { name: column, float, transform }
+    };
+    let categorical = |column: &TextCategorical| Categorical {
+        hots: u32::from(column.separator.is_none()),
+        ..Categorical::new(column.name(), column.fixed_rows().unwrap_or(1))
+    };
     Description {
         label: crate::data::schema::Label { name: "label".to_owned(), float: false },
-        dense: table.dense.iter().map(dense(false)).chain(table.dense_float.iter().map(dense(true))).collect(),
-        categorical: table.categorical.iter().map(|name| Categorical::new(name.clone(), 1)).collect(),
+        dense: table.dense.iter().map(dense).collect(),
+        categorical: table.categorical.iter().map(categorical).collect(),
     }
 }

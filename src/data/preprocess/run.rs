@@ -140,6 +140,16 @@ impl<'a> Run<'a> {
             _ => None,
         };
         let description = description(table);
+        if let Some(column) = description.categorical.iter().find(|column| column.hots == 0)
+            && options.shuffle != ShuffleBy::None
+        {
+            let reason = format!(
+                "column {} has several values a row, and rows of different lengths are not shuffled here: leave --shuffle \
+                 away; training shuffles while it reads",
+                column.name
+            );
+            return Err(Error::Config { origin: "--shuffle".to_owned(), reason });
+        }
         let work = options.out.join(WORK);
         let share = options.memory / (8 * threads as u64);
         let words = 8 + description.dense.len() + description.categorical.len();
@@ -328,9 +338,16 @@ impl<'a> Run<'a> {
         };
         let (out, description) = (&self.options.out, &self.description);
         let name = |at: usize| format!("{}.vocabulary", file_name(&description.categorical[at].name));
+        let fixed = |at: usize| match &self.options.recipe {
+            Recipe::Table(layout) => layout.categorical[at].fixed_rows(),
+            _ => None,
+        };
         // `max_len(1)`: one column after the other is taken, the largest first.
         let sizes = largest_first.into_par_iter().with_max_len(1).map(|at| {
             let column = &description.categorical[at];
+            if fixed(at).is_some() {
+                return numbering.as_they_are::<K>(at).map(|()| None);
+            }
             let known = match &known {
                 None => None,
                 Some((folder, columns)) => {
@@ -343,10 +360,10 @@ impl<'a> Run<'a> {
                 }
             };
             let column = Column { at, name: &column.name, vocabulary: out.join(name(at)), known };
-            Ok((at, numbering.number::<K>(&column)?.rows()))
+            Ok(Some((at, numbering.number::<K>(&column)?.rows())))
         });
-        let sizes: Vec<(usize, u64)> = sizes.collect::<Result<_>>()?;
-        for (at, rows) in sizes {
+        let sizes: Vec<Option<(usize, u64)>> = sizes.collect::<Result<_>>()?;
+        for (at, rows) in sizes.into_iter().flatten() {
             let vocabulary = name_of(&self.description, at);
             let column = &mut self.description.categorical[at];
             (column.rows, column.vocabulary) = (rows, vocabulary);

@@ -104,6 +104,11 @@ impl<'a> Stored<'a> {
         for (column, (stored, lookups)) in self.columns.iter().zip(&mut samples.lookups).enumerate() {
             let (from, to) = (stored.starts[at], stored.starts[at + 1]);
             read_at(&stored.file, &stored.path, 4 * from, (to - from) as usize, ids)?;
+            if let Some(ends) = part.ends(column) {
+                let before = lookups.rows.len() as u32;
+                let start = if within.start == 0 { 0 } else { ends[within.start - 1] };
+                lookups.ends.extend(ends[within.clone()].iter().map(|end| end - start + before));
+            }
             part.map_rows(column, within.clone(), ids, &mut lookups.rows);
         }
         debug_assert_eq!(self.description.categorical.len(), samples.lookups.len());

@@ -14,6 +14,9 @@ pub(super) trait Key: Pod + Default + Eq + Ord + Send + Sync + Debug {
 
     /// The value as people know it.
     fn shown(self) -> String;
+
+    /// The row that it is, where it is no value but a row already.
+    fn row(self) -> u32;
 }
 
 #[inline]
@@ -32,6 +35,10 @@ impl Key for u32 {
     fn shown(self) -> String {
         format!("{self:08x}")
     }
+
+    fn row(self) -> u32 {
+        self
+    }
 }
 
 impl Key for u64 {
@@ -42,6 +49,10 @@ impl Key for u64 {
 
     fn shown(self) -> String {
         format!("with fingerprint {self:016x}")
+    }
+
+    fn row(self) -> u32 {
+        u32::try_from(self).expect("rows of a column are fewer than 2^32")
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Columns<K> {
     integers: Vec<i32>,
     keys: Vec<K>,
     stride: usize,
+    /// Columns of several values a row: the values, and where each row's end; empty for the others.
+    lists: Vec<(Vec<K>, Vec<u32>)>,
 }
 
 /// What was found beside the good rows.
@@ -49,6 +51,11 @@ impl<K: Copy + Default> Columns<K> {
         self.labels.reserve(rows);
         self.integers.resize((dense * self.stride).max(self.integers.len()), 0);
         self.keys.resize((categorical * self.stride).max(self.keys.len()), K::default());
+        self.lists.resize_with(categorical, Default::default);
+        for (keys, ends) in &mut self.lists {
+            keys.clear();
+            ends.clear();
+        }
     }
 
     /// Good rows.
@@ -63,9 +70,18 @@ impl<K: Copy + Default> Columns<K> {
         &self.integers[column * self.stride..][..self.rows()]
     }
 
+    /// Where each row's values end, in a column of several values a row.
+    #[must_use]
+    pub fn ends(&self, column: usize) -> Option<&[u32]> {
+        self.lists.get(column).map(|(_, ends)| &ends[..]).filter(|ends| !ends.is_empty())
+    }
+
     /// A categorical column.
     #[must_use]
     pub fn keys(&self, column: usize) -> &[K] {
+        if self.ends(column).is_some() {
+            return &self.lists[column].0;
+        }
         &self.keys[column * self.stride..][..self.rows()]
     }
 
@@ -79,6 +95,14 @@ impl<K: Copy + Default> Columns<K> {
             self.keys[column * self.stride + row] = value;
         }
         self.labels.push(label);
+    }
+
+    /// Appends the values of the row that was pushed last, in a column of several values a row.
+    pub fn push_list(&mut self, column: usize, values: &[K]) {
+        let (keys, ends) = &mut self.lists[column];
+        keys.extend_from_slice(values);
+        ends.push(u32::try_from(keys.len()).expect("a piece of text has fewer values than bytes"));
+        debug_assert_eq!(ends.len(), self.labels.len());
     }
 }
 

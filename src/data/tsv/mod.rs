@@ -231,12 +231,7 @@ impl Source for Tsv {
             if at.is_multiple_of(1 << 13) && crate::base::interrupt::requested() {
                 return Err(Error::Interrupted);
             }
-            // Where malformed rows end the run, a line is a row, and rows before the start need not be parsed.
-            let found = match self.on_bad_row {
-                OnBadRow::Fail => reader.rows.lines.next_line()?.is_some(),
-                OnBadRow::Skip => reader.rows.next_row(Some(&self.encoding))?,
-            };
-            if !found {
+            if !reader.rows.step_over(&self.encoding)? {
                 return Err(reader.changed(at));
             }
             at += 1;
@@ -302,6 +297,21 @@ impl Reader for TsvReader<'_> {
         // Relaxed: a count that is read when all reading is done.
         self.tsv.unseen_values.fetch_add(unseen, Ordering::Relaxed);
         Ok(wanted)
+    }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        let count = count.min(self.left);
+        for _ in 0..count {
+            if !self.rows.step_over(&self.tsv.encoding)? {
+                return Err(self.changed(self.part.first + self.part.samples - self.left));
+            }
+            self.left -= 1;
+        }
+        Ok(count)
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.rows.lines.progress().0
     }
 }
 

@@ -152,6 +152,15 @@ impl<'a> Rows<'a> {
         Ok(Self { path, layout, on_bad_row, lines, row: Row::new(layout), skipped: 0 })
     }
 
+    /// Goes past the next good row; false at the end. Where malformed rows end the run, a line is a row, and rows that
+    /// nobody wants need not be parsed.
+    pub(super) fn step_over(&mut self, encoding: &Encoding) -> Result<bool> {
+        match self.on_bad_row {
+            OnBadRow::Fail => Ok(self.lines.next_line()?.is_some()),
+            OnBadRow::Skip => self.next_row(Some(encoding)),
+        }
+    }
+
     /// Parses the next good row into `row`, categories encoded if an encoding is given; false at the end.
     pub(super) fn next_row(&mut self, encoding: Option<&Encoding>) -> Result<bool> {
         loop {

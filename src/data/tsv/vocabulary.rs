@@ -11,12 +11,19 @@ pub struct Vocabulary {
     keys: Vec<Vec<u32>>,
     ids: Vec<Ids>,
     unseen_row: bool,
+    /// Values of text files with named columns, which have no `keys`.
+    texts: Vec<Vec<Box<[u8]>>>,
 }
 
 impl Vocabulary {
     /// A vocabulary without values.
     pub(super) fn empty(columns: usize) -> Self {
-        Self { keys: vec![Vec::new(); columns], ids: vec![Ids::default(); columns], unseen_row: false }
+        Self {
+            keys: vec![Vec::new(); columns],
+            ids: vec![Ids::default(); columns],
+            unseen_row: false,
+            texts: Vec::new(),
+        }
     }
 
     /// A vocabulary from the values of each column in the order of their ids. With `unseen_row`, values that are not
@@ -38,6 +45,18 @@ impl Vocabulary {
             }
         }
         Ok(vocabulary)
+    }
+
+    /// The values of text columns in the order of their ids; columns whose rows do not depend on the data have none.
+    #[must_use]
+    pub fn of_texts(texts: Vec<Vec<Box<[u8]>>>) -> Self {
+        Self { texts, ..Self::empty(0) }
+    }
+
+    /// As they were given to [`Vocabulary::of_texts`].
+    #[must_use]
+    pub fn texts(&self) -> &[Vec<Box<[u8]>>] {
+        &self.texts
     }
 
     /// The values of each column in the order of their ids.

@@ -1,20 +1,22 @@
 //! Separated text with a header line (RFC 4180 quoting), described by a [`TextSchema`].
 //!
-//! Opening reads the file once: it counts rows, numbers values in the order of their first appearance, tells integers
-//! from floats and marks places to enter at. Vocabularies are held in memory: this is for data sets of up to some million
-//! values, beyond which `octorec preprocess` is the way.
+//! Opening reads the file once: it counts rows, numbers values in the order of their first appearance (or as a trained
+//! model knows them), tells integers from floats and marks places to enter at. Vocabularies are held in memory: this is for
+//! data sets of up to some million values, beyond which `octorec preprocess` is the way.
 
+pub(in crate::data) mod label;
 mod propose;
 mod schema;
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use csv::{ByteRecord, Position, Reader, ReaderBuilder};
 
+use label::{Rule, finite as number};
 pub use propose::propose;
-use schema::LabelRule;
 pub use schema::{TextCategorical, TextDense, TextSchema};
 
 use super::dataset::Member;
@@ -23,6 +25,7 @@ use crate::base::{Error, Result, interrupt};
 use crate::data::blocks::Role;
 use crate::data::samples::{MISSING, Samples, Values};
 use crate::data::schema::{Categorical, Dense, Description, Label};
+use crate::data::{Labels, Unseen, Vocabulary};
 
 /// Rows between two places at which the file can be entered.
 const ROWS_A_MARK: u64 = 1 << 12;
@@ -37,28 +40,43 @@ pub fn open(path: &Path, schema: Option<&Path>) -> Result<Dataset> {
             "needs a description: name one with --schema FILE (octorec inspect proposes one: --write-schema FILE)";
         return Err(bad(path, reason));
     };
-    open_as(path, TextSchema::read(schema)?)
+    open_as(path, TextSchema::read(schema)?, &Choices::default())
+}
+
+/// How a text file is opened, beyond its schema.
+#[derive(Default)]
+pub struct Choices<'a> {
+    /// The values of a trained model; without them, values are numbered as they appear.
+    pub known: Option<&'a Vocabulary>,
+    /// What a value does that `known` lacks.
+    pub unseen: Unseen,
+    /// Whether there must be a label.
+    pub labels: Labels,
 }
 
 /// As [`open`], with a schema at hand.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_as(path: &Path, schema: TextSchema) -> Result<Dataset> {
-    let table = CsvTable::open(path, schema)?;
-    let learned = table.schema.categorical.iter().any(|column| column.rows == 0 && column.buckets.is_empty());
+pub fn open_as(path: &Path, schema: TextSchema, choices: &Choices<'_>) -> Result<Dataset> {
+    let table = CsvTable::open(path, schema, choices)?;
+    let numbered = table.schema.categorical.iter().any(|column| column.fixed_rows().is_none());
+    let vocabulary = numbered.then(|| table.vocabulary());
     let mut dataset =
         Dataset::new(table.description.clone(), vec![Member { role: Role::Train, table: Box::new(table) }]);
-    dataset.learned = learned;
+    dataset.learned = numbered && choices.known.is_none();
+    dataset.vocabulary = vocabulary;
     Ok(dataset)
 }
 
 struct CsvTable {
     path: PathBuf,
     schema: TextSchema,
-    rule: LabelRule,
-    /// Where each column stands in a record: label, dense, categorical.
-    label: usize,
+    rule: Rule,
+    /// The label's column.
+    label_name: String,
+    /// Where each column stands in a record: label (nowhere, if there need be none), dense, categorical.
+    label: Option<usize>,
     dense: Vec<usize>,
     categorical: Vec<usize>,
     vocabularies: Vec<HashMap<Box<[u8]>, u32>>,
@@ -66,11 +84,15 @@ struct CsvTable {
     rows: u64,
     longest: Vec<u32>,
     description: Description,
+    /// What values do that are not known, and how many readers have met.
+    unseen: Unseen,
+    unseen_values: AtomicU64,
 }
 
-fn reader(path: &Path, delimiter: char) -> Result<Reader<File>> {
+fn reader(path: &Path, delimiter: char, headless: bool) -> Result<Reader<File>> {
     let file = File::open(path).map_err(Error::io(path, "open"))?;
-    Ok(ReaderBuilder::new().delimiter(delimiter as u8).buffer_capacity(1 << 18).from_reader(file))
+    let builder = &mut ReaderBuilder::new();
+    Ok(builder.has_headers(!headless).delimiter(delimiter as u8).buffer_capacity(1 << 18).from_reader(file))
 }
 
 /// The error of a record that the text's grammar refuses.
@@ -86,17 +108,13 @@ fn fault(path: &Path, error: csv::Error) -> Error {
     }
 }
 
-fn number(field: &[u8]) -> Option<f64> {
-    std::str::from_utf8(field).ok()?.trim().parse().ok().filter(|value: &f64| value.is_finite())
-}
-
 /// A field for a message.
 fn shown(field: &[u8]) -> String {
     field[..field.len().min(32)].escape_ascii().to_string()
 }
 
 /// The values of a field that may have several; blank ones are none.
-fn values<'a>(field: &'a [u8], separator: &'a str) -> impl Iterator<Item = &'a [u8]> {
+pub(in crate::data) fn values<'a>(field: &'a [u8], separator: &'a str) -> impl Iterator<Item = &'a [u8]> {
     let text = std::str::from_utf8(field).ok();
     // Where it is no text, it is one value.
     let whole = text.is_none().then_some(field);
@@ -105,38 +123,51 @@ fn values<'a>(field: &'a [u8], separator: &'a str) -> impl Iterator<Item = &'a [
 }
 
 impl CsvTable {
-    fn open(path: &Path, schema: TextSchema) -> Result<Self> {
-        let rule = schema.rule().map_err(|reason| bad(path, reason))?;
-        let mut text = reader(path, schema.delimiter)?;
-        let header = text.byte_headers().map_err(|error| fault(path, error))?.clone();
+    fn open(path: &Path, schema: TextSchema, choices: &Choices<'_>) -> Result<Self> {
+        let (label_name, rule) = Rule::parse(&schema.label).map_err(|reason| bad(path, reason))?;
+        let headless = !schema.columns.is_empty();
+        let mut text = reader(path, schema.delimiter, headless)?;
+        let header = if headless {
+            ByteRecord::from(schema.columns.clone())
+        } else {
+            text.byte_headers().map_err(|error| fault(path, error))?.clone()
+        };
         let place = |name: &str| {
             header.iter().position(|field| field == name.as_bytes()).ok_or_else(|| {
                 let known: Vec<String> = header.iter().map(shown).collect();
                 bad(path, format!("has no column {name}; its header has {}", known.join(", ")))
             })
         };
+        let label = match place(&label_name) {
+            Err(_) if choices.labels == Labels::Optional => None,
+            found => Some(found?),
+        };
         let mut table = Self {
-            label: place(&rule.column)?,
+            label,
             dense: schema.dense.iter().map(|column| place(&column.column)).collect::<Result<_>>()?,
             categorical: schema.categorical.iter().map(|column| place(&column.column)).collect::<Result<_>>()?,
-            vocabularies: vec![HashMap::new(); schema.categorical.len()],
+            vocabularies: vocabularies(&schema, choices.known)?,
             longest: vec![1; schema.categorical.len()],
             path: path.to_owned(),
             rule,
+            label_name,
             schema,
             marks: Vec::new(),
             rows: 0,
             description: Description::default(),
+            unseen: choices.unseen,
+            unseen_values: AtomicU64::new(0),
         };
-        let integers = table.learn(text)?;
-        table.description = table.described(&integers);
+        let integers = table.learn(text, header.len(), choices.known.is_some())?;
+        let empty_bags = choices.known.is_some() && choices.unseen == Unseen::NoRow;
+        table.description = table.described(&integers, empty_bags);
         table.description.check().map_err(|reason| bad(path, reason))?;
         Ok(table)
     }
 
     /// Reads the file; returns which dense columns hold nothing but i32s.
-    fn learn(&mut self, mut text: Reader<File>) -> Result<Vec<bool>> {
-        let mut integers = vec![true; self.dense.len()];
+    fn learn(&mut self, mut text: Reader<File>, width: usize, known: bool) -> Result<Vec<bool>> {
+        let mut integers: Vec<bool> = self.schema.dense.iter().map(|column| !column.float).collect();
         let mut record = ByteRecord::new();
         loop {
             let place = text.position().clone();
@@ -150,6 +181,9 @@ impl CsvTable {
                 self.marks.push(place);
             }
             self.rows += 1;
+            if record.len() != width {
+                return Err(self.bad_row(&record, format!("expected {width} columns, found {}", record.len())));
+            }
             self.label_of(&record)?;
             for (column, (at, integer)) in self.dense.iter().zip(&mut integers).enumerate() {
                 let field = record[*at].trim_ascii();
@@ -160,11 +194,21 @@ impl CsvTable {
                 self.dense_of(column, &record)?;
             }
             for (column, (at, spec)) in self.categorical.iter().zip(&self.schema.categorical).enumerate() {
-                if spec.rows > 0 || !spec.buckets.is_empty() {
-                    if let Some(separator) = &spec.separator {
-                        let count = values(&record[*at], separator).count() as u32;
-                        self.longest[column] = self.longest[column].max(count);
+                if known || spec.fixed_rows().is_some() {
+                    // What is wrong is told now, not hours later; what is only unknown is counted when it is read.
+                    let judge = |value| {
+                        if self.judged(column) { self.row_of(column, value, &record).map(|_| ()) } else { Ok(()) }
+                    };
+                    let Some(separator) = &spec.separator else {
+                        judge(&record[*at])?;
+                        continue;
+                    };
+                    let mut count = 0;
+                    for value in values(&record[*at], separator) {
+                        judge(value)?;
+                        count += 1;
                     }
+                    self.longest[column] = self.longest[column].max(count);
                     continue;
                 }
                 let vocabulary = &mut self.vocabularies[column];
@@ -189,19 +233,31 @@ impl CsvTable {
         }
     }
 
-    fn described(&self, integers: &[bool]) -> Description {
+    /// Whether a value of this column may be a fault.
+    fn judged(&self, column: usize) -> bool {
+        self.unseen == Unseen::Fault || self.schema.categorical[column].fixed_rows().is_some()
+    }
+
+    /// The values behind row numbers.
+    fn vocabulary(&self) -> Vocabulary {
+        let column = |ids: &HashMap<Box<[u8]>, u32>| {
+            let mut values = vec![Box::default(); ids.len()];
+            ids.iter().for_each(|(value, &id)| values[id as usize] = value.clone());
+            values
+        };
+        Vocabulary::of_texts(self.vocabularies.iter().map(column).collect())
+    }
+
+    /// The columns; `empty_bags`: where a value may have no row.
+    fn described(&self, integers: &[bool], empty_bags: bool) -> Description {
         let dense = self.schema.dense.iter().zip(integers).map(|(column, &integer)| Dense {
             name: column.column.clone(),
             float: !integer,
             transform: column.transform,
         });
         let categorical = self.schema.categorical.iter().zip(&self.vocabularies).map(|(column, vocabulary)| {
-            let rows = match (column.buckets.len() as u64, column.rows) {
-                (0, 0) => vocabulary.len().max(1) as u64,
-                (0, rows) => rows,
-                (edges, _) => edges + 2,
-            };
-            let hots = u32::from(column.separator.is_none());
+            let rows = column.fixed_rows().unwrap_or(vocabulary.len().max(1) as u64);
+            let hots = u32::from(column.separator.is_none() && !(empty_bags && column.fixed_rows().is_none()));
             Categorical { hots, ..Categorical::new(column.name(), rows) }
         });
         let label = Label { name: self.schema.label.clone(), float: false };
@@ -213,28 +269,13 @@ impl CsvTable {
         Error::BadRow { path: self.path.clone(), line, reason }
     }
 
+    /// The label; NaN where there is none.
     fn label_of(&self, record: &ByteRecord) -> Result<f32> {
-        let field = &record[self.label];
-        let found = || {
-            self.bad_row(
-                record,
-                format!("column {}: a number is expected, found \"{}\"", self.rule.column, shown(field)),
-            )
-        };
-        match self.rule.comparison {
-            Some((comparison, than)) => {
-                Ok(f32::from(u8::from(comparison.holds(number(field).ok_or_else(found)?, than))))
-            }
-            None => match field.trim_ascii() {
-                b"0" => Ok(0.0),
-                b"1" => Ok(1.0),
-                _ => {
-                    let column = &self.rule.column;
-                    let reason = format!("column {column}: the label 0 or 1 is expected, found \"{}\"", shown(field));
-                    Err(self.bad_row(record, reason))
-                }
-            },
-        }
+        let Some(at) = self.label else { return Ok(f32::NAN) };
+        self.rule.label(&record[at]).ok_or_else(|| {
+            let (column, expected) = (&self.label_name, self.rule.expects());
+            self.bad_row(record, format!("column {column}: {expected} is expected, found \"{}\"", shown(&record[at])))
+        })
     }
 
     /// A dense field; nothing where it is blank.
@@ -249,28 +290,44 @@ impl CsvTable {
         })
     }
 
-    fn row_of(&self, column: usize, value: &[u8], record: &ByteRecord) -> Result<u32> {
+    /// The row of a value; nothing where it is not known and that is no fault.
+    fn row_of(&self, column: usize, value: &[u8], record: &ByteRecord) -> Result<Option<u32>> {
         let spec = &self.schema.categorical[column];
-        if !spec.buckets.is_empty() {
-            if value.trim_ascii().is_empty() {
-                return Ok(spec.buckets.len() as u32 + 1);
+        let wrong = |reason: String| self.bad_row(record, format!("column {}: {reason}", spec.column));
+        if spec.fixed_rows().is_some() {
+            let row = spec.fixed_row(value);
+            return row
+                .map(Some)
+                .map_err(|expected| wrong(format!("{expected} is expected, found \"{}\"", shown(value))));
+        }
+        match (self.vocabularies[column].get(value), self.unseen) {
+            (Some(&row), _) => Ok(Some(row)),
+            (None, Unseen::NoRow) => {
+                // Relaxed: a count that is read when all reading is done.
+                self.unseen_values.fetch_add(1, Ordering::Relaxed);
+                Ok(None)
             }
-            let Some(value) = number(value) else {
-                let reason = format!("column {}: a number is expected, found \"{}\"", spec.column, shown(value));
-                return Err(self.bad_row(record, reason));
-            };
-            return Ok(spec.buckets.partition_point(|&edge| edge <= value) as u32);
+            (None, Unseen::Fault) => {
+                let reason = "is not in the vocabulary: is it other data than the model was trained on, or has the file \
+                              changed since it was opened?";
+                Err(wrong(format!("the value \"{}\" {reason}", shown(value))))
+            }
         }
-        if spec.rows > 0 {
-            return Ok((u64::from(crc32fast::hash(value)) % spec.rows) as u32);
-        }
-        self.vocabularies[column].get(value).copied().ok_or_else(|| {
-            self.bad_row(
-                record,
-                format!("column {}: \"{}\" was not there when the file was opened", spec.column, shown(value)),
-            )
-        })
     }
+}
+
+/// Row numbers by value, as a trained model knows them.
+fn vocabularies(schema: &TextSchema, known: Option<&Vocabulary>) -> Result<Vec<HashMap<Box<[u8]>, u32>>> {
+    let columns = schema.categorical.len();
+    let Some(known) = known else { return Ok(vec![HashMap::new(); columns]) };
+    if known.texts().len() != columns {
+        let reason = format!(
+            "it has {} columns of text, the schema has {columns}: it belongs to a model of other data",
+            known.texts().len()
+        );
+        return Err(Error::Config { origin: "vocabulary".to_owned(), reason });
+    }
+    Ok(known.texts().iter().map(|values| values.iter().cloned().zip(0..).collect()).collect())
 }
 
 impl Table for CsvTable {
@@ -290,14 +347,22 @@ impl Table for CsvTable {
         self.longest.clone()
     }
 
+    fn unseen_values(&self) -> u64 {
+        self.unseen_values.load(Ordering::Relaxed)
+    }
+
     fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {
-        let mut rows =
-            CsvRows { table: self, text: reader(&self.path, self.schema.delimiter)?, record: ByteRecord::new() };
+        let headless = !self.schema.columns.is_empty();
+        let text = reader(&self.path, self.schema.delimiter, headless)?;
+        let mut rows = CsvRows { table: self, text, record: ByteRecord::new(), began: 0 };
         // The header is read even where the file is entered behind it.
-        rows.text.byte_headers().map_err(|error| fault(&self.path, error))?;
+        if !headless {
+            rows.text.byte_headers().map_err(|error| fault(&self.path, error))?;
+        }
         let mark = (start / ROWS_A_MARK).min((self.marks.len() as u64).saturating_sub(1));
         if let Some(place) = self.marks.get(mark as usize) {
             rows.text.seek(place.clone()).map_err(|error| fault(&self.path, error))?;
+            rows.began = place.byte();
             for _ in mark * ROWS_A_MARK..start {
                 rows.text.read_byte_record(&mut rows.record).map_err(|error| fault(&self.path, error))?;
             }
@@ -310,6 +375,8 @@ struct CsvRows<'a> {
     table: &'a CsvTable,
     text: Reader<File>,
     record: ByteRecord,
+    /// The byte at which the file was entered.
+    began: u64,
 }
 
 impl Rows for CsvRows<'_> {
@@ -331,16 +398,31 @@ impl Rows for CsvRows<'_> {
             }
             for (column, (&at, lookups)) in table.categorical.iter().zip(&mut samples.lookups).enumerate() {
                 match &table.schema.categorical[column].separator {
-                    None => lookups.rows.push(table.row_of(column, &record[at], record)?),
+                    None => lookups.rows.extend(table.row_of(column, &record[at], record)?),
                     Some(separator) => {
                         for value in values(&record[at], separator) {
-                            lookups.rows.push(table.row_of(column, value, record)?);
+                            lookups.rows.extend(table.row_of(column, value, record)?);
                         }
-                        lookups.ends.push(lookups.rows.len() as u32);
                     }
+                }
+                if table.description.categorical[column].hots == 0 {
+                    lookups.ends.push(lookups.rows.len() as u32);
                 }
             }
         }
         Ok(limit)
+    }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        for skipped in 0..count {
+            if !self.text.read_byte_record(&mut self.record).map_err(|error| fault(&self.table.path, error))? {
+                return Ok(skipped);
+            }
+        }
+        Ok(count)
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.text.position().byte() - self.began
     }
 }

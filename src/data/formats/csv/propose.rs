@@ -41,7 +41,7 @@ pub fn propose(path: &Path) -> Result<TextSchema> {
     let file = File::open(path).map_err(Error::io(path, "open"))?;
     BufReader::new(file).read_line(&mut line).map_err(Error::io(path, "read"))?;
     let delimiter = [',', '\t', ';', '|'].into_iter().max_by_key(|&sign| line.matches(sign).count()).unwrap_or(',');
-    let mut text = reader(path, delimiter)?;
+    let mut text = reader(path, delimiter, false)?;
     let header = text.headers().map_err(|error| fault(path, error))?.clone();
     let mut seen: Vec<Seen> = header.iter().map(|_| Seen::default()).collect();
     let mut record = ByteRecord::new();
@@ -72,13 +72,13 @@ pub fn propose(path: &Path) -> Result<TextSchema> {
         if numeric && !(whole && (identifier || seen.distinct.len() <= FEW)) {
             let counts = whole && seen.least >= 0.0;
             let transform = if counts { Transform::Log } else { Transform::None };
-            dense.push(TextDense { column: name.to_owned(), transform });
+            dense.push(TextDense { column: name.to_owned(), float: !whole, transform });
         } else {
             let separator = (seen.several * 20 > seen.present && delimiter != '|').then(|| "|".to_owned());
             categorical.push(TextCategorical { column: name.to_owned(), separator, ..TextCategorical::default() });
         }
     }
-    Ok(TextSchema { label, delimiter, dense, categorical })
+    Ok(TextSchema { label, delimiter, columns: Vec::new(), dense, categorical })
 }
 
 impl Seen {

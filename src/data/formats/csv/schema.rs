@@ -1,10 +1,13 @@
-//! How separated text with a header becomes columns: a TOML document that names them.
+//! How separated text becomes columns: a TOML document that names them, for `train --schema`, `convert`, `inspect` and
+//! `preprocess csv` alike.
 //!
 //! ```toml
-//! label = "rating >= 4"          # or a column that holds 0 and 1
+//! label = "rating >= 4"          # or "behavior == buy", or a column that holds 0 and 1
 //! delimiter = ","                # the default
+//! columns = ["user", "price"]    # the names of all columns, where the file has no header line
 //! [[dense]]
 //! column = "price"
+//! float = true                   # decimal fractions; without it integers, or what the file turns out to hold
 //! transform = "log"              # ln(x + 1); the default is none
 //! [[categorical]]
 //! column = "genres"              # Animation|Children's
@@ -21,6 +24,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::label::{Rule, finite};
 use crate::base::{Error, Result};
 use crate::data::formats::bad;
 use crate::data::schema::Transform;
@@ -34,6 +38,9 @@ pub struct TextSchema {
     /// What separates columns: one ASCII character.
     #[serde(default = "comma")]
     pub delimiter: char,
+    /// The names of all columns, where the file has no header line.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<String>,
     /// Dense features, in order.
     #[serde(default)]
     pub dense: Vec<TextDense>,
@@ -48,6 +55,10 @@ pub struct TextSchema {
 pub struct TextDense {
     /// Its name in the header.
     pub column: String,
+    /// Whether values are decimal fractions rather than integers of 32 bits. Opening a file to train on it looks at all of
+    /// its values and finds that out; `preprocess` reads once and must be told.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub float: bool,
     /// What happens to a value on its way into a minibatch.
     #[serde(default)]
     pub transform: Transform,
@@ -68,7 +79,7 @@ pub struct TextCategorical {
     /// Numbers at which a new bucket begins, rising; a blank field has a bucket of its own, the last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buckets: Vec<f64>,
-    /// Rows of the table, where values are hashed; 0: they are numbered in the order of first appearance.
+    /// Rows of the table, at most 2^32 - 1, where values are hashed; 0: they are numbered in the order of first appearance.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rows: u64,
 }
@@ -79,46 +90,6 @@ fn comma() -> char {
 
 fn is_zero(rows: &u64) -> bool {
     *rows == 0
-}
-
-/// A label as it is found in a row.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct LabelRule {
-    pub(super) column: String,
-    pub(super) comparison: Option<(Comparison, f64)>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Comparison {
-    AtLeast,
-    AtMost,
-    Equal,
-    Unequal,
-    Above,
-    Below,
-}
-
-impl Comparison {
-    /// The longer ones first: `>` is a part of `>=`.
-    const ALL: [(&'static str, Self); 6] = [
-        (">=", Self::AtLeast),
-        ("<=", Self::AtMost),
-        ("==", Self::Equal),
-        ("!=", Self::Unequal),
-        (">", Self::Above),
-        ("<", Self::Below),
-    ];
-
-    pub(super) fn holds(self, a: f64, b: f64) -> bool {
-        match self {
-            Self::AtLeast => a >= b,
-            Self::AtMost => a <= b,
-            Self::Equal => a == b,
-            Self::Unequal => a != b,
-            Self::Above => a > b,
-            Self::Below => a < b,
-        }
-    }
 }
 
 impl TextSchema {
@@ -135,10 +106,10 @@ impl TextSchema {
     }
 
     fn check(&self) -> std::result::Result<(), String> {
-        if !self.delimiter.is_ascii() {
-            return Err(format!("delimiter = '{}' must be one ASCII character", self.delimiter));
+        if !self.delimiter.is_ascii() || matches!(self.delimiter, '"' | '\n' | '\r') {
+            return Err(format!("delimiter = {:?}: one ASCII character is expected", self.delimiter));
         }
-        self.rule()?;
+        Rule::parse(&self.label)?;
         for column in &self.categorical {
             let name = column.name();
             let ways = [column.separator.is_some(), !column.buckets.is_empty()];
@@ -151,23 +122,14 @@ impl TextSchema {
             if !column.buckets.is_sorted_by(|a, b| a < b) || column.buckets.iter().any(|edge| edge.is_nan()) {
                 return Err(format!("column {name}: buckets must rise"));
             }
+            if column.rows > u64::from(u32::MAX) {
+                return Err(format!("column {name} has {} rows; at most 2^32 - 1 are possible", column.rows));
+            }
             if !column.buckets.is_empty() && column.rows > 0 {
                 return Err(format!("column {name}: rows follow from buckets"));
             }
         }
         Ok(())
-    }
-
-    pub(super) fn rule(&self) -> std::result::Result<LabelRule, String> {
-        let found = Comparison::ALL.iter().find_map(|(sign, comparison)| {
-            self.label.split_once(sign).map(|(column, number)| (column, *comparison, number))
-        });
-        let Some((column, comparison, number)) = found else {
-            return Ok(LabelRule { column: self.label.trim().to_owned(), comparison: None });
-        };
-        let number =
-            number.trim().parse().map_err(|_| format!("label = \"{}\" must compare with a number", self.label))?;
-        Ok(LabelRule { column: column.trim().to_owned(), comparison: Some((comparison, number)) })
     }
 
     /// The schema as a TOML document.
@@ -178,6 +140,31 @@ impl TextSchema {
 }
 
 impl TextCategorical {
+    /// Rows of the table where they do not depend on the data.
+    #[must_use]
+    pub fn fixed_rows(&self) -> Option<u64> {
+        match (self.buckets.len() as u64, self.rows) {
+            (0, 0) => None,
+            (0, rows) => Some(rows),
+            (edges, _) => Some(edges + 2),
+        }
+    }
+
+    /// The row of a value, where rows do not depend on the data: its bucket, or its hash.
+    ///
+    /// # Errors
+    /// What was expected.
+    pub(in crate::data) fn fixed_row(&self, value: &[u8]) -> std::result::Result<u32, &'static str> {
+        if self.buckets.is_empty() {
+            return Ok((u64::from(crc32fast::hash(value)) % self.rows) as u32);
+        }
+        if value.trim_ascii().is_empty() {
+            return Ok(self.buckets.len() as u32 + 1);
+        }
+        let value = finite(value).ok_or("a number")?;
+        Ok(self.buckets.partition_point(|&edge| edge <= value) as u32)
+    }
+
     /// Its name in the data set.
     #[must_use]
     pub fn name(&self) -> &str {

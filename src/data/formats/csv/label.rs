@@ -2,20 +2,25 @@
 
 use std::cmp::Ordering;
 
+/// The finite number that a field is.
+pub(in crate::data) fn finite(field: &[u8]) -> Option<f64> {
+    std::str::from_utf8(field).ok()?.trim().parse().ok().filter(|value: &f64| value.is_finite())
+}
+
 /// When a row is positive.
 #[derive(Debug, Clone)]
-pub(super) enum Rule {
+pub(in crate::data) enum Rule {
     /// The field is 0 or 1.
     Bit,
-    /// The field is this text, or (false) is not.
-    Text(String, bool),
+    /// The field is this text or, where that is a number, equals it; or (false) does not.
+    Text(String, Option<f64>, bool),
     /// The field is a number that compares so with this one.
     Number(f64, fn(Ordering) -> bool),
 }
 
 impl Rule {
     /// The column and the rule of `click`, `rating >= 4` or `behavior == buy`.
-    pub(super) fn parse(text: &str) -> Result<(String, Self), String> {
+    pub(in crate::data) fn parse(text: &str) -> Result<(String, Self), String> {
         const OPERATORS: [&str; 6] = [">=", "<=", "==", "!=", ">", "<"];
         let found = OPERATORS.iter().filter_map(|operator| text.split_once(operator).map(|parts| (*operator, parts)));
         // `>=` before `>`: the one that stands first, and the longer of two at one place.
@@ -23,10 +28,9 @@ impl Rule {
         let Some((operator, (column, value))) = found else { return Ok((text.trim().to_owned(), Self::Bit)) };
         let (column, value) = (column.trim().to_owned(), value.trim().trim_matches(['"', '\'']));
         let rule = match operator {
-            "==" => Self::Text(value.to_owned(), true),
-            "!=" => Self::Text(value.to_owned(), false),
+            "==" | "!=" => Self::Text(value.to_owned(), finite(value.as_bytes()), operator == "=="),
             _ => {
-                let number = value.parse().ok().filter(|number: &f64| number.is_finite()).ok_or_else(|| {
+                let number = finite(value.as_bytes()).ok_or_else(|| {
                     format!("label = {text:?}: {operator} compares with a number, and {value:?} is none")
                 })?;
                 Self::Number(
@@ -44,24 +48,24 @@ impl Rule {
     }
 
     /// The label of a field; `None` when the rule does not apply to it.
-    pub(super) fn label(&self, field: &[u8]) -> Option<f32> {
+    pub(in crate::data) fn label(&self, field: &[u8]) -> Option<f32> {
         let positive = match self {
-            Self::Bit => match field {
+            Self::Bit => match field.trim_ascii() {
                 b"0" => false,
                 b"1" => true,
                 _ => return None,
             },
-            Self::Text(text, equal) => (field == text.as_bytes()) == *equal,
-            Self::Number(bound, holds) => {
-                let number: f64 = std::str::from_utf8(field).ok()?.trim().parse().ok()?;
-                holds(number.partial_cmp(bound)?)
+            Self::Text(text, number, equal) => {
+                let same = field == text.as_bytes() || number.is_some_and(|number| finite(field) == Some(number));
+                same == *equal
             }
+            Self::Number(bound, holds) => holds(finite(field)?.partial_cmp(bound)?),
         };
         Some(if positive { 1.0 } else { 0.0 })
     }
 
     /// What fields it applies to.
-    pub(super) fn expects(&self) -> &'static str {
+    pub(in crate::data) fn expects(&self) -> &'static str {
         match self {
             Self::Bit => "the label 0 or 1",
             Self::Text(..) => "any text",
@@ -85,6 +89,7 @@ mod tests {
         assert_eq!(labels("rating >= 4", ["3.5", "4", "NaN"]), ("rating".to_owned(), [no, yes, None]));
         assert_eq!(labels("rating<4", ["3.5", "4", "x"]), ("rating".to_owned(), [yes, no, None]));
         assert_eq!(labels("b == 'buy'", ["buy", "pv", ""]), ("b".to_owned(), [yes, no, no]));
+        assert_eq!(labels("rating == 4", ["4.0", "x", "4"]), ("rating".to_owned(), [yes, no, yes]));
         assert_eq!(labels("b != buy", ["buy", "pv", ""]), ("b".to_owned(), [no, yes, yes]));
         assert_eq!(
             Rule::parse("rating > high").unwrap_err(),

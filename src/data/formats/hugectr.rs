@@ -1,0 +1,151 @@
+//! HugeCTR's raw rows (NVIDIA-Merlin/HugeCTR, `samples/dlrm/preprocessing/convert_to_raw.py`): for each sample a label (i32),
+//! dense features (f32, as they are trained on) and the look-ups of every column (i32), one behind the other, little-endian.
+//! MLPerf's DCNv2 data has 1 + 13 + 214 words, 912 bytes a row.
+//!
+//! Files are called `train_data.bin`, `val_data.bin` and `test_data.bin`. They say nothing of their columns, so a
+//! `schema.toml` must lie beside them; row numbers are a column's own, from 0.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::dataset::Member;
+use super::strided::{Field, Kind, Strided};
+use super::{Dataset, SCHEMA, Sink, bad, folder, sidecar};
+use crate::base::Result;
+use crate::data::blocks::Role;
+use crate::data::samples::Values;
+use crate::data::schema::Transform;
+use crate::data::whole::{WholeFile, write_file};
+use crate::data::{Description, Samples};
+use crate::memory::{Access, FileBytes};
+
+/// What a file's name says it is for.
+pub(super) fn role(name: &str) -> Option<Role> {
+    Some(match name {
+        "train_data.bin" => Role::Train,
+        "val_data.bin" => Role::Validation,
+        "test_data.bin" => Role::Test,
+        _ => return None,
+    })
+}
+
+fn name(role: Role) -> &'static str {
+    match role {
+        Role::Train => "train_data.bin",
+        Role::Validation => "val_data.bin",
+        Role::Test => "test_data.bin",
+    }
+}
+
+/// Whether rows of one width can hold these columns.
+fn fits(description: &Description) -> std::result::Result<(), String> {
+    match description.categorical.iter().find(|column| column.hots == 0 || column.weighted) {
+        Some(column) => Err(format!(
+            "raw rows hold the same number of look-ups for every sample, without weights, unlike column {}",
+            column.name
+        )),
+        None => Ok(()),
+    }
+}
+
+/// As such rows hold them: dense features are floats, transformed already.
+fn stored(mut description: Description) -> Description {
+    for column in &mut description.dense {
+        (column.float, column.transform) = (true, Transform::None);
+    }
+    description
+}
+
+pub(super) fn open(path: &Path) -> Result<Dataset> {
+    let folder = folder(path);
+    let files: Vec<(Role, PathBuf)> = if path.is_dir() {
+        let known = [Role::Train, Role::Validation, Role::Test].map(|role| (role, folder.join(name(role))));
+        known.into_iter().filter(|(_, path)| path.exists()).collect()
+    } else {
+        let role = path.file_name().and_then(|name| role(&name.to_string_lossy()));
+        vec![(role.unwrap_or(Role::Train), path.to_owned())]
+    };
+    let Some(description) = sidecar(folder)? else {
+        return Err(bad(path, format!("raw rows do not tell their columns: there must be a {SCHEMA} beside them")));
+    };
+    fits(&description).map_err(|reason| bad(&folder.join(SCHEMA), reason))?;
+    let description = stored(description);
+    let member = |(role, path)| Ok(Member { role, table: Box::new(table(path, &description)?) });
+    let members = files.into_iter().map(member).collect::<Result<Vec<_>>>()?;
+    if members.is_empty() {
+        return Err(bad(
+            path,
+            format!("has none of {}, {} and {}", name(Role::Train), name(Role::Validation), name(Role::Test)),
+        ));
+    }
+    Ok(Dataset::new(description, members))
+}
+
+fn table(path: PathBuf, description: &Description) -> Result<Strided> {
+    let bytes = FileBytes::open(&path)?;
+    bytes.advise(Access::Sequential);
+    let lookups: usize = description.categorical.iter().map(|column| column.hots as usize).sum();
+    let stride = 4 * (1 + description.dense.len() + lookups);
+    if !bytes.len().is_multiple_of(stride) {
+        let reason = format!(
+            "its {} bytes are no whole number of rows of {stride} bytes: it is truncated, or {SCHEMA} is of other data",
+            bytes.len()
+        );
+        return Err(bad(&path, reason));
+    }
+    let bytes = Arc::new(bytes);
+    let mut start = 0;
+    let mut field = |kind: Kind, count: usize| {
+        let field = Field { path: path.clone(), bytes: Arc::clone(&bytes), start, stride, kind, count };
+        start += 4 * count;
+        field
+    };
+    let label = field(Kind::Int32, 1);
+    let dense = description.dense.iter().map(|_| field(Kind::Float32, 1)).collect();
+    let categorical = description.categorical.iter().map(|column| field(Kind::Int32, column.hots as usize)).collect();
+    Strided::new(description.clone(), label, dense, categorical)
+}
+
+/// Writes raw rows.
+pub(super) struct RawSink {
+    file: WholeFile,
+    description: Description,
+    words: Vec<u32>,
+}
+
+impl RawSink {
+    pub(super) fn create(folder: &Path, role: Role, description: &Description) -> Result<Self> {
+        fits(description).map_err(|reason| bad(folder, reason))?;
+        let file = WholeFile::create(&folder.join(name(role)))?;
+        Ok(Self { file, description: description.clone(), words: Vec::new() })
+    }
+}
+
+impl Sink for RawSink {
+    fn push(&mut self, samples: &Samples) -> Result<()> {
+        self.words.clear();
+        for n in 0..samples.len() {
+            self.words.push(samples.labels[n] as i32 as u32);
+            for (values, column) in samples.dense.iter().zip(&self.description.dense) {
+                let value = match values {
+                    Values::Integers(values) => column.transform.integer(values[n]),
+                    Values::Floats(values) => column.transform.float(values[n]),
+                };
+                self.words.push(value.to_bits());
+            }
+            for (lookups, column) in samples.lookups.iter().zip(&self.description.categorical) {
+                self.words.extend_from_slice(&lookups.rows[lookups.span(&(n..n + 1), column.hots)]);
+            }
+        }
+        self.file.append(bytemuck::cast_slice(&self.words))
+    }
+
+    fn finish(self: Box<Self>) -> Result<u64> {
+        self.file.finish()
+    }
+}
+
+/// Writes what the rows do not say.
+pub(super) fn seal(folder: &Path, description: &Description) -> Result<()> {
+    write_file(&folder.join(SCHEMA), stored(description.clone()).to_toml().as_bytes())
+}

@@ -1,0 +1,255 @@
+//! Minibatches for ranks: every rank has a [`RankLoader`], which gives it its slice of each global minibatch.
+//!
+//! | mode        | who reads                                   | bytes read, all ranks | samples parsed, all ranks |
+//! |-------------|---------------------------------------------|-----------------------|---------------------------|
+//! | `local`     | each rank its own slice (Intel's)           | once                  | once                      |
+//! | `broadcast` | one thread; all ranks share it (NVIDIA's)   | once                  | once                      |
+//! | `naive`     | each rank everything (the reference's)      | R times               | R times                   |
+//!
+//! Invariant: in every mode, with and without a shuffle, and after resuming at any minibatch's end, the slices of all
+//! ranks in their order are the minibatch that a [`Loader`] gives under the same [`Plan`]. The last minibatch of an epoch
+//! is divided as any other is: by [`Slice::of`].
+//!
+//! A rank's loop, on the rank's own thread:
+//!
+//! ```no_run
+//! # use octorec::data::{LoaderMode, Plan, RankLoader, Source};
+//! # fn ranks(source: std::sync::Arc<dyn Source>, plan: Plan) -> octorec::base::Result<()> {
+//! for mut loader in RankLoader::start(&source, plan, LoaderMode::Local, 8)? {
+//!     std::thread::spawn(move || -> octorec::base::Result<()> {
+//!         while let Some(portion) = loader.next_portion()? {
+//!             // Samples `portion.range` of `portion.batch()` are this rank's; the whole minibatch has
+//!             // `portion.samples`. `portion.position` is what a checkpoint after this step saves.
+//!             loader.recycle(portion);
+//!         }
+//!         eprintln!("waited {} s, read {} bytes", loader.wait_seconds(), loader.bytes_read());
+//!         Ok(())
+//!     });
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Each rank must take its portions to the end or be dropped: in `broadcast` the thread that reads waits for the slowest,
+//! at most [`Plan::depth`] minibatches ahead of it. An error reaches every rank, after the minibatches before it. Only what
+//! a rank reads itself is checked by it: in `local`, a row beyond its table is found by the rank that looks it up.
+
+mod own;
+mod shared;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::{Receiver, TryRecvError};
+use serde::{Deserialize, Serialize};
+
+use super::{Batch, Loader, Plan, Position, Source};
+use crate::base::Result;
+
+pub use own::OwnEpoch;
+
+/// A rank's share of every minibatch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slice {
+    rank: usize,
+    ranks: usize,
+}
+
+/// Who reads what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LoaderMode {
+    /// Each rank reads its own slice.
+    #[default]
+    Local,
+    /// One thread reads, the ranks share.
+    Broadcast,
+    /// Each rank reads everything and keeps its slice.
+    Naive,
+}
+
+/// One rank's end of the loading.
+pub struct RankLoader {
+    slice: Slice,
+    feed: Feed,
+    /// The place before the next minibatch.
+    last: Position,
+    waited: Duration,
+}
+
+enum Feed {
+    /// The loader reads the rank's samples and no others.
+    Own(Loader),
+    /// The loader reads everything.
+    All(Loader),
+    /// Nothing once the last one was taken.
+    Shared(Arc<shared::Common>, Option<Receiver<shared::Shared>>),
+}
+
+/// A rank's share of one minibatch.
+pub struct Portion {
+    held: Held,
+    /// The rank's samples in [`Portion::batch`].
+    pub range: Range<usize>,
+    /// Samples of the whole minibatch.
+    pub samples: usize,
+    /// The place after the minibatch.
+    pub position: Position,
+}
+
+enum Held {
+    Own(Batch),
+    Shared(Arc<Batch>),
+}
+
+impl Slice {
+    /// The share of `rank` of `ranks`.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    #[must_use]
+    pub fn new(rank: usize, ranks: usize) -> Self {
+        assert!(rank < ranks, "rank {rank} of {ranks}");
+        Self { rank, ranks }
+    }
+
+    /// Its samples of a minibatch of `samples`: consecutive, in the order of ranks; the first `samples % ranks` ranks have
+    /// one more than the others ([`crate::shard::scheme::minibatch_slice`] is the same).
+    #[must_use]
+    pub fn of(&self, samples: usize) -> Range<usize> {
+        let (size, more) = (samples / self.ranks, samples % self.ranks);
+        let start = self.rank * size + self.rank.min(more);
+        start..start + size + usize::from(self.rank < more)
+    }
+}
+
+impl LoaderMode {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Local, Self::Broadcast, Self::Naive];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Broadcast => "broadcast",
+            Self::Naive => "naive",
+        }
+    }
+}
+
+impl Portion {
+    /// A minibatch that has the rank's samples, and perhaps others.
+    #[must_use]
+    pub fn batch(&self) -> &Batch {
+        match &self.held {
+            Held::Own(batch) => batch,
+            Held::Shared(batch) => batch,
+        }
+    }
+}
+
+impl RankLoader {
+    /// Starts to read for `ranks` ranks of this process; one loader a rank, in their order.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    ///
+    /// # Panics
+    /// As [`Loader::start`].
+    pub fn start(source: &Arc<dyn Source>, plan: Plan, mode: LoaderMode, ranks: usize) -> Result<Vec<Self>> {
+        if mode != LoaderMode::Broadcast {
+            let naive = mode == LoaderMode::Naive;
+            return (0..ranks).map(|rank| Self::alone(source, plan, naive, Slice::new(rank, ranks))).collect();
+        }
+        let (common, receivers) = shared::start(Arc::clone(source), plan, ranks)?;
+        let rank = |(rank, receiver)| Self {
+            slice: Slice::new(rank, ranks),
+            feed: Feed::Shared(Arc::clone(&common), Some(receiver)),
+            last: plan.start,
+            waited: Duration::ZERO,
+        };
+        Ok(receivers.into_iter().enumerate().map(rank).collect())
+    }
+
+    /// Starts to read for one rank, wherever the others are: `local`, or `naive`.
+    ///
+    /// # Errors
+    /// As [`RankLoader::start`].
+    pub fn alone(source: &Arc<dyn Source>, plan: Plan, naive: bool, slice: Slice) -> Result<Self> {
+        let source = Arc::clone(source);
+        let feed = match naive {
+            true => Feed::All(Loader::start(source, plan)?),
+            false => Feed::Own(Loader::start_slice(source, plan, slice)?),
+        };
+        Ok(Self { slice, feed, last: plan.start, waited: Duration::ZERO })
+    }
+
+    /// The rank's share of the next minibatch; nothing after the last.
+    ///
+    /// # Errors
+    /// As [`Loader::next_batch`].
+    pub fn next_portion(&mut self) -> Result<Option<Portion>> {
+        let next = match &mut self.feed {
+            Feed::Own(loader) | Feed::All(loader) => {
+                loader.next_batch()?.map(|(batch, position)| (Held::Own(batch), position))
+            }
+            Feed::Shared(common, receiver) => {
+                let Some(open) = receiver else { return Ok(None) };
+                let received = match open.try_recv() {
+                    Ok(shared) => Some(shared),
+                    Err(TryRecvError::Disconnected) => None,
+                    Err(TryRecvError::Empty) => {
+                        let began = Instant::now();
+                        let received = open.recv().ok();
+                        self.waited += began.elapsed();
+                        received
+                    }
+                };
+                if received.is_none() {
+                    *receiver = None;
+                    common.ending()?;
+                }
+                received.map(|(batch, position)| (Held::Shared(batch), position))
+            }
+        };
+        let Some((held, position)) = next else { return Ok(None) };
+        let before = if position.epoch == self.last.epoch { self.last.sample } else { 0 };
+        let samples = (position.sample - before) as usize;
+        self.last = position;
+        let slice = self.slice.of(samples);
+        let range = if matches!(self.feed, Feed::Own(_)) { 0..slice.len() } else { slice };
+        Ok(Some(Portion { held, range, samples, position }))
+    }
+
+    /// Gives a portion back, so that its memory is filled again.
+    pub fn recycle(&self, portion: Portion) {
+        match (&self.feed, portion.held) {
+            (Feed::Own(loader) | Feed::All(loader), Held::Own(batch)) => loader.recycle(batch),
+            // The ring has it, too.
+            (_, held) => drop(held),
+        }
+    }
+
+    /// Seconds that the rank has waited for minibatches.
+    #[must_use]
+    pub fn wait_seconds(&self) -> f64 {
+        match &self.feed {
+            Feed::Own(loader) | Feed::All(loader) => loader.wait_seconds(),
+            Feed::Shared(..) => self.waited.as_secs_f64(),
+        }
+    }
+
+    /// Bytes of files that were read so far for this rank; in `broadcast`, rank 0 counts them.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        match &self.feed {
+            Feed::Own(loader) | Feed::All(loader) => loader.bytes_read(),
+            // Relaxed: a figure for a report, it orders nothing.
+            Feed::Shared(common, _) if self.slice.rank == 0 => common.bytes.load(Ordering::Relaxed),
+            Feed::Shared(..) => 0,
+        }
+    }
+}
