@@ -220,12 +220,9 @@ fn bf16_passes(team: &Team, unit: Unit, [n, c, k]: [usize; 3], rounds: usize) ->
         bf16::backward_data(team, n, &hdy, &hw, &mut hdx, After::Gate(&hx), &mut scratch);
     });
     let data = print(&format!("{name} backward data"), sizes, &row);
-    let (mut vx, mut vdy) = (Panels::zeroed(n.div_ceil(2), c), Panels::zeroed(n.div_ceil(2), k));
+    let mut pairs = [c, k].map(|columns| Panels::zeroed(n.div_ceil(2), columns));
     let row = measure(team, unit, flops, rounds, || {
-        // The pairing is part of the pass.
-        bf16::pair_rows(team, n, &hx, &mut vx);
-        bf16::pair_rows(team, n, &hdy, &mut vdy);
-        bf16::backward_weights(team, n, &vx, &vdy, &mut dw);
+        bf16::backward_weights(team, n, &hx, &hdy, &mut pairs, &mut dw);
     });
     vec![forward, data, print(&format!("{name} backward weights"), sizes, &row)]
 }

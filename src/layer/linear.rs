@@ -201,10 +201,8 @@ impl Linear {
                 brgemm::backward_weights(team, samples, x, dy, &mut self.weight_gradient);
                 bias_gradient(team, samples, dy, &mut self.bias_gradient);
             }
-            (Flow::Half(x), Flow::Half(dy), Some([x_pairs, dy_pairs])) => {
-                bf16::pair_rows(team, samples, x, x_pairs);
-                bf16::pair_rows(team, samples, dy, dy_pairs);
-                bf16::backward_weights(team, samples, x_pairs, dy_pairs, &mut self.weight_gradient);
+            (Flow::Half(x), Flow::Half(dy), Some(pairs)) => {
+                bf16::backward_weights(team, samples, x, dy, pairs, &mut self.weight_gradient);
                 bias_gradient(team, samples, dy, &mut self.bias_gradient);
             }
             _ => unreachable!("{MIXED}"),

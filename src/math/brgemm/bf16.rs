@@ -4,7 +4,7 @@
 //! of layers may stay in 32-bit floats. A right operand is
 //! `Panels<u32>` of pairs: row i has rows 2i and 2i + 1 of the matrix, column by column, `[Kb][C / 2][64][2]`: the order
 //! that VDPBF16PS wants, called VNNI-2. Weights are kept so. Backward-by-weights sums over samples, so both of its
-//! operands are paired first ([`pair_rows`]): N (C + K) moves beside N C K products.
+//! operands are paired first: N (C + K) moves beside N C K products; for tiles, while they are packed.
 //!
 //! An odd number of terms is padded with a product of zeros.
 //!
@@ -15,7 +15,7 @@ use super::passes::{After, Pass, check, forward_shape, weights_shape};
 use super::plan::{Plan, Shape};
 use super::sweep::Ready;
 use super::tile::{ByColumn, ByRow, Cell};
-use super::tiled::{LeftSource, RightSource, TiledPass};
+use super::tiled::{LeftSource, RightSource, Samples, TiledPass};
 use super::transposed::{Scratch, Transposed};
 use crate::machine::team::Team;
 use crate::simd::amx;
@@ -50,7 +50,7 @@ pub fn pairs_of(team: &Team, from: &Panels<f32>) -> Panels<u32> {
 ///
 /// # Panics
 /// When sizes do not fit together.
-pub fn pair_rows(team: &Team, rows: usize, from: &Panels<u16>, to: &mut Panels<u32>) {
+fn pair_rows(team: &Team, rows: usize, from: &Panels<u16>, to: &mut Panels<u32>) {
     check("the matrix", from, rows, to.columns());
     check("its pairs", to, rows.div_ceil(2), from.columns());
     let isa = team.isa();
@@ -156,20 +156,31 @@ pub fn backward_data<C: Cell>(
     Pass { shape, plan, left, right, bias: None, after }.run(team, dx, Some(scratch));
 }
 
-/// dW = Xᵀ dY over `samples` rows, in 32-bit floats; `x` and `dy` are pairs of samples, made by [`pair_rows`].
+/// dW = Xᵀ dY over the first `samples` rows, in 32-bit floats; `x` is samples x inputs, `dy` samples x outputs. `pairs` is
+/// room for both in pairs of samples: tiles take them without.
 ///
 /// # Panics
 /// When sizes do not fit together.
-pub fn backward_weights(team: &Team, samples: usize, x: &Panels<u32>, dy: &Panels<u32>, dw: &mut Panels<f32>) {
-    check("X", x, samples.div_ceil(2), dw.rows());
-    check("dY", dy, samples.div_ceil(2), dw.columns());
+pub fn backward_weights(
+    team: &Team,
+    samples: usize,
+    x: &Panels<u16>,
+    dy: &Panels<u16>,
+    pairs: &mut [Panels<u32>; 2],
+    dw: &mut Panels<f32>,
+) {
+    check("X", x, samples, dw.rows());
+    check("dY", dy, samples, dw.columns());
     let shape = weights_shape_in_pairs(samples, dw.rows(), dw.columns(), team.threads());
     if let Some(amx) = team.isa().amx() {
-        let left = LeftSource::ByColumn { cells: bytemuck::cast_slice(x.cells()), stride: x.stride() };
-        let right = RightSource::Ready { cells: bytemuck::cast_slice(dy.cells()), stride: dy.stride() };
+        let from = |panels| Samples { cells: Panels::cells(panels), stride: panels.stride(), count: samples };
+        let (left, right) = (LeftSource::ByColumn(from(x)), RightSource::Samples(from(dy)));
         return TiledPass { shape, left, right, bias: None, after: After::Keep }.run(team, amx, dw);
     }
-    let left = ByColumn::<true> { cells: bytemuck::cast_slice(x.cells()), stride: x.stride() };
-    let right = Ready { cells: bytemuck::cast_slice(dy.cells()), stride: dy.stride() };
+    let [x_pairs, dy_pairs] = pairs;
+    pair_rows(team, samples, x, x_pairs);
+    pair_rows(team, samples, dy, dy_pairs);
+    let left = ByColumn::<true> { cells: bytemuck::cast_slice(x_pairs.cells()), stride: x_pairs.stride() };
+    let right = Ready { cells: bytemuck::cast_slice(dy_pairs.cells()), stride: dy_pairs.stride() };
     Pass { shape, plan: Plan::new(shape), left, right, bias: None, after: After::Keep }.run(team, dw, None);
 }
