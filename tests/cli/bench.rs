@@ -119,6 +119,10 @@ fn embedding_bags_are_held_against_random_rows() {
     }
     let remarks = report["remarks"].to_string();
     assert!(remarks.contains("uniform rows") && remarks.contains("rows of 128 bytes"), "{remarks}");
+    let halves = json(&format!("bench embedding {sizes} --precision bf16 --json"));
+    assert_eq!(halves["precision"], "bf16");
+    let updates = halves["loads"][0]["updates"].as_array().unwrap();
+    assert!(updates.iter().all(|row| row["update"] != "rtm" && row["gb_s"].as_f64().unwrap() > 0.0), "{halves}");
     let text = succeed(&format!("bench embedding {sizes} --zipf 0 --update race-free,sorted")).stdout;
     let text = String::from_utf8(text).unwrap();
     assert!(text.contains("look up") && text.contains("update sorted, separate") && !text.contains("Zipf"), "{text}");
