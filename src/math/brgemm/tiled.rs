@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use super::panels::{Panels, Row, WIDTH};
 use super::passes::After;
-use super::plan::{Plan, Shape};
+use super::plan::{Copies, Plan, Shape};
 use super::sweep::Ending;
 use super::tile::{Cell, Finish, put};
 use super::transposed::transpose_pairs;
@@ -149,12 +149,7 @@ impl<C: Cell> Kernel for TiledSweep<'_, C> {
         if rows.is_empty() || strips.is_empty() {
             return;
         }
-        let height = match self.left {
-            LeftSource::ByRow(_) => ROWS,
-            LeftSource::ByColumn(_) => {
-                (LEFT_BYTES / (units.max(1) * size_of::<Pairs>()) / WIDTH * WIDTH).clamp(WIDTH, ROWS)
-            }
-        };
+        let height = self.left.height(units);
         let height = rows.len().div_ceil(rows.len().div_ceil(height)).next_multiple_of(BLOCK);
         // The memory is taken out and given back: the body of a closure that the standard library calls would be compiled
         // without this kernel's instruction set, and each of its vector operations would be a call.
@@ -177,6 +172,14 @@ impl<C: Cell> Kernel for TiledSweep<'_, C> {
 }
 
 impl<'a> LeftSource<'a> {
+    /// Most rows of the result whose sums wait together.
+    fn height(&self, units: usize) -> usize {
+        match self {
+            Self::ByRow(_) => ROWS,
+            Self::ByColumn(_) => (LEFT_BYTES / (units.max(1) * size_of::<Pairs>()) / WIDTH * WIDTH).clamp(WIDTH, ROWS),
+        }
+    }
+
     /// Rows of 32 pairs that a copy of `rows` rows takes, if one is made.
     fn copied(&self, units: usize, rows: usize) -> usize {
         match self {
@@ -341,7 +344,9 @@ impl<C: Cell> TiledPass<'_, C> {
     pub(super) fn run(self, team: &Team, amx: Amx, out: &mut Panels<C>) {
         let Self { shape, left, right, bias, after } = self;
         let shape = Shape { grain: shape.grain.next_multiple_of(BLOCK), ..shape };
-        let (plan, sizes) = (Plan::new(shape), [out.panels(), shape.rows, out.stride()]);
+        let copies =
+            Copies { rows: left.height(shape.steps.div_ceil(UNIT)), left: matches!(left, LeftSource::ByColumn(_)) };
+        let (plan, sizes) = (Plan::for_tiles(shape, copies), [out.panels(), shape.rows, out.stride()]);
         if sizes[0] == 0 || sizes[1] == 0 {
             return;
         }
