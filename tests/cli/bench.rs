@@ -69,6 +69,8 @@ fn mlps_are_held_against_the_peak() {
             let figure = |key: &str| row[key].as_f64().unwrap();
             assert!(figure("gflops") > 0.0 && figure("peak_gflops") > 0.0, "{row}");
             assert!((figure("ratio") - figure("gflops") / figure("peak_gflops")).abs() < 1e-9, "{row}");
+            let cycles = figure("gflops") / figure("clock_ghz") / (figure("peak_gflops") / figure("peak_clock_ghz"));
+            assert!((figure("cycle_ratio") / cycles - 1.0).abs() < 1e-9, "{row}");
         }
         let mean = rows.iter().map(|row| row["ratio"].as_f64().unwrap()).sum::<f64>() / rows.len() as f64;
         assert!((report["mean_ratio"].as_f64().unwrap() - mean).abs() < 1e-9);
