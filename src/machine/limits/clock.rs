@@ -1,10 +1,10 @@
 //! The clock of the cores, from a chain of operations whose latency is known.
 //!
-//! A processor holds its power by its clock, and how far that falls depends on what runs: on a Xeon, multiply-adds in
-//! registers ran at 3.6 GHz, and the same multiply-adds with operands from the first cache at 3.1. So a ratio to the peak
-//! holds the kernel against cycles that it cannot have; rates over clocks say how many of its own cycles it used.
+//! A processor holds its power by its clock, and how far that falls depends on what runs. A ratio of rates holds a kernel
+//! against cycles that it may not have had; rates over clocks say how many of its own it used.
 //!
-//! Clocks change in milliseconds: what is measured right after some work is the clock that it ran at.
+//! Clocks follow the load within milliseconds, so this is asked right after some work. It cannot see cycles that a
+//! processor leaves out at an unchanged clock, nor those that it gives to a neighbour on the same core.
 
 use std::hint::black_box;
 use std::time::Instant;
