@@ -1,61 +1,33 @@
 //! The three passes of a fully connected layer against the processor's own limit.
 //!
-//! The limit is a loop of independent multiply-adds in registers, on all threads: in f32, on pairs of bfloat16, and on
-//! tiles of bfloat16 where the processor has AMX; each pass is held against the limit of what it runs on. Each
-//! round runs the limit, a pass, and the limit again, and compares the pass with the mean of both, so that a machine
-//! whose clock drifts does not decide the ratio. Printed are the median over the rounds in which both limits agree
-//! within 10 % (and how many those are), by the wall's clock, and by the processor time of all threads: where others
-//! use the cores too, only the latter says what the kernels do. Answers are checked before they are timed: forward
+//! The limit is that of `machine::limits`: independent multiply-adds in registers, on all threads: in f32, on pairs of
+//! bfloat16, and on tiles of bfloat16 where the processor has AMX; each pass is held against the limit of what it runs
+//! on. Each round runs the limit, a pass, and the limit again, and compares the pass with the mean of both, so that a
+//! machine whose clock drifts does not decide the ratio. Printed are the median over the rounds in which both limits
+//! agree within 10 % (and how many those are), by the wall's clock, and by the processor time of all threads: where
+//! others use the cores too, only the latter says what the kernels do. Answers are checked before they are timed: forward
 //! against the plain product, to the bit.
 //!
 //! `cargo bench --bench gemm [-- [--threads T] [--rounds R] [N C K]...]`
 
 use std::fmt::Write as _;
-use std::hint::black_box;
 use std::time::Instant;
 
 use octorec::base::rng::{Random, Stream};
+use octorec::machine::limits::{amx_peak, bf16_peak, f32_peak};
 use octorec::machine::team::Team;
 use octorec::math::brgemm::{self, After, Panels, Plan, Scratch, bf16};
 use octorec::math::{Gemm, Start, Strided};
-use octorec::simd::amx::{Amx, BLOCK, Sums, TILE};
-use octorec::simd::{Isa, Kernel, Simd};
+use octorec::simd::Isa;
+use octorec::simd::amx::Amx;
 use rustix::time::{ClockId, clock_gettime};
-
-/// 24 chains of multiply-adds, or of dot products of pairs: enough to cover the latency of two pipes.
-struct Peak<const PAIRS: bool> {
-    steps: usize,
-}
-
-const CHAINS: usize = 24;
-
-impl<const PAIRS: bool> Kernel for Peak<PAIRS> {
-    type Out = f32;
-    const BF16: bool = PAIRS;
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) -> f32 {
-        // Bits of numbers that are normal as f32 and as bfloat16.
-        let [a, b] = black_box([0x3f80_3f80_u32, 0x3c00_3c00]).map(|bits| simd.splat(f32::from_bits(bits)));
-        // Different starts, lest the compiler finds out that all chains are one.
-        let mut sums: [S::V; CHAINS] = std::array::from_fn(|chain| simd.splat(black_box(chain as f32)));
-        for _ in 0..self.steps {
-            for sum in &mut sums {
-                *sum = if PAIRS { simd.dot_pairs(a, b, *sum) } else { simd.mul_add(a, b, *sum) };
-            }
-        }
-        let mut total = [0.0; 16];
-        simd.store(sums.into_iter().fold(simd.splat(0.0), |total, sum| simd.add(total, sum)), &mut total);
-        total[0]
-    }
-}
 
 /// What multiplies.
 #[derive(Clone, Copy)]
 enum Unit {
     F32,
     Pairs,
-    Tiles(Amx),
+    Tiles,
 }
 
 /// Gigaflops by the wall's clock and by processor time.
@@ -77,36 +49,18 @@ fn rate(threads: usize, flops: usize, work: impl FnOnce()) -> Rate {
     Rate { wall: flops as f64 / wall, busy: flops as f64 * threads as f64 / busy }
 }
 
-/// All threads in registers, for about as long as `flops` take: a machine that grants short bursts grants them to both.
-fn peak(team: &Team, unit: Unit, flops: usize) -> Rate {
-    let isa = team.isa();
-    let operations_a_step = match unit {
-        Unit::F32 => 2 * CHAINS * isa.run(Lanes),
-        Unit::Pairs => 4 * CHAINS * isa.run(Lanes),
-        Unit::Tiles(_) => 8 * 4 * TILE * TILE * TILE,
-    } * team.threads();
-    let steps = flops / operations_a_step;
-    rate(team.threads(), steps * operations_a_step, || {
-        team.run(|_| match unit {
-            Unit::F32 => _ = black_box(isa.run(Peak::<false> { steps })),
-            Unit::Pairs => _ = black_box(isa.run(Peak::<true> { steps })),
-            Unit::Tiles(amx) => {
-                let [one, other] = [[[0x3f80_3f80; TILE]; TILE], [[0xbf80_bf80; TILE]; TILE]];
-                amx.tiles().swing(black_box(&mut Sums([[0.0; BLOCK]; BLOCK])), &one, &[one, other], steps);
-            }
-        });
-    })
-}
-
-struct Lanes;
-
-impl Kernel for Lanes {
-    type Out = usize;
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) -> usize {
-        S::LANES
-    }
+/// All threads in registers.
+fn peak(team: &Team, unit: Unit) -> Rate {
+    let (busy, start) = (busy_ns(), Instant::now());
+    let rate = match unit {
+        Unit::F32 => Some(f32_peak(team)),
+        Unit::Pairs => bf16_peak(team).or_else(|| Some(f32_peak(team))),
+        Unit::Tiles => amx_peak(team),
+    };
+    let wall = rate.expect("tiles run where the processor has them").median;
+    // The part of the wall's time in which all threads ran.
+    let ran = (busy_ns() - busy) / (start.elapsed().as_nanos() as f64 * team.threads() as f64);
+    Rate { wall, busy: wall / ran }
 }
 
 /// What the rounds of a pass showed: medians.
@@ -126,11 +80,11 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 fn measure(team: &Team, unit: Unit, flops: usize, rounds: usize, mut pass: impl FnMut()) -> Row {
     pass();
-    let mut before = peak(team, unit, flops);
+    let mut before = peak(team, unit);
     let [mut gflops, mut peaks, mut wall, mut busy] = [const { Vec::new() }; 4];
     for _ in 0..rounds {
         let seen = rate(team.threads(), flops, &mut pass);
-        let after = peak(team, unit, flops);
+        let after = peak(team, unit);
         let mean = Rate { wall: f64::midpoint(before.wall, after.wall), busy: f64::midpoint(before.busy, after.busy) };
         gflops.push(seen.wall);
         peaks.push(mean.wall);
@@ -204,7 +158,7 @@ fn f32_passes(team: &Team, [n, c, k]: [usize; 3], rounds: usize) -> Vec<f64> {
 
 /// The passes in bfloat16, on pairs or on tiles.
 fn bf16_passes(team: &Team, unit: Unit, [n, c, k]: [usize; 3], rounds: usize) -> Vec<f64> {
-    let name = if matches!(unit, Unit::Tiles(_)) { "amx" } else { "bf16" };
+    let name = if matches!(unit, Unit::Tiles) { "amx" } else { "bf16" };
     let [px, pw, pdy] =
         [(n, c, 1), (c, k, 2), (n, k, 3)].map(|(n, c, which)| Panels::from_rows(&random(n, c, which), n, c));
     let (bias, mut scratch, mut dw) = (random(1, k, 4), Scratch::default(), Panels::zeroed(c, k));
@@ -220,12 +174,9 @@ fn bf16_passes(team: &Team, unit: Unit, [n, c, k]: [usize; 3], rounds: usize) ->
         bf16::backward_data(team, n, &hdy, &hw, &mut hdx, After::Gate(&hx), &mut scratch);
     });
     let data = print(&format!("{name} backward data"), sizes, &row);
-    let (mut vx, mut vdy) = (Panels::zeroed(n.div_ceil(2), c), Panels::zeroed(n.div_ceil(2), k));
+    let mut pairs = [c, k].map(|columns| Panels::zeroed(n.div_ceil(2), columns));
     let row = measure(team, unit, flops, rounds, || {
-        // The pairing is part of the pass.
-        bf16::pair_rows(team, n, &hx, &mut vx);
-        bf16::pair_rows(team, n, &hdy, &mut vdy);
-        bf16::backward_weights(team, n, &vx, &vdy, &mut dw);
+        bf16::backward_weights(team, n, &hx, &hdy, &mut pairs, &mut dw);
     });
     vec![forward, data, print(&format!("{name} backward weights"), sizes, &row)]
 }
@@ -280,6 +231,6 @@ fn main() {
     drop(team);
     if let Some(amx) = Amx::detect() {
         let team = Team::with_isa(threads, Isa::AmxBf16(amx)).expect("threads");
-        mean("amx", shapes.iter().flat_map(|&sizes| bf16_passes(&team, Unit::Tiles(amx), sizes, rounds)).collect());
+        mean("amx", shapes.iter().flat_map(|&sizes| bf16_passes(&team, Unit::Tiles, sizes, rounds)).collect());
     }
 }

@@ -18,12 +18,12 @@ const TOLD_APART: usize = 256;
 /// Fewer look-ups are moved before other threads have begun.
 const FEW: usize = 64;
 
-/// What a look-up costs, in nanoseconds of one thread: estimates, of which only the ratios matter. They are still to be
-/// fitted to `benches/embedding.rs` on an idle machine.
+/// What a look-up costs, in nanoseconds of one thread; only the ratios matter. From `octorec bench embedding` on a Xeon
+/// with two threads: the means of uniform and of skewed rows.
 const READ_NS: f64 = 0.8;
-const SORT_NS: f64 = 16.0;
-const MOVE_NS: f64 = 8.0;
-const MOVE_NS_PER_COLUMN: f64 = 0.25;
+const SORT_NS: f64 = 9.0;
+const MOVE_NS: f64 = 14.0;
+const MOVE_NS_PER_COLUMN: f64 = 0.45;
 
 /// A way to move rows and why it was chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -156,10 +156,13 @@ impl<F: Form> Columns for MoveAll<'_, F> {
     #[inline(always)]
     fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
         let (form, rate) = (self.form, simd.splat(-self.rate));
-        let mut sums = {
+        let mut sums = [rate; FULL];
+        {
             let to = form.all(self.row, self.dim, start, FULL * S::LANES);
-            std::array::from_fn::<S::V, FULL, _>(|index| F::load(simd, &to, index * S::LANES))
-        };
+            for (index, sum) in sums.iter_mut().enumerate() {
+                *sum = F::load(simd, &to, index * S::LANES);
+            }
+        }
         let mut rest = rate;
         if TAIL {
             rest = F::load_partial(simd, &form.all(self.row, self.dim, start + FULL * S::LANES, tail));

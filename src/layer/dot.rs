@@ -15,7 +15,7 @@ use super::{Features, FeaturesMut};
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Cell, Panels, Row, WIDTH};
-use crate::math::{Block, GROUP, Lanes, Mirrored, Pairs, SLACK, STEPS, pairs_before};
+use crate::math::{Block, GROUP, Lanes, Mirrored, Pairs, SLACK, STEPS, Take, pairs_before};
 use crate::memory::{Arena, Buffer, Supply};
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Each, Grid, GridPart};
@@ -248,19 +248,34 @@ impl<C: Cell> Kernel for Backward<'_, C> {
             let Scratch { vectors, gradient, .. } = &mut *self.scratch;
             let product = Mirrored { triangle: &gradient[dim..], itself, vectors, count, row: padded, first: gradient };
             let pooled = &mut self.pooled.panel(0)[index * row..][..row];
-            let x = &mut self.x;
-            product.each(simd, |i, k, sum| {
-                if i == 0 {
-                    let x = &mut x.panel(k / WIDTH)[index][k % WIDTH..];
-                    C::store(simd, simd.gate(sum, simd.load(&vectors[k..])), x);
-                } else if k < dim {
-                    let to = &mut pooled[(i - 1) * dim..][k..dim];
-                    match to.len() {
-                        left if left < S::LANES => simd.store_partial(sum, to),
-                        _ => simd.store(sum, to),
-                    }
-                }
-            });
+            product.each(simd, &mut Gradients { dim, x: &mut self.x, index, features: vectors, pooled });
+        }
+    }
+}
+
+/// The gradients of one sample's features.
+struct Gradients<'a, 'b, C> {
+    dim: usize,
+    /// That of x, in row `index`.
+    x: &'a mut GridPart<'b, Row<C>>,
+    index: usize,
+    /// The features, x first.
+    features: &'a [f32],
+    pooled: &'a mut [f32],
+}
+
+impl<C: Cell> Take for Gradients<'_, '_, C> {
+    #[inline(always)]
+    fn take<S: Simd>(&mut self, simd: S, i: usize, k: usize, v: S::V) {
+        if i == 0 {
+            let x = &mut self.x.panel(k / WIDTH)[self.index][k % WIDTH..];
+            C::store(simd, simd.gate(v, simd.load(&self.features[k..])), x);
+        } else if k < self.dim {
+            let to = &mut self.pooled[(i - 1) * self.dim..][k..self.dim];
+            match to.len() {
+                left if left < S::LANES => simd.store_partial(v, to),
+                _ => simd.store(v, to),
+            }
         }
     }
 }

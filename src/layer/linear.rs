@@ -52,8 +52,8 @@ impl Gradient {
         [self.weight.cells_mut().as_flattened_mut(), &mut self.bias]
     }
 
-    /// The sums over some samples; `pairs` are both operands in pairs of samples.
-    fn sum(&mut self, team: &Team, samples: Range<usize>, x: &Flow, dy: &Flow, pairs: Option<&[Panels<u32>; 2]>) {
+    /// The sums over some samples; `pairs` is room for both operands in pairs of samples.
+    fn sum(&mut self, team: &Team, samples: Range<usize>, x: &Flow, dy: &Flow, pairs: Option<&mut [Panels<u32>; 2]>) {
         if samples.is_empty() {
             return self.parts_mut().into_iter().for_each(|part| part.fill(0.0));
         }
@@ -62,8 +62,8 @@ impl Gradient {
                 brgemm::backward_weights_of(team, samples.clone(), x, dy, &mut self.weight);
                 bias_gradient_of(team, samples, dy, &mut self.bias);
             }
-            (Flow::Half(_), Flow::Half(dy), Some([x_pairs, dy_pairs])) => {
-                bf16::backward_weights_of(team, samples.clone(), x_pairs, dy_pairs, &mut self.weight);
+            (Flow::Half(x), Flow::Half(dy), Some(pairs)) => {
+                bf16::backward_weights_of(team, samples.clone(), x, dy, pairs, &mut self.weight);
                 bias_gradient_of(team, samples, dy, &mut self.bias);
             }
             _ => unreachable!("{MIXED}"),
@@ -278,18 +278,13 @@ impl Linear {
         dy: &Flow,
         mut pairs: Option<&mut [Panels<u32>; 2]>,
     ) {
-        if let (Flow::Half(x), Flow::Half(dy), Some([x_pairs, dy_pairs])) = (x, dy, &mut pairs) {
-            bf16::pair_rows(team, samples, x, x_pairs);
-            bf16::pair_rows(team, samples, dy, dy_pairs);
-        }
-        let pairs = pairs.as_deref();
         if leaves.is_empty() {
             return self.gradient.sum(team, 0..samples, x, dy, pairs);
         }
         let mut height = 0;
         for leaf in leaves {
             let top = if height == 0 { &mut self.gradient } else { &mut self.partial[height - 1] };
-            top.sum(team, leaf.samples.clone(), x, dy, pairs);
+            top.sum(team, leaf.samples.clone(), x, dy, pairs.as_deref_mut());
             height += 1;
             for _ in 0..leaf.merges {
                 height -= 1;

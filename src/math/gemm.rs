@@ -182,7 +182,10 @@ fn tile<S: Simd, const R: usize, const V: usize, const FULL: bool>(
     let mut from = block.first * gemm.b_row + column;
     for a in panel {
         let b_row = &gemm.b[from..from + width];
-        let b: [S::V; V] = std::array::from_fn(|v| load(b_row, v));
+        let mut b = [simd.splat(0.0); V];
+        for (v, b) in b.iter_mut().enumerate() {
+            *b = load(b_row, v);
+        }
         for r in 0..R {
             let x = simd.splat(a[r]);
             for v in 0..V {

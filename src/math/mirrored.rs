@@ -21,6 +21,13 @@ pub const SLACK: usize = CHUNK;
 /// Rows and vectors of the tallest tile: 9 x 2 of 32 registers, 6 x 2 of 16, with room for operands.
 const TALL: usize = 9;
 
+/// What becomes of the result. A closure would not do: it is compiled without the kernel's instruction set where the
+/// compiler does not inline it.
+pub trait Take {
+    /// Takes a vector of the result: row i, elements k.. of it, padding included.
+    fn take<S: Simd>(&mut self, simd: S, i: usize, k: usize, v: S::V);
+}
+
 /// The product for one sample.
 #[derive(Debug, Clone, Copy)]
 pub struct Mirrored<'a> {
@@ -40,37 +47,37 @@ pub struct Mirrored<'a> {
 }
 
 impl Mirrored<'_> {
-    /// Calls `take(i, k, v)` with each vector v of the result: row i, elements k.. of it, padding included.
+    /// Gives each vector of the result to `to`.
     ///
     /// # Panics
     /// When an operand is too small.
     #[inline(always)]
-    pub fn each<S: Simd>(self, simd: S, mut take: impl FnMut(usize, usize, S::V)) {
+    pub fn each<S: Simd>(self, simd: S, to: &mut impl Take) {
         assert!(self.row.is_multiple_of(PIECE) && self.vectors.len() >= self.count * self.row, "padded vectors");
         assert!(self.triangle.len() >= pairs_before(self.count, self.itself) + SLACK, "a triangle and its slack");
         let mut i = 0;
         while i < self.count {
             i += match self.count - i {
-                TALL.. if S::LANES == 16 => self.band::<S, TALL>(simd, i, &mut take),
-                6.. => self.band::<S, 6>(simd, i, &mut take),
-                3.. => self.band::<S, 3>(simd, i, &mut take),
-                2 => self.band::<S, 2>(simd, i, &mut take),
-                _ => self.band::<S, 1>(simd, i, &mut take),
+                TALL.. if S::LANES == 16 => self.band::<S, TALL>(simd, i, to),
+                6.. => self.band::<S, 6>(simd, i, to),
+                3.. => self.band::<S, 3>(simd, i, to),
+                2 => self.band::<S, 2>(simd, i, to),
+                _ => self.band::<S, 1>(simd, i, to),
             };
         }
     }
 
     /// The rows `i..i + R`; returns R.
     #[inline(always)]
-    fn band<S: Simd, const R: usize>(&self, simd: S, i: usize, take: &mut impl FnMut(usize, usize, S::V)) -> usize {
+    fn band<S: Simd, const R: usize>(&self, simd: S, i: usize, to: &mut impl Take) -> usize {
         let square = self.square::<R>(i);
         let mut k = 0;
         while k < self.row {
             if self.row - k >= 2 * S::LANES {
-                self.tile::<S, R, 2>(simd, i, k, &square, take);
+                self.tile::<S, R, 2>(simd, i, k, &square, to);
                 k += 2 * S::LANES;
             } else {
-                self.tile::<S, R, 1>(simd, i, k, &square, take);
+                self.tile::<S, R, 1>(simd, i, k, &square, to);
                 k += S::LANES;
             }
         }
@@ -101,11 +108,13 @@ impl Mirrored<'_> {
         i: usize,
         k: usize,
         square: &[[f32; R]; R],
-        take: &mut impl FnMut(usize, usize, S::V),
+        to: &mut impl Take,
     ) {
         let mut sums = [[simd.splat(0.0); V]; R];
         if i == 0 {
-            sums[0] = std::array::from_fn(|v| simd.load(&self.first[k + v * S::LANES..]));
+            for (v, sum) in sums[0].iter_mut().enumerate() {
+                *sum = simd.load(&self.first[k + v * S::LANES..]);
+            }
         }
         let row = |j: usize| &self.vectors[j * self.row + k..][..V * S::LANES];
         let mut near = [[0.0; CHUNK]; R];
@@ -129,7 +138,9 @@ impl Mirrored<'_> {
             step(simd, &mut sums, row(j), |r| near[r]);
         }
         for (r, sums) in sums.into_iter().enumerate() {
-            sums.into_iter().enumerate().for_each(|(v, sum)| take(i + r, k + v * S::LANES, sum));
+            for (v, sum) in sums.into_iter().enumerate() {
+                to.take(simd, i + r, k + v * S::LANES, sum);
+            }
         }
     }
 }
@@ -142,7 +153,10 @@ fn step<S: Simd, const R: usize, const V: usize>(
     row: &[f32],
     coefficient: impl Fn(usize) -> f32,
 ) {
-    let b: [S::V; V] = std::array::from_fn(|v| simd.load(&row[v * S::LANES..]));
+    let mut b = [simd.splat(0.0); V];
+    for (v, b) in b.iter_mut().enumerate() {
+        *b = simd.load(&row[v * S::LANES..]);
+    }
     for (r, sums) in sums.iter_mut().enumerate() {
         let a = simd.splat(coefficient(r));
         for v in 0..V {
@@ -159,13 +173,22 @@ mod tests {
 
     struct Run<'a>(Mirrored<'a>, &'a mut [f32]);
 
+    struct Rows<'a>(&'a mut [f32], usize);
+
+    impl Take for Rows<'_> {
+        #[inline(always)]
+        fn take<S: Simd>(&mut self, simd: S, i: usize, k: usize, v: S::V) {
+            simd.store(v, &mut self.0[i * self.1 + k..]);
+        }
+    }
+
     impl Kernel for Run<'_> {
         type Out = ();
 
         #[inline(always)]
         fn run<S: Simd>(self, simd: S) {
             let row = self.0.row;
-            self.0.each(simd, |i, k, v| simd.store(v, &mut self.1[i * row + k..]));
+            self.0.each(simd, &mut Rows(self.1, row));
         }
     }
 

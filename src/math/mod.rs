@@ -14,7 +14,7 @@ mod transpose;
 pub use gemm::{Gemm, Start, Strided};
 pub use grains::{Grains, Leaf, Node, Share, Sum, add};
 pub use logistic::{exp_of_negative, log1p_of_fraction};
-pub use mirrored::{Mirrored, SLACK};
+pub use mirrored::{Mirrored, SLACK, Take};
 pub use pairs::{Block, GROUP, Lanes, Pairs, STEPS, pairs_before};
 pub use transpose::transpose;
 

@@ -105,12 +105,19 @@ impl Pairs<'_> {
             if !self.fresh {
                 for (r, sums) in sums.iter_mut().enumerate() {
                     let from = &self.sums[pairs_before(row + r, self.itself) + column..][..columns(r)];
-                    sums.iter_mut().zip(from).for_each(|(sum, from)| *sum = simd.load(&from[half..]));
+                    for (sum, from) in sums.iter_mut().zip(from) {
+                        *sum = simd.load(&from[half..]);
+                    }
                 }
             }
             for k in 0..self.steps.min(STEPS) {
-                let x: [S::V; R] = std::array::from_fn(|r| simd.load(&a[r][k][half..]));
-                let y: [S::V; C] = std::array::from_fn(|c| simd.load(&b[c][k][half..]));
+                let (mut x, mut y) = ([simd.splat(0.0); R], [simd.splat(0.0); C]);
+                for (x, a) in x.iter_mut().zip(a) {
+                    *x = simd.load(&a[k][half..]);
+                }
+                for (y, b) in y.iter_mut().zip(b) {
+                    *y = simd.load(&b[k][half..]);
+                }
                 for r in 0..R {
                     for c in 0..columns(r) {
                         sums[r][c] = simd.mul_add(x[r], y[c], sums[r][c]);
@@ -119,7 +126,9 @@ impl Pairs<'_> {
             }
             for (r, sums) in sums.iter().enumerate() {
                 let to = &mut self.sums[pairs_before(row + r, self.itself) + column..][..columns(r)];
-                to.iter_mut().zip(sums).for_each(|(to, &sum)| simd.store(sum, &mut to[half..]));
+                for (to, &sum) in to.iter_mut().zip(sums) {
+                    simd.store(sum, &mut to[half..]);
+                }
             }
         }
     }

@@ -53,6 +53,8 @@ pub struct Work {
     pub operations: f64,
     /// Bytes that have to move.
     pub bytes: f64,
+    /// Bytes that are streamed beside them: what goes with rows at random places, but lies in order.
+    pub streamed: f64,
 }
 
 impl Stage {
@@ -111,29 +113,36 @@ impl Dlrm {
         let result = self.dense.top.layers().first().map_or(0, |layer| layer.inputs()) as f64;
         let x = self.dense.bottom.layers().last().map_or(0, |layer| layer.outputs()) as f64;
         let features = x + self.tables().iter().map(|table| table.dim() as f64).sum::<f64>();
-        let arithmetic = |operations: f64| Work { bound: Bound::Arithmetic, operations, bytes: 0.0 };
-        let interaction = |operations: f64, elements: f64| Work {
+        let arithmetic = |operations: f64| Work { bound: Bound::Arithmetic, operations, bytes: 0.0, streamed: 0.0 };
+        // Look-ups write a pooled row a bag, updates read its gradient.
+        let pooled = samples * (features - x) * FLOAT;
+        let stream = |operations: f64, elements: f64| Work {
             bound: Bound::Stream,
             operations: samples * operations,
             bytes: samples * elements * FLOAT,
+            streamed: 0.0,
         };
         match stage {
-            Stage::LookUp => Work { bound: Bound::Gather, operations: columns, bytes: columns * read_bytes },
+            Stage::LookUp => {
+                let bytes = columns * read_bytes;
+                Work { bound: Bound::Gather, operations: columns, bytes, streamed: pooled }
+            }
             Stage::Bottom => arithmetic(2.0 * samples * bottom),
             Stage::Top => arithmetic(2.0 * samples * top),
-            Stage::Interact => interaction(2.0 * pairs, features + result),
-            Stage::Loss => Work { bound: Bound::Stream, operations: 0.0, bytes: samples * 4.0 * FLOAT },
+            Stage::Interact => stream(2.0 * pairs, features + result),
+            Stage::Loss => stream(0.0, 4.0),
             // By data and by weights, each as much as forward; nobody needs the dense features' gradient.
             Stage::BackTop => arithmetic(4.0 * samples * top),
             Stage::BackBottom => arithmetic(samples * (4.0 * bottom - 2.0 * first)),
-            Stage::BackInteract => interaction(4.0 * pairs, 2.0 * features + result),
+            Stage::BackInteract => stream(4.0 * pairs, 2.0 * features + result),
             Stage::UpdateRows => {
-                Work { bound: Bound::Scatter, operations: 2.0 * columns, bytes: 2.0 * columns * kept_bytes }
+                let bytes = 2.0 * columns * kept_bytes;
+                Work { bound: Bound::Scatter, operations: 2.0 * columns, bytes, streamed: pooled }
             }
             Stage::UpdateDense => {
                 let parameters = bottom + top;
                 let bytes = parameters * (2.0 * kept_bytes + FLOAT);
-                Work { bound: Bound::Stream, operations: 2.0 * parameters, bytes }
+                Work { bound: Bound::Stream, operations: 2.0 * parameters, bytes, streamed: 0.0 }
             }
         }
     }

@@ -56,7 +56,8 @@ impl Profile {
         let part = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         let time = |(stage, work): &(Stage, Work)| {
             let (ms, roofline_ms) = (clock.ms(*stage), limits.ms(work));
-            let Work { bound, operations, bytes } = *work;
+            let Work { bound, operations, streamed, .. } = *work;
+            let bytes = work.bytes + streamed;
             let (share, ratio) = (part(ms, total), part(roofline_ms, ms));
             StageTime { stage: stage.name(), ms, share, roofline_ms, ratio, operations, bytes, bound }
         };

@@ -69,6 +69,8 @@ fn mlps_are_held_against_the_peak() {
             let figure = |key: &str| row[key].as_f64().unwrap();
             assert!(figure("gflops") > 0.0 && figure("peak_gflops") > 0.0, "{row}");
             assert!((figure("ratio") - figure("gflops") / figure("peak_gflops")).abs() < 1e-9, "{row}");
+            let cycles = figure("gflops") / figure("clock_ghz") / (figure("peak_gflops") / figure("peak_clock_ghz"));
+            assert!((figure("cycle_ratio") / cycles - 1.0).abs() < 1e-9, "{row}");
         }
         let mean = rows.iter().map(|row| row["ratio"].as_f64().unwrap()).sum::<f64>() / rows.len() as f64;
         assert!((report["mean_ratio"].as_f64().unwrap() - mean).abs() < 1e-9);
@@ -119,6 +121,10 @@ fn embedding_bags_are_held_against_random_rows() {
     }
     let remarks = report["remarks"].to_string();
     assert!(remarks.contains("uniform rows") && remarks.contains("rows of 128 bytes"), "{remarks}");
+    let halves = json(&format!("bench embedding {sizes} --precision bf16 --json"));
+    assert_eq!(halves["precision"], "bf16");
+    let updates = halves["loads"][0]["updates"].as_array().unwrap();
+    assert!(updates.iter().all(|row| row["update"] != "rtm" && row["gb_s"].as_f64().unwrap() > 0.0), "{halves}");
     let text = succeed(&format!("bench embedding {sizes} --zipf 0 --update race-free,sorted")).stdout;
     let text = String::from_utf8(text).unwrap();
     assert!(text.contains("look up") && text.contains("update sorted, separate") && !text.contains("Zipf"), "{text}");

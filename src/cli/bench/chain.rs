@@ -91,8 +91,8 @@ pub struct Chain {
 
 enum Numbers {
     F32(Matrices<f32, f32>),
-    /// With activations and gradients in pairs of samples, for backward-by-weights.
-    Bf16(Matrices<u16, u32>, [Vec<Panels<u32>>; 2]),
+    /// With room for each layer's inputs and gradients in pairs of samples, for backward-by-weights.
+    Bf16(Matrices<u16, u32>, Vec<[Panels<u32>; 2]>),
 }
 
 struct Matrices<A, W> {
@@ -116,13 +116,13 @@ impl Chain {
                 weights: weights().collect(),
             }),
             Precision::Bf16 => {
-                let pairs = || widths.iter().map(|&width| Panels::zeroed(samples.div_ceil(2), width)).collect();
+                let pairs = |(c, k)| [c, k].map(|width| Panels::zeroed(samples.div_ceil(2), width));
                 let matrices = Matrices {
                     activations: activations().map(|panels| narrowed(&panels)).collect(),
                     gradients: activations().map(|panels| narrowed(&panels)).collect(),
                     weights: weights().map(|panels| bf16::pairs_of(team, &panels)).collect(),
                 };
-                Numbers::Bf16(matrices, [pairs(), pairs()])
+                Numbers::Bf16(matrices, layers().map(pairs).collect())
             }
         };
         Self {
@@ -178,12 +178,10 @@ impl Chain {
                     brgemm::backward_weights(team, samples, &activations[layer], &gradients[layer + 1], dw);
                 }
             }
-            (Numbers::Bf16(Matrices { activations, gradients, .. }, [x, dy]), Pass::BackwardWeights) => {
+            (Numbers::Bf16(Matrices { activations, gradients, .. }, pairs), Pass::BackwardWeights) => {
                 for (layer, dw) in weight_gradients.iter_mut().enumerate().rev() {
-                    // The pairing is part of the pass.
-                    bf16::pair_rows(team, samples, &activations[layer], &mut x[layer]);
-                    bf16::pair_rows(team, samples, &gradients[layer + 1], &mut dy[layer + 1]);
-                    bf16::backward_weights(team, samples, &x[layer], &dy[layer + 1], dw);
+                    let (x, dy) = (&activations[layer], &gradients[layer + 1]);
+                    bf16::backward_weights(team, samples, x, dy, &mut pairs[layer], dw);
                 }
             }
         }

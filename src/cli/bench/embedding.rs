@@ -49,8 +49,11 @@ pub struct EmbeddingArgs {
     #[arg(long, value_name = "EXPONENT,…", value_delimiter = ',', default_values_t = [0.0, 1.05], value_parser = exponent)]
     zipf: Vec<f64>,
     /// Ways to update: serial, atomic, rtm, race-free, sorted or auto; default: all
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = update)]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = read::<Update>)]
     update: Vec<Update>,
+    /// How tables keep their numbers: f32, bf16 (in halves, of which look-ups read the upper) or bf16-lsb8
+    #[arg(long, value_name = "NAME", default_value = "f32", value_parser = read::<Precision>)]
+    precision: Precision,
     /// Runs that are timed
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
@@ -70,8 +73,9 @@ fn exponent(text: &str) -> std::result::Result<f64, String> {
     number.ok_or_else(|| "a number from 0 to 10 is expected".to_owned())
 }
 
-fn update(text: &str) -> std::result::Result<Update, String> {
-    Update::deserialize(text.into_deserializer()).map_err(|error: serde::de::value::Error| error.to_string())
+/// As the configuration reads it.
+fn read<T: for<'de> Deserialize<'de>>(text: &str) -> std::result::Result<T, String> {
+    T::deserialize(text.into_deserializer()).map_err(|error: serde::de::value::Error| error.to_string())
 }
 
 /// What was measured.
@@ -84,6 +88,7 @@ pub struct Report {
     dim: usize,
     lookups: usize,
     batch: usize,
+    precision: &'static str,
     table_bytes: u64,
     /// `table_bytes` over the last-level caches.
     times_l3: Option<f64>,
@@ -168,13 +173,13 @@ impl Bench {
         let (count, dim, samples) = (args.tables as usize, args.dim as usize, args.batch as usize);
         let mut plan = Plan::new();
         let supply = &mut Supply::Arena(&mut plan);
-        let table = |number| Table::new(format!("C{number}"), u64::from(args.rows), dim, supply);
+        let (rows, precision) = (u64::from(args.rows), args.precision);
+        let table = |number| Table::with_precision(format!("C{number}"), rows, dim, precision, supply);
         let mut tables = (1..=count).map(table).collect::<Result<Vec<_>>>()?;
         let supply = &mut Supply::Arena(&mut plan);
         let way = |(update, fused)| {
             let lookups = count * samples * args.lookups as usize;
-            let pooling = Pooling::Sum;
-            let (precision, threads) = (Precision::F32, team.threads());
+            let (pooling, threads) = (Pooling::Sum, team.threads());
             let spec = Spec { update, fused, pooling, tables: count, dim, precision, lookups, threads };
             Ok(Way { update, fused, updater: Updater::new(spec, supply)? })
         };
@@ -217,12 +222,14 @@ impl Bench {
 
     /// Holds some pooled rows of the last look-up against their definition.
     fn check_forward(&self, batch: &Batch) {
-        for sample in [0, batch.samples() / 2, batch.samples() - 1] {
-            for (number, (table, bag)) in self.tables.iter().zip(&batch.bags).enumerate() {
-                let dim = table.dim();
+        for (number, (table, bag)) in self.tables.iter().zip(&batch.bags).enumerate() {
+            let (dim, weights) = (table.dim(), table.weights());
+            // What a look-up reads of a number in halves.
+            let seen = if table.precision().is_split() { 0xffff_0000 } else { u32::MAX };
+            for sample in [0, batch.samples() / 2, batch.samples() - 1] {
                 let at = sample * self.slots.row + self.slots.first + number * dim;
                 for (column, &found) in self.features[at..][..dim].iter().enumerate() {
-                    let weight = |row: &u32| table.weights()[*row as usize * dim + column];
+                    let weight = |row: &u32| f32::from_bits(weights[*row as usize * dim + column].to_bits() & seen);
                     let expected = bag.of(sample).iter().map(weight).fold(0.0, |sum, weight| sum + weight);
                     assert!(
                         found == expected,
@@ -278,7 +285,8 @@ impl EmbeddingArgs {
         let all =
             [Update::Serial, Update::Atomic, Update::Rtm, Update::RaceFree, Update::Sorted, Update::Auto].to_vec();
         let mut ways = if self.update.is_empty() { all } else { self.update.clone() };
-        match Rtm::detect() {
+        let rtm = if self.precision.is_split() { Err("it moves no halves") } else { Rtm::detect().map(|_| ()) };
+        match rtm {
             Err(reason) if ways.contains(&Update::Rtm) => {
                 ways.retain(|update| *update != Update::Rtm);
                 (ways, Some(format!("rtm is not measured: {reason}")))
@@ -309,7 +317,8 @@ impl EmbeddingArgs {
         let mut bench = Bench::new(&team, self, &ways, &home)?;
         bench.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
         let machine = Processor::of_this_machine()?;
-        let row_bytes = self.dim as usize * size_of::<f32>();
+        let [read_row, row_bytes] =
+            [self.precision.read_bytes(), self.precision.bytes()].map(|bytes| self.dim as usize * bytes);
         let table_bytes = u64::from(self.tables) * u64::from(self.rows) * row_bytes as u64;
         let times_l3 = machine.l3_bytes.map(|l3| table_bytes as f64 / l3 as f64);
         let mut remarks: Vec<String> = note.into_iter().collect();
@@ -321,9 +330,11 @@ impl EmbeddingArgs {
             let reason = "hot rows stay in the caches, so that skewed loads may pass it";
             remarks.push(format!("the limits are those of uniform rows: {reason}"));
         }
-        let limit_row = row_bytes.next_multiple_of(64);
-        if limit_row != row_bytes {
-            remarks.push(format!("the limits are those of rows of {limit_row} bytes, the next whole cache lines"));
+        let limit_rows = [read_row, row_bytes].map(|bytes| bytes.next_multiple_of(64));
+        if limit_rows != [read_row, row_bytes] {
+            let [read, moved] = limit_rows;
+            let rows = format!("of {read} bytes (look up) and {moved} (update)");
+            remarks.push(format!("the limits are those of rows {rows}, the next whole cache lines"));
         }
         // As large as the tables where memory allows.
         let most = available_bytes().map_or(u64::MAX, |bytes| bytes / 2);
@@ -335,7 +346,7 @@ impl EmbeddingArgs {
         let mut loads = Vec::new();
         for &zipf in &self.zipf {
             let batches = self.batches(zipf)?;
-            let load = self.load(&team, &mut bench, &mut field, limit_row, &batches, zipf);
+            let load = self.load(&team, &mut bench, &mut field, limit_rows, &batches, zipf);
             let name = if zipf > 0.0 { format!("Zipf {zipf}") } else { "uniform".to_owned() };
             remarks.extend(load.gather_limit.remark(&format!("{name}: the row gather limit (GB/s)")));
             remarks.extend(load.update_limit.remark(&format!("{name}: the row update limit (GB/s)")));
@@ -349,6 +360,7 @@ impl EmbeddingArgs {
             dim: self.dim as usize,
             lookups: self.lookups as usize,
             batch: self.batch as usize,
+            precision: self.precision.name(),
             table_bytes,
             times_l3,
             loads,
@@ -361,20 +373,21 @@ impl EmbeddingArgs {
         team: &Team,
         bench: &mut Bench,
         field: &mut Field,
-        row_bytes: usize,
+        [read_row, row_bytes]: [usize; 2],
         batches: &[Batch],
         zipf: f64,
     ) -> Load {
         let repeat = self.repeat as usize;
-        let bytes =
-            (u64::from(self.tables) * u64::from(self.batch) * u64::from(self.lookups) * u64::from(self.dim) * 4) as f64;
+        let rows = u64::from(self.tables) * u64::from(self.batch) * u64::from(self.lookups) * u64::from(self.dim);
+        let [read, moved] =
+            [self.precision.read_bytes(), self.precision.bytes()].map(|bytes| (rows * bytes as u64) as f64);
         bench.forward(team, &batches[0]);
         bench.check_forward(&batches[0]);
         let ([gather_limit], times) = around(
-            || [field.gather(team, row_bytes).rate],
+            || [field.gather(team, read_row).rate],
             || batches.iter().cycle().take(repeat).map(|batch| ms(|| bench.forward(team, batch))).collect(),
         );
-        let forward = Row::new(times, bytes, gather_limit);
+        let forward = Row::new(times, read, gather_limit);
         let ways = bench.ways.len();
         let ([update_limit], times) = around(
             || [field.update(team, row_bytes).rate],
@@ -393,7 +406,7 @@ impl EmbeddingArgs {
             },
         );
         // Read once and written once.
-        let rows = times.into_iter().map(|times| Row::new(times, 2.0 * bytes, update_limit));
+        let rows = times.into_iter().map(|times| Row::new(times, 2.0 * moved, update_limit));
         let updates: Vec<UpdateRow> = bench
             .ways
             .iter()
@@ -424,9 +437,9 @@ fn name(update: Update) -> String {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { machine, threads, tables, rows, dim, lookups, batch, .. } = self;
+        let Self { machine, threads, tables, rows, dim, lookups, batch, precision, .. } = self;
         writeln!(f, "{machine}")?;
-        write!(f, "{tables} tables of {rows} rows x {dim} f32, {}", Bytes(self.table_bytes))?;
+        write!(f, "{tables} tables of {rows} rows x {dim} {precision}, {}", Bytes(self.table_bytes))?;
         self.times_l3.map_or(Ok(()), |times| write!(f, " ({times:.1} x L3)"))?;
         writeln!(f, "; {lookups} look-ups, {batch} samples, {threads} threads")?;
         for load in &self.loads {

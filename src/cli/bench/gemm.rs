@@ -12,7 +12,7 @@ use super::chain::{Chain, Pass, Precision, peak};
 use super::table::Table;
 use crate::base::{Error, Result};
 use crate::cli::tuned::install_plans;
-use crate::machine::limits::{Bracket, Processor, Rate, around};
+use crate::machine::limits::{Bracket, Processor, Rate, around, clock_ghz};
 use crate::machine::team::Team;
 use crate::simd::Isa;
 
@@ -86,6 +86,8 @@ pub struct Report {
     rows: Vec<Row>,
     /// The mean over `rows`.
     mean_ratio: f64,
+    /// The mean over `rows`.
+    mean_cycle_ratio: f64,
     remarks: Vec<String>,
 }
 
@@ -100,6 +102,11 @@ struct Row {
     peak_gflops: f64,
     /// `gflops / peak_gflops`.
     ratio: f64,
+    /// The cores' clock right after the pass, and after the measurements of its limit.
+    clock_ghz: f64,
+    peak_clock_ghz: f64,
+    /// The same ratio, of operations a cycle.
+    cycle_ratio: f64,
     limit: &'static str,
     bracket: Bracket,
 }
@@ -160,6 +167,20 @@ impl GemmArgs {
     }
 }
 
+/// A pass between two measurements of its limit, with the clocks right after them.
+struct Round {
+    bracket: Bracket,
+    rate: Rate,
+    ghz: f64,
+    peak_ghz: f64,
+}
+
+impl Round {
+    fn ratio(&self) -> f64 {
+        self.rate.median / self.bracket.mean()
+    }
+}
+
 /// A team and what it has measured.
 struct Bench {
     team: Team,
@@ -188,45 +209,64 @@ impl Bench {
             chain.run(team, pass);
             chain.check(team.isa(), pass);
             let mut limit = "";
-            let mut rounds: Vec<(Bracket, Rate)> = (0..self.rounds)
+            let operations = chain.operations();
+            let mut rounds: Vec<Round> = (0..self.rounds)
                 .map(|_| {
+                    let mut clocks = Vec::with_capacity(2);
                     let measure = || {
                         let (rate, name) = peak(team, precision);
+                        clocks.push(clock_ghz(team));
                         limit = name;
                         [rate]
                     };
-                    let operations = chain.operations();
-                    let work = || Rate::measure(operations, || chain.run(team, pass));
-                    let ([bracket], rate) = around(measure, work);
-                    (bracket, rate)
+                    let work = || (Rate::measure(operations, || chain.run(team, pass)), clock_ghz(team));
+                    let ([bracket], (rate, ghz)) = around(measure, work);
+                    Round { bracket, rate, ghz, peak_ghz: f64::midpoint(clocks[0], clocks[1]) }
                 })
                 .collect();
-            let ratio = |(bracket, rate): &(Bracket, Rate)| rate.median / bracket.mean();
-            rounds.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
-            let middle = rounds[rounds.len() / 2];
-            let ((bracket, rate), ratio) = (middle, ratio(&middle));
+            rounds.sort_by(|a, b| a.ratio().total_cmp(&b.ratio()));
+            let round = &rounds[rounds.len() / 2];
+            let &Round { bracket, rate, ghz: clock_ghz, peak_ghz: peak_clock_ghz } = round;
             let name = format!("{n}x{c}x{k} {precision} {}: the {limit}", pass.name());
             self.remarks.extend(bracket.remark(&name));
-            let (gflops, peak_gflops) = (rate.median, bracket.mean());
-            self.rows.push(Row { n, c, k, precision, pass, gflops, peak_gflops, ratio, limit, bracket });
+            let (gflops, peak_gflops, ratio) = (rate.median, bracket.mean(), round.ratio());
+            let cycle_ratio = ratio * peak_clock_ghz / clock_ghz;
+            self.rows.push(Row {
+                n,
+                c,
+                k,
+                precision,
+                pass,
+                gflops,
+                peak_gflops,
+                ratio,
+                clock_ghz,
+                peak_clock_ghz,
+                cycle_ratio,
+                limit,
+                bracket,
+            });
         }
     }
 
     fn report(self) -> Result<Report> {
         let Self { team, layers, rows, remarks, .. } = self;
-        let mean_ratio = rows.iter().map(|row| row.ratio).sum::<f64>() / rows.len() as f64;
+        let mean = |of: fn(&Row) -> f64| rows.iter().map(of).sum::<f64>() / rows.len() as f64;
+        let (mean_ratio, mean_cycle_ratio) = (mean(|row| row.ratio), mean(|row| row.cycle_ratio));
         let machine = Processor::of_this_machine()?;
-        Ok(Report { machine, threads: team.threads(), isa: team.isa().name(), layers, rows, mean_ratio, remarks })
+        let (threads, isa) = (team.threads(), team.isa().name());
+        Ok(Report { machine, threads, isa, layers, rows, mean_ratio, mean_cycle_ratio, remarks })
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { machine, threads, isa, layers, rows, mean_ratio, remarks } = self;
+        let Self { machine, threads, isa, layers, rows, mean_ratio, mean_cycle_ratio, remarks } = self;
         writeln!(f, "{machine}")?;
         let plural = if *layers == 1 { "" } else { "s" };
         writeln!(f, "{layers} fully connected layer{plural} of N x C x K, {threads} threads with {isa}\n")?;
-        let mut table = Table::new(["N x C x K", "numbers", "pass", "GFLOP/s", "limit", "reached"]);
+        let mut table =
+            Table::new(["N x C x K", "numbers", "pass", "GFLOP/s", "limit", "reached", "GHz", "limit's", "of cycles"]);
         for row in rows {
             let names =
                 [format!("{} x {} x {}", row.n, row.c, row.k), row.precision.to_string(), row.pass.name().to_owned()];
@@ -234,11 +274,19 @@ impl fmt::Display for Report {
                 format!("{:.1}", row.gflops),
                 format!("{:.1}", row.peak_gflops),
                 format!("{:.1} %", 100.0 * row.ratio),
+                format!("{:.2}", row.clock_ghz),
+                format!("{:.2}", row.peak_clock_ghz),
+                format!("{:.1} %", 100.0 * row.cycle_ratio),
             ];
             table.row(names.into_iter().chain(figures));
         }
         writeln!(f, "{table}")?;
-        writeln!(f, "  mean {:.1} %; the limit is measured right before and after each pass", 100.0 * mean_ratio)?;
+        let [mean, cycles] = [mean_ratio, mean_cycle_ratio].map(|ratio| 100.0 * ratio);
+        writeln!(
+            f,
+            "  mean {mean:.1} %, {cycles:.1} % of cycles; the limit is measured right before and after each pass,"
+        )?;
+        writeln!(f, "  clocks right after each: cores may run slower for work that moves data than for their limit")?;
         remarks.iter().try_for_each(|remark| writeln!(f, "  {remark}"))
     }
 }

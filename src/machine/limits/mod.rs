@@ -8,6 +8,7 @@
 //! Words are as in STREAM (McCalpin 1995): 1 GB/s is 10^9 bytes a second; each formula says which bytes count.
 
 mod ceiling;
+mod clock;
 mod memory;
 mod peak;
 mod processor;
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 pub use ceiling::{CEILINGS, Ceiling};
+pub use clock::clock_ghz;
 pub use memory::{Field, Pages};
 pub use peak::{AMX_PEAK_FORMULA, BF16_PEAK_FORMULA, F32_PEAK_FORMULA, amx_peak, bf16_pass_peak, bf16_peak, f32_peak};
 pub use processor::Processor;

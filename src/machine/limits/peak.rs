@@ -1,8 +1,12 @@
 //! The peak of the arithmetic: chains of multiply-adds that never leave their registers.
 //!
 //! A core can start two 512-bit multiply-adds a cycle, each of which takes 4 (f32) to 6 (bf16 pairs) cycles, so at
-//! least 8 or 12 independent chains keep it busy. The numbers are chosen so that chains swing exactly between two
-//! values: the answer after any number of steps is known, however long it runs.
+//! least 8 or 12 independent chains keep it busy. A multiplier takes little power for factors that stay the same or have
+//! few bits, and a processor at the limit of its power would run them at a clock that no product of real matrices sees.
+//! So the factors here have all bits of their significands and change with every instruction.
+//!
+//! Each chain goes up by a product and down by the same: the answer after any number of swings is known exactly, however
+//! long it runs.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -21,8 +25,8 @@ pub const BF16_PEAK_FORMULA: &str = "4 x lanes x vdpbf16ps / s (bf16 pairs into 
 /// Which operations [`amx_peak`] counts.
 pub const AMX_PEAK_FORMULA: &str = "16384 x tdpbf16ps / s (bf16 tiles into f32)";
 
-/// Independent chains of f32: with both operands they fit the 16 registers of AVX2.
-const CHAINS: usize = 12;
+/// Independent chains of f32: with factors of both signs they fit the 16 registers of AVX2.
+const CHAINS: usize = 10;
 /// Independent chains of bf16 pairs: with four operands they fit the 32 registers of AVX-512.
 const PAIR_CHAINS: usize = 16;
 /// Lanes of the widest vector.
@@ -30,13 +34,15 @@ const WIDEST: usize = 16;
 /// How long one timed pass should take.
 const PASS: Duration = Duration::from_millis(10);
 
-/// `steps` times x = x * factor + addend on every lane of every chain; chain c starts with
-/// `start[c * 16 .. c * 16 + lanes]` and ends there.
+/// Vectors of factors; each instruction multiplies one with the next in turn.
+const FACTORS: usize = 3;
+
+/// `swings` times x = (x + a b) - a b on every lane of every chain, rounded after each; chain c starts with
+/// `start[c * 16 .. c * 16 + lanes]` and ends there. Its a and b are vectors c and c + 1 of `factors`, in a circle.
 struct Chains<'a> {
     state: &'a mut [f32; CHAINS * WIDEST],
-    factor: f32,
-    addend: f32,
-    steps: usize,
+    factors: &'a [[f32; WIDEST]; FACTORS],
+    swings: usize,
 }
 
 impl Kernel for Chains<'_> {
@@ -45,11 +51,20 @@ impl Kernel for Chains<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) -> usize {
-        let (factor, addend) = (simd.splat(self.factor), simd.splat(self.addend));
-        let mut chains: [S::V; CHAINS] = std::array::from_fn(|chain| simd.load(&self.state[chain * WIDEST..]));
-        for _ in 0..self.steps {
-            for chain in &mut chains {
-                *chain = simd.mul_add(*chain, factor, addend);
+        let (mut up, mut down) = ([simd.splat(0.0); FACTORS], [simd.splat(0.0); FACTORS]);
+        for ((up, down), factor) in up.iter_mut().zip(&mut down).zip(self.factors) {
+            *up = simd.load(factor);
+            *down = simd.mul(*up, simd.splat(-1.0));
+        }
+        let mut chains = [simd.splat(0.0); CHAINS];
+        for (chain, state) in chains.iter_mut().zip(self.state.chunks(WIDEST)) {
+            *chain = simd.load(state);
+        }
+        for _ in 0..self.swings {
+            for way in [&up, &down] {
+                for (index, chain) in chains.iter_mut().enumerate() {
+                    *chain = simd.mul_add(way[index % FACTORS], up[(index + 1) % FACTORS], *chain);
+                }
             }
         }
         for (chain, state) in chains.into_iter().zip(self.state.chunks_exact_mut(WIDEST)) {
@@ -59,12 +74,12 @@ impl Kernel for Chains<'_> {
     }
 }
 
-/// `steps` times x = (x + up pairs) + down pairs, two instructions a step, on every lane of every chain.
+/// As [`Chains`], with pairs of bfloat16.
 struct PairChains<'a> {
     state: &'a mut [f32; PAIR_CHAINS * WIDEST],
-    /// Factors of the first and of the second instruction of a step.
-    factors: [[[u16; 32]; 2]; 2],
-    steps: usize,
+    /// The factors, and the same with the other sign.
+    factors: &'a [[[u16; 2 * WIDEST]; FACTORS]; 2],
+    swings: usize,
 }
 
 impl Kernel for PairChains<'_> {
@@ -74,14 +89,19 @@ impl Kernel for PairChains<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let load = |numbers: [u16; 32]| simd.load(&bytemuck::cast::<_, [f32; WIDEST]>(numbers));
-        let factors = self.factors.map(|pair| pair.map(load));
+        let mut factors = [[simd.splat(0.0); FACTORS]; 2];
+        for (to, from) in factors.as_flattened_mut().iter_mut().zip(self.factors.as_flattened()) {
+            *to = simd.load(&bytemuck::cast::<_, [f32; WIDEST]>(*from));
+        }
         // Narrower vectors leave the other lanes as they are; only the widest are timed.
-        let mut chains: [_; PAIR_CHAINS] = std::array::from_fn(|chain| simd.load(&self.state[chain * WIDEST..]));
-        for _ in 0..self.steps {
-            for [a, b] in factors {
-                for chain in &mut chains {
-                    *chain = simd.dot_pairs(a, b, *chain);
+        let mut chains = [simd.splat(0.0); PAIR_CHAINS];
+        for (chain, state) in chains.iter_mut().zip(self.state.chunks(WIDEST)) {
+            *chain = simd.load(state);
+        }
+        for _ in 0..self.swings {
+            for way in &factors {
+                for (index, chain) in chains.iter_mut().enumerate() {
+                    *chain = simd.dot_pairs(way[index % FACTORS], factors[0][(index + 1) % FACTORS], *chain);
                 }
             }
         }
@@ -91,9 +111,22 @@ impl Kernel for PairChains<'_> {
     }
 }
 
-/// Numbers in [0.5, 1): 1 - x is exact, and so is 1 - (1 - x).
-fn starts<const N: usize>() -> [f32; N] {
-    std::array::from_fn(|i| 0.5 + (i as u32).wrapping_mul(0x9E37_79B1) as f32 / 2.0f32.powi(33) * 0.999)
+/// Bits without a pattern: a multiplicative hash (Knuth, TAOCP volume 3, 6.4) of `i`.
+const fn hash(i: usize) -> u32 {
+    (i as u32 + 1).wrapping_mul(0x9E37_79B1)
+}
+
+/// Starts in [1.25, 1.5) and factors in [0.25, 0.5), whose products are less than 0.25: a chain stays between 1 and 2,
+/// where floats lie on one grid, and goes down by as many of its steps as it went up.
+fn f32_swing() -> ([f32; CHAINS * WIDEST], [[f32; WIDEST]; FACTORS]) {
+    let number = |first: f32, i: usize| first + (hash(i) >> 9) as f32 / 2.0f32.powi(25);
+    let factor = |of: usize| std::array::from_fn(|lane| number(0.25, 1000 + of * WIDEST + lane));
+    (std::array::from_fn(|i| number(1.25, i)), std::array::from_fn(factor))
+}
+
+/// A whole number from 128 to 255: all bits of a bfloat16's significand, and sums of products are exact.
+const fn bf16_number(i: usize) -> f32 {
+    (128 + (hash(i) >> 25)) as f32
 }
 
 /// The number of steps of which a pass takes [`PASS`]; always even.
@@ -115,23 +148,21 @@ fn calibrated(mut pass: impl FnMut(usize)) -> usize {
 /// # Panics
 /// When a chain ends elsewhere than it must.
 pub fn f32_peak(team: &Team) -> Rate {
-    let (isa, start) = (team.isa(), starts());
-    // x = 1 - x, which the compiler must not know.
-    let (factor, addend) = (black_box(-1.0), black_box(1.0));
-    let pass = |steps: usize| {
+    let (isa, (start, factors)) = (team.isa(), black_box(f32_swing()));
+    let pass = |swings: usize| {
         let lanes = shares(team, |_| {
             let mut state = start;
-            let lanes = isa.run(Chains { state: &mut state, factor, addend, steps });
-            assert_eq!(state, start, "an even number of steps leads back");
+            let lanes = isa.run(Chains { state: &mut state, factors: &factors, swings });
+            assert_eq!(state, start, "as far up as down");
             lanes as f64
         });
-        2.0 * lanes * (CHAINS * steps) as f64
+        2.0 * 2.0 * lanes * (CHAINS * swings) as f64
     };
-    let steps = calibrated(|steps| {
-        pass(steps);
+    let swings = calibrated(|swings| {
+        pass(swings);
     });
-    Rate::measure(pass(steps), || {
-        pass(steps);
+    Rate::measure(pass(swings), || {
+        pass(swings);
     })
 }
 
@@ -142,19 +173,21 @@ pub fn f32_peak(team: &Team) -> Rate {
 /// When a chain ends elsewhere than it must.
 pub fn bf16_peak(team: &Team) -> Option<Rate> {
     let isa = Avx512Bf16::detect().map(Isa::Avx512Bf16)?;
-    // Whole numbers: exact. Up by 2 x 3 + 2 x 3, then down by as much.
     let start: [f32; PAIR_CHAINS * WIDEST] = std::array::from_fn(|i| i as f32);
-    let factors = black_box([[[bf16(2.0); 32], [bf16(3.0); 32]], [[bf16(-2.0); 32], [bf16(3.0); 32]]]);
-    let pass = |steps: usize| {
+    let factors = |sign: f32| -> [[u16; 2 * WIDEST]; FACTORS] {
+        std::array::from_fn(|of| std::array::from_fn(|i| bf16(sign * bf16_number(of * 2 * WIDEST + i))))
+    };
+    let factors = black_box([factors(1.0), factors(-1.0)]);
+    let pass = |swings: usize| {
         team.run(|_| {
             let mut state = start;
-            isa.run(PairChains { state: &mut state, factors, steps });
-            assert_eq!(state, start, "as many steps up as down");
+            isa.run(PairChains { state: &mut state, factors: &factors, swings });
+            assert_eq!(state, start, "as far up as down");
         });
     };
-    let steps = calibrated(pass);
-    let operations = 2 * 4 * WIDEST * PAIR_CHAINS * steps * team.threads();
-    Some(Rate::measure(operations as f64, || pass(steps)))
+    let swings = calibrated(pass);
+    let operations = 2 * 4 * WIDEST * PAIR_CHAINS * swings * team.threads();
+    Some(Rate::measure(operations as f64, || pass(swings)))
 }
 
 /// The most bf16 operations that the team can do with tiles, in GFLOP/s: [`AMX_PEAK_FORMULA`]; `None` where there is no
@@ -164,15 +197,18 @@ pub fn bf16_peak(team: &Team) -> Option<Rate> {
 /// When a chain ends elsewhere than it must.
 pub fn amx_peak(team: &Team) -> Option<Rate> {
     let amx = Amx::detect()?;
-    // Whole numbers: exact. Up by 32 x 2 x 3, then down by as much.
     let start = Sums(std::array::from_fn(|i| std::array::from_fn(|j| (i * BLOCK + j) as f32)));
-    let tile = |x: f32| -> Tile { [[u32::from(bf16(x)) << 16 | u32::from(bf16(x)); TILE]; TILE] };
-    let (a, b) = black_box((tile(2.0), [tile(3.0), tile(-3.0)]));
+    let tile = |sign: f32, seed: usize| -> Tile {
+        let half = |i: usize| u32::from(bf16(sign * bf16_number(seed + i)));
+        let pair = |i: usize| half(2 * i) | half(2 * i + 1) << 16;
+        std::array::from_fn(|i| std::array::from_fn(|j| pair(i * TILE + j)))
+    };
+    let (a, b) = black_box((tile(1.0, 0), [tile(1.0, 1000), tile(-1.0, 1000)]));
     let pass = |steps: usize| {
         team.run(|_| {
             let mut sums = start;
             amx.tiles().swing(&mut sums, &a, &b, steps);
-            assert_eq!(sums.0, start.0, "as many steps up as down");
+            assert_eq!(sums.0, start.0, "as far up as down");
         });
     };
     let steps = calibrated(pass);
@@ -196,15 +232,20 @@ mod tests {
 
     #[test]
     fn chains_do_what_a_scalar_does() {
+        // Factors with which they do not end where they start.
+        let factors: [[f32; WIDEST]; FACTORS] =
+            std::array::from_fn(|of| std::array::from_fn(|lane| 1.0173 + (of * WIDEST + lane) as f32 * 0.71));
+        let (start, _) = f32_swing();
         for isa in Isa::all() {
-            for steps in [0, 1, 2, 7, 100] {
-                let start: [f32; CHAINS * WIDEST] = starts();
+            for swings in [0, 1, 2, 7, 100] {
                 let mut state = start;
-                let lanes = isa.run(Chains { state: &mut state, factor: 1.0173, addend: -0.0711, steps });
+                let lanes = isa.run(Chains { state: &mut state, factors: &factors, swings });
                 for (index, (&start, &end)) in start.iter().zip(&state).enumerate() {
-                    let steps = if index % WIDEST < lanes { steps } else { 0 };
-                    let expected = (0..steps).fold(start, |x, _| x.mul_add(1.0173, -0.0711));
-                    assert_eq!(end.to_bits(), expected.to_bits(), "{isa:?} {steps} steps, number {index}");
+                    let (chain, lane) = (index / WIDEST, index % WIDEST);
+                    let (a, b) = (factors[chain % FACTORS][lane], factors[(chain + 1) % FACTORS][lane]);
+                    let swings = if lane < lanes { swings } else { 0 };
+                    let expected = (0..swings).fold(start, |x, _| (-a).mul_add(b, a.mul_add(b, x)));
+                    assert_eq!(end.to_bits(), expected.to_bits(), "{isa:?} {swings} swings, number {index}");
                 }
             }
         }
@@ -215,19 +256,20 @@ mod tests {
         let Some(isa) = Avx512Bf16::detect().map(Isa::Avx512Bf16) else {
             return println!("skipped: no AVX512-BF16");
         };
-        let numbers = |seed: usize| -> [f32; 32] { std::array::from_fn(|i| ((i * 7 + seed) % 19) as f32 - 9.0) };
-        let values = [[numbers(1), numbers(5)], [numbers(11), numbers(3)]];
-        let factors = values.map(|pair| pair.map(|numbers| numbers.map(bf16)));
-        for steps in [0, 1, 3, 50] {
+        let number = |way: usize, of: usize, i: usize| ((i * 7 + of * 5 + way) % 19) as f32 - 9.0;
+        let factors: [[[u16; 2 * WIDEST]; FACTORS]; 2] =
+            std::array::from_fn(|way| std::array::from_fn(|of| std::array::from_fn(|i| bf16(number(way, of, i)))));
+        for swings in [0, 1, 3, 50] {
             let start: [f32; PAIR_CHAINS * WIDEST] = std::array::from_fn(|i| i as f32 - 100.0);
             let mut state = start;
-            isa.run(PairChains { state: &mut state, factors, steps });
+            isa.run(PairChains { state: &mut state, factors: &factors, swings });
             for (index, (&start, &end)) in start.iter().zip(&state).enumerate() {
-                let lane = index % WIDEST;
-                let dot = |[a, b]: &[[f32; 32]; 2]| a[2 * lane] * b[2 * lane] + a[2 * lane + 1] * b[2 * lane + 1];
+                let (chain, lane) = (index / WIDEST, index % WIDEST);
+                let (a, b) = (chain % FACTORS, (chain + 1) % FACTORS);
+                let product = |way: usize, i: usize| number(way, a, i) * number(0, b, i);
+                let both = |way: usize| product(way, 2 * lane) + product(way, 2 * lane + 1);
                 // Whole numbers far below 2^24: every order gives the same.
-                let expected = start + steps as f32 * values.iter().map(dot).sum::<f32>();
-                assert_eq!(end, expected, "{steps} steps, number {index}");
+                assert_eq!(end, start + swings as f32 * (both(0) + both(1)), "{swings} swings, number {index}");
             }
         }
     }

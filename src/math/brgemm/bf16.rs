@@ -4,7 +4,7 @@
 //! of layers may stay in 32-bit floats. A right operand is
 //! `Panels<u32>` of pairs: row i has rows 2i and 2i + 1 of the matrix, column by column, `[Kb][C / 2][64][2]`: the order
 //! that VDPBF16PS wants, called VNNI-2. Weights are kept so. Backward-by-weights sums over samples, so both of its
-//! operands are paired first ([`pair_rows`]): N (C + K) moves beside N C K products.
+//! operands are paired first: N (C + K) moves beside N C K products; for tiles, while they are packed.
 //!
 //! An odd number of terms is padded with a product of zeros.
 //!
@@ -17,7 +17,7 @@ use super::passes::{After, Pass, check, forward_shape, weights_shape};
 use super::plan::{Plan, Shape};
 use super::sweep::Ready;
 use super::tile::{ByColumn, ByRow, Cell};
-use super::tiled::{LeftSource, RightSource, TiledPass};
+use super::tiled::{LeftSource, RightSource, Samples, TiledPass};
 use super::transposed::{Scratch, Transposed};
 use crate::machine::team::Team;
 use crate::simd::amx;
@@ -44,24 +44,24 @@ pub fn pairs_of(team: &Team, from: &Panels<f32>) -> Panels<u32> {
     let narrowed = halves.cells_mut().iter_mut().zip(from.cells());
     narrowed.for_each(|(to, from)| to.iter_mut().zip(from).for_each(|(to, &x)| *to = narrow(x)));
     let mut pairs = Panels::zeroed(from.rows().div_ceil(2), from.columns());
-    pair_rows(team, from.rows(), &halves, &mut pairs);
+    pair_rows(team, 0..from.rows(), &halves, &mut pairs);
     pairs
 }
 
-/// Row i of `to` = rows 2i and 2i + 1 of `from`, for the first `rows` rows of `from`; a missing last row is 0.
+/// Row i of `to` = rows 2i and 2i + 1 of these `rows` of `from`; a missing last row is 0.
 ///
 /// # Panics
 /// When sizes do not fit together.
-pub fn pair_rows(team: &Team, rows: usize, from: &Panels<u16>, to: &mut Panels<u32>) {
-    check("the matrix", from, rows, to.columns());
-    check("its pairs", to, rows.div_ceil(2), from.columns());
+fn pair_rows(team: &Team, rows: Range<usize>, from: &Panels<u16>, to: &mut Panels<u32>) {
+    check("the matrix", from, rows.end, to.columns());
+    check("its pairs", to, rows.len().div_ceil(2), from.columns());
     let isa = team.isa();
-    let sizes = [to.panels(), rows.div_ceil(2), to.stride()];
+    let sizes = [to.panels(), rows.len().div_ceil(2), to.stride()];
     if sizes[0] > 0 {
         team.each(Grid::new(to.cells_mut(), sizes, [1, team.threads()], 1), |mut part| {
             let range = part.rows.clone();
             for panel in part.panels.clone() {
-                let from = &from.panel(panel)[2 * range.start..rows.min(2 * range.end)];
+                let from = &from.panel(panel)[rows.clone()][2 * range.start..rows.len().min(2 * range.end)];
                 isa.run(Interleave { from, to: part.panel(panel) });
             }
         });
@@ -158,36 +158,47 @@ pub fn backward_data<C: Cell>(
     Pass { shape, plan, left, right, bias: None, after }.run(team, dx, Some(scratch));
 }
 
-/// dW = Xᵀ dY over `samples` rows, in 32-bit floats; `x` and `dy` are pairs of samples, made by [`pair_rows`].
+/// dW = Xᵀ dY over the first `samples` rows, in 32-bit floats; `x` is samples x inputs, `dy` samples x outputs. `pairs` is
+/// room for both in pairs of samples: tiles take them without.
 ///
 /// # Panics
 /// When sizes do not fit together.
-pub fn backward_weights(team: &Team, samples: usize, x: &Panels<u32>, dy: &Panels<u32>, dw: &mut Panels<f32>) {
-    backward_weights_of(team, 0..samples, x, dy, dw);
+pub fn backward_weights(
+    team: &Team,
+    samples: usize,
+    x: &Panels<u16>,
+    dy: &Panels<u16>,
+    pairs: &mut [Panels<u32>; 2],
+    dw: &mut Panels<f32>,
+) {
+    backward_weights_of(team, 0..samples, x, dy, pairs, dw);
 }
 
-/// As [`backward_weights`], over a range of samples that begins with a pair.
+/// As [`backward_weights`], over a range of samples.
 ///
 /// # Panics
-/// When sizes do not fit together, or the range begins within a pair.
+/// When sizes do not fit together.
 pub fn backward_weights_of(
     team: &Team,
     samples: Range<usize>,
-    x: &Panels<u32>,
-    dy: &Panels<u32>,
+    x: &Panels<u16>,
+    dy: &Panels<u16>,
+    pairs: &mut [Panels<u32>; 2],
     dw: &mut Panels<f32>,
 ) {
-    assert!(samples.start.is_multiple_of(2), "samples from {} on begin within a pair", samples.start);
-    check("X", x, samples.end.div_ceil(2), dw.rows());
-    check("dY", dy, samples.end.div_ceil(2), dw.columns());
+    check("X", x, samples.end, dw.rows());
+    check("dY", dy, samples.end, dw.columns());
     let shape = weights_shape_in_pairs(samples.len(), dw.rows(), dw.columns(), team.threads());
-    let [x_cells, dy_cells] = [x, dy].map(|pairs| bytemuck::cast_slice(pairs.cells_from(samples.start / 2)));
     if let Some(amx) = team.isa().amx() {
-        let left = LeftSource::ByColumn { cells: x_cells, stride: x.stride() };
-        let right = RightSource::Ready { cells: dy_cells, stride: dy.stride() };
+        let (first, count) = (samples.start, samples.len());
+        let [x, dy] = [x, dy].map(|from| Samples { cells: from.cells_from(first), stride: from.stride(), count });
+        let (left, right) = (LeftSource::ByColumn(x), RightSource::Samples(dy));
         return TiledPass { shape, left, right, bias: None, after: After::Keep }.run(team, amx, dw);
     }
-    let left = ByColumn::<true> { cells: x_cells, stride: x.stride() };
-    let right = Ready { cells: dy_cells, stride: dy.stride() };
+    let [x_pairs, dy_pairs] = pairs;
+    pair_rows(team, samples.clone(), x, x_pairs);
+    pair_rows(team, samples, dy, dy_pairs);
+    let left = ByColumn::<true> { cells: bytemuck::cast_slice(x_pairs.cells()), stride: x_pairs.stride() };
+    let right = Ready { cells: bytemuck::cast_slice(dy_pairs.cells()), stride: dy_pairs.stride() };
     Pass { shape, plan: Plan::new(shape), left, right, bias: None, after: After::Keep }.run(team, dw, None);
 }

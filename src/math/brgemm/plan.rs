@@ -3,7 +3,7 @@
 //! The model counts cycles of the slowest thread: its multiply-adds at 32 lanes a cycle, plus what it moves between its
 //! L2 and the rest of the machine at 4 bytes a cycle. All ways to factor the threads into (ranges of panels) x (ranges of
 //! rows) are compared and the cheapest wins; so 15 panels on two threads are cut by rows, a wide layer with a small
-//! minibatch by panels.
+//! minibatch by panels. Tiles multiply so fast that bringing operands into their order counts instead: see [`Copies`].
 
 use std::fmt;
 
@@ -38,6 +38,25 @@ pub struct Shape {
     /// Threads.
     pub threads: usize,
 }
+
+/// What a pass on tiles copies, a thread: its columns of the right operand once for so many rows of its share, and, where
+/// the left operand has to be transposed, its rows of it once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Copies {
+    /// Rows of the result that share a copy of the right operand.
+    pub(super) rows: usize,
+    /// Whether the left operand is copied too.
+    pub(super) left: bool,
+}
+
+/// Elements of the result and steps that a tile product adds in a cycle: 16 x 16 x 16 in 16.
+const TILE_PRODUCTS: usize = 256;
+
+/// Pairs that are interleaved and brought to their tile in a cycle: some 200 cycles for 32 x 64.
+const PACKED_PAIRS: usize = 10;
+
+/// Pairs that are interleaved and transposed in a cycle: some 150 cycles for 16 x 16.
+const TRANSPOSED_PAIRS: usize = 2;
 
 /// A choice, with what the model expects of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +95,23 @@ impl Plan {
         let ways = (1..=shape.threads).filter(|across| shape.threads.is_multiple_of(*across));
         let plans = ways.map(|across| Self::cut(shape, across));
         plans.min_by_key(|plan| plan.compute_cycles + plan.moved_bytes / 4).expect("1 divides all")
+    }
+
+    /// As [`Plan::new`], for a pass on tiles.
+    pub(super) fn for_tiles(shape: Shape, copies: Copies) -> Self {
+        let modelled = || {
+            let ways = (1..=shape.threads).filter(|across| shape.threads.is_multiple_of(*across));
+            let cycles = |plan: &Self| {
+                let Shape { rows, grain, columns, steps, .. } = shape;
+                let rows = (rows.div_ceil(grain).div_ceil(plan.down) * grain).min(rows);
+                let columns = columns.div_ceil(WIDTH).div_ceil(plan.across) * WIDTH;
+                let packed = columns * steps * rows.div_ceil(copies.rows) / PACKED_PAIRS;
+                let transposed = if copies.left { rows * steps / TRANSPOSED_PAIRS } else { 0 };
+                rows * columns * steps / TILE_PRODUCTS + packed + transposed
+            };
+            ways.map(|across| Self::cut(shape, across)).min_by_key(cycles).expect("1 divides all")
+        };
+        super::tuned::installed(shape).unwrap_or_else(modelled)
     }
 
     /// The plan with so many ranges of panels.
@@ -206,6 +242,17 @@ mod tests {
                 assert!(!candidates[..index].contains(plan), "{plan}");
             }
         }
+    }
+
+    #[test]
+    fn tiles_avoid_copies() {
+        // Weights of 1024 x 1024 from 2048 samples: nobody transposes what another thread transposes too.
+        let shape = Shape { rows: 1024, grain: WIDTH, columns: 1024, steps: 1024, whole: false, threads: 2 };
+        let plan = |shape, left| Plan::for_tiles(shape, Copies { rows: 256, left });
+        assert_eq!(plan(shape, true).across, 1);
+        // One panel of rows cannot be shared out; without a transposition, each thread packs columns of its own.
+        assert_eq!(plan(Shape { rows: 64, ..shape }, true).across, 2);
+        assert_eq!(plan(Shape { rows: 256, ..shape }, false).across, 2);
     }
 
     #[test]

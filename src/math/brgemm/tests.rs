@@ -203,11 +203,9 @@ fn bf16_passes_give_the_bits_of(
             let mut out = Panels::<u16>::zeroed(n, c);
             bf16::backward_data(team, n, &pdy, &pw, &mut out, After::Gate(&px), &mut Scratch::default());
             assert!(out.to_rows() == dx && padding_is_zero(&out), "backward data, {facts}");
-            let (mut vx, mut vdy) = (Panels::zeroed(n.div_ceil(2), c), Panels::zeroed(n.div_ceil(2), k));
-            bf16::pair_rows(team, n, &px, &mut vx);
-            bf16::pair_rows(team, n, &pdy, &mut vdy);
+            let mut pairs = [c, k].map(|columns| Panels::zeroed(n.div_ceil(2), columns));
             let mut out = Panels::zeroed(c, k);
-            bf16::backward_weights(team, n, &vx, &vdy, &mut out);
+            bf16::backward_weights(team, n, &px, &pdy, &mut pairs, &mut out);
             assert!(bits(&out.to_rows()) == bits(&dw) && padding_is_zero(&out), "backward weights, {facts}");
             let mut db = vec![7.0; k];
             bias_gradient(team, n, &pdy, &mut db);
@@ -237,13 +235,11 @@ fn bf16_passes_read_nothing_of_the_rows_beyond_the_minibatch() {
         let (y, y_all) = (forward(&x, n), forward(&x_all, capacity));
         assert!(y_all[..n * k] == y && y_all[n * k..].iter().all(|&y| y == 0), "{:?}", team.isa());
         let weights = |x: &Panels<u16>, dy: &Panels<u16>| {
-            let (mut vx, mut vdy) = (Panels::zeroed(x.rows().div_ceil(2), c), Panels::zeroed(x.rows().div_ceil(2), k));
-            for rows in [x.rows(), n] {
-                bf16::pair_rows(&team, rows, x, &mut vx);
-                bf16::pair_rows(&team, rows, dy, &mut vdy);
-            }
+            let mut pairs = [c, k].map(|columns| Panels::zeroed(x.rows().div_ceil(2), columns));
             let mut dw = Panels::zeroed(c, k);
-            bf16::backward_weights(&team, n, &vx, &vdy, &mut dw);
+            for rows in [x.rows(), n] {
+                bf16::backward_weights(&team, rows, x, dy, &mut pairs, &mut dw);
+            }
             dw.to_rows()
         };
         assert_eq!(bits(&weights(&x_all, &dy_all)), bits(&weights(&x, &dy)), "{:?}", team.isa());

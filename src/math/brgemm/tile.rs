@@ -131,12 +131,13 @@ impl<const D: usize> Left for ByRow<'_, D> {
         let (lines, rest) = b.as_chunks::<LINE>();
         for (index, b) in lines.iter().enumerate() {
             let a = self.line::<R>(row, first + index * LINE);
+            // The same rows of the next block lie far from this one, where no hardware prefetcher looks: a block of 16
+            // rows has as many cache lines as steps, and one is asked for a step, in the order of memory.
+            let behind = self.stride * D + (first + index * LINE) % D * (LINE - 1);
             // Four at a time: the compiler unrolls them, and the processor foresees the end of so short a loop.
             for quarter in 0..LINE / 4 {
                 for d in 4 * quarter..4 * quarter + 4 {
-                    // The same line of the next block, for one row a step: it lies far from this one, where no
-                    // hardware prefetcher looks.
-                    simd.prefetch_ahead(a[0] as &[f32], (self.stride + d) * D);
+                    simd.prefetch_ahead(a[0] as &[f32], behind + d * LINE);
                     sums = step::<S, R, V>(simd, sums, Self::PAIRS, |r| a[r][d], &b[d], column);
                 }
             }

@@ -14,13 +14,14 @@ use std::ops::Range;
 
 use super::panels::{Panels, Row, WIDTH};
 use super::passes::After;
-use super::plan::{Plan, Shape};
+use super::plan::{Copies, Plan, Shape};
 use super::sweep::Ending;
 use super::tile::{Cell, Finish, put};
 use super::transposed::transpose_pairs;
 use crate::machine::team::Team;
 use crate::memory::Buffer;
 use crate::simd::amx::{Amx, BLOCK, Left, Origin, Packed, Pairs, Sums, TILE, Tiles, UNIT};
+use crate::simd::bf16::pair;
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Grid, GridPart};
 
@@ -41,13 +42,8 @@ const STRIPS: usize = WIDTH / BLOCK;
 pub(super) enum LeftSource<'a> {
     /// Its rows are rows of panels of bfloat16, which padding makes whole units; whole tiles of rows can be read.
     ByRow(Left<'a>),
-    /// Its rows are columns of panels of pairs: `[panel][pair][column]`, panels `stride` rows apart.
-    ByColumn {
-        /// All panels.
-        cells: &'a [Row<f32>],
-        /// Rows between panels.
-        stride: usize,
-    },
+    /// Its rows are columns of samples.
+    ByColumn(Samples<'a>),
 }
 
 /// The right operand, panels of pairs `stride` rows apart.
@@ -69,6 +65,36 @@ pub(super) enum RightSource<'a> {
         /// Rows of a panel.
         rows: usize,
     },
+    /// Two samples have the next pair of all columns.
+    Samples(Samples<'a>),
+}
+
+/// Samples that are summed over, in panels of bfloat16: two of them make a row of pairs, on their way to the tiles.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Samples<'a> {
+    /// All panels.
+    pub(super) cells: &'a [Row<u16>],
+    /// Rows between panels.
+    pub(super) stride: usize,
+    /// How many count; those behind them are taken for zeros.
+    pub(super) count: usize,
+}
+
+impl Samples<'_> {
+    /// N columns from `column` on of samples 2 `index` and 2 `index` + 1, column by column.
+    #[inline(always)]
+    fn pair<const N: usize>(&self, panel: usize, index: usize, column: usize) -> [u32; N] {
+        let zeros = [0; N];
+        let [even, odd] = [2 * index, 2 * index + 1].map(|sample| {
+            let cells = (sample < self.count).then(|| &self.cells[panel * self.stride + sample]);
+            cells.map_or(&zeros, |cells| cells[column..].first_chunk().expect("columns of one panel"))
+        });
+        let mut pairs = [0; N];
+        for ((to, &even), &odd) in pairs.iter_mut().zip(even).zip(odd) {
+            *to = pair(even, odd);
+        }
+        pairs
+    }
 }
 
 /// A thread's memory, kept from pass to pass.
@@ -123,12 +149,7 @@ impl<C: Cell> Kernel for TiledSweep<'_, C> {
         if rows.is_empty() || strips.is_empty() {
             return;
         }
-        let height = match self.left {
-            LeftSource::ByRow(_) => ROWS,
-            LeftSource::ByColumn { .. } => {
-                (LEFT_BYTES / (units.max(1) * size_of::<Pairs>()) / WIDTH * WIDTH).clamp(WIDTH, ROWS)
-            }
-        };
+        let height = self.left.height(units);
         let height = rows.len().div_ceil(rows.len().div_ceil(height)).next_multiple_of(BLOCK);
         // The memory is taken out and given back: the body of a closure that the standard library calls would be compiled
         // without this kernel's instruction set, and each of its vector operations would be a call.
@@ -137,7 +158,7 @@ impl<C: Cell> Kernel for TiledSweep<'_, C> {
         for row in rows.clone().step_by(height) {
             let block = row..rows.end.min(row + height);
             let copy = first(&mut room.left, self.left.copied(units, block.len()));
-            let left = self.left.prepare(simd, block.clone(), self.steps, copy);
+            let left = self.left.prepare(simd, block.clone(), copy);
             for strip in strips.clone().step_by(COLUMNS / BLOCK) {
                 let group = strip..strips.end.min(strip + COLUMNS / BLOCK);
                 let sums = first(&mut room.sums, block.len().div_ceil(BLOCK) * group.len());
@@ -151,32 +172,42 @@ impl<C: Cell> Kernel for TiledSweep<'_, C> {
 }
 
 impl<'a> LeftSource<'a> {
+    /// Most rows of the result whose sums wait together.
+    fn height(&self, units: usize) -> usize {
+        match self {
+            Self::ByRow(_) => ROWS,
+            Self::ByColumn(_) => (LEFT_BYTES / (units.max(1) * size_of::<Pairs>()) / WIDTH * WIDTH).clamp(WIDTH, ROWS),
+        }
+    }
+
     /// Rows of 32 pairs that a copy of `rows` rows takes, if one is made.
     fn copied(&self, units: usize, rows: usize) -> usize {
         match self {
             Self::ByRow(_) => 0,
-            Self::ByColumn { .. } => units * rows.next_multiple_of(TILE),
+            Self::ByColumn(_) => units * rows.next_multiple_of(TILE),
         }
     }
 
     /// The rows as tiles want them, the first of them in row 0.
     #[inline(always)]
-    fn prepare<'b, S: Simd>(&self, simd: S, rows: Range<usize>, steps: usize, copy: &'b mut [Pairs]) -> Left<'b>
+    fn prepare<'b, S: Simd>(&self, simd: S, rows: Range<usize>, copy: &'b mut [Pairs]) -> Left<'b>
     where
         'a: 'b,
     {
         match *self {
             Self::ByRow(Left { cells, stride }) => Left { cells: &cells[rows.start..], stride },
-            Self::ByColumn { cells, stride } => {
+            Self::ByColumn(samples) => {
                 let height = rows.len().next_multiple_of(TILE);
                 for (unit, copy) in copy.chunks_mut(height).enumerate() {
-                    for (first, copy) in rows.clone().step_by(TILE).zip(copy.chunks_mut(TILE)) {
-                        let (panel, column) = (first / WIDTH * stride, first % WIDTH);
-                        for half in 0..2 {
-                            let start = unit * UNIT + half * TILE;
-                            let from = &cells[panel + start.min(steps)..panel + steps.min(start + TILE)];
+                    for half in 0..2 {
+                        let start = unit * UNIT + half * TILE;
+                        for (first, copy) in rows.clone().step_by(TILE).zip(copy.chunks_mut(TILE)) {
+                            let mut tile = [[0; TILE]; TILE];
+                            for (d, row) in tile.iter_mut().enumerate() {
+                                *row = samples.pair(first / WIDTH, start + d, first % WIDTH);
+                            }
                             let to = &mut bytemuck::cast_slice_mut(copy)[half * TILE..];
-                            transpose(simd, from, column, to);
+                            simd.transpose(bytemuck::cast_slice(tile.as_flattened()), TILE, to, UNIT);
                         }
                     }
                 }
@@ -184,17 +215,6 @@ impl<'a> LeftSource<'a> {
             }
         }
     }
-}
-
-/// 16 columns of up to 16 rows become rows of 32; missing rows are 0.
-#[inline(always)]
-fn transpose<S: Simd>(simd: S, from: &[Row<f32>], column: usize, to: &mut [f32]) {
-    if from.len() == TILE {
-        return simd.transpose(&from.as_flattened()[column..], WIDTH, to, UNIT);
-    }
-    let mut padded = [[0.0; WIDTH]; TILE];
-    padded[..from.len()].copy_from_slice(from);
-    simd.transpose(&padded.as_flattened()[column..], WIDTH, to, UNIT);
 }
 
 impl RightSource<'_> {
@@ -220,6 +240,12 @@ impl RightSource<'_> {
                     Self::Transposed { cells, stride, rows: end } => {
                         let from = &cells[unit * stride..][panel * UNIT..end.min((panel + 1) * UNIT)];
                         transpose_pairs(simd, from, &mut columns, &mut padded);
+                        &padded
+                    }
+                    Self::Samples(samples) => {
+                        for (d, row) in padded.iter_mut().enumerate() {
+                            *row = bytemuck::cast(samples.pair::<WIDTH>(panel, unit * UNIT + d, 0));
+                        }
                         &padded
                     }
                 };
@@ -318,7 +344,9 @@ impl<C: Cell> TiledPass<'_, C> {
     pub(super) fn run(self, team: &Team, amx: Amx, out: &mut Panels<C>) {
         let Self { shape, left, right, bias, after } = self;
         let shape = Shape { grain: shape.grain.next_multiple_of(BLOCK), ..shape };
-        let (plan, sizes) = (Plan::new(shape), [out.panels(), shape.rows, out.stride()]);
+        let copies =
+            Copies { rows: left.height(shape.steps.div_ceil(UNIT)), left: matches!(left, LeftSource::ByColumn(_)) };
+        let (plan, sizes) = (Plan::for_tiles(shape, copies), [out.panels(), shape.rows, out.stride()]);
         if sizes[0] == 0 || sizes[1] == 0 {
             return;
         }
