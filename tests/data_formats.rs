@@ -471,7 +471,10 @@ fn torchrecs_days_are_read_its_last_one_split_as_it_does() {
 fn unknown_files_and_formats_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let message = formats::open(folder.path(), None, None).err().unwrap().to_string();
-    assert!(message.contains("tell no format: name one of octorec, mlperf, nvidia, torchrec, csv"), "{message}");
+    assert!(
+        message.contains("tell no format: name one of octorec, mlperf, nvidia, torchrec, hugectr, csv"),
+        "{message}"
+    );
     assert!(
         formats::open(&folder.path().join("nothing"), None, None).err().unwrap().to_string().contains("cannot open")
     );
