@@ -15,6 +15,10 @@
 //! | backward and update of rows  | [`embedding`] |
 //! | update of dense weights      | [`optim`]     |
 //!
+//! Of several ranks each walks its own slice (`train/ranks/step.rs`): ids go to the owners of rows, pooled rows come back,
+//! gradients of rows follow them home, and layers leave one by one for the threads that exchange their gradients
+//! (`train/ranks/hands.rs`), to be back before the next bottom MLP.
+//!
 //! # Floors
 //! A module may use floors above it in this table, never one below. ⚠ marks the rooms in which `unsafe` may stand.
 //!
@@ -26,16 +30,16 @@
 //! | `simd`      | ⚠ | one vector interface; scalar, AVX2, AVX-512 and AVX512-BF16 twins; AMX tiles; bfloat16, halves; dispatch |
 //! | `sync`      | ⚠ | fork-join regions, the disjoint pieces that they hand out, rows under locks; windows, barriers, jobs of ranks; loom-checked |
 //! | `machine`   |   | machines as data, discovery, routes, placement of ranks, their picture; the thread team; measured limits |
-//! | `math`      |   | the blocked passes of a layer in f32 and bfloat16, pairs of vectors, the logistic function |
+//! | `math`      |   | the blocked passes of a layer in f32 and bfloat16, sums by grains, pairs of vectors, the logistic function |
 //! | `collective` |  | schedules as values, their planners, proof and executor; lanes through shared memory |
-//! | `data`      |   | schema, minibatch, sources (built-in log, tab-separated files, random), shuffle, loader |
+//! | `data`      |   | schema, minibatch, sources, formats, preprocessing, shuffle, loaders of whole minibatches and of slices |
 //! | `shard`     |   | who holds which part of which table; the cost of a division; the planner; plans as files |
 //! | `optim`     |   | SGD, also on weights in halves (Split-SGD-BF16), the learning rate's schedule |
 //! | `embedding` |   | tables, whole or in halves, look-up, update |
 //! | `layer`     |   | linear, MLP, dot and cat interaction, loss: forward beside backward |
-//! | `exchange`  |   | what ranks send each other: ids, pooled rows, their gradients, dense gradients |
+//! | `exchange`  |   | what ranks send each other: ids, pooled rows, their gradients, layers; in any order or a fixed one; how much |
 //! | `model`     |   | DLRM: a composition of layers and tables |
-//! | `train`     |   | step, run, evaluation, metrics, checkpoint, output, report |
+//! | `train`     |   | step, run, ranks and their threads, evaluation, metrics, checkpoint, output, report |
 //! | `cli`       |   | one file a command |
 //!
 //! # Walls that matter

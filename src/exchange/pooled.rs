@@ -144,7 +144,8 @@ impl Kernel for Join<'_> {
                         &message[sample * part.stride..][part.place.clone()]
                     };
                     rest.pool(index, look_ups, to, pooled, |to, row| {
-                        combine(simd, to, row, |sum, term| simd.add(sum, term));
+                        // Not `combine`: a closure in here would be compiled without the kernel's instruction set.
+                        to.iter_mut().zip(row).for_each(|(sum, term)| *sum += term);
                     });
                 }
             }

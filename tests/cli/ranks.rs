@@ -57,8 +57,42 @@ fn tables_are_divided_as_an_edited_plan_says() {
 
 #[test]
 fn what_looks_at_one_ranks_stages_is_refused() {
-    let message = fail(&format!("{} --ranks 2 --profile", tiny_training()));
-    assert!(message.contains("--ranks") && message.contains("--profile"), "{message}");
+    let message = fail(&format!("{} --ranks 2 --trace never.json", tiny_training()));
+    assert!(message.contains("--ranks") && message.contains("--trace"), "{message}");
+}
+
+#[test]
+fn steps_of_ranks_are_told_apart_by_what_they_were_for() {
+    let output = succeed(&format!("{} --ranks 2 --profile --json", tiny_training()));
+    let results: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let ranks = results["breakdowns"]["ranks"].as_array().unwrap();
+    assert_eq!(ranks.len(), 2);
+    let stages = results["breakdowns"]["stages"].as_array().unwrap().len();
+    for rank in ranks {
+        assert_eq!(rank["stages_ms"].as_array().unwrap().len(), stages);
+        assert_eq!(rank["steps"], results["steps"]);
+    }
+    let table = String::from_utf8_lossy(&output.stderr).into_owned();
+    for row in ["layers, interaction, loss", "exposed: dense gradients", "hidden: dense gradients", "packing: ids"] {
+        assert!(table.contains(row), "{row}: {table}");
+    }
+}
+
+#[test]
+fn overlap_is_benched_against_blocking() {
+    let tiny = "--set model.rows=[500,70,3] --set model.bottom=[13,32,16] --set model.top=[16,1] --batch 96";
+    let output = succeed(&format!("bench overlap {tiny} --ranks 2 --repeat 3 --json"));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let modes = report["rows"].as_array().unwrap();
+    assert_eq!(modes.len(), 3);
+    assert!(report["bytes"].as_f64().unwrap() > 0.0);
+    for row in modes {
+        assert!(row["step_ms"].as_f64().unwrap() > 0.0 && row["gemm_ms"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["communication_ms"].as_f64() >= row["exposed_ms"].as_f64(), "{row}");
+    }
+    let output = succeed(&format!("bench step {tiny} --ranks 2 --repeat 3 --json"));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["alone_ms"]["before"]["median"].as_f64().unwrap() > 0.0, "{report}");
 }
 
 #[test]

@@ -95,7 +95,7 @@ pub enum Measured {
     /// Against what the machine allows.
     One(Box<Report>),
     /// Against one rank.
-    Several(Together),
+    Several(Box<Together>),
 }
 
 impl StepArgs {
@@ -124,7 +124,7 @@ impl StepArgs {
     /// When the configuration is wrong, threads or memory are refused, or the hardware cannot be explored.
     pub fn measure(&self) -> Result<Measured> {
         if self.several.several() {
-            return self.together().map(Measured::Several);
+            return self.together().map(|report| Measured::Several(Box::new(report)));
         }
         self.one().map(|report| Measured::One(Box::new(report)))
     }

@@ -22,8 +22,9 @@ use crate::model::Sharded;
 use crate::simd::Isa;
 use crate::sync::{Each, Job, Waiting};
 
-/// What is exchanged at a time.
+/// What is exchanged at a time. Layers travel by value: a box would be an allocation a layer and step.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
 pub(super) enum Cargo {
     /// A layer with its number.
     Layer(usize, Linear),
@@ -206,6 +207,8 @@ pub(super) struct Shipping {
     overlap: bool,
     /// What is ready and has not left, in order; `None`: the replicated tables.
     ready: Vec<Option<usize>>,
+    /// Whether the sums of replicated tables are away.
+    sums_away: bool,
     /// The time that the rank's own threads lost.
     exposed: Duration,
     planned: Links,
@@ -231,7 +234,16 @@ impl Shipping {
     }
 
     fn new(way: Way, rank: RankId, job: &Job, overlap: bool, planned: Links) -> Self {
-        Self { way, rank, job: job.clone(), overlap, ready: Vec::new(), exposed: Duration::ZERO, planned }
+        Self {
+            way,
+            rank,
+            job: job.clone(),
+            overlap,
+            ready: Vec::new(),
+            sums_away: false,
+            exposed: Duration::ZERO,
+            planned,
+        }
     }
 
     /// The gradients of a layer are there.
@@ -246,8 +258,14 @@ impl Shipping {
 
     /// The gradients of the replicated tables are there.
     pub(super) fn sums(&mut self, model: &mut Sharded, rate: f32) {
+        if model.sums_mut().next().is_none() {
+            return;
+        }
         match &mut self.way {
-            Way::Courier(courier) if self.overlap => courier.give(sums_of(model), rate),
+            Way::Courier(courier) if self.overlap => {
+                courier.give(sums_of(model), rate);
+                self.sums_away = true;
+            }
             _ => self.ready.push(None),
         }
     }
@@ -266,12 +284,10 @@ impl Shipping {
                 (Way::Courier(courier), None) => courier.give(sums_of(model), rate),
             }
         }
-        let all = !self.overlap;
         if let Way::Courier(courier) = &mut self.way {
-            while courier.away > 0 {
-                let sums = unload(courier.take(&self.job, self.rank)?, model);
-                if sums && !all {
-                    break;
+            while courier.away > 0 && (self.sums_away || !self.overlap) {
+                if unload(courier.take(&self.job, self.rank)?, model) {
+                    self.sums_away = false;
                 }
             }
         }
