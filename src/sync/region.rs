@@ -364,6 +364,7 @@ mod tests {
 
 #[cfg(all(test, loom))]
 mod models {
+    use super::super::primitive::Guarded;
     use super::*;
 
     /// All interleavings of two regions and the shutdown, with a helper that spins, sleeps or does both, or moves first.
