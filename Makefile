@@ -32,7 +32,7 @@ else
 	$(CARGO) test --locked --no-fail-fast
 endif
 
-# Every interleaving of the thread protocols.
+# Interleavings of the thread protocols: all, or those with few preemptions where all take minutes.
 loom:
 	RUSTFLAGS="--cfg loom" $(CARGO) test --locked --target-dir target/loom --lib models
 

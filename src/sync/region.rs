@@ -367,13 +367,16 @@ mod models {
     use super::super::primitive::Guarded;
     use super::*;
 
-    /// All interleavings of two regions and the shutdown, with a helper that spins, sleeps or does both, or moves first.
+    /// Interleavings of two regions and the shutdown, with a helper that spins, sleeps or does both, or moves first; with
+    /// at most three preemptions, since all of them take minutes.
     #[test]
     fn two_regions_and_the_end() {
         for (patience, moves) in
             [(Patience::OWN_CORE, false), (Patience::SHARED_CORE, false), (Patience::SHARED_CORE, true)]
         {
-            loom::model(move || {
+            let mut builder = loom::model::Builder::new();
+            builder.preemption_bound = Some(3);
+            builder.check(move || {
                 let mut crew = Crew::start(2, patience, |_| ()).unwrap();
                 if moves {
                     crew.seat(0, 1);
