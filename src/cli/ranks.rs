@@ -13,8 +13,8 @@ use super::bench::table::Table;
 use super::plan::divide;
 use super::session::room;
 use super::topo::comm_cores;
-use crate::base::Result;
 use crate::base::config::{Config, Determinism, SourceKind};
+use crate::base::{Error, Result};
 use crate::data::{self, Batch, Opening, Source};
 use crate::machine::placement::{CommCores, Placement, Wishes};
 use crate::machine::{Machine, place};
@@ -61,10 +61,28 @@ pub enum Overlap {
 }
 
 impl RankArgs {
-    /// Whether the model is divided at all.
-    #[must_use]
-    pub const fn several(&self) -> bool {
-        self.ranks > 1 || self.plan.is_some()
+    /// Whether ranks are at work, be it a single one.
+    ///
+    /// # Errors
+    /// When flags contradict each other: what would have no effect is refused.
+    pub fn several(&self, config: &Config) -> Result<bool> {
+        let by_grains = config.train.determinism == Determinism::Ranks;
+        let several = self.ranks > 1 || self.plan.is_some() || by_grains;
+        let refuse =
+            |origin: &str, reason: &str| Err(Error::Config { origin: origin.to_owned(), reason: reason.to_owned() });
+        match self.comm_cores {
+            CommCores::Count(1..) if by_grains => refuse(
+                "--comm-cores",
+                "--determinism ranks sums gradients with the compute cores: leave it away or use 0",
+            ),
+            CommCores::Count(1..) if self.ranks == 1 => {
+                refuse("--comm-cores", "one rank has nobody to communicate with: use --ranks, or leave it away")
+            }
+            _ if several && !config.train.tuned.is_empty() => {
+                refuse("--tuned", "it is for one rank: leave --ranks, --plan and --determinism ranks away")
+            }
+            _ => Ok(several),
+        }
     }
 
     fn wishes(&self, config: &Config, comm_cores: CommCores) -> Wishes {

@@ -11,7 +11,7 @@ use super::profile::{Profiled, limits};
 use super::ranks::{Breakdowns, RankArgs};
 use super::session::{Trained, build_model, describe, open_data, place_team};
 use super::tuned::use_plans;
-use crate::base::config::{Config, Determinism, Layers};
+use crate::base::config::{Config, Layers};
 use crate::base::units::{Bytes, Count, Seconds};
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Source, Unseen, Vocabulary};
@@ -178,9 +178,9 @@ impl TrainArgs {
 
     /// The data, and what trains on it, all weights 0.
     fn engine(&self, config: &Config, known: Option<Vocabulary>) -> Result<(Arc<dyn Source>, Engine)> {
-        let several = self.several.several() || config.train.determinism == Determinism::Ranks;
-        if several && (self.trace.is_some() || !config.train.tuned.is_empty()) {
-            let reason = "--trace and --tuned are for one rank: leave --ranks, --plan and --determinism ranks away";
+        let several = self.several.several(config)?;
+        if several && self.trace.is_some() {
+            let reason = "--trace is for one rank: leave --ranks, --plan and --determinism ranks away";
             return Err(Error::Config { origin: "--ranks".to_owned(), reason: reason.to_owned() });
         }
         if several {

@@ -15,11 +15,12 @@
 //! A region costs the journeys of cache lines between cores. A desk is one line, so that it travels to its helper and
 //! back, which is the least possible, and helpers never queue for a counter. How long that takes depends on the line:
 //! some are half as fast again as others, probably for where their part of the outermost cache lies. So a crew tries
-//! [`CANDIDATES`] lines for each desk when it starts, and stays with the quickest. What a closure captures travels in the same
-//! line if it is small enough ([`Crew::run`] demands closures that may be copied); more than that stays with the leader
-//! and is one journey more. The flags of sleepers have lines of their own, which stay shared while nobody sleeps. `pause`
-//! takes 140 cycles on Intel cores since Skylake, a good part of a region: a waiting thread first looks [`EAGER_LOOKS`]
-//! times without it. `octorec bench team` measures all of this, the journey of a line alone, rayon and scoped threads.
+//! [`CANDIDATES`] lines for each desk when it starts, and stays with the quickest. What a closure captures travels in
+//! the same line if it is small enough ([`Crew::run`] demands closures that may be copied); more than that stays with
+//! the leader and is one journey more. The flags of sleepers have lines of their own, which stay shared while nobody
+//! sleeps. `pause` takes 140 cycles on Intel cores since Skylake, a good part of a region: a waiting thread first looks
+//! [`EAGER_LOOKS`] times without it. `octorec bench team` measures all of this, the journey of a line alone, rayon and
+//! scoped threads.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -217,7 +218,15 @@ impl Crew {
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        (0..self.helpers.len()).for_each(|helper| self.tell(helper, Order::end()));
+        for place in &self.places {
+            // SAFETY: as in `run`; nothing is borrowed.
+            #[allow(unsafe_code)]
+            unsafe {
+                self.shared.desks[*place].hand(Order::end());
+            }
+        }
+        self.wake();
+        // By its thread, not by its desk: one that died while it was prepared will never look there.
         for helper in self.helpers.drain(..) {
             // A helper catches panics, so there is nothing to learn from its result.
             let _ = helper.join();

@@ -62,6 +62,17 @@ fn what_looks_at_one_ranks_stages_is_refused() {
 }
 
 #[test]
+fn flags_of_ranks_that_would_have_no_effect_are_refused() {
+    let refused = |flags: &str, named: &str| {
+        let message = fail(&format!("{} {flags}", tiny_training()));
+        assert!(message.contains(named), "{flags}: {message}");
+    };
+    refused("--comm-cores 1", "--comm-cores");
+    refused("--ranks 2 --comm-cores 1 --determinism ranks", "--determinism ranks");
+    refused("--ranks 2 --tuned plans.toml", "--tuned");
+}
+
+#[test]
 fn steps_of_ranks_are_told_apart_by_what_they_were_for() {
     let output = succeed(&format!("{} --ranks 2 --profile --json", tiny_training()));
     let results: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -123,7 +123,7 @@ impl StepArgs {
     /// # Errors
     /// When the configuration is wrong, threads or memory are refused, or the hardware cannot be explored.
     pub fn measure(&self) -> Result<Measured> {
-        if self.several.several() {
+        if self.several.several(&self.config()?)? {
             return self.together().map(|report| Measured::Several(Box::new(report)));
         }
         self.one().map(|report| Measured::One(Box::new(report)))

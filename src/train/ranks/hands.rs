@@ -191,7 +191,9 @@ impl Courier {
 impl Drop for Courier {
     fn drop(&mut self) {
         self.orders = None;
-        if let Some(life) = self.life.take() {
+        // While something is away it may wait for ranks that wait for this one, until the job is poisoned, which happens
+        // only after a rank that fails is dropped. Then it ends by itself.
+        if let Some(life) = self.life.take().filter(|_| self.away == 0) {
             // It guards itself.
             let _ = life.join();
         }
@@ -343,5 +345,54 @@ fn unload(cargo: Cargo, model: &mut Sharded) -> bool {
             model.sums_mut().zip(sums).for_each(|(place, sums)| *place = sums);
             true
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use crate::base::RankId;
+    use crate::base::config::ModelConfig;
+    use crate::data::{Column, Schema};
+    use crate::machine::placement::{CommCores, Wishes};
+    use crate::machine::{Machine, place};
+    use crate::model::Room;
+    use crate::shard::scheme::{Scheme, Sharding};
+    use crate::train::ranks::{Ranks, Setup};
+
+    #[test]
+    fn a_rank_that_fails_while_a_layer_is_away_is_told_at_once_and_by_its_own_message() {
+        let config = ModelConfig {
+            bottom: vec![3, 64, 4],
+            top: vec![64, 1],
+            dim: 4,
+            rows: vec![10, 20],
+            ..ModelConfig::default()
+        };
+        let tables = [10, 20].map(|rows| Column { name: format!("of {rows}"), rows }).to_vec();
+        let schema = Schema { dense: 3, tables };
+        let wishes = Wishes { ranks: Some(2), threads: Some(1), comm_cores: CommCores::Count(0), ..Wishes::default() };
+        let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
+        let schemes = vec![Scheme::Table(RankId(0)), Scheme::Table(RankId(1))];
+        let sharding = Sharding::new(&[10, 20], 4, 2, schemes).unwrap();
+        let mut setup = Setup::new(&config, &schema, sharding, Room::samples(8), &placement);
+        setup.spin = false;
+        setup.places.iter_mut().for_each(|place| place.comm = place.compute.clone());
+        let ranks = Ranks::start(setup.clone()).unwrap();
+        let began = Instant::now();
+        let error = ranks
+            .all(|rank| {
+                if rank.number == RankId(0) {
+                    // The other rank never gives its own, so this one stays away.
+                    rank.shipping.layer(0, rank.model.dense_mut().layer_mut(0), 0.1);
+                    panic!("row 7 is bad");
+                }
+                rank.meet()
+            })
+            .unwrap_err();
+        assert!(error.to_string().contains("row 7 is bad"), "{error}");
+        // No bound on speed: without care the message would be another, after this.
+        assert!(began.elapsed() < setup.deadline);
     }
 }
