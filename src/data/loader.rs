@@ -1,7 +1,9 @@
 //! Minibatches that are ready before they are needed: a thread reads ahead, the consumer gives batches back for reuse.
 //!
 //! Protocol: full batches travel through a channel that holds `depth` of them, so the thread is at most `depth` + 1 ahead;
-//! empty ones travel back through another. Nobody waits for an empty batch: where none came back, a new one is made. The
+//! empty ones travel back through another. As many as can be under way at once exist from the start and go round in turn,
+//! so all have grown to their size after one round; a consumer that keeps batches makes new ones necessary, and nobody
+//! waits for an empty one. The
 //! thread ends at the last batch, at an error, or when the consumer is gone; only then is the channel of full batches
 //! closed, and the consumer asks the thread's result why. An error or a panic therefore arrives after all batches before
 //! it, and never as silence.
@@ -83,8 +85,8 @@ impl Loader {
     fn begin(source: Arc<dyn Source>, plan: Plan, slice: Option<Slice>) -> Result<Self> {
         assert!(plan.batch > 0 && plan.depth > 0, "a minibatch has samples, and a loader keeps one ready");
         let (full_in, full) = bounded(plan.depth);
-        // Room for all batches that can exist at once: those ready, one being filled, and two with the consumer.
-        let (empty, empty_out) = bounded(plan.depth + 3);
+        let (empty, empty_out) = bounded(round(plan.depth));
+        (0..round(plan.depth)).try_for_each(|_| empty.try_send(Batch::new(source.schema()))).expect("there is room");
         let stop = Arc::new(AtomicBool::new(false));
         let watched = Arc::clone(&stop);
         let bytes = Arc::new(AtomicU64::new(0));
@@ -264,6 +266,11 @@ fn deliver(
             return Ok(());
         }
     }
+}
+
+/// Batches that can be under way at once: those ready, one being filled, and two with the consumer.
+pub(super) const fn round(depth: usize) -> usize {
+    depth + 3
 }
 
 /// What a panic said.

@@ -1,7 +1,7 @@
 //! One thread reads every minibatch, all ranks share it: the batch of `broadcast`.
 //!
-//! Minibatches lie in a ring of `Arc`s. The reader fills the oldest when no rank holds it any more, and a new one
-//! otherwise; so at most as many exist as the channels and the ranks hold, and none is allocated once they go round.
+//! Minibatches lie in a ring of `Arc`s, as many as can be under way at once. The reader fills the oldest when no rank
+//! holds it any more, and a new one otherwise (a rank keeps more than two); so none is allocated once they go round.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use crossbeam::channel::{Receiver, Sender, bounded};
 
 use crate::base::{Error, Result};
-use crate::data::loader::{Stream, panic_message};
+use crate::data::loader::{Stream, panic_message, round};
 use crate::data::{Batch, Plan, Position, Source};
 use crate::machine::team::roam;
 
@@ -63,7 +63,7 @@ pub(super) fn start(source: Arc<dyn Source>, plan: Plan, ranks: usize) -> Result
 
 fn deliver(source: &dyn Source, plan: Plan, ranks: &[Sender<Shared>], bytes: &AtomicU64) -> Result<()> {
     let schema = source.schema();
-    let mut ring: VecDeque<Arc<Batch>> = VecDeque::new();
+    let mut ring: VecDeque<_> = (0..round(plan.depth)).map(|_| Arc::new(Batch::new(schema))).collect();
     let mut stream = Stream::new(source, plan, None, None);
     loop {
         // What is newer than the oldest is held as well, if that is.
