@@ -12,24 +12,25 @@ train: build
 build: system
 	$(CARGO) build --release --locked
 
+# Checks build every optional feature; `build` none.
 test: system format lint docs unit
 
 format:
 	$(CARGO) fmt --check
 
 lint:
-	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --all-targets --all-features -- -D warnings
 
 docs:
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --all-features --no-deps --document-private-items
 
 # nextest runs no doctests, so cargo runs those in either case.
 unit:
 ifeq ($(NEXTEST),yes)
-	$(CARGO) nextest run --locked --no-fail-fast
-	$(CARGO) test --locked --doc
+	$(CARGO) nextest run --locked --all-features --no-fail-fast
+	$(CARGO) test --locked --all-features --doc
 else
-	$(CARGO) test --locked --no-fail-fast
+	$(CARGO) test --locked --all-features --no-fail-fast
 endif
 
 # Interleavings of the thread protocols: all, or those with few preemptions where all take minutes.

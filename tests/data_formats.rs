@@ -51,7 +51,7 @@ static SETS: LazyLock<Vec<(Format, tempfile::TempDir)>> = LazyLock::new(|| {
         generate(folder.path(), format, &log().0.description(), &|_| ());
         (format, folder)
     };
-    Format::WRITTEN.map(made).into()
+    Format::WRITTEN.iter().copied().map(made).collect()
 });
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -95,7 +95,7 @@ fn read(source: &dyn Source, split: Split, start: u64, limit: usize) -> Batch {
 #[test]
 fn every_format_trains_on_the_same_samples() {
     let (log, _) = log();
-    for format in Format::WRITTEN {
+    for &format in Format::WRITTEN {
         let folder = tempfile::tempdir().unwrap();
         generate(folder.path(), format, &log.description(), &|_| ());
         assert_eq!(Format::detect(folder.path()), Some(format));
@@ -472,7 +472,7 @@ fn unknown_files_and_formats_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let message = formats::open(folder.path(), None, None).err().unwrap().to_string();
     assert!(
-        message.contains("tell no format: name one of octorec, mlperf, nvidia, torchrec, hugectr, csv"),
+        message.contains("tell no format: name one of octorec, mlperf, nvidia, torchrec, hugectr, parquet, csv"),
         "{message}"
     );
     assert!(
@@ -483,9 +483,29 @@ fn unknown_files_and_formats_are_refused() {
 }
 
 #[test]
+#[cfg(not(feature = "parquet"))]
+fn parquet_is_refused_with_the_feature_that_it_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("part_0.parquet");
+    std::fs::write(&file, "PAR1").unwrap();
+    let (log, _) = log();
+    let refused = [
+        formats::open(&file, None, None).err(),
+        formats::open(folder.path(), None, None).err(),
+        Target::create(&folder.path().join("new"), Format::Parquet, &log.description(), Options::default()).err(),
+    ];
+    for error in refused {
+        let message = error.expect("it is refused").to_string();
+        assert!(message.contains("which this octorec was built without") && message.contains("--features parquet"));
+    }
+}
+
+#[test]
 fn a_full_disk_or_a_failing_source_leaves_no_data_set() {
     let (log, _) = log();
     for (format, file) in [
+        #[cfg(feature = "parquet")]
+        (Format::Parquet, "train/part_0.parquet"),
         (Format::Octorec, "part-00000.octo"),
         (Format::Mlperf, "octorec_train.bin"),
         (Format::Nvidia, "train/numerical.bin"),

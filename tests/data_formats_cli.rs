@@ -48,7 +48,13 @@ fn every_format_gives_the_same_losses_and_resumes_exactly() {
         0,
     );
     let expected = std::fs::read_to_string(at("own")).unwrap();
-    for format in ["octorec", "mlperf", "torchrec"] {
+    for format in [
+        "octorec",
+        "mlperf",
+        "torchrec",
+        #[cfg(feature = "parquet")]
+        "parquet",
+    ] {
         generate(&at(format), format);
         let message = run(&format!("data verify {}", shown(format)), 0);
         assert!(String::from_utf8_lossy(&message.stdout).contains("1,600 samples are sound"));
@@ -99,6 +105,14 @@ fn inspect_tells_the_same_of_every_format() {
     let (a, b) = (json(&format!("inspect {} --json", at("a"))), json(&format!("inspect {} --json", at("b"))));
     assert_eq!((&a["rows"], &a["rows_total"], &a["format"]), (&1600.into(), &1600.into(), &"octorec".into()));
     assert_eq!((&a["categorical"], &a["label_rate"]), (&b["categorical"], &b["label_rate"]));
+    #[cfg(feature = "parquet")]
+    {
+        run(&format!("convert {} {} --format parquet --codec zstd", at("a"), at("p")), 0);
+        let mut parquet = json(&format!("inspect {} --json", at("p")));
+        assert_eq!(parquet["format"], "parquet");
+        parquet["format"] = a["format"].clone();
+        assert_eq!(parquet, a);
+    }
     let rate = a["label_rate"].as_f64().unwrap();
     assert!((0.1..0.5).contains(&rate), "{rate}");
     let missing = |found: &Value| found["dense"][0]["missing"].as_f64().unwrap();

@@ -44,7 +44,7 @@ type Named = Vec<(String, Arc<dyn Source>)>;
 /// Every kind of source, with its name.
 fn sources(folder: &Path) -> Named {
     let mut sources: Named = vec![("generated".to_owned(), Arc::new(log()))];
-    for format in Format::WRITTEN {
+    for &format in Format::WRITTEN {
         for codec in [Codec::Raw, Codec::Lz4] {
             if format != Format::Octorec && codec != Codec::Raw {
                 continue;

@@ -22,7 +22,7 @@ pub struct ConvertArgs {
     #[command(flatten)]
     output: OutputArgs,
 
-    /// The format of FROM, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, csv.
+    /// The format of FROM, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, parquet, csv.
     #[arg(long, value_name = "NAME")]
     from_format: Option<String>,
 
@@ -34,7 +34,7 @@ pub struct ConvertArgs {
 /// How a data set is written.
 #[derive(Debug, Args)]
 pub struct OutputArgs {
-    /// What is written: octorec, mlperf, nvidia, torchrec, hugectr.
+    /// What is written: octorec, mlperf, nvidia, torchrec, hugectr, parquet.
     #[arg(long, value_name = "NAME", default_value = "octorec")]
     pub format: String,
 

@@ -36,7 +36,7 @@ struct VerifyArgs {
     /// The data set: a directory or a file.
     path: PathBuf,
 
-    /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr.
+    /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, parquet.
     #[arg(long, value_name = "NAME")]
     format: Option<String>,
 

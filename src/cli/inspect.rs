@@ -20,7 +20,7 @@ pub struct InspectArgs {
     /// A data set in any format, or text in Criteo's layout (plain or gzip).
     path: PathBuf,
 
-    /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr.
+    /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, parquet.
     #[arg(long, value_name = "NAME")]
     format: Option<String>,
 

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::{Format, Rows, Table, bad, csv, hugectr, mlperf, nvidia, octorec, torchrec};
+use super::{Format, Rows, Table, bad, csv, hugectr, mlperf, nvidia, octorec, parquet, torchrec};
 use crate::base::config::DataConfig;
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
@@ -65,6 +65,7 @@ pub fn open(path: &Path, format: Option<Format>, schema: Option<&Path>) -> Resul
         Some(Format::Nvidia) => nvidia::open(path),
         Some(Format::Torchrec) => torchrec::open(path),
         Some(Format::Hugectr) => hugectr::open(path),
+        Some(Format::Parquet) => parquet::open(path),
         Some(Format::Csv) => csv::open(path, schema),
         None => {
             let known = Format::ALL.map(Format::name).join(", ");

@@ -7,6 +7,7 @@
 //! | `nvidia`   | `feature_spec.yaml` and a binary file a column                               | yes   | yes    |
 //! | `torchrec` | `*_dense.npy`, `*_sparse.npy` or `*_sparse_multi_hot.npz`, `*_labels.npy`    | yes   | yes    |
 //! | `hugectr`  | `train_data.bin`, `val_data.bin`, `test_data.bin` (raw rows), `schema.toml`  | yes   | yes    |
+//! | `parquet`  | `*.parquet` ([`parquet`]); with the cargo feature of that name                 | yes   | yes    |
 //! | `csv`      | text with a header line and a description of it ([`csv`])                      | yes   | no     |
 //!
 //! A `schema.toml` (a [`Description`]) beside foreign files tells what their format does not: names and numbers of rows.
@@ -19,6 +20,7 @@ pub mod npy;
 mod npz;
 mod nvidia;
 mod octorec;
+pub mod parquet;
 mod strided;
 mod torchrec;
 mod transfer;
@@ -51,13 +53,16 @@ pub enum Format {
     Torchrec,
     /// HugeCTR's raw rows.
     Hugectr,
+    /// Parquet.
+    Parquet,
     /// Separated text with a header line.
     Csv,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Octorec, Self::Mlperf, Self::Nvidia, Self::Torchrec, Self::Hugectr, Self::Csv];
+    pub const ALL: [Self; 7] =
+        [Self::Octorec, Self::Mlperf, Self::Nvidia, Self::Torchrec, Self::Hugectr, Self::Parquet, Self::Csv];
 
     /// Its name on the command line.
     #[must_use]
@@ -68,12 +73,19 @@ impl Format {
             Self::Nvidia => "nvidia",
             Self::Torchrec => "torchrec",
             Self::Hugectr => "hugectr",
+            Self::Parquet => "parquet",
             Self::Csv => "csv",
         }
     }
 
-    /// Those that are written too.
-    pub const WRITTEN: [Self; 5] = [Self::Octorec, Self::Mlperf, Self::Nvidia, Self::Torchrec, Self::Hugectr];
+    /// Those that this build writes too.
+    #[cfg(feature = "parquet")]
+    pub const WRITTEN: &[Self] =
+        &[Self::Octorec, Self::Mlperf, Self::Nvidia, Self::Torchrec, Self::Hugectr, Self::Parquet];
+
+    /// Those that this build writes too.
+    #[cfg(not(feature = "parquet"))]
+    pub const WRITTEN: &[Self] = &[Self::Octorec, Self::Mlperf, Self::Nvidia, Self::Torchrec, Self::Hugectr];
 
     /// The format called `name`.
     ///
@@ -107,6 +119,7 @@ impl Format {
                 () if has(&|name| name.ends_with("_dense.npy")) => Some(Self::Torchrec),
                 () if has(&|name| hugectr::role(name).is_some()) => Some(Self::Hugectr),
                 () if has(&|name| mlperf::role(name).is_some()) => Some(Self::Mlperf),
+                () if parquet::detect(path, &names) => Some(Self::Parquet),
                 () => None,
             };
         }
@@ -116,6 +129,7 @@ impl Format {
             () if ends(&name, "_dense.npy") => Some(Self::Torchrec),
             () if hugectr::role(&name).is_some() => Some(Self::Hugectr),
             () if ends(&name, ".bin") => Some(Self::Mlperf),
+            () if ends(&name, parquet::EXTENSION) => Some(Self::Parquet),
             () if ends(&name, ".csv") => Some(Self::Csv),
             () => None,
         }

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "parquet")]
+use super::parquet;
 use super::{Format, bad, hugectr, mlperf, nvidia, torchrec};
 use crate::base::{Error, Result};
 use crate::data::blocks::{EXTENSION, MANIFEST, Manifest, Options, Part, Role, Writer};
@@ -40,14 +42,18 @@ impl Target {
     /// When it cannot be created, holds a data set already, or the format can only be read.
     pub fn create(folder: &Path, format: Format, description: &Description, options: Options) -> Result<Self> {
         if !Format::WRITTEN.contains(&format) {
-            let known = Format::WRITTEN.map(Format::name).join(", ");
+            #[cfg(not(feature = "parquet"))]
+            if format == Format::Parquet {
+                return Err(bad(folder, super::parquet::ABSENT));
+            }
+            let known = Format::WRITTEN.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ");
             return Err(bad(
                 folder,
                 format!("octorec writes no {}: choose one of {known} with --format", format.name()),
             ));
         }
         description.check().map_err(|reason| bad(folder, reason))?;
-        if format != Format::Octorec {
+        if !matches!(format, Format::Octorec | Format::Parquet) {
             held(description).map_err(|reason| bad(folder, format!("{} {reason}", format.name())))?;
         }
         std::fs::create_dir_all(folder).map_err(Error::io(folder, "create"))?;
@@ -86,7 +92,9 @@ impl Target {
             Format::Nvidia => Box::new(nvidia::SplitSink::create(&self.folder, role, description)?),
             Format::Torchrec => Box::new(torchrec::ArraySink::create(&self.folder, role, description)?),
             Format::Hugectr => Box::new(hugectr::RawSink::create(&self.folder, role, description)?),
-            Format::Csv => unreachable!("refused by create"),
+            #[cfg(feature = "parquet")]
+            Format::Parquet => Box::new(parquet::ParquetSink::create(&self.folder, role, description, self.options)?),
+            _ => unreachable!("refused by create"),
         };
         let rows = fill(&mut *sink)?;
         self.bytes += sink.finish()?;
@@ -106,7 +114,9 @@ impl Target {
             Format::Nvidia => nvidia::seal(&self.folder, &self.description, &self.roles)?,
             Format::Torchrec => torchrec::seal(&self.folder, &self.description)?,
             Format::Hugectr => hugectr::seal(&self.folder, &self.description)?,
-            Format::Csv => unreachable!("refused by create"),
+            #[cfg(feature = "parquet")]
+            Format::Parquet => parquet::seal(&self.folder, &self.description)?,
+            _ => unreachable!("refused by create"),
         }
         Ok(self.bytes)
     }

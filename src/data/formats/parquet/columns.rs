@@ -1,0 +1,236 @@
+//! Which leaves of a Parquet file are the label, dense and categorical columns, and whether their types fit.
+
+use parquet::basic::{LogicalType, Type as Physical};
+use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
+use serde::Deserialize;
+
+use crate::data::Description;
+use crate::data::schema::{Categorical, Dense, Label, Transform};
+
+/// What follows a categorical column's name in that of its weights.
+pub(super) const WEIGHTS: &str = "_weights";
+
+/// One column of a file.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Leaf {
+    /// Its number among the file's leaves.
+    pub(super) at: usize,
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    /// Whether a row has a list of values.
+    pub(super) list: bool,
+    /// The definition level of a value that is there.
+    pub(super) present: i16,
+    /// The least definition level of a place in a list; of a list that is there and empty, one less.
+    pub(super) place: i16,
+}
+
+/// What values are.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Kind {
+    /// Whole numbers; whether their highest bit is a value's.
+    Whole { unsigned: bool },
+    /// Floats of 32 or 64 bits.
+    Float,
+    /// Nothing that is trained on, in the file's words.
+    Other(String),
+}
+
+impl Leaf {
+    fn new(at: usize, column: &ColumnDescriptor) -> Self {
+        let parts = column.path().parts();
+        let levels = column.max_rep_level();
+        let nested = levels > 1 || (levels == 0 && parts.len() > 1);
+        let unsigned = matches!(column.logical_type_ref(), Some(LogicalType::Integer(int)) if !int.is_signed);
+        let named = column.logical_type_ref().is_some_and(|logical| !matches!(logical, LogicalType::Integer(_)));
+        let kind = match column.physical_type() {
+            _ if nested => Kind::Other("a nested structure".to_owned()),
+            Physical::BOOLEAN => Kind::Whole { unsigned: true },
+            // A date or a decimal is an integer to Parquet only.
+            Physical::INT32 | Physical::INT64 if !named => Kind::Whole { unsigned },
+            Physical::FLOAT | Physical::DOUBLE => Kind::Float,
+            other => match column.logical_type_ref() {
+                Some(logical) => Kind::Other(format!("{other} ({logical:?})")),
+                None => Kind::Other(other.to_string()),
+            },
+        };
+        Self {
+            at,
+            name: parts[0].clone(),
+            kind,
+            list: levels == 1,
+            present: column.max_def_level(),
+            place: column.repeated_ancestor_def_level(),
+        }
+    }
+
+    /// Its kind, for messages.
+    fn shown(&self) -> String {
+        let kind = match &self.kind {
+            Kind::Whole { .. } => "whole numbers",
+            Kind::Float => "floats",
+            Kind::Other(kind) => kind,
+        };
+        if self.list { format!("lists of {kind}") } else { kind.to_owned() }
+    }
+
+    fn whole(&self) -> bool {
+        matches!(self.kind, Kind::Whole { .. })
+    }
+}
+
+/// The leaves of a file.
+pub(super) fn leaves(schema: &SchemaDescriptor) -> Vec<Leaf> {
+    schema.columns().iter().enumerate().map(|(at, column)| Leaf::new(at, column)).collect()
+}
+
+/// Where a description's columns are in a file.
+#[derive(Debug, Clone)]
+pub(super) struct Columns {
+    pub(super) label: Leaf,
+    pub(super) dense: Vec<Leaf>,
+    /// Row numbers, and their weights where there are any.
+    pub(super) categorical: Vec<(Leaf, Option<Leaf>)>,
+}
+
+impl Columns {
+    /// The leaves that `description` names.
+    ///
+    /// # Errors
+    /// A sentence that names the column which is missing or has another type.
+    pub(super) fn find(leaves: &[Leaf], description: &Description) -> Result<Self, String> {
+        let find = |name: &str| {
+            let mut found = leaves.iter().filter(|leaf| leaf.name == name);
+            let leaf = found.next().ok_or_else(|| {
+                let known: Vec<_> = leaves.iter().map(|leaf| &leaf.name[..]).collect();
+                format!("has no column {name}; it has {}", known.join(", "))
+            })?;
+            match found.next() {
+                Some(_) => Err(format!("column {name} is a structure of several")),
+                None => Ok(leaf.clone()),
+            }
+        };
+        let number = |name: &str, float: bool| {
+            let leaf = find(name)?;
+            let fits = !leaf.list && (leaf.whole() || (float && leaf.kind == Kind::Float));
+            let wanted = if float { "floats" } else { "whole numbers" };
+            fits.then_some(leaf.clone()).ok_or_else(|| {
+                let hint = if !float && leaf.kind == Kind::Float { " (float = true in the schema)" } else { "" };
+                format!("column {name} has {}, but {wanted} are expected{hint}", leaf.shown())
+            })
+        };
+        let label = find(&description.label.name)?;
+        if label.list || matches!(label.kind, Kind::Other(_)) {
+            return Err(format!("the label {} has {}, but numbers are expected", label.name, label.shown()));
+        }
+        let categorical = |column: &Categorical| {
+            let leaf = find(&column.name)?;
+            if !leaf.whole() {
+                let advice = "number its values first, as `octorec preprocess csv` or NVTabular's Categorify do";
+                let (name, shown) = (&column.name, leaf.shown());
+                return Err(format!("column {name} has {shown}, but row numbers are expected: {advice}"));
+            }
+            if !leaf.list && column.hots != 1 {
+                let Categorical { name, hots, .. } = column;
+                return Err(format!("column {name} has one value a row, but hots = {hots} needs lists"));
+            }
+            if !column.weighted {
+                return Ok((leaf, None));
+            }
+            let weights = find(&format!("{}{WEIGHTS}", column.name))?;
+            if weights.kind != Kind::Float || weights.list != leaf.list {
+                let (name, shown) = (&weights.name, weights.shown());
+                return Err(format!("column {name} has {shown}, but a float for each value of {} is due", leaf.name));
+            }
+            Ok((leaf, Some(weights)))
+        };
+        Ok(Self {
+            label,
+            dense: description
+                .dense
+                .iter()
+                .map(|column| number(&column.name, column.float))
+                .collect::<Result<_, _>>()?,
+            categorical: description.categorical.iter().map(categorical).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Leaf> {
+        let categorical = self.categorical.iter().flat_map(|(rows, weights)| std::iter::once(rows).chain(weights));
+        std::iter::once(&self.label).chain(&self.dense).chain(categorical)
+    }
+}
+
+/// What `_metadata.json` says columns are for.
+#[derive(Debug, Deserialize)]
+pub(super) struct Merlin {
+    labels: Vec<Named>,
+    #[serde(default)]
+    conts: Vec<Named>,
+    #[serde(default)]
+    cats: Vec<Named>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Named {
+    col_name: String,
+}
+
+/// The columns that files without a schema have; categorical ones have no rows yet.
+///
+/// # Errors
+/// A sentence that names the column which cannot be told.
+pub(super) fn inferred(leaves: &[Leaf], merlin: Option<&Merlin>) -> Result<Description, String> {
+    let find = |name: &str| leaves.iter().find(|leaf| leaf.name == name);
+    let dense = |leaf: &Leaf| {
+        let float = leaf.kind == Kind::Float;
+        let transform = if float { Transform::None } else { Transform::Log };
+        Dense { name: leaf.name.clone(), float, transform }
+    };
+    let categorical = |leaf: &Leaf| {
+        let weighted = find(&format!("{}{WEIGHTS}", leaf.name)).is_some_and(|other| other.kind == Kind::Float);
+        Categorical { hots: u32::from(!leaf.list), weighted, ..Categorical::new(&leaf.name, 0) }
+    };
+    let mut description = Description::default();
+    if let Some(merlin) = merlin {
+        let [label] = &merlin.labels[..] else {
+            return Err(format!("_metadata.json has {} labels: name one in a schema.toml", merlin.labels.len()));
+        };
+        let leaf = |named: &Named| {
+            find(&named.col_name).ok_or_else(|| format!("has no column {}, which _metadata.json names", named.col_name))
+        };
+        description.label = Label { name: label.col_name.clone(), float: false };
+        for named in &merlin.conts {
+            description.dense.push(dense(leaf(named)?));
+        }
+        for named in &merlin.cats {
+            description.categorical.push(categorical(leaf(named)?));
+        }
+        return Ok(description);
+    }
+    let weights = |name: &str| name.strip_suffix(WEIGHTS).is_some_and(|of| find(of).is_some_and(Leaf::whole));
+    for leaf in leaves.iter().filter(|leaf| leaf.name != description.label.name) {
+        match &leaf.kind {
+            Kind::Float if weights(&leaf.name) => (),
+            Kind::Float if !leaf.list => description.dense.push(dense(leaf)),
+            Kind::Whole { .. } if !leaf.list && counted(&leaf.name) => description.dense.push(dense(leaf)),
+            Kind::Whole { .. } => description.categorical.push(categorical(leaf)),
+            _ => {
+                let advice = "number its values, or leave it out by a schema.toml beside the files";
+                return Err(format!(
+                    "column {} has {}, which is neither dense nor row numbers: {advice}",
+                    leaf.name,
+                    leaf.shown()
+                ));
+            }
+        }
+    }
+    Ok(description)
+}
+
+/// Whether whole numbers of this name are counts, as Criteo's `I1` to `I13` are; TorchRec calls them `int_0` to `int_12`.
+fn counted(name: &str) -> bool {
+    let number = name.strip_prefix('I').or_else(|| name.strip_prefix("int_"));
+    number.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}

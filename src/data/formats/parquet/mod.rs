@@ -1,0 +1,64 @@
+//! Parquet, as NVIDIA Merlin's NVTabular, HugeCTR and TorchRec's users have it: a file or a directory of `*.parquet`, in it
+//! folders or file names that begin with `train`, `val` (`valid`, `validation`) or `test`; everything else is for training.
+//!
+//! Columns are found by name, in this order of precedence:
+//! 1. a [`SCHEMA`](super::SCHEMA) beside the files names them all; other columns are not read;
+//! 2. `_metadata.json`, which NVTabular writes for HugeCTR (`labels`, `conts`, `cats`, each with `col_name`);
+//! 3. their names and types: `label`; dense are floats and whole numbers called `I1` or `int_0` (TorchRec), which are counts
+//!    and read as logarithms; categorical are all other whole numbers and lists of them.
+//!
+//! `X_weights`, a list of floats beside a list `X`, has a weight for each of its look-ups. Numbers of rows that no schema
+//! tells are one more than the greatest value, by the files' statistics or else by a pass over the column.
+//!
+//! Reading needs the cargo feature `parquet`; without it such files are recognised and refused.
+
+#[cfg(feature = "parquet")]
+mod columns;
+#[cfg(feature = "parquet")]
+mod numbers;
+#[cfg(feature = "parquet")]
+mod open;
+#[cfg(feature = "parquet")]
+mod read;
+#[cfg(feature = "parquet")]
+mod write;
+
+use std::path::Path;
+
+use crate::data::blocks::Role;
+
+#[cfg(feature = "parquet")]
+pub(super) use {
+    open::open,
+    write::{ParquetSink, seal},
+};
+
+/// How such files end.
+pub(super) const EXTENSION: &str = ".parquet";
+
+/// What a file's or folder's name says its rows are for.
+pub(super) fn role(name: &str) -> Option<Role> {
+    let name = name.to_ascii_lowercase();
+    let known = [("train", Role::Train), ("val", Role::Validation), ("test", Role::Test)];
+    known.into_iter().find(|(start, _)| name.starts_with(start)).map(|(_, role)| role)
+}
+
+/// Whether a directory of these names has Parquet files, itself or in the folder of a role.
+pub(super) fn detect(folder: &Path, names: &[String]) -> bool {
+    let has = |name: &str| name.ends_with(EXTENSION);
+    let below = |name: &String| {
+        let inside = role(name).and_then(|_| std::fs::read_dir(folder.join(name)).ok());
+        inside.is_some_and(|entries| entries.flatten().any(|entry| has(&entry.file_name().to_string_lossy())))
+    };
+    names.iter().any(|name| has(name) || below(name))
+}
+
+#[cfg(not(feature = "parquet"))]
+pub(super) fn open(path: &Path) -> crate::base::Result<super::Dataset> {
+    Err(super::bad(path, ABSENT))
+}
+
+/// What a build without the feature says.
+#[cfg(not(feature = "parquet"))]
+pub(super) const ABSENT: &str =
+    "is Parquet, which this octorec was built without: build it with `cargo build --release --features parquet`";

@@ -1,0 +1,197 @@
+//! Opens Parquet files as one data set: whose rows they are, which columns they have, how large their tables must be.
+
+use std::path::{Path, PathBuf};
+
+use parquet::file::statistics::Statistics;
+use rayon::prelude::*;
+
+use super::columns::{self, Columns, Kind, Leaf, Merlin};
+use super::numbers::{Numbers, Scratch};
+use super::read::{ParquetTable, fault};
+use super::{EXTENSION, role};
+use crate::base::{Error, Result, interrupt};
+use crate::data::Description;
+use crate::data::blocks::Role;
+use crate::data::formats::{Dataset, Member, bad, folder, sidecar};
+use crate::data::schema::Categorical;
+
+/// What NVTabular tells HugeCTR of the columns.
+const MERLIN: &str = "_metadata.json";
+
+/// Opens a file, or a directory of them.
+pub(in crate::data::formats) fn open(path: &Path) -> Result<Dataset> {
+    let parts = parts(path)?;
+    let Some((_, first)) = parts.first() else { return Err(bad(path, format!("has no *{EXTENSION}"))) };
+    let home = folder(path);
+    let known = sidecar(home)?;
+    let merlin = merlin(&[home, folder(first)])?;
+    let mut members = Vec::new();
+    let mut description = known.clone();
+    for (role, path) in &parts {
+        let fail = |reason: String| bad(path, reason);
+        let file = ParquetTable::open(path)?;
+        let leaves = file.leaves();
+        let wanted = match &description {
+            Some(known) => known.clone(),
+            None => columns::inferred(&leaves, merlin.as_ref()).map_err(fail)?,
+        };
+        let columns = Columns::find(&leaves, &wanted).map_err(fail)?;
+        members.push((*role, file.with(columns)));
+        description = Some(wanted);
+    }
+    let mut description = description.expect("there is a file");
+    let tables: Vec<_> = members.iter().map(|(_, table)| table).collect();
+    let sizes = sizes(&tables, &description)?;
+    for (column, size) in description.categorical.iter_mut().zip(&sizes) {
+        if known.is_none() {
+            column.rows = size.largest.map_or(1, |most| most.saturating_add(1));
+        }
+    }
+    description.check().map_err(|reason| bad(path, reason))?;
+    let longest: Vec<u32> = sizes.iter().map(|size| size.longest).collect();
+    let finished = members.into_iter().map(|(role, mut table)| {
+        (table.description, table.longest) = (description.clone(), longest.clone());
+        Member { role, table: Box::new(table) as _ }
+    });
+    let members = finished.collect();
+    Ok(Dataset::new(description, members))
+}
+
+/// The files, those of a role in the order of the numbers in their names.
+fn parts(path: &Path) -> Result<Vec<(Role, PathBuf)>> {
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if !path.is_dir() {
+        return Ok(vec![(role(&name(path)).unwrap_or(Role::Train), path.to_owned())]);
+    }
+    let list = |folder: &Path| -> Result<Vec<PathBuf>> {
+        let entries = std::fs::read_dir(folder).map_err(Error::io(folder, "list"))?;
+        entries.map(|entry| Ok(entry.map_err(Error::io(folder, "list"))?.path())).collect()
+    };
+    let file = |path: &Path| name(path).ends_with(EXTENSION) && path.is_file();
+    let mut found = Vec::new();
+    for entry in list(path)? {
+        let of = role(&name(&entry));
+        if file(&entry) {
+            found.push((of.unwrap_or(Role::Train), entry));
+        } else if let (Some(role), true) = (of, entry.is_dir()) {
+            found.extend(list(&entry)?.into_iter().filter(|path| file(path)).map(|path| (role, path)));
+        }
+    }
+    found.sort_by_cached_key(|(role, path)| (*role as u8, natural(&path.to_string_lossy())));
+    Ok(found)
+}
+
+/// A name cut at its numbers, so that 10 comes after 9.
+fn natural(name: &str) -> Vec<(String, u64)> {
+    let mut key = vec![(String::new(), 0u64)];
+    let mut in_number = false;
+    for letter in name.chars() {
+        if let Some(digit) = letter.to_digit(10) {
+            let last = key.last_mut().expect("never empty");
+            (last.1, in_number) = (last.1.saturating_mul(10).saturating_add(digit.into()), true);
+        } else {
+            if std::mem::take(&mut in_number) {
+                key.push((String::new(), 0));
+            }
+            key.last_mut().expect("never empty").0.push(letter);
+        }
+    }
+    key
+}
+
+fn merlin(folders: &[&Path]) -> Result<Option<Merlin>> {
+    let Some(path) = folders.iter().map(|folder| folder.join(MERLIN)).find(|path| path.exists()) else {
+        return Ok(None);
+    };
+    let text = std::fs::read_to_string(&path).map_err(Error::io(&path, "read"))?;
+    let found = serde_json::from_str(&text);
+    found.map(Some).map_err(|error| bad(&path, format!("does not name labels, conts and cats: {error}")))
+}
+
+/// What the values of a categorical column ask for.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    /// The greatest row number.
+    largest: Option<u64>,
+    /// The most look-ups of a row.
+    longest: u32,
+}
+
+impl Size {
+    fn or(self, other: Self) -> Self {
+        Self { largest: self.largest.max(other.largest), longest: self.longest.max(other.longest) }
+    }
+}
+
+/// The sizes of all categorical columns: from statistics where they say enough, otherwise by reading the column.
+fn sizes(tables: &[&ParquetTable], description: &Description) -> Result<Vec<Size>> {
+    let groups: Vec<_> = tables
+        .iter()
+        .flat_map(|table| (0..table.metadata.num_row_groups()).map(move |group| (*table, group)))
+        .collect();
+    let sized = |(at, column): (usize, &Categorical)| {
+        let of = |&(table, group): &(&ParquetTable, usize)| {
+            let leaf = &table.columns().categorical[at].0;
+            let stated = stated(table, group, leaf);
+            let told = column.rows > 0 || stated.is_some();
+            if told && !(leaf.list && column.hots == 0) {
+                return Ok(Size { largest: stated, longest: column.hots });
+            }
+            scanned(table, group, leaf)
+        };
+        let none = Size { largest: None, longest: column.hots };
+        groups.par_iter().map(of).try_reduce(|| none, |a, b| Ok(a.or(b)))
+    };
+    description.categorical.par_iter().enumerate().map(sized).collect()
+}
+
+/// The greatest value of a row group, as its statistics say.
+fn stated(table: &ParquetTable, group: usize, leaf: &Leaf) -> Option<u64> {
+    let statistics = table.metadata.row_group(group).column(leaf.at).statistics()?;
+    let unsigned = leaf.kind == Kind::Whole { unsigned: true };
+    if unsigned && statistics.is_min_max_deprecated() {
+        // Written as if they had signs.
+        return None;
+    }
+    match statistics {
+        Statistics::Int32(found) if unsigned => found.max_opt().map(|&most| u64::from(most as u32)),
+        Statistics::Int32(found) => u64::try_from(*found.max_opt()?).ok(),
+        Statistics::Int64(found) => u64::try_from(*found.max_opt()?).ok(),
+        _ => None,
+    }
+}
+
+fn scanned(table: &ParquetTable, group: usize, leaf: &Leaf) -> Result<Size> {
+    /// Rows that are looked at together.
+    const PORTION: usize = 1 << 14;
+    let fail = |error| fault(table.path_of(), group, &leaf.name, error);
+    let mut numbers = Numbers::open(&table.counted(), &table.metadata, group, leaf, 0).map_err(fail)?;
+    let (mut scratch, mut size) = (Scratch::default(), Size { largest: None, longest: u32::from(!leaf.list) });
+    let mut left = table.rows_of(group);
+    while left > 0 {
+        if interrupt::requested() {
+            return Err(Error::Interrupted);
+        }
+        let rows = left.min(PORTION as u64) as usize;
+        numbers.read(rows, &mut scratch).map_err(fail)?;
+        // What is negative is told with its row when it is read.
+        let most = scratch.integers.iter().copied().max();
+        size.largest = size.largest.max(most.and_then(|most| u64::try_from(most).ok()));
+        let lists = scratch.again.chunk_by(|_, &next| next > 0).map(|list| list.len() as u32);
+        size.longest = size.longest.max(lists.max().unwrap_or(0));
+        left -= rows as u64;
+    }
+    Ok(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_names_are_compared_as_numbers() {
+        let mut names = ["part_10", "part_9", "part_9_2", "a2b", "part"];
+        names.sort_by_key(|name| natural(name));
+        assert_eq!(names, ["a2b", "part", "part_9", "part_9_2", "part_10"]);
+    }
+}
