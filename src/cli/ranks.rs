@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -15,7 +16,7 @@ use super::session::room;
 use super::topo::comm_cores;
 use crate::base::config::{Config, Determinism, SourceKind};
 use crate::base::{Error, Result};
-use crate::data::{self, Batch, Opening, Source};
+use crate::data::{self, Batch, LoaderMode, Opening, Source};
 use crate::machine::placement::{CommCores, Placement, Wishes};
 use crate::machine::{Machine, place};
 use crate::math::Grains;
@@ -48,6 +49,15 @@ pub struct RankArgs {
     /// Whether communication cores work behind the backward pass or after it.
     #[arg(long, value_enum, default_value_t)]
     pub overlap: Overlap,
+
+    /// How several ranks read the data: each its own slices of minibatches (default), one for all, or each everything.
+    #[arg(long, value_name = "MODE", value_parser = loader_mode())]
+    pub loader: Option<LoaderMode>,
+}
+
+fn loader_mode() -> impl TypedValueParser<Value = LoaderMode> {
+    PossibleValuesParser::new(LoaderMode::ALL.map(LoaderMode::name))
+        .map(|name| LoaderMode::ALL.into_iter().find(|mode| mode.name() == name).expect("no other value is possible"))
 }
 
 /// When communication cores exchange the gradients of a layer.
@@ -77,6 +87,9 @@ impl RankArgs {
             ),
             CommCores::Count(1..) if self.ranks == 1 => {
                 refuse("--comm-cores", "one rank has nobody to communicate with: use --ranks, or leave it away")
+            }
+            _ if !several && self.loader.is_some() => {
+                refuse("--loader", "one rank reads whole minibatches: use --ranks, or leave it away")
             }
             _ if several && !config.train.tuned.is_empty() => {
                 refuse("--tuned", "it is for one rank: leave --ranks, --plan and --determinism ranks away")

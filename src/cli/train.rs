@@ -167,6 +167,7 @@ impl TrainArgs {
         Ok(Run {
             config,
             source,
+            loader: self.several.loader.unwrap_or_default(),
             engine,
             progress: Progress::default(),
             output,

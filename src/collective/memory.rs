@@ -8,7 +8,7 @@ use bytemuck::Pod;
 
 use super::schedule::{Fold, Payload};
 use crate::simd::{Isa, Kernel, Simd, bf16, combine};
-use crate::sync::{Line, stream_lines};
+use crate::sync::{Line, copy_long, stream_lines};
 
 /// bfloat16 to a cache line.
 const HALVES: usize = Line::BYTES / size_of::<u16>();
@@ -83,7 +83,7 @@ impl Memory for Tensor<'_> {
         }
         let from = &bytemuck::cast_slice(lines)[..data.len()];
         match fold {
-            Fold::Copy => data.copy_from_slice(from),
+            Fold::Copy => copy_long(self.isa, data, from),
             Fold::Add => self.isa.run(Sum { data, from }),
         }
     }
@@ -200,11 +200,11 @@ impl<T: Pod> Memory for Between<'_, T> {
 
     fn get(&mut self, target: Range<usize>, lines: &[Line], _: Fold) {
         let target: &mut [u8] = bytemuck::cast_slice_mut(&mut self.receive[target]);
-        target.copy_from_slice(&bytemuck::cast_slice(lines)[..target.len()]);
+        copy_long(self.isa, target, &bytemuck::cast_slice(lines)[..target.len()]);
     }
 
     fn keep(&mut self, source: Range<usize>, target: Range<usize>) {
-        self.receive[target].copy_from_slice(&self.send[source]);
+        copy_long(self.isa, &mut self.receive[target], &self.send[source]);
     }
 }
 

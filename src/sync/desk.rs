@@ -152,15 +152,19 @@ impl Desk {
                 *slot = order;
             }
         });
-        // Relaxed: the leader reads its own last write. A store is enough, because nobody else writes.
-        let epoch = self.epoch.load(Ordering::Relaxed).wrapping_add(1);
-        self.epoch.store(epoch, Ordering::Release);
+        // A store is enough, because nobody else writes.
+        self.epoch.store(self.last().wrapping_add(1), Ordering::Release);
     }
 
-    /// Whether the last order has been obeyed; for the leader.
-    pub(super) fn is_idle(&self) -> bool {
+    /// The number of the last order; for the leader.
+    pub(super) fn last(&self) -> usize {
         // Relaxed: the leader reads its own last write.
-        self.done.load(Ordering::Acquire) == self.epoch.load(Ordering::Relaxed)
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Whether the `last` order has been obeyed: then the desk is idle; for the leader.
+    pub(super) fn is_idle(&self, last: usize) -> bool {
+        self.done.load(Ordering::Acquire) == last
     }
 
     /// The number of the last order that the helper has obeyed here; for the helper.

@@ -64,6 +64,29 @@ pub fn stream_lines<T: Pod>(isa: Isa, to: &mut [Line], from: &[T]) {
     }
 }
 
+/// What is longer is not in the caches any more when it has been copied, so that it had better not pass them: the
+/// second-level cache of a core.
+const LONG: usize = 2 << 20;
+
+/// `to = from`, what is long past the caches. Either may lie anywhere; on return all stores are in order with later ones.
+///
+/// # Panics
+/// When the lengths differ.
+pub fn copy_long<T: Pod>(isa: Isa, to: &mut [T], from: &[T]) {
+    if size_of_val(from) < LONG {
+        return to.copy_from_slice(from);
+    }
+    assert_eq!(to.len(), from.len(), "copies are as long as what is copied");
+    let (to, from): (&mut [u8], &[u8]) = (bytemuck::cast_slice_mut(to), bytemuck::cast_slice(from));
+    let head = to.as_ptr().align_offset(Line::BYTES);
+    let whole = (to.len() - head) / Line::BYTES * Line::BYTES;
+    let (to_head, to) = to.split_at_mut(head);
+    let (to, to_tail) = to.split_at_mut(whole);
+    to_head.copy_from_slice(&from[..head]);
+    stream_lines(isa, bytemuck::cast_slice_mut(to), &from[head..head + whole]);
+    to_tail.copy_from_slice(&from[head + whole..]);
+}
+
 /// The vectors of 32 or 64 bytes; floats as containers of any bits.
 struct Stream<'a> {
     to: &'a mut [f32],
@@ -120,6 +143,21 @@ mod tests {
                     assert!(seen[64 + len..end].iter().all(|&x| x == 0), "{isa:?} {start} {len}");
                     assert!(seen[..64].iter().chain(&seen[end..]).all(|&x| x == 255), "{isa:?} {start} {len}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn long_copies_are_copies() {
+        let bytes: Vec<u8> = (0..LONG + 300).map(|i| (i * 7 % 251) as u8 + 1).collect();
+        for isa in Isa::all() {
+            for (start, at, len) in
+                [(0, 0, LONG), (1, 5, LONG + 64), (3, 63, LONG + 200), (64, 64, 100), (0, 7, LONG - 1)]
+            {
+                let mut to = vec![0u8; LONG + 300];
+                copy_long(isa, &mut to[at..at + len], &bytes[start..start + len]);
+                assert_eq!(to[at..at + len], bytes[start..start + len], "{isa:?} {start} {at} {len}");
+                assert!(to[..at].iter().chain(&to[at + len..]).all(|&x| x == 0), "{isa:?} {start} {at} {len}");
             }
         }
     }

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::ranks::Ranks;
+use super::ranks::{Ranks, Step};
 use super::step::forward;
 use super::{Clock, Profile, step};
 use crate::base::Result;
-use crate::data::Batch;
+use crate::data::{Batch, Loader, LoaderMode, Plan, Source};
 use crate::machine::team::Team;
 use crate::model::{Dlrm, Parameter};
 
@@ -58,6 +58,14 @@ pub enum Engine {
     Many(Ranks),
 }
 
+/// Minibatches on their way to what trains.
+pub enum Feed {
+    /// Whole ones, for one rank, and the one that it trained on last.
+    Whole(Loader, Option<Batch>),
+    /// The ranks load their slices themselves; whether they have one.
+    Slices(Result<bool>),
+}
+
 impl Weights for Engine {
     fn parameters(&self) -> Result<Vec<Parameter>> {
         match self {
@@ -85,14 +93,61 @@ impl Weights for Engine {
 }
 
 impl Engine {
-    /// Trains on a minibatch at learning rate `rate` and returns its mean loss (from before the update).
+    /// Starts to load minibatches; several ranks do it in this mode.
+    ///
+    /// # Errors
+    /// When the system gives no thread, or a rank fails.
+    pub fn feed(&self, source: &Arc<dyn Source>, plan: Plan, mode: LoaderMode) -> Result<Feed> {
+        match self {
+            Self::One(..) => Ok(Feed::Whole(Loader::start(Arc::clone(source), plan)?, None)),
+            Self::Many(ranks) => Ok(Feed::Slices(ranks.feed(source, plan, mode)?)),
+        }
+    }
+
+    /// Trains on the next minibatch at learning rate `rate`; nothing after the last.
+    ///
+    /// # Errors
+    /// What is wrong with the data, which leaves the weights as they are, or when a rank fails.
+    ///
+    /// # Panics
+    /// When it is fed for another number of ranks.
+    pub fn advance(&mut self, feed: &mut Feed, rate: f32, clock: &mut Clock) -> Result<Option<Step>> {
+        match (self, feed) {
+            (Self::One(team, model), Feed::Whole(loader, last)) => {
+                if let Some(last) = last.take() {
+                    loader.recycle(last);
+                }
+                let Some((batch, position)) = clock.wait(|| loader.next_batch())? else { return Ok(None) };
+                let loss = step(team, model, &batch, rate, clock);
+                let samples = batch.samples();
+                *last = Some(batch);
+                Ok(Some(Step { loss, samples, position }))
+            }
+            (Self::Many(ranks), Feed::Slices(more)) => {
+                if !std::mem::replace(more, Ok(false))? {
+                    return Ok(None);
+                }
+                let (step, next) = ranks.advance(rate)?;
+                *more = next;
+                Ok(Some(step))
+            }
+            _ => panic!("an engine is fed as it was asked to be"),
+        }
+    }
+
+    /// Ends the loading: seconds that training has waited for minibatches, and bytes of files that were read, by reader.
     ///
     /// # Errors
     /// When a rank fails.
-    pub fn step(&mut self, batch: &Arc<Batch>, rate: f32, clock: &mut Clock) -> Result<f64> {
-        match self {
-            Self::One(team, model) => Ok(step(team, model, batch, rate, clock)),
-            Self::Many(ranks) => ranks.step(batch, rate),
+    pub fn unfeed(&self, feed: Feed) -> Result<(f64, Vec<u64>)> {
+        match (self, feed) {
+            (Self::Many(ranks), _) => {
+                let used = ranks.data_use()?;
+                ranks.unfeed()?;
+                Ok(used)
+            }
+            (Self::One(..), Feed::Whole(loader, _)) => Ok((loader.wait_seconds(), vec![loader.bytes_read()])),
+            (Self::One(..), Feed::Slices(_)) => panic!("an engine is fed as it was asked to be"),
         }
     }
 
@@ -134,12 +189,12 @@ impl Engine {
         }
     }
 
-    /// What every stage of steps like this one has to do, where one rank does it all.
+    /// What every stage of steps like the last one has to do, where one rank does it all.
     #[must_use]
-    pub fn profile(&self, batch: &Batch) -> Option<Profile> {
-        match self {
-            Self::One(_, model) => Some(Profile::of(model, batch)),
-            Self::Many(_) => None,
+    pub fn profile(&self, feed: &Feed) -> Option<Profile> {
+        match (self, feed) {
+            (Self::One(_, model), Feed::Whole(_, Some(batch))) => Some(Profile::of(model, batch)),
+            _ => None,
         }
     }
 }

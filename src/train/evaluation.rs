@@ -40,7 +40,7 @@ pub fn predict(engine: &mut Engine, source: &Arc<dyn Source>, split: Split, batc
 }
 
 /// Gives a batch back to its loader, unless a rank is still about to let go of it.
-pub(super) fn recycle(loader: &Loader, batch: Arc<Batch>) {
+fn recycle(loader: &Loader, batch: Arc<Batch>) {
     if let Some(batch) = Arc::into_inner(batch) {
         loader.recycle(batch);
     }

@@ -17,7 +17,7 @@ mod vocabulary;
 
 pub use checkpoint::{Checkpoint, Progress, save, write_whole};
 pub use clock::Clock;
-pub use engine::{Engine, Weights};
+pub use engine::{Engine, Feed, Weights};
 pub use evaluation::{Predictions, evaluate, predict};
 pub use metrics::{Scores, auc};
 pub use output::{OutputDir, checkpoint_in, vocabulary_in};

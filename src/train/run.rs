@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::checkpoint::{self, Checkpoint, Progress};
-use super::evaluation::{evaluate, recycle};
+use super::evaluation::evaluate;
 use super::metrics::Scores;
 use super::output::OutputDir;
+use super::ranks::Step;
 use super::report::Reporter;
 use super::{Clock, Engine, Profile};
 use crate::base::config::Config;
 use crate::base::{Error, Result, interrupt};
-use crate::data::{Batch, Loader, Plan, Position, Shuffle, Source, Split};
+use crate::data::{LoaderMode, Plan, Position, Shuffle, Source, Split};
 use crate::optim::Schedule;
 
 /// Metrics are handed to the system this often, so that a watcher sees them.
@@ -28,6 +29,8 @@ pub struct Run {
     pub config: Config,
     /// Where samples come from.
     pub source: Arc<dyn Source>,
+    /// Who of several ranks reads what.
+    pub loader: LoaderMode,
     /// What trains.
     pub engine: Engine,
     /// Where training stands.
@@ -184,7 +187,7 @@ impl Run {
             scores: None,
             flushed: Instant::now(),
         };
-        let mut loader = self.loader()?;
+        let mut feed = self.engine.feed(&self.source, self.plan(), self.loader)?;
         let mut outcome = Outcome::Finished;
         while total.is_none_or(|total| self.progress.step < total) {
             if interrupt::requested() {
@@ -192,11 +195,17 @@ impl Run {
                 break;
             }
             let began = Instant::now();
-            let Some((batch, position)) = self.clock.wait(|| loader.next_batch())? else { break };
             let number = self.progress.step + 1;
             let rate = schedule.rate(number);
-            let batch = Arc::new(batch);
-            let loss = self.engine.step(&batch, rate as f32, &mut self.clock)?;
+            let step = match self.engine.advance(&mut feed, rate as f32, &mut self.clock) {
+                Ok(Some(step)) => step,
+                Ok(None) => break,
+                Err(error) => {
+                    reporter.finish();
+                    return Err(self.keep(error, &reporter));
+                }
+            };
+            let Step { loss, samples, position } = step;
             let took = began.elapsed();
             if tally.samples == 0
                 && let Some(choice) = self.engine.update_choice()
@@ -208,12 +217,11 @@ impl Run {
                 return Err(self.diverged(number, loss, rate));
             }
             if self.profile.is_none() {
-                self.profile = self.engine.profile(&batch);
+                self.profile = self.engine.profile(&feed);
             }
-            self.record(&mut tally, &batch, loss, rate, took)?;
+            self.record(&mut tally, samples, loss, rate, took)?;
             self.progress = Progress { step: number, epoch: position.epoch, sample: position.sample };
-            reporter.step(number, loss, batch.samples());
-            recycle(&loader, batch);
+            reporter.step(number, loss, samples);
             if train.eval_every > 0 && number.is_multiple_of(train.eval_every) {
                 let auc = self.evaluate(&mut tally, &reporter)?;
                 if train.target_auc > 0.0 && auc >= train.target_auc {
@@ -225,8 +233,8 @@ impl Run {
                 self.save()?;
             }
         }
-        let data = DataUse { wait_seconds: loader.wait_seconds(), bytes: vec![loader.bytes_read()] };
-        drop(loader);
+        let (wait_seconds, bytes) = self.engine.unfeed(feed)?;
+        let data = DataUse { wait_seconds, bytes };
         self.save()?;
         if outcome != Outcome::Interrupted && tally.scores.is_none_or(|(step, ..)| step != self.progress.step) {
             let auc = self.evaluate(&mut tally, &reporter)?;
@@ -258,26 +266,22 @@ impl Run {
         }
     }
 
-    fn loader(&self) -> Result<Loader> {
+    fn plan(&self) -> Plan {
         let train = &self.config.train;
         let data = &self.config.data;
-        let start = Position { epoch: self.progress.epoch, sample: self.progress.sample };
-        Loader::start(
-            Arc::clone(&self.source),
-            Plan {
-                split: Split::Train,
-                batch: train.batch,
-                // A number of steps goes through as many epochs as it takes.
-                epochs: if train.steps > 0 { u64::MAX } else { train.epochs },
-                start,
-                shuffle: data.shuffle.then_some(Shuffle { seed: train.seed, window: data.shuffle_window }),
-                depth: data.prefetch,
-            },
-        )
+        Plan {
+            split: Split::Train,
+            batch: train.batch,
+            // A number of steps goes through as many epochs as it takes.
+            epochs: if train.steps > 0 { u64::MAX } else { train.epochs },
+            start: Position { epoch: self.progress.epoch, sample: self.progress.sample },
+            shuffle: data.shuffle.then_some(Shuffle { seed: train.seed, window: data.shuffle_window }),
+            depth: data.prefetch,
+        }
     }
 
-    fn record(&mut self, tally: &mut Tally, batch: &Batch, loss: f64, rate: f64, took: Duration) -> Result<()> {
-        tally.samples += batch.samples() as u64;
+    fn record(&mut self, tally: &mut Tally, samples: usize, loss: f64, rate: f64, took: Duration) -> Result<()> {
+        tally.samples += samples as u64;
         tally.steps += 1;
         tally.training += took;
         tally.final_loss = Some(loss);
@@ -293,7 +297,7 @@ impl Run {
                 loss,
                 lr: rate,
                 ms: seconds * 1e3,
-                samples_per_s: batch.samples() as f64 / seconds,
+                samples_per_s: samples as f64 / seconds,
             })?;
             if tally.flushed.elapsed() >= FLUSH_INTERVAL {
                 output.flush()?;
@@ -337,6 +341,15 @@ impl Run {
             trace.file.flush().map_err(Error::io(&trace.path, "write"))?;
         }
         self.output.as_mut().map_or(Ok(()), OutputDir::flush)
+    }
+
+    /// Saves what was trained before this error, unless it is a rank's, whose weights are gone; returns the error.
+    fn keep(&mut self, error: Error, reporter: &Reporter) -> Error {
+        let step = self.progress.step;
+        if !matches!(error, Error::Rank(_)) && step > 0 && self.save().is_ok() && self.output.is_some() {
+            reporter.say(&format!("saved after step {step}: once the cause is gone, continue with --resume"));
+        }
+        error
     }
 
     fn diverged(&self, step: u64, loss: f64, rate: f64) -> Error {

@@ -70,6 +70,69 @@ fn flags_of_ranks_that_would_have_no_effect_are_refused() {
     refused("--comm-cores 1", "--comm-cores");
     refused("--ranks 2 --comm-cores 1 --determinism ranks", "--determinism ranks");
     refused("--ranks 2 --tuned plans.toml", "--tuned");
+    refused("--loader local", "--loader");
+    let message = fail("bench step --preset kaggle --ranks 2 --loader naive");
+    assert!(message.contains("--loader"), "{message}");
+}
+
+#[test]
+fn whoever_reads_the_data_the_run_is_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let generate = "--rows-cap 500 --set data.train_samples=5000 --set data.test_samples=500";
+    succeed(&format!("data generate {} --format mlperf {generate}", path("data")));
+    // 5000 samples are no multiple of 96, two of the ranks get a sample more, and windows end within minibatches.
+    let train = "--set model.bottom=[13,16,8] --set model.top=[16,1] --set model.dim=8 --batch 96 --epochs 2 \
+                 --set data.shuffle_window=1000";
+    for determinism in ["run", "ranks"] {
+        let run = |more: &str| {
+            let name = path("trace");
+            let ranks = format!("--ranks 3 --threads 1 --determinism {determinism} {more}");
+            let summary = json(&format!("train --data {} {train} {ranks} --trace-loss {name} --json", path("data")));
+            let read: Vec<u64> =
+                summary["data_bytes_read"].as_array().unwrap().iter().map(|bytes| bytes.as_u64().unwrap()).collect();
+            assert_eq!(summary["samples"], 10_000);
+            assert!(summary["data_wait_seconds"].as_f64().is_some());
+            (losses(Path::new(&name)), read)
+        };
+        let (naive, everything) = run("--loader naive");
+        let (broadcast, once) = run("--loader broadcast");
+        let (local, slices) = run("");
+        assert_eq!(naive.len(), 2 * 53);
+        assert_eq!((&broadcast, &local), (&naive, &naive), "{determinism}");
+        // Two epochs of rows of 160 bytes, and what is read ahead of the end: nothing.
+        assert_eq!(everything, [1_600_000; 3], "{determinism}");
+        assert_eq!(once, [1_600_000, 0, 0], "{determinism}");
+        assert_eq!(slices.iter().sum::<u64>(), 1_600_000, "{determinism}");
+        assert!(slices.iter().all(|bytes| (350_000..700_000).contains(bytes)), "{determinism}: {slices:?}");
+    }
+}
+
+#[test]
+fn what_was_trained_before_data_turned_out_bad_is_saved_and_continued() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let generate = "--set model.rows=[2000,50,3] --set data.train_samples=6000 --set data.test_samples=500";
+    succeed(&format!("data generate {} --format octorec --block-rows 1000 {generate}", path("data").display()));
+    let blocks = fs::read_dir(path("data")).unwrap().map(|entry| entry.unwrap().path());
+    let train = blocks.max_by_key(|file| fs::metadata(file).unwrap().len()).unwrap();
+    let good = fs::read(&train).unwrap();
+    let mut bad = good.clone();
+    // In the last of six blocks.
+    let place = good.len() - good.len() / 12;
+    bad[place] ^= 0x55;
+    let model = "--set model.bottom=[13,16,8] --set model.top=[16,1] --set model.dim=8 --batch 100 --no-shuffle";
+    for ranks in [1, 3] {
+        let out = path(&format!("run{ranks}"));
+        fs::write(&train, &bad).unwrap();
+        let data = path("data");
+        let start = format!("train --data {} {model} --epochs 1 --ranks {ranks} --threads 1", data.display());
+        let message = fail(&format!("{start} --out {}", out.display()));
+        assert!(message.contains("block") && message.contains("saved after step 50"), "{ranks} ranks: {message}");
+        fs::write(&train, &good).unwrap();
+        let summary = json(&format!("train --resume {} --ranks {ranks} --threads 1 --json", out.display()));
+        assert_eq!((summary["steps"].as_u64(), summary["samples"].as_u64()), (Some(60), Some(1000)), "{summary}");
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::base::Result;
 use crate::base::units::Bytes;
 use crate::collective::plan::Reduction;
 use crate::collective::{Executor, Links, Payload, Slices, Tensor};
+use crate::memory::Buffer;
 
 /// The longest message: what is longer goes in pieces, the next of which is written while the last one is read.
 const WINDOW_BYTES: usize = 256 << 10;
@@ -91,7 +92,7 @@ fn time(yard: &Yard, kind: Reduction, payload: Payload, tensor_bytes: usize) -> 
     let rounds = schedule.rounds.len();
     let sizes = Sizes { moved: schedule.traffic().total(), memory: schedule.memory_bytes() };
     let figures = yard.time(sizes, Links::uniform(ranks, WINDOW_BYTES), move |member, lane, isa, clock| {
-        let mut data = vec![0.0f32; elements];
+        let mut data = Buffer::<f32>::zeroed(elements);
         let mut executor = Executor::new(&schedule, lane, "bench all-reduce");
         // Zeros stay zeros, so that any number of runs can be timed; then one run with numbers is checked.
         clock.run(&mut member.gate, || executor.run(lane, &mut Tensor::new(&mut data, payload, isa)))?;

@@ -14,6 +14,7 @@ use crate::base::units::Bytes;
 use crate::base::{RankId, Result};
 use crate::collective::plan::Exchange;
 use crate::collective::{Between, Carrier, Executor, Links, OneSided, Parcels, Payload};
+use crate::memory::Buffer;
 use crate::sync::{Line, stream_lines};
 
 /// Flags of `octorec bench alltoall`.
@@ -102,7 +103,7 @@ impl AllToAllArgs {
         let windows = Links::uniform(ranks, message_bytes.next_multiple_of(Line::BYTES));
         yard.time(sizes, windows, move |member, lane, isa, clock| {
             let (me, spans) = (member.rank, move |to: usize| to * elements..(to + 1) * elements);
-            let mut send = vec![0u32; parcels.send_len(me)];
+            let mut send = Buffer::<u32>::zeroed(parcels.send_len(me));
             for to in 0..ranks {
                 let own = send[spans(to)].iter_mut().enumerate();
                 own.for_each(|(at, x)| *x = word(me, RankId(to as u32), at));
@@ -112,7 +113,7 @@ impl AllToAllArgs {
                 assert!(words.iter().enumerate().all(due), "rank {from} to {me}");
             };
             if kind.is_some() {
-                let mut receive = vec![0u32; parcels.receive_len(me)];
+                let mut receive = Buffer::<u32>::zeroed(parcels.receive_len(me));
                 let mut executor = Executor::new(&schedule, lane, "bench all-to-all");
                 clock.run(&mut member.gate, || executor.run(lane, &mut Between::new(&send, &mut receive, isa)))?;
                 (0..ranks).for_each(|from| right(from, &receive[spans(from)]));

@@ -97,7 +97,8 @@ impl OverlapArgs {
     pub fn measure(&self) -> Result<Report> {
         let config = self.config()?;
         let host = Machine::load("host")?;
-        let args = |overlap| RankArgs { ranks: self.ranks, plan: None, comm_cores: CommCores::Auto, overlap };
+        let args =
+            |overlap| RankArgs { ranks: self.ranks, plan: None, comm_cores: CommCores::Auto, overlap, loader: None };
         let (own, mut with_threads) = self.placements(&config, &host)?;
         let cores_shared = with_threads.is_none();
         let posted = with_threads.take().unwrap_or_else(|| share_cores(&own, self.comm_cores as usize));

@@ -132,6 +132,10 @@ impl StepArgs {
     /// Times steps of several ranks between steps of one.
     fn together(&self) -> Result<Together> {
         let config = self.config()?;
+        if self.several.loader.is_some() {
+            let reason = "minibatches are drawn before the clock starts: leave it away".to_owned();
+            return Err(Error::Config { origin: "--loader".to_owned(), reason });
+        }
         let source = data::open(&config, Opening::default())?;
         let drawn = draw(&*source, self.minibatches as usize, config.train.batch)?;
         let mut threads = 0;

@@ -6,6 +6,8 @@
 //! | `broadcast` | one thread; all ranks share it (NVIDIA's)   | once                  | once                      |
 //! | `naive`     | each rank everything (the reference's)      | R times               | R times                   |
 //!
+//! What is stored in blocks is read by the block: in `local`, one that slices of several ranks lie in is read by each.
+//!
 //! Invariant: in every mode, with and without a shuffle, and after resuming at any minibatch's end, the slices of all
 //! ranks in their order are the minibatch that a [`Loader`] gives under the same [`Plan`]. The last minibatch of an epoch
 //! is divided as any other is: by [`Slice::of`].
@@ -15,7 +17,7 @@
 //! ```no_run
 //! # use octorec::data::{LoaderMode, Plan, RankLoader, Source};
 //! # fn ranks(source: std::sync::Arc<dyn Source>, plan: Plan) -> octorec::base::Result<()> {
-//! for mut loader in RankLoader::start(&source, plan, LoaderMode::Local, 8)? {
+//! for mut loader in RankLoader::start(&source, plan, LoaderMode::Local, 8, None)? {
 //!     std::thread::spawn(move || -> octorec::base::Result<()> {
 //!         while let Some(portion) = loader.next_portion()? {
 //!             // Samples `portion.range` of `portion.batch()` are this rank's; the whole minibatch has
@@ -47,6 +49,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Batch, Loader, Plan, Position, Source};
 use crate::base::Result;
+use crate::math::Grains;
 
 pub use own::OwnEpoch;
 
@@ -55,6 +58,7 @@ pub use own::OwnEpoch;
 pub struct Slice {
     rank: usize,
     ranks: usize,
+    grains: Option<Grains>,
 }
 
 /// Who reads what.
@@ -112,13 +116,22 @@ impl Slice {
     #[must_use]
     pub fn new(rank: usize, ranks: usize) -> Self {
         assert!(rank < ranks, "rank {rank} of {ranks}");
-        Self { rank, ranks }
+        Self { rank, ranks, grains: None }
     }
 
-    /// Its samples of a minibatch of `samples`: consecutive, in the order of ranks; the first `samples % ranks` ranks have
-    /// one more than the others ([`crate::shard::scheme::minibatch_slice`] is the same).
+    /// Of minibatches that are cut into grains: whole grains.
+    #[must_use]
+    pub const fn with_grains(self, grains: Option<Grains>) -> Self {
+        Self { grains, ..self }
+    }
+
+    /// Its samples of a minibatch of `samples`: consecutive, in the order of ranks. Without grains the first
+    /// `samples % ranks` ranks have one more than the others ([`crate::exchange::Layout::slice`] is the same).
     #[must_use]
     pub fn of(&self, samples: usize) -> Range<usize> {
+        if let Some(grains) = self.grains {
+            return grains.samples(samples, &grains.share(self.ranks, self.rank));
+        }
         let (size, more) = (samples / self.ranks, samples % self.ranks);
         let start = self.rank * size + self.rank.min(more);
         start..start + size + usize::from(self.rank < more)
@@ -144,29 +157,54 @@ impl Portion {
     /// A minibatch that has the rank's samples, and perhaps others.
     #[must_use]
     pub fn batch(&self) -> &Batch {
-        match &self.held {
-            Held::Own(batch) => batch,
-            Held::Shared(batch) => batch,
+        self.held.batch()
+    }
+
+    /// Makes `slice` the rank's samples: in exchange for its memory where the portion has no others, else by copying.
+    pub fn take(&mut self, slice: &mut Batch) {
+        match &mut self.held {
+            Held::Own(batch) if self.range == (0..batch.samples()) => std::mem::swap(batch, slice),
+            held => {
+                slice.clear();
+                slice.append_range(held.batch(), self.range.clone());
+            }
+        }
+    }
+}
+
+impl Held {
+    fn batch(&self) -> &Batch {
+        match self {
+            Self::Own(batch) => batch,
+            Self::Shared(batch) => batch,
         }
     }
 }
 
 impl RankLoader {
-    /// Starts to read for `ranks` ranks of this process; one loader a rank, in their order.
+    /// Starts to read for `ranks` ranks of this process; one loader a rank, in their order. Minibatches may be cut into
+    /// grains, which no two ranks share.
     ///
     /// # Errors
     /// When the system gives no thread.
     ///
     /// # Panics
     /// As [`Loader::start`].
-    pub fn start(source: &Arc<dyn Source>, plan: Plan, mode: LoaderMode, ranks: usize) -> Result<Vec<Self>> {
+    pub fn start(
+        source: &Arc<dyn Source>,
+        plan: Plan,
+        mode: LoaderMode,
+        ranks: usize,
+        grains: Option<Grains>,
+    ) -> Result<Vec<Self>> {
+        let slice = |rank| Slice::new(rank, ranks).with_grains(grains);
         if mode != LoaderMode::Broadcast {
             let naive = mode == LoaderMode::Naive;
-            return (0..ranks).map(|rank| Self::alone(source, plan, naive, Slice::new(rank, ranks))).collect();
+            return (0..ranks).map(|rank| Self::alone(source, plan, naive, slice(rank))).collect();
         }
         let (common, receivers) = shared::start(Arc::clone(source), plan, ranks)?;
         let rank = |(rank, receiver)| Self {
-            slice: Slice::new(rank, ranks),
+            slice: slice(rank),
             feed: Feed::Shared(Arc::clone(&common), Some(receiver)),
             last: plan.start,
             waited: Duration::ZERO,

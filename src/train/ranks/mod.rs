@@ -24,7 +24,7 @@ use crate::base::config::ModelConfig;
 use crate::base::{Error, NodeId, Place, RankId, Result, TableId, Trouble};
 use crate::collective::plan::Reduction;
 use crate::collective::{Lobby, Member, launch};
-use crate::data::{Batch, Schema};
+use crate::data::{Batch, LoaderMode, Plan, Position, RankLoader, Schema, Source};
 use crate::exchange::{Layout, lanes};
 use crate::machine::placement::{Placement, RankPlace};
 use crate::math::Grains;
@@ -80,6 +80,17 @@ impl Setup {
             deadline: Duration::from_secs(60),
         }
     }
+}
+
+/// A step that was made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Step<Loss = f64> {
+    /// The mean loss, from before the update.
+    pub loss: Loss,
+    /// Samples of the minibatch.
+    pub samples: usize,
+    /// The place after it.
+    pub position: Position,
 }
 
 /// What a rank is told to do.
@@ -207,6 +218,55 @@ impl Ranks {
         Ok(losses.iter().flatten().sum::<f64>() / batch.samples() as f64)
     }
 
+    /// Lets every rank load its own slices of minibatches from now on; whether there is a first one.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`]; inside, what is wrong with the data, which leaves the ranks as they are.
+    ///
+    /// # Panics
+    /// As [`RankLoader::start`].
+    pub fn feed(&self, source: &Arc<dyn Source>, plan: Plan, mode: LoaderMode) -> Result<Result<bool>> {
+        let loaders = RankLoader::start(source, plan, mode, self.layout.ranks(), self.layout.grains())?;
+        let loaders: Vec<_> = loaders.into_iter().map(|loader| Mutex::new(Some(loader))).collect();
+        self.all(move |rank| {
+            let loader = loaders[rank.number.index()].lock().unwrap_or_else(PoisonError::into_inner).take();
+            Ok(rank.feed(loader))
+        })
+        .map(together)
+    }
+
+    /// Ends the loading.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn unfeed(&self) -> Result<()> {
+        self.all(|rank| Ok(rank.feed(None))).map(|_| ())
+    }
+
+    /// Trains on the minibatch that the ranks have loaded, at learning rate `rate`; the loss is that of [`Ranks::step`].
+    /// Beside it, whether there is a next minibatch.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`]; inside, what is wrong with the data of the next minibatch, which leaves the ranks as they are.
+    ///
+    /// # Panics
+    /// When there is no minibatch.
+    pub fn advance(&self, rate: f32) -> Result<(Step, Result<bool>)> {
+        let (steps, more): (Vec<_>, Vec<_>) = self.all(move |rank| rank.advance(rate))?.into_iter().unzip();
+        let Step { samples, position, .. } = steps[0];
+        let sum: f64 = steps.iter().flat_map(|step| &step.loss).sum();
+        Ok((Step { loss: sum / samples as f64, samples, position }, together(more)))
+    }
+
+    /// Seconds that the ranks have waited for their slices, the longest of them, and bytes that were read for each.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn data_use(&self) -> Result<(f64, Vec<u64>)> {
+        let (waited, bytes): (Vec<_>, _) = self.all(|rank| Ok(rank.data_use()))?.into_iter().unzip();
+        Ok((waited.into_iter().fold(0.0, f64::max), bytes))
+    }
+
     /// The click probabilities of a minibatch's samples.
     ///
     /// # Errors
@@ -274,6 +334,16 @@ impl Ranks {
         }
         Ok(whole)
     }
+}
+
+/// Whether all ranks have a slice, or the first error.
+///
+/// # Panics
+/// When some have and some have not.
+fn together(more: Vec<Result<bool>>) -> Result<bool> {
+    let more = more.into_iter().collect::<Result<Vec<_>>>()?;
+    assert!(more.windows(2).all(|pair| pair[0] == pair[1]), "minibatches end for all ranks at once");
+    Ok(more[0])
 }
 
 /// How many threads of each rank exchange dense gradients: its communication threads if all ranks have some, else its

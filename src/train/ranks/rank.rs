@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::hands::{Hands, Post, Shipping};
-use super::times::{Breakdown, Times};
-use super::{Setup, step};
+use super::times::{Breakdown, Stage, Times};
+use super::{Setup, Step, step};
 use crate::base::{Error, Place, RankId, Result, TableId};
 use crate::collective::{Lane, Lobby, Member};
-use crate::data::Batch;
+use crate::data::{Batch, Portion, RankLoader};
 use crate::exchange::{Gradients, Ids, Layout, Ordered, Pooled};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Pages, Plan, Supply};
@@ -34,11 +34,19 @@ pub struct Rank {
     /// This rank's slice of the minibatch.
     pub(super) batch: Batch,
     pub(super) steps: u64,
+    feed: Option<Feed>,
     /// All of this rank's memory, and what lies where in it.
     pub(super) arena: Arena,
     pub(super) plan: Plan,
     gate: Gate,
     warnings: Vec<String>,
+}
+
+/// Where a rank's slices come from.
+struct Feed {
+    loader: RankLoader,
+    /// The one that is trained on next; nothing after the last.
+    next: Option<Portion>,
 }
 
 impl Rank {
@@ -82,6 +90,7 @@ impl Rank {
             batch: Batch::new(&setup.schema),
             warnings: arena.warnings().to_vec(),
             steps: 0,
+            feed: None,
             arena,
             plan,
             job,
@@ -106,10 +115,48 @@ impl Rank {
         Ok(())
     }
 
+    /// Takes its slices from this loader from now on, or from none; whether there is a first one.
+    ///
+    /// An error of the data is no error of the rank.
+    pub(super) fn feed(&mut self, loader: Option<RankLoader>) -> Result<bool> {
+        self.feed = loader.map(|loader| Feed { loader, next: None });
+        if self.feed.is_some() { self.fetch() } else { Ok(false) }
+    }
+
+    fn fetch(&mut self) -> Result<bool> {
+        let Some(Feed { loader, next }) = &mut self.feed else { return Ok(false) };
+        *next = self.times.time(Stage::WaitData, || loader.next_portion())?;
+        Ok(next.is_some())
+    }
+
+    /// Trains on the slice that was fetched, and fetches the next one, outside of anything for which others wait: what
+    /// was trained on, and whether there is more.
+    ///
+    /// # Panics
+    /// When there is no slice.
+    pub(super) fn advance(&mut self, rate: f32) -> Result<(Step<Vec<f64>>, Result<bool>)> {
+        let feed = self.feed.as_mut().expect("the ranks are fed");
+        let mut portion = feed.next.take().expect("there is a slice, as was said");
+        let (samples, position) = (portion.samples, portion.position);
+        self.times.time(Stage::PackIds, || portion.take(&mut self.batch));
+        feed.loader.recycle(portion);
+        let losses = step::step(self, samples, rate)?;
+        Ok((Step { loss: losses, samples, position }, self.fetch()))
+    }
+
+    /// Seconds that this rank waited for its loader, and bytes that were read for it.
+    pub(super) fn data_use(&self) -> (f64, u64) {
+        let used = |Feed { loader, .. }: &Feed| (loader.wait_seconds(), loader.bytes_read());
+        self.feed.as_ref().map_or((0.0, 0), used)
+    }
+
     /// Takes this rank's slice of a minibatch.
-    pub(super) fn take_slice(&mut self, whole: &Batch) {
-        self.batch.clear();
-        self.batch.append_range(whole, self.layout.slice(whole.samples(), self.number));
+    fn take_slice(&mut self, whole: &Batch) {
+        let (slice, batch) = (self.layout.slice(whole.samples(), self.number), &mut self.batch);
+        self.times.time(Stage::PackIds, || {
+            batch.clear();
+            batch.append_range(whole, slice);
+        });
     }
 
     /// Notes what this rank does now, for messages about it.
@@ -118,13 +165,15 @@ impl Rank {
     }
 
     pub(super) fn step(&mut self, whole: &Batch, rate: f32) -> Result<Vec<f64>> {
-        step::step(self, whole, rate)
+        self.take_slice(whole);
+        step::step(self, whole.samples(), rate)
     }
 
     pub(super) fn predict(&mut self, whole: &Batch) -> Result<Vec<f32>> {
         // What an evaluation takes is no part of a step.
         let times = self.times.clone();
-        step::forward(self, whole)?;
+        self.take_slice(whole);
+        step::forward(self, whole.samples())?;
         self.times = times;
         Ok(self.model.dense().probabilities(self.batch.samples()).to_vec())
     }

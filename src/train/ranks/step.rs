@@ -3,15 +3,13 @@
 use super::rank::Rank;
 use super::times::Stage;
 use crate::base::Result;
-use crate::data::Batch;
 use crate::exchange::{Ordered, Pieces};
 
-/// Trains on this rank's slice of a minibatch and returns the losses of its samples.
-pub(super) fn step(rank: &mut Rank, whole: &Batch, rate: f32) -> Result<Vec<f64>> {
-    forward(rank, whole)?;
-    let samples = whole.samples();
+/// Trains on this rank's slice of a minibatch of so many samples and returns the losses of its own.
+pub(super) fn step(rank: &mut Rank, samples: usize, rate: f32) -> Result<Vec<f64>> {
+    forward(rank, samples)?;
     if rank.ordered.is_some() {
-        return ordered_step(rank, whole, rate);
+        return ordered_step(rank, samples, rate);
     }
     let Rank { layout, team, model, ids, gradients, shipping, lanes, batch, times, .. } = rank;
     let [_, _, lane] = lanes;
@@ -50,8 +48,7 @@ pub(super) fn step(rank: &mut Rank, whole: &Batch, rate: f32) -> Result<Vec<f64>
 
 /// The rest of [`step`] where the number of ranks changes no bit: sums of gradients go by grains of the minibatch, and
 /// gradients of replicated tables go to all in the order of samples.
-fn ordered_step(rank: &mut Rank, whole: &Batch, rate: f32) -> Result<Vec<f64>> {
-    let samples = whole.samples();
+fn ordered_step(rank: &mut Rank, samples: usize, rate: f32) -> Result<Vec<f64>> {
     let Rank { layout, team, model, ids, gradients, ordered, lanes, batch, times, .. } = rank;
     let [_, _, lane] = lanes;
     let (Ordered { replicas, nodes, .. }, ordered_lane) =
@@ -94,20 +91,15 @@ fn ordered_step(rank: &mut Rank, whole: &Batch, rate: f32) -> Result<Vec<f64>> {
 }
 
 /// The way to the loss: also all of an evaluation.
-pub(super) fn forward(rank: &mut Rank, whole: &Batch) -> Result<()> {
+pub(super) fn forward(rank: &mut Rank, samples: usize) -> Result<()> {
     rank.steps += 1;
     rank.enter("forward");
-    let samples = whole.samples();
-    let began = std::time::Instant::now();
-    rank.take_slice(whole);
-    let sliced = began.elapsed();
     let Rank { layout, team, model, ids, pooled, ordered, shipping, lanes, batch, times, .. } = rank;
     let [ids_lane, lane, _] = lanes;
 
     let waited = ids_lane.waited();
     times.time(Stage::PackIds, || ids.exchange(layout, ids_lane, batch, samples))?;
     times.shift(Stage::PackIds, Stage::WaitIds, ids_lane.waited() - waited);
-    times.add(Stage::PackIds, sliced);
 
     let waited = lane.waited();
     times.time(Stage::Tables, || {

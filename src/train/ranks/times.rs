@@ -12,6 +12,8 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
+    /// Waits until its slice of the next minibatch has been read.
+    WaitData,
     /// The layers, the interaction and the loss, forward and backward.
     Dense,
     /// Looks rows up and sums gradients of replicated tables.
@@ -37,7 +39,8 @@ pub enum Stage {
 
 impl Stage {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
+        Self::WaitData,
         Self::Dense,
         Self::Tables,
         Self::UpdateRows,
@@ -54,6 +57,7 @@ impl Stage {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::WaitData => "exposed: reading of data",
             Self::Dense => "layers, interaction, loss",
             Self::Tables => "look-ups",
             Self::UpdateRows => "update of rows",
@@ -95,11 +99,6 @@ impl Times {
         let result = work();
         self.seconds[stage as usize] += began.elapsed().as_secs_f64();
         result
-    }
-
-    /// Counts what was timed elsewhere.
-    pub fn add(&mut self, stage: Stage, time: Duration) {
-        self.seconds[stage as usize] += time.as_secs_f64();
     }
 
     /// Counts a part of what was timed as `from` as `to` instead.
