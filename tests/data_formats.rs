@@ -240,8 +240,11 @@ fn many_look_ups_and_weights_are_kept_or_refused() {
     let path = write("weighted", Format::Octorec, &weighted, &samples).unwrap();
     let dataset = formats::open(&path, None, None).unwrap();
     assert_eq!(rows(&dataset, Role::Train).lookups, samples.lookups);
-    let message = source(&path, 0).err().unwrap().to_string();
-    assert!(message.contains("column a have weights, which no model here uses"), "{message}");
+    let source = source(&path, 0).unwrap();
+    assert!(source.schema().tables[0].weighted);
+    // The second sample is the test split's.
+    let batch = read(&*source, Split::Test, 0, 5);
+    assert_eq!((&batch.bags[0].rows[..], &batch.weights[0][..]), (&[1, 2, 3][..], &[0.5, 0.25, 2.0][..]));
     let message = write("refused", Format::Torchrec, &weighted, &samples).unwrap_err().to_string();
     assert!(message.contains("unlike column a"), "{message}");
 }

@@ -53,7 +53,7 @@ impl Draw {
 impl Case {
     /// Bags of every table, `bags[t][n]`.
     fn new(dim: usize, rows: &[u64], bags: &[Vec<Vec<u32>>], weighted: bool, pooling: Pooling) -> Self {
-        let tables = rows.iter().map(|&rows| Column { name: "C".to_owned(), rows }).collect();
+        let tables = rows.iter().map(|&rows| Column::new("C", rows)).collect();
         let schema = Schema { dense: 0, tables };
         let mut batch = Batch::new(&schema);
         for n in 0..bags[0].len() {

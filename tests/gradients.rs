@@ -3,11 +3,11 @@
 //! The f64 model below is written from the specification, not from octorec's code, with plain loops. Its central
 //! differences are exact to about 1e-8; octorec's f32 gradients must agree within f32's rounding of the sums involved.
 
-use octorec::base::config::{Config, Interaction, Layers, Loss};
+use octorec::base::config::{Config, Interaction, Layers, Loss, Pooling};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::{Bag, Batch, Schema};
 use octorec::machine::team::Team;
-use octorec::model::Dlrm;
+use octorec::model::{Dlrm, Room};
 use octorec::train::{Clock, step};
 
 /// All tensors by name, in f64.
@@ -42,7 +42,11 @@ fn loss(config: &Config, weights: &Weights, batch: &Batch) -> f64 {
         for (t, bag) in batch.bags.iter().enumerate() {
             let table = tensor(weights, &format!("emb_l.{t}.weight"));
             let row = |row: u32, e: usize| table[row as usize * model.dim + e];
-            vectors.push((0..model.dim).map(|e| bag.of(n).iter().map(|&r| row(r, e)).sum()).collect());
+            let first = bag.offsets[n] as usize;
+            let weight = |k: usize| batch.weights[t].get(first + k).map_or(1.0, |&weight| f64::from(weight));
+            let part = if model.pooling == Pooling::Mean { 1.0 / bag.of(n).len().max(1) as f64 } else { 1.0 };
+            let pooled = |e: usize| bag.of(n).iter().enumerate().map(|(k, &r)| part * weight(k) * row(r, e)).sum();
+            vectors.push((0..model.dim).map(pooled).collect());
         }
         let mut features = x;
         match model.interaction {
@@ -81,9 +85,12 @@ fn random_batch(schema: &Schema, samples: usize, seed: u64) -> Batch {
     for _ in 0..samples {
         batch.dense.extend((0..schema.dense).map(|_| draw(1000) as f32 / 500.0 - 1.0));
         batch.labels.push(draw(2) as f32);
-        for (column, bag) in schema.tables.iter().zip(&mut batch.bags) {
+        for ((column, bag), weights) in schema.tables.iter().zip(&mut batch.bags).zip(&mut batch.weights) {
             // Empty bags and repeated rows included.
             (0..draw(4)).for_each(|_| bag.rows.push(draw(column.rows) as u32));
+            if column.weighted {
+                weights.resize_with(bag.rows.len(), || draw(1000) as f32 / 400.0 - 1.0);
+            }
             Bag::close(bag);
         }
     }
@@ -98,14 +105,22 @@ fn moves(tensor: &str, row: usize, batch: &Batch) -> f64 {
 }
 
 fn check(settings: &[&str], threads: usize, seed: u64) {
+    check_weighted(settings, threads, seed, &[]);
+}
+
+/// With look-ups of some tables weighted.
+fn check_weighted(settings: &[&str], threads: usize, seed: u64, weighted: &[usize]) {
     let mut layers = Layers::default();
     for setting in settings {
         layers.assignment(setting).unwrap();
     }
     let config = layers.finish().unwrap();
-    let schema = Schema::criteo(config.model.bottom[0], &[5, 3, 40]);
+    let mut schema = Schema::criteo(config.model.bottom[0], &[5, 3, 40]);
+    weighted.iter().for_each(|&table| schema.tables[table].weighted = true);
     let team = Team::new(threads).unwrap();
-    let mut model = Dlrm::new(&config.model, &schema, &team, 19).unwrap();
+    let (update, update_fused) = (config.train.update, config.train.update_fused);
+    let room = Room { update, update_fused, ..Room::samples(19) };
+    let mut model = Dlrm::with_room(&config.model, &schema, &team, room).unwrap();
     model.initialise(&team, seed);
     let batch = random_batch(&schema, 19, seed);
     let export = |model: &Dlrm| -> Weights {
@@ -177,4 +192,17 @@ fn clamped_probabilities_stop_the_gradient() {
 fn one_layer_each() {
     let settings = ["model.bottom=[3, 4]", "model.top=[1]", "model.dim=4"];
     check(&settings, 2, 7);
+}
+
+#[test]
+fn weighted_look_ups_beside_others() {
+    for pooling in ["model.pooling=sum", "model.pooling=mean"] {
+        for update in ["auto", "serial", "atomic", "race-free", "sorted"] {
+            for fused in [true, false] {
+                let update = [format!("train.update={update}"), format!("train.update_fused={fused}")];
+                let settings = [&SIZES[..], &[pooling, &update[0], &update[1]]].concat();
+                check_weighted(&settings, 2, 8, &[0, 2]);
+            }
+        }
+    }
 }

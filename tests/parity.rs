@@ -66,6 +66,7 @@ fn batch(tensors: &SafeTensors<'_>, number: usize, tables: usize, dense_width: u
         dense_width,
         dense: numbers(tensors, &format!("batch{number}.dense")),
         bags: (0..tables).map(bag).collect(),
+        weights: vec![Vec::new(); tables],
         labels: numbers(tensors, &format!("batch{number}.labels")),
     }
 }
@@ -153,6 +154,7 @@ fn the_reference_readme_example_is_reproduced() {
             dense_width: 4,
             dense: floats(&given["dense"]),
             bags: bags.iter().map(bag).collect(),
+            weights: vec![Vec::new(); bags.len()],
             labels: floats(&given["labels"]),
         };
         batch.check(&schema).unwrap();

@@ -200,14 +200,15 @@ fn table(seen: &Seen) -> String {
     for column in &found.categorical {
         let _ = writeln!(
             text,
-            "{:<16} {:>6.1} %  {:>12}  {:>12}  {:>8.2}  {:>9.1} %  {}",
+            "{:<16} {:>6.1} %  {:>12}  {:>12}  {:>8.2}  {:>9.1} %  {}{}",
             column.name,
             100.0 * column.missing,
             Count(column.distinct).to_string(),
             column.rows.map_or("-".to_owned(), |rows| Count(rows).to_string()),
             column.lookups,
             100.0 * column.hottest_share,
-            sparkline(&column.shape)
+            sparkline(&column.shape),
+            column.weight_mean.map_or(String::new(), |mean| format!("  weights, mean {mean:.4}"))
         );
     }
     text

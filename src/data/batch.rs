@@ -47,6 +47,9 @@ pub struct Batch {
     pub dense: Vec<f32>,
     /// One entry a table.
     pub bags: Vec<Bag>,
+    /// One list a table: what each look-up's row is multiplied by, in the order of `Bag::rows`; without entries where all
+    /// count the same.
+    pub weights: Vec<Vec<f32>>,
     /// N labels.
     pub labels: Vec<f32>,
 }
@@ -59,6 +62,7 @@ impl Batch {
             dense_width: schema.dense,
             dense: Vec::new(),
             bags: vec![Bag::new(); schema.tables.len()],
+            weights: vec![Vec::new(); schema.tables.len()],
             labels: Vec::new(),
         }
     }
@@ -83,6 +87,7 @@ impl Batch {
             bag.offsets.truncate(1);
             bag.rows.clear();
         }
+        self.weights.iter_mut().for_each(Vec::clear);
     }
 
     /// Appends sample `n` of `from`.
@@ -94,6 +99,7 @@ impl Batch {
             bag.rows.extend_from_slice(source.of(n));
             bag.close();
         }
+        self.append_weights(from, n..n + 1);
     }
 
     /// Appends the samples `range` of `from`.
@@ -112,6 +118,17 @@ impl Batch {
             assert!(u32::try_from(bag.rows.len()).is_ok(), "a minibatch has fewer than 2^32 look-ups a table");
             bag.offsets.extend(source.offsets[range.start + 1..=range.end].iter().map(|at| at - first + before as u32));
         }
+        self.append_weights(from, range);
+    }
+
+    /// Appends the weights of the samples `range` of `from`.
+    fn append_weights(&mut self, from: &Self, range: std::ops::Range<usize>) {
+        for ((to, weights), bag) in self.weights.iter_mut().zip(&from.weights).zip(&from.bags) {
+            // Mostly there are none.
+            if !weights.is_empty() {
+                to.extend_from_slice(&weights[bag.offsets[range.start] as usize..bag.offsets[range.end] as usize]);
+            }
+        }
     }
 
     /// Checks every shape and every row number against the schema.
@@ -125,6 +142,11 @@ impl Batch {
         let samples = self.samples();
         assert_eq!(self.dense.len(), samples * self.dense_width, "dense features are N x D");
         assert_eq!(self.bags.len(), schema.tables.len(), "one bag a table");
+        assert_eq!(self.weights.len(), schema.tables.len(), "one list of weights a table");
+        for ((weights, bag), column) in self.weights.iter().zip(&self.bags).zip(&schema.tables) {
+            let due = if column.weighted { bag.rows.len() } else { 0 };
+            assert_eq!(weights.len(), due, "one weight a look-up of a weighted column");
+        }
         for (number, (bag, column)) in self.bags.iter().zip(&schema.tables).enumerate() {
             assert_eq!(bag.samples(), samples, "one closed bag a sample");
             assert_eq!(bag.offsets[samples] as usize, bag.rows.len(), "offsets end at the last row");
@@ -153,8 +175,8 @@ mod tests {
     use crate::data::Column;
 
     fn schema() -> Schema {
-        let column = |name: &str, rows| Column { name: name.to_owned(), rows };
-        Schema { dense: 2, tables: vec![column("C1", 3), column("C2", 10)] }
+        let weighted = Column { weighted: true, ..Column::new("C2", 10) };
+        Schema { dense: 2, tables: vec![Column::new("C1", 3), weighted] }
     }
 
     fn two_samples() -> Batch {
@@ -164,6 +186,7 @@ mod tests {
             batch.labels.push(n as f32);
             batch.bags[0].rows.push(n);
             batch.bags[1].rows.extend([n + 4, n + 5]);
+            batch.weights[1].extend([n as f32, 0.5]);
             batch.bags.iter_mut().for_each(Bag::close);
         }
         batch
@@ -186,7 +209,9 @@ mod tests {
         batch.push_from(&from, 0);
         batch.check(&schema()).unwrap();
         assert_eq!(batch.labels, [1.0, 0.0]);
-        assert_eq!(batch.bags[1].of(0), [5, 6]);
+        assert_eq!((batch.bags[1].of(0), &batch.weights), (&[5, 6][..], &vec![vec![], vec![1.0, 0.5, 0.0, 0.5]]));
+        batch.append_range(&from, 1..2);
+        assert_eq!(batch.weights[1][4..], [1.0, 0.5]);
         batch.clear();
         assert!(batch.is_empty());
         batch.check(&schema()).unwrap();

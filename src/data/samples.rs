@@ -192,7 +192,7 @@ impl Transform {
 }
 
 impl Batch {
-    /// Appends samples, dense features transformed. Weights are left out: whoever has some must not train without them.
+    /// Appends samples, dense features transformed.
     pub fn append(&mut self, samples: &Samples, description: &Description) {
         let (first, width, count) = (self.dense.len(), self.dense_width, samples.len());
         debug_assert_eq!(width, samples.dense.len());
@@ -209,9 +209,11 @@ impl Batch {
                 }
             }
         }
-        for ((bag, lookups), column) in self.bags.iter_mut().zip(&samples.lookups).zip(&description.categorical) {
+        let bags = self.bags.iter_mut().zip(&mut self.weights);
+        for (((bag, weights), lookups), column) in bags.zip(&samples.lookups).zip(&description.categorical) {
             let before = bag.rows.len() as u32;
             bag.rows.extend_from_slice(&lookups.rows);
+            weights.extend_from_slice(&lookups.weights);
             match column.hots {
                 0 => bag.offsets.extend(lookups.ends.iter().map(|end| end + before)),
                 hots => bag.offsets.extend((1..=count as u32).map(|n| before + n * hots)),

@@ -40,6 +40,8 @@ struct CategoricalSeen {
     lookups: u64,
     empty: u64,
     longest: u64,
+    /// Sum of weights.
+    weights: f64,
 }
 
 /// The findings.
@@ -89,6 +91,8 @@ pub struct CategoricalFindings {
     pub lookups: f64,
     /// The most look-ups of a row.
     pub lookups_max: u64,
+    /// The mean weight of a look-up; nothing where all count the same.
+    pub weight_mean: Option<f64>,
     /// Share of look-ups that the most frequent 1 % of the occurring values (at least one) take.
     pub hottest_share: f64,
     /// Shares of look-ups by frequency rank: the first value, the next 2, the next 4 …
@@ -137,6 +141,7 @@ impl Survey {
                 *seen.accesses.entry(row).or_insert(0) += 1;
             }
             seen.lookups += lookups.rows.len() as u64;
+            seen.weights += lookups.weights.iter().map(|&weight| f64::from(weight)).sum::<f64>();
             if column.hots > 0 {
                 seen.longest = u64::from(column.hots);
                 continue;
@@ -175,6 +180,7 @@ impl Survey {
                 missing: share(seen.empty),
                 lookups: share(seen.lookups),
                 lookups_max: seen.longest,
+                weight_mean: column.weighted.then(|| seen.weights / seen.lookups.max(1) as f64),
                 hottest_share,
                 shape,
             }

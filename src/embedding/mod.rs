@@ -19,7 +19,7 @@ pub use lookup::LookUp;
 pub use table::Table;
 pub use update::{Spec, Updater};
 
-use crate::data::Bag;
+use crate::data::{Bag, Batch};
 
 /// Where the pooled rows of all tables lie in the model's feature matrix.
 ///
@@ -37,7 +37,8 @@ pub struct Slots {
 pub struct Lookups<'a> {
     /// One bag a table.
     pub bags: &'a [Bag],
-    /// One list a table: what each look-up's row is multiplied by, in the order of `Bag::rows`; `None`: by 1.
+    /// One list a table: what each look-up's row is multiplied by, in the order of `Bag::rows`; `None` and a list without
+    /// entries: by 1.
     pub weights: Option<&'a [Vec<f32>]>,
 }
 
@@ -48,9 +49,15 @@ impl<'a> Lookups<'a> {
         Self { bags, weights: None }
     }
 
+    /// Those of a minibatch.
+    #[must_use]
+    pub fn of(batch: &'a Batch) -> Self {
+        Self { bags: &batch.bags, weights: Some(&batch.weights) }
+    }
+
     /// One table's weights.
     fn weights(&self, table: usize) -> Option<&'a [f32]> {
-        self.weights.map(|weights| &weights[table][..])
+        self.weights.map(|weights| &weights[table][..]).filter(|weights| !weights.is_empty())
     }
 
     /// Checks that there is one bag a table, and one weight a look-up.
@@ -58,8 +65,9 @@ impl<'a> Lookups<'a> {
         assert_eq!(self.bags.len(), tables, "one bag a table");
         if let Some(weights) = self.weights {
             assert_eq!(weights.len(), tables, "one list of weights a table");
-            let fits = weights.iter().zip(self.bags).all(|(weights, bag)| weights.len() == bag.rows.len());
-            assert!(fits, "one weight a look-up");
+            let mut tables = weights.iter().zip(self.bags);
+            let fits = tables.all(|(weights, bag)| weights.is_empty() || weights.len() == bag.rows.len());
+            assert!(fits, "one weight a look-up, or none");
         }
     }
 

@@ -137,7 +137,7 @@ impl Dlrm {
     pub fn look_up(&mut self, team: &Team, batch: &Batch) {
         let slots = self.dense.slots();
         let features = self.dense.features_mut(batch.samples());
-        self.look_up.run(team, &self.tables, Lookups::plain(&batch.bags), features, slots);
+        self.look_up.run(team, &self.tables, Lookups::of(batch), features, slots);
     }
 
     /// Forward: the bottom MLP.
@@ -185,7 +185,7 @@ impl Dlrm {
     pub fn update_rows(&mut self, team: &Team, batch: &Batch, rate: f32) {
         let gradient = self.dense.features_gradient(batch.samples());
         let slots = self.dense.slots();
-        self.updater.run(team, &mut self.tables, Lookups::plain(&batch.bags), gradient, slots, rate);
+        self.updater.run(team, &mut self.tables, Lookups::of(batch), gradient, slots, rate);
     }
 
     /// How rows were last moved, and why so.

@@ -233,7 +233,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Appends up to `limit` samples to a minibatch, dense features transformed, weights left out.
+    /// Appends up to `limit` samples to a minibatch, dense features transformed.
     ///
     /// # Errors
     /// As [`Cursor::read`].
@@ -250,6 +250,8 @@ impl<'a> Cursor<'a> {
         let description = self.file.description();
         let (first, width) = (batch.dense.len(), batch.dense_width);
         batch.dense.resize(first + range.len() * width, 0.0);
+        // Where the look-ups of the last column stand in the block.
+        let mut span = 0..0;
         for (column, part) in self.columns.iter().zip(&self.file.parts) {
             let (section, bytes) = (column.section(), column.bytes());
             let codes = &mut self.codes;
@@ -278,22 +280,22 @@ impl<'a> Cursor<'a> {
                 Part::Rows(table) => {
                     let hots = description.categorical[table].hots;
                     if hots > 0 {
-                        let span = range.start * hots as usize..range.end * hots as usize;
+                        span = range.start * hots as usize..range.end * hots as usize;
                         let bag = &mut batch.bags[table];
                         let before = bag.rows.len() as u32;
-                        codes::unpack(section, bytes, span, section.base, &mut bag.rows);
+                        codes::unpack(section, bytes, span.clone(), section.base, &mut bag.rows);
                         bag.offsets.extend((1..=range.len() as u32).map(|n| before + n * hots));
                     }
                 }
                 Part::Ends(table) => {
                     let rows = &self.columns[rows_before(&self.file.parts, *part)];
-                    let span = ends(section, bytes, range, codes);
+                    span = ends(section, bytes, range, codes);
                     let bag = &mut batch.bags[table];
                     let before = bag.rows.len() as u32;
                     bag.offsets.extend(codes.iter().map(|end| end - span.start as u32 + before));
-                    codes::unpack(rows.section(), rows.bytes(), span, rows.section().base, &mut bag.rows);
+                    codes::unpack(rows.section(), rows.bytes(), span.clone(), rows.section().base, &mut bag.rows);
                 }
-                Part::Weights(_) => (),
+                Part::Weights(table) => codes::unpack_floats(bytes, span.clone(), &mut batch.weights[table]),
             }
         }
     }

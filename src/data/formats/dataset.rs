@@ -99,7 +99,7 @@ impl Files {
     /// Opens `data.path` (and `data.test_path`).
     ///
     /// # Errors
-    /// As [`open`], and when test samples have other columns, or look-ups have weights.
+    /// As [`open`], and when test samples have other columns.
     pub fn open(config: &DataConfig) -> Result<Self> {
         Self::open_as(config, &Opening::default())
     }
@@ -139,10 +139,6 @@ impl Files {
 
     fn over(dataset: Dataset, test: Option<Vec<Member>>, config: &DataConfig) -> Result<Self> {
         let Dataset { description, mut members, learned, vocabulary } = dataset;
-        if let Some(column) = description.categorical.iter().find(|column| column.weighted) {
-            let reason = format!("the look-ups of column {} have weights, which no model here uses", column.name);
-            return Err(bad(Path::new(&config.path), reason));
-        }
         let share = |members: &[Member], from: usize, role: Option<Role>| -> Vec<Share> {
             let wanted = members.iter().enumerate().skip(from);
             wanted

@@ -158,7 +158,7 @@ impl Description {
         let tables = self
             .categorical
             .iter()
-            .map(|column| Column { name: column.name.clone(), rows: column.rows.min(limit) })
+            .map(|column| Column { name: column.name.clone(), rows: column.rows.min(limit), weighted: column.weighted })
             .collect();
         Schema { dense: self.dense.len(), tables }
     }

@@ -24,13 +24,23 @@ pub struct Column {
     pub name: String,
     /// Distinct values: row numbers are below this. At most 2^32 - 1.
     pub rows: u64,
+    /// Whether every look-up has a weight, which its row is multiplied by.
+    pub weighted: bool,
+}
+
+impl Column {
+    /// A column whose look-ups all count the same.
+    #[must_use]
+    pub fn new(name: impl Into<String>, rows: u64) -> Self {
+        Self { name: name.into(), rows, weighted: false }
+    }
 }
 
 impl Schema {
     /// Criteo's layout: I1 to I13 and C1 to C26, or C1 to Cn for as many `rows` as are given.
     #[must_use]
     pub fn criteo(dense: usize, rows: &[u64]) -> Self {
-        let tables = rows.iter().zip(1..).map(|(&rows, n)| Column { name: format!("C{n}"), rows }).collect();
+        let tables = rows.iter().zip(1..).map(|(&rows, n)| Column::new(format!("C{n}"), rows)).collect();
         Self { dense, tables }
     }
 
@@ -38,6 +48,18 @@ impl Schema {
     #[must_use]
     pub fn rows(&self) -> Vec<u64> {
         self.tables.iter().map(|column| column.rows).collect()
+    }
+
+    /// Checks that no look-up has a weight, for `whoever` does not take weights along.
+    ///
+    /// # Errors
+    /// [`Error::Config`] with the first column that has.
+    pub fn check_unweighted(&self, whoever: &str, advice: &str) -> Result<()> {
+        let Some(column) = self.tables.iter().find(|column| column.weighted) else { return Ok(()) };
+        Err(Error::Config {
+            origin: whoever.to_owned(),
+            reason: format!("the look-ups of column {} have weights, which it does not take: {advice}", column.name),
+        })
     }
 
     /// Checks that a model with `dense` inputs can read this data.

@@ -370,7 +370,7 @@ mod tests {
             rows: vec![10, 20],
             ..ModelConfig::default()
         };
-        let tables = [10, 20].map(|rows| Column { name: format!("of {rows}"), rows }).to_vec();
+        let tables = [10, 20].map(|rows| Column::new(format!("of {rows}"), rows)).to_vec();
         let schema = Schema { dense: 3, tables };
         let wishes = Wishes { ranks: Some(2), threads: Some(1), comm_cores: CommCores::Count(0), ..Wishes::default() };
         let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();

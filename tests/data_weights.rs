@@ -1,0 +1,109 @@
+//! Weighted look-ups from files through training and evaluation: a weight of 1 is none, a weight of 2 is the row twice.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use octorec::data::Description;
+use octorec::data::blocks::{Codec, Options, Role};
+use octorec::data::formats::{Format, Target};
+use octorec::data::samples::{Samples, Values};
+use octorec::data::schema::{Categorical, Dense, Transform};
+use serde_json::Value;
+
+const MODEL: &str = "--set model.bottom=[1,8] --set model.top=[8,1] --set model.dim=8 --batch 32 --lr 0.1 --eval-every 0 \
+                     --set train.decay_steps=0 --set data.shuffle_window=100 --epochs 2";
+
+fn octorec(line: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_octorec")).args(line.split_whitespace()).output().unwrap()
+}
+
+fn run(line: &str) -> String {
+    let output = octorec(line);
+    assert!(output.status.success(), "octorec {line}\n{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A log of one-hot `user` and multi-hot `item`, whose look-ups weigh `weight` (nothing: without weights) and are there
+/// `times` times.
+fn write(folder: &Path, weight: Option<f32>, times: usize) {
+    let column = |name: &str, rows, hots, weighted| Categorical { hots, weighted, ..Categorical::new(name, rows) };
+    let description = Description {
+        dense: vec![Dense { name: "age".to_owned(), float: true, transform: Transform::None }],
+        categorical: vec![column("user", 40, 1, false), column("item", 60, 0, weight.is_some())],
+        ..Description::default()
+    };
+    let options = Options { codec: Codec::Lz4, block_rows: 50 };
+    let mut target = Target::create(folder, Format::Octorec, &description, options).unwrap();
+    for (role, range) in [(Role::Train, 0..640u32), (Role::Test, 640..800)] {
+        let mut samples = Samples::new(&description);
+        for n in range.clone() {
+            samples.labels.push((n * n % 7 < 2) as u8 as f32);
+            let Values::Floats(ages) = &mut samples.dense[0] else { panic!("ages are floats") };
+            ages.push((n % 11) as f32 / 11.0);
+            samples.lookups[0].rows.push(n * 13 % 40);
+            let items = &mut samples.lookups[1];
+            for k in 0..n % 4 {
+                items.rows.extend(std::iter::repeat_n((n * 17 + k * 5) % 60, times));
+            }
+            items.ends.push(items.rows.len() as u32);
+            items.weights.extend(weight.into_iter().flat_map(|weight| vec![weight; (n % 4) as usize * times]));
+        }
+        target
+            .write(role, |sink| {
+                sink.push(&samples)?;
+                Ok(samples.len() as u64)
+            })
+            .unwrap();
+    }
+    target.seal().unwrap();
+}
+
+/// The losses of a training run and the test metrics of its checkpoint.
+fn trained(home: &Path, name: &str, weight: Option<f32>, times: usize) -> (Vec<f64>, Value) {
+    let data = home.join(name);
+    write(&data, weight, times);
+    let (data, out, trace) = (data.display(), home.join(format!("{name}-run")), home.join(format!("{name}-losses")));
+    run(&format!("train {MODEL} --data {data} --trace-loss {} --out {}", trace.display(), out.display()));
+    let losses = std::fs::read_to_string(trace).unwrap();
+    let last = |line: &str| line.split_whitespace().last().unwrap().parse().unwrap();
+    let metrics = run(&format!("eval --checkpoint {} --data {data} --json", out.display()));
+    (losses.lines().map(last).collect(), serde_json::from_str(&metrics).unwrap())
+}
+
+#[test]
+fn a_weight_of_one_is_none_and_of_two_is_the_row_twice() {
+    let home = tempfile::tempdir().unwrap();
+    let plain = trained(home.path(), "plain", None, 1);
+    let (one, two) = (trained(home.path(), "one", Some(1.0), 1), trained(home.path(), "two", Some(2.0), 1));
+    let twice = trained(home.path(), "twice", None, 2);
+    assert_eq!(plain.0.len(), 40);
+    assert_eq!(plain, one, "the same bits");
+    // Moving a row once by twice the gradient rounds once, moving it twice rounds twice.
+    let close = |a: f64, b: f64| (a - b).abs() < 1e-5 * b.abs();
+    assert!(two.0.iter().zip(&twice.0).all(|(&a, &b)| close(a, b)), "{two:?}\n{twice:?}");
+    assert_eq!(two.0[0], twice.0[0], "before anything moved");
+    let logloss = |metrics: &Value| metrics["logloss"].as_f64().unwrap();
+    assert!(close(logloss(&two.1), logloss(&twice.1)), "{} {}", two.1, twice.1);
+    assert!(!close(logloss(&two.1), logloss(&one.1)) && !close(two.0[39], one.0[39]), "weights matter");
+}
+
+#[test]
+fn inspect_shows_weights_and_ranks_refuse_them() {
+    let home = tempfile::tempdir().unwrap();
+    let data = home.path().join("data");
+    write(&data, Some(0.25), 1);
+    let text = run(&format!("inspect {}", data.display()));
+    assert!(text.lines().any(|line| line.starts_with("item ") && line.ends_with("weights, mean 0.2500")), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("user ") && !line.contains("weights")), "{text}");
+    let found: Value = serde_json::from_str(&run(&format!("inspect {} --json", data.display()))).unwrap();
+    assert_eq!(
+        (&found["categorical"][0]["weight_mean"], &found["categorical"][1]["weight_mean"]),
+        (&Value::Null, &0.25.into())
+    );
+    assert_eq!(found["schema"]["categorical"][1]["weighted"], true);
+    let refused = octorec(&format!("train {MODEL} --data {} --ranks 2 --threads 1", data.display()));
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{message}");
+    assert!(message.contains("--ranks: the look-ups of column item have weights, which it does not take"), "{message}");
+    assert!(message.contains("--ranks 1"), "{message}");
+}
