@@ -366,9 +366,54 @@ fn one_schema_gives_the_same_samples_in_training_and_in_preprocessing() {
         let found = message(&Options { vocabulary: Some(options.out.clone()), ..new });
         assert!(found.contains("row 2 of input file 1: column genres has the value with fingerprint"), "{found}");
     }
-    let options = folder.options(Recipe::Table(layout), &[path], "shuffled");
-    let found = message(&Options { shuffle: ShuffleBy::Total, ..options });
-    assert!(found.contains("column genres has several values a row"), "{found}");
+}
+
+#[test]
+fn rows_with_lists_are_shuffled_whole() {
+    const ROWS: usize = 9000;
+    let folder = Folder::new();
+    let mut text = "user,genres,number,rating\n".to_owned();
+    for n in 0..ROWS {
+        let genres: Vec<String> = (0..n * n % 5).map(|k| format!("g{}", (n + k) % 97)).collect();
+        text += &format!("u{},{},{n},{}\n", n * n % 101, genres.join("|"), n % 6);
+    }
+    let path = folder.file("log.csv", text);
+    let layout = schema(
+        "label = 'rating == 4'
+        dense = [{ column = 'number' }]
+        categorical = [{ column = 'user' }, { column = 'genres', separator = '|' }]",
+    );
+    let plain = folder.options(Recipe::Table(layout), &[path], "plain");
+    done(&plain);
+    let all = |out: &Path| {
+        let manifest = Manifest::read(out).unwrap();
+        let mut samples = Samples::new(&manifest.schema);
+        for part in &manifest.parts {
+            manifest.open(out, part).unwrap().open_at(0).unwrap().read(&mut samples, ROWS).unwrap();
+        }
+        samples.check(&manifest.schema);
+        (samples, manifest.schema)
+    };
+    let (ordered, description) = all(&plain.out);
+    assert_eq!(description.categorical[1].hots, 0);
+    let mut orders = Vec::new();
+    // Little memory makes several runs and buckets.
+    for (seed, memory) in [(123, 1 << 30), (123, 1 << 14), (124, 1 << 14)] {
+        let out = folder.path(&format!("shuffled-{seed}-{memory}"));
+        let options = Options { shuffle: ShuffleBy::Total, seed, memory, out, ..plain.clone() };
+        done(&options);
+        let (shuffled, _) = all(&options.out);
+        let Values::Integers(numbers) = &shuffled.dense[0] else { panic!("numbers are integers") };
+        let order: Vec<usize> = numbers.iter().map(|&n| n as usize).collect();
+        let mut expected = Samples::new(&description);
+        order.iter().for_each(|&n| expected.extend_from(&ordered, n..n + 1, &description));
+        assert!(shuffled == expected, "{seed} {memory}");
+        orders.push(order);
+    }
+    assert!(orders[0] == orders[1] && orders[1] != orders[2], "an order depends on its seed alone");
+    let mut sorted = orders.swap_remove(2);
+    sorted.sort_unstable();
+    assert!(sorted.into_iter().eq(0..ROWS), "every row once");
 }
 
 #[test]

@@ -140,16 +140,6 @@ impl<'a> Run<'a> {
             _ => None,
         };
         let description = description(table);
-        if let Some(column) = description.categorical.iter().find(|column| column.hots == 0)
-            && options.shuffle != ShuffleBy::None
-        {
-            let reason = format!(
-                "column {} has several values a row, and rows of different lengths are not shuffled here: leave --shuffle \
-                 away; training shuffles while it reads",
-                column.name
-            );
-            return Err(Error::Config { origin: "--shuffle".to_owned(), reason });
-        }
         let work = options.out.join(WORK);
         let share = options.memory / (8 * threads as u64);
         let words = 8 + description.dense.len() + description.categorical.len();
@@ -371,6 +361,19 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Rows of a run when rows are shuffled: fewer where rows have lists, by the part that has the longest in the mean.
+    fn run_rows(&self, parts: &[Source]) -> u64 {
+        let columns = self.description.categorical.len() as u64;
+        let words = 8 + self.description.dense.len() as u64 + columns;
+        let mean = |part: &Source| -> u64 {
+            let lookups: u64 = part.contents.entries.iter().map(|entry| entry.lookups).sum();
+            lookups.div_ceil(u64::from(part.contents.head.rows).max(1))
+        };
+        let longest = parts.iter().map(mean).max().unwrap_or(0);
+        // A list is longer by the word that counts it.
+        (self.sizes.run_rows * words / (words + 2 * longest.saturating_sub(columns))).max(1 << 8)
+    }
+
     /// Writes every block file that is not there yet.
     fn write_blocks(&self, parts: &[Source], days: &[u64], meter: &Meter<'_>) -> Result<Vec<Part>> {
         let stored = Stored::open(parts, &self.description, &self.work)?;
@@ -380,6 +383,7 @@ impl<'a> Run<'a> {
             let some = groups.iter().filter(|group| group.shuffled || !shuffled_only);
             some.map(|group| group.stretch.rows.end - group.stretch.rows.start).sum()
         };
+        let run_rows = self.run_rows(parts);
         meter.expect(Stage::Shuffle, rows(true));
         meter.expect(Stage::Blocks, rows(false));
         for (at, group) in groups.iter().enumerate() {
@@ -396,7 +400,7 @@ impl<'a> Run<'a> {
                     description: &self.description,
                     rows: group.stretch.rows.clone(),
                     seed: self.options.seed,
-                    run_rows: self.sizes.run_rows,
+                    run_rows,
                     work: &self.work,
                     name: format!("group-{at:05}"),
                 };

@@ -3,8 +3,11 @@
 //! Every row has a random 64-bit key, a pure function of (seed, row), and the order is that of the keys: each order is
 //! equally likely, and it depends neither on memory nor on threads. Rows are first written in runs, each sorted by key;
 //! then a bucket, which is a range of keys, is read from all runs and sorted.
+//!
+//! A record is the row's number (two words), its label, its dense columns and its look-ups, behind their number where rows
+//! have lists; so records say themselves where they end.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -45,18 +48,15 @@ pub(super) struct Shuffled<'a> {
     starts: Vec<u64>,
 }
 
+/// A file of records behind two lists: how many records, and how many words of them, are before each bucket, and of all.
 struct Run {
     path: PathBuf,
     file: File,
-    /// Records before each bucket, and of all.
     starts: Vec<u64>,
+    words: Vec<u64>,
 }
 
 impl Shuffle<'_> {
-    fn words(&self) -> usize {
-        BEFORE + self.description.dense.len() + self.description.categorical.len()
-    }
-
     fn buckets(&self) -> u64 {
         (self.rows.end - self.rows.start).div_ceil((self.run_rows / 2).max(1))
     }
@@ -83,27 +83,48 @@ impl Shuffle<'_> {
             let rows = from..self.rows.end.min(from + self.run_rows);
             let count = rows.end - rows.start;
             let path = self.path(run);
-            let head = self.buckets() as usize + 1;
-            let bytes = 8 * head as u64 + count * 4 * self.words() as u64;
-            if !fs::metadata(&path).is_ok_and(|data| data.len() == bytes) {
-                self.write(&path, rows)?;
-            }
+            let known = if path.exists() { self.whole(&path, count)? } else { None };
+            let run = match known {
+                Some(run) => run,
+                None => {
+                    self.write(&path, rows)?;
+                    let changed =
+                        || Error::BadFile { path: path.clone(), reason: "changed while it was used".to_owned() };
+                    self.whole(&path, count)?.ok_or_else(changed)?
+                }
+            };
             meter.add(Stage::Shuffle, count);
-            let file = File::open(&path).map_err(Error::io(&path, "open"))?;
-            let mut starts = Vec::new();
-            read_at(&file, &path, 0, head, &mut starts)?;
-            Ok(Run { path, file, starts })
+            Ok(run)
         });
         let runs: Vec<Run> = runs.collect::<Result<_>>()?;
         let starts = (0..=self.buckets() as usize).map(|bucket| runs.iter().map(|run| run.starts[bucket]).sum());
         Ok(Shuffled { of: self, starts: starts.collect(), runs })
     }
 
-    /// One run: its rows in the order of their keys, behind a list of where each bucket begins.
+    /// A run of `count` rows, if the file is one that was finished.
+    fn whole(&self, path: &Path, count: u64) -> Result<Option<Run>> {
+        let file = File::open(path).map_err(Error::io(path, "open"))?;
+        let bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
+        let head = self.buckets() as usize + 1;
+        if bytes < 16 * head as u64 {
+            return Ok(None);
+        }
+        let (mut starts, mut words): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
+        read_at(&file, path, 0, head, &mut starts)?;
+        read_at(&file, path, 8 * head as u64, head, &mut words)?;
+        let sorted = starts.is_sorted() && words.is_sorted();
+        let whole =
+            sorted && starts[head - 1] == count && words[head - 1].checked_mul(4) == Some(bytes - 16 * head as u64);
+        Ok(whole.then(|| Run { path: path.to_owned(), file, starts, words }))
+    }
+
+    /// One run: its rows in the order of their keys, behind where each bucket begins.
     fn write(&self, path: &Path, rows: Range<u64>) -> Result<()> {
         let random = self.random();
-        let (words, count) = (self.words(), (rows.end - rows.start) as usize);
-        let mut records: Vec<u32> = Vec::with_capacity(words * count);
+        let count = (rows.end - rows.start) as usize;
+        let mut records: Vec<u32> = Vec::new();
+        // Where each record ends.
+        let mut ends = vec![0u64];
         let mut order: Vec<(u64, u32)> = Vec::with_capacity(count);
         let mut row = rows.start;
         let mut samples = Samples::new(self.description);
@@ -115,7 +136,12 @@ impl Shuffle<'_> {
                     Values::Integers(values) => values[at] as u32,
                     Values::Floats(values) => values[at].to_bits(),
                 }));
-                records.extend(samples.lookups.iter().map(|column| column.rows[at]));
+                for (lookups, column) in samples.lookups.iter().zip(&self.description.categorical) {
+                    let ids = &lookups.rows[lookups.span(&(at..at + 1), column.hots)];
+                    records.extend((column.hots == 0).then_some(ids.len() as u32));
+                    records.extend_from_slice(ids);
+                }
+                ends.push(records.len() as u64);
                 row += 1;
             }
             Ok(())
@@ -125,11 +151,20 @@ impl Shuffle<'_> {
         let bucket = |key: u64| ((u128::from(key) * u128::from(buckets)) >> 64) as u64;
         let starts: Vec<u64> =
             (0..=buckets).map(|b| order.partition_point(|&(key, _)| bucket(key) < b) as u64).collect();
+        let record = |at: u32| ends[at as usize] as usize..ends[at as usize + 1] as usize;
+        let (mut before, mut from) = (0, 0);
+        let words = starts.iter().map(|&start| {
+            let bucket = &order[std::mem::replace(&mut from, start as usize)..start as usize];
+            before += bucket.iter().map(|&(_, at)| record(at).len() as u64).sum::<u64>();
+            before
+        });
+        let words: Vec<u64> = words.collect();
         disk::whole(path, |file| {
             let mut file = std::io::BufWriter::with_capacity(1 << 18, file);
             file.write_all(bytemuck::cast_slice(&starts))?;
+            file.write_all(bytemuck::cast_slice(&words))?;
             for &(_, at) in &order {
-                file.write_all(bytemuck::cast_slice(&records[at as usize * words..][..words]))?;
+                file.write_all(bytemuck::cast_slice(&records[record(at)]))?;
             }
             file.flush()
         })
@@ -144,9 +179,9 @@ impl Shuffled<'_> {
         samples: &mut Samples,
         mut visit: impl FnMut(&Samples) -> Result<()>,
     ) -> Result<()> {
-        let (words, random) = (self.of.words(), self.of.random());
+        let (random, description) = (self.of.random(), self.of.description);
         let (mut records, mut some): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
-        let mut order: Vec<(u64, u64, u32)> = Vec::new();
+        let mut order: Vec<(u64, u64, usize)> = Vec::new();
         for bucket in 0..self.starts.len() - 1 {
             let (start, end) = (self.starts[bucket], self.starts[bucket + 1]);
             if end <= range.start || start >= range.end || start == end {
@@ -155,20 +190,22 @@ impl Shuffled<'_> {
             records.clear();
             order.clear();
             for run in &self.runs {
-                let (from, to) = (run.starts[bucket], run.starts[bucket + 1]);
-                let at = 8 * run.starts.len() as u64 + 4 * words as u64 * from;
-                read_at(&run.file, &run.path, at, (to - from) as usize * words, &mut some)?;
+                let (from, to) = (run.words[bucket], run.words[bucket + 1]);
+                let at = 16 * run.words.len() as u64 + 4 * from;
+                read_at(&run.file, &run.path, at, (to - from) as usize, &mut some)?;
                 records.extend_from_slice(&some);
             }
-            order.extend((0u32..).zip(records.chunks_exact(words)).map(|(at, record)| {
-                let row = u64::from(record[0]) | u64::from(record[1]) << 32;
-                (Shuffle::key(&random, row), row, at)
-            }));
+            let mut at = 0;
+            while at < records.len() {
+                let row = u64::from(records[at]) | u64::from(records[at + 1]) << 32;
+                order.push((Shuffle::key(&random, row), row, at));
+                at += length(&records[at..], description);
+            }
             order.sort_unstable();
             let within = (range.start.max(start) - start) as usize..(range.end.min(end) - start) as usize;
             samples.clear();
             for &(_, _, at) in &order[within] {
-                push(&records[at as usize * words..][..words], samples);
+                push(&records[at..], samples, description);
             }
             visit(samples)?;
         }
@@ -181,16 +218,32 @@ impl Shuffled<'_> {
     }
 }
 
-fn push(record: &[u32], samples: &mut Samples) {
-    let (dense, categories) = record[BEFORE..].split_at(samples.dense.len());
-    samples.labels.push(f32::from_bits(record[BEFORE - 1]));
+/// Words of the first of some records.
+fn length(records: &[u32], description: &Description) -> usize {
+    let mut at = BEFORE + description.dense.len();
+    for column in &description.categorical {
+        at += if column.hots == 0 { 1 + records[at] as usize } else { column.hots as usize };
+    }
+    at
+}
+
+/// Appends the first of some records.
+fn push(records: &[u32], samples: &mut Samples, description: &Description) {
+    let (dense, mut ids) = records[BEFORE..].split_at(samples.dense.len());
+    samples.labels.push(f32::from_bits(records[BEFORE - 1]));
     for (column, &word) in samples.dense.iter_mut().zip(dense) {
         match column {
             Values::Integers(values) => values.push(word as i32),
             Values::Floats(values) => values.push(f32::from_bits(word)),
         }
     }
-    for (column, &id) in samples.lookups.iter_mut().zip(categories) {
-        column.rows.push(id);
+    for (lookups, column) in samples.lookups.iter_mut().zip(&description.categorical) {
+        let count = if column.hots == 0 { ids[0] } else { column.hots };
+        let (mine, rest) = ids[usize::from(column.hots == 0)..].split_at(count as usize);
+        lookups.rows.extend_from_slice(mine);
+        if column.hots == 0 {
+            lookups.ends.push(lookups.rows.len() as u32);
+        }
+        ids = rest;
     }
 }
