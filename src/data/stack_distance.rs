@@ -183,7 +183,9 @@ impl StackProfile {
             let fields = text.lines().nth(line as usize - 1).unwrap_or_default().split(',').map(str::trim);
             let number = |field: &str| {
                 let shown: String = field.chars().take(32).collect();
-                field
+                // The reference prints what Python shows of its numbers, which since numpy 2 names their type.
+                let bare = field.strip_prefix("np.uint64(").and_then(|rest| rest.strip_suffix(')'));
+                bare.unwrap_or(field)
                     .parse()
                     .map_err(|_| (line, format!("{what} are expected, separated by commas; found \"{shown}\"")))
             };
