@@ -171,6 +171,8 @@ pub(super) struct Stream<'a> {
     /// Before the next minibatch.
     at: Position,
     open: Option<Open<'a>>,
+    /// The next epoch, of which samples are read while the last ones of this are handed out.
+    next: Option<Epoch<'a>>,
     /// Bytes that readers of earlier epochs read.
     closed_bytes: u64,
 }
@@ -192,16 +194,20 @@ impl Open<'_> {
 impl<'a> Stream<'a> {
     /// At the plan's start; when `stop` is set, filling a window ends early with [`Error::Interrupted`].
     pub(super) fn new(source: &'a dyn Source, plan: Plan, slice: Option<Slice>, stop: Option<&'a AtomicBool>) -> Self {
-        Self { source, plan, slice, stop, at: plan.start, open: None, closed_bytes: 0 }
+        Self { source, plan, slice, stop, at: plan.start, open: None, next: None, closed_bytes: 0 }
     }
 
     /// Appends the next minibatch to an empty one, checked; returns the place after it, or nothing after the last.
     pub(super) fn next(&mut self, batch: &mut Batch) -> Result<Option<Position>> {
         while self.at.epoch < self.plan.epochs {
             let Position { epoch, sample } = self.at;
-            let open = match &mut self.open {
-                Some(open) => open,
-                None => self.open.insert(opened(self.source, &self.plan, self.slice, self.at, self.stop)?),
+            let open = match (&mut self.open, self.next.take()) {
+                (Some(open), next) => {
+                    self.next = next;
+                    open
+                }
+                (None, Some(next)) => self.open.insert(Open::Whole(next)),
+                (None, None) => self.open.insert(opened(self.source, &self.plan, self.slice, self.at, self.stop)?),
             };
             let read = match open {
                 Open::Whole(reader) => reader.read(batch, self.plan.batch)?,
@@ -213,6 +219,7 @@ impl<'a> Stream<'a> {
             } else {
                 self.at.sample += read as u64;
             }
+            self.read_ahead(epoch, read);
             if read > 0 {
                 batch.check(self.source.schema())?;
                 return Ok(Some(Position { epoch, sample: sample + read as u64 }));
@@ -225,9 +232,23 @@ impl<'a> Stream<'a> {
         Ok(None)
     }
 
+    /// Reads `count` samples of the epoch after `epoch`, once this has nothing left to read.
+    fn read_ahead(&mut self, epoch: u64, count: usize) {
+        let Some(Open::Whole(reader)) = &self.open else { return };
+        if reader.is_read() && epoch + 1 < self.plan.epochs {
+            if self.next.is_none() {
+                let Plan { split, shuffle, .. } = self.plan;
+                // What cannot be opened is told when it is due, behind the samples that are still to come.
+                self.next = Epoch::open(self.source, split, shuffle, epoch + 1, 0, self.stop).ok();
+            }
+            self.next.iter_mut().for_each(|next| next.read_ahead(count));
+        }
+    }
+
     /// Bytes of files that were read so far.
     pub(super) fn bytes_read(&self) -> u64 {
-        self.closed_bytes + self.open.as_ref().map_or(0, Open::bytes_read)
+        let ahead = self.next.as_ref().map_or(0, Reader::bytes_read);
+        self.closed_bytes + ahead + self.open.as_ref().map_or(0, Open::bytes_read)
     }
 }
 

@@ -3,6 +3,9 @@
 //! The samples of a split are cut into windows of W; the samples of a window are permuted by a function of (seed, epoch,
 //! window) alone. Invariant: an epoch has every sample exactly once, and an epoch opened at sample s continues exactly as
 //! one opened at 0 after s samples. An endless source has no order that could be learned, so it is never shuffled.
+//!
+//! While a window is handed out the next one is read at the same pace, so that nobody waits for a whole window but the
+//! first: two windows are in memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,6 +37,11 @@ struct Window<'a> {
     /// The window in `samples`.
     number: u64,
     samples: Batch,
+    /// What was read of the next window, and whether there is more.
+    next: Batch,
+    ended: bool,
+    /// Why reading ahead stopped; told when the window is due.
+    trouble: Option<Error>,
     order: Vec<u32>,
     /// Samples of the window that were handed out.
     used: usize,
@@ -68,9 +76,10 @@ impl<'a> Epoch<'a> {
         let number = start / window;
         // Past the end there is no window to begin: the source judges the start.
         let first = if start >= total { start } else { number * window };
-        let samples = Batch::new(source.schema());
+        let [samples, next] = [source.schema(); 2].map(Batch::new);
         let (order, used, skip) = (Vec::new(), 0, (start - first) as usize);
-        let window = Window { shuffle, epoch, number, samples, order, used, skip, stop };
+        let (ended, trouble) = (false, None);
+        let window = Window { shuffle, epoch, number, samples, next, ended, trouble, order, used, skip, stop };
         Ok(Self { source: source.open(split, first)?, shuffled: Some(window) })
     }
 }
@@ -92,20 +101,46 @@ impl Window<'_> {
         if !self.order.is_empty() {
             self.number += 1;
         }
-        self.samples.clear();
-        while self.samples.samples() < self.shuffle.window {
-            // Relaxed: the flag carries no data.
-            if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-                return Err(Error::Interrupted);
-            }
-            let wanted = (self.shuffle.window - self.samples.samples()).min(CHUNK);
-            if source.read(&mut self.samples, wanted)? < wanted {
-                break;
-            }
+        self.ahead(source, self.shuffle.window);
+        if let Some(trouble) = self.trouble.take() {
+            return Err(trouble);
         }
+        std::mem::swap(&mut self.samples, &mut self.next);
+        self.next.clear();
         permute(&mut self.order, self.samples.samples(), self.shuffle, self.epoch, self.number);
         self.used = std::mem::take(&mut self.skip);
         Ok(self.used < self.order.len())
+    }
+
+    /// Reads up to `count` samples of the next window.
+    fn ahead(&mut self, source: &mut dyn Reader, count: usize) {
+        let target = (self.next.samples() + count).min(self.shuffle.window);
+        while self.next.samples() < target && !self.ended && self.trouble.is_none() {
+            // Relaxed: the flag carries no data.
+            if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                self.trouble = Some(Error::Interrupted);
+                return;
+            }
+            let wanted = (target - self.next.samples()).min(CHUNK);
+            match source.read(&mut self.next, wanted) {
+                Ok(read) => self.ended = read < wanted,
+                Err(error) => self.trouble = Some(error),
+            }
+        }
+    }
+}
+
+impl Epoch<'_> {
+    /// Whether all samples were read, though not all may have been handed out.
+    pub(super) fn is_read(&self) -> bool {
+        self.shuffled.as_ref().is_some_and(|window| window.ended)
+    }
+
+    /// Reads up to `count` samples of the first window; nothing where samples are not shuffled.
+    pub(super) fn read_ahead(&mut self, count: usize) {
+        if let Some(window) = &mut self.shuffled {
+            window.ahead(&mut *self.source, count);
+        }
     }
 }
 
@@ -124,6 +159,7 @@ impl Reader for Epoch<'_> {
             window.used += take;
             read += take;
         }
+        window.ahead(&mut *self.source, read);
         Ok(read)
     }
 
