@@ -12,7 +12,7 @@ use crate::base::{Error, Result, interrupt};
 use crate::data::blocks::Codec;
 use crate::data::formats::csv::TextSchema;
 use crate::data::preprocess::{
-    Options, Recipe, SUMMARY, ShuffleBy, SplitBy, Stage, Summary, avazu, preprocess, taobao,
+    Options, Recipe, SUMMARY, ShuffleBy, SplitBy, Stage, Summary, avazu, preprocess, taobao, taobao_sequences,
 };
 
 /// What the input is.
@@ -26,6 +26,8 @@ enum Format {
     Avazu,
     /// Taobao's user behaviour log
     Taobao,
+    /// Taobao's behaviour sequences as TBSM's reference prepares them (taobao_train.txt, taobao_test.txt)
+    TaobaoSequences,
     /// Any table of text, described by --schema
     Csv,
 }
@@ -177,6 +179,7 @@ impl PreprocessArgs {
             Format::CriteoTerabyte => Recipe::CriteoTerabyte,
             Format::Avazu => Recipe::Table(avazu()),
             Format::Taobao => Recipe::Table(taobao()),
+            Format::TaobaoSequences => Recipe::Table(taobao_sequences()),
             Format::Csv => match &self.schema {
                 Some(schema) => Recipe::Table(TextSchema::read(schema)?),
                 None => unreachable!("clap requires it"),

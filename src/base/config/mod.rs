@@ -104,7 +104,7 @@ pub struct DataConfig {
     pub on_bad_row: OnBadRow,
     /// Whether training samples are visited in random order.
     pub shuffle: bool,
-    /// Samples that are shuffled among themselves; the data set is read once, in windows of this size.
+    /// Samples that are shuffled among themselves; the data set is read once, in windows of this size, two in memory.
     pub shuffle_window: usize,
     /// Minibatches that are read ahead of the step: enough to ride over a slow read, small beside the model.
     #[serde(default = "prefetch")]

@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub use progress::{Stage, Watch};
-pub use recipe::{avazu, taobao};
+pub use recipe::{avazu, taobao, taobao_sequences};
 pub use run::{SUMMARY, Summary, preprocess};
 pub use split::SplitBy;
 pub use vocabulary::{fingerprint, stored_vocabulary};

@@ -7,7 +7,7 @@ use super::vocabulary::fingerprint;
 use crate::base::config::OnBadRow;
 use crate::base::{Error, Result};
 use crate::data::formats::csv::label::Rule;
-use crate::data::formats::csv::{TextCategorical, TextDense, TextSchema, values};
+use crate::data::formats::csv::{TextCategorical, TextDense, TextSchema};
 use crate::data::samples::MISSING;
 use crate::data::schema::{Categorical, Dense, Description, Transform};
 use crate::data::tsv::{BadLine, Columns, LONGEST, Labels, Layout, Line, Lines, Tally, line_ends};
@@ -55,7 +55,7 @@ fn categories(names: &str) -> Vec<TextCategorical> {
 }
 
 fn logarithm(name: &str) -> Vec<TextDense> {
-    vec![TextDense { column: name.to_owned(), float: false, transform: Transform::Log }]
+    vec![TextDense { column: name.to_owned(), transform: Transform::Log, ..TextDense::default() }]
 }
 
 /// Avazu's click log: the hour is dense, the other 21 columns are categorical, the id is left out.
@@ -85,6 +85,39 @@ pub fn taobao() -> TextSchema {
     }
 }
 
+/// Taobao's behaviour sequences as the reference of TBSM prepares them (facebookresearch/tbsm, `tools/taobao_prepare.py`:
+/// `taobao_train.txt`, `taobao_test.txt`): the user, the item and category in question, whether it was the user's, the 200
+/// last items and their categories (the one in question last, zeros before the first), and as many of others.
+///
+/// The sequences become lists without the zeros; their length is dense. The reference cuts them further when it trains, and
+/// takes negatives from the others' items; both are left to whoever reads.
+#[must_use]
+pub fn taobao_sequences() -> TextSchema {
+    let sequence = |column: &str| TextCategorical {
+        separator: Some(",".to_owned()),
+        padding: "0".to_owned(),
+        ..categories(column).swap_remove(0)
+    };
+    let length = TextDense {
+        name: "length".to_owned(),
+        count: Some(",".to_owned()),
+        padding: "0".to_owned(),
+        ..logarithm("items").swap_remove(0)
+    };
+    let mut categorical = categories("user item category");
+    categorical.extend(["items", "categories"].map(sequence));
+    TextSchema {
+        label: "label".to_owned(),
+        delimiter: '\t',
+        columns: "user item category label items categories other_items other_categories"
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect(),
+        dense: vec![length],
+        categorical,
+    }
+}
+
 /// Rows of a table of text.
 pub(super) struct Table {
     delimiter: u8,
@@ -93,7 +126,7 @@ pub(super) struct Table {
     headless: bool,
     label: (usize, Rule),
     /// Where a dense column is, and whether it is a float, whose bits then stand in an integer's place.
-    dense: Vec<(usize, bool)>,
+    dense: Vec<(usize, TextDense)>,
     categorical: Vec<(usize, TextCategorical)>,
     on_bad_row: OnBadRow,
 }
@@ -134,7 +167,7 @@ impl Table {
             dense: layout
                 .dense
                 .iter()
-                .map(|column| Ok((find(&column.column)?, column.float)))
+                .map(|column| Ok((find(&column.column)?, column.clone())))
                 .collect::<Result<_>>()?,
             categorical: layout
                 .categorical
@@ -168,7 +201,12 @@ impl Table {
         };
         let (at, rule) = &self.label;
         let label = rule.label(&record[*at]).ok_or_else(|| wrong(*at, rule.expects()))?;
-        for (cell, &(at, float)) in integers.iter_mut().zip(&self.dense) {
+        for (cell, (at, column)) in integers.iter_mut().zip(&self.dense) {
+            let (at, float) = (*at, column.float);
+            if let Some(count) = column.counted(&record[at]) {
+                *cell = count as i32;
+                continue;
+            }
             let field = std::str::from_utf8(&record[at]).unwrap_or("?").trim();
             *cell = match (field, float) {
                 ("", false) => MISSING,
@@ -191,11 +229,11 @@ impl Table {
                 Some(_) => column.fixed_row(value).map(u64::from).map_err(|expected| wrong(*at, expected)),
                 None => Ok(fingerprint(value)),
             };
-            match &column.separator {
+            match column.several(&record[*at]) {
                 None => *key = key_of(&record[*at])?,
-                Some(separator) => {
+                Some(several) => {
                     list.clear();
-                    for value in values(&record[*at], separator) {
+                    for value in several {
                         list.push(key_of(value)?);
                     }
                 }
@@ -260,10 +298,8 @@ impl Rows for Table {
 /// The columns of the data set that comes of a log; a categorical column has one row until its values are known.
 pub(super) fn description(table: Option<&TextSchema>) -> Description {
     let Some(table) = table else { return Description::criteo(13, &[1; 26]) };
-    let dense = |column: &TextDense| {
-        let TextDense { column, float, transform } = column.clone();
-        Dense { name: column, float, transform }
-    };
+    let dense =
+        |column: &TextDense| Dense { name: column.name().to_owned(), float: column.float, transform: column.transform };
     let categorical = |column: &TextCategorical| Categorical {
         hots: u32::from(column.separator.is_none()),
         ..Categorical::new(column.name(), column.fixed_rows().unwrap_or(1))

@@ -188,7 +188,8 @@ impl CsvTable {
             for (column, (at, integer)) in self.dense.iter().zip(&mut integers).enumerate() {
                 let field = record[*at].trim_ascii();
                 // The smallest i32 means that there is none.
-                *integer &= field.is_empty()
+                *integer &= self.schema.dense[column].count.is_some()
+                    || field.is_empty()
                     || std::str::from_utf8(field)
                         .is_ok_and(|text| text.parse().is_ok_and(|value: i32| value != MISSING));
                 self.dense_of(column, &record)?;
@@ -199,12 +200,12 @@ impl CsvTable {
                     let judge = |value| {
                         if self.judged(column) { self.row_of(column, value, &record).map(|_| ()) } else { Ok(()) }
                     };
-                    let Some(separator) = &spec.separator else {
+                    let Some(several) = spec.several(&record[*at]) else {
                         judge(&record[*at])?;
                         continue;
                     };
                     let mut count = 0;
-                    for value in values(&record[*at], separator) {
+                    for value in several {
                         judge(value)?;
                         count += 1;
                     }
@@ -218,11 +219,11 @@ impl CsvTable {
                         vocabulary.insert(value.into(), id);
                     }
                 };
-                match &spec.separator {
+                match spec.several(&record[*at]) {
                     None => learn(&record[*at]),
-                    Some(separator) => {
+                    Some(several) => {
                         let mut count = 0;
-                        values(&record[*at], separator).for_each(|value| {
+                        several.for_each(|value| {
                             learn(value);
                             count += 1;
                         });
@@ -251,7 +252,7 @@ impl CsvTable {
     /// The columns; `empty_bags`: where a value may have no row.
     fn described(&self, integers: &[bool], empty_bags: bool) -> Description {
         let dense = self.schema.dense.iter().zip(integers).map(|(column, &integer)| Dense {
-            name: column.column.clone(),
+            name: column.name().to_owned(),
             float: !integer,
             transform: column.transform,
         });
@@ -281,6 +282,9 @@ impl CsvTable {
     /// A dense field; nothing where it is blank.
     fn dense_of(&self, column: usize, record: &ByteRecord) -> Result<Option<f64>> {
         let field = record[self.dense[column]].trim_ascii();
+        if let Some(count) = self.schema.dense[column].counted(field) {
+            return Ok(Some(count.into()));
+        }
         if field.is_empty() {
             return Ok(None);
         }
@@ -397,10 +401,10 @@ impl Rows for CsvRows<'_> {
                 }
             }
             for (column, (&at, lookups)) in table.categorical.iter().zip(&mut samples.lookups).enumerate() {
-                match &table.schema.categorical[column].separator {
+                match table.schema.categorical[column].several(&record[at]) {
                     None => lookups.rows.extend(table.row_of(column, &record[at], record)?),
-                    Some(separator) => {
-                        for value in values(&record[at], separator) {
+                    Some(several) => {
+                        for value in several {
                             lookups.rows.extend(table.row_of(column, value, record)?);
                         }
                     }

@@ -72,7 +72,7 @@ pub fn propose(path: &Path) -> Result<TextSchema> {
         if numeric && !(whole && (identifier || seen.distinct.len() <= FEW)) {
             let counts = whole && seen.least >= 0.0;
             let transform = if counts { Transform::Log } else { Transform::None };
-            dense.push(TextDense { column: name.to_owned(), float: !whole, transform });
+            dense.push(TextDense { column: name.to_owned(), float: !whole, transform, ..TextDense::default() });
         } else {
             let separator = (seen.several * 20 > seen.present && delimiter != '|').then(|| "|".to_owned());
             categorical.push(TextCategorical { column: name.to_owned(), separator, ..TextCategorical::default() });

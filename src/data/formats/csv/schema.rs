@@ -9,6 +9,11 @@
 //! column = "price"
 //! float = true                   # decimal fractions; without it integers, or what the file turns out to hold
 //! transform = "log"              # ln(x + 1); the default is none
+//! [[dense]]
+//! column = "history"             # 17,4,0,0
+//! name = "length"
+//! count = ","                    # the number of its values: 2
+//! padding = "0"
 //! [[categorical]]
 //! column = "genres"              # Animation|Children's
 //! separator = "|"
@@ -25,6 +30,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::label::{Rule, finite};
+use super::values;
 use crate::base::{Error, Result};
 use crate::data::formats::bad;
 use crate::data::schema::Transform;
@@ -50,11 +56,20 @@ pub struct TextSchema {
 }
 
 /// A dense column.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextDense {
     /// Its name in the header.
     pub column: String,
+    /// Its name in the data set, where that differs: one text column may serve twice.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// What separates the values of a field whose number of values is the feature; nothing: the field is a number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<String>,
+    /// With `count`, the value that stands for none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub padding: String,
     /// Whether values are decimal fractions rather than integers of 32 bits. Opening a file to train on it looks at all of
     /// its values and finds that out; `preprocess` reads once and must be told.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -76,6 +91,9 @@ pub struct TextCategorical {
     /// What separates the values of a field that has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub separator: Option<String>,
+    /// With `separator`, the value that stands for none: it makes lists equally long.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub padding: String,
     /// Numbers at which a new bucket begins, rising; a blank field has a bucket of its own, the last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buckets: Vec<f64>,
@@ -110,8 +128,20 @@ impl TextSchema {
             return Err(format!("delimiter = {:?}: one ASCII character is expected", self.delimiter));
         }
         Rule::parse(&self.label)?;
+        for column in &self.dense {
+            let name = column.name();
+            match &column.count {
+                Some(separator) if separator.is_empty() => return Err(format!("column {name}: count is empty")),
+                Some(_) if column.float => return Err(format!("column {name}: a count of values is no fraction")),
+                None if !column.padding.is_empty() => return Err(format!("column {name}: padding goes with count")),
+                _ => (),
+            }
+        }
         for column in &self.categorical {
             let name = column.name();
+            if column.separator.is_none() && !column.padding.is_empty() {
+                return Err(format!("column {name}: padding goes with separator"));
+            }
             let ways = [column.separator.is_some(), !column.buckets.is_empty()];
             if ways == [true, true] {
                 return Err(format!("column {name}: separator and buckets exclude each other"));
@@ -139,7 +169,31 @@ impl TextSchema {
     }
 }
 
+impl TextDense {
+    /// How many values a field has, where that is the feature.
+    pub(in crate::data) fn counted(&self, field: &[u8]) -> Option<u32> {
+        let separator = self.count.as_ref()?;
+        Some(values(field, separator).filter(|value| !is_padding(value, &self.padding)).count() as u32)
+    }
+
+    /// Its name in the data set.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        if self.name.is_empty() { &self.column } else { &self.name }
+    }
+}
+
+fn is_padding(value: &[u8], padding: &str) -> bool {
+    !padding.is_empty() && value == padding.as_bytes()
+}
+
 impl TextCategorical {
+    /// The values of a field, where one has several.
+    pub(in crate::data) fn several<'a>(&'a self, field: &'a [u8]) -> Option<impl Iterator<Item = &'a [u8]>> {
+        let separator = self.separator.as_ref()?;
+        Some(values(field, separator).filter(|value| !is_padding(value, &self.padding)))
+    }
+
     /// Rows of the table where they do not depend on the data.
     #[must_use]
     pub fn fixed_rows(&self) -> Option<u64> {
