@@ -219,7 +219,6 @@ impl<'a> Stream<'a> {
             } else {
                 self.at.sample += read as u64;
             }
-            self.read_ahead(epoch, read);
             if read > 0 {
                 batch.check(self.source.schema())?;
                 return Ok(Some(Position { epoch, sample: sample + read as u64 }));
@@ -232,16 +231,18 @@ impl<'a> Stream<'a> {
         Ok(None)
     }
 
-    /// Reads `count` samples of the epoch after `epoch`, once this has nothing left to read.
-    fn read_ahead(&mut self, epoch: u64, count: usize) {
-        let Some(Open::Whole(reader)) = &self.open else { return };
-        if reader.is_read() && epoch + 1 < self.plan.epochs {
+    /// Reads as many samples as the last minibatch had of the next window, or of the next epoch when this has no more: to be
+    /// called when the minibatch is on its way, so that it is not held up, nor lost with what is wrong with later samples.
+    pub(super) fn read_ahead(&mut self) {
+        let Some(Open::Whole(reader)) = &mut self.open else { return };
+        reader.read_ahead(self.plan.batch);
+        if reader.is_read() && self.at.epoch + 1 < self.plan.epochs {
             if self.next.is_none() {
                 let Plan { split, shuffle, .. } = self.plan;
                 // What cannot be opened is told when it is due, behind the samples that are still to come.
-                self.next = Epoch::open(self.source, split, shuffle, epoch + 1, 0, self.stop).ok();
+                self.next = Epoch::open(self.source, split, shuffle, self.at.epoch + 1, 0, self.stop).ok();
             }
-            self.next.iter_mut().for_each(|next| next.read_ahead(count));
+            self.next.iter_mut().for_each(|next| next.read_ahead(self.plan.batch));
         }
     }
 
@@ -286,6 +287,7 @@ fn deliver(
         if full.send((batch, position)).is_err() {
             return Ok(());
         }
+        stream.read_ahead();
     }
 }
 

@@ -4,8 +4,8 @@
 //! window) alone. Invariant: an epoch has every sample exactly once, and an epoch opened at sample s continues exactly as
 //! one opened at 0 after s samples. An endless source has no order that could be learned, so it is never shuffled.
 //!
-//! While a window is handed out the next one is read at the same pace, so that nobody waits for a whole window but the
-//! first: two windows are in memory.
+//! While a window is handed out the next one can be read at the same pace ([`Epoch::read_ahead`]), so that nobody waits for
+//! a whole window but the first: two windows are in memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -136,7 +136,7 @@ impl Epoch<'_> {
         self.shuffled.as_ref().is_some_and(|window| window.ended)
     }
 
-    /// Reads up to `count` samples of the first window; nothing where samples are not shuffled.
+    /// Reads up to `count` samples of the window after this, or of the first; nothing where samples are not shuffled.
     pub(super) fn read_ahead(&mut self, count: usize) {
         if let Some(window) = &mut self.shuffled {
             window.ahead(&mut *self.source, count);
@@ -159,7 +159,6 @@ impl Reader for Epoch<'_> {
             window.used += take;
             read += take;
         }
-        window.ahead(&mut *self.source, read);
         Ok(read)
     }
 

@@ -83,5 +83,6 @@ fn deliver(source: &dyn Source, plan: Plan, ranks: &[Sender<Shared>], bytes: &At
             return Ok(());
         }
         ring.push_back(batch);
+        stream.read_ahead();
     }
 }
