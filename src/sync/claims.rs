@@ -15,26 +15,35 @@ use super::{Crew, Parts};
 /// Most shares. More threads than that begin with a share together.
 const SHARES: usize = 64;
 
+/// Counters in a cache line.
+const LINE: usize = 8;
+
 /// Which pieces of a region are taken.
+#[repr(align(64))]
 struct Claims {
+    /// Of each share, its next piece; see [`Claims::next`].
+    counters: [AtomicUsize; SHARES],
     pieces: usize,
     shares: usize,
-    /// Of each share, its next piece.
-    next: [AtomicUsize; SHARES],
 }
 
 impl Claims {
     fn new(pieces: usize, threads: usize) -> Self {
         let shares = threads.min(SHARES);
-        let first = |share: usize| pieces * share.min(shares) / shares;
-        Self { pieces, shares, next: std::array::from_fn(|share| AtomicUsize::new(first(share))) }
+        let first = |place: usize| pieces * share_at(place).min(shares) / shares;
+        Self { counters: std::array::from_fn(|place| AtomicUsize::new(first(place))), pieces, shares }
+    }
+
+    /// The counter of a share. The first eight have a cache line each, so that few threads never disturb each other.
+    fn next(&self, share: usize) -> &AtomicUsize {
+        &self.counters[share % LINE * LINE + share / LINE]
     }
 
     /// Calls `body` with pieces until none is left.
     fn take(&self, thread: usize, mut body: impl FnMut(usize)) {
         for turn in 0..self.shares {
             let share = (thread + turn) % self.shares;
-            let (next, end) = (&self.next[share], self.pieces * (share + 1) / self.shares);
+            let (next, end) = (self.next(share), self.pieces * (share + 1) / self.shares);
             // A look first: all threads end by passing all shares, and only a claim takes the counter's line away.
             while next.load(Ordering::Relaxed) < end {
                 let piece = next.fetch_add(1, Ordering::Relaxed);
@@ -44,6 +53,11 @@ impl Claims {
             }
         }
     }
+}
+
+/// The share whose counter is at this place: what [`Claims::next`] says, backwards.
+const fn share_at(place: usize) -> usize {
+    place % LINE * LINE + place / LINE
 }
 
 impl Crew {
