@@ -13,9 +13,9 @@ use super::primitive::{AtomicUsize, Ordering};
 use super::{Crew, Parts};
 
 /// Most shares. More threads than that begin with a share together.
-const SHARES: usize = 64;
+const SHARES: usize = LINE * LINE;
 
-/// Counters in a cache line.
+/// Counters of a cache line.
 const LINE: usize = 8;
 
 /// Which pieces of a region are taken.
