@@ -150,3 +150,38 @@ mod tests {
         }
     }
 }
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::super::primitive::{Arc, Guarded};
+    use super::*;
+
+    /// All interleavings of two threads that share three pieces.
+    #[test]
+    fn a_piece_has_one_owner() {
+        loom::model(|| {
+            let shared = Arc::new((Claims::new(3, 2), [(); 3].map(|()| Guarded::new(0u32))));
+            // Loom's cells notice two threads in one of them that did not wait for each other.
+            let take = |shared: &(Claims, [Guarded<u32>; 3]), thread: usize| {
+                shared.0.take(thread, |piece| {
+                    shared.1[piece].with_mut(|cell| {
+                        // SAFETY: loom checks that nobody else is here.
+                        #[allow(unsafe_code)]
+                        unsafe {
+                            *cell += 1;
+                        }
+                    });
+                });
+            };
+            let theirs = shared.clone();
+            let other = loom::thread::spawn(move || take(&theirs, 1));
+            take(&shared, 0);
+            other.join().unwrap();
+            for cell in &shared.1 {
+                // SAFETY: both threads are done.
+                #[allow(unsafe_code)]
+                cell.with(|cell| assert_eq!(unsafe { *cell }, 1));
+            }
+        });
+    }
+}
