@@ -1,8 +1,8 @@
 //! Forward pass of the embedding bags: SC20, Algorithm 1, for all tables at once.
 //!
 //! Work is cut by look-ups: (table, sample) cells in table-major order, each counting its look-ups and one more for
-//! itself, fall into as many ranges of nearly equal weight as there are threads. So long and short bags, few tables and
-//! few samples all share out well. A bag is summed by one thread in its own order, whoever that is: bits do not depend
+//! itself, fall into ranges of nearly equal weight, some for each thread. So long and short bags, few tables and few
+//! samples all share out well, and a thread that is done early takes ranges of another. A bag is summed by one thread in its own order, whoever that is: bits do not depend
 //! on threads.
 
 use super::feed::share;
@@ -46,10 +46,10 @@ impl LookUp {
         assert!(tables.iter().all(|table| table.dim() == dim), "all tables have one width");
         let samples = features.len() / slots.row;
         assert!(lookups.bags.iter().all(|bag| bag.samples() == samples), "one bag a sample");
-        cut(&mut self.lender, lookups.bags, samples, team.threads());
+        cut(&mut self.lender, lookups.bags, samples, team.pieces());
         let (isa, pooling) = (team.isa(), self.pooling);
         let lent = self.lender.windows(features, slots.row, slots.first, dim, tables.len());
-        team.each(lent, |mut out| {
+        team.share(lent, |mut out| {
             for (index, (table, bag)) in tables.iter().zip(lookups.bags).enumerate() {
                 let (weights, out) = (lookups.weights(index), out.band(index));
                 with_form!(table.precision(), form => isa.run(PoolBags { form, table, bag, weights, pooling, out }));
@@ -59,15 +59,17 @@ impl LookUp {
 }
 
 /// Cuts the (table, sample) cells into ranges of equal weight.
-fn cut(lender: &mut Lender<f32>, bags: &[Bag], samples: usize, threads: usize) {
-    lender.reset(bags.len(), threads);
+fn cut(lender: &mut Lender<f32>, bags: &[Bag], samples: usize, pieces: usize) {
+    lender.reset(bags.len(), pieces);
     let total: usize = bags.iter().map(|bag| bag.rows.len() + samples).sum();
     let mut before = 0;
     for (index, bag) in bags.iter().enumerate() {
         let weight = bag.rows.len() + samples;
-        for thread in 0..=threads {
-            let wanted = (total * thread / threads).saturating_sub(before).min(weight);
-            lender.cut(index, thread, first_cell(bag, wanted));
+        for piece in 0..=pieces {
+            let wanted = (total * piece / pieces).saturating_sub(before);
+            // Most boundaries lie in other tables.
+            let cell = if wanted >= weight { samples } else { first_cell(bag, wanted) };
+            lender.cut(index, piece, cell);
         }
         before += weight;
     }
@@ -75,7 +77,7 @@ fn cut(lender: &mut Lender<f32>, bags: &[Bag], samples: usize, threads: usize) {
 
 /// The first sample before which cells weigh `wanted` or more.
 fn first_cell(bag: &Bag, wanted: usize) -> usize {
-    let (mut low, mut high) = (0, bag.samples());
+    let (mut low, mut high) = (0, if wanted == 0 { 0 } else { bag.samples() });
     while low < high {
         let middle = usize::midpoint(low, high);
         if (bag.offsets[middle] as usize + middle) < wanted { low = middle + 1 } else { high = middle }

@@ -113,7 +113,7 @@ impl Sorter {
         self.count(team, lookups, buckets);
         self.places(buckets, threads);
         self.scatter(team, lookups, buckets, &feed);
-        self.share_out(total, buckets, threads);
+        self.share_out(total, buckets, team.pieces());
 
         let Self { records, spare, starts, layouts, bounds, lend_tables, lend_records, lend_spare, .. } = self;
         let (starts, layouts, bounds) = (&starts[..=buckets], &layouts[..], &bounds[..]);
@@ -123,7 +123,7 @@ impl Sorter {
         }));
         let records = lend_records.matrices([(&mut records[..total], 1)]);
         let spare = lend_spare.matrices([(&mut spare[..total], 1)]);
-        team.each((tables, (records, spare)), |(mut tables, (mut records, mut spare))| {
+        team.share((tables, (records, spare)), |(mut tables, (mut records, mut spare))| {
             let (first, end) = (bounds[tables.part()], bounds[tables.part() + 1]);
             let (mut records, mut spare) = (records.band(0), spare.band(0));
             let (records, spare) = (records.all(), spare.all());
@@ -213,28 +213,28 @@ impl Sorter {
         });
     }
 
-    /// Gives each thread consecutive buckets with nearly as many look-ups.
-    fn share_out(&mut self, total: usize, buckets: usize, threads: usize) {
+    /// Gives each piece consecutive buckets with nearly as many look-ups.
+    fn share_out(&mut self, total: usize, buckets: usize, pieces: usize) {
         let starts = &self.starts[..=buckets];
         self.bounds.clear();
-        for thread in 0..threads {
-            let wanted = (total * thread / threads) as u32;
+        for piece in 0..pieces {
+            let wanted = (total * piece / pieces) as u32;
             let above = starts[..buckets].partition_point(|&start| start < wanted);
             let nearer = above > 0 && wanted - starts[above - 1] < starts[above] - wanted;
-            // The first thread also has the empty buckets at the start.
-            self.bounds.push(if thread == 0 { 0 } else { above - usize::from(nearer) });
+            // The first piece also has the empty buckets at the start.
+            self.bounds.push(if piece == 0 { 0 } else { above - usize::from(nearer) });
         }
         self.bounds.push(buckets);
-        self.lend_tables.reset(self.layouts.len(), threads);
-        self.lend_records.reset(1, threads);
-        self.lend_spare.reset(1, threads);
-        for (thread, &bound) in self.bounds.iter().enumerate() {
-            self.lend_records.cut(0, thread, starts[bound] as usize);
-            self.lend_spare.cut(0, thread, starts[bound] as usize);
+        self.lend_tables.reset(self.layouts.len(), pieces);
+        self.lend_records.reset(1, pieces);
+        self.lend_spare.reset(1, pieces);
+        for (piece, &bound) in self.bounds.iter().enumerate() {
+            self.lend_records.cut(0, piece, starts[bound] as usize);
+            self.lend_spare.cut(0, piece, starts[bound] as usize);
             for (index, layout) in self.layouts.iter().enumerate() {
                 let bucket = bound.saturating_sub(layout.first);
                 let row = if bucket >= layout.buckets { layout.rows } else { bucket << layout.shift };
-                self.lend_tables.cut(index, thread, row);
+                self.lend_tables.cut(index, piece, row);
             }
         }
     }

@@ -40,8 +40,8 @@ impl Concat {
         from.check(samples, self.x, self.pooled);
         assert!(out.columns() == self.outputs() && out.rows() >= samples, "{out:?} takes the interaction");
         let sizes = [out.panels(), samples, out.stride()];
-        let grid = Grid::new(out.cells_mut(), sizes, [1, team.threads()], 1);
-        team.each(grid, |out| isa.run(Forward { shape, from, out }));
+        let grid = Grid::new(out.cells_mut(), sizes, [1, team.pieces()], 1);
+        team.share(grid, |out| isa.run(Forward { shape, from, out }));
     }
 
     /// Writes the gradient of the features of the first `samples` samples, given `gradient` with respect to [x, pooled];
@@ -64,7 +64,7 @@ impl Concat {
             gradient.columns() == self.outputs() && gradient.rows() >= samples,
             "{gradient:?} is the interaction's"
         );
-        team.each(to.deal(samples, self.pooled, team.threads()), |(x, pooled)| {
+        team.share(to.deal(samples, self.pooled, team.pieces()), |(x, pooled)| {
             isa.run(Backward { shape, from, gradient, x, pooled });
         });
     }

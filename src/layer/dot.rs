@@ -9,6 +9,8 @@
 //! Every number is read from where its producer left it and written to where its consumer wants it, once: x and its
 //! gradient are the bottom MLP's panels, [x, z] and its gradient the top MLP's. What lies between stays in L1 or L2.
 
+use std::convert::identity;
+
 use bytemuck::Zeroable;
 
 use super::{Features, FeaturesMut};
@@ -117,8 +119,8 @@ impl Dot {
         from.check(samples, shape.dim, shape.pooled());
         assert!(out.columns() == self.outputs() && out.rows() >= samples, "{out:?} takes the interaction");
         let sizes = [out.panels(), samples, out.stride()];
-        let grid = Grid::new(out.cells_mut(), sizes, [1, team.threads()], GROUP);
-        team.each((grid, Each::new(&mut self.scratch)), |(out, scratch)| {
+        let grid = Grid::new(out.cells_mut(), sizes, [1, team.pieces()], GROUP);
+        team.share_with(Each::new(&mut self.scratch), grid, identity, |scratch, out| {
             isa.run(Forward { shape, from, out, scratch });
         });
     }
@@ -143,8 +145,8 @@ impl Dot {
             gradient.columns() == self.outputs() && gradient.rows() >= samples,
             "{gradient:?} is the interaction's"
         );
-        let parts = to.deal(samples, shape.pooled(), team.threads());
-        team.each((parts, Each::new(&mut self.scratch)), |((x, pooled), scratch)| {
+        let parts = to.deal(samples, shape.pooled(), team.pieces());
+        team.share_with(Each::new(&mut self.scratch), parts, identity, |scratch, (x, pooled)| {
             isa.run(Backward { shape, from, gradient, x, pooled, scratch });
         });
     }

@@ -60,13 +60,13 @@ impl<'a, C: Cell> FeaturesMut<'a, C> {
         check(self.x, self.pooled, samples, [x, pooled]);
     }
 
-    /// Deals the samples to `threads` threads: each has the same samples of x and of pooled rows of `pooled` elements.
-    pub(super) fn deal(self, samples: usize, pooled: usize, threads: usize) -> (Grid<'a, Row<C>>, Grid<'a, f32>) {
+    /// Cuts the samples into `pieces`: each has the same samples of x and of pooled rows of `pooled` elements.
+    pub(super) fn deal(self, samples: usize, pooled: usize, pieces: usize) -> (Grid<'a, Row<C>>, Grid<'a, f32>) {
         let x = [self.x.panels(), samples, self.x.stride()];
         let whole = samples * pooled;
         (
-            Grid::new(self.x.cells_mut(), x, [1, threads], 1),
-            Grid::new(self.pooled, [1, whole, whole], [1, threads], pooled.max(1)),
+            Grid::new(self.x.cells_mut(), x, [1, pieces], 1),
+            Grid::new(self.pooled, [1, whole, whole], [1, pieces], pooled.max(1)),
         )
     }
 }

@@ -67,12 +67,12 @@ impl<L: Low> Halves<L> {
     fn update(&mut self, team: &Team, gradient: &Panels<f32>, rate: f32) {
         let Self { high, low, inputs } = self;
         let (isa, inputs) = (team.isa(), *inputs);
-        let cut = [1, team.threads()];
+        let cut = [1, team.pieces()];
         if high.panels() == 0 {
             return;
         }
         let (high, low) = (grid(high, cut), grid(low, cut));
-        team.each((high, low), |(mut high, mut low)| {
+        team.share((high, low), |(mut high, mut low)| {
             let rows = 2 * high.rows.start..inputs.min(2 * high.rows.end);
             for panel in high.panels.clone() {
                 let gradient = &gradient.panel(panel)[rows.clone()];
@@ -82,7 +82,7 @@ impl<L: Low> Halves<L> {
     }
 }
 
-/// The rows of a matrix for the threads of a team.
+/// The rows of a matrix in pieces for a team.
 fn grid<T: Pod>(panels: &mut Panels<T>, cut: [usize; 2]) -> Grid<'_, [T; WIDTH]> {
     let sizes = [panels.panels(), panels.rows(), panels.stride()];
     Grid::new(panels.cells_mut(), sizes, cut, 1)
@@ -136,7 +136,7 @@ impl Weight {
                 let isa = team.isa();
                 // Padding moves too: from 0 by 0.
                 let gradient = gradient.cells().as_flattened();
-                team.each(Rows::new(weight.cells_mut().as_flattened_mut(), 1, team.threads(), 16), |band| {
+                team.share(Rows::new(weight.cells_mut().as_flattened_mut(), 1, team.pieces(), 16), |band| {
                     let gradient = &gradient[band.first..][..band.data.len()];
                     isa.run(Sgd { weight: band.data, gradient, rate });
                 });

@@ -1,7 +1,7 @@
 //! The threads of a rank: they run a closure together, on whole regions or on pieces of memory.
 //!
-//! Work is dealt statically: which thread computes which piece depends on the piece and the thread count alone, and no
-//! result depends on it, because pieces are independent (see `sync::parts`).
+//! Pieces of work are dealt statically, or shared so that a thread that is done early helps a late one. No result depends
+//! on which thread computes a piece, because pieces are independent (see `sync::parts`).
 //!
 //! A pinned team pins its owner too, and gives the owner's old affinity back when it is dropped. Threads that the owner
 //! starts meanwhile inherit its pin; those that belong to no rank's core call [`roam`].
@@ -110,6 +110,13 @@ impl Team {
         self.crew.threads()
     }
 
+    /// Into how many pieces [`Team::share`] wants work cut that is the same for all of them: enough that the last ones
+    /// end nearly together, few enough that claiming them costs nothing.
+    #[must_use]
+    pub fn pieces(&self) -> usize {
+        8 * self.threads()
+    }
+
     /// The instruction set that kernels run with.
     #[must_use]
     pub const fn isa(&self) -> Isa {
@@ -130,6 +137,29 @@ impl Team {
     /// As [`Team::run`].
     pub fn each<P: Parts>(&self, parts: P, body: impl Fn(P::Part) + Sync) {
         self.crew.deal(parts, body);
+    }
+
+    /// Runs `body(piece)` for every piece on whichever thread is free, each thread beginning as [`Team::each`] says: for
+    /// more pieces than threads.
+    ///
+    /// # Panics
+    /// As [`Team::run`].
+    pub fn share<P: Parts>(&self, pieces: P, body: impl Fn(P::Part) + Sync) {
+        self.crew.share(pieces, body);
+    }
+
+    /// As [`Team::share`] with something that a thread keeps from piece to piece; see [`Crew::share_with`].
+    ///
+    /// # Panics
+    /// As [`Team::run`], and when `own` has not one part a thread.
+    pub fn share_with<W: Parts, P: Parts, M>(
+        &self,
+        own: W,
+        pieces: P,
+        begin: impl Fn(W::Part) -> M + Sync,
+        body: impl Fn(&mut M, P::Part) + Sync,
+    ) {
+        self.crew.share_with(own, pieces, begin, body);
     }
 }
 

@@ -16,6 +16,8 @@ pub struct Grid<'a, T> {
     across: usize,
     down: usize,
     grain: usize,
+    /// Ranges of panels and of rows that each of those pieces falls into.
+    finer: [usize; 2],
     memory: PhantomData<&'a mut [T]>,
 }
 
@@ -36,6 +38,12 @@ fn share(count: usize, shares: usize, index: usize) -> Range<usize> {
     count * index / shares..count * (index + 1) / shares
 }
 
+/// Share number `index` of `shares` nearly equal parts of a range.
+fn within(range: &Range<usize>, shares: usize, index: usize) -> Range<usize> {
+    let share = share(range.len(), shares, index);
+    range.start + share.start..range.start + share.end
+}
+
 impl<'a, T> Grid<'a, T> {
     /// Cuts `panels` panels of `rows` rows; ranges of rows begin at multiples of `grain`.
     ///
@@ -50,7 +58,19 @@ impl<'a, T> Grid<'a, T> {
         assert!(across > 0 && down > 0 && grain > 0, "a grid has pieces");
         assert!(rows <= stride, "panels do not overlap");
         assert!(panels == 0 || data.len() >= (panels - 1) * stride + rows, "the panels lie in data");
-        Self { start: data.as_mut_ptr(), stride, panels, rows, across, down, grain, memory: PhantomData }
+        let (start, finer) = (data.as_mut_ptr(), [1; 2]);
+        Self { start, stride, panels, rows, across, down, grain, finer, memory: PhantomData }
+    }
+
+    /// The same, each piece cut into `across` ranges of panels times `down` ranges of rows, which follow one another:
+    /// all rows of the first panels first.
+    ///
+    /// # Panics
+    /// When one of them is 0.
+    #[must_use]
+    pub fn split(self, [across, down]: [usize; 2]) -> Self {
+        assert!(across > 0 && down > 0, "a piece has pieces");
+        Self { finer: [across, down], ..self }
     }
 }
 
@@ -66,13 +86,16 @@ unsafe impl<'a, T: Send> Parts for Grid<'a, T> {
     type Part = GridPart<'a, T>;
 
     fn len(&self) -> usize {
-        self.across * self.down
+        self.across * self.down * self.finer[0] * self.finer[1]
     }
 
     unsafe fn part(&self, index: usize) -> GridPart<'a, T> {
         assert!(index < self.len(), "piece {index} of {}", self.len());
-        let panels = share(self.panels, self.across, index / self.down);
+        let [across, down] = self.finer;
+        let (index, fine) = (index / (across * down), index % (across * down));
+        let panels = within(&share(self.panels, self.across, index / self.down), across, fine / down);
         let grains = share(self.rows.div_ceil(self.grain), self.down, index % self.down);
+        let grains = within(&grains, down, fine % down);
         let rows = (grains.start * self.grain).min(self.rows)..(grains.end * self.grain).min(self.rows);
         GridPart { panels, rows, start: self.start, stride: self.stride, memory: PhantomData }
     }
@@ -107,10 +130,10 @@ mod tests {
         for [panels, rows, stride] in [[0, 0, 0], [1, 1, 1], [3, 7, 9], [5, 64, 64], [2, 33, 40]] {
             for across in 1..5 {
                 for down in 1..5 {
-                    for grain in [1, 2, 16] {
+                    for (grain, finer) in [(1, [1, 1]), (1, [2, 3]), (2, [1, 2]), (16, [3, 1]), (16, [1, 1])] {
                         let mut data = vec![0; panels * stride];
-                        let grid = Grid::new(&mut data, [panels, rows, stride], [across, down], grain);
-                        assert_eq!(grid.len(), across * down);
+                        let grid = Grid::new(&mut data, [panels, rows, stride], [across, down], grain).split(finer);
+                        assert_eq!(grid.len(), across * down * finer[0] * finer[1]);
                         for index in 0..grid.len() {
                             // SAFETY: each index once.
                             #[allow(unsafe_code)]

@@ -6,6 +6,7 @@
 
 mod atoms;
 mod barrier;
+mod claims;
 mod desk;
 mod grid;
 mod job;

@@ -58,7 +58,7 @@ fn pair_rows(team: &Team, rows: Range<usize>, from: &Panels<u16>, to: &mut Panel
     let isa = team.isa();
     let sizes = [to.panels(), rows.len().div_ceil(2), to.stride()];
     if sizes[0] > 0 {
-        team.each(Grid::new(to.cells_mut(), sizes, [1, team.threads()], 1), |mut part| {
+        team.share(Grid::new(to.cells_mut(), sizes, [1, team.pieces()], 1), |mut part| {
             let range = part.rows.clone();
             for panel in part.panels.clone() {
                 let from = &from.panel(panel)[rows.clone()][2 * range.start..rows.len().min(2 * range.end)];

@@ -17,7 +17,7 @@ fn fill<T: Pod + Send>(
 ) {
     let sizes = [to.panels(), rows, to.stride()];
     assert!(rows <= to.rows(), "{rows} rows of {}", to.rows());
-    team.each(Grid::new(to.cells_mut(), sizes, [1, team.threads()], 1), |mut part| {
+    team.share(Grid::new(to.cells_mut(), sizes, [1, team.pieces()], 1), |mut part| {
         for panel in part.panels.clone() {
             let first = part.rows.start;
             fill(panel, first, part.panel(panel));
@@ -91,7 +91,7 @@ impl Kernel for Narrow<'_> {
 /// # Panics
 /// When `from` has fewer rows, or `row` is less than its columns.
 pub fn export_rows<T: Pod + Send + Sync>(team: &Team, from: &Panels<T>, to: &mut [T], row: usize) {
-    team.each(Rows::new(to, row, team.threads(), 1), |band| {
+    team.share(Rows::new(to, row, team.pieces(), 1), |band| {
         from.export(band.first..band.first + band.rows, band.data, row);
     });
 }

@@ -8,9 +8,9 @@
 //! | [`backward_data`]     | dX = gate(dY Wᵀ)   | K         | dY by row     | Wᵀ, a piece at a time |
 //! | [`backward_weights`]  | dW = Xᵀ dY         | N         | X by column   | dY            |
 //!
-//! X, Y, W and their gradients are [`Panels`]. Threads own rectangles of the result, cut by a [`Plan`]; nobody waits for
-//! anybody. Every sum is one chain in ascending order, so results do not depend on threads, tiles or vector width:
-//! the f32 passes give the bits of [`crate::math::Gemm`].
+//! X, Y, W and their gradients are [`Panels`]. Threads begin with rectangles of the result, cut by a [`Plan`], and take
+//! pieces of each other's when they are done. Every sum is one chain in ascending order, so results do not depend on
+//! threads, tiles or vector width: the f32 passes give the bits of [`crate::math::Gemm`].
 //!
 //! The passes in [`bf16`] take bfloat16 and sum in f32, two products a step, with the arithmetic of [`crate::simd::bf16`];
 //! a team whose instruction set is AMX-BF16 runs them on tiles, whose sums have other bits.

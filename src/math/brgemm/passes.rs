@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use super::panels::{Panels, Row, WIDTH};
 use super::plan::{Plan, Shape};
-use super::sweep::{Ending, Ready, Right, Sweep};
+use super::sweep::{Ending, Own, Ready, Right, Sweep};
 use super::tile::{ByColumn, ByRow, Cell, Left};
 use super::transposed::{Scratch, Transposed};
 use crate::machine::team::Team;
 use crate::simd::{Kernel, Simd};
-use crate::sync::{Grid, Parts, Rows};
+use crate::sync::{Grid, Rows};
 
 /// What a pass does with complete sums.
 #[derive(Debug, Clone, Copy)]
@@ -50,27 +50,35 @@ pub(super) struct Pass<'a, L, B, C> {
 }
 
 impl<L: Left, B: Right, C: Cell> Pass<'_, L, B, C> {
-    /// Deals the first `shape.rows` rows of `out` to the team.
-    pub(super) fn run(self, team: &Team, out: &mut Panels<C>, scratch: Option<&mut Scratch>) {
+    /// Shares the first `shape.rows` rows of `out` out among the team, for one chunk of depth after another.
+    pub(super) fn run(self, team: &Team, out: &mut Panels<C>, mut scratch: Option<&mut Scratch>) {
         let Self { shape, plan, left, right, bias, after } = self;
         let sizes = [out.panels(), shape.rows, out.stride()];
         if sizes[0] == 0 || sizes[1] == 0 {
             return;
         }
-        let isa = team.isa();
-        let ending = Ending::from(after);
-        let sweep = |out, scratch: &mut [Row<f32>]| {
-            let (columns, steps) = (shape.columns, shape.steps);
-            isa.run(Sweep { out, columns, left, right, scratch, steps, plan, bias, ending });
-        };
-        let grid = Grid::new(out.cells_mut(), sizes, [plan.across, plan.down], shape.grain);
-        match scratch {
-            None => team.each(grid, |part| sweep(part, &mut [])),
-            Some(scratch) => {
-                let (rows, each) = scratch.rows(&plan, grid.len());
-                let scratch = Rows::new(rows, each, grid.len(), 1);
-                // One "row" of `Rows` is all that one piece needs.
-                team.each((grid, scratch), |(part, scratch)| sweep(part, scratch.data));
+        let (isa, pieces, columns) = (team.isa(), plan.pieces(shape), shape.columns);
+        let mut first = 0;
+        loop {
+            let end = shape.steps.min(first + plan.depth);
+            let (steps, group, bias) = (first..end, plan.group, bias.filter(|_| first == 0));
+            let ending = if end == shape.steps { Ending::from(after) } else { Ending::Keep };
+            let sweep = |own: &mut Own<'_>, out| {
+                isa.run(Sweep { out, columns, left, right, own, steps: steps.clone(), group, bias, ending });
+            };
+            let grid = Grid::new(out.cells_mut(), sizes, [plan.across, plan.down], shape.grain).split(pieces);
+            match scratch.as_deref_mut() {
+                None => team.share(grid, |part| sweep(&mut Own::default(), part)),
+                Some(scratch) => {
+                    // One "row" of `Rows` is all that one thread needs.
+                    let (rows, each) = scratch.rows(&plan, team.threads());
+                    let rows = Rows::new(rows, each, team.threads(), 1);
+                    team.share_with(rows, grid, |rows| Own { rows: rows.data, held: None }, sweep);
+                }
+            }
+            first = end;
+            if first == shape.steps {
+                return;
             }
         }
     }
@@ -180,7 +188,7 @@ pub fn bias_gradient<C: Cell>(team: &Team, samples: usize, dy: &Panels<C>, out: 
 pub fn bias_gradient_of<C: Cell>(team: &Team, samples: Range<usize>, dy: &Panels<C>, out: &mut [f32]) {
     check("dY", dy, samples.end, out.len());
     let isa = team.isa();
-    team.each(Rows::new(out, 1, team.threads(), WIDTH), |band| {
+    team.share(Rows::new(out, 1, team.pieces(), WIDTH), |band| {
         for (index, out) in band.data.chunks_mut(WIDTH).enumerate() {
             let from = &dy.panel(band.first / WIDTH + index)[samples.clone()];
             isa.run(PanelSums { out, from });

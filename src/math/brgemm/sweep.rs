@@ -1,14 +1,13 @@
-//! One thread's share of a pass: the loops around the microkernel.
+//! One piece of a pass: the loops around the microkernel.
 //!
-//! From the outside in: chunks of depth, groups of panels whose right operand stays in L2 for one chunk, tiles of rows,
-//! the group's panels, the panel's columns. A tile's rows of the left operand are so read from L3 or memory once a
+//! From the outside in: groups of panels whose right operand stays in L2 for one chunk of depth, tiles of rows, the
+//! group's panels, the panel's columns. A tile's rows of the left operand are so read from L3 or memory once a
 //! group and come from L1 or L2 for all but the first columns; the right operand streams from L2 under the
 //! multiply-adds.
 
 use std::ops::Range;
 
 use super::panels::{Panels, Row, WIDTH};
-use super::plan::Plan;
 use super::tile::{Cell, Finish, Heights, Left, Start, Tile};
 use crate::simd::{Kernel, Simd};
 use crate::sync::GridPart;
@@ -60,24 +59,34 @@ pub(super) enum Ending<'a, C> {
     Gate(&'a Panels<C>),
 }
 
-/// A share of a pass.
-pub(super) struct Sweep<'a, L, B, C> {
+/// What a thread keeps from piece to piece of one chunk.
+#[derive(Debug, Default)]
+pub(super) struct Own<'a> {
+    /// Memory for the right operand, if it needs any.
+    pub(super) rows: &'a mut [Row<f32>],
+    /// The panels that are ready there.
+    pub(super) held: Option<Range<usize>>,
+}
+
+/// A piece of a pass, for one chunk of depth.
+pub(super) struct Sweep<'a, 'b, L, B, C> {
     pub(super) out: GridPart<'a, Row<C>>,
     /// Columns of the whole result.
     pub(super) columns: usize,
     pub(super) left: L,
     pub(super) right: B,
-    /// Memory for the right operand, if it needs any.
-    pub(super) scratch: &'a mut [Row<f32>],
-    /// Steps of every sum.
-    pub(super) steps: usize,
-    pub(super) plan: Plan,
-    /// One a column of the whole result.
+    pub(super) own: &'a mut Own<'b>,
+    /// The chunk; after the first, sums go on from what the result holds.
+    pub(super) steps: Range<usize>,
+    /// Panels whose right operand is near at a time.
+    pub(super) group: usize,
+    /// One a column of the whole result: what the sums of the first chunk start from, if not 0.
     pub(super) bias: Option<&'a [f32]>,
+    /// What becomes of the sums after this chunk.
     pub(super) ending: Ending<'a, C>,
 }
 
-impl<L: Left, B: Right, C: Cell> Kernel for Sweep<'_, L, B, C> {
+impl<L: Left, B: Right, C: Cell> Kernel for Sweep<'_, '_, L, B, C> {
     type Out = ();
     const BF16: bool = L::PAIRS;
 
@@ -86,42 +95,37 @@ impl<L: Left, B: Right, C: Cell> Kernel for Sweep<'_, L, B, C> {
         if self.out.rows.is_empty() {
             return;
         }
-        let mut first = 0;
-        loop {
-            let steps = first..self.steps.min(first + self.plan.depth);
-            for group in self.out.panels.clone().step_by(self.plan.group) {
-                let group = group..self.out.panels.end.min(group + self.plan.group);
-                self.right.prepare(simd, group.clone(), steps.clone(), self.scratch);
-                let mut row = self.out.rows.start;
-                while row < self.out.rows.end {
-                    let end = if L::BLOCK == usize::MAX { usize::MAX } else { (row / L::BLOCK + 1) * L::BLOCK };
-                    let end = end.min(self.out.rows.end);
-                    // Tiles of nearly equal height: 64 rows are 13 + 13 + 13 + 13 + 12, not 4 x 14 + 8.
-                    let tiles = (end - row).div_ceil(S::TALLEST);
-                    let height = (end - row).div_ceil(tiles);
-                    for index in 0..group.len() {
-                        self.panel(simd, &group, index, row..row + height, steps.clone());
-                    }
-                    row += height;
-                }
+        for group in self.out.panels.clone().step_by(self.group) {
+            let group = group..self.out.panels.end.min(group + self.group);
+            if self.own.held.as_ref() != Some(&group) {
+                self.right.prepare(simd, group.clone(), self.steps.clone(), self.own.rows);
+                self.own.held = Some(group.clone());
             }
-            first = steps.end;
-            if first == self.steps {
-                return;
+            let mut row = self.out.rows.start;
+            while row < self.out.rows.end {
+                let end = if L::BLOCK == usize::MAX { usize::MAX } else { (row / L::BLOCK + 1) * L::BLOCK };
+                let end = end.min(self.out.rows.end);
+                // Tiles of nearly equal height: 64 rows are 13 + 13 + 13 + 13 + 12, not 4 x 14 + 8.
+                let tiles = (end - row).div_ceil(S::TALLEST);
+                let height = (end - row).div_ceil(tiles);
+                for index in 0..group.len() {
+                    self.panel(simd, &group, index, row..row + height);
+                }
+                row += height;
             }
         }
     }
 }
 
-impl<L: Left, B: Right, C: Cell> Sweep<'_, L, B, C> {
-    /// Adds `steps` to some rows of panel number `index` of the group.
+impl<L: Left, B: Right, C: Cell> Sweep<'_, '_, L, B, C> {
+    /// Adds the chunk to some rows of panel number `index` of the group.
     #[inline(always)]
-    fn panel<S: Simd>(&mut self, simd: S, group: &Range<usize>, index: usize, rows: Range<usize>, steps: Range<usize>) {
+    fn panel<S: Simd>(&mut self, simd: S, group: &Range<usize>, index: usize, rows: Range<usize>) {
         let panel = group.start + index;
         let width = WIDTH.min(self.columns - panel * WIDTH);
         let mut bias = [0.0; WIDTH];
         let start = match self.bias {
-            _ if steps.start > 0 => Start::Out,
+            _ if self.steps.start > 0 => Start::Out,
             Some(all) => {
                 bias[..width].copy_from_slice(&all[panel * WIDTH..][..width]);
                 Start::Bias(&bias)
@@ -129,14 +133,14 @@ impl<L: Left, B: Right, C: Cell> Sweep<'_, L, B, C> {
             None => Start::Zero,
         };
         let finish = match self.ending {
-            Ending::Relu if steps.end == self.steps => Finish::Relu,
-            Ending::Gate(gate) if steps.end == self.steps => Finish::Gate(&gate.panel(panel)[rows.clone()]),
-            _ => Finish::Keep,
+            Ending::Keep => Finish::Keep,
+            Ending::Relu => Finish::Relu,
+            Ending::Gate(gate) => Finish::Gate(&gate.panel(panel)[rows.clone()]),
         };
-        let b = self.right.steps(group, index, steps.clone(), self.scratch);
+        let b = self.right.steps(group, index, self.steps.clone(), self.own.rows);
         let first_row = self.out.rows.start;
         let out = &mut self.out.panel(panel)[rows.start - first_row..rows.end - first_row];
-        let (left, row, first) = (self.left, rows.start, steps.start);
+        let (left, row, first) = (self.left, rows.start, self.steps.start);
         for column in (0..width).step_by(2 * S::LANES) {
             let tile = Tile { out: &mut *out, row, column, width, start, finish };
             if width - column > S::LANES {

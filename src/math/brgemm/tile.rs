@@ -7,14 +7,27 @@
 //! With 32 registers, up to 14 x 2 vectors leave room for two vectors of the right operand: a step is 28 multiply-adds,
 //! 2 loads and 14 broadcasts from memory, so the two multiply-add pipes are the limit, not the two load pipes. With 16
 //! registers the tile is 6 x 2.
+//!
+//! What limits it, measured on a Xeon with AMX in turns with a loop of multiply-adds that never leaves its registers: a
+//! tile that takes both operands from L2 runs at 98 % of that loop, whatever its shape (14 x 2, 12 x 2, 8 x 3 and 6 x 4
+//! are alike), as long as no neighbour uses the core's other hardware thread, and at 75 to 80 % while one does: it takes
+//! issue slots and load ports, which the loop never wants. Whole passes reach the tile's speed at their best (390 of 398
+//! GFLOP/s), and half of the time 89 % of the loop's. So what is missing is not in the memory below L2; requests even
+//! earlier than [`AHEAD`], or for the next rows' first steps, change nothing.
+
+use std::ops::Range;
 
 use bytemuck::Pod;
 
 use super::panels::{Row, WIDTH};
 use crate::simd::Simd;
 
-/// Steps of the right operand between the request of its cache lines and their use: 14 steps of 14 cycles.
-const AHEAD: usize = 14;
+/// Steps between the request of an operand's cache lines and their use: 28 steps of 14 cycles.
+const AHEAD: usize = 28;
+
+/// Steps between the request of a tile's last row of results and the end of its sums: 64 of 14 cycles, for a line from
+/// memory.
+const LEAD: usize = 64;
 
 /// Floats of a cache line.
 const LINE: usize = 16;
@@ -80,6 +93,8 @@ pub(super) trait Left: Copy + Sync {
     const BLOCK: usize;
 
     /// Adds the steps `first..first + b.len()` to the tile at `row` and `column`; `b` has the right operand's steps.
+    /// Shortly before the end, `expect` is called for each row of the tile, to ask for its results' cache lines.
+    #[allow(clippy::too_many_arguments)]
     fn multiply<S: Simd, const R: usize, const V: usize>(
         self,
         simd: S,
@@ -88,7 +103,33 @@ pub(super) trait Left: Copy + Sync {
         first: usize,
         b: &[Row<f32>],
         column: usize,
+        expect: impl Fn(usize),
     ) -> [[S::V; V]; R];
+}
+
+/// When rows of results are asked for: turn by turn, so that requests never queue up before those of operands.
+#[derive(Clone, Copy)]
+struct Expected {
+    /// The turn in which to begin.
+    first: usize,
+    /// Rows a turn.
+    rows: usize,
+}
+
+impl Expected {
+    /// For `rows` rows within `turns` turns of `steps` steps.
+    #[inline(always)]
+    fn new(rows: usize, turns: usize, steps: usize) -> Self {
+        let each = rows.div_ceil(turns.max(1));
+        Self { first: turns.saturating_sub(rows.div_ceil(each) + LEAD / steps), rows: each }
+    }
+
+    /// The rows of a turn; all come before the last turn is over.
+    #[inline(always)]
+    fn of(self, turn: usize, rows: usize) -> Range<usize> {
+        let first = (turn.max(self.first) - self.first) * self.rows;
+        if turn < self.first { 0..0 } else { first.min(rows)..(first + self.rows).min(rows) }
+    }
 }
 
 /// A left operand whose rows are rows of its panels, D steps each: activations in forward and backward-by-data.
@@ -126,10 +167,15 @@ impl<const D: usize> Left for ByRow<'_, D> {
         first: usize,
         b: &[Row<f32>],
         column: usize,
+        expect: impl Fn(usize),
     ) -> [[S::V; V]; R] {
         assert!(column + V * S::LANES <= WIDTH && first.is_multiple_of(LINE));
         let (lines, rest) = b.as_chunks::<LINE>();
+        let expected = Expected::new(R, lines.len(), LINE);
         for (index, b) in lines.iter().enumerate() {
+            for r in expected.of(index, R) {
+                expect(r);
+            }
             let a = self.line::<R>(row, first + index * LINE);
             // The same rows of the next block lie far from this one, where no hardware prefetcher looks: a block of 16
             // rows has as many cache lines as steps, and one is asked for a step, in the order of memory.
@@ -173,12 +219,17 @@ impl<const PAIRS: bool> Left for ByColumn<'_, PAIRS> {
         first: usize,
         b: &[Row<f32>],
         column: usize,
+        expect: impl Fn(usize),
     ) -> [[S::V; V]; R] {
         let offset = row % WIDTH;
         assert!(column + V * S::LANES <= WIDTH && offset + R <= WIDTH);
         let a = &self.cells[row / WIDTH * self.stride + first..][..b.len()];
         let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<4>(), b.as_chunks::<4>());
-        for (a, b) in a.iter().zip(b) {
+        let expected = Expected::new(R, b.len(), 4);
+        for (turn, (a, b)) in a.iter().zip(b).enumerate() {
+            for r in expected.of(turn, R) {
+                expect(r);
+            }
             for (a, b) in a.iter().zip(b) {
                 sums = column_step::<S, R, V>(simd, sums, PAIRS, &a[offset..offset + R], b, column);
             }
@@ -291,7 +342,17 @@ impl<C: Cell> Tile<'_, C> {
                 }
             }
         }
-        let sums = left.multiply::<S, R, V>(simd, sums, self.row, first, b, column);
+        let expect = |r: usize| {
+            for line in (0..V * lanes).step_by(LINE * size_of::<f32>() / size_of::<C>()) {
+                if !matches!(self.start, Start::Out) {
+                    simd.prefetch_ahead(&out[r], column + line);
+                }
+                if let Finish::Gate(gate) = self.finish {
+                    simd.prefetch_ahead(&gate[r], column + line);
+                }
+            }
+        };
+        let sums = left.multiply::<S, R, V>(simd, sums, self.row, first, b, column, expect);
         for (r, (sums, out)) in sums.iter().zip(out).enumerate() {
             for (v, &sum) in sums.iter().enumerate() {
                 put(simd, sum, self.finish, r, out, column + v * lanes, self.width);
