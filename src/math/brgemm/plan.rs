@@ -24,7 +24,7 @@ const DEPTH: usize = 1024;
 /// Fewest rows of a piece of work, so that a right operand is used often once it is near.
 const PIECE_ROWS: usize = 96;
 
-/// Fewest cycles of a piece of work: some microseconds, beside which the tenth of one for claiming it is little.
+/// Fewest cycles of a piece of work: some microseconds, so that a tenth of one for claiming it counts little.
 const PIECE_CYCLES: usize = 1 << 14;
 
 /// Bytes of one step of one panel of the right operand.
@@ -251,6 +251,21 @@ mod tests {
             assert!(plan.depth <= DEPTH);
             assert!(Plan::new(Shape { steps, whole: true, ..WIDE }).depth >= steps);
         }
+    }
+
+    #[test]
+    fn pieces_keep_to_groups_and_are_not_small() {
+        for (rows, columns, steps) in [(1024, 4096, 4096), (2048, 512, 13), (2048, 1, 256), (5, 64, 3), (0, 64, 64)] {
+            for threads in [1, 2, 28] {
+                let shape = Shape { rows, columns, steps, threads, ..WIDE };
+                let plan = Plan::modelled(shape);
+                let [across, down] = plan.pieces(shape);
+                let panels = columns.div_ceil(WIDTH).div_ceil(plan.across);
+                assert!(panels.div_ceil(across) <= plan.group && across <= panels, "{plan}");
+                assert!(down == 1 || rows / plan.down / down >= PIECE_ROWS, "{down} ranges of rows, {plan}");
+            }
+        }
+        assert_eq!(Plan::modelled(WIDE).pieces(WIDE), [16, 10]);
     }
 
     #[test]

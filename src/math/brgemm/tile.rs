@@ -386,3 +386,20 @@ pub(super) fn put<S: Simd, C: Cell>(
         out[at..width].copy_from_slice(&whole[..width - at]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_of_results_is_asked_for_once_and_late() {
+        for rows in 1..=14 {
+            for (turns, steps) in [(1, LINE), (3, LINE), (4, LINE), (64, LINE), (1, 4), (16, 4), (256, 4)] {
+                let expected = Expected::new(rows, turns, steps);
+                let asked: Vec<usize> = (0..turns).flat_map(|turn| expected.of(turn, rows)).collect();
+                assert!(asked.iter().copied().eq(0..rows), "{rows} rows in {turns} turns: {asked:?}");
+                assert!(turns * steps < 1000 || expected.of(turns / 2, rows).is_empty());
+            }
+        }
+    }
+}
