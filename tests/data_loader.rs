@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use octorec::base::{Error, Result};
-use octorec::data::{Bag, Batch, Column, Epoch, Loader, Plan, Position, Reader, Schema, Shuffle, Source, Split};
+use octorec::data::{
+    Bag, Batch, Column, Epoch, Loader, Plan, Position, Reader, Schema, Shuffle, Source, Split, Waited,
+};
 use proptest::prelude::*;
 
 /// What happens at one sample.
@@ -218,9 +220,17 @@ fn a_dropped_loader_stops_and_frees_the_source() {
 #[test]
 fn the_time_waited_is_measured() {
     let mut loader = start(&numbered(20, Trouble::Slow(Duration::from_millis(200))), plan(10, 1, None));
-    assert_eq!(loader.wait_seconds(), 0.0);
+    assert_eq!(loader.waited(), Waited::default());
+    let plausible = Duration::from_millis(100)..Duration::from_secs(10);
     assert!(loader.next_batch().unwrap().is_some());
-    assert!((0.1..10.0).contains(&loader.wait_seconds()), "{}", loader.wait_seconds());
+    let Waited { all, first, .. } = loader.waited();
+    assert!(plausible.contains(&all) && all == first, "{:?}", loader.waited());
+    assert!(loader.next_batch().unwrap().is_some());
+    assert!(
+        plausible.contains(&(loader.waited().all - first)) && loader.waited().first == first,
+        "{:?}",
+        loader.waited()
+    );
 }
 
 #[test]

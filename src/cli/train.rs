@@ -209,13 +209,16 @@ impl TrainArgs {
         }
         let read: Vec<_> = summary.data_bytes_read.iter().map(|&bytes| Bytes(bytes).to_string()).collect();
         eprintln!(
-            "{} steps, {} samples in {} ({} samples/s); waited for data {:.3} ms a step ({:.2} % of it), read {}",
+            "{} steps, {} samples in {} ({} samples/s); waited for data {:.3} ms a step ({:.2} % of it) and {:.3} s for the \
+             first minibatch, read {}",
             summary.steps,
             Count(summary.samples),
             Seconds(summary.seconds),
             Count(summary.samples_per_s as u64),
             summary.data_wait_ms_step,
-            100.0 * summary.data_wait_seconds / summary.seconds.max(f64::MIN_POSITIVE),
+            100.0 * (summary.data_wait_seconds - summary.data_first_wait_seconds)
+                / summary.seconds.max(f64::MIN_POSITIVE),
+            summary.data_first_wait_seconds,
             read.join(" and ")
         );
         if let Some(traffic) = traffic.filter(|traffic| traffic.ids.ranks() > 1) {

@@ -48,6 +48,36 @@ pub struct Plan {
     pub depth: usize,
 }
 
+/// How long a consumer has waited for minibatches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Waited {
+    /// In all.
+    pub all: Duration,
+    /// Of that, for the first one: what a shuffle's first window takes, once a run.
+    pub first: Duration,
+    any: bool,
+}
+
+impl Waited {
+    /// Takes what is ready, or waits for it; nothing from a channel that is closed.
+    pub(super) fn receive<T>(&mut self, channel: &Receiver<T>) -> Option<T> {
+        let received = match channel.try_recv() {
+            Ok(item) => Some(item),
+            Err(TryRecvError::Disconnected) => None,
+            Err(TryRecvError::Empty) => {
+                let start = Instant::now();
+                let received = channel.recv().ok();
+                self.all += start.elapsed();
+                received
+            }
+        };
+        if !std::mem::replace(&mut self.any, true) {
+            self.first = self.all;
+        }
+        received
+    }
+}
+
 /// A stream of minibatches.
 pub struct Loader {
     /// Closed (dropped) first when the loader is dropped: the thread's next send then fails.
@@ -55,7 +85,7 @@ pub struct Loader {
     empty: Sender<Batch>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<()>>>,
-    waited: Duration,
+    waited: Waited,
     bytes: Arc<AtomicU64>,
 }
 
@@ -99,7 +129,7 @@ impl Loader {
                 deliver(Stream::new(&*source, plan, slice, Some(&watched)), &counted, &full_in, &empty_out)
             })
             .map_err(Error::io("loader thread".as_ref(), "start"))?;
-        Ok(Self { full: Some(full), empty, stop, thread: Some(thread), waited: Duration::ZERO, bytes })
+        Ok(Self { full: Some(full), empty, stop, thread: Some(thread), waited: Waited::default(), bytes })
     }
 
     /// The next minibatch and the place after it; nothing after the last.
@@ -111,16 +141,7 @@ impl Loader {
     /// When the source panicked, with its message.
     pub fn next_batch(&mut self) -> Result<Option<(Batch, Position)>> {
         let Some(full) = &self.full else { return Ok(None) };
-        let received = match full.try_recv() {
-            Ok(batch) => Some(batch),
-            Err(TryRecvError::Disconnected) => None,
-            Err(TryRecvError::Empty) => {
-                let start = Instant::now();
-                let received = full.recv().ok();
-                self.waited += start.elapsed();
-                received
-            }
-        };
+        let received = self.waited.receive(full);
         if received.is_none() {
             self.full = None;
             if let Some(thread) = self.thread.take() {
@@ -136,10 +157,10 @@ impl Loader {
         let _ = self.empty.try_send(batch);
     }
 
-    /// Seconds that the consumer has waited for batches.
+    /// How long the consumer has waited for batches.
     #[must_use]
-    pub fn wait_seconds(&self) -> f64 {
-        self.waited.as_secs_f64()
+    pub const fn waited(&self) -> Waited {
+        self.waited
     }
 
     /// Bytes of files that were read so far, for the minibatches that are ready, too.

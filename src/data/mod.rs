@@ -29,7 +29,7 @@ use crate::base::config::{Config, SourceKind};
 
 pub use batch::{Bag, Batch};
 pub use criteo::Criteo;
-pub use loader::{Loader, Plan, Position};
+pub use loader::{Loader, Plan, Position, Waited};
 pub use portions::{LoaderMode, OwnEpoch, Portion, RankLoader, Slice};
 pub use random::Random;
 pub use samples::Samples;

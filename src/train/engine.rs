@@ -7,7 +7,7 @@ use super::ranks::{Ranks, Step};
 use super::step::forward;
 use super::{Clock, Profile, step};
 use crate::base::Result;
-use crate::data::{Batch, Loader, LoaderMode, Plan, Source};
+use crate::data::{Batch, Loader, LoaderMode, Plan, Source, Waited};
 use crate::machine::team::Team;
 use crate::model::{Dlrm, Parameter};
 
@@ -135,18 +135,18 @@ impl Engine {
         }
     }
 
-    /// Ends the loading: seconds that training has waited for minibatches, and bytes of files that were read, by reader.
+    /// Ends the loading: how long training has waited for minibatches, and bytes of files that were read, by reader.
     ///
     /// # Errors
     /// When a rank fails.
-    pub fn unfeed(&self, feed: Feed) -> Result<(f64, Vec<u64>)> {
+    pub fn unfeed(&self, feed: Feed) -> Result<(Waited, Vec<u64>)> {
         match (self, feed) {
             (Self::Many(ranks), _) => {
                 let used = ranks.data_use()?;
                 ranks.unfeed()?;
                 Ok(used)
             }
-            (Self::One(..), Feed::Whole(loader, _)) => Ok((loader.wait_seconds(), vec![loader.bytes_read()])),
+            (Self::One(..), Feed::Whole(loader, _)) => Ok((loader.waited(), vec![loader.bytes_read()])),
             (Self::One(..), Feed::Slices(_)) => panic!("an engine is fed as it was asked to be"),
         }
     }

@@ -17,7 +17,7 @@ use super::report::Reporter;
 use super::{Clock, Engine, Profile};
 use crate::base::config::Config;
 use crate::base::{Error, Result, interrupt};
-use crate::data::{LoaderMode, Plan, Position, Shuffle, Source, Split};
+use crate::data::{LoaderMode, Plan, Position, Shuffle, Source, Split, Waited};
 use crate::optim::Schedule;
 
 /// Metrics are handed to the system this often, so that a watcher sees them.
@@ -54,7 +54,7 @@ pub struct LossTrace {
 
 /// What the loader did for the steps.
 struct DataUse {
-    wait_seconds: f64,
+    waited: Waited,
     bytes: Vec<u64>,
 }
 
@@ -93,7 +93,9 @@ pub struct Summary {
     pub seconds: f64,
     /// Of these, seconds in which the next minibatch was not ready.
     pub data_wait_seconds: f64,
-    /// The same, milliseconds a step.
+    /// Of these, seconds before the first step: a shuffle's first window has to be read by then.
+    pub data_first_wait_seconds: f64,
+    /// The others, milliseconds a step.
     pub data_wait_ms_step: f64,
     /// Bytes of data files that were read for training, minibatches that are still ahead included: one entry a rank that
     /// reads.
@@ -233,8 +235,8 @@ impl Run {
                 self.save()?;
             }
         }
-        let (wait_seconds, bytes) = self.engine.unfeed(feed)?;
-        let data = DataUse { wait_seconds, bytes };
+        let (waited, bytes) = self.engine.unfeed(feed)?;
+        let data = DataUse { waited, bytes };
         self.save()?;
         if outcome != Outcome::Interrupted && tally.scores.is_none_or(|(step, ..)| step != self.progress.step) {
             let auc = self.evaluate(&mut tally, &reporter)?;
@@ -360,6 +362,7 @@ impl Run {
     fn summary(&self, tally: &Tally, outcome: Outcome, data: DataUse) -> Summary {
         let scores = tally.scores.map(|(_, scores, _)| scores);
         let seconds = tally.training.as_secs_f64();
+        let between = (data.waited.all - data.waited.first).as_secs_f64();
         Summary {
             outcome,
             auc: scores.map(|scores| scores.auc),
@@ -370,8 +373,9 @@ impl Run {
             steps: self.progress.step,
             samples: tally.samples,
             seconds,
-            data_wait_seconds: data.wait_seconds,
-            data_wait_ms_step: if tally.steps == 0 { 0.0 } else { 1e3 * data.wait_seconds / tally.steps as f64 },
+            data_wait_seconds: data.waited.all.as_secs_f64(),
+            data_first_wait_seconds: data.waited.first.as_secs_f64(),
+            data_wait_ms_step: if tally.steps == 0 { 0.0 } else { 1e3 * between / tally.steps as f64 },
             data_bytes_read: data.bytes,
             samples_per_s: if tally.samples == 0 { 0.0 } else { tally.samples as f64 / seconds },
             final_loss: tally.final_loss,

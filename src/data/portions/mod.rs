@@ -24,7 +24,7 @@
 //!             // `portion.samples`. `portion.position` is what a checkpoint after this step saves.
 //!             loader.recycle(portion);
 //!         }
-//!         eprintln!("waited {} s, read {} bytes", loader.wait_seconds(), loader.bytes_read());
+//!         eprintln!("waited {:?}, read {} bytes", loader.waited().all, loader.bytes_read());
 //!         Ok(())
 //!     });
 //! }
@@ -42,12 +42,11 @@ mod shared;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
-use crossbeam::channel::{Receiver, TryRecvError};
+use crossbeam::channel::Receiver;
 use serde::{Deserialize, Serialize};
 
-use super::{Batch, Loader, Plan, Position, Source};
+use super::{Batch, Loader, Plan, Position, Source, Waited};
 use crate::base::Result;
 use crate::math::Grains;
 
@@ -80,7 +79,7 @@ pub struct RankLoader {
     feed: Feed,
     /// The place before the next minibatch.
     last: Position,
-    waited: Duration,
+    waited: Waited,
 }
 
 enum Feed {
@@ -207,7 +206,7 @@ impl RankLoader {
             slice: slice(rank),
             feed: Feed::Shared(Arc::clone(&common), Some(receiver)),
             last: plan.start,
-            waited: Duration::ZERO,
+            waited: Waited::default(),
         };
         Ok(receivers.into_iter().enumerate().map(rank).collect())
     }
@@ -222,7 +221,7 @@ impl RankLoader {
             true => Feed::All(Loader::start(source, plan)?),
             false => Feed::Own(Loader::start_slice(source, plan, slice)?),
         };
-        Ok(Self { slice, feed, last: plan.start, waited: Duration::ZERO })
+        Ok(Self { slice, feed, last: plan.start, waited: Waited::default() })
     }
 
     /// The rank's share of the next minibatch; nothing after the last.
@@ -236,16 +235,7 @@ impl RankLoader {
             }
             Feed::Shared(common, receiver) => {
                 let Some(open) = receiver else { return Ok(None) };
-                let received = match open.try_recv() {
-                    Ok(shared) => Some(shared),
-                    Err(TryRecvError::Disconnected) => None,
-                    Err(TryRecvError::Empty) => {
-                        let began = Instant::now();
-                        let received = open.recv().ok();
-                        self.waited += began.elapsed();
-                        received
-                    }
-                };
+                let received = self.waited.receive(open);
                 if received.is_none() {
                     *receiver = None;
                     common.ending()?;
@@ -271,12 +261,12 @@ impl RankLoader {
         }
     }
 
-    /// Seconds that the rank has waited for minibatches.
+    /// How long the rank has waited for minibatches.
     #[must_use]
-    pub fn wait_seconds(&self) -> f64 {
+    pub const fn waited(&self) -> Waited {
         match &self.feed {
-            Feed::Own(loader) | Feed::All(loader) => loader.wait_seconds(),
-            Feed::Shared(..) => self.waited.as_secs_f64(),
+            Feed::Own(loader) | Feed::All(loader) => loader.waited(),
+            Feed::Shared(..) => self.waited,
         }
     }
 

@@ -24,7 +24,7 @@ use crate::base::config::ModelConfig;
 use crate::base::{Error, NodeId, Place, RankId, Result, TableId, Trouble};
 use crate::collective::plan::Reduction;
 use crate::collective::{Lobby, Member, launch};
-use crate::data::{Batch, LoaderMode, Plan, Position, RankLoader, Schema, Source};
+use crate::data::{Batch, LoaderMode, Plan, Position, RankLoader, Schema, Source, Waited};
 use crate::exchange::{Layout, lanes};
 use crate::machine::placement::{Placement, RankPlace};
 use crate::math::Grains;
@@ -258,13 +258,13 @@ impl Ranks {
         Ok((Step { loss: sum / samples as f64, samples, position }, together(more)))
     }
 
-    /// Seconds that the ranks have waited for their slices, the longest of them, and bytes that were read for each.
+    /// How long the ranks have waited for their slices, the longest of them, and bytes that were read for each.
     ///
     /// # Errors
     /// As [`Ranks::all`].
-    pub fn data_use(&self) -> Result<(f64, Vec<u64>)> {
-        let (waited, bytes): (Vec<_>, _) = self.all(|rank| Ok(rank.data_use()))?.into_iter().unzip();
-        Ok((waited.into_iter().fold(0.0, f64::max), bytes))
+    pub fn data_use(&self) -> Result<(Waited, Vec<u64>)> {
+        let (waited, bytes): (Vec<Waited>, _) = self.all(|rank| Ok(rank.data_use()))?.into_iter().unzip();
+        Ok((waited.into_iter().max_by_key(|waited| waited.all).unwrap_or_default(), bytes))
     }
 
     /// The click probabilities of a minibatch's samples.

@@ -7,7 +7,7 @@ use super::times::{Breakdown, Stage, Times};
 use super::{Setup, Step, step};
 use crate::base::{Error, Place, RankId, Result, TableId};
 use crate::collective::{Lane, Lobby, Member};
-use crate::data::{Batch, Portion, RankLoader};
+use crate::data::{Batch, Portion, RankLoader, Waited};
 use crate::exchange::{Gradients, Ids, Layout, Ordered, Pooled};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Pages, Plan, Supply};
@@ -144,10 +144,10 @@ impl Rank {
         Ok((Step { loss: losses, samples, position }, self.fetch()))
     }
 
-    /// Seconds that this rank waited for its loader, and bytes that were read for it.
-    pub(super) fn data_use(&self) -> (f64, u64) {
-        let used = |Feed { loader, .. }: &Feed| (loader.wait_seconds(), loader.bytes_read());
-        self.feed.as_ref().map_or((0.0, 0), used)
+    /// How long this rank has waited for its loader, and bytes that were read for it.
+    pub(super) fn data_use(&self) -> (Waited, u64) {
+        let used = |Feed { loader, .. }: &Feed| (loader.waited(), loader.bytes_read());
+        self.feed.as_ref().map(used).unwrap_or_default()
     }
 
     /// Takes this rank's slice of a minibatch.
