@@ -1,12 +1,11 @@
 //! Minibatches that are ready before they are needed: a thread reads ahead, the consumer gives batches back for reuse.
 //!
-//! Protocol: full batches travel through a channel that holds `depth` of them, so the thread is at most `depth` + 1 ahead;
-//! empty ones travel back through another. As many as can be under way at once exist from the start and go round in turn,
-//! so all have grown to their size after one round; a consumer that keeps batches makes new ones necessary, and nobody
-//! waits for an empty one. The
-//! thread ends at the last batch, at an error, or when the consumer is gone; only then is the channel of full batches
-//! closed, and the consumer asks the thread's result why. An error or a panic therefore arrives after all batches before
-//! it, and never as silence.
+//! Protocol: full batches travel through a channel that holds `depth` of them, so the thread is at most `depth` + 1
+//! ahead; empty ones travel back through another. As many as can be under way at once exist from the start and go round
+//! in turn, so all have grown to their size after one round; a consumer that keeps batches makes new ones necessary,
+//! and nobody waits for an empty one. The thread ends at the last batch, at an error, or when the consumer is gone;
+//! only then is the channel of full batches closed, and the consumer asks the thread's result why. An error or a panic
+//! therefore arrives after all batches before it, and never as silence.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
