@@ -150,7 +150,6 @@ impl RankArgs {
         machine: &Machine,
         placement: &Placement,
     ) -> Result<Setup> {
-        source.schema().check_unweighted("--ranks", "train with --ranks 1")?;
         let sharding = divide(config, source.schema(), machine, placement, self.plan.as_deref())?;
         let setup = Setup::new(&config.model, source.schema(), sharding, room(config, source), placement);
         let grains = (config.train.determinism == Determinism::Ranks).then(|| Grains::of(config.train.batch));

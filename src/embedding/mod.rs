@@ -55,6 +55,15 @@ impl<'a> Lookups<'a> {
         Self { bags: &batch.bags, weights: Some(&batch.weights) }
     }
 
+    /// Those in one of the tables.
+    ///
+    /// # Panics
+    /// When there is no such table.
+    #[must_use]
+    pub fn of_table(self, table: usize) -> Self {
+        Self { bags: &self.bags[table..=table], weights: self.weights.map(|weights| &weights[table..=table]) }
+    }
+
     /// One table's weights.
     fn weights(&self, table: usize) -> Option<&'a [f32]> {
         self.weights.map(|weights| &weights[table][..]).filter(|weights| !weights.is_empty())

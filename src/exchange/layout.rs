@@ -2,48 +2,66 @@
 //!
 //! A message of pooled rows or of their gradients has one row a sample. In it, the owner's shards lie in groups of one
 //! width, the widest first, without gaps, so that one look-up serves a group; a row is filled up to whole cache lines.
+//! What ids are sent for lies in streams; weights of look-ups go with the ids, and only where a column has weights.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use crate::base::{RankId, TableId};
+use crate::data::Schema;
 use crate::math::Grains;
 use crate::shard::scheme::{Kind, Rows, Shard, Sharding, minibatch_slice};
 
 /// Elements of a cache line.
 const LINE: usize = 16;
 
-/// Shards of one width.
+/// Shards of one width, pooled in one way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     /// Columns of each.
     pub width: usize,
+    /// Whether rows are pooled without their look-ups' weights, because the sample's rank multiplies: see
+    /// [`Layout::weighs_at_sample`].
+    pub plain: bool,
     /// Where the first one's columns begin in a message's row.
     pub first: usize,
     /// Which of the rank's shards.
     pub shards: Range<usize>,
 }
 
+/// What ids are sent for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stream {
+    /// The table.
+    pub table: TableId,
+    /// Its rows that are meant.
+    pub rows: Rows,
+    /// Whether the weights of the look-ups follow their ids.
+    pub weighted: bool,
+}
+
 /// What one rank holds of the tables that are divided, in the order of its messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
-    /// The shards, the widest first, then by table and part.
+    /// The shards, the widest first, those that are pooled plainly last among their like, then by table and part.
     pub shards: Vec<Shard>,
     /// For each shard, the stream of ids that it looks up.
     pub stream_of: Vec<usize>,
     /// What ids are sent for: shards that have the same rows of a table (slices of its columns) share them.
-    pub streams: Vec<(TableId, Rows)>,
-    /// Runs of shards of one width.
+    pub streams: Vec<Stream>,
+    /// Runs of shards of one width that are pooled in one way.
     pub groups: Vec<Group>,
     /// Elements of a message's row.
     pub stride: usize,
 }
 
 impl Holding {
-    fn new(mut shards: Vec<Shard>) -> Self {
-        shards.sort_by_key(|shard| (std::cmp::Reverse(shard.columns.len()), shard.table, shard.part));
-        let mut streams: Vec<(TableId, Rows)> = Vec::new();
+    fn new(mut shards: Vec<Shard>, layout: &Layout) -> Self {
+        let plain = |shard: &Shard| layout.weighs_at_sample(shard.table);
+        shards.sort_by_key(|shard| (Reverse(shard.columns.len()), plain(shard), shard.table, shard.part));
+        let mut streams: Vec<Stream> = Vec::new();
         let stream_of = shards.iter().map(|shard| {
-            let stream = (shard.table, shard.rows);
+            let stream = Stream { table: shard.table, rows: shard.rows, weighted: layout.weighted(shard.table) };
             streams.iter().position(|known| *known == stream).unwrap_or_else(|| {
                 streams.push(stream);
                 streams.len() - 1
@@ -51,9 +69,9 @@ impl Holding {
         });
         let stream_of = stream_of.collect();
         let (mut groups, mut next, mut start) = (Vec::new(), 0, 0);
-        for run in shards.chunk_by(|a, b| a.columns.len() == b.columns.len()) {
-            let width = run[0].columns.len();
-            groups.push(Group { width, first: next, shards: start..start + run.len() });
+        for run in shards.chunk_by(|a, b| (a.columns.len(), plain(a)) == (b.columns.len(), plain(b))) {
+            let (width, plain) = (run[0].columns.len(), plain(&run[0]));
+            groups.push(Group { width, plain, first: next, shards: start..start + run.len() });
             next += run.len() * width;
             start += run.len();
         }
@@ -84,28 +102,61 @@ pub struct Layout {
     sharding: Sharding,
     holdings: Vec<Holding>,
     replicated: Vec<TableId>,
+    /// By table.
+    weighted: Vec<bool>,
     grains: Option<Grains>,
 }
 
 impl Layout {
-    /// The messages that a division of tables makes.
+    /// The messages that a division of tables makes, if no look-up has a weight.
     #[must_use]
     pub fn new(sharding: Sharding) -> Self {
         let replicated = |table: &TableId| sharding.scheme(*table).kind() == Kind::Replicated;
-        let holding = |rank| {
-            let shards = sharding.of_rank(RankId(rank)).filter(|shard| !replicated(&shard.table));
-            Holding::new(shards.cloned().collect())
-        };
-        let holdings = (0..sharding.ranks() as u32).map(holding).collect();
         let replicated = (0..sharding.tables() as u32).map(TableId).filter(replicated).collect();
-        Self { sharding, holdings, replicated, grains: None }
+        let weighted = vec![false; sharding.tables()];
+        Self { sharding, holdings: Vec::new(), replicated, weighted, grains: None }.lay_out()
+    }
+
+    /// With the weights of the look-ups of this data's weighted columns.
+    ///
+    /// # Panics
+    /// When the schema has other tables than the division.
+    #[must_use]
+    pub fn with_weights(self, schema: &Schema) -> Self {
+        assert_eq!(schema.tables.len(), self.sharding.tables(), "a column a table");
+        Self { weighted: schema.tables.iter().map(|column| column.weighted).collect(), ..self }.lay_out()
     }
 
     /// With minibatches that ranks share by whole grains, and all that is summed over samples or look-ups in an order
     /// that does not depend on the ranks: see [`super::Ordered`].
     #[must_use]
     pub fn with_grains(self, grains: Option<Grains>) -> Self {
-        Self { grains, ..self }
+        Self { grains, ..self }.lay_out()
+    }
+
+    fn lay_out(mut self) -> Self {
+        let holding = |rank| {
+            let shards = self.sharding.of_rank(RankId(rank));
+            Holding::new(shards.filter(|shard| !self.replicated.contains(&shard.table)).cloned().collect(), &self)
+        };
+        self.holdings = (0..self.sharding.ranks() as u32).map(holding).collect();
+        self
+    }
+
+    /// Whether the look-ups of a table have weights.
+    ///
+    /// # Panics
+    /// When there is no such table.
+    #[must_use]
+    pub fn weighted(&self, table: TableId) -> bool {
+        self.weighted[table.index()]
+    }
+
+    /// Whether the rank of the sample multiplies a table's rows with their look-ups' weights, and not their owner: where
+    /// it adds the rows of several owners in the order of the bag, product and addition are one rounding.
+    #[must_use]
+    pub fn weighs_at_sample(&self, table: TableId) -> bool {
+        self.grains.is_some() && self.weighted(table) && self.sharding.partial(table)
     }
 
     /// What sums over a minibatch are cut into, if they are.
@@ -123,7 +174,7 @@ impl Layout {
     /// How many ranks there are.
     #[must_use]
     pub fn ranks(&self) -> usize {
-        self.holdings.len()
+        self.sharding.ranks()
     }
 
     /// What a rank holds.

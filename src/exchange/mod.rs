@@ -6,7 +6,8 @@
 //! and replicated tables ([`Dense`]). Routes and shards are in the [`Layout`].
 //!
 //! Owners always sum. Under mean pooling the sample's rank divides, because it alone knows how long a bag is when the
-//! rows are divided; the bits are those of one rank.
+//! rows are divided; the bits are those of one rank. Weights of look-ups go to the owners with the ids, where a column
+//! has weights; nothing goes for other columns.
 //!
 //! Sources: SC20, IV; ids that travel instead of minibatches that everybody reads: Intel's MLPerf DLRM (2021).
 
@@ -24,7 +25,7 @@ pub use dense::{Dense, Pieces};
 pub use gradients::Gradients;
 pub use ids::Ids;
 pub use layers::{LayerExchange, Share, shares};
-pub use layout::{Group, Holding, Layout};
+pub use layout::{Group, Holding, Layout, Stream};
 pub use ordered::{Ordered, Rest};
 pub use pooled::Pooled;
 pub use traffic::Traffic;

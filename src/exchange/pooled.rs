@@ -135,7 +135,7 @@ impl Kernel for Join<'_> {
         }
         if let Some((rest, batch)) = rest {
             for (index, table) in rest.tables() {
-                let bag = &batch.bags[table.index()];
+                let (bag, weights) = (&batch.bags[table.index()], &batch.weights[table.index()][..]);
                 for (sample, features) in (first..).zip(features.chunks_exact_mut(row)) {
                     let look_ups = bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize;
                     let to = &mut features[table.index() * dim..][..dim];
@@ -143,10 +143,7 @@ impl Kernel for Join<'_> {
                         let message = if part.rank == own.0 { own.1 } else { floats(incoming.from(part.rank)) };
                         &message[sample * part.stride..][part.place.clone()]
                     };
-                    rest.pool(index, look_ups, to, pooled, |to, row| {
-                        // Not `combine`: a closure in here would be compiled without the kernel's instruction set.
-                        to.iter_mut().zip(row).for_each(|(sum, term)| *sum += term);
-                    });
+                    rest.pool(simd, index, (look_ups, weights), to, pooled);
                 }
             }
             return;

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use super::layout::Layout;
+use super::layout::{Layout, Stream};
 use super::{gradient_parcels, pairs, pooled_parcels};
 use crate::base::RankId;
 use crate::collective::plan::Exchange;
@@ -17,7 +17,7 @@ use crate::sync::Line;
 /// Bytes from each rank to each other, by what they are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Traffic {
-    /// Ids of rows.
+    /// Ids of rows, and weights of look-ups that have some.
     pub ids: Links,
     /// Pooled rows.
     pub pooled_rows: Links,
@@ -97,13 +97,19 @@ fn bags_of<'a>(layout: &Layout, batch: &'a Batch, rank: RankId, table: usize) ->
     layout.slice(batch.samples(), rank).map(move |sample| bag.of(sample))
 }
 
-/// For each stream of a holder where every sample's ids end, and those ids that it holds.
+/// Words of a look-up: its row, and its weight if the column has weights.
+const fn words(weighted: bool) -> usize {
+    1 + weighted as usize
+}
+
+/// For each stream of a holder where every sample's ids end, and those look-ups that it holds.
 fn ids(layout: &Layout, batch: &Batch) -> Links {
     let mut links = Links::uniform(layout.ranks(), 0);
     for (from, to) in pairs(layout.ranks()) {
-        let words = layout.of(to).streams.iter().map(|(table, rows)| {
+        let words = layout.of(to).streams.iter().map(|Stream { table, rows, weighted }| {
+            let held = |bag: &[u32]| bag.iter().filter(|row| rows.local(u64::from(**row)).is_some()).count();
             let bags = bags_of(layout, batch, from, table.index());
-            bags.map(|bag| 1 + bag.iter().filter(|row| rows.local(u64::from(**row)).is_some()).count()).sum::<usize>()
+            bags.map(|bag| 1 + held(bag) * words(*weighted)).sum::<usize>()
         });
         *links.at_mut(from, to) = list(words.sum());
     }
@@ -125,10 +131,11 @@ fn ordered(layout: &Layout, batch: &Batch) -> Links {
             bytes += list(rows.filter(|count| *count > 1).sum::<usize>() * dim);
         }
         if !layout.replicated().is_empty() {
-            let tables = layout
-                .replicated()
-                .iter()
-                .map(|table| bags_of(layout, batch, from, table.index()).map(|bag| dim + 1 + bag.len()).sum::<usize>());
+            let tables = layout.replicated().iter().map(|table| {
+                let words = words(layout.weighted(*table));
+                let bags = bags_of(layout, batch, from, table.index());
+                bags.map(|bag| dim + 1 + bag.len() * words).sum::<usize>()
+            });
             bytes += list(tables.sum());
         }
         *links.at_mut(from, to) = bytes;

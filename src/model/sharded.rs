@@ -164,12 +164,13 @@ impl Sharded {
             return;
         }
         for (group, place) in self.groups.iter_mut().zip(&holding.groups) {
-            let bags = &ids.bags(to)[place.shards.clone()];
-            group.look_up.run(team, &group.tables, Lookups::plain(bags), message, group.slots);
+            let lookups = ids.lookups(to, place.shards.clone());
+            let lookups = if place.plain { Lookups::plain(lookups.bags) } else { lookups };
+            group.look_up.run(team, &group.tables, lookups, message, group.slots);
         }
     }
 
-    /// Forward: the rows of one of this rank's shards that these bags, of one look-up each, name.
+    /// Forward: the rows of one of this rank's shards, as they are, that these bags, of one look-up each, name.
     ///
     /// # Panics
     /// When this rank has no such shard.
@@ -190,9 +191,8 @@ impl Sharded {
             return;
         }
         for Replica { table, weights, look_up, .. } in &mut self.replicas {
-            let bag = std::slice::from_ref(&batch.bags[table.index()]);
             let slots = Slots { first: slots.first + table.index() * self.dim, ..slots };
-            look_up.run(team, weights, Lookups::plain(bag), features, slots);
+            look_up.run(team, weights, Lookups::of(batch).of_table(table.index()), features, slots);
         }
     }
 
@@ -224,8 +224,8 @@ impl Sharded {
             return;
         }
         for (group, place) in self.groups.iter_mut().zip(&layout.of(self.rank).groups) {
-            let bags = &ids.bags(from)[place.shards.clone()];
-            group.updater.run(team, &mut group.tables, Lookups::plain(bags), message, group.slots, rate);
+            let lookups = ids.lookups(from, place.shards.clone());
+            group.updater.run(team, &mut group.tables, lookups, message, group.slots, rate);
         }
     }
 
@@ -234,26 +234,33 @@ impl Sharded {
         let slots = self.dense.slots();
         let gradient = self.dense.features_gradient(batch.samples());
         for Replica { table, gradient: sums, summer, sums: flat, .. } in &mut self.replicas {
-            let bag = std::slice::from_ref(&batch.bags[table.index()]);
+            let lookups = Lookups::of(batch).of_table(table.index());
             let slots = Slots { first: slots.first + table.index() * self.dim, ..slots };
             sums[0].fill(team, |_, row| row.fill(0.0));
             if !gradient.is_empty() {
                 // Moving zeros against the gradients at rate -1 adds them up.
-                summer.run(team, sums, Lookups::plain(bag), gradient, slots, -1.0);
+                summer.run(team, sums, lookups, gradient, slots, -1.0);
             }
             flat.copy_from_slice(&sums[0].weights());
         }
     }
 
-    /// Moves the rows of the replicated tables that these bags look up, one a table, against the gradients of their pooled
-    /// rows: rows of `stride` elements with those tables' columns alone.
-    pub fn update_replicas_by(&mut self, team: &Team, bags: &[Bag], gradient: &[f32], stride: usize, rate: f32) {
+    /// Moves the rows of the replicated tables that are looked up against the gradients of their pooled rows: rows of
+    /// `stride` elements with those tables' columns alone.
+    pub fn update_replicas_by(
+        &mut self,
+        team: &Team,
+        lookups: Lookups<'_>,
+        gradient: &[f32],
+        stride: usize,
+        rate: f32,
+    ) {
         if gradient.is_empty() {
             return;
         }
-        for (index, (Replica { weights, mover, .. }, bag)) in self.replicas.iter_mut().zip(bags).enumerate() {
+        for (index, Replica { weights, mover, .. }) in self.replicas.iter_mut().enumerate() {
             let slots = Slots { row: stride, first: index * self.dim };
-            mover.run(team, weights, Lookups::plain(std::slice::from_ref(bag)), gradient, slots, rate);
+            mover.run(team, weights, lookups.of_table(index), gradient, slots, rate);
         }
     }
 

@@ -50,18 +50,6 @@ impl Schema {
         self.tables.iter().map(|column| column.rows).collect()
     }
 
-    /// Checks that no look-up has a weight, for `whoever` does not take weights along.
-    ///
-    /// # Errors
-    /// [`Error::Config`] with the first column that has.
-    pub fn check_unweighted(&self, whoever: &str, advice: &str) -> Result<()> {
-        let Some(column) = self.tables.iter().find(|column| column.weighted) else { return Ok(()) };
-        Err(Error::Config {
-            origin: whoever.to_owned(),
-            reason: format!("the look-ups of column {} have weights, which it does not take: {advice}", column.name),
-        })
-    }
-
     /// Checks that a model with `dense` inputs can read this data.
     ///
     /// # Errors

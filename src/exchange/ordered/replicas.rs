@@ -1,11 +1,12 @@
-//! Gradients of the replicated tables' pooled rows, from each rank to all, with the ids that they belong to.
+//! Gradients of the replicated tables' pooled rows, from each rank to all, with the ids that they belong to and their
+//! weights.
 //!
 //! All ranks then move the rows of their copy in the order of samples, as the owner of a divided table does.
 
 use crate::base::{RankId, Result};
 use crate::collective::Carrier;
 use crate::data::{Bag, Batch};
-use crate::embedding::Slots;
+use crate::embedding::{Lookups, Slots};
 use crate::exchange::layout::Layout;
 use crate::exchange::words::Words;
 use crate::machine::team::Team;
@@ -19,6 +20,8 @@ pub struct Replicas {
     into: Vec<Vec<u32>>,
     /// Of the rank that is taken in, one a replicated table.
     bags: Vec<Bag>,
+    /// As they are; lists without entries where look-ups have no weights.
+    weights: Vec<Vec<f32>>,
 }
 
 impl Replicas {
@@ -26,8 +29,9 @@ impl Replicas {
         let ranks = layout.ranks();
         let words = Words::new(rank, ranks, team.isa(), "exchange of replicated tables' gradients");
         let bag = Bag { offsets: vec![0], rows: Vec::new() };
-        let bags = vec![bag; layout.replicated().len()];
-        Self { rank, words, out: Vec::new(), into: vec![Vec::new(); ranks], bags }
+        let tables = layout.replicated().len();
+        let (bags, weights) = (vec![bag; tables], vec![Vec::new(); tables]);
+        Self { rank, words, out: Vec::new(), into: vec![Vec::new(); ranks], bags, weights }
     }
 
     /// Sends the look-ups in replicated tables of this rank's slice `batch` of `whole` samples, and the gradients of
@@ -58,14 +62,15 @@ impl Replicas {
             let bag = &batch.bags[table.index()];
             self.out.extend_from_slice(&bag.offsets[1..]);
             self.out.extend_from_slice(&bag.rows);
+            self.out.extend_from_slice(bytemuck::cast_slice(&batch.weights[table.index()]));
         }
         let out = &self.out;
         self.words.swap(carrier, |_| out, &mut self.into)
     }
 
-    /// Lends what all ranks have sent of a minibatch of `whole` samples, rank after rank in ascending order, to `take`: a
-    /// bag a replicated table, rows of gradients with those tables' columns alone, and the rows' length.
-    pub fn take(&mut self, layout: &Layout, whole: usize, mut take: impl FnMut(&[Bag], &[f32], usize)) {
+    /// Lends what all ranks have sent of a minibatch of `whole` samples, rank after rank in ascending order, to `take`:
+    /// the look-ups in the replicated tables, rows of gradients with those tables' columns alone, and the rows' length.
+    pub fn take(&mut self, layout: &Layout, whole: usize, mut take: impl FnMut(Lookups<'_>, &[f32], usize)) {
         let (tables, dim) = (layout.replicated(), layout.sharding().dim());
         if tables.is_empty() {
             return;
@@ -74,17 +79,21 @@ impl Replicas {
             let words = if rank == self.rank { &self.out } else { &self.into[rank.index()] };
             let samples = layout.samples(whole, rank);
             let (gradient, mut rest) = words.split_at(samples * tables.len() * dim);
-            for bag in &mut self.bags {
+            for ((table, bag), weights) in tables.iter().zip(&mut self.bags).zip(&mut self.weights) {
                 let (ends, more) = rest.split_at(samples);
-                let (rows, more) = more.split_at(ends.last().map_or(0, |end| *end as usize));
+                let count = ends.last().map_or(0, |end| *end as usize);
+                let (rows, more) = more.split_at(count);
+                let (own, more) = more.split_at(if layout.weighted(*table) { count } else { 0 });
                 bag.offsets.truncate(1);
                 bag.offsets.extend_from_slice(ends);
                 bag.rows.clear();
                 bag.rows.extend_from_slice(rows);
+                weights.clear();
+                weights.extend_from_slice(bytemuck::cast_slice(own));
                 rest = more;
             }
             assert!(rest.is_empty(), "{} words too many", rest.len());
-            take(&self.bags, bytemuck::cast_slice(gradient), tables.len() * dim);
+            take(Lookups { bags: &self.bags, weights: Some(&self.weights) }, bytemuck::cast_slice(gradient), tables.len() * dim);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! An owner's pooled sum of a bag is one term of the receiver's. If it is that of one look-up it is the row, and can be
 //! added in the bag's order. Of bags with more look-ups in one shard, owners send the rows one by one as well. One-hot
-//! tables so exchange nothing here.
+//! tables so exchange nothing here. Weights of look-ups are the receiver's: it has them, and multiplies as it adds.
 
 use std::ops::Range;
 
@@ -13,6 +13,7 @@ use crate::exchange::layout::Layout;
 use crate::exchange::words::Words;
 use crate::machine::team::Team;
 use crate::shard::scheme::Shard;
+use crate::simd::{Simd, combine};
 
 /// Where the row of a look-up is to be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,27 +159,36 @@ impl Rest {
         }
     }
 
-    /// Adds up the rows of a bag in their order, from 0; the bag is one of divided table number
-    /// `index`, which has these `look_ups`. `pooled` gives a part's pooled sum.
+    /// Adds up the rows of a bag in their order, from 0, each times its weight where `weights`, those of all the table's
+    /// look-ups, are not empty; the bag is one of divided table number `index`, which has these `look_ups`. `pooled` gives a
+    /// part's pooled sum.
     #[inline(always)]
-    pub(in crate::exchange) fn pool<'a>(
+    pub(in crate::exchange) fn pool<'a, S: Simd>(
         &'a self,
+        simd: S,
         index: usize,
-        look_ups: Range<usize>,
+        (look_ups, weights): (Range<usize>, &[f32]),
         to: &mut [f32],
         pooled: impl Fn(&Part) -> &'a [f32],
-        add: impl Fn(&mut [f32], &[f32]),
     ) {
         to.fill(0.0);
         let dim = to.len();
-        for source in &self.sources[index].1[look_ups] {
+        for position in look_ups {
+            let source = self.sources[index].1[position];
             let part = &self.parts[index][source.part as usize];
-            if source.row == Source::POOLED {
-                add(to, pooled(part));
+            let row = if source.row == Source::POOLED {
+                pooled(part)
             } else {
                 let words = if part.rank == self.rank { &self.out } else { &self.into };
                 let start = part.start + source.row as usize * dim;
-                add(to, bytemuck::cast_slice(&words[part.rank.index()][start..start + dim]));
+                bytemuck::cast_slice(&words[part.rank.index()][start..start + dim])
+            };
+            match weights.get(position) {
+                None => combine(simd, to, row, |sum, term| simd.add(sum, term)),
+                Some(weight) => {
+                    let weight = simd.splat(*weight);
+                    combine(simd, to, row, |sum, term| simd.mul_add(weight, term, sum));
+                }
             }
         }
     }

@@ -124,7 +124,8 @@ impl Ranks {
     /// When places and sharding have different numbers of ranks.
     pub fn start(mut setup: Setup) -> Result<Self> {
         assert_eq!(setup.places.len(), setup.sharding.ranks(), "a place for each rank of the sharding");
-        let layout = Arc::new(Layout::new(setup.sharding.clone()).with_grains(setup.grains));
+        let layout = Layout::new(setup.sharding.clone()).with_grains(setup.grains).with_weights(&setup.schema);
+        let layout = Arc::new(layout);
         if setup.grains.is_some() {
             // Grains part no pair of samples: a minibatch of an odd number may take the place of one more.
             setup.room.samples = setup.room.samples.next_multiple_of(2);

@@ -76,8 +76,8 @@ fn ordered_step(rank: &mut Rank, samples: usize, rate: f32) -> Result<Vec<f64>> 
     times.time(Stage::UpdateRows, || {
         let gradient = (model.dense().features_gradient(batch.samples()), model.dense().slots());
         replicas.exchange(layout, ordered_lane, batch, gradient)?;
-        replicas.take(layout, samples, |bags, gradient, stride| {
-            model.update_replicas_by(team, bags, gradient, stride, rate);
+        replicas.take(layout, samples, |lookups, gradient, stride| {
+            model.update_replicas_by(team, lookups, gradient, stride, rate);
         });
         Ok(())
     })?;
