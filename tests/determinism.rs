@@ -2,6 +2,8 @@
 //!
 //! Everything is held against one rank that has whole tables, bit by bit: the loss of every step and all weights.
 
+mod weighing;
+
 use std::sync::Arc;
 
 use octorec::base::RankId;
@@ -56,6 +58,12 @@ impl Case {
         let batches = batches.iter().map(draw).collect();
         let room = Room { lookups, precision, ..Room::samples(largest) };
         Self { schema, config, batches, room, grains: Grains::of(largest), isa: Isa::best() }
+    }
+
+    /// With weights of the look-ups in some tables.
+    fn weighted(mut self, which: impl Fn(usize) -> bool) -> Self {
+        weighing::weigh(&mut self.schema, &mut self.batches, which);
+        self
     }
 
     fn ranks(&self, schemes: Vec<Scheme>, ranks: usize, threads: usize) -> Ranks {
@@ -172,15 +180,69 @@ fn halves_means_and_concatenation_too_on_any_instruction_set() {
 }
 
 #[test]
+fn look_ups_with_weights_give_the_bits_of_one_rank_in_every_scheme() {
+    for (pooling, precision) in
+        [(Pooling::Sum, Precision::F32), (Pooling::Mean, Precision::F32), (Pooling::Mean, Precision::Bf16)]
+    {
+        for some in [false, true] {
+            let case = Case::new(small(pooling, Interaction::Dot), 4, &twenty()[..12], precision);
+            let case = case.weighted(|table| !some || table % 2 == 0);
+            let alone = case.alone();
+            for ranks in [1, 2, 3, 8] {
+                for kind in 0..KINDS {
+                    let found = case.run(case.schemes(|_| kind, ranks), ranks, 1);
+                    let what = format!("{pooling:?}, {precision:?}, some {some}, {ranks} ranks, scheme {kind}");
+                    assert_same(&alone, &found, &what);
+                }
+                let mixed = case.schemes(|table| table, ranks);
+                assert_same(&alone, &case.run(mixed, ranks, 2), &format!("{ranks} ranks of 2 threads, mixed"));
+            }
+        }
+    }
+}
+
+#[test]
+fn look_ups_with_weights_give_the_same_on_any_instruction_set() {
+    let model = small(Pooling::Sum, Interaction::Cat);
+    let mut case = Case::new(model, 4, &twenty()[..8], Precision::F32).weighted(|_| true);
+    let outcomes: Vec<_> = Isa::all()
+        .into_iter()
+        .map(|isa| {
+            case.isa = isa;
+            case.run(case.schemes(|table| table + 2, 3), 3, 1)
+        })
+        .collect();
+    outcomes.iter().for_each(|outcome| assert_same(&outcomes[0], outcome, "the first instruction set"));
+}
+
+#[test]
+fn weights_of_one_are_none() {
+    let case = Case::new(small(Pooling::Mean, Interaction::Dot), 4, &twenty()[..8], Precision::F32);
+    let plain = case.alone();
+    let mut case = case.weighted(|_| true);
+    assert!(case.alone().losses != plain.losses, "weights matter");
+    for batch in &mut case.batches {
+        Arc::make_mut(batch).weights.iter_mut().flatten().for_each(|weight| *weight = 1.0);
+    }
+    for ranks in [1, 3] {
+        let found = case.run(case.schemes(|table| table + 2, ranks), ranks, 1);
+        assert_same(&plain, &found, &format!("{ranks} ranks"));
+    }
+}
+
+#[test]
 fn every_deterministic_way_to_move_rows_gives_the_same() {
-    for precision in [Precision::F32, Precision::Bf16Lsb8] {
-        let mut case = Case::new(small(Pooling::Sum, Interaction::Dot), 4, &twenty()[..8], precision);
+    for (precision, weighted) in
+        [(Precision::F32, false), (Precision::Bf16Lsb8, false), (Precision::F32, true), (Precision::Bf16Lsb8, true)]
+    {
+        let case = Case::new(small(Pooling::Sum, Interaction::Dot), 4, &twenty()[..8], precision);
+        let mut case = case.weighted(|table| weighted && table != 1);
         let alone = case.alone();
         for update in [Update::Serial, Update::RaceFree, Update::Sorted] {
             for fused in [true, false] {
                 case.room = Room { update, update_fused: fused, ..case.room };
                 let found = case.run(case.schemes(|table| table + 2, 3), 3, 2);
-                assert_same(&alone, &found, &format!("{update:?}, fused {fused}, {precision:?}"));
+                assert_same(&alone, &found, &format!("{update:?}, fused {fused}, {precision:?}, {weighted}"));
             }
         }
     }
@@ -292,16 +354,17 @@ proptest! {
         batches in prop::collection::vec(1usize..70, 3),
         lookups in 1usize..7,
         grains in 0u32..7,
+        weighted in prop::collection::vec(any::<bool>(), 6),
         mean: bool,
         half: bool,
     ) {
         let pooling = if mean { Pooling::Mean } else { Pooling::Sum };
         let model = ModelConfig { bottom: vec![4, hidden, dim], top: vec![hidden, 1], dim, rows, pooling, ..Default::default() };
         let precision = if half { Precision::Bf16 } else { Precision::F32 };
-        let mut case = Case::new(model, lookups, &batches, precision);
+        let mut case = Case::new(model, lookups, &batches, precision).weighted(|table| weighted[table]);
         case.grains = Grains::exactly(1 << grains);
         let alone = case.alone();
         let found = case.run(case.schemes(|table| kinds[table], ranks), ranks, 1);
-        assert_same(&alone, &found, &format!("{ranks} ranks, {kinds:?}"));
+        assert_same(&alone, &found, &format!("{ranks} ranks, {kinds:?}, {weighted:?}"));
     }
 }

@@ -1,8 +1,10 @@
 //! Several ranks train as one does: whatever the division of tables, the number of ranks, the pooling and the precision.
 
+mod weighing;
+
 use std::sync::Arc;
 
-use octorec::base::config::{Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, SourceKind};
+use octorec::base::config::{Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, SourceKind, Update};
 use octorec::base::{Error, RankId, TableId};
 use octorec::collective::plan::Reduction;
 use octorec::data::{self, Batch, Opening, Schema, Split};
@@ -48,6 +50,12 @@ impl Case {
         let batches = (0..steps).map(draw).collect();
         let room = Room { lookups: 4, precision, ..Room::samples(BATCH) };
         Self { schema: source.schema().clone(), config, batches, room }
+    }
+
+    /// With weights of the look-ups in some tables.
+    fn weighted(mut self, which: impl Fn(usize) -> bool) -> Self {
+        weighing::weigh(&mut self.schema, &mut self.batches, which);
+        self
     }
 
     /// Losses and tables of one rank.
@@ -151,6 +159,76 @@ fn means_concatenation_and_halves_too() {
             case.compare(&alone, case.setup(mixed, ranks, 1), bound, &what);
         }
     }
+}
+
+#[test]
+fn weights_of_look_ups_go_with_them_in_every_scheme() {
+    let plain = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 12).alone();
+    for pooling in [Pooling::Sum, Pooling::Mean] {
+        // All columns, and some: messages of the others stay as they are.
+        for some in [false, true] {
+            let case = Case::new(pooling, Interaction::Dot, Precision::F32, 12);
+            let case = case.weighted(|table| !some || table % 2 == 0);
+            let alone = case.alone();
+            assert!(alone.0[0] != plain.0[0], "weights matter");
+            for ranks in [1, 2, 3] {
+                for kind in 0..5 {
+                    let schemes = (0..ROWS.len()).map(|table| scheme(kind, table, ranks)).collect();
+                    let setup = case.setup(schemes, ranks, 1);
+                    let what = format!("{pooling:?}, some {some}, {ranks} ranks, scheme {kind}");
+                    case.compare(&alone, setup.clone(), 1e-5, &what);
+                    for overlap in [false, true] {
+                        let overlapped = Case::with_couriers(setup.clone(), 1, overlap);
+                        case.compare(&alone, overlapped, 1e-5, &format!("{what}, overlap {overlap}"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn weighted_rows_move_in_every_way_and_precision() {
+    for (precision, bound) in [(Precision::F32, 1e-5), (Precision::Bf16, 1e-3), (Precision::Bf16Lsb8, 1e-3)] {
+        let mut case = Case::new(Pooling::Mean, Interaction::Dot, precision, 8).weighted(|table| table != 3);
+        let alone = case.alone();
+        let ways = [Update::Auto, Update::Serial, Update::RaceFree, Update::Sorted, Update::Atomic, Update::Rtm];
+        for (update, fused) in ways.into_iter().flat_map(|update| [(update, true), (update, false)]) {
+            case.room = Room { update, update_fused: fused, ..case.room };
+            let mixed = (0..ROWS.len()).map(|table| scheme(table + 2, table, 3)).collect();
+            let what = format!("{update:?}, fused {fused}, {precision:?}");
+            case.compare(&alone, case.setup(mixed, 3, 2), bound, &what);
+        }
+    }
+}
+
+#[test]
+fn predictions_with_weights_are_those_of_one_rank() {
+    let case = Case::new(Pooling::Mean, Interaction::Dot, Precision::F32, 4).weighted(|_| true);
+    let team = Team::new(1).unwrap();
+    let mut model = Dlrm::with_room(&case.config.model, &case.schema, &team, case.room).unwrap();
+    model.initialise(&team, 7);
+    let ranks = Ranks::start(case.setup((0..ROWS.len()).map(|table| scheme(table % 2, table, 3)).collect(), 3, 1));
+    let ranks = ranks.unwrap();
+    ranks.initialise(7).unwrap();
+    for batch in &case.batches {
+        model.look_up(&team, batch);
+        model.bottom(&team, batch);
+        model.interact(&team, batch);
+        model.top(&team, batch);
+        model.loss(&team, batch);
+        assert_eq!(ranks.predict(batch).unwrap(), model.probabilities(batch), "no sums over ranks");
+    }
+}
+
+#[test]
+fn a_minibatch_without_the_weights_that_it_should_have_ends_the_ranks() {
+    let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 1);
+    let bare = case.batches[0].clone();
+    let case = case.weighted(|table| table == 2);
+    let ranks = Ranks::start(case.setup((0..ROWS.len()).map(|table| scheme(0, table, 2)).collect(), 2, 1)).unwrap();
+    let message = ranks.step(&bare, RATE).unwrap_err().to_string();
+    assert!(message.contains("table 2: one weight a look-up"), "{message}");
 }
 
 #[test]
@@ -262,10 +340,15 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_division_will_do(ranks in 1usize..7, kinds in prop::collection::vec(0usize..5, ROWS.len()), mean: bool) {
+    fn any_division_will_do(
+        ranks in 1usize..7,
+        kinds in prop::collection::vec(0usize..5, ROWS.len()),
+        weighted in prop::collection::vec(any::<bool>(), ROWS.len()),
+        mean: bool,
+    ) {
         let pooling = if mean { Pooling::Mean } else { Pooling::Sum };
-        let case = Case::new(pooling, Interaction::Dot, Precision::F32, 4);
+        let case = Case::new(pooling, Interaction::Dot, Precision::F32, 4).weighted(|table| weighted[table]);
         let schemes = kinds.iter().enumerate().map(|(table, kind)| scheme(*kind, table, ranks)).collect();
-        case.compare(&case.alone(), case.setup(schemes, ranks, 1), 1e-5, &format!("{ranks} ranks, {kinds:?}"));
+        case.compare(&case.alone(), case.setup(schemes, ranks, 1), 1e-5, &format!("{ranks} ranks, {kinds:?}, {weighted:?}"));
     }
 }

@@ -93,7 +93,11 @@ impl Replicas {
                 rest = more;
             }
             assert!(rest.is_empty(), "{} words too many", rest.len());
-            take(Lookups { bags: &self.bags, weights: Some(&self.weights) }, bytemuck::cast_slice(gradient), tables.len() * dim);
+            take(
+                Lookups { bags: &self.bags, weights: Some(&self.weights) },
+                bytemuck::cast_slice(gradient),
+                tables.len() * dim,
+            );
         }
     }
 }
