@@ -8,9 +8,10 @@ use octorec::base::config::{DataConfig, Vocab};
 use octorec::base::{Error, RankId, Result};
 use octorec::data::blocks::{Codec, Options, Role};
 use octorec::data::formats::{Files, Format, Sink, Target};
+use octorec::data::schema::Categorical;
 use octorec::data::{
-    Batch, Criteo, Loader, LoaderMode, Plan, Position, Random, RankLoader, Reader, Samples, Schema, Shuffle, Slice,
-    Source, Split, Tsv,
+    Batch, Criteo, Description, Loader, LoaderMode, Plan, Position, Random, RankLoader, Reader, Samples, Schema,
+    Shuffle, Slice, Source, Split, Tsv,
 };
 use octorec::shard::scheme::minibatch_slice;
 use proptest::prelude::*;
@@ -21,6 +22,43 @@ const SAMPLES: u64 = 1003;
 fn log() -> Criteo {
     let config = DataConfig { train_samples: SAMPLES, test_samples: 0, test_fraction: 0.0, ..DataConfig::default() };
     Criteo::new(&config, &[50; 26], 13).unwrap()
+}
+
+/// A log of one-hot and multi-hot columns, with and without weights of their look-ups.
+fn weighted_log() -> (Description, Samples) {
+    let column = |name: &str, hots, weighted| Categorical { hots, weighted, ..Categorical::new(name, 40) };
+    let categorical =
+        [column("one", 1, false), column("some", 0, true), column("two", 2, true), column("any", 0, false)];
+    let description = Description { categorical: categorical.to_vec(), ..Description::default() };
+    let mut samples = Samples::new(&description);
+    for n in 0..SAMPLES as u32 {
+        samples.labels.push((n % 3 == 0) as u8 as f32);
+        for (at, (lookups, column)) in (0u32..).zip(samples.lookups.iter_mut().zip(&description.categorical)) {
+            let count = if column.hots == 0 { n * 7 % 5 } else { column.hots };
+            for k in 0..count {
+                lookups.rows.push((n * 13 + k * 5 + at) % 40);
+                lookups.weights.extend(column.weighted.then_some((n * 4 + k) as f32 * 0.001 - 1.0));
+            }
+            if column.hots == 0 {
+                lookups.ends.push(lookups.rows.len() as u32);
+            }
+        }
+    }
+    (description, samples)
+}
+
+fn weighted_files(folder: &Path, format: Format, options: Options) -> Arc<dyn Source> {
+    let (description, samples) = weighted_log();
+    let mut target = Target::create(folder, format, &description, options).unwrap();
+    target.write(Role::Train, |sink: &mut dyn Sink| sink.push(&samples).map(|()| SAMPLES)).unwrap();
+    target.seal().unwrap();
+    let source = Files::open(&config(folder)).unwrap();
+    // What was written is what is read, or all comparisons below are of nothing.
+    let (mut found, mut expected) = (Batch::new(source.schema()), Batch::new(source.schema()));
+    source.open(Split::Train, 0).unwrap().read(&mut found, SAMPLES as usize).unwrap();
+    expected.append(&samples, &description);
+    assert!(found == expected && found.weights[1].len() == found.bags[1].rows.len());
+    Arc::new(source)
 }
 
 fn config(path: &Path) -> DataConfig {
@@ -53,6 +91,14 @@ fn sources(folder: &Path) -> Named {
             let source = files(&folder, format, Options { codec, block_rows: 64 }, &config(&folder));
             sources.push((format!("{} {codec:?}", format.name()), source));
         }
+    }
+    // Formats that keep weights.
+    let [raw, packed] = [Codec::Raw, Codec::Lz4].map(|codec| Options { codec, block_rows: 64 });
+    let blocks = [(Format::Octorec, raw), (Format::Octorec, packed)].into_iter();
+    let parquet = Format::WRITTEN.iter().filter(|format| format.name() == "parquet").map(|&format| (format, packed));
+    for (number, (format, options)) in blocks.chain(parquet).enumerate() {
+        let source = weighted_files(&folder.join(format!("weighted-{number}")), format, options);
+        sources.push((format!("weighted {} {:?}", format.name(), options.codec), source));
     }
     let text = folder.join("log.tsv");
     let mut file = std::fs::File::create(&text).unwrap();

@@ -26,10 +26,20 @@ fn run(line: &str) -> String {
 /// A log of one-hot `user` and multi-hot `item`, whose look-ups weigh `weight` (nothing: without weights) and are there
 /// `times` times.
 fn write(folder: &Path, weight: Option<f32>, times: usize) {
+    write_log(folder, weight.is_some(), times, |_| weight.unwrap_or(1.0));
+}
+
+/// Such a log in which no two look-ups weigh the same.
+fn write_varied(folder: &Path) {
+    write_log(folder, true, 1, |look_up| 1.5 - (look_up * 7919 % 1009) as f32 / 613.0);
+}
+
+/// Such a log, weights by look-up.
+fn write_log(folder: &Path, weighted: bool, times: usize, weight: impl Fn(usize) -> f32) {
     let column = |name: &str, rows, hots, weighted| Categorical { hots, weighted, ..Categorical::new(name, rows) };
     let description = Description {
         dense: vec![Dense { name: "age".to_owned(), float: true, transform: Transform::None }],
-        categorical: vec![column("user", 40, 1, false), column("item", 60, 0, weight.is_some())],
+        categorical: vec![column("user", 40, 1, false), column("item", 60, 0, weighted)],
         ..Description::default()
     };
     let options = Options { codec: Codec::Lz4, block_rows: 50 };
@@ -46,7 +56,10 @@ fn write(folder: &Path, weight: Option<f32>, times: usize) {
                 items.rows.extend(std::iter::repeat_n((n * 17 + k * 5) % 60, times));
             }
             items.ends.push(items.rows.len() as u32);
-            items.weights.extend(weight.into_iter().flat_map(|weight| vec![weight; (n % 4) as usize * times]));
+            if weighted {
+                let more = items.weights.len()..items.rows.len();
+                items.weights.extend(more.map(&weight));
+            }
         }
         target
             .write(role, |sink| {
@@ -88,7 +101,7 @@ fn a_weight_of_one_is_none_and_of_two_is_the_row_twice() {
 }
 
 #[test]
-fn inspect_shows_weights_and_ranks_refuse_them() {
+fn inspect_shows_weights() {
     let home = tempfile::tempdir().unwrap();
     let data = home.path().join("data");
     write(&data, Some(0.25), 1);
@@ -101,9 +114,85 @@ fn inspect_shows_weights_and_ranks_refuse_them() {
         (&Value::Null, &0.25.into())
     );
     assert_eq!(found["schema"]["categorical"][1]["weighted"], true);
-    let refused = octorec(&format!("train {MODEL} --data {} --ranks 2 --threads 1", data.display()));
-    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(1), "{message}");
-    assert!(message.contains("--ranks: the look-ups of column item have weights, which it does not take"), "{message}");
-    assert!(message.contains("--ranks 1"), "{message}");
+}
+
+/// The losses of a training run.
+fn losses(home: &Path, line: &str) -> Vec<f64> {
+    let trace = home.join("trace");
+    run(&format!("{line} --trace-loss {}", trace.display()));
+    std::fs::read_to_string(trace).unwrap().lines().map(|line| line.parse().unwrap()).collect()
+}
+
+fn follow(alone: &[f64], others: &[f64], what: &str) {
+    assert_eq!((alone.len(), others.len()), (40, 40), "{what}");
+    for (step, (a, b)) in alone.iter().zip(others).enumerate() {
+        assert!((a - b).abs() <= 1e-5 * a.abs(), "{what}: step {step}: {b}, not {a}");
+    }
+}
+
+#[test]
+fn ranks_follow_the_losses_of_one_whatever_the_plan_and_whoever_reads() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let data = home.join("data");
+    write_varied(&data);
+    let train = format!("train {MODEL} --data {} --threads 1", data.display());
+    for pooling in ["sum", "mean"] {
+        let train = format!("{train} --set model.pooling=\"{pooling}\"");
+        let alone = losses(home, &train);
+        let ordered = losses(home, &format!("{train} --determinism ranks"));
+        follow(&alone, &ordered, "sums in another order");
+        for ranks in [2, 3] {
+            for loader in ["local", "broadcast", "naive"] {
+                let several = format!("{train} --ranks {ranks} --loader {loader}");
+                follow(&alone, &losses(home, &several), &several);
+                assert_eq!(losses(home, &format!("{several} --determinism ranks")), ordered, "{several}");
+            }
+            for scheme in ["table", "column", "row", "replicated"] {
+                let plan = home.join("plan.toml");
+                let (data, file) = (data.display(), plan.display());
+                run(&format!("plan {MODEL} --data {data} --ranks {ranks} --scheme {scheme} --out {file}"));
+                let several = format!("{train} --ranks {ranks} --plan {}", plan.display());
+                follow(&alone, &losses(home, &several), &format!("{several}, {scheme}"));
+                let same = losses(home, &format!("{several} --determinism ranks"));
+                assert_eq!(same, ordered, "{several}, {scheme}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_is_continued_by_other_ranks_and_only_with_the_weights_that_it_began_with() {
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name).display().to_string();
+    let (data, plain, out) = (path("data"), path("plain"), path("run"));
+    write_varied(Path::new(&data));
+    write(Path::new(&plain), None, 1);
+    let alone = losses(home.path(), &format!("train {MODEL} --data {data} --threads 1"));
+    let train = format!("train {MODEL} --data {data} --threads 1 --out {out}");
+    let first = losses(home.path(), &format!("{train} --ranks 2 --steps 15"));
+    let refused = |line: &str| {
+        let output = octorec(line);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{line}: {message}");
+        message
+    };
+    for ranks in [1, 3] {
+        let line = format!("train --resume {out} --data {plain} --steps 40 --threads 1 --ranks {ranks}");
+        let message = refused(&line);
+        let told = "table 1 (item) was trained with weights of its look-ups, and this data comes without them";
+        assert!(message.contains(told) && message.contains("checkpoint.safetensors"), "{message}");
+    }
+    let evaluated = octorec(&format!("eval --checkpoint {out} --data {plain}"));
+    let message = String::from_utf8_lossy(&evaluated.stderr).into_owned();
+    assert!(evaluated.status.success() && message.contains("warning: table 1 (item) was trained with"), "{message}");
+    let second = losses(home.path(), &format!("train --resume {out} --steps 40 --threads 1 --ranks 3"));
+    follow(&alone, &[first, second].concat(), "three ranks after two");
+    let evaluated = octorec(&format!("eval --checkpoint {out} --data {data}"));
+    assert!(evaluated.status.success() && !String::from_utf8_lossy(&evaluated.stderr).contains("warning: table"));
+
+    let other = path("other");
+    run(&format!("train {MODEL} --data {plain} --threads 1 --steps 5 --out {other}"));
+    let message = refused(&format!("train --resume {other} --data {data} --steps 40 --threads 1"));
+    assert!(message.contains("table 1 (item) was trained without weights"), "{message}");
 }

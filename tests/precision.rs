@@ -173,7 +173,7 @@ fn a_checkpoint_holds_the_exact_weights_for_a_run_in_any_precision() {
         let mut trained = model(&team, from);
         train(&team, &mut trained, 0..3);
         let path = folder.path().join(format!("{}.safetensors", from.name()));
-        save(&path, &trained, Progress::default(), &config()).unwrap();
+        save(&path, &trained, Progress::default(), &config(), &schema()).unwrap();
         for to in PRECISIONS {
             let mut restored = model(&team, to);
             Checkpoint::open(&path).unwrap().load_into(&mut restored).unwrap();

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::overrides::source_of;
-use super::session::{Trained, build_model, open_data, place_team, report_unseen};
+use super::session::{Trained, build_model, load, open_data, place_team, report_unseen};
 use crate::base::config::{Config, IsaChoice, SourceKind};
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Source, Split, Unseen};
-use crate::train::{Checkpoint, Engine, Scores, auc, predict};
+use crate::train::{Engine, Scores, auc, predict};
 
 /// Arguments of `octorec eval`.
 #[derive(Debug, Args)]
@@ -50,7 +50,7 @@ impl EvalArgs {
         let split = if whole { Split::Train } else { Split::Test };
         let (team, home) = place_team(self.threads, IsaChoice::Auto)?;
         let mut model = build_model(&config, &*source, &team, &home)?;
-        Checkpoint::open(&trained.path)?.load_into(&mut model)?;
+        load(&trained.path, &*source, &mut model)?;
         let mut engine = Engine::One(team, Box::new(model));
         let found = predict(&mut engine, &source, split, config.train.eval_batch)?;
         report_unseen(&*source);

@@ -224,6 +224,7 @@ impl PlanArgs {
             rows: column.rows.min(cap),
             lookups,
             skew,
+            weighted: column.weighted,
         });
         let tables: Vec<TableLoad> = tables.collect();
         if tables.is_empty() {
@@ -262,7 +263,13 @@ pub fn divide(
     let lookups = if random { data.lookups as f64 } else { 1.0 };
     let skew = if random { data.zipf } else { CLICK_LOG_SKEW };
     let tables = schema.tables.iter();
-    let tables = tables.map(|column| TableLoad { name: column.name.clone(), rows: column.rows, lookups, skew });
+    let tables = tables.map(|column| TableLoad {
+        name: column.name.clone(),
+        rows: column.rows,
+        lookups,
+        skew,
+        weighted: column.weighted,
+    });
     let (parameters, activations) = dense(config, schema.tables.len());
     let workload = Workload {
         tables: tables.collect(),

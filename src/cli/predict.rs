@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::eval::{refuse_own_numbers, whole_file};
-use super::session::{Trained, build_model, open_data, place_team, report_unseen};
+use super::session::{Trained, build_model, load, open_data, place_team, report_unseen};
 use crate::base::config::IsaChoice;
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Split, Unseen};
-use crate::train::{Checkpoint, Engine, predict, write_whole};
+use crate::train::{Engine, predict, write_whole};
 
 /// Arguments of `octorec predict`.
 #[derive(Debug, Args)]
@@ -46,7 +46,7 @@ impl PredictArgs {
         refuse_own_numbers(&*source)?;
         let (team, home) = place_team(self.threads, IsaChoice::Auto)?;
         let mut model = build_model(&config, &*source, &team, &home)?;
-        Checkpoint::open(&trained.path)?.load_into(&mut model)?;
+        load(&trained.path, &*source, &mut model)?;
         let mut engine = Engine::One(team, Box::new(model));
         let found = predict(&mut engine, &source, Split::Train, config.train.eval_batch)?;
         report_unseen(&*source);

@@ -73,6 +73,17 @@ pub fn build_model(config: &Config, source: &dyn Source, team: &Team, home: &[No
     Ok(model)
 }
 
+/// Takes a trained model's weights for use on this data; says if the data differs from what it was trained on in whether
+/// look-ups have weights.
+///
+/// # Errors
+/// As [`Checkpoint::load_into`].
+pub fn load(path: &Path, source: &dyn Source, model: &mut Dlrm) -> Result<()> {
+    let checkpoint = Checkpoint::open(path)?;
+    checkpoint.other_weights(source.schema())?.iter().for_each(|reason| eprintln!("warning: {reason}"));
+    checkpoint.load_into(model)
+}
+
 /// Says how many values of the data a model could not know.
 pub fn report_unseen(source: &dyn Source) {
     let unseen = source.unseen_values();

@@ -43,7 +43,7 @@ pub(super) struct WireLoad {
     gradients: i64,
     /// Offsets.
     offsets: i64,
-    /// Row numbers times N.
+    /// Row numbers and weights, times N.
     row_ids: i64,
 }
 
@@ -159,7 +159,8 @@ impl<'a> Model<'a> {
     pub fn load(&self, table: TableId, rows: &Rows, width: usize, with_ids: bool) -> Load {
         let work = self.workload;
         let draws = self.draws(table, rows);
-        let TableLoad { rows: all, lookups, .. } = work.tables[table.index()];
+        let load = &work.tables[table.index()];
+        let (all, lookups) = (load.rows, load.lookups);
         // Whole tables and rows that are dealt in turn, of which all parts are alike, need no sum of their own.
         let unique = match rows.step == 1 && rows.count < all {
             true => self.skews[table.index()].unique(rows, work.batch as f64 * lookups),
@@ -169,14 +170,14 @@ impl<'a> Model<'a> {
         let (row, moved) = self.row_bytes(width);
         let again = draws - unique;
         let sums = (work.batch * width * work.exchange_bytes) as f64;
-        let ids = draws * ID_BYTES as f64;
+        let ids = draws * load.lookup_bytes();
         Load {
             lookup: (unique * row + again * row / CACHE_GAIN + ids + sums).round() as i64,
             update: (sums + ids + unique * moved + again * moved / CACHE_GAIN).round() as i64,
             memory: rows.count as i64 * (width * (work.weight_bytes + work.state_bytes) + work.row_state_bytes) as i64,
             columns: width as i64,
             streams: i64::from(with_ids),
-            row_ids: if with_ids { draws.round() as i64 } else { 0 },
+            row_ids: if with_ids { draws.round() as i64 * load.words() as i64 } else { 0 },
         }
     }
 
@@ -191,7 +192,8 @@ impl<'a> Model<'a> {
     #[must_use]
     pub fn replica(&self, table: TableId) -> Load {
         let work = self.workload;
-        let TableLoad { rows, lookups, .. } = work.tables[table.index()];
+        let load = &work.tables[table.index()];
+        let (rows, lookups) = (load.rows, load.lookups);
         let slice = self.slices[0] as f64;
         let draws = slice * lookups;
         let unique = self.skews[table.index()].unique(&Rows::all(rows), draws).min(draws);
@@ -205,7 +207,7 @@ impl<'a> Model<'a> {
         let own = (2.0 * (weights + state) + gradient) / self.ranks() as f64;
         let gathered = 2.0 * lines(work.dim * 4) * (unique + again / CACHE_GAIN);
         Load {
-            lookup: (unique * row + again * row / CACHE_GAIN + draws * ID_BYTES as f64 + sums).round() as i64,
+            lookup: (unique * row + again * row / CACHE_GAIN + draws * load.lookup_bytes() + sums).round() as i64,
             update: (sums + gathered + gradient + own).round() as i64,
             memory: (weights + state + gradient).round() as i64,
             ..Load::default()

@@ -177,10 +177,11 @@ fn exchanges(plan: &Plan, out: &mut String) -> std::fmt::Result {
 pub fn explanation(model: &Model<'_>, plan: &Plan, id: TableId, ways: &[Alternative]) -> String {
     let load = &model.workload.tables[id.index()];
     let mut out = format!(
-        "{id} ({}): {} rows, {} look-ups a sample, Zipf exponent {}; {}\n",
+        "{id} ({}): {} rows, {} look-ups a sample{}, Zipf exponent {}; {}\n",
         load.name,
         Count(load.rows),
         load.lookups,
+        if load.weighted { " with weights" } else { "" },
         load.skew,
         plan.reasons[id.index()]
     );

@@ -1,13 +1,14 @@
 //! How many bytes every pair of ranks exchanges for one minibatch, exactly.
 //!
 //! Matrices are `[from][to]`; the diagonal is what stays on a rank. Rank d reads only its slice of the minibatch
-//! ([`minibatch_slice`], N_d samples) and sends ids to the owners of rows; owners send pooled sums of N_d bags back to
-//! rank d; gradients of these go the other way. Replicated tables exchange nothing here: their gradient is dense.
+//! ([`minibatch_slice`], N_d samples) and sends ids to the owners of rows, with weights where a column has them; owners
+//! send pooled sums of N_d bags back to rank d; gradients of these go the other way. Replicated tables exchange nothing
+//! here: their gradient is dense.
 
 use super::scheme::{Kind, Shard, Sharding, minibatch_slice};
 use crate::base::{RankId, TableId};
 
-/// Bytes of an id and of an offset on the wire: u32.
+/// Bytes of an id, of an offset and of a weight on the wire: u32, or f32.
 pub const ID_BYTES: u64 = 4;
 
 /// Bytes from each rank (row) to each rank (column).
@@ -58,15 +59,15 @@ pub fn gradients(sharding: &Sharding, batch: usize, element_bytes: u64) -> Matri
     (0..sharding.ranks()).map(|from| forward.iter().map(|row| row[from]).collect()).collect()
 }
 
-/// Ids from the owners of samples to the owners of rows: for each stream of [`id_streams`] N_d + 1 offsets and the row
-/// numbers, of which there are `lookups(shard, d)`.
+/// Ids from the owners of samples to the owners of rows: for each stream of [`id_streams`] N_d + 1 offsets, the row
+/// numbers and, where the table's look-ups have them, the weights, of which there are `words(shard, d)` together.
 #[must_use]
-pub fn ids(sharding: &Sharding, batch: usize, lookups: impl Fn(&Shard, RankId) -> u64) -> Matrix {
+pub fn ids(sharding: &Sharding, batch: usize, words: impl Fn(&Shard, RankId) -> u64) -> Matrix {
     let (mut bytes, slices) = (matrix(sharding), slices(sharding, batch));
     for shard in id_streams(sharding) {
         for (from, samples) in slices.iter().enumerate() {
-            let rows = lookups(shard, RankId(from as u32));
-            bytes[from][shard.rank.index()] += (samples + 1 + rows) * ID_BYTES;
+            let words = words(shard, RankId(from as u32));
+            bytes[from][shard.rank.index()] += (samples + 1 + words) * ID_BYTES;
         }
     }
     bytes

@@ -6,6 +6,8 @@ use std::ops::{AddAssign, Mul, SubAssign};
 
 use serde::Serialize;
 
+use super::traffic::ID_BYTES;
+
 /// What one table asks for.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TableLoad {
@@ -17,6 +19,21 @@ pub struct TableLoad {
     pub lookups: f64,
     /// Zipf exponent of the rows' frequencies; 0: all alike.
     pub skew: f64,
+    /// Whether every look-up has a weight, which goes with its row number.
+    pub weighted: bool,
+}
+
+impl TableLoad {
+    /// Words of [`ID_BYTES`] that name a look-up: its row number, and its weight if it has one.
+    #[must_use]
+    pub const fn words(&self) -> u64 {
+        1 + self.weighted as u64
+    }
+
+    /// Bytes that name a look-up.
+    pub(super) const fn lookup_bytes(&self) -> f64 {
+        (self.words() * ID_BYTES) as f64
+    }
 }
 
 /// What one step of training asks for.
@@ -55,7 +72,7 @@ pub struct Load {
     pub columns: i64,
     /// Streams of ids that it receives from every rank.
     pub streams: i64,
-    /// Row numbers that it receives from all ranks.
+    /// Row numbers that it receives from all ranks, and weights.
     pub row_ids: i64,
 }
 

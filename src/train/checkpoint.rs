@@ -4,7 +4,8 @@
 //! `safetensors.torch.load_file` and `load_state_dict`. The position, the resolved configuration and the random seeds it
 //! holds travel in the file's metadata. Plain SGD has no state of its own, and the learning rate follows from the step.
 //! Weights that lie in halves are joined: a file has the exact 32-bit numbers whatever the precision of the run, so a
-//! run in one precision can be continued in another.
+//! run in one precision can be continued in another. Beside the shapes of the tables, which the tensors have, the header
+//! says which columns' look-ups had weights: data without them, or with others, would train another model.
 //!
 //! Invariant: a checkpoint file is always whole. It is written under another name, flushed to the disk and then renamed,
 //! so a full disk, a crash or a signal leaves the previous one untouched.
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::Weights;
 use crate::base::config::Config;
 use crate::base::{Error, Result};
+use crate::data::Schema;
 use crate::memory::FileBytes;
 use crate::model::Parameter;
 
@@ -42,6 +44,9 @@ pub struct Progress {
 struct Header {
     progress: Progress,
     config: Config,
+    /// The tables whose look-ups had weights, ascending; `None` in files of versions that did not say.
+    #[serde(default)]
+    weighted: Option<Vec<usize>>,
 }
 
 /// A checkpoint file, open for reading.
@@ -85,15 +90,20 @@ impl<W: Weights> View for Tensor<'_, W> {
     }
 }
 
-/// Writes `model`, where it stands and how it is configured to `path`.
+/// The tables whose look-ups have weights.
+fn weighted(schema: &Schema) -> Vec<usize> {
+    schema.tables.iter().enumerate().filter(|(_, column)| column.weighted).map(|(table, _)| table).collect()
+}
+
+/// Writes `model`, where it stands, how it is configured and what of its data's `schema` no tensor tells to `path`.
 ///
 /// # Errors
 /// When the file cannot be written; an older file of that name is then still there, whole.
-pub fn save(path: &Path, model: &impl Weights, progress: Progress, config: &Config) -> Result<()> {
+pub fn save(path: &Path, model: &impl Weights, progress: Progress, config: &Config, schema: &Schema) -> Result<()> {
     let failure = &RefCell::new(None);
     let tensor = |parameter: Parameter| (parameter.name.clone(), Tensor { model, parameter, failure });
     let tensors = model.parameters()?.into_iter().map(tensor);
-    let header = Header { progress, config: config.clone() };
+    let header = Header { progress, config: config.clone(), weighted: Some(weighted(schema)) };
     let header = serde_json::to_string(&header).expect("a header is representable in JSON");
     let metadata = HashMap::from([(METADATA.to_owned(), header)]);
     write_whole(path, |partial| {
@@ -147,13 +157,43 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// When the header is damaged.
     pub fn header(&self) -> Result<Option<(Progress, Config)>> {
+        Ok(self.own_header()?.map(|header| (header.progress, header.config)))
+    }
+
+    /// How this data's weights of look-ups differ from those of the data that the model was trained on, for people;
+    /// `None` where they do not, or the file does not say.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::header`].
+    pub fn other_weights(&self, schema: &Schema) -> Result<Option<String>> {
+        let Some(before) = self.own_header()?.and_then(|header| header.weighted) else { return Ok(None) };
+        let now = weighted(schema);
+        let differing = (0..schema.tables.len()).find(|table| before.contains(table) != now.contains(table));
+        Ok(differing.map(|table| {
+            let (had, has) = if now.contains(&table) { ("without", "with") } else { ("with", "without") };
+            let name = &schema.tables[table].name;
+            format!("table {table} ({name}) was trained {had} weights of its look-ups, and this data comes {has} them")
+        }))
+    }
+
+    /// Checks that a run can be continued with this data: that the same columns have weights.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] with the first column that differs.
+    pub fn check_weights(&self, schema: &Schema) -> Result<()> {
+        self.other_weights(schema)?.map_or(Ok(()), |reason| {
+            Err(self.fail(format!("{reason}: continue with the data that it began with, or start from it with --init")))
+        })
+    }
+
+    fn own_header(&self) -> Result<Option<Header>> {
         let (_, metadata) = SafeTensors::read_metadata(&self.bytes).map_err(|error| self.fail(error.to_string()))?;
         let Some(text) = metadata.metadata().as_ref().and_then(|entries| entries.get(METADATA)) else {
             return Ok(None);
         };
         let header: Header = serde_json::from_str(text)
             .map_err(|error| self.fail(format!("its header is damaged or of another version: {error}")))?;
-        Ok(Some((header.progress, header.config)))
+        Ok(Some(header))
     }
 
     /// Overwrites every tensor of `model`.
@@ -204,5 +244,19 @@ impl<'a> Checkpoint<'a> {
 
     fn fail(&self, reason: String) -> Error {
         Error::Checkpoint { path: self.path.to_owned(), reason }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_of_before_weights_were_noted_says_nothing_of_them() {
+        let header = Header { progress: Progress::default(), config: Config::default(), weighted: Some(vec![1]) };
+        let mut header = serde_json::to_value(header).unwrap();
+        assert_eq!(header["weighted"], serde_json::json!([1]));
+        header.as_object_mut().unwrap().remove("weighted");
+        assert_eq!(serde_json::from_value::<Header>(header).unwrap().weighted, None);
     }
 }

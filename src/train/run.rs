@@ -157,7 +157,7 @@ impl Run {
     /// Takes weights and position from a checkpoint of this model.
     ///
     /// # Errors
-    /// When the file does not fit, or is none of octorec's.
+    /// When the file does not fit the model, was trained on data with other weights of look-ups, or is none of octorec's.
     pub fn restore(&mut self, path: &Path) -> Result<()> {
         let checkpoint = Checkpoint::open(path)?;
         let Some((progress, _)) = checkpoint.header()? else {
@@ -167,6 +167,7 @@ impl Run {
             });
         };
         checkpoint.load_into(&mut self.engine)?;
+        checkpoint.check_weights(self.source.schema())?;
         self.progress = progress;
         Ok(())
     }
@@ -333,7 +334,10 @@ impl Run {
     fn save(&mut self) -> Result<()> {
         self.flush()?;
         match &self.output {
-            Some(output) => checkpoint::save(&output.checkpoint(), &self.engine, self.progress, &self.config),
+            Some(output) => {
+                let schema = self.source.schema();
+                checkpoint::save(&output.checkpoint(), &self.engine, self.progress, &self.config, schema)
+            }
             None => Ok(()),
         }
     }

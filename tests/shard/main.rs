@@ -15,8 +15,13 @@ use proptest::prelude::*;
 
 /// Tables of these rows; one look-up a sample, all rows alike, SGD in f32.
 fn workload(rows: &[u64], dim: usize, batch: usize) -> Workload {
-    let table =
-        |(number, rows): (usize, &u64)| TableLoad { name: format!("C{number}"), rows: *rows, lookups: 1.0, skew: 0.0 };
+    let table = |(number, rows): (usize, &u64)| TableLoad {
+        name: format!("C{number}"),
+        rows: *rows,
+        lookups: 1.0,
+        skew: 0.0,
+        weighted: false,
+    };
     Workload {
         tables: (1..).zip(rows).map(table).collect(),
         dim,

@@ -108,4 +108,13 @@ fn agree(sharding: &Sharding, machine: &Machine, batch: usize) {
     assert!(
         cost.exchanges[0].bytes <= off_diagonal(&expected) + 4 * look_ups as u64 + 4 * sharding.shards().len() as u64
     );
+    // A weight goes with each look-up and nowhere else.
+    let mut weighted = work.clone();
+    weighted.tables.iter_mut().for_each(|table| table.weighted = true);
+    let heavier = Model::new(&weighted, &site).cost(sharding);
+    let look_ups = |bytes: u64| (bytes - off_diagonal(&expected)) as f64;
+    let rounding = (8 * sharding.ranks()) as f64;
+    let (once, twice) = (look_ups(cost.exchanges[0].bytes), look_ups(heavier.exchanges[0].bytes));
+    assert!((2.0 * once - twice).abs() <= rounding, "{once} bytes of ids, {twice} with weights");
+    assert_eq!(heavier.exchanges[1..], cost.exchanges[1..]);
 }
