@@ -226,9 +226,13 @@ fn a_minibatch_without_the_weights_that_it_should_have_ends_the_ranks() {
     let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 1);
     let bare = case.batches[0].clone();
     let case = case.weighted(|table| table == 2);
-    let ranks = Ranks::start(case.setup((0..ROWS.len()).map(|table| scheme(0, table, 2)).collect(), 2, 1)).unwrap();
-    let message = ranks.step(&bare, RATE).unwrap_err().to_string();
-    assert!(message.contains("table 2: one weight a look-up"), "{message}");
+    // Divided, and replicated.
+    for kind in [0, 4] {
+        let schemes = (0..ROWS.len()).map(|table| scheme(kind, table, 2)).collect();
+        let ranks = Ranks::start(case.setup(schemes, 2, 1)).unwrap();
+        let message = ranks.step(&bare, RATE).unwrap_err().to_string();
+        assert!(message.contains("table 2: one weight a look-up"), "{message}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::layout::{Holding, Layout, Stream};
 use super::words::Words;
-use crate::base::{RankId, Result};
+use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
 use crate::data::{Bag, Batch};
 use crate::embedding::Lookups;
@@ -47,6 +47,10 @@ impl Ids {
     pub fn exchange(&mut self, layout: &Layout, carrier: &mut impl Carrier, batch: &Batch, whole: usize) -> Result<()> {
         let own = carrier.rank();
         assert_eq!(batch.samples(), layout.samples(whole, own), "this rank's slice of {whole} samples");
+        for (table, (bag, weights)) in (0..).map(TableId).zip(batch.bags.iter().zip(&batch.weights)) {
+            let due = if layout.weighted(table) { bag.rows.len() } else { 0 };
+            assert_eq!(weights.len(), due, "{table}: one weight a look-up, where its column has weights");
+        }
         for (rank, words) in (0..).map(RankId).zip(&mut self.out) {
             pack(layout.of(rank), batch, words);
         }
@@ -85,10 +89,8 @@ impl Ids {
 /// if the column has weights.
 fn pack(holder: &Holding, batch: &Batch, words: &mut Vec<u32>) {
     words.clear();
-    for Stream { table, rows, weighted } in &holder.streams {
+    for Stream { table, rows, .. } in &holder.streams {
         let (bag, weights) = (&batch.bags[table.index()], &batch.weights[table.index()][..]);
-        let due = if *weighted { bag.rows.len() } else { 0 };
-        assert_eq!(weights.len(), due, "{table}: one weight a look-up, where its column has weights");
         if rows.first == 0 && rows.step == 1 && bag.rows.iter().all(|row| u64::from(*row) < rows.count) {
             words.extend_from_slice(&bag.offsets[1..]);
             words.extend_from_slice(&bag.rows);
