@@ -14,6 +14,9 @@ use super::memory::Memory;
 use super::schedule::{Fold, Goal, Hop, Payload, Schedule};
 use crate::base::{Error, Place, RankId, Result};
 
+/// Bytes that stay with a rank and are moved at a time, before it looks again for what has come: some microseconds' worth.
+const KEEP_BYTES: usize = 256 << 10;
+
 /// One rank's part of a schedule.
 #[derive(Debug)]
 pub struct Executor {
@@ -94,7 +97,7 @@ impl Executor {
                 });
             }
             let stays = |hop: &&Hop| hop.from == rank && hop.to == rank;
-            let keeps = hops.iter().filter(stays).map(|hop| (hop.source.clone(), hop.target.clone())).collect();
+            let keeps = hops.iter().filter(stays).flat_map(|hop| keep_pieces(hop, width)).collect();
             Round { moves, keeps }
         };
         let rounds =
@@ -127,6 +130,18 @@ impl Executor {
         carrier.enter(self.place);
         self.rounds.iter_mut().try_for_each(|round| round.run(self.place, self.payload, carrier, memory))
     }
+}
+
+/// What stays, in pieces that make nobody wait long.
+fn keep_pieces(hop: &Hop, width: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+    let (source, target, len) = (hop.source.clone(), hop.target.start, hop.source.len());
+    // Elements that move up within one memory to places of their own can only move all at once.
+    let at_once = source.start < target && target < source.end;
+    let piece = if at_once { len } else { (KEEP_BYTES / width).max(1) };
+    (0..len).step_by(piece.max(1)).map(move |first| {
+        let end = len.min(first + piece);
+        (source.start + first..source.start + end, target + first..target + end)
+    })
 }
 
 /// Marks the moves that add the last terms to the elements `own`, which end with this rank.
@@ -178,7 +193,7 @@ impl Round {
                 }
             }
             // What stays at home is moved while others are waited for.
-            if let Some((source, target)) = keeps.next() {
+            if !progress && let Some((source, target)) = keeps.next() {
                 memory.keep(source.clone(), target.clone());
                 progress = true;
             }
@@ -199,5 +214,27 @@ impl Round {
             piece.end.min(term.span.end) <= term.span.start + term.done || piece.end <= term.span.start
         };
         hop.channel_before.is_none_or(|before| self.moves[before].is_done()) && hop.terms_before.iter().all(added)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_goes_in_pieces_that_overwrite_nothing() {
+        let len = KEEP_BYTES / 4 * 2 + 5;
+        for (from, to) in [(0, len), (0, 3), (3, 0), (7, 7), (9, 9 + len - 1)] {
+            let hop = |rank| RankId(rank);
+            let span = |start| start..start + len;
+            let hop = Hop { from: hop(0), to: hop(0), source: span(from), target: span(to), fold: Fold::Copy };
+            let before: Vec<u32> = (0..).take(2 * len + 9).collect();
+            let mut after = before.clone();
+            let pieces: Vec<_> = keep_pieces(&hop, 4).collect();
+            let overwritten = from < to && to < from + len;
+            assert_eq!(pieces.len(), if overwritten { 1 } else { 3 });
+            pieces.into_iter().for_each(|(source, target)| after.copy_within(source, target.start));
+            assert_eq!(after[span(to)], before[span(from)], "{from} to {to}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use bytemuck::Pod;
 
 use super::schedule::{Fold, Payload};
 use crate::simd::{Isa, Kernel, Simd, bf16, combine};
-use crate::sync::{Line, copy_long, stream_lines};
+use crate::sync::{Line, copy_part, stream_lines};
 
 /// bfloat16 to a cache line.
 const HALVES: usize = Line::BYTES / size_of::<u16>();
@@ -76,6 +76,7 @@ impl Memory for Tensor<'_> {
     }
 
     fn get(&mut self, target: Range<usize>, lines: &[Line], fold: Fold) {
+        let all = size_of_val(self.data);
         let data = &mut self.data[target];
         if self.payload == Payload::Bf16 {
             let from = &bytemuck::cast_slice(lines)[..data.len()];
@@ -83,7 +84,7 @@ impl Memory for Tensor<'_> {
         }
         let from = &bytemuck::cast_slice(lines)[..data.len()];
         match fold {
-            Fold::Copy => copy_long(self.isa, data, from),
+            Fold::Copy => copy_part(self.isa, data, from, all),
             Fold::Add => self.isa.run(Sum { data, from }),
         }
     }
@@ -199,12 +200,14 @@ impl<T: Pod> Memory for Between<'_, T> {
     }
 
     fn get(&mut self, target: Range<usize>, lines: &[Line], _: Fold) {
+        let all = size_of_val(self.receive);
         let target: &mut [u8] = bytemuck::cast_slice_mut(&mut self.receive[target]);
-        copy_long(self.isa, target, &bytemuck::cast_slice(lines)[..target.len()]);
+        copy_part(self.isa, target, &bytemuck::cast_slice(lines)[..target.len()], all);
     }
 
     fn keep(&mut self, source: Range<usize>, target: Range<usize>) {
-        copy_long(self.isa, &mut self.receive[target], &self.send[source]);
+        let all = size_of_val(self.receive);
+        copy_part(self.isa, &mut self.receive[target], &self.send[source], all);
     }
 }
 

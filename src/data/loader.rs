@@ -192,7 +192,7 @@ pub(super) struct Stream<'a> {
     at: Position,
     open: Option<Open<'a>>,
     /// The next epoch, of which samples are read while the last ones of this are handed out.
-    next: Option<Epoch<'a>>,
+    next: Option<Open<'a>>,
     /// Bytes that readers of earlier epochs read.
     closed_bytes: u64,
 }
@@ -203,6 +203,20 @@ enum Open<'a> {
 }
 
 impl Open<'_> {
+    fn is_read(&self) -> bool {
+        match self {
+            Self::Whole(epoch) => epoch.is_read(),
+            Self::Own(epoch) => epoch.is_read(),
+        }
+    }
+
+    fn read_ahead(&mut self, count: usize) {
+        match self {
+            Self::Whole(epoch) => epoch.read_ahead(count),
+            Self::Own(epoch) => epoch.read_ahead(count),
+        }
+    }
+
     fn bytes_read(&self) -> u64 {
         match self {
             Self::Whole(epoch) => epoch.bytes_read(),
@@ -226,7 +240,7 @@ impl<'a> Stream<'a> {
                     self.next = next;
                     open
                 }
-                (None, Some(next)) => self.open.insert(Open::Whole(next)),
+                (None, Some(next)) => self.open.insert(next),
                 (None, None) => self.open.insert(opened(self.source, &self.plan, self.slice, self.at, self.stop)?),
             };
             let read = match open {
@@ -251,24 +265,27 @@ impl<'a> Stream<'a> {
         Ok(None)
     }
 
-    /// Reads as many samples as the last minibatch had of the next window, or of the next epoch when this has no more: to be
+    /// Reads as many samples as a minibatch has of the next window, or of the next epoch when this has no more: to be
     /// called when the minibatch is on its way, so that it is not held up, nor lost with what is wrong with later samples.
     pub(super) fn read_ahead(&mut self) {
-        let Some(Open::Whole(reader)) = &mut self.open else { return };
-        reader.read_ahead(self.plan.batch);
-        if reader.is_read() && self.at.epoch + 1 < self.plan.epochs {
+        let Plan { batch, shuffle, epochs, .. } = self.plan;
+        // Without a shuffle there are no windows.
+        let (Some(open), Some(_)) = (&mut self.open, shuffle) else { return };
+        let count = self.slice.map_or(batch, |slice| slice.of(batch).len()).max(1);
+        open.read_ahead(count);
+        if open.is_read() && self.at.epoch + 1 < epochs {
             if self.next.is_none() {
-                let Plan { split, shuffle, .. } = self.plan;
+                let start = Position { epoch: self.at.epoch + 1, sample: 0 };
                 // What cannot be opened is told when it is due, behind the samples that are still to come.
-                self.next = Epoch::open(self.source, split, shuffle, self.at.epoch + 1, 0, self.stop).ok();
+                self.next = opened(self.source, &self.plan, self.slice, start, self.stop).ok();
             }
-            self.next.iter_mut().for_each(|next| next.read_ahead(self.plan.batch));
+            self.next.iter_mut().for_each(|next| next.read_ahead(count));
         }
     }
 
     /// Bytes of files that were read so far.
     pub(super) fn bytes_read(&self) -> u64 {
-        let ahead = self.next.as_ref().map_or(0, Reader::bytes_read);
+        let ahead = self.next.as_ref().map_or(0, Open::bytes_read);
         self.closed_bytes + ahead + self.open.as_ref().map_or(0, Open::bytes_read)
     }
 }

@@ -68,12 +68,16 @@ pub fn stream_lines<T: Pod>(isa: Isa, to: &mut [Line], from: &[T]) {
 /// second-level cache of a core.
 const LONG: usize = 2 << 20;
 
-/// `to = from`, what is long past the caches. Either may lie anywhere; on return all stores are in order with later ones.
+/// Fewest bytes that are streamed at once: of less, too much would be parts of lines.
+const LEAST: usize = 16 << 10;
+
+/// `to = from`, a part of `all` bytes that are copied: past the caches if those are long. Either may lie anywhere; on
+/// return all stores are in order with later ones.
 ///
 /// # Panics
 /// When the lengths differ.
-pub fn copy_long<T: Pod>(isa: Isa, to: &mut [T], from: &[T]) {
-    if size_of_val(from) < LONG {
+pub fn copy_part<T: Pod>(isa: Isa, to: &mut [T], from: &[T], all: usize) {
+    if all < LONG || size_of_val(from) < LEAST {
         return to.copy_from_slice(from);
     }
     assert_eq!(to.len(), from.len(), "copies are as long as what is copied");
@@ -148,16 +152,19 @@ mod tests {
     }
 
     #[test]
-    fn long_copies_are_copies() {
-        let bytes: Vec<u8> = (0..LONG + 300).map(|i| (i * 7 % 251) as u8 + 1).collect();
+    fn parts_of_long_copies_are_copies() {
+        let most = LEAST + 300;
+        let bytes: Vec<u8> = (0..most).map(|i| (i * 7 % 251) as u8 + 1).collect();
         for isa in Isa::all() {
-            for (start, at, len) in
-                [(0, 0, LONG), (1, 5, LONG + 64), (3, 63, LONG + 200), (64, 64, 100), (0, 7, LONG - 1)]
-            {
-                let mut to = vec![0u8; LONG + 300];
-                copy_long(isa, &mut to[at..at + len], &bytes[start..start + len]);
-                assert_eq!(to[at..at + len], bytes[start..start + len], "{isa:?} {start} {at} {len}");
-                assert!(to[..at].iter().chain(&to[at + len..]).all(|&x| x == 0), "{isa:?} {start} {at} {len}");
+            for all in [0, LONG] {
+                for (start, at, len) in
+                    [(0, 0, LEAST), (1, 5, LEAST + 64), (3, 63, LEAST + 200), (64, 64, 100), (0, 7, LEAST - 1)]
+                {
+                    let mut to = vec![0u8; most];
+                    copy_part(isa, &mut to[at..at + len], &bytes[start..start + len], all);
+                    assert_eq!(to[at..at + len], bytes[start..start + len], "{isa:?} {start} {at} {len}");
+                    assert!(to[..at].iter().chain(&to[at + len..]).all(|&x| x == 0), "{isa:?} {start} {at} {len}");
+                }
             }
         }
     }

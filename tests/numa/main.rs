@@ -12,6 +12,8 @@ mod training;
 
 use std::process::ExitCode;
 
+use clap::Parser;
+use octorec::cli::Cli;
 use octorec::machine::Machine;
 use report::Report;
 
@@ -26,6 +28,14 @@ fn main() -> ExitCode {
             print!("{}{}", training::losses_here(), ranks::losses_here());
             ExitCode::SUCCESS
         }
+        // The command itself, for checks of what it says.
+        ["--octorec", ..] => match Cli::parse_from(&words).run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("error: {error}");
+                ExitCode::FAILURE
+            }
+        },
         ["--guest", scenario, losses] => guest(scenario, losses),
         ["--guest", ..] => {
             eprintln!("usage: --guest eight|half|nine LOSSES");
@@ -76,9 +86,11 @@ fn guest(scenario: &str, losses: &str) -> ExitCode {
             report.check("eight ranks of two threads are placed", || place::ranks(8, 2));
             report.check("arenas lie on their ranks' nodes", || memory::arenas_at_home(8));
             report.check("an arena on the memory-only node", memory::capacity_tier);
-            report.check("regions of real concurrency", || place::regions(250, 16));
+            report.check("regions of real concurrency", || place::regions(100, 16));
             report.check("losses are those of the bare machine", || training::compare(losses));
             report.check("eight ranks train as one", || ranks::train(losses));
+            report.check("a core of each node communicates", || ranks::communicate(losses));
+            report.check("the number of such cores is found", ranks::choose);
         }
         other => report.check(other, || panic!("there is no such scenario")),
     }

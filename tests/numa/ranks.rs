@@ -1,12 +1,14 @@
 //! Eight ranks, one a node: their memory lies on their nodes, they send what was planned, and train as one rank does.
 
 use std::fmt::Write;
+use std::process::Command;
 use std::sync::Arc;
 
 use octorec::base::RankId;
 use octorec::base::config::Config;
 use octorec::data::{Batch, Schema};
 use octorec::machine::Placement;
+use octorec::machine::placement::{CommCores, RankPlace, Wishes};
 use octorec::math::Grains;
 use octorec::model::Room;
 use octorec::shard::scheme::{Part, Scheme, Sharding};
@@ -35,17 +37,21 @@ fn schemes(rows: &[u64], ranks: usize) -> Vec<Scheme> {
     ]
 }
 
-fn start(config: &Config, schema: &Schema, placement: &Placement, isa: Isa) -> Ranks {
+/// Sums by `grains`, or in the order in which ranks come.
+fn start(config: &Config, schema: &Schema, placement: &Placement, isa: Isa, grains: Option<Grains>) -> Ranks {
     let ranks = placement.ranks.len();
     let sharding = Sharding::new(&config.model.rows, config.model.dim, ranks, schemes(&config.model.rows, ranks));
     let (room, batch) = (Room::samples(config.train.batch), config.train.batch);
     let setup = Setup::new(&config.model, schema, sharding.expect("the schemes divide the tables"), room, placement);
-    // Fewer grains than a large minibatch would have: one a rank.
-    let grains = Some(Grains::exactly(8));
     assert!(batch >= 8);
     let ranks = Ranks::start(Setup { grains, isa, ..setup }).expect("the ranks start");
     ranks.initialise(config.train.seed).expect("the ranks draw weights");
     ranks
+}
+
+/// Fewer grains than a large minibatch would have: one a rank.
+fn grains() -> Option<Grains> {
+    Some(Grains::exactly(8))
 }
 
 /// One line a step, the loss and its bits, and one for all weights after the last.
@@ -76,20 +82,67 @@ pub fn losses_here() -> String {
     let config = config();
     let (schema, batches) = first_batches(&config);
     let machine = crate::host();
-    let wishes = octorec::machine::placement::Wishes { ranks: Some(1), threads: Some(1), ..Default::default() };
+    let wishes = Wishes { ranks: Some(1), threads: Some(1), ..Default::default() };
     let placement = octorec::machine::place(&machine, &wishes).expect("one rank has a place");
-    losses(&start(&config, &schema, &placement, Isa::best()), &config, &batches)
+    losses(&start(&config, &schema, &placement, Isa::best(), grains()), &config, &batches)
 }
 
-/// Trains on all nodes; the losses in the file at `path`, of one rank on the bare machine, must come out again.
-pub fn train(path: &str) -> String {
+/// The lines of [`losses_here`] in the file at `path`.
+fn expected(path: &str) -> String {
     let expected = std::fs::read_to_string(path).expect("the script left the bare machine's losses");
     let expected: String =
         expected.lines().filter(|line| line.starts_with("ranks ")).map(|line| format!("{line}\n")).collect();
     assert_eq!(expected.lines().count(), STEPS + 1, "{expected}");
+    expected
+}
+
+/// Trains with a core of each node for the gradients of layers, behind the backward pass; the losses are those in the file
+/// at `path` but for the order of summation.
+pub fn communicate(path: &str) -> String {
+    let wishes = Wishes { comm_cores: CommCores::Count(1), ..Wishes::default() };
+    let placement = octorec::machine::place(&crate::host(), &wishes).expect("each node has a core to spare");
+    let shape = |cores: &dyn Fn(&RankPlace) -> usize| placement.ranks.iter().map(cores).collect::<Vec<_>>();
+    assert_eq!((shape(&|rank| rank.compute.len()), shape(&|rank| rank.comm.len())), (vec![1; 8], vec![1; 8]));
+    let config = config();
+    let (schema, batches) = first_batches(&config);
+    let ranks = start(&config, &schema, &placement, Isa::best(), None);
+    let (found, expected) = (losses(&ranks, &config, &batches), expected(path));
+    let trace = |text: &str| -> Vec<f64> {
+        let words = text.lines().filter_map(|line| line.split(' ').nth(4).filter(|_| line.contains("loss")));
+        words.map(|word| word.parse().expect("a loss is a number")).collect()
+    };
+    let pairs: Vec<(f64, f64)> = trace(&found).into_iter().zip(trace(&expected)).collect();
+    assert_eq!(pairs.len(), STEPS);
+    let most = pairs.iter().map(|(found, expected)| (found / expected - 1.0).abs()).fold(0.0, f64::max);
+    assert!(most < 1e-5, "{found}\n{expected}");
+    let verified = ranks.verify().expect("the kernel says where pages are");
+    assert!(verified.all_at_home(), "{verified}");
+    format!("8 compute and 8 communication cores; losses within {most:.1e} of one rank's")
+}
+
+/// `octorec train` finds out by itself how many cores should communicate, and trains.
+pub fn choose() -> String {
+    let file = "/tmp/model.toml";
+    let model = "[model]\nbottom = [13, 19, 8]\ntop = [17, 1]\ndim = 8\nrows = [400, 30, 7, 90]\n\
+                 [train]\nbatch = 24\n[data]\nsource = \"random\"\ntrain_samples = 480\ntest_samples = 48\n";
+    std::fs::write(file, model).expect("the guest's files can be written");
+    let own = std::env::current_exe().expect("it runs");
+    // Two ranks of a core that computes and one that may communicate: more threads would only wait for their turn longer.
+    let words = ["train", "--config", file, "--ranks", "2", "--steps", "2"];
+    let output = Command::new(own).arg("--octorec").args(words).output().expect("it starts");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    let trade = told.lines().find_map(|line| line.strip_prefix("communication cores of a rank: ")).expect(&told);
+    assert!(trade.contains("with 0: ") && trade.contains(", 1: "), "{trade}");
+    trade.to_owned()
+}
+
+/// Trains on all nodes; the losses in the file at `path`, of one rank on the bare machine, must come out again.
+pub fn train(path: &str) -> String {
+    let expected = expected(path);
     let (config, placement) = (config(), placement());
     let (schema, batches) = first_batches(&config);
-    let ranks = start(&config, &schema, &placement, Isa::best());
+    let ranks = start(&config, &schema, &placement, Isa::best(), grains());
     assert_eq!(ranks.layout().ranks(), 8);
     assert_eq!(losses(&ranks, &config, &batches), expected, "one rank on the bare machine");
 

@@ -4,6 +4,7 @@
 //! minibatch. Without a shuffle a slice is a stretch of rows: the reader steps over the others. With a windowed shuffle
 //! the samples that the permutation puts into the rank's slices are picked in the order of the file, and handed out in
 //! the order of the permutation; a window takes 1/R of its samples in memory, and every rank draws its whole permutation.
+//! As in an [`Epoch`](super::super::Epoch), the next window can be read while one is handed out.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -41,18 +42,29 @@ struct Grid {
 struct Window<'a> {
     shuffle: Shuffle,
     epoch: u64,
-    /// The window that is filled next.
-    number: u64,
-    samples: Batch,
-    /// For each of the rank's positions in the window, its place in `samples`.
-    places: Vec<u32>,
+    /// The samples that are handed out.
+    now: Picked,
     /// Positions that were handed out.
     used: usize,
+    /// What was picked of window `number`, if that was begun.
+    next: Picked,
+    number: u64,
+    begun: bool,
+    /// Why reading ahead stopped; told when the window is due.
+    trouble: Option<Error>,
     order: Vec<u32>,
-    /// Samples of the window with the position that each goes to.
-    own: Vec<(u32, u32)>,
     picks: Vec<u64>,
     stop: Option<&'a AtomicBool>,
+}
+
+/// The rank's samples of one window.
+struct Picked {
+    /// Those that were picked so far, in the order of the file.
+    samples: Batch,
+    /// All of them, by their number in the epoch, with the position that each goes to.
+    own: Vec<(u64, u32)>,
+    /// For each of the rank's positions, its place in `samples`.
+    places: Vec<u32>,
 }
 
 impl Grid {
@@ -98,18 +110,11 @@ impl<'a> OwnEpoch<'a> {
         };
         let number = start / shuffle.window as u64;
         let first = number * shuffle.window as u64;
-        let window = Window {
-            shuffle,
-            epoch,
-            number,
-            samples: Batch::new(source.schema()),
-            places: Vec::new(),
-            used: 0,
-            order: Vec::new(),
-            own: Vec::new(),
-            picks: Vec::new(),
-            stop,
-        };
+        let [now, next] =
+            [(); 2].map(|()| Picked { samples: Batch::new(source.schema()), own: Vec::new(), places: Vec::new() });
+        let (used, begun, trouble) = (0, false, None);
+        let (order, picks) = (Vec::new(), Vec::new());
+        let window = Window { shuffle, epoch, now, used, next, number, begun, trouble, order, picks, stop };
         Ok(Self { reader: source.open(split, first)?, reader_at: first, grid, at: start, shuffled: Some(window) })
     }
 
@@ -125,10 +130,10 @@ impl<'a> OwnEpoch<'a> {
         let slice = self.grid.slice.of(size);
         if let Some(window) = &mut self.shuffled {
             for _ in slice {
-                while window.used == window.places.len() {
+                while window.used == window.now.places.len() {
                     window.fill(&mut *self.reader, &mut self.reader_at, self.grid)?;
                 }
-                to.push_from(&window.samples, window.places[window.used] as usize);
+                to.push_from(&window.now.samples, window.now.places[window.used] as usize);
                 window.used += 1;
             }
         } else if !slice.is_empty() {
@@ -142,6 +147,19 @@ impl<'a> OwnEpoch<'a> {
         Ok(size)
     }
 
+    /// Whether all of the rank's samples were read, though not all may have been handed out.
+    pub(in crate::data) fn is_read(&self) -> bool {
+        self.shuffled.as_ref().is_some_and(|window| !window.has_more(self.grid))
+    }
+
+    /// Reads up to `count` of the rank's samples of the window after this, or of the first; nothing where samples are not
+    /// shuffled.
+    pub(in crate::data) fn read_ahead(&mut self, count: usize) {
+        if let Some(window) = &mut self.shuffled {
+            window.ahead(&mut *self.reader, &mut self.reader_at, self.grid, count);
+        }
+    }
+
     /// See [`Reader::bytes_read`].
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
@@ -150,40 +168,114 @@ impl<'a> OwnEpoch<'a> {
 }
 
 impl Window<'_> {
-    /// Picks the rank's samples of the next window, if it has any there.
+    /// Hands out the rank's samples of the next window, if it has any there.
     fn fill(&mut self, reader: &mut dyn Reader, reader_at: &mut u64, grid: Grid) -> Result<()> {
-        let (total, size) = (grid.total.expect("only what ends is shuffled"), self.shuffle.window as u64);
-        let first = self.number * size;
-        let end = total.min(first + size);
-        assert!(first < end, "positions lie in the epoch");
-        permute(&mut self.order, (end - first) as usize, self.shuffle, self.epoch, self.number);
+        assert!(self.has_more(grid) || self.begun, "positions lie in the epoch");
+        self.ahead(reader, reader_at, grid, usize::MAX);
+        if let Some(trouble) = self.trouble.take() {
+            return Err(trouble);
+        }
+        std::mem::swap(&mut self.now, &mut self.next);
+        (self.used, self.begun) = (0, false);
         self.number += 1;
-        self.own.clear();
-        let (own, order) = (&mut self.own, &self.order);
-        grid.own(first, end, |positions| {
+        Ok(())
+    }
+
+    /// Where the next window begins and ends.
+    fn span(&self, grid: Grid) -> std::ops::Range<u64> {
+        let (total, size) = (grid.total.expect("only what ends is shuffled"), self.shuffle.window as u64);
+        self.number * size..total.min((self.number + 1) * size)
+    }
+
+    /// Whether there are samples that nobody has looked for yet.
+    fn has_more(&self, grid: Grid) -> bool {
+        let span = self.span(grid);
+        if self.begun {
+            self.next.samples.samples() < self.next.own.len() || Some(span.end) < grid.total
+        } else {
+            !span.is_empty()
+        }
+    }
+
+    /// Finds the rank's samples of the next window.
+    fn begin(&mut self, grid: Grid) {
+        let span = self.span(grid);
+        permute(&mut self.order, (span.end - span.start) as usize, self.shuffle, self.epoch, self.number);
+        let (Picked { samples, own, places }, order) = (&mut self.next, &self.order);
+        samples.clear();
+        own.clear();
+        grid.own(span.start, span.end, |positions| {
             for position in positions {
-                own.push((order[(position - first) as usize], own.len() as u32));
+                let sample = span.start + u64::from(order[(position - span.start) as usize]);
+                own.push((sample, own.len() as u32));
             }
         });
         own.sort_unstable();
-        self.places.clear();
-        self.places.resize(own.len(), 0);
+        places.clear();
+        places.resize(own.len(), 0);
         for (place, &(_, position)) in (0..).zip(own.iter()) {
-            self.places[position as usize] = place;
+            places[position as usize] = place;
         }
-        self.used = 0;
-        self.samples.clear();
-        for own in self.own.chunks(CHUNK) {
+        self.begun = true;
+    }
+
+    /// Picks up to `count` of the rank's samples of the next window.
+    fn ahead(&mut self, reader: &mut dyn Reader, reader_at: &mut u64, grid: Grid, count: usize) {
+        if !self.begun {
+            if !self.has_more(grid) {
+                return;
+            }
+            self.begin(grid);
+        }
+        let Picked { samples, own, .. } = &mut self.next;
+        let target = samples.samples().saturating_add(count).min(own.len());
+        while samples.samples() < target && self.trouble.is_none() {
             // Relaxed: the flag carries no data.
             if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-                return Err(Error::Interrupted);
+                self.trouble = Some(Error::Interrupted);
+                return;
             }
+            let picked = samples.samples();
+            let due = &own[picked..target.min(picked + CHUNK)];
             self.picks.clear();
-            self.picks.extend(own.iter().map(|&(sample, _)| first + u64::from(sample) - *reader_at));
-            let picked = reader.pick(&mut self.samples, &self.picks)?;
-            assert_eq!(picked, own.len(), "a source has the samples that it says");
-            *reader_at += self.picks[own.len() - 1] + 1;
+            self.picks.extend(due.iter().map(|&(sample, _)| sample - *reader_at));
+            match reader.pick(samples, &self.picks) {
+                Ok(found) => assert_eq!(found, due.len(), "a source has the samples that it says"),
+                Err(error) => self.trouble = Some(error),
+            }
+            *reader_at = due[due.len() - 1].0 + 1;
         }
-        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::config::DataConfig;
+    use crate::data::Criteo;
+
+    #[test]
+    fn a_window_is_nearly_read_when_it_is_due() {
+        let config = DataConfig { train_samples: 10_000, test_samples: 0, ..DataConfig::default() };
+        let source = Criteo::new(&config, &[9; 2], 1).unwrap();
+        let (batch, slice) = (60, Slice::new(1, 3));
+        let shuffle = Some(Shuffle { seed: 7, window: 1700 });
+        let mut epoch = OwnEpoch::open(&source, Split::Train, shuffle, (0, 0), (batch, slice), None).unwrap();
+        let (mut handed_out, mut due) = (0, 0);
+        loop {
+            let mut minibatch = Batch::new(source.schema());
+            if epoch.next_slice(&mut minibatch).unwrap() == 0 {
+                break;
+            }
+            handed_out += minibatch.samples();
+            epoch.read_ahead(batch / 3);
+            let window = epoch.shuffled.as_ref().unwrap();
+            if window.used == window.now.places.len() && window.begun {
+                due += 1;
+                let missing = window.next.own.len() - window.next.samples.samples();
+                assert!(missing <= 2 * batch / 3, "{missing} samples are missing");
+            }
+        }
+        assert!(due > 0 && epoch.is_read() && handed_out == 3333, "{due} windows, {handed_out} samples");
     }
 }
