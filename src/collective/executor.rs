@@ -23,12 +23,16 @@ pub struct Executor {
     place: Place,
     payload: Payload,
     rounds: Vec<Round>,
+    /// What stays at home and moves to its place, in the order of rounds.
+    keeps: Vec<(Range<usize>, Range<usize>)>,
 }
 
 #[derive(Debug)]
 struct Round {
     moves: Vec<Move>,
-    keeps: Vec<(Range<usize>, Range<usize>)>,
+    /// So many of the rank's keeps may be done in this round, and must be done at its end.
+    may_keep: usize,
+    must_keep: usize,
 }
 
 /// This rank's side of a hop.
@@ -72,6 +76,7 @@ impl Executor {
     pub fn new(schedule: &Schedule, carrier: &impl Carrier, stage: &'static str) -> Self {
         assert_eq!(schedule.ranks(), carrier.ranks(), "a schedule for the ranks of its carrier");
         let (rank, width) = (carrier.rank(), schedule.payload.bytes());
+        let mut keeps = Vec::new();
         let round = |hops: &Vec<Hop>| {
             let mut moves: Vec<Move> = Vec::new();
             for hop in hops.iter().filter(|hop| (hop.from == rank) != (hop.to == rank)) {
@@ -97,16 +102,21 @@ impl Executor {
                 });
             }
             let stays = |hop: &&Hop| hop.from == rank && hop.to == rank;
-            let keeps = hops.iter().filter(stays).flat_map(|hop| keep_pieces(hop, width)).collect();
-            Round { moves, keeps }
+            keeps.extend(hops.iter().filter(stays).flat_map(|hop| keep_pieces(hop, width)));
+            Round { moves, may_keep: keeps.len(), must_keep: keeps.len() }
         };
-        let rounds =
-            schedule.rounds.iter().map(round).filter(|round| !round.moves.is_empty() || !round.keeps.is_empty());
-        let mut rounds: Vec<Round> = rounds.collect();
+        let mut rounds: Vec<Round> = schedule.rounds.iter().map(round).collect();
+        if let Goal::AllToAll(_) = schedule.goal {
+            // From one buffer into another: nothing else reads or writes there, so that it can be done in any round.
+            let last = rounds.len().saturating_sub(1);
+            for (number, round) in rounds.iter_mut().enumerate() {
+                (round.may_keep, round.must_keep) = (keeps.len(), if number == last { keeps.len() } else { 0 });
+            }
+        }
         if let Goal::ReduceScatter(slices) = &schedule.goal {
             mark_last_terms(&mut rounds, &slices.slice(rank.index()));
         }
-        Self { place: Place { rank, stage, sequence: 0 }, payload: schedule.payload, rounds }
+        Self { place: Place { rank, stage, sequence: 0 }, payload: schedule.payload, rounds, keeps }
     }
 
     /// How many elements get their last term by [`Memory::complete`]: after a reduce-scatter among several ranks all of
@@ -128,7 +138,9 @@ impl Executor {
         assert_eq!(self.payload, memory.payload(), "schedule and memory agree how elements travel");
         self.place.sequence += 1;
         carrier.enter(self.place);
-        self.rounds.iter_mut().try_for_each(|round| round.run(self.place, self.payload, carrier, memory))
+        let mut kept = 0;
+        let (place, payload, keeps) = (self.place, self.payload, &self.keeps);
+        self.rounds.iter_mut().try_for_each(|round| round.run(place, payload, carrier, memory, keeps, &mut kept))
     }
 }
 
@@ -164,9 +176,10 @@ impl Round {
         payload: Payload,
         carrier: &mut impl Carrier,
         memory: &mut impl Memory,
+        keeps: &[(Range<usize>, Range<usize>)],
+        kept: &mut usize,
     ) -> Result<()> {
         self.moves.iter_mut().for_each(|hop| hop.done = 0);
-        let mut keeps = self.keeps.iter();
         loop {
             let (mut progress, mut waits_for) = (false, None);
             for index in 0..self.moves.len() {
@@ -192,9 +205,12 @@ impl Round {
                     waits_for = waits_for.or(Some(peer));
                 }
             }
-            // What stays at home is moved while others are waited for.
-            if !progress && let Some((source, target)) = keeps.next() {
-                memory.keep(source.clone(), target.clone());
+            // What stays at home is moved while others are waited for, and the rest when it must.
+            let most = if waits_for.is_some() { self.may_keep } else { self.must_keep };
+            if !progress && *kept < most {
+                let (source, target) = keeps[*kept].clone();
+                memory.keep(source, target);
+                *kept += 1;
                 progress = true;
             }
             match (progress, waits_for) {
