@@ -17,9 +17,9 @@ use crate::collective::{Between, Carrier, Executor, Links, OneSided, Parcels, Pa
 use crate::memory::Buffer;
 use crate::sync::{Line, stream_lines};
 
-/// Window size where messages are copied out of it: longer ones go in pieces, so that a call's root still sends while the
-/// others copy. Of 0.5 to 16 MiB, pieces of 1 MiB were quickest.
-const WINDOW_BYTES: usize = 1 << 20;
+/// Least and most bytes of a window that messages are copied out of. They go in quarters or smaller pieces, so that a
+/// call's root still sends while the others copy; of 16 MiB, pieces of 1 MiB were quickest.
+const WINDOW_BYTES: [usize; 2] = [64 << 10, 1 << 20];
 
 /// Flags of `octorec bench alltoall`.
 #[derive(Debug, Clone, Args)]
@@ -105,7 +105,8 @@ impl AllToAllArgs {
         let memory = if kind.is_some() { schedule.memory_bytes() } else { 2 * moved };
         let sizes = Sizes { moved, memory };
         // What is read where it lies must be there as a whole.
-        let room = if kind.is_some() { message_bytes.min(WINDOW_BYTES) } else { message_bytes };
+        let [least, most] = WINDOW_BYTES;
+        let room = if kind.is_some() { (message_bytes / 4).clamp(least, most) } else { message_bytes };
         let windows = Links::uniform(ranks, room.next_multiple_of(Line::BYTES));
         yard.time(sizes, windows, move |member, lane, isa, clock| {
             let (me, spans) = (member.rank, move |to: usize| to * elements..(to + 1) * elements);
