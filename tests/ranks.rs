@@ -203,25 +203,6 @@ fn weighted_rows_move_in_every_way_and_precision() {
 }
 
 #[test]
-fn predictions_with_weights_are_those_of_one_rank() {
-    let case = Case::new(Pooling::Mean, Interaction::Dot, Precision::F32, 4).weighted(|_| true);
-    let team = Team::new(1).unwrap();
-    let mut model = Dlrm::with_room(&case.config.model, &case.schema, &team, case.room).unwrap();
-    model.initialise(&team, 7);
-    let ranks = Ranks::start(case.setup((0..ROWS.len()).map(|table| scheme(table % 2, table, 3)).collect(), 3, 1));
-    let ranks = ranks.unwrap();
-    ranks.initialise(7).unwrap();
-    for batch in &case.batches {
-        model.look_up(&team, batch);
-        model.bottom(&team, batch);
-        model.interact(&team, batch);
-        model.top(&team, batch);
-        model.loss(&team, batch);
-        assert_eq!(ranks.predict(batch).unwrap(), model.probabilities(batch), "no sums over ranks");
-    }
-}
-
-#[test]
 fn a_minibatch_without_the_weights_that_it_should_have_ends_the_ranks() {
     let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 1);
     let bare = case.batches[0].clone();
@@ -287,19 +268,24 @@ fn a_steps_time_is_told_by_what_it_was_for() {
 
 #[test]
 fn predictions_are_those_of_one_rank() {
-    let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 4);
-    let team = Team::new(1).unwrap();
-    let mut model = Dlrm::with_room(&case.config.model, &case.schema, &team, case.room).unwrap();
-    model.initialise(&team, 7);
-    let ranks = Ranks::start(case.setup((0..ROWS.len()).map(|table| scheme(0, table, 3)).collect(), 3, 1)).unwrap();
-    ranks.initialise(7).unwrap();
-    for batch in &case.batches {
-        model.look_up(&team, batch);
-        model.bottom(&team, batch);
-        model.interact(&team, batch);
-        model.top(&team, batch);
-        model.loss(&team, batch);
-        assert_eq!(ranks.predict(batch).unwrap(), model.probabilities(batch), "forward has no sums over ranks");
+    let plain = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 4);
+    let weighted = Case::new(Pooling::Mean, Interaction::Dot, Precision::F32, 4).weighted(|_| true);
+    // Whole tables, and columns as well: forward has no sums over ranks.
+    for (case, kinds) in [(plain, 1), (weighted, 2)] {
+        let team = Team::new(1).unwrap();
+        let mut model = Dlrm::with_room(&case.config.model, &case.schema, &team, case.room).unwrap();
+        model.initialise(&team, 7);
+        let schemes = (0..ROWS.len()).map(|table| scheme(table % kinds, table, 3)).collect();
+        let ranks = Ranks::start(case.setup(schemes, 3, 1)).unwrap();
+        ranks.initialise(7).unwrap();
+        for batch in &case.batches {
+            model.look_up(&team, batch);
+            model.bottom(&team, batch);
+            model.interact(&team, batch);
+            model.top(&team, batch);
+            model.loss(&team, batch);
+            assert_eq!(ranks.predict(batch).unwrap(), model.probabilities(batch), "{kinds} kinds of schemes");
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 //! In each round the thread serves all of the rank's hops in turn, whatever is ready, so that a rank whose peer is not
 //! yet there still sends and receives elsewhere, and no circle of ranks can wait for each other: a hop waits only for
 //! hops of earlier rounds, for earlier hops on its own channel, and, if it adds, for earlier terms of the same elements.
-//! That last rule fixes the order of summation. What is longer than a message goes in pieces.
+//! That last rule fixes the order of summation. What is longer than a message goes in pieces. What stays with the rank is
+//! moved while others are waited for: within its round, and in an all-to-all, where nothing else touches its place, in any.
 //!
 //! Planning allocates, running does not.
 
@@ -150,7 +151,7 @@ fn keep_pieces(hop: &Hop, width: usize) -> impl Iterator<Item = (Range<usize>, R
     // Elements that move up within one memory to places of their own can only move all at once.
     let at_once = source.start < target && target < source.end;
     let piece = if at_once { len } else { (KEEP_BYTES / width).max(1) };
-    (0..len).step_by(piece.max(1)).map(move |first| {
+    (0..len).step_by(piece).map(move |first| {
         let end = len.min(first + piece);
         (source.start + first..source.start + end, target + first..target + end)
     })
@@ -241,9 +242,8 @@ mod tests {
     fn what_stays_goes_in_pieces_that_overwrite_nothing() {
         let len = KEEP_BYTES / 4 * 2 + 5;
         for (from, to) in [(0, len), (0, 3), (3, 0), (7, 7), (9, 9 + len - 1)] {
-            let hop = |rank| RankId(rank);
-            let span = |start| start..start + len;
-            let hop = Hop { from: hop(0), to: hop(0), source: span(from), target: span(to), fold: Fold::Copy };
+            let (home, span) = (RankId(0), |start| start..start + len);
+            let hop = Hop { from: home, to: home, source: span(from), target: span(to), fold: Fold::Copy };
             let before: Vec<u32> = (0..).take(2 * len + 9).collect();
             let mut after = before.clone();
             let pieces: Vec<_> = keep_pieces(&hop, 4).collect();

@@ -2,7 +2,7 @@
 //!
 //! The executor carries it out, a simulator prices it, a report prints it; they cannot drift apart, because it is the
 //! same value. Rounds order the hops of each rank: a rank begins the hops of a round when it has finished its own hops
-//! of the round before. Ranks do not wait for each other beyond that.
+//! of the round before, but for what stays with it in an all-to-all. Ranks do not wait for each other beyond that.
 
 use std::fmt;
 use std::ops::Range;

@@ -166,8 +166,8 @@ impl Run {
                 reason: "holds weights but no training position: start from it with --init".to_owned(),
             });
         };
-        checkpoint.load_into(&mut self.engine)?;
         checkpoint.check_weights(self.source.schema())?;
+        checkpoint.load_into(&mut self.engine)?;
         self.progress = progress;
         Ok(())
     }
