@@ -107,7 +107,8 @@ pub struct KeyArgs {
     #[arg(long, value_name = "FILE")]
     tuned: Option<PathBuf>,
 
-    /// Instruction set: auto, scalar, avx2, avx512, avx512-bf16 or amx-bf16 (all but the last give the same bits).
+    /// Instruction set: auto, scalar, avx2, avx512, avx512-bf16, amx-bf16 or amx-bf16x3. All but those with AMX give the
+    /// same bits; the last multiplies f32 on tiles, too, as three bf16 each, faster and no less accurately.
     #[arg(long, value_name = "NAME")]
     isa: Option<String>,
 

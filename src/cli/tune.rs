@@ -135,7 +135,9 @@ impl GemmArgs {
         let (team, _) = place_team(config.train.threads, config.train.isa)?;
         let precisions = match self.only {
             Some(one) => vec![one],
-            None if matches!(team.isa(), Isa::Avx512Bf16(_) | Isa::AmxBf16(_)) => vec![Precision::F32, Precision::Bf16],
+            None if matches!(team.isa(), Isa::Avx512Bf16(_) | Isa::AmxBf16(_) | Isa::AmxThirds(_)) => {
+                vec![Precision::F32, Precision::Bf16]
+            }
             None => vec![Precision::F32],
         };
         let mut file = PlanFile::empty(&team)?;

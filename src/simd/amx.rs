@@ -351,5 +351,9 @@ impl Tiles {
     }
 }
 
+mod thirds;
+
+pub use thirds::THIRD;
+
 #[cfg(test)]
 mod tests;

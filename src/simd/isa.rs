@@ -39,6 +39,8 @@ pub enum Isa {
     Avx512Bf16(Avx512Bf16),
     /// The same with AMX-BF16: the blocked passes on bfloat16 multiply tiles, whose sums have bits of their own.
     AmxBf16(Amx),
+    /// The same, and the passes in 32-bit floats multiply tiles, too, in three parts a number.
+    AmxThirds(Amx),
 }
 
 impl Isa {
@@ -61,6 +63,7 @@ impl Isa {
             IsaChoice::Avx512 => "avx512",
             IsaChoice::Avx512Bf16 => "avx512-bf16",
             IsaChoice::AmxBf16 => "amx-bf16",
+            IsaChoice::AmxBf16x3 => "amx-bf16x3",
         };
         let every = Self::every();
         every.iter().copied().find(|isa| isa.name() == name).ok_or_else(|| {
@@ -70,11 +73,11 @@ impl Isa {
         })
     }
 
-    /// [`Isa::all`], and AMX-BF16 where it is.
+    /// [`Isa::all`], and both ways to use AMX-BF16 where it is.
     #[must_use]
     pub fn every() -> Vec<Self> {
         let mut every = Self::all();
-        every.extend(Amx::detect().map(Self::AmxBf16));
+        every.extend(Amx::detect().into_iter().flat_map(|amx| [Self::AmxBf16(amx), Self::AmxThirds(amx)]));
         every
     }
 
@@ -97,13 +100,20 @@ impl Isa {
             Self::Avx512(_) => "avx512",
             Self::Avx512Bf16(_) => "avx512-bf16",
             Self::AmxBf16(_) => "amx-bf16",
+            Self::AmxThirds(_) => "amx-bf16x3",
         }
     }
 
-    /// The proof of AMX-BF16, if this is it.
+    /// The proof of AMX-BF16, if bfloat16 are multiplied on tiles.
     #[must_use]
     pub const fn amx(self) -> Option<Amx> {
-        if let Self::AmxBf16(amx) = self { Some(amx) } else { None }
+        if let Self::AmxBf16(amx) | Self::AmxThirds(amx) = self { Some(amx) } else { None }
+    }
+
+    /// The same, if 32-bit floats are.
+    #[must_use]
+    pub const fn amx_thirds(self) -> Option<Amx> {
+        if let Self::AmxThirds(amx) = self { Some(amx) } else { None }
     }
 
     /// Runs the kernel's twin for this instruction set; tiles are for the kernels that ask for them.
@@ -113,7 +123,7 @@ impl Isa {
             Self::Scalar(simd) => kernel.run(simd),
             Self::Avx2(simd) => simd.run(kernel),
             Self::Avx512(simd) => simd.run(kernel),
-            Self::AmxBf16(amx) => Self::Avx512Bf16(amx.avx512_bf16()).run(kernel),
+            Self::AmxBf16(amx) | Self::AmxThirds(amx) => Self::Avx512Bf16(amx.avx512_bf16()).run(kernel),
             Self::Avx512Bf16(simd) if K::BF16 => simd.run(kernel),
             Self::Avx512Bf16(simd) => simd.avx512().run(kernel),
         }

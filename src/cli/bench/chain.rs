@@ -10,7 +10,7 @@ use crate::machine::limits::{Rate, bf16_pass_peak, f32_peak};
 use crate::machine::team::Team;
 use crate::math::brgemm::{self, After, Panels, Scratch, Shape, WIDTH, bf16};
 use crate::simd::Isa;
-use crate::simd::bf16::{dot_pair, dot_tile, narrow, pair, widen};
+use crate::simd::bf16::{dot_pair, narrow, pair, sum_in_thirds, sum_on_tiles, widen};
 
 /// A pass through a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -72,7 +72,7 @@ impl fmt::Display for Precision {
 /// The limit of a pass and its name: the instruction that multiplies, on all threads, in registers. bfloat16 without
 /// such an instruction is computed with those of f32 and held against them.
 pub fn peak(team: &Team, precision: Precision) -> (Rate, &'static str) {
-    let multiplies = matches!(team.isa(), Isa::Avx512Bf16(_) | Isa::AmxBf16(_));
+    let multiplies = matches!(team.isa(), Isa::Avx512Bf16(_) | Isa::AmxBf16(_) | Isa::AmxThirds(_));
     let name = if team.isa().amx().is_some() { "AMX peak" } else { "bf16 peak" };
     let peak = (precision == Precision::Bf16 && multiplies).then(|| bf16_pass_peak(team)).flatten();
     peak.map_or_else(|| (f32_peak(team), "f32 peak"), |rate| (rate, name))
@@ -203,7 +203,7 @@ impl Chain {
             let spread = (0..24).map(|place| (place * 7919 % rows, place * 104_729 % columns));
             for (row, column) in [(0, columns - 1), (rows - 1, 0), (rows - 1, columns - 1)].into_iter().chain(spread) {
                 let (found, expected) = match &self.numbers {
-                    Numbers::F32(matrices) => self.f32_result(matrices, pass, layer, row, column),
+                    Numbers::F32(matrices) => self.f32_result(matrices, isa, pass, layer, row, column),
                     Numbers::Bf16(matrices, _) => self.bf16_result(matrices, isa, pass, layer, row, column),
                 };
                 assert!(
@@ -219,6 +219,7 @@ impl Chain {
     fn f32_result(
         &self,
         matrices: &Matrices<f32, f32>,
+        isa: Isa,
         pass: Pass,
         layer: usize,
         row: usize,
@@ -226,18 +227,25 @@ impl Chain {
     ) -> (f32, f32) {
         let Matrices { activations, gradients, weights } = matrices;
         let (x, w, dy) = (&activations[layer], &weights[layer], &gradients[layer + 1]);
+        let thirds = brgemm::thirds_for(isa, w.rows(), w.columns()).is_some();
+        let sum = |start: f32, terms: usize, term: &dyn Fn(usize) -> (f32, f32)| {
+            let fused = |sum, i| {
+                let (left, right) = term(i);
+                left.mul_add(right, sum)
+            };
+            if thirds { sum_in_thirds(start, terms, term) } else { (0..terms).fold(start, fused) }
+        };
         match pass {
             Pass::Forward => {
-                let start = self.biases[layer][column];
-                let sum = (0..x.columns()).fold(start, |sum, i| at(x, row, i).mul_add(at(w, i, column), sum));
+                let sum = sum(self.biases[layer][column], x.columns(), &|i| (at(x, row, i), at(w, i, column)));
                 (at(&activations[layer + 1], row, column), sum.max(0.0))
             }
             Pass::BackwardData => {
-                let sum = (0..dy.columns()).fold(0.0, |sum, j| at(dy, row, j).mul_add(at(w, column, j), sum));
+                let sum = sum(0.0, dy.columns(), &|j| (at(dy, row, j), at(w, column, j)));
                 (at(&gradients[layer], row, column), if at(x, row, column) > 0.0 { sum } else { 0.0 })
             }
             Pass::BackwardWeights => {
-                let sum = (0..self.samples).fold(0.0, |sum, n| at(x, n, row).mul_add(at(dy, n, column), sum));
+                let sum = sum(0.0, self.samples, &|n| (at(x, n, row), at(dy, n, column)));
                 (at(&self.weight_gradients[layer], row, column), sum)
             }
         }
@@ -256,39 +264,29 @@ impl Chain {
         let Matrices { activations, gradients, weights } = matrices;
         let (x, dy) = (&activations[layer], &gradients[layer + 1]);
         let w = |i: usize, j: usize| (at(&weights[layer], i / 2, j) >> (16 * (i % 2))) as u16;
-        // Terms behind the last are 0.
-        let within = |panels: &Panels<u16>, i: usize, j: usize| {
-            if i < self.samples && j < panels.columns() { at(panels, i, j) } else { 0 }
-        };
         let sum = |start: f32, terms: usize, term: &dyn Fn(usize) -> (u16, u16)| {
-            let term = |i: usize| if i < terms { term(i) } else { (0, 0) };
-            let pairs = |i: usize| (pair(term(i).0, term(i + 1).0), pair(term(i).1, term(i + 1).1));
             if isa.amx().is_some() {
-                // In whole units of 64 terms, see `math/brgemm/tiled.rs`.
-                return (0..terms.next_multiple_of(WIDTH)).step_by(32).fold(start, |sum, i| {
-                    let [left, right] = [0, 1].map(|side| {
-                        std::array::from_fn(|k| if side == 0 { pairs(i + 2 * k).0 } else { pairs(i + 2 * k).1 })
-                    });
-                    dot_tile(&left, &right, sum)
-                });
+                return sum_on_tiles(start, terms, term);
             }
+            // A term behind the last is 0.
+            let term = |i: usize| if i < terms { term(i) } else { (0, 0) };
             (0..terms).step_by(2).fold(start, |sum, i| {
-                let (left, right) = pairs(i);
-                dot_pair(f32::from_bits(left), f32::from_bits(right), sum)
+                let (even, odd) = (term(i), term(i + 1));
+                dot_pair(f32::from_bits(pair(even.0, odd.0)), f32::from_bits(pair(even.1, odd.1)), sum)
             })
         };
         match pass {
             Pass::Forward => {
-                let sum = sum(self.biases[layer][column], x.columns(), &|i| (within(x, row, i), w(i, column)));
+                let sum = sum(self.biases[layer][column], x.columns(), &|i| (at(x, row, i), w(i, column)));
                 (widen(at(&activations[layer + 1], row, column)), widen(narrow(sum.max(0.0))))
             }
             Pass::BackwardData => {
-                let sum = sum(0.0, dy.columns(), &|j| (within(dy, row, j), w(column, j)));
+                let sum = sum(0.0, dy.columns(), &|j| (at(dy, row, j), w(column, j)));
                 let open = widen(at(x, row, column)) > 0.0;
                 (widen(at(&gradients[layer], row, column)), if open { widen(narrow(sum)) } else { 0.0 })
             }
             Pass::BackwardWeights => {
-                let sum = sum(0.0, self.samples, &|n| (within(x, n, row), within(dy, n, column)));
+                let sum = sum(0.0, self.samples, &|n| (at(x, n, row), at(dy, n, column)));
                 (at(&self.weight_gradients[layer], row, column), sum)
             }
         }

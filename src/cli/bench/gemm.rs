@@ -22,7 +22,7 @@ pub struct PassArgs {
     /// Threads; default: one for each core
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     threads: usize,
-    /// Instruction set: scalar, avx2, avx512 or avx512-bf16; default: the widest of this processor
+    /// Instruction set: scalar, avx2, avx512, avx512-bf16, amx-bf16 or amx-bf16x3; default: the last that there is
     #[arg(long, value_name = "NAME")]
     isa: Option<String>,
     /// Times that limit, pass and limit are measured; the one with the median ratio counts

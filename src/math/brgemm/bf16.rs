@@ -16,8 +16,9 @@ use super::panels::{Panels, WIDTH};
 use super::passes::{After, Pass, check, forward_shape, weights_shape};
 use super::plan::{Plan, Shape};
 use super::sweep::Ready;
+use super::terms::Samples;
 use super::tile::{ByColumn, ByRow, Cell};
-use super::tiled::{LeftSource, RightSource, Samples, TiledPass};
+use super::tiled::{LeftSource, RightSource, TiledPass};
 use super::transposed::{Scratch, Transposed};
 use crate::machine::team::Team;
 use crate::simd::amx;
@@ -117,7 +118,7 @@ pub fn forward<C: Cell>(
     assert_eq!(bias.len(), w.columns(), "one bias an output");
     let shape = forward_shape_in_pairs(samples, x.columns(), w.columns(), team.threads());
     if let Some(amx) = team.isa().amx() {
-        let left = LeftSource::ByRow(rows_of(x));
+        let left = LeftSource::<u16>::Ready(rows_of(x));
         let right = RightSource::Ready { cells: bytemuck::cast_slice(w.cells()), stride: w.stride() };
         return TiledPass { shape, left, right, bias: Some(bias), after }.run(team, amx, y);
     }
@@ -146,7 +147,7 @@ pub fn backward_data<C: Cell>(
     check("W", w, dx.columns().div_ceil(2), dy.columns());
     let shape = forward_shape_in_pairs(samples, w.columns(), dx.columns(), team.threads());
     if let Some(amx) = team.isa().amx() {
-        let left = LeftSource::ByRow(rows_of(dy));
+        let left = LeftSource::<u16>::Ready(rows_of(dy));
         let cells = bytemuck::cast_slice(w.cells());
         let right = RightSource::Transposed { cells, stride: w.stride(), rows: w.rows() };
         return TiledPass { shape, left, right, bias: None, after }.run(team, amx, dx);
@@ -192,7 +193,7 @@ pub fn backward_weights_of(
     if let Some(amx) = team.isa().amx() {
         let (first, count) = (samples.start, samples.len());
         let [x, dy] = [x, dy].map(|from| Samples { cells: from.cells_from(first), stride: from.stride(), count });
-        let (left, right) = (LeftSource::ByColumn(x), RightSource::Samples(dy));
+        let (left, right) = (LeftSource::ByColumn(x), RightSource::ByRow(dy));
         return TiledPass { shape, left, right, bias: None, after: After::Keep }.run(team, amx, dw);
     }
     let [x_pairs, dy_pairs] = pairs;

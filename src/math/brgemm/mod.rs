@@ -12,6 +12,9 @@
 //! pieces of each other's when they are done. Every sum is one chain in ascending order, so results do not depend on
 //! threads, tiles or vector width: the f32 passes give the bits of [`crate::math::Gemm`].
 //!
+//! A team whose instruction set is AMX multiplies all but narrow layers on tiles, in three parts a number: those sums are
+//! as close to the true ones, but have other bits.
+//!
 //! The passes in [`bf16`] take bfloat16 and sum in f32, two products a step, with the arithmetic of [`crate::simd::bf16`];
 //! a team whose instruction set is AMX-BF16 runs them on tiles, whose sums have other bits.
 
@@ -21,6 +24,8 @@ mod panels;
 mod passes;
 mod plan;
 mod sweep;
+mod terms;
+mod thirds;
 mod tile;
 mod tiled;
 mod transposed;
@@ -33,6 +38,7 @@ pub use passes::{
     forward_shape, weights_shape,
 };
 pub use plan::{Plan, Shape};
+pub use thirds::thirds_for;
 pub use tile::Cell;
 pub use transposed::Scratch;
 pub use tuned::install;

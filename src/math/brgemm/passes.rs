@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::panels::{Panels, Row, WIDTH};
 use super::plan::{Plan, Shape};
 use super::sweep::{Ending, Own, Ready, Right, Sweep};
+use super::thirds;
 use super::tile::{ByColumn, ByRow, Cell, Left};
 use super::transposed::{Scratch, Transposed};
 use crate::machine::team::Team;
@@ -102,6 +103,9 @@ pub fn forward(
     check("X", x, samples, w.rows());
     check("Y", y, samples, w.columns());
     assert_eq!(bias.len(), w.columns(), "one bias an output");
+    if let Some(amx) = thirds::thirds_for(team.isa(), w.rows(), w.columns()) {
+        return thirds::forward(team, amx, samples, [x, w], bias, y, after);
+    }
     let shape = forward_shape(samples, w.rows(), w.columns(), team.threads());
     let left = ByRow { cells: x.cells(), stride: x.stride() };
     let right = Ready { cells: w.cells(), stride: w.stride() };
@@ -131,6 +135,9 @@ pub fn backward_data(
 ) {
     check("dY", dy, samples, w.columns());
     check("dX", dx, samples, w.rows());
+    if let Some(amx) = thirds::thirds_for(team.isa(), w.rows(), w.columns()) {
+        return thirds::backward_data(team, amx, samples, [dy, w], dx, after);
+    }
     let shape = forward_shape(samples, w.columns(), w.rows(), team.threads());
     let plan = Plan::new(shape);
     let left = ByRow { cells: dy.cells(), stride: dy.stride() };
@@ -161,6 +168,9 @@ pub fn backward_weights_of(
 ) {
     check("X", x, samples.end, dw.rows());
     check("dY", dy, samples.end, dw.columns());
+    if let Some(amx) = thirds::thirds_for(team.isa(), dw.rows(), dw.columns()) {
+        return thirds::backward_weights(team, amx, samples, [x, dy], dw);
+    }
     let shape = weights_shape(samples.len(), dw.rows(), dw.columns(), team.threads());
     let left = ByColumn::<false> { cells: x.cells_from(samples.start), stride: x.stride() };
     let right = Ready { cells: dy.cells_from(samples.start), stride: dy.stride() };

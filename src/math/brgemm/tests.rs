@@ -5,7 +5,7 @@ use crate::machine::team::Team;
 use crate::math::{Gemm, Start, Strided, random};
 use crate::simd::Isa;
 use crate::simd::amx::Amx;
-use crate::simd::bf16::{dot_pair, dot_tile, narrow, pair, widen};
+use crate::simd::bf16::{dot_pair, narrow, pair, sum_in_thirds, sum_on_tiles, widen};
 
 /// Samples, inputs, outputs: one of each, odd tails, whole blocks, more than one chunk of depth, a diverging width.
 const SIZES: [[usize; 3]; 9] = [
@@ -90,12 +90,106 @@ fn passes_give_the_bits_of_the_plain_product() {
     }
 }
 
+/// Sizes of layers that are multiplied on tiles, narrow ones that are not, whole blocks, tails, and more than wait together.
+const TILED: [[usize; 3]; 8] = [
+    [32, 64, 32],
+    [5, 33, 64],
+    [48, 80, 49],
+    [67, 129, 47],
+    [3, 1100, 33],
+    [1037, 40, 33],
+    [33, 600, 31],
+    [20, 70, 300],
+];
+
+#[test]
+fn passes_in_thirds_give_the_bits_of_their_definition() {
+    let Some(amx) = Amx::detect() else { return println!("skipped: no AMX-BF16") };
+    for [n, c, k] in TILED {
+        let (x, w, dy, bias) = (activations(n * c, 1), random(c * k, 2), random(n * k, 3), random(k, 4));
+        let (px, pw, pdy) = (Panels::from_rows(&x, n, c), Panels::from_rows(&w, c, k), Panels::from_rows(&dy, n, k));
+        let tiled = thirds_for(Isa::AmxThirds(amx), c, k).is_some();
+        assert_eq!(tiled, k != 31);
+        type Term<'a> = &'a dyn Fn(usize, usize, usize) -> (f32, f32);
+        let define = |[rows, depth, columns]: [usize; 3], start: &dyn Fn(usize) -> f32, term: Term<'_>| -> Vec<f32> {
+            let places = (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j)));
+            let sum = |(i, j)| {
+                let fused = |sum, d| {
+                    let (a, b): (f32, f32) = term(i, j, d);
+                    a.mul_add(b, sum)
+                };
+                if tiled { sum_in_thirds(start(j), depth, |d| term(i, j, d)) } else { (0..depth).fold(start(j), fused) }
+            };
+            places.map(sum).collect()
+        };
+        let mut y = define([n, c, k], &|j| bias[j], &|i, j, d| (x[i * c + d], w[d * k + j]));
+        y.iter_mut().for_each(|y| *y = if *y <= 0.0 { 0.0 } else { *y });
+        let mut dx = define([n, k, c], &|_| 0.0, &|i, j, d| (dy[i * k + d], w[j * k + d]));
+        dx.iter_mut().zip(&x).for_each(|(dx, &x)| *dx = if x <= 0.0 { 0.0 } else { *dx });
+        let dw = define([c, n, k], &|_| 0.0, &|i, j, d| (x[d * c + i], dy[d * k + j]));
+        for team in teams(vec![Isa::AmxThirds(amx)]) {
+            let facts = format!("{n} x {c} x {k} on {} threads", team.threads());
+            let mut out = Panels::zeroed(n, k);
+            forward(&team, n, &px, &pw, &bias, &mut out, After::Relu);
+            assert!(bits(&out.to_rows()) == bits(&y) && padding_is_zero(&out), "forward, {facts}");
+            let mut out = Panels::zeroed(n, c);
+            backward_data(&team, n, &pdy, &pw, &mut out, After::Gate(&px), &mut Scratch::default());
+            assert!(bits(&out.to_rows()) == bits(&dx) && padding_is_zero(&out), "backward data, {facts}");
+            let mut out = Panels::zeroed(c, k);
+            backward_weights(&team, n, &px, &pdy, &mut out);
+            assert!(bits(&out.to_rows()) == bits(&dw) && padding_is_zero(&out), "backward weights, {facts}");
+        }
+    }
+}
+
+/// Errors of all elements of X W against exact sums: the mean of their squares, and the largest.
+fn errors(isa: Isa, [n, c, k]: [usize; 3], x: &[f32], w: &[f32]) -> (f64, f64) {
+    let mut y = Panels::zeroed(n, k);
+    let (px, pw) = (Panels::from_rows(x, n, c), Panels::from_rows(w, c, k));
+    forward(&Team::with_isa(2, isa).unwrap(), n, &px, &pw, &vec![0.0; k], &mut y, After::Keep);
+    let (y, mut squares, mut largest) = (y.to_rows(), 0.0, 0.0f64);
+    for (i, j) in (0..n).flat_map(|i| (0..k).map(move |j| (i, j))) {
+        let terms = (0..c).map(|d| f64::from(x[i * c + d]) * f64::from(w[d * k + j]));
+        let error = (f64::from(y[i * k + j]) - terms.clone().sum::<f64>()) / terms.map(f64::abs).sum::<f64>();
+        squares += error * error / (n * k) as f64;
+        largest = largest.max(error.abs());
+    }
+    (squares.sqrt(), largest)
+}
+
+#[test]
+fn thirds_are_as_accurate_as_fused_multiply_adds() {
+    let Some(amx) = Amx::detect() else { return println!("skipped: no AMX-BF16") };
+    for [n, c, k] in [[40, 32, 64], [40, 256, 64], [40, 1024, 48], [40, 4096, 32]] {
+        // Signs that cancel, numbers of one sign, whose sums grow, and magnitudes from 2^-20 to 2^20.
+        let mixed = |len, which| random(len, which);
+        let grown = |len, which| random(len, which).iter().map(|x| x.abs()).collect::<Vec<_>>();
+        let spread = |len, which| {
+            let exponents = random(len, which + 10).into_iter().map(|x| (x * 20.0) as i32);
+            random(len, which).iter().zip(exponents).map(|(x, e)| x * 2.0f32.powi(e)).collect::<Vec<_>>()
+        };
+        for (name, x, w) in [
+            ("mixed", mixed(n * c, 1), mixed(c * k, 2)),
+            ("grown", grown(n * c, 1), grown(c * k, 2)),
+            ("spread", spread(n * c, 1), spread(c * k, 2)),
+        ] {
+            let fused = errors(Isa::AmxBf16(amx), [n, c, k], &x, &w);
+            let thirds = errors(Isa::AmxThirds(amx), [n, c, k], &x, &w);
+            println!(
+                "{c} terms, {name}: fused {:.1e} at most {:.1e}, thirds {:.1e} at most {:.1e}",
+                fused.0, fused.1, thirds.0, thirds.1
+            );
+            assert!(thirds.0 <= fused.0 && thirds.1 <= 1.2 * fused.1, "{c} terms, {name}: {thirds:?}, {fused:?}");
+        }
+    }
+}
+
 #[test]
 fn a_smaller_minibatch_leaves_the_other_rows_alone() {
     let (capacity, n, c, k) = (40, 21, 70, 66);
     let (x, w) = (random(capacity * c, 1), Panels::from_rows(&random(c * k, 2), c, k));
     let x = Panels::from_rows(&x, capacity, c);
-    for team in teams(Isa::all()) {
+    for team in teams(Isa::every()) {
         let mut all = Panels::zeroed(capacity, k);
         forward(&team, capacity, &x, &w, &vec![0.5; k], &mut all, After::Keep);
         let mut some = Panels::zeroed(capacity, k);
@@ -110,14 +204,14 @@ fn a_smaller_minibatch_leaves_the_other_rows_alone() {
 
 #[test]
 fn a_diverged_run_shows_and_stays_in_its_row() {
-    let (n, c, k) = (4, 3, 5);
+    let (n, c, k) = (4, 32, 35);
     let mut x = random(n * c, 1);
     x[c] = f32::INFINITY;
     x[2 * c] = f32::NAN;
     let (x, w) = (Panels::from_rows(&x, n, c), Panels::from_rows(&random(c * k, 2), c, k));
-    for team in teams(Isa::all()) {
+    for team in teams(Isa::every()) {
         let mut y = Panels::zeroed(n, k);
-        forward(&team, n, &x, &w, &[0.0; 5], &mut y, After::Keep);
+        forward(&team, n, &x, &w, &vec![0.0; k], &mut y, After::Keep);
         for (i, row) in y.to_rows().chunks(k).enumerate() {
             assert!(row.iter().all(|y| y.is_finite() == (i == 0 || i == 3)), "row {i}");
         }
@@ -148,19 +242,8 @@ fn halves(from: &[f32]) -> Vec<u16> {
 
 /// The same by tiles: see `tiled`.
 fn define_tiled([rows, depth, columns]: [usize; 3], a: &Halves<'_>, b: &Halves<'_>, start: &Start32<'_>) -> Vec<f32> {
-    let a = |i, d| if d < depth { a(i, d) } else { 0 };
-    let b = |d, j| if d < depth { b(d, j) } else { 0 };
-    let mut out = Vec::new();
-    for i in 0..rows {
-        for j in 0..columns {
-            out.push((0..depth.next_multiple_of(WIDTH)).step_by(32).fold(start(j), |sum, d| {
-                let left = std::array::from_fn(|k| pair(a(i, d + 2 * k), a(i, d + 2 * k + 1)));
-                let right = std::array::from_fn(|k| pair(b(d + 2 * k, j), b(d + 2 * k + 1, j)));
-                dot_tile(&left, &right, sum)
-            }));
-        }
-    }
-    out
+    let places = (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j)));
+    places.map(|(i, j)| sum_on_tiles(start(j), depth, |d| (a(i, d), b(d, j)))).collect()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::rng::{Random, Stream};
-use crate::simd::bf16::dot_tile;
+use crate::simd::bf16::{dot_thirds, dot_tile};
 
 fn amx() -> Option<Amx> {
     let amx = Amx::detect();
@@ -124,6 +124,44 @@ fn every_number_of_tiles_and_units_is_right() {
     tiles_of::<1, 2>(amx);
     tiles_of::<2, 1>(amx);
     tiles_of::<1, 1>(amx);
+}
+
+#[test]
+fn thirds_give_the_bits_of_their_definition() {
+    let Some(amx) = amx() else { return };
+    let (random, tiles) = (Random::new(19, Stream::Label), amx.tiles());
+    for (kind, units) in (0..6u64).flat_map(|kind| [0, 1, 2, 3].map(|units| (kind, units))) {
+        let (row, stride) = (16, 3 * (BLOCK + 16) + 5);
+        let mut cells = vec![[0; UNIT]; units.max(1) * stride - stride + 3 * (row + BLOCK)];
+        let (mut right, mut lefts) = (Vec::new(), Vec::new());
+        for unit in 0..units {
+            let parts = [0, 1, 2].map(|part| operands(&random, kind + 6 * (3 * unit as u64 + part)));
+            for (part, (left, packed, _)) in parts.iter().enumerate() {
+                for (i, pairs) in left.iter().enumerate() {
+                    cells[unit * stride + 3 * (row + i / TILE * TILE) + part * THIRD + i % TILE] = *pairs;
+                }
+                right.push(*packed);
+            }
+            lefts.push(parts.map(|(left, ..)| left));
+        }
+        let bias: [f32; BLOCK] = std::array::from_fn(|j| j as f32 - 7.5);
+        for origin in [Origin::Row(&bias), Origin::Sums] {
+            let start = Sums(std::array::from_fn(|i| std::array::from_fn(|j| (i * 32 + j) as f32)));
+            let mut sums = start;
+            tiles.multiply_thirds(&mut sums, origin, Left { cells: &cells, stride }, [row, 0], &right);
+            for (i, j) in (0..BLOCK).flat_map(|i| (0..BLOCK).map(move |j| (i, j))) {
+                let start = if let Origin::Row(bias) = origin { bias[j] } else { start.0[i][j] };
+                let steps = lefts.iter().zip(right.chunks(3)).flat_map(|unit| [(unit, 0), (unit, 1)]);
+                let expected = steps.fold(start, |sum, ((left, right), step)| {
+                    let a = [0, 1, 2].map(|part: usize| *left[part][i][step * TILE..].first_chunk().unwrap());
+                    let b =
+                        [0, 1, 2].map(|part: usize| std::array::from_fn(|d| right[part][step][j / TILE][d][j % TILE]));
+                    dot_thirds(&a, &b, sum)
+                });
+                assert!(same(sums.0[i][j], expected), "kind {kind}, {units} units, ({i}, {j})");
+            }
+        }
+    }
 }
 
 #[test]
