@@ -18,6 +18,9 @@ pub struct Profiled {
     /// Mean milliseconds a step of waiting for data, which is no stage.
     wait_ms: f64,
     stages: Vec<StageTime>,
+    /// The least milliseconds of a step whose f32 are multiplied on tiles; the stages' are of fused multiply-adds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tiles_roofline_ms: Option<f64>,
     limits: Vec<LimitRow>,
     remarks: Vec<String>,
     #[serde(skip)]
@@ -42,12 +45,16 @@ pub fn limits(team: &Team, dim: usize, precision: Precision) -> Result<[Rate; CE
 impl Profiled {
     /// The profile of the steps that `clock` timed, between two measurements of the limits.
     pub fn new(profile: &Profile, clock: &Clock, brackets: [Bracket; CEILINGS.len()]) -> Self {
-        let [gflop_s, stream_gb_s, gather_gb_s, scatter_gb_s] = brackets.map(|bracket| bracket.mean());
-        let stages = profile.stages(clock, &Limits { gflop_s, stream_gb_s, gather_gb_s, scatter_gb_s });
+        let [gflop_s, stream_gb_s, gather_gb_s, scatter_gb_s, tiles] = brackets.map(|bracket| bracket.mean());
+        let limits = Limits { gflop_s, stream_gb_s, gather_gb_s, scatter_gb_s };
+        let (stages, on_tiles) = (profile.stages(clock, &limits), brackets[0] != brackets[4]);
+        let tiles_roofline_ms =
+            on_tiles.then(|| profile.roofline_ms(&Limits { gflop_s: tiles.max(gflop_s), ..limits }));
+        let measured = if on_tiles { &brackets[..] } else { &brackets[..4] };
         let limits: Vec<_> =
-            CEILINGS.into_iter().zip(brackets).map(|(what, bracket)| LimitRow { what, bracket }).collect();
+            CEILINGS.into_iter().zip(measured).map(|(what, &bracket)| LimitRow { what, bracket }).collect();
         let remarks = limits.iter().filter_map(|row| row.bracket.remark(row.what)).collect();
-        Self { wait_ms: clock.wait_ms(), stages, limits, remarks, samples: profile.samples() }
+        Self { wait_ms: clock.wait_ms(), stages, tiles_roofline_ms, limits, remarks, samples: profile.samples() }
     }
 
     /// The least milliseconds of a step.
@@ -76,6 +83,9 @@ impl Profiled {
         for LimitRow { what, bracket } in &self.limits {
             let (mean, before, after) = (bracket.mean(), bracket.before.median, bracket.after.median);
             writeln!(f, "  {what}: {mean:.1} (before {before:.1}, after {after:.1})")?;
+        }
+        if let Some(ms) = self.tiles_roofline_ms {
+            writeln!(f, "  f32 of wide layers go over tiles, where a step takes at least {ms:.3} ms")?;
         }
         self.remarks.iter().try_for_each(|remark| writeln!(f, "  {remark}"))
     }

@@ -118,6 +118,13 @@ pub fn describe(config: &Config, source: &dyn Source, engine: &Engine) -> Result
         parameters.iter().map(|parameter| parameter.shape.iter().map(|&n| n as u64).product::<u64>()).sum();
     let precision = config.train.precision;
     let who = match engine {
+        Engine::One(team, _) if team.isa().amx_thirds().is_some() && !precision.is_split() => {
+            let name = team.isa().name();
+            format!(
+                "{} threads with {name}: products of f32 as bf16 in three parts (--isa avx512: as f32)",
+                team.threads()
+            )
+        }
         Engine::One(team, _) => format!("{} threads with {}", team.threads(), team.isa().name()),
         Engine::Many(ranks) => format!("{} ranks", ranks.layout().ranks()),
     };

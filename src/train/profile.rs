@@ -49,6 +49,12 @@ impl Profile {
         self.samples
     }
 
+    /// The least milliseconds of a step under a machine's limits.
+    #[must_use]
+    pub fn roofline_ms(&self, limits: &Limits) -> f64 {
+        self.work.iter().map(|(_, work)| limits.ms(work)).sum()
+    }
+
     /// All stages in the order of the corridor, against a machine's limits.
     #[must_use]
     pub fn stages(&self, clock: &Clock, limits: &Limits) -> Vec<StageTime> {

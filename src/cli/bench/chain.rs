@@ -6,7 +6,7 @@ use std::fmt;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::machine::limits::{Rate, bf16_pass_peak, f32_peak};
+use crate::machine::limits::{Rate, bf16_pass_peak, f32_peak, thirds_peak};
 use crate::machine::team::Team;
 use crate::math::brgemm::{self, After, Panels, Scratch, Shape, WIDTH, bf16};
 use crate::simd::Isa;
@@ -76,6 +76,12 @@ pub fn peak(team: &Team, precision: Precision) -> (Rate, &'static str) {
     let name = if team.isa().amx().is_some() { "AMX peak" } else { "bf16 peak" };
     let peak = (precision == Precision::Bf16 && multiplies).then(|| bf16_pass_peak(team)).flatten();
     peak.map_or_else(|| (f32_peak(team), "f32 peak"), |rate| (rate, name))
+}
+
+/// The limit of f32 on tiles, where the passes through a layer of `c` inputs and `k` outputs multiply so.
+pub fn tiles_peak(team: &Team, precision: Precision, [c, k]: [usize; 2]) -> Option<Rate> {
+    let on_tiles = precision == Precision::F32 && brgemm::thirds_for(team.isa(), c, k).is_some();
+    on_tiles.then(|| thirds_peak(team)).flatten()
 }
 
 /// Layers of equal or different widths with everything that their passes read and write.

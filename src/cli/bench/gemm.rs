@@ -8,7 +8,7 @@ use std::fmt;
 use clap::Args;
 use serde::Serialize;
 
-use super::chain::{Chain, Pass, Precision, peak};
+use super::chain::{Chain, Pass, Precision, peak, tiles_peak};
 use super::table::Table;
 use crate::base::{Error, Result};
 use crate::cli::tuned::install_plans;
@@ -109,6 +109,11 @@ struct Row {
     cycle_ratio: f64,
     limit: &'static str,
     bracket: Bracket,
+    /// A sixth of the peak of tiles, on which this pass multiplies f32, after it; and the part of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tiles_gflops: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tiles_ratio: Option<f64>,
 }
 
 /// A side of a matrix that a bench can make.
@@ -231,6 +236,7 @@ impl Bench {
             self.remarks.extend(bracket.remark(&name));
             let (gflops, peak_gflops, ratio) = (rate.median, bracket.mean(), round.ratio());
             let cycle_ratio = ratio * peak_clock_ghz / clock_ghz;
+            let tiles_gflops = tiles_peak(team, precision, [c, k]).map(|rate| rate.median);
             self.rows.push(Row {
                 n,
                 c,
@@ -245,6 +251,8 @@ impl Bench {
                 cycle_ratio,
                 limit,
                 bracket,
+                tiles_gflops,
+                tiles_ratio: tiles_gflops.map(|peak| gflops / peak),
             });
         }
     }
@@ -287,6 +295,20 @@ impl fmt::Display for Report {
             "  mean {mean:.1} %, {cycles:.1} % of cycles; the limit is measured right before and after each pass,"
         )?;
         writeln!(f, "  clocks right after each: cores may run slower for work that moves data than for their limit")?;
+        let tiles: Vec<_> = rows.iter().filter_map(|row| row.tiles_gflops.zip(row.tiles_ratio)).collect();
+        if !tiles.is_empty() {
+            let count = tiles.len() as f64;
+            let (peak, part) = tiles.iter().fold((0.0, 0.0), |sum, row| (sum.0 + row.0 / count, sum.1 + row.1 / count));
+            writeln!(
+                f,
+                "  f32 go over tiles, six products of bf16 each, whose own limit is {peak:.0} GFLOP/s (the mean of"
+            )?;
+            writeln!(
+                f,
+                "  one measurement after each pass): reached {:.1} %; --isa amx-bf16 multiplies f32 as such",
+                100.0 * part
+            )?;
+        }
         remarks.iter().try_for_each(|remark| writeln!(f, "  {remark}"))
     }
 }

@@ -22,7 +22,9 @@ use serde::Serialize;
 pub use ceiling::{CEILINGS, Ceiling};
 pub use clock::clock_ghz;
 pub use memory::{Field, Pages};
-pub use peak::{AMX_PEAK_FORMULA, BF16_PEAK_FORMULA, F32_PEAK_FORMULA, amx_peak, bf16_pass_peak, bf16_peak, f32_peak};
+pub use peak::{
+    AMX_PEAK_FORMULA, BF16_PEAK_FORMULA, F32_PEAK_FORMULA, amx_peak, bf16_pass_peak, bf16_peak, f32_peak, thirds_peak,
+};
 pub use processor::Processor;
 pub use rows::{AHEAD, GATHER_FORMULA, Gathered, UPDATE_FORMULA};
 pub use stream::{COPY_FORMULA, READ_FORMULA, STREAM_COPY_FORMULA};

@@ -15,6 +15,7 @@ use super::Rate;
 use super::memory::shares;
 use crate::machine::team::Team;
 use crate::simd::amx::{Amx, BLOCK, Sums, TILE, Tile};
+use crate::simd::bf16::THIRDS;
 use crate::simd::{Avx512Bf16, Isa, Kernel, Simd};
 
 /// Which operations [`f32_peak`] counts.
@@ -219,6 +220,15 @@ pub fn amx_peak(team: &Team) -> Option<Rate> {
 /// The peak that the blocked passes on bf16 of this team are held against: of tiles if it uses AMX, else [`bf16_peak`].
 pub fn bf16_pass_peak(team: &Team) -> Option<Rate> {
     if team.isa().amx().is_some() { amx_peak(team) } else { bf16_peak(team) }
+}
+
+/// The most f32 operations that this team can do with tiles, in GFLOP/s: six products a product, see
+/// [`crate::simd::bf16::thirds`]; `None` where its passes do not multiply so.
+pub fn thirds_peak(team: &Team) -> Option<Rate> {
+    team.isa().amx_thirds()?;
+    let Rate { median, min, max, passes } = amx_peak(team)?;
+    let products = THIRDS.len() as f64;
+    Some(Rate { median: median / products, min: min / products, max: max / products, passes })
 }
 
 /// The bf16 number of a value that has one.

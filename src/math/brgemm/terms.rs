@@ -86,16 +86,23 @@ impl<T: Term> Samples<'_, T> {
     #[inline(always)]
     pub(super) fn pair<const N: usize>(&self, panel: usize, index: usize, column: usize, to: &mut [[u32; N]; 3]) {
         let zeros = [T::zeroed(); N];
-        let [even, odd] = [2 * index, 2 * index + 1].map(|row| {
-            let cells = (row < self.count).then(|| &self.cells[panel * self.stride + row]);
-            cells.map_or(&zeros, |cells| cells[column..].first_chunk().expect("columns of one panel"))
-        });
+        let (even, odd) = (self.part(panel, 2 * index, column), self.part(panel, 2 * index + 1, column));
+        let (even, odd) = (even.unwrap_or(&zeros), odd.unwrap_or(&zeros));
         for i in 0..N {
             let parts = T::pair(even[i], odd[i]);
             for (to, part) in to.iter_mut().zip(parts).take(T::PARTS) {
                 to[i] = part;
             }
         }
+    }
+
+    /// N columns of a row, if it counts.
+    #[inline(always)]
+    fn part<const N: usize>(&self, panel: usize, row: usize, column: usize) -> Option<&[T; N]> {
+        if row >= self.count {
+            return None;
+        }
+        self.cells[panel * self.stride + row][column..].first_chunk()
     }
 
     /// All columns of a panel of a row, part by part.

@@ -8,7 +8,7 @@
 //! computations", ARITH 2019. Definition: [`crate::simd::bf16::dot_thirds`].
 
 use super::bf16::{forward_shape_in_pairs, weights_shape_in_pairs};
-use super::panels::Panels;
+use super::panels::{Panels, WIDTH};
 use super::passes::After;
 use super::terms::Samples;
 use super::tiled::{LeftSource, RightSource, TiledPass};
@@ -16,14 +16,12 @@ use crate::machine::team::Team;
 use crate::simd::Isa;
 use crate::simd::amx::Amx;
 
-/// Fewest inputs and outputs of a layer that is worth it: tiles are as long as this.
-const FEWEST: usize = 32;
-
-/// The proof of tiles, if 32-bit floats are multiplied on them in a layer of so many inputs and outputs. It does not depend
-/// on the number of samples, so a sample's results don't either.
+/// The proof of tiles, if 32-bit floats are multiplied on them in a layer of so many inputs and outputs: more than a panel
+/// of both, because for 64 columns the copies of the left operand cost what its faster products save. It does not depend on
+/// the number of samples, so a sample's results don't either.
 #[must_use]
 pub fn thirds_for(isa: Isa, inputs: usize, outputs: usize) -> Option<Amx> {
-    isa.amx_thirds().filter(|_| inputs.min(outputs) >= FEWEST)
+    isa.amx_thirds().filter(|_| inputs.min(outputs) > WIDTH)
 }
 
 /// The first rows of a matrix.

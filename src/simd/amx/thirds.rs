@@ -10,74 +10,82 @@ use super::{BLOCK, Left, Origin, Packed, Pairs, Sums, TILE, Tiles};
 /// Rows of the left operand from one third of 16 rows to the next.
 pub const THIRD: usize = TILE;
 
-/// The third of the left operand at byte `$third` of the rows, for both tiles of rows.
+/// Loads the tile of rows 0 or 1 of the left operand, `$at` bytes after them, to its register.
 macro_rules! left {
-    ($step:literal, $third:literal) => {
-        concat!(
-            concat!("tileloadd tmm4, [{a} + {a_row} + ", $step, " + ", $third, "]\n"),
-            concat!("tileloadd tmm5, [{a} + {a_row} + ", $step, " + ", $third, " + 6144]\n"),
-        )
+    (0, $at:expr) => {
+        concat!("tileloadd tmm4, [{a} + {a_row} + ", $at, "]\n")
+    };
+    (1, $at:expr) => {
+        concat!("tileloadd tmm5, [{a} + {a_row} + ", $at, " + 6144]\n")
     };
 }
 
-/// The third of the right operand at byte `$third` of the unit, for both tiles of columns.
+/// Loads the tile of columns 0 or 1 of the right operand, `$at` bytes after them, to its register.
 macro_rules! right {
-    ($step:literal, $third:literal) => {
-        concat!(
-            concat!("tileloadd tmm6, [{b} + {b_row} + ", $step, " + ", $third, "]\n"),
-            concat!("tileloadd tmm7, [{b} + {b_row} + ", $step, " + ", $third, " + 1024]\n"),
-        )
+    (0, $at:expr) => {
+        concat!("tileloadd tmm6, [{b} + {b_row} + ", $at, "]\n")
+    };
+    (1, $at:expr) => {
+        concat!("tileloadd tmm7, [{b} + {b_row} + ", $at, " + 1024]\n")
     };
 }
 
 /// Asks for eight lines, `$from` bytes after the start of the unit ahead.
 macro_rules! ahead {
-    ($from:literal, $more:expr) => {
+    ($from:expr) => {
         concat!(
-            ahead!(@ $from, $more, "0"), ahead!(@ $from, $more, "64"),
-            ahead!(@ $from, $more, "128"), ahead!(@ $from, $more, "192"),
-            ahead!(@ $from, $more, "256"), ahead!(@ $from, $more, "320"),
-            ahead!(@ $from, $more, "384"), ahead!(@ $from, $more, "448"),
+            ahead!(@ $from, "0"), ahead!(@ $from, "64"), ahead!(@ $from, "128"), ahead!(@ $from, "192"),
+            ahead!(@ $from, "256"), ahead!(@ $from, "320"), ahead!(@ $from, "384"), ahead!(@ $from, "448"),
         )
     };
-    (@ $from:literal, $more:expr, $line:literal) => {
-        concat!("prefetcht0 [{ahead} + ", $from, " + ", $more, " + ", $line, "]\n")
-    };
+    (@ $from:expr, $line:literal) => { concat!("prefetcht0 [{ahead} + ", $from, " + ", $line, "]\n") };
 }
 
-/// The four products of what is loaded; meanwhile 16 lines are asked for.
-macro_rules! products {
-    ($from:literal, $more:literal) => {
+/// The products of both rows with column 0, of both with column 1, and eight lines that are asked for after each; `$new`
+/// are the loads that the first products leave room for, and the second.
+macro_rules! by_column {
+    ([$($first:expr),*], [$($second:expr),*], $ahead:expr) => {
         concat!(
-            "tdpbf16ps tmm0, tmm4, tmm6\n",
-            "tdpbf16ps tmm1, tmm4, tmm7\n",
-            ahead!($from, $more),
-            "tdpbf16ps tmm2, tmm5, tmm6\n",
-            "tdpbf16ps tmm3, tmm5, tmm7\n",
-            ahead!($from, concat!($more, " + 512")),
+            "tdpbf16ps tmm0, tmm4, tmm6\n", "tdpbf16ps tmm2, tmm5, tmm6\n",
+            $($first,)* ahead!($ahead),
+            "tdpbf16ps tmm1, tmm4, tmm7\n", "tdpbf16ps tmm3, tmm5, tmm7\n",
+            $($second,)* ahead!(concat!($ahead, " + 512")),
         )
     };
 }
 
-/// One step in depth, [`crate::simd::bf16::THIRDS`] in their order. `$a` and `$b` are its bytes from the unit's start.
-/// Meanwhile half of the lines of the unit of the left operand that comes next, from `$ahead` on, are asked for.
+/// The same, row by row.
+macro_rules! by_row {
+    ([$($first:expr),*], [$($second:expr),*], $ahead:expr) => {
+        concat!(
+            "tdpbf16ps tmm0, tmm4, tmm6\n", "tdpbf16ps tmm1, tmm4, tmm7\n",
+            $($first,)* ahead!($ahead),
+            "tdpbf16ps tmm2, tmm5, tmm6\n", "tdpbf16ps tmm3, tmm5, tmm7\n",
+            $($second,)* ahead!(concat!($ahead, " + 512")),
+        )
+    };
+}
+
+/// One step in depth, [`crate::simd::bf16::THIRDS`] in their order. `$a` and `$b` are its bytes from the unit's start; its
+/// first products find their operands loaded. An operand is loaded as soon as its register is free, two products before
+/// it is wanted. Meanwhile half of the lines of the unit of the left operand that comes next, from `$ahead` on, are asked
+/// for. `$next` loads the first operands of the next step.
 macro_rules! step {
     ($a:literal, $b:literal, $ahead:literal) => {
         concat!(
-            left!($a, "0"),
-            right!($b, "8192"),
-            products!($ahead, "0"),
-            right!($b, "4096"),
-            products!($ahead, "1024"),
-            left!($a, "2048"),
-            products!($ahead, "2048"),
-            right!($b, "0"),
-            products!($ahead, "3072"),
-            left!($a, "4096"),
-            products!($ahead, "4096"),
-            left!($a, "0"),
-            products!($ahead, "5120"),
+            by_column!([right!(0, concat!($b, " + 4096"))], [right!(1, concat!($b, " + 4096"))], $ahead),
+            by_row!([left!(0, concat!($a, " + 2048"))], [left!(1, concat!($a, " + 2048"))], concat!($ahead, " + 1024")),
+            by_column!([right!(0, $b)], [right!(1, $b)], concat!($ahead, " + 2048")),
+            by_row!([left!(0, concat!($a, " + 4096"))], [left!(1, concat!($a, " + 4096"))], concat!($ahead, " + 3072")),
+            by_row!([left!(0, $a)], [left!(1, $a)], concat!($ahead, " + 4096")),
         )
+    };
+}
+
+/// The last products of a step, whose thirds are loaded, and the loads for the first of the step after it.
+macro_rules! turn {
+    ($a:literal, $b:literal, $ahead:literal) => {
+        by_row!([left!(0, $a)], [left!(1, $a), right!(0, $b), right!(1, $b)], $ahead)
     };
 }
 
@@ -125,17 +133,26 @@ impl Tiles {
                 "tileloadd tmm3, [{below} + {from_row} + 64]",
                 "test {units}, {units}",
                 "jz 3f",
+                left!(0, "0"),
+                left!(1, "0"),
+                right!(0, "8192"),
+                right!(1, "8192"),
                 ".p2align 4",
                 "2:",
                 "cmp {units}, 1",
                 "cmove {ahead}, {next}",
                 step!("0", "0", "0"),
+                turn!("64", "10240", "5120"),
                 step!("64", "2048", "6144"),
                 "add {a}, {stride}",
-                "add {ahead}, {stride}",
                 "add {b}, 12288",
                 "dec {units}",
-                "jnz 2b",
+                "jz 4f",
+                turn!("0", "8192", "11264"),
+                "add {ahead}, {stride}",
+                "jmp 2b",
+                "4:",
+                by_row!([], [], "11264"),
                 "3:",
                 "tilestored [{to} + {a_row}], tmm0",
                 "tilestored [{to} + {a_row} + 64], tmm1",
