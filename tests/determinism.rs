@@ -249,6 +249,28 @@ fn every_deterministic_way_to_move_rows_gives_the_same() {
 }
 
 #[test]
+fn f32_on_tiles_follow_fused_multiply_adds_whoever_computes_them() {
+    let on_tiles = Isa::every().into_iter().find(|isa| isa.amx_thirds().is_some());
+    let Some(on_tiles) = on_tiles else { return println!("skipped: no AMX-BF16") };
+    let (bottom, top, rows) = (vec![13, 130, 80], vec![200, 70, 1], vec![5000, 900]);
+    let model = ModelConfig { bottom, top, dim: 80, rows, ..Default::default() };
+    let mut case = Case::new(model, 2, &[300, 300, 77, 300], Precision::F32);
+    case.isa = Isa::all()[0];
+    let fused = case.alone();
+    case.isa = on_tiles;
+    let tiled = case.alone();
+    assert!(tiled.weights != fused.weights, "tiles were used");
+    for (step, (tiled, fused)) in tiled.losses.iter().zip(&fused.losses).enumerate() {
+        let [tiled, fused] = [tiled, fused].map(|bits| f64::from_bits(*bits));
+        assert!((tiled - fused).abs() <= 1e-6 * fused, "step {step}: {tiled}, not {fused}");
+    }
+    for (ranks, threads) in [(1, 2), (1, 5), (2, 1), (3, 2)] {
+        let found = case.run(case.schemes(|table| table + 2, ranks), ranks, threads);
+        assert_same(&tiled, &found, &format!("{ranks} ranks of {threads} threads"));
+    }
+}
+
+#[test]
 fn layers_of_several_panels_and_many_grains() {
     let (bottom, top, rows) = (vec![13, 130, 64], vec![200, 70, 1], vec![5000, 900]);
     let model = ModelConfig { bottom, top, dim: 64, rows, ..Default::default() };

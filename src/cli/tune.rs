@@ -194,7 +194,7 @@ fn layers(config: &Config) -> Result<Vec<(usize, usize)>> {
 
 /// Measures the plans of one pass.
 fn tune(team: &Team, chain: &mut Chain, sizes: [usize; 3], precision: Precision, pass: Pass, repeat: usize) -> Row {
-    let shape = pass.shape(precision, sizes, team.threads());
+    let shape = pass.shape(precision, sizes, team);
     let run = |plan: Plan, chain: &mut Chain| {
         install(HashMap::from([(shape, plan)]));
         let began = Instant::now();

@@ -50,7 +50,13 @@ fn a_step_is_held_against_its_roofline() {
     assert!((sum - report["roofline_ms"].as_f64().unwrap()).abs() < 1e-9);
     // 3 tables of 96 look-ups, 16 floats each: read, and written as pooled rows.
     assert_eq!(stages[0]["bytes"], 2.0 * 3.0 * 96.0 * 64.0);
-    assert_eq!(report["limits"].as_array().unwrap().len(), 4);
+    // Where f32 go over tiles, their peak is a limit too, and the step has a second roofline.
+    let on_tiles = octorec::simd::Isa::best().amx_thirds().is_some();
+    assert_eq!(report["limits"].as_array().unwrap().len(), if on_tiles { 5 } else { 4 });
+    assert_eq!(report["tiles_roofline_ms"].is_number(), on_tiles);
+    let fused = json(&format!("bench step {tiny} --isa scalar --repeat 3 --minibatches 2 --json"));
+    assert_eq!(fused["limits"].as_array().unwrap().len(), 4);
+    assert!(fused["tiles_roofline_ms"].is_null());
     let message = fail(&format!("bench step {tiny} --source criteo"));
     assert!(message.contains("random look-ups"), "{message}");
 }
@@ -87,6 +93,10 @@ fn single_layers_of_odd_shapes_on_any_instruction_set() {
     let rows = report["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 2 * 2 * 2, "{report}");
     assert!(rows.iter().all(|row| row["ratio"].as_f64().unwrap() > 0.0 && row["limit"] == "f32 peak"), "{report}");
+    let report = json("bench gemm --shape 40x70x70,40x70x64 --pass forward --rounds 1 --threads 1 --json");
+    let on_tiles: Vec<_> =
+        report["rows"].as_array().unwrap().iter().map(|row| row["tiles_ratio"].is_number()).collect();
+    assert_eq!(on_tiles, [report["isa"] == "amx-bf16x3", false]);
     let text = String::from_utf8(succeed("bench gemm --shape 8x8x8 --rounds 1 --threads 1").stdout).unwrap();
     assert!(text.contains("8 x 8 x 8") && text.contains("mean"), "{text}");
     for bad in ["--shape 8x8", "--shape 0x1x1", "--rounds 0", "--pass sideways", "--precision f64"] {

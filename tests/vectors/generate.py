@@ -80,6 +80,9 @@ CASES = {
     "dot_bce_threshold": Case(
         15, **CRITEO_LIKE, batches=[20, 20, 20, 20], lr=0.1, loss_threshold=0.3, last_layer_scale=2.0
     ),
+    "dot_bce_wide": Case(
+        5, [13, 70, 66], [68, 66, 1], dim=66, rows=[12, 5, 20], batches=[40, 40, 33, 9], lr=0.1, empty=[(3, 1)]
+    ),
     "dot_bce_schedule": Case(
         3, [4, 10, 4], [8, 1], 4, [6, 30, 12], [12] * 8, 0.4, warmup_steps=2, decay_start=3, decay_steps=3
     ),

@@ -109,9 +109,10 @@ impl Plan {
         plans.min_by_key(|plan| plan.compute_cycles + plan.moved_bytes / 4).expect("1 divides all")
     }
 
-    /// As [`Plan::new`], for a pass on tiles.
-    pub(super) fn for_tiles(shape: Shape, copies: Copies) -> Self {
+    /// As [`Plan::new`], for a pass on tiles, whose ranges of rows begin at multiples of `block`, too.
+    pub(super) fn for_tiles(shape: Shape, block: usize, copies: Copies) -> Self {
         let modelled = || {
+            let shape = Shape { grain: shape.grain.next_multiple_of(block), ..shape };
             let ways = (1..=shape.threads).filter(|across| shape.threads.is_multiple_of(*across));
             let cycles = |plan: &Self| {
                 let Shape { rows, grain, columns, steps, .. } = shape;
@@ -287,7 +288,7 @@ mod tests {
     fn tiles_avoid_copies() {
         // Weights of 1024 x 1024 from 2048 samples: nobody transposes what another thread transposes too.
         let shape = Shape { rows: 1024, grain: WIDTH, columns: 1024, steps: 1024, whole: false, threads: 2 };
-        let plan = |shape, left| Plan::for_tiles(shape, Copies { rows: 256, left });
+        let plan = |shape, left| Plan::for_tiles(shape, 32, Copies { rows: 256, left });
         assert_eq!(plan(shape, true).across, 1);
         // One panel of rows cannot be shared out; without a transposition, each thread packs columns of its own.
         assert_eq!(plan(Shape { rows: 64, ..shape }, true).across, 2);

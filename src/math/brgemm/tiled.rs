@@ -388,15 +388,14 @@ impl<T: Term, C: Cell> TiledPass<'_, T, C> {
     /// Deals the first `shape.rows` rows of `out` to the team.
     pub(super) fn run(self, team: &Team, amx: Amx, out: &mut Panels<C>) {
         let Self { shape, left, right, bias, after } = self;
-        let shape = Shape { grain: shape.grain.next_multiple_of(BLOCK), ..shape };
         let copies =
-            Copies { rows: left.height(shape.steps.div_ceil(UNIT)), left: matches!(left, LeftSource::ByColumn(_)) };
-        let (plan, sizes) = (Plan::for_tiles(shape, copies), [out.panels(), shape.rows, out.stride()]);
+            Copies { rows: left.height(shape.steps.div_ceil(UNIT)), left: !matches!(left, LeftSource::Ready(_)) };
+        let (plan, sizes) = (Plan::for_tiles(shape, BLOCK, copies), [out.panels(), shape.rows, out.stride()]);
         if sizes[0] == 0 || sizes[1] == 0 {
             return;
         }
         let (vectors, ending, columns, steps) = (amx.avx512_bf16(), Ending::from(after), shape.columns, shape.steps);
-        let grid = Grid::new(out.cells_mut(), sizes, [plan.across, plan.down], shape.grain);
+        let grid = Grid::new(out.cells_mut(), sizes, [plan.across, plan.down], shape.grain.next_multiple_of(BLOCK));
         team.each(grid, |out| vectors.run(TiledSweep { amx, out, columns, left, right, steps, bias, ending }));
     }
 }

@@ -41,8 +41,8 @@ macro_rules! ahead {
     (@ $from:expr, $line:literal) => { concat!("prefetcht0 [{ahead} + ", $from, " + ", $line, "]\n") };
 }
 
-/// The products of both rows with column 0, of both with column 1, and eight lines that are asked for after each; `$new`
-/// are the loads that the first products leave room for, and the second.
+/// The products of both rows of tiles with column 0, then with column 1; after each the loads that they leave room for, and
+/// requests for eight lines.
 macro_rules! by_column {
     ([$($first:expr),*], [$($second:expr),*], $ahead:expr) => {
         concat!(
@@ -66,10 +66,9 @@ macro_rules! by_row {
     };
 }
 
-/// One step in depth, [`crate::simd::bf16::THIRDS`] in their order. `$a` and `$b` are its bytes from the unit's start; its
-/// first products find their operands loaded. An operand is loaded as soon as its register is free, two products before
-/// it is wanted. Meanwhile half of the lines of the unit of the left operand that comes next, from `$ahead` on, are asked
-/// for. `$next` loads the first operands of the next step.
+/// A step in depth but for its last products: [`crate::simd::bf16::THIRDS`] in their order. `$a` and `$b` are its bytes from
+/// the unit's start. The first thirds are there; others are loaded as soon as their registers are free, two products before
+/// they are wanted. Meanwhile lines of the unit of the left operand that comes next, from `$ahead` on, are asked for.
 macro_rules! step {
     ($a:literal, $b:literal, $ahead:literal) => {
         concat!(
