@@ -27,7 +27,7 @@
 //! | `base`      |   | ids, units, errors, the counter-based generator, configuration and presets |
 //! | `ffi`       | ⚠ | libnuma and the Linux calls that place threads and pages: thin and typed |
 //! | `memory`    | ⚠ | one arena a rank, bound and verified; zeroed buffers on huge pages; mapped files |
-//! | `simd`      | ⚠ | one vector interface; scalar, AVX2, AVX-512 and AVX512-BF16 twins; AMX tiles; bfloat16, halves; dispatch |
+//! | `simd`      | ⚠ | one vector interface; scalar, AVX2, AVX-512 and AVX512-BF16 twins; AMX tiles; bfloat16, halves, thirds; dispatch |
 //! | `sync`      | ⚠ | fork-join regions, the disjoint pieces that they hand out, rows under locks; windows, barriers, jobs of ranks; loom-checked |
 //! | `machine`   |   | machines as data, discovery, routes, placement of ranks, their picture; the thread team; measured limits |
 //! | `math`      |   | the blocked passes of a layer in f32 and bfloat16, sums by grains, pairs of vectors, the logistic function |
@@ -45,6 +45,7 @@
 //! # Walls that matter
 //! * `embedding`, `layer`, `optim` and `math` are local mathematics; only `train` introduces them to data.
 //! * The scalar function is the definition: vectors of any width give the same bits, and so does any number of threads.
+//!   Tiles of AMX have definitions of their own, scalar too, for bfloat16 and for 32-bit floats in three parts.
 //! * Randomness is a pure function of (seed, stream, index): see [`base::rng`].
 //! * Errors are facts that a person can act on: see [`base::Error`].
 //! * A new preset, data format, layer or model is one new file and one line in a list.
