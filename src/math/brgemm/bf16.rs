@@ -12,13 +12,14 @@
 
 use std::ops::Range;
 
+use super::operands::{LeftSource, RightSource};
 use super::panels::{Panels, WIDTH};
 use super::passes::{After, Pass, check, forward_shape, weights_shape};
 use super::plan::{Plan, Shape};
 use super::sweep::Ready;
 use super::terms::Samples;
 use super::tile::{ByColumn, ByRow, Cell};
-use super::tiled::{LeftSource, RightSource, TiledPass};
+use super::tiled::TiledPass;
 use super::transposed::{Scratch, Transposed};
 use crate::machine::team::Team;
 use crate::simd::amx;

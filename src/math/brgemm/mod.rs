@@ -20,6 +20,7 @@
 
 pub mod bf16;
 mod convert;
+mod operands;
 mod panels;
 mod passes;
 mod plan;

@@ -11,12 +11,6 @@ pub(super) trait Term: Pod + Sync {
     /// bfloat16 that a number becomes, at most 3.
     const PARTS: usize;
 
-    /// Most rows whose sums wait together in L2, beside a chunk of the left operand.
-    const ROWS: usize;
-
-    /// Bytes of a left operand that is copied first.
-    const LEFT_BYTES: usize;
-
     /// Units of a chunk of depth: 16 to 24 KiB of either operand for 32 rows or columns.
     const CHUNK: usize;
 
@@ -29,9 +23,6 @@ pub(super) trait Term: Pod + Sync {
 
 impl Term for u16 {
     const PARTS: usize = 1;
-    const ROWS: usize = 1024;
-    /// It should stay in L2.
-    const LEFT_BYTES: usize = 1 << 20;
     const CHUNK: usize = 4;
 
     #[inline(always)]
@@ -47,9 +38,6 @@ impl Term for u16 {
 
 impl Term for f32 {
     const PARTS: usize = 3;
-    const ROWS: usize = 512;
-    /// Read once for 256 columns of the result, it may come from L3; copying the right operand more often costs more.
-    const LEFT_BYTES: usize = 8 << 20;
     const CHUNK: usize = 2;
 
     #[inline(always)]

@@ -8,10 +8,11 @@
 //! computations", ARITH 2019. Definition: [`crate::simd::bf16::dot_thirds`].
 
 use super::bf16::{forward_shape_in_pairs, weights_shape_in_pairs};
+use super::operands::{LeftSource, RightSource};
 use super::panels::{Panels, WIDTH};
 use super::passes::After;
 use super::terms::Samples;
-use super::tiled::{LeftSource, RightSource, TiledPass};
+use super::tiled::TiledPass;
 use crate::machine::team::Team;
 use crate::simd::Isa;
 use crate::simd::amx::Amx;
