@@ -11,7 +11,7 @@
 #![allow(unsafe_code)]
 
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid, __cpuid_count, _MM_HINT_T1, _mm_prefetch};
+use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
@@ -304,17 +304,6 @@ impl Tiles {
 }
 
 impl Tiles {
-    /// Asks for part number `index` of `count` of a right operand that is wanted some microseconds later.
-    #[inline]
-    pub fn ask(&self, right: &[Packed], index: usize, count: usize) {
-        let lines = size_of_val(right) / size_of::<[u32; TILE]>();
-        let start = right.as_ptr().cast::<[u32; TILE]>();
-        for line in lines * index / count..lines * (index + 1) / count {
-            // SAFETY: a prefetch never faults, whatever the address, and SSE is part of x86-64.
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(start.wrapping_add(line).cast()) }
-        }
-    }
-
     /// `steps` times: `a` times the first of `b`, then `a` times the second, is added to each of the four tiles of
     /// `sums`, none of which leaves its register: eight tile products a step, nothing else.
     pub fn swing(&self, sums: &mut Sums, a: &Tile, b: &[Tile; 2], steps: usize) {

@@ -1,10 +1,10 @@
-//! Operands of passes on tiles: copies in the tiles' order, made by the whole team before a pass.
+//! Operands of passes on tiles: copies in the tiles' order.
 //!
-//! A thread multiplies some rows with some columns, so what it reads others read, too; copied by each of them, operands
-//! took a fifth to a third of a pass of two threads, and more of one of many. The copies lie so that whoever multiplies
-//! finds what it needs for its next microseconds in one piece.
+//! A thread multiplies some rows with some columns, so others read the same rows, and others the same columns. What takes
+//! long to copy, because it is transposed or parted, the whole team copies once, before the pass. What is only brought to
+//! another place each thread copies for itself, just before it is used: from its own L2 it comes sooner than from a
+//! neighbour's (passes were up to a tenth quicker so).
 
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::panels::{Row, WIDTH};
@@ -164,64 +164,47 @@ fn turn<S: Simd, T: Term>(simd: S, samples: Samples<'_, T>, rows: Range<usize>, 
     }
 }
 
-/// A right operand in tiles: `[chunk of depth][block of columns][unit][part]`, as many units everywhere as a chunk has.
-pub(super) struct Packing<'a, T> {
-    cells: &'a [Packed],
-    /// Blocks of columns.
-    blocks: usize,
-    /// Units of depth.
-    units: usize,
-    terms: PhantomData<T>,
+/// How threads come to a right operand in tiles: `[chunk of depth][block of columns][unit][part]`, each chunk of a block
+/// [`Term::BLOCK`] long.
+#[derive(Clone, Copy)]
+pub(super) enum Right<'a, T> {
+    /// The team copied all of it.
+    Shared {
+        /// All chunks.
+        cells: &'a [Packed],
+        /// Blocks of columns.
+        blocks: usize,
+    },
+    /// Each thread copies the columns of its share, just before their first use: they are in its L2 then.
+    Own(RightSource<'a, T>),
 }
 
-impl<T> Clone for Packing<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Packing<'_, T> {}
-
-impl<'a, T: Term> Packing<'a, T> {
-    /// Tiles' units of a chunk of a block of columns.
-    const BLOCK: usize = T::CHUNK * T::PARTS;
-
-    /// Units of a block of columns, all of one chunk.
-    #[inline(always)]
-    pub(super) fn block(&self, block: usize, units: &Range<usize>) -> &'a [Packed] {
-        if units.is_empty() {
-            return &[];
-        }
-        let start = (units.start / T::CHUNK * self.blocks + block) * Self::BLOCK;
-        &self.cells[start..][..units.len() * T::PARTS]
+impl<'a, T: Term> RightSource<'a, T> {
+    /// Whether a copy takes so long that threads should not make the same.
+    pub(super) const fn is_dear(&self) -> bool {
+        T::PARTS > 1 || matches!(self, Self::Transposed { .. } | Self::ByColumn(_))
     }
 
-    /// What is read after that: the same units of the group's next block, or the next units of its first.
-    #[inline(always)]
-    pub(super) fn after(&self, block: usize, group: &Range<usize>, units: &Range<usize>) -> &'a [Packed] {
-        if block + 1 < group.end {
-            self.block(block + 1, units)
-        } else {
-            self.block(group.start, &(units.end..self.units.min(units.end + T::CHUNK)))
-        }
-    }
-}
-
-impl<T: Term> RightSource<'_, T> {
-    /// `columns` columns of so many steps, as tiles want them.
+    /// `columns` columns of so many steps, as tiles want them; `sharers` threads need the same.
     pub(super) fn copied<'b>(
         self,
         team: &Team,
         amx: Amx,
-        [columns, steps]: [usize; 2],
+        [columns, steps, sharers]: [usize; 3],
         copies: &'b mut Buffer<Packed>,
-    ) -> Packing<'b, T> {
-        let (blocks, chunks) = (columns.div_ceil(BLOCK), steps.div_ceil(UNIT * T::CHUNK));
-        let rows = blocks * Packing::<T>::BLOCK;
+    ) -> Right<'b, T>
+    where
+        'a: 'b,
+    {
+        if sharers == 1 || !self.is_dear() {
+            return Right::Own(self);
+        }
+        let (blocks, chunks) = (columns.div_ceil(BLOCK), steps.div_ceil(UNIT * T::CHUNK).max(1));
+        let rows = blocks * T::BLOCK;
         let cells = first(copies, chunks * rows);
-        let grid = Grid::new(cells, [chunks, rows, rows], pieces(team, chunks), STRIPS * Packing::<T>::BLOCK);
+        let grid = Grid::new(cells, [chunks, rows, rows], pieces(team, chunks), STRIPS * T::BLOCK);
         team.share(grid, |part| amx.avx512_bf16().run(RightCopy { source: self, steps, part }));
-        Packing { cells: copies, blocks, units: steps.div_ceil(UNIT), terms: PhantomData }
+        Right::Shared { cells: copies, blocks }
     }
 }
 
@@ -238,22 +221,29 @@ impl<T: Term> Kernel for RightCopy<'_, T> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
-        let (panel, units) = (self.part.rows.start / (STRIPS * Packing::<T>::BLOCK), self.steps.div_ceil(UNIT));
+        let blocks = self.part.rows.start / T::BLOCK..self.part.rows.end / T::BLOCK;
+        let units = self.steps.div_ceil(UNIT);
         for chunk in self.part.panels.clone() {
             let units = chunk * T::CHUNK..units.min((chunk + 1) * T::CHUNK);
-            self.source.pack(simd, panel, units, self.steps, self.part.panel(chunk));
+            self.source.pack(simd, blocks.clone(), units, self.steps, self.part.panel(chunk));
         }
     }
 }
 
 impl<T: Term> RightSource<'_, T> {
-    /// Units of whole panels of columns, from one of them on, tile by tile: `to[block of columns][unit][part]`.
+    /// Units of blocks of columns, from a whole panel's first on, all of one chunk: `to[block][unit][part]`.
     #[inline(always)]
-    fn pack<S: Simd>(&self, simd: S, panel: usize, units: Range<usize>, steps: usize, to: &mut [Packed]) {
-        let block = Packing::<T>::BLOCK;
+    pub(super) fn pack<S: Simd>(
+        &self,
+        simd: S,
+        blocks: Range<usize>,
+        units: Range<usize>,
+        steps: usize,
+        to: &mut [Packed],
+    ) {
         // Filled for tails and transposed pieces only.
         let (mut padded, mut columns) = ([[0.0; WIDTH]; UNIT], [[0.0; WIDTH]; WIDTH]);
-        for (panel, to) in (panel..).zip(to.chunks_mut(STRIPS * block)) {
+        for (panel, to) in (blocks.start / STRIPS..).zip(to[..blocks.len() * T::BLOCK].chunks_mut(STRIPS * T::BLOCK)) {
             for (index, unit) in units.clone().enumerate() {
                 let to = &mut to[index * T::PARTS..];
                 let rows = match *self {
@@ -273,16 +263,16 @@ impl<T: Term> RightSource<'_, T> {
                         &padded
                     }
                     Self::ByRow(samples) => {
-                        pack_rows(samples, panel, unit, block, to);
+                        pack_rows(samples, panel, unit, to);
                         continue;
                     }
                     Self::ByColumn(samples) => {
-                        pack_columns(simd, samples, panel, unit, block, to);
+                        pack_columns(simd, samples, panel, unit, to);
                         continue;
                     }
                 };
                 for (d, row) in rows.iter().enumerate() {
-                    pack_row(bytemuck::cast_ref(row), d, block, to);
+                    pack_row(bytemuck::cast_ref(row), d, T::BLOCK, to);
                 }
             }
         }
@@ -301,26 +291,19 @@ fn pack_row(row: &[u32; WIDTH], d: usize, block: usize, to: &mut [Packed]) {
 
 /// A unit of 64 columns whose terms are in rows.
 #[inline(always)]
-fn pack_rows<T: Term>(samples: Samples<'_, T>, panel: usize, unit: usize, block: usize, to: &mut [Packed]) {
+fn pack_rows<T: Term>(samples: Samples<'_, T>, panel: usize, unit: usize, to: &mut [Packed]) {
     let mut parts = [[0; WIDTH]; 3];
     for d in 0..UNIT {
         samples.pair(panel, unit * UNIT + d, 0, &mut parts);
         for (part, row) in parts[..T::PARTS].iter().enumerate() {
-            pack_row(row, d, block, &mut to[part..]);
+            pack_row(row, d, T::BLOCK, &mut to[part..]);
         }
     }
 }
 
 /// A unit of 64 columns that are rows of their terms.
 #[inline(always)]
-fn pack_columns<S: Simd, T: Term>(
-    simd: S,
-    samples: Samples<'_, T>,
-    panel: usize,
-    unit: usize,
-    block: usize,
-    to: &mut [Packed],
-) {
+fn pack_columns<S: Simd, T: Term>(simd: S, samples: Samples<'_, T>, panel: usize, unit: usize, to: &mut [Packed]) {
     let mut columns = [[[0; UNIT]; TILE]; 3];
     for index in 0..WIDTH / TILE {
         for c in 0..TILE {
@@ -334,7 +317,7 @@ fn pack_columns<S: Simd, T: Term>(
             }
         }
         // The last panel may have one block of columns only.
-        let Some(to) = to.get_mut(index / 2 * block..) else { return };
+        let Some(to) = to.get_mut(index / 2 * T::BLOCK..) else { return };
         for (columns, to) in columns.iter().zip(to.iter_mut().take(T::PARTS)) {
             for (half, to) in to.iter_mut().enumerate() {
                 let from = &bytemuck::cast_slice(columns.as_flattened())[half * TILE..];

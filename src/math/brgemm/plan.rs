@@ -3,7 +3,7 @@
 //! The model counts cycles of the slowest thread: its multiply-adds at 32 lanes a cycle, plus what it moves between its
 //! L2 and the rest of the machine at 4 bytes a cycle. All ways to factor the threads into (ranges of panels) x (ranges of
 //! rows) are compared and the cheapest wins; so 15 panels on two threads are cut by rows, a wide layer with a small
-//! minibatch by panels. Tiles multiply so fast that fetching operands counts beside it: see `for_tiles`.
+//! minibatch by panels. Tiles multiply so fast that copies of operands count beside it: see `for_tiles`.
 //!
 //! A thread's part falls into pieces that others may take over: cores of a shared machine differ by a tenth to a quarter
 //! for milliseconds, and passes became 8 to 20 % quicker (medians of passes in turns, 1024 x 1024 x 1024 to 2048 x 480 x
@@ -54,8 +54,11 @@ pub struct Shape {
 /// Elements of the result and steps that a tile product adds in a cycle: 16 x 16 x 16 in 16.
 const TILE_PRODUCTS: usize = 256;
 
-/// Pairs of an operand that come from L3 in a cycle, if they are asked for in time.
-const FETCHED_PAIRS: usize = 2;
+/// Pairs of a right operand that are brought to their place in a cycle: some 200 cycles for 32 x 64.
+const PACKED_PAIRS: usize = 10;
+
+/// Pairs that are transposed or parted in a cycle: some 150 cycles for 16 x 16.
+const TRANSPOSED_PAIRS: usize = 2;
 
 /// A choice, with what the model expects of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,18 +99,18 @@ impl Plan {
         plans.min_by_key(|plan| plan.compute_cycles + plan.moved_bytes / 4).expect("1 divides all")
     }
 
-    /// As [`Plan::new`], for a pass on tiles: ranges of rows begin at multiples of `block`, too, and a thread fetches its
-    /// rows of the left operand once for so many columns and its columns of the right one once for so many rows.
-    pub(super) fn for_tiles(shape: Shape, block: usize, [rows_at_once, columns_at_once]: [usize; 2]) -> Self {
+    /// As [`Plan::new`], for a pass on tiles: ranges of rows begin at multiples of `block`, too, and threads copy the right
+    /// operand, each its own columns, or, where that is dear and others need them, all of them together.
+    pub(super) fn for_tiles(shape: Shape, block: usize, dear: bool) -> Self {
         let modelled = || {
             let shape = Shape { grain: shape.grain.next_multiple_of(block), ..shape };
-            let ways = (1..=shape.threads).filter(|across| shape.threads.is_multiple_of(*across));
+            let ways = (1..=shape.threads).rev().filter(|across| shape.threads.is_multiple_of(*across));
             let cycles = |plan: &Self| {
                 let Shape { rows, grain, columns, steps, .. } = shape;
                 let rows = (rows.div_ceil(grain).div_ceil(plan.down) * grain).min(rows);
-                let columns = columns.div_ceil(WIDTH).div_ceil(plan.across) * WIDTH;
-                let fetched = rows * columns.div_ceil(columns_at_once) + columns * rows.div_ceil(rows_at_once);
-                steps * (rows * columns / TILE_PRODUCTS + fetched / FETCHED_PAIRS)
+                let own = columns.div_ceil(WIDTH).div_ceil(plan.across) * WIDTH;
+                let copy = if dear { columns / shape.threads / TRANSPOSED_PAIRS } else { own / PACKED_PAIRS };
+                steps * (rows * own / TILE_PRODUCTS + copy)
             };
             ways.map(|across| Self::cut(shape, across)).min_by_key(cycles).expect("1 divides all")
         };
@@ -272,19 +275,16 @@ mod tests {
     }
 
     #[test]
-    fn tiles_share_work_and_fetch_little() {
+    fn tiles_share_work_and_copies() {
         let shape = Shape { rows: 1024, grain: WIDTH, columns: 1024, steps: 1024, whole: false, threads: 2 };
-        let cut = |shape| {
-            let plan = Plan::for_tiles(shape, 32, [512, 256]);
-            [plan.across, plan.down]
-        };
-        // Nobody fetches 4096 rows for a few columns that another thread fetches, too; nor the other way round.
-        assert_eq!(cut(Shape { rows: 4096, columns: 256, ..shape }), [1, 2]);
-        assert_eq!(cut(Shape { rows: 256, columns: 4096, ..shape }), [2, 1]);
-        // One panel of rows or of columns cannot be shared out.
-        assert_eq!(cut(Shape { rows: 64, ..shape }), [2, 1]);
-        assert_eq!(cut(Shape { columns: 64, ..shape }), [1, 2]);
-        assert_eq!(cut(Shape { threads: 28, ..shape }).iter().product::<usize>(), 28);
+        let cut = |shape| [true, false].map(|dear| Plan::for_tiles(shape, 32, dear).across);
+        // Each thread copies columns of its own,
+        assert_eq!(cut(shape), [2, 2]);
+        // unless one panel of columns cannot be shared out.
+        assert_eq!(cut(Shape { columns: 64, ..shape }), [1, 1]);
+        assert_eq!(cut(Shape { rows: 64, ..shape }), [2, 2]);
+        // Five panels on two threads: three are more than half the rows of five.
+        assert_eq!(cut(Shape { columns: 320, ..shape }), [1, 1]);
     }
 
     #[test]

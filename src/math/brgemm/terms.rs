@@ -14,6 +14,9 @@ pub(super) trait Term: Pod + Sync {
     /// Units of a chunk of depth: 16 to 24 KiB of either operand for 32 rows or columns.
     const CHUNK: usize;
 
+    /// Elements of 32 columns of a right operand in a chunk.
+    const BLOCK: usize = Self::CHUNK * Self::PARTS;
+
     /// The parts of two numbers, as pairs: parts beyond the last are not touched.
     fn pair(even: Self, odd: Self) -> [u32; 3];
 

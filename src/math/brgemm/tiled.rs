@@ -4,7 +4,7 @@
 //! but the first-level cache is slow beside them. From the outside in: rows of the result, columns of it, and chunks of
 //! depth. 32 columns of a chunk of the right operand stay in the first-level cache while the rows' left operand passes by,
 //! and the unfinished sums of rows x columns wait in the second. So an operand comes from the third once for so many rows
-//! or columns, and is asked for in time.
+//! or columns.
 //!
 //! The definition: the depth is padded with zeros to whole units of 64 terms, and a sum takes each half of a unit as
 //! [`crate::simd::bf16::dot_tile`] says, or [`crate::simd::bf16::dot_thirds`] for 32-bit floats, in ascending order, from
@@ -13,7 +13,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::operands::{Copies, LeftSource, Packing, RightSource, STRIPS, first};
+use super::operands::{Copies, LeftSource, Right, RightSource, STRIPS, first};
 use super::panels::{Panels, Row, WIDTH};
 use super::passes::After;
 use super::plan::{Plan, Shape};
@@ -22,18 +22,32 @@ use super::terms::Term;
 use super::tile::{Cell, Finish, put};
 use crate::machine::team::Team;
 use crate::memory::Buffer;
-use crate::simd::amx::{Amx, BLOCK, Left, Origin, Sums, TILE, Tiles, UNIT};
+use crate::simd::amx::{Amx, BLOCK, Left, Origin, Packed, Sums, TILE, Tiles, UNIT};
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Grid, GridPart};
 
 /// Columns whose sums wait together.
-pub(super) const COLUMNS: usize = 256;
+const COLUMNS: usize = 256;
 /// Rows whose sums wait together. Of the 2 MiB of L2, 0.9 are taken: twice as many rows were up to a sixth slower.
-pub(super) const ROWS: usize = 512;
+const ROWS: usize = 512;
+
+/// A thread's memory, kept from pass to pass.
+struct Room {
+    /// Unfinished sums.
+    sums: Buffer<Sums>,
+    /// Its own copy of a group's right operand.
+    packed: Buffer<Packed>,
+}
+
+impl Room {
+    /// No memory yet.
+    fn empty() -> Self {
+        Self { sums: Buffer::zeroed(0), packed: Buffer::zeroed(0) }
+    }
+}
 
 thread_local! {
-    /// Unfinished sums of this thread's share.
-    static SUMS: RefCell<Buffer<Sums>> = RefCell::new(Buffer::zeroed(0));
+    static ROOM: RefCell<Room> = RefCell::new(Room::empty());
     /// Operands of the passes that this thread began.
     static COPIES: RefCell<Copies> = RefCell::new(Copies::empty());
 }
@@ -50,20 +64,22 @@ struct TiledSweep<'a, T, C> {
     /// Columns of the whole result.
     columns: usize,
     left: Left<'a>,
-    right: Packing<'a, T>,
-    /// Units of every sum.
-    units: usize,
+    right: Right<'a, T>,
+    /// Pairs of every sum.
+    steps: usize,
     /// One a column of the whole result.
     bias: Option<&'a [f32]>,
     ending: Ending<'a, C>,
 }
 
 /// Sums that wait together, and a chunk of their depth.
-struct Chunk {
+struct Chunk<'a> {
     rows: Range<usize>,
     /// Blocks of columns.
     group: Range<usize>,
     units: Range<usize>,
+    /// The group's right operand.
+    right: &'a [Packed],
 }
 
 impl<T: Term, C: Cell> Kernel for TiledSweep<'_, T, C> {
@@ -72,51 +88,62 @@ impl<T: Term, C: Cell> Kernel for TiledSweep<'_, T, C> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
-        let (rows, units) = (self.out.rows.clone(), self.units);
+        let (rows, units) = (self.out.rows.clone(), self.steps.div_ceil(UNIT));
         let strips = self.out.panels.start * STRIPS..(self.out.panels.end * STRIPS).min(self.columns.div_ceil(BLOCK));
         if rows.is_empty() || strips.is_empty() {
             return;
         }
         // The memory is taken out and given back: the body of a closure that the standard library calls would be compiled
         // without this kernel's instruction set, and each of its vector operations would be a call.
-        let mut memory = SUMS.replace(Buffer::zeroed(0));
+        let mut room = ROOM.replace(Room::empty());
         let tiles = self.amx.tiles();
         let height = height_of(&rows);
-        for row in rows.clone().step_by(height) {
-            let rows = row..rows.end.min(row + height);
-            for strip in strips.clone().step_by(COLUMNS / BLOCK) {
-                let group = strip..strips.end.min(strip + COLUMNS / BLOCK);
-                let sums = first(&mut memory, rows.len().div_ceil(BLOCK) * group.len());
+        for strip in strips.clone().step_by(COLUMNS / BLOCK) {
+            let group = strip..strips.end.min(strip + COLUMNS / BLOCK);
+            let size = group.len() * T::BLOCK;
+            let sums = first(&mut room.sums, height / BLOCK * group.len());
+            for row in rows.clone().step_by(height) {
+                let some = row..rows.end.min(row + height);
                 // Sums without terms are their bias.
                 for unit in (0..units.max(1)).step_by(T::CHUNK) {
-                    let units = unit..units.min(unit + T::CHUNK);
-                    self.chunk(simd, &tiles, &Chunk { rows: rows.clone(), group: group.clone(), units }, sums);
+                    let (chunk, units) = (unit / T::CHUNK, unit..units.min(unit + T::CHUNK));
+                    let right = match self.right {
+                        Right::Shared { cells, blocks } => &cells[(chunk * blocks + group.start) * T::BLOCK..][..size],
+                        Right::Own(source) => {
+                            let all = first(&mut room.packed, self.steps.div_ceil(T::CHUNK * UNIT).max(1) * size);
+                            let packed = &mut all[chunk * size..][..size];
+                            if row == rows.start {
+                                source.pack(simd, group.clone(), units.clone(), self.steps, packed);
+                            }
+                            packed
+                        }
+                    };
+                    let chunk = Chunk { rows: some.clone(), group: group.clone(), units, right };
+                    self.chunk(simd, &tiles, &chunk, sums);
                 }
             }
         }
         drop(tiles);
-        SUMS.set(memory);
+        ROOM.set(room);
     }
 }
 
 impl<T: Term, C: Cell> TiledSweep<'_, T, C> {
     /// Adds a chunk of their depth to sums, block by block; those that are complete are given to the result.
     #[inline(always)]
-    fn chunk<S: Simd>(&mut self, simd: S, tiles: &Tiles, chunk: &Chunk, sums: &mut [Sums]) {
-        let Chunk { rows, group, units } = chunk;
-        let (right, blocks) = (self.right, rows.len().div_ceil(BLOCK));
+    fn chunk<S: Simd>(&mut self, simd: S, tiles: &Tiles, chunk: &Chunk<'_>, sums: &mut [Sums]) {
+        let Chunk { rows, group, units, right } = chunk;
+        let blocks = rows.len().div_ceil(BLOCK);
         let left = Left { cells: &self.left.cells[units.start * self.left.stride..], ..self.left };
-        for (strip, sums) in group.clone().zip(sums.chunks_mut(blocks)) {
-            let packed = right.block(strip, units);
-            let ahead = right.after(strip, group, units);
+        let packed = right.chunks(T::BLOCK).map(|packed| &packed[..units.len() * T::PARTS]);
+        for ((strip, sums), packed) in group.clone().zip(sums.chunks_mut(blocks)).zip(packed) {
             let width = BLOCK.min(self.columns - strip * BLOCK);
             let mut bias = [0.0; BLOCK];
             if let Some(all) = self.bias {
                 bias[..width].copy_from_slice(&all[strip * BLOCK..][..width]);
             }
             let origin = if units.start == 0 { Origin::Row(&bias) } else { Origin::Sums };
-            for (block, (row, sums)) in rows.clone().step_by(BLOCK).zip(sums).enumerate() {
-                tiles.ask(ahead, block, blocks);
+            for (row, sums) in rows.clone().step_by(BLOCK).zip(sums) {
                 let height = BLOCK.min(rows.end - row);
                 let row_and_next = [row, if row + BLOCK < rows.end { row + BLOCK } else { rows.start }];
                 match (height > TILE, width > TILE) {
@@ -126,7 +153,7 @@ impl<T: Term, C: Cell> TiledSweep<'_, T, C> {
                     (true, false) => tiles.multiply::<2, 1>(sums, origin, left, row_and_next, packed),
                     (false, false) => tiles.multiply::<1, 1>(sums, origin, left, row_and_next, packed),
                 }
-                if units.end == self.units {
+                if units.end == self.steps.div_ceil(UNIT) {
                     self.finish(simd, sums, strip, row..row + height);
                 }
             }
@@ -171,14 +198,14 @@ impl<T: Term, C: Cell> TiledPass<'_, T, C> {
         if rows == 0 || columns == 0 {
             return;
         }
+        let plan = Plan::for_tiles(shape, BLOCK, right.is_dear());
         let mut copies = COPIES.replace(Copies::empty());
-        let units = steps.div_ceil(UNIT);
-        let left = left.copied(team, amx, [rows, units], &mut copies.left);
-        let right = right.copied(team, amx, [columns, steps], &mut copies.right);
-        let (plan, sizes) = (Plan::for_tiles(shape, BLOCK, [ROWS, COLUMNS]), [out.panels(), rows, out.stride()]);
+        let left = left.copied(team, amx, [rows, steps.div_ceil(UNIT)], &mut copies.left);
+        let right = right.copied(team, amx, [columns, steps, plan.down], &mut copies.right);
         let (vectors, ending) = (amx.avx512_bf16(), Ending::from(after));
-        let grid = Grid::new(out.cells_mut(), sizes, [plan.across, plan.down], shape.grain.next_multiple_of(BLOCK));
-        team.each(grid, |out| vectors.run(TiledSweep { amx, out, columns, left, right, units, bias, ending }));
+        let (sizes, grain) = ([out.panels(), rows, out.stride()], shape.grain.next_multiple_of(BLOCK));
+        let grid = Grid::new(out.cells_mut(), sizes, [plan.across, plan.down], grain);
+        team.each(grid, |out| vectors.run(TiledSweep { amx, out, columns, left, right, steps, bias, ending }));
         COPIES.set(copies);
     }
 }
