@@ -1,13 +1,13 @@
 //! Operands of passes on tiles: copies in the tiles' order.
 //!
-//! A thread multiplies some rows with some columns, so others read the same rows, and others the same columns. What takes
-//! long to copy, because it is transposed or parted, the whole team copies once, before the pass. What is only brought to
-//! another place each thread copies for itself, just before it is used: from its own L2 it comes sooner than from a
-//! neighbour's (passes were up to a tenth quicker so).
+//! Each thread copies what it needs just before it multiplies, so that it finds it in its own L2. But it multiplies some
+//! rows with some columns: others need the same rows, and others the same columns. Where they are many and the copy takes
+//! long, because operands are transposed or parted, the team makes one for all of them before the pass.
 
 use std::ops::Range;
 
 use super::panels::{Row, WIDTH};
+use super::plan::Copying;
 use super::terms::{Samples, Term};
 use super::transposed::transpose_pairs;
 use crate::machine::team::Team;
@@ -83,28 +83,92 @@ fn pieces(team: &Team, panels: usize) -> [usize; 2] {
     if panels < pieces { [panels.max(1), pieces.div_ceil(panels.max(1))] } else { [pieces, 1] }
 }
 
+/// How threads come to a left operand.
+#[derive(Clone, Copy)]
+pub(super) enum LeftOperand<'a, T> {
+    /// It lies there, all rows of it.
+    Shared(Left<'a>),
+    /// Each thread copies the rows of its share.
+    Own(LeftSource<'a, T>),
+}
+
 impl<'a, T: Term> LeftSource<'a, T> {
-    /// The operand as tiles want it, all `rows` of it: the first part of 16 rows, then their other parts.
-    pub(super) fn copied<'b>(
+    /// What its copy takes.
+    pub(super) const fn copying(&self) -> Copying {
+        if matches!(self, Self::Ready(_)) { Copying::Free } else { Copying::Dear }
+    }
+
+    /// `rows` rows as tiles want them; `sharers` threads need the same.
+    pub(super) fn for_team<'b>(
         self,
         team: &Team,
         amx: Amx,
-        [rows, units]: [usize; 2],
+        [rows, units, sharers]: [usize; 3],
         copies: &'b mut Buffer<Pairs>,
-    ) -> Left<'b>
+    ) -> LeftOperand<'b, T>
     where
         'a: 'b,
     {
         if let Self::Ready(left) = self {
-            return left;
+            return LeftOperand::Shared(left);
         }
-        let whole = T::PARTS * rows.next_multiple_of(BLOCK);
-        // An odd number of tiles, so that units spread over all sets of a cache.
-        let stride = whole + T::PARTS * TILE;
+        if !self.copying().is_shared(sharers) {
+            return LeftOperand::Own(self);
+        }
+        let (whole, stride) = (T::PARTS * rows.next_multiple_of(BLOCK), Self::stride(rows));
         let cells = first(copies, units * stride);
         let grid = Grid::new(cells, [units, whole, stride], pieces(team, units), T::PARTS * BLOCK);
         team.share(grid, |part| amx.avx512_bf16().run(LeftCopy { source: self, rows, part }));
-        Left { cells: copies, stride }
+        LeftOperand::Shared(Left { cells: copies, stride })
+    }
+
+    /// Rows of 32 pairs from a unit of a copy to the next: an odd number of tiles, so that units spread over all sets of a
+    /// cache.
+    fn stride(rows: usize) -> usize {
+        T::PARTS * (rows.next_multiple_of(BLOCK) + TILE)
+    }
+
+    /// Rows that are copied together, unit by unit: neighbours in memory are next in depth where a row is a column of
+    /// samples.
+    fn band(&self) -> usize {
+        if matches!(self, Self::ByColumn(_)) { BLOCK } else { usize::MAX / 2 }
+    }
+
+    /// These rows, the first of them in row 0.
+    #[inline(always)]
+    pub(super) fn copied<'b, S: Simd>(
+        &self,
+        simd: S,
+        rows: Range<usize>,
+        units: usize,
+        copies: &'b mut Buffer<Pairs>,
+    ) -> Left<'b> {
+        let stride = Self::stride(rows.len());
+        let cells = first(copies, units * stride);
+        for row in rows.clone().step_by(self.band()) {
+            let band = row..rows.end.min(row.saturating_add(self.band()));
+            for (unit, copy) in cells.chunks_mut(stride).enumerate() {
+                self.bring(simd, band.clone(), unit, &mut copy[(row - rows.start) * T::PARTS..]);
+            }
+        }
+        Left { cells, stride }
+    }
+
+    /// A unit of some rows: the first part of 16 rows, then their other parts.
+    #[inline(always)]
+    fn bring<S: Simd>(&self, simd: S, rows: Range<usize>, unit: usize, copy: &mut [Pairs]) {
+        match *self {
+            Self::Ready(_) => {}
+            Self::ByRow(samples) => {
+                let mut parts = [[0; UNIT]; 3];
+                for (r, row) in rows.enumerate() {
+                    samples.row(unit, row, &mut parts);
+                    let to = copy[r / TILE * TILE * T::PARTS + r % TILE..].iter_mut().step_by(TILE);
+                    to.zip(&parts[..T::PARTS]).for_each(|(to, part)| *to = *part);
+                }
+            }
+            Self::ByColumn(samples) => turn(simd, samples, rows, unit, copy),
+        }
     }
 }
 
@@ -124,19 +188,11 @@ impl<T: Term> Kernel for LeftCopy<'_, T> {
     fn run<S: Simd>(mut self, simd: S) {
         let first = self.part.rows.start / T::PARTS;
         let rows = first..(self.part.rows.end / T::PARTS).min(self.rows);
-        for unit in self.part.panels.clone() {
-            let copy = self.part.panel(unit);
-            match self.source {
-                LeftSource::Ready(_) => {}
-                LeftSource::ByRow(samples) => {
-                    let mut parts = [[0; UNIT]; 3];
-                    for (r, row) in rows.clone().enumerate() {
-                        samples.row(unit, row, &mut parts);
-                        let to = copy[r / TILE * TILE * T::PARTS + r % TILE..].iter_mut().step_by(TILE);
-                        to.zip(&parts[..T::PARTS]).for_each(|(to, part)| *to = *part);
-                    }
-                }
-                LeftSource::ByColumn(samples) => turn(simd, samples, rows.clone(), unit, copy),
+        for row in rows.clone().step_by(self.source.band()) {
+            let band = row..rows.end.min(row.saturating_add(self.source.band()));
+            for unit in self.part.panels.clone() {
+                let copy = &mut self.part.panel(unit)[(row - first) * T::PARTS..];
+                self.source.bring(simd, band.clone(), unit, copy);
             }
         }
     }
@@ -164,10 +220,10 @@ fn turn<S: Simd, T: Term>(simd: S, samples: Samples<'_, T>, rows: Range<usize>, 
     }
 }
 
-/// How threads come to a right operand in tiles: `[chunk of depth][block of columns][unit][part]`, each chunk of a block
+/// How threads come to a right operand, in tiles: `[chunk of depth][block of columns][unit][part]`, each chunk of a block
 /// [`Term::BLOCK`] long.
 #[derive(Clone, Copy)]
-pub(super) enum Right<'a, T> {
+pub(super) enum RightOperand<'a, T> {
     /// The team copied all of it.
     Shared {
         /// All chunks.
@@ -180,31 +236,34 @@ pub(super) enum Right<'a, T> {
 }
 
 impl<'a, T: Term> RightSource<'a, T> {
-    /// Whether a copy takes so long that threads should not make the same.
-    pub(super) const fn is_dear(&self) -> bool {
-        T::PARTS > 1 || matches!(self, Self::Transposed { .. } | Self::ByColumn(_))
+    /// What its copy takes.
+    pub(super) const fn copying(&self) -> Copying {
+        match self {
+            Self::Ready { .. } | Self::ByRow(_) if T::PARTS == 1 => Copying::Cheap,
+            _ => Copying::Dear,
+        }
     }
 
     /// `columns` columns of so many steps, as tiles want them; `sharers` threads need the same.
-    pub(super) fn copied<'b>(
+    pub(super) fn for_team<'b>(
         self,
         team: &Team,
         amx: Amx,
         [columns, steps, sharers]: [usize; 3],
         copies: &'b mut Buffer<Packed>,
-    ) -> Right<'b, T>
+    ) -> RightOperand<'b, T>
     where
         'a: 'b,
     {
-        if sharers == 1 || !self.is_dear() {
-            return Right::Own(self);
+        if !self.copying().is_shared(sharers) {
+            return RightOperand::Own(self);
         }
         let (blocks, chunks) = (columns.div_ceil(BLOCK), steps.div_ceil(UNIT * T::CHUNK).max(1));
         let rows = blocks * T::BLOCK;
         let cells = first(copies, chunks * rows);
         let grid = Grid::new(cells, [chunks, rows, rows], pieces(team, chunks), STRIPS * T::BLOCK);
         team.share(grid, |part| amx.avx512_bf16().run(RightCopy { source: self, steps, part }));
-        Right::Shared { cells: copies, blocks }
+        RightOperand::Shared { cells: copies, blocks }
     }
 }
 

@@ -3,7 +3,7 @@
 //! The model counts cycles of the slowest thread: its multiply-adds at 32 lanes a cycle, plus what it moves between its
 //! L2 and the rest of the machine at 4 bytes a cycle. All ways to factor the threads into (ranges of panels) x (ranges of
 //! rows) are compared and the cheapest wins; so 15 panels on two threads are cut by rows, a wide layer with a small
-//! minibatch by panels. Tiles multiply so fast that copies of operands count beside it: see `for_tiles`.
+//! minibatch by panels. Tiles multiply so fast that copies of operands count beside it: see [`Copying`].
 //!
 //! A thread's part falls into pieces that others may take over: cores of a shared machine differ by a tenth to a quarter
 //! for milliseconds, and passes became 8 to 20 % quicker (medians of passes in turns, 1024 x 1024 x 1024 to 2048 x 480 x
@@ -54,11 +54,36 @@ pub struct Shape {
 /// Elements of the result and steps that a tile product adds in a cycle: 16 x 16 x 16 in 16.
 const TILE_PRODUCTS: usize = 256;
 
-/// Pairs of a right operand that are brought to their place in a cycle: some 200 cycles for 32 x 64.
-const PACKED_PAIRS: usize = 10;
+/// Fewest threads that need the same for which all of them copy it together. A transposed pair costs half a cycle, and one
+/// that comes from L3, where other threads' copies are, as much; passes of two threads were slower so.
+const SHARERS: usize = 4;
 
-/// Pairs that are transposed or parted in a cycle: some 150 cycles for 16 x 16.
-const TRANSPOSED_PAIRS: usize = 2;
+/// What it takes to bring an operand into the order that tiles want.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Copying {
+    /// It lies so.
+    Free,
+    /// It is brought to another place: some 200 cycles for 32 x 64 pairs.
+    Cheap,
+    /// It is transposed, or parted: some 150 cycles for 16 x 16 pairs.
+    Dear,
+}
+
+impl Copying {
+    /// Cycles for 20 pairs.
+    const fn cycles(self) -> usize {
+        match self {
+            Self::Free => 0,
+            Self::Cheap => 2,
+            Self::Dear => 10,
+        }
+    }
+
+    /// Whether so many threads that need the same copy it together.
+    pub(super) fn is_shared(self, sharers: usize) -> bool {
+        self == Self::Dear && sharers >= SHARERS
+    }
+}
 
 /// A choice, with what the model expects of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,18 +124,21 @@ impl Plan {
         plans.min_by_key(|plan| plan.compute_cycles + plan.moved_bytes / 4).expect("1 divides all")
     }
 
-    /// As [`Plan::new`], for a pass on tiles: ranges of rows begin at multiples of `block`, too, and threads copy the right
-    /// operand, each its own columns, or, where that is dear and others need them, all of them together.
-    pub(super) fn for_tiles(shape: Shape, block: usize, dear: bool) -> Self {
+    /// As [`Plan::new`], for a pass on tiles: ranges of rows begin at multiples of `block`, too, and threads copy the left
+    /// operand of their rows and the right one of their columns, or, where those are dear and many need the same, a part
+    /// of all.
+    pub(super) fn for_tiles(shape: Shape, block: usize, [left, right]: [Copying; 2]) -> Self {
         let modelled = || {
             let shape = Shape { grain: shape.grain.next_multiple_of(block), ..shape };
-            let ways = (1..=shape.threads).rev().filter(|across| shape.threads.is_multiple_of(*across));
+            let Shape { rows, grain, columns, steps, threads, .. } = shape;
+            let ways = (1..=threads).rev().filter(|across| threads.is_multiple_of(*across));
             let cycles = |plan: &Self| {
-                let Shape { rows, grain, columns, steps, .. } = shape;
-                let rows = (rows.div_ceil(grain).div_ceil(plan.down) * grain).min(rows);
-                let own = columns.div_ceil(WIDTH).div_ceil(plan.across) * WIDTH;
-                let copy = if dear { columns / shape.threads / TRANSPOSED_PAIRS } else { own / PACKED_PAIRS };
-                steps * (rows * own / TILE_PRODUCTS + copy)
+                let own_rows = (rows.div_ceil(grain).div_ceil(plan.down) * grain).min(rows);
+                let own_columns = columns.div_ceil(WIDTH).div_ceil(plan.across) * WIDTH;
+                let copied = |copy: Copying, own, sharers| if copy.is_shared(sharers) { own / sharers } else { own };
+                let left = left.cycles() * copied(left, own_rows, plan.across);
+                let right = right.cycles() * copied(right, own_columns, plan.down);
+                steps * (own_rows * own_columns / TILE_PRODUCTS + (left + right) / 20)
             };
             ways.map(|across| Self::cut(shape, across)).min_by_key(cycles).expect("1 divides all")
         };
@@ -275,16 +303,19 @@ mod tests {
     }
 
     #[test]
-    fn tiles_share_work_and_copies() {
+    fn tiles_avoid_copies() {
         let shape = Shape { rows: 1024, grain: WIDTH, columns: 1024, steps: 1024, whole: false, threads: 2 };
-        let cut = |shape| [true, false].map(|dear| Plan::for_tiles(shape, 32, dear).across);
-        // Each thread copies columns of its own,
-        assert_eq!(cut(shape), [2, 2]);
-        // unless one panel of columns cannot be shared out.
-        assert_eq!(cut(Shape { columns: 64, ..shape }), [1, 1]);
-        assert_eq!(cut(Shape { rows: 64, ..shape }), [2, 2]);
-        // Five panels on two threads: three are more than half the rows of five.
-        assert_eq!(cut(Shape { columns: 320, ..shape }), [1, 1]);
+        let across = |shape, copies| Plan::for_tiles(shape, 32, copies).across;
+        // Nobody transposes what another thread transposes too,
+        assert_eq!(across(shape, [Copying::Dear, Copying::Cheap]), 1);
+        assert_eq!(across(shape, [Copying::Free, Copying::Cheap]), 2);
+        assert_eq!(across(Shape { rows: 256, ..shape }, [Copying::Dear, Copying::Dear]), 2);
+        assert_eq!(across(Shape { columns: 256, ..shape }, [Copying::Dear, Copying::Dear]), 1);
+        // unless one panel of rows cannot be shared out;
+        assert_eq!(across(Shape { rows: 64, ..shape }, [Copying::Dear, Copying::Cheap]), 2);
+        // and if many need it, they transpose it together.
+        let many = Plan::for_tiles(Shape { threads: 32, ..shape }, 32, [Copying::Dear, Copying::Cheap]);
+        assert!(Copying::Dear.is_shared(many.across) && many.across * many.down == 32, "{many}");
     }
 
     #[test]

@@ -20,8 +20,9 @@ const SIZES: [[usize; 3]; 9] = [
     [7, 20, 1050],
 ];
 
+/// Teams of one thread, of some, and of so many that they copy operands of tiles together.
 fn teams(isas: Vec<Isa>) -> Vec<Team> {
-    let pairs = isas.into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]);
+    let pairs = isas.into_iter().flat_map(|isa| [(isa, 1), (isa, 3), (isa, 5)]);
     pairs.map(|(isa, threads)| Team::with_isa(threads, isa).unwrap()).collect()
 }
 

@@ -13,7 +13,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::operands::{Copies, LeftSource, Right, RightSource, STRIPS, first};
+use super::operands::{Copies, LeftOperand, LeftSource, RightOperand, RightSource, STRIPS, first};
 use super::panels::{Panels, Row, WIDTH};
 use super::passes::After;
 use super::plan::{Plan, Shape};
@@ -22,7 +22,7 @@ use super::terms::Term;
 use super::tile::{Cell, Finish, put};
 use crate::machine::team::Team;
 use crate::memory::Buffer;
-use crate::simd::amx::{Amx, BLOCK, Left, Origin, Packed, Sums, TILE, Tiles, UNIT};
+use crate::simd::amx::{Amx, BLOCK, Left, Origin, Packed, Pairs, Sums, TILE, Tiles, UNIT};
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Grid, GridPart};
 
@@ -30,19 +30,22 @@ use crate::sync::{Grid, GridPart};
 const COLUMNS: usize = 256;
 /// Rows whose sums wait together. Of the 2 MiB of L2, 0.9 are taken: twice as many rows were up to a sixth slower.
 const ROWS: usize = 512;
+/// Bytes of a left operand that a thread copies first: read once for so many columns, it may come from L3.
+const LEFT_BYTES: usize = 8 << 20;
 
 /// A thread's memory, kept from pass to pass.
 struct Room {
     /// Unfinished sums.
     sums: Buffer<Sums>,
-    /// Its own copy of a group's right operand.
+    /// Its own copies of a left operand, and of a group's right one.
+    left: Buffer<Pairs>,
     packed: Buffer<Packed>,
 }
 
 impl Room {
     /// No memory yet.
     fn empty() -> Self {
-        Self { sums: Buffer::zeroed(0), packed: Buffer::zeroed(0) }
+        Self { sums: Buffer::zeroed(0), left: Buffer::zeroed(0), packed: Buffer::zeroed(0) }
     }
 }
 
@@ -52,9 +55,9 @@ thread_local! {
     static COPIES: RefCell<Copies> = RefCell::new(Copies::empty());
 }
 
-/// Rows of each of the fewest, equal parts of `rows` that have at most [`ROWS`], in whole blocks.
-fn height_of(rows: &Range<usize>) -> usize {
-    rows.len().div_ceil(rows.len().div_ceil(ROWS)).next_multiple_of(BLOCK)
+/// Rows of each of the fewest, equal parts of `rows` that have at most `most`, in whole blocks.
+fn part_of(rows: &Range<usize>, most: usize) -> usize {
+    rows.len().div_ceil(rows.len().div_ceil(most)).next_multiple_of(BLOCK)
 }
 
 /// A share of a pass.
@@ -63,13 +66,21 @@ struct TiledSweep<'a, T, C> {
     out: GridPart<'a, Row<C>>,
     /// Columns of the whole result.
     columns: usize,
-    left: Left<'a>,
-    right: Right<'a, T>,
+    left: LeftOperand<'a, T>,
+    right: RightOperand<'a, T>,
     /// Pairs of every sum.
     steps: usize,
     /// One a column of the whole result.
     bias: Option<&'a [f32]>,
     ending: Ending<'a, C>,
+}
+
+/// Rows of the result, and their left operand.
+struct Block<'a> {
+    rows: Range<usize>,
+    left: Left<'a>,
+    /// The row that it begins with.
+    first: usize,
 }
 
 /// Sums that wait together, and a chunk of their depth.
@@ -97,30 +108,23 @@ impl<T: Term, C: Cell> Kernel for TiledSweep<'_, T, C> {
         // without this kernel's instruction set, and each of its vector operations would be a call.
         let mut room = ROOM.replace(Room::empty());
         let tiles = self.amx.tiles();
-        let height = height_of(&rows);
-        for strip in strips.clone().step_by(COLUMNS / BLOCK) {
-            let group = strip..strips.end.min(strip + COLUMNS / BLOCK);
-            let size = group.len() * T::BLOCK;
-            let sums = first(&mut room.sums, height / BLOCK * group.len());
-            for row in rows.clone().step_by(height) {
-                let some = row..rows.end.min(row + height);
-                // Sums without terms are their bias.
-                for unit in (0..units.max(1)).step_by(T::CHUNK) {
-                    let (chunk, units) = (unit / T::CHUNK, unit..units.min(unit + T::CHUNK));
-                    let right = match self.right {
-                        Right::Shared { cells, blocks } => &cells[(chunk * blocks + group.start) * T::BLOCK..][..size],
-                        Right::Own(source) => {
-                            let all = first(&mut room.packed, self.steps.div_ceil(T::CHUNK * UNIT).max(1) * size);
-                            let packed = &mut all[chunk * size..][..size];
-                            if row == rows.start {
-                                source.pack(simd, group.clone(), units.clone(), self.steps, packed);
-                            }
-                            packed
-                        }
-                    };
-                    let chunk = Chunk { rows: some.clone(), group: group.clone(), units, right };
-                    self.chunk(simd, &tiles, &chunk, sums);
+        let most = match self.left {
+            LeftOperand::Shared(_) => usize::MAX,
+            LeftOperand::Own(_) => (LEFT_BYTES / (T::PARTS * units.max(1) * size_of::<Pairs>())).max(1),
+        };
+        let Room { sums, left, packed } = &mut room;
+        let height = part_of(&rows, most);
+        for row in rows.clone().step_by(height) {
+            let rows = row..rows.end.min(row + height);
+            let block = match self.left {
+                LeftOperand::Shared(left) => Block { rows, left, first: 0 },
+                LeftOperand::Own(source) => {
+                    Block { left: source.copied(simd, rows.clone(), units, left), rows, first: row }
                 }
+            };
+            for strip in strips.clone().step_by(COLUMNS / BLOCK) {
+                let group = strip..strips.end.min(strip + COLUMNS / BLOCK);
+                self.group(simd, &tiles, &block, group, sums, packed);
             }
         }
         drop(tiles);
@@ -129,12 +133,52 @@ impl<T: Term, C: Cell> Kernel for TiledSweep<'_, T, C> {
 }
 
 impl<T: Term, C: Cell> TiledSweep<'_, T, C> {
+    /// A group of blocks of columns for a block of rows.
+    #[inline(always)]
+    fn group<S: Simd>(
+        &mut self,
+        simd: S,
+        tiles: &Tiles,
+        block: &Block<'_>,
+        group: Range<usize>,
+        sums: &mut Buffer<Sums>,
+        packed: &mut Buffer<Packed>,
+    ) {
+        let (rows, units, size) = (&block.rows, self.steps.div_ceil(UNIT), group.len() * T::BLOCK);
+        let height = part_of(rows, ROWS);
+        let sums = first(sums, height / BLOCK * group.len());
+        // Copies are kept if there are more rows to come that need them.
+        let kept = usize::from(rows.len() > height);
+        for row in rows.clone().step_by(height) {
+            // Sums without terms are their bias.
+            for unit in (0..units.max(1)).step_by(T::CHUNK) {
+                let (chunk, units) = (unit / T::CHUNK, unit..units.min(unit + T::CHUNK));
+                let right = match self.right {
+                    RightOperand::Shared { cells, blocks } => {
+                        &cells[(chunk * blocks + group.start) * T::BLOCK..][..size]
+                    }
+                    RightOperand::Own(source) => {
+                        let all = first(packed, (kept * self.steps / (T::CHUNK * UNIT) + 1) * size);
+                        let packed = &mut all[kept * chunk * size..][..size];
+                        if row == rows.start {
+                            source.pack(simd, group.clone(), units.clone(), self.steps, packed);
+                        }
+                        packed
+                    }
+                };
+                let rows = row..rows.end.min(row + height);
+                let chunk = Chunk { rows, group: group.clone(), units, right };
+                self.chunk(simd, tiles, block, &chunk, sums);
+            }
+        }
+    }
+
     /// Adds a chunk of their depth to sums, block by block; those that are complete are given to the result.
     #[inline(always)]
-    fn chunk<S: Simd>(&mut self, simd: S, tiles: &Tiles, chunk: &Chunk<'_>, sums: &mut [Sums]) {
-        let Chunk { rows, group, units, right } = chunk;
+    fn chunk<S: Simd>(&mut self, simd: S, tiles: &Tiles, block: &Block<'_>, chunk: &Chunk<'_>, sums: &mut [Sums]) {
+        let (Block { left, first, .. }, Chunk { rows, group, units, right }) = (block, chunk);
         let blocks = rows.len().div_ceil(BLOCK);
-        let left = Left { cells: &self.left.cells[units.start * self.left.stride..], ..self.left };
+        let left = Left { cells: &left.cells[units.start * left.stride..], ..*left };
         let packed = right.chunks(T::BLOCK).map(|packed| &packed[..units.len() * T::PARTS]);
         for ((strip, sums), packed) in group.clone().zip(sums.chunks_mut(blocks)).zip(packed) {
             let width = BLOCK.min(self.columns - strip * BLOCK);
@@ -145,7 +189,8 @@ impl<T: Term, C: Cell> TiledSweep<'_, T, C> {
             let origin = if units.start == 0 { Origin::Row(&bias) } else { Origin::Sums };
             for (row, sums) in rows.clone().step_by(BLOCK).zip(sums) {
                 let height = BLOCK.min(rows.end - row);
-                let row_and_next = [row, if row + BLOCK < rows.end { row + BLOCK } else { rows.start }];
+                let next = if row + BLOCK < rows.end { row + BLOCK } else { rows.start };
+                let row_and_next = [row - first, next - first];
                 match (height > TILE, width > TILE) {
                     _ if T::PARTS == 3 => tiles.multiply_thirds(sums, origin, left, row_and_next, packed),
                     (true, true) => tiles.multiply::<2, 2>(sums, origin, left, row_and_next, packed),
@@ -198,10 +243,10 @@ impl<T: Term, C: Cell> TiledPass<'_, T, C> {
         if rows == 0 || columns == 0 {
             return;
         }
-        let plan = Plan::for_tiles(shape, BLOCK, right.is_dear());
+        let plan = Plan::for_tiles(shape, BLOCK, [left.copying(), right.copying()]);
         let mut copies = COPIES.replace(Copies::empty());
-        let left = left.copied(team, amx, [rows, steps.div_ceil(UNIT)], &mut copies.left);
-        let right = right.copied(team, amx, [columns, steps, plan.down], &mut copies.right);
+        let left = left.for_team(team, amx, [rows, steps.div_ceil(UNIT), plan.across], &mut copies.left);
+        let right = right.for_team(team, amx, [columns, steps, plan.down], &mut copies.right);
         let (vectors, ending) = (amx.avx512_bf16(), Ending::from(after));
         let (sizes, grain) = ([out.panels(), rows, out.stride()], shape.grain.next_multiple_of(BLOCK));
         let grid = Grid::new(out.cells_mut(), sizes, [plan.across, plan.down], grain);
