@@ -95,7 +95,12 @@ pub(super) enum LeftOperand<'a, T> {
 impl<'a, T: Term> LeftSource<'a, T> {
     /// What its copy takes.
     pub(super) const fn copying(&self) -> Copying {
-        if matches!(self, Self::Ready(_)) { Copying::Free } else { Copying::Dear }
+        match self {
+            Self::Ready(_) => Copying::Free,
+            Self::ByRow(_) if T::PARTS == 1 => Copying::Cheap,
+            Self::ByRow(_) => Copying::Parted,
+            Self::ByColumn(_) => Copying::Transposed,
+        }
     }
 
     /// `rows` rows as tiles want them; `sharers` threads need the same.
@@ -131,7 +136,7 @@ impl<'a, T: Term> LeftSource<'a, T> {
     /// Rows that are copied together, unit by unit: neighbours in memory are next in depth where a row is a column of
     /// samples.
     fn band(&self) -> usize {
-        if matches!(self, Self::ByColumn(_)) { BLOCK } else { usize::MAX / 2 }
+        if matches!(self, Self::ByColumn(_)) { WIDTH } else { usize::MAX }
     }
 
     /// These rows, the first of them in row 0.
@@ -239,8 +244,10 @@ impl<'a, T: Term> RightSource<'a, T> {
     /// What its copy takes.
     pub(super) const fn copying(&self) -> Copying {
         match self {
-            Self::Ready { .. } | Self::ByRow(_) if T::PARTS == 1 => Copying::Cheap,
-            _ => Copying::Dear,
+            Self::Ready { .. } => Copying::Cheap,
+            Self::ByRow(_) if T::PARTS == 1 => Copying::Cheap,
+            Self::ByRow(_) => Copying::Parted,
+            Self::Transposed { .. } | Self::ByColumn(_) => Copying::Transposed,
         }
     }
 

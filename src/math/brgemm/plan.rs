@@ -65,8 +65,10 @@ pub(super) enum Copying {
     Free,
     /// It is brought to another place: some 200 cycles for 32 x 64 pairs.
     Cheap,
-    /// It is transposed, or parted: some 150 cycles for 16 x 16 pairs.
-    Dear,
+    /// Its 32-bit floats are parted.
+    Parted,
+    /// It is transposed: some 150 cycles for 16 x 16 pairs.
+    Transposed,
 }
 
 impl Copying {
@@ -75,13 +77,14 @@ impl Copying {
         match self {
             Self::Free => 0,
             Self::Cheap => 2,
-            Self::Dear => 10,
+            Self::Parted => 5,
+            Self::Transposed => 10,
         }
     }
 
     /// Whether so many threads that need the same copy it together.
     pub(super) fn is_shared(self, sharers: usize) -> bool {
-        self == Self::Dear && sharers >= SHARERS
+        matches!(self, Self::Parted | Self::Transposed) && sharers >= SHARERS
     }
 }
 
@@ -125,8 +128,8 @@ impl Plan {
     }
 
     /// As [`Plan::new`], for a pass on tiles: ranges of rows begin at multiples of `block`, too, and threads copy the left
-    /// operand of their rows and the right one of their columns, or, where those are dear and many need the same, a part
-    /// of all.
+    /// operand of their rows and the right one of their columns, or, where many need the same and it takes long, a part of
+    /// all.
     pub(super) fn for_tiles(shape: Shape, block: usize, [left, right]: [Copying; 2]) -> Self {
         let modelled = || {
             let shape = Shape { grain: shape.grain.next_multiple_of(block), ..shape };
@@ -307,15 +310,16 @@ mod tests {
         let shape = Shape { rows: 1024, grain: WIDTH, columns: 1024, steps: 1024, whole: false, threads: 2 };
         let across = |shape, copies| Plan::for_tiles(shape, 32, copies).across;
         // Nobody transposes what another thread transposes too,
-        assert_eq!(across(shape, [Copying::Dear, Copying::Cheap]), 1);
-        assert_eq!(across(shape, [Copying::Free, Copying::Cheap]), 2);
-        assert_eq!(across(Shape { rows: 256, ..shape }, [Copying::Dear, Copying::Dear]), 2);
-        assert_eq!(across(Shape { columns: 256, ..shape }, [Copying::Dear, Copying::Dear]), 1);
+        assert_eq!(across(shape, [Copying::Transposed, Copying::Cheap]), 1);
+        assert_eq!(across(shape, [Copying::Transposed, Copying::Parted]), 1);
+        assert_eq!(across(shape, [Copying::Free, Copying::Transposed]), 2);
+        assert_eq!(across(Shape { rows: 256, ..shape }, [Copying::Parted; 2]), 2);
+        assert_eq!(across(Shape { columns: 256, ..shape }, [Copying::Parted; 2]), 1);
         // unless one panel of rows cannot be shared out;
-        assert_eq!(across(Shape { rows: 64, ..shape }, [Copying::Dear, Copying::Cheap]), 2);
+        assert_eq!(across(Shape { rows: 64, ..shape }, [Copying::Transposed, Copying::Cheap]), 2);
         // and if many need it, they transpose it together.
-        let many = Plan::for_tiles(Shape { threads: 32, ..shape }, 32, [Copying::Dear, Copying::Cheap]);
-        assert!(Copying::Dear.is_shared(many.across) && many.across * many.down == 32, "{many}");
+        let many = Plan::for_tiles(Shape { threads: 32, ..shape }, 32, [Copying::Transposed, Copying::Cheap]);
+        assert!(Copying::Transposed.is_shared(many.across) && many.across * many.down == 32, "{many}");
     }
 
     #[test]
