@@ -134,7 +134,7 @@ impl Plan {
         let modelled = || {
             let shape = Shape { grain: shape.grain.next_multiple_of(block), ..shape };
             let Shape { rows, grain, columns, steps, threads, .. } = shape;
-            let ways = (1..=threads).rev().filter(|across| threads.is_multiple_of(*across));
+            let ways = (1..=threads).filter(|across| threads.is_multiple_of(*across));
             let cycles = |plan: &Self| {
                 let own_rows = (rows.div_ceil(grain).div_ceil(plan.down) * grain).min(rows);
                 let own_columns = columns.div_ceil(WIDTH).div_ceil(plan.across) * WIDTH;
