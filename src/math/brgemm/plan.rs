@@ -55,7 +55,8 @@ pub struct Shape {
 const TILE_PRODUCTS: usize = 256;
 
 /// Fewest threads that need the same for which all of them copy it together. A transposed pair costs half a cycle, and one
-/// that comes from L3, where other threads' copies are, as much; passes of two threads were slower so.
+/// that comes from L3, where other threads' copies are, as much: passes of two threads were up to 8 % slower so. That more
+/// gain by it is counted, not measured.
 const SHARERS: usize = 4;
 
 /// What it takes to bring an operand into the order that tiles want.
