@@ -74,7 +74,7 @@ impl Executor {
     /// # Panics
     /// When schedule and carrier have different ranks, or a channel has no room for an element that must pass it.
     #[must_use]
-    pub fn new(schedule: &Schedule, carrier: &impl Carrier, stage: &'static str) -> Self {
+    pub fn new(schedule: &Schedule, carrier: &dyn Carrier, stage: &'static str) -> Self {
         assert_eq!(schedule.ranks(), carrier.ranks(), "a schedule for the ranks of its carrier");
         let (rank, width) = (carrier.rank(), schedule.payload.bytes());
         let mut keeps = Vec::new();
@@ -135,7 +135,7 @@ impl Executor {
     ///
     /// # Panics
     /// When `memory` is too small, or its elements travel otherwise than the schedule says.
-    pub fn run(&mut self, carrier: &mut impl Carrier, memory: &mut impl Memory) -> Result<()> {
+    pub fn run(&mut self, carrier: &mut dyn Carrier, memory: &mut impl Memory) -> Result<()> {
         assert_eq!(self.payload, memory.payload(), "schedule and memory agree how elements travel");
         self.place.sequence += 1;
         carrier.enter(self.place);
@@ -175,7 +175,7 @@ impl Round {
         &mut self,
         place: Place,
         payload: Payload,
-        carrier: &mut impl Carrier,
+        carrier: &mut dyn Carrier,
         memory: &mut impl Memory,
         keeps: &[(Range<usize>, Range<usize>)],
         kept: &mut usize,
@@ -191,11 +191,11 @@ impl Round {
                 let (peer, span, fold, completes) = (hop.peer, hop.next(), hop.fold, hop.completes);
                 let (elements, bytes) = (span.len(), span.len() * payload.bytes());
                 let gone = if hop.sends {
-                    carrier.try_send(peer, bytes, |lines| memory.put(span, lines, fold))
+                    carrier.try_send(peer, bytes, &mut |lines| memory.put(span.clone(), lines, fold))
                 } else {
-                    let got = carrier.try_receive(place, peer, bytes, |lines| match completes {
-                        true => memory.complete(span, lines),
-                        false => memory.get(span, lines, fold),
+                    let got = carrier.try_receive(place, peer, bytes, &mut |lines| match completes {
+                        true => memory.complete(span.clone(), lines),
+                        false => memory.get(span.clone(), lines, fold),
                     });
                     got.map_err(Error::Rank)?
                 };

@@ -17,10 +17,10 @@
 use super::feed::{Feed, sample_of};
 use super::form::Form;
 use super::row::{MoveAll, columns, prefetch};
-use super::update::{grow, meet};
+use super::update::meet;
 use super::{Lookups, Table};
 use crate::base::Result;
-use crate::data::Bag;
+use crate::data::BagView;
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
 use crate::simd::{Kernel, Simd};
@@ -147,7 +147,7 @@ impl Sorter {
     fn lay_out(&mut self, tables: &[Table], lookups: Lookups<'_>, threads: usize) -> usize {
         let (mut before, mut first) = (0, 0);
         self.layouts.clear();
-        for (table, bag) in tables.iter().zip(lookups.bags) {
+        for (table, bag) in tables.iter().zip(lookups.bags()) {
             let count = bag.rows.len();
             let balance = (THREAD_BUCKETS * threads).div_ceil(tables.len()).min(count / 4);
             let wanted = (count / BUCKET_LOOKUPS).max(balance).clamp(1, TABLE_BUCKETS).next_power_of_two();
@@ -160,10 +160,10 @@ impl Sorter {
             first += buckets;
         }
         assert!(u32::try_from(before).is_ok(), "a minibatch has fewer than 2^32 look-ups");
-        grow(&mut self.records, before);
-        grow(&mut self.spare, before);
-        grow(&mut self.counts, threads * first);
-        grow(&mut self.starts, first + 1);
+        self.records.grow(before);
+        self.spare.grow(before);
+        self.counts.grow(threads * first);
+        self.starts.grow(first + 1);
         first
     }
 
@@ -172,7 +172,7 @@ impl Sorter {
         team.each(Rows::new(&mut self.counts[..threads * buckets], buckets, threads, 1), |counts| {
             counts.data.fill(0);
             let part = total * counts.first / threads..total * (counts.first + 1) / threads;
-            for (layout, bag) in layouts.iter().zip(lookups.bags) {
+            for (layout, bag) in layouts.iter().zip(lookups.bags()) {
                 let counts = &mut counts.data[layout.first..layout.first + layout.buckets];
                 for &row in &bag.rows[meet(&part, layout.before, bag.rows.len())] {
                     counts[(row >> layout.shift) as usize] += 1;
@@ -205,7 +205,7 @@ impl Sorter {
         let records = atomic_words(&mut self.records[..total]);
         team.each(Rows::new(&mut self.counts[..threads * buckets], buckets, threads, 1), |places| {
             let part = total * places.first / threads..total * (places.first + 1) / threads;
-            for (index, (layout, bag)) in layouts.iter().zip(lookups.bags).enumerate() {
+            for (index, (layout, bag)) in layouts.iter().zip(lookups.bags()).enumerate() {
                 let places = &mut places.data[layout.first..layout.first + layout.buckets];
                 let positions = meet(&part, layout.before, bag.rows.len());
                 scatter_part(records, places, bag, positions, layout.shift, &feed(index));
@@ -244,7 +244,7 @@ impl Sorter {
 fn scatter_part(
     records: &[AtomicU64],
     places: &mut [u32],
-    bag: &Bag,
+    bag: BagView<'_>,
     positions: std::ops::Range<usize>,
     shift: u32,
     feed: &Feed<'_>,

@@ -99,7 +99,7 @@ pub struct Dense {
 impl Dense {
     /// For gradients of `len` elements.
     #[must_use]
-    pub fn new(carrier: &impl Carrier, len: usize, reduction: Reduction) -> Self {
+    pub fn new(carrier: &dyn Carrier, len: usize, reduction: Reduction) -> Self {
         let schedule = reduction.plan(&Slices::even(len, carrier.ranks()), Payload::F32).all_reduce();
         let traffic = schedule.traffic();
         Self { executor: Executor::new(&schedule, carrier, "all-reduce of replicated tables' gradients"), len, traffic }
@@ -118,7 +118,7 @@ impl Dense {
     ///
     /// # Panics
     /// When there are more or fewer elements than was planned.
-    pub fn sum(&mut self, carrier: &mut impl Carrier, mut gradients: Pieces<'_>) -> Result<()> {
+    pub fn sum(&mut self, carrier: &mut dyn Carrier, mut gradients: Pieces<'_>) -> Result<()> {
         assert_eq!(gradients.len(), self.len, "as many elements as was planned");
         self.executor.run(carrier, &mut gradients)
     }

@@ -48,7 +48,7 @@ impl LayerExchange {
     /// # Panics
     /// When there is not a piece for each rank.
     #[must_use]
-    pub fn new(share: Share<'_>, carrier: &impl Carrier, reduction: Reduction) -> Self {
+    pub fn new(share: Share<'_>, carrier: &dyn Carrier, reduction: Reduction) -> Self {
         assert_eq!(share.len(), 2 * carrier.ranks(), "two halves for each rank");
         let owner = carrier.rank().index();
         let padded = |len: usize| len.next_multiple_of(LINE);
@@ -84,7 +84,7 @@ impl LayerExchange {
     ///
     /// # Panics
     /// When the pieces have other sizes than were planned.
-    pub fn run(&mut self, carrier: &mut impl Carrier, share: Share<'_>, isa: Isa, rate: f32) -> Result<()> {
+    pub fn run(&mut self, carrier: &mut dyn Carrier, share: Share<'_>, isa: Isa, rate: f32) -> Result<()> {
         let mut sums = Sums::new(share, self.owner, isa, rate);
         self.scatter.run(carrier, &mut sums)?;
         for piece in sums.share[2 * self.owner..][..2].iter_mut().flatten() {

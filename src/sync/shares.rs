@@ -92,26 +92,28 @@ impl<T> Lender<T> {
         self.checked()
     }
 
-    /// Lends `count` windows of `width` columns that lie side by side from column `first` on, in one matrix of rows of
-    /// `stride`: window m is matrix m.
+    /// Lends windows of `width` columns of one matrix of rows of `stride`: window m, which is matrix m, begins at column
+    /// `starts[m]`.
     ///
     /// # Panics
-    /// As [`Lender::matrices`], and when the windows do not fit into a row.
+    /// As [`Lender::matrices`], and when the windows overlap or do not fit into a row.
     pub fn windows<'a>(
         &'a mut self,
         data: &'a mut [T],
         stride: usize,
-        first: usize,
+        starts: &[usize],
         width: usize,
-        count: usize,
     ) -> Lent<'a, T> {
-        assert!(width > 0 && first + count * width <= stride, "{count} windows of {width} fit into {stride} columns");
+        assert!(width > 0, "windows have columns");
+        let apart = starts.windows(2).all(|pair| pair[0].checked_add(width).is_some_and(|end| end <= pair[1]));
+        let inside = starts.last().is_none_or(|last| last.checked_add(width).is_some_and(|end| end <= stride));
+        assert!(apart && inside, "windows of {width} columns at {starts:?} lie side by side in {stride}");
         assert!(data.len().is_multiple_of(stride), "{} elements in rows of {stride}", data.len());
         let rows = data.len() / stride;
         self.views.clear();
-        self.views.extend((0..count).map(|window| {
+        self.views.extend(starts.iter().map(|first| {
             // Wrapping, because without rows there is nothing to point to.
-            let start = data.as_mut_ptr().wrapping_add(first + window * width);
+            let start = data.as_mut_ptr().wrapping_add(*first);
             View { start, rows, stride, width }
         }));
         self.checked()

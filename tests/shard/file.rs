@@ -8,7 +8,7 @@ use super::{any_sharding, workload};
 fn of(sharding: &Sharding) -> Workload {
     let rows: Vec<u64> =
         (0..sharding.tables() as u32).map(|table| sharding.rows(octorec::base::TableId(table))).collect();
-    workload(&rows, sharding.dim(), 10)
+    workload(&rows, sharding.dim(octorec::base::TableId(0)), 10)
 }
 
 proptest! {

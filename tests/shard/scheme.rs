@@ -10,7 +10,7 @@ proptest! {
     #[test]
     fn every_element_is_owned_once_or_by_all(sharding in any_sharding()) {
         for table in (0..sharding.tables() as u32).map(TableId) {
-            let (rows, dim) = (sharding.rows(table) as usize, sharding.dim());
+            let (rows, dim) = (sharding.rows(table) as usize, sharding.dim(table));
             let mut owned = vec![0; rows * dim];
             for shard in sharding.of_table(table) {
                 prop_assert_eq!(shard.shape(), (shard.rows.count, shard.columns.len()));

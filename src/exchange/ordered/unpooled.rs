@@ -1,4 +1,4 @@
-//! Rows of divided tables, themselves, where a bag has several of one owner.
+//! Unpooled rows: rows of divided tables, themselves, where a bag has several of one owner.
 //!
 //! An owner's pooled sum of a bag is one term of the receiver's. If it is that of one look-up it is the row, and can be
 //! added in the bag's order. Of bags with more look-ups in one shard, owners send the rows one by one as well. One-hot
@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
-use crate::data::{Bag, Batch};
+use crate::data::{Bag, BagView, Batch};
 use crate::exchange::layout::Layout;
 use crate::exchange::words::Words;
 use crate::machine::team::Team;
@@ -34,15 +34,17 @@ pub(in crate::exchange) struct Part {
     pub rank: RankId,
     /// Its columns in a row of pooled sums.
     pub place: Range<usize>,
-    /// Elements of such a row.
+    /// Elements of such a row, from another rank.
     pub stride: usize,
+    /// Elements of such a row of this rank's own.
+    pub own_stride: usize,
     /// Where its rows begin among those that its rank has sent themselves.
     start: usize,
 }
 
 /// The exchange, with its memory.
 #[derive(Debug)]
-pub struct Rest {
+pub struct Unpooled {
     rank: RankId,
     words: Words,
     out: Vec<Vec<u32>>,
@@ -55,8 +57,13 @@ pub struct Rest {
     bag: Bag,
 }
 
-impl Rest {
-    pub(super) fn new(layout: &Layout, rank: RankId, team: &Team) -> Self {
+impl Unpooled {
+    /// For `rank`.
+    ///
+    /// # Panics
+    /// Never: a shard is in its rank's holding.
+    #[must_use]
+    pub fn new(layout: &Layout, rank: RankId, team: &Team) -> Self {
         let (ranks, sharding) = (layout.ranks(), layout.sharding());
         let tables = (0..sharding.tables() as u32).map(TableId).filter(|table| sharding.partial(*table));
         let sources: Vec<_> = tables.map(|table| (table, Vec::new())).collect();
@@ -64,7 +71,7 @@ impl Rest {
             let holding = layout.of(shard.rank);
             let place = holding.places().find_map(|(other, place)| (other == shard).then_some(place));
             let place = place.expect("a shard is in its rank's holding");
-            Part { rank: shard.rank, place, stride: holding.stride, start: 0 }
+            Part { rank: shard.rank, place, stride: holding.stride, own_stride: holding.partial_stride, start: 0 }
         };
         let parts = |(table, _): &(TableId, _)| sharding.of_table(*table).iter().map(part).collect();
         let words = Words::new(rank, ranks, team.isa(), "exchange of rows");
@@ -81,31 +88,33 @@ impl Rest {
 
     /// Lets `look_up` write the rows of each of this rank's shards of divided tables that other look-ups of the same bag
     /// hide in the pooled sum: it gets the shard's number, a bag a row, and room for the rows. `asked` are the look-ups
-    /// of a rank, as [`crate::exchange::Ids::bags`] has them. Then sends them, and takes in those that the bags of `batch`
-    /// need.
+    /// of a rank in a stream, as [`crate::exchange::Ids::bag`] has them. Then sends them, and takes in those that the bags
+    /// of `batch` need.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     pub fn exchange<'a>(
         &mut self,
         layout: &Layout,
-        carrier: &mut impl Carrier,
+        carrier: &mut dyn Carrier,
         batch: &Batch,
-        asked: impl Fn(RankId) -> &'a [Bag],
+        asked: impl Fn(RankId, usize) -> BagView<'a>,
         mut look_up: impl FnMut(usize, &Bag, &mut [f32]),
     ) -> Result<()> {
         if self.sources.is_empty() {
             return Ok(());
         }
-        let (sharding, dim) = (layout.sharding(), layout.sharding().dim());
+        let holding = layout.of(self.rank);
         for (to, out) in (0..).map(RankId).zip(&mut self.out) {
             out.clear();
-            for (shard, _) in layout.of(self.rank).partial(sharding) {
-                several(&asked(to)[shard], &mut self.bag);
-                let start = out.len();
-                out.resize(start + self.bag.rows.len() * dim, 0);
-                if !self.bag.rows.is_empty() {
-                    look_up(shard, &self.bag, bytemuck::cast_slice_mut(&mut out[start..]));
+            for group in holding.groups.iter().take_while(|group| group.partial) {
+                for (shard, stream) in group.shards.clone().zip(&group.streams) {
+                    several(asked(to, *stream), &mut self.bag);
+                    let start = out.len();
+                    out.resize(start + self.bag.rows.len() * group.width, 0);
+                    if !self.bag.rows.is_empty() {
+                        look_up(shard, &self.bag, bytemuck::cast_slice_mut(&mut out[start..]));
+                    }
                 }
             }
         }
@@ -117,7 +126,7 @@ impl Rest {
 
     /// Where each look-up of this rank's samples finds its row.
     fn find(&mut self, layout: &Layout, batch: &Batch) {
-        let (sharding, dim) = (layout.sharding(), layout.sharding().dim());
+        let sharding = layout.sharding();
         // Where a rank's next shard begins in its message.
         let mut ends = vec![0; layout.ranks()];
         let mut counts: Vec<u32> = Vec::new();
@@ -148,11 +157,11 @@ impl Rest {
         }
         // A message has its rank's shards in the layout's order.
         for rank in (0..layout.ranks() as u32).map(RankId) {
-            for (_, shard) in layout.of(rank).partial(sharding) {
+            for (_, shard) in layout.of(rank).partial() {
                 let index = self.sources.iter().position(|(table, _)| *table == shard.table);
                 let index = index.expect("the shard's table is divided");
                 self.parts[index][shard.part].start = ends[rank.index()];
-                ends[rank.index()] += lengths[index][shard.part] as usize * dim;
+                ends[rank.index()] += lengths[index][shard.part] as usize * shard.columns.len();
             }
             let message = if rank == self.rank { &self.out } else { &self.into };
             assert_eq!(message[rank.index()].len(), ends[rank.index()], "rows of {rank} are those of this rank's bags");
@@ -200,7 +209,7 @@ impl Rest {
 }
 
 /// The look-ups of bags that have several, each a bag of its own.
-fn several(from: &Bag, to: &mut Bag) {
+fn several(from: BagView<'_>, to: &mut Bag) {
     to.rows.clear();
     for sample in 0..from.samples() {
         if let rows @ [_, _, ..] = from.of(sample) {
