@@ -39,7 +39,7 @@ loom:
 
 # 10,000 randomised rounds of every collective, with delays.
 collectives:
-	$(CARGO) test --locked --test collective -- --ignored --nocapture
+	$(CARGO) test --locked --test ranks collective:: -- --ignored --nocapture
 
 # octorec on an emulated machine with eight NUMA nodes; says that it is skipped where that cannot be emulated.
 test-numa: system

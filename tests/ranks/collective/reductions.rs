@@ -5,7 +5,7 @@ use octorec::collective::{Between, Carrier, Executor, Links, Parcels, Payload, S
 use octorec::simd::Isa;
 use proptest::prelude::*;
 
-use crate::{interpret, job, numbers, rank, sizes, with_lanes};
+use super::{interpret, job, numbers, rank, sizes, with_lanes};
 
 /// All schedules of a division into slices.
 fn schedules(slices: &Slices, payload: Payload) -> Vec<Schedule> {

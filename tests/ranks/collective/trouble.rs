@@ -8,7 +8,7 @@ use octorec::collective::{Executor, Lane, Links, Member, Payload, Slices, Tensor
 use octorec::simd::Isa;
 use octorec::sync::{Job, Patience};
 
-use crate::with_lanes;
+use super::with_lanes;
 
 const RANKS: usize = 4;
 const CULPRIT: RankId = RankId(2);

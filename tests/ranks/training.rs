@@ -1,6 +1,6 @@
 //! Several ranks train as one does: whatever the division of tables, the number of ranks, the pooling and the precision.
 
-mod weighing;
+use crate::weighing;
 
 use std::sync::Arc;
 

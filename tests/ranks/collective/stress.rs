@@ -11,7 +11,7 @@ use octorec::collective::{Between, Carrier, Executor, Lane, Links, OneSided, Par
 use octorec::simd::Isa;
 use octorec::sync::Line;
 
-use crate::{interpret, job, numbers, rank, sizes, with_lanes};
+use super::{interpret, job, numbers, rank, sizes, with_lanes};
 
 /// A lane that dawdles before it does something.
 struct Dawdling<'a> {

@@ -1,19 +1,16 @@
 //! A training step allocates nothing once it has run: neither from the heap nor, for its large buffers, from the system.
 //!
-//! All threads of the process are counted, and all of them are the step's: minibatches are drawn before. So there is one
-//! test here, which runs nothing beside the step.
-
-use std::alloc::System;
+//! All threads of the process are counted, and all of them are the step's: minibatches are drawn before. So the test has
+//! a process of its own, which runs nothing beside the step.
 
 use octorec::base::config::{Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, Update};
 use octorec::data::{self, Batch, Opening, Split};
 use octorec::machine::team::Team;
 use octorec::model::{Dlrm, Room};
 use octorec::train::{Clock, step};
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
+use stats_alloc::{Region, Stats};
 
-#[global_allocator]
-static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+use crate::{COUNTED, alone};
 
 /// Steps that are counted. After 256, `auto` looks at the look-ups again.
 const fn counted(update: Update) -> usize {
@@ -57,6 +54,9 @@ fn batches(config: &Config, sizes: &[usize]) -> Vec<Batch> {
 
 #[test]
 fn a_step_allocates_nothing_once_it_has_run() {
+    if !alone("allocation::a_step_allocates_nothing_once_it_has_run") {
+        return;
+    }
     let (seen, _) = taken(|| drop(std::hint::black_box(vec![1u8; 100])));
     assert_eq!(seen.allocations, 1, "the heap is counted");
     let (_, pages) = taken(|| std::mem::forget(octorec::memory::Buffer::<u8>::zeroed(1 << 20)));

@@ -1,18 +1,15 @@
 //! A loader allocates nothing a minibatch once its batches go round: whole or sliced, shuffled or in order.
 //!
-//! All threads of the process are counted, so there is one test here, which runs nothing beside the loaders.
-
-use std::alloc::System;
+//! All threads of the process are counted, so the test has a process of its own, which runs nothing beside the loaders.
 use std::sync::Arc;
 
 use octorec::base::config::DataConfig;
 use octorec::data::blocks::{Codec, Options, Role};
 use octorec::data::formats::{Files, Format, Sink, Target};
 use octorec::data::{Criteo, Loader, LoaderMode, Plan, Position, RankLoader, Samples, Shuffle, Source, Split};
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use stats_alloc::Region;
 
-#[global_allocator]
-static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+use crate::{COUNTED, alone};
 
 /// Samples of an epoch: whole minibatches, so that all are alike.
 const SAMPLES: u64 = 64 * 256;
@@ -47,6 +44,9 @@ fn allocations(count: usize, mut next: impl FnMut()) -> usize {
 
 #[test]
 fn a_loader_allocates_nothing_a_minibatch_once_its_memory_goes_round() {
+    if !alone("loader_allocation::a_loader_allocates_nothing_a_minibatch_once_its_memory_goes_round") {
+        return;
+    }
     let seen = allocations(1, || drop(std::hint::black_box(vec![1u8; 100])));
     assert_eq!(seen, 1, "the heap is counted");
     let kinds = [

@@ -4,7 +4,7 @@ use octorec::collective::{Links, OneSided, Parcels, Payload};
 use octorec::machine::team::Team;
 use octorec::sync::{Line, Rows};
 
-use crate::{job, rank, sizes, with_lanes};
+use super::{job, rank, sizes, with_lanes};
 
 /// What rank `from` has for rank `to` in a step.
 fn cell(from: usize, to: usize, step: u32, at: usize) -> u32 {

@@ -2,7 +2,7 @@
 //!
 //! Everything is held against one rank that has whole tables, bit by bit: the loss of every step and all weights.
 
-mod weighing;
+use crate::weighing;
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! What ranks send each other is what was planned, to the byte; and their memory is where they say.
 
-mod weighing;
+use crate::weighing;
 
 use std::sync::Arc;
 

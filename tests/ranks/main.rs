@@ -1,0 +1,8 @@
+//! Ranks: their collectives, the division of tables among them, what they send, and training by several of them.
+
+mod collective;
+mod shard;
+mod traffic;
+mod training;
+#[path = "../weighing/mod.rs"]
+mod weighing;
