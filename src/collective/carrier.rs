@@ -15,7 +15,7 @@ use crate::sync::{Gate, Line};
 /// is longer than a message the same way: into pieces of [`Carrier::room`]. A carrier that is given room for a whole
 /// one-sided message lets the sender write it where the receiver reads it; one with less room gets copies, in pieces
 /// ([`super::OneSided`]).
-pub trait Carrier: Send {
+pub trait Carrier: Send + Sync {
     /// Whose end this is.
     fn rank(&self) -> RankId;
 

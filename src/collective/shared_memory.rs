@@ -65,7 +65,7 @@ impl Fabric for SharedMemory {
                 readers[lane][from.index()] = Some(receiver);
             }
         }
-        gate.pass("exchange of windows").map_err(Error::Rank)?;
+        gate.meet("exchange of windows").map_err(Error::Rank)?;
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let lanes = readers.into_iter().enumerate().map(|(lane, readers)| {
             let writers = (0..ranks).map(|to| ends[at(lane, to, rank.index())].take()).collect();

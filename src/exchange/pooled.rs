@@ -12,7 +12,7 @@ use crate::base::{RankId, Result, TableId};
 use crate::collective::{Carrier, Incoming, OneSided};
 use crate::data::Batch;
 use crate::machine::team::Team;
-use crate::memory::{Arena, Buffer, Supply};
+use crate::memory::{Buffer, Supply};
 use crate::simd::{Kernel, Simd, combine};
 use crate::sync::{Line, Rows};
 
@@ -98,9 +98,9 @@ impl Pooled {
 }
 
 /// Brings the rows of all owners side by side, for some samples.
-struct Join<'a> {
+struct Join<'a, 'b> {
     layout: &'a Layout,
-    incoming: &'a Incoming<'a>,
+    incoming: &'a Incoming<'b>,
     own: (RankId, &'a [f32]),
     unpooled: Option<(&'a Unpooled, &'a Batch)>,
     first: usize,
@@ -108,7 +108,7 @@ struct Join<'a> {
     features: &'a mut [f32],
 }
 
-impl<'a> Join<'a> {
+impl<'a> Join<'a, '_> {
     /// The pooled rows from a rank and the length of each.
     fn message(&self, from: RankId) -> (&'a [f32], usize) {
         let holding = self.layout.of(from);
@@ -120,7 +120,7 @@ impl<'a> Join<'a> {
     }
 }
 
-impl Kernel for Join<'_> {
+impl Kernel for Join<'_, '_> {
     type Out = ();
 
     #[inline(always)]

@@ -72,6 +72,13 @@ impl Rows {
         if local < self.count { Some(local) } else { None }
     }
 
+    /// The places of those that lie in a range of the table's rows: they are consecutive.
+    #[must_use]
+    pub fn within(&self, rows: &Range<usize>) -> Range<usize> {
+        let before = |row: usize| (row as u64).saturating_sub(self.first).div_ceil(self.step).min(self.count) as usize;
+        before(rows.start)..before(rows.end)
+    }
+
     /// The table's row at place `local`: the inverse of [`Rows::local`].
     #[must_use]
     pub const fn global(&self, local: u64) -> u64 {

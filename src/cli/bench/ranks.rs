@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::base::{Error, PuId, RankId, Result};
-use crate::collective::{Lane, Links, Lobby, Member, launch};
+use crate::collective::{Carrier, Fabric, Links, Member, SharedMemory, launch};
 use crate::machine::limits::{self, Bracket, Field, Processor, STREAM_COPY_FORMULA, around};
 use crate::machine::placement::{CommCores, Wishes};
 use crate::machine::team::Team;
@@ -180,24 +180,24 @@ impl Yard {
         &self,
         sizes: Sizes,
         windows: Links,
-        body: impl Fn(&mut Member, &mut Lane, Isa, &Clock<'_>) -> Result<()> + Send + Sync + 'static,
+        body: impl Fn(&mut Member, &mut dyn Carrier, Isa, &Clock<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Result<Figures> {
         let placement = self.placement.clone();
         let patience = if placement.spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
         let job = Job::new(self.ranks(), patience, DEADLINE);
-        let lobby = Lobby::new(&job, vec![windows]);
+        let fabric = SharedMemory::new(&job, vec![windows]);
         let runs = AtomicUsize::new(RUNS_FIRST);
         let batches = launch(&job, move |mut member| {
             let place = &placement.ranks[member.rank.index()];
             let team = Team::pinned(&place.compute, placement.spin, Isa::best())?;
             let mut plan = Plan::new();
-            let mut memory = lobby.memory(member.rank, &mut Supply::Arena(&mut plan))?;
+            let mut memory = fabric.memory(member.rank, &mut Supply::Arena(&mut plan))?;
             let touch = |bytes: &mut [u8]| team.touch(bytes);
             let mut arena = Arena::build(&plan, &place.memory_nodes, Pages::Transparent, touch)?;
             memory.settle(&mut arena);
-            let mut lanes = lobby.enter(&mut member.gate, memory)?;
+            let mut lanes = fabric.connect(&mut member.gate, memory)?;
             let seconds = Mutex::new(Vec::with_capacity(BATCHES));
-            body(&mut member, &mut lanes[0], team.isa(), &Clock { runs: &runs, seconds: &seconds })?;
+            body(&mut member, &mut *lanes[0], team.isa(), &Clock { runs: &runs, seconds: &seconds })?;
             Ok(seconds.into_inner().unwrap_or_else(PoisonError::into_inner))
         })?;
         let mut seconds = batches.into_iter().next().unwrap_or_default();

@@ -1,13 +1,11 @@
 //! What ranks can prove about themselves: where the pages of their memory are, and what they have sent to each other.
 
 use std::fmt;
-use std::sync::Arc;
 
-use super::rank::Rank;
-use super::{Ranks, Setup};
+use super::{Rank, Ranks};
 use crate::base::units::Bytes;
 use crate::base::{NodeId, RankId, Result};
-use crate::collective::{Carrier, Links};
+use crate::collective::Links;
 use crate::data::Batch;
 use crate::exchange::Traffic;
 use crate::memory::Homes;
@@ -60,18 +58,14 @@ impl Rank {
     }
 
     /// Bytes to each rank so far, by the lanes' kinds.
-    fn sent(&mut self) -> Result<[Vec<usize>; 5]> {
-        self.home()?;
-        let [ids, pooled, gradients] = &self.lanes;
-        let ordered =
-            self.ordered.as_ref().map_or_else(|| vec![0; self.layout.ranks()], |(_, lane)| lane.sent().to_vec());
-        let [ids, pooled, gradients] = [ids, pooled, gradients].map(|lane| lane.sent().to_vec());
-        Ok([ids, pooled, gradients, self.shipping.sent(), ordered])
-    }
-
-    /// What one step's dense gradients send.
-    fn dense_traffic(&self) -> Links {
-        self.ordered.as_ref().map_or_else(|| self.shipping.planned().clone(), |(ordered, _)| ordered.nodes.traffic())
+    fn sent(&self) -> [Vec<usize>; 5] {
+        let [ids, pooled, gradients] =
+            [&self.lanes.ids, &self.lanes.pooled, &self.lanes.gradients].map(|lane| lane.sent().to_vec());
+        let (dense, none) = (self.reduction.sent().so_far, vec![0; self.layout.ranks()]);
+        match self.layout.grains() {
+            None => [ids, pooled, gradients, dense, none],
+            Some(_) => [ids, pooled, gradients, none, dense],
+        }
     }
 }
 
@@ -81,15 +75,10 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::all`], and when the kernel does not say.
     pub fn verify(&self) -> Result<Verified> {
-        let homes = self.homes.clone();
+        let homes = self.homes();
         // That a kernel does not say is no reason to end the ranks.
         let regions = self.all(move |rank| Ok(rank.verify(&homes[rank.number.index()])))?;
         Ok(Verified(regions.into_iter().collect::<Result<Vec<_>>>()?.concat()))
-    }
-
-    /// The nodes that each rank's memory should be on.
-    pub(super) fn homes(setup: &Setup) -> Arc<[Vec<NodeId>]> {
-        setup.places.iter().map(|place| place.memory_nodes.clone()).collect()
     }
 
     /// Bytes that ranks have sent to each other since they were started, evaluations included.
@@ -97,8 +86,8 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::all`].
     pub fn traffic(&self) -> Result<Traffic> {
-        let sent = self.all(Rank::sent)?;
-        let ranks = self.layout.ranks();
+        let sent = self.all(|rank| Ok(rank.sent()))?;
+        let ranks = self.layout().ranks();
         Ok(Traffic::of(std::array::from_fn(|kind| {
             let mut links = Links::uniform(ranks, 0);
             for (from, sent) in (0..).map(RankId).zip(&sent) {
@@ -114,7 +103,7 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::all`].
     pub fn planned_traffic(&self, batch: &Batch) -> Result<Traffic> {
-        Ok(Traffic::of_step(&self.layout, batch, &self.dense_traffic()?))
+        Ok(Traffic::of_step(self.layout(), batch, &self.dense_traffic()?))
     }
 
     /// Bytes from each rank to each other in a step, as planned, for what every rank has a copy of.
@@ -122,6 +111,6 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::all`].
     pub fn dense_traffic(&self) -> Result<Links> {
-        Ok(self.all(|rank| Ok(rank.dense_traffic()))?.swap_remove(0))
+        Ok(self.all(|rank| Ok(rank.reduction.sent().planned))?.swap_remove(0))
     }
 }
