@@ -108,7 +108,11 @@ impl Profiled {
             writeln!(f, "  f32 of wide layers go over tiles, where a step takes at least {ms:.3} ms")?;
         }
         if self.ranks > 1 {
-            writeln!(f, "  hidden behind other stages: {:.3} ms of the reduction of dense gradients", self.hidden_dense_ms)?;
+            writeln!(
+                f,
+                "  hidden behind other stages: {:.3} ms of the reduction of dense gradients",
+                self.hidden_dense_ms
+            )?;
         }
         self.remarks.iter().try_for_each(|remark| writeln!(f, "  {remark}"))
     }

@@ -200,8 +200,7 @@ impl RankArgs {
     /// When the wishes cannot be met, contradict each other, or mean another machine than this one.
     pub fn place(&self, config: &Config, machine: &Machine, purpose: Purpose) -> Result<Placement> {
         let by_grains = config.train.determinism == Determinism::Ranks;
-        let refuse =
-            |origin: &str, reason: String| Err(Error::Config { origin: origin.to_owned(), reason });
+        let refuse = |origin: &str, reason: String| Err(Error::Config { origin: origin.to_owned(), reason });
         let comm_cores = match self.comm_cores {
             CommCores::Count(1..) if by_grains => {
                 let reason = "--determinism ranks sums gradients with the compute cores: leave it away or use 0";

@@ -105,7 +105,8 @@ impl TrainArgs {
             eprintln!("resuming after step {} ({})", progress.step, path.display());
         }
         let (dim, precision) = (run.config.model.dim, run.config.train.precision);
-        let limits = |started: bool| started.then(|| limits(&machine_team(&placement, isa)?, dim, precision)).transpose();
+        let limits =
+            |started: bool| started.then(|| limits(&machine_team(&placement, isa)?, dim, precision)).transpose();
         let before = limits(self.profile)?;
         let summary = run.train()?;
         let after = limits(self.profile);

@@ -70,7 +70,8 @@ impl Fabric for SharedMemory {
         let lanes = readers.into_iter().enumerate().map(|(lane, readers)| {
             let writers = (0..ranks).map(|to| ends[at(lane, to, rank.index())].take()).collect();
             let (job, sent, waited) = (self.job.clone(), vec![0; ranks], Duration::ZERO);
-            Box::new(Lane { job, rank, writers, readers, sent, waited, waiting: Waiting::default() }) as Box<dyn Carrier>
+            Box::new(Lane { job, rank, writers, readers, sent, waited, waiting: Waiting::default() })
+                as Box<dyn Carrier>
         });
         Ok(lanes.collect())
     }

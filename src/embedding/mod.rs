@@ -70,6 +70,12 @@ impl<'a> Lookups<'a> {
         Self { bags: Bags::Own(bags, &[]), tables: None, weighted: false }
     }
 
+    /// Look-ups with a list of weights a table, in the order of the bag's rows; lists without entries: all weights are 1.
+    #[must_use]
+    pub const fn new(bags: &'a [Bag], weights: &'a [Vec<f32>]) -> Self {
+        Self { bags: Bags::Own(bags, weights), tables: None, weighted: true }
+    }
+
     /// Those of a minibatch, in all of its tables.
     #[must_use]
     pub fn of(batch: &'a Batch) -> Self {

@@ -142,7 +142,8 @@ impl Unit {
         let first = bag.offsets[samples.start] as usize;
         if let Split::Whole = owners.split {
             let rows = &bag.rows[first..bag.offsets[samples.end] as usize];
-            for PackedBag { offsets, rows: to, weights: to_weights } in owners.parts.iter().filter_map(|part| place(*part))
+            for PackedBag { offsets, rows: to, weights: to_weights } in
+                owners.parts.iter().filter_map(|part| place(*part))
             {
                 let ends = samples.clone().map(|sample| (sample + 1, bag.offsets[sample + 1]));
                 ends.for_each(|(sample, end)| put(offsets.start + sample, end));

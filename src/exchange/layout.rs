@@ -90,9 +90,9 @@ impl Holding {
             })
         };
         let (mut groups, mut next, mut start, mut partial_stride) = (Vec::new(), 0, 0, 0);
-        for run in shards.chunk_by(|a, b| {
-            (partial(a), a.columns.len(), plain(a)) == (partial(b), b.columns.len(), plain(b))
-        }) {
+        for run in
+            shards.chunk_by(|a, b| (partial(a), a.columns.len(), plain(a)) == (partial(b), b.columns.len(), plain(b)))
+        {
             let width = run[0].columns.len();
             groups.push(Group {
                 width,
@@ -154,8 +154,7 @@ impl Layout {
     pub fn new(sharding: Sharding) -> Self {
         let tables = || (0..sharding.tables() as u32).map(TableId);
         // Alone, a rank holds the one copy as it holds any other table.
-        let replicated =
-            |table: &TableId| sharding.ranks() > 1 && sharding.scheme(*table).kind() == Kind::Replicated;
+        let replicated = |table: &TableId| sharding.ranks() > 1 && sharding.scheme(*table).kind() == Kind::Replicated;
         let replicated = tables().filter(replicated).collect();
         let weighted = vec![false; sharding.tables()];
         let mut starts = vec![0];

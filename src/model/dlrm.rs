@@ -194,9 +194,8 @@ impl Network for Dlrm {
     }
 
     fn work(&self, stage: Stage, samples: usize) -> Work {
-        let weights = |mlp: &Mlp| -> f64 {
-            mlp.layers().iter().map(|layer| (layer.inputs() * layer.outputs()) as f64).sum()
-        };
+        let weights =
+            |mlp: &Mlp| -> f64 { mlp.layers().iter().map(|layer| (layer.inputs() * layer.outputs()) as f64).sum() };
         let (bottom, top) = (weights(&self.bottom), weights(&self.top));
         let first = self.bottom.layers().first().map_or(0.0, |layer| (layer.inputs() * layer.outputs()) as f64);
         let (vectors, dim) = self.interaction_shape();

@@ -247,7 +247,9 @@ impl Tables {
     /// model pools means.
     pub fn average(&self, team: &Team, layout: &Layout, batch: &Batch, features: &mut [f32]) {
         if self.pooling == Pooling::Mean && !features.is_empty() {
-            for (table, bag) in (0..).map(TableId).zip(&batch.bags).filter(|(table, _)| layout.averages_at_sample(*table)) {
+            for (table, bag) in
+                (0..).map(TableId).zip(&batch.bags).filter(|(table, _)| layout.averages_at_sample(*table))
+            {
                 average(team, features, self.row, &layout.columns(table), bag);
             }
         }
@@ -339,9 +341,11 @@ impl Tables {
     #[must_use]
     pub fn work(&self, layout: &Layout, ids: &Ids, batch: &Batch, whole: usize) -> [Work; 2] {
         let own = Lookups::of(batch);
-        let mut elements = self.replicas.iter().map(|replica| {
-            own.bag(replica.table.index()).rows.len() * replica.columns.len()
-        }).sum::<usize>();
+        let mut elements = self
+            .replicas
+            .iter()
+            .map(|replica| own.bag(replica.table.index()).rows.len() * replica.columns.len())
+            .sum::<usize>();
         let mut pooled = self.replicas.iter().map(|replica| replica.columns.len()).sum::<usize>() * batch.samples();
         for place in &layout.of(self.rank).groups {
             for from in (0..layout.ranks() as u32).map(RankId) {

@@ -9,8 +9,8 @@
 
 use crossbeam::utils::CachePadded;
 
-use super::{Job, Waiting};
 use super::primitive::{Arc, AtomicUsize, Ordering};
+use super::{Job, Waiting};
 use crate::base::{Place, RankId, Trouble};
 
 /// A rank's place at the barrier.

@@ -97,13 +97,7 @@ impl<T> Lender<T> {
     ///
     /// # Panics
     /// As [`Lender::matrices`], and when the windows overlap or do not fit into a row.
-    pub fn windows<'a>(
-        &'a mut self,
-        data: &'a mut [T],
-        stride: usize,
-        starts: &[usize],
-        width: usize,
-    ) -> Lent<'a, T> {
+    pub fn windows<'a>(&'a mut self, data: &'a mut [T], stride: usize, starts: &[usize], width: usize) -> Lent<'a, T> {
         assert!(width > 0, "windows have columns");
         let apart = starts.windows(2).all(|pair| pair[0].checked_add(width).is_some_and(|end| end <= pair[1]));
         let inside = starts.last().is_none_or(|last| last.checked_add(width).is_some_and(|end| end <= stride));

@@ -77,7 +77,10 @@ pub fn save(path: &Path, ranks: &Ranks, progress: Progress, config: &Config, sch
     let tensor = |parameter: &Parameter| {
         let start = end;
         end += parameter.len() * size_of::<f32>();
-        (parameter.name.clone(), TensorInfo { dtype: Dtype::F32, shape: parameter.shape.clone(), data_offsets: (start, end) })
+        (
+            parameter.name.clone(),
+            TensorInfo { dtype: Dtype::F32, shape: parameter.shape.clone(), data_offsets: (start, end) },
+        )
     };
     let tensors = parameters.iter().map(tensor).collect();
     let header = Header { progress, config: config.clone(), weighted: Some(weighted(schema)) };

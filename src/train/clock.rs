@@ -168,7 +168,9 @@ mod tests {
         for (number, step) in (1..).zip(&steps) {
             let end = step.began + step.took;
             let inside = |span: &Span| span.began >= step.began && span.began + span.took <= end;
-            assert!(step.number == number && inside(&tops[number as usize - 1]) && inside(&losses[number as usize - 1]));
+            assert!(
+                step.number == number && inside(&tops[number as usize - 1]) && inside(&losses[number as usize - 1])
+            );
         }
     }
 

@@ -275,7 +275,12 @@ impl Rank {
     }
 
     /// Lends this rank's part of some rows of a table; see [`Tables::export`].
-    pub(super) fn export_table(&self, table: TableId, rows: &Range<usize>, take: impl FnMut(&Shard, Range<usize>, &[f32])) {
+    pub(super) fn export_table(
+        &self,
+        table: TableId,
+        rows: &Range<usize>,
+        take: impl FnMut(&Shard, Range<usize>, &[f32]),
+    ) {
         self.tables.export(&self.layout, table, rows, take);
     }
 

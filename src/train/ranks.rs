@@ -23,10 +23,11 @@ use crate::collective::plan::Reduction;
 use crate::collective::{Fabric, Links, Member, Payload, SharedMemory, Slices};
 use crate::data::{Batch, LoaderMode, Plan, Position, RankLoader, Schema, Source, Waited};
 use crate::exchange::{LanePlan, Layout};
-use crate::machine::placement::{Placement, RankPlace};
+use crate::machine::placement::{Placement, RankPlace, Wishes};
+use crate::machine::{Machine, place};
 use crate::math::Grains;
 use crate::model::{BuildNetwork, Dlrm, Parameter, Room, check_tables};
-use crate::shard::scheme::Sharding;
+use crate::shard::scheme::{Scheme, Sharding};
 use crate::simd::Isa;
 use crate::sync::{Job, Patience, gates};
 
@@ -301,6 +302,22 @@ impl Ranks {
         }
         ranks.warnings = ranks.all(|rank| Ok(rank.warnings().to_vec()))?.concat();
         Ok(ranks)
+    }
+
+    /// Starts a single rank with whole tables on `threads` threads of this machine, all weights 0.
+    ///
+    /// # Errors
+    /// As [`Ranks::start`], and when the machine has no core for this process.
+    ///
+    /// # Panics
+    /// Never: whole tables are a division.
+    pub fn alone(config: &ModelConfig, schema: &Schema, room: Room, threads: usize, isa: Isa) -> Result<Self> {
+        let wishes = Wishes { ranks: Some(1), threads: Some(threads), ..Wishes::default() };
+        let placement = place(&Machine::load("host")?, &wishes)?;
+        let rows: Vec<u64> = schema.tables.iter().map(|column| column.rows).collect();
+        let schemes = vec![Scheme::Table(RankId(0)); rows.len()];
+        let sharding = Sharding::new(&rows, config.dim, 1, schemes).expect("whole tables divide nothing");
+        Self::start(Setup { isa, ..Setup::new(config, schema, sharding, room, &placement) })
     }
 
     /// Who holds what.

@@ -16,7 +16,9 @@ pub(super) fn step(rank: &mut Rank, whole: usize, rate: f32) -> Result<()> {
     let Rank { layout, team, network, tables, ids, gradients, reduction, lanes, batch, clock, .. } = rank;
 
     // The reduction of each layer's gradient over the ranks begins as soon as the gradient is complete.
-    clock.time(Stage::BackTop, || network.back_top(team, batch, &mut |index, layer| reduction.begin(index, layer, rate)));
+    clock.time(Stage::BackTop, || {
+        network.back_top(team, batch, &mut |index, layer| reduction.begin(index, layer, rate))
+    });
     clock.time(Stage::BackInteract, || {
         network.back_interact(team, batch);
         tables.average(team, layout, batch, network.features_gradient_mut(batch.samples()));

@@ -3,11 +3,18 @@
 //! All threads of the process are counted, and all of them are the step's: minibatches are drawn before. So the test has
 //! a process of its own, which runs nothing beside the step.
 
+use std::sync::Arc;
+
+use octorec::base::RankId;
 use octorec::base::config::{Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, Update};
 use octorec::data::{self, Batch, Opening, Split};
-use octorec::machine::team::Team;
-use octorec::model::{Dlrm, Room};
-use octorec::train::{Clock, step};
+use octorec::machine::placement::Wishes;
+use octorec::machine::{Machine, place};
+use octorec::math::Grains;
+use octorec::model::Room;
+use octorec::shard::scheme::{Part, Scheme, Sharding};
+use octorec::simd::Isa;
+use octorec::train::{Ranks, Setup};
 use stats_alloc::{Region, Stats};
 
 use crate::{COUNTED, alone};
@@ -41,15 +48,31 @@ fn config(interaction: Interaction, pooling: Pooling) -> Config {
     Config { model, data, ..Config::default() }
 }
 
-fn batches(config: &Config, sizes: &[usize]) -> Vec<Batch> {
+fn batches(config: &Config, sizes: &[usize]) -> Vec<Arc<Batch>> {
     let source = data::open(config, Opening::default()).unwrap();
     let mut reader = source.open(Split::Train, 0).unwrap();
     let draw = |&size: &usize| {
         let mut batch = Batch::new(source.schema());
         reader.read(&mut batch, size).unwrap();
-        batch
+        Arc::new(batch)
     };
     sizes.iter().map(draw).collect()
+}
+
+/// Fails if steps take memory once each minibatch was trained on.
+fn nothing_is_taken(ranks: &Ranks, batches: &[Arc<Batch>], count: usize, name: &str) {
+    ranks.initialise(1).unwrap();
+    let steps = |count: usize| {
+        let losses = batches.iter().cycle().take(count);
+        losses.map(|batch| ranks.step(batch, 0.01).unwrap()).sum::<f64>()
+    };
+    steps(batches.len());
+    // The test harness, too, may say something meanwhile, but not always; a step is always the same.
+    let round = |_| taken(|| assert!(steps(count).is_finite(), "the step trains"));
+    let (stats, pages) = (0..2).map(round).min_by_key(|(stats, _)| stats.allocations).expect("two rounds");
+    let counts = (stats.allocations, stats.reallocations, stats.deallocations);
+    assert_eq!((counts, pages), ((0, 0, 0), 0), "{name}");
+    println!("nothing allocated: {name}");
 }
 
 #[test]
@@ -64,7 +87,6 @@ fn a_step_allocates_nothing_once_it_has_run() {
 
     let updates = [Update::Serial, Update::Atomic, Update::Rtm, Update::RaceFree, Update::Sorted, Update::Auto];
     for threads in [1, 2] {
-        let team = Team::new(threads).unwrap();
         for (interaction, pooling, precision) in [
             (Interaction::Dot, Pooling::Sum, Precision::F32),
             (Interaction::Cat, Pooling::Mean, Precision::F32),
@@ -76,22 +98,35 @@ fn a_step_allocates_nothing_once_it_has_run() {
             let schema = data::open(&config, Opening::default()).unwrap().schema().clone();
             for (update, update_fused) in updates.into_iter().flat_map(|update| [(update, true), (update, false)]) {
                 let room = Room { samples: 96, lookups: 4, update, update_fused, precision };
-                let mut model = Dlrm::with_room(&config.model, &schema, &team, room).unwrap();
-                model.initialise(&team, 1);
-                let mut clock = Clock::new(true);
-                let mut steps = |count: usize| {
-                    let losses = batches.iter().cycle().take(count);
-                    losses.map(|batch| step(&team, &mut model, batch, 0.01, &mut clock)).sum::<f64>()
-                };
-                steps(batches.len());
-                // The test harness, too, may say something meanwhile, but not always; a step is always the same.
-                let round = |_| taken(|| assert!(steps(counted(update)).is_finite(), "the step trains"));
-                let (stats, pages) = (0..2).map(round).min_by_key(|(stats, _)| stats.allocations).expect("two rounds");
+                let ranks = Ranks::alone(&config.model, &schema, room, threads, Isa::best()).unwrap();
                 let name =
                     format!("{update:?}, fused: {update_fused}, {interaction:?}, {precision:?}, {threads} threads");
-                let counts = (stats.allocations, stats.reallocations, stats.deallocations);
-                assert_eq!((counts, pages), ((0, 0, 0), 0), "{name}");
-                println!("nothing allocated: {name}");
+                nothing_is_taken(&ranks, &batches, counted(update), &name);
+            }
+        }
+    }
+    // Several ranks, every way to divide a table among them, and every way to reduce dense gradients.
+    let config = config(Interaction::Dot, Pooling::Mean);
+    let batches = self::batches(&config, &[96, 96, 96, 41]);
+    let schema = data::open(&config, Opening::default()).unwrap().schema().clone();
+    let room = Room { lookups: 4, ..Room::samples(96) };
+    for count in [2, 4] {
+        let wishes = Wishes { ranks: Some(count), threads: Some(1), ..Wishes::default() };
+        let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
+        let rank = |at: usize| RankId((at % count) as u32);
+        let half = |whole: u64| vec![Part { rank: rank(1), size: whole / 2 }, Part { rank: rank(0), size: whole - whole / 2 }];
+        for schemes in [
+            vec![Scheme::Table(rank(0)), Scheme::Replicated, Scheme::Column(half(16))],
+            vec![Scheme::RowContiguous(half(500)), Scheme::Table(rank(1)), Scheme::RowCyclic((0..count).map(rank).collect())],
+        ] {
+            let sharding = Sharding::new(&config.model.rows, 16, count, schemes).unwrap();
+            let setup = Setup { spin: false, ..Setup::new(&config.model, &schema, sharding, room, &placement) };
+            let mut with_threads = setup.clone();
+            with_threads.places.iter_mut().for_each(|place| place.comm = place.compute.clone());
+            let by_grains = Setup { grains: Some(Grains::exactly(8)), ..setup.clone() };
+            for (way, setup) in [("blocking", setup), ("overlapped", with_threads), ("by grains", by_grains)] {
+                let name = format!("{count} ranks, {way}, {:?}", setup.sharding.schemes());
+                nothing_is_taken(&Ranks::start(setup).unwrap(), &batches, 12, &name);
             }
         }
     }

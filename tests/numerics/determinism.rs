@@ -15,7 +15,7 @@ use octorec::math::Grains;
 use octorec::model::Room;
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
-use octorec::train::ranks::{Ranks, Setup};
+use octorec::train::{Ranks, Setup};
 use proptest::prelude::*;
 
 const RATE: f32 = 0.05;

@@ -23,6 +23,8 @@ const DETERMINISTIC: [Update; 4] = [Update::Serial, Update::RaceFree, Update::So
 struct Case {
     dim: usize,
     rows: Vec<u64>,
+    /// Where each table\'s pooled vector begins in a sample\'s features.
+    starts: Vec<usize>,
     batch: Batch,
     weights: Option<Vec<Vec<f32>>>,
     pooling: Pooling,
@@ -66,7 +68,8 @@ impl Case {
         batch.check(&schema).expect("rows lie in their tables");
         let mut draw = Draw::new(77);
         let weights = weighted.then(|| batch.bags.iter().map(|bag| draw.floats(bag.rows.len())).collect());
-        Self { dim, rows: rows.to_vec(), batch, weights, pooling, precision: Precision::F32 }
+        let starts = (0..rows.len()).map(|table| 2 + table * dim).collect();
+        Self { dim, rows: rows.to_vec(), starts, batch, weights, pooling, precision: Precision::F32 }
     }
 
     /// Three tables with empty bags, repeated rows and one row in every second look-up.
@@ -97,12 +100,15 @@ impl Case {
     }
 
     fn lookups(&self) -> Lookups<'_> {
-        Lookups { bags: &self.batch.bags, weights: self.weights.as_deref() }
+        match &self.weights {
+            Some(weights) => Lookups::new(&self.batch.bags, weights),
+            None => Lookups::plain(&self.batch.bags),
+        }
     }
 
     /// Two foreign columns before the pooled vectors and three behind them.
-    fn slots(&self) -> Slots {
-        Slots { row: 2 + self.rows.len() * self.dim + 3, first: 2 }
+    fn slots(&self) -> Slots<'_> {
+        Slots { row: 2 + self.rows.len() * self.dim + 3, starts: &self.starts }
     }
 
     fn tables(&self) -> Vec<Table> {
@@ -111,7 +117,7 @@ impl Case {
             let table = Table::with_precision("C".to_owned(), rows, self.dim, self.precision, &mut Supply::System);
             let mut table = table.expect("memory");
             let values = draw.floats(rows as usize * self.dim);
-            table.set_weights(&values);
+            table.set_weights(0, &values);
             table
         };
         self.rows.iter().map(table).collect()
@@ -156,7 +162,7 @@ impl Case {
                     for (position, factor) in self.factors(t, n) {
                         let row = self.batch.bags[t].rows[position] as usize;
                         for e in 0..self.dim {
-                            let g = factor * gradient[n * slots.row + slots.first + t * self.dim + e];
+                            let g = factor * gradient[n * slots.row + slots.starts[t] + e];
                             let weight = &mut rows[row * self.dim + e];
                             *weight = self.kept((-RATE).mul_add(g, *weight));
                         }

@@ -3,12 +3,14 @@
 //! The f64 model below is written from the specification, not from octorec's code, with plain loops. Its central
 //! differences are exact to about 1e-8; octorec's f32 gradients must agree within f32's rounding of the sums involved.
 
+use std::sync::Arc;
+
 use octorec::base::config::{Config, Interaction, Layers, Loss, Pooling};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::{Bag, Batch, Schema};
-use octorec::machine::team::Team;
-use octorec::model::{Dlrm, Room};
-use octorec::train::{Clock, step};
+use octorec::model::Room;
+use octorec::simd::Isa;
+use octorec::train::Ranks;
 
 /// All tensors by name, in f64.
 type Weights = Vec<(String, Vec<usize>, Vec<f64>)>;
@@ -117,22 +119,21 @@ fn check_weighted(settings: &[&str], threads: usize, seed: u64, weighted: &[usiz
     let config = layers.finish().unwrap();
     let mut schema = Schema::criteo(config.model.bottom[0], &[5, 3, 40]);
     weighted.iter().for_each(|&table| schema.tables[table].weighted = true);
-    let team = Team::new(threads).unwrap();
     let (update, update_fused) = (config.train.update, config.train.update_fused);
     let room = Room { update, update_fused, ..Room::samples(19) };
-    let mut model = Dlrm::with_room(&config.model, &schema, &team, room).unwrap();
-    model.initialise(&team, seed);
-    let batch = random_batch(&schema, 19, seed);
-    let export = |model: &Dlrm| -> Weights {
-        let wide = |values: &[f32]| values.iter().map(|&x| f64::from(x)).collect();
-        let parameters = model.parameters();
-        parameters.iter().map(|p| (p.name.clone(), p.shape.clone(), wide(&model.export(p)))).collect()
+    let model = Ranks::alone(&config.model, &schema, room, threads, Isa::best()).unwrap();
+    model.initialise(seed).unwrap();
+    let batch = Arc::new(random_batch(&schema, 19, seed));
+    let export = |model: &Ranks| -> Weights {
+        let wide = |values: Vec<f32>| values.into_iter().map(f64::from).collect();
+        let parameters = model.parameters().unwrap();
+        parameters.iter().map(|p| (p.name.clone(), p.shape.clone(), wide(model.export(p).unwrap()))).collect()
     };
     let mut weights = export(&model);
     let expected_loss = loss(&config, &weights, &batch);
     // A power of two: the step itself rounds only once, when it is added to the weight.
     let rate = 0.5f32;
-    let found_loss = step(&team, &mut model, &batch, rate, &mut Clock::new(false));
+    let found_loss = model.step(&batch, rate).unwrap();
     assert!((found_loss - expected_loss).abs() < 2e-6, "{settings:?}: loss {found_loss}, f64 {expected_loss}");
     let moved = export(&model);
     let mut largest: f64 = 0.0;

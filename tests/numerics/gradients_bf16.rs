@@ -5,14 +5,15 @@
 //! are f64. Sums differ from octorec's by the rounding of 32-bit floats, which now and then puts one of them on the other
 //! side of a boundary of bfloat16. That is the tolerance: a few of the thousands of terms of a gradient are off by 2^-9.
 
+use std::sync::Arc;
+
 use octorec::base::config::{Layers, Precision};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::{Bag, Batch, Schema};
-use octorec::machine::team::Team;
-use octorec::model::{Dlrm, Room};
+use octorec::model::Room;
 use octorec::simd::Isa;
 use octorec::simd::bf16::{narrow, widen};
-use octorec::train::{Clock, step};
+use octorec::train::Ranks;
 
 const SAMPLES: usize = 53;
 const DIM: usize = 16;
@@ -36,9 +37,9 @@ fn dot(a: impl IntoIterator<Item = f64>, b: impl IntoIterator<Item = f64>) -> f6
 struct Tensors(Vec<(String, Vec<f64>)>);
 
 impl Tensors {
-    fn of(model: &Dlrm, see: impl Fn(&str, f32) -> f64) -> Self {
-        let tensor = |parameter| model.export(parameter).into_owned();
-        let parameters = model.parameters();
+    fn of(model: &Ranks, see: impl Fn(&str, f32) -> f64) -> Self {
+        let tensor = |parameter| model.export(parameter).unwrap();
+        let parameters = model.parameters().unwrap();
         let tensors = parameters.iter().map(|parameter| {
             let name = &parameter.name;
             (name.clone(), tensor(parameter).into_iter().map(|x| see(name, x)).collect())
@@ -168,16 +169,15 @@ fn gradients_are_those_of_a_model_with_the_same_roundings() {
     }
     let (config, schema) = (layers.finish().unwrap(), Schema::criteo(7, &ROWS));
     for (isa, seed) in Isa::every().into_iter().zip(3..) {
-        let team = Team::with_isa(2, isa).unwrap();
         let room = Room { precision: Precision::Bf16, ..Room::samples(SAMPLES) };
-        let mut model = Dlrm::with_room(&config.model, &schema, &team, room).unwrap();
-        model.initialise(&team, seed);
+        let model = Ranks::alone(&config.model, &schema, room, 2, isa).unwrap();
+        model.initialise(seed).unwrap();
         let batch = batch(&schema, seed);
         let see = |name: &str, x: f32| if name.ends_with("bias") { f64::from(x) } else { upper_half(x) };
         let (expected_loss, expected) = model_of_the_roundings(&Tensors::of(&model, see), &batch);
         let rate = 0.5f32;
         let before = Tensors::of(&model, |_, x| f64::from(x));
-        let loss = step(&team, &mut model, &batch, rate, &mut Clock::new(false));
+        let loss = model.step(&Arc::new(batch), rate).unwrap();
         let after = Tensors::of(&model, |_, x| f64::from(x));
         assert!((loss - expected_loss).abs() < 1e-5, "{isa:?}: loss {loss}, not {expected_loss}");
         for ((name, expected), ((_, before), (_, after))) in expected.0.iter().zip(before.0.iter().zip(&after.0)) {

@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use octorec::base::config::{Config, Layers};
 use octorec::data::{Bag, Batch, Schema};
-use octorec::machine::team::Team;
-use octorec::model::Dlrm;
+use octorec::model::Room;
 use octorec::optim::Schedule;
 use octorec::simd::Isa;
-use octorec::train::{Clock, auc, step};
+use octorec::train::{Ranks, auc};
 use safetensors::SafeTensors;
 use serde_json::Value;
 
@@ -72,7 +72,7 @@ fn batch(tensors: &SafeTensors<'_>, number: usize, tables: usize, dense_width: u
 }
 
 /// Trains through a case's minibatches and compares every loss, every probability and every final weight.
-fn follow(name: &str, team: &Team) {
+fn follow(name: &str, threads: usize, isa: Isa) {
     let bytes = vector_file(name);
     let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
@@ -82,10 +82,10 @@ fn follow(name: &str, team: &Team) {
         .map(|tensor| tensor.shape()[0] as u64)
         .collect();
     let schema = Schema::criteo(config.model.bottom[0], &rows);
-    let mut model = Dlrm::new(&config.model, &schema, team, 64).unwrap();
-    let parameters = model.parameters();
+    let model = Ranks::alone(&config.model, &schema, Room::samples(64), threads, isa).unwrap();
+    let parameters = model.parameters().unwrap();
     for parameter in &parameters {
-        model.import(parameter, &numbers::<f32>(&tensors, &format!("init.{}", parameter.name)));
+        model.import(parameter, &numbers::<f32>(&tensors, &format!("init.{}", parameter.name))).unwrap();
     }
     let losses: Vec<f32> = numbers(&tensors, "losses");
     assert!(losses.len() >= 3, "{name} has its minibatches");
@@ -94,16 +94,17 @@ fn follow(name: &str, team: &Team) {
         let batch = batch(&tensors, number, rows.len(), schema.dense);
         batch.check(&schema).unwrap();
         let rate = schedule.rate(number as u64 + 1) as f32;
-        let loss = step(team, &mut model, &batch, rate, &mut Clock::new(false));
+        let (batch, mut probabilities) = (Arc::new(batch), Vec::new());
+        model.predict(&batch, &mut probabilities).unwrap();
+        let loss = model.step(&batch, rate).unwrap();
         let apart = (loss / f64::from(expected) - 1.0).abs();
         assert!(apart < 1e-5, "{name}, step {}: loss {loss}, PyTorch {expected}", number + 1);
-        let probabilities = model.probabilities(&batch);
         let expected: Vec<f32> = numbers(&tensors, &format!("probabilities{number}"));
-        assert!(distance(probabilities, &expected) < 1e-5, "{name}, step {}: probabilities", number + 1);
+        assert!(distance(&probabilities, &expected) < 1e-5, "{name}, step {}: probabilities", number + 1);
     }
     for parameter in &parameters {
         let expected: Vec<f32> = numbers(&tensors, &format!("final.{}", parameter.name));
-        let apart = distance(&model.export(parameter), &expected);
+        let apart = distance(&model.export(parameter).unwrap(), &expected);
         assert!(apart < 1e-5, "{name}: final {} is {apart:e} from PyTorch's", parameter.name);
         let before: Vec<f32> = numbers(&tensors, &format!("init.{}", parameter.name));
         assert!(distance(&before, &expected) > 1e-4, "{name}: {} was meant to move", parameter.name);
@@ -115,9 +116,8 @@ fn pytorch_test_vectors_are_followed() {
     let names = ["dot_bce", "dot_itself_mse", "cat_wbce", "dot_bce_threshold", "dot_bce_schedule", "dot_bce_wide"];
     for isa in Isa::every() {
         for threads in [1, 3] {
-            let team = Team::with_isa(threads, isa).unwrap();
             for name in names {
-                follow(&format!("{name}.safetensors"), &team);
+                follow(&format!("{name}.safetensors"), threads, isa);
             }
         }
     }
@@ -143,10 +143,10 @@ fn the_reference_readme_example_is_reproduced() {
     layers.document(document, "golden").unwrap();
     let config = layers.finish().unwrap();
     let schema = Schema::criteo(4, &[4, 3, 2]);
-    let team = Team::new(1).unwrap();
-    let mut model = Dlrm::new(&config.model, &schema, &team, 2).unwrap();
-    for parameter in &model.parameters() {
-        model.import(parameter, &floats(&golden["initial"][&parameter.name]));
+    let model = Ranks::alone(&config.model, &schema, Room::samples(2), 1, Isa::best()).unwrap();
+    let parameters = model.parameters().unwrap();
+    for parameter in &parameters {
+        model.import(parameter, &floats(&golden["initial"][&parameter.name])).unwrap();
     }
     for (given, expected) in golden["batches"].as_array().unwrap().iter().zip([0.451_893, 0.402_002, 0.275_460]) {
         let bags = given["bags"].as_array().unwrap();
@@ -159,13 +159,13 @@ fn the_reference_readme_example_is_reproduced() {
             labels: floats(&given["labels"]),
         };
         batch.check(&schema).unwrap();
-        let loss = step(&team, &mut model, &batch, 0.01, &mut Clock::new(false));
+        let loss = model.step(&Arc::new(batch), 0.01).unwrap();
         // Inputs and parameters are printed with five digits, so the losses can agree to about that.
         assert!((loss - expected).abs() < 5e-6, "loss {loss}, printed {expected}");
     }
-    for parameter in &model.parameters() {
+    for parameter in &parameters {
         let expected = floats(&golden["updated"][&parameter.name]);
-        for (found, expected) in model.export(parameter).iter().zip(expected) {
+        for (found, expected) in model.export(parameter).unwrap().iter().zip(expected) {
             assert!((found - expected).abs() < 1.5e-5, "{}: {found}, printed {expected}", parameter.name);
         }
     }

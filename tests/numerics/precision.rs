@@ -1,16 +1,18 @@
 //! Split-SGD-BF16 (SC20, Section VII): weights in halves, products of bfloat16, updates as exact as those of 32 bits.
 
+use std::sync::Arc;
+
 use octorec::base::config::{Config, Layers, Pooling, Precision, Update};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::{Bag, Batch, Schema};
 use octorec::embedding::{Lookups, Slots, Spec, Table, Updater};
-use octorec::layer::{InputGradient, Linear, Mlp};
+use octorec::layer::{InputGradient, Mlp};
 use octorec::machine::team::Team;
 use octorec::memory::{Plan, Supply};
-use octorec::model::{Dlrm, Room};
+use octorec::model::{Dlrm, NetworkSpec, Room};
 use octorec::simd::Isa;
 use octorec::simd::split::shorten;
-use octorec::train::{Checkpoint, Clock, Progress, save, step};
+use octorec::train::{Checkpoint, Progress, Ranks, save};
 
 const PRECISIONS: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::Bf16Lsb8];
 const SAMPLES: usize = 53;
@@ -46,16 +48,16 @@ fn batch(seed: u64) -> Batch {
     batch
 }
 
-fn model(team: &Team, precision: Precision) -> Dlrm {
+fn model(threads: usize, isa: Isa, precision: Precision) -> Ranks {
     let room = Room { precision, ..Room::samples(SAMPLES) };
-    let mut model = Dlrm::with_room(&config().model, &schema(), team, room).unwrap();
-    model.initialise(team, 11);
+    let model = Ranks::alone(&config().model, &schema(), room, threads, isa).unwrap();
+    model.initialise(11).unwrap();
     model
 }
 
 /// All tensors.
-fn weights(model: &Dlrm) -> Vec<Vec<f32>> {
-    model.parameters().iter().map(|parameter| model.export(parameter).into_owned()).collect()
+fn weights(model: &Ranks) -> Vec<Vec<f32>> {
+    model.parameters().unwrap().iter().map(|parameter| model.export(parameter).unwrap()).collect()
 }
 
 fn bits(weights: &[Vec<f32>]) -> Vec<Vec<u32>> {
@@ -63,20 +65,18 @@ fn bits(weights: &[Vec<f32>]) -> Vec<Vec<u32>> {
 }
 
 /// Losses of some steps, and all weights after them.
-fn train(team: &Team, model: &mut Dlrm, seeds: std::ops::Range<u64>) -> (Vec<u64>, Vec<Vec<u32>>) {
-    let losses = seeds.map(|seed| step(team, model, &batch(seed), 0.1, &mut Clock::new(false)).to_bits()).collect();
+fn train(model: &Ranks, seeds: std::ops::Range<u64>) -> (Vec<u64>, Vec<Vec<u32>>) {
+    let losses = seeds.map(|seed| model.step(&Arc::new(batch(seed)), 0.1).unwrap().to_bits()).collect();
     (losses, bits(&weights(model)))
 }
 
 #[test]
 fn instruction_sets_and_threads_change_no_bit() {
     for precision in PRECISIONS {
-        let one = Team::with_isa(1, Isa::all()[0]).unwrap();
-        let expected = train(&one, &mut model(&one, precision), 0..6);
+        let expected = train(&model(1, Isa::all()[0], precision), 0..6);
         for isa in Isa::all() {
             for threads in [1, 2, 5] {
-                let team = Team::with_isa(threads, isa).unwrap();
-                let found = train(&team, &mut model(&team, precision), 0..6);
+                let found = train(&model(threads, isa, precision), 0..6);
                 assert!(found == expected, "{}, {isa:?}, {threads} threads", precision.name());
             }
         }
@@ -85,11 +85,11 @@ fn instruction_sets_and_threads_change_no_bit() {
 
 #[test]
 fn weights_start_the_same_and_come_back_exactly() {
-    let team = Team::new(2).unwrap();
-    let whole = weights(&model(&team, Precision::F32));
-    assert_eq!(bits(&weights(&model(&team, Precision::Bf16))), bits(&whole));
-    let parameters = model(&team, Precision::F32).parameters();
-    for ((short, whole), parameter) in weights(&model(&team, Precision::Bf16Lsb8)).iter().zip(&whole).zip(&parameters) {
+    let model = |precision| model(2, Isa::best(), precision);
+    let whole = weights(&model(Precision::F32));
+    assert_eq!(bits(&weights(&model(Precision::Bf16))), bits(&whole));
+    let parameters = model(Precision::F32).parameters().unwrap();
+    for ((short, whole), parameter) in weights(&model(Precision::Bf16Lsb8)).iter().zip(&whole).zip(&parameters) {
         let is_bias = parameter.name.ends_with("bias");
         let expected = |x: &f32| if is_bias { x.to_bits() } else { shorten(*x).to_bits() };
         assert!(short.iter().map(|x| x.to_bits()).eq(whole.iter().map(expected)), "{}", parameter.name);
@@ -98,11 +98,13 @@ fn weights_start_the_same_and_come_back_exactly() {
 
 #[test]
 fn no_second_copy_of_the_weights_exists() {
-    let team = Team::new(2).unwrap();
     let bytes = |precision| {
-        let model = model(&team, precision);
-        let tables: usize = model.tables().iter().map(|table| table.bytes()).sum();
-        (tables, model.mlps().flat_map(Mlp::layers).map(Linear::weight_bytes).collect::<Vec<_>>())
+        let table = |rows| Table::with_precision("C".to_owned(), rows, 16, precision, &mut Supply::System).unwrap();
+        let tables: usize = [50, 3, 400].map(|rows| table(rows).bytes()).iter().sum();
+        let (config, dims) = (config().model, [16; 3]);
+        let spec = NetworkSpec { config: &config, dims: &dims, samples: SAMPLES, threads: 2, precision };
+        let network = Dlrm::build(&spec, &mut Supply::System).unwrap();
+        (tables, (0..network.layers()).map(|index| network.layer(index).weight_bytes()).collect::<Vec<_>>())
     };
     let (tables, layers) = bytes(Precision::F32);
     assert_eq!(tables, (50 + 3 + 400) * 16 * 4);
@@ -137,21 +139,20 @@ fn a_wide_mlp_plans_no_more_memory_for_its_weights() {
 /// on the other side of their ReLU. Lengths are compared, of each tensor's difference and of its gradient.
 #[test]
 fn gradients_are_those_of_32_bits_up_to_the_rounding_of_activations() {
-    let team = Team::new(2).unwrap();
-    let mut halves = model(&team, Precision::Bf16);
-    let mut whole = model(&team, Precision::F32);
-    for parameter in &whole.parameters() {
+    let halves = model(2, Isa::best(), Precision::Bf16);
+    let whole = model(2, Isa::best(), Precision::F32);
+    for parameter in &whole.parameters().unwrap() {
         if !parameter.name.ends_with("bias") {
-            let seen: Vec<f32> =
-                whole.export(parameter).iter().map(|x| f32::from_bits(x.to_bits() & 0xffff_0000)).collect();
-            whole.import(parameter, &seen);
+            let cut = |x: &f32| f32::from_bits(x.to_bits() & 0xffff_0000);
+            let seen: Vec<f32> = whole.export(parameter).unwrap().iter().map(cut).collect();
+            whole.import(parameter, &seen).unwrap();
         }
     }
     let before = [weights(&whole), weights(&halves)];
-    let losses = [&mut whole, &mut halves].map(|model| step(&team, model, &batch(3), 0.5, &mut Clock::new(false)));
+    let losses = [&whole, &halves].map(|model| model.step(&Arc::new(batch(3)), 0.5).unwrap());
     assert!((losses[0] / losses[1] - 1.0).abs() < 5e-3, "{losses:?}");
     let after = [weights(&whole), weights(&halves)];
-    let parameters = whole.parameters();
+    let parameters = whole.parameters().unwrap();
     for (t, parameter) in parameters.iter().enumerate() {
         let moved = |model: usize| after[model][t].iter().zip(&before[model][t]).map(|(a, b)| f64::from(a - b));
         let size = moved(0).map(|a| a * a).sum::<f64>().sqrt();
@@ -168,18 +169,18 @@ fn gradients_are_those_of_32_bits_up_to_the_rounding_of_activations() {
 #[test]
 fn a_checkpoint_holds_the_exact_weights_for_a_run_in_any_precision() {
     let folder = tempfile::tempdir().unwrap();
-    let team = Team::new(2).unwrap();
+    let model = |precision| model(2, Isa::best(), precision);
     for from in PRECISIONS {
-        let mut trained = model(&team, from);
-        train(&team, &mut trained, 0..3);
+        let trained = model(from);
+        train(&trained, 0..3);
         let path = folder.path().join(format!("{}.safetensors", from.name()));
         save(&path, &trained, Progress::default(), &config(), &schema()).unwrap();
         for to in PRECISIONS {
-            let mut restored = model(&team, to);
-            Checkpoint::open(&path).unwrap().load_into(&mut restored).unwrap();
+            let restored = model(to);
+            Checkpoint::open(&path).unwrap().load_into(&restored).unwrap();
             let expected: Vec<Vec<f32>> = weights(&trained)
                 .into_iter()
-                .zip(trained.parameters())
+                .zip(trained.parameters().unwrap())
                 .map(|(tensor, parameter)| {
                     let rounds = to == Precision::Bf16Lsb8 && !parameter.name.ends_with("bias");
                     tensor.into_iter().map(|x| if rounds { shorten(x) } else { x }).collect()
@@ -187,9 +188,9 @@ fn a_checkpoint_holds_the_exact_weights_for_a_run_in_any_precision() {
                 .collect();
             assert!(bits(&weights(&restored)) == bits(&expected), "{} to {}", from.name(), to.name());
             if from == to {
-                let onwards = train(&team, &mut restored, 3..6);
-                assert!(onwards == train(&team, &mut trained, 3..6), "{} goes on as before", from.name());
-                Checkpoint::open(&path).unwrap().load_into(&mut trained).unwrap();
+                let onwards = train(&restored, 3..6);
+                assert!(onwards == train(&trained, 3..6), "{} goes on as before", from.name());
+                Checkpoint::open(&path).unwrap().load_into(&trained).unwrap();
             }
         }
     }
@@ -202,7 +203,7 @@ fn eight_bits_are_not_enough() {
     let team = Team::new(1).unwrap();
     let moved = |precision| {
         let mut table = Table::with_precision("C".to_owned(), 3, 16, precision, &mut Supply::System).unwrap();
-        table.set_weights(&[0.75; 48]);
+        table.set_weights(0, &[0.75; 48]);
         let spec = Spec {
             update: Update::Serial,
             fused: true,
@@ -216,7 +217,7 @@ fn eight_bits_are_not_enough() {
         let mut updater = Updater::new(spec, &mut Supply::System).unwrap();
         let (bags, mut tables) = ([Bag { offsets: vec![0, 1], rows: vec![1] }], [table]);
         for _ in 0..2000 {
-            let slots = Slots { row: 16, first: 0 };
+            let slots = Slots { row: 16, starts: &[0] };
             updater.run(&team, &mut tables, Lookups::plain(&bags), &[1.0; 16], slots, 1e-6);
         }
         tables[0].weights()[16..32].to_vec()

@@ -15,7 +15,7 @@ use octorec::math::Grains;
 use octorec::model::Room;
 use octorec::shard::scheme::{Kind, Part, Scheme, Sharding, minibatch_slice};
 use octorec::shard::traffic;
-use octorec::train::ranks::{Ranks, Setup};
+use octorec::train::{Ranks, Setup};
 
 const ROWS: [u64; 5] = [700, 3, 41, 1000, 260];
 const DIM: usize = 12;

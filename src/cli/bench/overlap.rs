@@ -77,15 +77,8 @@ struct Row {
 }
 
 /// The stages of the network.
-const DENSE: [Stage; 7] = [
-    Stage::Bottom,
-    Stage::Interact,
-    Stage::Top,
-    Stage::Loss,
-    Stage::BackTop,
-    Stage::BackInteract,
-    Stage::BackBottom,
-];
+const DENSE: [Stage; 7] =
+    [Stage::Bottom, Stage::Interact, Stage::Top, Stage::Loss, Stage::BackTop, Stage::BackInteract, Stage::BackBottom];
 
 impl OverlapArgs {
     fn config(&self) -> Result<Config> {

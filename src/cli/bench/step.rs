@@ -236,12 +236,17 @@ impl fmt::Display for Report {
         writeln!(f, "{}", self.machine)?;
         let shared = if self.cores_shared { ", which share cores" } else { "" };
         let Self { ranks, threads, profile, ms_median, ms_min, ms_max, .. } = self;
-        let teams = if *ranks == 1 { format!("{threads} threads") } else { format!("{ranks} ranks of {threads} threads") };
+        let teams =
+            if *ranks == 1 { format!("{threads} threads") } else { format!("{ranks} ranks of {threads} threads") };
         writeln!(f, "a step of {} samples in {} on {teams}{shared}", self.batch, self.precision)?;
-        let (rows, cold) = (Bytes(self.row_bytes as u64), if self.cold { "cold" } else { "cached: fewer than the cache holds" });
+        let (rows, cold) =
+            (Bytes(self.row_bytes as u64), if self.cold { "cold" } else { "cached: fewer than the cache holds" });
         writeln!(f, "{} minibatches in turn look up {rows} of different rows ({cold})\n", self.minibatches)?;
         writeln!(f, "{}", profile.table("step (median)", *ms_median))?;
-        writeln!(f, "  steps took {ms_min:.3} to {ms_max:.3} ms; with one minibatch again and again, whose rows are warm,")?;
+        writeln!(
+            f,
+            "  steps took {ms_min:.3} to {ms_max:.3} ms; with one minibatch again and again, whose rows are warm,"
+        )?;
         writeln!(f, "  {:.3} ms in the median; `at least` divides each stage's work by", self.warm_ms_median)?;
         profile.write_limits(f)?;
         let (Some(alone), Some(gain)) = (&self.alone_ms, self.gain) else { return Ok(()) };

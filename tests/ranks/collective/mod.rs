@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use octorec::base::rng::{Random, Stream};
 use octorec::base::{RankId, Result};
-use octorec::collective::{Fold, Lane, Links, Lobby, Member, Payload, Schedule, launch};
+use octorec::collective::{Carrier, Fabric, Fold, Links, Member, Payload, Schedule, SharedMemory, launch};
 use octorec::memory::Supply;
 use octorec::simd::bf16;
 use octorec::sync::{Job, Patience};
@@ -25,12 +25,12 @@ fn job(ranks: usize) -> Job {
 fn with_lanes<T: Send + 'static>(
     job: &Job,
     lanes: Vec<Links>,
-    body: impl Fn(Member, Vec<Lane>) -> Result<T> + Send + Sync + 'static,
+    body: impl Fn(Member, Vec<Box<dyn Carrier>>) -> Result<T> + Send + Sync + 'static,
 ) -> Result<Vec<T>> {
-    let lobby = Lobby::new(job, lanes);
+    let fabric = SharedMemory::new(job, lanes);
     launch(job, move |mut member| {
-        let memory = lobby.memory(member.rank, &mut Supply::System)?;
-        let lanes = lobby.enter(&mut member.gate, memory)?;
+        let memory = fabric.memory(member.rank, &mut Supply::System)?;
+        let lanes = fabric.connect(&mut member.gate, memory)?;
         body(member, lanes)
     })
 }

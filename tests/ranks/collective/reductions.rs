@@ -61,8 +61,8 @@ fn run(schedule: &Schedule, memory: &[Vec<f32>], window: usize) -> Vec<(Vec<f32>
     let windows = Links::uniform(schedule.ranks(), window);
     let ranks = with_lanes(&job(schedule.ranks()), vec![windows], move |member, mut lanes| {
         let mut data = memory[member.rank.index()].clone();
-        let mut executor = Executor::new(&schedule, &lanes[0], "test");
-        executor.run(&mut lanes[0], &mut Tensor::new(&mut data, schedule.payload, Isa::best()))?;
+        let mut executor = Executor::new(&schedule, &*lanes[0], "test");
+        executor.run(&mut *lanes[0], &mut Tensor::new(&mut data, schedule.payload, Isa::best()))?;
         Ok((data, lanes[0].sent().to_vec()))
     });
     ranks.unwrap()
@@ -120,8 +120,8 @@ proptest! {
             for schedule in &plans {
                 let mut receive = vec![0; theirs.receive_len(member.rank)];
                 let before = lanes[0].sent().to_vec();
-                let mut executor = Executor::new(schedule, &lanes[0], "test");
-                executor.run(&mut lanes[0], &mut Between::new(&send, &mut receive, Isa::best()))?;
+                let mut executor = Executor::new(schedule, &*lanes[0], "test");
+                executor.run(&mut *lanes[0], &mut Between::new(&send, &mut receive, Isa::best()))?;
                 let sent: Vec<usize> = lanes[0].sent().iter().zip(&before).map(|(now, before)| now - before).collect();
                 runs.push((receive, sent));
             }
@@ -160,9 +160,9 @@ fn threads_of_a_rank_reduce_parts_of_a_tensor_side_by_side() {
                     let (job, plan) = (&member.job, &plan);
                     scope.spawn(move || {
                         job.guard(member.rank, || {
-                            let mut executor = Executor::new(plan, lane, "test");
+                            let mut executor = Executor::new(plan, &**lane, "test");
                             for _ in 0..20 {
-                                executor.run(lane, &mut Tensor::new(data, Payload::F32, Isa::best()))?;
+                                executor.run(&mut **lane, &mut Tensor::new(data, Payload::F32, Isa::best()))?;
                             }
                             Ok(())
                         })

@@ -7,15 +7,15 @@ use std::time::Duration;
 use octorec::base::rng::{Random, Stream};
 use octorec::base::{Place, RankId, Trouble};
 use octorec::collective::plan::{Exchange, Reduction};
-use octorec::collective::{Between, Carrier, Executor, Lane, Links, OneSided, Parcels, Payload, Slices, Tensor};
+use octorec::collective::{Between, Carrier, Executor, Links, OneSided, Parcels, Payload, Slices, Tensor};
 use octorec::simd::Isa;
 use octorec::sync::Line;
 
 use super::{interpret, job, numbers, rank, sizes, with_lanes};
 
 /// A lane that dawdles before it does something.
-struct Dawdling<'a> {
-    lane: &'a mut Lane,
+struct Dawdling {
+    lane: Box<dyn Carrier>,
     delays: Delays,
 }
 
@@ -37,7 +37,7 @@ impl Delays {
     }
 }
 
-impl Carrier for Dawdling<'_> {
+impl Carrier for Dawdling {
     fn rank(&self) -> RankId {
         self.lane.rank()
     }
@@ -50,30 +50,29 @@ impl Carrier for Dawdling<'_> {
         self.lane.room(from, to)
     }
 
-    fn try_send(&mut self, to: RankId, bytes: usize, write: impl FnOnce(&mut [Line])) -> bool {
+    fn try_send(&mut self, to: RankId, bytes: usize, write: &mut dyn FnMut(&mut [Line])) -> bool {
         let delays = &mut self.delays;
         delays.dawdle();
-        self.lane.try_send(to, bytes, |lines| {
+        self.lane.try_send(to, bytes, &mut |lines| {
             delays.dawdle();
             write(lines);
             delays.dawdle();
         })
     }
 
-    fn try_receive(
-        &mut self,
-        place: Place,
-        from: RankId,
-        bytes: usize,
-        read: impl FnOnce(&[Line]),
-    ) -> Result<bool, Trouble> {
-        let delays = &mut self.delays;
-        delays.dawdle();
-        self.lane.try_receive(place, from, bytes, |lines| {
-            delays.dawdle();
-            read(lines);
-            delays.dawdle();
-        })
+    fn has(&mut self, place: Place, from: RankId, bytes: usize) -> Result<bool, Trouble> {
+        self.delays.dawdle();
+        self.lane.has(place, from, bytes)
+    }
+
+    fn front(&self, from: RankId) -> &[Line] {
+        self.lane.front(from)
+    }
+
+    fn release(&mut self, from: RankId) {
+        self.delays.dawdle();
+        self.lane.release(from);
+        self.delays.dawdle();
     }
 
     fn enter(&mut self, place: Place) {
@@ -90,6 +89,10 @@ impl Carrier for Dawdling<'_> {
 
     fn sent(&self) -> &[usize] {
         self.lane.sent()
+    }
+
+    fn waited(&self) -> Duration {
+        self.lane.waited()
     }
 }
 
@@ -117,10 +120,14 @@ fn rounds(ranks: usize, rounds: u64) {
     let done = with_lanes(&job(ranks), windows, move |member, mut lanes| {
         let (me, isa) = (member.rank.index(), Isa::best());
         let delays = || Delays { random: Random::new(me as u64 + 1000, Stream::Label), drawn: 0 };
-        let (copying, in_place) = lanes.split_at_mut(1);
-        let (outbox, inbox) = in_place[0].halves();
-        let mut one_sided = OneSided::new(&parcels, Payload::Raw(4), outbox, inbox, "one-sided");
-        let mut carrier = Dawdling { lane: &mut copying[0], delays: delays() };
+        let mut in_place = Dawdling { lane: lanes.pop().expect("two lanes"), delays: delays() };
+        let mut carrier = Dawdling { lane: lanes.pop().expect("two lanes"), delays: delays() };
+        let bytes = |from, to| parcels.between(from, to).map(|parcel| parcel.send.len() * 4).sum();
+        let mut one_sided = OneSided::new(&in_place, "one-sided");
+        one_sided.plan(&in_place, bytes);
+        // In pieces through windows of a few lines, in turn with the other collectives.
+        let mut in_pieces = OneSided::new(&carrier, "one-sided in pieces");
+        in_pieces.plan(&carrier, bytes);
         let mut reduce: Vec<_> = reductions.iter().map(|plan| Executor::new(plan, &carrier, plan.algorithm)).collect();
         let mut exchange: Vec<_> = exchanges.iter().map(|plan| Executor::new(plan, &carrier, plan.algorithm)).collect();
         let (mut data, mut send) = (vec![0.0; slices.end()], vec![0u32; parcels.send_len(member.rank)]);
@@ -148,19 +155,25 @@ fn rounds(ranks: usize, rounds: u64) {
                     assert!(places.all(|(from, to)| receive[to] == word(parcel.from.index(), from)), "round {round}");
                 }
             }
-            one_sided.begin(outbox, |to, lines| {
+            for (one_sided, lane) in [(&mut one_sided, &mut in_place), (&mut in_pieces, &mut carrier)] {
+                one_sided.begin(lane, |to, lines| {
+                    own_delays.dawdle();
+                    lines.fill(Line::from([word(me, to.index()); 16]));
+                })?;
                 own_delays.dawdle();
-                lines.fill(Line::from([word(me, to.index()); 16]));
-            })?;
-            own_delays.dawdle();
-            let incoming = one_sided.finish(inbox)?;
-            own_delays.dawdle();
-            for from in 0..ranks {
-                assert!(incoming.from(rank(from)).iter().all(|line| *line == Line::from([word(from, me); 16])));
+                let incoming = one_sided.finish(lane)?;
+                own_delays.dawdle();
+                for from in 0..ranks {
+                    let (lines, due) = (incoming.from(rank(from)), bytes(rank(from), member.rank));
+                    assert_eq!(lines.len(), if from == me { 0 } else { Line::hold(due) });
+                    assert!(lines.iter().all(|line| *line == Line::from([word(from, me); 16])));
+                }
             }
         }
         let once: usize =
             reductions.iter().chain(&exchanges).map(|plan| plan.traffic().row(member.rank).iter().sum::<usize>()).sum();
+        let pieces: usize = (0..ranks).filter(|to| *to != me).map(|to| bytes(member.rank, rank(to))).sum();
+        let once = once + pieces;
         assert_eq!(carrier.sent().iter().sum::<usize>(), once * rounds as usize, "as many bytes as planned");
         Ok(())
     });

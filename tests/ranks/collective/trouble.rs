@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use octorec::base::{Error, RankId, Result};
 use octorec::collective::plan::Reduction;
-use octorec::collective::{Executor, Lane, Links, Member, Payload, Slices, Tensor};
+use octorec::collective::{Carrier, Executor, Links, Member, Payload, Slices, Tensor};
 use octorec::simd::Isa;
 use octorec::sync::{Job, Patience};
 
@@ -21,15 +21,15 @@ fn reduce_until(
     let job = Job::new(RANKS, Patience::SHARED_CORE, deadline);
     let start = Instant::now();
     let windows = vec![Links::uniform(RANKS, 256)];
-    let result = with_lanes(&job, windows, move |member: Member, mut lanes: Vec<Lane>| {
+    let result = with_lanes(&job, windows, move |member: Member, mut lanes: Vec<Box<dyn Carrier>>| {
         let schedule = Reduction::Ring.plan(&Slices::even(1000, RANKS), Payload::F32).all_reduce();
-        let mut executor = Executor::new(&schedule, &lanes[0], "all-reduce of the test");
+        let mut executor = Executor::new(&schedule, &*lanes[0], "all-reduce of the test");
         let mut data = vec![1.0; 1000];
         for step in 0.. {
             if step == 5 && member.rank == CULPRIT {
                 trouble(&member)?;
             }
-            executor.run(&mut lanes[0], &mut Tensor::new(&mut data, Payload::F32, Isa::best()))?;
+            executor.run(&mut *lanes[0], &mut Tensor::new(&mut data, Payload::F32, Isa::best()))?;
         }
         Ok(())
     });
@@ -67,12 +67,12 @@ fn a_stalled_rank_is_named_after_the_deadline_even_if_it_never_returns() {
 #[test]
 fn different_schedules_are_noticed() {
     let job = Job::new(2, Patience::SHARED_CORE, Duration::from_secs(60));
-    let error = with_lanes(&job, vec![Links::uniform(2, 4096)], |member: Member, mut lanes: Vec<Lane>| {
+    let error = with_lanes(&job, vec![Links::uniform(2, 4096)], |member: Member, mut lanes: Vec<Box<dyn Carrier>>| {
         let mut data = vec![1.0; 1000];
         let elements = if member.rank == RankId(0) { 1000 } else { 900 };
         let schedule = Reduction::Direct.plan(&Slices::even(elements, 2), Payload::F32);
-        let mut executor = Executor::new(&schedule, &lanes[0], "test");
-        executor.run(&mut lanes[0], &mut Tensor::new(&mut data, Payload::F32, Isa::best()))
+        let mut executor = Executor::new(&schedule, &*lanes[0], "test");
+        executor.run(&mut *lanes[0], &mut Tensor::new(&mut data, Payload::F32, Isa::best()))
     });
     let text = error.unwrap_err().to_string();
     assert!(text.contains("bytes where") && text.contains("different schedules"), "{text}");
