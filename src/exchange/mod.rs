@@ -21,10 +21,10 @@ mod pooled;
 mod traffic;
 mod words;
 
-pub use dense::{Dense, Pieces};
+pub use dense::{Dense, Pieces, PiecesMemory, recycled};
 pub use gradients::Gradients;
 pub use ids::Ids;
-pub use layers::{LayerExchange, Share, shares};
+pub use layers::{LayerExchange, Share, share_out};
 pub use layout::{Group, Holding, Layout, Stream};
 pub use ordered::{Nodes, Replicas, Unpooled};
 pub use pooled::Pooled;

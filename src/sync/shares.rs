@@ -265,7 +265,7 @@ mod tests {
             lender.cut(window, 1, 1 + window);
             lender.cut(window, 2, 3);
         }
-        crew.deal(lender.windows(&mut data, 8, 1, 3, 2), |mut share| {
+        crew.deal(lender.windows(&mut data, 8, &[1, 4], 3), |mut share| {
             for window in 0..2 {
                 let mut band = share.band(window);
                 band.rows().for_each(|row| band.row(row).fill(window as u32 + 1));

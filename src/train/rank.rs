@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::clock::Breakdown;
 use super::profile::StepWork;
-use super::ranks::{Setup, Step};
+use super::ranks::Step;
 use super::reduction::{Alone, Blocking, ByGrains, DenseReduction, Overlapped, Place as CommPlace, Sliced};
-use super::{Clock, step};
+use super::{Clock, Setup, step};
 use crate::base::{Error, Place, RankId, Result, TableId};
 use crate::collective::{Carrier, Fabric, Member};
 use crate::data::{Batch, Portion, RankLoader, Waited};

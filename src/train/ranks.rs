@@ -6,7 +6,6 @@
 //! all, with its message.
 
 use std::cell::RefCell;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,113 +15,21 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use super::clock::Breakdown;
 use super::profile::Profile;
 use super::rank::{Common, Rank};
-use super::trace;
+use super::{Setup, trace};
 use crate::base::config::ModelConfig;
-use crate::base::{Error, NodeId, Place, RankId, Result, TableId, Trouble};
-use crate::collective::plan::Reduction;
-use crate::collective::{Fabric, Links, Member, Payload, SharedMemory, Slices};
+use crate::base::{Error, NodeId, Place, RankId, Result, Trouble};
+use crate::collective::Member;
 use crate::data::{Batch, LoaderMode, Plan, Position, RankLoader, Schema, Source, Waited};
 use crate::exchange::{LanePlan, Layout};
-use crate::machine::placement::{Placement, RankPlace, Wishes};
+use crate::machine::placement::Wishes;
 use crate::machine::{Machine, place};
-use crate::math::Grains;
-use crate::model::{BuildNetwork, Dlrm, Parameter, Room, check_tables};
+use crate::model::{Room, check_tables};
 use crate::shard::scheme::{Scheme, Sharding};
 use crate::simd::Isa;
 use crate::sync::{Job, Patience, gates};
 
-/// Connects the ranks of a job by lanes of these sizes.
-pub type BuildFabric = fn(&Job, Vec<Links>) -> Box<dyn Fabric>;
-
 /// How often it is looked whether the job is in trouble.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-
-/// What ranks are built from.
-#[derive(Debug, Clone)]
-pub struct Setup {
-    /// The model.
-    pub config: ModelConfig,
-    /// Its data.
-    pub schema: Schema,
-    /// Who holds what.
-    pub sharding: Sharding,
-    /// For whole minibatches.
-    pub room: Room,
-    /// Where each rank stands.
-    pub places: Vec<RankPlace>,
-    /// Whether waiting threads have cores of their own.
-    pub spin: bool,
-    /// The instruction set of all ranks.
-    pub isa: Isa,
-    /// How dense gradients are summed.
-    pub reduction: Reduction,
-    /// Whether communication threads, where ranks have them, reduce gradients of layers behind the backward pass; else
-    /// they do it after it.
-    pub overlap: bool,
-    /// What minibatches are cut into, if the number of ranks and the division of tables shall change no bit; then dense
-    /// gradients are summed by grains instead.
-    pub grains: Option<Grains>,
-    /// The longest that a rank waits for another, once all have their memory.
-    pub deadline: Duration,
-    /// Whether it is kept when each stage began.
-    pub traced: bool,
-    /// What lies between pooled rows and the loss.
-    pub network: BuildNetwork,
-    /// What connects the ranks.
-    pub fabric: BuildFabric,
-}
-
-impl Setup {
-    /// On these places: DLRM over shared memory, dense gradients around a ring in both directions, five minutes' patience.
-    #[must_use]
-    pub fn new(config: &ModelConfig, schema: &Schema, sharding: Sharding, room: Room, placement: &Placement) -> Self {
-        Self {
-            config: config.clone(),
-            schema: schema.clone(),
-            sharding,
-            room,
-            places: placement.ranks.clone(),
-            spin: placement.spin,
-            isa: Isa::best(),
-            reduction: Reduction::TwoRing,
-            overlap: true,
-            grains: None,
-            deadline: DEADLINE,
-            traced: false,
-            network: Dlrm::build,
-            fabric: |job, lanes| Box::new(SharedMemory::new(job, lanes)),
-        }
-    }
-
-    /// How many threads of each rank reduce dense gradients: its communication threads if all ranks have some, else its
-    /// compute threads; the least of any rank.
-    fn reducers(&self) -> usize {
-        let least = |threads: fn(&RankPlace) -> usize| self.places.iter().map(threads).min().unwrap_or(1);
-        let comm = least(|place| place.comm.len());
-        if comm > 0 { comm } else { least(|place| place.compute.len()) }
-    }
-
-    /// The lanes of the dense reduction: windows only where its schedule sends something.
-    fn dense_lanes(&self) -> Vec<Links> {
-        /// Elements of a slice: as much as a window's piece holds.
-        const SLICE: usize = 64 << 10;
-        let ranks = self.places.len();
-        if ranks == 1 {
-            return Vec::new();
-        }
-        if self.grains.is_some() {
-            return vec![Links::uniform(ranks, SLICE * size_of::<f32>())];
-        }
-        // Large layers go in pieces, small ones need less; which ranks talk does not depend on the size.
-        let widest = self.config.bottom.iter().chain(&self.config.top).max().map_or(1, |width| width * width);
-        let slice = (widest / ranks / self.reducers()).clamp(1024, SLICE);
-        let links = self.reduction.plan(&Slices::even(slice * ranks, ranks), Payload::F32).all_reduce().longest();
-        vec![links; self.reducers()]
-    }
-}
-
-/// The longest that a rank waits for another unless somebody says otherwise.
-pub const DEADLINE: Duration = Duration::from_secs(300);
 
 /// A step that was made.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -555,97 +462,6 @@ impl Ranks {
     pub fn trace(&self) -> Result<String> {
         let spans = self.all(|rank| Ok((rank.clock.spans().to_vec(), rank.reduction.spans())))?;
         Ok(trace::json(self.began, &spans))
-    }
-
-    /// Every tensor, in the order of the reference's state dict.
-    ///
-    /// # Errors
-    /// As [`Ranks::all`].
-    pub fn parameters(&self) -> Result<Vec<Parameter>> {
-        let sharding = self.layout.sharding();
-        let tables = (0..sharding.tables()).map(|table| {
-            let number = TableId(table as u32);
-            Parameter::of_table(table, sharding.rows(number) as usize, sharding.dim(number))
-        });
-        let dense = self.all(|rank| Ok(rank.network.parameters()))?.swap_remove(0);
-        Ok(tables.chain(dense).collect())
-    }
-
-    /// Some rows of one tensor, row-major; of what all ranks have, the first rank's.
-    ///
-    /// # Errors
-    /// As [`Ranks::all`].
-    pub fn export_rows(&self, parameter: &Parameter, rows: Range<usize>) -> Result<Vec<f32>> {
-        let (columns, first) = (parameter.columns(), rows.start);
-        let Some(table) = parameter.table() else {
-            let parameter = parameter.clone();
-            return Ok(self
-                .all(move |rank| {
-                    let own = rank.number == RankId(0);
-                    Ok(if own { rank.export_layer(&parameter, &rows) } else { Vec::new() })
-                })?
-                .swap_remove(0));
-        };
-        let mut whole = vec![0.0; rows.len() * columns];
-        let parts = self.all(move |rank| {
-            let mut parts = Vec::new();
-            rank.export_table(TableId(table as u32), &rows, |shard, local, values| {
-                parts.push((shard.clone(), local, values.to_vec()));
-            });
-            Ok(parts)
-        })?;
-        for (shard, local, values) in parts.into_iter().flatten() {
-            for (local, row) in local.zip(values.chunks_exact(shard.columns.len())) {
-                let start = (shard.rows.global(local as u64) as usize - first) * columns + shard.columns.start;
-                whole[start..start + row.len()].copy_from_slice(row);
-            }
-        }
-        Ok(whole)
-    }
-
-    /// All of one tensor, row-major.
-    ///
-    /// # Errors
-    /// As [`Ranks::all`].
-    pub fn export(&self, parameter: &Parameter) -> Result<Vec<f32>> {
-        self.export_rows(parameter, 0..parameter.rows())
-    }
-
-    /// Overwrites some rows of one tensor on every rank that has a part of them.
-    ///
-    /// # Errors
-    /// As [`Ranks::all`].
-    ///
-    /// # Panics
-    /// When `values` has another size than the rows.
-    pub fn import_rows(&self, parameter: &Parameter, rows: Range<usize>, values: &[f32]) -> Result<()> {
-        assert_eq!(values.len(), rows.len() * parameter.columns(), "{}: rows {rows:?}", parameter.name);
-        let (parameter, values) = (parameter.clone(), values.to_vec());
-        self.all(move |rank| {
-            rank.import(&parameter, &rows, &values);
-            Ok(())
-        })
-        .map(|_| ())
-    }
-
-    /// Overwrites one tensor.
-    ///
-    /// # Errors
-    /// As [`Ranks::all`].
-    ///
-    /// # Panics
-    /// When `values` has another size than the tensor.
-    pub fn import(&self, parameter: &Parameter, values: &[f32]) -> Result<()> {
-        self.import_rows(parameter, 0..parameter.rows(), values)
-    }
-
-    /// A whole table, row-major, stitched from its shards.
-    ///
-    /// # Errors
-    /// As [`Ranks::all`].
-    pub fn export_table(&self, table: TableId) -> Result<Vec<f32>> {
-        let sharding = self.layout.sharding();
-        self.export(&Parameter::of_table(table.index(), sharding.rows(table) as usize, sharding.dim(table)))
     }
 }
 

@@ -114,10 +114,15 @@ fn a_step_allocates_nothing_once_it_has_run() {
         let wishes = Wishes { ranks: Some(count), threads: Some(1), ..Wishes::default() };
         let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
         let rank = |at: usize| RankId((at % count) as u32);
-        let half = |whole: u64| vec![Part { rank: rank(1), size: whole / 2 }, Part { rank: rank(0), size: whole - whole / 2 }];
+        let half =
+            |whole: u64| vec![Part { rank: rank(1), size: whole / 2 }, Part { rank: rank(0), size: whole - whole / 2 }];
         for schemes in [
             vec![Scheme::Table(rank(0)), Scheme::Replicated, Scheme::Column(half(16))],
-            vec![Scheme::RowContiguous(half(500)), Scheme::Table(rank(1)), Scheme::RowCyclic((0..count).map(rank).collect())],
+            vec![
+                Scheme::RowContiguous(half(500)),
+                Scheme::Table(rank(1)),
+                Scheme::RowCyclic((0..count).map(rank).collect()),
+            ],
         ] {
             let sharding = Sharding::new(&config.model.rows, 16, count, schemes).unwrap();
             let setup = Setup { spin: false, ..Setup::new(&config.model, &schema, sharding, room, &placement) };

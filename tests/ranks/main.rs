@@ -1,6 +1,8 @@
 //! Ranks: their collectives, the division of tables among them, what they send, and training by several of them.
 
+mod channels;
 mod collective;
+mod network;
 mod shard;
 mod traffic;
 mod training;

@@ -1,11 +1,13 @@
 //! Several ranks train as one does: whatever the division of tables, the number of ranks, the pooling and the precision.
 
+use crate::channels::Channels;
 use crate::weighing;
 
 use std::sync::Arc;
 
 use octorec::base::config::{Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, SourceKind, Update};
 use octorec::base::{Error, RankId, TableId};
+use octorec::collective::SharedMemory;
 use octorec::collective::plan::Reduction;
 use octorec::data::{self, Batch, Opening, Schema, Split};
 use octorec::machine::placement::Wishes;
@@ -13,13 +15,19 @@ use octorec::machine::{Machine, place};
 use octorec::model::{Room, Stage};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
-use octorec::train::{Ranks, Setup};
+use octorec::train::{BuildFabric, Ranks, Setup};
 use proptest::prelude::*;
 
 const ROWS: [u64; 5] = [700, 3, 41, 1000, 260];
 const DIM: usize = 12;
 const BATCH: usize = 50;
 const RATE: f32 = 0.05;
+
+/// What ranks are connected by: windows in shared memory, and channels that copy.
+const FABRICS: [(&str, BuildFabric); 2] = [
+    ("windows", |job, lanes| Box::new(SharedMemory::new(job, lanes))),
+    ("channels", |job, lanes| Box::new(Channels::new(job, lanes))),
+];
 
 struct Case {
     config: Config,
@@ -90,8 +98,15 @@ impl Case {
         self.finish(&Ranks::start(setup).unwrap())
     }
 
+    /// Compares ranks with one, over every fabric; what carries messages changes no bit.
     fn compare(&self, alone: &(Vec<f64>, Vec<Vec<f32>>), setup: Setup, bound: f64, what: &str) {
-        let (losses, tables) = self.together(setup);
+        let [windows, channels] = FABRICS.map(|(_, fabric)| self.together(Setup { fabric, ..setup.clone() }));
+        assert!(windows == channels, "{what}: the bits are those of {}", FABRICS[0].0);
+        self.close(alone, windows, bound, what);
+    }
+
+    fn close(&self, alone: &(Vec<f64>, Vec<Vec<f32>>), found: (Vec<f64>, Vec<Vec<f32>>), bound: f64, what: &str) {
+        let (losses, tables) = found;
         for (step, (alone, found)) in alone.0.iter().zip(&losses).enumerate() {
             assert!((alone - found).abs() <= bound * alone.abs(), "{what}: step {step}: {found}, not {alone}");
         }

@@ -128,7 +128,7 @@ impl Nodes {
     /// # Panics
     /// When there are not as many parts as [`Nodes::parts`] says, or they have another size than was
     /// planned.
-    pub fn sum(&mut self, team: &Team, carrier: &mut dyn Carrier, mut parts: Vec<Pieces<'_>>) -> Result<()> {
+    pub fn sum(&mut self, team: &Team, carrier: &mut dyn Carrier, parts: &mut [Pieces<'_>]) -> Result<()> {
         assert_eq!(parts.len(), self.parts(), "a part for each node of this rank");
         assert!(parts.iter().all(|part| part.len() == self.slices.end()), "as many elements as was planned");
         let [scatter, gather] = self.executors.get_or_insert_with(|| {
@@ -139,7 +139,7 @@ impl Nodes {
         });
         let nodes = self.share.sum.left.len();
         let received = &mut self.received[..];
-        scatter.run(carrier, &mut Parts { parts: &mut parts, nodes, slices: &self.slices, received })?;
+        scatter.run(carrier, &mut Parts { parts, nodes, slices: &self.slices, received })?;
         let (isa, sum, received) = (team.isa(), &self.sum, &self.received[..]);
         if !self.total.is_empty() {
             let stride = self.total.len();

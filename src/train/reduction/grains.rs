@@ -7,7 +7,7 @@ use super::{DenseReduction, Scene, Sent};
 use crate::base::Result;
 use crate::collective::Carrier;
 use crate::data::Batch;
-use crate::exchange::{Nodes, Pieces, Replicas};
+use crate::exchange::{Nodes, Pieces, PiecesMemory, Replicas, recycled};
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::model::{Network, Stage, Tables};
@@ -18,11 +18,15 @@ pub(in crate::train) struct ByGrains {
     nodes: Nodes,
     replicas: Replicas,
     lane: Box<dyn Carrier>,
+    /// Memory that steps use again, one a part of the gradient.
+    memory: Vec<PiecesMemory>,
+    list: Vec<Pieces<'static>>,
 }
 
 impl ByGrains {
-    pub(in crate::train) const fn new(nodes: Nodes, replicas: Replicas, lane: Box<dyn Carrier>) -> Self {
-        Self { nodes, replicas, lane }
+    pub(in crate::train) fn new(nodes: Nodes, replicas: Replicas, lane: Box<dyn Carrier>) -> Self {
+        let memory = (0..nodes.parts()).map(|_| PiecesMemory::default()).collect();
+        Self { nodes, replicas, lane, memory, list: Vec::new() }
     }
 }
 
@@ -37,7 +41,7 @@ impl DenseReduction for ByGrains {
 
     fn update(&mut self, scene: Scene<'_>) -> Result<()> {
         let Scene { team, layout, network, tables, batch, whole, rate, clock } = scene;
-        let Self { nodes, replicas, lane } = self;
+        let Self { nodes, replicas, lane, memory, list } = self;
         clock.exchange([Stage::UpdateRows, Stage::ReduceDense], &mut **lane, |lane| {
             replicas.exchange(layout, lane, batch, network.features_gradient(batch.samples()))?;
             replicas.take(layout, whole, |lookups, gradient, slots| {
@@ -46,12 +50,17 @@ impl DenseReduction for ByGrains {
             Ok(())
         })?;
         clock.time(Stage::ReduceDense, || {
-            let mut parts: Vec<Vec<&mut [f32]>> = (0..nodes.parts()).map(|_| Vec::new()).collect();
+            let mut parts: Vec<Pieces<'_>> = recycled(std::mem::take(list));
+            parts.extend(memory.iter_mut().map(|memory| Pieces::within(memory, team.isa())));
             network.each_layer_mut(&mut |layer| {
-                parts.iter_mut().zip(layer.parts_mut()).for_each(|(part, gradients)| part.extend(gradients));
+                for (part, gradients) in parts.iter_mut().zip(layer.parts_mut()) {
+                    gradients.into_iter().for_each(|gradient| part.push(gradient));
+                }
             });
-            let parts = parts.into_iter().map(|part| Pieces::new(part, team.isa())).collect();
-            nodes.sum(team, &mut **lane, parts)
+            let result = nodes.sum(team, &mut **lane, &mut parts);
+            memory.iter_mut().zip(parts.drain(..)).for_each(|(memory, part)| *memory = part.into_memory());
+            *list = recycled(parts);
+            result
         })?;
         clock.time(Stage::UpdateDense, || network.update(team, rate));
         Ok(())

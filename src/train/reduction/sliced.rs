@@ -10,7 +10,7 @@ use super::Sent;
 use crate::base::Result;
 use crate::collective::plan::Reduction;
 use crate::collective::{Carrier, Links};
-use crate::exchange::{Dense, LayerExchange, Pieces, Share, shares};
+use crate::exchange::{Dense, LayerExchange, Pieces, PiecesMemory, Share, recycled, share_out};
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::memory::Buffer;
@@ -25,12 +25,17 @@ pub(in crate::train) struct Sliced {
     replicas: Dense,
     ranks: usize,
     planned: Links,
+    /// Memory that steps use again: they allocate nothing.
+    tasks: Vec<Task<'static>>,
+    pieces: PiecesMemory,
 }
 
 /// What one thread needs.
 struct Thread {
     lane: Box<dyn Carrier>,
     layers: Vec<LayerExchange>,
+    /// Memory for its share of a layer.
+    share: Share<'static>,
     spans: Spans,
 }
 
@@ -55,10 +60,14 @@ impl Sliced {
     ) -> Self {
         let (count, ranks) = (lanes.len(), lanes[0].ranks());
         let spans = || Arc::new(Mutex::new(if traced { Vec::with_capacity(TRACED_SPANS) } else { Vec::new() }));
-        let mut threads: Vec<Thread> =
-            lanes.into_iter().map(|lane| Thread { lane, layers: Vec::new(), spans: spans() }).collect();
+        let mut threads: Vec<Thread> = lanes
+            .into_iter()
+            .map(|lane| Thread { lane, layers: Vec::new(), share: Vec::new(), spans: spans() })
+            .collect();
         for index in 0..network.layers() {
-            for (thread, share) in threads.iter_mut().zip(shares(network.layer_mut(index), ranks, count)) {
+            let mut shares: Vec<Share<'_>> = (0..count).map(|_| Vec::with_capacity(2 * ranks)).collect();
+            share_out(network.layer_mut(index), ranks, count, |thread, pieces| shares[thread].push(pieces));
+            for (thread, share) in threads.iter_mut().zip(shares) {
                 thread.layers.push(LayerExchange::new(share, &*thread.lane, reduction));
             }
         }
@@ -66,7 +75,7 @@ impl Sliced {
         let replicas = Dense::new(&*threads[0].lane, len, reduction);
         let layers = threads.iter().flat_map(|thread| &thread.layers);
         let planned = layers.fold(replicas.traffic().clone(), |sum, layer| sum.plus(layer.traffic()));
-        Self { threads, replicas, ranks, planned }
+        Self { threads, replicas, ranks, planned, tasks: Vec::new(), pieces: PiecesMemory::default() }
     }
 
     pub(super) fn layers(&self) -> usize {
@@ -76,12 +85,16 @@ impl Sliced {
     /// Reduces a layer's gradients and updates it.
     pub(super) fn layer(&mut self, team: &Team, index: usize, layer: &mut Linear, rate: f32) -> Result<()> {
         let (isa, count) = (team.isa(), self.threads.len());
-        let task = |(thread, share)| Task { thread, share, outcome: Ok(()) };
-        let mut tasks: Vec<_> = self.threads.iter_mut().zip(shares(layer, self.ranks, count)).map(task).collect();
+        let mut tasks: Vec<Task<'_>> = recycled(std::mem::take(&mut self.tasks));
+        tasks.extend(self.threads.iter_mut().map(|thread| {
+            let share = recycled(std::mem::take(&mut thread.share));
+            Task { thread, share, outcome: Ok(()) }
+        }));
+        share_out(layer, self.ranks, count, |thread, pieces| tasks[thread].share.push(pieces));
         let run = |task: &mut Task<'_>| {
-            let Thread { lane, layers, spans } = &mut *task.thread;
+            let Thread { lane, layers, spans, .. } = &mut *task.thread;
             let began = Instant::now();
-            task.outcome = layers[index].run(&mut **lane, std::mem::take(&mut task.share), isa, rate);
+            task.outcome = layers[index].run(&mut **lane, &mut task.share, isa, rate);
             let mut spans = spans.lock().unwrap_or_else(PoisonError::into_inner);
             if spans.len() < spans.capacity() {
                 spans.push(Span { name: "reduce layer", number: index as u64, began, took: began.elapsed() });
@@ -91,13 +104,22 @@ impl Sliced {
             [only] => run(only),
             many => team.each(Each::new(many), run),
         }
-        tasks.into_iter().try_for_each(|task| task.outcome)
+        let mut result = Ok(());
+        for task in &mut tasks {
+            task.thread.share = recycled(std::mem::take(&mut task.share));
+            result = result.and(std::mem::replace(&mut task.outcome, Ok(())));
+        }
+        self.tasks = recycled(tasks);
+        result
     }
 
     /// Sums the gradients of replicated tables over all ranks.
     pub(super) fn replicas(&mut self, isa: Isa, sums: &mut [Buffer<f32>]) -> Result<()> {
-        let lane = &mut *self.threads[0].lane;
-        self.replicas.sum(lane, Pieces::new(sums.iter_mut().map(|sums| &mut sums[..]), isa))
+        let mut pieces = Pieces::within(&mut self.pieces, isa);
+        sums.iter_mut().for_each(|sums| pieces.push(sums));
+        let result = self.replicas.sum(&mut *self.threads[0].lane, &mut pieces);
+        self.pieces = pieces.into_memory();
+        result
     }
 
     pub(super) fn sent(&self) -> Sent {
