@@ -188,7 +188,7 @@ mod models {
             let add = |stripes: &Stripes, cell: &loom::cell::UnsafeCell<u32>| {
                 let mut empty = [0u8; 1];
                 let rows = LockedRows {
-                    start: NonNull::from(&mut empty).cast(),
+                    start: NonNull::from(&mut empty).cast::<u8>(),
                     rows: 1,
                     width: 1,
                     stripes: &stripes.0,

@@ -215,7 +215,7 @@ fn rows_of_thirds_that_wrap_are_refused() {
     let Some(amx) = amx() else { panic!("all rows of all units: not tried without tiles") };
     // Three times this row is 32 where products wrap.
     let cells = [[0; UNIT]; 32 + 3 * BLOCK];
-    let row = TILE * (((1 << 60) + 2) / 3);
+    let row = TILE * (1usize << 60).div_ceil(3);
     assert_eq!(row.wrapping_mul(3), 32);
     let left = Left { cells: &cells, stride: 0 };
     let mut sums = Sums([[0.0; BLOCK]; BLOCK]);
