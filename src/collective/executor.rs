@@ -234,7 +234,7 @@ impl Round {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -252,5 +252,59 @@ mod tests {
             pieces.into_iter().for_each(|(source, target)| after.copy_within(source, target.start));
             assert_eq!(after[span(to)], before[span(from)], "{from} to {to}");
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use std::time::Duration;
+
+    use loom::thread;
+
+    use super::super::lobby::{Lane, pair};
+    use super::super::memory::Tensor;
+    use super::super::plan::Reduction;
+    use super::super::slices::Slices;
+    use super::*;
+    use crate::simd::Isa;
+    use crate::sync::{Job, Patience};
+
+    /// Runs a schedule for f32 among two ranks, a thread each, whose windows hold `bytes` bytes. Rank r begins with r + 1
+    /// everywhere; returns what both end with. Loom sees whoever touches a slot that is the other's, and waits without
+    /// an end.
+    fn exchange(schedule: &Schedule, elements: usize, bytes: usize) -> [Vec<f32>; 2] {
+        let job = Job::new(2, Patience::SHARED_CORE, Duration::MAX);
+        let [first, second] = pair(&job, bytes);
+        let run = move |schedule: Schedule, mut lane: Lane| {
+            let mut data = vec![lane.rank().0 as f32 + 1.0; elements];
+            let mut executor = Executor::new(&schedule, &lane, "model");
+            executor.run(&mut lane, &mut Tensor::new(&mut data, Payload::F32, Isa::best())).unwrap();
+            data
+        };
+        let theirs = schedule.clone();
+        let other = thread::spawn(move || run(theirs, second));
+        let own = run(schedule.clone(), first);
+        [own, other.join().unwrap()]
+    }
+
+    /// Messages in both directions at once, and a second round that waits for the first.
+    #[test]
+    fn two_ranks_reduce_and_gather() {
+        loom::model(|| {
+            let slices = Slices::of(&[1, 1]);
+            let schedule = Reduction::Direct.plan(&slices, Payload::F32).all_reduce();
+            assert_eq!(exchange(&schedule, 2, 64), [[3.0, 3.0], [3.0, 3.0]]);
+        });
+    }
+
+    /// More pieces one way than a window has slots: the sender waits for what the receiver releases.
+    #[test]
+    fn a_sender_waits_for_slots() {
+        loom::model(|| {
+            let slices = Slices::of(&[3 * 16, 0]);
+            let schedule = Reduction::Direct.plan(&slices, Payload::F32);
+            let [own, theirs] = exchange(&schedule, 48, 64);
+            assert_eq!((own, theirs), (vec![3.0; 48], vec![2.0; 48]));
+        });
     }
 }

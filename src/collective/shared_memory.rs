@@ -168,3 +168,26 @@ impl Carrier for Lane {
         self.waited + self.waiting.spent()
     }
 }
+
+/// The lanes of two ranks whose longest message has `bytes` bytes, for models: the fabric's lock is not loom's.
+#[cfg(all(test, loom))]
+pub(super) fn pair(job: &Job, bytes: usize) -> [Lane; 2] {
+    let slots = [Line::hold(bytes); 2];
+    let mut ends = windows(Buffer::zeroed(window_lines(&slots)), &slots).into_iter();
+    let ((to_first, from_second), (to_second, from_first)) = (ends.next().unwrap(), ends.next().unwrap());
+    let lane = |rank: u32, sender, receiver| {
+        let at = 1 - rank as usize;
+        let (mut writers, mut readers) = ([None, None], [None, None]);
+        (writers[at], readers[at]) = (Some(sender), Some(receiver));
+        Lane {
+            job: job.clone(),
+            rank: RankId(rank),
+            writers: writers.into(),
+            readers: readers.into(),
+            sent: vec![0; 2],
+            waited: Duration::ZERO,
+            waiting: Waiting::default(),
+        }
+    };
+    [lane(0, to_second, from_second), lane(1, to_first, from_first)]
+}

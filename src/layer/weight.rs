@@ -68,8 +68,8 @@ impl<L: Low> Halves<L> {
         }
         let (high, low) = (grid(high, cut), grid(low, cut));
         team.share((high, low), |(mut high, mut low)| {
-            let rows = 2 * high.rows.start..inputs.min(2 * high.rows.end);
-            for panel in high.panels.clone() {
+            let rows = 2 * high.rows().start..inputs.min(2 * high.rows().end);
+            for panel in high.panels() {
                 let gradient = &gradient.panel(panel)[rows.clone()];
                 isa.run(SplitSgd { high: high.panel(panel), low: low.panel(panel), gradient, rate });
             }

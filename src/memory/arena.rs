@@ -24,7 +24,7 @@ use super::plan::{Need, Plan, Planned};
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
 use crate::ffi::linux::{Region, Reservation};
-use crate::ffi::numa::{NodeMask, Policy, allowed_nodes};
+use crate::ffi::numa::{NodeMask, allowed_nodes};
 
 /// Which pages an arena is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -103,7 +103,7 @@ impl Arena {
         let binding = match route {
             Route::OneNode => Binding::OneNode,
             Route::Forbidden(reason) => Binding::FirstTouch(reason),
-            Route::Bind => match reservation.bind(Policy::Bind(NodeMask::of(home))) {
+            Route::Bind => match reservation.bind(&NodeMask::of(home)) {
                 Ok(()) => Binding::Bound,
                 Err(reason) if forbidden(&reason) => Binding::FirstTouch(reason.to_string()),
                 Err(reason) => return Err(reason),

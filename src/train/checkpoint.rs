@@ -22,7 +22,7 @@ use super::Ranks;
 use crate::base::config::Config;
 use crate::base::{Error, Result};
 use crate::data::Schema;
-use crate::memory::FileBytes;
+use crate::memory::FileMap;
 use crate::model::Parameter;
 
 /// The metadata key that holds [`Header`] as JSON; one key, so that equal runs write equal bytes.
@@ -52,7 +52,7 @@ struct Header {
 #[derive(Debug)]
 pub struct Checkpoint<'a> {
     path: &'a Path,
-    bytes: FileBytes,
+    bytes: FileMap,
 }
 
 /// The tables whose look-ups have weights.
@@ -137,7 +137,7 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// When it cannot be read or is no safetensors file.
     pub fn open(path: &'a Path) -> Result<Self> {
-        let checkpoint = Self { path, bytes: FileBytes::open(path)? };
+        let checkpoint = Self { path, bytes: FileMap::open(path)? };
         checkpoint.tensors()?;
         Ok(checkpoint)
     }
