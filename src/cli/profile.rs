@@ -39,7 +39,7 @@ struct LimitRow {
 /// # Errors
 /// When the hardware cannot be explored or memory is refused.
 pub fn limits(team: &Team, dim: usize, precision: Precision) -> Result<[Rate; CEILINGS.len()]> {
-    Ok(Ceiling::new(team, dim, precision)?.measure())
+    Ok(Ceiling::new(team, dim, precision, None)?.measure())
 }
 
 impl Profiled {

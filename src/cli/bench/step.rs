@@ -7,6 +7,7 @@ use std::time::Instant;
 use clap::Args;
 use serde::Serialize;
 
+use super::LimitArgs;
 use crate::base::config::{Config, SourceKind};
 use crate::base::{Error, Result};
 use crate::cli::overrides::{BaseArgs, KeyArgs};
@@ -44,6 +45,8 @@ pub struct StepArgs {
     /// Different minibatches, drawn before the clock starts and used in turn
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     minibatches: u32,
+    #[command(flatten)]
+    limit: LimitArgs,
     /// Print one JSON object, for scripts
     #[arg(long)]
     pub json: bool,
@@ -202,7 +205,7 @@ impl StepArgs {
         let batches = draw(&*source, self.minibatches as usize, config.train.batch)?;
         let mut model = build_model(&config, &*source, &team, &home)?;
         model.initialise(&team, config.train.seed);
-        let mut ceiling = Ceiling::new(&team, config.model.dim, config.train.precision)?;
+        let mut ceiling = Ceiling::new(&team, config.model.dim, config.train.precision, self.limit.bytes())?;
         let mut clock = Clock::new(false);
         let (brackets, times) =
             around(|| ceiling.measure(), || self.time(&config, &batches, &team, &mut model, &mut clock));
