@@ -300,6 +300,7 @@ fn check(answer: c_long, action: impl FnOnce() -> String) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::requirement::required;
 
     #[test]
     fn a_mask_holds_its_nodes() {
@@ -318,10 +319,7 @@ mod tests {
 
     #[test]
     fn this_system_answers() {
-        let Some(numa) = Numa::detect() else {
-            eprintln!("skipped: this kernel has no NUMA calls");
-            return;
-        };
+        let Some(numa) = required("numa-calls", Numa::detect().ok_or("not detected")) else { return };
         let node = allowed_nodes().expect("the kernel says which nodes are allowed").iter().next().expect("one node");
         assert!(node <= numa.max_node());
         let (total, free) = numa.node_bytes(node).expect("an allowed node exists");

@@ -1,6 +1,8 @@
 //! Ranks: their collectives, the division of tables among them, what they send, and training by several of them.
 
 mod collective;
+#[path = "../support/requirement.rs"]
+mod requirement;
 mod shard;
 mod traffic;
 mod training;
