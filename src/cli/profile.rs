@@ -37,12 +37,13 @@ struct LimitRow {
     bracket: Bracket,
 }
 
-/// Measures the limits that [`Profiled::new`] wants before and after the steps; tables have `dim` columns.
+/// Measures the limits that [`Profiled::new`] wants before and after the steps; tables have `dim` columns, and memory is
+/// measured on so many bytes, or on more than the caches hold.
 ///
 /// # Errors
 /// When the hardware cannot be explored or memory is refused.
-pub fn limits(team: &Team, dim: usize, precision: Precision) -> Result<[Rate; CEILINGS.len()]> {
-    Ok(Ceiling::new(team, dim, precision)?.measure())
+pub fn limits(team: &Team, dim: usize, precision: Precision, bytes: Option<usize>) -> Result<[Rate; CEILINGS.len()]> {
+    Ok(Ceiling::new(team, dim, precision, bytes)?.measure())
 }
 
 impl Profiled {

@@ -106,7 +106,7 @@ impl TrainArgs {
         }
         let (dim, precision) = (run.config.model.dim, run.config.train.precision);
         let limits =
-            |started: bool| started.then(|| limits(&machine_team(&placement, isa)?, dim, precision)).transpose();
+            |started: bool| started.then(|| limits(&machine_team(&placement, isa)?, dim, precision, None)).transpose();
         let before = limits(self.profile)?;
         let summary = run.train()?;
         let after = limits(self.profile);

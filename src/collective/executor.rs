@@ -261,9 +261,9 @@ mod models {
 
     use loom::thread;
 
-    use super::super::lobby::{Lane, pair};
     use super::super::memory::Tensor;
     use super::super::plan::Reduction;
+    use super::super::shared_memory::{Lane, pair};
     use super::super::slices::Slices;
     use super::*;
     use crate::simd::Isa;

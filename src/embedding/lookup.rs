@@ -151,4 +151,39 @@ mod tests {
             (0..2).for_each(|index| assert_eq!(lender.range(index, threads - 1).end, 5));
         }
     }
+
+    #[test]
+    fn small_cells_fill_ranges_to_their_share() {
+        // Bags of 0 to 6 look-ups, so that no cell weighs more than 7, and most of them in the second table.
+        let bag = |samples: u32, most: u32| {
+            let sizes = (0..samples).map(|sample| sample * 5 % (most + 1));
+            let offsets: Vec<u32> = std::iter::once(0)
+                .chain(sizes.scan(0, |end, size| {
+                    *end += size;
+                    Some(*end)
+                }))
+                .collect();
+            let rows = vec![0; *offsets.last().unwrap() as usize];
+            Bag { offsets, rows }
+        };
+        let bags = [bag(90, 1), bag(90, 6), bag(90, 3)];
+        let total: usize = bags.iter().map(|bag| bag.rows.len() + 90).sum();
+        for pieces in [1, 2, 3, 7, 16, 40] {
+            let mut lender = Lender::new(3, pieces);
+            cut(&mut lender, &bags, 90, pieces);
+            let mut next = [0; 3];
+            for piece in 0..pieces {
+                let mut weight = 0;
+                for (index, bag) in bags.iter().enumerate() {
+                    let range = lender.range(index, piece);
+                    assert_eq!(range.start, next[index], "ranges follow each other");
+                    next[index] = range.end;
+                    weight += (bag.offsets[range.end] - bag.offsets[range.start]) as usize + range.len();
+                }
+                let share = total as f64 / pieces as f64;
+                assert!((weight as f64 - share).abs() <= 8.0, "piece {piece} of {pieces} weighs {weight}, not {share}");
+            }
+            assert_eq!(next, [90; 3]);
+        }
+    }
 }

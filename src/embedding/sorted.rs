@@ -353,6 +353,33 @@ mod tests {
     use crate::base::rng::{Random, Stream};
 
     #[test]
+    fn pieces_get_their_share_of_look_ups() {
+        // Buckets of 0 to 9 look-ups, in two tables.
+        let sizes: Vec<u32> = (0..300u32).map(|bucket| bucket * 7 % 10).collect();
+        let total = sizes.iter().sum::<u32>() as usize;
+        for pieces in [1, 2, 3, 8, 40] {
+            let mut sorter = Sorter::new(2, total, pieces, &mut Supply::System).unwrap();
+            grow(&mut sorter.starts, 301);
+            let mut start = 0;
+            for (bucket, size) in sizes.iter().enumerate() {
+                sorter.starts[bucket] = start;
+                start += size;
+            }
+            sorter.starts[300] = start;
+            let layout = |first, buckets| Layout { before: 0, first, buckets, shift: 0, rows: buckets };
+            sorter.layouts.extend([layout(0, 100), layout(100, 200)]);
+            sorter.share_out(total, 300, pieces);
+            assert_eq!((sorter.bounds[0], sorter.bounds[pieces]), (0, 300));
+            for bounds in sorter.bounds.windows(2) {
+                let look_ups = f64::from(sorter.starts[bounds[1]] - sorter.starts[bounds[0]]);
+                let share = total as f64 / pieces as f64;
+                // A boundary is the bucket's edge that is nearer to the wanted place.
+                assert!((look_ups - share).abs() <= 10.0, "{look_ups} of {share} in a piece of {pieces}");
+            }
+        }
+    }
+
+    #[test]
     fn sorting_is_stable_for_all_sizes_and_digits() {
         let random = Random::new(3, Stream::Label);
         for bits in [0, 1, 3, 8, 11, 16, 17, 24, 32] {

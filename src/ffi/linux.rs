@@ -213,6 +213,7 @@ impl Region {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::requirement::required;
     use crate::ffi::numa::{PageHome, allowed_nodes, nodes_of_pages};
 
     #[test]
@@ -234,19 +235,13 @@ mod tests {
 
     #[test]
     fn a_bound_region_is_on_its_node() {
-        let node = match allowed_nodes() {
-            Ok(nodes) => nodes.iter().next().expect("one node"),
-            Err(reason) => return eprintln!("skipped: {reason}"),
-        };
+        let Some(nodes) = required("numa-calls", allowed_nodes()) else { return };
+        let node = nodes.iter().next().expect("one node");
         let reservation = Reservation::new(3 << 20).expect("address space");
         assert_eq!((reservation.len(), reservation.start().addr() % HUGE_PAGE_BYTES), (4 << 20, 0));
         assert!(!reservation.is_empty());
-        if let Err(reason) = reservation.bind(&NodeMask::of(&[node])) {
-            return eprintln!("skipped: {reason}");
-        }
-        if let Err(reason) = reservation.advise_huge(true) {
-            eprintln!("small pages: {reason}");
-        }
+        let Some(()) = required("numa-calls", reservation.bind(&NodeMask::of(&[node]))) else { return };
+        let _huge = required("huge-pages", reservation.advise_huge(true));
         let mut region = reservation.open().expect("memory");
         region.bytes_mut()[..1 << 21].fill(7);
         assert_eq!(region.bytes()[(1 << 21) - 1], 7);

@@ -176,6 +176,7 @@ fn check(answer: c_long, action: impl FnOnce() -> String) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::requirement::required;
 
     #[test]
     fn a_mask_holds_its_nodes() {
@@ -194,9 +195,7 @@ mod tests {
 
     #[test]
     fn this_system_says_which_nodes_are_allowed() {
-        match allowed_nodes() {
-            Ok(nodes) => assert!(nodes.iter().next().is_some()),
-            Err(error) => eprintln!("skipped: this kernel has no NUMA calls: {error}"),
-        }
+        let Some(nodes) = required("numa-calls", allowed_nodes()) else { return };
+        assert!(nodes.iter().next().is_some());
     }
 }

@@ -124,6 +124,8 @@ mod tests {
                 for thread in (0..threads).rev() {
                     let mut order = Vec::new();
                     claims.take(thread, |piece| order.push(piece));
+                    let expected = if thread + 1 == threads { pieces } else { 0 };
+                    assert_eq!(order.len(), expected, "thread {thread} takes what no other thread has claimed");
                     let own = order.first().copied().unwrap_or(0);
                     assert!(thread + 1 < threads || threads > SHARES || own >= pieces * thread / threads);
                     order.into_iter().for_each(|piece| taken[piece] += 1);

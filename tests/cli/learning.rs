@@ -7,7 +7,8 @@ fn the_built_in_log_is_learned_towards_its_ceiling() {
     let line = "train --epochs 1 --set data.train_samples=60000 --set data.test_samples=10000 --eval-every 0 --json";
     let summary = json(line);
     let (auc, best) = (summary["auc"].as_f64().unwrap(), summary["best_possible_auc"].as_f64().unwrap());
-    assert!(auc > 0.62, "AUC {auc}");
+    // Four seeds reach 0.677 to 0.687.
+    assert!(auc > 0.67, "AUC {auc}");
     assert!(auc < best && best > 0.78 && best < 0.85, "AUC {auc}, best possible {best}");
 }
 

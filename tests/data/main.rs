@@ -10,6 +10,10 @@ mod portions;
 mod preprocess;
 mod preprocess_killed;
 mod reference;
+#[path = "../support/requirement.rs"]
+mod requirement;
+#[path = "../support/sample.rs"]
+mod sample;
 mod sources;
 mod tsv;
 mod weights;

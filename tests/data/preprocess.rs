@@ -19,6 +19,8 @@ use octorec::data::samples::{MISSING, Values};
 use octorec::data::{Criteo, Samples, Split};
 use tempfile::TempDir;
 
+use crate::sample::criteo_sample;
+
 /// Rows of Criteo's layout, as the log has them.
 #[derive(Debug, Clone, PartialEq)]
 struct Rows {
@@ -561,12 +563,7 @@ const SAMPLE_COUNTS: [u64; 26] = [
 
 #[test]
 fn the_criteo_sample_has_the_counts_of_the_definition() {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/criteo_sample");
-    let sample = std::env::var_os("OCTOREC_CRITEO_SAMPLE").map_or(beside, PathBuf::from).join("criteo_80k.tsv.gz");
-    if !sample.exists() {
-        eprintln!("skipped: {} is not there", sample.display());
-        return;
-    }
+    let Some(sample) = criteo_sample() else { return };
     let folder = Folder::new();
     let mut text = String::new();
     let decoder = flate2::read::MultiGzDecoder::new(fs::File::open(&sample).unwrap());

@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use octorec::base::config::{DataConfig, OnBadRow, Vocab};
 use octorec::data::{Batch, Criteo, Labels, Opening, Source, Split, Tsv, Vocabulary};
 use tempfile::TempDir;
+
+use crate::sample::criteo_sample;
 
 /// A folder whose files are gone after the test.
 struct Folder(TempDir);
@@ -335,19 +336,9 @@ fn progress_ends_at_the_whole() {
     assert_eq!(seen.last(), Some(&(total, total)));
 }
 
-/// The folder of the real sample, which cannot be part of the repository.
-fn sample_folder() -> PathBuf {
-    std::env::var_os("OCTOREC_CRITEO_SAMPLE")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/criteo_sample"), PathBuf::from)
-}
-
 #[test]
 fn the_real_sample_has_the_counts_of_the_reference() {
-    let path = sample_folder().join("criteo_80k.tsv.gz");
-    if !path.exists() {
-        eprintln!("skipped: {} is absent (set OCTOREC_CRITEO_SAMPLE to its folder)", path.display());
-        return;
-    }
+    let Some(path) = criteo_sample() else { return };
     let mut config = config(path.to_str().unwrap());
     config.test_fraction = 0.2;
     let tsv = open(&config);

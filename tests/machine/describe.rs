@@ -189,6 +189,8 @@ fn contradictions_between_parts_are_named_too() {
     fails(&hops, 3, "node 0 to node 2 is 24 over 2 hops, but node 0 to node 1 is 30 over 1");
     fails(&format!("{CHAIN}[[route]]\npath = [0, 2]\n"), 17, "from node 0 to node 2, but no link joins them");
     fails(&format!("{CHAIN}[[route]]\npath = [0]\n"), 17, "a route joins two nodes");
+    fails(&format!("{CHAIN}[[route]]\npath = [0, 1, 0, 1, 2]\n"), 17, "passes nothing twice");
+    fails(&format!("{CHAIN}[[route]]\npath = [0, 1, 0]\n"), 17, "passes nothing twice");
     fails(&format!("{CHAIN}[[route]]\npath = [0, 1, 2]\n[[route]]\npath = [2, 1, 0]\n"), 19, "a second route");
     fails(&format!("{CHAIN}[[switch]]\nname = \"s\"\n"), 16, "node 0 cannot reach s");
     fails(&format!("{CHAIN}[[switch]]\nname = \"9\"\n"), 16, "must start with a letter");

@@ -7,6 +7,9 @@ mod draw;
 mod house;
 mod loader_allocation;
 mod placement;
+#[path = "../support/requirement.rs"]
+mod requirement;
+mod requirements;
 
 use std::alloc::System;
 use std::env;

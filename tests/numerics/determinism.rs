@@ -2,6 +2,7 @@
 //!
 //! Everything is held against one rank that has whole tables, bit by bit: the loss of every step and all weights.
 
+use crate::requirement::required;
 use crate::weighing;
 
 use std::sync::Arc;
@@ -251,7 +252,7 @@ fn every_deterministic_way_to_move_rows_gives_the_same() {
 #[test]
 fn f32_on_tiles_follow_fused_multiply_adds_whoever_computes_them() {
     let on_tiles = Isa::every().into_iter().find(|isa| isa.amx_thirds().is_some());
-    let Some(on_tiles) = on_tiles else { return println!("skipped: no AMX-BF16") };
+    let Some(on_tiles) = required("amx-bf16", on_tiles.ok_or("not detected")) else { return };
     let (bottom, top, rows) = (vec![13, 130, 80], vec![200, 70, 1], vec![5000, 900]);
     let model = ModelConfig { bottom, top, dim: 80, rows, ..Default::default() };
     let mut case = Case::new(model, 2, &[300, 300, 77, 300], Precision::F32);

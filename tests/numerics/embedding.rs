@@ -374,6 +374,26 @@ fn the_choice_follows_the_skew_and_says_so() {
     assert!(update == Update::Serial && why.contains("one thread"), "{why}");
 }
 
+#[test]
+fn the_choice_is_renewed_when_look_ups_change() {
+    let team = Team::new(2).unwrap();
+    let uniform = vec![(0..2000).map(|n| vec![n * 7 % 1000]).collect()];
+    let lower = vec![(0..2000).map(|n| vec![n % 500]).collect()];
+    let [uniform, lower] = [uniform, lower].map(|bags| Case::new(64, &[1000], &bags, false, Pooling::Sum));
+    let mut updater = Updater::new(uniform.spec(Update::Auto, true, 2), &mut Supply::System).unwrap();
+    let mut tables = uniform.tables();
+    let mut update = |case: &Case| {
+        updater.run(&team, &mut tables, case.lookups(), &case.gradient(), case.slots(), RATE);
+        updater.choice().expect("an update was made").update
+    };
+    assert_eq!(update(&uniform), Update::RaceFree);
+    // Within 256 minibatches the other kind of look-ups is noticed, and not before the second look.
+    let chosen: Vec<_> = (0..300).map(|_| update(&lower)).collect();
+    assert_eq!(chosen[0], Update::RaceFree);
+    assert_eq!(chosen[299], Update::Sorted);
+    assert!(chosen.is_sorted_by_key(|update| *update == Update::Sorted), "one look, one change");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]

@@ -11,6 +11,8 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
+use crate::requirement::required;
+
 /// What a disassembler shows between angle brackets at a line's end.
 fn symbol(line: &str) -> Option<&str> {
     line.trim_end().trim_end_matches(':').strip_suffix('>')?.rsplit_once('<').map(|(_, symbol)| symbol)
@@ -37,10 +39,7 @@ fn strangers(lines: impl Iterator<Item = String>) -> BTreeSet<String> {
 fn vector_operations_are_called_by_kernels_alone() {
     let binary = env!("CARGO_BIN_EXE_octorec");
     let listing = Command::new("objdump").args(["-d", "--no-show-raw-insn", binary]).stdout(Stdio::piped()).spawn();
-    let mut listing = match listing {
-        Ok(listing) => listing,
-        Err(error) => return println!("skipped: objdump does not show the binary's code: {error}"),
-    };
+    let Some(mut listing) = required("objdump", listing) else { return };
     let lines = BufReader::new(listing.stdout.take().unwrap()).lines().map_while(Result::ok);
     let mut kernels = 0;
     let found =

@@ -8,5 +8,7 @@ mod kernels;
 mod limits;
 mod parity;
 mod precision;
+#[path = "../support/requirement.rs"]
+mod requirement;
 #[path = "../weighing/mod.rs"]
 mod weighing;

@@ -3,6 +3,8 @@
 mod channels;
 mod collective;
 mod network;
+#[path = "../support/requirement.rs"]
+mod requirement;
 mod shard;
 mod traffic;
 mod training;

@@ -1,5 +1,6 @@
 //! What ranks send each other is what was planned, to the byte; and their memory is where they say.
 
+use crate::requirement::required;
 use crate::weighing;
 
 use std::sync::Arc;
@@ -137,7 +138,7 @@ fn the_planners_bytes_are_those_of_the_wire_but_for_whole_lines() {
 fn every_region_of_every_rank_is_where_it_should_be() {
     let (ranks, schema, _) = at_work(3, Reduction::Ring, Some(Grains::of(BATCH)), false);
     let names: Vec<_> = schema.tables.iter().map(|table| table.name.clone()).collect();
-    let Ok(verified) = ranks.verify() else { return eprintln!("skipped: this kernel does not say where pages are") };
+    let Some(verified) = required("numa-calls", ranks.verify()) else { return };
     assert!(verified.all_at_home(), "{verified}");
     assert!(verified.to_string().ends_with("MiB on their nodes"), "{verified}");
     for rank in (0..3).map(RankId) {

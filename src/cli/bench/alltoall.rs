@@ -8,6 +8,7 @@ use std::fmt;
 use clap::Args;
 use serde::Serialize;
 
+use super::LimitArgs;
 use super::ranks::{Figures, Frame, Sizes, Yard};
 use super::table::Table;
 use crate::base::units::Bytes;
@@ -36,6 +37,8 @@ pub struct AllToAllArgs {
     /// One of in-place, alltoall, fused-scatter, scatter-list; default: all
     #[arg(long, value_name = "NAME", value_parser = ["in-place", "alltoall", "fused-scatter", "scatter-list"])]
     algorithm: Option<String>,
+    #[command(flatten)]
+    limit: LimitArgs,
     /// Print one JSON object, for scripts
     #[arg(long)]
     pub(super) json: bool,
@@ -79,7 +82,7 @@ impl AllToAllArgs {
         let name = |kind: Option<Exchange>| kind.map_or("in-place", Exchange::name);
         let wanted = |kind: &Option<Exchange>| self.algorithm.as_ref().is_none_or(|wanted| wanted == name(*kind));
         let kinds: Vec<_> = kinds.filter(wanted).collect();
-        let (frame, rows) = yard.measure(|| {
+        let (frame, rows) = yard.measure(self.limit.bytes(), || {
             let mut rows = Vec::new();
             for &message_bytes in &sizes {
                 for &kind in &kinds {

@@ -30,6 +30,9 @@ const BATCH: Duration = Duration::from_millis(40);
 const RUNS_FIRST: usize = 3;
 const RUNS_MAX: usize = 5000;
 
+/// How many times more runs a batch may take than the one before.
+const RUNS_GROWTH: usize = 16;
+
 /// The largest message or tensor.
 const MOST_BYTES: usize = 1 << 30;
 
@@ -115,7 +118,7 @@ impl fmt::Display for Frame {
 
 /// A rank's clock: runs what it is given in batches, all ranks together.
 pub struct Clock<'a> {
-    /// Of a batch; set by rank 0 after the first.
+    /// Of a batch; set by rank 0 after the one before.
     runs: &'a AtomicUsize,
     seconds: &'a Mutex<Vec<f64>>,
 }
@@ -131,11 +134,15 @@ impl Clock<'_> {
             (0..runs).try_for_each(|_| run())?;
             gate.pass("end of a batch").map_err(Error::Rank)?;
             let seconds = start.elapsed().as_secs_f64() / runs as f64;
-            if gate.rank() == RankId(0) && batch == 0 {
-                // The first batch warms up and tells how many runs the others take.
-                let runs = (BATCH.as_secs_f64() / seconds) as usize;
-                self.runs.store(runs.clamp(1, RUNS_MAX), Ordering::Relaxed);
-            } else if gate.rank() == RankId(0) {
+            if gate.rank() != RankId(0) {
+                continue;
+            }
+            // Each batch tells how many runs the next one takes: where other processes want the cores, too, runs may take
+            // a thousand times longer all of a sudden, and a batch of the old number would take minutes.
+            let wanted = (BATCH.as_secs_f64() / seconds) as usize;
+            self.runs.store(wanted.min(runs * RUNS_GROWTH).clamp(1, RUNS_MAX), Ordering::Relaxed);
+            // The first one warms up.
+            if batch > 0 {
                 self.seconds.lock().unwrap_or_else(PoisonError::into_inner).push(seconds);
             }
         }
@@ -162,14 +169,16 @@ impl Yard {
         self.placement.ranks.len()
     }
 
-    /// Does the work between two measurements of the limit, which the cores of all ranks reach together.
-    pub fn measure<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(Frame, T)> {
+    /// Does the work between two measurements of the limit, which the cores of all ranks reach together, on memory of
+    /// `field_bytes` or of [`Field::sensible_bytes`].
+    pub fn measure<T>(&self, field_bytes: Option<usize>, work: impl FnOnce() -> Result<T>) -> Result<(Frame, T)> {
         let machine = Processor::of_this_machine()?;
         let mut pus: Vec<PuId> = self.placement.ranks.iter().flat_map(|rank| rank.compute.clone()).collect();
         pus.sort_unstable();
         pus.dedup();
         let team = Team::pinned(&pus, true, Isa::best())?;
-        let mut field = Field::new(&team, Field::sensible_bytes(machine.l3_bytes), limits::Pages::Huge)?;
+        let bytes = field_bytes.unwrap_or_else(|| Field::sensible_bytes(machine.l3_bytes));
+        let mut field = Field::new(&team, bytes, limits::Pages::Huge)?;
         let ([copy_limit], result) = around(|| [field.stream_copy(&team)], work);
         let (ranks, cores_shared) = (self.ranks(), !self.placement.spin);
         Ok((Frame { machine, ranks, cores_shared, copy_limit, copy_formula: STREAM_COPY_FORMULA }, result?))

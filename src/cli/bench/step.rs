@@ -10,6 +10,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
+use super::LimitArgs;
 use crate::base::config::{Config, SourceKind};
 use crate::base::units::Bytes;
 use crate::base::{Error, Result};
@@ -49,6 +50,8 @@ pub struct StepArgs {
     /// Several ranks: also time one rank with all of their threads, before and after
     #[arg(long)]
     alone: bool,
+    #[command(flatten)]
+    limit: LimitArgs,
     /// Print one JSON object, for scripts
     #[arg(long)]
     pub json: bool,
@@ -167,7 +170,7 @@ impl StepArgs {
     /// Times the steps of ranks between two measurements of the limits.
     fn time(&self, started: &Started, config: &Config, batches: &[Arc<Batch>]) -> Result<(Steps, Steps, Profiled)> {
         let (dim, precision) = (config.model.dim, config.train.precision);
-        let measure = || limits(&started.machine_team()?, dim, precision);
+        let measure = || limits(&started.machine_team()?, dim, precision, self.limit.bytes());
         let (repeat, rate) = (self.repeat as usize, config.train.lr as f32);
         let before = measure()?;
         let steps = Steps::run(&started.ranks, batches, repeat, rate)?;

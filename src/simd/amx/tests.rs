@@ -1,15 +1,12 @@
 //! The tile instructions against their definition, to the bit, and the edges of what they read.
 
 use super::*;
+use crate::base::requirement::required;
 use crate::base::rng::{Random, Stream};
 use crate::simd::bf16::{dot_thirds, dot_tile};
 
 fn amx() -> Option<Amx> {
-    let amx = Amx::detect();
-    if amx.is_none() {
-        println!("assembled, not run: no AMX-BF16");
-    }
-    amx
+    required("amx-bf16", Amx::detect().ok_or("not detected"))
 }
 
 fn same(a: f32, b: f32) -> bool {

@@ -55,6 +55,24 @@ fn every_schedule_proves_itself() {
     assert!(hypercube.traffic().at(rank(2), rank(4)) > 0 && hypercube.traffic().at(rank(2), rank(3)) == 0);
 }
 
+#[test]
+fn two_rings_use_both_ways_of_each_link_alike() {
+    for ranks in 3..=9 {
+        // Slices of whole pairs of cache lines, so that both halves are as long.
+        let slices = Slices::even(128 * ranks, ranks);
+        let scatter = Reduction::TwoRing.plan(&slices, Payload::F32);
+        for schedule in [scatter.reversed(), scatter.all_reduce(), scatter] {
+            let traffic = schedule.traffic();
+            let share = traffic.total() / (2 * ranks);
+            for (from, to) in (0..ranks * ranks).map(|at| (at / ranks, at % ranks)) {
+                let neighbours = (from + 1) % ranks == to || (to + 1) % ranks == from;
+                let expected = if neighbours { share } else { 0 };
+                assert_eq!(traffic.at(rank(from), rank(to)), expected, "{from} to {to} of {ranks}");
+            }
+        }
+    }
+}
+
 /// Runs a schedule on tensors; returns each rank's tensor and the bytes that it sent.
 fn run(schedule: &Schedule, memory: &[Vec<f32>], window: usize) -> Vec<(Vec<f32>, Vec<usize>)> {
     let (schedule, memory) = (schedule.clone(), memory.to_vec());

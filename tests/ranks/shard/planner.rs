@@ -183,6 +183,25 @@ fn optimum(model: &Model<'_>) -> f64 {
     best
 }
 
+#[test]
+fn two_tables_are_exchanged_where_no_move_of_one_helps() {
+    // Heaviest first, 30 and 20 and 20 meet 30 and 20: 70 against 50, and moving any one makes it worse. Exchanging 30
+    // for 20 gives 60 each.
+    let mut work = workload(&[1_000_000; 5], 64, 4096);
+    work.tables.iter_mut().zip([30.0, 30.0, 20.0, 20.0, 20.0]).for_each(|(table, lookups)| table.lookups = lookups);
+    let site = on(&mesh(&[(16_384, 50.0); 2]), 2);
+    let model = Model::new(&work, &site);
+    let plan = plan_with(&work, &site, Kind::Table);
+    let score = |number: u32| {
+        let schemes = (0..5).map(|table| Scheme::Table(RankId(number >> table & 1))).collect();
+        let sharding = Sharding::new(&[1_000_000; 5], 64, 2, schemes).expect("a valid division");
+        model.score(&model.tally(&sharding)).expect("there is room").slowest_s
+    };
+    let best = (0..32).map(score).fold(f64::INFINITY, f64::min);
+    assert!(plan.start.slowest_s > 1.05 * best, "the greedy start is worse: {:?}", plan.start);
+    assert!(plan.cost.score.slowest_s <= best * (1.0 + 1e-9), "{:?}, not {best}", plan.cost.score);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
