@@ -170,7 +170,7 @@ mod tests {
         let total: usize = bags.iter().map(|bag| bag.rows.len() + 90).sum();
         for pieces in [1, 2, 3, 7, 16, 40] {
             let mut lender = Lender::new(3, pieces);
-            cut(&mut lender, &bags, 90, pieces);
+            cut(&mut lender, Lookups::plain(&bags), 90, pieces);
             let mut next = [0; 3];
             for piece in 0..pieces {
                 let mut weight = 0;

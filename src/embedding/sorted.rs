@@ -359,7 +359,7 @@ mod tests {
         let total = sizes.iter().sum::<u32>() as usize;
         for pieces in [1, 2, 3, 8, 40] {
             let mut sorter = Sorter::new(2, total, pieces, &mut Supply::System).unwrap();
-            grow(&mut sorter.starts, 301);
+            sorter.starts.grow(301);
             let mut start = 0;
             for (bucket, size) in sizes.iter().enumerate() {
                 sorter.starts[bucket] = start;

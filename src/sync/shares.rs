@@ -308,6 +308,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "windows of 1 fit into 8 columns")]
     fn windows_whose_end_wraps_are_refused() {
-        let _ = Lender::new(2, 1).windows(&mut [0u8; 8], 8, usize::MAX - 1, 1, 2);
+        let _ = Lender::new(2, 1).windows(&mut [0u8; 8], 8, &[0, usize::MAX - 1], 2);
     }
 }

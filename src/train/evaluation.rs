@@ -32,7 +32,7 @@ pub fn predict(ranks: &Ranks, source: &Arc<dyn Source>, split: Split, batch: usi
             return Err(Error::Interrupted);
         }
         let batch = Arc::new(batch);
-        ranks.predict(&batch, &mut predictions.probabilities)?;
+        predictions.probabilities.extend(ranks.predict(&batch)?);
         predictions.labels.extend_from_slice(&batch.labels);
         recycle(&loader, batch);
     }

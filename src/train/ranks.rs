@@ -402,15 +402,13 @@ impl Ranks {
         Ok((Step { loss, samples, position }, together(more)))
     }
 
-    /// Appends the click probabilities of a minibatch's samples to `to`.
+    /// The click probabilities of a minibatch's samples.
     ///
     /// # Errors
     /// As [`Ranks::all`].
-    pub fn predict(&self, batch: &Arc<Batch>, to: &mut Vec<f32>) -> Result<()> {
+    pub fn predict(&self, batch: &Arc<Batch>) -> Result<Vec<f32>> {
         let whole = batch.clone();
-        let probabilities = self.all(move |rank| rank.predict(&whole))?;
-        probabilities.iter().for_each(|probabilities| to.extend_from_slice(probabilities));
-        Ok(())
+        Ok(self.all(move |rank| rank.predict(&whole))?.concat())
     }
 
     /// Where each rank's steps have gone so far.

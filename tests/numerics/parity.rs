@@ -94,8 +94,8 @@ fn follow(name: &str, threads: usize, isa: Isa) {
         let batch = batch(&tensors, number, rows.len(), schema.dense);
         batch.check(&schema).unwrap();
         let rate = schedule.rate(number as u64 + 1) as f32;
-        let (batch, mut probabilities) = (Arc::new(batch), Vec::new());
-        model.predict(&batch, &mut probabilities).unwrap();
+        let batch = Arc::new(batch);
+        let probabilities = model.predict(&batch).unwrap();
         let loss = model.step(&batch, rate).unwrap();
         let apart = (loss / f64::from(expected) - 1.0).abs();
         assert!(apart < 1e-5, "{name}, step {}: loss {loss}, PyTorch {expected}", number + 1);

@@ -290,11 +290,7 @@ fn predictions_are_those_of_one_rank() {
         let ranks = Ranks::start(case.setup(schemes, 3, 1)).unwrap();
         ranks.initialise(7).unwrap();
         for batch in &case.batches {
-            let [expected, found] = [&alone, &ranks].map(|ranks| {
-                let mut probabilities = Vec::new();
-                ranks.predict(batch, &mut probabilities).unwrap();
-                probabilities
-            });
+            let [expected, found] = [&alone, &ranks].map(|ranks| ranks.predict(batch).unwrap());
             assert!(expected.len() == batch.samples() && found == expected, "{kinds} kinds of schemes");
         }
     }

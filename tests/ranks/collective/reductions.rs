@@ -1,7 +1,7 @@
 //! Reduce-scatter, all-gather and all-reduce, and the all-to-all that copies.
 
 use octorec::collective::plan::{Exchange, Reduction, Ring};
-use octorec::collective::{Between, Carrier, Executor, Links, Parcels, Payload, Schedule, Slices, Tensor};
+use octorec::collective::{Between, Executor, Links, Parcels, Payload, Schedule, Slices, Tensor};
 use octorec::simd::Isa;
 use proptest::prelude::*;
 
