@@ -4,6 +4,7 @@
 //! network has left it; for other ranks' samples it fills and reads messages. Of divided rows it pools terms of a sum.
 //! Tables that are replicated are looked up at home; their gradient is summed over all ranks like that of a layer.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use super::init;
@@ -338,30 +339,37 @@ impl Tables {
     }
 
     /// The work of looking up rows, and of moving them, in a step: of all samples that ask this rank, its own of `batch`.
+    /// Every different row is read from memory at least once, however often it is looked up.
     #[must_use]
     pub fn work(&self, layout: &Layout, ids: &Ids, batch: &Batch, whole: usize) -> [Work; 2] {
         let own = Lookups::of(batch);
-        let mut elements = self
-            .replicas
-            .iter()
-            .map(|replica| own.bag(replica.table.index()).rows.len() * replica.columns.len())
-            .sum::<usize>();
-        let mut pooled = self.replicas.iter().map(|replica| replica.columns.len()).sum::<usize>() * batch.samples();
+        // Elements of look-ups, of different rows, and of pooled rows.
+        let (mut looked_up, mut met, mut pooled) = (0, 0, 0);
+        for Replica { table, columns, .. } in &self.replicas {
+            let rows = own.bag(table.index()).rows;
+            looked_up += rows.len() * columns.len();
+            met += rows.iter().collect::<HashSet<_>>().len() * columns.len();
+            pooled += batch.samples() * columns.len();
+        }
         for place in &layout.of(self.rank).groups {
+            let mut rows = vec![HashSet::new(); place.shards.len()];
             for from in (0..layout.ranks() as u32).map(RankId) {
                 let whole_here = from == self.rank && !place.partial;
                 let lookups = if whole_here { own.in_tables(&place.tables) } else { ids.lookups(from, place) };
-                elements += lookups.total() * place.width;
+                looked_up += lookups.total() * place.width;
                 pooled += layout.samples(whole, from) * place.shards.len() * place.width;
+                rows.iter_mut().zip(lookups.bags()).for_each(|(rows, bag)| rows.extend(bag.rows));
             }
+            met += rows.iter().map(HashSet::len).sum::<usize>() * place.width;
         }
-        let (elements, pooled) = (elements as f64, (pooled * size_of::<f32>()) as f64);
+        let [looked_up, met, pooled] = [looked_up, met, pooled].map(|elements| elements as f64);
         // A look-up reads what the precision lets it and writes a pooled row a bag; an update reads and writes all that is
         // kept, and reads the pooled row's gradient.
         let [read, kept] = [self.precision.read_bytes(), self.precision.bytes()].map(|bytes| bytes as f64);
+        let streamed = pooled * size_of::<f32>() as f64;
         [
-            Work { bound: Bound::Gather, operations: elements, bytes: elements * read, streamed: pooled },
-            Work { bound: Bound::Scatter, operations: 2.0 * elements, bytes: 2.0 * elements * kept, streamed: pooled },
+            Work { bound: Bound::Gather, operations: looked_up, bytes: met * read, streamed },
+            Work { bound: Bound::Scatter, operations: 2.0 * looked_up, bytes: 2.0 * met * kept, streamed },
         ]
     }
 

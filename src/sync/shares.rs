@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "windows of 1 fit into 8 columns")]
+    #[should_panic(expected = "lie side by side in 8")]
     fn windows_whose_end_wraps_are_refused() {
         let _ = Lender::new(2, 1).windows(&mut [0u8; 8], 8, &[0, usize::MAX - 1], 2);
     }
