@@ -7,8 +7,8 @@ use crate::base::Result;
 use crate::memory::FileBytes;
 
 /// Bytes of a table's rows that are read at a time: enough that a system call is little beside the copy, few enough for
-/// the caches.
-pub(super) const PORTION: usize = 1 << 20;
+/// the second-level cache.
+pub(super) const PORTION: usize = 256 << 10;
 
 /// Rows of `width` bytes from byte `start` of a file on.
 #[derive(Debug)]
