@@ -35,7 +35,7 @@ endif
 
 # Interleavings of the thread protocols: all, or those with few preemptions where all take minutes. With LOOM_SECONDS=n
 # models that take longer fail; LOOM_MAX_PREEMPTIONS makes them shorter.
-LOOM := RUSTFLAGS="--cfg loom" $(CARGO) test --locked --target-dir $(or $(CARGO_TARGET_DIR),target)/loom --lib
+LOOM := RUSTFLAGS="--cfg loom" $(CARGO) test --locked --profile loom --target-dir $(or $(CARGO_TARGET_DIR),target)/loom --lib
 loom:
 	$(LOOM) --no-run
 	$(if $(LOOM_SECONDS),timeout $(LOOM_SECONDS)) env $(LOOM) models
