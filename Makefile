@@ -35,7 +35,7 @@ endif
 
 # Interleavings of the thread protocols with few preemptions: as many as a wrong order of two accesses needs; all of them
 # take minutes a model. LOOM_MAX_PREEMPTIONS=99 tries them. With LOOM_SECONDS=n models that take longer fail.
-LOOM := RUSTFLAGS="--cfg loom" $(CARGO) test --locked --target-dir $(or $(CARGO_TARGET_DIR),target)/loom --lib
+LOOM := RUSTFLAGS="--cfg loom" $(CARGO) test --locked --profile loom --target-dir $(or $(CARGO_TARGET_DIR),target)/loom --lib
 loom:
 	$(LOOM) --no-run
 	LOOM_MAX_PREEMPTIONS=$(or $(LOOM_MAX_PREEMPTIONS),3) $(if $(LOOM_SECONDS),timeout $(LOOM_SECONDS)) env $(LOOM) models
