@@ -352,7 +352,7 @@ impl Tables {
             pooled += batch.samples() * columns.len();
         }
         for place in &layout.of(self.rank).groups {
-            let mut rows = vec![HashSet::new(); place.shards.len()];
+            let mut rows = vec![HashSet::<u32>::new(); place.shards.len()];
             for from in (0..layout.ranks() as u32).map(RankId) {
                 let whole_here = from == self.rank && !place.partial;
                 let lookups = if whole_here { own.in_tables(&place.tables) } else { ids.lookups(from, place) };

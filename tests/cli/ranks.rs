@@ -189,7 +189,10 @@ fn steps_of_ranks_are_told_apart_by_what_they_were_for() {
         assert!(stages.iter().any(|row| row["stage"] == name), "{name}: {results}");
         assert!(table.contains(name), "{name}: {table}");
     }
-    assert!(table.contains("hidden behind other stages") && results["profile"]["hidden_dense_ms"].is_number(), "{table}");
+    assert!(
+        table.contains("hidden behind other stages") && results["profile"]["hidden_dense_ms"].is_number(),
+        "{table}"
+    );
 }
 
 #[test]
