@@ -15,7 +15,7 @@ use super::topo::comm_cores;
 use super::tuned::use_plans;
 use crate::base::config::{Config, Determinism, SourceKind};
 use crate::base::{Error, PuId, Result};
-use crate::data::{self, Batch, LoaderMode, Opening, Source};
+use crate::data::{self, Batch, LoaderMode, Opening, Schema, Source};
 use crate::ffi::linux::current_affinity;
 use crate::machine::placement::{CommCores, Placement, RankPer, RankPlace, Wishes};
 use crate::machine::team::Team;
@@ -169,7 +169,7 @@ impl RankArgs {
     /// When the wishes cannot be met, or threads or memory are refused.
     pub fn start(&self, config: &Config, source: &dyn Source, purpose: Purpose, traced: bool) -> Result<Started> {
         let machine = self.machine()?;
-        let placement = self.place(config, &machine, purpose)?;
+        let placement = self.place(config, source.schema(), &machine, purpose)?;
         let setup = Setup { traced, ..self.setup(config, source, &machine, &placement, purpose)? };
         use_plans(config, placement.ranks[0].compute.len(), setup.isa)?;
         let isa = setup.isa;
@@ -198,30 +198,16 @@ impl RankArgs {
     ///
     /// # Errors
     /// When the wishes cannot be met, contradict each other, or mean another machine than this one.
-    pub fn place(&self, config: &Config, machine: &Machine, purpose: Purpose) -> Result<Placement> {
+    pub fn place(&self, config: &Config, schema: &Schema, machine: &Machine, purpose: Purpose) -> Result<Placement> {
         let by_grains = config.train.determinism == Determinism::Ranks;
         let refuse = |origin: &str, reason: String| Err(Error::Config { origin: origin.to_owned(), reason });
-        let comm_cores = match self.comm_cores {
-            CommCores::Count(1..) if by_grains => {
-                let reason = "--determinism ranks sums gradients with the compute cores: leave it away or use 0";
-                return refuse("--comm-cores", reason.to_owned());
-            }
-            // Sums by grains are the compute threads', and predictions need no sums.
-            CommCores::Auto if by_grains || purpose == Purpose::Predict => CommCores::Count(0),
-            CommCores::Auto => CommCores::Count(self.choose(config, machine)?),
-            count => count,
-        };
-        let placement = place(machine, &self.wishes(config, comm_cores))?;
-        if placement.ranks.len() == 1 && matches!(comm_cores, CommCores::Count(1..)) {
-            let reason = "one rank has nobody to communicate with: use more --ranks, or leave it away";
-            return refuse("--comm-cores", reason.to_owned());
-        }
         if self.topology != "host" {
+            let first = place(machine, &self.wishes(config, CommCores::Count(0)))?;
             let allowed = current_affinity()?;
             let foreign = |rank: &RankPlace| {
                 rank.compute.iter().chain(&rank.comm).find(|pu| !allowed.contains(pu)).map(|pu| (rank.rank, pu.0))
             };
-            if let Some((rank, pu)) = placement.ranks.iter().find_map(foreign) {
+            if let Some((rank, pu)) = first.ranks.iter().find_map(foreign) {
                 return refuse(
                     "--topology",
                     format!(
@@ -231,6 +217,21 @@ impl RankArgs {
                     ),
                 );
             }
+        }
+        let comm_cores = match self.comm_cores {
+            CommCores::Count(1..) if by_grains => {
+                let reason = "--determinism ranks sums gradients with the compute cores: leave it away or use 0";
+                return refuse("--comm-cores", reason.to_owned());
+            }
+            // Sums by grains are the compute threads', and predictions need no sums.
+            CommCores::Auto if by_grains || purpose == Purpose::Predict => CommCores::Count(0),
+            CommCores::Auto => CommCores::Count(self.choose(config, schema, machine)?),
+            count => count,
+        };
+        let placement = place(machine, &self.wishes(config, comm_cores))?;
+        if placement.ranks.len() == 1 && matches!(comm_cores, CommCores::Count(1..)) {
+            let reason = "one rank has nobody to communicate with: use more --ranks, or leave it away";
+            return refuse("--comm-cores", reason.to_owned());
         }
         placement.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
         if let (RankCount::Auto, [reason, ..]) = (self.ranks, &placement.reasons[..])
@@ -262,7 +263,7 @@ impl RankArgs {
     }
 
     /// The number of communication cores with which a step on small tables is quickest; prints the trade.
-    fn choose(&self, config: &Config, machine: &Machine) -> Result<usize> {
+    fn choose(&self, config: &Config, schema: &Schema, machine: &Machine) -> Result<usize> {
         let placement = |count: usize| place(machine, &self.wishes(config, CommCores::Count(count)));
         let plain = placement(0)?;
         let cores = plain.ranks.iter().map(|rank| rank.compute.len()).min().unwrap_or(1);
@@ -275,7 +276,7 @@ impl RankArgs {
         let mut small = config.clone();
         small.data.source = SourceKind::Random;
         small.data.rows_cap = TRIAL_ROWS;
-        small.model.rows.iter_mut().for_each(|rows| *rows = (*rows).min(TRIAL_ROWS));
+        small.model.rows = schema.tables.iter().map(|column| column.rows.min(TRIAL_ROWS)).collect();
         let source = data::open(&small, Opening::default())?;
         let batches = minibatches(&*source, 2, small.train.batch)?;
         let trial = |count: usize| {

@@ -135,6 +135,11 @@ impl Table {
         with_form!(self.precision, form => set(form, dim, words, weights));
     }
 
+    /// Makes all weights 0.
+    pub fn clear(&mut self, team: &Team) {
+        team.each(Rows::new(&mut self.words, 1, team.threads(), 1024), |band| band.data.fill(0));
+    }
+
     /// Overwrites all rows, each thread its own band: `draw(first, row)` gives the weights of the row that begins with
     /// weight number `first`.
     pub fn fill(&mut self, team: &Team, draw: impl Fn(usize, &mut [f32]) + Sync) {

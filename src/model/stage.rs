@@ -170,6 +170,13 @@ impl Work {
         Self { bound: Bound::Stream, operations, bytes, streamed: 0.0 }
     }
 
+    /// A part of the work, or a multiple.
+    #[must_use]
+    pub const fn times(self, factor: f64) -> Self {
+        let Self { bound, operations, bytes, streamed } = self;
+        Self { bound, operations: factor * operations, bytes: factor * bytes, streamed: factor * streamed }
+    }
+
     /// The work of several ranks or parts together.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {

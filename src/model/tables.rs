@@ -288,7 +288,7 @@ impl Tables {
     pub fn sum_replicas(&mut self, team: &Team, batch: &Batch, gradient: &[f32]) {
         for (replica, sums) in self.replicas.iter_mut().zip(&mut self.sums) {
             let Replica { table, columns, gradient: accumulated, accumulator, .. } = replica;
-            accumulated[0].fill(team, |_, row| row.fill(0.0));
+            accumulated[0].clear(team);
             if !gradient.is_empty() {
                 let number = [table.index()];
                 let lookups = Lookups::of(batch).in_tables(&number);

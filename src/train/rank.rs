@@ -263,9 +263,14 @@ impl Rank {
     pub(super) fn work(&self) -> StepWork {
         let mut work = StepWork::new(self.whole);
         let samples = self.layout.samples(self.whole, self.number);
-        for stage in Stage::ALL {
+        for stage in Stage::ALL.into_iter().filter(|stage| *stage != Stage::UpdateDense) {
             work.add(stage, self.network.work(stage, samples));
         }
+        // Where each rank updates a slice, all of them together update everything once.
+        let update = self.network.work(Stage::UpdateDense, samples);
+        let stage = self.reduction.updates_in();
+        let part = if stage == Stage::UpdateDense { 1.0 } else { 1.0 / self.layout.ranks() as f64 };
+        work.add(stage, update.times(part));
         if self.batch.samples() == samples {
             let [look_up, update] = self.tables.work(&self.layout, &self.ids, &self.batch, self.whole);
             work.add(Stage::LookUp, look_up);

@@ -86,11 +86,11 @@ impl Setup {
         /// Elements of a slice: as much as a window's piece holds.
         const SLICE: usize = 64 << 10;
         let ranks = self.places.len();
-        if ranks == 1 {
-            return Vec::new();
-        }
         if self.grains.is_some() {
             return vec![Links::uniform(ranks, SLICE * size_of::<f32>())];
+        }
+        if ranks == 1 {
+            return Vec::new();
         }
         // Large layers go in pieces, small ones need less; which ranks talk does not depend on the size.
         let widest = self.config.bottom.iter().chain(&self.config.top).max().map_or(1, |width| width * width);

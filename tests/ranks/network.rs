@@ -187,12 +187,10 @@ fn train(ranks: usize, kind: usize, grains: Option<Grains>, communicate: bool) -
     }
     let ranks = Ranks::start(setup).unwrap();
     ranks.initialise(3).unwrap();
-    let losses = (0..8).map(|_| {
-        let mut batch = Batch::new(source.schema());
-        reader.read(&mut batch, 40).unwrap();
-        ranks.step(&Arc::new(batch), 0.2).unwrap()
-    });
-    let losses = losses.collect();
+    let mut batch = Batch::new(source.schema());
+    reader.read(&mut batch, 40).unwrap();
+    let batch = Arc::new(batch);
+    let losses = (0..8).map(|_| ranks.step(&batch, 0.2).unwrap()).collect();
     let tensors = ranks.parameters().unwrap().into_iter().map(|one| {
         let values = ranks.export(&one).unwrap();
         (one.name, values)

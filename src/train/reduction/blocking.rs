@@ -48,6 +48,10 @@ impl DenseReduction for Blocking {
         Ok(())
     }
 
+    fn updates_in(&self) -> Stage {
+        Stage::ReduceDense
+    }
+
     fn sent(&self) -> Sent {
         self.sliced.sent()
     }

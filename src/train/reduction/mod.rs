@@ -34,7 +34,7 @@ use crate::data::Batch;
 use crate::exchange::Layout;
 use crate::layer::Linear;
 use crate::machine::team::Team;
-use crate::model::{Network, Tables};
+use crate::model::{Network, Stage, Tables};
 
 /// What the end of a step works on.
 pub(super) struct Scene<'a> {
@@ -81,6 +81,11 @@ pub(super) trait DenseReduction: Send {
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     fn complete(&mut self, network: &mut dyn Network, tables: &mut Tables, clock: &mut Clock) -> Result<()>;
+
+    /// The stage in which dense weights are updated.
+    fn updates_in(&self) -> Stage {
+        Stage::UpdateDense
+    }
 
     /// How long communication threads were at work so far.
     fn busy(&self) -> Duration {

@@ -216,6 +216,10 @@ impl DenseReduction for Overlapped {
         self.busy
     }
 
+    fn updates_in(&self) -> Stage {
+        Stage::ReduceDense
+    }
+
     fn sent(&self) -> Sent {
         let so_far = self.sent.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Sent { planned: self.planned.clone(), so_far }
