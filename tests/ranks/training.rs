@@ -86,7 +86,7 @@ impl Case {
     }
 
     /// With `threads` communication threads a rank, which share its cores.
-    fn with_couriers(setup: Setup, threads: usize, overlap: bool) -> Setup {
+    fn with_communication(setup: Setup, threads: usize, overlap: bool) -> Setup {
         let mut setup = Setup { overlap, spin: false, ..setup };
         for place in &mut setup.places {
             place.comm = vec![place.compute[0]; threads];
@@ -152,7 +152,7 @@ fn every_scheme_on_any_number_of_ranks_trains_as_one_rank_does() {
             let schemes = (0..ROWS.len()).map(|table| scheme(kind, table, ranks)).collect();
             let setup = case.setup(schemes, ranks, 1);
             case.compare(&alone, setup.clone(), 1e-5, &format!("{ranks} ranks, scheme {kind}"));
-            let overlapped = Case::with_couriers(setup, 1, true);
+            let overlapped = Case::with_communication(setup, 1, true);
             case.compare(&alone, overlapped, 1e-5, &format!("{ranks} ranks, scheme {kind}, overlapped"));
         }
         let mixed = (0..ROWS.len()).map(|table| scheme(table, table, ranks)).collect();
@@ -195,7 +195,7 @@ fn weights_of_look_ups_go_with_them_in_every_scheme() {
                     let what = format!("{pooling:?}, some {some}, {ranks} ranks, scheme {kind}");
                     case.compare(&alone, setup.clone(), 1e-5, &what);
                     for overlap in [false, true] {
-                        let overlapped = Case::with_couriers(setup.clone(), 1, overlap);
+                        let overlapped = Case::with_communication(setup.clone(), 1, overlap);
                         case.compare(&alone, overlapped, 1e-5, &format!("{what}, overlap {overlap}"));
                     }
                 }
@@ -255,7 +255,7 @@ fn it_does_not_matter_who_exchanges_gradients_and_when() {
                 let setup = Setup { reduction, ..case.setup(schemes.clone(), ranks, 1) };
                 let own = case.together(setup.clone());
                 for (threads, overlap) in [(1, false), (1, true), (3, true)] {
-                    let found = case.together(Case::with_couriers(setup.clone(), threads, overlap));
+                    let found = case.together(Case::with_communication(setup.clone(), threads, overlap));
                     let who = format!("{threads} communication threads, overlap {overlap}");
                     assert!(found == own, "{ranks} ranks, {}, {precision:?}, {who}", reduction.name());
                 }
@@ -268,7 +268,7 @@ fn it_does_not_matter_who_exchanges_gradients_and_when() {
 fn a_steps_time_is_told_by_what_it_was_for() {
     let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 6);
     let setup = case.setup((0..ROWS.len()).map(|table| scheme(table, table, 2)).collect(), 2, 1);
-    for setup in [setup.clone(), Case::with_couriers(setup, 1, true)] {
+    for setup in [setup.clone(), Case::with_communication(setup, 1, true)] {
         let ranks = Ranks::start(setup).unwrap();
         ranks.initialise(7).unwrap();
         case.batches.iter().for_each(|batch| {

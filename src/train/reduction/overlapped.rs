@@ -241,3 +241,54 @@ impl Drop for Overlapped {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use crate::base::RankId;
+    use crate::base::config::ModelConfig;
+    use crate::data::{Column, Schema};
+    use crate::machine::placement::{CommCores, Wishes};
+    use crate::machine::{Machine, place};
+    use crate::model::Room;
+    use crate::shard::scheme::{Scheme, Sharding};
+    use crate::train::{Ranks, Setup};
+
+    #[test]
+    fn a_rank_that_fails_while_a_layer_is_under_way_is_told_at_once_and_by_its_own_message() {
+        let config = ModelConfig {
+            bottom: vec![3, 64, 4],
+            top: vec![64, 1],
+            dim: 4,
+            rows: vec![10, 20],
+            ..ModelConfig::default()
+        };
+        let tables = [10, 20].map(|rows| Column::new(format!("of {rows}"), rows)).to_vec();
+        let schema = Schema { dense: 3, tables };
+        let wishes = Wishes { ranks: Some(2), threads: Some(1), comm_cores: CommCores::Count(0), ..Wishes::default() };
+        let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
+        let schemes = vec![Scheme::Table(RankId(0)), Scheme::Table(RankId(1))];
+        let sharding = Sharding::new(&[10, 20], 4, 2, schemes).unwrap();
+        let mut setup = Setup::new(&config, &schema, sharding, Room::samples(8), &placement);
+        setup.spin = false;
+        setup.places.iter_mut().for_each(|place| place.comm = place.compute.clone());
+        for culprit in [0, 1] {
+            let ranks = Ranks::start(setup.clone()).unwrap();
+            let began = Instant::now();
+            let error = ranks
+                .all(move |rank| {
+                    if rank.number == RankId(culprit) {
+                        // The other rank never gives its own, so this one stays under way.
+                        rank.reduction.begin(0, rank.network.layer_mut(0), 0.1);
+                        panic!("row 7 is bad");
+                    }
+                    rank.meet()
+                })
+                .unwrap_err();
+            assert!(error.to_string().contains("row 7 is bad"), "{error}");
+            // No bound on speed: without care the message would be another, after this.
+            assert!(began.elapsed() < setup.deadline);
+        }
+    }
+}
