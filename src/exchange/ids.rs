@@ -156,8 +156,9 @@ impl Unit {
             return;
         }
         for sample in samples {
-            for position in bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize {
-                let (part, row) = owners.split.part(bag.rows[position]);
+            let first = bag.offsets[sample] as usize;
+            for (position, row) in (first..).zip(bag.of(sample)) {
+                let (part, row) = owners.split.part(*row);
                 let Some(to) = place(owners.parts[part]) else { continue };
                 let next = &mut self.next[part];
                 put(to.rows.start + *next as usize, row);

@@ -40,12 +40,14 @@ use std::ops::Range;
 /// The sizes of the lanes that a job's ranks need.
 #[derive(Debug, Clone)]
 pub struct LanePlan {
-    /// For [`Ids`] and [`Unpooled`].
+    /// For [`Ids`].
     pub ids: Links,
     /// For [`Pooled`].
     pub pooled: Links,
     /// For [`Gradients`].
     pub gradients: Links,
+    /// For [`Unpooled`], where the number of ranks changes no bit.
+    pub unpooled: Option<Links>,
     /// For the reduction of dense gradients, one a thread that takes part.
     pub dense: Vec<Links>,
 }
@@ -68,6 +70,7 @@ impl LanePlan {
             ids: links(&|from, to| ids::expected(layout, [batch, lookups], from, to).clamp(64, PIECE)),
             pooled: links(&|from, to| pooled_bytes(layout, batch, from, to)),
             gradients: links(&|from, to| gradient_bytes(layout, batch, from, to)),
+            unpooled: layout.grains().map(|_| Links::uniform(ranks, PIECE)),
             dense: dense.into_iter().map(|links| links.map(|bytes| bytes.min(PIECE))).collect(),
         }
     }
@@ -75,7 +78,7 @@ impl LanePlan {
     /// All lanes, in the order of the fields.
     #[must_use]
     pub fn into_lanes(self) -> Vec<Links> {
-        [self.ids, self.pooled, self.gradients].into_iter().chain(self.dense).collect()
+        [self.ids, self.pooled, self.gradients].into_iter().chain(self.unpooled).chain(self.dense).collect()
     }
 }
 

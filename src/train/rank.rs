@@ -52,6 +52,8 @@ pub(super) struct Lanes {
     pub ids: Box<dyn Carrier>,
     pub pooled: Box<dyn Carrier>,
     pub gradients: Box<dyn Carrier>,
+    /// With [`Rank::unpooled`].
+    pub unpooled: Option<Box<dyn Carrier>>,
 }
 
 /// What all ranks are given when they start.
@@ -123,7 +125,7 @@ impl Rank {
 
         let mut ends = fabric.connect(&mut gate, windows)?.into_iter();
         let mut lane = || ends.next().expect("the lanes of the plan, in its order");
-        let lanes = Lanes { ids: lane(), pooled: lane(), gradients: lane() };
+        let lanes = Lanes { ids: lane(), pooled: lane(), gradients: lane(), unpooled: layout.grains().map(|_| lane()) };
         let dense: Vec<Box<dyn Carrier>> = ends.collect();
         let reduction: Box<dyn DenseReduction> = if let Some(nodes) = nodes {
             let lane = dense.into_iter().next().expect("a lane for sums by grains");

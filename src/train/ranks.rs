@@ -42,9 +42,12 @@ pub struct Step<Loss = f64> {
     pub position: Position,
 }
 
+/// Anything that a rank can do.
+type Call = Box<dyn FnOnce(&mut Rank) -> Result<()> + Send>;
+
 /// What a rank is to do.
 enum Task {
-    Call(Box<dyn FnOnce(&mut Rank) -> Result<()> + Send>),
+    Call(Call),
     /// Train on its slice of this minibatch.
     Train(Arc<Batch>, f32),
     /// Train on the slice that it has loaded.

@@ -58,8 +58,8 @@ pub(super) fn forward(rank: &mut Rank, whole: usize) -> Result<()> {
     clock.exchange([Stage::LookUp, Stage::WaitRows], &mut *lanes.pooled, |lane| {
         pooled.begin(layout, lane, whole, |to, message| tables.look_up(team, layout, ids, to, message))
     })?;
-    if let Some(unpooled) = unpooled {
-        clock.exchange([Stage::LookUp, Stage::WaitRows], &mut *lanes.ids, |lane| {
+    if let (Some(unpooled), Some(lane)) = (&mut *unpooled, &mut lanes.unpooled) {
+        clock.exchange([Stage::LookUp, Stage::WaitRows], &mut **lane, |lane| {
             let asked = |rank, stream| ids.bag(rank, stream);
             unpooled.exchange(layout, lane, batch, asked, |shard, bag, rows| {
                 tables.look_up_unpooled(team, layout, shard, bag, rows);

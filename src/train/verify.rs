@@ -64,7 +64,11 @@ impl Rank {
         let (dense, none) = (self.reduction.sent().so_far, vec![0; self.layout.ranks()]);
         match self.layout.grains() {
             None => [ids, pooled, gradients, dense, none],
-            Some(_) => [ids, pooled, gradients, none, dense],
+            Some(_) => {
+                let unpooled = self.lanes.unpooled.as_ref().map_or(&none[..], |lane| lane.sent());
+                let ordered = dense.iter().zip(unpooled).map(|(dense, unpooled)| dense + unpooled).collect();
+                [ids, pooled, gradients, none, ordered]
+            }
         }
     }
 }

@@ -20,12 +20,15 @@ const DEPTH: usize = 2;
 /// A message: its length in bytes, and its lines.
 type Message = (usize, Vec<Line>);
 
+/// Both ends of a channel, until they are taken; none where ranks do not talk.
+type Ends = (Option<Sender<Message>>, Option<Receiver<Message>>);
+
 /// Channels between all ranks that were planned to talk.
 pub struct Channels {
     job: Job,
     lanes: Vec<Links>,
     /// For `[lane][from][to]`.
-    ends: Mutex<Vec<(Option<Sender<Message>>, Option<Receiver<Message>>)>>,
+    ends: Mutex<Vec<Ends>>,
 }
 
 impl Channels {

@@ -40,6 +40,10 @@ pub(in crate::exchange) struct Part {
     pub own_stride: usize,
     /// Where its rows begin among those that its rank has sent themselves.
     start: usize,
+    /// How many of its rows were sent themselves.
+    rows: u32,
+    /// Look-ups of the current bag in it.
+    in_bag: u32,
 }
 
 /// The exchange, with its memory.
@@ -71,7 +75,15 @@ impl Unpooled {
             let holding = layout.of(shard.rank);
             let place = holding.places().find_map(|(other, place)| (other == shard).then_some(place));
             let place = place.expect("a shard is in its rank's holding");
-            Part { rank: shard.rank, place, stride: holding.stride, own_stride: holding.partial_stride, start: 0 }
+            Part {
+                rank: shard.rank,
+                place,
+                stride: holding.stride,
+                own_stride: holding.partial_stride,
+                start: 0,
+                rows: 0,
+                in_bag: 0,
+            }
         };
         let parts = |(table, _): &(TableId, _)| sharding.of_table(*table).iter().map(part).collect();
         let words = Words::new(rank, ranks, team.isa(), "exchange of rows");
@@ -127,44 +139,38 @@ impl Unpooled {
     /// Where each look-up of this rank's samples finds its row.
     fn find(&mut self, layout: &Layout, batch: &Batch) {
         let sharding = layout.sharding();
-        // Where a rank's next shard begins in its message.
-        let mut ends = vec![0; layout.ranks()];
-        let mut counts: Vec<u32> = Vec::new();
-        let mut lengths = Vec::new();
-        for (table, sources) in &mut self.sources {
+        for ((table, sources), parts) in self.sources.iter_mut().zip(&mut self.parts) {
             sources.clear();
-            let (bag, parts) = (&batch.bags[table.index()], sharding.of_table(*table).len());
-            let mut next = vec![0; parts];
+            let bag = &batch.bags[table.index()];
+            parts.iter_mut().for_each(|part| part.rows = 0);
             for sample in 0..bag.samples() {
-                counts.clear();
-                counts.resize(parts, 0);
+                parts.iter_mut().for_each(|part| part.in_bag = 0);
                 let first = sources.len();
                 for &row in bag.of(sample) {
                     let (shard, _) = sharding.owners(*table, u64::from(row)).next().expect("every row has an owner");
-                    let part = shard.part as u32;
-                    counts[part as usize] += 1;
-                    sources.push(Source { part, row: Source::POOLED });
+                    parts[shard.part].in_bag += 1;
+                    sources.push(Source { part: shard.part as u32, row: Source::POOLED });
                 }
                 for source in &mut sources[first..] {
-                    let part = source.part as usize;
-                    if counts[part] > 1 {
-                        source.row = next[part];
-                        next[part] += 1;
+                    let part = &mut parts[source.part as usize];
+                    if part.in_bag > 1 {
+                        source.row = part.rows;
+                        part.rows += 1;
                     }
                 }
             }
-            lengths.push(next);
         }
         // A message has its rank's shards in the layout's order.
         for rank in (0..layout.ranks() as u32).map(RankId) {
+            let mut end = 0;
             for (_, shard) in layout.of(rank).partial() {
                 let index = self.sources.iter().position(|(table, _)| *table == shard.table);
-                let index = index.expect("the shard's table is divided");
-                self.parts[index][shard.part].start = ends[rank.index()];
-                ends[rank.index()] += lengths[index][shard.part] as usize * shard.columns.len();
+                let part = &mut self.parts[index.expect("the shard's table is divided")][shard.part];
+                part.start = end;
+                end += part.rows as usize * shard.columns.len();
             }
             let message = if rank == self.rank { &self.out } else { &self.into };
-            assert_eq!(message[rank.index()].len(), ends[rank.index()], "rows of {rank} are those of this rank's bags");
+            assert_eq!(message[rank.index()].len(), end, "rows of {rank} are those of this rank's bags");
         }
     }
 
