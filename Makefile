@@ -3,7 +3,7 @@
 CARGO ?= cargo
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: train build test format lint docs unit loom collectives bench bench-data clean system test-numa
+.PHONY: train build test format lint docs unit loom collectives bench bench-data clean system test-numa valgrind mutants
 
 # Trains on the built-in click log and ends with the test AUC.
 train: build
@@ -33,17 +33,31 @@ else
 	$(CARGO) test --locked --all-features --no-fail-fast
 endif
 
-# Interleavings of the thread protocols: all, or those with few preemptions where all take minutes.
+# Interleavings of the thread protocols with few preemptions: as many as a wrong order of two accesses needs; all of them
+# take minutes a model. LOOM_MAX_PREEMPTIONS=99 tries them. With LOOM_SECONDS=n models that take longer fail.
+LOOM := RUSTFLAGS="--cfg loom" $(CARGO) test --locked --profile loom --target-dir $(or $(CARGO_TARGET_DIR),target)/loom --lib
 loom:
-	RUSTFLAGS="--cfg loom" $(CARGO) test --locked --target-dir target/loom --lib models
+	$(LOOM) --no-run
+	LOOM_MAX_PREEMPTIONS=$(or $(LOOM_MAX_PREEMPTIONS),3) $(if $(LOOM_SECONDS),timeout $(LOOM_SECONDS)) env $(LOOM) models
 
 # 10,000 randomised rounds of every collective, with delays.
 collectives:
-	$(CARGO) test --locked --test collective -- --ignored --nocapture
+	$(CARGO) test --locked --test ranks collective:: -- --ignored --nocapture
 
 # octorec on an emulated machine with eight NUMA nodes; says that it is skipped where that cannot be emulated.
 test-numa: system
 	CARGO="$(CARGO)" tests/numa/run
+
+# A tiny training of two ranks under valgrind, which must find nothing. PROFILE=dev takes the binary that tests use.
+PROFILE ?= release
+valgrind: system
+	$(CARGO) build --locked $(if $(filter dev,$(PROFILE)),--all-features) --profile $(PROFILE)
+	tests/valgrind/run $(or $(CARGO_TARGET_DIR),target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/octorec
+
+# Whether tests notice changed code: of the lines that differ from BASE, or with SAMPLE=n SEED=s of n mutants drawn from
+# the arithmetic. Minutes a mutant.
+mutants: system
+	CARGO="$(CARGO)" .ci/mutants "$(BASE)" "$(SAMPLE)" "$(SEED)"
 
 bench: build
 	$(CARGO) bench --locked

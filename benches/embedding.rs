@@ -17,6 +17,15 @@ use octorec::memory::Supply;
 use octorec::simd::{Kernel, Simd};
 
 const TABLES: usize = 8;
+/// Where each table\'s pooled rows begin in a sample\'s features, behind the bottom MLP\'s output.
+const STARTS: [usize; TABLES] = {
+    let (mut starts, mut table) = ([0; TABLES], 0);
+    while table < TABLES {
+        starts[table] = DIM + table * DIM;
+        table += 1;
+    }
+    starts
+};
 const DIM: usize = 64;
 const LOOKUPS: usize = 50;
 const RATE: f32 = 1e-3;
@@ -35,7 +44,7 @@ fn main() {
     };
     let team = Team::new(0).expect("threads");
     let mut tables = tables(&team, &sizes);
-    let slots = Slots { row: DIM + TABLES * DIM, first: DIM };
+    let slots = Slots { row: DIM + TABLES * DIM, starts: &STARTS };
     println!(
         "{TABLES} tables x {} rows x {DIM}, {LOOKUPS} look-ups, {} samples, {} threads with {}",
         sizes.rows,
@@ -159,7 +168,7 @@ fn forward(team: &Team, tables: &[Table], batch: &Batch, slots: Slots, sizes: &S
             let row = |row: u32| &weights[row as usize * DIM..][..DIM];
             for e in 0..DIM {
                 let sum = batch.bags[t].of(n).iter().fold(0.0, |sum, &r| sum + row(r)[e]);
-                assert_eq!(features[n * slots.row + slots.first + t * DIM + e], sum, "sample {n}, table {t}");
+                assert_eq!(features[n * slots.row + slots.starts[t] + e], sum, "sample {n}, table {t}");
             }
         }
     }
@@ -198,7 +207,7 @@ fn updates(team: &Team, tables: &mut [Table], batch: &Batch, slots: Slots, sizes
                 threads: team.threads(),
             };
             let mut updater = Updater::new(spec, &mut Supply::System).expect("memory");
-            tables[0].set_weights(&original);
+            tables[0].set_weights(0, &original);
             updater.run(team, tables, lookups, &gradient, slots, RATE);
             if update == Update::Serial && fused {
                 expected = tables[0].weights().to_vec();

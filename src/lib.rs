@@ -4,20 +4,26 @@
 //! `tests/house.rs` holds. The README is the front page for users.
 //!
 //! # The walk of one minibatch
-//! [`train::step()`] is the corridor; every stage is named there once, in this order:
+//! `train/step.rs` is the corridor; each of 1 to n ranks walks it with its own slice of the minibatch, and every stage
+//! ([`model::Stage`]) is named there once, in this order:
 //!
-//! | stage                        | floor         |
-//! |------------------------------|---------------|
-//! | read a minibatch             | [`data`]      |
-//! | look up and pool rows        | [`embedding`] |
-//! | bottom MLP, interaction, top MLP, loss | [`model`], made of [`layer`]s |
-//! | backward, layer by layer     | [`model`]     |
-//! | backward and update of rows  | [`embedding`] |
-//! | update of dense weights      | [`optim`]     |
+//! | stage                                        | floor         |
+//! |----------------------------------------------|---------------|
+//! | read the slice                               | [`data`]      |
+//! | ids of rows, to the ranks that own them      | [`exchange`]  |
+//! | look up and pool rows: for other ranks into their windows, for own samples into the features | [`embedding`] |
+//! | bottom MLP, while pooled rows travel         | [`model`], made of [`layer`]s |
+//! | pooled rows of other ranks, to their places  | [`exchange`]  |
+//! | interaction, top MLP, loss                   | [`model`]     |
+//! | backward, layer by layer; the reduction of each layer's gradient over ranks begins as soon as it is complete | [`model`], [`collective`] |
+//! | gradients of pooled rows, to the owners, while the bottom MLP runs back | [`exchange`] |
+//! | backward and update of rows                  | [`embedding`] |
+//! | update of dense weights, where they were reduced | [`optim`] |
 //!
-//! Of several ranks each walks its own slice (`train/ranks/step.rs`): ids go to the owners of rows, pooled rows come back,
-//! gradients of rows follow them home, and layers leave one by one for the threads that exchange their gradients
-//! (`train/ranks/hands.rs`), to be back before the next bottom MLP.
+//! A rank that is alone has no peers: it exchanges nothing, copies nothing and waits for nobody. How dense gradients are
+//! reduced (alone, by the compute threads, by communication threads behind the backward pass, or in an order that does not
+//! depend on ranks) is one of the implementations in `train/reduction`. A network is known by the trait
+//! [`model::Network`], what carries messages by [`collective::Carrier`]: the corridor is the same for all of them.
 //!
 //! # Floors
 //! A module may use floors above it in this table, never one below. ⚠ marks the rooms in which `unsafe` may stand.
@@ -26,20 +32,20 @@
 //! |-------------|---|---------------|
 //! | `base`      |   | ids, units, errors, the counter-based generator, configuration and presets |
 //! | `ffi`       | ⚠ | libnuma and the Linux calls that place threads and pages: thin and typed |
-//! | `memory`    | ⚠ | one arena a rank, bound and verified; zeroed buffers on huge pages; mapped files |
+//! | `memory`    | ⚠ | one arena a rank, bound and verified; zeroed buffers on huge pages; files, mapped or read in pieces |
 //! | `simd`      | ⚠ | one vector interface; scalar, AVX2, AVX-512 and AVX512-BF16 twins; AMX tiles; bfloat16, halves, thirds; dispatch |
 //! | `sync`      | ⚠ | fork-join regions, the disjoint pieces that they hand out, rows under locks; windows, barriers, jobs of ranks; loom-checked |
 //! | `machine`   |   | machines as data, discovery, routes, placement of ranks, their picture; the thread team; measured limits |
 //! | `math`      |   | the blocked passes of a layer in f32 and bfloat16, sums by grains, pairs of vectors, the logistic function |
-//! | `collective` |  | schedules as values, their planners, proof and executor; lanes through shared memory |
+//! | `collective` |  | schedules as values, their planners, proof and executor; one-sided exchange; carriers, that of shared memory |
 //! | `data`      |   | schema, minibatch, sources, formats, preprocessing, shuffle, loaders of whole minibatches and of slices |
 //! | `shard`     |   | who holds which part of which table; the cost of a division; the planner; plans as files |
 //! | `optim`     |   | SGD, also on weights in halves (Split-SGD-BF16), the learning rate's schedule |
 //! | `embedding` |   | tables, whole or in halves, look-up, update |
 //! | `layer`     |   | linear, MLP, dot and cat interaction, loss: forward beside backward |
-//! | `exchange`  |   | what ranks send each other: ids, pooled rows, their gradients, layers; in any order or a fixed one; how much |
-//! | `model`     |   | DLRM: a composition of layers and tables |
-//! | `train`     |   | step, run, ranks and their threads, evaluation, metrics, checkpoint, output, report |
+//! | `exchange`  |   | what ranks send each other: ids, pooled rows, their gradients, layers; in any order or a fixed one; how many bytes |
+//! | `model`     |   | networks, of which every rank has a copy (DLRM); a rank's tables; the stages of a step and their work |
+//! | `train`     |   | step, ranks and their threads, reduction of dense gradients, clock, run, evaluation, checkpoint, report |
 //! | `cli`       |   | one file a command |
 //!
 //! # Walls that matter

@@ -6,6 +6,9 @@ pub mod config;
 pub mod error;
 pub mod ids;
 pub mod interrupt;
+#[cfg(test)]
+#[path = "../../tests/support/requirement.rs"]
+pub mod requirement;
 pub mod rng;
 pub mod trouble;
 pub mod units;

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::overrides::source_of;
-use super::session::{Trained, build_model, load, open_data, place_team, report_unseen};
-use crate::base::config::{Config, IsaChoice, SourceKind};
+use super::ranks::{Purpose, RankArgs, Started};
+use super::session::{Trained, load, open_data, report_unseen};
+use crate::base::config::{Config, SourceKind};
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Source, Split, Unseen};
-use crate::train::{Engine, Scores, auc, predict};
+use crate::train::{Scores, auc, predict};
 
 /// Arguments of `octorec eval`.
 #[derive(Debug, Args)]
@@ -24,9 +25,12 @@ pub struct EvalArgs {
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 
-    /// Compute threads; 0: one for each core.
+    /// Compute threads of each rank; 0: one for each core.
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
+
+    #[command(flatten)]
+    ranks: RankArgs,
 
     /// Print the scores as one JSON object on stdout.
     #[arg(long)]
@@ -48,11 +52,10 @@ impl EvalArgs {
         }
         let whole = self.data.is_some() && source.samples(Split::Test) == Some(0);
         let split = if whole { Split::Train } else { Split::Test };
-        let (team, home) = place_team(self.threads, IsaChoice::Auto)?;
-        let mut model = build_model(&config, &*source, &team, &home)?;
-        load(&trained.path, &*source, &mut model)?;
-        let mut engine = Engine::One(team, Box::new(model));
-        let found = predict(&mut engine, &source, split, config.train.eval_batch)?;
+        config.use_here(self.threads);
+        let Started { ranks, .. } = self.ranks.start(&config, &*source, Purpose::Predict, false)?;
+        load(&trained.path, &*source, &ranks)?;
+        let found = predict(&ranks, &source, split, config.train.eval_batch)?;
         report_unseen(&*source);
         if found.labels.is_empty() {
             return Err(Error::Config {

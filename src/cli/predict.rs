@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::eval::{refuse_own_numbers, whole_file};
-use super::session::{Trained, build_model, load, open_data, place_team, report_unseen};
-use crate::base::config::IsaChoice;
+use super::ranks::{Purpose, RankArgs, Started};
+use super::session::{Trained, load, open_data, report_unseen};
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Split, Unseen};
-use crate::train::{Engine, predict, write_whole};
+use crate::train::{predict, write_whole};
 
 /// Arguments of `octorec predict`.
 #[derive(Debug, Args)]
@@ -30,9 +30,12 @@ pub struct PredictArgs {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
-    /// Compute threads; 0: one for each core.
+    /// Compute threads of each rank; 0: one for each core.
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
+
+    #[command(flatten)]
+    ranks: RankArgs,
 }
 
 impl PredictArgs {
@@ -44,11 +47,10 @@ impl PredictArgs {
         whole_file(&mut config, &self.data);
         let source = open_data(&config, trained.vocabulary, Labels::Optional, Unseen::NoRow)?;
         refuse_own_numbers(&*source)?;
-        let (team, home) = place_team(self.threads, IsaChoice::Auto)?;
-        let mut model = build_model(&config, &*source, &team, &home)?;
-        load(&trained.path, &*source, &mut model)?;
-        let mut engine = Engine::One(team, Box::new(model));
-        let found = predict(&mut engine, &source, Split::Train, config.train.eval_batch)?;
+        config.use_here(self.threads);
+        let Started { ranks, .. } = self.ranks.start(&config, &*source, Purpose::Predict, false)?;
+        load(&trained.path, &*source, &ranks)?;
+        let found = predict(&ranks, &source, Split::Train, config.train.eval_batch)?;
         report_unseen(&*source);
         match &self.out {
             Some(path) => write_whole(path, |partial| {

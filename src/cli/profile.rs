@@ -9,8 +9,8 @@ use crate::base::Result;
 use crate::base::config::Precision;
 use crate::machine::limits::{Bracket, CEILINGS, Ceiling, Rate};
 use crate::machine::team::Team;
-use crate::model::Limits;
-use crate::train::{Clock, Profile, StageTime};
+use crate::model::{Limits, Stage};
+use crate::train::{Breakdown, Profile, StageTime};
 
 /// All stages, and the limits that they are held against.
 #[derive(Debug, Serialize)]
@@ -18,6 +18,9 @@ pub struct Profiled {
     /// Mean milliseconds a step of waiting for data, which is no stage.
     wait_ms: f64,
     stages: Vec<StageTime>,
+    /// Mean milliseconds a step in which communication threads were at work while the compute threads were, too.
+    hidden_dense_ms: f64,
+    ranks: usize,
     /// The least milliseconds of a step whose f32 are multiplied on tiles; the stages' are of fused multiply-adds.
     #[serde(skip_serializing_if = "Option::is_none")]
     tiles_roofline_ms: Option<f64>,
@@ -34,27 +37,38 @@ struct LimitRow {
     bracket: Bracket,
 }
 
-/// Measures the limits that [`Profiled::new`] wants before and after the steps; tables have `dim` columns.
+/// Measures the limits that [`Profiled::new`] wants before and after the steps; tables have `dim` columns, and memory is
+/// measured on so many bytes, or on more than the caches hold.
 ///
 /// # Errors
 /// When the hardware cannot be explored or memory is refused.
-pub fn limits(team: &Team, dim: usize, precision: Precision) -> Result<[Rate; CEILINGS.len()]> {
-    Ok(Ceiling::new(team, dim, precision)?.measure())
+pub fn limits(team: &Team, dim: usize, precision: Precision, bytes: Option<usize>) -> Result<[Rate; CEILINGS.len()]> {
+    Ok(Ceiling::new(team, dim, precision, bytes)?.measure())
 }
 
 impl Profiled {
     /// The profile of the steps that `clock` timed, between two measurements of the limits.
-    pub fn new(profile: &Profile, clock: &Clock, brackets: [Bracket; CEILINGS.len()]) -> Self {
+    pub fn new(profile: &Profile, ranks: &[Breakdown], brackets: [Bracket; CEILINGS.len()]) -> Self {
         let [gflop_s, stream_gb_s, gather_gb_s, scatter_gb_s, tiles] = brackets.map(|bracket| bracket.mean());
         let limits = Limits { gflop_s, stream_gb_s, gather_gb_s, scatter_gb_s };
-        let (stages, on_tiles) = (profile.stages(clock, &limits), brackets[0] != brackets[4]);
+        let (stages, on_tiles) = (profile.stages(ranks, &limits), brackets[0] != brackets[4]);
         let tiles_roofline_ms =
             on_tiles.then(|| profile.roofline_ms(&Limits { gflop_s: tiles.max(gflop_s), ..limits }));
         let measured = if on_tiles { &brackets[..] } else { &brackets[..4] };
         let limits: Vec<_> =
             CEILINGS.into_iter().zip(measured).map(|(what, &bracket)| LimitRow { what, bracket }).collect();
         let remarks = limits.iter().filter_map(|row| row.bracket.remark(row.what)).collect();
-        Self { wait_ms: clock.wait_ms(), stages, tiles_roofline_ms, limits, remarks, samples: profile.samples() }
+        let mean = |ms: fn(&Breakdown) -> f64| ranks.iter().map(ms).sum::<f64>() / ranks.len().max(1) as f64;
+        Self {
+            wait_ms: mean(|rank| rank.stages_ms[Stage::WaitData as usize]),
+            hidden_dense_ms: mean(|rank| rank.hidden_dense_ms),
+            ranks: ranks.len(),
+            stages,
+            tiles_roofline_ms,
+            limits,
+            remarks,
+            samples: profile.samples(),
+        }
     }
 
     /// The least milliseconds of a step.
@@ -65,16 +79,23 @@ impl Profiled {
     /// A line a stage; `step` names the last line, a step of `ms` milliseconds.
     pub fn table(&self, step: &str, ms: f64) -> Table {
         let percent = |part: f64| if part > 0.0 { format!("{:.0} %", 100.0 * part) } else { "-".to_owned() };
-        let mut table = Table::new(["stage", "ms", "share", "at least", "of limit", "achieved"]);
+        // Of several ranks, work and achievement are those of all together, times those of the mean, least and most.
+        let several = |cells: [String; 2]| if self.ranks > 1 { cells.to_vec() } else { Vec::new() };
+        let head = [vec!["stage".to_owned(), "ms".to_owned()], several(["least", "most"].map(str::to_owned))].concat();
+        let rest = ["share", "at least", "of limit", "achieved"].map(str::to_owned);
+        let mut table = Table::new(head.into_iter().chain(rest));
         for row in &self.stages {
-            let times = [format!("{:.3}", row.ms), percent(row.share), format!("{:.3}", row.roofline_ms)];
-            let figures = times.into_iter().chain([percent(row.ratio), row.achieved()]);
-            table.row([row.stage.to_owned()].into_iter().chain(figures));
+            let spread = several([row.ms_min, row.ms_max].map(|ms| format!("{ms:.3}")));
+            let start = [row.stage.to_owned(), format!("{:.3}", row.ms)].into_iter().chain(spread);
+            let has_work = row.roofline_ms > 0.0;
+            let least = if has_work { format!("{:.3}", row.roofline_ms) } else { String::new() };
+            let of_limit = if has_work { percent(row.ratio) } else { String::new() };
+            table.row(start.chain([percent(row.share), least, of_limit, row.achieved()]));
         }
         let roofline = self.roofline_ms();
-        let times = [format!("{ms:.3}"), String::new(), format!("{roofline:.3}")];
+        let start = [step.to_owned(), format!("{ms:.3}")].into_iter().chain(several([String::new(), String::new()]));
         let rate = format!("{:.0} samples/s", self.samples as f64 / ms * 1e3);
-        table.row([step.to_owned()].into_iter().chain(times).chain([percent(roofline / ms), rate]));
+        table.row(start.chain([String::new(), format!("{roofline:.3}"), percent(roofline / ms), rate]));
         table
     }
 
@@ -86,6 +107,13 @@ impl Profiled {
         }
         if let Some(ms) = self.tiles_roofline_ms {
             writeln!(f, "  f32 of wide layers go over tiles, where a step takes at least {ms:.3} ms")?;
+        }
+        if self.ranks > 1 {
+            writeln!(
+                f,
+                "  hidden behind other stages: {:.3} ms of the reduction of dense gradients",
+                self.hidden_dense_ms
+            )?;
         }
         self.remarks.iter().try_for_each(|remark| writeln!(f, "  {remark}"))
     }

@@ -1,27 +1,29 @@
-//! Several ranks on this host: how they are asked for, started and reported on.
+//! The ranks of a job on this host: how they are asked for, started and timed.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::bench::step::draw;
-use super::bench::table::Table;
 use super::plan::divide;
 use super::session::room;
 use super::topo::comm_cores;
+use super::tuned::use_plans;
 use crate::base::config::{Config, Determinism, SourceKind};
-use crate::base::{Error, Result};
-use crate::data::{self, Batch, LoaderMode, Opening, Source};
-use crate::machine::placement::{CommCores, Placement, Wishes};
+use crate::base::{Error, PuId, Result};
+use crate::data::{self, Batch, LoaderMode, Opening, Schema, Source};
+use crate::ffi::linux::current_affinity;
+use crate::machine::placement::{CommCores, Placement, RankPer, RankPlace, Wishes};
+use crate::machine::team::Team;
 use crate::machine::{Machine, place};
 use crate::math::Grains;
+use crate::model::Stage;
 use crate::simd::Isa;
-use crate::train::ranks::{Breakdown, Ranks, Setup, Stage};
+use crate::train::{Breakdown, DEADLINE, Ranks, Setup};
 
 /// Rows of a table, at most, in the steps that choose the number of communication threads: they are about what is dense.
 const TRIAL_ROWS: u64 = 1000;
@@ -30,22 +32,44 @@ const TRIAL_STEPS: usize = 6;
 /// Communication threads that are tried, at most a quarter of a rank's cores.
 const TRIALS: [usize; 5] = [0, 1, 2, 4, 8];
 
-/// How a model is trained by several ranks.
+/// Where ranks stand, and who holds what.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Machine")]
 pub struct RankArgs {
-    /// Train on this many ranks, each a team of --threads threads with its own part of the tables; 1: all on one.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub ranks: u32,
+    /// How many ranks, each a team of --threads threads with its own part of the tables; `auto`: one for each NUMA node
+    /// with allowed cores.
+    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = rank_count)]
+    pub ranks: RankCount,
+
+    /// The machine as a description says: `host`, FILE.toml or an hwloc FILE.xml of this machine, corrected by hand.
+    #[arg(long, value_name = "MACHINE", default_value = "host")]
+    pub topology: String,
+
+    /// What a rank is given.
+    #[arg(long, value_enum, default_value_t)]
+    pub rank_per: RankPer,
+
+    /// Compute on all hardware threads of a core.
+    #[arg(long)]
+    pub smt: bool,
 
     /// Divide the tables among ranks as this file of `octorec plan --out` says; default: as is predicted to be best.
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
 
-    /// Cores of each rank that exchange the gradients of layers while the others compute: a number, or `auto`, which
-    /// tries some before training and prints what they gave.
+    /// Cores of each rank that reduce the gradients of layers while the others compute: a number, or `auto`, which tries
+    /// some before training and prints what they gave.
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = comm_cores)]
     pub comm_cores: CommCores,
 
+    /// The longest that a rank waits for another, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = DEADLINE.as_secs_f64(), value_parser = seconds)]
+    pub timeout: f64,
+}
+
+/// How several ranks share the work of training.
+#[derive(Debug, Clone, Args)]
+pub struct ExchangeArgs {
     /// Whether communication cores work behind the backward pass or after it.
     #[arg(long, value_enum, default_value_t)]
     pub overlap: Overlap,
@@ -55,12 +79,38 @@ pub struct RankArgs {
     pub loader: Option<LoaderMode>,
 }
 
+/// A number of ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RankCount {
+    /// One for each unit of the machine.
+    Auto,
+    /// As many as this.
+    Count(usize),
+}
+
+/// A `--ranks` value.
+fn rank_count(text: &str) -> std::result::Result<RankCount, String> {
+    match text {
+        "auto" => Ok(RankCount::Auto),
+        number => match number.parse() {
+            Ok(count) if (1..=4096).contains(&count) => Ok(RankCount::Count(count)),
+            _ => Err("a number from 1 to 4096 or `auto` is expected".to_owned()),
+        },
+    }
+}
+
+/// A number of seconds.
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.001..=1e9).contains(seconds));
+    seconds.ok_or_else(|| "a number of seconds from 0.001 on is expected".to_owned())
+}
+
 fn loader_mode() -> impl TypedValueParser<Value = LoaderMode> {
     PossibleValuesParser::new(LoaderMode::ALL.map(LoaderMode::name))
         .map(|name| LoaderMode::ALL.into_iter().find(|mode| mode.name() == name).expect("no other value is possible"))
 }
 
-/// When communication cores exchange the gradients of a layer.
+/// When communication cores reduce the gradients of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Overlap {
     /// As soon as they are there.
@@ -70,71 +120,125 @@ pub enum Overlap {
     Off,
 }
 
+/// What ranks are started for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To train, with or without overlap.
+    Train(Overlap),
+    /// To predict: nothing is reduced, so all cores compute.
+    Predict,
+}
+
+/// Ranks that were started, and where they stand.
+pub struct Started {
+    /// The ranks.
+    pub ranks: Ranks,
+    /// Where they stand.
+    pub placement: Placement,
+    /// Their instruction set.
+    pub isa: Isa,
+}
+
 impl RankArgs {
-    /// Whether ranks are at work, be it a single one.
-    ///
-    /// # Errors
-    /// When flags contradict each other: what would have no effect is refused.
-    pub fn several(&self, config: &Config) -> Result<bool> {
-        let by_grains = config.train.determinism == Determinism::Ranks;
-        let several = self.ranks > 1 || self.plan.is_some() || by_grains;
-        let refuse =
-            |origin: &str, reason: &str| Err(Error::Config { origin: origin.to_owned(), reason: reason.to_owned() });
-        match self.comm_cores {
-            CommCores::Count(1..) if by_grains => refuse(
-                "--comm-cores",
-                "--determinism ranks sums gradients with the compute cores: leave it away or use 0",
-            ),
-            CommCores::Count(1..) if self.ranks == 1 => {
-                refuse("--comm-cores", "one rank has nobody to communicate with: use --ranks, or leave it away")
-            }
-            _ if !several && self.loader.is_some() => {
-                refuse("--loader", "one rank reads whole minibatches: use --ranks, or leave it away")
-            }
-            _ if several && !config.train.tuned.is_empty() => {
-                refuse("--tuned", "it is for one rank: leave --ranks, --plan and --determinism ranks away")
-            }
-            _ => Ok(several),
+    /// As many ranks as this, and all else as it comes: for benches.
+    #[must_use]
+    pub fn count(ranks: usize) -> Self {
+        Self {
+            ranks: RankCount::Count(ranks),
+            topology: "host".to_owned(),
+            rank_per: RankPer::default(),
+            smt: false,
+            plan: None,
+            comm_cores: CommCores::Auto,
+            timeout: DEADLINE.as_secs_f64(),
         }
     }
 
     fn wishes(&self, config: &Config, comm_cores: CommCores) -> Wishes {
         let threads = (config.train.threads > 0).then_some(config.train.threads);
-        Wishes { ranks: Some(self.ranks as usize), threads, comm_cores, ..Wishes::default() }
+        let ranks = match self.ranks {
+            RankCount::Auto => None,
+            RankCount::Count(count) => Some(count),
+        };
+        Wishes { rank_per: self.rank_per, ranks, threads, comm_cores, smt: self.smt }
     }
 
     /// Places the ranks, divides the tables and starts, all weights 0; prints where each stands.
     ///
     /// # Errors
     /// When the wishes cannot be met, or threads or memory are refused.
-    pub fn start(&self, config: &Config, source: &dyn Source) -> Result<Ranks> {
-        let machine = Machine::load("host")?;
-        let placement = self.place(config, &machine)?;
-        let ranks = Ranks::start(self.setup(config, source, &machine, &placement)?)?;
+    pub fn start(&self, config: &Config, source: &dyn Source, purpose: Purpose, traced: bool) -> Result<Started> {
+        let machine = self.machine()?;
+        let placement = self.place(config, source.schema(), &machine, purpose)?;
+        let setup = Setup { traced, ..self.setup(config, source, &machine, &placement, purpose)? };
+        use_plans(config, placement.ranks[0].compute.len(), setup.isa)?;
+        let isa = setup.isa;
+        let ranks = Ranks::start(setup)?;
         // Where the kernel does not say, the ranks' warnings do.
         if let Ok(pages) = ranks.verify() {
             eprintln!("pages: {pages}");
         }
-        if let Some(cost) = ranks.ordered_cost()? {
+        if let Some(cost) = ranks.reduction_cost()?.filter(|_| placement.ranks.len() > 1) {
             eprintln!("determinism: ranks: {cost}");
         }
         ranks.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
-        Ok(ranks)
+        ranks.update_note()?.iter().for_each(|note| eprintln!("note: {note}"));
+        Ok(Started { ranks, placement, isa })
+    }
+
+    /// The machine that ranks will stand on.
+    ///
+    /// # Errors
+    /// As [`Machine::load`].
+    pub fn machine(&self) -> Result<Machine> {
+        Machine::load(&self.topology)
     }
 
     /// Where the ranks stand, which is printed.
     ///
     /// # Errors
-    /// When the wishes cannot be met.
-    pub fn place(&self, config: &Config, machine: &Machine) -> Result<Placement> {
+    /// When the wishes cannot be met, contradict each other, or mean another machine than this one.
+    pub fn place(&self, config: &Config, schema: &Schema, machine: &Machine, purpose: Purpose) -> Result<Placement> {
+        let by_grains = config.train.determinism == Determinism::Ranks;
+        let refuse = |origin: &str, reason: String| Err(Error::Config { origin: origin.to_owned(), reason });
+        if self.topology != "host" {
+            let first = place(machine, &self.wishes(config, CommCores::Count(0)))?;
+            let allowed = current_affinity()?;
+            let foreign = |rank: &RankPlace| {
+                rank.compute.iter().chain(&rank.comm).find(|pu| !allowed.contains(pu)).map(|pu| (rank.rank, pu.0))
+            };
+            if let Some((rank, pu)) = first.ranks.iter().find_map(foreign) {
+                return refuse(
+                    "--topology",
+                    format!(
+                        "{} describes another machine: {} would run on cpu {}, which this process may not use here; \
+                         `octorec plan --topology {}` prices that machine",
+                        self.topology, rank, pu, self.topology
+                    ),
+                );
+            }
+        }
         let comm_cores = match self.comm_cores {
-            // Sums by grains are the compute threads'.
-            CommCores::Auto if config.train.determinism == Determinism::Ranks => CommCores::Count(0),
-            CommCores::Auto => CommCores::Count(self.choose(config, machine)?),
+            CommCores::Count(1..) if by_grains => {
+                let reason = "--determinism ranks sums gradients with the compute cores: leave it away or use 0";
+                return refuse("--comm-cores", reason.to_owned());
+            }
+            // Sums by grains are the compute threads', and predictions need no sums.
+            CommCores::Auto if by_grains || purpose == Purpose::Predict => CommCores::Count(0),
+            CommCores::Auto => CommCores::Count(self.choose(config, schema, machine)?),
             count => count,
         };
         let placement = place(machine, &self.wishes(config, comm_cores))?;
+        if placement.ranks.len() == 1 && matches!(comm_cores, CommCores::Count(1..)) {
+            let reason = "one rank has nobody to communicate with: use more --ranks, or leave it away";
+            return refuse("--comm-cores", reason.to_owned());
+        }
         placement.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+        if let (RankCount::Auto, [reason, ..]) = (self.ranks, &placement.reasons[..])
+            && placement.ranks.len() > 1
+        {
+            eprintln!("placement: {reason}");
+        }
         placement.ranks.iter().for_each(|rank| eprintln!("placement: {}", placement.line(rank)));
         Ok(placement)
     }
@@ -149,33 +253,36 @@ impl RankArgs {
         source: &dyn Source,
         machine: &Machine,
         placement: &Placement,
+        purpose: Purpose,
     ) -> Result<Setup> {
         let sharding = divide(config, source.schema(), machine, placement, self.plan.as_deref())?;
         let setup = Setup::new(&config.model, source.schema(), sharding, room(config, source), placement);
         let grains = (config.train.determinism == Determinism::Ranks).then(|| Grains::of(config.train.batch));
-        Ok(Setup { isa: Isa::chosen(config.train.isa)?, overlap: self.overlap == Overlap::On, grains, ..setup })
+        let (isa, overlap) = (Isa::chosen(config.train.isa)?, purpose != Purpose::Train(Overlap::Off));
+        Ok(Setup { isa, overlap, grains, deadline: Duration::from_secs_f64(self.timeout), ..setup })
     }
 
     /// The number of communication cores with which a step on small tables is quickest; prints the trade.
-    fn choose(&self, config: &Config, machine: &Machine) -> Result<usize> {
+    fn choose(&self, config: &Config, schema: &Schema, machine: &Machine) -> Result<usize> {
         let placement = |count: usize| place(machine, &self.wishes(config, CommCores::Count(count)));
         let plain = placement(0)?;
         let cores = plain.ranks.iter().map(|rank| rank.compute.len()).min().unwrap_or(1);
         let fits = |count: &usize| *count == 0 || *count <= (cores / 4).max(1) && *count < cores;
         let able = |count: &usize| placement(*count).is_ok_and(|placement| placement.spin);
         let counts: Vec<usize> = TRIALS.into_iter().filter(fits).filter(able).collect();
-        if self.ranks == 1 || counts.len() < 2 {
+        if plain.ranks.len() == 1 || counts.len() < 2 {
             return Ok(0);
         }
         let mut small = config.clone();
         small.data.source = SourceKind::Random;
         small.data.rows_cap = TRIAL_ROWS;
-        small.model.rows.iter_mut().for_each(|rows| *rows = (*rows).min(TRIAL_ROWS));
+        small.model.rows = schema.tables.iter().map(|column| column.rows.min(TRIAL_ROWS)).collect();
         let source = data::open(&small, Opening::default())?;
         let batches = minibatches(&*source, 2, small.train.batch)?;
         let trial = |count: usize| {
             let args = Self { plan: None, ..self.clone() };
-            let ranks = Ranks::start(args.setup(&small, &*source, machine, &placement(count)?)?)?;
+            let purpose = Purpose::Train(Overlap::On);
+            let ranks = Ranks::start(args.setup(&small, &*source, machine, &placement(count)?, purpose)?)?;
             Ok((count, Steps::run(&ranks, &batches, TRIAL_STEPS, small.train.lr as f32)?.median_ms()))
         };
         let trials: Vec<(usize, f64)> = counts.into_iter().map(trial).collect::<Result<_>>()?;
@@ -187,6 +294,27 @@ impl RankArgs {
         );
         Ok(best)
     }
+}
+
+impl Started {
+    /// A team on all cores that compute, to measure what the ranks could reach together.
+    ///
+    /// # Errors
+    /// As [`Team::pinned`].
+    pub fn machine_team(&self) -> Result<Team> {
+        machine_team(&self.placement, self.isa)
+    }
+}
+
+/// A team on all cores of a placement that compute.
+///
+/// # Errors
+/// As [`Team::pinned`].
+pub fn machine_team(placement: &Placement, isa: Isa) -> Result<Team> {
+    let mut pus: Vec<PuId> = placement.ranks.iter().flat_map(|rank| rank.compute.iter().copied()).collect();
+    pus.sort_unstable();
+    pus.dedup();
+    Team::pinned(&pus, placement.spin, isa)
 }
 
 /// So many minibatches that ranks can share.
@@ -253,27 +381,9 @@ impl Breakdowns {
         self.ranks.iter().map(ms).sum::<f64>() / self.ranks.len().max(1) as f64
     }
 
-    /// The mean over ranks of one stage.
+    /// The mean over ranks of some stages together.
     #[must_use]
-    pub fn stage(&self, stage: Stage) -> f64 {
-        self.mean(|rank| rank.stages_ms[stage as usize])
-    }
-}
-
-impl fmt::Display for Breakdowns {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new(["a rank's step", "mean ms", "least", "most"]);
-        let mut row = |name: &str, ms: &dyn Fn(&Breakdown) -> f64| {
-            let least = self.ranks.iter().map(ms).fold(f64::INFINITY, f64::min);
-            let most = self.ranks.iter().map(ms).fold(0.0, f64::max);
-            let figures = [self.mean(ms), least, most].map(|ms| format!("{ms:.3}"));
-            table.row(std::iter::once(name.to_owned()).chain(figures));
-        };
-        for (index, stage) in self.stages.iter().enumerate() {
-            row(stage.name(), &|rank| rank.stages_ms[index]);
-        }
-        row("all of it", &|rank| rank.stages_ms.iter().sum());
-        row("hidden: dense gradients", &|rank| rank.hidden_dense_ms);
-        write!(f, "{table}")
+    pub fn stages(&self, stages: &[Stage]) -> f64 {
+        self.mean(|rank| stages.iter().map(|stage| rank.stages_ms[*stage as usize]).sum())
     }
 }

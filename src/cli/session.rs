@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::ranks::Started;
 use crate::base::config::{Config, IsaChoice, SourceKind};
 use crate::base::units::{Bytes, Count};
 use crate::base::{Error, NodeId, Result};
@@ -12,9 +13,9 @@ use crate::data::{self, Labels, Opening, Source, Split, Unseen, Vocabulary};
 use crate::machine::placement::Wishes;
 use crate::machine::team::Team;
 use crate::machine::{Machine, place};
-use crate::model::{Dlrm, Room};
+use crate::model::Room;
 use crate::simd::Isa;
-use crate::train::{Checkpoint, Engine, Progress, Weights, checkpoint_in, load_vocabulary, vocabulary_in};
+use crate::train::{Checkpoint, Progress, Ranks, checkpoint_in, load_vocabulary, vocabulary_in};
 
 /// Opens the configured data set, drawing a bar while a file's first pass runs.
 pub fn open_data(
@@ -37,7 +38,7 @@ pub fn open_data(
 
 /// The team of rank 0 on this host, every thread pinned, with the nodes of its memory; prints where it stands.
 ///
-/// `threads` 0 means one for each core of the rank.
+/// `threads` 0 means one for each core of the rank. For benches of kernels, which one team runs.
 pub fn place_team(threads: usize, isa: IsaChoice) -> Result<(Team, Vec<NodeId>)> {
     let isa = Isa::chosen(isa)?;
     let machine = Machine::load("host")?;
@@ -47,10 +48,6 @@ pub fn place_team(threads: usize, isa: IsaChoice) -> Result<(Team, Vec<NodeId>)>
     let rank = &placement.ranks[0];
     let team = Team::pinned(&rank.compute, placement.spin, isa)?;
     eprintln!("placement: {}", placement.line(rank));
-    let idle = machine.nodes.len() - 1;
-    if idle > 0 {
-        eprintln!("warning: one rank trains on one node; the other {idle} stay idle");
-    }
     Ok((team, rank.memory_nodes.clone()))
 }
 
@@ -65,23 +62,15 @@ pub fn room(config: &Config, source: &dyn Source) -> Room {
     }
 }
 
-/// A model with all weights 0, in one arena on its rank's nodes, with room for training and evaluation.
-pub fn build_model(config: &Config, source: &dyn Source, team: &Team, home: &[NodeId]) -> Result<Dlrm> {
-    let (model, arena) = Dlrm::on_nodes(&config.model, source.schema(), team, room(config, source), home)?;
-    arena.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
-    model.update_note().iter().for_each(|note| eprintln!("note: {note}"));
-    Ok(model)
-}
-
 /// Takes a trained model's weights for use on this data; says if the data differs from what it was trained on in whether
 /// look-ups have weights.
 ///
 /// # Errors
 /// As [`Checkpoint::load_into`].
-pub fn load(path: &Path, source: &dyn Source, model: &mut Dlrm) -> Result<()> {
+pub fn load(path: &Path, source: &dyn Source, ranks: &Ranks) -> Result<()> {
     let checkpoint = Checkpoint::open(path)?;
     checkpoint.other_weights(source.schema())?.iter().for_each(|reason| eprintln!("warning: {reason}"));
-    checkpoint.load_into(model)
+    checkpoint.load_into(ranks)
 }
 
 /// Says how many values of the data a model could not know.
@@ -96,7 +85,7 @@ pub fn report_unseen(source: &dyn Source) {
 ///
 /// # Errors
 /// When a rank fails.
-pub fn describe(config: &Config, source: &dyn Source, engine: &Engine) -> Result<()> {
+pub fn describe(config: &Config, source: &dyn Source, started: &Started) -> Result<()> {
     let samples = |split| source.samples(split).map_or("endless".to_owned(), |count| Count(count).to_string());
     let schema = source.schema();
     let rows: u64 = schema.tables.iter().map(|column| column.rows).sum();
@@ -113,21 +102,21 @@ pub fn describe(config: &Config, source: &dyn Source, engine: &Engine) -> Result
         schema.tables.len(),
         Count(rows)
     );
-    let parameters = engine.parameters()?;
+    let parameters = started.ranks.parameters()?;
     let parameters: u64 =
         parameters.iter().map(|parameter| parameter.shape.iter().map(|&n| n as u64).product::<u64>()).sum();
     let precision = config.train.precision;
-    let who = match engine {
-        Engine::One(team, _) if team.isa().amx_thirds().is_some() && !precision.is_split() => {
-            let name = team.isa().name();
-            format!(
-                "{} threads with {name}: products of f32 as bf16 in three parts (--isa avx512: as f32)",
-                team.threads()
-            )
-        }
-        Engine::One(team, _) => format!("{} threads with {}", team.threads(), team.isa().name()),
-        Engine::Many(ranks) => format!("{} ranks", ranks.layout().ranks()),
+    let Started { placement, isa, .. } = started;
+    let threads = placement.ranks[0].compute.len();
+    let teams = match placement.ranks.len() {
+        1 => String::new(),
+        ranks => format!("{ranks} ranks of "),
     };
+    let plural = if threads == 1 { "" } else { "s" };
+    let mut who = format!("{teams}{threads} thread{plural} with {}", isa.name());
+    if isa.amx_thirds().is_some() && !precision.is_split() {
+        who += ": products of f32 as bf16 in three parts (--isa avx512: as f32)";
+    }
     eprintln!(
         "model: {} parameters ({}) in {}; {who}",
         Count(parameters),

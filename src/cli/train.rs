@@ -1,23 +1,23 @@
 //! `octorec train`: trains a model, from the first step or from where an earlier run stopped.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
 
 use super::overrides::{BaseArgs, KeyArgs};
 use super::profile::{Profiled, limits};
-use super::ranks::{Breakdowns, RankArgs};
-use super::session::{Trained, build_model, describe, open_data, place_team};
-use super::tuned::use_plans;
+use super::ranks::{ExchangeArgs, Purpose, RankArgs, Started, machine_team};
+use super::session::{Trained, describe, open_data};
 use crate::base::config::{Config, Layers};
 use crate::base::units::{Bytes, Count, Seconds};
 use crate::base::{Error, Result, interrupt};
-use crate::data::{Labels, Source, Unseen, Vocabulary};
+use crate::data::{Labels, Unseen, Vocabulary};
 use crate::exchange::Traffic;
 use crate::machine::limits::Bracket;
-use crate::train::{Checkpoint, Clock, Engine, LossTrace, Outcome, OutputDir, Progress, Run, Summary, save_vocabulary};
+use crate::machine::placement::Placement;
+use crate::simd::Isa;
+use crate::train::{Checkpoint, LossTrace, Outcome, OutputDir, Progress, Run, Summary, save_vocabulary, write_whole};
 
 /// Arguments of `octorec train`.
 #[derive(Debug, Args)]
@@ -45,7 +45,10 @@ pub struct TrainArgs {
     init: Option<PathBuf>,
 
     #[command(flatten)]
-    several: RankArgs,
+    ranks: RankArgs,
+
+    #[command(flatten)]
+    exchange: ExchangeArgs,
 
     /// Write the loss of every step to this file, one a line.
     #[arg(long, value_name = "FILE")]
@@ -56,7 +59,8 @@ pub struct TrainArgs {
     #[arg(long)]
     profile: bool,
 
-    /// Write a trace of the first thousand steps, stage by stage, for Perfetto (ui.perfetto.dev) or chrome://tracing.
+    /// Write a trace of the first thousand steps for Perfetto (ui.perfetto.dev) or chrome://tracing: a process a rank, in
+    /// it the stages of its compute threads and the work of each communication thread.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
@@ -72,8 +76,6 @@ struct Results<'a> {
     summary: &'a Summary,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<&'a Profiled>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    breakdowns: Option<&'a Breakdowns>,
     /// Bytes from each rank to each other, evaluations included.
     #[serde(skip_serializing_if = "Option::is_none")]
     traffic: Option<&'a Traffic>,
@@ -97,48 +99,35 @@ impl TrainArgs {
         };
         // Claimed before any work is done, so that a taken directory is refused at once.
         let output = self.output(checkpoint.as_ref().map(|(_, progress)| *progress))?;
-        let mut run = self.prepare(config, vocabulary, output)?;
-        describe(&run.config, &*run.source, &run.engine)?;
+        let (mut run, placement, isa) = self.prepare(config, vocabulary, output)?;
         if let Some((path, progress)) = &checkpoint {
             run.restore(path)?;
             eprintln!("resuming after step {} ({})", progress.step, path.display());
         }
         let (dim, precision) = (run.config.model.dim, run.config.train.precision);
-        let limits = |engine: &Engine| match engine {
-            Engine::One(team, _) => limits(team, dim, precision).map(Some),
-            Engine::Many(_) => Ok(None),
-        };
-        let before = if self.profile { limits(&run.engine)? } else { None };
+        let limits =
+            |started: bool| started.then(|| limits(&machine_team(&placement, isa)?, dim, precision, None)).transpose();
+        let before = limits(self.profile)?;
         let summary = run.train()?;
-        let profiled = match (before, &run.profile) {
-            (Some(before), Some(profile)) => limits(&run.engine).map(|after| {
-                let after = after.as_ref()?;
+        let after = limits(self.profile);
+        let (breakdowns, traffic) = (run.ranks.breakdowns(), run.ranks.traffic());
+        let profiled = match (before, &after, &breakdowns, &run.profile) {
+            (Some(before), Ok(Some(after)), Ok(breakdowns), Some(profile)) => {
                 let brackets = std::array::from_fn(|i| Bracket { before: before[i], after: after[i] });
-                Some(Profiled::new(profile, &run.clock, brackets))
-            }),
-            _ => Ok(None),
-        };
-        let (breakdowns, traffic) = match &run.engine {
-            Engine::Many(ranks) => {
-                let breakdowns = self.profile.then(|| ranks.breakdowns()).transpose();
-                (breakdowns.map(|ranks| ranks.map(Breakdowns::new)), ranks.traffic().map(Some))
+                Some(Profiled::new(profile, breakdowns, brackets))
             }
-            Engine::One(..) => (Ok(None), Ok(None)),
+            _ => None,
         };
         // What the run found is told before anything that may fail.
-        let results = Results {
-            summary: &summary,
-            profile: profiled.as_ref().ok().and_then(Option::as_ref),
-            breakdowns: breakdowns.as_ref().ok().and_then(Option::as_ref),
-            traffic: traffic.as_ref().ok().and_then(Option::as_ref),
-        };
-        self.report(&run, &results);
-        traffic?;
+        let several = traffic.as_ref().ok().filter(|traffic| traffic.ids.ranks() > 1);
+        self.report(&run, &Results { summary: &summary, profile: profiled.as_ref(), traffic: several });
         if let Some(path) = &self.trace {
-            run.clock.write_trace(path)?;
+            let text = run.ranks.trace()?;
+            write_whole(path, |partial| std::fs::write(partial, text).map_err(Error::io(path, "write")))?;
         }
-        profiled?;
+        after?;
         breakdowns?;
+        traffic?;
         if summary.outcome == Outcome::Interrupted { Err(Error::Interrupted) } else { Ok(()) }
     }
 
@@ -150,12 +139,19 @@ impl TrainArgs {
         }
     }
 
-    fn prepare(&self, config: Config, known: Option<Vocabulary>, output: Option<OutputDir>) -> Result<Run> {
-        let (source, mut engine) = self.engine(&config, known)?;
+    fn prepare(
+        &self,
+        config: Config,
+        known: Option<Vocabulary>,
+        output: Option<OutputDir>,
+    ) -> Result<(Run, Placement, Isa)> {
+        let source = open_data(&config, known, Labels::Required, Unseen::Fault)?;
+        let purpose = Purpose::Train(self.exchange.overlap);
+        let started = self.ranks.start(&config, &*source, purpose, self.trace.is_some())?;
         match &self.init {
-            Some(path) => Checkpoint::open(path)?.load_into(&mut engine)?,
+            Some(path) => Checkpoint::open(path)?.load_into(&started.ranks)?,
             None if self.resume.is_some() => (),
-            None => engine.initialise(config.train.seed)?,
+            None => started.ranks.initialise(config.train.seed)?,
         }
         if let Some(output) = &output {
             output.write_config(&config)?;
@@ -164,48 +160,28 @@ impl TrainArgs {
             }
         }
         let loss_trace = self.trace_loss.as_deref().map(LossTrace::create).transpose()?;
-        Ok(Run {
+        describe(&config, &*source, &started)?;
+        let Started { ranks, placement, isa } = started;
+        let run = Run {
             config,
             source,
-            loader: self.several.loader.unwrap_or_default(),
-            engine,
+            loader: self.exchange.loader.unwrap_or_default(),
+            ranks,
             progress: Progress::default(),
             output,
             loss_trace,
-            clock: Clock::new(self.trace.is_some()),
             profile: None,
-        })
-    }
-
-    /// The data, and what trains on it, all weights 0.
-    fn engine(&self, config: &Config, known: Option<Vocabulary>) -> Result<(Arc<dyn Source>, Engine)> {
-        let several = self.several.several(config)?;
-        if several && self.trace.is_some() {
-            let reason = "--trace is for one rank: leave --ranks, --plan and --determinism ranks away";
-            return Err(Error::Config { origin: "--ranks".to_owned(), reason: reason.to_owned() });
-        }
-        if several {
-            let source = open_data(config, known, Labels::Required, Unseen::Fault)?;
-            let ranks = self.several.start(config, &*source)?;
-            return Ok((source, Engine::Many(ranks)));
-        }
-        let (team, home) = place_team(config.train.threads, config.train.isa)?;
-        use_plans(config, &team)?;
-        let source = open_data(config, known, Labels::Required, Unseen::Fault)?;
-        let model = build_model(config, &*source, &team, &home)?;
-        Ok((source, Engine::One(team, Box::new(model))))
+        };
+        Ok((run, placement, isa))
     }
 
     fn report(&self, run: &Run, results: &Results<'_>) {
-        let Results { summary, profile, breakdowns, traffic } = results;
+        let Results { summary, profile, traffic } = results;
         if self.json {
             println!("{}", serde_json::to_string(&results).expect("a summary is representable in JSON"));
         }
         if let Some(profile) = profile {
             eprintln!("{profile}");
-        }
-        if let Some(breakdowns) = breakdowns {
-            eprintln!("{breakdowns}");
         }
         let read: Vec<_> = summary.data_bytes_read.iter().map(|&bytes| Bytes(bytes).to_string()).collect();
         eprintln!(
@@ -221,7 +197,7 @@ impl TrainArgs {
             summary.data_first_wait_seconds,
             read.join(" and ")
         );
-        if let Some(traffic) = traffic.filter(|traffic| traffic.ids.ranks() > 1) {
+        if let Some(traffic) = traffic {
             let sent =
                 traffic.parts().into_iter().map(|(name, links)| (name, links.total())).filter(|(_, sent)| *sent > 0);
             let sent: Vec<_> = sent.map(|(name, sent)| format!("{name} {}", Bytes(sent as u64))).collect();

@@ -23,7 +23,8 @@ use crate::data::{self, Opening, Schema};
 use crate::machine::limits::Processor;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Plan, install};
-use crate::model::Dlrm;
+use crate::memory::{self, Supply};
+use crate::model::{Dlrm, NetworkSpec};
 use crate::simd::Isa;
 use crate::train::write_whole;
 
@@ -140,7 +141,7 @@ impl GemmArgs {
             }
             None => vec![Precision::F32],
         };
-        let mut file = PlanFile::empty(&team)?;
+        let mut file = PlanFile::empty(team.threads(), team.isa())?;
         let mut rows = Vec::new();
         for precision in precisions {
             for &(c, k) in &layers {
@@ -179,9 +180,12 @@ fn layers(config: &Config) -> Result<Vec<(usize, usize)>> {
             schema
         }
     };
-    let model = Dlrm::new(&small.model, &schema, &Team::new(1)?, 1)?;
+    let (config, dims) = (&small.model, vec![small.model.dim; schema.tables.len()]);
+    let spec = NetworkSpec { config, dims: &dims, samples: 1, threads: 1, precision: small.train.precision };
+    // Its memory is planned, and never taken.
+    let network = Dlrm::build(&spec, &mut Supply::Arena(&mut memory::Plan::new()))?;
     let mut layers = Vec::new();
-    for parameter in model.parameters().iter().filter(|parameter| !parameter.name.starts_with("emb_l.")) {
+    for parameter in network.parameters() {
         // Weights are outputs x inputs.
         if let [k, c] = parameter.shape[..]
             && !layers.contains(&(c, k))

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::base::config::Config;
 use crate::base::{Error, Result};
 use crate::machine::limits::Processor;
-use crate::machine::team::Team;
 use crate::math::brgemm::{Plan, Shape, install};
+use crate::simd::Isa;
 
 /// A file of plans.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -75,13 +75,13 @@ impl Entry {
 }
 
 impl PlanFile {
-    /// A file without plans for this machine and team.
+    /// A file without plans for this machine and teams of so many threads.
     ///
     /// # Errors
     /// When the hardware cannot be explored.
-    pub fn empty(team: &Team) -> Result<Self> {
+    pub fn empty(threads: usize, isa: Isa) -> Result<Self> {
         let machine = Processor::of_this_machine()?.model;
-        Ok(Self { machine, isa: team.isa().name().to_owned(), threads: team.threads(), plans: Vec::new() })
+        Ok(Self { machine, isa: isa.name().to_owned(), threads, plans: Vec::new() })
     }
 
     /// Reads a file.
@@ -115,9 +115,9 @@ impl PlanFile {
 ///
 /// # Errors
 /// As [`PlanFile::read`], and when the hardware cannot be explored.
-pub fn install_plans(path: &Path, team: &Team) -> Result<()> {
+pub fn install_plans(path: &Path, threads: usize, isa: Isa) -> Result<()> {
     let (file, plans) = PlanFile::read(path)?;
-    let here = PlanFile::empty(team)?.maker();
+    let here = PlanFile::empty(threads, isa)?.maker();
     if file.maker() == here {
         eprintln!("plans: {} shapes from {}", plans.len(), path.display());
         install(plans);
@@ -132,6 +132,7 @@ pub fn install_plans(path: &Path, team: &Team) -> Result<()> {
 ///
 /// # Errors
 /// As [`install_plans`].
-pub fn use_plans(config: &Config, team: &Team) -> Result<()> {
-    if config.train.tuned.is_empty() { Ok(()) } else { install_plans(Path::new(&config.train.tuned), team) }
+pub fn use_plans(config: &Config, threads: usize, isa: Isa) -> Result<()> {
+    let path = &config.train.tuned;
+    if path.is_empty() { Ok(()) } else { install_plans(Path::new(path), threads, isa) }
 }

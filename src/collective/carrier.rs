@@ -1,40 +1,53 @@
 //! What carries the bytes of a schedule from rank to rank, and the bytes on each link.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
 use crate::base::{Place, RankId, Trouble};
-use crate::sync::Line;
+use crate::memory::{Buffer, Supply};
+use crate::sync::{Gate, Line};
 
 /// One rank's end of a medium with a channel of messages, in order, from each rank to each other.
 ///
 /// Nothing here waits except [`Carrier::pause`], so that one thread can serve all channels. Sender and receiver cut what
-/// is longer than a message the same way: into pieces of [`Carrier::room`].
-pub trait Carrier {
+/// is longer than a message the same way: into pieces of [`Carrier::room`]. A carrier that is given room for a whole
+/// one-sided message lets the sender write it where the receiver reads it; one with less room gets copies, in pieces
+/// ([`super::OneSided`]).
+pub trait Carrier: Send + Sync {
     /// Whose end this is.
     fn rank(&self) -> RankId;
 
     /// How many ranks it connects.
     fn ranks(&self) -> usize;
 
-    /// Bytes of the longest message from `from` to `to`, one of which is this rank; both ends say the same.
+    /// Bytes of the longest message from `from` to `to`, one of which is this rank; both ends say the same. 0: there is no
+    /// channel.
     fn room(&self, from: RankId, to: RankId) -> usize;
 
     /// Hands a message of `bytes` bytes over to `to`, if there is a place for it: then `write` fills its lines.
-    fn try_send(&mut self, to: RankId, bytes: usize, write: impl FnOnce(&mut [Line])) -> bool;
+    ///
+    /// Afterwards the message is the receiver's, whatever it was written with: plain stores or streaming ones.
+    fn try_send(&mut self, to: RankId, bytes: usize, write: &mut dyn FnMut(&mut [Line])) -> bool;
 
-    /// Lets `read` have the next message from `from`, which must be `bytes` long, if it has come.
+    /// Whether the next message from `from`, which must be `bytes` long, has come.
     ///
     /// # Errors
     /// [`Trouble::Disagreement`] when it has another length.
-    fn try_receive(
-        &mut self,
-        place: Place,
-        from: RankId,
-        bytes: usize,
-        read: impl FnOnce(&[Line]),
-    ) -> Result<bool, Trouble>;
+    fn has(&mut self, place: Place, from: RankId, bytes: usize) -> Result<bool, Trouble>;
+
+    /// The message from `from` that [`Carrier::has`] has seen, until it is released.
+    ///
+    /// # Panics
+    /// When there is none.
+    fn front(&self, from: RankId) -> &[Line];
+
+    /// Gives the place of that message back to its sender.
+    ///
+    /// # Panics
+    /// When there is none.
+    fn release(&mut self, from: RankId);
 
     /// Notes what this rank begins.
     fn enter(&mut self, place: Place);
@@ -50,6 +63,46 @@ pub trait Carrier {
 
     /// Bytes that this rank has sent to each rank so far.
     fn sent(&self) -> &[usize];
+
+    /// How long its user has waited for other ranks so far.
+    fn waited(&self) -> Duration;
+
+    /// Lets `read` have the next message from `from`, which must be `bytes` long, if it has come.
+    ///
+    /// # Errors
+    /// As [`Carrier::has`].
+    fn try_receive(
+        &mut self,
+        place: Place,
+        from: RankId,
+        bytes: usize,
+        read: &mut dyn FnMut(&[Line]),
+    ) -> Result<bool, Trouble> {
+        if !self.has(place, from, bytes)? {
+            return Ok(false);
+        }
+        read(self.front(from));
+        self.release(from);
+        Ok(true)
+    }
+}
+
+/// What connects the ranks of a job: it gives each of them its carriers.
+pub trait Fabric: Send + Sync {
+    /// The memory that `rank` lends the fabric for messages to it, to be settled in the rank's arena.
+    ///
+    /// # Errors
+    /// When the plan would exceed the address space.
+    fn memory(&self, rank: RankId, supply: &mut Supply<'_>) -> crate::base::Result<Buffer<Line>>;
+
+    /// Waits for all ranks, and returns this rank's ends of all lanes.
+    ///
+    /// # Errors
+    /// [`crate::base::Error::Rank`] when a rank does not come.
+    ///
+    /// # Panics
+    /// When `memory` is not from [`Fabric::memory`], or a rank connects twice.
+    fn connect(&self, gate: &mut Gate, memory: Buffer<Line>) -> crate::base::Result<Vec<Box<dyn Carrier>>>;
 }
 
 /// A number of bytes for each link, from each rank to each other.
@@ -106,6 +159,13 @@ impl Links {
     #[must_use]
     pub fn row(&self, from: RankId) -> &[usize] {
         &self.bytes[from.index() * self.ranks..][..self.ranks]
+    }
+
+    /// Each number changed.
+    #[must_use]
+    pub fn map(mut self, change: impl Fn(usize) -> usize) -> Self {
+        self.bytes.iter_mut().for_each(|bytes| *bytes = change(*bytes));
+        self
     }
 
     /// On all links.

@@ -74,7 +74,7 @@ impl Executor {
     /// # Panics
     /// When schedule and carrier have different ranks, or a channel has no room for an element that must pass it.
     #[must_use]
-    pub fn new(schedule: &Schedule, carrier: &impl Carrier, stage: &'static str) -> Self {
+    pub fn new(schedule: &Schedule, carrier: &dyn Carrier, stage: &'static str) -> Self {
         assert_eq!(schedule.ranks(), carrier.ranks(), "a schedule for the ranks of its carrier");
         let (rank, width) = (carrier.rank(), schedule.payload.bytes());
         let mut keeps = Vec::new();
@@ -135,7 +135,7 @@ impl Executor {
     ///
     /// # Panics
     /// When `memory` is too small, or its elements travel otherwise than the schedule says.
-    pub fn run(&mut self, carrier: &mut impl Carrier, memory: &mut impl Memory) -> Result<()> {
+    pub fn run(&mut self, carrier: &mut dyn Carrier, memory: &mut impl Memory) -> Result<()> {
         assert_eq!(self.payload, memory.payload(), "schedule and memory agree how elements travel");
         self.place.sequence += 1;
         carrier.enter(self.place);
@@ -175,7 +175,7 @@ impl Round {
         &mut self,
         place: Place,
         payload: Payload,
-        carrier: &mut impl Carrier,
+        carrier: &mut dyn Carrier,
         memory: &mut impl Memory,
         keeps: &[(Range<usize>, Range<usize>)],
         kept: &mut usize,
@@ -191,11 +191,11 @@ impl Round {
                 let (peer, span, fold, completes) = (hop.peer, hop.next(), hop.fold, hop.completes);
                 let (elements, bytes) = (span.len(), span.len() * payload.bytes());
                 let gone = if hop.sends {
-                    carrier.try_send(peer, bytes, |lines| memory.put(span, lines, fold))
+                    carrier.try_send(peer, bytes, &mut |lines| memory.put(span.clone(), lines, fold))
                 } else {
-                    let got = carrier.try_receive(place, peer, bytes, |lines| match completes {
-                        true => memory.complete(span, lines),
-                        false => memory.get(span, lines, fold),
+                    let got = carrier.try_receive(place, peer, bytes, &mut |lines| match completes {
+                        true => memory.complete(span.clone(), lines),
+                        false => memory.get(span.clone(), lines, fold),
                     });
                     got.map_err(Error::Rank)?
                 };
@@ -234,7 +234,7 @@ impl Round {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -252,5 +252,59 @@ mod tests {
             pieces.into_iter().for_each(|(source, target)| after.copy_within(source, target.start));
             assert_eq!(after[span(to)], before[span(from)], "{from} to {to}");
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use std::time::Duration;
+
+    use loom::thread;
+
+    use super::super::memory::Tensor;
+    use super::super::plan::Reduction;
+    use super::super::shared_memory::{Lane, pair};
+    use super::super::slices::Slices;
+    use super::*;
+    use crate::simd::Isa;
+    use crate::sync::{Job, Patience};
+
+    /// Runs a schedule for f32 among two ranks, a thread each, whose windows hold `bytes` bytes. Rank r begins with r + 1
+    /// everywhere; returns what both end with. Loom sees whoever touches a slot that is the other's, and waits without
+    /// an end.
+    fn exchange(schedule: &Schedule, elements: usize, bytes: usize) -> [Vec<f32>; 2] {
+        let job = Job::new(2, Patience::SHARED_CORE, Duration::MAX);
+        let [first, second] = pair(&job, bytes);
+        let run = move |schedule: Schedule, mut lane: Lane| {
+            let mut data = vec![lane.rank().0 as f32 + 1.0; elements];
+            let mut executor = Executor::new(&schedule, &lane, "model");
+            executor.run(&mut lane, &mut Tensor::new(&mut data, Payload::F32, Isa::best())).unwrap();
+            data
+        };
+        let theirs = schedule.clone();
+        let other = thread::spawn(move || run(theirs, second));
+        let own = run(schedule.clone(), first);
+        [own, other.join().unwrap()]
+    }
+
+    /// Messages in both directions at once, and a second round that waits for the first.
+    #[test]
+    fn two_ranks_reduce_and_gather() {
+        loom::model(|| {
+            let slices = Slices::of(&[1, 1]);
+            let schedule = Reduction::Direct.plan(&slices, Payload::F32).all_reduce();
+            assert_eq!(exchange(&schedule, 2, 64), [[3.0, 3.0], [3.0, 3.0]]);
+        });
+    }
+
+    /// More pieces one way than a window has slots: the sender waits for what the receiver releases.
+    #[test]
+    fn a_sender_waits_for_slots() {
+        loom::model(|| {
+            let slices = Slices::of(&[3 * 16, 0]);
+            let schedule = Reduction::Direct.plan(&slices, Payload::F32);
+            let [own, theirs] = exchange(&schedule, 48, 64);
+            assert_eq!((own, theirs), (vec![3.0; 48], vec![2.0; 48]));
+        });
     }
 }

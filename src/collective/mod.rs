@@ -2,7 +2,7 @@
 //!
 //! A planner ([`plan`]) turns sizes into a [`Schedule`]: rounds of hops, each with its ranks, spans, fold and bytes. A
 //! schedule prints itself, proves symbolically that it computes what it claims ([`Schedule::check`]) and knows its
-//! traffic. An [`Executor`] carries out one rank's part over a [`Carrier`]; [`Lane`] is the carrier of shared memory.
+//! traffic. An [`Executor`] carries out one rank's part over a [`Carrier`]; [`SharedMemory`] is the fabric that gives ranks of one machine theirs.
 //!
 //! A lane is used by one thread at a time. Several threads of a rank, of its compute team or beside it, work at the same
 //! time on lanes of their own: on contiguous parts of a tensor, each with [`Slices`] of its own, or on parts of parcels
@@ -14,20 +14,20 @@ mod carrier;
 mod check;
 mod executor;
 mod launch;
-mod lobby;
 mod memory;
 mod one_sided;
 mod parcels;
 pub mod plan;
 mod schedule;
+mod shared_memory;
 mod slices;
 
-pub use carrier::{Carrier, Links};
+pub use carrier::{Carrier, Fabric, Links};
 pub use executor::Executor;
 pub use launch::{Member, launch};
-pub use lobby::{Inbox, Lane, Lobby, Outbox};
 pub use memory::{Between, Memory, Tensor};
 pub use one_sided::{Incoming, OneSided};
 pub use parcels::{Parcel, Parcels};
 pub use schedule::{Fold, Goal, Hop, Payload, Schedule};
+pub use shared_memory::{Lane, SharedMemory};
 pub use slices::Slices;

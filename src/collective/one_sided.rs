@@ -1,122 +1,216 @@
-//! An all-to-all without copies: whoever produces rows writes them straight into the peer's window, and the peer reads
-//! them where they lie.
+//! An all-to-all of one message from each rank to each: whoever produces rows writes them straight into the receiver's
+//! window, and the receiver reads them where they lie.
 //!
-//! [`OneSided::begin`] lets a closure fill each message in place and hands it over; [`OneSided::finish`] waits for the
-//! others' messages and lends them until they are dropped. Between the two the rank computes. A message is one slot, so
-//! windows must hold all that goes from one rank to another; what stays with its rank never enters a window.
+//! [`OneSided::begin`] lets a closure fill each message and hands it over; [`OneSided::finish`] waits for the others'
+//! messages and lends them until they are dropped. Between the two the rank computes. What stays with its rank never
+//! enters a message.
+//!
+//! Where the carrier has room for a whole message, it is written and read in place. Where it has less (a network, or a
+//! window that is meant to be small), the message is staged in memory of this exchange and travels in pieces; then
+//! `begin` never waits, and `finish` also sends what has not left yet, so ranks cannot wait for each other in a circle.
 
-use super::lobby::{Inbox, Outbox};
-use super::parcels::Parcels;
-use super::schedule::Payload;
+use super::carrier::Carrier;
 use crate::base::{Error, Place, RankId, Result};
-use crate::sync::{Line, Waiting};
+use crate::sync::Line;
 
-/// One rank's part of an all-to-all of [`Parcels`].
+/// One rank's part of an all-to-all.
 #[derive(Debug)]
 pub struct OneSided {
     place: Place,
-    /// To whom and how many bytes; the next rank first, and none empty.
-    sends: Vec<(RankId, usize)>,
-    /// From whom and how many bytes.
-    receives: Vec<(RankId, usize)>,
-    /// Which sends this run still owes.
-    owed: Vec<bool>,
+    /// The next rank's first; none is empty.
+    sends: Vec<Message>,
+    receives: Vec<Message>,
+}
+
+/// A message from or to one peer.
+#[derive(Debug)]
+struct Message {
+    peer: RankId,
+    bytes: usize,
+    /// Bytes that have been sent or received in this run.
+    done: usize,
+    /// Bytes of a piece.
+    piece: usize,
+    /// The message, where it travels in pieces; else it is in the window.
+    staged: Vec<Line>,
+}
+
+impl Message {
+    const fn new(peer: RankId) -> Self {
+        Self { peer, bytes: 0, done: 0, piece: 0, staged: Vec::new() }
+    }
+
+    /// Of so many bytes, over a channel with so much room.
+    fn plan(&mut self, bytes: usize, room: usize) {
+        let whole = room >= bytes;
+        self.piece = if whole { bytes } else { room / Line::BYTES * Line::BYTES };
+        assert!(self.piece > 0 || bytes == 0, "{bytes} bytes are due between {} and this rank: {room} fit", self.peer);
+        self.staged.resize(if whole { 0 } else { Line::hold(bytes) }, Line::default());
+        (self.bytes, self.done) = (bytes, 0);
+    }
+
+    const fn in_place(&self) -> bool {
+        self.staged.is_empty()
+    }
+
+    const fn is_done(&self) -> bool {
+        self.done == self.bytes
+    }
+
+    /// Bytes of the next piece, and the lines that it has of the staged message.
+    fn next(&self) -> (usize, std::ops::Range<usize>) {
+        let bytes = self.piece.min(self.bytes - self.done);
+        let first = self.done / Line::BYTES;
+        (bytes, first..first + Line::hold(bytes))
+    }
+
+    /// Sends what it can of a staged message; whether anything went.
+    fn push(&mut self, carrier: &mut dyn Carrier) -> bool {
+        let before = self.done;
+        while !self.is_done() {
+            let (bytes, lines) = self.next();
+            let staged = &self.staged[lines];
+            if !carrier.try_send(self.peer, bytes, &mut |to| to.copy_from_slice(staged)) {
+                break;
+            }
+            self.done += bytes;
+        }
+        self.done > before
+    }
+
+    /// Takes in what has come of a message; whether anything has.
+    fn pull(&mut self, carrier: &mut dyn Carrier, place: Place) -> Result<bool> {
+        let before = self.done;
+        while !self.is_done() {
+            let (bytes, lines) = self.next();
+            let came = if self.in_place() {
+                carrier.has(place, self.peer, bytes)
+            } else {
+                let staged = &mut self.staged[lines];
+                carrier.try_receive(place, self.peer, bytes, &mut |from| staged.copy_from_slice(from))
+            };
+            if !came.map_err(Error::Rank)? {
+                break;
+            }
+            self.done += bytes;
+        }
+        Ok(self.done > before)
+    }
 }
 
 impl OneSided {
-    /// The part of the lane's rank; `stage` is what messages call it: "all-to-all of pooled rows".
+    /// The part of the carrier's rank in an all-to-all that is not planned yet; `stage` is what error messages call it:
+    /// "all-to-all of pooled rows".
+    #[must_use]
+    pub fn new(carrier: &dyn Carrier, stage: &'static str) -> Self {
+        let (rank, ranks) = (carrier.rank(), carrier.ranks());
+        let peers = || (1..ranks).map(|step| Message::new(RankId(((rank.index() + step) % ranks) as u32)));
+        Self { place: Place { rank, stage, sequence: 0 }, sends: peers().collect(), receives: peers().collect() }
+    }
+
+    /// The next runs send `bytes(from, to)` from each rank to each other. Where messages are staged, only larger ones than
+    /// any before allocate.
     ///
     /// # Panics
-    /// When the lane has another number of ranks, or a window is smaller than a message.
-    #[must_use]
-    pub fn new(parcels: &Parcels, payload: Payload, outbox: &Outbox, inbox: &Inbox, stage: &'static str) -> Self {
-        let (rank, ranks) = (outbox.rank, parcels.ranks());
-        assert_eq!(ranks, outbox.sent.len(), "parcels for the ranks of the lane");
-        let peers = || (1..ranks).map(|step| RankId(((rank.index() + step) % ranks) as u32));
-        let bytes =
-            |from, to| -> usize { parcels.between(from, to).map(|x| x.send.len()).sum::<usize>() * payload.bytes() };
-        let sends: Vec<_> = peers().map(|to| (to, bytes(rank, to))).filter(|(_, bytes)| *bytes > 0).collect();
-        let receives: Vec<_> = peers().map(|from| (from, bytes(from, rank))).filter(|(_, bytes)| *bytes > 0).collect();
-        for (to, bytes) in &sends {
-            let room = outbox.room(*to);
-            assert!(*bytes <= room, "{bytes} bytes from {rank} to {to} in a window of {room}");
+    /// When the carrier has no channel where a message is due.
+    pub fn plan(&mut self, carrier: &dyn Carrier, bytes: impl Fn(RankId, RankId) -> usize) {
+        let rank = self.place.rank;
+        let room = |from, to, bytes| if bytes > 0 { carrier.room(from, to) } else { 0 };
+        for message in &mut self.sends {
+            let bytes = bytes(rank, message.peer);
+            message.plan(bytes, room(rank, message.peer, bytes));
         }
-        for (from, bytes) in &receives {
-            let room = inbox.room(*from);
-            assert!(*bytes <= room, "{bytes} bytes from {from} to {rank} in a window of {room}");
+        for message in &mut self.receives {
+            let bytes = bytes(message.peer, rank);
+            message.plan(bytes, room(message.peer, rank, bytes));
         }
-        let owed = vec![false; sends.len()];
-        Self { place: Place { rank, stage, sequence: 0 }, sends, receives, owed }
     }
 
     /// Fills all messages of this rank and hands them over. `pack` gets the receiver and exactly the lines of the
-    /// message: its parcels one after another. It may use plain stores, or streaming ones, which are in order when they
-    /// return (see [`crate::sync::stream_lines`]), on any threads that it joins; what it does not write is what an
-    /// earlier message left there.
+    /// message. It may use plain stores, or streaming ones, which are in order when they return (see
+    /// [`crate::sync::stream_lines`]), on any threads that it joins; what it does not write is what an earlier message
+    /// left there.
     ///
-    /// Waits only for slots that the receivers still read: those of the run before the last.
+    /// Waits only for windows that the receivers still read: those of the run before the last.
     ///
     /// # Errors
     /// [`Error::Rank`] when the job is in trouble.
-    pub fn begin(&mut self, outbox: &mut Outbox, mut pack: impl FnMut(RankId, &mut [Line])) -> Result<()> {
+    pub fn begin(&mut self, carrier: &mut dyn Carrier, mut pack: impl FnMut(RankId, &mut [Line])) -> Result<()> {
         self.place.sequence += 1;
-        outbox.job.enter(self.place);
-        self.owed.fill(true);
-        let mut waiting = Waiting::default();
+        carrier.enter(self.place);
+        self.sends.iter_mut().chain(&mut self.receives).for_each(|message| message.done = 0);
         loop {
             let (mut progress, mut waits_for) = (false, None);
-            for ((to, bytes), owed) in self.sends.iter().zip(&mut self.owed).filter(|(_, owed)| **owed) {
-                if let Some(mut slot) = outbox.end(*to).try_open() {
-                    pack(*to, &mut slot[..Line::hold(*bytes)]);
-                    slot.publish(*bytes);
-                    outbox.sent[to.index()] += bytes;
-                    outbox.waited += std::mem::take(&mut waiting).spent();
-                    (*owed, progress) = (false, true);
+            for message in self.sends.iter_mut().filter(|message| message.in_place() && !message.is_done()) {
+                let to = message.peer;
+                if carrier.try_send(to, message.bytes, &mut |lines| pack(to, lines)) {
+                    message.done = message.bytes;
+                    progress = true;
                 } else {
-                    waits_for = Some(*to);
+                    waits_for = Some(to);
                 }
             }
-            match waits_for {
-                None => return Ok(()),
-                Some(peer) if !progress => waiting.turn(&outbox.job, self.place, peer).map_err(Error::Rank)?,
-                Some(_) => {}
+            match (waits_for, progress) {
+                (_, true) => carrier.moved(),
+                (Some(peer), false) => carrier.pause(self.place, peer).map_err(Error::Rank)?,
+                (None, false) => break,
             }
         }
+        for message in self.sends.iter_mut().filter(|message| !message.in_place()) {
+            pack(message.peer, &mut message.staged);
+            message.push(carrier);
+        }
+        Ok(())
     }
 
     /// Waits for all messages of the run that was begun last, and lends them.
     ///
     /// # Errors
     /// [`Error::Rank`] when the job is in trouble.
-    pub fn finish<'a>(&'a self, inbox: &'a mut Inbox) -> Result<Incoming<'a>> {
-        for (from, bytes) in &self.receives {
-            let mut waiting = Waiting::default();
-            while !inbox.has(self.place, *from, *bytes).map_err(Error::Rank)? {
-                waiting.turn(&inbox.job, self.place, *from).map_err(Error::Rank)?;
+    pub fn finish<'a>(&'a mut self, carrier: &'a mut dyn Carrier) -> Result<Incoming<'a>> {
+        loop {
+            let (mut progress, mut waits_for) = (false, None);
+            for message in self.sends.iter_mut().filter(|message| !message.is_done()) {
+                progress |= message.push(carrier);
+                waits_for = if message.is_done() { waits_for } else { Some(message.peer) };
             }
-            inbox.waited += waiting.spent();
+            for message in self.receives.iter_mut().filter(|message| !message.is_done()) {
+                progress |= message.pull(carrier, self.place)?;
+                waits_for = if message.is_done() { waits_for } else { Some(message.peer) };
+            }
+            match (waits_for, progress) {
+                (None, _) => break,
+                (_, true) => carrier.moved(),
+                (Some(peer), false) => carrier.pause(self.place, peer).map_err(Error::Rank)?,
+            }
         }
-        Ok(Incoming { inbox, receives: &self.receives })
+        carrier.moved();
+        Ok(Incoming { carrier, receives: &self.receives })
     }
 }
 
-/// The messages of an all-to-all, read where they lie; dropping them gives the slots back.
+/// The messages of an all-to-all, read where they lie; dropping them gives the windows back.
 pub struct Incoming<'a> {
-    inbox: &'a mut Inbox,
-    receives: &'a [(RankId, usize)],
+    carrier: &'a mut dyn Carrier,
+    receives: &'a [Message],
 }
 
 impl Incoming<'_> {
-    /// The message from a rank: its parcels one after another; empty when nothing is due from it.
+    /// The message from a rank; empty when nothing is due from it.
     #[must_use]
     pub fn from(&self, rank: RankId) -> &[Line] {
-        let due = self.receives.iter().any(|(from, _)| *from == rank);
-        if due { self.inbox.end(rank).front().expect("finish has seen it") } else { &[] }
+        match self.receives.iter().find(|message| message.peer == rank) {
+            Some(message) if message.bytes == 0 => &[],
+            Some(message) if message.in_place() => self.carrier.front(rank),
+            Some(message) => &message.staged,
+            None => &[],
+        }
     }
 }
 
 impl Drop for Incoming<'_> {
     fn drop(&mut self) {
-        self.receives.iter().for_each(|(from, _)| self.inbox.end_mut(*from).release());
+        let in_place = self.receives.iter().filter(|message| message.bytes > 0 && message.in_place());
+        in_place.for_each(|message| self.carrier.release(message.peer));
     }
 }

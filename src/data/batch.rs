@@ -36,6 +36,35 @@ impl Bag {
     pub fn of(&self, n: usize) -> &[u32] {
         &self.rows[self.offsets[n] as usize..self.offsets[n + 1] as usize]
     }
+
+    /// The same look-ups, borrowed.
+    #[must_use]
+    pub fn view(&self) -> BagView<'_> {
+        BagView { offsets: &self.offsets, rows: &self.rows }
+    }
+}
+
+/// A [`Bag`] in memory of any kind: in a minibatch, or in a message of another rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BagView<'a> {
+    /// As [`Bag::offsets`].
+    pub offsets: &'a [u32],
+    /// As [`Bag::rows`].
+    pub rows: &'a [u32],
+}
+
+impl<'a> BagView<'a> {
+    /// How many samples there are.
+    #[must_use]
+    pub const fn samples(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// The rows that sample `n` looks up.
+    #[must_use]
+    pub fn of(&self, n: usize) -> &'a [u32] {
+        &self.rows[self.offsets[n] as usize..self.offsets[n + 1] as usize]
+    }
 }
 
 /// A minibatch of N samples.

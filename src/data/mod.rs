@@ -27,7 +27,7 @@ use std::sync::Arc;
 use crate::base::Result;
 use crate::base::config::{Config, SourceKind};
 
-pub use batch::{Bag, Batch};
+pub use batch::{Bag, BagView, Batch};
 pub use criteo::Criteo;
 pub use loader::{Loader, Plan, Position, Waited};
 pub use portions::{LoaderMode, OwnEpoch, Portion, RankLoader, Slice};

@@ -192,6 +192,23 @@ mod tests {
     }
 
     #[test]
+    fn an_epoch_opened_behind_its_end_is_judged_as_in_order() {
+        use crate::base::config::DataConfig;
+        let config = DataConfig { train_samples: 250, test_samples: 0, ..DataConfig::default() };
+        let source = super::super::Criteo::new(&config, &[100; 26], 13).unwrap();
+        let shuffle = Some(Shuffle { seed: 1, window: 100 });
+        for start in [0, 249, 250, 251, 299, 300, 1000] {
+            let left = |shuffle| {
+                let mut epoch =
+                    Epoch::open(&source, Split::Train, shuffle, 0, start, None).map_err(|error| error.to_string())?;
+                let mut batch = Batch::new(source.schema());
+                epoch.read(&mut batch, 1000).map_err(|error| error.to_string())
+            };
+            assert_eq!(left(shuffle), left(None), "from sample {start}");
+        }
+    }
+
+    #[test]
     fn every_order_is_a_permutation_of_its_own() {
         for samples in [0, 1, 2, 3, 100, 4097] {
             let mut sorted = order(samples, 1, 2, 3);

@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::feed::{Feed, sample_of};
 use super::form::Form;
 use super::row::{Move, columns};
-use crate::data::Bag;
+use crate::data::BagView;
 use crate::simd::{Kernel, Simd};
 use crate::sync::{AtomicU32, LockedRows, Rtm, ask, mul_add};
 
@@ -21,7 +21,7 @@ const PREFETCH_DISTANCE: usize = 16;
 pub(super) struct MoveShared<'a> {
     pub weights: &'a [AtomicU32],
     pub dim: usize,
-    pub bag: &'a Bag,
+    pub bag: BagView<'a>,
     pub feed: Feed<'a>,
     pub rate: f32,
     /// Move a row in one transaction where one commits.
@@ -59,7 +59,7 @@ pub(super) struct MoveLocked<'a, F> {
     pub form: F,
     pub table: &'a LockedRows<'a, u32>,
     pub dim: usize,
-    pub bag: &'a Bag,
+    pub bag: BagView<'a>,
     pub feed: Feed<'a>,
     pub rate: f32,
     pub positions: Range<usize>,

@@ -70,7 +70,7 @@ fn skew(tables: &[Table], lookups: Lookups<'_>, threads: usize) -> (f64, f64) {
     let mut work = [0.0f64; TOLD_APART];
     let mut sampled = [0u32; SAMPLED];
     let (total, mut hottest) = (lookups.total() as f64, 0.0f64);
-    for (table, bag) in tables.iter().zip(lookups.bags) {
+    for (table, bag) in tables.iter().zip(lookups.bags()) {
         let count = bag.rows.len().min(SAMPLED);
         if count == 0 {
             continue;

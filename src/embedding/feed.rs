@@ -5,7 +5,7 @@
 
 use super::{Lookups, Slots};
 use crate::base::config::Pooling;
-use crate::data::Bag;
+use crate::data::BagView;
 
 /// One table's gradients, by look-up.
 #[derive(Debug, Clone, Copy)]
@@ -14,7 +14,7 @@ pub(super) struct Feed<'a> {
     stride: usize,
     first: usize,
     dim: usize,
-    bag: &'a Bag,
+    bag: BagView<'a>,
     weights: Option<&'a [f32]>,
     kind: Kind,
 }
@@ -33,18 +33,18 @@ enum Kind {
 
 impl<'a> Feed<'a> {
     /// From the gradients of the bags.
-    pub(super) fn fused(gradient: &'a [f32], slots: Slots, dim: usize, table: usize, batch: Batch<'a>) -> Self {
-        let (bag, weights) = (&batch.lookups.bags[table], batch.lookups.weights(table));
+    pub(super) fn fused(gradient: &'a [f32], slots: Slots<'_>, dim: usize, table: usize, batch: Batch<'a>) -> Self {
+        let (bag, weights) = (batch.lookups.bag(table), batch.lookups.weights(table));
         let kind = match (weights, batch.pooling) {
             (Some(_), pooling) => Kind::Weighted(pooling),
             (None, Pooling::Sum) => Kind::Samples,
             (None, Pooling::Mean) => Kind::Means,
         };
-        Self { data: gradient, stride: slots.row, first: slots.first + table * dim, dim, bag, weights, kind }
+        Self { data: gradient, stride: slots.row, first: slots.starts[table], dim, bag, weights, kind }
     }
 
     /// From gradient rows, one a look-up.
-    pub(super) const fn rows(data: &'a [f32], dim: usize, bag: &'a Bag) -> Self {
+    pub(super) const fn rows(data: &'a [f32], dim: usize, bag: BagView<'a>) -> Self {
         Self { data, stride: dim, first: 0, dim, bag, weights: None, kind: Kind::Rows }
     }
 
@@ -96,12 +96,12 @@ pub(super) struct Batch<'a> {
 
 /// A look-up's part of its bag under mean pooling.
 #[inline(always)]
-pub(super) fn share(bag: &Bag, sample: usize) -> f32 {
+pub(super) fn share(bag: BagView<'_>, sample: usize) -> f32 {
     1.0 / (bag.offsets[sample + 1] - bag.offsets[sample]) as f32
 }
 
 /// The sample whose bag has the look-up at `position`; the last one for positions behind all.
 #[inline]
-pub(super) fn sample_of(bag: &Bag, position: usize) -> usize {
+pub(super) fn sample_of(bag: BagView<'_>, position: usize) -> usize {
     bag.offsets.partition_point(|&offset| offset as usize <= position).min(bag.samples()).saturating_sub(1)
 }

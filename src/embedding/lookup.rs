@@ -10,7 +10,7 @@ use super::form::{Form, with_form};
 use super::row::{Pool, columns, prefetch};
 use super::{Lookups, Slots, Table};
 use crate::base::config::Pooling;
-use crate::data::Bag;
+use crate::data::BagView;
 use crate::machine::team::Team;
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Band, Lender};
@@ -40,18 +40,18 @@ impl LookUp {
     /// # Panics
     /// When a bag has not as many samples as `features` or names a row that the table does not have (see
     /// `Batch::check`), or tables differ in width.
-    pub fn run(&mut self, team: &Team, tables: &[Table], lookups: Lookups<'_>, features: &mut [f32], slots: Slots) {
+    pub fn run(&mut self, team: &Team, tables: &[Table], lookups: Lookups<'_>, features: &mut [f32], slots: Slots<'_>) {
         lookups.check(tables.len());
         let Some(dim) = tables.first().map(Table::dim) else { return };
         assert!(tables.iter().all(|table| table.dim() == dim), "all tables have one width");
         let samples = features.len() / slots.row;
-        assert!(lookups.bags.iter().all(|bag| bag.samples() == samples), "one bag a sample");
-        cut(&mut self.lender, lookups.bags, samples, team.pieces());
+        assert!(lookups.bags().all(|bag| bag.samples() == samples), "one bag a sample");
+        cut(&mut self.lender, lookups, samples, team.pieces());
         let (isa, pooling) = (team.isa(), self.pooling);
-        let lent = self.lender.windows(features, slots.row, slots.first, dim, tables.len());
+        let lent = self.lender.windows(features, slots.row, slots.starts, dim);
         team.share(lent, |mut out| {
-            for (index, (table, bag)) in tables.iter().zip(lookups.bags).enumerate() {
-                let (weights, out) = (lookups.weights(index), out.band(index));
+            for (index, table) in tables.iter().enumerate() {
+                let (bag, weights, out) = (lookups.bag(index), lookups.weights(index), out.band(index));
                 with_form!(table.precision(), form => isa.run(PoolBags { form, table, bag, weights, pooling, out }));
             }
         });
@@ -59,11 +59,11 @@ impl LookUp {
 }
 
 /// Cuts the (table, sample) cells into ranges of equal weight.
-fn cut(lender: &mut Lender<f32>, bags: &[Bag], samples: usize, pieces: usize) {
-    lender.reset(bags.len(), pieces);
-    let total: usize = bags.iter().map(|bag| bag.rows.len() + samples).sum();
+fn cut(lender: &mut Lender<f32>, lookups: Lookups<'_>, samples: usize, pieces: usize) {
+    lender.reset(lookups.tables(), pieces);
+    let total: usize = lookups.bags().map(|bag| bag.rows.len() + samples).sum();
     let mut before = 0;
-    for (index, bag) in bags.iter().enumerate() {
+    for (index, bag) in lookups.bags().enumerate() {
         let weight = bag.rows.len() + samples;
         for piece in 0..=pieces {
             let wanted = (total * piece / pieces).saturating_sub(before);
@@ -76,7 +76,7 @@ fn cut(lender: &mut Lender<f32>, bags: &[Bag], samples: usize, pieces: usize) {
 }
 
 /// The first sample before which cells weigh `wanted` or more.
-fn first_cell(bag: &Bag, wanted: usize) -> usize {
+fn first_cell(bag: BagView<'_>, wanted: usize) -> usize {
     let (mut low, mut high) = (0, if wanted == 0 { 0 } else { bag.samples() });
     while low < high {
         let middle = usize::midpoint(low, high);
@@ -89,7 +89,7 @@ fn first_cell(bag: &Bag, wanted: usize) -> usize {
 struct PoolBags<'a, F> {
     form: F,
     table: &'a Table,
-    bag: &'a Bag,
+    bag: BagView<'a>,
     weights: Option<&'a [f32]>,
     pooling: Pooling,
     out: Band<'a, f32>,
@@ -101,7 +101,7 @@ impl<F: Form> Kernel for PoolBags<'_, F> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { form, table, bag, weights, pooling, mut out } = self;
-        let (dim, rows) = (table.dim(), &bag.rows[..]);
+        let (dim, rows) = (table.dim(), bag.rows);
         let mine = out.rows();
         if mine.is_empty() {
             return;
@@ -126,6 +126,7 @@ impl<F: Form> Kernel for PoolBags<'_, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::Bag;
 
     #[test]
     fn ranges_weigh_nearly_the_same_whatever_the_skew() {
@@ -135,7 +136,7 @@ mod tests {
         let bags = [skewed, even];
         for threads in 1..7 {
             let mut lender = Lender::new(2, threads);
-            cut(&mut lender, &bags, 5, threads);
+            cut(&mut lender, Lookups::plain(&bags), 5, threads);
             let weight = |part: usize| -> usize {
                 let weigh = |(index, bag): (usize, &Bag)| {
                     let range = lender.range(index, part);
@@ -148,6 +149,41 @@ mod tests {
             // No range is heavier than its share and the largest cell.
             assert!(weights.iter().all(|&weight| weight <= 117 / threads + 101), "{weights:?}");
             (0..2).for_each(|index| assert_eq!(lender.range(index, threads - 1).end, 5));
+        }
+    }
+
+    #[test]
+    fn small_cells_fill_ranges_to_their_share() {
+        // Bags of 0 to 6 look-ups, so that no cell weighs more than 7, and most of them in the second table.
+        let bag = |samples: u32, most: u32| {
+            let sizes = (0..samples).map(|sample| sample * 5 % (most + 1));
+            let offsets: Vec<u32> = std::iter::once(0)
+                .chain(sizes.scan(0, |end, size| {
+                    *end += size;
+                    Some(*end)
+                }))
+                .collect();
+            let rows = vec![0; *offsets.last().unwrap() as usize];
+            Bag { offsets, rows }
+        };
+        let bags = [bag(90, 1), bag(90, 6), bag(90, 3)];
+        let total: usize = bags.iter().map(|bag| bag.rows.len() + 90).sum();
+        for pieces in [1, 2, 3, 7, 16, 40] {
+            let mut lender = Lender::new(3, pieces);
+            cut(&mut lender, Lookups::plain(&bags), 90, pieces);
+            let mut next = [0; 3];
+            for piece in 0..pieces {
+                let mut weight = 0;
+                for (index, bag) in bags.iter().enumerate() {
+                    let range = lender.range(index, piece);
+                    assert_eq!(range.start, next[index], "ranges follow each other");
+                    next[index] = range.end;
+                    weight += (bag.offsets[range.end] - bag.offsets[range.start]) as usize + range.len();
+                }
+                let share = total as f64 / pieces as f64;
+                assert!((weight as f64 - share).abs() <= 8.0, "piece {piece} of {pieces} weighs {weight}, not {share}");
+            }
+            assert_eq!(next, [90; 3]);
         }
     }
 }

@@ -19,69 +19,144 @@ pub use lookup::LookUp;
 pub use table::Table;
 pub use update::{Spec, Updater};
 
-use crate::data::{Bag, Batch};
+use std::ops::Range;
 
-/// Where the pooled rows of all tables lie in the model's feature matrix.
+use crate::data::{Bag, BagView, Batch};
+
+/// Where the pooled rows of some tables lie in a row-major matrix with a row a sample: the model's features, or a message.
 ///
-/// Sample n's row starts at `n * row`; table t's vector starts `first + t * dim` elements into it.
+/// Sample n's row starts at `n * row`; table t's vector starts `starts[t]` elements into it.
 #[derive(Debug, Clone, Copy)]
-pub struct Slots {
+pub struct Slots<'a> {
     /// Distance between samples.
     pub row: usize,
-    /// Where the first table's vector starts.
-    pub first: usize,
+    /// Where each table's vector starts; ascending, and vectors do not overlap.
+    pub starts: &'a [usize],
 }
 
-/// The look-ups of one minibatch, with or without a weight for each.
+/// The look-ups of some samples in some tables, with or without a weight for each.
 #[derive(Debug, Clone, Copy)]
 pub struct Lookups<'a> {
-    /// One bag a table.
-    pub bags: &'a [Bag],
-    /// One list a table: what each look-up's row is multiplied by, in the order of `Bag::rows`; `None` and a list without
-    /// entries: by 1.
-    pub weights: Option<&'a [Vec<f32>]>,
+    bags: Bags<'a>,
+    /// For each table, its place among the bags; `None`: in their order.
+    tables: Option<&'a [usize]>,
+    weighted: bool,
+}
+
+/// Where look-ups are read.
+#[derive(Debug, Clone, Copy)]
+enum Bags<'a> {
+    /// In a minibatch. Lists without entries: all weights are 1.
+    Own(&'a [Bag], &'a [Vec<f32>]),
+    /// In a message of another rank.
+    Packed(&'a [u32], &'a [PackedBag]),
+}
+
+/// Where one bag lies in a list of words: its offsets, its rows, and the weights of its look-ups, if they have any.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PackedBag {
+    /// N + 1 words for N samples.
+    pub offsets: Range<usize>,
+    /// A word a look-up.
+    pub rows: Range<usize>,
+    /// A 32-bit float a look-up, or nothing.
+    pub weights: Range<usize>,
 }
 
 impl<'a> Lookups<'a> {
     /// Look-ups that all count the same.
     #[must_use]
     pub const fn plain(bags: &'a [Bag]) -> Self {
-        Self { bags, weights: None }
+        Self { bags: Bags::Own(bags, &[]), tables: None, weighted: false }
     }
 
-    /// Those of a minibatch.
+    /// Look-ups with a list of weights a table, in the order of the bag's rows; lists without entries: all weights are 1.
+    #[must_use]
+    pub const fn new(bags: &'a [Bag], weights: &'a [Vec<f32>]) -> Self {
+        Self { bags: Bags::Own(bags, weights), tables: None, weighted: true }
+    }
+
+    /// Those of a minibatch, in all of its tables.
     #[must_use]
     pub fn of(batch: &'a Batch) -> Self {
-        Self { bags: &batch.bags, weights: Some(&batch.weights) }
+        Self { bags: Bags::Own(&batch.bags, &batch.weights), tables: None, weighted: true }
     }
 
-    /// Those in one of the tables.
+    /// Those in a list of words.
+    #[must_use]
+    pub const fn packed(words: &'a [u32], bags: &'a [PackedBag]) -> Self {
+        Self { bags: Bags::Packed(words, bags), tables: None, weighted: true }
+    }
+
+    /// With the bag of table t at `tables[t]`.
+    #[must_use]
+    pub const fn in_tables(self, tables: &'a [usize]) -> Self {
+        Self { tables: Some(tables), ..self }
+    }
+
+    /// Without weights.
+    #[must_use]
+    pub const fn unweighted(self) -> Self {
+        Self { weighted: false, ..self }
+    }
+
+    /// How many tables there are.
+    #[must_use]
+    pub const fn tables(&self) -> usize {
+        match (self.tables, self.bags) {
+            (Some(tables), _) => tables.len(),
+            (None, Bags::Own(bags, _)) => bags.len(),
+            (None, Bags::Packed(_, bags)) => bags.len(),
+        }
+    }
+
+    /// The look-ups in one table.
     ///
     /// # Panics
     /// When there is no such table.
     #[must_use]
-    pub fn of_table(self, table: usize) -> Self {
-        Self { bags: &self.bags[table..=table], weights: self.weights.map(|weights| &weights[table..=table]) }
+    pub fn bag(&self, table: usize) -> BagView<'a> {
+        let place = self.place(table);
+        match self.bags {
+            Bags::Own(bags, _) => bags[place].view(),
+            Bags::Packed(words, bags) => {
+                let PackedBag { offsets, rows, .. } = &bags[place];
+                BagView { offsets: &words[offsets.clone()], rows: &words[rows.clone()] }
+            }
+        }
     }
 
-    /// One table's weights.
+    /// The look-ups in all tables.
+    pub fn bags(self) -> impl Iterator<Item = BagView<'a>> {
+        (0..self.tables()).map(move |table| self.bag(table))
+    }
+
+    /// What each look-up's row in one table is multiplied by, in the order of the bag's rows; `None`: by 1.
     fn weights(&self, table: usize) -> Option<&'a [f32]> {
-        self.weights.map(|weights| &weights[table][..]).filter(|weights| !weights.is_empty())
+        let place = self.place(table);
+        let weights = match self.bags {
+            _ if !self.weighted => &[],
+            Bags::Own(_, weights) => &weights[place][..],
+            Bags::Packed(words, bags) => bytemuck::cast_slice(&words[bags[place].weights.clone()]),
+        };
+        Some(weights).filter(|weights| !weights.is_empty())
+    }
+
+    fn place(&self, table: usize) -> usize {
+        self.tables.map_or(table, |tables| tables[table])
     }
 
     /// Checks that there is one bag a table, and one weight a look-up.
     fn check(&self, tables: usize) {
-        assert_eq!(self.bags.len(), tables, "one bag a table");
-        if let Some(weights) = self.weights {
-            assert_eq!(weights.len(), tables, "one list of weights a table");
-            let mut tables = weights.iter().zip(self.bags);
-            let fits = tables.all(|(weights, bag)| weights.is_empty() || weights.len() == bag.rows.len());
-            assert!(fits, "one weight a look-up, or none");
-        }
+        assert_eq!(self.tables(), tables, "one bag a table");
+        let mut tables = (0..tables).map(|table| (self.weights(table), self.bag(table).rows.len()));
+        let fits = tables.all(|(weights, rows)| weights.is_none_or(|weights| weights.len() == rows));
+        assert!(fits, "one weight a look-up, or none");
     }
 
     /// Look-ups of all tables.
-    fn total(&self) -> usize {
-        self.bags.iter().map(|bag| bag.rows.len()).sum()
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.bags().map(|bag| bag.rows.len()).sum()
     }
 }

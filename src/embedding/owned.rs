@@ -4,7 +4,7 @@ use super::Table;
 use super::feed::Feed;
 use super::form::Form;
 use super::row::{Move, columns, prefetch};
-use crate::data::Bag;
+use crate::data::BagView;
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Band, Lender};
 
@@ -19,7 +19,7 @@ const GATHERED: usize = 512;
 pub(super) struct MoveSerially<'a, F> {
     pub form: F,
     pub table: &'a mut Table,
-    pub bag: &'a Bag,
+    pub bag: BagView<'a>,
     pub feed: Feed<'a>,
     pub rate: f32,
 }
@@ -61,7 +61,7 @@ pub(super) struct MoveOwn<'a, F> {
     pub form: F,
     pub band: Band<'a, u32>,
     pub dim: usize,
-    pub bag: &'a Bag,
+    pub bag: BagView<'a>,
     pub feed: Feed<'a>,
     pub rate: f32,
 }

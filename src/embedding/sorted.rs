@@ -17,10 +17,10 @@
 use super::feed::{Feed, sample_of};
 use super::form::Form;
 use super::row::{MoveAll, columns, prefetch};
-use super::update::{grow, meet};
+use super::update::meet;
 use super::{Lookups, Table};
 use crate::base::Result;
-use crate::data::Bag;
+use crate::data::BagView;
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
 use crate::simd::{Kernel, Simd};
@@ -147,7 +147,7 @@ impl Sorter {
     fn lay_out(&mut self, tables: &[Table], lookups: Lookups<'_>, threads: usize) -> usize {
         let (mut before, mut first) = (0, 0);
         self.layouts.clear();
-        for (table, bag) in tables.iter().zip(lookups.bags) {
+        for (table, bag) in tables.iter().zip(lookups.bags()) {
             let count = bag.rows.len();
             let balance = (THREAD_BUCKETS * threads).div_ceil(tables.len()).min(count / 4);
             let wanted = (count / BUCKET_LOOKUPS).max(balance).clamp(1, TABLE_BUCKETS).next_power_of_two();
@@ -160,10 +160,10 @@ impl Sorter {
             first += buckets;
         }
         assert!(u32::try_from(before).is_ok(), "a minibatch has fewer than 2^32 look-ups");
-        grow(&mut self.records, before);
-        grow(&mut self.spare, before);
-        grow(&mut self.counts, threads * first);
-        grow(&mut self.starts, first + 1);
+        self.records.grow(before);
+        self.spare.grow(before);
+        self.counts.grow(threads * first);
+        self.starts.grow(first + 1);
         first
     }
 
@@ -172,7 +172,7 @@ impl Sorter {
         team.each(Rows::new(&mut self.counts[..threads * buckets], buckets, threads, 1), |counts| {
             counts.data.fill(0);
             let part = total * counts.first / threads..total * (counts.first + 1) / threads;
-            for (layout, bag) in layouts.iter().zip(lookups.bags) {
+            for (layout, bag) in layouts.iter().zip(lookups.bags()) {
                 let counts = &mut counts.data[layout.first..layout.first + layout.buckets];
                 for &row in &bag.rows[meet(&part, layout.before, bag.rows.len())] {
                     counts[(row >> layout.shift) as usize] += 1;
@@ -205,7 +205,7 @@ impl Sorter {
         let records = atomic_words(&mut self.records[..total]);
         team.each(Rows::new(&mut self.counts[..threads * buckets], buckets, threads, 1), |places| {
             let part = total * places.first / threads..total * (places.first + 1) / threads;
-            for (index, (layout, bag)) in layouts.iter().zip(lookups.bags).enumerate() {
+            for (index, (layout, bag)) in layouts.iter().zip(lookups.bags()).enumerate() {
                 let places = &mut places.data[layout.first..layout.first + layout.buckets];
                 let positions = meet(&part, layout.before, bag.rows.len());
                 scatter_part(records, places, bag, positions, layout.shift, &feed(index));
@@ -244,7 +244,7 @@ impl Sorter {
 fn scatter_part(
     records: &[AtomicU64],
     places: &mut [u32],
-    bag: &Bag,
+    bag: BagView<'_>,
     positions: std::ops::Range<usize>,
     shift: u32,
     feed: &Feed<'_>,
@@ -351,6 +351,33 @@ impl<F: Form> Kernel for MoveSorted<'_, F> {
 mod tests {
     use super::*;
     use crate::base::rng::{Random, Stream};
+
+    #[test]
+    fn pieces_get_their_share_of_look_ups() {
+        // Buckets of 0 to 9 look-ups, in two tables.
+        let sizes: Vec<u32> = (0..300u32).map(|bucket| bucket * 7 % 10).collect();
+        let total = sizes.iter().sum::<u32>() as usize;
+        for pieces in [1, 2, 3, 8, 40] {
+            let mut sorter = Sorter::new(2, total, pieces, &mut Supply::System).unwrap();
+            sorter.starts.grow(301);
+            let mut start = 0;
+            for (bucket, size) in sizes.iter().enumerate() {
+                sorter.starts[bucket] = start;
+                start += size;
+            }
+            sorter.starts[300] = start;
+            let layout = |first, buckets| Layout { before: 0, first, buckets, shift: 0, rows: buckets };
+            sorter.layouts.extend([layout(0, 100), layout(100, 200)]);
+            sorter.share_out(total, 300, pieces);
+            assert_eq!((sorter.bounds[0], sorter.bounds[pieces]), (0, 300));
+            for bounds in sorter.bounds.windows(2) {
+                let look_ups = f64::from(sorter.starts[bounds[1]] - sorter.starts[bounds[0]]);
+                let share = total as f64 / pieces as f64;
+                // A boundary is the bucket's edge that is nearer to the wanted place.
+                assert!((look_ups - share).abs() <= 10.0, "{look_ups} of {share} in a piece of {pieces}");
+            }
+        }
+    }
 
     #[test]
     fn sorting_is_stable_for_all_sizes_and_digits() {

@@ -1,6 +1,7 @@
 //! One embedding table: rows x dim numbers, whole or in halves.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::form::{Form, with_form, words};
 use crate::base::Result;
@@ -98,29 +99,45 @@ impl Table {
     /// All weights exactly, row-major: as they lie in memory, or joined from their halves.
     #[must_use]
     pub fn weights(&self) -> Cow<'_, [f32]> {
-        fn joined<F: Form>(_form: F, table: &Table) -> Vec<f32> {
-            let rows = table.words.chunks_exact(F::words(table.dim));
-            rows.flat_map(|row| (0..table.dim).map(|column| F::get(row, table.dim, column))).collect()
-        }
-        if self.precision == Precision::F32 {
-            return bytemuck::cast_slice::<u32, f32>(&self.words).into();
-        }
-        with_form!(self.precision, form => joined(form, self)).into()
+        self.weights_of(0..self.rows())
     }
 
-    /// Overwrites all weights, given row-major; `bf16-lsb8` rounds them.
+    /// The weights of some rows exactly, row-major.
     ///
     /// # Panics
-    /// When `weights` is not rows x dim.
-    pub fn set_weights(&mut self, weights: &[f32]) {
-        fn set<F: Form>(_form: F, table: &mut Table, weights: &[f32]) {
-            let dim = table.dim;
-            for (row, values) in table.words.chunks_exact_mut(F::words(dim)).zip(weights.chunks_exact(dim)) {
+    /// When there are no such rows.
+    #[must_use]
+    pub fn weights_of(&self, rows: Range<usize>) -> Cow<'_, [f32]> {
+        fn joined<F: Form>(_form: F, dim: usize, words: &[u32]) -> Vec<f32> {
+            let rows = words.chunks_exact(F::words(dim));
+            rows.flat_map(|row| (0..dim).map(|column| F::get(row, dim, column))).collect()
+        }
+        let words = &self.words[rows.start * self.width()..rows.end * self.width()];
+        if self.precision == Precision::F32 {
+            return bytemuck::cast_slice::<u32, f32>(words).into();
+        }
+        with_form!(self.precision, form => joined(form, self.dim, words)).into()
+    }
+
+    /// Overwrites the weights of whole rows from row `first` on, given row-major; `bf16-lsb8` rounds them.
+    ///
+    /// # Panics
+    /// When there are no such rows.
+    pub fn set_weights(&mut self, first: usize, weights: &[f32]) {
+        fn set<F: Form>(_form: F, dim: usize, words: &mut [u32], weights: &[f32]) {
+            for (row, values) in words.chunks_exact_mut(F::words(dim)).zip(weights.chunks_exact(dim)) {
                 values.iter().enumerate().for_each(|(column, &x)| F::set(row, dim, column, x));
             }
         }
-        assert_eq!(weights.len(), self.rows() * self.dim, "rows x dim");
-        with_form!(self.precision, form => set(form, self, weights));
+        assert!(weights.len().is_multiple_of(self.dim), "whole rows of {} columns", self.dim);
+        let (width, dim) = (self.width(), self.dim);
+        let words = &mut self.words[first * width..][..weights.len() / dim * width];
+        with_form!(self.precision, form => set(form, dim, words, weights));
+    }
+
+    /// Makes all weights 0.
+    pub fn clear(&mut self, team: &Team) {
+        team.each(Rows::new(&mut self.words, 1, team.threads(), 1024), |band| band.data.fill(0));
     }
 
     /// Overwrites all rows, each thread its own band: `draw(first, row)` gives the weights of the row that begins with

@@ -9,8 +9,6 @@
 
 use std::ops::Range;
 
-use bytemuck::Pod;
-
 use super::atomic::{MoveLocked, MoveShared};
 use super::choice::Choice;
 use super::feed::{Batch, Feed, sample_of};
@@ -121,7 +119,7 @@ impl Updater {
         tables: &mut [Table],
         lookups: Lookups<'_>,
         gradient: &[f32],
-        slots: Slots,
+        slots: Slots<'_>,
         rate: f32,
     ) {
         lookups.check(tables.len());
@@ -135,10 +133,10 @@ impl Updater {
             return self.apply(team, tables, lookups, fused, rate);
         }
         let mut rows = std::mem::replace(&mut self.rows, Buffer::zeroed(0));
-        let before = |table: usize| lookups.bags[..table].iter().map(|bag| bag.rows.len()).sum::<usize>();
-        grow(&mut rows, lookups.total() * dim);
+        let before = |table: usize| lookups.bags().take(table).map(|bag| bag.rows.len()).sum::<usize>();
+        rows.grow(lookups.total() * dim);
         backward(team, lookups, &mut rows[..lookups.total() * dim], dim, fused);
-        let separate = |table| Feed::rows(&rows[before(table) * dim..], dim, &lookups.bags[table]);
+        let separate = |table| Feed::rows(&rows[before(table) * dim..], dim, lookups.bag(table));
         self.apply(team, tables, lookups, separate, rate);
         self.rows = rows;
     }
@@ -179,7 +177,7 @@ impl Updater {
         match self.choice.map_or(Update::Serial, |choice| choice.update) {
             Update::Serial | Update::Auto => {
                 for index in numbered(tables) {
-                    let (table, bag) = (&mut tables[index], &lookups.bags[index]);
+                    let (table, bag) = (&mut tables[index], lookups.bag(index));
                     isa.run(MoveSerially { form, table, bag, feed: feed(index), rate });
                 }
             }
@@ -187,14 +185,14 @@ impl Updater {
                 cut_evenly(&mut self.lender, tables, threads);
                 let lent = self.lender.matrices(tables.iter_mut().map(|table| (table.words_mut(), F::words(dim))));
                 team.each(lent, |mut own| {
-                    for (index, bag) in lookups.bags.iter().enumerate() {
+                    for (index, bag) in lookups.bags().enumerate() {
                         isa.run(MoveOwn { form, band: own.band(index), dim, bag, feed: feed(index), rate });
                     }
                 });
             }
             Update::Sorted => self.sorter.run(form, team, tables, lookups, feed, rate),
             Update::Atomic | Update::Rtm => {
-                for (index, (table, bag)) in tables.iter_mut().zip(lookups.bags).enumerate() {
+                for (index, (table, bag)) in tables.iter_mut().zip(lookups.bags()).enumerate() {
                     let count = bag.rows.len();
                     let part = |thread: usize| count * thread / threads..count * (thread + 1) / threads;
                     if let Some(stripes) = &mut self.stripes {
@@ -226,14 +224,14 @@ fn backward<'f>(
     team.each(Rows::new(rows, dim, team.threads(), 1), |band| {
         let part = band.first..band.first + band.rows;
         let (mut before, mut to) = (0, band.data);
-        for (index, bag) in lookups.bags.iter().enumerate() {
+        for (index, bag) in lookups.bags().enumerate() {
             let positions = meet(&part, before, bag.rows.len());
             before += bag.rows.len();
             let (mine, rest) = to.split_at_mut(positions.len() * dim);
             to = rest;
             if !positions.is_empty() {
                 let sample = sample_of(bag, positions.start);
-                isa.run(WriteRows { to: mine, dim, offsets: &bag.offsets, sample, positions, feed: feed(index) });
+                isa.run(WriteRows { to: mine, dim, offsets: bag.offsets, sample, positions, feed: feed(index) });
             }
         }
     });
@@ -269,11 +267,4 @@ impl Kernel for WriteRows<'_> {
 /// The look-ups of one table that lie in `part` of all, when `before` lie in the tables before it.
 pub(super) fn meet(part: &Range<usize>, before: usize, count: usize) -> Range<usize> {
     part.start.saturating_sub(before).min(count)..part.end.saturating_sub(before).min(count)
-}
-
-/// Makes room for `len` elements: only a minibatch that is larger than planned and than all before it allocates.
-pub(super) fn grow<T: Pod + std::fmt::Debug>(buffer: &mut Buffer<T>, len: usize) {
-    if buffer.len() < len {
-        *buffer = Buffer::zeroed(len.next_power_of_two());
-    }
 }

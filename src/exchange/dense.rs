@@ -21,17 +21,41 @@ pub struct Pieces<'a> {
     isa: Isa,
 }
 
+/// Memory for [`Pieces`], kept from step to step.
+#[derive(Debug, Default)]
+pub struct PiecesMemory(Vec<(usize, &'static mut [f32])>);
+
+/// An empty list with the memory of another: elements that differ in nothing but lifetimes are collected in place.
+pub fn recycled<A, B>(mut list: Vec<A>) -> Vec<B> {
+    list.clear();
+    list.into_iter().map(|_| unreachable!("the list is empty")).collect()
+}
+
 impl<'a> Pieces<'a> {
     /// These tensors, one after another.
     pub fn new(tensors: impl IntoIterator<Item = &'a mut [f32]>, isa: Isa) -> Self {
-        let mut len = 0;
-        let place = |tensor: &'a mut [f32]| {
-            let start = len;
-            len += tensor.len().next_multiple_of(LINE);
-            (start, tensor)
-        };
-        let pieces = tensors.into_iter().map(place).collect();
-        Self { pieces, len, isa }
+        let mut pieces = Self::within(&mut PiecesMemory::default(), isa);
+        tensors.into_iter().for_each(|tensor| pieces.push(tensor));
+        pieces
+    }
+
+    /// None yet, in memory that was used before.
+    #[must_use]
+    pub fn within(memory: &mut PiecesMemory, isa: Isa) -> Self {
+        Self { pieces: recycled(std::mem::take(&mut memory.0)), len: 0, isa }
+    }
+
+    /// Adds a tensor behind the others.
+    pub fn push(&mut self, tensor: &'a mut [f32]) {
+        let start = self.len;
+        self.len += tensor.len().next_multiple_of(LINE);
+        self.pieces.push((start, tensor));
+    }
+
+    /// Gives the memory back.
+    #[must_use]
+    pub fn into_memory(self) -> PiecesMemory {
+        PiecesMemory(recycled(self.pieces))
     }
 
     /// What [`Pieces::len`] is for tensors of these sizes.
@@ -99,7 +123,7 @@ pub struct Dense {
 impl Dense {
     /// For gradients of `len` elements.
     #[must_use]
-    pub fn new(carrier: &impl Carrier, len: usize, reduction: Reduction) -> Self {
+    pub fn new(carrier: &dyn Carrier, len: usize, reduction: Reduction) -> Self {
         let schedule = reduction.plan(&Slices::even(len, carrier.ranks()), Payload::F32).all_reduce();
         let traffic = schedule.traffic();
         Self { executor: Executor::new(&schedule, carrier, "all-reduce of replicated tables' gradients"), len, traffic }
@@ -118,8 +142,8 @@ impl Dense {
     ///
     /// # Panics
     /// When there are more or fewer elements than was planned.
-    pub fn sum(&mut self, carrier: &mut impl Carrier, mut gradients: Pieces<'_>) -> Result<()> {
+    pub fn sum(&mut self, carrier: &mut dyn Carrier, gradients: &mut Pieces<'_>) -> Result<()> {
         assert_eq!(gradients.len(), self.len, "as many elements as was planned");
-        self.executor.run(carrier, &mut gradients)
+        self.executor.run(carrier, gradients)
     }
 }

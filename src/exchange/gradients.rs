@@ -1,45 +1,34 @@
 //! Gradients of pooled rows, from the ranks that have the samples back to the owners of rows.
+//!
+//! An owner takes those of its own samples from where the network has left them.
 
-use super::gradient_parcels;
+use super::gradient_bytes;
 use super::layout::{Holding, Layout};
 use super::pooled::floats;
 use crate::base::{RankId, Result};
-use crate::collective::{Lane, OneSided, Payload};
+use crate::collective::{Carrier, OneSided};
 use crate::machine::team::Team;
-use crate::memory::{Arena, Buffer, Supply};
 use crate::simd::Isa;
 use crate::sync::{Line, Rows, stream_lines};
 
-/// Samples that are packed at once: their rows stay in L1 until they are streamed away.
-const AT_ONCE: usize = 8;
-
-/// The exchange of gradients, with its memory.
+/// The exchange of gradients.
 #[derive(Debug)]
 pub struct Gradients {
     rank: RankId,
     whole: usize,
-    messages: Option<OneSided>,
-    /// What this rank sends itself.
-    own: Buffer<f32>,
+    messages: OneSided,
 }
 
 impl Gradients {
-    /// For `rank`, with room for minibatches of `batch` samples.
-    ///
-    /// # Errors
-    /// When the supply is exhausted.
-    pub fn new(layout: &Layout, rank: RankId, batch: usize, supply: &mut Supply<'_>) -> Result<Self> {
-        let own = supply.buffer("own gradients", layout.samples(batch, rank) * layout.of(rank).stride)?;
-        Ok(Self { rank, whole: 0, messages: None, own })
+    /// For the carrier's rank.
+    #[must_use]
+    pub fn new(carrier: &dyn Carrier) -> Self {
+        let messages = OneSided::new(carrier, "exchange of gradients");
+        Self { rank: carrier.rank(), whole: 0, messages }
     }
 
-    /// Takes its memory from the arena.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.own.settle(arena);
-    }
-
-    /// Sends each owner its part of `gradient`, a row a sample of this rank with `dim` elements a table. Of divided rows
-    /// every part gets the whole gradient.
+    /// Sends each other owner its part of `gradient`, a row of features a sample of this rank. Of divided rows every part
+    /// gets the whole gradient.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
@@ -47,46 +36,39 @@ impl Gradients {
         &mut self,
         team: &Team,
         layout: &Layout,
-        lane: &mut Lane,
+        carrier: &mut dyn Carrier,
         whole: usize,
         gradient: &[f32],
     ) -> Result<()> {
-        let (outbox, inbox) = lane.halves();
-        if self.whole != whole || self.messages.is_none() {
-            let parcels = gradient_parcels(layout, whole);
-            self.messages = Some(OneSided::new(&parcels, Payload::F32, outbox, inbox, "exchange of gradients"));
+        if self.whole != whole {
+            self.messages.plan(carrier, |from, to| gradient_bytes(layout, whole, from, to));
             self.whole = whole;
         }
         let isa = team.isa();
-        let pack = |holder: &Holding, lines: &mut [Line]| {
+        self.messages.begin(carrier, |to, lines| {
+            let holder = layout.of(to);
             let lines_a_row = holder.stride * size_of::<f32>() / Line::BYTES;
-            if lines_a_row > 0 && !lines.is_empty() {
-                team.each(Rows::new(lines, lines_a_row, team.threads(), AT_ONCE), |band| {
-                    pack(isa, layout, holder, gradient, band.first, band.data);
-                });
-            }
-        };
-        let messages = self.messages.as_mut().expect("planned above");
-        messages.begin(outbox, |to, lines| pack(layout.of(to), lines))?;
-        let holder = layout.of(self.rank);
-        let own = layout.samples(whole, self.rank) * holder.stride;
-        pack(holder, bytemuck::cast_slice_mut(&mut self.own[..own]));
-        Ok(())
+            team.each(Rows::new(lines, lines_a_row, team.threads(), 1), |band| {
+                pack(isa, layout, holder, gradient, band.first, band.data);
+            });
+        })
     }
 
     /// Waits for the gradients of all ranks and lends them, rank after rank in ascending order, to `take`: with the
-    /// rank's number, a row of this rank's stride for each of its samples.
+    /// rank's number, a row of this rank's stride for each of its samples; nothing of this rank's own.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
-    ///
-    /// # Panics
-    /// When nothing was begun.
-    pub fn finish(&mut self, layout: &Layout, lane: &mut Lane, mut take: impl FnMut(RankId, &[f32])) -> Result<()> {
-        let incoming = self.messages.as_ref().expect("begun before").finish(lane.halves().1)?;
+    pub fn finish(
+        &mut self,
+        layout: &Layout,
+        carrier: &mut dyn Carrier,
+        mut take: impl FnMut(RankId, Option<&[f32]>),
+    ) -> Result<()> {
+        let incoming = self.messages.finish(carrier)?;
         for rank in (0..layout.ranks() as u32).map(RankId) {
-            let message = if rank == self.rank { &self.own[..] } else { floats(incoming.from(rank)) };
-            take(rank, &message[..layout.samples(self.whole, rank) * layout.of(self.rank).stride]);
+            let len = layout.samples(self.whole, rank) * layout.of(self.rank).stride;
+            take(rank, (rank != self.rank).then(|| &floats(incoming.from(rank))[..len]));
         }
         Ok(())
     }
@@ -94,19 +76,51 @@ impl Gradients {
 
 /// Packs the rows of a message from sample `first` on.
 fn pack(isa: Isa, layout: &Layout, holder: &Holding, gradient: &[f32], first: usize, to: &mut [Line]) {
-    let dim = layout.sharding().dim();
-    let row = layout.sharding().tables() * dim;
-    let mut staged = vec![0.0; AT_ONCE * holder.stride];
-    let lines_at_once = size_of_val(&staged[..]) / Line::BYTES;
-    for (block, to) in to.chunks_mut(lines_at_once).enumerate() {
-        let samples = to.len() * AT_ONCE / lines_at_once;
-        for (index, staged) in staged.chunks_exact_mut(holder.stride).take(samples).enumerate() {
-            let from = &gradient[(first + block * AT_ONCE + index) * row..][..row];
-            for (shard, place) in holder.places() {
-                let start = shard.table.index() * dim + shard.columns.start;
-                staged[place].copy_from_slice(&from[start..start + shard.columns.len()]);
+    const NONE: [f32; 16] = [0.0; 16];
+    let row = layout.feature_row();
+    let samples = size_of_val(to) / (holder.stride * size_of::<f32>());
+    let width: usize = holder.groups.iter().map(|group| group.width * group.shards.len()).sum();
+    let mut stream = Stream { isa, to, staged: [0.0; STAGED], len: 0 };
+    for gradient in gradient[first * row..].chunks_exact(row).take(samples) {
+        for group in &holder.groups {
+            group.in_features.iter().for_each(|start| stream.put(&gradient[*start..][..group.width]));
+        }
+        stream.put(&NONE[..holder.stride - width]);
+    }
+    stream.flush();
+}
+
+/// Elements that are gathered in the first-level cache before they are streamed away.
+const STAGED: usize = 2048;
+
+/// Lines that are written in order, from pieces of any length.
+struct Stream<'a> {
+    isa: Isa,
+    /// What is left.
+    to: &'a mut [Line],
+    staged: [f32; STAGED],
+    /// Elements that are staged.
+    len: usize,
+}
+
+impl Stream<'_> {
+    fn put(&mut self, mut piece: &[f32]) {
+        while !piece.is_empty() {
+            let (now, later) = piece.split_at(piece.len().min(STAGED - self.len));
+            self.staged[self.len..self.len + now.len()].copy_from_slice(now);
+            self.len += now.len();
+            piece = later;
+            if self.len == STAGED {
+                self.flush();
             }
         }
-        stream_lines(isa, to, &staged[..samples * holder.stride]);
+    }
+
+    /// Writes what is staged: whole lines.
+    fn flush(&mut self) {
+        let lines = Line::hold(self.len * size_of::<f32>());
+        let (now, later) = std::mem::take(&mut self.to).split_at_mut(lines);
+        stream_lines(self.isa, now, &self.staged[..self.len]);
+        (self.to, self.len) = (later, 0);
     }
 }

@@ -1,39 +1,240 @@
 //! Ids of rows, from the ranks that have the samples to those that have the rows; with them, where a column has weights,
 //! those of its look-ups.
+//!
+//! The team puts every look-up into the message of its row's owner, once: tables and stretches of samples are shared
+//! out, first to count what each owner gets, then to write. Messages are read where they lie; nothing is unpacked.
 
-use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::layout::{Holding, Layout, Stream};
-use super::words::Words;
+use super::layout::{Group, Layout, Stream};
+use super::words::{Words, find_bags};
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
-use crate::data::{Bag, Batch};
-use crate::embedding::Lookups;
+use crate::data::{BagView, Batch};
+use crate::embedding::{Lookups, PackedBag};
 use crate::machine::team::Team;
+use crate::memory::{Arena, Buffer, Supply};
+use crate::shard::scheme::{Kind, Scheme, Sharding};
+use crate::sync::{Each, atomic_words_32};
 
 /// The exchange of ids, with its memory: after a step's [`Ids::exchange`], the look-ups of all ranks in this rank's
-/// shards.
+/// shards. Of its own, those in divided rows alone: whole tables are looked up as the minibatch says.
 #[derive(Debug)]
 pub struct Ids {
+    rank: RankId,
     words: Words,
-    out: Vec<Vec<u32>>,
+    units: Vec<Unit>,
+    /// By table.
+    owners: Vec<Owners>,
+    /// All messages of this rank, by receiver.
+    out: Buffer<u32>,
+    /// Where each begins; one more entry than ranks.
+    starts: Vec<usize>,
+    /// By sender.
     into: Vec<Vec<u32>>,
-    /// By rank that asks, then by shard.
-    bags: Vec<Vec<Bag>>,
-    /// As they are; lists without entries where look-ups have no weights.
-    weights: Vec<Vec<Vec<f32>>>,
+    /// Where each stream lies, by receiver.
+    sends: Vec<Vec<PackedBag>>,
+    /// By sender.
+    bags: Vec<Vec<PackedBag>>,
+}
+
+/// Who gets the look-ups of a table.
+#[derive(Debug)]
+struct Owners {
+    split: Split,
+    /// For each part the rank that has it, and the number of its stream there. Of whole tables, each rank that has
+    /// columns of it.
+    parts: Vec<(RankId, usize)>,
+    weighted: bool,
+}
+
+#[derive(Debug)]
+enum Split {
+    /// Every part gets all look-ups.
+    Whole,
+    /// Row r goes to part r % n.
+    Cyclic(u32),
+    /// The first row of each part.
+    Contiguous(Vec<u32>),
+}
+
+/// Some samples' look-ups in one table.
+#[derive(Debug)]
+struct Unit {
+    table: usize,
+    /// Which stretch of the samples, of how many.
+    stretch: [usize; 2],
+    /// For each part, first how many of the look-ups are its own, then where the next one goes among them.
+    next: Vec<u32>,
+}
+
+impl Split {
+    /// The part that has a row, and the row's number there.
+    #[inline(always)]
+    fn part(&self, row: u32) -> (usize, u32) {
+        match self {
+            Self::Whole => (0, row),
+            Self::Cyclic(parts) => ((row % parts) as usize, row / parts),
+            Self::Contiguous(firsts) => {
+                let part = firsts.partition_point(|first| *first <= row) - 1;
+                (part, row - firsts[part])
+            }
+        }
+    }
+}
+
+impl Owners {
+    fn new(layout: &Layout, table: TableId) -> Self {
+        let sharding: &Sharding = layout.sharding();
+        let weighted = layout.weighted(table);
+        if layout.replicated().contains(&table) {
+            return Self { split: Split::Whole, parts: Vec::new(), weighted };
+        }
+        let shards = sharding.of_table(table);
+        let split = match sharding.scheme(table) {
+            Scheme::RowCyclic(ranks) => Split::Cyclic(ranks.len() as u32),
+            Scheme::RowContiguous(_) => Split::Contiguous(shards.iter().map(|shard| shard.rows.first as u32).collect()),
+            Scheme::Table(_) | Scheme::Column(_) | Scheme::Replicated => Split::Whole,
+        };
+        let mut parts = Vec::new();
+        for shard in shards {
+            let streams = &layout.of(shard.rank).streams;
+            let stream = streams.iter().position(|stream| stream.table == table && stream.rows == shard.rows);
+            let part = (shard.rank, stream.expect("a stream for every shard"));
+            // Slices of columns on one rank share their ids.
+            if sharding.scheme(table).kind() == Kind::Row || !parts.contains(&part) {
+                parts.push(part);
+            }
+        }
+        Self { split, parts, weighted }
+    }
+}
+
+impl Unit {
+    /// The samples of this stretch.
+    const fn samples(&self, samples: usize) -> std::ops::Range<usize> {
+        let [index, count] = self.stretch;
+        samples * index / count..samples * (index + 1) / count
+    }
+
+    fn count(&mut self, owners: &Owners, batch: &Batch) {
+        let (bag, samples) = (&batch.bags[self.table], self.samples(batch.samples()));
+        let rows = &bag.rows[bag.offsets[samples.start] as usize..bag.offsets[samples.end] as usize];
+        if let Split::Whole = owners.split {
+            return self.next.fill(rows.len() as u32);
+        }
+        self.next.fill(0);
+        rows.iter().for_each(|row| self.next[owners.split.part(*row).0] += 1);
+    }
+
+    /// Writes this stretch's look-ups; `place` says where a part's stream lies among `out`.
+    fn write<'a>(
+        &mut self,
+        owners: &Owners,
+        batch: &Batch,
+        out: &[AtomicU32],
+        place: impl Fn((RankId, usize)) -> Option<&'a PackedBag>,
+    ) {
+        // Relaxed: every word has one writer, and the region's end hands them over.
+        let put = |at: usize, word: u32| out[at].store(word, Ordering::Relaxed);
+        let (bag, weights) = (&batch.bags[self.table], &batch.weights[self.table][..]);
+        let samples = self.samples(batch.samples());
+        let first = bag.offsets[samples.start] as usize;
+        if let Split::Whole = owners.split {
+            let rows = &bag.rows[first..bag.offsets[samples.end] as usize];
+            for PackedBag { offsets, rows: to, weights: to_weights } in
+                owners.parts.iter().filter_map(|part| place(*part))
+            {
+                let ends = samples.clone().map(|sample| (sample + 1, bag.offsets[sample + 1]));
+                ends.for_each(|(sample, end)| put(offsets.start + sample, end));
+                (to.start + first..).zip(rows).for_each(|(at, row)| put(at, *row));
+                if owners.weighted {
+                    let own = weights[first..][..rows.len()].iter();
+                    (to_weights.start + first..).zip(own).for_each(|(at, weight)| put(at, weight.to_bits()));
+                }
+            }
+            return;
+        }
+        for sample in samples {
+            let first = bag.offsets[sample] as usize;
+            for (position, row) in (first..).zip(bag.of(sample)) {
+                let (part, row) = owners.split.part(*row);
+                let Some(to) = place(owners.parts[part]) else { continue };
+                let next = &mut self.next[part];
+                put(to.rows.start + *next as usize, row);
+                if owners.weighted {
+                    put(to.weights.start + *next as usize, weights[position].to_bits());
+                }
+                *next += 1;
+            }
+            for (part, next) in owners.parts.iter().zip(&self.next) {
+                if let Some(to) = place(*part) {
+                    put(to.offsets.start + sample + 1, *next);
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of a message of ids in minibatches of `batch` samples with `lookups` look-ups a table and sample: the offsets of
+/// every stream, and every look-up, in proportion to the rows that the receiver has.
+pub(super) fn expected(layout: &Layout, [batch, lookups]: [usize; 2], from: RankId, to: RankId) -> usize {
+    let samples = layout.samples(batch, from);
+    let streams = if from == to { layout.of(to).partial_streams() } else { &layout.of(to).streams[..] };
+    let words = |stream: &Stream| {
+        let share = stream.rows.count as f64 / layout.sharding().rows(stream.table) as f64;
+        let look_ups = ((samples * lookups) as f64 * share).ceil() as usize;
+        samples + 1 + look_ups * (1 + usize::from(stream.weighted))
+    };
+    streams.iter().map(words).sum::<usize>() * size_of::<u32>()
 }
 
 impl Ids {
-    /// For `rank` of a layout's ranks.
-    #[must_use]
-    pub fn new(layout: &Layout, rank: RankId, team: &Team) -> Self {
-        let (ranks, shards) = (layout.ranks(), layout.of(rank).shards.len());
-        let lists = || vec![Vec::new(); ranks];
-        let bag = Bag { offsets: vec![0], rows: Vec::new() };
-        let words = Words::new(rank, ranks, team.isa(), "exchange of ids");
-        let (bags, weights) = (vec![vec![bag; shards]; ranks], vec![vec![Vec::new(); shards]; ranks]);
-        Self { words, out: lists(), into: lists(), bags, weights }
+    /// For `rank` of a layout's ranks, with room for whole minibatches of `batch` samples with `lookups` look-ups a table
+    /// and sample; longer bags work, and allocate once.
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    pub fn new(
+        layout: &Layout,
+        rank: RankId,
+        team: &Team,
+        [batch, lookups]: [usize; 2],
+        supply: &mut Supply<'_>,
+    ) -> Result<Self> {
+        let ranks = layout.ranks();
+        let tables = (0..layout.sharding().tables() as u32).map(TableId);
+        let owners: Vec<Owners> = tables.map(|table| Owners::new(layout, table)).collect();
+        let stretches = team.threads();
+        let unit = |(table, owners): (usize, &Owners), stretch| Unit {
+            table,
+            stretch: [stretch, stretches],
+            next: vec![0; owners.parts.len()],
+        };
+        let divided = owners.iter().enumerate().filter(|(_, owners)| !owners.parts.is_empty());
+        let units = divided.flat_map(|of| (0..stretches).map(move |stretch| unit(of, stretch))).collect();
+        let expected = |from, to| expected(layout, [batch, lookups], from, to) / size_of::<u32>();
+        let all = || (0..ranks as u32).map(RankId);
+        let places = |streams: usize| vec![PackedBag::default(); streams];
+        let partial = layout.of(rank).partial_streams().len();
+        let own = |peer: RankId| if peer == rank { partial } else { layout.of(rank).streams.len() };
+        let into = |from| if from == rank { Vec::new() } else { Vec::with_capacity(expected(from, rank)) };
+        Ok(Self {
+            rank,
+            words: Words::new(rank, ranks, team.isa(), "exchange of ids"),
+            units,
+            owners,
+            out: supply.buffer("ids", all().map(|to| expected(rank, to)).sum())?,
+            starts: vec![0; ranks + 1],
+            into: all().map(into).collect(),
+            sends: all().map(|to| places(if to == rank { partial } else { layout.of(to).streams.len() })).collect(),
+            bags: all().map(|from| places(own(from))).collect(),
+        })
+    }
+
+    /// Takes its memory from the arena.
+    pub fn settle(&mut self, arena: &mut Arena) {
+        self.out.settle(arena);
     }
 
     /// Sends the ids of this rank's samples to their owners and takes in those of all ranks; `whole` is the size of the
@@ -44,86 +245,97 @@ impl Ids {
     ///
     /// # Panics
     /// When the slice has another size than the layout says, or weights for other columns.
-    pub fn exchange(&mut self, layout: &Layout, carrier: &mut impl Carrier, batch: &Batch, whole: usize) -> Result<()> {
-        let own = carrier.rank();
-        assert_eq!(batch.samples(), layout.samples(whole, own), "this rank's slice of {whole} samples");
+    pub fn exchange(
+        &mut self,
+        team: &Team,
+        layout: &Layout,
+        carrier: &mut dyn Carrier,
+        batch: &Batch,
+        whole: usize,
+    ) -> Result<()> {
+        assert_eq!(batch.samples(), layout.samples(whole, self.rank), "this rank's slice of {whole} samples");
         for (table, (bag, weights)) in (0..).map(TableId).zip(batch.bags.iter().zip(&batch.weights)) {
             let due = if layout.weighted(table) { bag.rows.len() } else { 0 };
             assert_eq!(weights.len(), due, "{table}: one weight a look-up, where its column has weights");
         }
-        for (rank, words) in (0..).map(RankId).zip(&mut self.out) {
-            pack(layout.of(rank), batch, words);
+        if layout.ranks() == 1 && self.sends[0].is_empty() {
+            return Ok(());
         }
-        let out = &self.out;
-        self.words.swap(carrier, |peer| &out[peer], &mut self.into)?;
-        let [out, into] = [&mut self.out, &mut self.into].map(|lists| &mut lists[own.index()]);
-        std::mem::swap(out, into);
-        let lookups = self.bags.iter_mut().zip(&mut self.weights);
-        for (rank, (words, (bags, weights))) in (0..).map(RankId).zip(self.into.iter().zip(lookups)) {
-            unpack(layout.of(own), words, layout.samples(whole, rank), bags, weights);
+        self.pack(team, layout, batch);
+        let (out, starts) = (&self.out, &self.starts);
+        self.words.swap(carrier, |peer| &out[starts[peer]..starts[peer + 1]], &mut self.into)?;
+        for from in (0..layout.ranks() as u32).map(RankId) {
+            let mut bags = std::mem::take(&mut self.bags[from.index()]);
+            let (words, samples) = (self.message(from), layout.samples(whole, from));
+            let streams = &layout.of(self.rank).streams[..bags.len()];
+            let end = find_bags(words, 0, samples, streams.iter().map(|stream| stream.weighted), &mut bags);
+            assert_eq!(end, words.len(), "as many words as the bags of {from} take");
+            self.bags[from.index()] = bags;
         }
         Ok(())
     }
 
-    /// What `rank` looks up in this rank's shards, in the order of the layout: one bag a sample of that rank.
+    /// Writes all messages.
+    fn pack(&mut self, team: &Team, layout: &Layout, batch: &Batch) {
+        let Self { units, owners, sends, starts, out, .. } = self;
+        let samples = batch.samples();
+        team.share(Each::new(units), |unit| unit.count(&owners[unit.table], batch));
+        // Each stretch's look-ups of a stream follow those of the stretch before; `rows` only counts them yet.
+        sends.iter_mut().flatten().for_each(|place| place.rows = 0..0);
+        for unit in &mut *units {
+            for ((rank, stream), next) in owners[unit.table].parts.iter().zip(&mut unit.next) {
+                // Of its own look-ups, a rank sends itself those in divided rows alone.
+                if let Some(place) = sends[rank.index()].get_mut(*stream) {
+                    let before = place.rows.end;
+                    place.rows.end += *next as usize;
+                    *next = before as u32;
+                }
+            }
+        }
+        let mut end = 0;
+        for (to, places) in (0..).map(RankId).zip(sends.iter_mut()) {
+            starts[to.index()] = end;
+            for (place, stream) in places.iter_mut().zip(&layout.of(to).streams) {
+                let count = place.rows.end;
+                place.offsets = end..end + samples + 1;
+                place.rows = place.offsets.end..place.offsets.end + count;
+                place.weights = place.rows.end..place.rows.end + if stream.weighted { count } else { 0 };
+                end = place.weights.end;
+            }
+        }
+        starts[layout.ranks()] = end;
+        out.grow(end);
+        let words = atomic_words_32(out);
+        sends.iter().flatten().for_each(|place| words[place.offsets.start].store(0, Ordering::Relaxed));
+        let sends = &*sends;
+        let place = |(rank, stream): (RankId, usize)| sends[rank.index()].get(stream);
+        team.share(Each::new(units), |unit| unit.write(&owners[unit.table], batch, words, place));
+    }
+
+    /// What `from` looks up in the shards of one of this rank's groups, a bag a sample of that rank.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// When there is no such rank, or it is this rank and the group has whole tables.
     #[must_use]
-    pub fn bags(&self, rank: RankId) -> &[Bag] {
-        &self.bags[rank.index()]
+    pub fn lookups<'a>(&'a self, from: RankId, group: &'a Group) -> Lookups<'a> {
+        Lookups::packed(self.message(from), &self.bags[from.index()]).in_tables(&group.streams)
     }
 
-    /// What `rank` looks up in some of this rank's shards, with the weights.
+    /// What `from` looks up in one of this rank's shards of divided rows.
     ///
     /// # Panics
-    /// When there is no such rank or shard.
+    /// When there is no such rank or stream.
     #[must_use]
-    pub fn lookups(&self, rank: RankId, shards: Range<usize>) -> Lookups<'_> {
-        let weights = Some(&self.weights[rank.index()][shards.clone()]);
-        Lookups { bags: &self.bags(rank)[shards], weights }
+    pub fn bag(&self, from: RankId, stream: usize) -> BagView<'_> {
+        Lookups::packed(self.message(from), &self.bags[from.index()]).bag(stream)
     }
-}
 
-/// For each stream of the holder: where each sample's ids end, then the ids, as rows of the shard, then a weight for each
-/// if the column has weights.
-fn pack(holder: &Holding, batch: &Batch, words: &mut Vec<u32>) {
-    words.clear();
-    for Stream { table, rows, .. } in &holder.streams {
-        let (bag, weights) = (&batch.bags[table.index()], &batch.weights[table.index()][..]);
-        if rows.first == 0 && rows.step == 1 && bag.rows.iter().all(|row| u64::from(*row) < rows.count) {
-            words.extend_from_slice(&bag.offsets[1..]);
-            words.extend_from_slice(&bag.rows);
-            words.extend_from_slice(bytemuck::cast_slice(weights));
-            continue;
+    /// The words from a rank.
+    fn message(&self, from: RankId) -> &[u32] {
+        if from == self.rank {
+            &self.out[self.starts[from.index()]..self.starts[from.index() + 1]]
+        } else {
+            &self.into[from.index()]
         }
-        let (ends, samples) = (words.len(), batch.samples());
-        words.resize(ends + samples, 0);
-        for sample in 0..samples {
-            words.extend(bag.of(sample).iter().filter_map(|row| rows.local(u64::from(*row))).map(|row| row as u32));
-            words[ends + sample] = (words.len() - ends - samples) as u32;
-        }
-        let held = bag.rows.iter().zip(weights).filter(|(row, _)| rows.local(u64::from(**row)).is_some());
-        words.extend(held.map(|(_, weight)| weight.to_bits()));
     }
-}
-
-fn unpack(holder: &Holding, mut words: &[u32], samples: usize, bags: &mut [Bag], weights: &mut [Vec<f32>]) {
-    for (number, stream) in holder.streams.iter().enumerate() {
-        let (ends, rest) = words.split_at(samples);
-        let count = ends.last().map_or(0, |end| *end as usize);
-        let (rows, rest) = rest.split_at(count);
-        let (own, rest) = rest.split_at(if stream.weighted { count } else { 0 });
-        let lookups = bags.iter_mut().zip(&mut *weights).zip(&holder.stream_of);
-        for ((bag, weights), _) in lookups.filter(|(_, of)| **of == number) {
-            bag.offsets.truncate(1);
-            bag.offsets.extend_from_slice(ends);
-            bag.rows.clear();
-            bag.rows.extend_from_slice(rows);
-            weights.clear();
-            weights.extend_from_slice(bytemuck::cast_slice(own));
-        }
-        words = rest;
-    }
-    assert!(words.is_empty(), "{} words too many", words.len());
 }

@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use super::dense::{LINE, Pieces};
+use super::dense::{LINE, Pieces, PiecesMemory};
 use crate::base::Result;
 use crate::collective::plan::Reduction;
 use crate::collective::{Carrier, Executor, Fold, Links, Memory, Payload, Slices, Tensor};
@@ -24,13 +24,9 @@ pub type Share<'a> = Vec<[Piece<'a>; 2]>;
 /// Pieces of a share for each owner: weights and biases of two halves.
 const OF_OWNER: usize = 4;
 
-/// A layer's pieces for `threads` threads of each of `ranks` ranks.
-pub fn shares(layer: &mut Linear, ranks: usize, threads: usize) -> Vec<Share<'_>> {
-    let mut shares: Vec<Share<'_>> = (0..threads).map(|_| Vec::with_capacity(2 * ranks)).collect();
-    for (index, pieces) in layer.pieces(2 * ranks * threads).enumerate() {
-        shares[index % threads].push(pieces);
-    }
-    shares
+/// Gives `deal` a layer's pieces for `threads` threads of each of `ranks` ranks: the thread, and what its share has next.
+pub fn share_out<'a>(layer: &'a mut Linear, ranks: usize, threads: usize, mut deal: impl FnMut(usize, [Piece<'a>; 2])) {
+    layer.pieces(2 * ranks * threads).enumerate().for_each(|(index, pieces)| deal(index % threads, pieces));
 }
 
 /// One thread's part in the exchange of one layer.
@@ -40,6 +36,9 @@ pub struct LayerExchange {
     gather: Executor,
     owner: usize,
     traffic: Links,
+    /// Where each piece begins.
+    starts: Vec<usize>,
+    memory: PiecesMemory,
 }
 
 impl LayerExchange {
@@ -48,12 +47,16 @@ impl LayerExchange {
     /// # Panics
     /// When there is not a piece for each rank.
     #[must_use]
-    pub fn new(share: Share<'_>, carrier: &impl Carrier, reduction: Reduction) -> Self {
+    pub fn new(share: Share<'_>, carrier: &dyn Carrier, reduction: Reduction) -> Self {
         assert_eq!(share.len(), 2 * carrier.ranks(), "two halves for each rank");
         let owner = carrier.rank().index();
         let padded = |len: usize| len.next_multiple_of(LINE);
-        let (mut gradients, mut words) = (Vec::new(), Vec::new());
+        let (mut gradients, mut words, mut starts, mut start) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for mut pieces in share {
+            for piece in &mut pieces {
+                starts.push(start);
+                start += padded(piece.gradient().len());
+            }
             gradients.push(pieces.iter_mut().map(|piece| padded(piece.gradient().len())).sum::<usize>());
             words.push(pieces.into_iter().flat_map(Piece::into_words).map(|words| padded(words.len())).sum());
         }
@@ -68,7 +71,8 @@ impl LayerExchange {
             carrier.ranks() == 1 || scatter.completed() == gradients[2 * owner..][..2].iter().sum::<usize>(),
             "every sum has a last term"
         );
-        Self { scatter, gather: Executor::new(&gather, carrier, "all-gather of a layer's weights"), owner, traffic }
+        let gather = Executor::new(&gather, carrier, "all-gather of a layer's weights");
+        Self { scatter, gather, owner, traffic, starts, memory: PiecesMemory::default() }
     }
 
     /// Bytes from each rank to each other in one run.
@@ -77,55 +81,47 @@ impl LayerExchange {
         &self.traffic
     }
 
-    /// Moves the weights of these pieces at learning rate `rate`, by the sum of all ranks' gradients.
+    /// Moves the weights of these pieces at learning rate `rate`, by the sum of all ranks' gradients; takes the pieces.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     ///
     /// # Panics
     /// When the pieces have other sizes than were planned.
-    pub fn run(&mut self, carrier: &mut impl Carrier, share: Share<'_>, isa: Isa, rate: f32) -> Result<()> {
-        let mut sums = Sums::new(share, self.owner, isa, rate);
-        self.scatter.run(carrier, &mut sums)?;
-        for piece in sums.share[2 * self.owner..][..2].iter_mut().flatten() {
+    pub fn run(&mut self, carrier: &mut dyn Carrier, share: &mut Share<'_>, isa: Isa, rate: f32) -> Result<()> {
+        assert_eq!(share.len() * 2, self.starts.len(), "as many pieces as was planned");
+        self.scatter.run(carrier, &mut Sums { share, starts: &self.starts, owner: self.owner, isa, rate })?;
+        for piece in share[2 * self.owner..][..2].iter_mut().flatten() {
             if carrier.ranks() == 1 || !piece.is_whole() {
                 piece.update(isa, rate);
             }
         }
-        let words = sums.share.into_iter().flatten().flat_map(Piece::into_words);
-        self.gather.run(carrier, &mut Pieces::new(words, isa))
+        let mut words = Pieces::within(&mut self.memory, isa);
+        share.drain(..).flatten().flat_map(Piece::into_words).for_each(|part| words.push(part));
+        let result = self.gather.run(carrier, &mut words);
+        self.memory = words.into_memory();
+        result
     }
 }
 
 /// Gradients on their way to their owners; the owner's become steps.
-struct Sums<'a> {
-    share: Share<'a>,
-    /// Where each piece begins.
-    starts: Vec<usize>,
+struct Sums<'a, 'b> {
+    share: &'a mut Share<'b>,
+    starts: &'a [usize],
     owner: usize,
     isa: Isa,
     rate: f32,
 }
 
-impl<'a> Sums<'a> {
-    fn new(mut share: Share<'a>, owner: usize, isa: Isa, rate: f32) -> Self {
-        let mut start = 0;
-        let starts = share.iter_mut().flatten().map(|piece| {
-            let here = start;
-            start += piece.gradient().len().next_multiple_of(LINE);
-            here
-        });
-        Self { starts: starts.collect(), share, owner, isa, rate }
-    }
-
+impl<'b> Sums<'_, 'b> {
     /// For each of the pieces `among` that `range` meets: the piece, the part that is meant, and its lines.
     fn meet(
         &mut self,
         among: Range<usize>,
         range: &Range<usize>,
-        mut with: impl FnMut(&mut Piece<'a>, Range<usize>, Range<usize>),
+        mut with: impl FnMut(&mut Piece<'b>, Range<usize>, Range<usize>),
     ) {
-        let pieces = self.share.iter_mut().flatten().zip(&self.starts);
+        let pieces = self.share.iter_mut().flatten().zip(self.starts);
         for (piece, &start) in pieces.skip(among.start).take(among.len()) {
             let (from, to) = (range.start.max(start), range.end.min(start + piece.gradient().len()));
             if from < to {
@@ -136,7 +132,7 @@ impl<'a> Sums<'a> {
     }
 }
 
-impl Memory for Sums<'_> {
+impl Memory for Sums<'_, '_> {
     fn payload(&self) -> Payload {
         Payload::F32
     }

@@ -1,8 +1,11 @@
-//! Where each shard's columns lie in the messages of its rank.
+//! Where each shard's columns lie in the messages of its rank, and each table's in the features of a sample.
 //!
 //! A message of pooled rows or of their gradients has one row a sample. In it, the owner's shards lie in groups of one
-//! width, the widest first, without gaps, so that one look-up serves a group; a row is filled up to whole cache lines.
-//! What ids are sent for lies in streams; weights of look-ups go with the ids, and only where a column has weights.
+//! width, first those whose rows are divided, then the widest, without gaps, so that one look-up serves a group; a row is
+//! filled up to whole cache lines. What ids are sent for lies in streams; weights of look-ups go with the ids, and only
+//! where a column has weights.
+//!
+//! What a rank holds whole it pools straight into the features of its own samples, without a message.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -20,13 +23,21 @@ const LINE: usize = 16;
 pub struct Group {
     /// Columns of each.
     pub width: usize,
+    /// Whether they have some of their tables' rows only, so that pooled rows are terms of a sum.
+    pub partial: bool,
     /// Whether rows are pooled without their look-ups' weights, because the sample's rank multiplies: see
     /// [`Layout::weighs_at_sample`].
     pub plain: bool,
-    /// Where the first one's columns begin in a message's row.
-    pub first: usize,
     /// Which of the rank's shards.
     pub shards: Range<usize>,
+    /// The table of each shard.
+    pub tables: Vec<usize>,
+    /// The stream of ids of each shard.
+    pub streams: Vec<usize>,
+    /// Where each shard's columns begin in a message's row.
+    pub in_message: Vec<usize>,
+    /// Where they begin in a sample's features.
+    pub in_features: Vec<usize>,
 }
 
 /// What ids are sent for.
@@ -34,8 +45,10 @@ pub struct Group {
 pub struct Stream {
     /// The table.
     pub table: TableId,
-    /// Its rows that are meant.
+    /// The rows that the ids count through.
     pub rows: Rows,
+    /// Whether these are some of the table's rows only.
+    pub partial: bool,
     /// Whether the weights of the look-ups follow their ids.
     pub weighted: bool,
 }
@@ -43,56 +56,82 @@ pub struct Stream {
 /// What one rank holds of the tables that are divided, in the order of its messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
-    /// The shards, the widest first, those that are pooled plainly last among their like, then by table and part.
+    /// The shards: those of divided rows first, then the widest, those that are pooled plainly last among their like,
+    /// then by table and part.
     pub shards: Vec<Shard>,
-    /// For each shard, the stream of ids that it looks up.
-    pub stream_of: Vec<usize>,
-    /// What ids are sent for: shards that have the same rows of a table (slices of its columns) share them.
+    /// What ids are sent for: shards that have the same rows of a table (slices of its columns) share them. Those of
+    /// divided rows come first.
     pub streams: Vec<Stream>,
     /// Runs of shards of one width that are pooled in one way.
     pub groups: Vec<Group>,
     /// Elements of a message's row.
     pub stride: usize,
+    /// As [`Holding::stride`], of the shards of divided rows alone: of what a rank pools for its own samples beside the
+    /// features.
+    pub partial_stride: usize,
 }
 
 impl Holding {
     fn new(mut shards: Vec<Shard>, layout: &Layout) -> Self {
-        let plain = |shard: &Shard| layout.weighs_at_sample(shard.table);
-        shards.sort_by_key(|shard| (Reverse(shard.columns.len()), plain(shard), shard.table, shard.part));
+        let (partial, plain) = (
+            |shard: &Shard| layout.sharding.partial(shard.table),
+            |shard: &Shard| layout.weighs_at_sample(shard.table),
+        );
+        shards.sort_by_key(|shard| {
+            (!partial(shard), Reverse(shard.columns.len()), plain(shard), shard.table, shard.part)
+        });
         let mut streams: Vec<Stream> = Vec::new();
-        let stream_of = shards.iter().map(|shard| {
-            let stream = Stream { table: shard.table, rows: shard.rows, weighted: layout.weighted(shard.table) };
+        let mut stream_of = |shard: &Shard| {
+            let (table, rows) = (shard.table, shard.rows);
+            let stream = Stream { table, rows, partial: partial(shard), weighted: layout.weighted(table) };
             streams.iter().position(|known| *known == stream).unwrap_or_else(|| {
                 streams.push(stream);
                 streams.len() - 1
             })
-        });
-        let stream_of = stream_of.collect();
-        let (mut groups, mut next, mut start) = (Vec::new(), 0, 0);
-        for run in shards.chunk_by(|a, b| (a.columns.len(), plain(a)) == (b.columns.len(), plain(b))) {
-            let (width, plain) = (run[0].columns.len(), plain(&run[0]));
-            groups.push(Group { width, plain, first: next, shards: start..start + run.len() });
+        };
+        let (mut groups, mut next, mut start, mut partial_stride) = (Vec::new(), 0, 0, 0);
+        for run in
+            shards.chunk_by(|a, b| (partial(a), a.columns.len(), plain(a)) == (partial(b), b.columns.len(), plain(b)))
+        {
+            let width = run[0].columns.len();
+            groups.push(Group {
+                width,
+                partial: partial(&run[0]),
+                plain: plain(&run[0]),
+                shards: start..start + run.len(),
+                tables: run.iter().map(|shard| shard.table.index()).collect(),
+                streams: run.iter().map(&mut stream_of).collect(),
+                in_message: (0..run.len()).map(|index| next + index * width).collect(),
+                in_features: run.iter().map(|shard| layout.columns(shard.table).start + shard.columns.start).collect(),
+            });
             next += run.len() * width;
             start += run.len();
+            if partial(&run[0]) {
+                partial_stride = next.next_multiple_of(LINE);
+            }
         }
-        Self { shards, stream_of, streams, groups, stride: next.next_multiple_of(LINE) }
+        Self { shards, streams, groups, stride: next.next_multiple_of(LINE), partial_stride }
     }
 
     /// Each shard with the columns of a message's row that are its own.
     pub fn places(&self) -> impl Iterator<Item = (&Shard, Range<usize>)> {
         self.groups.iter().flat_map(|group| {
-            self.shards[group.shards.clone()].iter().enumerate().map(|(index, shard)| {
-                let first = group.first + index * group.width;
-                (shard, first..first + group.width)
-            })
+            let shards = self.shards[group.shards.clone()].iter().zip(&group.in_message);
+            shards.map(|(shard, first)| (shard, *first..*first + group.width))
         })
     }
-}
 
-impl Holding {
     /// The shards of tables whose rows are divided, with their numbers.
-    pub(super) fn partial<'a>(&'a self, sharding: &'a Sharding) -> impl Iterator<Item = (usize, &'a Shard)> {
-        self.shards.iter().enumerate().filter(|(_, shard)| sharding.partial(shard.table))
+    pub(super) fn partial(&self) -> impl Iterator<Item = (usize, &Shard)> {
+        let groups = self.groups.iter().take_while(|group| group.partial);
+        let count = groups.map(|group| group.shards.len()).sum();
+        self.shards.iter().enumerate().take(count)
+    }
+
+    /// The streams of tables whose rows are divided.
+    pub(super) fn partial_streams(&self) -> &[Stream] {
+        let count = self.streams.iter().take_while(|stream| stream.partial).count();
+        &self.streams[..count]
     }
 }
 
@@ -104,6 +143,8 @@ pub struct Layout {
     replicated: Vec<TableId>,
     /// By table.
     weighted: Vec<bool>,
+    /// Where each table's columns begin in a sample's features; one more entry than tables.
+    starts: Vec<usize>,
     grains: Option<Grains>,
 }
 
@@ -111,10 +152,14 @@ impl Layout {
     /// The messages that a division of tables makes, if no look-up has a weight.
     #[must_use]
     pub fn new(sharding: Sharding) -> Self {
-        let replicated = |table: &TableId| sharding.scheme(*table).kind() == Kind::Replicated;
-        let replicated = (0..sharding.tables() as u32).map(TableId).filter(replicated).collect();
+        let tables = || (0..sharding.tables() as u32).map(TableId);
+        // Alone, a rank holds the one copy as it holds any other table.
+        let replicated = |table: &TableId| sharding.ranks() > 1 && sharding.scheme(*table).kind() == Kind::Replicated;
+        let replicated = tables().filter(replicated).collect();
         let weighted = vec![false; sharding.tables()];
-        Self { sharding, holdings: Vec::new(), replicated, weighted, grains: None }.lay_out()
+        let mut starts = vec![0];
+        tables().for_each(|table| starts.push(starts[table.index()] + sharding.dim(table)));
+        Self { sharding, holdings: Vec::new(), replicated, weighted, starts, grains: None }.lay_out()
     }
 
     /// With the weights of the look-ups of this data's weighted columns.
@@ -128,7 +173,7 @@ impl Layout {
     }
 
     /// With minibatches that ranks share by whole grains, and all that is summed over samples or look-ups in an order
-    /// that does not depend on the ranks: see [`super::Ordered`].
+    /// that does not depend on the ranks: see [`super::Unpooled`], [`super::Replicas`] and [`super::Nodes`].
     #[must_use]
     pub fn with_grains(self, grains: Option<Grains>) -> Self {
         Self { grains, ..self }.lay_out()
@@ -157,6 +202,29 @@ impl Layout {
     #[must_use]
     pub fn weighs_at_sample(&self, table: TableId) -> bool {
         self.grains.is_some() && self.weighted(table) && self.sharding.partial(table)
+    }
+
+    /// Whether the rank of the sample divides a table's pooled rows by the length of their bag, where the model pools
+    /// means: it alone knows the length where rows are divided, and the order of rounding is then the same everywhere.
+    /// Else the owner does.
+    #[must_use]
+    pub fn averages_at_sample(&self, table: TableId) -> bool {
+        self.grains.is_some() || self.replicated.contains(&table) || self.sharding.partial(table)
+    }
+
+    /// Elements of a sample's features: those of all tables, side by side.
+    #[must_use]
+    pub fn feature_row(&self) -> usize {
+        self.starts[self.sharding.tables()]
+    }
+
+    /// A table's elements of a sample's features.
+    ///
+    /// # Panics
+    /// When there is no such table.
+    #[must_use]
+    pub fn columns(&self, table: TableId) -> Range<usize> {
+        self.starts[table.index()]..self.starts[table.index() + 1]
     }
 
     /// What sums over a minibatch are cut into, if they are.
@@ -232,12 +300,13 @@ mod tests {
         let layout = Layout::new(Sharding::new(&[9, 8, 7, 6, 5], 20, 3, schemes).unwrap());
         assert_eq!(layout.replicated(), [TableId(3)]);
         let first = layout.of(RankId(0));
-        // 20 (tables 0, 2 and 4), 8, 5: 73 elements, 5 lines.
+        // 20 of divided rows (table 2), 20 each (tables 0 and 4), 8, 5: 73 elements, 5 lines.
         let places: Vec<_> = first.places().map(|(shard, place)| (shard.table.0, shard.part, place)).collect();
-        assert_eq!(places, [(0, 0, 0..20), (2, 1, 20..40), (4, 0, 40..60), (1, 2, 60..68), (1, 0, 68..73)]);
-        assert_eq!((first.stride, first.groups.len()), (80, 3));
+        assert_eq!(places, [(2, 1, 0..20), (0, 0, 20..40), (4, 0, 40..60), (1, 2, 60..68), (1, 0, 68..73)]);
+        assert_eq!((first.stride, first.partial_stride, first.groups.len()), (80, 32, 4));
+        assert_eq!(first.groups[1].in_features, [0, 80]);
         // Both slices of table 1's columns look up the same ids.
-        assert_eq!((first.streams.len(), first.stream_of[3], first.stream_of[4]), (4, 3, 3));
+        assert_eq!((first.streams.len(), &first.groups[2].streams, &first.groups[3].streams), (4, &vec![3], &vec![3]));
         assert_eq!(layout.of(RankId(2)).stride, 0);
         assert_eq!((0..3).map(|rank| layout.samples(8, RankId(rank))).collect::<Vec<_>>(), [3, 3, 2]);
     }

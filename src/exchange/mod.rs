@@ -1,13 +1,13 @@
 //! What ranks send each other in a step: ids, pooled rows, their gradients, and the dense gradients.
 //!
 //! A rank reads its own slice of the minibatch. It sends the ids of its samples to the owners of rows ([`Ids`]); owners
-//! pool what they have straight into the windows of those who asked ([`Pooled`]); gradients of pooled rows go back the
-//! same way ([`Gradients`]). What every rank has a copy of moves by the sum of all gradients: layers ([`LayerExchange`])
-//! and replicated tables ([`Dense`]). Routes and shards are in the [`Layout`].
+//! pool what they have straight into the windows of the ranks that asked ([`Pooled`]); gradients of pooled rows go back
+//! the same way ([`Gradients`]). Layers ([`LayerExchange`]) and replicated tables ([`Dense`]), of which every rank has a
+//! copy, move by the sum of all gradients. Routes and shards are in the [`Layout`].
 //!
-//! Owners always sum. Under mean pooling the sample's rank divides, because it alone knows how long a bag is when the
-//! rows are divided; the bits are those of one rank. Weights of look-ups go to the owners with the ids, where a column
-//! has weights; nothing goes for other columns.
+//! Owners of divided rows sum, whatever the model's pooling. Under mean pooling the sample's rank divides, because it
+//! alone knows how long a bag is; the bits are those of one rank. Weights of look-ups go to the owners with the ids, where
+//! a column has weights; nothing goes for other columns.
 //!
 //! Sources: SC20, IV; ids that travel instead of minibatches that everybody reads: Intel's MLPerf DLRM (2021).
 
@@ -21,39 +21,65 @@ mod pooled;
 mod traffic;
 mod words;
 
-pub use dense::{Dense, Pieces};
+pub use dense::{Dense, Pieces, PiecesMemory, recycled};
 pub use gradients::Gradients;
 pub use ids::Ids;
-pub use layers::{LayerExchange, Share, shares};
+pub use layers::{LayerExchange, Share, share_out};
 pub use layout::{Group, Holding, Layout, Stream};
-pub use ordered::{Ordered, Rest};
+pub use ordered::{Nodes, Replicas, Unpooled};
 pub use pooled::Pooled;
 pub use traffic::Traffic;
 
 use crate::base::RankId;
-use crate::collective::{Links, Parcels};
+use crate::collective::Links;
 use crate::data::Bag;
-use crate::embedding::Slots;
 use crate::machine::team::Team;
 use crate::sync::Rows;
+use std::ops::Range;
 
-/// The sizes of the lanes that an exchange needs, for minibatches of up to `batch` samples: the one of [`Ids`], of
-/// [`Pooled`] and of [`Gradients`], then `hands` for [`LayerExchange`], the first of them also for [`Dense`], and last of
-/// [`Ordered`] where sums are cut into grains.
-#[must_use]
-pub fn lanes(layout: &Layout, batch: usize, hands: usize) -> Vec<Links> {
-    /// Bytes of a message of ids or of dense gradients; what is longer goes in pieces.
-    const PIECE: usize = 256 << 10;
-    let ranks = layout.ranks();
-    let (mut pooled, mut gradients) = (Links::uniform(ranks, 0), Links::uniform(ranks, 0));
-    for (from, to) in pairs(ranks) {
-        let bytes = layout.samples(batch, to) * layout.of(from).stride * size_of::<f32>();
-        *pooled.at_mut(from, to) = bytes;
-        *gradients.at_mut(to, from) = bytes;
+/// The sizes of the lanes that a job's ranks need.
+#[derive(Debug, Clone)]
+pub struct LanePlan {
+    /// For [`Ids`].
+    pub ids: Links,
+    /// For [`Pooled`].
+    pub pooled: Links,
+    /// For [`Gradients`].
+    pub gradients: Links,
+    /// For [`Unpooled`], where the number of ranks changes no bit.
+    pub unpooled: Option<Links>,
+    /// For the reduction of dense gradients, one a thread that takes part.
+    pub dense: Vec<Links>,
+}
+
+/// Bytes of a message of ids or of dense gradients, at most; what is longer goes in pieces.
+const PIECE: usize = 256 << 10;
+
+impl LanePlan {
+    /// For minibatches of up to `batch` samples with `lookups` look-ups a table and sample; `dense` says how long the
+    /// messages of a thread's dense reduction are.
+    #[must_use]
+    pub fn new(layout: &Layout, [batch, lookups]: [usize; 2], dense: Vec<Links>) -> Self {
+        let ranks = layout.ranks();
+        let links = |bytes: &dyn Fn(RankId, RankId) -> usize| {
+            let mut links = Links::uniform(ranks, 0);
+            pairs(ranks).for_each(|(from, to)| *links.at_mut(from, to) = bytes(from, to));
+            links
+        };
+        Self {
+            ids: links(&|from, to| ids::expected(layout, [batch, lookups], from, to).clamp(64, PIECE)),
+            pooled: links(&|from, to| pooled_bytes(layout, batch, from, to)),
+            gradients: links(&|from, to| gradient_bytes(layout, batch, from, to)),
+            unpooled: layout.grains().map(|_| Links::uniform(ranks, PIECE)),
+            dense: dense.into_iter().map(|links| links.map(|bytes| bytes.min(PIECE))).collect(),
+        }
     }
-    let pieces = std::iter::repeat_n(Links::uniform(ranks, PIECE), hands);
-    let ordered = layout.grains().map(|_| Links::uniform(ranks, PIECE));
-    [Links::uniform(ranks, PIECE), pooled, gradients].into_iter().chain(pieces).chain(ordered).collect()
+
+    /// All lanes, in the order of the fields.
+    #[must_use]
+    pub fn into_lanes(self) -> Vec<Links> {
+        [self.ids, self.pooled, self.gradients].into_iter().chain(self.unpooled).chain(self.dense).collect()
+    }
 }
 
 fn pairs(ranks: usize) -> impl Iterator<Item = (RankId, RankId)> {
@@ -61,36 +87,26 @@ fn pairs(ranks: usize) -> impl Iterator<Item = (RankId, RankId)> {
     (0..ranks * ranks).map(move |at| (rank(at / ranks), rank(at % ranks))).filter(|(from, to)| from != to)
 }
 
-/// The messages of pooled rows: from each rank one to each, a row of `stride` elements a sample of the receiver.
-fn pooled_parcels(layout: &Layout, batch: usize) -> Parcels {
-    let ranks = (0..layout.ranks() as u32).map(RankId);
-    let source = |owner: RankId| {
-        let stride = layout.of(owner).stride;
-        (owner, ranks.clone().map(|to| layout.samples(batch, to) * stride).collect())
-    };
-    Parcels::new(layout.ranks(), &ranks.clone().map(source).collect::<Vec<_>>())
+/// Bytes of pooled rows from one rank to another: a row of the owner's stride a sample of the receiver.
+fn pooled_bytes(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
+    layout.samples(batch, to) * layout.of(from).stride * size_of::<f32>()
 }
 
-/// The messages of gradients: those of [`pooled_parcels`], the other way.
-fn gradient_parcels(layout: &Layout, batch: usize) -> Parcels {
-    let ranks = (0..layout.ranks() as u32).map(RankId);
-    let source = |from: RankId| {
-        let samples = layout.samples(batch, from);
-        (from, ranks.clone().map(|to| samples * layout.of(to).stride).collect())
-    };
-    Parcels::new(layout.ranks(), &ranks.clone().map(source).collect::<Vec<_>>())
+/// Bytes of gradients: those of [`pooled_bytes`], the other way.
+fn gradient_bytes(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
+    pooled_bytes(layout, batch, to, from)
 }
 
-/// Multiplies each sample's vector of one table with the part that a look-up has in the sample's bag; empty bags stay.
-pub fn average(team: &Team, features: &mut [f32], slots: Slots, dim: usize, table: usize, bag: &Bag) {
-    let first = slots.first + table * dim;
-    team.each(Rows::new(features, slots.row, team.threads(), 1), |band| {
-        for (sample, row) in (band.first..).zip(band.data.chunks_exact_mut(slots.row)) {
+/// Multiplies some columns of each sample's features with the part that a look-up has in the sample's bag; those of empty
+/// bags stay.
+pub fn average(team: &Team, features: &mut [f32], row: usize, columns: &Range<usize>, bag: &Bag) {
+    team.each(Rows::new(features, row, team.threads(), 1), |band| {
+        for (sample, row) in (band.first..).zip(band.data.chunks_exact_mut(row)) {
             let count = bag.of(sample).len();
             // The part that the embedding floor computes too; by 1 nothing changes.
             let part = 1.0 / count as f32;
             if count > 1 {
-                row[first..first + dim].iter_mut().for_each(|x| *x *= part);
+                row[columns.clone()].iter_mut().for_each(|x| *x *= part);
             }
         }
     });

@@ -1,17 +1,18 @@
 //! Pooled rows, from their owners to the ranks that have the samples.
 //!
-//! The owner's look-up writes into the receiver's window; the receiver brings what came from all owners side by side.
-//! Sums of divided rows are added in the order of the table's parts, whoever was first; or row by row, where the number
-//! of ranks shall change no bit ([`super::Rest`]).
+//! The owner's look-up writes into the receiver's window; the receiver brings what came from other owners to its place
+//! among the features. What the receiver holds whole is there already: its look-up writes the features themselves. Sums of
+//! divided rows are added in the order of the table's parts, whoever was first; or row by row, where the number of ranks
+//! shall change no bit ([`super::Unpooled`]).
 
 use super::layout::Layout;
-use super::ordered::{Part, Rest};
-use super::pooled_parcels;
+use super::ordered::{Part, Unpooled};
+use super::pooled_bytes;
 use crate::base::{RankId, Result, TableId};
-use crate::collective::{Incoming, Lane, OneSided, Payload};
+use crate::collective::{Carrier, Incoming, OneSided};
 use crate::data::Batch;
 use crate::machine::team::Team;
-use crate::memory::{Arena, Buffer, Supply};
+use crate::memory::{Buffer, Supply};
 use crate::simd::{Kernel, Simd, combine};
 use crate::sync::{Line, Rows};
 
@@ -20,27 +21,28 @@ use crate::sync::{Line, Rows};
 pub struct Pooled {
     rank: RankId,
     whole: usize,
-    messages: Option<OneSided>,
-    /// What this rank sends itself.
+    messages: OneSided,
+    /// What this rank pools of divided rows for its own samples.
     own: Buffer<f32>,
 }
 
 impl Pooled {
-    /// For `rank`, with room for minibatches of `batch` samples.
+    /// For the carrier's rank; `own` is from [`Pooled::memory`].
+    #[must_use]
+    pub fn new(carrier: &dyn Carrier, own: Buffer<f32>) -> Self {
+        let messages = OneSided::new(carrier, "exchange of pooled rows");
+        Self { rank: carrier.rank(), whole: 0, messages, own }
+    }
+
+    /// The memory of `rank`'s exchange, with room for minibatches of `batch` samples.
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn new(layout: &Layout, rank: RankId, batch: usize, supply: &mut Supply<'_>) -> Result<Self> {
-        let own = supply.buffer("own pooled rows", layout.samples(batch, rank) * layout.of(rank).stride)?;
-        Ok(Self { rank, whole: 0, messages: None, own })
+    pub fn memory(layout: &Layout, rank: RankId, batch: usize, supply: &mut Supply<'_>) -> Result<Buffer<f32>> {
+        supply.buffer("own pooled terms", layout.samples(batch, rank) * layout.of(rank).partial_stride)
     }
 
-    /// Takes its memory from the arena.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.own.settle(arena);
-    }
-
-    /// Lets `look_up` write, for each rank, this rank's part of the pooled rows of that rank's samples: rows of the
+    /// Lets `look_up` write, for each other rank, this rank's part of the pooled rows of that rank's samples: rows of the
     /// layout's stride. `whole` is the size of the whole minibatch.
     ///
     /// # Errors
@@ -51,99 +53,113 @@ impl Pooled {
     pub fn begin(
         &mut self,
         layout: &Layout,
-        lane: &mut Lane,
+        carrier: &mut dyn Carrier,
         whole: usize,
         mut look_up: impl FnMut(RankId, &mut [f32]),
     ) -> Result<()> {
-        let (outbox, inbox) = lane.halves();
-        if self.whole != whole || self.messages.is_none() {
-            let parcels = pooled_parcels(layout, whole);
-            self.messages = Some(OneSided::new(&parcels, Payload::F32, outbox, inbox, "exchange of pooled rows"));
+        if self.whole != whole {
+            self.messages.plan(carrier, |from, to| pooled_bytes(layout, whole, from, to));
             self.whole = whole;
         }
-        let messages = self.messages.as_mut().expect("planned above");
-        messages.begin(outbox, |to, lines| look_up(to, bytemuck::cast_slice_mut(lines)))?;
-        let own = layout.samples(whole, self.rank) * layout.of(self.rank).stride;
-        look_up(self.rank, &mut self.own[..own]);
-        Ok(())
+        self.messages.begin(carrier, |to, lines| look_up(to, bytemuck::cast_slice_mut(lines)))
     }
 
-    /// Waits for all owners and writes the pooled rows of every divided table to `features`, a row a sample with `dim`
-    /// elements a table. With `rest`, exchanged before, bags of divided rows are summed in their own order; they are
-    /// those of `batch`.
+    /// Where this rank's pooled terms of its own samples go: rows of the layout's partial stride.
+    pub fn own_mut(&mut self, layout: &Layout) -> &mut [f32] {
+        let len = layout.samples(self.whole, self.rank) * layout.of(self.rank).partial_stride;
+        &mut self.own[..len]
+    }
+
+    /// Waits for all owners and writes the pooled rows of every divided table that this rank does not hold whole to
+    /// `features`, a row a sample. With `unpooled`, exchanged before, bags of divided rows are summed in their own order;
+    /// they are those of `batch`.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
-    ///
-    /// # Panics
-    /// When nothing was begun.
     pub fn finish(
         &mut self,
         team: &Team,
         layout: &Layout,
-        lane: &mut Lane,
+        carrier: &mut dyn Carrier,
         features: &mut [f32],
-        rest: Option<(&Rest, &Batch)>,
+        unpooled: Option<(&Unpooled, &Batch)>,
     ) -> Result<()> {
-        let incoming = self.messages.as_ref().expect("begun before").finish(lane.halves().1)?;
+        let incoming = self.messages.finish(carrier)?;
         let (isa, own) = (team.isa(), (self.rank, &self.own[..]));
-        let row = layout.sharding().tables() * layout.sharding().dim();
-        if row == 0 || features.is_empty() {
+        let row = layout.feature_row();
+        if row == 0 || features.is_empty() || layout.ranks() == 1 && layout.of(self.rank).partial_stride == 0 {
             return Ok(());
         }
         team.each(Rows::new(features, row, team.threads(), 1), |band| {
-            isa.run(Join { layout, incoming: &incoming, own, rest, first: band.first, row, features: band.data });
+            isa.run(Join { layout, incoming: &incoming, own, unpooled, first: band.first, row, features: band.data });
         });
         Ok(())
     }
 }
 
 /// Brings the rows of all owners side by side, for some samples.
-struct Join<'a> {
+struct Join<'a, 'b> {
     layout: &'a Layout,
-    incoming: &'a Incoming<'a>,
+    incoming: &'a Incoming<'b>,
     own: (RankId, &'a [f32]),
-    rest: Option<(&'a Rest, &'a Batch)>,
+    unpooled: Option<(&'a Unpooled, &'a Batch)>,
     first: usize,
     row: usize,
     features: &'a mut [f32],
 }
 
-impl Kernel for Join<'_> {
+impl<'a> Join<'a, '_> {
+    /// The pooled rows from a rank and the length of each.
+    fn message(&self, from: RankId) -> (&'a [f32], usize) {
+        let holding = self.layout.of(from);
+        if from == self.own.0 {
+            (self.own.1, holding.partial_stride)
+        } else {
+            (floats(self.incoming.from(from)), holding.stride)
+        }
+    }
+}
+
+impl Kernel for Join<'_, '_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { layout, incoming, own, rest, first, row, features } = self;
+        let (layout, first, row) = (self.layout, self.first, self.row);
         let sharding = layout.sharding();
-        let dim = sharding.dim();
         for owner in (0..layout.ranks() as u32).map(RankId) {
-            let holding = layout.of(owner);
-            if holding.shards.is_empty() {
+            let (message, stride) = self.message(owner);
+            if stride == 0 {
                 continue;
             }
-            let message = if owner == own.0 { own.1 } else { floats(incoming.from(owner)) };
-            let rows = message[first * holding.stride..].chunks_exact(holding.stride);
-            for (features, message) in features.chunks_exact_mut(row).zip(rows) {
-                for (shard, place) in holding.places() {
-                    if !sharding.partial(shard.table) || shard.part == 0 {
-                        let start = shard.table.index() * dim + shard.columns.start;
-                        features[start..start + shard.columns.len()].copy_from_slice(&message[place]);
+            let rows = message[first * stride..].chunks_exact(stride);
+            for (features, message) in self.features.chunks_exact_mut(row).zip(rows) {
+                for group in &layout.of(owner).groups {
+                    if !group.partial && owner == self.own.0 {
+                        break;
+                    }
+                    let shards = &layout.of(owner).shards[group.shards.clone()];
+                    for (shard, (from, to)) in shards.iter().zip(group.in_message.iter().zip(&group.in_features)) {
+                        // Terms of a sum follow the first one below.
+                        if !group.partial || shard.part == 0 {
+                            features[*to..][..group.width].copy_from_slice(&message[*from..][..group.width]);
+                        }
                     }
                 }
             }
         }
-        if let Some((rest, batch)) = rest {
-            for (index, table) in rest.tables() {
+        if let Some((unpooled, batch)) = self.unpooled {
+            for (index, table) in unpooled.tables() {
                 let (bag, weights) = (&batch.bags[table.index()], &batch.weights[table.index()][..]);
-                for (sample, features) in (first..).zip(features.chunks_exact_mut(row)) {
+                for (sample, features) in (first..).zip(self.features.chunks_exact_mut(row)) {
                     let look_ups = bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize;
-                    let to = &mut features[table.index() * dim..][..dim];
+                    let (incoming, own) = (self.incoming, self.own);
                     let pooled = |part: &Part| {
                         let message = if part.rank == own.0 { own.1 } else { floats(incoming.from(part.rank)) };
-                        &message[sample * part.stride..][part.place.clone()]
+                        let stride = if part.rank == own.0 { part.own_stride } else { part.stride };
+                        &message[sample * stride..][part.place.clone()]
                     };
-                    rest.pool(simd, index, (look_ups, weights), to, pooled);
+                    unpooled.pool(simd, index, (look_ups, weights), &mut features[layout.columns(table)], pooled);
                 }
             }
             return;
@@ -154,13 +170,17 @@ impl Kernel for Join<'_> {
                 continue;
             }
             for shard in &sharding.of_table(table)[1..] {
-                let holding = layout.of(shard.rank);
                 let same = |(other, _): &(&crate::shard::Shard, _)| *other == shard;
-                let (_, place) = holding.places().find(same).expect("a shard is in its rank's holding");
-                let message = if shard.rank == own.0 { own.1 } else { floats(incoming.from(shard.rank)) };
-                let rows = message[first * holding.stride..].chunks_exact(holding.stride);
-                for (features, message) in features.chunks_exact_mut(row).zip(rows) {
-                    let to = &mut features[table.index() * dim..][..dim];
+                let (_, place) = layout.of(shard.rank).places().find(same).expect("a shard is in its rank's holding");
+                let (incoming, own) = (self.incoming, self.own);
+                let (message, stride) = if shard.rank == own.0 {
+                    (own.1, layout.of(shard.rank).partial_stride)
+                } else {
+                    (floats(incoming.from(shard.rank)), layout.of(shard.rank).stride)
+                };
+                let rows = message[first * stride..].chunks_exact(stride);
+                for (features, message) in self.features.chunks_exact_mut(row).zip(rows) {
+                    let to = &mut features[layout.columns(table)];
                     combine(simd, to, &message[place.clone()], |sum, term| simd.add(sum, term));
                 }
             }

@@ -7,10 +7,9 @@
 use serde::Serialize;
 
 use super::layout::{Layout, Stream};
-use super::{gradient_parcels, pairs, pooled_parcels};
+use super::{gradient_bytes, pairs, pooled_bytes};
 use crate::base::RankId;
-use crate::collective::plan::Exchange;
-use crate::collective::{Links, Parcels, Payload};
+use crate::collective::Links;
 use crate::data::{Bag, Batch};
 use crate::sync::Line;
 
@@ -25,7 +24,7 @@ pub struct Traffic {
     pub pooled_gradients: Links,
     /// Gradients of the MLPs and of replicated tables.
     pub dense_gradients: Links,
-    /// What goes instead or besides, where the number of ranks shall change no bit: see [`super::Ordered`].
+    /// What goes instead or besides, where the number of ranks shall change no bit: see [`super::Unpooled`], [`super::Replicas`] and [`super::Nodes`].
     pub ordered: Links,
 }
 
@@ -71,15 +70,19 @@ impl Traffic {
     pub fn of_step(layout: &Layout, batch: &Batch, dense: &Links) -> Self {
         let (ranks, whole) = (layout.ranks(), batch.samples());
         let none = || Links::uniform(ranks, 0);
-        let rows = |parcels: &Parcels| Exchange::AllToAll.plan(parcels, Payload::F32).traffic();
+        let rows = |bytes: fn(&Layout, usize, RankId, RankId) -> usize| {
+            let mut links = none();
+            pairs(ranks).for_each(|(from, to)| *links.at_mut(from, to) = bytes(layout, whole, from, to));
+            links
+        };
         let (dense_gradients, ordered) = match layout.grains() {
             None => (dense.clone(), none()),
             Some(_) => (none(), ordered(layout, batch).plus(dense)),
         };
         Self {
             ids: ids(layout, batch),
-            pooled_rows: rows(&pooled_parcels(layout, whole)),
-            pooled_gradients: rows(&gradient_parcels(layout, whole)),
+            pooled_rows: rows(pooled_bytes),
+            pooled_gradients: rows(gradient_bytes),
             dense_gradients,
             ordered,
         }
@@ -102,14 +105,14 @@ const fn words(weighted: bool) -> usize {
     1 + weighted as usize
 }
 
-/// For each stream of a holder where every sample's ids end, and those look-ups that it holds.
+/// For each stream of a holder where every sample's ids begin and the last one's end, and those look-ups that it holds.
 fn ids(layout: &Layout, batch: &Batch) -> Links {
     let mut links = Links::uniform(layout.ranks(), 0);
     for (from, to) in pairs(layout.ranks()) {
-        let words = layout.of(to).streams.iter().map(|Stream { table, rows, weighted }| {
+        let words = layout.of(to).streams.iter().map(|Stream { table, rows, weighted, .. }| {
             let held = |bag: &[u32]| bag.iter().filter(|row| rows.local(u64::from(**row)).is_some()).count();
             let bags = bags_of(layout, batch, from, table.index());
-            bags.map(|bag| 1 + held(bag) * words(*weighted)).sum::<usize>()
+            1 + bags.map(|bag| 1 + held(bag) * words(*weighted)).sum::<usize>()
         });
         *links.at_mut(from, to) = list(words.sum());
     }
@@ -118,23 +121,24 @@ fn ids(layout: &Layout, batch: &Batch) -> Links {
 
 /// Rows of bags with several look-ups in a shard, and the look-ups and gradients of replicated tables.
 fn ordered(layout: &Layout, batch: &Batch) -> Links {
-    let (sharding, dim) = (layout.sharding(), layout.sharding().dim());
+    let sharding = layout.sharding();
     let divided = sharding.shards().iter().any(|shard| sharding.partial(shard.table));
     let mut links = Links::uniform(layout.ranks(), 0);
     for (from, to) in pairs(layout.ranks()) {
         let mut bytes = 0;
         if divided {
-            let rows = layout.of(from).partial(sharding).flat_map(|(_, shard)| {
+            let elements = layout.of(from).partial().flat_map(|(_, shard)| {
                 let bags = bags_of(layout, batch, to, shard.table.index());
-                bags.map(|bag| bag.iter().filter(|row| shard.rows.local(u64::from(**row)).is_some()).count())
+                let held = |bag: &[u32]| bag.iter().filter(|row| shard.rows.local(u64::from(**row)).is_some()).count();
+                bags.map(held).filter(|count| *count > 1).map(|count| count * shard.columns.len())
             });
-            bytes += list(rows.filter(|count| *count > 1).sum::<usize>() * dim);
+            bytes += list(elements.sum());
         }
         if !layout.replicated().is_empty() {
             let tables = layout.replicated().iter().map(|table| {
                 let words = words(layout.weighted(*table));
-                let bags = bags_of(layout, batch, from, table.index());
-                bags.map(|bag| dim + 1 + bag.len() * words).sum::<usize>()
+                let (bags, dim) = (bags_of(layout, batch, from, table.index()), sharding.dim(*table));
+                1 + bags.map(|bag| dim + 1 + bag.len() * words).sum::<usize>()
             });
             bytes += list(tables.sum());
         }

@@ -5,6 +5,7 @@
 
 use crate::base::{Error, Place, RankId, Result};
 use crate::collective::Carrier;
+use crate::embedding::PackedBag;
 use crate::simd::Isa;
 use crate::sync::{Line, stream_lines};
 
@@ -37,7 +38,7 @@ impl Words {
     /// [`Error::Rank`] when the job is in trouble.
     pub(super) fn swap<'a>(
         &mut self,
-        carrier: &mut impl Carrier,
+        carrier: &mut dyn Carrier,
         out: impl Fn(usize) -> &'a [u32],
         into: &mut [Vec<u32>],
     ) -> Result<()> {
@@ -72,26 +73,26 @@ impl Progress {
     }
 
     /// Sends a message, if there is one to send and room for it.
-    fn send(&mut self, carrier: &mut impl Carrier, isa: Isa, to: RankId, words: &[u32]) -> bool {
+    fn send(&mut self, carrier: &mut dyn Carrier, isa: Isa, to: RankId, words: &[u32]) -> bool {
         if !self.announced {
             let mut first = [0; 16];
             first[0] = u32::try_from(words.len()).expect("fewer than 2^32 words go to a rank");
-            self.announced = carrier.try_send(to, Line::BYTES, |lines| lines[0] = Line::from(first));
+            self.announced = carrier.try_send(to, Line::BYTES, &mut |lines| lines[0] = Line::from(first));
             return self.announced;
         }
         let piece = piece(carrier, carrier.rank(), to).min(words.len() - self.sent);
         let words = &words[self.sent..][..piece];
-        let gone = piece > 0 && carrier.try_send(to, size_of_val(words), |lines| stream_lines(isa, lines, words));
+        let gone = piece > 0 && carrier.try_send(to, size_of_val(words), &mut |lines| stream_lines(isa, lines, words));
         self.sent += if gone { piece } else { 0 };
         gone
     }
 
     /// Receives a message, if one is due and there.
-    fn receive(&mut self, carrier: &mut impl Carrier, place: Place, from: RankId, into: &mut Vec<u32>) -> Result<bool> {
+    fn receive(&mut self, carrier: &mut dyn Carrier, place: Place, from: RankId, into: &mut Vec<u32>) -> Result<bool> {
         let Some(due) = self.due else {
             let due = &mut self.due;
             return carrier
-                .try_receive(place, from, Line::BYTES, |lines| {
+                .try_receive(place, from, Line::BYTES, &mut |lines| {
                     let first: &[u32] = bytemuck::cast_slice(&lines[..1]);
                     *due = Some(first[0] as usize);
                     into.clear();
@@ -102,14 +103,39 @@ impl Progress {
         if piece == 0 {
             return Ok(false);
         }
-        let append = |lines: &[Line]| into.extend_from_slice(&bytemuck::cast_slice(lines)[..piece]);
-        let got = carrier.try_receive(place, from, piece * size_of::<u32>(), append).map_err(Error::Rank)?;
+        let mut append = |lines: &[Line]| into.extend_from_slice(&bytemuck::cast_slice(lines)[..piece]);
+        let got = carrier.try_receive(place, from, piece * size_of::<u32>(), &mut append).map_err(Error::Rank)?;
         self.got += if got { piece } else { 0 };
         Ok(got)
     }
 }
 
+/// Finds the bags that lie one after another in a message from word `start` on, each of `samples` samples: where samples'
+/// look-ups begin and the last one's end, the rows, and a weight for each where `weighted` says so. Returns where they
+/// end.
+///
+/// # Panics
+/// When the message is shorter than they are.
+pub(super) fn find_bags(
+    words: &[u32],
+    start: usize,
+    samples: usize,
+    weighted: impl Iterator<Item = bool>,
+    bags: &mut [PackedBag],
+) -> usize {
+    let mut end = start;
+    for (bag, weighted) in bags.iter_mut().zip(weighted) {
+        let offsets = end..end + samples + 1;
+        let count = words[offsets.end - 1] as usize;
+        let rows = offsets.end..offsets.end + count;
+        let weights = rows.end..rows.end + if weighted { count } else { 0 };
+        end = weights.end;
+        *bag = PackedBag { offsets, rows, weights };
+    }
+    end
+}
+
 /// Words of the longest message.
-fn piece(carrier: &impl Carrier, from: RankId, to: RankId) -> usize {
+fn piece(carrier: &dyn Carrier, from: RankId, to: RankId) -> usize {
     carrier.room(from, to) / size_of::<u32>()
 }

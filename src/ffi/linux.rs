@@ -11,7 +11,7 @@ use std::ptr::{self, NonNull};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
-use super::numa::{Existing, Policy, bind_region};
+use super::numa::{NodeMask, bind_region};
 use crate::base::{Error, PuId, Result};
 
 /// The size of a huge page on x86-64 in bytes, and the alignment of every [`Reservation`].
@@ -132,13 +132,13 @@ impl Reservation {
         self.mapped.as_ptr().cast::<u8>().wrapping_add(self.offset)
     }
 
-    /// Says where the pages shall come from. No page exists yet, so none can be elsewhere.
+    /// Says from which nodes the pages shall come. No page exists yet, so none can be elsewhere.
     ///
     /// # Errors
     /// As [`bind_region`].
-    pub fn bind(&self, policy: Policy) -> Result<()> {
+    pub fn bind(&self, nodes: &NodeMask) -> Result<()> {
         // SAFETY: start..start + len lies in the mapping that `self` owns alone, page-aligned.
-        unsafe { bind_region(self.start(), self.len, policy, Existing::Leave) }
+        unsafe { bind_region(self.start(), self.len, nodes) }
     }
 
     /// Asks for huge pages (`true`) or for small ones.
@@ -213,7 +213,8 @@ impl Region {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ffi::numa::{NodeMask, PageHome, allowed_nodes, nodes_of_pages};
+    use crate::base::requirement::required;
+    use crate::ffi::numa::{PageHome, allowed_nodes, nodes_of_pages};
 
     #[test]
     fn a_thread_is_pinned_where_it_was_told() {
@@ -234,19 +235,13 @@ mod tests {
 
     #[test]
     fn a_bound_region_is_on_its_node() {
-        let node = match allowed_nodes() {
-            Ok(nodes) => nodes.iter().next().expect("one node"),
-            Err(reason) => return eprintln!("skipped: {reason}"),
-        };
+        let Some(nodes) = required("numa-calls", allowed_nodes()) else { return };
+        let node = nodes.iter().next().expect("one node");
         let reservation = Reservation::new(3 << 20).expect("address space");
         assert_eq!((reservation.len(), reservation.start().addr() % HUGE_PAGE_BYTES), (4 << 20, 0));
         assert!(!reservation.is_empty());
-        if let Err(reason) = reservation.bind(Policy::Bind(NodeMask::of(&[node]))) {
-            return eprintln!("skipped: {reason}");
-        }
-        if let Err(reason) = reservation.advise_huge(true) {
-            eprintln!("small pages: {reason}");
-        }
+        let Some(()) = required("numa-calls", reservation.bind(&NodeMask::of(&[node]))) else { return };
+        let _huge = required("huge-pages", reservation.advise_huge(true));
         let mut region = reservation.open().expect("memory");
         region.bytes_mut()[..1 << 21].fill(7);
         assert_eq!(region.bytes()[(1 << 21) - 1], 7);
@@ -260,7 +255,7 @@ mod tests {
     fn a_node_that_is_not_there_is_an_error() {
         let reservation = Reservation::new(1).expect("address space");
         let nowhere = NodeMask::of(&[crate::base::NodeId(1000)]);
-        let message = reservation.bind(Policy::Bind(nowhere)).expect_err("no such node").to_string();
+        let message = reservation.bind(&nowhere).expect_err("no such node").to_string();
         assert!(message.contains("bind 2097152 bytes of memory to nodes {1000}"), "{message}");
     }
 

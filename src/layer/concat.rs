@@ -82,10 +82,10 @@ impl<C: Cell> Kernel for Forward<'_, C> {
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
         let Concat { x, pooled } = self.shape;
-        for (index, sample) in self.out.rows.clone().enumerate() {
+        for (index, sample) in self.out.rows().enumerate() {
             self.from.copy_x(sample, 1, &mut self.out);
             let mut from = &self.from.pooled[sample * pooled..][..pooled];
-            for panel in x / WIDTH..self.out.panels.end {
+            for panel in x / WIDTH..self.out.panels().end {
                 let to = &mut self.out.panel(panel)[index][x.saturating_sub(panel * WIDTH)..];
                 let (here, rest) = from.split_at(from.len().min(to.len()));
                 convert(simd, here, &mut to[..here.len()]);
@@ -109,8 +109,8 @@ impl<C: Cell> Kernel for Backward<'_, C> {
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
         let Concat { x, pooled } = self.shape;
-        for (index, sample) in self.x.rows.clone().enumerate() {
-            for panel in self.x.panels.clone() {
+        for (index, sample) in self.x.rows().enumerate() {
+            for panel in self.x.panels() {
                 let (y, from) = (&self.from.x.panel(panel)[sample], &self.gradient.panel(panel)[sample]);
                 let to = &mut self.x.panel(panel)[index];
                 for lane in (0..WIDTH).step_by(S::LANES) {

@@ -164,8 +164,8 @@ impl<C: Cell> Kernel for Forward<'_, C> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
-        for first in self.out.rows.clone().step_by(GROUP) {
-            let samples = GROUP.min(self.out.rows.end - first);
+        for first in self.out.rows().step_by(GROUP) {
+            let samples = GROUP.min(self.out.rows().end - first);
             // Its last piece of 16 columns may be one with products, which complete it.
             self.from.copy_x(first, samples, &mut self.out);
             self.multiply(simd, first, samples);
@@ -215,7 +215,7 @@ impl<C: Cell> Forward<'_, C> {
     #[inline(always)]
     fn write_products<S: Simd>(&mut self, simd: S, first: usize, samples: usize) {
         let mut rows = Block::zeroed();
-        let start = first - self.out.rows.start;
+        let start = first - self.out.rows().start;
         for (index, columns) in self.scratch.products.as_chunks::<STEPS>().0.iter().enumerate() {
             let column = self.shape.aligned() + index * STEPS;
             simd.transpose(columns.as_flattened(), GROUP, rows.as_flattened_mut(), STEPS);
@@ -245,7 +245,7 @@ impl<C: Cell> Kernel for Backward<'_, C> {
     fn run<S: Simd>(mut self, simd: S) {
         let Shape { vectors: count, dim, itself } = self.shape;
         let (row, padded) = (self.shape.pooled(), self.shape.padded());
-        for (index, sample) in self.x.rows.clone().enumerate() {
+        for (index, sample) in self.x.rows().enumerate() {
             self.gather(simd, sample);
             let Scratch { vectors, gradient, .. } = &mut *self.scratch;
             let product = Mirrored { triangle: &gradient[dim..], itself, vectors, count, row: padded, first: gradient };

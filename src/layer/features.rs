@@ -42,7 +42,7 @@ impl<C: Cell> Features<'_, C> {
     /// Copies the x of `samples` samples from `first` on, and zeros up to a multiple of 16 columns, to a result's rows.
     #[inline(always)]
     pub(super) fn copy_x(&self, first: usize, samples: usize, out: &mut GridPart<'_, Row<C>>) {
-        let start = first - out.rows.start;
+        let start = first - out.rows().start;
         for panel in 0..self.x.panels() {
             let pieces = self.x.width(panel).div_ceil(PIECE);
             let to = &mut out.panel(panel)[start..][..samples];

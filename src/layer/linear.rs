@@ -158,18 +158,22 @@ impl Linear {
         self.weight.bytes()
     }
 
-    /// The weights as other programs store them: outputs x inputs, row-major, exactly.
-    #[must_use]
-    pub fn export_weight(&self) -> Vec<f32> {
-        self.weight.export(self.inputs(), self.outputs())
-    }
-
-    /// Takes weights as other programs store them: outputs x inputs, row-major; `bf16-lsb8` rounds them.
+    /// The weights of some outputs as other programs store them: outputs x inputs, row-major, exactly.
     ///
     /// # Panics
-    /// When `rows` has another size.
-    pub fn import_weight(&mut self, rows: &[f32]) {
-        self.weight.import(self.inputs(), self.outputs(), rows);
+    /// When there are no such outputs.
+    #[must_use]
+    pub fn export_weight(&self, outputs: Range<usize>) -> Vec<f32> {
+        self.weight.export(self.inputs(), outputs)
+    }
+
+    /// Takes the weights of some outputs as other programs store them: outputs x inputs, row-major; `bf16-lsb8` rounds
+    /// them.
+    ///
+    /// # Panics
+    /// When there are no such outputs, or `rows` has another size.
+    pub fn import_weight(&mut self, outputs: Range<usize>, rows: &[f32]) {
+        self.weight.import(self.inputs(), outputs, rows);
     }
 
     /// The bias, one element an output.

@@ -253,6 +253,19 @@ mod tests {
         [p, -weight * (t * ln_p + (1.0 - t) * ln_q), weight * (p - t) * open]
     }
 
+    /// As in the reference, which truncates a label to a whole number and takes that one's weight.
+    #[test]
+    fn only_a_whole_click_has_the_weight_of_clicks() {
+        let objective = Objective::new(Loss::Wbce, [0.5, 3.0], 0.0);
+        for (t, weight) in [(0.0, 0.5), (0.3, 0.5), (0.5, 0.5), (0.7, 0.5), (0.999, 0.5), (1.0, 3.0)] {
+            let p = 1.0 / (1.0 + libm::exp(-0.4));
+            let point = at(&objective, 0.4, t);
+            let value = -weight * (t * libm::log(p) + (1.0 - t) * libm::log(1.0 - p));
+            assert!((point.value - value).abs() < 1e-12, "label {t}: {} and not {value}", point.value);
+            assert!((point.slope - weight * (p - t)).abs() < 1e-12, "label {t}");
+        }
+    }
+
     #[test]
     fn every_twin_follows_the_formulas() {
         let random = crate::base::rng::Random::new(2, crate::base::rng::Stream::Label);

@@ -58,6 +58,13 @@ impl Shape {
     }
 }
 
+impl Shape {
+    /// The rows of gradients of some pairs.
+    fn gradient_rows(self, pairs: &Range<usize>) -> usize {
+        self.gradient_row(pairs.end) - self.gradient_row(pairs.start)
+    }
+}
+
 /// The part of `count` things that is piece `piece` of `pieces`.
 fn cut(count: usize, piece: usize, pieces: usize) -> Range<usize> {
     count * piece / pieces..count * (piece + 1) / pieces
@@ -72,56 +79,76 @@ impl Linear {
     /// The layer in `count` nearly equal pieces: each some of the weights and some of the biases.
     pub fn pieces(&mut self, count: usize) -> impl Iterator<Item = [Piece<'_>; 2]> {
         let (weight, weight_gradient, mut bias, mut bias_gradient) = self.tensors_mut();
-        let mut weights = weight_pieces(weight, weight_gradient, count);
+        let mut weights = WeightsLeft::new(weight, weight_gradient);
         let outputs = bias.len();
         (0..count).map(move |piece| {
             let lines = cut(outputs.div_ceil(LINE), piece, count);
             let len = (lines.end * LINE).min(outputs) - (lines.start * LINE).min(outputs);
             let biases = Part::Whole(take(&mut bias, len));
-            let weights = weights.next().expect("as many pieces of weights");
-            [weights, Piece { gradient: take(&mut bias_gradient, len), weight: biases }]
+            [weights.next(piece, count), Piece { gradient: take(&mut bias_gradient, len), weight: biases }]
         })
     }
 }
 
-fn weight_pieces<'a>(
-    weight: &'a mut Weight,
-    gradient: &'a mut Panels<f32>,
-    count: usize,
-) -> Box<dyn Iterator<Item = Piece<'a>> + 'a> {
-    match weight {
-        Weight::Whole(weight) => {
-            let (mut cells, mut gradient) = (weight.cells_mut(), gradient.cells_mut());
-            let rows = cells.len();
-            Box::new((0..count).map(move |piece| {
-                let len = cut(rows, piece, count).len();
-                let weight = Part::Whole(take(&mut cells, len).as_flattened_mut());
-                Piece { gradient: take(&mut gradient, len).as_flattened_mut(), weight }
-            }))
-        }
-        Weight::Split(halves) => Box::new(pairs(halves, gradient, count, Part::Split)),
-        Weight::Short(halves) => Box::new(pairs(halves, gradient, count, Part::Short)),
+/// What is left of a layer's weights while pieces are cut from their start.
+struct WeightsLeft<'a> {
+    weight: Left<'a>,
+    gradient: &'a mut [Row<f32>],
+    /// Rows, or pairs of rows, of all pieces.
+    all: usize,
+}
+
+enum Left<'a> {
+    Whole(&'a mut [Row<f32>]),
+    Split(PairsLeft<'a, u32>),
+    Short(PairsLeft<'a, u16>),
+}
+
+struct PairsLeft<'a, L> {
+    high: &'a mut [Row<u32>],
+    low: &'a mut [Row<L>],
+    shape: Shape,
+}
+
+impl<'a> WeightsLeft<'a> {
+    fn new(weight: &'a mut Weight, gradient: &'a mut Panels<f32>) -> Self {
+        let stride = gradient.stride();
+        let weight = match weight {
+            Weight::Whole(weight) => Left::Whole(weight.cells_mut()),
+            Weight::Split(halves) => Left::Split(PairsLeft::new(halves, stride)),
+            Weight::Short(halves) => Left::Short(PairsLeft::new(halves, stride)),
+        };
+        let all = match &weight {
+            Left::Whole(rows) => rows.len(),
+            Left::Split(pairs) => pairs.high.len(),
+            Left::Short(pairs) => pairs.high.len(),
+        };
+        Self { weight, gradient: gradient.cells_mut(), all }
+    }
+
+    /// Piece `piece` of `count`; the pieces before it are gone.
+    fn next(&mut self, piece: usize, count: usize) -> Piece<'a> {
+        let pairs = cut(self.all, piece, count);
+        let (weight, rows) = match &mut self.weight {
+            Left::Whole(rows) => (Part::Whole(take(rows, pairs.len()).as_flattened_mut()), pairs.len()),
+            Left::Split(left) => (Part::Split(left.take(&pairs)), left.shape.gradient_rows(&pairs)),
+            Left::Short(left) => (Part::Short(left.take(&pairs)), left.shape.gradient_rows(&pairs)),
+        };
+        Piece { gradient: take(&mut self.gradient, rows).as_flattened_mut(), weight }
     }
 }
 
-fn pairs<'a, L: Low>(
-    halves: &'a mut Halves<L>,
-    gradient: &'a mut Panels<f32>,
-    count: usize,
-    part: impl Fn(Pairs<'a, L>) -> Part<'a> + 'a,
-) -> impl Iterator<Item = Piece<'a>> {
-    let Halves { high, low, inputs } = halves;
-    let shape = Shape { stride: high.stride(), gradient_stride: gradient.stride(), rows: *inputs };
-    let (mut high, mut low, mut gradient) = (high.cells_mut(), low.cells_mut(), gradient.cells_mut());
-    let all = high.len();
-    (0..count).map(move |piece| {
-        let Range { start: first, end } = cut(all, piece, count);
-        let len = end - first;
-        let rows = shape.gradient_row(end) - shape.gradient_row(first);
-        let gradient = take(&mut gradient, rows).as_flattened_mut();
-        let pairs = Pairs { high: take(&mut high, len), low: take(&mut low, len), first, shape };
-        Piece { gradient, weight: part(pairs) }
-    })
+impl<'a, L: Low> PairsLeft<'a, L> {
+    fn new(halves: &'a mut Halves<L>, gradient_stride: usize) -> Self {
+        let Halves { high, low, inputs } = halves;
+        let shape = Shape { stride: high.stride(), gradient_stride, rows: *inputs };
+        Self { high: high.cells_mut(), low: low.cells_mut(), shape }
+    }
+
+    fn take(&mut self, pairs: &Range<usize>) -> Pairs<'a, L> {
+        let (high, low) = (take(&mut self.high, pairs.len()), take(&mut self.low, pairs.len()));
+        Pairs { high, low, first: pairs.start, shape: self.shape }
+    }
 }
 
 impl<'a> Piece<'a> {
@@ -201,7 +228,7 @@ mod tests {
     /// A layer with weights, biases and gradients; equal for equal shapes.
     fn layer(inputs: usize, outputs: usize, precision: Precision) -> Linear {
         let mut layer = Linear::new(inputs, outputs, precision, &mut Supply::System).unwrap();
-        layer.import_weight(&random(inputs * outputs, 1));
+        layer.import_weight(0..outputs, &random(inputs * outputs, 1));
         layer.bias_mut().copy_from_slice(&random(outputs, 2));
         let (_, weight_gradient, _, bias_gradient) = layer.tensors_mut();
         weight_gradient.import(0..inputs, &random(inputs * outputs, 3), outputs);
@@ -210,7 +237,7 @@ mod tests {
     }
 
     fn bits(layer: &Linear) -> Vec<u32> {
-        layer.export_weight().iter().chain(layer.bias()).map(|x| x.to_bits()).collect()
+        layer.export_weight(0..layer.outputs()).iter().chain(layer.bias()).map(|x| x.to_bits()).collect()
     }
 
     const SHAPES: [(usize, usize); 6] = [(1, 1), (13, 64), (33, 65), (64, 130), (129, 48), (200, 513)];
@@ -233,7 +260,7 @@ mod tests {
     fn words_are_all_there_is_and_finer_cuts_keep_boundaries() {
         for ((inputs, outputs), precision) in SHAPES.into_iter().flat_map(|shape| PRECISIONS.map(|p| (shape, p))) {
             let (mut from, mut to) = (layer(inputs, outputs, precision), layer(inputs, outputs, precision));
-            to.import_weight(&vec![0.0; inputs * outputs]);
+            to.import_weight(0..outputs, &vec![0.0; inputs * outputs]);
             to.bias_mut().fill(0.0);
             for (from, to) in from.pieces(6).flatten().zip(to.pieces(6).flatten()) {
                 for (from, to) in from.into_words().into_iter().zip(to.into_words()) {

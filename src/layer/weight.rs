@@ -1,12 +1,13 @@
 //! A layer's weights: 32-bit floats, or the two halves of them (SC20, Section VII).
 
+use std::ops::Range;
+
 use bytemuck::Pod;
 
 use crate::base::Result;
 use crate::base::config::Precision;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, WIDTH};
-use crate::math::transpose;
 use crate::memory::{Arena, Supply};
 use crate::optim::{Low, Sgd, SplitSgd};
 use crate::sync::{Grid, Rows};
@@ -43,25 +44,19 @@ impl<L: Low> Halves<L> {
         self.low.settle(arena);
     }
 
-    /// All weights row-major, inputs x outputs.
-    fn to_rows(&self) -> Vec<f32> {
-        let outputs = self.high.columns();
-        let (high, low) = (self.high.to_rows(), self.low.to_rows());
-        let weight = |i: usize, k: usize| low[i / 2 * outputs + k].join(high[i / 2 * outputs + k])[i % 2];
-        (0..self.inputs).flat_map(|i| (0..outputs).map(move |k| weight(i, k))).collect()
+    /// The weight of input `i` and output `k`.
+    fn get(&self, i: usize, k: usize) -> f32 {
+        let (panel, pair, lane) = (k / WIDTH, i / 2, k % WIDTH);
+        self.low.panel(panel)[pair][lane].join(self.high.panel(panel)[pair][lane])[i % 2]
     }
 
-    fn import(&mut self, rows: &[f32]) {
-        let outputs = self.high.columns();
-        let (mut high, mut low) = (vec![0; self.high.rows() * outputs], vec![L::zeroed(); self.low.rows() * outputs]);
-        for (index, (high, low)) in high.iter_mut().zip(&mut low).enumerate() {
-            let (pair, k) = (index / outputs, index % outputs);
-            let even = rows[2 * pair * outputs + k];
-            let odd = if 2 * pair + 1 < self.inputs { rows[(2 * pair + 1) * outputs + k] } else { 0.0 };
-            (*high, *low) = L::split([even, odd]);
-        }
-        self.high.import(0..self.high.rows(), &high, outputs);
-        self.low.import(0..self.low.rows(), &low, outputs);
+    /// Overwrites the weight of input `i` and output `k` with what can be kept of `x`.
+    fn set(&mut self, i: usize, k: usize, x: f32) {
+        let (panel, pair, lane) = (k / WIDTH, i / 2, k % WIDTH);
+        let (high, low) = (&mut self.high.panel_mut(panel)[pair][lane], &mut self.low.panel_mut(panel)[pair][lane]);
+        let mut weights = low.join(*high);
+        weights[i % 2] = x;
+        (*high, *low) = L::split(weights);
     }
 
     fn update(&mut self, team: &Team, gradient: &Panels<f32>, rate: f32) {
@@ -73,8 +68,8 @@ impl<L: Low> Halves<L> {
         }
         let (high, low) = (grid(high, cut), grid(low, cut));
         team.share((high, low), |(mut high, mut low)| {
-            let rows = 2 * high.rows.start..inputs.min(2 * high.rows.end);
-            for panel in high.panels.clone() {
+            let rows = 2 * high.rows().start..inputs.min(2 * high.rows().end);
+            for panel in high.panels() {
                 let gradient = &gradient.panel(panel)[rows.clone()];
                 isa.run(SplitSgd { high: high.panel(panel), low: low.panel(panel), gradient, rate });
             }
@@ -106,26 +101,34 @@ impl Weight {
         }
     }
 
-    /// The exact weights, outputs x inputs, row-major.
-    pub(super) fn export(&self, inputs: usize, outputs: usize) -> Vec<f32> {
-        let input_major = match self {
-            Self::Whole(weight) => weight.to_rows(),
-            Self::Split(halves) => halves.to_rows(),
-            Self::Short(halves) => halves.to_rows(),
-        };
-        let mut rows = vec![0.0; inputs * outputs];
-        transpose(&input_major, inputs, outputs, 0, &mut rows);
-        rows
+    /// The exact weights of some outputs, outputs x inputs, row-major.
+    pub(super) fn export(&self, inputs: usize, outputs: Range<usize>) -> Vec<f32> {
+        let each = |k: usize| (0..inputs).map(move |i| self.get(i, k));
+        outputs.flat_map(each).collect()
+    }
+
+    fn get(&self, i: usize, k: usize) -> f32 {
+        match self {
+            Self::Whole(weight) => weight.panel(k / WIDTH)[i][k % WIDTH],
+            Self::Split(halves) => halves.get(i, k),
+            Self::Short(halves) => halves.get(i, k),
+        }
     }
 
     /// The reverse of [`Weight::export`], up to what the precision can hold.
-    pub(super) fn import(&mut self, inputs: usize, outputs: usize, rows: &[f32]) {
-        let mut input_major = vec![0.0; rows.len()];
-        transpose(rows, outputs, inputs, 0, &mut input_major);
-        match self {
-            Self::Whole(weight) => weight.import(0..inputs, &input_major, outputs),
-            Self::Split(halves) => halves.import(&input_major),
-            Self::Short(halves) => halves.import(&input_major),
+    pub(super) fn import(&mut self, inputs: usize, outputs: Range<usize>, rows: &[f32]) {
+        assert_eq!(rows.len(), inputs * outputs.len(), "outputs x inputs");
+        if inputs == 0 {
+            return;
+        }
+        for (k, row) in outputs.zip(rows.chunks_exact(inputs)) {
+            for (i, &x) in row.iter().enumerate() {
+                match self {
+                    Self::Whole(weight) => weight.panel_mut(k / WIDTH)[i][k % WIDTH] = x,
+                    Self::Split(halves) => halves.set(i, k, x),
+                    Self::Short(halves) => halves.set(i, k, x),
+                }
+            }
         }
     }
 

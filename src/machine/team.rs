@@ -18,7 +18,8 @@ static PERMITTED: OnceLock<Vec<PuId>> = OnceLock::new();
 
 /// A rank's threads and the instruction set that they use. The thread that owns the team is its number 0.
 ///
-/// A region cannot start inside another, and two threads cannot share a team: neither compiles.
+/// Two threads cannot share a team, so a closure that captures one to start a region inside a region does not compile. A
+/// team that a closure reaches without capturing it, through a `thread_local!`, refuses at run time.
 ///
 /// ```
 /// # use octorec::machine::team::Team;
@@ -126,7 +127,8 @@ impl Team {
     /// Runs `body(thread)` on every thread at once and waits for all; see [`Crew::run`] for what it may capture.
     ///
     /// # Panics
-    /// When `body` panics on any thread, with the first panic's message.
+    /// When `body` panics on any thread, with the first panic's message, and when this team runs already; see
+    /// [`Crew::run`].
     pub fn run(&self, body: impl Fn(usize) + Sync + Copy) {
         self.crew.run(body);
     }

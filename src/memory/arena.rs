@@ -24,7 +24,7 @@ use super::plan::{Need, Plan, Planned};
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
 use crate::ffi::linux::{Region, Reservation};
-use crate::ffi::numa::{NodeMask, Policy, allowed_nodes};
+use crate::ffi::numa::{NodeMask, allowed_nodes};
 
 /// Which pages an arena is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -103,7 +103,7 @@ impl Arena {
         let binding = match route {
             Route::OneNode => Binding::OneNode,
             Route::Forbidden(reason) => Binding::FirstTouch(reason),
-            Route::Bind => match reservation.bind(Policy::Bind(NodeMask::of(home))) {
+            Route::Bind => match reservation.bind(&NodeMask::of(home)) {
                 Ok(()) => Binding::Bound,
                 Err(reason) if forbidden(&reason) => Binding::FirstTouch(reason.to_string()),
                 Err(reason) => return Err(reason),
@@ -336,11 +336,12 @@ mod tests {
     use std::io;
 
     use super::*;
+    use crate::base::requirement::required;
     use crate::ffi::linux::HUGE_PAGE_BYTES;
     use crate::memory::Alignment;
 
     fn allowed() -> Option<Vec<NodeId>> {
-        allowed_nodes().ok().map(|nodes| nodes.iter().collect())
+        required("numa-calls", allowed_nodes()).map(|nodes| nodes.iter().collect())
     }
 
     fn touch(bytes: &mut [u8]) {
@@ -349,7 +350,7 @@ mod tests {
 
     #[test]
     fn regions_are_zero_disjoint_and_outlive_the_arena() {
-        let Some(allowed) = allowed() else { return eprintln!("skipped: this kernel has no NUMA calls") };
+        let Some(allowed) = allowed() else { return };
         for pages in [Pages::Small, Pages::Transparent] {
             let mut plan = Plan::new();
             let rows = plan.need::<f32>("rows", 600_000, Alignment::HugePage).unwrap();
@@ -373,6 +374,38 @@ mod tests {
         }
     }
 
+    /// The flags that the kernel keeps of the mapping at an address (proc(5), VmFlags).
+    fn flags_at(address: usize) -> String {
+        let text = std::fs::read_to_string("/proc/self/smaps").expect("Linux tells it");
+        let mut inside = false;
+        for line in text.lines() {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let ends = range.map(|(start, end)| [start, end].map(|end| usize::from_str_radix(end, 16)));
+            if let Some([Ok(start), Ok(end)]) = ends {
+                inside = (start..end).contains(&address);
+            } else if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| inside) {
+                return format!("{flags} ");
+            }
+        }
+        panic!("nothing is mapped at {address:#x}")
+    }
+
+    #[test]
+    fn the_kernel_is_told_which_pages_are_wanted() {
+        let Some(allowed) = allowed() else { return };
+        let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        if required("huge-pages", enabled).is_none() {
+            return;
+        }
+        for (pages, flag, other) in [(Pages::Transparent, " hg ", " nh "), (Pages::Small, " nh ", " hg ")] {
+            let mut plan = Plan::new();
+            let rows = plan.need::<f32>("rows", 1 << 20, Alignment::HugePage).unwrap();
+            let mut arena = Arena::build(&plan, &allowed[..1], pages, touch).unwrap();
+            let flags = flags_at(arena.take(rows).as_ptr().addr());
+            assert!(flags.contains(flag) && !flags.contains(other), "{pages:?}: {flags}");
+        }
+    }
+
     #[test]
     #[should_panic(expected = "a need of another plan")]
     fn a_foreign_need_is_refused() {
@@ -385,7 +418,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused_before_it_is_touched() {
-        let Some(allowed) = allowed() else { return eprintln!("skipped: this kernel has no NUMA calls") };
+        let Some(allowed) = allowed() else { return };
         let mut plan = Plan::new();
         let _need = plan.need::<u8>("everything", 1 << 45, Alignment::HugePage).unwrap();
         let never = |_: &mut [u8]| panic!("nothing may be touched");

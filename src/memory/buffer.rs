@@ -81,6 +81,14 @@ impl<T: Pod> Buffer<T> {
         Self(State::Alone { map, offset, bytes })
     }
 
+    /// Makes room for `len` numbers, which are zeros afterwards if there was less: only a need that is larger than was
+    /// planned and than all before it takes memory.
+    pub fn grow(&mut self, len: usize) {
+        if self.len() < len {
+            *self = Self::zeroed(len.next_power_of_two());
+        }
+    }
+
     /// Takes a planned buffer's region of the arena; others stay as they are.
     ///
     /// # Panics

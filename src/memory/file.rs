@@ -1,28 +1,36 @@
-//! A file mapped for reading, so that a checkpoint larger than the free memory can be streamed from.
+//! Files for reading: mapped where octorec wrote them, read piece by piece where they are the user's.
+//!
+//! A mapping is the quickest way to bytes that stay where they are: a checkpoint larger than the free memory is streamed
+//! from one. But the process ends with SIGBUS where somebody cuts a mapped file short. octorec replaces its own files by
+//! renaming, never by writing into them; others may copy over theirs while a run reads them, and then a read that fails
+//! says which file it was.
 #![allow(unsafe_code)]
 
 use std::fs::File;
-use std::ops::Deref;
-use std::path::Path;
+use std::io;
+use std::ops::{Deref, Range};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use memmap2::{Advice, Mmap};
+use memmap2::Mmap;
 
 use crate::base::{Error, Result};
 
-/// How a mapped file will be read.
+/// How a file will be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// From here on: the system reads far ahead and lets go of what was read.
     Sequential,
-    /// Here and there: the system reads what is touched.
+    /// Here and there: the system reads what is asked for.
     Random,
 }
 
-/// The bytes of a file.
+/// A mapped file: one that is replaced and never written into, as octorec's own are.
 #[derive(Debug)]
-pub struct FileBytes(Mmap);
+pub struct FileMap(Mmap);
 
-impl FileBytes {
+impl FileMap {
     /// Maps a file.
     ///
     /// # Errors
@@ -30,8 +38,9 @@ impl FileBytes {
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(Error::io(path, "open"))?;
         // SAFETY: octorec replaces files by renaming, never by writing into them, so the bytes behind this private
-        // mapping do not change. (A foreign program that truncates the file ends this one with SIGBUS, as it would
-        // end any program that maps files.)
+        // mapping do not change. Block files and checkpoints alone are mapped; data in other formats is read with
+        // `FileBytes`. (A foreign program that truncates the file ends this one with SIGBUS, as it would end any program
+        // that maps files.)
         let map = unsafe { Mmap::map(&file) };
         Ok(Self(map.map_err(Error::io(path, "map"))?))
     }
@@ -39,18 +48,177 @@ impl FileBytes {
     /// Tells the system how the bytes will be read.
     pub fn advise(&self, access: Access) {
         let advice = match access {
-            Access::Sequential => Advice::Sequential,
-            Access::Random => Advice::Random,
+            Access::Sequential => memmap2::Advice::Sequential,
+            Access::Random => memmap2::Advice::Random,
         };
         // A hint: where the system does not take it, reading is slower and as right.
         let _ = self.0.advise(advice);
     }
 }
 
-impl Deref for FileBytes {
+impl Deref for FileMap {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
         &self.0
+    }
+}
+
+/// A file that is read piece by piece, each where it is asked for; several threads may read at once.
+#[derive(Debug)]
+pub struct FileBytes {
+    path: PathBuf,
+    file: File,
+    len: usize,
+}
+
+impl FileBytes {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or its length is not known.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(Error::io(path, "open"))?;
+        let len = file.metadata().map_err(Error::io(path, "read"))?.len();
+        let len = usize::try_from(len).map_err(|error| Error::io(path, "read")(io::Error::other(error)))?;
+        Ok(Self { path: path.to_owned(), file, len })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its bytes when it was opened.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it had none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Tells the system how the bytes will be read.
+    pub fn advise(&self, access: Access) {
+        let advice = match access {
+            Access::Sequential => rustix::fs::Advice::Sequential,
+            Access::Random => rustix::fs::Advice::Random,
+        };
+        // A hint, as for a mapping.
+        let _ = rustix::fs::fadvise(&self.file, 0, None, advice);
+    }
+
+    /// Fills `into` with the bytes from `start` on.
+    ///
+    /// # Errors
+    /// As [`FileBytes::read_at`]; the error does not name the file.
+    pub fn fill(&self, start: usize, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(into, start as u64).map_err(|error| {
+            if error.kind() != io::ErrorKind::UnexpectedEof {
+                return error;
+            }
+            let left = self.file.metadata().map_or_else(|_| "fewer".to_owned(), |now| now.len().to_string());
+            let reason = format!(
+                "was cut short while it was read: it had {} bytes when it was opened and has {left} now: \
+                 copy or write it again",
+                self.len
+            );
+            io::Error::new(io::ErrorKind::UnexpectedEof, reason)
+        })
+    }
+
+    /// Fills `into` with the bytes from `start` on.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or has become shorter; the message names it.
+    pub fn read_at(&self, start: usize, into: &mut [u8]) -> Result<()> {
+        self.fill(start, into).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => Error::BadFile { path: self.path.clone(), reason: error.to_string() },
+            _ => Error::io(&self.path, "read")(error),
+        })
+    }
+
+    /// The bytes of a range.
+    ///
+    /// # Errors
+    /// As [`FileBytes::read_at`].
+    ///
+    /// # Panics
+    /// When the range did not lie in the file when it was opened.
+    pub fn bytes(&self, range: Range<usize>) -> Result<Vec<u8>> {
+        assert!(range.end <= self.len, "bytes {range:?} of {}", self.len);
+        let mut bytes = vec![0; range.len()];
+        self.read_at(range.start, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// A position at byte `start`, for libraries that want one; unbuffered.
+    #[must_use]
+    pub fn cursor(self: &Arc<Self>, start: usize) -> FileCursor {
+        FileCursor { file: Arc::clone(self), at: start as u64 }
+    }
+}
+
+/// A position in a [`FileBytes`].
+#[derive(Debug)]
+pub struct FileCursor {
+    file: Arc<FileBytes>,
+    at: u64,
+}
+
+impl io::Read for FileCursor {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = (self.file.len as u64).saturating_sub(self.at);
+        let count = into.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        if count > 0 {
+            self.file.fill(self.at as usize, &mut into[..count])?;
+        }
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+impl io::Seek for FileCursor {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            io::SeekFrom::Start(at) => Some(at),
+            io::SeekFrom::End(by) => (self.file.len as u64).checked_add_signed(by),
+            io::SeekFrom::Current(by) => self.at.checked_add_signed(by),
+        };
+        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek, SeekFrom};
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_cut_short_is_an_error_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("clicks.bin");
+        std::fs::write(&path, (0..=255).collect::<Vec<u8>>()).unwrap();
+        let file = Arc::new(FileBytes::open(&path).unwrap());
+        assert_eq!(file.bytes(3..6).unwrap(), [3, 4, 5]);
+        let mut cursor = file.cursor(250);
+        let mut rest = Vec::new();
+        cursor.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, [250, 251, 252, 253, 254, 255]);
+        assert_eq!(cursor.seek(SeekFrom::End(-100)).unwrap(), 156);
+        assert_eq!(cursor.seek(SeekFrom::Current(-6)).unwrap(), 150);
+        assert!(cursor.seek(SeekFrom::Current(-151)).is_err());
+        File::options().write(true).open(&path).unwrap().set_len(100).unwrap();
+        assert_eq!(file.bytes(99..100).unwrap(), [99]);
+        let message = file.bytes(99..101).unwrap_err().to_string();
+        assert!(message.contains("clicks.bin: was cut short while it was read: it had 256 bytes"), "{message}");
+        assert!(message.contains("has 100 now"), "{message}");
+        assert!(cursor.read(&mut [0; 8]).is_err());
     }
 }

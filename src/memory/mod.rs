@@ -12,7 +12,7 @@ mod system;
 pub use arena::{Arena, ArenaSlice, Binding, Pages};
 pub use buffer::{Buffer, Supply};
 pub use capacity::{Demand, NodeMemory, check_capacity};
-pub use file::{Access, FileBytes};
+pub use file::{Access, FileBytes, FileCursor, FileMap};
 pub use homes::Homes;
 pub use plan::{Alignment, Need, Plan};
 pub use system::available_bytes;

@@ -1,244 +1,264 @@
-//! The Deep Learning Recommendation Model (Naumov et al., arXiv:1906.00091), exactly as facebookresearch/dlrm trains it.
+//! The Deep Learning Recommendation Model (Naumov et al., arXiv:1906.00091), exactly as facebookresearch/dlrm trains it:
+//! a bottom MLP over the dense features, the interaction of its output with the pooled rows, a top MLP and the loss.
 //!
-//! One method a stage; `train/step.rs` walks through them. Pooled vectors lie in one row a sample, one a table; the MLPs
-//! keep their own ends, and each stage reads and writes its neighbours', so that none copies what another has written.
-//! Here all tables are on one rank; [`super::Sharded`] divides them.
+//! The MLPs keep their own ends, and each stage reads and writes its neighbours', so that none copies what another has
+//! written.
 
-use super::{Dense, init};
-use crate::base::config::{ModelConfig, Precision, Update};
-use crate::base::units::Bytes;
-use crate::base::{Error, NodeId, Result};
-use crate::data::{Batch, Schema};
-use crate::embedding::{Choice, LookUp, Lookups, Spec, Table, Updater};
-use crate::layer::Mlp;
+use super::init;
+use super::network::{Announce, Network, NetworkSpec};
+use super::stage::{Stage, Work};
+use crate::base::Result;
+use crate::base::config::{Interaction, Precision};
+use crate::data::Batch;
+use crate::layer::{Concat, Dot, Features, FeaturesMut, InputGradient, Linear, LossLayer, Mlp};
 use crate::machine::team::Team;
-use crate::memory::{Arena, Pages, Plan, Supply, available_bytes};
+use crate::math::Share;
+use crate::math::brgemm::{export_rows, import_rows};
+use crate::memory::{Arena, Buffer, Supply};
 
-/// Tables and everything between them and the loss.
+/// MLPs, interaction and loss with the activations of the current minibatch.
 #[derive(Debug)]
 pub struct Dlrm {
-    pub(super) tables: Vec<Table>,
-    look_up: LookUp,
-    updater: Updater,
-    pub(super) dense: Dense,
-    pub(super) precision: Precision,
+    bottom: Mlp,
+    top: Mlp,
+    interaction: Interacts,
+    loss: LossLayer,
+    precision: Precision,
+    /// Elements of a sample's pooled rows.
+    row: usize,
+    activations: Activations,
 }
 
-/// What a model has room for, and how it moves embedding rows.
-#[derive(Debug, Clone, Copy)]
-pub struct Room {
-    /// Samples of the largest minibatch.
-    pub samples: usize,
-    /// Look-ups a table and sample that are expected at most; more are possible, but allocate memory when they come.
-    pub lookups: usize,
-    /// How embedding rows are moved.
-    pub update: Update,
-    /// Whether they are moved without gradient rows in between.
-    pub update_fused: bool,
-    /// What weights are read in and how much of them is kept.
-    pub precision: Precision,
+#[derive(Debug)]
+enum Interacts {
+    Dot(Dot),
+    Concat(Concat),
 }
 
-impl Room {
-    /// For minibatches of `samples` with one look-up a table, rows moved as the look-ups suggest.
-    #[must_use]
-    pub const fn samples(samples: usize) -> Self {
-        Self { samples, lookups: 1, update: Update::Auto, update_fused: true, precision: Precision::F32 }
+/// What a minibatch leaves in memory between its forward and its backward pass.
+#[derive(Debug)]
+struct Activations {
+    /// Pooled rows, samples x row.
+    features: Buffer<f32>,
+    features_gradient: Buffer<f32>,
+    /// Samples.
+    logits: Buffer<f32>,
+}
+
+impl Dlrm {
+    /// All weights 0.
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    ///
+    /// # Panics
+    /// When tables differ in width although their vectors are multiplied with each other.
+    pub fn build(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>) -> Result<Box<dyn Network>> {
+        let NetworkSpec { config, dims, samples, threads, precision } = *spec;
+        let (bottom_width, row) = (config.bottom[config.bottom.len() - 1], dims.iter().sum());
+        let interaction = match config.interaction {
+            Interaction::Dot => {
+                assert!(dims.iter().all(|dim| *dim == config.dim), "vectors of one width are multiplied: {dims:?}");
+                Interacts::Dot(Dot::new(dims.len() + 1, config.dim, config.interaction_itself, threads, supply)?)
+            }
+            Interaction::Cat => Interacts::Concat(Concat::new(bottom_width, row)),
+        };
+        let top: Vec<_> = std::iter::once(interaction.outputs()).chain(config.top.iter().copied()).collect();
+        Ok(Box::new(Self {
+            bottom: Mlp::new(&config.bottom, samples, InputGradient::Unneeded, precision, supply)?,
+            top: Mlp::new(&top, samples, InputGradient::Needed, precision, supply)?,
+            loss: LossLayer::new(config, samples, supply)?,
+            activations: Activations::new(samples, row, supply)?,
+            interaction,
+            precision,
+            row,
+        }))
+    }
+}
+
+impl Network for Dlrm {
+    fn settle(&mut self, arena: &mut Arena) {
+        self.bottom.settle(arena);
+        self.top.settle(arena);
+        if let Interacts::Dot(dot) = &mut self.interaction {
+            dot.settle(arena);
+        }
+        self.loss.settle(arena);
+        self.activations.settle(arena);
+    }
+
+    fn initialise(&mut self, seed: u64) {
+        init::mlp(&mut self.bottom, 0, seed);
+        init::mlp(&mut self.top, 1, seed);
+    }
+
+    fn layers(&self) -> usize {
+        self.bottom.layers().len() + self.top.layers().len()
+    }
+
+    fn layer(&self, index: usize) -> &Linear {
+        let before = self.bottom.layers().len();
+        if index < before { &self.bottom.layers()[index] } else { &self.top.layers()[index - before] }
+    }
+
+    fn layer_mut(&mut self, index: usize) -> &mut Linear {
+        let before = self.bottom.layers().len();
+        if index < before { &mut self.bottom.layers_mut()[index] } else { &mut self.top.layers_mut()[index - before] }
+    }
+
+    fn each_layer_mut<'a>(&'a mut self, each: &mut dyn FnMut(&'a mut Linear)) {
+        self.bottom.layers_mut().iter_mut().chain(self.top.layers_mut()).for_each(each);
+    }
+
+    fn layer_name(&self, index: usize) -> String {
+        let before = self.bottom.layers().len();
+        let (prefix, layer) = if index < before { ("bot_l", index) } else { ("top_l", index - before) };
+        // Every second module of the reference's Sequential is an activation.
+        format!("{prefix}.{}", 2 * layer)
+    }
+
+    fn plan_parts(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
+        self.bottom.plan_parts(share, supply)?;
+        self.top.plan_parts(share, supply)
+    }
+
+    fn cut(&mut self, share: &Share, whole: usize) {
+        self.bottom.cut(share, whole);
+        self.top.cut(share, whole);
+    }
+
+    fn features_mut(&mut self, samples: usize) -> &mut [f32] {
+        &mut self.activations.features[..samples * self.row]
+    }
+
+    fn features_gradient(&self, samples: usize) -> &[f32] {
+        &self.activations.features_gradient[..samples * self.row]
+    }
+
+    fn features_gradient_mut(&mut self, samples: usize) -> &mut [f32] {
+        &mut self.activations.features_gradient[..samples * self.row]
+    }
+
+    fn bottom(&mut self, team: &Team, batch: &Batch) {
+        import_rows(team, batch.samples(), &batch.dense, batch.dense_width, self.bottom.input_mut());
+        self.bottom.forward(team, batch.samples(), true);
+    }
+
+    fn interact(&mut self, team: &Team, batch: &Batch) {
+        let from = Features { x: self.bottom.output(), pooled: &self.activations.features };
+        let out = self.top.input_mut();
+        match &mut self.interaction {
+            Interacts::Dot(dot) => dot.forward(team, batch.samples(), from, out),
+            Interacts::Concat(concat) => concat.forward(team, batch.samples(), from, out),
+        }
+    }
+
+    fn top(&mut self, team: &Team, batch: &Batch) {
+        self.top.forward(team, batch.samples(), false);
+        export_rows(team, self.top.output(), &mut self.activations.logits[..batch.samples()], 1);
+    }
+
+    fn loss(&mut self, team: &Team, batch: &Batch, whole: usize) {
+        self.loss.forward(team, &self.activations.logits[..batch.samples()], &batch.labels, whole);
+    }
+
+    fn losses(&self, samples: usize) -> &[f64] {
+        self.loss.terms(samples)
+    }
+
+    fn probabilities(&self, samples: usize) -> &[f32] {
+        self.loss.probabilities(samples)
+    }
+
+    fn back_top(&mut self, team: &Team, batch: &Batch, announce: Announce<'_>) {
+        let (_, gradient) = self.top.output_and_gradient();
+        import_rows(team, batch.samples(), self.loss.gradient(), 1, gradient);
+        let before = self.bottom.layers().len();
+        self.top.backward_each(team, batch.samples(), |index, layer| announce(before + index, layer));
+    }
+
+    fn back_interact(&mut self, team: &Team, batch: &Batch) {
+        let (x, x_gradient) = self.bottom.output_and_gradient();
+        let Activations { features, features_gradient, .. } = &mut self.activations;
+        let from = Features { x, pooled: features };
+        let to = FeaturesMut { x: x_gradient, pooled: features_gradient };
+        let gradient = self.top.input_gradient();
+        match &mut self.interaction {
+            Interacts::Dot(dot) => dot.backward(team, batch.samples(), from, gradient, to),
+            Interacts::Concat(concat) => concat.backward(team, batch.samples(), from, gradient, to),
+        }
+    }
+
+    fn back_bottom(&mut self, team: &Team, batch: &Batch, announce: Announce<'_>) {
+        self.bottom.backward_each(team, batch.samples(), announce);
+    }
+
+    fn work(&self, stage: Stage, samples: usize) -> Work {
+        let weights =
+            |mlp: &Mlp| -> f64 { mlp.layers().iter().map(|layer| (layer.inputs() * layer.outputs()) as f64).sum() };
+        let (bottom, top) = (weights(&self.bottom), weights(&self.top));
+        let first = self.bottom.layers().first().map_or(0.0, |layer| (layer.inputs() * layer.outputs()) as f64);
+        let (vectors, dim) = self.interaction_shape();
+        let pairs = (vectors * (vectors.saturating_sub(1)) / 2 * dim) as f64;
+        // An interaction reads the bottom MLP's output and the pooled rows, and writes the top MLP's input; backward it
+        // reads both, and writes the gradient of what it read. Its products are too few to hide that.
+        let result = self.top.layers().first().map_or(0, |layer| layer.inputs()) as f64;
+        let features = self.bottom.layers().last().map_or(0, |layer| layer.outputs()) as f64 + self.row as f64;
+        let samples = samples as f64;
+        let stream = |operations: f64, elements: f64| {
+            Work::stream(samples * operations, samples * elements * size_of::<f32>() as f64)
+        };
+        match stage {
+            Stage::Bottom => Work::arithmetic(2.0 * samples * bottom),
+            Stage::Top => Work::arithmetic(2.0 * samples * top),
+            Stage::Interact => stream(2.0 * pairs, features + result),
+            Stage::Loss => stream(0.0, 4.0),
+            // By data and by weights, each as much as forward; nobody needs the dense features' gradient.
+            Stage::BackTop => Work::arithmetic(4.0 * samples * top),
+            Stage::BackBottom => Work::arithmetic(samples * (4.0 * bottom - 2.0 * first)),
+            Stage::BackInteract => stream(4.0 * pairs, 2.0 * features + result),
+            Stage::UpdateDense => {
+                let parameters = bottom + top;
+                let bytes = parameters * (2 * self.precision.bytes() + size_of::<f32>()) as f64;
+                Work::stream(2.0 * parameters, bytes)
+            }
+            _ => Work::NONE,
+        }
     }
 }
 
 impl Dlrm {
-    /// A model for samples of this schema with room for minibatches of `samples`, all weights 0, each buffer where the
-    /// system puts it.
-    ///
-    /// # Errors
-    /// When the schema's dense features do not match, or the tables do not fit into memory.
-    pub fn new(config: &ModelConfig, schema: &Schema, team: &Team, samples: usize) -> Result<Self> {
-        Self::with_room(config, schema, team, Room::samples(samples))
+    /// Vectors that meet in the interaction, and their elements; `cat` multiplies nothing.
+    const fn interaction_shape(&self) -> (usize, usize) {
+        match &self.interaction {
+            Interacts::Dot(dot) => dot.shape(),
+            Interacts::Concat(_) => (0, 0),
+        }
     }
+}
 
-    /// As [`Dlrm::new`], with a way to move embedding rows.
-    ///
-    /// # Errors
-    /// As [`Dlrm::new`].
-    pub fn with_room(config: &ModelConfig, schema: &Schema, team: &Team, room: Room) -> Result<Self> {
-        Self::from_supply(config, schema, team, room, &mut Supply::System)
+impl Interacts {
+    const fn outputs(&self) -> usize {
+        match self {
+            Self::Dot(dot) => dot.outputs(),
+            Self::Concat(concat) => concat.outputs(),
+        }
     }
+}
 
-    /// As [`Dlrm::new`], in one arena on the nodes of `home`, touched by the team; the arena says where its pages are
-    /// and what the user should know.
-    ///
-    /// # Errors
-    /// As [`Dlrm::new`], and when the nodes have no room or are not allowed.
-    pub fn on_nodes(
-        config: &ModelConfig,
-        schema: &Schema,
-        team: &Team,
-        room: Room,
-        home: &[NodeId],
-    ) -> Result<(Self, Arena)> {
-        let mut plan = Plan::new();
-        let mut model = Self::from_supply(config, schema, team, room, &mut Supply::Arena(&mut plan))?;
-        let mut arena = Arena::build(&plan, home, Pages::Transparent, |memory| team.touch(memory))?;
-        model.settle(&mut arena);
-        Ok((model, arena))
-    }
-
-    fn from_supply(
-        config: &ModelConfig,
-        schema: &Schema,
-        team: &Team,
-        room: Room,
-        supply: &mut Supply<'_>,
-    ) -> Result<Self> {
-        schema.check_dense(config.bottom[0], "model.bottom")?;
-        check_memory(config, schema, room.precision)?;
-        let Room { samples, precision, .. } = room;
-        let tables = schema.tables.iter();
-        let spec = Spec {
-            update: room.update,
-            fused: room.update_fused,
-            pooling: config.pooling,
-            tables: tables.len(),
-            dim: config.dim,
-            precision,
-            lookups: samples * room.lookups * tables.len(),
-            threads: team.threads(),
-        };
+impl Activations {
+    fn new(samples: usize, features: usize, supply: &mut Supply<'_>) -> Result<Self> {
         Ok(Self {
-            look_up: LookUp::new(config.pooling, tables.len(), team.threads()),
-            updater: Updater::new(spec, supply)?,
-            dense: Dense::new(config, tables.len(), team, samples, precision, supply)?,
-            tables: tables
-                .map(|column| Table::with_precision(column.name.clone(), column.rows, config.dim, precision, supply))
-                .collect::<Result<_>>()?,
-            precision,
+            features: supply.buffer("features", samples * features)?,
+            features_gradient: supply.buffer("feature gradients", samples * features)?,
+            logits: supply.buffer("logits", samples)?,
         })
     }
 
     fn settle(&mut self, arena: &mut Arena) {
-        self.tables.iter_mut().for_each(|table| table.settle(arena));
-        self.updater.settle(arena);
-        self.dense.settle(arena);
-    }
-
-    /// Draws initial weights; see `model/init.rs` for their distributions.
-    pub fn initialise(&mut self, team: &Team, seed: u64) {
-        self.dense.initialise(seed);
-        for (index, table) in (0..).zip(&mut self.tables) {
-            init::table(team, table, index, seed);
+        let Self { features, features_gradient, logits } = self;
+        for buffer in [features, features_gradient, logits] {
+            buffer.settle(arena);
         }
-    }
-
-    /// Forward: pools every table's rows into the features.
-    ///
-    /// # Panics
-    /// When the minibatch was not checked against the model's schema.
-    pub fn look_up(&mut self, team: &Team, batch: &Batch) {
-        let slots = self.dense.slots();
-        let features = self.dense.features_mut(batch.samples());
-        self.look_up.run(team, &self.tables, Lookups::of(batch), features, slots);
-    }
-
-    /// Forward: the bottom MLP.
-    pub fn bottom(&mut self, team: &Team, batch: &Batch) {
-        self.dense.bottom(team, batch);
-    }
-
-    /// Forward: the interaction of all features.
-    pub fn interact(&mut self, team: &Team, batch: &Batch) {
-        self.dense.interact(team, batch);
-    }
-
-    /// Forward: the top MLP, to one logit a sample.
-    pub fn top(&mut self, team: &Team, batch: &Batch) {
-        self.dense.top(team, batch);
-    }
-
-    /// The mean loss; also leaves its gradient with respect to the logits.
-    pub fn loss(&mut self, team: &Team, batch: &Batch) -> f64 {
-        self.dense.loss(team, batch, batch.samples())
-    }
-
-    /// The click probabilities of the last `loss`, one a sample.
-    #[must_use]
-    pub fn probabilities(&self, batch: &Batch) -> &[f32] {
-        self.dense.probabilities(batch.samples())
-    }
-
-    /// Backward: the top MLP.
-    pub fn back_top(&mut self, team: &Team, batch: &Batch) {
-        self.dense.back_top(team, batch, |_, _| ());
-    }
-
-    /// Backward: the interaction, and the ReLU that the bottom MLP ends with.
-    pub fn back_interact(&mut self, team: &Team, batch: &Batch) {
-        self.dense.back_interact(team, batch);
-    }
-
-    /// Backward: the bottom MLP.
-    pub fn back_bottom(&mut self, team: &Team, batch: &Batch) {
-        self.dense.back_bottom(team, batch, |_, _| ());
-    }
-
-    /// Moves the rows that the minibatch looked up.
-    pub fn update_rows(&mut self, team: &Team, batch: &Batch, rate: f32) {
-        let gradient = self.dense.features_gradient(batch.samples());
-        let slots = self.dense.slots();
-        self.updater.run(team, &mut self.tables, Lookups::of(batch), gradient, slots, rate);
-    }
-
-    /// How rows were last moved, and why so.
-    #[must_use]
-    pub const fn update_choice(&self) -> Option<&Choice> {
-        self.updater.choice()
-    }
-
-    /// What the user should know about the configured way to move rows.
-    #[must_use]
-    pub fn update_note(&self) -> Option<String> {
-        self.updater.note()
-    }
-
-    /// Moves the weights of both MLPs.
-    pub fn update_dense(&mut self, team: &Team, rate: f32) {
-        self.dense.update(team, rate);
-    }
-
-    /// What weights are read in and how much of them is kept.
-    #[must_use]
-    pub const fn precision(&self) -> Precision {
-        self.precision
-    }
-
-    /// Both MLPs, the bottom one first.
-    pub fn mlps(&self) -> impl Iterator<Item = &Mlp> {
-        [&self.dense.bottom, &self.dense.top].into_iter()
-    }
-
-    /// The embedding tables.
-    #[must_use]
-    pub fn tables(&self) -> &[Table] {
-        &self.tables
-    }
-}
-
-/// Refuses tables that the machine cannot hold, before the first page is touched.
-fn check_memory(config: &ModelConfig, schema: &Schema, precision: Precision) -> Result<()> {
-    let bytes = |rows: u64| rows.saturating_mul((config.dim * precision.bytes()) as u64);
-    let need = schema.tables.iter().fold(0u64, |sum, column| sum.saturating_add(bytes(column.rows)));
-    let Some(free) = available_bytes() else { return Ok(()) };
-    let largest = schema.tables.iter().enumerate().max_by_key(|(_, column)| column.rows);
-    match largest {
-        Some((table, column)) if need > free => Err(Error::TableTooBig {
-            table: table as u32,
-            name: column.name.clone(),
-            rows: column.rows,
-            dim: config.dim,
-            table_need: Bytes(bytes(column.rows)),
-            need: Bytes(need),
-            free: Bytes(free),
-        }),
-        _ => Ok(()),
     }
 }

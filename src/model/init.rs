@@ -20,7 +20,10 @@ pub(super) fn mlp(mlp: &mut Mlp, which: u32, seed: u64) {
             (0..len as u64).map(|i| (random.normal(i) * deviation) as f32).collect()
         };
         let deviation = libm::sqrt(2.0 / (inputs + outputs));
-        layer.import_weight(&fill(Stream::Weight(which, index), layer.inputs() * layer.outputs(), deviation));
+        layer.import_weight(
+            0..layer.outputs(),
+            &fill(Stream::Weight(which, index), layer.inputs() * layer.outputs(), deviation),
+        );
         let bias = fill(Stream::Bias(which, index), layer.outputs(), libm::sqrt(1.0 / outputs));
         layer.bias_mut().copy_from_slice(&bias);
     }

@@ -1,16 +1,16 @@
-//! Models: compositions of layers and tables, one file each.
+//! Models: what lies between pooled rows and the loss ([`Network`]), one file each, and a rank's tables below it.
 
-mod dense;
 mod dlrm;
 mod init;
+mod network;
 mod parameter;
 mod roofline;
-mod sharded;
 mod stage;
+mod tables;
 
-pub use dense::Dense;
-pub use dlrm::{Dlrm, Room};
-pub use parameter::Parameter;
+pub use dlrm::Dlrm;
+pub use network::{Announce, BuildNetwork, Network, NetworkSpec};
+pub use parameter::{Parameter, Place};
 pub use roofline::Limits;
-pub use sharded::Sharded;
 pub use stage::{Bound, Stage, Work};
+pub use tables::{Room, Tables, check_tables};

@@ -1,34 +1,32 @@
 //! A model's tensors by name: what checkpoints and other programs' weights go through.
 //!
-//! Names and shapes are those of facebookresearch/dlrm's state dict.
+//! Names and shapes are those of facebookresearch/dlrm's state dict. Tensors are read and written in ranges of rows, so
+//! that nobody needs a second copy of a large one.
 
-use std::borrow::Cow;
+use std::ops::Range;
 
-use super::{Dense, Dlrm};
-use crate::layer::Mlp;
+use crate::layer::Linear;
 
-/// One tensor of the model, by the name that facebookresearch/dlrm's state dict gives it.
-#[derive(Debug, Clone)]
+/// One tensor of the model, by its name in a state dict.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
     /// E.g. `emb_l.0.weight`, `bot_l.0.weight`, `top_l.2.bias`.
     pub name: String,
     /// Rows and columns, or the length of a bias.
     pub shape: Vec<usize>,
     /// Where it is kept.
-    place: Place,
+    pub place: Place,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Place {
+/// Where a tensor is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The weights of a table, by its number.
     Table(usize),
-    Weight(Which, usize),
-    Bias(Which, usize),
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Which {
-    Bottom,
-    Top,
+    /// The weights of one of the network's layers, outputs x inputs.
+    Weight(usize),
+    /// The bias of one of the network's layers.
+    Bias(usize),
 }
 
 impl Parameter {
@@ -38,99 +36,48 @@ impl Parameter {
         Self { name: format!("emb_l.{table}.weight"), shape: vec![rows, dim], place: Place::Table(table) }
     }
 
+    /// Weights and bias of layer number `index`.
+    #[must_use]
+    pub fn of_layer(index: usize, name: &str, layer: &Linear) -> [Self; 2] {
+        let shape = vec![layer.outputs(), layer.inputs()];
+        let weight = Self { name: format!("{name}.weight"), shape, place: Place::Weight(index) };
+        let bias = Self { name: format!("{name}.bias"), shape: vec![layer.outputs()], place: Place::Bias(index) };
+        [weight, bias]
+    }
+
     /// The number of the table whose weights these are, if they are a table's.
     #[must_use]
     pub const fn table(&self) -> Option<usize> {
         if let Place::Table(table) = self.place { Some(table) } else { None }
     }
-}
 
-impl Dlrm {
-    /// Every tensor, in the order of the reference's state dict.
+    /// Rows; of a bias, its elements.
     #[must_use]
-    pub fn parameters(&self) -> Vec<Parameter> {
-        let tables = self.tables.iter().enumerate();
-        let tables = tables.map(|(number, table)| Parameter::of_table(number, table.rows(), table.dim()));
-        tables.chain(self.dense.parameters()).collect()
+    pub fn rows(&self) -> usize {
+        self.shape[0]
     }
 
-    /// The numbers of one tensor, row-major.
+    /// Elements of a row.
     #[must_use]
-    pub fn export(&self, parameter: &Parameter) -> Cow<'_, [f32]> {
-        parameter.table().map_or_else(|| self.dense.export(parameter), |table| self.tables[table].weights())
+    pub fn columns(&self) -> usize {
+        self.shape[1..].iter().product()
     }
 
-    /// Overwrites one tensor.
-    ///
-    /// # Panics
-    /// When `values` has another size than the parameter's shape.
-    pub fn import(&mut self, parameter: &Parameter, values: &[f32]) {
-        match parameter.table() {
-            Some(table) => self.tables[table].set_weights(values),
-            None => self.dense.import(parameter, values),
-        }
-    }
-}
-
-const DENSE: &str = "a table's weights are not in the MLPs";
-
-impl Dense {
-    /// The tensors of both MLPs, in the order of the reference's state dict.
+    /// Elements of all rows.
     #[must_use]
-    pub fn parameters(&self) -> Vec<Parameter> {
-        let mlps = [(Which::Bottom, "bot_l", &self.bottom), (Which::Top, "top_l", &self.top)];
-        let layers = mlps.into_iter().flat_map(|(which, prefix, mlp)| {
-            mlp.layers().iter().enumerate().flat_map(move |(l, layer)| {
-                // Every second module of the reference's Sequential is an activation.
-                let name = |kind: &str| format!("{prefix}.{}.{kind}", 2 * l);
-                let weight = Parameter {
-                    name: name("weight"),
-                    shape: vec![layer.outputs(), layer.inputs()],
-                    place: Place::Weight(which, l),
-                };
-                let bias = Parameter { name: name("bias"), shape: vec![layer.outputs()], place: Place::Bias(which, l) };
-                [weight, bias]
-            })
-        });
-        layers.collect()
+    pub fn len(&self) -> usize {
+        self.rows() * self.columns()
     }
 
-    /// The numbers of one of [`Dense::parameters`], row-major.
-    ///
-    /// # Panics
-    /// When it is none of them.
+    /// Whether it has no elements.
     #[must_use]
-    pub fn export(&self, parameter: &Parameter) -> Cow<'_, [f32]> {
-        match parameter.place {
-            Place::Table(_) => panic!("{DENSE}"),
-            Place::Weight(which, l) => self.mlp(which).layers()[l].export_weight().into(),
-            Place::Bias(which, l) => self.mlp(which).layers()[l].bias().into(),
-        }
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
-    /// Overwrites one of [`Dense::parameters`].
-    ///
-    /// # Panics
-    /// When it is none of them, or `values` has another size than its shape.
-    pub fn import(&mut self, parameter: &Parameter, values: &[f32]) {
-        match parameter.place {
-            Place::Table(_) => panic!("{DENSE}"),
-            Place::Weight(which, l) => self.mlp_mut(which).layers_mut()[l].import_weight(values),
-            Place::Bias(which, l) => self.mlp_mut(which).layers_mut()[l].bias_mut().copy_from_slice(values),
-        }
-    }
-
-    const fn mlp(&self, which: Which) -> &Mlp {
-        match which {
-            Which::Bottom => &self.bottom,
-            Which::Top => &self.top,
-        }
-    }
-
-    const fn mlp_mut(&mut self, which: Which) -> &mut Mlp {
-        match which {
-            Which::Bottom => &mut self.bottom,
-            Which::Top => &mut self.top,
-        }
+    /// Its rows in ranges of at most `bytes` bytes of 32-bit floats, or one row.
+    pub fn ranges(&self, bytes: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (rows, step) = (self.rows(), (bytes / size_of::<f32>() / self.columns().max(1)).max(1));
+        (0..rows).step_by(step).map(move |first| first..rows.min(first + step))
     }
 }

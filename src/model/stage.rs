@@ -1,18 +1,29 @@
-//! The stages of a training step: what each is called, and how much arithmetic and memory traffic it must have.
+//! The stages of a training step: what each is called, what it waits for, and how much arithmetic and memory traffic it
+//! must have.
 //!
 //! The work is what the definition needs, not what an implementation happens to do: it is what measured times are held
 //! against. Multiply-adds count two operations; every operand is read once and every result written once.
 
-use super::Dlrm;
-use crate::data::Batch;
+use serde::Serialize;
 
-/// A stage of the step, in the order of the corridor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A stage of the step, in the order of the corridor (`train/step.rs`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Stage {
+    /// Wait until the slice of the next minibatch has been read.
+    WaitData,
+    /// Pack ids of rows for their owners.
+    PackIds,
+    /// Wait for the ids that other ranks send.
+    WaitIds,
     /// Look up and pool rows.
     LookUp,
     /// Bottom MLP, forward.
     Bottom,
+    /// Bring pooled rows of other ranks to their places.
+    JoinRows,
+    /// Wait for pooled rows of other ranks.
+    WaitRows,
     /// Interaction, forward.
     Interact,
     /// Top MLP, forward.
@@ -23,12 +34,18 @@ pub enum Stage {
     BackTop,
     /// Interaction, backward.
     BackInteract,
+    /// Pack gradients of pooled rows for the owners of rows.
+    PackGradients,
     /// Bottom MLP, backward.
     BackBottom,
+    /// Wait for gradients of pooled rows from other ranks.
+    WaitGradients,
     /// Backward and update of the rows.
     UpdateRows,
     /// Update of the dense weights.
     UpdateDense,
+    /// Wait for the reduction of dense gradients, or carry it out.
+    ReduceDense,
 }
 
 /// What limits a stage.
@@ -59,91 +76,115 @@ pub struct Work {
 
 impl Stage {
     /// All stages, in order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 18] = [
+        Self::WaitData,
+        Self::PackIds,
+        Self::WaitIds,
         Self::LookUp,
         Self::Bottom,
+        Self::JoinRows,
+        Self::WaitRows,
         Self::Interact,
         Self::Top,
         Self::Loss,
         Self::BackTop,
         Self::BackInteract,
+        Self::PackGradients,
         Self::BackBottom,
+        Self::WaitGradients,
         Self::UpdateRows,
         Self::UpdateDense,
+        Self::ReduceDense,
     ];
 
     /// Its name in tables and traces.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::WaitData => "wait for data",
+            Self::PackIds => "pack ids",
+            Self::WaitIds => "wait for ids",
             Self::LookUp => "look up rows",
             Self::Bottom => "bottom MLP",
+            Self::JoinRows => "join pooled rows",
+            Self::WaitRows => "wait for pooled rows",
             Self::Interact => "interaction",
             Self::Top => "top MLP",
             Self::Loss => "loss",
             Self::BackTop => "back top MLP",
             Self::BackInteract => "back interaction",
+            Self::PackGradients => "pack gradients of rows",
             Self::BackBottom => "back bottom MLP",
+            Self::WaitGradients => "wait for gradients of rows",
             Self::UpdateRows => "update rows",
             Self::UpdateDense => "update MLPs",
+            Self::ReduceDense => "reduce dense gradients",
         }
+    }
+
+    /// The stages whose results it needs, on the same rank.
+    #[must_use]
+    pub const fn needs(self) -> &'static [Self] {
+        match self {
+            Self::WaitData => &[],
+            Self::PackIds => &[Self::WaitData],
+            Self::WaitIds => &[Self::PackIds],
+            Self::LookUp => &[Self::WaitIds, Self::UpdateRows],
+            Self::Bottom => &[Self::WaitData, Self::UpdateDense],
+            Self::WaitRows => &[Self::LookUp],
+            Self::JoinRows => &[Self::WaitRows],
+            Self::Interact => &[Self::Bottom, Self::JoinRows],
+            Self::Top => &[Self::Interact, Self::UpdateDense],
+            Self::Loss => &[Self::Top],
+            Self::BackTop => &[Self::Loss],
+            Self::BackInteract => &[Self::BackTop],
+            Self::PackGradients => &[Self::BackInteract],
+            Self::BackBottom => &[Self::BackInteract],
+            Self::WaitGradients => &[Self::PackGradients],
+            Self::UpdateRows => &[Self::WaitGradients, Self::LookUp],
+            Self::ReduceDense => &[Self::BackTop, Self::BackBottom],
+            Self::UpdateDense => &[Self::ReduceDense],
+        }
+    }
+
+    /// Whether the rank's own threads do nothing useful in it.
+    #[must_use]
+    pub const fn is_wait(self) -> bool {
+        matches!(self, Self::WaitData | Self::WaitIds | Self::WaitRows | Self::WaitGradients | Self::ReduceDense)
     }
 }
 
-const FLOAT: f64 = size_of::<f32>() as f64;
+impl Work {
+    /// Nothing to do.
+    pub const NONE: Self = Self::stream(0.0, 0.0);
 
-impl Dlrm {
-    /// The work of `stage` for this minibatch.
+    /// So many operations on what is in the caches.
     #[must_use]
-    pub fn work(&self, stage: Stage, batch: &Batch) -> Work {
-        let samples = batch.samples() as f64;
-        let weights = |mlp: &crate::layer::Mlp| -> f64 {
-            mlp.layers().iter().map(|layer| (layer.inputs() * layer.outputs()) as f64).sum()
-        };
-        let (bottom, top) = (weights(&self.dense.bottom), weights(&self.dense.top));
-        let first = self.dense.bottom.layers().first().map_or(0.0, |layer| (layer.inputs() * layer.outputs()) as f64);
-        let tables = self.tables().iter().zip(&batch.bags);
-        let columns: f64 = tables.map(|(table, bag)| (bag.rows.len() * table.dim()) as f64).sum();
-        // A look-up reads what the precision lets it, an update reads and writes all that is kept.
-        let (read_bytes, kept_bytes) = (self.precision.read_bytes() as f64, self.precision.bytes() as f64);
-        let (vectors, dim) = self.dense.interaction_shape();
-        let pairs = (vectors * (vectors.saturating_sub(1)) / 2 * dim) as f64;
-        // An interaction reads the bottom MLP's output and the pooled rows, and writes the top MLP's input; backward it
-        // reads both, and writes the gradient of what it read. Its products are too few to hide that.
-        let result = self.dense.top.layers().first().map_or(0, |layer| layer.inputs()) as f64;
-        let x = self.dense.bottom.layers().last().map_or(0, |layer| layer.outputs()) as f64;
-        let features = x + self.tables().iter().map(|table| table.dim() as f64).sum::<f64>();
-        let arithmetic = |operations: f64| Work { bound: Bound::Arithmetic, operations, bytes: 0.0, streamed: 0.0 };
-        // Look-ups write a pooled row a bag, updates read its gradient.
-        let pooled = samples * (features - x) * FLOAT;
-        let stream = |operations: f64, elements: f64| Work {
-            bound: Bound::Stream,
-            operations: samples * operations,
-            bytes: samples * elements * FLOAT,
-            streamed: 0.0,
-        };
-        match stage {
-            Stage::LookUp => {
-                let bytes = columns * read_bytes;
-                Work { bound: Bound::Gather, operations: columns, bytes, streamed: pooled }
-            }
-            Stage::Bottom => arithmetic(2.0 * samples * bottom),
-            Stage::Top => arithmetic(2.0 * samples * top),
-            Stage::Interact => stream(2.0 * pairs, features + result),
-            Stage::Loss => stream(0.0, 4.0),
-            // By data and by weights, each as much as forward; nobody needs the dense features' gradient.
-            Stage::BackTop => arithmetic(4.0 * samples * top),
-            Stage::BackBottom => arithmetic(samples * (4.0 * bottom - 2.0 * first)),
-            Stage::BackInteract => stream(4.0 * pairs, 2.0 * features + result),
-            Stage::UpdateRows => {
-                let bytes = 2.0 * columns * kept_bytes;
-                Work { bound: Bound::Scatter, operations: 2.0 * columns, bytes, streamed: pooled }
-            }
-            Stage::UpdateDense => {
-                let parameters = bottom + top;
-                let bytes = parameters * (2.0 * kept_bytes + FLOAT);
-                Work { bound: Bound::Stream, operations: 2.0 * parameters, bytes, streamed: 0.0 }
-            }
+    pub const fn arithmetic(operations: f64) -> Self {
+        Self { bound: Bound::Arithmetic, operations, bytes: 0.0, streamed: 0.0 }
+    }
+
+    /// So many operations on so many bytes that are streamed.
+    #[must_use]
+    pub const fn stream(operations: f64, bytes: f64) -> Self {
+        Self { bound: Bound::Stream, operations, bytes, streamed: 0.0 }
+    }
+
+    /// A part of the work, or a multiple.
+    #[must_use]
+    pub const fn times(self, factor: f64) -> Self {
+        let Self { bound, operations, bytes, streamed } = self;
+        Self { bound, operations: factor * operations, bytes: factor * bytes, streamed: factor * streamed }
+    }
+
+    /// The work of several ranks or parts together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            bound: self.bound,
+            operations: self.operations + other.operations,
+            bytes: self.bytes + other.bytes,
+            streamed: self.streamed + other.streamed,
         }
     }
 }

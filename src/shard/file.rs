@@ -65,7 +65,7 @@ fn write(sharding: &Sharding, workload: &Workload, about: &str, out: &mut String
     for line in about.lines() {
         writeln!(out, "# {line}")?;
     }
-    writeln!(out, "ranks = {}\ndim = {}", sharding.ranks(), sharding.dim())?;
+    writeln!(out, "ranks = {}\ndim = {}", sharding.ranks(), workload.dim)?;
     for (number, scheme) in (0..).zip(sharding.schemes()) {
         let table = TableId(number);
         let name = toml::Value::String(workload.tables[table.index()].name.clone());

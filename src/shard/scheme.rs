@@ -72,6 +72,13 @@ impl Rows {
         if local < self.count { Some(local) } else { None }
     }
 
+    /// The places of those that lie in a range of the table's rows: they are consecutive.
+    #[must_use]
+    pub fn within(&self, rows: &Range<usize>) -> Range<usize> {
+        let before = |row: usize| (row as u64).saturating_sub(self.first).div_ceil(self.step).min(self.count) as usize;
+        before(rows.start)..before(rows.end)
+    }
+
     /// The table's row at place `local`: the inverse of [`Rows::local`].
     #[must_use]
     pub const fn global(&self, local: u64) -> u64 {
@@ -187,11 +194,49 @@ pub struct Flaw {
     pub reason: String,
 }
 
+/// The columns of tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Dims {
+    /// All have as many.
+    Uniform(usize),
+    /// One number a table.
+    Each(Vec<usize>),
+}
+
+impl Dims {
+    /// Those of so many tables.
+    ///
+    /// # Panics
+    /// When there are more or fewer numbers than tables.
+    fn of(self, tables: usize) -> Vec<usize> {
+        match self {
+            Self::Uniform(dim) => vec![dim; tables],
+            Self::Each(dims) => {
+                assert_eq!(dims.len(), tables, "one dimension a table");
+                dims
+            }
+        }
+    }
+}
+
+impl From<usize> for Dims {
+    fn from(dim: usize) -> Self {
+        Self::Uniform(dim)
+    }
+}
+
+impl From<Vec<usize>> for Dims {
+    fn from(dims: Vec<usize>) -> Self {
+        Self::Each(dims)
+    }
+}
+
 /// All tables, divided among ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Sharding {
     ranks: usize,
-    dim: usize,
+    /// Of each table.
+    dims: Vec<usize>,
     rows: Vec<u64>,
     schemes: Vec<Scheme>,
     /// By table, then by part.
@@ -202,23 +247,24 @@ pub struct Sharding {
 }
 
 impl Sharding {
-    /// Divides tables of `rows` x `dim` among `ranks` ranks, one scheme a table.
+    /// Divides tables of `rows` x `dims` among `ranks` ranks, one scheme a table.
     ///
     /// # Errors
     /// The first [`Flaw`]: a rank that does not exist, no parts, an empty part, or sizes that do not add up.
     ///
     /// # Panics
-    /// When there are not as many schemes as tables, or no rank.
-    pub fn new(rows: &[u64], dim: usize, ranks: usize, schemes: Vec<Scheme>) -> Result<Self, Flaw> {
+    /// When there are not as many schemes and dimensions as tables, or no rank.
+    pub fn new(rows: &[u64], dims: impl Into<Dims>, ranks: usize, schemes: Vec<Scheme>) -> Result<Self, Flaw> {
+        let dims = dims.into().of(rows.len());
         assert_eq!(rows.len(), schemes.len(), "one scheme a table");
         assert!(ranks > 0, "at least one rank");
         let (mut shards, mut starts) = (Vec::new(), vec![0]);
-        for ((table, scheme), rows) in (0..).map(TableId).zip(&schemes).zip(rows) {
-            check(scheme, *rows, dim, ranks).map_err(|(part, reason)| Flaw { table, part, reason })?;
-            divide(table, scheme, *rows, dim, ranks, &mut shards);
+        for (((table, scheme), rows), dim) in (0..).map(TableId).zip(&schemes).zip(rows).zip(&dims) {
+            check(scheme, *rows, *dim, ranks).map_err(|(part, reason)| Flaw { table, part, reason })?;
+            divide(table, scheme, *rows, *dim, ranks, &mut shards);
             starts.push(shards.len());
         }
-        Ok(Self { ranks, dim, rows: rows.to_vec(), schemes, shards, starts })
+        Ok(Self { ranks, dims, rows: rows.to_vec(), schemes, shards, starts })
     }
 
     /// How many ranks.
@@ -233,10 +279,10 @@ impl Sharding {
         self.rows.len()
     }
 
-    /// Columns of every table.
+    /// Columns of a table.
     #[must_use]
-    pub const fn dim(&self) -> usize {
-        self.dim
+    pub fn dim(&self, table: TableId) -> usize {
+        self.dims[table.index()]
     }
 
     /// Rows of a table.

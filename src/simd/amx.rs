@@ -12,6 +12,7 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
@@ -72,8 +73,12 @@ impl Amx {
     }
 
     /// Makes this thread's tiles ready.
+    ///
+    /// # Panics
+    /// When this thread holds its tiles already.
     #[must_use]
     pub fn tiles(self) -> Tiles {
+        assert!(!HELD.replace(true), "this thread holds its tiles already: a second holder would release them");
         let mut bytes = [0; 64];
         bytes[0] = 1;
         for tile in 0..8 {
@@ -81,7 +86,8 @@ impl Amx {
             bytes[48 + tile] = TILE as u8;
         }
         let configuration = Configuration(bytes);
-        // SAFETY: `self` proves the instruction and the permission; palette 1 has 8 tiles of 16 rows of 64 bytes.
+        // SAFETY: `self` proves the instruction and the permission; palette 1 has 8 tiles of 16 rows of 64 bytes. No other
+        // `Tiles` of this thread relies on what its tiles hold.
         unsafe {
             asm!("ldtilecfg [{}]", in(reg) &raw const configuration.0, options(nostack, readonly, preserves_flags));
         }
@@ -93,14 +99,20 @@ impl Amx {
 #[repr(align(64))]
 struct Configuration([u8; 64]);
 
-/// Proof that this thread's tiles are configured, 16 rows of 64 bytes each; it stays on its thread.
+thread_local! {
+    /// Whether this thread has a [`Tiles`].
+    static HELD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Proof that this thread's tiles are configured, 16 rows of 64 bytes each; it stays on its thread, which has no other.
 #[derive(Debug)]
 pub struct Tiles(PhantomData<*const ()>);
 
 impl Drop for Tiles {
     fn drop(&mut self) {
-        // SAFETY: `self` proves the instruction.
+        // SAFETY: `self` proves the instruction, and as the thread's only one that nobody relies on the tiles any more.
         unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) }
+        HELD.set(false);
     }
 }
 
@@ -120,6 +132,21 @@ pub struct Left<'a> {
     pub cells: &'a [Pairs],
     /// Rows from a unit to the next.
     pub stride: usize,
+}
+
+impl Left<'_> {
+    /// Whether `rows` rows from `row` on are there, also those of the unit `units` behind the first.
+    #[inline]
+    fn holds(&self, units: usize, row: usize, rows: usize) -> bool {
+        let end = units.checked_mul(self.stride).and_then(|start| start.checked_add(row)?.checked_add(rows));
+        end.is_some_and(|end| end <= self.cells.len())
+    }
+
+    /// Bytes from a unit to the next; wrapping, because a single unit has no next, whatever its stride.
+    #[inline]
+    const fn bytes_to_next(&self) -> usize {
+        self.stride.wrapping_mul(size_of::<Pairs>())
+    }
 }
 
 /// Asks for so many lines, `$from + $more` bytes after the start of the unit ahead.
@@ -283,7 +310,7 @@ impl Tiles {
     ) {
         const { assert!(1 <= M && M <= 2 && 1 <= N && N <= 2, "a block has 2 x 2 tiles") }
         if let Some(before) = right.len().checked_sub(1) {
-            assert!(left.cells.len() >= before * left.stride + row + TILE * M, "all rows of all units");
+            assert!(left.holds(before, row, TILE * M), "all rows of all units");
         }
         let to = sums.0.as_mut_ptr();
         let (from, from_row, below) = match start {
@@ -293,7 +320,7 @@ impl Tiles {
             }
         };
         let (a, next) = (left.cells.as_ptr().wrapping_add(row), left.cells.as_ptr().wrapping_add(next));
-        let (b, stride, units) = (right.as_ptr(), left.stride * size_of::<Pairs>(), right.len());
+        let (b, stride, units) = (right.as_ptr(), left.bytes_to_next(), right.len());
         match (M, N) {
             (2, 2) => multiply!(2, 2, from, from_row, below, a, stride, next, b, units, to),
             (1, 2) => multiply!(1, 2, from, from_row, below, a, stride, next, b, units, to),

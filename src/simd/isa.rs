@@ -139,6 +139,7 @@ impl fmt::Debug for Isa {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::requirement::required;
 
     /// Every operation on `values`, `other` and `third`, which have at least 16 elements.
     struct Everything<'a>([&'a [f32]; 3]);
@@ -240,6 +241,21 @@ mod tests {
                 let expected = if i < 16 { from[i * 20 + j] } else { 7.0 };
                 assert_eq!(x.to_bits(), expected.to_bits(), "{isa:?}");
             }
+        }
+    }
+
+    /// Tests go through [`Isa::all`] and [`Isa::every`], which are shorter on lesser processors.
+    #[test]
+    fn tests_meet_every_instruction_set() {
+        let found = |name: &str, isas: Vec<Isa>| {
+            let here = isas.iter().find(|isa| isa.name() == name);
+            here.map(|_| ()).ok_or_else(|| format!("this processor has {isas:?}"))
+        };
+        for name in ["avx2", "avx512", "avx512-bf16"] {
+            let _skipped = required(name, found(name, Isa::all()));
+        }
+        for name in ["amx-bf16", "amx-bf16x3"] {
+            let _skipped = required("amx-bf16", found(name, Isa::every()));
         }
     }
 

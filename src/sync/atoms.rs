@@ -15,6 +15,15 @@ pub fn atomic_floats(data: &mut [f32]) -> &[AtomicU32] {
     unsafe { std::slice::from_raw_parts(data.as_mut_ptr().cast(), data.len()) }
 }
 
+/// 32-bit words that several threads may write at once, each to places of its own.
+#[must_use]
+#[allow(unsafe_code)]
+pub fn atomic_words_32(data: &mut [u32]) -> &[AtomicU32] {
+    const { assert!(size_of::<AtomicU32>() == size_of::<u32>() && align_of::<AtomicU32>() == align_of::<u32>()) };
+    // SAFETY: as above.
+    unsafe { std::slice::from_raw_parts(data.as_mut_ptr().cast(), data.len()) }
+}
+
 /// Words that several threads may write at once, each to places of its own.
 #[must_use]
 #[allow(unsafe_code)]

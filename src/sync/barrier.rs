@@ -9,8 +9,8 @@
 
 use crossbeam::utils::CachePadded;
 
-use super::Job;
 use super::primitive::{Arc, AtomicUsize, Ordering};
+use super::{Job, Waiting};
 use crate::base::{Place, RankId, Trouble};
 
 /// A rank's place at the barrier.
@@ -42,13 +42,27 @@ impl Gate {
     /// # Errors
     /// The job's trouble; this rank's own if a rank does not come before the deadline.
     pub fn pass(&mut self, stage: &'static str) -> Result<(), Trouble> {
+        self.come(stage, Waiting::default)
+    }
+
+    /// As [`Gate::pass`], without a deadline: where some ranks may have much to do before they come.
+    ///
+    /// # Errors
+    /// The job's trouble.
+    pub fn meet(&mut self, stage: &'static str) -> Result<(), Trouble> {
+        self.come(stage, Waiting::endless)
+    }
+
+    fn come(&mut self, stage: &'static str, wait: fn() -> Waiting) -> Result<(), Trouble> {
         self.number += 1;
         let place = Place { rank: self.rank, stage, sequence: self.number as u64 };
         self.job.enter(place);
         self.came[self.rank.index()].store(self.number, Ordering::Release);
         for (peer, came) in self.came.iter().enumerate().filter(|(peer, _)| *peer != self.rank.index()) {
-            let here = || (came.load(Ordering::Acquire) >= self.number).then_some(());
-            self.job.wait(place, RankId(peer as u32), here)?;
+            let mut waiting = wait();
+            while came.load(Ordering::Acquire) < self.number {
+                waiting.turn(&self.job, place, RankId(peer as u32))?;
+            }
         }
         Ok(())
     }

@@ -30,6 +30,7 @@ struct Claims {
 impl Claims {
     fn new(pieces: usize, threads: usize) -> Self {
         let shares = threads.min(SHARES);
+        assert!(pieces.checked_mul(shares).is_some(), "{pieces} pieces cannot be dealt in {shares} shares");
         let first = |place: usize| pieces * share_at(place).min(shares) / shares;
         Self { counters: std::array::from_fn(|place| AtomicUsize::new(first(place))), pieces, shares }
     }
@@ -65,7 +66,7 @@ impl Crew {
     /// deals them.
     ///
     /// # Panics
-    /// As [`Crew::run`].
+    /// As [`Crew::run`], and when the pieces are more than can be dealt.
     pub fn share<P: Parts>(&self, pieces: P, body: impl Fn(P::Part) + Sync) {
         let claims = Claims::new(pieces.len(), self.threads());
         let (claims, pieces, body) = (&claims, &pieces, &body);
@@ -83,7 +84,7 @@ impl Crew {
     /// `own`, which has one part a thread.
     ///
     /// # Panics
-    /// As [`Crew::run`], and when `own` has another number of parts.
+    /// As [`Crew::share`], and when `own` has another number of parts.
     pub fn share_with<W: Parts, P: Parts, M>(
         &self,
         own: W,
@@ -123,6 +124,8 @@ mod tests {
                 for thread in (0..threads).rev() {
                     let mut order = Vec::new();
                     claims.take(thread, |piece| order.push(piece));
+                    let expected = if thread + 1 == threads { pieces } else { 0 };
+                    assert_eq!(order.len(), expected, "thread {thread} takes what no other thread has claimed");
                     let own = order.first().copied().unwrap_or(0);
                     assert!(thread + 1 < threads || threads > SHARES || own >= pieces * thread / threads);
                     order.into_iter().for_each(|piece| taken[piece] += 1);
@@ -148,6 +151,14 @@ mod tests {
             assert!(data.iter().all(|&x| x == 2));
             assert_eq!(counts.iter().sum::<usize>(), 999);
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot be dealt in 2 shares")]
+    fn shares_that_wrap_are_refused() {
+        let crew = Crew::start(2, Patience::SHARED_CORE, |_| ()).unwrap();
+        // Elements without size: a slice may have any number of them.
+        crew.share(Each::new(&mut [(); usize::MAX]), |()| panic!("no piece is handed out"));
     }
 }
 

@@ -22,12 +22,22 @@ pub struct Grid<'a, T> {
 }
 
 /// A range of rows of a range of panels; either may be empty.
+///
+/// Both ranges are read only, because they say which memory is the piece's own:
+///
+/// ```compile_fail,E0616
+/// # use octorec::sync::{Crew, Grid, Patience};
+/// # let crew = Crew::start(2, Patience::SHARED_CORE, |_| ()).unwrap();
+/// let mut data = vec![0u32; 4 * 8];
+/// crew.deal(Grid::new(&mut data, [4, 8, 8], [2, 1], 1), |mut part| {
+///     part.panels = 0..4;
+///     part.panel(0).fill(1);
+/// });
+/// ```
 #[derive(Debug)]
 pub struct GridPart<'a, T> {
-    /// The panels.
-    pub panels: Range<usize>,
-    /// The rows of each of them.
-    pub rows: Range<usize>,
+    panels: Range<usize>,
+    rows: Range<usize>,
     start: *mut T,
     stride: usize,
     memory: PhantomData<&'a mut [T]>,
@@ -48,7 +58,8 @@ impl<'a, T> Grid<'a, T> {
     /// Cuts `panels` panels of `rows` rows; ranges of rows begin at multiples of `grain`.
     ///
     /// # Panics
-    /// When `data` is too small for the panels, or one of `across`, `down` and `grain` is 0.
+    /// When `data` is too small for the panels, one of `across`, `down` and `grain` is 0, or the pieces are more than can
+    /// be counted.
     pub fn new(
         data: &'a mut [T],
         [panels, rows, stride]: [usize; 3],
@@ -57,20 +68,31 @@ impl<'a, T> Grid<'a, T> {
     ) -> Self {
         assert!(across > 0 && down > 0 && grain > 0, "a grid has pieces");
         assert!(rows <= stride, "panels do not overlap");
-        assert!(panels == 0 || data.len() >= (panels - 1) * stride + rows, "the panels lie in data");
+        let end = panels.checked_sub(1).map_or(Some(0), |last| last.checked_mul(stride)?.checked_add(rows));
+        assert!(end.is_some_and(|end| end <= data.len()), "the panels lie in data");
         let (start, finer) = (data.as_mut_ptr(), [1; 2]);
-        Self { start, stride, panels, rows, across, down, grain, finer, memory: PhantomData }
+        Self { start, stride, panels, rows, across, down, grain, finer, memory: PhantomData }.counted()
     }
 
     /// The same, each piece cut into `across` ranges of panels times `down` ranges of rows, which follow one another:
     /// all rows of the first panels first.
     ///
     /// # Panics
-    /// When one of them is 0.
+    /// When one of them is 0, or the pieces are more than can be counted.
     #[must_use]
     pub fn split(self, [across, down]: [usize; 2]) -> Self {
         assert!(across > 0 && down > 0, "a piece has pieces");
-        Self { finer: [across, down], ..self }
+        Self { finer: [across, down], ..self }.counted()
+    }
+
+    /// Refuses so many pieces that [`share`] or their number would wrap: wrapped ranges overlap.
+    fn counted(self) -> Self {
+        let product = |factors: [usize; 3]| factors.into_iter().try_fold(1, usize::checked_mul);
+        let [across, down] = self.finer;
+        let pieces = product([self.across, self.down, across]).and_then(|pieces| pieces.checked_mul(down));
+        let shares = [product([self.panels, self.across, across]), product([self.rows, self.down, down])];
+        assert!(pieces.is_some() && shares.iter().all(Option::is_some), "the pieces of a grid can be counted");
+        self
     }
 }
 
@@ -102,6 +124,20 @@ unsafe impl<'a, T: Send> Parts for Grid<'a, T> {
 }
 
 impl<T> GridPart<'_, T> {
+    /// The panels.
+    #[must_use]
+    #[inline]
+    pub fn panels(&self) -> Range<usize> {
+        self.panels.clone()
+    }
+
+    /// The rows of each of them.
+    #[must_use]
+    #[inline]
+    pub fn rows(&self) -> Range<usize> {
+        self.rows.clone()
+    }
+
     /// The piece's rows of one of its panels.
     ///
     /// # Panics
@@ -139,7 +175,7 @@ mod tests {
                             #[allow(unsafe_code)]
                             let mut part = unsafe { grid.part(index) };
                             assert!(part.rows.is_empty() || part.rows.start.is_multiple_of(grain));
-                            for panel in part.panels.clone() {
+                            for panel in part.panels() {
                                 part.panel(panel).iter_mut().for_each(|x| *x += 1);
                             }
                         }
@@ -149,5 +185,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "the panels lie in data")]
+    fn panels_whose_end_wraps_are_refused() {
+        // The last panel begins at element 2^64, which is 0 where products wrap.
+        let _ = Grid::new(&mut [0u8; 8], [(1 << 32) + 1, 8, 1 << 32], [1, 1], 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "can be counted")]
+    fn pieces_whose_number_wraps_are_refused() {
+        let _ = Grid::new(&mut [0u8; 8], [1, 8, 8], [1 << 32, 1 << 31], 1).split([2, 1]);
+    }
+
+    #[test]
+    #[should_panic(expected = "can be counted")]
+    fn shares_that_wrap_are_refused() {
+        let _ = Grid::new(&mut [0u8; 8], [8, 1, 1], [1 << 62, 1], 1);
     }
 }

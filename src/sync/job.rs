@@ -172,9 +172,16 @@ pub struct Waiting {
     /// When the first turn began and the last one ended.
     turns: Option<(Instant, Instant)>,
     since: Option<Instant>,
+    endless: bool,
 }
 
 impl Waiting {
+    /// A wait without a deadline, which only the job's trouble ends.
+    #[must_use]
+    pub fn endless() -> Self {
+        Self { endless: true, ..Self::default() }
+    }
+
     /// Lets a moment pass, because what `place` needs from `peer` is not there yet.
     ///
     /// # Errors
@@ -200,7 +207,7 @@ impl Waiting {
         // Models know no time, and loom itself finds waits without an end.
         if !cfg!(loom) && (!spinning || self.looks.is_multiple_of(LOOKS_A_CLOCK)) {
             let since = *self.since.get_or_insert_with(Instant::now);
-            if since.elapsed() >= job.deadline() {
+            if !self.endless && since.elapsed() >= job.deadline() {
                 let places = (0..job.ranks() as u32).map(|rank| job.place(RankId(rank))).collect();
                 return Err(job.poison(Trouble::Stalled { place, peer, waited: job.deadline(), places }));
             }

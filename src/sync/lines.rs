@@ -9,7 +9,7 @@ use bytemuck::{Pod, Zeroable};
 use crate::simd::{Isa, Kernel, Simd};
 
 /// A cache line: 64 bytes, aligned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub struct Line([u32; 16]);
 

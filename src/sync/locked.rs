@@ -7,6 +7,7 @@
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 
 use crossbeam::utils::CachePadded;
 
@@ -41,14 +42,15 @@ impl Stripes {
     /// When `data` is no whole number of rows.
     pub fn guard<'a, T>(&'a mut self, data: &'a mut [T], width: usize) -> LockedRows<'a, T> {
         assert!(width > 0 && data.len().is_multiple_of(width), "{} elements in rows of {width}", data.len());
-        LockedRows { start: data.as_mut_ptr(), rows: data.len() / width, width, stripes: &self.0, memory: PhantomData }
+        let (start, rows) = (NonNull::from(&mut *data).cast(), data.len() / width);
+        LockedRows { start, rows, width, stripes: &self.0, memory: PhantomData }
     }
 }
 
 /// A matrix whose rows threads take in turn.
 #[derive(Debug)]
 pub struct LockedRows<'a, T> {
-    start: *mut T,
+    start: NonNull<T>,
     rows: usize,
     width: usize,
     stripes: &'a [CachePadded<AtomicBool>],
@@ -60,11 +62,24 @@ pub struct LockedRows<'a, T> {
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Sync for LockedRows<'_, T> {}
 
-/// A row, while its lock is held.
+/// A row, while its lock is held, by the thread that waited for it:
+///
+/// ```compile_fail,E0277
+/// # use octorec::sync::Stripes;
+/// let (mut stripes, mut data) = (Stripes::default(), [0u32; 6]);
+/// let rows = stripes.guard(&mut data, 2);
+/// let row = rows.lock(0);
+/// std::thread::scope(|scope| {
+///     scope.spawn(move || drop(row));
+/// });
+/// ```
 #[derive(Debug)]
 pub struct LockedRow<'a, T> {
-    row: &'a mut [T],
+    /// A pointer and no reference: a reference that `drop` is handed counts as in use until `drop` returns, when the next
+    /// holder may have the row already (rust-lang/rust#63787).
+    row: NonNull<[T]>,
     held: &'a AtomicBool,
+    memory: PhantomData<&'a mut [T]>,
 }
 
 impl<T> LockedRows<'_, T> {
@@ -73,7 +88,7 @@ impl<T> LockedRows<'_, T> {
     pub fn ask(&self, row: usize) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         for byte in (0..self.width * size_of::<T>()).step_by(64) {
-            let line = self.start.cast::<i8>().wrapping_add(row * self.width * size_of::<T>() + byte);
+            let line = self.start.as_ptr().cast::<i8>().wrapping_add(row * self.width * size_of::<T>() + byte);
             // SAFETY: a prefetch never faults, and SSE is part of x86-64.
             #[allow(unsafe_code)]
             unsafe {
@@ -98,11 +113,7 @@ impl<T> LockedRows<'_, T> {
         // SAFETY: row < rows, so the row starts inside the borrowed memory.
         #[allow(unsafe_code)]
         let start = unsafe { self.start.add(row * self.width) };
-        // SAFETY: `width` elements from there lie in the matrix, which is borrowed exclusively for 'a; this thread holds
-        // the row's lock until the result is dropped, and nobody reaches the row without it.
-        #[allow(unsafe_code)]
-        let row = unsafe { std::slice::from_raw_parts_mut(start, self.width) };
-        LockedRow { row, held }
+        LockedRow { row: NonNull::slice_from_raw_parts(start, self.width), held, memory: PhantomData }
     }
 }
 
@@ -110,15 +121,20 @@ impl<T> Deref for LockedRow<'_, T> {
     type Target = [T];
 
     #[inline(always)]
+    #[allow(unsafe_code)]
     fn deref(&self) -> &[T] {
-        self.row
+        // SAFETY: `width` elements from the row's start lie in the matrix, which is borrowed exclusively for 'a; this
+        // thread holds the row's lock until `self` is dropped, and nobody reaches the row without it.
+        unsafe { self.row.as_ref() }
     }
 }
 
 impl<T> DerefMut for LockedRow<'_, T> {
     #[inline(always)]
+    #[allow(unsafe_code)]
     fn deref_mut(&mut self) -> &mut [T] {
-        self.row
+        // SAFETY: as `deref`, and `&mut self` is the holder's only access.
+        unsafe { self.row.as_mut() }
     }
 }
 
@@ -172,7 +188,7 @@ mod models {
             let add = |stripes: &Stripes, cell: &loom::cell::UnsafeCell<u32>| {
                 let mut empty = [0u8; 1];
                 let rows = LockedRows {
-                    start: empty.as_mut_ptr(),
+                    start: NonNull::from(&mut empty).cast::<u8>(),
                     rows: 1,
                     width: 1,
                     stripes: &stripes.0,

@@ -157,14 +157,15 @@ impl Crew {
     /// Runs `body(piece)` for every piece, thread t taking the t-th share of consecutive pieces.
     ///
     /// # Panics
-    /// As [`Crew::run`].
+    /// As [`Crew::run`], and when the pieces are more than can be dealt.
     pub fn deal<P: Parts>(&self, parts: P, body: impl Fn(P::Part) + Sync) {
         let (pieces, threads) = (parts.len(), self.threads());
+        assert!(pieces.checked_mul(threads).is_some(), "{pieces} pieces cannot be dealt to {threads} threads");
         let (parts, body) = (&parts, &body);
         self.run(move |thread| {
             for index in pieces * thread / threads..pieces * (thread + 1) / threads {
-                // SAFETY: the shares of threads 0..T partition 0..pieces, and a region runs each thread once, so each
-                // index is below `len` and taken once.
+                // SAFETY: the shares of threads 0..T partition 0..pieces (no product wraps: checked above), and a region
+                // runs each thread once, so each index is below `len` and taken once.
                 #[allow(unsafe_code)]
                 let piece = unsafe { parts.part(index) };
                 body(piece);
@@ -197,5 +198,13 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot be dealt to 2 threads")]
+    fn shares_that_wrap_are_refused() {
+        let crew = Crew::start(2, crate::sync::Patience::SHARED_CORE, |_| ()).unwrap();
+        // Elements without size: a slice may have any number of them.
+        crew.deal(Each::new(&mut [(); usize::MAX]), |()| panic!("no piece is handed out"));
     }
 }

@@ -23,6 +23,7 @@
 //! scoped threads.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
@@ -84,8 +85,18 @@ pub struct Crew {
     helpers: Vec<thread::JoinHandle<()>>,
     /// Where each helper waits: a number in `desks`.
     places: Vec<usize>,
-    // A region has one leader: two threads must not share a crew, and a region must not start inside another.
-    not_sync: std::marker::PhantomData<std::cell::Cell<()>>,
+    /// Whether a region runs. A region has one leader, so two threads must not share a crew, which the cell forbids; nor
+    /// may a region start inside another of the same crew, which the cell tells at run time.
+    running: Cell<bool>,
+}
+
+/// A crew while a region runs.
+struct Running<'a>(&'a Cell<bool>);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
 }
 
 impl Crew {
@@ -113,7 +124,7 @@ impl Crew {
         });
         let prepare = Arc::new(prepare);
         let (helpers, places) = (Vec::with_capacity(threads - 1), Vec::with_capacity(threads - 1));
-        let mut crew = Self { shared, helpers, places, not_sync: std::marker::PhantomData };
+        let mut crew = Self { shared, helpers, places, running: Cell::new(false) };
         for index in 1..threads {
             let (shared, prepare) = (crew.shared.clone(), prepare.clone());
             let body = move || {
@@ -143,15 +154,20 @@ impl Crew {
     /// the closure is `move`: its references then point at what is meant, not at the leader's variables.
     ///
     /// # Panics
-    /// With the payload of the first thread that panicked, after all have finished.
+    /// With the payload of the first thread that panicked, after all have finished; and in a region of this crew. The
+    /// latter mostly does not compile, because a closure that captures a crew is not `Sync`, but a closure can reach a
+    /// crew without a capture, through a `thread_local!`.
     pub fn run<F: Fn(usize) + Sync + Copy>(&self, body: F) {
+        assert!(!self.running.replace(true), "a region cannot start inside another of the same crew");
+        let _running = Running(&self.running);
         if self.helpers.is_empty() {
             return body(0);
         }
         let order = Order::call(&body);
         for place in &self.places {
-            // SAFETY: the desk is idle, because the last region was joined and this crew has no second leader (it is
-            // neither Sync nor re-entrant); this region is joined below before `body` is gone.
+            // SAFETY: the desk is idle, because the last region was joined and this crew has no second leader: it is not
+            // Sync, and `running` says that its own thread is in no other region. This region is joined below before
+            // `body` is gone.
             #[allow(unsafe_code)]
             unsafe {
                 self.shared.desks[*place].hand(order);
@@ -169,7 +185,7 @@ impl Crew {
     /// Gives one helper an order that borrows nothing, and waits until it is obeyed.
     fn tell(&self, helper: usize, order: Order) {
         let place = self.places[helper];
-        // SAFETY: as in `run`; nothing is borrowed.
+        // SAFETY: as in `run`, since no region runs while a crew is started; nothing is borrowed.
         #[allow(unsafe_code)]
         unsafe {
             self.shared.desks[place].hand(order);
@@ -219,7 +235,7 @@ impl Crew {
 impl Drop for Crew {
     fn drop(&mut self) {
         for place in &self.places {
-            // SAFETY: as in `run`; nothing is borrowed.
+            // SAFETY: idle, because a region borrows the crew until it is joined; nothing is borrowed.
             #[allow(unsafe_code)]
             unsafe {
                 self.shared.desks[*place].hand(Order::end());
@@ -369,6 +385,39 @@ mod tests {
             });
         }
         assert_eq!(calls.load(Ordering::Relaxed), 40);
+    }
+
+    thread_local! {
+        static CREW: std::cell::OnceCell<Crew> = const { std::cell::OnceCell::new() };
+    }
+
+    #[test]
+    fn a_region_inside_another_is_refused() {
+        for threads in [1, 3] {
+            // A thread of its own, so that its crew ends with it.
+            let outcome = std::thread::spawn(move || {
+                let crew = || Crew::start(threads, Patience::SHARED_CORE, |_| ()).unwrap();
+                CREW.with(|own| {
+                    let caught = catch_unwind(AssertUnwindSafe(|| {
+                        // Without captures, so that nothing forbids it when it is compiled.
+                        own.get_or_init(crew).run(|thread| {
+                            if thread == 0 {
+                                CREW.with(|own| own.get().unwrap().run(|_| ()));
+                            }
+                        });
+                    }));
+                    // The crew lives on.
+                    let calls = AtomicU64::new(0);
+                    own.get().unwrap().run(|_| {
+                        calls.fetch_add(1, Ordering::Relaxed);
+                    });
+                    assert_eq!(calls.into_inner(), threads as u64);
+                    caught.unwrap_err().downcast_ref::<&str>().map(|message| (*message).to_owned())
+                })
+            });
+            let message = outcome.join().unwrap();
+            assert_eq!(message.as_deref(), Some("a region cannot start inside another of the same crew"));
+        }
     }
 }
 

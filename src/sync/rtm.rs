@@ -124,13 +124,11 @@ unsafe fn attempt(row: &[AtomicU32], rate: f32, factor: f32, gradient: &[f32]) -
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::base::requirement::required;
 
     #[test]
     fn a_transaction_moves_a_whole_row_or_nothing() {
-        let rtm = match Rtm::detect() {
-            Ok(rtm) => rtm,
-            Err(reason) => return println!("skipped: {reason}"),
-        };
+        let Some(rtm) = required("rtm", Rtm::detect()) else { return };
         let mut committed = 0;
         for len in 0..70 {
             let before: Vec<f32> = (0..len).map(|e| e as f32 * 0.37 - 3.0).collect();
@@ -141,6 +139,7 @@ mod tests {
             assert_eq!(row, if done { moved } else { before }, "{len} elements");
             committed += usize::from(done);
         }
-        println!("{committed} of 70 transactions committed");
+        // One may always abort, though it is tried eight times; most abort nowhere.
+        assert!(committed >= 35, "only {committed} of 70 transactions committed");
     }
 }

@@ -41,7 +41,7 @@ impl<T> Lender<T> {
     /// Room for `matrices` matrices in `parts` parts.
     ///
     /// # Panics
-    /// When `parts` is 0.
+    /// When `parts` is 0, or so many boundaries cannot be counted.
     #[must_use]
     pub fn new(matrices: usize, parts: usize) -> Self {
         let mut lender = Self { views: Vec::with_capacity(matrices), cuts: Vec::new(), parts };
@@ -52,12 +52,13 @@ impl<T> Lender<T> {
     /// Sets all boundaries to 0; allocates only when there are more of them than ever before.
     ///
     /// # Panics
-    /// When `parts` is 0.
+    /// When `parts` is 0, or so many boundaries cannot be counted.
     pub fn reset(&mut self, matrices: usize, parts: usize) {
         assert!(parts > 0, "rows are lent to somebody");
         self.parts = parts;
         self.cuts.clear();
-        self.cuts.resize(matrices * (parts + 1), 0);
+        let cuts = parts.checked_add(1).and_then(|cuts| cuts.checked_mul(matrices));
+        self.cuts.resize(cuts.expect("the boundaries can be counted"), 0);
     }
 
     /// Part `part` of `matrix` begins at `row`, and the part before it ends there; `part` may be the number of parts.
@@ -92,33 +93,31 @@ impl<T> Lender<T> {
         self.checked()
     }
 
-    /// Lends `count` windows of `width` columns that lie side by side from column `first` on, in one matrix of rows of
-    /// `stride`: window m is matrix m.
+    /// Lends windows of `width` columns of one matrix of rows of `stride`: window m, which is matrix m, begins at column
+    /// `starts[m]`.
     ///
     /// # Panics
-    /// As [`Lender::matrices`], and when the windows do not fit into a row.
-    pub fn windows<'a>(
-        &'a mut self,
-        data: &'a mut [T],
-        stride: usize,
-        first: usize,
-        width: usize,
-        count: usize,
-    ) -> Lent<'a, T> {
-        assert!(width > 0 && first + count * width <= stride, "{count} windows of {width} fit into {stride} columns");
+    /// As [`Lender::matrices`], and when the windows overlap or do not fit into a row.
+    pub fn windows<'a>(&'a mut self, data: &'a mut [T], stride: usize, starts: &[usize], width: usize) -> Lent<'a, T> {
+        assert!(width > 0, "windows have columns");
+        let apart = starts.windows(2).all(|pair| pair[0].checked_add(width).is_some_and(|end| end <= pair[1]));
+        let inside = starts.last().is_none_or(|last| last.checked_add(width).is_some_and(|end| end <= stride));
+        assert!(apart && inside, "windows of {width} columns at {starts:?} lie side by side in {stride}");
         assert!(data.len().is_multiple_of(stride), "{} elements in rows of {stride}", data.len());
         let rows = data.len() / stride;
+        // Once for all windows: the slice is not borrowed again while pointers into it are alive, which would end them.
+        let start = data.as_mut_ptr();
         self.views.clear();
-        self.views.extend((0..count).map(|window| {
+        self.views.extend(starts.iter().map(|first| {
             // Wrapping, because without rows there is nothing to point to.
-            let start = data.as_mut_ptr().wrapping_add(first + window * width);
-            View { start, rows, stride, width }
+            View { start: start.wrapping_add(*first), rows, stride, width }
         }));
         self.checked()
     }
 
     fn checked(&self) -> Lent<'_, T> {
-        assert_eq!(self.cuts.len(), self.views.len() * (self.parts + 1), "boundaries of every matrix");
+        let cuts = self.views.len().checked_mul(self.parts + 1);
+        assert_eq!(Some(self.cuts.len()), cuts, "boundaries of every matrix");
         for (view, cuts) in self.views.iter().zip(self.cuts.chunks_exact(self.parts + 1)) {
             let covers = cuts[0] == 0 && cuts[self.parts] == view.rows;
             assert!(covers && cuts.is_sorted(), "boundaries go up from 0 to {} rows: {cuts:?}", view.rows);
@@ -269,7 +268,7 @@ mod tests {
             lender.cut(window, 1, 1 + window);
             lender.cut(window, 2, 3);
         }
-        crew.deal(lender.windows(&mut data, 8, 1, 3, 2), |mut share| {
+        crew.deal(lender.windows(&mut data, 8, &[1, 4], 3), |mut share| {
             for window in 0..2 {
                 let mut band = share.band(window);
                 band.rows().for_each(|row| band.row(row).fill(window as u32 + 1));
@@ -297,5 +296,18 @@ mod tests {
         crew.deal(lender.matrices([(&mut [0u8; 4][..], 1)]), |mut share| {
             let _ = share.band(0).row(2);
         });
+    }
+
+    #[test]
+    #[should_panic(expected = "the boundaries can be counted")]
+    fn boundaries_whose_number_wraps_are_refused() {
+        // Twice 2^63 + 1 boundaries are 2 where products wrap, none of which would be checked.
+        let _ = Lender::<u8>::new(2, 1 << 63);
+    }
+
+    #[test]
+    #[should_panic(expected = "lie side by side in 8")]
+    fn windows_whose_end_wraps_are_refused() {
+        let _ = Lender::new(2, 1).windows(&mut [0u8; 8], 8, &[0, usize::MAX - 1], 2);
     }
 }

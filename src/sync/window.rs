@@ -65,9 +65,13 @@ unsafe impl Sync for Window {}
 unsafe impl Send for Window {}
 
 /// How many lines of memory windows with these slots (in lines) need.
+///
+/// # Panics
+/// When no address space holds them.
 #[must_use]
 pub fn window_lines(slots: &[usize]) -> usize {
-    slots.iter().map(|lines| SLOTS * lines).sum()
+    let all = slots.iter().try_fold(0usize, |all, lines| all.checked_add(lines.checked_mul(SLOTS)?));
+    all.expect("the lines of all slots can be counted")
 }
 
 /// Cuts `memory` into windows, window i with slots of `slots[i]` lines, and returns both ends of each.
@@ -81,7 +85,8 @@ pub fn windows(mut memory: Buffer<Line>, slots: &[usize]) -> Vec<(Sender, Receiv
     let memory = Arc::new(memory);
     let mut next = 0;
     let mut slot = |lines: usize| {
-        // SAFETY: next + lines <= the buffer's length (their sum is, as asserted), so this stays inside of it.
+        // SAFETY: next + lines <= the buffer's length (their sum is, as asserted, and did not wrap), so this stays
+        // inside of it.
         #[allow(unsafe_code)]
         let slot = unsafe { start.add(next) };
         next += lines;
@@ -398,6 +403,19 @@ mod tests {
     #[should_panic(expected = "a message of 65 bytes in 1 lines")]
     fn a_message_fits_its_slot() {
         window(1).0.try_open().unwrap().publish(65);
+    }
+
+    #[test]
+    #[should_panic(expected = "can be counted")]
+    fn slots_whose_size_wraps_are_refused() {
+        // Twice 2^63 lines are none where products wrap, for which an empty buffer would do.
+        let _ = windows(Buffer::zeroed(0), &[1 << 63]);
+    }
+
+    #[test]
+    #[should_panic(expected = "can be counted")]
+    fn slots_whose_sum_wraps_are_refused() {
+        let _ = windows(Buffer::zeroed(0), &[1 << 62, 1 << 62]);
     }
 }
 

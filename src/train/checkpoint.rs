@@ -10,20 +10,19 @@
 //! Invariant: a checkpoint file is always whole. It is written under another name, flushed to the disk and then renamed,
 //! so a full disk, a crash or a signal leaves the previous one untouched.
 
-use std::borrow::Cow;
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::{self, File};
+use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use safetensors::tensor::{Dtype, SafeTensors, View};
+use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
 use serde::{Deserialize, Serialize};
 
-use super::Weights;
+use super::Ranks;
 use crate::base::config::Config;
 use crate::base::{Error, Result};
 use crate::data::Schema;
-use crate::memory::FileBytes;
+use crate::memory::FileMap;
 use crate::model::Parameter;
 
 /// The metadata key that holds [`Header`] as JSON; one key, so that equal runs write equal bytes.
@@ -53,41 +52,7 @@ struct Header {
 #[derive(Debug)]
 pub struct Checkpoint<'a> {
     path: &'a Path,
-    bytes: FileBytes,
-}
-
-/// A tensor on its way to a file. Numbers that lie in halves are joined when they are asked for, one tensor after the
-/// other, so that no second copy of the model is made.
-struct Tensor<'a, W> {
-    model: &'a W,
-    parameter: Parameter,
-    /// The first error of any tensor; the file is then not kept.
-    failure: &'a RefCell<Option<Error>>,
-}
-
-impl<W: Weights> View for Tensor<'_, W> {
-    fn dtype(&self) -> Dtype {
-        Dtype::F32
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.parameter.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        match self.model.export(&self.parameter) {
-            Ok(Cow::Borrowed(values)) => bytemuck::cast_slice(values).into(),
-            Ok(Cow::Owned(values)) => bytemuck::allocation::pod_collect_to_vec(&values).into(),
-            Err(error) => {
-                self.failure.borrow_mut().get_or_insert(error);
-                vec![0; self.data_len()].into()
-            }
-        }
-    }
-
-    fn data_len(&self) -> usize {
-        self.parameter.shape.iter().product::<usize>() * size_of::<f32>()
-    }
+    bytes: FileMap,
 }
 
 /// The tables whose look-ups have weights.
@@ -95,23 +60,48 @@ fn weighted(schema: &Schema) -> Vec<usize> {
     schema.tables.iter().enumerate().filter(|(_, column)| column.weighted).map(|(table, _)| table).collect()
 }
 
-/// Writes `model`, where it stands, how it is configured and what of its data's `schema` no tensor tells to `path`.
+/// Bytes of tensors that are on their way to a file or from one at a time: saving takes a few times that, whatever the
+/// size of the model.
+const PIECE: usize = 4 << 20;
+
+/// Writes the model of `ranks`, where it stands, how it is configured and what of its data's `schema` no tensor tells to
+/// `path`, piece by piece.
 ///
 /// # Errors
 /// When the file cannot be written; an older file of that name is then still there, whole.
-pub fn save(path: &Path, model: &impl Weights, progress: Progress, config: &Config, schema: &Schema) -> Result<()> {
-    let failure = &RefCell::new(None);
-    let tensor = |parameter: Parameter| (parameter.name.clone(), Tensor { model, parameter, failure });
-    let tensors = model.parameters()?.into_iter().map(tensor);
+pub fn save(path: &Path, ranks: &Ranks, progress: Progress, config: &Config, schema: &Schema) -> Result<()> {
+    let mut parameters = ranks.parameters()?;
+    // The order of safetensors' own writer: all tensors are of one type, so by name.
+    parameters.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut end = 0;
+    let tensor = |parameter: &Parameter| {
+        let start = end;
+        end += parameter.len() * size_of::<f32>();
+        (
+            parameter.name.clone(),
+            TensorInfo { dtype: Dtype::F32, shape: parameter.shape.clone(), data_offsets: (start, end) },
+        )
+    };
+    let tensors = parameters.iter().map(tensor).collect();
     let header = Header { progress, config: config.clone(), weighted: Some(weighted(schema)) };
     let header = serde_json::to_string(&header).expect("a header is representable in JSON");
-    let metadata = HashMap::from([(METADATA.to_owned(), header)]);
+    let metadata = Metadata::new(Some(HashMap::from([(METADATA.to_owned(), header)])), tensors)
+        .map_err(|error| Error::Checkpoint { path: path.to_owned(), reason: error.to_string() })?;
+    let mut head = serde_json::to_vec(&metadata).expect("metadata is representable in JSON");
+    // Numbers begin at a multiple of 8.
+    head.resize(head.len().next_multiple_of(8), b' ');
     write_whole(path, |partial| {
-        safetensors::serialize_to_file(tensors, Some(metadata), partial).map_err(|error| match error {
-            safetensors::SafeTensorError::IoError(source) => Error::io(path, "write")(source),
-            other => Error::Checkpoint { path: path.to_owned(), reason: other.to_string() },
-        })?;
-        failure.take().map_or(Ok(()), Err)
+        let fail = |source| Error::io(path, "write")(source);
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(partial).map_err(Error::io(path, "create"))?);
+        file.write_all(&(head.len() as u64).to_le_bytes()).map_err(fail)?;
+        file.write_all(&head).map_err(fail)?;
+        for parameter in &parameters {
+            for rows in parameter.ranges(PIECE) {
+                let values = ranks.export_rows(parameter, rows)?;
+                file.write_all(bytemuck::cast_slice(&values)).map_err(fail)?;
+            }
+        }
+        file.flush().map_err(fail)
     })
 }
 
@@ -147,7 +137,7 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// When it cannot be read or is no safetensors file.
     pub fn open(path: &'a Path) -> Result<Self> {
-        let checkpoint = Self { path, bytes: FileBytes::open(path)? };
+        let checkpoint = Self { path, bytes: FileMap::open(path)? };
         checkpoint.tensors()?;
         Ok(checkpoint)
     }
@@ -196,13 +186,13 @@ impl<'a> Checkpoint<'a> {
         Ok(Some(header))
     }
 
-    /// Overwrites every tensor of `model`.
+    /// Overwrites every tensor of the ranks' model, piece by piece.
     ///
     /// # Errors
     /// When a tensor is missing, has another shape or type, or is one that the model does not have.
-    pub fn load_into(&self, model: &mut impl Weights) -> Result<()> {
+    pub fn load_into(&self, ranks: &Ranks) -> Result<()> {
         let tensors = self.tensors()?;
-        let parameters = model.parameters()?;
+        let parameters = ranks.parameters()?;
         let tables = parameters.iter().filter(|parameter| parameter.table().is_some()).count();
         let ours = |name: &str| ["emb_l.", "bot_l.", "top_l."].iter().any(|prefix| name.starts_with(prefix));
         for name in tensors.names() {
@@ -228,10 +218,14 @@ impl<'a> Checkpoint<'a> {
                 let reason = format!("tensor {} has type {:?}; convert it to F32", parameter.name, tensor.dtype());
                 return Err(self.fail(reason));
             }
-            match bytemuck::try_cast_slice(tensor.data()) {
-                Ok(values) => model.import(parameter, values)?,
-                // Another writer may have left the numbers unaligned.
-                Err(_) => model.import(parameter, &bytemuck::allocation::pod_collect_to_vec(tensor.data()))?,
+            let row = parameter.columns() * size_of::<f32>();
+            for rows in parameter.ranges(PIECE) {
+                let bytes = &tensor.data()[rows.start * row..rows.end * row];
+                match bytemuck::try_cast_slice(bytes) {
+                    Ok(values) => ranks.import_rows(parameter, rows, values)?,
+                    // Another writer may have left the numbers unaligned.
+                    Err(_) => ranks.import_rows(parameter, rows, &bytemuck::allocation::pod_collect_to_vec(bytes))?,
+                }
             }
         }
         Ok(())

@@ -1,52 +1,59 @@
-//! Where a step's time goes: every stage is timed, always (two clock readings a stage, some 50 ns).
+//! Where a rank's step goes: what it computes, what it packs, and what it waits for.
+//!
+//! SC20 (Section VI-D) asks of a hybrid-parallel step: how long it computes, how long each collective is exposed, how
+//! much of it is hidden, and what packing costs. Every stage is timed, always (two clock readings, some 50 ns); within an
+//! exchange, the lane itself counts what was waiting for other ranks.
 
-use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::write_whole;
-use crate::base::{Error, Result};
+use crate::collective::Carrier;
 use crate::model::Stage;
 
-/// Steps that a trace keeps at most: some 2 MB of text.
+/// Steps that a trace keeps at most.
 const TRACED_STEPS: u64 = 1000;
 
-/// Events of a step: its stages, the wait for its data, and itself.
-const EVENTS: usize = Stage::ALL.len() + 2;
+/// Spans that a thread keeps at most: its stages, each of them perhaps in three parts, and the step.
+pub(super) const TRACED_SPANS: usize = TRACED_STEPS as usize * (Stage::ALL.len() + 8);
 
-/// The time of every stage since the clock was made.
+/// Something that took time.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    /// What.
+    pub name: &'static str,
+    /// The step of this process, from 1; or the number of a layer.
+    pub number: u64,
+    /// When it began.
+    pub began: Instant,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// The time of every stage of a rank since it was started.
 #[derive(Debug)]
 pub struct Clock {
-    started: Instant,
     seconds: [f64; Stage::ALL.len()],
-    waited: f64,
     steps: u64,
     /// When the current step's first stage began.
     step_began: Option<Instant>,
-    trace: Option<Vec<Event>>,
+    /// Whether what runs now is part of a step; an evaluation is not.
+    stopped: bool,
+    spans: Vec<Span>,
+    traced: bool,
 }
 
-/// Something that took time, in the Trace Event Format that Perfetto and chrome://tracing read.
-#[derive(Debug, Serialize)]
-struct Event {
-    name: &'static str,
-    /// "stage", "step" or "data".
-    cat: &'static str,
-    ph: &'static str,
-    /// Start, in microseconds.
-    ts: f64,
-    /// Duration, in microseconds.
-    dur: f64,
-    pid: u32,
-    tid: u32,
-    args: Arguments,
-}
-
-#[derive(Debug, Serialize)]
-struct Arguments {
-    /// The step of this process, from 1.
-    step: u64,
+/// One rank's mean step.
+#[derive(Debug, Clone, Serialize)]
+pub struct Breakdown {
+    /// Its number.
+    pub rank: u32,
+    /// Milliseconds a step, by [`Stage::ALL`].
+    pub stages_ms: Vec<f64>,
+    /// Milliseconds a step in which communication threads were at work while the compute threads were, too.
+    pub hidden_dense_ms: f64,
+    /// Steps that were counted.
+    pub steps: u64,
 }
 
 impl Clock {
@@ -54,9 +61,8 @@ impl Clock {
     #[must_use]
     pub fn new(traced: bool) -> Self {
         // All at once: a step allocates nothing.
-        let trace = traced.then(|| Vec::with_capacity(TRACED_STEPS as usize * EVENTS));
-        let seconds = [0.0; Stage::ALL.len()];
-        Self { started: Instant::now(), seconds, waited: 0.0, steps: 0, step_began: None, trace }
+        let spans = if traced { Vec::with_capacity(TRACED_SPANS) } else { Vec::new() };
+        Self { seconds: [0.0; Stage::ALL.len()], steps: 0, step_began: None, stopped: false, spans, traced }
     }
 
     /// Runs and times a stage.
@@ -64,67 +70,75 @@ impl Clock {
     pub fn time<T>(&mut self, stage: Stage, work: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let result = work();
-        let took = began.elapsed().as_secs_f64();
-        self.seconds[stage as usize] += took;
-        self.step_began.get_or_insert(began);
-        self.keep(stage.name(), "stage", began, took);
+        self.count(stage, began, began.elapsed());
         result
     }
 
-    /// Runs and times what gets the next minibatch.
+    /// Runs and times a stage over a lane; what was waiting for other ranks counts as the second stage.
     #[inline]
-    pub fn wait<T>(&mut self, work: impl FnOnce() -> T) -> T {
-        let began = Instant::now();
-        let result = work();
-        let took = began.elapsed().as_secs_f64();
-        self.waited += took;
-        self.keep("wait for data", "data", began, took);
+    pub fn exchange<T>(
+        &mut self,
+        [stage, wait]: [Stage; 2],
+        lane: &mut dyn Carrier,
+        work: impl FnOnce(&mut dyn Carrier) -> T,
+    ) -> T {
+        let (began, before) = (Instant::now(), lane.waited());
+        let result = work(lane);
+        let (took, waited) = (began.elapsed(), lane.waited().saturating_sub(before));
+        self.count(stage, began, took.saturating_sub(waited));
+        if !waited.is_zero() {
+            self.count(wait, began + took.saturating_sub(waited), waited);
+        }
         result
+    }
+
+    /// Stops the clock, or lets it go on; returns whether it was stopped.
+    pub const fn stop(&mut self, stopped: bool) -> bool {
+        std::mem::replace(&mut self.stopped, stopped)
+    }
+
+    fn count(&mut self, stage: Stage, began: Instant, took: Duration) {
+        if self.stopped {
+            return;
+        }
+        self.seconds[stage as usize] += took.as_secs_f64();
+        if stage != Stage::WaitData {
+            self.step_began.get_or_insert(began);
+        }
+        self.keep(Span { name: stage.name(), number: self.steps + 1, began, took });
+    }
+
+    fn keep(&mut self, span: Span) {
+        if self.traced && self.steps < TRACED_STEPS && self.spans.len() < self.spans.capacity() {
+            self.spans.push(span);
+        }
     }
 
     /// Ends a step.
     pub fn step_done(&mut self) {
         if let Some(began) = self.step_began.take() {
-            self.keep("step", "step", began, began.elapsed().as_secs_f64());
+            self.keep(Span { name: "step", number: self.steps + 1, began, took: began.elapsed() });
         }
         self.steps += 1;
     }
 
-    fn keep(&mut self, name: &'static str, cat: &'static str, began: Instant, took: f64) {
-        let Some(trace) = self.trace.as_mut().filter(|trace| trace.len() < trace.capacity()) else { return };
-        if self.steps < TRACED_STEPS {
-            let ts = began.duration_since(self.started).as_secs_f64() * 1e6;
-            let args = Arguments { step: self.steps + 1 };
-            trace.push(Event { name, cat, ph: "X", ts, dur: took * 1e6, pid: 0, tid: 0, args });
+    /// What was traced.
+    #[must_use]
+    pub fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// The mean step; `busy` is how long communication threads were at work in all steps.
+    #[must_use]
+    pub fn breakdown(&self, rank: u32, busy: Duration) -> Breakdown {
+        let each = |seconds: f64| if self.steps == 0 { 0.0 } else { seconds * 1e3 / self.steps as f64 };
+        let exposed = self.seconds[Stage::ReduceDense as usize];
+        Breakdown {
+            rank,
+            stages_ms: self.seconds.iter().map(|&seconds| each(seconds)).collect(),
+            hidden_dense_ms: each((busy.as_secs_f64() - exposed).max(0.0)),
+            steps: self.steps,
         }
-    }
-
-    /// Mean milliseconds a step that were spent waiting for data; 0 before the first step.
-    #[must_use]
-    pub fn wait_ms(&self) -> f64 {
-        if self.steps == 0 { 0.0 } else { self.waited * 1e3 / self.steps as f64 }
-    }
-
-    /// Mean milliseconds a step that a stage took; 0 before the first step.
-    #[must_use]
-    pub fn ms(&self, stage: Stage) -> f64 {
-        if self.steps == 0 { 0.0 } else { self.seconds[stage as usize] * 1e3 / self.steps as f64 }
-    }
-
-    /// Writes the trace for Perfetto (ui.perfetto.dev) or chrome://tracing.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn write_trace(&self, path: &Path) -> Result<()> {
-        let names = [("process_name", "octorec"), ("thread_name", "rank 0")].map(
-            |(kind, name)| serde_json::json!({ "name": kind, "ph": "M", "pid": 0, "tid": 0, "args": { "name": name } }),
-        );
-        let events = self.trace.as_deref().unwrap_or_default().iter();
-        let events = events.map(|event| serde_json::to_value(event).expect("an event is representable in JSON"));
-        let events: Vec<_> = names.into_iter().chain(events).collect();
-        let text = serde_json::to_string(&serde_json::json!({ "traceEvents": events, "displayTimeUnit": "ms" }))
-            .expect("events are representable in JSON");
-        write_whole(path, |partial| std::fs::write(partial, text).map_err(Error::io(path, "write")))
     }
 }
 
@@ -133,43 +147,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stages_add_up_and_traces_are_json() {
+    fn stages_add_up_and_traces_are_spans_within_their_steps() {
         let mut clock = Clock::new(true);
         for step in 1..=2 {
-            assert_eq!(clock.wait(|| step), step);
-            clock.time(Stage::Top, || std::thread::sleep(std::time::Duration::from_millis(3)));
+            assert_eq!(clock.time(Stage::WaitData, || step), step);
+            clock.time(Stage::Top, || std::thread::sleep(Duration::from_millis(3)));
             assert_eq!(clock.time(Stage::Loss, || 7), 7);
             clock.step_done();
         }
-        assert!(clock.ms(Stage::Top) >= 3.0 && clock.ms(Stage::Bottom) == 0.0 && clock.wait_ms() < 3.0);
-        let file = tempfile::NamedTempFile::new().unwrap();
-        clock.write_trace(file.path()).unwrap();
-        let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(file.path()).unwrap()).unwrap();
-        let events = trace["traceEvents"].as_array().unwrap();
-        let of = |cat: &str| events.iter().filter(|event| event["cat"] == cat).collect::<Vec<_>>();
-        let (stages, steps) = (of("stage"), of("step"));
-        assert_eq!((stages.len(), steps.len(), of("data").len()), (4, 2, 2));
-        assert!(stages[0]["dur"].as_f64().unwrap() >= 3000.0);
-        for (number, (step, stages)) in (1..).zip(steps.iter().zip(stages.chunks(2))) {
-            let ends = |event: &serde_json::Value| {
-                let start = event["ts"].as_f64().unwrap();
-                (start, start + event["dur"].as_f64().unwrap())
-            };
-            assert_eq!(step["args"]["step"], number);
-            assert!(stages.iter().all(|stage| ends(stage).0 >= ends(step).0 && ends(stage).1 <= ends(step).1 + 1e-3));
+        let before = clock.stop(true);
+        clock.time(Stage::Top, || std::thread::sleep(Duration::from_millis(3)));
+        clock.stop(before);
+        let breakdown = clock.breakdown(3, Duration::from_millis(8));
+        let ms = |stage: Stage| breakdown.stages_ms[stage as usize];
+        assert!(ms(Stage::Top) >= 3.0 && ms(Stage::Bottom) == 0.0 && ms(Stage::WaitData) < 3.0);
+        assert_eq!((breakdown.rank, breakdown.steps, breakdown.hidden_dense_ms), (3, 2, 4.0));
+        let of = |name: &str| clock.spans().iter().filter(|span| span.name == name).copied().collect::<Vec<_>>();
+        let (steps, tops, losses) = (of("step"), of(Stage::Top.name()), of(Stage::Loss.name()));
+        assert_eq!((steps.len(), tops.len(), losses.len(), of(Stage::WaitData.name()).len()), (2, 2, 2, 2));
+        for (number, step) in (1..).zip(&steps) {
+            let end = step.began + step.took;
+            let inside = |span: &Span| span.began >= step.began && span.began + span.took <= end;
+            assert!(
+                step.number == number && inside(&tops[number as usize - 1]) && inside(&losses[number as usize - 1])
+            );
         }
     }
 
     #[test]
     fn a_trace_ends_and_never_grows_its_memory() {
         let mut clock = Clock::new(true);
-        let room = clock.trace.as_ref().unwrap().capacity();
         for _ in 0..TRACED_STEPS + 5 {
-            clock.wait(|| ());
             Stage::ALL.into_iter().for_each(|stage| clock.time(stage, || ()));
             clock.step_done();
         }
-        let trace = clock.trace.as_ref().unwrap();
-        assert_eq!((trace.len(), trace.capacity()), (TRACED_STEPS as usize * EVENTS, room));
+        assert_eq!(clock.spans.len(), TRACED_STEPS as usize * (Stage::ALL.len() + 1));
+        assert_eq!(clock.spans.capacity(), TRACED_SPANS);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Engine;
+use super::Ranks;
 use super::metrics::Scores;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Batch, Loader, Plan, Position, Source, Split};
@@ -23,7 +23,7 @@ pub struct Predictions {
 ///
 /// # Errors
 /// When the data is malformed, or the user interrupts.
-pub fn predict(engine: &mut Engine, source: &Arc<dyn Source>, split: Split, batch: usize) -> Result<Predictions> {
+pub fn predict(ranks: &Ranks, source: &Arc<dyn Source>, split: Split, batch: usize) -> Result<Predictions> {
     let mut predictions = Predictions::default();
     let plan = Plan { split, batch, epochs: 1, start: Position::default(), shuffle: None, depth: READ_AHEAD };
     let mut loader = Loader::start(Arc::clone(source), plan)?;
@@ -32,7 +32,7 @@ pub fn predict(engine: &mut Engine, source: &Arc<dyn Source>, split: Split, batc
             return Err(Error::Interrupted);
         }
         let batch = Arc::new(batch);
-        engine.predict(&batch, &mut predictions.probabilities)?;
+        predictions.probabilities.extend(ranks.predict(&batch)?);
         predictions.labels.extend_from_slice(&batch.labels);
         recycle(&loader, batch);
     }
@@ -50,8 +50,8 @@ fn recycle(loader: &Loader, batch: Arc<Batch>) {
 ///
 /// # Errors
 /// As [`predict`].
-pub fn evaluate(engine: &mut Engine, source: &Arc<dyn Source>, batch: usize) -> Result<(Scores, Option<f64>)> {
-    let Predictions { probabilities, labels } = predict(engine, source, Split::Test, batch)?;
+pub fn evaluate(ranks: &Ranks, source: &Arc<dyn Source>, batch: usize) -> Result<(Scores, Option<f64>)> {
+    let Predictions { probabilities, labels } = predict(ranks, source, Split::Test, batch)?;
     let truth = source.truth(Split::Test, 0, labels.len());
     Ok((Scores::new(&probabilities, &labels), truth.map(|truth| super::auc(&truth, &labels))))
 }

@@ -4,25 +4,32 @@
 
 mod checkpoint;
 mod clock;
-mod engine;
 mod evaluation;
 mod metrics;
 mod output;
 mod profile;
-pub mod ranks;
+mod rank;
+mod ranks;
+mod reduction;
 mod report;
 mod run;
+mod setup;
 mod step;
+mod tensors;
+mod trace;
+mod verify;
 mod vocabulary;
 
 pub use checkpoint::{Checkpoint, Progress, save, write_whole};
-pub use clock::Clock;
-pub use engine::{Engine, Feed, Weights};
+pub use clock::{Breakdown, Clock, Span};
 pub use evaluation::{Predictions, evaluate, predict};
 pub use metrics::{Scores, auc};
 pub use output::{OutputDir, checkpoint_in, vocabulary_in};
-pub use profile::{Profile, StageTime};
+pub use profile::{Profile, StageTime, StepWork};
+pub use rank::Rank;
+pub use ranks::{Ranks, Step};
 pub use report::Reporter;
 pub use run::{LossTrace, Outcome, Run, Summary};
-pub use step::step;
+pub use setup::{BuildFabric, DEADLINE, Setup};
+pub use verify::{Region, Verified};
 pub use vocabulary::{load_vocabulary, save_vocabulary};

@@ -2,24 +2,35 @@
 
 use serde::Serialize;
 
-use super::Clock;
-use crate::data::Batch;
-use crate::model::{Bound, Dlrm, Limits, Stage, Work};
+use super::clock::Breakdown;
+use crate::model::{Bound, Limits, Stage, Work};
 
-/// What every stage of one minibatch has to do.
+/// What every stage of one rank's step has to do.
 #[derive(Debug, Clone)]
-pub struct Profile {
-    samples: usize,
-    work: Vec<(Stage, Work)>,
+pub struct StepWork {
+    /// Samples of the whole minibatch.
+    whole: usize,
+    /// By [`Stage::ALL`].
+    stages: [Work; Stage::ALL.len()],
 }
 
-/// A stage's time beside its work.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+/// What every stage of a step has to do, by rank.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    ranks: Vec<StepWork>,
+}
+
+/// A stage's time beside its work; of several ranks the mean of their times, and the mean of their work.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StageTime {
     /// Its name.
     pub stage: &'static str,
     /// Mean milliseconds a step.
     pub ms: f64,
+    /// Those of the quickest rank.
+    pub ms_min: f64,
+    /// Those of the slowest rank.
+    pub ms_max: f64,
     /// The part of all stages' time.
     pub share: f64,
     /// The least milliseconds under the limits.
@@ -35,39 +46,76 @@ pub struct StageTime {
     pub bound: Bound,
 }
 
-impl Profile {
-    /// The profile of steps like this one.
+impl StepWork {
+    /// Nothing yet, of a minibatch of `whole` samples.
     #[must_use]
-    pub fn of(model: &Dlrm, batch: &Batch) -> Self {
-        let work = Stage::ALL.iter().map(|&stage| (stage, model.work(stage, batch))).collect();
-        Self { samples: batch.samples(), work }
+    pub const fn new(whole: usize) -> Self {
+        Self { whole, stages: [Work::NONE; Stage::ALL.len()] }
+    }
+
+    /// The work of a stage, if it has some.
+    pub fn add(&mut self, stage: Stage, work: Work) {
+        if work != Work::NONE {
+            self.stages[stage as usize] = work;
+        }
+    }
+}
+
+impl Profile {
+    /// Of these ranks.
+    #[must_use]
+    pub const fn new(ranks: Vec<StepWork>) -> Self {
+        Self { ranks }
     }
 
     /// Samples of the minibatch.
     #[must_use]
-    pub const fn samples(&self) -> usize {
-        self.samples
+    pub fn samples(&self) -> usize {
+        self.ranks.first().map_or(0, |work| work.whole)
     }
 
-    /// The least milliseconds of a step under a machine's limits.
+    /// One stage's work on all ranks together.
+    fn work(&self, stage: Stage) -> Work {
+        let mut works = self.ranks.iter().map(|rank| rank.stages[stage as usize]);
+        let first = works.next().unwrap_or(Work::NONE);
+        works.fold(first, Work::plus)
+    }
+
+    /// The least milliseconds of a step under the limits of the machine, which all ranks reach together: work of all
+    /// ranks over what all of their threads can do.
     #[must_use]
     pub fn roofline_ms(&self, limits: &Limits) -> f64 {
-        self.work.iter().map(|(_, work)| limits.ms(work)).sum()
+        Stage::ALL.iter().map(|stage| limits.ms(&self.work(*stage))).sum()
     }
 
-    /// All stages in the order of the corridor, against a machine's limits.
+    /// All stages that have work or took time, in the order of the corridor, against the limits of the machine.
     #[must_use]
-    pub fn stages(&self, clock: &Clock, limits: &Limits) -> Vec<StageTime> {
-        let total: f64 = self.work.iter().map(|(stage, _)| clock.ms(*stage)).sum();
+    pub fn stages(&self, ranks: &[Breakdown], limits: &Limits) -> Vec<StageTime> {
+        let count = ranks.len().max(1) as f64;
+        let ms = |stage: Stage| ranks.iter().map(move |rank| rank.stages_ms[stage as usize]);
+        // What is waited for before the step is told beside it.
+        let stages = || Stage::ALL.into_iter().filter(|stage| *stage != Stage::WaitData);
+        let total: f64 = stages().flat_map(ms).sum::<f64>() / count;
         let part = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
-        let time = |(stage, work): &(Stage, Work)| {
-            let (ms, roofline_ms) = (clock.ms(*stage), limits.ms(work));
-            let Work { bound, operations, streamed, .. } = *work;
-            let bytes = work.bytes + streamed;
-            let (share, ratio) = (part(ms, total), part(roofline_ms, ms));
-            StageTime { stage: stage.name(), ms, share, roofline_ms, ratio, operations, bytes, bound }
+        let time = |stage: Stage| {
+            let (work, mean) = (self.work(stage), ms(stage).sum::<f64>() / count);
+            let roofline_ms = limits.ms(&work);
+            StageTime {
+                stage: stage.name(),
+                ms: mean,
+                ms_min: ms(stage).fold(f64::INFINITY, f64::min),
+                ms_max: ms(stage).fold(0.0, f64::max),
+                share: part(mean, total),
+                roofline_ms,
+                ratio: part(roofline_ms, mean),
+                operations: work.operations,
+                bytes: work.bytes + work.streamed,
+                bound: work.bound,
+            }
         };
-        self.work.iter().map(time).collect()
+        // A single rank neither packs nor waits; a reading of the clock is no time.
+        let shown = |stage: &Stage| self.work(*stage) != Work::NONE || ranks.len() > 1 && ms(*stage).any(|ms| ms > 0.0);
+        stages().filter(shown).map(time).collect()
     }
 }
 
@@ -75,6 +123,9 @@ impl StageTime {
     /// GFLOP/s or GB/s, whichever limits the stage.
     #[must_use]
     pub fn achieved(&self) -> String {
+        if self.operations == 0.0 && self.bytes == 0.0 {
+            return String::new();
+        }
         let per_second = |amount: f64| if self.ms > 0.0 { amount / self.ms / 1e6 } else { 0.0 };
         match self.bound {
             Bound::Arithmetic => format!("{:.1} GFLOP/s", per_second(self.operations)),

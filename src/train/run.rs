@@ -12,9 +12,8 @@ use super::checkpoint::{self, Checkpoint, Progress};
 use super::evaluation::evaluate;
 use super::metrics::Scores;
 use super::output::OutputDir;
-use super::ranks::Step;
 use super::report::Reporter;
-use super::{Clock, Engine, Profile};
+use super::{Profile, Ranks, Step};
 use crate::base::config::Config;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{LoaderMode, Plan, Position, Shuffle, Source, Split, Waited};
@@ -32,15 +31,13 @@ pub struct Run {
     /// Who of several ranks reads what.
     pub loader: LoaderMode,
     /// What trains.
-    pub engine: Engine,
+    pub ranks: Ranks,
     /// Where training stands.
     pub progress: Progress,
     /// Where results go, if anywhere.
     pub output: Option<OutputDir>,
     /// One loss a line goes here, if anywhere.
     pub loss_trace: Option<LossTrace>,
-    /// Where the steps' time goes.
-    pub clock: Clock,
     /// What a step has to do, from the first one on.
     pub profile: Option<Profile>,
 }
@@ -167,7 +164,7 @@ impl Run {
             });
         };
         checkpoint.check_weights(self.source.schema())?;
-        checkpoint.load_into(&mut self.engine)?;
+        checkpoint.load_into(&self.ranks)?;
         self.progress = progress;
         Ok(())
     }
@@ -190,7 +187,7 @@ impl Run {
             scores: None,
             flushed: Instant::now(),
         };
-        let mut feed = self.engine.feed(&self.source, self.plan(), self.loader)?;
+        let mut more = self.ranks.feed(&self.source, self.plan(), self.loader)?;
         let mut outcome = Outcome::Finished;
         while total.is_none_or(|total| self.progress.step < total) {
             if interrupt::requested() {
@@ -200,9 +197,16 @@ impl Run {
             let began = Instant::now();
             let number = self.progress.step + 1;
             let rate = schedule.rate(number);
-            let step = match self.engine.advance(&mut feed, rate as f32, &mut self.clock) {
-                Ok(Some(step)) => step,
-                Ok(None) => break,
+            let advanced = match std::mem::replace(&mut more, Ok(false)) {
+                Ok(false) => break,
+                Ok(true) => self.ranks.advance(rate as f32),
+                Err(error) => Err(error),
+            };
+            let step = match advanced {
+                Ok((step, next)) => {
+                    more = next;
+                    step
+                }
                 Err(error) => {
                     reporter.finish();
                     return Err(self.keep(error, &reporter));
@@ -211,7 +215,7 @@ impl Run {
             let Step { loss, samples, position } = step;
             let took = began.elapsed();
             if tally.samples == 0
-                && let Some(choice) = self.engine.update_choice()
+                && let Some(choice) = self.ranks.update_choice()?
             {
                 reporter.say(&format!("update of embedding rows: {choice}"));
             }
@@ -220,7 +224,7 @@ impl Run {
                 return Err(self.diverged(number, loss, rate));
             }
             if self.profile.is_none() {
-                self.profile = self.engine.profile(&feed);
+                self.profile = Some(self.ranks.profile()?);
             }
             self.record(&mut tally, samples, loss, rate, took)?;
             self.progress = Progress { step: number, epoch: position.epoch, sample: position.sample };
@@ -236,7 +240,7 @@ impl Run {
                 self.save()?;
             }
         }
-        let (waited, bytes) = self.engine.unfeed(feed)?;
+        let (waited, bytes) = self.ranks.unfeed()?;
         let data = DataUse { waited, bytes };
         self.save()?;
         if outcome != Outcome::Interrupted && tally.scores.is_none_or(|(step, ..)| step != self.progress.step) {
@@ -315,7 +319,7 @@ impl Run {
         if self.source.samples(Split::Test) == Some(0) {
             return Ok(f64::NAN);
         }
-        let result = evaluate(&mut self.engine, &self.source, self.config.train.eval_batch);
+        let result = evaluate(&self.ranks, &self.source, self.config.train.eval_batch);
         let (scores, best_possible_auc) = match result {
             // The weights are saved already or will be: the caller's loop sees the flag next.
             Err(Error::Interrupted) => return Ok(f64::NAN),
@@ -336,7 +340,7 @@ impl Run {
         match &self.output {
             Some(output) => {
                 let schema = self.source.schema();
-                checkpoint::save(&output.checkpoint(), &self.engine, self.progress, &self.config, schema)
+                checkpoint::save(&output.checkpoint(), &self.ranks, self.progress, &self.config, schema)
             }
             None => Ok(()),
         }

@@ -1,32 +1,87 @@
-//! The corridor: one minibatch from its samples to moved weights, every stage named once.
+//! The corridor: one minibatch from its samples to moved weights, on each of 1 to n ranks, every stage named once.
+//!
+//! Each rank walks its own slice. A rank that is alone has no peers to exchange with: its rows are pooled straight into
+//! the features, nothing is copied, and nothing waits.
 
-use super::Clock;
-use crate::data::Batch;
-use crate::machine::team::Team;
-use crate::model::{Dlrm, Stage};
+use super::rank::Rank;
+use super::reduction::Scene;
+use crate::base::Result;
+use crate::model::Stage;
 
-/// Trains on one minibatch at learning rate `rate` and returns its mean loss (from before the update).
-///
-/// # Panics
-/// When the minibatch was not checked against the model's schema, or is larger than the model has room for.
-pub fn step(team: &Team, model: &mut Dlrm, batch: &Batch, rate: f32, clock: &mut Clock) -> f64 {
-    let loss = forward(team, model, batch, clock);
+/// Trains on this rank's slice of a minibatch of `whole` samples at learning rate `rate`; leaves the losses of its own.
+pub(super) fn step(rank: &mut Rank, whole: usize, rate: f32) -> Result<()> {
+    rank.reduction.cut(&mut *rank.network, whole);
+    forward(rank, whole)?;
+    rank.enter("backward");
+    let Rank { layout, team, network, tables, ids, gradients, reduction, lanes, batch, clock, .. } = rank;
 
-    clock.time(Stage::BackTop, || model.back_top(team, batch));
-    clock.time(Stage::BackInteract, || model.back_interact(team, batch));
-    clock.time(Stage::BackBottom, || model.back_bottom(team, batch));
+    // The reduction of each layer's gradient over the ranks begins as soon as the gradient is complete.
+    clock.time(Stage::BackTop, || {
+        network.back_top(team, batch, &mut |index, layer| reduction.begin(index, layer, rate))
+    });
+    clock.time(Stage::BackInteract, || {
+        network.back_interact(team, batch);
+        tables.average(team, layout, batch, network.features_gradient_mut(batch.samples()));
+    });
+    clock.time(Stage::UpdateRows, || {
+        reduction.begin_replicas(team, tables, batch, network.features_gradient(batch.samples()), rate);
+    });
 
-    clock.time(Stage::UpdateRows, || model.update_rows(team, batch, rate));
-    clock.time(Stage::UpdateDense, || model.update_dense(team, rate));
+    // Gradients of pooled rows travel while the bottom MLP runs back.
+    clock.exchange([Stage::PackGradients, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
+        gradients.begin(team, layout, lane, whole, network.features_gradient(batch.samples()))
+    })?;
+    clock.time(Stage::BackBottom, || {
+        network.back_bottom(team, batch, &mut |index, layer| reduction.begin(index, layer, rate));
+    });
+    clock.exchange([Stage::UpdateRows, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
+        let own = (&**batch, network.features_gradient(batch.samples()));
+        gradients.finish(layout, lane, |from, message| {
+            tables.update_rows(team, layout, ids, (from, message), own, rate);
+        })
+    })?;
+
+    reduction.update(Scene { team, layout, network: &mut **network, tables, batch, whole, rate, clock })?;
     clock.step_done();
-    loss
+    Ok(())
 }
 
 /// The way to the loss: also all of an evaluation.
-pub(super) fn forward(team: &Team, model: &mut Dlrm, batch: &Batch, clock: &mut Clock) -> f64 {
-    clock.time(Stage::LookUp, || model.look_up(team, batch));
-    clock.time(Stage::Bottom, || model.bottom(team, batch));
-    clock.time(Stage::Interact, || model.interact(team, batch));
-    clock.time(Stage::Top, || model.top(team, batch));
-    clock.time(Stage::Loss, || model.loss(team, batch))
+pub(super) fn forward(rank: &mut Rank, whole: usize) -> Result<()> {
+    rank.steps += 1;
+    rank.enter("forward");
+    let Rank { layout, team, network, tables, ids, pooled, unpooled, reduction, lanes, batch, clock, .. } = rank;
+
+    clock.exchange([Stage::PackIds, Stage::WaitIds], &mut *lanes.ids, |lane| {
+        ids.exchange(team, layout, lane, batch, whole)
+    })?;
+    clock.exchange([Stage::LookUp, Stage::WaitRows], &mut *lanes.pooled, |lane| {
+        pooled.begin(layout, lane, whole, |to, message| tables.look_up(team, layout, ids, to, message))
+    })?;
+    if let (Some(unpooled), Some(lane)) = (&mut *unpooled, &mut lanes.unpooled) {
+        clock.exchange([Stage::LookUp, Stage::WaitRows], &mut **lane, |lane| {
+            let asked = |rank, stream| ids.bag(rank, stream);
+            unpooled.exchange(layout, lane, batch, asked, |shard, bag, rows| {
+                tables.look_up_unpooled(team, layout, shard, bag, rows);
+            })
+        })?;
+    }
+
+    // Pooled rows travel while this rank pools its own and the bottom MLP runs.
+    clock.time(Stage::LookUp, || {
+        let (features, partial) = (network.features_mut(batch.samples()), pooled.own_mut(layout));
+        tables.look_up_own(team, layout, ids, batch, features, partial);
+    });
+    reduction.complete(&mut **network, tables, clock)?;
+    clock.time(Stage::Bottom, || network.bottom(team, batch));
+    clock.exchange([Stage::JoinRows, Stage::WaitRows], &mut *lanes.pooled, |lane| {
+        let unpooled = unpooled.as_ref().map(|unpooled| (unpooled, &**batch));
+        pooled.finish(team, layout, lane, network.features_mut(batch.samples()), unpooled)
+    })?;
+    clock.time(Stage::JoinRows, || tables.average(team, layout, batch, network.features_mut(batch.samples())));
+
+    clock.time(Stage::Interact, || network.interact(team, batch));
+    clock.time(Stage::Top, || network.top(team, batch));
+    clock.time(Stage::Loss, || network.loss(team, batch, whole));
+    Ok(())
 }

@@ -12,7 +12,6 @@ use safetensors::tensor::{Dtype, SafeTensors, View};
 use super::checkpoint::write_whole;
 use crate::base::{Error, Result};
 use crate::data::Vocabulary;
-use crate::memory::FileBytes;
 
 /// The metadata key that says whether unlisted values have a row.
 const UNSEEN_ROW: &str = "unseen_row";
@@ -87,7 +86,7 @@ fn add(end: &mut u32, bytes: usize) -> u32 {
 pub fn load_vocabulary(path: &Path) -> Result<Vocabulary> {
     let damaged =
         |reason: String| Error::BadFile { path: path.to_owned(), reason: format!("damaged vocabulary: {reason}") };
-    let bytes = FileBytes::open(path)?;
+    let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| damaged(error.to_string()))?;
     let unseen_row = header.metadata().as_ref().and_then(|entries| entries.get(UNSEEN_ROW));
     let unseen_row = unseen_row.is_some_and(|text| text == "true");

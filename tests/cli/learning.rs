@@ -7,7 +7,8 @@ fn the_built_in_log_is_learned_towards_its_ceiling() {
     let line = "train --epochs 1 --set data.train_samples=60000 --set data.test_samples=10000 --eval-every 0 --json";
     let summary = json(line);
     let (auc, best) = (summary["auc"].as_f64().unwrap(), summary["best_possible_auc"].as_f64().unwrap());
-    assert!(auc > 0.62, "AUC {auc}");
+    // Four seeds reach 0.677 to 0.687.
+    assert!(auc > 0.67, "AUC {auc}");
     assert!(auc < best && best > 0.78 && best < 0.85, "AUC {auc}, best possible {best}");
 }
 
@@ -53,11 +54,23 @@ fn a_profile_names_every_stage_and_a_trace_is_written() {
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     let results: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let profiled = results["profile"]["stages"].as_array().unwrap();
-    let stages = octorec::model::Stage::ALL;
-    assert!(results["auc"].is_number() && profiled.len() == stages.len(), "{results}");
-    for (stage, row) in stages.iter().zip(profiled) {
-        assert!(message.contains(stage.name()), "{message}");
-        assert_eq!(row["stage"], stage.name());
+    // One rank exchanges nothing and waits for nobody.
+    let names = [
+        "look up rows",
+        "bottom MLP",
+        "interaction",
+        "top MLP",
+        "loss",
+        "back top MLP",
+        "back interaction",
+        "back bottom MLP",
+        "update rows",
+        "update MLPs",
+    ];
+    let found: Vec<_> = profiled.iter().map(|row| row["stage"].as_str().unwrap()).collect();
+    assert!(results["auc"].is_number() && found == names, "{results}");
+    for (name, row) in names.iter().zip(profiled) {
+        assert!(message.contains(name), "{message}");
         assert!(row["ms"].as_f64().unwrap() > 0.0 && row["ratio"].as_f64().unwrap() > 0.0, "{row}");
     }
     // With AMX, f32 have two peaks.
@@ -66,6 +79,9 @@ fn a_profile_names_every_stage_and_a_trace_is_written() {
     let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(trace).unwrap()).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     let count = |cat: &str| events.iter().filter(|event| event["cat"] == cat).count();
-    assert_eq!((count("stage"), count("step")), (3 * stages.len(), 3));
+    assert_eq!(count("step"), 3);
+    for name in names {
+        assert!(events.iter().filter(|event| event["name"] == name).count() >= 3, "{name}");
+    }
     assert!(count("data") >= 3);
 }

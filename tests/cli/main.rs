@@ -3,15 +3,22 @@
 mod bad_input;
 mod bench;
 mod determinism;
+mod foreign_numbers;
+mod initial;
 mod learning;
 mod lifecycle;
 mod precision;
 mod ranks;
+#[path = "../support/requirement.rs"]
+mod requirement;
+#[path = "../support/sample.rs"]
+mod sample;
 mod tune;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use sample::criteo_sample;
 use serde_json::Value;
 
 /// The command, ready for arguments.
@@ -64,16 +71,4 @@ fn tsv(path: &Path, rows: u64) -> PathBuf {
     let mut file = std::io::BufWriter::new(std::fs::File::create(path).unwrap());
     source.write_tsv(Split::Train, 0..rows, &mut file).unwrap();
     path.to_owned()
-}
-
-/// The real sample for development, where it is; prints that a test is skipped where it is not.
-fn criteo_sample() -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/criteo_sample");
-    let folder = std::env::var_os("OCTOREC_CRITEO_SAMPLE").map_or_else(beside, PathBuf::from);
-    let file = folder.join("criteo_80k.tsv.gz");
-    if !file.exists() {
-        println!("skipped: no Criteo sample at {} (set OCTOREC_CRITEO_SAMPLE)", file.display());
-        return None;
-    }
-    Some(file)
 }

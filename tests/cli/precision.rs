@@ -52,16 +52,17 @@ fn an_unknown_precision_is_answered_with_those_there_are() {
 #[test]
 fn a_step_in_bfloat16_reads_half_of_each_row() {
     let tiny = "--set model.rows=[5000,70,3] --set model.bottom=[13,32,16] --set model.top=[16,1] --batch 96";
-    let report = json(&format!("bench step {tiny} --precision bf16 --repeat 2 --minibatches 1 --json"));
+    let report = json(&format!("bench step {tiny} --precision bf16 --limit-mib 16 --repeat 2 --minibatches 1 --json"));
     let stage = |name: &str| {
         let stages = report["stages"].as_array().unwrap();
         stages.iter().find(|stage| stage["stage"] == name).unwrap_or_else(|| panic!("{name}: {report}"))["bytes"]
             .clone()
     };
-    // 3 tables of 96 look-ups, 16 columns each: 2 bytes are looked up, 4 are read and written; pooled rows, of 4 bytes a
-    // column, are written by one and their gradients read by the other.
-    assert_eq!(stage("look up rows"), 3.0 * 96.0 * (32.0 + 64.0));
-    assert_eq!(stage("update rows"), 3.0 * 96.0 * (2.0 * 64.0 + 64.0));
+    // Of a row's 4 bytes a column 2 are looked up, and 4 are read and written; 3 tables of 96 pooled rows of 16 columns, of
+    // 4 bytes each, are written by one and their gradients read by the other.
+    let (rows, pooled) = (report["row_bytes"].as_f64().unwrap(), 3.0 * 96.0 * 64.0);
+    assert_eq!(stage("look up rows"), rows / 2.0 + pooled);
+    assert_eq!(stage("update rows"), 2.0 * rows + pooled);
     assert_eq!(report["precision"], "bf16");
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{criteo_sample, fail, json, succeed, tiny_training};
+use super::{criteo_sample, fail, json, run, succeed, tiny_training};
 
 fn losses(path: &Path) -> Vec<f64> {
     fs::read_to_string(path).unwrap().lines().map(|line| line.parse().unwrap()).collect()
@@ -56,23 +56,63 @@ fn tables_are_divided_as_an_edited_plan_says() {
 }
 
 #[test]
-fn what_looks_at_one_ranks_stages_is_refused() {
-    let message = fail(&format!("{} --ranks 2 --trace never.json", tiny_training()));
-    assert!(message.contains("--ranks") && message.contains("--trace"), "{message}");
-}
-
-#[test]
 fn flags_of_ranks_that_would_have_no_effect_are_refused() {
     let refused = |flags: &str, named: &str| {
         let message = fail(&format!("{} {flags}", tiny_training()));
         assert!(message.contains(named), "{flags}: {message}");
     };
-    refused("--comm-cores 1", "--comm-cores");
+    refused("--ranks 1 --comm-cores 1", "--comm-cores");
     refused("--ranks 2 --comm-cores 1 --determinism ranks", "--determinism ranks");
-    refused("--ranks 2 --tuned plans.toml", "--tuned");
-    refused("--loader local", "--loader");
+    refused("--topology twisted-hypercube-8", "describes another machine");
     let message = fail("bench step --preset kaggle --ranks 2 --loader naive");
     assert!(message.contains("--loader"), "{message}");
+    for wrong in ["--ranks 0", "--ranks many", "--timeout 0", "--timeout soon"] {
+        let output = run(&format!("{} {wrong}", tiny_training()));
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+    }
+}
+
+#[test]
+fn this_machines_own_description_places_ranks_as_the_machine_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("host.toml");
+    fs::write(&file, succeed("topo --export toml").stdout).unwrap();
+    let placed = |flags: &str| {
+        let output = succeed(&format!("{} --steps 1 --ranks 2 --threads 1 {flags}", tiny_training()));
+        let told = String::from_utf8(output.stderr).unwrap();
+        told.lines().filter(|line| line.starts_with("placement: rank")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (host, described) = (placed(""), placed(&format!("--topology {}", file.display())));
+    assert!(host.len() == 2 && host == described, "{host:?}, {described:?}");
+}
+
+#[test]
+fn several_ranks_evaluate_predict_and_trace_as_one_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    succeed(&format!("{} --out {}", tiny_training(), path("run")));
+    let eval = |flags: &str| json(&format!("eval --checkpoint {} --json {flags}", path("run")));
+    assert_eq!(eval("--ranks 1"), eval("--ranks 3 --threads 1"));
+    let data = "--set data.train_samples=200 --set data.test_samples=50";
+    succeed(&format!("data generate {} --format octorec {data}", path("rows")));
+    let predict = |flags: &str, to: &str| {
+        succeed(&format!("predict --checkpoint {} --data {} --out {to} {flags}", path("run"), path("rows")));
+        fs::read_to_string(to).unwrap()
+    };
+    let alone = predict("--ranks 1", &path("one"));
+    assert!(alone.lines().count() >= 200);
+    assert_eq!(alone, predict("--ranks 2 --threads 1", &path("two")));
+
+    let trace = path("trace.json");
+    let line = format!("{} --steps 3 --ranks 2 --threads 1 --trace {trace}", tiny_training());
+    succeed(&line);
+    let trace: serde_json::Value = serde_json::from_slice(&fs::read(trace).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    for rank in 0..2 {
+        let of = |name: &str| events.iter().filter(|event| event["pid"] == rank && event["name"] == name).count();
+        assert_eq!((of("step"), of("top MLP"), of("process_name")), (3, 3, 1), "rank {rank}");
+        assert!(of("wait for data") >= 3 && of("pack ids") == 3, "rank {rank}");
+    }
 }
 
 #[test]
@@ -137,19 +177,22 @@ fn what_was_trained_before_data_turned_out_bad_is_saved_and_continued() {
 
 #[test]
 fn steps_of_ranks_are_told_apart_by_what_they_were_for() {
-    let output = succeed(&format!("{} --ranks 2 --profile --json", tiny_training()));
+    let output = succeed(&format!("{} --ranks 2 --threads 1 --profile --json", tiny_training()));
     let results: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let ranks = results["breakdowns"]["ranks"].as_array().unwrap();
-    assert_eq!(ranks.len(), 2);
-    let stages = results["breakdowns"]["stages"].as_array().unwrap().len();
-    for rank in ranks {
-        assert_eq!(rank["stages_ms"].as_array().unwrap().len(), stages);
-        assert_eq!(rank["steps"], results["steps"]);
+    let stages = results["profile"]["stages"].as_array().unwrap();
+    for row in stages {
+        let ms = |key: &str| row[key].as_f64().unwrap();
+        assert!(ms("ms_min") <= ms("ms") && ms("ms") <= ms("ms_max") && ms("ms_max") > 0.0, "{row}");
     }
     let table = String::from_utf8_lossy(&output.stderr).into_owned();
-    for row in ["layers, interaction, loss", "exposed: dense gradients", "hidden: dense gradients", "packing: ids"] {
-        assert!(table.contains(row), "{row}: {table}");
+    for name in ["top MLP", "reduce dense gradients", "pack ids", "wait for pooled rows", "update rows"] {
+        assert!(stages.iter().any(|row| row["stage"] == name), "{name}: {results}");
+        assert!(table.contains(name), "{name}: {table}");
     }
+    assert!(
+        table.contains("hidden behind other stages") && results["profile"]["hidden_dense_ms"].is_number(),
+        "{table}"
+    );
 }
 
 #[test]
@@ -164,7 +207,7 @@ fn overlap_is_benched_against_blocking() {
         assert!(row["step_ms"].as_f64().unwrap() > 0.0 && row["gemm_ms"].as_f64().unwrap() > 0.0, "{row}");
         assert!(row["communication_ms"].as_f64() >= row["exposed_ms"].as_f64(), "{row}");
     }
-    let output = succeed(&format!("bench step {tiny} --ranks 2 --repeat 3 --json"));
+    let output = succeed(&format!("bench step {tiny} --ranks 2 --alone --limit-mib 16 --repeat 3 --json"));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(report["alone_ms"]["before"]["median"].as_f64().unwrap() > 0.0, "{report}");
 }

@@ -31,6 +31,19 @@ fn arena(bytes: usize, home: &[NodeId], pages: Pages) -> Arena {
     arena
 }
 
+/// The kernel's own words for an arena's policy (numa(7), numa_maps): a preferred node would be left when it is full.
+pub fn bound_alone() -> String {
+    let mut plan = Plan::new();
+    let rows = plan.need::<u8>("rows", 4 * MIB, Alignment::HugePage).expect("a small plan");
+    let mut arena = Arena::build(&plan, &[NodeId(6)], Pages::Small, touch).expect("there is room");
+    let address = format!("{:x}", arena.take(rows).as_ptr().addr());
+    let maps = std::fs::read_to_string("/proc/self/numa_maps").expect("the kernel lists policies");
+    let mut words = maps.lines().map(|line| line.split(' ')).filter(|line| line.clone().next() == Some(&*address));
+    let policy = words.next().and_then(|mut words| words.nth(1)).unwrap_or_else(|| panic!("no {address} in\n{maps}"));
+    assert_eq!(policy, "bind:6");
+    policy.to_owned()
+}
+
 fn all_at_home(arena: &Arena) -> usize {
     let homes = arena.homes().expect("the kernel says where pages are");
     assert!(homes.all_at_home(), "{arena:?}: {homes}");

@@ -13,7 +13,7 @@ use octorec::math::Grains;
 use octorec::model::Room;
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
-use octorec::train::ranks::{Ranks, Setup};
+use octorec::train::{Ranks, Setup};
 
 use crate::place::placement;
 use crate::training::{batches, config};
@@ -74,7 +74,7 @@ fn losses(ranks: &Ranks, config: &Config, batches: &[Arc<Batch>]) -> String {
 
 fn first_batches(config: &Config) -> (Schema, Vec<Arc<Batch>>) {
     let (schema, batches) = batches(config);
-    (schema, batches.into_iter().take(STEPS).map(Arc::new).collect())
+    (schema, batches.into_iter().take(STEPS).collect())
 }
 
 /// Of one rank with this machine's widest vectors.

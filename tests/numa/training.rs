@@ -4,14 +4,16 @@
 //! because vector code is some 200 times slower under emulation.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
-use octorec::base::PuId;
 use octorec::base::config::{Config, Layers};
+use octorec::base::{PuId, RankId};
 use octorec::data::{Batch, Opening, Schema, Split};
-use octorec::machine::team::Team;
-use octorec::model::Dlrm;
+use octorec::machine::placement::Wishes;
+use octorec::model::Room;
+use octorec::shard::scheme::{Scheme, Sharding};
 use octorec::simd::Isa;
-use octorec::train::{Clock, step};
+use octorec::train::{Ranks, Setup};
 
 use crate::place::placement;
 
@@ -26,7 +28,7 @@ pub fn config() -> Config {
 }
 
 /// The schema and the first minibatches, generated once: the generator's calibration is the slow part.
-pub fn batches(config: &Config) -> (Schema, Vec<Batch>) {
+pub fn batches(config: &Config) -> (Schema, Vec<Arc<Batch>>) {
     let opening = Opening::default();
     let source = octorec::data::open(config, opening).expect("the generator opens");
     let mut reader = source.open(Split::Train, 0).expect("the first sample exists");
@@ -34,25 +36,31 @@ pub fn batches(config: &Config) -> (Schema, Vec<Batch>) {
         let mut batch = Batch::new(source.schema());
         assert_eq!(reader.read(&mut batch, config.train.batch).expect("generated"), config.train.batch);
         batch.check(source.schema()).expect("the batch fits the schema");
-        batch
+        Arc::new(batch)
     };
     let batches = (0..STEPS).map(read).collect();
     (source.schema().clone(), batches)
 }
 
-/// One line a step, the loss and its bits, and one for all weights after the last.
-fn losses(team: &Team, config: &Config, schema: &Schema, batches: &[Batch]) -> String {
-    let mut model = Dlrm::new(&config.model, schema, team, config.train.batch).expect("the model fits");
-    model.initialise(team, config.train.seed);
+/// One line a step, the loss and its bits, and one for all weights after the last; of one rank on these processing units.
+fn losses(pus: &[PuId], isa: Isa, config: &Config, schema: &Schema, batches: &[Arc<Batch>]) -> String {
+    let wishes = Wishes { ranks: Some(1), ..Wishes::default() };
+    let mut placement = octorec::machine::place(&crate::host(), &wishes).expect("one rank has a place");
+    placement.ranks[0].compute = pus.to_vec();
+    let (rows, dim) = (&config.model.rows, config.model.dim);
+    let sharding = Sharding::new(rows, dim, 1, vec![Scheme::Table(RankId(0)); rows.len()]).expect("whole tables");
+    let setup = Setup::new(&config.model, schema, sharding, Room::samples(config.train.batch), &placement);
+    let ranks = Ranks::start(Setup { isa, ..setup }).expect("the model fits");
+    ranks.initialise(config.train.seed).expect("the rank draws weights");
     let mut text = String::new();
     for (number, batch) in (1..).zip(batches) {
-        let loss = step(team, &mut model, batch, config.train.lr as f32, &mut Clock::new(false));
+        let loss = ranks.step(batch, config.train.lr as f32).expect("the rank trains");
         writeln!(text, "step {number} loss {loss} bits {:016x}", loss.to_bits()).expect("a String takes all");
     }
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut weights = 0;
-    for parameter in model.parameters() {
-        for weight in model.export(&parameter).iter() {
+    for parameter in ranks.parameters().expect("the rank answers") {
+        for weight in ranks.export(&parameter).expect("the rank answers") {
             // FNV-1a over the weights' bits.
             hash = (hash ^ u64::from(weight.to_bits())).wrapping_mul(0x0100_0000_01b3);
             weights += 1;
@@ -64,11 +72,13 @@ fn losses(team: &Team, config: &Config, schema: &Schema, batches: &[Batch]) -> S
 
 /// With this machine's widest vectors and all of its cores.
 pub fn losses_here() -> String {
-    let team = Team::new(0).expect("threads start");
-    eprintln!("bare machine: {} threads with {}", team.threads(), team.isa().name());
+    let wishes = Wishes { ranks: Some(1), ..Wishes::default() };
+    let placement = octorec::machine::place(&crate::host(), &wishes).expect("one rank has a place");
+    let (pus, isa) = (&placement.ranks[0].compute, Isa::best());
+    eprintln!("bare machine: {} threads with {}", pus.len(), isa.name());
     let config = config();
     let (schema, batches) = batches(&config);
-    losses(&team, &config, &schema, &batches)
+    losses(pus, isa, &config, &schema, &batches)
 }
 
 /// The losses of the file at `path` must come out again, on one thread of each instruction set and on all nodes.
@@ -82,8 +92,8 @@ pub fn compare(path: &str) -> String {
     let (schema, batches) = batches(&config);
     for isa in Isa::all() {
         for pus in [&pus[..1], &pus] {
-            let team = Team::pinned(pus, true, isa).expect("the team is pinned");
-            assert_eq!(losses(&team, &config, &schema, &batches), expected, "{isa:?} on {} threads", pus.len());
+            let found = losses(pus, isa, &config, &schema, &batches);
+            assert_eq!(found, expected, "{isa:?} on {} threads", pus.len());
         }
     }
     let first = expected.lines().next().expect("counted above");

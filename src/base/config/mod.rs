@@ -380,6 +380,16 @@ impl Default for TrainConfig {
 }
 
 impl Config {
+    /// Keeps what a trained model is, and takes this machine's best instead of what it was trained with: as many threads
+    /// a rank (0: one for each core), the widest instruction set, and no order of sums over ranks, since predictions have
+    /// none.
+    pub fn use_here(&mut self, threads: usize) {
+        let TrainConfig { isa, tuned, determinism, .. } = TrainConfig::default();
+        self.train = TrainConfig { threads, isa, tuned, determinism, ..self.train.clone() };
+    }
+}
+
+impl Config {
     /// Checks what a single key's type cannot: that layers fit each other and that numbers are in range.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use std::fmt;
 use clap::Args;
 use serde::Serialize;
 
+use super::LimitArgs;
 use super::ranks::{Figures, Frame, Sizes, Yard};
 use super::table::Table;
 use crate::base::Result;
@@ -35,6 +36,8 @@ pub struct AllReduceArgs {
     /// Send bfloat16 instead of f32; sums stay in f32
     #[arg(long)]
     bf16: bool,
+    #[command(flatten)]
+    limit: LimitArgs,
     /// Print one JSON object, for scripts
     #[arg(long)]
     pub(super) json: bool,
@@ -71,7 +74,7 @@ impl AllReduceArgs {
         let sizes = self.bytes.map_or_else(|| vec![64 << 10, 1 << 20, 16 << 20], |bytes| vec![bytes]);
         let wanted = |kind: &Reduction| self.algorithm.as_ref().is_none_or(|wanted| wanted == kind.name());
         let payload = if self.bf16 { Payload::Bf16 } else { Payload::F32 };
-        let (frame, rows) = yard.measure(|| {
+        let (frame, rows) = yard.measure(self.limit.bytes(), || {
             let mut rows = Vec::new();
             for &tensor_bytes in &sizes {
                 for kind in Reduction::ALL.into_iter().filter(wanted) {

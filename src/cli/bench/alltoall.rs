@@ -8,12 +8,13 @@ use std::fmt;
 use clap::Args;
 use serde::Serialize;
 
+use super::LimitArgs;
 use super::ranks::{Figures, Frame, Sizes, Yard};
 use super::table::Table;
 use crate::base::units::Bytes;
 use crate::base::{RankId, Result};
 use crate::collective::plan::Exchange;
-use crate::collective::{Between, Carrier, Executor, Links, OneSided, Parcels, Payload};
+use crate::collective::{Between, Executor, Links, OneSided, Parcels, Payload};
 use crate::memory::Buffer;
 use crate::sync::{Line, stream_lines};
 
@@ -36,6 +37,8 @@ pub struct AllToAllArgs {
     /// One of in-place, alltoall, fused-scatter, scatter-list; default: all
     #[arg(long, value_name = "NAME", value_parser = ["in-place", "alltoall", "fused-scatter", "scatter-list"])]
     algorithm: Option<String>,
+    #[command(flatten)]
+    limit: LimitArgs,
     /// Print one JSON object, for scripts
     #[arg(long)]
     pub(super) json: bool,
@@ -79,7 +82,7 @@ impl AllToAllArgs {
         let name = |kind: Option<Exchange>| kind.map_or("in-place", Exchange::name);
         let wanted = |kind: &Option<Exchange>| self.algorithm.as_ref().is_none_or(|wanted| wanted == name(*kind));
         let kinds: Vec<_> = kinds.filter(wanted).collect();
-        let (frame, rows) = yard.measure(|| {
+        let (frame, rows) = yard.measure(self.limit.bytes(), || {
             let mut rows = Vec::new();
             for &message_bytes in &sizes {
                 for &kind in &kinds {
@@ -125,15 +128,15 @@ impl AllToAllArgs {
                 clock.run(&mut member.gate, || executor.run(lane, &mut Between::new(&send, &mut receive, isa)))?;
                 (0..ranks).for_each(|from| right(from, &receive[spans(from)]));
             } else {
-                let (outbox, inbox) = lane.halves();
-                let mut exchange = OneSided::new(&parcels, Payload::Raw(4), outbox, inbox, "bench all-to-all");
+                let mut exchange = OneSided::new(lane, "bench all-to-all");
+                exchange.plan(lane, |_, _| message_bytes);
                 let mut pack = |to: RankId, lines: &mut [Line]| stream_lines(isa, lines, &send[spans(to.index())]);
                 clock.run(&mut member.gate, || {
-                    exchange.begin(outbox, &mut pack)?;
-                    exchange.finish(inbox).map(drop)
+                    exchange.begin(lane, &mut pack)?;
+                    exchange.finish(lane).map(drop)
                 })?;
-                exchange.begin(outbox, &mut pack)?;
-                let incoming = exchange.finish(inbox)?;
+                exchange.begin(lane, &mut pack)?;
+                let incoming = exchange.finish(lane)?;
                 for from in (0..ranks).filter(|from| *from != me.index()) {
                     right(from, &bytemuck::cast_slice(incoming.from(RankId(from as u32)))[..elements]);
                 }

@@ -199,7 +199,7 @@ impl PassArgs {
     fn bench(&self, layers: usize) -> Result<Bench> {
         let team = Team::with_isa(self.threads, isa(self.isa.as_deref())?)?;
         if let Some(path) = &self.tuned {
-            install_plans(path, &team)?;
+            install_plans(path, team.threads(), team.isa())?;
         }
         Ok(Bench { team, rounds: self.rounds, layers, rows: Vec::new(), remarks: Vec::new() })
     }

@@ -53,6 +53,21 @@ enum What {
     Overlap(Box<overlap::OverlapArgs>),
 }
 
+/// Flags of benches that hold their figures against limits of memory.
+#[derive(Debug, Clone, Copy, Args)]
+struct LimitArgs {
+    /// Memory on which limits are measured; default: 4 x last-level cache, at least 1024. What fits a cache measures that
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(2..=1 << 20))]
+    limit_mib: Option<u32>,
+}
+
+impl LimitArgs {
+    /// The flag in bytes.
+    fn bytes(self) -> Option<usize> {
+        self.limit_mib.map(|mib| (mib as usize) << 20)
+    }
+}
+
 /// Flags of `octorec bench team`.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct TeamArgs {

@@ -13,12 +13,13 @@ use crate::base::config::{Config, SourceKind};
 use crate::base::units::Bytes;
 use crate::base::{Error, Result};
 use crate::cli::overrides::{BaseArgs, KeyArgs};
-use crate::cli::ranks::{Breakdowns, Overlap, RankArgs, Steps, minibatches};
+use crate::cli::ranks::{Breakdowns, Overlap, Purpose, RankArgs, Steps, minibatches};
 use crate::data::{self, Opening};
 use crate::machine::limits::Processor;
 use crate::machine::placement::{CommCores, Placement, Wishes};
 use crate::machine::{Machine, place};
-use crate::train::ranks::{Ranks, Setup, Stage};
+use crate::model::Stage;
+use crate::train::Ranks;
 
 /// Rows of a table, unless the user caps them otherwise.
 const ROWS: u64 = 1000;
@@ -75,6 +76,10 @@ struct Row {
     breakdowns: Breakdowns,
 }
 
+/// The stages of the network.
+const DENSE: [Stage; 7] =
+    [Stage::Bottom, Stage::Interact, Stage::Top, Stage::Loss, Stage::BackTop, Stage::BackInteract, Stage::BackBottom];
+
 impl OverlapArgs {
     fn config(&self) -> Result<Config> {
         let mut layers = self.base.layers()?;
@@ -97,8 +102,7 @@ impl OverlapArgs {
     pub fn measure(&self) -> Result<Report> {
         let config = self.config()?;
         let host = Machine::load("host")?;
-        let args =
-            |overlap| RankArgs { ranks: self.ranks, plan: None, comm_cores: CommCores::Auto, overlap, loader: None };
+        let args = RankArgs::count(self.ranks as usize);
         let (own, mut with_threads) = self.placements(&config, &host)?;
         let cores_shared = with_threads.is_none();
         let posted = with_threads.take().unwrap_or_else(|| share_cores(&own, self.comm_cores as usize));
@@ -111,18 +115,18 @@ impl OverlapArgs {
         ];
         let (mut rows, mut bytes) = (Vec::new(), 0);
         for (mode, placement, overlap) in modes {
-            let setup: Setup = args(overlap).setup(&config, &*source, &host, placement)?;
+            let setup = args.setup(&config, &*source, &host, placement, Purpose::Train(overlap))?;
             let ranks = Ranks::start(setup)?;
             let steps = Steps::run(&ranks, &batches, self.repeat as usize, config.train.lr as f32)?;
             bytes = ranks.dense_traffic()?.total();
             let step_ms = steps.median_ms();
             let breakdowns = Breakdowns::new(steps.breakdowns);
-            let exposed_ms = breakdowns.stage(Stage::ExposedDense);
+            let exposed_ms = breakdowns.stages(&[Stage::ReduceDense]);
             let communication_ms = exposed_ms + breakdowns.mean(|rank| rank.hidden_dense_ms);
             rows.push(Row {
                 mode,
                 step_ms,
-                gemm_ms: breakdowns.stage(Stage::Dense),
+                gemm_ms: breakdowns.stages(&DENSE),
                 communication_ms,
                 exposed_ms,
                 gb_s: bytes as f64 / communication_ms / 1e6,
@@ -177,6 +181,12 @@ impl fmt::Display for Report {
             table.row(std::iter::once(row.mode.to_owned()).chain(figures.map(|figure| format!("{figure:.2}"))));
         }
         writeln!(f, "{table}\noverlapped:\n")?;
-        self.rows.last().map_or(Ok(()), |row| write!(f, "{}", row.breakdowns))
+        self.rows.last().map_or(Ok(()), |row| {
+            let mut stages = Table::new(["stage", "mean ms"]);
+            for stage in row.breakdowns.stages {
+                stages.row([stage.name().to_owned(), format!("{:.3}", row.breakdowns.stages(&[stage]))]);
+            }
+            write!(f, "{stages}")
+        })
     }
 }

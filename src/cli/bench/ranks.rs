@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::base::{Error, PuId, RankId, Result};
-use crate::collective::{Lane, Links, Lobby, Member, launch};
+use crate::collective::{Carrier, Fabric, Links, Member, SharedMemory, launch};
 use crate::machine::limits::{self, Bracket, Field, Processor, STREAM_COPY_FORMULA, around};
 use crate::machine::placement::{CommCores, Wishes};
 use crate::machine::team::Team;
@@ -29,6 +29,9 @@ const BATCH: Duration = Duration::from_millis(40);
 /// Runs of the first batch, and the most of any other.
 const RUNS_FIRST: usize = 3;
 const RUNS_MAX: usize = 5000;
+
+/// How many times more runs a batch may take than the one before.
+const RUNS_GROWTH: usize = 16;
 
 /// The largest message or tensor.
 const MOST_BYTES: usize = 1 << 30;
@@ -115,7 +118,7 @@ impl fmt::Display for Frame {
 
 /// A rank's clock: runs what it is given in batches, all ranks together.
 pub struct Clock<'a> {
-    /// Of a batch; set by rank 0 after the first.
+    /// Of a batch; set by rank 0 after the one before.
     runs: &'a AtomicUsize,
     seconds: &'a Mutex<Vec<f64>>,
 }
@@ -131,11 +134,15 @@ impl Clock<'_> {
             (0..runs).try_for_each(|_| run())?;
             gate.pass("end of a batch").map_err(Error::Rank)?;
             let seconds = start.elapsed().as_secs_f64() / runs as f64;
-            if gate.rank() == RankId(0) && batch == 0 {
-                // The first batch warms up and tells how many runs the others take.
-                let runs = (BATCH.as_secs_f64() / seconds) as usize;
-                self.runs.store(runs.clamp(1, RUNS_MAX), Ordering::Relaxed);
-            } else if gate.rank() == RankId(0) {
+            if gate.rank() != RankId(0) {
+                continue;
+            }
+            // Each batch tells how many runs the next one takes: where other processes want the cores, too, runs may take
+            // a thousand times longer all of a sudden, and a batch of the old number would take minutes.
+            let wanted = (BATCH.as_secs_f64() / seconds) as usize;
+            self.runs.store(wanted.min(runs * RUNS_GROWTH).clamp(1, RUNS_MAX), Ordering::Relaxed);
+            // The first one warms up.
+            if batch > 0 {
                 self.seconds.lock().unwrap_or_else(PoisonError::into_inner).push(seconds);
             }
         }
@@ -162,14 +169,16 @@ impl Yard {
         self.placement.ranks.len()
     }
 
-    /// Does the work between two measurements of the limit, which the cores of all ranks reach together.
-    pub fn measure<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(Frame, T)> {
+    /// Does the work between two measurements of the limit, which the cores of all ranks reach together, on memory of
+    /// `field_bytes` or of [`Field::sensible_bytes`].
+    pub fn measure<T>(&self, field_bytes: Option<usize>, work: impl FnOnce() -> Result<T>) -> Result<(Frame, T)> {
         let machine = Processor::of_this_machine()?;
         let mut pus: Vec<PuId> = self.placement.ranks.iter().flat_map(|rank| rank.compute.clone()).collect();
         pus.sort_unstable();
         pus.dedup();
         let team = Team::pinned(&pus, true, Isa::best())?;
-        let mut field = Field::new(&team, Field::sensible_bytes(machine.l3_bytes), limits::Pages::Huge)?;
+        let bytes = field_bytes.unwrap_or_else(|| Field::sensible_bytes(machine.l3_bytes));
+        let mut field = Field::new(&team, bytes, limits::Pages::Huge)?;
         let ([copy_limit], result) = around(|| [field.stream_copy(&team)], work);
         let (ranks, cores_shared) = (self.ranks(), !self.placement.spin);
         Ok((Frame { machine, ranks, cores_shared, copy_limit, copy_formula: STREAM_COPY_FORMULA }, result?))
@@ -180,24 +189,24 @@ impl Yard {
         &self,
         sizes: Sizes,
         windows: Links,
-        body: impl Fn(&mut Member, &mut Lane, Isa, &Clock<'_>) -> Result<()> + Send + Sync + 'static,
+        body: impl Fn(&mut Member, &mut dyn Carrier, Isa, &Clock<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Result<Figures> {
         let placement = self.placement.clone();
         let patience = if placement.spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
         let job = Job::new(self.ranks(), patience, DEADLINE);
-        let lobby = Lobby::new(&job, vec![windows]);
+        let fabric = SharedMemory::new(&job, vec![windows]);
         let runs = AtomicUsize::new(RUNS_FIRST);
         let batches = launch(&job, move |mut member| {
             let place = &placement.ranks[member.rank.index()];
             let team = Team::pinned(&place.compute, placement.spin, Isa::best())?;
             let mut plan = Plan::new();
-            let mut memory = lobby.memory(member.rank, &mut Supply::Arena(&mut plan))?;
+            let mut memory = fabric.memory(member.rank, &mut Supply::Arena(&mut plan))?;
             let touch = |bytes: &mut [u8]| team.touch(bytes);
             let mut arena = Arena::build(&plan, &place.memory_nodes, Pages::Transparent, touch)?;
             memory.settle(&mut arena);
-            let mut lanes = lobby.enter(&mut member.gate, memory)?;
+            let mut lanes = fabric.connect(&mut member.gate, memory)?;
             let seconds = Mutex::new(Vec::with_capacity(BATCHES));
-            body(&mut member, &mut lanes[0], team.isa(), &Clock { runs: &runs, seconds: &seconds })?;
+            body(&mut member, &mut *lanes[0], team.isa(), &Clock { runs: &runs, seconds: &seconds })?;
             Ok(seconds.into_inner().unwrap_or_else(PoisonError::into_inner))
         })?;
         let mut seconds = batches.into_iter().next().unwrap_or_default();

@@ -1,29 +1,29 @@
 //! `octorec bench step`: milliseconds of a training step on random data, and the least that this machine allows.
+//!
+//! Rows are looked up cold or warm. Cold, as a user's are: steps turn over so many minibatches that the rows of one have
+//! left the caches when it comes again. Warm, one minibatch comes again and again.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
 use clap::Args;
 use serde::Serialize;
 
+use super::LimitArgs;
 use crate::base::config::{Config, SourceKind};
+use crate::base::units::Bytes;
 use crate::base::{Error, Result};
 use crate::cli::overrides::{BaseArgs, KeyArgs};
-use crate::cli::profile::Profiled;
-use crate::cli::ranks::{Breakdowns, RankArgs, Steps};
-use crate::cli::session::{build_model, place_team};
-use crate::cli::tuned::use_plans;
+use crate::cli::profile::{Profiled, limits};
+use crate::cli::ranks::{ExchangeArgs, Purpose, RankArgs, RankCount, Started, Steps};
 use crate::data::{self, Batch, Opening, Source, Split};
-use crate::machine::Machine;
-use crate::machine::limits::{Bracket, Ceiling, Processor, Rate, around};
-use crate::machine::team::Team;
-use crate::model::Dlrm;
-use crate::train::ranks::Ranks;
-use crate::train::{Clock, Profile, step};
+use crate::machine::limits::{Bracket, Processor, Rate};
 
-/// Steps before the clock starts.
-const WARM_UP: usize = 3;
+/// Times the last-level cache that the rows of all minibatches take.
+const CACHES: usize = 2;
+/// Minibatches that are drawn at most.
+const MOST_MINIBATCHES: usize = 1024;
 
 /// Flags of `octorec bench step`.
 #[derive(Debug, Clone, Args)]
@@ -34,16 +34,24 @@ pub struct StepArgs {
     #[command(flatten)]
     keys: KeyArgs,
     #[command(flatten)]
-    several: RankArgs,
+    ranks: RankArgs,
+    #[command(flatten)]
+    exchange: ExchangeArgs,
     /// Exponent of a Zipf distribution of rows; default: uniform
     #[arg(long, value_name = "EXPONENT")]
     zipf: Option<f64>,
     /// Steps that are timed
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// Different minibatches, drawn before the clock starts and used in turn
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    minibatches: u32,
+    /// Different minibatches, drawn before the clock starts and used in turn; default: so many that their rows take twice
+    /// the last-level cache, at most 1024
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    minibatches: Option<u32>,
+    /// Several ranks: also time one rank with all of their threads, before and after
+    #[arg(long)]
+    alone: bool,
+    #[command(flatten)]
+    limit: LimitArgs,
     /// Print one JSON object, for scripts
     #[arg(long)]
     pub json: bool,
@@ -53,49 +61,37 @@ pub struct StepArgs {
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Processor,
+    ranks: usize,
+    /// Compute threads of rank 0.
     threads: usize,
-    batch: usize,
-    precision: &'static str,
-    ms_median: f64,
-    ms_min: f64,
-    ms_max: f64,
-    samples_per_s: f64,
-    /// The sum over all stages.
-    roofline_ms: f64,
-    /// `roofline_ms / ms_median`.
-    ratio: f64,
-    #[serde(flatten)]
-    profile: Profiled,
-}
-
-/// What was measured of several ranks, beside one rank with all of their threads.
-#[derive(Debug, Serialize)]
-pub struct Together {
-    machine: Processor,
-    ranks: u32,
     /// Whether ranks share cores, so that they wait for each other's turn.
     cores_shared: bool,
     batch: usize,
     precision: &'static str,
+    /// Different minibatches.
+    minibatches: usize,
+    /// Bytes of the different rows that they look up.
+    row_bytes: usize,
+    /// Whether those are more than the last-level cache holds: the steps below are cold then.
+    cold: bool,
     ms_median: f64,
     ms_min: f64,
     ms_max: f64,
     samples_per_s: f64,
+    /// The median step where one minibatch comes again and again.
+    warm_ms_median: f64,
+    /// The sum over all stages.
+    roofline_ms: f64,
+    /// `roofline_ms / ms_median`.
+    ratio: f64,
     /// One rank's median step with the threads of all ranks, on the same minibatches, before and after.
-    alone_ms: Bracket,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alone_ms: Option<Bracket>,
     /// `alone_ms / ms_median - 1`: the samples/s that the division gains; negative: loses.
-    gain: f64,
-    breakdowns: Breakdowns,
-}
-
-/// One rank or several.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub enum Measured {
-    /// Against what the machine allows.
-    One(Box<Report>),
-    /// Against one rank.
-    Several(Box<Together>),
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gain: Option<f64>,
+    #[serde(flatten)]
+    profile: Profiled,
 }
 
 impl StepArgs {
@@ -107,9 +103,13 @@ impl StepArgs {
             layers.set("data.zipf", zipf, "--zipf")?;
         }
         let mut config = self.keys.finish(layers)?;
+        let refuse =
+            |origin: &str, reason: &str| Err(Error::Config { origin: origin.to_owned(), reason: reason.to_owned() });
         if config.data.source != SourceKind::Random {
-            let reason = "the step is timed on random look-ups: leave --data and --source away".to_owned();
-            return Err(Error::Config { origin: "bench step".to_owned(), reason });
+            return refuse("bench step", "the step is timed on random look-ups: leave --data and --source away");
+        }
+        if self.exchange.loader.is_some() {
+            return refuse("--loader", "minibatches are drawn before the clock starts: leave it away");
         }
         let cap = if config.data.rows_cap == 0 { u64::MAX } else { config.data.rows_cap };
         config.model.rows.iter_mut().for_each(|rows| *rows = (*rows).min(cap));
@@ -122,106 +122,103 @@ impl StepArgs {
     ///
     /// # Errors
     /// When the configuration is wrong, threads or memory are refused, or the hardware cannot be explored.
-    pub fn measure(&self) -> Result<Measured> {
-        if self.several.several(&self.config()?)? {
-            return self.together().map(|report| Measured::Several(Box::new(report)));
-        }
-        self.one().map(|report| Measured::One(Box::new(report)))
-    }
-
-    /// Times steps of several ranks between steps of one.
-    fn together(&self) -> Result<Together> {
+    pub fn measure(&self) -> Result<Report> {
         let config = self.config()?;
-        if self.several.loader.is_some() {
-            let reason = "minibatches are drawn before the clock starts: leave it away".to_owned();
-            return Err(Error::Config { origin: "--loader".to_owned(), reason });
-        }
+        let machine = Processor::of_this_machine()?;
         let source = data::open(&config, Opening::default())?;
-        let drawn = draw(&*source, self.minibatches as usize, config.train.batch)?;
-        let mut threads = 0;
-        let alone = |threads: usize| {
-            let (team, home) = place_team(threads, config.train.isa)?;
-            let mut model = build_model(&config, &*source, &team, &home)?;
-            model.initialise(&team, config.train.seed);
-            let ms = self.time(&config, &drawn, &team, &mut model, &mut Clock::new(false));
-            Ok::<_, Error>(Rate { median: ms[ms.len() / 2], min: ms[0], max: ms[ms.len() - 1], passes: ms.len() })
+        let row = config.model.dim * config.train.precision.bytes();
+        // Where the system does not tell, no cache is larger.
+        let cache = machine.l3_bytes.map_or(1 << 30, |bytes| bytes as usize);
+        let (batches, rows) = self.draw(&*source, &config, row, cache)?;
+        let purpose = Purpose::Train(self.exchange.overlap);
+        let started = self.ranks.start(&config, &*source, purpose, false)?;
+        let (several, threads) = (started.placement.ranks.len(), started.placement.ranks[0].compute.len());
+        let alone = self.alone && several > 1;
+        let used = started.placement.ranks.iter().map(|rank| rank.compute.len() + rank.comm.len()).sum();
+        let before = if alone { Some(self.alone(&config, &*source, &batches, used)?) } else { None };
+        let (steps, warm, profile) = self.time(&started, &config, &batches)?;
+        let cores_shared = !started.placement.spin;
+        drop(started);
+        let alone_ms = match before {
+            Some(before) => Some(Bracket { before, after: self.alone(&config, &*source, &batches, used)? }),
+            None => None,
         };
-        let machine = Machine::load("host")?;
-        let placement = self.several.place(&config, &machine)?;
-        placement.ranks.iter().for_each(|rank| threads += rank.compute.len() + rank.comm.len());
-        // Threads that share a core with another are none that one rank could use.
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let threads = threads.min(cores);
-        let before = alone(threads)?;
-        let batches: Vec<Arc<Batch>> = drawn.iter().cloned().map(Arc::new).collect();
-        let steps = {
-            let ranks = Ranks::start(self.several.setup(&config, &*source, &machine, &placement)?)?;
-            Steps::run(&ranks, &batches, self.repeat as usize, config.train.lr as f32)?
-        };
-        let alone_ms = Bracket { before, after: alone(threads)? };
-        let ms_median = steps.median_ms();
-        Ok(Together {
-            machine: Processor::of_this_machine()?,
-            ranks: self.several.ranks,
-            cores_shared: !placement.spin,
+        let (ms_median, roofline_ms) = (steps.median_ms(), profile.roofline_ms());
+        Ok(Report {
+            ranks: several,
+            threads,
+            cores_shared,
             batch: config.train.batch,
             precision: config.train.precision.name(),
+            minibatches: batches.len(),
+            row_bytes: rows * row,
+            cold: rows * row > cache,
             ms_median,
             ms_min: steps.ms[0],
             ms_max: steps.ms[steps.ms.len() - 1],
             samples_per_s: config.train.batch as f64 / ms_median * 1e3,
-            gain: alone_ms.mean() / ms_median - 1.0,
-            alone_ms,
-            breakdowns: Breakdowns::new(steps.breakdowns),
-        })
-    }
-
-    /// The milliseconds of steps of one rank, ascending.
-    fn time(&self, config: &Config, batches: &[Batch], team: &Team, model: &mut Dlrm, clock: &mut Clock) -> Vec<f64> {
-        let (rate, mut cold) = (config.train.lr as f32, Clock::new(false));
-        batches.iter().cycle().take(WARM_UP.max(batches.len())).for_each(|batch| {
-            step(team, model, batch, rate, &mut cold);
-        });
-        let timed = batches.iter().cycle().take(self.repeat as usize).map(|batch| {
-            let began = Instant::now();
-            let loss = step(team, model, batch, rate, clock);
-            let ms = began.elapsed().as_secs_f64() * 1e3;
-            assert!(loss.is_finite(), "the step trains");
-            ms
-        });
-        let mut times = timed.collect::<Vec<f64>>();
-        times.sort_by(f64::total_cmp);
-        times
-    }
-
-    fn one(&self) -> Result<Report> {
-        let config = self.config()?;
-        let (team, home) = place_team(config.train.threads, config.train.isa)?;
-        use_plans(&config, &team)?;
-        let source = data::open(&config, Opening::default())?;
-        let batches = draw(&*source, self.minibatches as usize, config.train.batch)?;
-        let mut model = build_model(&config, &*source, &team, &home)?;
-        model.initialise(&team, config.train.seed);
-        let mut ceiling = Ceiling::new(&team, config.model.dim, config.train.precision)?;
-        let mut clock = Clock::new(false);
-        let (brackets, times) =
-            around(|| ceiling.measure(), || self.time(&config, &batches, &team, &mut model, &mut clock));
-        let profile = Profiled::new(&Profile::of(&model, &batches[0]), &clock, brackets);
-        let ms_median = (times[(times.len() - 1) / 2] + times[times.len() / 2]) / 2.0;
-        let roofline_ms = profile.roofline_ms();
-        Ok(Report {
-            machine: Processor::of_this_machine()?,
-            threads: team.threads(),
-            batch: config.train.batch,
-            precision: config.train.precision.name(),
-            ms_median,
-            ms_min: times[0],
-            ms_max: times[times.len() - 1],
-            samples_per_s: config.train.batch as f64 / ms_median * 1e3,
+            warm_ms_median: warm.median_ms(),
             roofline_ms,
             ratio: roofline_ms / ms_median,
+            gain: alone_ms.as_ref().map(|alone| alone.mean() / ms_median - 1.0),
+            alone_ms,
             profile,
+            machine,
         })
+    }
+
+    /// Times the steps of ranks between two measurements of the limits.
+    fn time(&self, started: &Started, config: &Config, batches: &[Arc<Batch>]) -> Result<(Steps, Steps, Profiled)> {
+        let (dim, precision) = (config.model.dim, config.train.precision);
+        let measure = || limits(&started.machine_team()?, dim, precision, self.limit.bytes());
+        let (repeat, rate) = (self.repeat as usize, config.train.lr as f32);
+        let before = measure()?;
+        let steps = Steps::run(&started.ranks, batches, repeat, rate)?;
+        let profile = started.ranks.profile()?;
+        let after = measure()?;
+        let warm = Steps::run(&started.ranks, &batches[..1], repeat, rate)?;
+        let brackets = std::array::from_fn(|i| Bracket { before: before[i], after: after[i] });
+        let profiled = Profiled::new(&profile, &steps.breakdowns, brackets);
+        Ok((steps, warm, profiled))
+    }
+
+    /// The step of one rank with so many threads, or as many as there are cores.
+    fn alone(&self, config: &Config, source: &dyn Source, batches: &[Arc<Batch>], threads: usize) -> Result<Rate> {
+        // Threads that share a core with another are none that one rank could use.
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let mut config = config.clone();
+        config.train.threads = threads.min(cores);
+        let args = RankArgs { ranks: RankCount::Count(1), plan: None, ..self.ranks.clone() };
+        let started = args.start(&config, source, Purpose::Train(self.exchange.overlap), false)?;
+        let steps = Steps::run(&started.ranks, batches, self.repeat as usize, config.train.lr as f32)?;
+        let (ms, passes) = (&steps.ms, steps.ms.len());
+        Ok(Rate { median: steps.median_ms(), min: ms[0], max: ms[passes - 1], passes })
+    }
+
+    /// Minibatches, and how many different rows they look up.
+    fn draw(&self, source: &dyn Source, config: &Config, row: usize, cache: usize) -> Result<(Vec<Arc<Batch>>, usize)> {
+        let mut reader = source.open(Split::Train, 0)?;
+        let (mut batches, mut met) = (Vec::new(), vec![HashSet::<u32>::new(); source.schema().tables.len()]);
+        let all: u64 = source.schema().tables.iter().map(|column| column.rows).sum();
+        loop {
+            let count: usize = met.iter().map(HashSet::len).sum();
+            let enough = match self.minibatches {
+                Some(wanted) => batches.len() == wanted as usize,
+                // More minibatches bring no more rows than there are.
+                None => {
+                    let most = batches.len() == MOST_MINIBATCHES || 100 * count as u64 > 99 * all;
+                    batches.len() > 1 && (most || count * row > CACHES * cache)
+                }
+            };
+            if enough {
+                return Ok((batches, count));
+            }
+            let mut batch = Batch::new(source.schema());
+            reader.read(&mut batch, config.train.batch)?;
+            batch.check(source.schema())?;
+            met.iter_mut().zip(&batch.bags).for_each(|(met, bag)| met.extend(&bag.rows));
+            batches.push(Arc::new(batch));
+        }
     }
 }
 
@@ -237,39 +234,27 @@ pub(in crate::cli) fn draw(source: &dyn Source, count: usize, samples: usize) ->
     (0..count).map(draw).collect()
 }
 
-impl fmt::Display for Measured {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::One(report) => report.fmt(f),
-            Self::Several(report) => report.fmt(f),
-        }
-    }
-}
-
-impl fmt::Display for Together {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.machine)?;
-        let shared = if self.cores_shared { ", which share cores" } else { "" };
-        writeln!(f, "a step of {} samples in {} on {} ranks{shared}\n", self.batch, self.precision, self.ranks)?;
-        writeln!(f, "{}", self.breakdowns)?;
-        let Self { ms_median, ms_min, ms_max, samples_per_s, alone_ms, gain, .. } = self;
-        writeln!(f, "step: {ms_median:.3} ms ({ms_min:.3} to {ms_max:.3}), {samples_per_s:.0} samples/s")?;
-        let (alone, gain) = (alone_ms.mean(), 100.0 * gain);
-        writeln!(
-            f,
-            "one rank with all their threads: {alone:.3} ms, so that the division gains {gain:.1} % samples/s"
-        )?;
-        alone_ms.remark("one rank's step (ms)").map_or(Ok(()), |remark| writeln!(f, "{remark}"))
-    }
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.machine)?;
-        writeln!(f, "a step of {} samples in {} on {} threads\n", self.batch, self.precision, self.threads)?;
-        let Self { profile, ms_median, ms_min, ms_max, .. } = self;
+        let shared = if self.cores_shared { ", which share cores" } else { "" };
+        let Self { ranks, threads, profile, ms_median, ms_min, ms_max, .. } = self;
+        let teams =
+            if *ranks == 1 { format!("{threads} threads") } else { format!("{ranks} ranks of {threads} threads") };
+        writeln!(f, "a step of {} samples in {} on {teams}{shared}", self.batch, self.precision)?;
+        let (rows, cold) =
+            (Bytes(self.row_bytes as u64), if self.cold { "cold" } else { "cached: fewer than the cache holds" });
+        writeln!(f, "{} minibatches in turn look up {rows} of different rows ({cold})\n", self.minibatches)?;
         writeln!(f, "{}", profile.table("step (median)", *ms_median))?;
-        writeln!(f, "  steps took {ms_min:.3} to {ms_max:.3} ms; `at least` divides each stage's work by")?;
-        profile.write_limits(f)
+        writeln!(
+            f,
+            "  steps took {ms_min:.3} to {ms_max:.3} ms; with one minibatch again and again, whose rows are warm,"
+        )?;
+        writeln!(f, "  {:.3} ms in the median; `at least` divides each stage's work by", self.warm_ms_median)?;
+        profile.write_limits(f)?;
+        let (Some(alone), Some(gain)) = (&self.alone_ms, self.gain) else { return Ok(()) };
+        let (ms, gain) = (alone.mean(), 100.0 * gain);
+        writeln!(f, "one rank with all their threads: {ms:.3} ms, so that the division gains {gain:.1} % samples/s")?;
+        alone.remark("one rank's step (ms)").map_or(Ok(()), |remark| writeln!(f, "{remark}"))
     }
 }

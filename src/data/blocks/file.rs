@@ -12,13 +12,13 @@ use super::layout::{
 use super::writer::Codec;
 use crate::base::{Error, Result};
 use crate::data::schema::Description;
-use crate::memory::{Access, FileBytes};
+use crate::memory::{Access, FileMap};
 
 /// A block file, open for reading.
 #[derive(Debug)]
 pub struct BlockFile {
     path: PathBuf,
-    bytes: FileBytes,
+    bytes: FileMap,
     description: Description,
     pub(super) parts: Vec<Part>,
     blocks: Vec<BlockRef>,
@@ -44,7 +44,7 @@ impl BlockFile {
     /// [`Error::BadFile`] when it is none of octorec's, of another version, truncated (with the last whole block) or
     /// damaged.
     pub fn open(path: &Path) -> Result<Self> {
-        let bytes = FileBytes::open(path)?;
+        let bytes = FileMap::open(path)?;
         let fail = |reason: String| Error::BadFile { path: path.to_owned(), reason };
         let Some(head) = read::<FileHead>(&bytes, 0).filter(|head| head.magic == MAGIC) else {
             return Err(fail("is no block file: it does not begin as one".to_owned()));

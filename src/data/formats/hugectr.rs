@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::dataset::Member;
+use super::records::Records;
 use super::strided::{Field, Kind, Strided};
 use super::{Dataset, SCHEMA, Sink, bad, folder, sidecar};
 use crate::base::Result;
@@ -70,7 +71,7 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
     };
     fits(&description).map_err(|reason| bad(&folder.join(SCHEMA), reason))?;
     let description = stored(description);
-    let member = |(role, path)| Ok(Member { role, table: Box::new(table(path, &description)?) });
+    let member = |(role, path): (Role, PathBuf)| Ok(Member { role, table: Box::new(table(&path, &description)?) });
     let members = files.into_iter().map(member).collect::<Result<Vec<_>>>()?;
     if members.is_empty() {
         return Err(bad(
@@ -81,8 +82,8 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
     Ok(Dataset::new(description, members))
 }
 
-fn table(path: PathBuf, description: &Description) -> Result<Strided> {
-    let bytes = FileBytes::open(&path)?;
+fn table(path: &Path, description: &Description) -> Result<Strided> {
+    let bytes = FileBytes::open(path)?;
     bytes.advise(Access::Sequential);
     let lookups: usize = description.categorical.iter().map(|column| column.hots as usize).sum();
     let stride = 4 * (1 + description.dense.len() + lookups);
@@ -91,13 +92,14 @@ fn table(path: PathBuf, description: &Description) -> Result<Strided> {
             "its {} bytes are no whole number of rows of {stride} bytes: it is truncated, or {SCHEMA} is of other data",
             bytes.len()
         );
-        return Err(bad(&path, reason));
+        return Err(bad(path, reason));
     }
-    let bytes = Arc::new(bytes);
-    let mut start = 0;
+    let rows = bytes.len() / stride;
+    let records = Arc::new(Records::new(Arc::new(bytes), 0, stride, rows));
+    let mut offset = 0;
     let mut field = |kind: Kind, count: usize| {
-        let field = Field { path: path.clone(), bytes: Arc::clone(&bytes), start, stride, kind, count };
-        start += 4 * count;
+        let field = Field { records: Arc::clone(&records), offset, kind, count };
+        offset += 4 * count;
         field
     };
     let label = field(Kind::Int32, 1);

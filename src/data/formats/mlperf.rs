@@ -4,8 +4,10 @@
 //! Negative integers were set to 0 when such a file was made; the logarithm is taken at load, as the reference does.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::dataset::Member;
+use super::records::{PORTION, Portion, Records};
 use super::{Dataset, Rows, Table, bad, folder, npz, sidecar};
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
@@ -65,7 +67,8 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
             description
         }
     };
-    let table = |(role, path)| Ok(Member { role, table: Box::new(BinTable::open(path, &description)?) });
+    let table =
+        |(role, path): (Role, PathBuf)| Ok(Member { role, table: Box::new(BinTable::open(&path, &description)?) });
     let members = files.into_iter().map(table).collect::<Result<_>>()?;
     Ok(Dataset::new(description.clone(), members))
 }
@@ -95,26 +98,20 @@ fn fits(description: &Description) -> std::result::Result<(), String> {
 }
 
 struct BinTable {
-    path: PathBuf,
-    bytes: FileBytes,
+    records: Records,
     description: Description,
 }
 
 impl BinTable {
-    fn open(path: PathBuf, description: &Description) -> Result<Self> {
-        let bytes = FileBytes::open(&path)?;
+    fn open(path: &Path, description: &Description) -> Result<Self> {
+        let bytes = FileBytes::open(path)?;
         let (rows, rest) = (bytes.len() / ROW_BYTES, bytes.len() % ROW_BYTES);
         if rest != 0 {
             let reason = format!("is truncated: row {rows} has {rest} of {ROW_BYTES} bytes: copy or write it again");
-            return Err(bad(&path, reason));
+            return Err(bad(path, reason));
         }
         bytes.advise(Access::Sequential);
-        Ok(Self { path, bytes, description: description.clone() })
-    }
-
-    fn all(&self) -> &[[i32; WIDTH]] {
-        // A mapping begins at a page, and its length is a multiple of a row's.
-        bytemuck::cast_slice(&self.bytes)
+        Ok(Self { records: Records::new(Arc::new(bytes), 0, ROW_BYTES, rows), description: description.clone() })
     }
 }
 
@@ -124,15 +121,15 @@ impl Table for BinTable {
     }
 
     fn rows(&self) -> u64 {
-        self.all().len() as u64
+        self.records.rows() as u64
     }
 
     fn path(&self) -> &Path {
-        &self.path
+        self.records.file().path()
     }
 
     fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {
-        Ok(Box::new(BinRows { table: self, next: start as usize, read: 0 }))
+        Ok(Box::new(BinRows { table: self, next: start as usize, read: 0, portion: Portion::default() }))
     }
 }
 
@@ -141,15 +138,20 @@ struct BinRows<'a> {
     next: usize,
     /// Rows that were read.
     read: u64,
+    portion: Portion,
 }
 
-impl<'a> BinRows<'a> {
-    fn take(&mut self, limit: usize) -> Result<&'a [[i32; WIDTH]]> {
-        let all = self.table.all();
-        let rows = &all[self.next..all.len().min(self.next.saturating_add(limit))];
+impl BinRows<'_> {
+    /// The next rows, at most `limit` and as many as are read at a time; none at the end.
+    fn take(&mut self, limit: usize) -> Result<&[[i32; WIDTH]]> {
+        const MOST: usize = PORTION / ROW_BYTES;
+        let records = &self.table.records;
+        let rows = self.next..records.rows().min(self.next.saturating_add(limit.min(MOST)));
+        self.portion.load(records, rows.clone(), MOST)?;
+        let rows: &[[i32; WIDTH]] = bytemuck::cast_slice(self.portion.bytes(records, rows));
         if let Some(at) = rows.iter().position(|row| row[0] as u32 > 1) {
             let reason = format!("row {}: the label is {}; 0 or 1 expected", self.next + at, rows[at][0]);
-            return Err(bad(&self.table.path, reason));
+            return Err(bad(records.file().path(), reason));
         }
         self.next += rows.len();
         self.read += rows.len() as u64;
@@ -159,19 +161,25 @@ impl<'a> BinRows<'a> {
 
 impl Rows for BinRows<'_> {
     fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize> {
-        let rows = self.take(limit)?;
-        for rows in rows.chunks(TURNED) {
-            samples.labels.extend(rows.iter().map(|row| row[0] as f32));
-            for (values, at) in samples.dense.iter_mut().zip(1..) {
-                if let Values::Integers(values) = values {
-                    values.extend(rows.iter().map(|row| row[at]));
+        let mut read = 0;
+        loop {
+            let rows = self.take(limit - read)?;
+            if rows.is_empty() {
+                return Ok(read);
+            }
+            read += rows.len();
+            for rows in rows.chunks(TURNED) {
+                samples.labels.extend(rows.iter().map(|row| row[0] as f32));
+                for (values, at) in samples.dense.iter_mut().zip(1..) {
+                    if let Values::Integers(values) = values {
+                        values.extend(rows.iter().map(|row| row[at]));
+                    }
+                }
+                for (lookups, at) in samples.lookups.iter_mut().zip(1 + DENSE..) {
+                    lookups.rows.extend(rows.iter().map(|row| row[at] as u32));
                 }
             }
-            for (lookups, at) in samples.lookups.iter_mut().zip(1 + DENSE..) {
-                lookups.rows.extend(rows.iter().map(|row| row[at] as u32));
-            }
         }
-        Ok(rows.len())
     }
 
     fn read_batch(
@@ -180,32 +188,40 @@ impl Rows for BinRows<'_> {
         limit: usize,
         (_, description): (&mut Samples, &Description),
     ) -> Result<usize> {
-        let rows = self.take(limit)?;
         let logarithms = description.dense.iter().all(|column| column.transform == Transform::Log);
-        for rows in rows.chunks(TURNED) {
-            batch.labels.extend(rows.iter().map(|row| row[0] as f32));
-            for row in rows {
-                let integers = &row[1..=DENSE];
-                if logarithms {
-                    batch.dense.extend(integers.iter().map(|&value| Transform::Log.integer(value)));
-                } else {
-                    let columns = &description.dense;
-                    batch.dense.extend(integers.iter().zip(columns).map(|(&value, to)| to.transform.integer(value)));
+        let mut read = 0;
+        loop {
+            let rows = self.take(limit - read)?;
+            if rows.is_empty() {
+                return Ok(read);
+            }
+            read += rows.len();
+            for rows in rows.chunks(TURNED) {
+                batch.labels.extend(rows.iter().map(|row| row[0] as f32));
+                for row in rows {
+                    let integers = &row[1..=DENSE];
+                    if logarithms {
+                        batch.dense.extend(integers.iter().map(|&value| Transform::Log.integer(value)));
+                    } else {
+                        let columns = &description.dense;
+                        batch
+                            .dense
+                            .extend(integers.iter().zip(columns).map(|(&value, to)| to.transform.integer(value)));
+                    }
+                }
+                for (bag, at) in batch.bags.iter_mut().zip(1 + DENSE..) {
+                    bag.rows.extend(rows.iter().map(|row| row[at] as u32));
                 }
             }
-            for (bag, at) in batch.bags.iter_mut().zip(1 + DENSE..) {
-                bag.rows.extend(rows.iter().map(|row| row[at] as u32));
+            for bag in &mut batch.bags {
+                let before = bag.offsets[bag.offsets.len() - 1];
+                bag.offsets.extend((1..=rows.len() as u32).map(|n| before + n));
             }
         }
-        for bag in &mut batch.bags {
-            let before = bag.offsets[bag.offsets.len() - 1];
-            bag.offsets.extend((1..=rows.len() as u32).map(|n| before + n));
-        }
-        Ok(rows.len())
     }
 
     fn skip(&mut self, count: u64) -> Result<u64> {
-        let count = count.min((self.table.all().len() - self.next) as u64);
+        let count = count.min((self.table.records.rows() - self.next) as u64);
         self.next += count as usize;
         Ok(count)
     }

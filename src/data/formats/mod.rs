@@ -21,6 +21,7 @@ mod npz;
 mod nvidia;
 mod octorec;
 pub mod parquet;
+mod records;
 mod strided;
 mod torchrec;
 mod transfer;

@@ -1,9 +1,11 @@
 //! NumPy's array files (NumPy Enhancement Proposal 1): a header that names type, order and shape, then the numbers.
 
+use std::ops::Range;
 use std::path::Path;
 
 use super::bad;
 use crate::base::Result;
+use crate::memory::FileBytes;
 
 /// What an array file's header says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,9 +18,21 @@ pub struct Header {
     pub data: usize,
 }
 
+/// Bytes of the longest header that is looked for; those of plain arrays have 128.
+const LONGEST: usize = 1 << 17;
+
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
 impl Header {
+    /// Reads the header of an array file that lies in another file, its first byte and its length given.
+    ///
+    /// # Errors
+    /// As [`Header::parse`], and when the file cannot be read.
+    pub fn read(file: &FileBytes, (start, length): (usize, usize), name: &str) -> Result<Self> {
+        let bytes = file.bytes(start..start + length.min(LONGEST))?;
+        Self::parse(&bytes, file.path(), name)
+    }
+
     /// Reads the header at the start of `bytes`; `name` is what messages call the array.
     ///
     /// # Errors
@@ -53,17 +67,18 @@ impl Header {
     }
 
     /// The numbers of an array that must be of one of `dtypes` and of two dimensions, the second `width` long where that
-    /// is given (one dimension counts as a width of 1). Returns the number of rows, the width and the bytes.
+    /// is given (one dimension counts as a width of 1); the array file has `length` bytes. Returns the number of rows, the
+    /// width and which bytes they are.
     ///
     /// # Errors
     /// [`crate::base::Error::BadFile`] with what was found.
-    pub fn matrix<'a>(
+    pub fn matrix(
         &self,
-        bytes: &'a [u8],
+        length: usize,
         dtypes: &[&str],
         width: Option<usize>,
         (path, name): (&Path, &str),
-    ) -> Result<(usize, usize, &'a [u8])> {
+    ) -> Result<(usize, usize, Range<usize>)> {
         let fail = |reason: String| bad(path, format!("{name}: {reason}"));
         if !dtypes.contains(&self.dtype.as_str()) {
             return Err(fail(format!(
@@ -82,10 +97,10 @@ impl Header {
         }
         let size: usize = self.dtype[2..].parse().map_err(|_| fail(format!("has dtype {}", self.dtype)))?;
         let wanted = rows.checked_mul(columns).and_then(|cells| cells.checked_mul(size));
-        let found = bytes.len().saturating_sub(self.data);
-        let numbers = wanted.and_then(|wanted| bytes.get(self.data..self.data.checked_add(wanted)?));
-        match numbers {
-            Some(numbers) => Ok((rows, columns, numbers)),
+        let found = length.saturating_sub(self.data);
+        let end = wanted.and_then(|wanted| self.data.checked_add(wanted));
+        match end.filter(|&end| end <= length) {
+            Some(end) => Ok((rows, columns, self.data..end)),
             None => Err(fail(format!(
                 "is truncated: shape {:?} of {} needs more than the {found} bytes there are: copy or write it again",
                 self.shape, self.dtype
@@ -132,12 +147,12 @@ mod tests {
         let bytes = [&text[..], &[0; 8]].concat();
         let found = Header::parse(&bytes, Path::new("a.npy"), "array").unwrap();
         let place = (Path::new("a.npy"), "array");
-        assert_eq!(found.matrix(&bytes, &["<f4"], None, place).unwrap(), (2, 1, &[0u8; 8][..]));
-        let message = found.matrix(&bytes, &["<i4", "<i8"], None, place).unwrap_err().to_string();
+        assert_eq!(found.matrix(bytes.len(), &["<f4"], None, place).unwrap(), (2, 1, bytes.len() - 8..bytes.len()));
+        let message = found.matrix(bytes.len(), &["<i4", "<i8"], None, place).unwrap_err().to_string();
         assert_eq!(message, "a.npy: array: has dtype <f4; <i4 or <i8 expected: convert it with astype");
-        let message = found.matrix(&bytes[..bytes.len() - 1], &["<f4"], None, place).unwrap_err().to_string();
+        let message = found.matrix(bytes.len() - 1, &["<f4"], None, place).unwrap_err().to_string();
         assert!(message.contains("is truncated: shape [2, 1] of <f4 needs more than the 7 bytes"), "{message}");
-        let message = found.matrix(&bytes, &["<f4"], Some(13), place).unwrap_err().to_string();
+        let message = found.matrix(bytes.len(), &["<f4"], Some(13), place).unwrap_err().to_string();
         assert!(message.contains("has shape [2, 1]; 13 columns expected"), "{message}");
         let turned = String::from_utf8_lossy(&header("<f4", &[2, 2])[6..]).replace("False", "True ");
         let turned = [&MAGIC[..], turned.as_bytes()].concat();
@@ -154,7 +169,7 @@ mod tests {
             let at = at.index(bytes.len());
             bytes[at] = to;
             if let Ok(found) = Header::parse(&bytes, Path::new("a.npy"), "array") {
-                let _ = found.matrix(&bytes, &["<i4"], None, (Path::new("a.npy"), "array"));
+                let _ = found.matrix(bytes.len(), &["<i4"], None, (Path::new("a.npy"), "array"));
             }
         }
     }

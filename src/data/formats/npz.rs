@@ -1,9 +1,10 @@
 //! NumPy's archives: a zip file with one array file a member.
 //!
-//! Members that are stored are read in place; `numpy.savez` stores, `numpy.savez_compressed` does not.
+//! Members that are stored are read where they stand; `numpy.savez` stores, `numpy.savez_compressed` does not.
 
-use std::io::{Cursor, Read, Write};
+use std::io::{BufReader, Cursor, Read, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
@@ -12,15 +13,18 @@ use super::bad;
 use super::npy::{self, Header};
 use crate::base::{Error, Result};
 use crate::data::whole::{WholeFile, write_file};
-use crate::memory::FileBytes;
+use crate::memory::{FileBytes, FileCursor};
 
-fn archive<'a>(bytes: &'a [u8], path: &Path) -> Result<ZipArchive<Cursor<&'a [u8]>>> {
-    ZipArchive::new(Cursor::new(bytes)).map_err(|error| bad(path, format!("is no whole NumPy archive: {error}")))
+type Archive = ZipArchive<BufReader<FileCursor>>;
+
+fn archive(file: &Arc<FileBytes>) -> Result<Archive> {
+    let archive = ZipArchive::new(BufReader::new(file.cursor(0)));
+    archive.map_err(|error| bad(file.path(), format!("is no whole NumPy archive: {error}")))
 }
 
 /// Where the stored member `name` (without `.npy`) stands in the archive: its first byte and its length.
-pub(super) fn stored(bytes: &[u8], path: &Path, name: &str) -> Result<(usize, usize)> {
-    let mut archive = archive(bytes, path)?;
+pub(super) fn stored(file: &Arc<FileBytes>, name: &str) -> Result<(usize, usize)> {
+    let (path, mut archive) = (file.path(), archive(file)?);
     let member = find(&archive, name, path)?;
     let member = archive.by_index_raw(member).map_err(|error| bad(path, format!("array {name}: {error}")))?;
     if member.compression() != CompressionMethod::Stored {
@@ -29,19 +33,19 @@ pub(super) fn stored(bytes: &[u8], path: &Path, name: &str) -> Result<(usize, us
     }
     let start = member.data_start().ok_or_else(|| bad(path, format!("array {name}: its place is unknown")))?;
     let (start, length) = (start as usize, member.size() as usize);
-    if start.checked_add(length).is_none_or(|end| end > bytes.len()) {
+    if start.checked_add(length).is_none_or(|end| end > file.len()) {
         return Err(bad(path, format!("array {name}: is truncated: copy or write the archive again")));
     }
     Ok((start, length))
 }
 
 /// Whether the archive has an array `name`.
-pub(super) fn has(bytes: &[u8], path: &Path, name: &str) -> Result<bool> {
-    Ok(archive(bytes, path)?.index_for_name(&format!("{name}.npy")).is_some())
+pub(super) fn has(file: &Arc<FileBytes>, name: &str) -> Result<bool> {
+    Ok(archive(file)?.index_for_name(&format!("{name}.npy")).is_some())
 }
 
 /// The number of member `name`, or an error that lists what there is.
-fn find(archive: &ZipArchive<Cursor<&[u8]>>, name: &str, path: &Path) -> Result<usize> {
+fn find(archive: &Archive, name: &str, path: &Path) -> Result<usize> {
     archive.index_for_name(&format!("{name}.npy")).ok_or_else(|| {
         let known: Vec<String> =
             archive.file_names().map(|name| name.map_or_else(|_| "?".into(), Into::into)).collect();
@@ -53,14 +57,14 @@ fn find(archive: &ZipArchive<Cursor<&[u8]>>, name: &str, path: &Path) -> Result<
 pub(super) fn counts(path: &Path) -> Result<Vec<u64>> {
     /// More would be no list of table sizes.
     const MOST: u64 = 1 << 20;
-    let file = FileBytes::open(path)?;
-    let mut archive = archive(&file, path)?;
+    let mut archive = archive(&Arc::new(FileBytes::open(path)?))?;
     let at = find(&archive, "counts", path)?;
     let member = archive.by_index(at).map_err(|error| bad(path, format!("array counts: {error}")))?;
     let mut bytes = Vec::new();
     member.take(MOST).read_to_end(&mut bytes).map_err(Error::io(path, "read"))?;
     let header = Header::parse(&bytes, path, "array counts")?;
-    let (_, _, numbers) = header.matrix(&bytes, &["<i4", "<i8", "<u4", "<u8"], Some(1), (path, "array counts"))?;
+    let (_, _, numbers) = header.matrix(bytes.len(), &["<i4", "<i8", "<u4", "<u8"], Some(1), (path, "array counts"))?;
+    let numbers = &bytes[numbers];
     if header.dtype.ends_with('4') {
         Ok(numbers.as_chunks::<4>().0.iter().map(|&word| u32::from_le_bytes(word).into()).collect())
     } else {

@@ -11,6 +11,7 @@ use half::f16;
 use serde::{Deserialize, Serialize};
 
 use super::dataset::Member;
+use super::records::Records;
 use super::strided::{Field, Kind, Strided};
 use super::{Dataset, Sink, bad, folder};
 use crate::base::{Error, Result};
@@ -19,7 +20,7 @@ use crate::data::samples::Values;
 use crate::data::schema::{Categorical, Dense, Label, Transform};
 use crate::data::whole::{WholeFile, write_file};
 use crate::data::{Description, Samples};
-use crate::memory::FileBytes;
+use crate::memory::{Access, FileBytes};
 
 /// How the specification is called.
 pub(super) const SPEC: &str = "feature_spec.yaml";
@@ -109,13 +110,13 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
         if let Some(field) = dense.iter().find(|field| !field.kind.float()) {
             return Err(bad(
                 &path,
-                format!("feature_spec: {} holds numerical features, but no floats", field.path.display()),
+                format!("feature_spec: {} holds numerical features, but no floats", field.path().display()),
             ));
         }
         if let Some(field) = categorical.iter().find(whole) {
             return Err(bad(
                 &path,
-                format!("feature_spec: {} holds categories, but no integers", field.path.display()),
+                format!("feature_spec: {} holds categories, but no integers", field.path().display()),
             ));
         }
         let table = Strided::new(description.clone(), field(label)?, dense, categorical)?;
@@ -139,6 +140,7 @@ fn fields<'a>(spec: &Spec, chunks: &'a [Chunk], folder: &Path, path: &Path) -> R
         };
         let file = folder.join(file);
         let bytes = Arc::new(FileBytes::open(&file)?);
+        bytes.advise(Access::Sequential);
         let mut whole: Option<Field> = None;
         for (at, name) in chunk.features.iter().enumerate() {
             let dtype = spec.feature_spec.get(name).map(|feature| feature.dtype.as_str());
@@ -146,15 +148,7 @@ fn fields<'a>(spec: &Spec, chunks: &'a [Chunk], folder: &Path, path: &Path) -> R
             let kind =
                 kind(dtype).ok_or_else(|| bad(path, format!("feature_spec: {name} has the unknown dtype {dtype}")))?;
             let stride = kind.size() * chunk.features.len();
-            let first = whole.get_or_insert_with(|| Field {
-                path: file.clone(),
-                bytes: Arc::clone(&bytes),
-                start: 0,
-                stride,
-                kind,
-                count: 1,
-            });
-            if first.kind != kind {
+            if whole.as_ref().is_some_and(|first| first.kind != kind) {
                 return Err(bad(path, format!("feature_spec: {} holds features of two dtypes", file.display())));
             }
             if !bytes.len().is_multiple_of(stride) {
@@ -166,6 +160,10 @@ fn fields<'a>(spec: &Spec, chunks: &'a [Chunk], folder: &Path, path: &Path) -> R
                 );
                 return Err(bad(&file, reason));
             }
+            let first = whole.get_or_insert_with(|| {
+                let records = Records::new(Arc::clone(&bytes), 0, stride, bytes.len() / stride);
+                Field { records: Arc::new(records), offset: 0, kind, count: 1 }
+            });
             fields.insert(name.as_str(), first.at(at));
         }
     }

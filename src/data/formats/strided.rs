@@ -1,15 +1,17 @@
-//! Tables whose columns lie at fixed distances in mapped files: arrays, a file a column, or rows of one width.
+//! Tables whose columns lie at fixed distances in files: arrays, a file a column, or rows of one width.
 
-use std::path::{Path, PathBuf};
+use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use half::f16;
+use rayon::prelude::*;
 
+use super::records::{PORTION, Portion, Records};
 use super::{Rows, Table, bad};
 use crate::base::Result;
 use crate::data::samples::Values;
 use crate::data::{Description, Samples};
-use crate::memory::FileBytes;
 
 /// The types of numbers that the formats use, little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,13 +40,11 @@ impl Kind {
     }
 }
 
-/// One column of a table in a mapped file: `count` numbers a row, every `stride` bytes from `start`.
+/// One column of a table in a file: `count` numbers a row, `offset` bytes after the row's start.
 #[derive(Debug, Clone)]
 pub(super) struct Field {
-    pub(super) path: PathBuf,
-    pub(super) bytes: Arc<FileBytes>,
-    pub(super) start: usize,
-    pub(super) stride: usize,
+    pub(super) records: Arc<Records>,
+    pub(super) offset: usize,
     pub(super) kind: Kind,
     pub(super) count: usize,
 }
@@ -52,45 +52,72 @@ pub(super) struct Field {
 impl Field {
     /// The field `skip` numbers further on in the same rows.
     pub(super) fn at(&self, skip: usize) -> Self {
-        Self { start: self.start + skip * self.kind.size(), ..self.clone() }
+        Self { offset: self.offset + skip * self.kind.size(), ..self.clone() }
     }
 
-    /// Rows that the file has bytes for.
-    fn rows(&self) -> usize {
-        let row = self.count * self.kind.size();
-        match self.bytes.len().checked_sub(self.start + row) {
-            Some(rest) => rest / self.stride + 1,
-            None => 0,
-        }
+    /// Its file.
+    pub(super) fn path(&self) -> &Path {
+        self.records.file().path()
     }
 
-    /// The greatest of its integers in the first `rows` rows.
-    pub(super) fn largest(&self, rows: usize) -> Option<u32> {
-        let mut most = None;
-        self.integers(0, rows, |value| most = most.max(Some(value as u32)));
-        most
+    fn numbers<'a, const N: usize>(&self, rows: &'a [u8]) -> impl Iterator<Item = &'a [u8; N]> {
+        let (offset, count) = (self.offset, self.count);
+        rows.chunks_exact(self.records.width()).flat_map(move |row| row[offset..][..count * N].as_chunks::<N>().0)
     }
 
-    fn numbers<const N: usize>(&self, from: usize, rows: usize) -> impl Iterator<Item = &[u8; N]> {
-        let bytes = &self.bytes[(self.start + from * self.stride).min(self.bytes.len())..];
-        bytes.chunks(self.stride).take(rows).flat_map(|row| row[..self.count * N].as_chunks::<N>().0)
-    }
-
-    fn integers(&self, from: usize, rows: usize, mut push: impl FnMut(i32)) {
+    fn integers(&self, rows: &[u8], mut push: impl FnMut(i32)) {
         match self.kind {
-            Kind::Bool => self.numbers(from, rows).for_each(|&[byte]| push(i32::from(byte))),
-            Kind::Int8 => self.numbers(from, rows).for_each(|&[byte]| push(i32::from(byte as i8))),
-            Kind::Int16 => self.numbers(from, rows).for_each(|&word| push(i32::from(i16::from_le_bytes(word)))),
-            _ => self.numbers(from, rows).for_each(|&word| push(i32::from_le_bytes(word))),
+            Kind::Bool => self.numbers(rows).for_each(|&[byte]| push(i32::from(byte))),
+            Kind::Int8 => self.numbers(rows).for_each(|&[byte]| push(i32::from(byte as i8))),
+            Kind::Int16 => self.numbers(rows).for_each(|&word| push(i32::from(i16::from_le_bytes(word)))),
+            _ => self.numbers(rows).for_each(|&word| push(i32::from_le_bytes(word))),
         }
     }
 
-    fn floats(&self, from: usize, rows: usize, values: &mut Vec<f32>) {
+    fn floats(&self, rows: &[u8], values: &mut Vec<f32>) {
         match self.kind {
-            Kind::Float16 => values.extend(self.numbers(from, rows).map(|&word| f16::from_le_bytes(word).to_f32())),
-            Kind::Float32 => values.extend(self.numbers(from, rows).map(|&word| f32::from_le_bytes(word))),
-            _ => self.integers(from, rows, |value| values.push(value as f32)),
+            Kind::Float16 => values.extend(self.numbers(rows).map(|&word| f16::from_le_bytes(word).to_f32())),
+            Kind::Float32 => values.extend(self.numbers(rows).map(|&word| f32::from_le_bytes(word))),
+            _ => self.integers(rows, |value| values.push(value as f32)),
         }
+    }
+}
+
+/// Rows of all the files that some fields lie in, in memory.
+struct Loaded {
+    files: Vec<(Arc<Records>, Portion)>,
+    /// Of each field, its file.
+    of: Vec<usize>,
+    /// Rows that are read at most at a time.
+    most: usize,
+    rows: Range<usize>,
+}
+
+impl Loaded {
+    fn of<'a>(fields: impl Iterator<Item = &'a Field>) -> Self {
+        let mut files: Vec<(Arc<Records>, Portion)> = Vec::new();
+        let mut file = |field: &Field| {
+            files.iter().position(|(known, _)| Arc::ptr_eq(known, &field.records)).unwrap_or_else(|| {
+                files.push((Arc::clone(&field.records), Portion::default()));
+                files.len() - 1
+            })
+        };
+        let of = fields.map(&mut file).collect();
+        let bytes: usize = files.iter().map(|(records, _)| records.width()).sum();
+        Self { files, of, most: (PORTION / bytes.max(1)).max(1), rows: 0..0 }
+    }
+
+    fn load(&mut self, rows: Range<usize>) -> Result<()> {
+        let most = self.most;
+        self.files.iter_mut().try_for_each(|(records, portion)| portion.load(records, rows.clone(), most))?;
+        self.rows = rows;
+        Ok(())
+    }
+
+    /// The loaded rows that field number `field` lies in.
+    fn rows(&self, field: usize) -> &[u8] {
+        let (records, portion) = &self.files[self.of[field]];
+        portion.bytes(records, self.rows.clone())
     }
 }
 
@@ -114,16 +141,33 @@ impl Strided {
         dense: Vec<Field>,
         categorical: Vec<Field>,
     ) -> Result<Self> {
-        let rows = label.rows();
+        let rows = label.records.rows();
         for field in dense.iter().chain(&categorical) {
-            if field.rows() != rows {
-                let (found, labels) = (field.rows(), label.path.display());
+            let found = field.records.rows();
+            if found != rows {
+                let labels = label.path().display();
                 let reason = format!("has {found} rows, but {labels} has {rows}: copy or write the data again");
-                return Err(bad(&field.path, reason));
+                return Err(bad(field.path(), reason));
             }
         }
         debug_assert!(dense.iter().zip(&description.dense).all(|(field, column)| field.kind.float() == column.float));
         Ok(Self { description, label, dense, categorical, first: 0, rows: rows as u64 })
+    }
+
+    /// The greatest look-up of each categorical column.
+    pub(super) fn largest(&self) -> Result<Vec<Option<u32>>> {
+        let load = || Loaded::of(self.categorical.iter());
+        let (most, rows, none) = (load().most, self.rows as usize, || vec![None; self.categorical.len()]);
+        let portions = (0..rows.div_ceil(most)).into_par_iter();
+        let largest = portions.map_init(load, |loaded, portion| {
+            loaded.load(portion * most..rows.min((portion + 1) * most))?;
+            let mut largest = none();
+            for (at, (field, largest)) in self.categorical.iter().zip(&mut largest).enumerate() {
+                field.integers(loaded.rows(at), |value| *largest = (*largest).max(Some(value as u32)));
+            }
+            Ok(largest)
+        });
+        largest.try_reduce(none, |a, b| Ok(a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect()))
     }
 
     /// Some of its rows.
@@ -143,11 +187,12 @@ impl Table for Strided {
     }
 
     fn path(&self) -> &Path {
-        &self.label.path
+        self.label.path()
     }
 
     fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {
-        Ok(Box::new(StridedRows { table: self, next: start, read: 0 }))
+        let fields = [&self.label].into_iter().chain(&self.dense).chain(&self.categorical);
+        Ok(Box::new(StridedRows { table: self, next: start, read: 0, loaded: Loaded::of(fields) }))
     }
 }
 
@@ -156,33 +201,50 @@ struct StridedRows<'a> {
     next: u64,
     /// Rows that were read.
     read: u64,
+    /// Of the label, the dense columns and the categorical ones.
+    loaded: Loaded,
 }
 
-impl Rows for StridedRows<'_> {
-    fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize> {
-        let table = self.table;
-        let rows = (table.rows - self.next).min(limit as u64) as usize;
+impl StridedRows<'_> {
+    /// Appends the next `rows` rows, as many as are loaded at a time.
+    fn take(&mut self, samples: &mut Samples, rows: usize) -> Result<()> {
+        let (table, loaded) = (self.table, &mut self.loaded);
         let from = (table.first + self.next) as usize;
+        loaded.load(from..from + rows)?;
         let known = samples.labels.len();
-        table.label.floats(from, rows, &mut samples.labels);
+        table.label.floats(loaded.rows(0), &mut samples.labels);
         if !table.description.label.float
             && let Some(at) = samples.labels[known..].iter().position(|&label| label != 0.0 && label != 1.0)
         {
             let (row, label) = (from + at, samples.labels[known + at]);
-            return Err(bad(&table.label.path, format!("row {row}: the label is {label}; 0 or 1 expected")));
+            return Err(bad(table.label.path(), format!("row {row}: the label is {label}; 0 or 1 expected")));
         }
-        for (field, values) in table.dense.iter().zip(&mut samples.dense) {
+        for (at, (field, values)) in (1..).zip(table.dense.iter().zip(&mut samples.dense)) {
             match values {
-                Values::Integers(values) => field.integers(from, rows, |value| values.push(value)),
-                Values::Floats(values) => field.floats(from, rows, values),
+                Values::Integers(values) => field.integers(loaded.rows(at), |value| values.push(value)),
+                Values::Floats(values) => field.floats(loaded.rows(at), values),
             }
         }
-        for (field, lookups) in table.categorical.iter().zip(&mut samples.lookups) {
+        for (at, (field, lookups)) in (1 + table.dense.len()..).zip(table.categorical.iter().zip(&mut samples.lookups))
+        {
             // A negative number becomes one that no table has, and is refused as such.
-            field.integers(from, rows, |value| lookups.rows.push(value as u32));
+            field.integers(loaded.rows(at), |value| lookups.rows.push(value as u32));
         }
         self.next += rows as u64;
         self.read += rows as u64;
+        Ok(())
+    }
+}
+
+impl Rows for StridedRows<'_> {
+    fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize> {
+        let rows = (self.table.rows - self.next).min(limit as u64) as usize;
+        let mut read = 0;
+        while read < rows {
+            let count = (rows - read).min(self.loaded.most);
+            self.take(samples, count)?;
+            read += count;
+        }
         Ok(rows)
     }
 

@@ -9,10 +9,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use super::dataset::Member;
 use super::npy::{self, Header};
+use super::records::Records;
 use super::strided::{Field, Kind, Strided};
 use super::{Dataset, Sink, bad, folder, npz, sidecar};
 use crate::base::{Error, Result};
@@ -46,8 +45,8 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
     };
     for table in &tables {
         if widths(table) != widths(first) {
-            let reason = format!("has other columns than {}", first.label.path.display());
-            return Err(bad(&table.label.path, reason));
+            let reason = format!("has other columns than {}", first.label.path().display());
+            return Err(bad(table.label.path(), reason));
         }
     }
     let description = described(folder, &tables)?;
@@ -78,65 +77,56 @@ fn day(stem: &str) -> Option<u64> {
 /// The arrays of one stem, with table sizes not yet known.
 fn day_arrays(folder: &Path, stem: &str) -> Result<Strided> {
     let dense = folder.join(format!("{stem}{DENSE}"));
-    let dense = array(&dense, &["<f4"], Kind::Float32, None)?;
-    let label = array(&folder.join(format!("{stem}_labels.npy")), &["<i4"], Kind::Int32, Some(1))?;
+    let dense = file(&dense, &["<f4"], Kind::Float32, None)?;
+    let label = file(&folder.join(format!("{stem}_labels.npy")), &["<i4"], Kind::Int32, Some(1))?;
     let multi_hot = folder.join(format!("{stem}_sparse_multi_hot.npz"));
     let categorical = if multi_hot.exists() {
         let bytes = Arc::new(FileBytes::open(&multi_hot)?);
         bytes.advise(Access::Sequential);
         let mut fields = Vec::new();
         // Arrays are named 0, 1, 2 …; the first missing number ends them, and 0 must be there.
-        while fields.is_empty() || npz::has(&bytes, &multi_hot, &fields.len().to_string())? {
+        while fields.is_empty() || npz::has(&bytes, &fields.len().to_string())? {
             let name = fields.len().to_string();
-            let (start, length) = npz::stored(&bytes, &multi_hot, &name)?;
-            let member = &bytes[start..start + length];
-            let header = Header::parse(member, &multi_hot, &format!("array {name}"))?;
-            let (_, hots, numbers) = header.matrix(member, &["<i4"], None, (&multi_hot, &format!("array {name}")))?;
-            let path = multi_hot.clone();
-            let start = start + header.data;
-            fields.push((
-                Field { path, bytes: Arc::clone(&bytes), start, stride: 4 * hots, kind: Kind::Int32, count: hots },
-                numbers.len() / (4 * hots).max(1),
-            ));
+            let place = npz::stored(&bytes, &name)?;
+            let field = array(&bytes, place, &format!("array {name}"), &["<i4"], Kind::Int32, None)?;
+            // All of its columns are one field.
+            fields.push(Field { count: field.records.width() / 4, ..field });
         }
         fields
     } else {
-        let field = array(&folder.join(format!("{stem}_sparse.npy")), &["<i4"], Kind::Int32, None)?;
-        (0..field.0.stride / 4).map(|at| (field.0.at(at), field.1)).collect()
+        columns(&file(&folder.join(format!("{stem}_sparse.npy")), &["<i4"], Kind::Int32, None)?)
     };
-    let columns = (0..dense.0.stride / 4).map(|at| (dense.0.at(at), dense.1)).collect::<Vec<_>>();
-    let rows = label.1;
-    for (field, found) in columns.iter().chain(&categorical) {
-        if *found != rows {
-            let reason =
-                format!("has {found} rows, but {} has {rows}: copy or write the data again", label.0.path.display());
-            return Err(bad(&field.path, reason));
-        }
-        if field.count == 0 {
-            return Err(bad(&field.path, "has an array without columns"));
-        }
+    if let Some(field) = categorical.iter().find(|field| field.count == 0) {
+        return Err(bad(field.path(), "has an array without columns"));
     }
-    let fields = |fields: Vec<(Field, usize)>| fields.into_iter().map(|(field, _)| field).collect();
-    let description = Description::default();
-    Ok(Strided {
-        description,
-        label: label.0,
-        dense: fields(columns),
-        categorical: fields(categorical),
-        first: 0,
-        rows: rows as u64,
-    })
+    Strided::new(Description::default(), label, columns(&dense), categorical)
 }
 
-/// The first column of an array file, and its number of rows.
-fn array(path: &Path, dtypes: &[&str], kind: Kind, width: Option<usize>) -> Result<(Field, usize)> {
-    let bytes = FileBytes::open(path)?;
+/// Each number of the rows that the field begins.
+fn columns(first: &Field) -> Vec<Field> {
+    (0..first.records.width() / first.kind.size()).map(|at| first.at(at)).collect()
+}
+
+/// The first column of an array file.
+fn file(path: &Path, dtypes: &[&str], kind: Kind, width: Option<usize>) -> Result<Field> {
+    let bytes = Arc::new(FileBytes::open(path)?);
     bytes.advise(Access::Sequential);
-    let header = Header::parse(&bytes, path, "array")?;
-    let (rows, width, _) = header.matrix(&bytes, dtypes, width, (path, "array"))?;
-    let (start, stride) = (header.data, width * kind.size());
-    let bytes = Arc::new(bytes);
-    Ok((Field { path: path.to_owned(), bytes, start, stride, kind, count: 1 }, rows))
+    array(&bytes, (0, bytes.len()), "array", dtypes, kind, width)
+}
+
+/// The first column of an array that begins at byte `start` of a file.
+fn array(
+    bytes: &Arc<FileBytes>,
+    (start, length): (usize, usize),
+    name: &str,
+    dtypes: &[&str],
+    kind: Kind,
+    width: Option<usize>,
+) -> Result<Field> {
+    let header = Header::read(bytes, (start, length), name)?;
+    let (rows, width, numbers) = header.matrix(length, dtypes, width, (bytes.path(), name))?;
+    let records = Records::new(Arc::clone(bytes), start + numbers.start, width * kind.size(), rows);
+    Ok(Field { records: Arc::new(records), offset: 0, kind, count: 1 })
 }
 
 fn described(folder: &Path, tables: &[Strided]) -> Result<Description> {
@@ -159,11 +149,11 @@ fn described(folder: &Path, tables: &[Strided]) -> Result<Description> {
         }
         return Ok(known);
     }
-    let rows = (0..columns).into_par_iter().map(|at| {
-        let most = tables.iter().map(|table| table.categorical[at].largest(table.rows as usize)).max();
-        most.flatten().map_or(1, |most| u64::from(most) + 1)
-    });
-    let rows: Vec<u64> = rows.collect();
+    let mut most = vec![None; columns];
+    for table in tables {
+        most.iter_mut().zip(table.largest()?).for_each(|(most, here)| *most = (*most).max(here));
+    }
+    let rows: Vec<u64> = most.into_iter().map(|most| most.map_or(1, |most| u64::from(most) + 1)).collect();
     let mut description = Description::criteo(dense, &rows);
     for column in &mut description.dense {
         *column = Dense { name: column.name.clone(), float: true, transform: Transform::None };

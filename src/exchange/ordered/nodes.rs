@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use crate::base::units::Bytes;
 use crate::base::{RankId, Result};
 use crate::collective::plan::{Exchange, Reduction};
 use crate::collective::{Carrier, Executor, Fold, Links, Memory, Parcels, Payload, Schedule, Slices};
@@ -95,28 +96,21 @@ impl Nodes {
         self.share.sum.left.len().max(1)
     }
 
-    pub(super) const fn grains(&self) -> Grains {
-        self.grains
-    }
-
-    /// Gradients that a rank keeps while it adds.
-    pub(super) const fn depth(&self) -> usize {
-        self.share.sum.depth
-    }
-
-    pub(super) fn buffer_bytes(&self) -> usize {
-        size_of_val(&self.received[..]) + size_of_val(&self.total[..])
-    }
-
-    /// Bytes that this rank sends in a step.
-    pub(super) fn sent_bytes(&self) -> usize {
-        self.traffic().row(self.rank).iter().sum()
-    }
-
-    /// Bytes that this rank would send in an all-reduce.
-    pub(super) fn all_reduce_bytes(&self) -> usize {
-        let schedule = Reduction::Direct.plan(&self.slices, Payload::F32).all_reduce();
-        schedule.traffic().row(self.rank).iter().sum()
+    /// What it costs in memory and messages, for people.
+    #[must_use]
+    pub fn cost(&self) -> String {
+        let buffer = size_of_val(&self.received[..]) + size_of_val(&self.total[..]);
+        let all_reduce = Reduction::Direct.plan(&self.slices, Payload::F32).all_reduce();
+        let sent = |links: &Links| Bytes(links.row(self.rank).iter().sum::<usize>() as u64);
+        format!(
+            "dense gradients in {} grains: up to {} copies on a rank at a time, {} of receive buffer; {} sent a rank and \
+             step instead of {}",
+            self.grains.count(),
+            self.share.sum.depth,
+            Bytes(buffer as u64),
+            sent(&self.traffic()),
+            sent(&all_reduce.traffic())
+        )
     }
 
     /// Bytes from each rank to each other in a step.
@@ -134,7 +128,7 @@ impl Nodes {
     /// # Panics
     /// When there are not as many parts as [`Nodes::parts`] says, or they have another size than was
     /// planned.
-    pub fn sum(&mut self, team: &Team, carrier: &mut impl Carrier, mut parts: Vec<Pieces<'_>>) -> Result<()> {
+    pub fn sum(&mut self, team: &Team, carrier: &mut dyn Carrier, parts: &mut [Pieces<'_>]) -> Result<()> {
         assert_eq!(parts.len(), self.parts(), "a part for each node of this rank");
         assert!(parts.iter().all(|part| part.len() == self.slices.end()), "as many elements as was planned");
         let [scatter, gather] = self.executors.get_or_insert_with(|| {
@@ -145,7 +139,7 @@ impl Nodes {
         });
         let nodes = self.share.sum.left.len();
         let received = &mut self.received[..];
-        scatter.run(carrier, &mut Parts { parts: &mut parts, nodes, slices: &self.slices, received })?;
+        scatter.run(carrier, &mut Parts { parts, nodes, slices: &self.slices, received })?;
         let (isa, sum, received) = (team.isa(), &self.sum, &self.received[..]);
         if !self.total.is_empty() {
             let stride = self.total.len();

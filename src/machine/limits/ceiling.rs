@@ -22,13 +22,14 @@ pub const CEILINGS: [&str; 5] =
 impl<'a> Ceiling<'a> {
     /// Reserves and touches the memory; the peak is that of `precision`, and rows are those of its tables of `dim`
     /// columns, rounded up to whole cache lines and at most 16 KiB. A processor without bfloat16 is held against its
-    /// peak in 32-bit floats.
+    /// peak in 32-bit floats. The memory is of `field_bytes`, or else of [`Field::sensible_bytes`].
     ///
     /// # Errors
     /// When the hardware cannot be explored or memory is refused.
-    pub fn new(team: &'a Team, dim: usize, precision: Precision) -> Result<Self> {
+    pub fn new(team: &'a Team, dim: usize, precision: Precision, field_bytes: Option<usize>) -> Result<Self> {
         let processor = Processor::of_this_machine()?;
-        let field = Field::new(team, Field::sensible_bytes(processor.l3_bytes), Pages::Huge)?;
+        let bytes = field_bytes.unwrap_or_else(|| Field::sensible_bytes(processor.l3_bytes));
+        let field = Field::new(team, bytes, Pages::Huge)?;
         let row = |bytes: usize| (dim * bytes).clamp(64, 16 << 10).next_multiple_of(64);
         let (look_up_bytes, update_bytes) = (row(precision.read_bytes()), row(precision.bytes()));
         Ok(Self { team, field, precision, look_up_bytes, update_bytes })

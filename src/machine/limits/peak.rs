@@ -143,6 +143,11 @@ fn calibrated(mut pass: impl FnMut(usize)) -> usize {
     }
 }
 
+/// Floating-point operations of [`Chains`] on so many lanes: a swing is a multiply-add up and one down.
+fn chain_operations(lanes: f64, swings: usize) -> f64 {
+    2.0 * 2.0 * lanes * (CHAINS * swings) as f64
+}
+
 /// The most f32 operations that the team can do, in GFLOP/s: [`F32_PEAK_FORMULA`]. Portable code is measured too, and
 /// is slow where the compiler may not assume a fused multiply-add.
 ///
@@ -157,7 +162,7 @@ pub fn f32_peak(team: &Team) -> Rate {
             assert_eq!(state, start, "as far up as down");
             lanes as f64
         });
-        2.0 * 2.0 * lanes * (CHAINS * swings) as f64
+        chain_operations(lanes, swings)
     };
     let swings = calibrated(|swings| {
         pass(swings);
@@ -239,6 +244,7 @@ const fn bf16(x: f32) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::requirement::required;
 
     #[test]
     fn chains_do_what_a_scalar_does() {
@@ -263,9 +269,8 @@ mod tests {
 
     #[test]
     fn pair_chains_do_what_a_scalar_does() {
-        let Some(isa) = Avx512Bf16::detect().map(Isa::Avx512Bf16) else {
-            return println!("skipped: no AVX512-BF16");
-        };
+        let found = Avx512Bf16::detect().map(Isa::Avx512Bf16).ok_or("not detected");
+        let Some(isa) = required("avx512-bf16", found) else { return };
         let number = |way: usize, of: usize, i: usize| ((i * 7 + of * 5 + way) % 19) as f32 - 9.0;
         let factors: [[[u16; 2 * WIDEST]; FACTORS]; 2] =
             std::array::from_fn(|way| std::array::from_fn(|of| std::array::from_fn(|i| bf16(number(way, of, i)))));
@@ -286,7 +291,7 @@ mod tests {
 
     #[test]
     fn tiles_swing_as_far_as_a_scalar_says() {
-        let Some(amx) = Amx::detect() else { return println!("skipped: no AMX-BF16") };
+        let Some(amx) = required("amx-bf16", Amx::detect().ok_or("not detected")) else { return };
         let number = |i: usize, seed: usize| ((i * 7 + seed) % 19) as f32 - 9.0;
         let tile = |seed: usize| -> Tile {
             let pair = |i| u32::from(bf16(number(i, seed))) | u32::from(bf16(number(i + 5, seed))) << 16;
@@ -311,15 +316,29 @@ mod tests {
     }
 
     #[test]
-    fn peaks_are_positive() {
+    fn operations_are_counted_by_hand() {
+        for isa in Isa::all() {
+            let (mut state, factors) = f32_swing();
+            let lanes = isa.run(Chains { state: &mut state, factors: &factors, swings: 7 });
+            assert!([1, 8, 16].contains(&lanes), "{isa:?} has {lanes} lanes");
+            // Each chain swings 7 times, by one multiply-add up and one down, each of which is two operations a lane.
+            let by_hand = (0..CHAINS).flat_map(|_| (0..7).map(|_| lanes * (1 + 1) * 2)).sum::<usize>();
+            assert_eq!(chain_operations(lanes as f64, 7), by_hand as f64, "{isa:?}");
+        }
+    }
+
+    #[test]
+    fn peaks_check_out() {
         for isa in Isa::all() {
             let team = Team::with_isa(2, isa).unwrap();
             let rate = f32_peak(&team);
-            assert!(rate.median > 0.0 && rate.median.is_finite(), "{isa:?} {rate:?}");
+            assert!(0.0 < rate.min && rate.min <= rate.median && rate.median <= rate.max, "{isa:?} {rate:?}");
+            assert!(rate.max.is_finite() && rate.passes >= 5, "{isa:?} {rate:?}");
         }
         let team = Team::new(1).unwrap();
-        for rate in [bf16_peak(&team), amx_peak(&team), bf16_pass_peak(&team)].into_iter().flatten() {
-            assert!(rate.median > 0.0 && rate.median.is_finite(), "{rate:?}");
-        }
+        assert_eq!(bf16_peak(&team).is_some(), Avx512Bf16::detect().is_some());
+        assert_eq!(amx_peak(&team).is_some(), Amx::detect().is_some());
+        assert_eq!(thirds_peak(&team).is_some(), team.isa().amx_thirds().is_some());
+        assert_eq!(bf16_pass_peak(&team).is_some(), Avx512Bf16::detect().is_some());
     }
 }

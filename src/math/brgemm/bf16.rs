@@ -61,8 +61,8 @@ fn pair_rows(team: &Team, rows: Range<usize>, from: &Panels<u16>, to: &mut Panel
     let sizes = [to.panels(), rows.len().div_ceil(2), to.stride()];
     if sizes[0] > 0 {
         team.share(Grid::new(to.cells_mut(), sizes, [1, team.pieces()], 1), |mut part| {
-            let range = part.rows.clone();
-            for panel in part.panels.clone() {
+            let range = part.rows();
+            for panel in part.panels() {
                 let from = &from.panel(panel)[rows.clone()][2 * range.start..rows.len().min(2 * range.end)];
                 isa.run(Interleave { from, to: part.panel(panel) });
             }

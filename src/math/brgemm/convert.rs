@@ -18,8 +18,8 @@ fn fill<T: Pod + Send>(
     let sizes = [to.panels(), rows, to.stride()];
     assert!(rows <= to.rows(), "{rows} rows of {}", to.rows());
     team.share(Grid::new(to.cells_mut(), sizes, [1, team.pieces()], 1), |mut part| {
-        for panel in part.panels.clone() {
-            let first = part.rows.start;
+        for panel in part.panels() {
+            let first = part.rows().start;
             fill(panel, first, part.panel(panel));
         }
     });

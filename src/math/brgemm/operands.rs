@@ -191,11 +191,11 @@ impl<T: Term> Kernel for LeftCopy<'_, T> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
-        let first = self.part.rows.start / T::PARTS;
-        let rows = first..(self.part.rows.end / T::PARTS).min(self.rows);
+        let first = self.part.rows().start / T::PARTS;
+        let rows = first..(self.part.rows().end / T::PARTS).min(self.rows);
         for row in rows.clone().step_by(self.source.band()) {
             let band = row..rows.end.min(row.saturating_add(self.source.band()));
-            for unit in self.part.panels.clone() {
+            for unit in self.part.panels() {
                 let copy = &mut self.part.panel(unit)[(row - first) * T::PARTS..];
                 self.source.bring(simd, band.clone(), unit, copy);
             }
@@ -287,9 +287,9 @@ impl<T: Term> Kernel for RightCopy<'_, T> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
-        let blocks = self.part.rows.start / T::BLOCK..self.part.rows.end / T::BLOCK;
+        let blocks = self.part.rows().start / T::BLOCK..self.part.rows().end / T::BLOCK;
         let units = self.steps.div_ceil(UNIT);
-        for chunk in self.part.panels.clone() {
+        for chunk in self.part.panels() {
             let units = chunk * T::CHUNK..units.min((chunk + 1) * T::CHUNK);
             self.source.pack(simd, blocks.clone(), units, self.steps, self.part.panel(chunk));
         }

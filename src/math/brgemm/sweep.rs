@@ -92,19 +92,19 @@ impl<L: Left, B: Right, C: Cell> Kernel for Sweep<'_, '_, L, B, C> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
-        if self.out.rows.is_empty() {
+        if self.out.rows().is_empty() {
             return;
         }
-        for group in self.out.panels.clone().step_by(self.group) {
-            let group = group..self.out.panels.end.min(group + self.group);
+        for group in self.out.panels().step_by(self.group) {
+            let group = group..self.out.panels().end.min(group + self.group);
             if self.own.held.as_ref() != Some(&group) {
                 self.right.prepare(simd, group.clone(), self.steps.clone(), self.own.rows);
                 self.own.held = Some(group.clone());
             }
-            let mut row = self.out.rows.start;
-            while row < self.out.rows.end {
+            let mut row = self.out.rows().start;
+            while row < self.out.rows().end {
                 let end = if L::BLOCK == usize::MAX { usize::MAX } else { (row / L::BLOCK + 1) * L::BLOCK };
-                let end = end.min(self.out.rows.end);
+                let end = end.min(self.out.rows().end);
                 // Tiles of nearly equal height: 64 rows are 13 + 13 + 13 + 13 + 12, not 4 x 14 + 8.
                 let tiles = (end - row).div_ceil(S::TALLEST);
                 let height = (end - row).div_ceil(tiles);
@@ -138,7 +138,7 @@ impl<L: Left, B: Right, C: Cell> Sweep<'_, '_, L, B, C> {
             Ending::Gate(gate) => Finish::Gate(&gate.panel(panel)[rows.clone()]),
         };
         let b = self.right.steps(group, index, self.steps.clone(), self.own.rows);
-        let first_row = self.out.rows.start;
+        let first_row = self.out.rows().start;
         let out = &mut self.out.panel(panel)[rows.start - first_row..rows.end - first_row];
         let (left, row, first) = (self.left, rows.start, self.steps.start);
         for column in (0..width).step_by(2 * S::LANES) {

@@ -1,6 +1,7 @@
 //! The passes against their definitions, to the bit, over odd sizes, instruction sets and thread counts.
 
 use super::*;
+use crate::base::requirement::required;
 use crate::machine::team::Team;
 use crate::math::{Gemm, Start, Strided, random};
 use crate::simd::Isa;
@@ -24,6 +25,11 @@ const SIZES: [[usize; 3]; 9] = [
 fn teams(isas: Vec<Isa>) -> Vec<Team> {
     let pairs = isas.into_iter().flat_map(|isa| [(isa, 1), (isa, 3), (isa, 5)]);
     pairs.map(|(isa, threads)| Team::with_isa(threads, isa).unwrap()).collect()
+}
+
+/// Tiles, for tests that have nothing to do without them.
+fn tiles() -> Option<Amx> {
+    required("amx-bf16", Amx::detect().ok_or("not detected"))
 }
 
 /// Numbers of which a third are 0 or less than it, as activations are.
@@ -93,7 +99,7 @@ fn passes_give_the_bits_of_the_plain_product() {
 
 #[test]
 fn passes_in_thirds_give_the_bits_of_their_definition() {
-    let Some(amx) = Amx::detect() else { return println!("skipped: no AMX-BF16") };
+    let Some(amx) = tiles() else { return };
     let more = [[32, 64, 32], [48, 80, 49], [33, 600, 17], [600, 257, 300], [1037, 40, 33]];
     for [n, c, k] in SIZES.into_iter().chain(more) {
         let (x, w, dy, bias) = (activations(n * c, 1), random(c * k, 2), random(n * k, 3), random(k, 4));
@@ -126,7 +132,7 @@ fn passes_in_thirds_give_the_bits_of_their_definition() {
 
 #[test]
 fn only_wide_layers_go_to_tiles() {
-    let Some(amx) = Amx::detect() else { return println!("skipped: no AMX-BF16") };
+    let Some(amx) = tiles() else { return };
     let (n, random) = (20, |len| random(len, 1));
     for (c, k, tiled) in [(65, 70, true), (64, 70, false), (70, 64, false)] {
         let (x, w, dy) = (random(n * c), random(c * k), random(n * k));
@@ -163,7 +169,7 @@ fn errors(isa: Isa, [n, c, k]: [usize; 3], x: &[f32], w: &[f32]) -> (f64, f64) {
 
 #[test]
 fn thirds_are_as_accurate_as_fused_multiply_adds() {
-    let Some(amx) = Amx::detect() else { return println!("skipped: no AMX-BF16") };
+    let Some(amx) = tiles() else { return };
     for [n, c, k] in [[30, 66, 80], [30, 256, 80], [30, 1024, 66], [30, 4096, 66]] {
         // Signs that cancel, numbers of one sign, whose sums grow, and magnitudes from 2^-20 to 2^20.
         let mixed = |len, which| random(len, which);
@@ -257,7 +263,7 @@ fn bf16_passes_give_the_bits_of_the_definition() {
 
 #[test]
 fn bf16_passes_on_tiles_give_the_bits_of_their_definition() {
-    let Some(amx) = Amx::detect() else { return println!("skipped: no AMX-BF16") };
+    let Some(amx) = tiles() else { return };
     let teams = teams(vec![Isa::AmxBf16(amx)]);
     bf16_passes_give_the_bits_of(define_tiled, &teams, &SIZES);
     // Whole blocks, tails of each kind of tile, and more rows and columns than wait together.

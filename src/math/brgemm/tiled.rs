@@ -99,8 +99,9 @@ impl<T: Term, C: Cell> Kernel for TiledSweep<'_, T, C> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
-        let (rows, units) = (self.out.rows.clone(), self.steps.div_ceil(UNIT));
-        let strips = self.out.panels.start * STRIPS..(self.out.panels.end * STRIPS).min(self.columns.div_ceil(BLOCK));
+        let (rows, units) = (self.out.rows(), self.steps.div_ceil(UNIT));
+        let strips =
+            self.out.panels().start * STRIPS..(self.out.panels().end * STRIPS).min(self.columns.div_ceil(BLOCK));
         if rows.is_empty() || strips.is_empty() {
             return;
         }
@@ -215,7 +216,7 @@ impl<T: Term, C: Cell> TiledSweep<'_, T, C> {
             Ending::Relu => Finish::Relu,
             Ending::Gate(gate) => Finish::Gate(&gate.panel(panel)[rows.clone()]),
         };
-        let start = self.out.rows.start;
+        let start = self.out.rows().start;
         let out = &mut self.out.panel(panel)[rows.start - start..rows.end - start];
         for (r, (out, sums)) in out.iter_mut().zip(&sums.0).enumerate() {
             for at in (0..BLOCK.min(width - column)).step_by(S::LANES) {

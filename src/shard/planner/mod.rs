@@ -190,7 +190,7 @@ fn reason(model: &Model<'_>, options: &Options, sharding: &Sharding, all: &Tally
     }
     let note = if small { format!("below {below} rows, but a copy on each rank is slower; ") } else { String::new() };
     let rest = without(model, sharding, all, table);
-    let whole = model.load(table, &Rows::all(sharding.rows(table)), sharding.dim(), true);
+    let whole = model.load(table, &Rows::all(sharding.rows(table)), sharding.dim(table), true);
     if scheme.kind() == Kind::Table {
         return format!("{note}fits one rank, no faster in parts");
     }

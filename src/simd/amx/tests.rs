@@ -1,15 +1,12 @@
 //! The tile instructions against their definition, to the bit, and the edges of what they read.
 
 use super::*;
+use crate::base::requirement::required;
 use crate::base::rng::{Random, Stream};
 use crate::simd::bf16::{dot_thirds, dot_tile};
 
 fn amx() -> Option<Amx> {
-    let amx = Amx::detect();
-    if amx.is_none() {
-        println!("assembled, not run: no AMX-BF16");
-    }
-    amx
+    required("amx-bf16", Amx::detect().ok_or("not detected"))
 }
 
 fn same(a: f32, b: f32) -> bool {
@@ -186,4 +183,38 @@ fn other_threads_may_use_tiles_too() {
     };
     let threads: Vec<_> = (0..3).map(|_| std::thread::spawn(work)).collect();
     assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+}
+
+#[test]
+#[should_panic(expected = "this thread holds its tiles already")]
+fn a_thread_has_one_proof_of_its_tiles() {
+    let Some(amx) = amx() else { panic!("this thread holds its tiles already: not tried without tiles") };
+    // One after the other is fine.
+    drop(amx.tiles());
+    let _first = amx.tiles();
+    let _second = amx.tiles();
+}
+
+#[test]
+#[should_panic(expected = "all rows of all units")]
+fn a_left_operand_whose_end_wraps_is_refused() {
+    let Some(amx) = amx() else { panic!("all rows of all units: not tried without tiles") };
+    // The last of 17 units begins at row 2^64, which is 0 where products wrap.
+    let cells = [[0; UNIT]; BLOCK];
+    let left = Left { cells: &cells, stride: 1 << 60 };
+    let mut sums = Sums([[0.0; BLOCK]; BLOCK]);
+    amx.tiles().multiply::<2, 2>(&mut sums, Origin::Sums, left, [0, 0], &[[[[[0; TILE]; TILE]; 2]; 2]; 17]);
+}
+
+#[test]
+#[should_panic(expected = "all rows of all units")]
+fn rows_of_thirds_that_wrap_are_refused() {
+    let Some(amx) = amx() else { panic!("all rows of all units: not tried without tiles") };
+    // Three times this row is 32 where products wrap.
+    let cells = [[0; UNIT]; 32 + 3 * BLOCK];
+    let row = TILE * (1usize << 60).div_ceil(3);
+    assert_eq!(row.wrapping_mul(3), 32);
+    let left = Left { cells: &cells, stride: 0 };
+    let mut sums = Sums([[0.0; BLOCK]; BLOCK]);
+    amx.tiles().multiply_thirds(&mut sums, Origin::Sums, left, [row, 0], &[[[[[0; TILE]; TILE]; 2]; 2]; 3]);
 }

@@ -109,7 +109,8 @@ impl Tiles {
         assert!(right.len().is_multiple_of(3) && row.is_multiple_of(TILE) && next.is_multiple_of(TILE), "whole thirds");
         let units = right.len() / 3;
         if let Some(before) = units.checked_sub(1) {
-            assert!(left.cells.len() >= before * left.stride + 3 * (row + BLOCK), "all rows of all units");
+            let third = row.checked_mul(3);
+            assert!(third.is_some_and(|row| left.holds(before, row, 3 * BLOCK)), "all rows of all units");
         }
         let to = sums.0.as_mut_ptr();
         let (from, from_row, below) = match start {
@@ -118,8 +119,11 @@ impl Tiles {
                 (to.cast_const().cast(), size_of::<[f32; BLOCK]>(), to.cast_const().wrapping_add(TILE).cast())
             }
         };
-        let (a, next) = (left.cells.as_ptr().wrapping_add(3 * row), left.cells.as_ptr().wrapping_add(3 * next));
-        let (b, stride) = (right.as_ptr(), left.stride * size_of::<Pairs>());
+        let (a, next) = (
+            left.cells.as_ptr().wrapping_add(row.wrapping_mul(3)),
+            left.cells.as_ptr().wrapping_add(next.wrapping_mul(3)),
+        );
+        let (b, stride) = (right.as_ptr(), left.bytes_to_next());
         // SAFETY: `self` proves the instructions and eight whole tiles. The start is 32 rows of 128 bytes that are `sums`,
         // or 32 times the same 128 bytes of `row`; the result is `sums`. Unit u of the left operand is 96 rows of 128
         // bytes from cell u * stride + 3 * row on, which end in `cells` because those of the last unit do (checked

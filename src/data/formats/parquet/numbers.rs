@@ -1,10 +1,11 @@
 //! The values of one column of one row group, from any row on, as integers or floats with their levels.
 
+use std::io::BufReader;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::DataType;
 use parquet::errors::{ParquetError, Result};
@@ -14,35 +15,48 @@ use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::columns::{Kind, Leaf};
 use crate::data::loader::panic_message;
+use crate::memory::{FileBytes, FileCursor};
 
-/// The bytes of a mapped file, and how many of them one reader has asked for.
+/// Bytes that are read for a page's head, which has some dozens.
+const HEAD_BYTES: usize = 512;
+
+/// A file, and how many of its bytes one reader has asked for.
 pub(super) struct Counted {
-    pub(super) bytes: Bytes,
+    file: Arc<FileBytes>,
     pub(super) read: AtomicU64,
+}
+
+impl Counted {
+    /// Nothing was asked for yet.
+    pub(super) fn new(file: &Arc<FileBytes>) -> Self {
+        Self { file: Arc::clone(file), read: AtomicU64::new(0) }
+    }
 }
 
 impl Length for Counted {
     fn len(&self) -> u64 {
-        self.bytes.len() as u64
+        self.file.len() as u64
     }
 }
 
 impl ChunkReader for Counted {
-    type T = bytes::buf::Reader<Bytes>;
+    type T = BufReader<FileCursor>;
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
-        let start = usize::try_from(start).ok().filter(|&start| start <= self.bytes.len());
+        let start = usize::try_from(start).ok().filter(|&start| start <= self.file.len());
         let start = start.ok_or_else(|| ParquetError::EOF("a page lies beyond the file".to_owned()))?;
-        Ok(self.bytes.slice(start..).reader())
+        Ok(BufReader::with_capacity(HEAD_BYTES, self.file.cursor(start)))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
         let range = usize::try_from(start).ok().and_then(|start| Some(start..start.checked_add(length)?));
-        let range = range.filter(|range| range.end <= self.bytes.len());
+        let range = range.filter(|range| range.end <= self.file.len());
         let range = range.ok_or_else(|| ParquetError::EOF("a page ends beyond the file".to_owned()))?;
         // Relaxed: one reader counts for itself.
         self.read.fetch_add(length as u64, Ordering::Relaxed);
-        Ok(self.bytes.slice(range))
+        let mut bytes = vec![0; length];
+        self.file.fill(range.start, &mut bytes)?;
+        Ok(bytes.into())
     }
 }
 

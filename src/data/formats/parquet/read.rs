@@ -4,9 +4,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
@@ -21,22 +20,13 @@ use crate::memory::{Access, FileBytes};
 /// A Parquet file.
 pub(super) struct ParquetTable {
     path: PathBuf,
-    bytes: Bytes,
+    bytes: Arc<FileBytes>,
     pub(super) metadata: Arc<ParquetMetaData>,
     /// The first row of each row group, and the number of rows.
     starts: Vec<u64>,
     columns: Option<Columns>,
     pub(super) description: Description,
     pub(super) longest: Vec<u32>,
-}
-
-/// A mapped file as the library wants it.
-struct Mapped(FileBytes);
-
-impl AsRef<[u8]> for Mapped {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
 }
 
 /// What the library says of a column.
@@ -48,9 +38,9 @@ impl ParquetTable {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let file = FileBytes::open(path)?;
         file.advise(Access::Random);
-        let bytes = Bytes::from_owner(Mapped(file));
+        let bytes = Arc::new(file);
         let fail = |reason: String| bad(path, format!("is no whole Parquet file: {reason}"));
-        let metadata = guarded(|| ParquetMetaDataReader::new().parse_and_finish(&bytes));
+        let metadata = guarded(|| ParquetMetaDataReader::new().parse_and_finish(&Counted::new(&bytes)));
         let metadata = metadata.map_err(|error| fail(error.to_string()))?;
         let mut starts = vec![0u64];
         for (number, group) in metadata.row_groups().iter().enumerate() {
@@ -89,7 +79,7 @@ impl ParquetTable {
     }
 
     pub(super) fn counted(&self) -> Arc<Counted> {
-        Arc::new(Counted { bytes: self.bytes.clone(), read: AtomicU64::new(0) })
+        Arc::new(Counted::new(&self.bytes))
     }
 }
 

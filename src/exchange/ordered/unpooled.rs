@@ -1,0 +1,227 @@
+//! Unpooled rows: rows of divided tables, themselves, where a bag has several of one owner.
+//!
+//! An owner's pooled sum of a bag is one term of the receiver's. If it is that of one look-up it is the row, and can be
+//! added in the bag's order. Of bags with more look-ups in one shard, owners send the rows one by one as well. One-hot
+//! tables so exchange nothing here. Weights of look-ups are the receiver's: it has them, and multiplies as it adds.
+
+use std::ops::Range;
+
+use crate::base::{RankId, Result, TableId};
+use crate::collective::Carrier;
+use crate::data::{Bag, BagView, Batch};
+use crate::exchange::layout::Layout;
+use crate::exchange::words::Words;
+use crate::machine::team::Team;
+use crate::shard::scheme::Shard;
+use crate::simd::{Simd, combine};
+
+/// Where the row of a look-up is to be found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::exchange) struct Source {
+    /// The part of the table.
+    part: u32,
+    /// Which of that part's rows that were sent themselves; [`Source::POOLED`]: its pooled sum is the row.
+    row: u32,
+}
+
+impl Source {
+    const POOLED: u32 = u32::MAX;
+}
+
+/// A part of a divided table, as its messages have it.
+#[derive(Debug)]
+pub(in crate::exchange) struct Part {
+    pub rank: RankId,
+    /// Its columns in a row of pooled sums.
+    pub place: Range<usize>,
+    /// Elements of such a row, from another rank.
+    pub stride: usize,
+    /// Elements of such a row of this rank's own.
+    pub own_stride: usize,
+    /// Where its rows begin among those that its rank has sent themselves.
+    start: usize,
+    /// How many of its rows were sent themselves.
+    rows: u32,
+    /// Look-ups of the current bag in it.
+    in_bag: u32,
+}
+
+/// The exchange, with its memory.
+#[derive(Debug)]
+pub struct Unpooled {
+    rank: RankId,
+    words: Words,
+    out: Vec<Vec<u32>>,
+    into: Vec<Vec<u32>>,
+    /// For each divided table its look-ups, in their order.
+    sources: Vec<(TableId, Vec<Source>)>,
+    /// Those tables' parts.
+    parts: Vec<Vec<Part>>,
+    /// The look-ups that are sent themselves, a bag each.
+    bag: Bag,
+}
+
+impl Unpooled {
+    /// For `rank`.
+    ///
+    /// # Panics
+    /// Never: a shard is in its rank's holding.
+    #[must_use]
+    pub fn new(layout: &Layout, rank: RankId, team: &Team) -> Self {
+        let (ranks, sharding) = (layout.ranks(), layout.sharding());
+        let tables = (0..sharding.tables() as u32).map(TableId).filter(|table| sharding.partial(*table));
+        let sources: Vec<_> = tables.map(|table| (table, Vec::new())).collect();
+        let part = |shard: &Shard| {
+            let holding = layout.of(shard.rank);
+            let place = holding.places().find_map(|(other, place)| (other == shard).then_some(place));
+            let place = place.expect("a shard is in its rank's holding");
+            Part {
+                rank: shard.rank,
+                place,
+                stride: holding.stride,
+                own_stride: holding.partial_stride,
+                start: 0,
+                rows: 0,
+                in_bag: 0,
+            }
+        };
+        let parts = |(table, _): &(TableId, _)| sharding.of_table(*table).iter().map(part).collect();
+        let words = Words::new(rank, ranks, team.isa(), "exchange of rows");
+        Self {
+            parts: sources.iter().map(parts).collect(),
+            sources,
+            rank,
+            words,
+            out: vec![Vec::new(); ranks],
+            into: vec![Vec::new(); ranks],
+            bag: Bag { offsets: vec![0], rows: Vec::new() },
+        }
+    }
+
+    /// Lets `look_up` write the rows of each of this rank's shards of divided tables that other look-ups of the same bag
+    /// hide in the pooled sum: it gets the shard's number, a bag a row, and room for the rows. `asked` are the look-ups
+    /// of a rank in a stream, as [`crate::exchange::Ids::bag`] has them. Then sends them, and takes in those that the bags
+    /// of `batch` need.
+    ///
+    /// # Errors
+    /// [`crate::base::Error::Rank`] when the job is in trouble.
+    pub fn exchange<'a>(
+        &mut self,
+        layout: &Layout,
+        carrier: &mut dyn Carrier,
+        batch: &Batch,
+        asked: impl Fn(RankId, usize) -> BagView<'a>,
+        mut look_up: impl FnMut(usize, &Bag, &mut [f32]),
+    ) -> Result<()> {
+        if self.sources.is_empty() {
+            return Ok(());
+        }
+        let holding = layout.of(self.rank);
+        for (to, out) in (0..).map(RankId).zip(&mut self.out) {
+            out.clear();
+            for group in holding.groups.iter().take_while(|group| group.partial) {
+                for (shard, stream) in group.shards.clone().zip(&group.streams) {
+                    several(asked(to, *stream), &mut self.bag);
+                    let start = out.len();
+                    out.resize(start + self.bag.rows.len() * group.width, 0);
+                    if !self.bag.rows.is_empty() {
+                        look_up(shard, &self.bag, bytemuck::cast_slice_mut(&mut out[start..]));
+                    }
+                }
+            }
+        }
+        let out = &self.out;
+        self.words.swap(carrier, |peer| &out[peer], &mut self.into)?;
+        self.find(layout, batch);
+        Ok(())
+    }
+
+    /// Where each look-up of this rank's samples finds its row.
+    fn find(&mut self, layout: &Layout, batch: &Batch) {
+        let sharding = layout.sharding();
+        for ((table, sources), parts) in self.sources.iter_mut().zip(&mut self.parts) {
+            sources.clear();
+            let bag = &batch.bags[table.index()];
+            parts.iter_mut().for_each(|part| part.rows = 0);
+            for sample in 0..bag.samples() {
+                parts.iter_mut().for_each(|part| part.in_bag = 0);
+                let first = sources.len();
+                for &row in bag.of(sample) {
+                    let (shard, _) = sharding.owners(*table, u64::from(row)).next().expect("every row has an owner");
+                    parts[shard.part].in_bag += 1;
+                    sources.push(Source { part: shard.part as u32, row: Source::POOLED });
+                }
+                for source in &mut sources[first..] {
+                    let part = &mut parts[source.part as usize];
+                    if part.in_bag > 1 {
+                        source.row = part.rows;
+                        part.rows += 1;
+                    }
+                }
+            }
+        }
+        // A message has its rank's shards in the layout's order.
+        for rank in (0..layout.ranks() as u32).map(RankId) {
+            let mut end = 0;
+            for (_, shard) in layout.of(rank).partial() {
+                let index = self.sources.iter().position(|(table, _)| *table == shard.table);
+                let part = &mut self.parts[index.expect("the shard's table is divided")][shard.part];
+                part.start = end;
+                end += part.rows as usize * shard.columns.len();
+            }
+            let message = if rank == self.rank { &self.out } else { &self.into };
+            assert_eq!(message[rank.index()].len(), end, "rows of {rank} are those of this rank's bags");
+        }
+    }
+
+    /// Adds up the rows of a bag in their order, from 0, each times its weight where `weights`, those of all the table's
+    /// look-ups, are not empty; the bag is one of divided table number `index`, which has these `look_ups`. `pooled` gives a
+    /// part's pooled sum.
+    #[inline(always)]
+    pub(in crate::exchange) fn pool<'a, S: Simd>(
+        &'a self,
+        simd: S,
+        index: usize,
+        (look_ups, weights): (Range<usize>, &[f32]),
+        to: &mut [f32],
+        pooled: impl Fn(&Part) -> &'a [f32],
+    ) {
+        to.fill(0.0);
+        let dim = to.len();
+        for position in look_ups {
+            let source = self.sources[index].1[position];
+            let part = &self.parts[index][source.part as usize];
+            let row = if source.row == Source::POOLED {
+                pooled(part)
+            } else {
+                let words = if part.rank == self.rank { &self.out } else { &self.into };
+                let start = part.start + source.row as usize * dim;
+                bytemuck::cast_slice(&words[part.rank.index()][start..start + dim])
+            };
+            match weights.get(position) {
+                None => combine(simd, to, row, |sum, term| simd.add(sum, term)),
+                Some(weight) => {
+                    let weight = simd.splat(*weight);
+                    combine(simd, to, row, |sum, term| simd.mul_add(weight, term, sum));
+                }
+            }
+        }
+    }
+
+    /// The divided tables.
+    pub(in crate::exchange) fn tables(&self) -> impl Iterator<Item = (usize, TableId)> {
+        self.sources.iter().map(|(table, _)| *table).enumerate()
+    }
+}
+
+/// The look-ups of bags that have several, each a bag of its own.
+fn several(from: BagView<'_>, to: &mut Bag) {
+    to.rows.clear();
+    for sample in 0..from.samples() {
+        if let rows @ [_, _, ..] = from.of(sample) {
+            to.rows.extend_from_slice(rows);
+        }
+    }
+    to.offsets.clear();
+    to.offsets.extend(0..=to.rows.len() as u32);
+}

@@ -1,0 +1,142 @@
+//! What lies between pooled rows and the loss: a network, of which every rank has a copy.
+//!
+//! A training step knows a network by this trait alone. Its parameters are [`Linear`] layers, numbered from 0; the
+//! backward pass announces each as soon as its gradient is complete, so that its reduction over ranks can begin. Pooled
+//! rows come into the features from outside, one row a sample with each table's columns side by side, and their gradient
+//! is taken from there: the tables may be anywhere and of any width, and a network need not use all of them.
+
+use std::fmt::Debug;
+
+use super::Parameter;
+use super::stage::{Stage, Work};
+use crate::base::Result;
+use crate::base::config::{ModelConfig, Precision};
+use crate::data::Batch;
+use crate::layer::Linear;
+use crate::machine::team::Team;
+use crate::math::Share;
+use crate::memory::{Arena, Supply};
+
+/// Gets the number of a layer whose gradient is complete, and the layer.
+pub type Announce<'a> = &'a mut dyn FnMut(usize, &mut Linear);
+
+/// A network, and what a minibatch leaves in it between its forward and its backward pass.
+///
+/// Each method of a stage is called once a step, in the order of [`Stage`].
+pub trait Network: Debug + Send {
+    /// Takes all planned buffers from the arena.
+    fn settle(&mut self, arena: &mut Arena);
+
+    /// Draws initial weights: a pure function of the seed.
+    fn initialise(&mut self, seed: u64);
+
+    /// How many parameter layers it has.
+    fn layers(&self) -> usize;
+
+    /// Parameter layer number `index`.
+    ///
+    /// # Panics
+    /// When there is no such layer.
+    fn layer(&self, index: usize) -> &Linear;
+
+    /// As [`Network::layer`], to be changed.
+    ///
+    /// # Panics
+    /// When there is no such layer.
+    fn layer_mut(&mut self, index: usize) -> &mut Linear;
+
+    /// Gives `each` all layers, in their order.
+    fn each_layer_mut<'a>(&'a mut self, each: &mut dyn FnMut(&'a mut Linear));
+
+    /// What a layer's tensors are called in a state dict, before `.weight` and `.bias`.
+    ///
+    /// # Panics
+    /// When there is no such layer.
+    fn layer_name(&self, index: usize) -> String;
+
+    /// Plans room for the gradients of parts of a minibatch; see [`Network::cut`].
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    fn plan_parts(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()>;
+
+    /// The next backward pass sums the gradients of weights by these grains of a minibatch of `whole` samples, and leaves
+    /// the parts that they make.
+    fn cut(&mut self, share: &Share, whole: usize);
+
+    /// The pooled rows of `samples` samples, to be written.
+    fn features_mut(&mut self, samples: usize) -> &mut [f32];
+
+    /// The gradient of the pooled rows of `samples` samples.
+    fn features_gradient(&self, samples: usize) -> &[f32];
+
+    /// As [`Network::features_gradient`], to be changed.
+    fn features_gradient_mut(&mut self, samples: usize) -> &mut [f32];
+
+    /// Forward: what needs no pooled rows.
+    fn bottom(&mut self, team: &Team, batch: &Batch);
+
+    /// Forward: the interaction of all features.
+    fn interact(&mut self, team: &Team, batch: &Batch);
+
+    /// Forward: from there to one logit a sample.
+    fn top(&mut self, team: &Team, batch: &Batch);
+
+    /// The part of these samples in the mean loss of a minibatch of `whole` samples, and its gradient.
+    fn loss(&mut self, team: &Team, batch: &Batch, whole: usize);
+
+    /// Each sample's loss, from the last [`Network::loss`].
+    fn losses(&self, samples: usize) -> &[f64];
+
+    /// The click probabilities of the last [`Network::loss`], one a sample.
+    fn probabilities(&self, samples: usize) -> &[f32];
+
+    /// Backward of [`Network::top`].
+    fn back_top(&mut self, team: &Team, batch: &Batch, announce: Announce<'_>);
+
+    /// Backward of [`Network::interact`]: afterwards the gradient of the pooled rows is complete.
+    fn back_interact(&mut self, team: &Team, batch: &Batch);
+
+    /// Backward of [`Network::bottom`].
+    fn back_bottom(&mut self, team: &Team, batch: &Batch, announce: Announce<'_>);
+
+    /// The work of one of its own stages for a minibatch of `samples`; none for any other stage.
+    fn work(&self, stage: Stage, samples: usize) -> Work;
+}
+
+/// What a network is built for.
+#[derive(Debug, Clone, Copy)]
+pub struct NetworkSpec<'a> {
+    /// The model.
+    pub config: &'a ModelConfig,
+    /// Columns of each table.
+    pub dims: &'a [usize],
+    /// Samples of the rank's largest slice of a minibatch.
+    pub samples: usize,
+    /// Threads of the rank's team.
+    pub threads: usize,
+    /// What weights are read in and how much of them is kept.
+    pub precision: Precision,
+}
+
+/// Builds a network, all weights 0.
+pub type BuildNetwork = fn(&NetworkSpec<'_>, &mut Supply<'_>) -> Result<Box<dyn Network>>;
+
+impl dyn Network + '_ {
+    /// Every tensor of its layers, in their order.
+    #[must_use]
+    pub fn parameters(&self) -> Vec<Parameter> {
+        let of_layer = |index| Parameter::of_layer(index, &self.layer_name(index), self.layer(index));
+        (0..self.layers()).flat_map(of_layer).collect()
+    }
+
+    /// The lengths of the gradients of all weights and biases, layer after layer, the padding of their layout included.
+    pub fn gradient_sizes(&self) -> impl Iterator<Item = usize> {
+        (0..self.layers()).flat_map(|index| self.layer(index).gradient_sizes())
+    }
+
+    /// Moves the weights of all layers against their gradients.
+    pub fn update(&mut self, team: &Team, rate: f32) {
+        (0..self.layers()).for_each(|index| self.layer_mut(index).update(team, rate));
+    }
+}

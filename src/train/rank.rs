@@ -1,0 +1,324 @@
+//! One rank: its threads, its memory, its part of the model and its ends of the exchange.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::clock::Breakdown;
+use super::profile::StepWork;
+use super::ranks::Step;
+use super::reduction::{Alone, Blocking, ByGrains, DenseReduction, Overlapped, Place as CommPlace, Sliced};
+use super::{Clock, Setup, step};
+use crate::base::{Error, Place, RankId, Result, TableId};
+use crate::collective::{Carrier, Fabric, Member};
+use crate::data::{Batch, Portion, RankLoader, Waited};
+use crate::exchange::{Gradients, Ids, Layout, Nodes, Pieces, Pooled, Replicas, Unpooled};
+use crate::machine::team::Team;
+use crate::math::Share;
+use crate::memory::{Arena, Demand, Pages, Plan, Supply, check_capacity};
+use crate::model::{self, Network, NetworkSpec, Parameter, Stage, Tables};
+use crate::shard::scheme::Shard;
+use crate::sync::{Gate, Job};
+
+/// A rank of a job.
+pub struct Rank {
+    pub(super) number: RankId,
+    pub(super) job: Job,
+    pub(super) layout: Arc<Layout>,
+    pub(super) team: Team,
+    pub(super) network: Box<dyn Network>,
+    pub(super) tables: Tables,
+    pub(super) ids: Ids,
+    pub(super) pooled: Pooled,
+    pub(super) gradients: Gradients,
+    /// Where the number of ranks changes no bit.
+    pub(super) unpooled: Option<Unpooled>,
+    pub(super) reduction: Box<dyn DenseReduction>,
+    pub(super) lanes: Lanes,
+    pub(super) clock: Clock,
+    /// This rank's slice of the minibatch.
+    pub(super) batch: Arc<Batch>,
+    /// Samples of the whole minibatch of the last step.
+    whole: usize,
+    pub(super) steps: u64,
+    feed: Option<Feed>,
+    /// All of this rank's memory, and what lies where in it.
+    pub(super) arena: Arena,
+    pub(super) plan: Plan,
+    gate: Gate,
+}
+
+/// The lanes that the corridor uses; the dense reduction has its own.
+pub(super) struct Lanes {
+    pub ids: Box<dyn Carrier>,
+    pub pooled: Box<dyn Carrier>,
+    pub gradients: Box<dyn Carrier>,
+    /// With [`Rank::unpooled`].
+    pub unpooled: Option<Box<dyn Carrier>>,
+}
+
+/// What all ranks are given when they start.
+pub(super) struct Common {
+    pub layout: Arc<Layout>,
+    pub fabric: Box<dyn Fabric>,
+    /// The memory that each rank has planned.
+    pub demands: Mutex<Vec<Demand>>,
+}
+
+impl Common {
+    /// Checks that the memory of all ranks fits the machine, before any of it is touched.
+    fn check_memory(&self, gate: &mut Gate, demand: Demand) -> Result<()> {
+        let demands = || self.demands.lock().unwrap_or_else(PoisonError::into_inner);
+        demands().push(demand);
+        gate.meet("plan of memory").map_err(Error::Rank)?;
+        if gate.rank() == RankId(0) {
+            check_capacity(&demands())?;
+        }
+        gate.meet("check of memory").map_err(Error::Rank)
+    }
+}
+
+/// Where a rank's slices come from.
+struct Feed {
+    loader: RankLoader,
+    /// The one that is trained on next; nothing after the last.
+    next: Option<Portion>,
+}
+
+impl Rank {
+    /// Takes its place: pins the threads, builds the arena on its nodes, and meets the others.
+    pub(super) fn build(setup: &Setup, common: &Common, member: Member) -> Result<Self> {
+        let Member { rank, job, mut gate } = member;
+        let (layout, fabric) = (common.layout.clone(), &*common.fabric);
+        let (place, samples) = (&setup.places[rank.index()], layout.samples(setup.room.samples, member.rank));
+        let team = Team::pinned(&place.compute, setup.spin, setup.isa)?;
+        let mut plan = Plan::new();
+        let supply = &mut Supply::Arena(&mut plan);
+        let dims: Vec<usize> =
+            (0..layout.sharding().tables() as u32).map(|table| layout.sharding().dim(TableId(table))).collect();
+        let spec = NetworkSpec {
+            config: &setup.config,
+            dims: &dims,
+            samples: samples.max(1),
+            threads: team.threads(),
+            precision: setup.room.precision,
+        };
+        let mut network = (setup.network)(&spec, supply)?;
+        let mut tables = Tables::new(&setup.config, &setup.schema, &layout, rank, &team, setup.room, supply)?;
+        let room = [setup.room.samples, setup.room.lookups];
+        let mut ids = Ids::new(&layout, rank, &team, room, supply)?;
+        let mut own = Pooled::memory(&layout, rank, setup.room.samples, supply)?;
+        let mut nodes = None;
+        if let Some(grains) = layout.grains() {
+            network.plan_parts(&Share::new(grains, layout.ranks(), rank.index()), supply)?;
+            let len = Pieces::len_of(network.gradient_sizes());
+            nodes = Some(Nodes::new(grains, layout.ranks(), rank, len, supply)?);
+        }
+        let mut windows = fabric.memory(rank, supply)?;
+        common.check_memory(&mut gate, Demand { nodes: place.memory_nodes.clone(), bytes: plan.bytes() as u64 })?;
+        let mut arena = Arena::build(&plan, &place.memory_nodes, Pages::Transparent, |memory| team.touch(memory))?;
+        network.settle(&mut arena);
+        tables.settle(&mut arena);
+        ids.settle(&mut arena);
+        own.settle(&mut arena);
+        windows.settle(&mut arena);
+        nodes.iter_mut().for_each(|nodes| nodes.settle(&mut arena));
+
+        let mut ends = fabric.connect(&mut gate, windows)?.into_iter();
+        let mut lane = || ends.next().expect("the lanes of the plan, in its order");
+        let lanes = Lanes { ids: lane(), pooled: lane(), gradients: lane(), unpooled: layout.grains().map(|_| lane()) };
+        let dense: Vec<Box<dyn Carrier>> = ends.collect();
+        let reduction: Box<dyn DenseReduction> = if let Some(nodes) = nodes {
+            let lane = dense.into_iter().next().expect("a lane for sums by grains");
+            Box::new(ByGrains::new(nodes, Replicas::new(&layout, rank, &team), lane))
+        } else if layout.ranks() == 1 {
+            Box::new(Alone)
+        } else {
+            let sliced = Sliced::new(dense, (&mut network, &mut tables), setup.reduction, setup.isa, setup.traced);
+            if place.comm.is_empty() {
+                Box::new(Blocking::new(sliced))
+            } else {
+                let place = CommPlace { rank, pus: place.comm.clone(), spin: setup.spin, isa: setup.isa };
+                Box::new(Overlapped::start(place, &job, sliced, setup.overlap)?)
+            }
+        };
+        Ok(Self {
+            number: rank,
+            clock: Clock::new(setup.traced),
+            pooled: Pooled::new(&*lanes.pooled, own),
+            gradients: Gradients::new(&*lanes.gradients),
+            unpooled: layout.grains().map(|_| Unpooled::new(&layout, rank, &team)),
+            batch: Arc::new(Batch::new(&setup.schema)),
+            whole: 0,
+            steps: 0,
+            feed: None,
+            reduction,
+            lanes,
+            ids,
+            arena,
+            plan,
+            job,
+            layout,
+            team,
+            network,
+            tables,
+            gate,
+        })
+    }
+
+    /// Puts every layer back in its place: before anything but a step is done.
+    pub(super) fn complete(&mut self) -> Result<()> {
+        let Self { reduction, network, tables, clock, .. } = self;
+        reduction.complete(&mut **network, tables, clock)
+    }
+
+    pub(super) fn warnings(&self) -> &[String] {
+        self.arena.warnings()
+    }
+
+    pub(super) fn initialise(&mut self, seed: u64) {
+        self.network.initialise(seed);
+        self.tables.initialise(&self.team, &self.layout, seed);
+    }
+
+    /// Takes its slices from this loader from now on, or from none; whether there is a first one.
+    ///
+    /// An error of the data is no error of the rank.
+    pub(super) fn feed(&mut self, loader: Option<RankLoader>) -> Result<bool> {
+        self.feed = loader.map(|loader| Feed { loader, next: None });
+        if self.feed.is_some() { self.fetch() } else { Ok(false) }
+    }
+
+    fn fetch(&mut self) -> Result<bool> {
+        let Some(Feed { loader, next }) = &mut self.feed else { return Ok(false) };
+        *next = self.clock.time(Stage::WaitData, || loader.next_portion())?;
+        Ok(next.is_some())
+    }
+
+    /// Trains on the slice that was fetched, and fetches the next one, outside of anything for which others wait: what
+    /// was trained on, and whether there is more.
+    ///
+    /// # Panics
+    /// When there is no slice.
+    pub(super) fn advance(&mut self, rate: f32) -> Result<(Step<()>, Result<bool>)> {
+        let feed = self.feed.as_mut().expect("the ranks are fed");
+        let mut portion = feed.next.take().expect("there is a slice, as was said");
+        let (samples, position) = (portion.samples, portion.position);
+        portion.take(Arc::make_mut(&mut self.batch));
+        feed.loader.recycle(portion);
+        self.walk(samples, rate)?;
+        Ok((Step { loss: (), samples, position }, self.fetch()))
+    }
+
+    /// Trains on its slice of this minibatch.
+    pub(super) fn train(&mut self, whole: &Arc<Batch>, rate: f32) -> Result<()> {
+        self.take_slice(whole);
+        self.walk(whole.samples(), rate)
+    }
+
+    fn walk(&mut self, whole: usize, rate: f32) -> Result<()> {
+        self.whole = whole;
+        step::step(self, whole, rate)
+    }
+
+    /// Makes `batch` this rank's slice of a minibatch: alone, the minibatch itself, without a copy.
+    fn take_slice(&mut self, whole: &Arc<Batch>) {
+        if self.layout.ranks() == 1 {
+            self.batch = whole.clone();
+            return;
+        }
+        let slice = self.layout.slice(whole.samples(), self.number);
+        let batch = Arc::make_mut(&mut self.batch);
+        batch.clear();
+        batch.append_range(whole, slice);
+    }
+
+    /// The losses of its own samples in the last step.
+    pub(super) fn losses(&self) -> &[f64] {
+        self.network.losses(self.layout.samples(self.whole, self.number))
+    }
+
+    pub(super) fn predict(&mut self, whole: &Arc<Batch>) -> Result<Vec<f32>> {
+        let before = self.batch.clone();
+        self.take_slice(whole);
+        // What an evaluation takes is no part of a step.
+        let stopped = self.clock.stop(true);
+        let result = step::forward(self, whole.samples());
+        self.clock.stop(stopped);
+        let probabilities = self.network.probabilities(self.batch.samples()).to_vec();
+        // Alone, the caller gets its minibatch back.
+        self.batch = before;
+        result.map(|()| probabilities)
+    }
+
+    /// Notes what this rank does now, for messages about it.
+    pub(super) fn enter(&self, stage: &'static str) {
+        self.job.enter(Place { rank: self.number, stage, sequence: self.steps });
+    }
+
+    /// How long this rank has waited for its loader, and bytes that were read for it.
+    pub(super) fn data_use(&self) -> (Waited, u64) {
+        let used = |Feed { loader, .. }: &Feed| (loader.waited(), loader.bytes_read());
+        self.feed.as_ref().map(used).unwrap_or_default()
+    }
+
+    /// What every stage of a step like the last one has to do.
+    pub(super) fn work(&self) -> StepWork {
+        let mut work = StepWork::new(self.whole);
+        let samples = self.layout.samples(self.whole, self.number);
+        for stage in Stage::ALL.into_iter().filter(|stage| *stage != Stage::UpdateDense) {
+            work.add(stage, self.network.work(stage, samples));
+        }
+        // Where each rank updates a slice, all of them together update everything once.
+        let update = self.network.work(Stage::UpdateDense, samples);
+        let stage = self.reduction.updates_in();
+        let part = if stage == Stage::UpdateDense { 1.0 } else { 1.0 / self.layout.ranks() as f64 };
+        work.add(stage, update.times(part));
+        if self.batch.samples() == samples {
+            let [look_up, update] = self.tables.work(&self.layout, &self.ids, &self.batch, self.whole);
+            work.add(Stage::LookUp, look_up);
+            work.add(Stage::UpdateRows, update);
+        }
+        work
+    }
+
+    /// Lends this rank's part of some rows of a table; see [`Tables::export`].
+    pub(super) fn export_table(
+        &self,
+        table: TableId,
+        rows: &Range<usize>,
+        take: impl FnMut(&Shard, Range<usize>, &[f32]),
+    ) {
+        self.tables.export(&self.layout, table, rows, take);
+    }
+
+    /// Some rows of a tensor of the network.
+    pub(super) fn export_layer(&self, parameter: &Parameter, rows: &Range<usize>) -> Vec<f32> {
+        match parameter.place {
+            model::Place::Weight(index) => self.network.layer(index).export_weight(rows.clone()),
+            model::Place::Bias(index) => self.network.layer(index).bias()[rows.clone()].to_vec(),
+            model::Place::Table(_) => unreachable!("a table is no layer"),
+        }
+    }
+
+    /// Overwrites this rank's part of some rows of a tensor.
+    pub(super) fn import(&mut self, parameter: &Parameter, rows: &Range<usize>, values: &[f32]) {
+        match parameter.place {
+            model::Place::Table(table) => self.tables.import(&self.layout, TableId(table as u32), rows, values),
+            model::Place::Weight(index) => self.network.layer_mut(index).import_weight(rows.clone(), values),
+            model::Place::Bias(index) => self.network.layer_mut(index).bias_mut()[rows.clone()].copy_from_slice(values),
+        }
+    }
+
+    /// Where its steps have gone so far.
+    pub(super) fn breakdown(&self) -> Breakdown {
+        self.clock.breakdown(self.number.0, self.reduction.busy())
+    }
+
+    /// Waits until all ranks are here.
+    ///
+    /// # Errors
+    /// [`crate::base::Error::Rank`] when the job is in trouble.
+    pub fn meet(&mut self) -> Result<()> {
+        self.gate.pass("meeting").map_err(Error::Rank)
+    }
+}

@@ -1,0 +1,495 @@
+//! Training on 1 to n ranks of one process: each a team of threads with a copy of the network and its part of the tables,
+//! on its own node.
+//!
+//! [`Ranks`] is what the caller holds. The caller's own thread is rank 0: alone it needs nobody to be woken. The other
+//! ranks have threads of their own, which wait for tasks; between steps nothing of theirs is shared. One that fails ends
+//! all, with its message.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
+
+use super::clock::Breakdown;
+use super::profile::Profile;
+use super::rank::{Common, Rank};
+use super::{Setup, trace};
+use crate::base::config::ModelConfig;
+use crate::base::{Error, NodeId, Place, RankId, Result, Trouble};
+use crate::collective::Member;
+use crate::data::{Batch, LoaderMode, Plan, Position, RankLoader, Schema, Source, Waited};
+use crate::exchange::{LanePlan, Layout};
+use crate::machine::placement::Wishes;
+use crate::machine::{Machine, place};
+use crate::model::{Room, check_tables};
+use crate::shard::scheme::{Scheme, Sharding};
+use crate::simd::Isa;
+use crate::sync::{Job, Patience, gates};
+
+/// How often it is looked whether the job is in trouble.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A step that was made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Step<Loss = f64> {
+    /// The mean loss, from before the update.
+    pub loss: Loss,
+    /// Samples of the minibatch.
+    pub samples: usize,
+    /// The place after it.
+    pub position: Position,
+}
+
+/// Anything that a rank can do.
+type Call = Box<dyn FnOnce(&mut Rank) -> Result<()> + Send>;
+
+/// What a rank is to do.
+enum Task {
+    Call(Call),
+    /// Train on its slice of this minibatch.
+    Train(Arc<Batch>, f32),
+    /// Train on the slice that it has loaded.
+    Advance(f32),
+}
+
+/// What a rank tells of a step.
+struct Outcome {
+    losses: Vec<f64>,
+    step: Option<Step<()>>,
+    more: Option<Result<bool>>,
+}
+
+/// Ranks that wait for work. Dropping them ends them.
+pub struct Ranks {
+    /// `None` after an error.
+    first: RefCell<Option<Rank>>,
+    others: RefCell<Others>,
+    outcomes: Arc<[Mutex<Outcome>]>,
+    job: Job,
+    layout: Arc<Layout>,
+    /// The nodes of each rank's memory.
+    homes: Arc<[Vec<NodeId>]>,
+    /// What the user should know.
+    warnings: Vec<String>,
+    began: Instant,
+}
+
+/// The ranks from 1 on.
+struct Others {
+    tasks: Vec<Sender<Task>>,
+    /// One message a rank and task.
+    done: Receiver<()>,
+    threads: Vec<JoinHandle<()>>,
+    /// The first error of any of them that was not the job's.
+    error: Arc<Mutex<Option<Error>>>,
+}
+
+impl Task {
+    fn run(self, rank: &mut Rank, outcome: &Mutex<Outcome>) -> Result<()> {
+        let outcome = || outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        match self {
+            Self::Call(work) => {
+                rank.complete()?;
+                work(rank)
+            }
+            Self::Train(batch, rate) => {
+                rank.train(&batch, rate)?;
+                outcome().take(rank);
+                Ok(())
+            }
+            Self::Advance(rate) => {
+                let (step, more) = rank.advance(rate)?;
+                let mut outcome = outcome();
+                outcome.take(rank);
+                (outcome.step, outcome.more) = (Some(step), Some(more));
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Outcome {
+    fn take(&mut self, rank: &Rank) {
+        self.losses.clear();
+        self.losses.extend_from_slice(rank.losses());
+    }
+}
+
+impl Ranks {
+    /// Starts the ranks of a setup, all weights 0. The current thread becomes rank 0 until they are dropped.
+    ///
+    /// # Errors
+    /// When threads or memory are refused, a rank's node cannot hold its part, or the schema's dense features do not
+    /// match.
+    ///
+    /// # Panics
+    /// When places and sharding have different numbers of ranks.
+    pub fn start(mut setup: Setup) -> Result<Self> {
+        assert_eq!(setup.places.len(), setup.sharding.ranks(), "a place for each rank of the sharding");
+        setup.schema.check_dense(setup.config.bottom[0], "model.bottom")?;
+        check_tables(&setup.schema, setup.config.dim, setup.room.precision)?;
+        let layout = Layout::new(setup.sharding.clone()).with_grains(setup.grains).with_weights(&setup.schema);
+        let layout = Arc::new(layout);
+        if setup.grains.is_some() {
+            // Grains part no pair of samples: a minibatch of an odd number may take the place of one more.
+            setup.room.samples = setup.room.samples.next_multiple_of(2);
+        }
+        let patience = if setup.spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
+        let job = Job::new(layout.ranks(), patience, setup.deadline);
+        let lanes = LanePlan::new(&layout, [setup.room.samples, setup.room.lookups], setup.dense_lanes());
+        let fabric = (setup.fabric)(&job, lanes.into_lanes());
+        let common = Arc::new(Common { layout: layout.clone(), fabric, demands: Mutex::default() });
+        let homes = setup.places.iter().map(|place| place.memory_nodes.clone()).collect();
+        let outcome = |rank: u32| {
+            let losses = Vec::with_capacity(layout.samples(setup.room.samples, RankId(rank)));
+            Mutex::new(Outcome { losses, step: None, more: None })
+        };
+        let outcomes: Arc<[Mutex<Outcome>]> = (0..layout.ranks() as u32).map(outcome).collect();
+        let mut gates = gates(&job).into_iter();
+        let gate = gates.next().expect("a job has ranks");
+        let (sender, done) = bounded(layout.ranks());
+        let error = Arc::new(Mutex::new(None));
+        let mut others = Others { tasks: Vec::new(), done, threads: Vec::new(), error };
+        let setup = Arc::new(setup);
+        for gate in gates {
+            let (task_sender, tasks) = bounded::<Task>(1);
+            let (setup, common, own_job) = (setup.clone(), common.clone(), job.clone());
+            let (done, error, own_outcomes) = (sender.clone(), others.error.clone(), outcomes.clone());
+            let rank = gate.rank();
+            let serve = move || {
+                let (job, number) = (own_job, rank);
+                let member = Member { rank, job: job.clone(), gate };
+                let fail = |failure: Error| {
+                    if !matches!(failure, Error::Rank(_)) {
+                        error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+                    }
+                };
+                match job.guard(rank, || Rank::build(&setup, &common, member)) {
+                    Err(failure) => fail(failure),
+                    Ok(mut rank) => {
+                        // The other end is dropped when the ranks are.
+                        for task in &tasks {
+                            let outcome = &own_outcomes[number.index()];
+                            let result = job.guard(number, || task.run(&mut rank, outcome));
+                            let failed = result.map_err(fail).is_err();
+                            let _ = done.send(());
+                            if failed {
+                                break;
+                            }
+                        }
+                    }
+                }
+            };
+            match std::thread::Builder::new().name(format!("octorec-{rank}")).spawn(serve) {
+                Ok(thread) => {
+                    others.threads.push(thread);
+                    others.tasks.push(task_sender);
+                }
+                Err(source) => {
+                    let error = Error::Threads { wanted: outcomes.len(), source };
+                    job.poison(Trouble::Failed { place: Place::start(rank), message: error.to_string() });
+                    return Err(error);
+                }
+            }
+        }
+        let member = Member { rank: RankId(0), job: job.clone(), gate };
+        let first = job.guard(RankId(0), || Rank::build(&setup, &common, member));
+        let mut ranks = Self {
+            first: RefCell::new(None),
+            others: RefCell::new(others),
+            outcomes,
+            job,
+            layout,
+            homes,
+            warnings: Vec::new(),
+            began: Instant::now(),
+        };
+        match first {
+            Ok(first) => ranks.first = RefCell::new(Some(first)),
+            Err(error) => return Err(ranks.end(error)),
+        }
+        ranks.warnings = ranks.all(|rank| Ok(rank.warnings().to_vec()))?.concat();
+        Ok(ranks)
+    }
+
+    /// Starts a single rank with whole tables on `threads` threads of this machine, all weights 0.
+    ///
+    /// # Errors
+    /// As [`Ranks::start`], and when the machine has no core for this process.
+    ///
+    /// # Panics
+    /// Never: whole tables are a division.
+    pub fn alone(config: &ModelConfig, schema: &Schema, room: Room, threads: usize, isa: Isa) -> Result<Self> {
+        let wishes = Wishes { ranks: Some(1), threads: Some(threads), ..Wishes::default() };
+        let placement = place(&Machine::load("host")?, &wishes)?;
+        let rows: Vec<u64> = schema.tables.iter().map(|column| column.rows).collect();
+        let schemes = vec![Scheme::Table(RankId(0)); rows.len()];
+        let sharding = Sharding::new(&rows, config.dim, 1, schemes).expect("whole tables divide nothing");
+        Self::start(Setup { isa, ..Setup::new(config, schema, sharding, room, &placement) })
+    }
+
+    /// Who holds what.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The nodes that each rank's memory should be on.
+    pub(super) fn homes(&self) -> Arc<[Vec<NodeId>]> {
+        self.homes.clone()
+    }
+
+    /// What the user should know about the ranks' memory and updates.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Gives every rank its task and waits until all are done.
+    fn run(&self, mut task: impl FnMut(usize) -> Task) -> Result<()> {
+        let mut first = self.first.borrow_mut();
+        let Some(rank) = &mut *first else {
+            let message = "the ranks have ended before".to_owned();
+            return Err(Error::Rank(Trouble::Failed { place: Place::start(RankId(0)), message }));
+        };
+        let others = self.others.borrow();
+        for (number, tasks) in (1..).zip(&others.tasks) {
+            // A rank that has ended takes no task; its error is asked for below.
+            let _ = tasks.send(task(number));
+        }
+        let mut result = self.job.guard(RankId(0), || task(0).run(rank, &self.outcomes[0]));
+        let (mut due, mut trouble_since) = (others.tasks.len(), None::<Instant>);
+        while result.is_ok() && due > 0 {
+            match others.done.recv_timeout(LOOK_EVERY) {
+                Ok(()) => due -= 1,
+                Err(RecvTimeoutError::Disconnected) => due = 0,
+                // One that is stuck outside of any wait is left behind.
+                Err(RecvTimeoutError::Timeout) if self.job.check().is_err() => {
+                    if trouble_since.get_or_insert_with(Instant::now).elapsed() > self.job.deadline() {
+                        due = 0;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if due == 0 || trouble_since.is_some() {
+                result = self.job.check().map_err(Error::Rank);
+            }
+        }
+        drop(others);
+        result.map_err(|error| {
+            *first = None;
+            drop(first);
+            self.end(error)
+        })
+    }
+
+    /// Ends the ranks after an error; returns the one to tell.
+    fn end(&self, error: Error) -> Error {
+        let mut others = self.others.borrow_mut();
+        others.tasks.clear();
+        let deadline = Instant::now() + self.job.deadline();
+        for thread in others.threads.drain(..) {
+            // One that is stuck outside of any wait is left behind.
+            while !thread.is_finished() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if thread.is_finished() {
+                // It guards itself.
+                let _ = thread.join();
+            }
+        }
+        let own = others.error.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if matches!(error, Error::Rank(_)) { own.unwrap_or(error) } else { error }
+    }
+
+    /// Lets every rank do this at the same time, and returns what they return, by rank.
+    ///
+    /// # Errors
+    /// The error of the rank that failed first. After an error the ranks have ended.
+    pub fn all<T: Send + 'static>(
+        &self,
+        work: impl Fn(&mut Rank) -> Result<T> + Send + Sync + 'static,
+    ) -> Result<Vec<T>> {
+        let (work, ranks) = (Arc::new(work), self.layout.ranks());
+        let values: Arc<[Mutex<Option<T>>]> = (0..ranks).map(|_| Mutex::new(None)).collect();
+        self.run(|number| {
+            let (work, values) = (work.clone(), values.clone());
+            Task::Call(Box::new(move |rank| {
+                let value = work(rank)?;
+                *values[number].lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+                Ok(())
+            }))
+        })?;
+        let take = |value: &Mutex<Option<T>>| value.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(values.iter().filter_map(take).collect())
+    }
+
+    /// Draws initial weights: those that one rank would draw.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn initialise(&self, seed: u64) -> Result<()> {
+        self.all(move |rank| {
+            rank.initialise(seed);
+            Ok(())
+        })
+        .map(|_| ())
+    }
+
+    /// Trains on one minibatch at learning rate `rate` and returns its mean loss (from before the update): the sum of
+    /// the samples' losses in their order, whatever the number of ranks.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn step(&self, batch: &Arc<Batch>, rate: f32) -> Result<f64> {
+        self.run(|_| Task::Train(batch.clone(), rate))?;
+        Ok(self.mean_loss(batch.samples()))
+    }
+
+    fn mean_loss(&self, samples: usize) -> f64 {
+        let mut sum = 0.0;
+        for outcome in &*self.outcomes {
+            let outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
+            outcome.losses.iter().for_each(|loss| sum += loss);
+        }
+        sum / samples as f64
+    }
+
+    /// Lets every rank load its own slices of minibatches from now on; whether there is a first one.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`]; inside, what is wrong with the data, which leaves the ranks as they are.
+    ///
+    /// # Panics
+    /// As [`RankLoader::start`].
+    pub fn feed(&self, source: &Arc<dyn Source>, plan: Plan, mode: LoaderMode) -> Result<Result<bool>> {
+        let loaders = RankLoader::start(source, plan, mode, self.layout.ranks(), self.layout.grains())?;
+        let loaders: Vec<_> = loaders.into_iter().map(|loader| Mutex::new(Some(loader))).collect();
+        let more = self.all(move |rank| {
+            let loader = loaders[rank.number.index()].lock().unwrap_or_else(PoisonError::into_inner).take();
+            Ok(rank.feed(loader))
+        })?;
+        Ok(together(more.into_iter()))
+    }
+
+    /// Ends the loading: how long the ranks have waited for their slices, the longest of them, and bytes that were read
+    /// for each.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn unfeed(&self) -> Result<(Waited, Vec<u64>)> {
+        let used = self.all(|rank| {
+            let used = rank.data_use();
+            rank.feed(None).map(|_| used)
+        })?;
+        let (waited, bytes): (Vec<Waited>, _) = used.into_iter().unzip();
+        Ok((waited.into_iter().max_by_key(|waited| waited.all).unwrap_or_default(), bytes))
+    }
+
+    /// Trains on the minibatch that the ranks have loaded, at learning rate `rate`; the loss is that of [`Ranks::step`].
+    /// Beside it, whether there is a next minibatch.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`]; inside, what is wrong with the data of the next minibatch, which leaves the ranks as they are.
+    ///
+    /// # Panics
+    /// When there is no minibatch.
+    pub fn advance(&self, rate: f32) -> Result<(Step, Result<bool>)> {
+        self.run(|_| Task::Advance(rate))?;
+        let outcome = |rank: usize| self.outcomes[rank].lock().unwrap_or_else(PoisonError::into_inner);
+        let Step { samples, position, .. } = outcome(0).step.take().expect("a step was made");
+        let loss = self.mean_loss(samples);
+        let more = (0..self.layout.ranks()).map(|rank| outcome(rank).more.take().expect("a step was made"));
+        Ok((Step { loss, samples, position }, together(more)))
+    }
+
+    /// The click probabilities of a minibatch's samples.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn predict(&self, batch: &Arc<Batch>) -> Result<Vec<f32>> {
+        let whole = batch.clone();
+        Ok(self.all(move |rank| rank.predict(&whole))?.concat())
+    }
+
+    /// Where each rank's steps have gone so far.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn breakdowns(&self) -> Result<Vec<Breakdown>> {
+        self.all(|rank| Ok(rank.breakdown()))
+    }
+
+    /// What every stage of steps like the last one has to do, on all ranks.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn profile(&self) -> Result<Profile> {
+        Ok(Profile::new(self.all(|rank| Ok(rank.work()))?))
+    }
+
+    /// How rank 0 last moved embedding rows, and why so.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn update_choice(&self) -> Result<Option<String>> {
+        let choices = self.all(|rank| Ok(rank.tables.update_choice().map(ToString::to_string)))?;
+        Ok(choices.into_iter().flatten().next())
+    }
+
+    /// What the user should know about the configured way to move rows.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn update_note(&self) -> Result<Option<String>> {
+        Ok(self.all(|rank| Ok(rank.tables.update_note()))?.into_iter().flatten().next())
+    }
+
+    /// What it costs that the number of ranks changes no bit, for people; `None` where it may.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn reduction_cost(&self) -> Result<Option<String>> {
+        Ok(self.all(|rank| Ok(rank.reduction.cost()))?.into_iter().next().flatten())
+    }
+
+    /// The trace of the first steps, for Perfetto (ui.perfetto.dev) or chrome://tracing: a process a rank, a track a
+    /// thread.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn trace(&self) -> Result<String> {
+        let spans = self.all(|rank| Ok((rank.clock.spans().to_vec(), rank.reduction.spans())))?;
+        Ok(trace::json(self.began, &spans))
+    }
+}
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        // Ranks that are well end when they get no more tasks.
+        self.others.borrow_mut().tasks.clear();
+        *self.first.borrow_mut() = None;
+        for thread in self.others.borrow_mut().threads.drain(..) {
+            // It guards itself, and nobody is there to act on an error.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Whether all ranks have a slice, or the first error.
+///
+/// # Panics
+/// When some have and some have not.
+fn together(more: impl Iterator<Item = Result<bool>>) -> Result<bool> {
+    let mut all = None;
+    let mut error = None;
+    for more in more {
+        match more {
+            Ok(more) => assert!(*all.get_or_insert(more) == more, "minibatches end for all ranks at once"),
+            Err(failure) => error = error.or(Some(failure)),
+        }
+    }
+    error.map_or(Ok(all.unwrap_or(false)), Err)
+}

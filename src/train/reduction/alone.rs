@@ -1,0 +1,33 @@
+//! One rank: its gradients are the sums, and its copy is the only one.
+
+use super::{DenseReduction, Scene, Sent};
+use crate::base::Result;
+use crate::collective::Links;
+use crate::data::Batch;
+use crate::layer::Linear;
+use crate::machine::team::Team;
+use crate::model::{Network, Stage, Tables};
+use crate::train::Clock;
+
+/// Nothing to reduce.
+pub(in crate::train) struct Alone;
+
+impl DenseReduction for Alone {
+    fn begin(&mut self, _: usize, _: &mut Linear, _: f32) {}
+
+    fn begin_replicas(&mut self, _: &Team, _: &mut Tables, _: &Batch, _: &[f32], _: f32) {}
+
+    fn update(&mut self, scene: Scene<'_>) -> Result<()> {
+        let Scene { team, network, rate, clock, .. } = scene;
+        clock.time(Stage::UpdateDense, || network.update(team, rate));
+        Ok(())
+    }
+
+    fn complete(&mut self, _: &mut dyn Network, _: &mut Tables, _: &mut Clock) -> Result<()> {
+        Ok(())
+    }
+
+    fn sent(&self) -> Sent {
+        Sent { planned: Links::uniform(1, 0), so_far: vec![0] }
+    }
+}

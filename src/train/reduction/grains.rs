@@ -1,0 +1,80 @@
+//! Sums whose bits do not depend on the number of ranks: by grains of the minibatch, added in a fixed tree.
+//!
+//! The gradients of replicated tables go to all ranks as they are, and every rank applies them in the order of samples, as
+//! the owner of a divided table does.
+
+use super::{DenseReduction, Scene, Sent};
+use crate::base::Result;
+use crate::collective::Carrier;
+use crate::data::Batch;
+use crate::exchange::{Nodes, Pieces, PiecesMemory, Replicas, recycled};
+use crate::layer::Linear;
+use crate::machine::team::Team;
+use crate::model::{Network, Stage, Tables};
+use crate::train::Clock;
+
+/// A reduction in a fixed order.
+pub(in crate::train) struct ByGrains {
+    nodes: Nodes,
+    replicas: Replicas,
+    lane: Box<dyn Carrier>,
+    /// Memory that steps use again, one a part of the gradient.
+    memory: Vec<PiecesMemory>,
+    list: Vec<Pieces<'static>>,
+}
+
+impl ByGrains {
+    pub(in crate::train) fn new(nodes: Nodes, replicas: Replicas, lane: Box<dyn Carrier>) -> Self {
+        let memory = (0..nodes.parts()).map(|_| PiecesMemory::default()).collect();
+        Self { nodes, replicas, lane, memory, list: Vec::new() }
+    }
+}
+
+impl DenseReduction for ByGrains {
+    fn cut(&mut self, network: &mut dyn Network, whole: usize) {
+        network.cut(self.nodes.share(), whole);
+    }
+
+    fn begin(&mut self, _: usize, _: &mut Linear, _: f32) {}
+
+    fn begin_replicas(&mut self, _: &Team, _: &mut Tables, _: &Batch, _: &[f32], _: f32) {}
+
+    fn update(&mut self, scene: Scene<'_>) -> Result<()> {
+        let Scene { team, layout, network, tables, batch, whole, rate, clock } = scene;
+        let Self { nodes, replicas, lane, memory, list } = self;
+        clock.exchange([Stage::UpdateRows, Stage::ReduceDense], &mut **lane, |lane| {
+            replicas.exchange(layout, lane, batch, network.features_gradient(batch.samples()))?;
+            replicas.take(layout, whole, |lookups, gradient, slots| {
+                tables.update_replicas_by(team, lookups, gradient, slots, rate);
+            });
+            Ok(())
+        })?;
+        clock.time(Stage::ReduceDense, || {
+            let mut parts: Vec<Pieces<'_>> = recycled(std::mem::take(list));
+            parts.extend(memory.iter_mut().map(|memory| Pieces::within(memory, team.isa())));
+            network.each_layer_mut(&mut |layer| {
+                for (part, gradients) in parts.iter_mut().zip(layer.parts_mut()) {
+                    gradients.into_iter().for_each(|gradient| part.push(gradient));
+                }
+            });
+            let result = nodes.sum(team, &mut **lane, &mut parts);
+            memory.iter_mut().zip(parts.drain(..)).for_each(|(memory, part)| *memory = part.into_memory());
+            *list = recycled(parts);
+            result
+        })?;
+        clock.time(Stage::UpdateDense, || network.update(team, rate));
+        Ok(())
+    }
+
+    fn complete(&mut self, _: &mut dyn Network, _: &mut Tables, _: &mut Clock) -> Result<()> {
+        Ok(())
+    }
+
+    fn sent(&self) -> Sent {
+        Sent { planned: self.nodes.traffic(), so_far: self.lane.sent().to_vec() }
+    }
+
+    fn cost(&self) -> Option<String> {
+        Some(self.nodes.cost())
+    }
+}

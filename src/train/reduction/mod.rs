@@ -1,0 +1,107 @@
+//! The dense reduction: how the gradients of layers and replicated tables, of which every rank has a copy, become updates
+//! that are the same on all ranks.
+//!
+//! | implementation  | who exchanges                         | when                                    |
+//! |-----------------|---------------------------------------|-----------------------------------------|
+//! | [`Alone`]       | nobody: there is one rank             |                                         |
+//! | [`Blocking`]    | the compute threads                   | after the backward pass                 |
+//! | [`Overlapped`]  | communication threads                 | behind the backward pass, or after it   |
+//! | [`ByGrains`]    | the compute threads, in a fixed order | after the backward pass                 |
+//!
+//! The corridor announces a layer when its gradient is complete ([`DenseReduction::begin`]), updates at the end of a step
+//! ([`DenseReduction::update`]), and needs all layers back before the next forward pass uses them
+//! ([`DenseReduction::complete`]). Weights do not depend on who exchanges, how many threads do, and when.
+
+mod alone;
+mod blocking;
+mod grains;
+mod overlapped;
+mod sliced;
+
+use std::time::Duration;
+
+pub(super) use alone::Alone;
+pub(super) use blocking::Blocking;
+pub(super) use grains::ByGrains;
+pub(super) use overlapped::{Overlapped, Place};
+pub(super) use sliced::Sliced;
+
+use super::Clock;
+use super::clock::Span;
+use crate::base::Result;
+use crate::collective::Links;
+use crate::data::Batch;
+use crate::exchange::Layout;
+use crate::layer::Linear;
+use crate::machine::team::Team;
+use crate::model::{Network, Stage, Tables};
+
+/// What the end of a step works on.
+pub(super) struct Scene<'a> {
+    pub team: &'a Team,
+    pub layout: &'a Layout,
+    pub network: &'a mut dyn Network,
+    pub tables: &'a mut Tables,
+    /// This rank's slice of the minibatch.
+    pub batch: &'a Batch,
+    /// Samples of the whole minibatch.
+    pub whole: usize,
+    pub rate: f32,
+    pub clock: &'a mut Clock,
+}
+
+/// Bytes that a rank sends for dense gradients.
+#[derive(Debug, Clone)]
+pub(super) struct Sent {
+    /// In a step, from each rank to each, as planned.
+    pub planned: Links,
+    /// To each rank so far.
+    pub so_far: Vec<usize>,
+}
+
+/// A way to reduce dense gradients over ranks.
+pub(super) trait DenseReduction: Send {
+    /// Before the forward pass of a minibatch of `whole` samples.
+    fn cut(&mut self, _network: &mut dyn Network, _whole: usize) {}
+
+    /// The gradient of a layer is complete.
+    fn begin(&mut self, index: usize, layer: &mut Linear, rate: f32);
+
+    /// The gradient of the features is complete, and with it what the replicated tables need.
+    fn begin_replicas(&mut self, team: &Team, tables: &mut Tables, batch: &Batch, gradient: &[f32], rate: f32);
+
+    /// All gradients are complete: what was not begun is reduced now, and what is reduced is applied.
+    ///
+    /// # Errors
+    /// [`crate::base::Error::Rank`] when the job is in trouble.
+    fn update(&mut self, scene: Scene<'_>) -> Result<()>;
+
+    /// Returns when every layer and replicated table is here, updated.
+    ///
+    /// # Errors
+    /// [`crate::base::Error::Rank`] when the job is in trouble.
+    fn complete(&mut self, network: &mut dyn Network, tables: &mut Tables, clock: &mut Clock) -> Result<()>;
+
+    /// The stage in which dense weights are updated.
+    fn updates_in(&self) -> Stage {
+        Stage::UpdateDense
+    }
+
+    /// How long communication threads were at work so far.
+    fn busy(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// What was sent; everything is complete.
+    fn sent(&self) -> Sent;
+
+    /// What communication threads did, by thread.
+    fn spans(&self) -> Vec<Vec<Span>> {
+        Vec::new()
+    }
+
+    /// What it costs, for people, where it costs more than a reduction must.
+    fn cost(&self) -> Option<String> {
+        None
+    }
+}

@@ -1,0 +1,294 @@
+//! Communication threads reduce while the compute threads go on.
+//!
+//! A layer is given away by value when its gradient is complete, and comes back updated: nobody can touch a layer that is
+//! under way. In its place stands a hollow one until [`DenseReduction::complete`] has put it back, which the corridor calls
+//! before the forward pass and a rank before anything else that it is asked to do.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded};
+
+use super::sliced::Spans;
+use super::{DenseReduction, Scene, Sent, Sliced};
+use crate::base::{Error, PuId, RankId, Result};
+use crate::collective::Links;
+use crate::data::Batch;
+use crate::layer::Linear;
+use crate::machine::team::Team;
+use crate::memory::Buffer;
+use crate::model::{Network, Stage, Tables};
+use crate::simd::Isa;
+use crate::sync::{Job, Waiting};
+use crate::train::Clock;
+use crate::train::clock::Span;
+
+/// What is reduced at a time. Layers travel by value: a box would be an allocation a layer and step.
+#[allow(clippy::large_enum_variant)]
+enum Block {
+    /// A layer with its number.
+    Layer(usize, Linear),
+    /// The gradients of all replicated tables.
+    Replicas(Vec<Buffer<f32>>),
+}
+
+/// What the communication threads are to do.
+struct WorkRequest {
+    block: Block,
+    rate: f32,
+}
+
+/// What they have done.
+struct Completion {
+    block: Block,
+    busy: Duration,
+}
+
+/// Where a rank's communication threads run.
+#[derive(Debug, Clone)]
+pub(in crate::train) struct Place {
+    pub rank: RankId,
+    pub pus: Vec<PuId>,
+    pub spin: bool,
+    pub isa: Isa,
+}
+
+/// A reduction by communication threads.
+pub(in crate::train) struct Overlapped {
+    rank: RankId,
+    job: Job,
+    /// Whether layers leave as soon as their gradients are complete; else after the backward pass.
+    overlap: bool,
+    /// `None` when the threads are asked to end.
+    requests: Option<Sender<WorkRequest>>,
+    completions: Receiver<Completion>,
+    thread: Option<JoinHandle<()>>,
+    /// Layers and replicas that are under way.
+    under_way: usize,
+    replicas_under_way: bool,
+    /// Layers whose gradients are complete and that have not left, in order.
+    ready: Vec<usize>,
+    busy: Duration,
+    planned: Links,
+    /// Bytes that the communication threads have sent to each rank so far.
+    sent: Arc<Mutex<Vec<usize>>>,
+    spans: Vec<Spans>,
+}
+
+impl Overlapped {
+    /// Starts the communication threads.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub(in crate::train) fn start(place: Place, job: &Job, mut sliced: Sliced, overlap: bool) -> Result<Self> {
+        let blocks = sliced.layers() + 1;
+        let (requests, inbox) = bounded::<WorkRequest>(blocks);
+        let (outbox, completions) = bounded(blocks);
+        let (rank, planned) = (place.rank, sliced.sent().planned);
+        let (sent, spans) = (Arc::new(Mutex::new(vec![0; planned.ranks()])), sliced.spans());
+        let (own_job, own_sent) = (job.clone(), sent.clone());
+        let serve = move || {
+            // Its error is the job's, which all others meet.
+            let _ = own_job.guard(rank, || {
+                let team = Team::pinned(&place.pus, place.spin, place.isa)?;
+                for WorkRequest { mut block, rate } in &inbox {
+                    let began = Instant::now();
+                    match &mut block {
+                        Block::Layer(index, layer) => sliced.layer(&team, *index, layer, rate)?,
+                        Block::Replicas(sums) => sliced.replicas(place.isa, sums)?,
+                    }
+                    sliced.sent_so_far(&mut own_sent.lock().unwrap_or_else(PoisonError::into_inner));
+                    // The rank has ended if it does not take it.
+                    let _ = outbox.send(Completion { block, busy: began.elapsed() });
+                }
+                Ok(())
+            });
+        };
+        let thread = std::thread::Builder::new().name(format!("octorec-comm-{}", rank.0)).spawn(serve);
+        let thread = Some(thread.map_err(|source| Error::Threads { wanted: 1, source })?);
+        Ok(Self {
+            rank,
+            job: job.clone(),
+            overlap,
+            requests: Some(requests),
+            completions,
+            thread,
+            under_way: 0,
+            replicas_under_way: false,
+            ready: Vec::with_capacity(blocks),
+            busy: Duration::ZERO,
+            planned,
+            sent,
+            spans,
+        })
+    }
+
+    fn request(&mut self, block: Block, rate: f32) {
+        self.under_way += 1;
+        self.replicas_under_way |= matches!(block, Block::Replicas(_));
+        // If the threads have ended, the job is in trouble, and this rank learns of it when it waits for the block.
+        let _ = self.requests.as_ref().expect("not asked to end yet").send(WorkRequest { block, rate });
+    }
+
+    fn request_layer(&mut self, index: usize, layer: &mut Linear, rate: f32) {
+        self.request(Block::Layer(index, std::mem::replace(layer, Linear::hollow())), rate);
+    }
+
+    /// Waits for the block that was requested first of all that are under way, and puts it in its place.
+    fn take(&mut self, network: &mut dyn Network, tables: &mut Tables) -> Result<()> {
+        let mut waiting = Waiting::default();
+        loop {
+            match self.completions.try_recv() {
+                Ok(Completion { block, busy }) => {
+                    self.under_way -= 1;
+                    self.busy += busy;
+                    match block {
+                        Block::Layer(index, layer) => *network.layer_mut(index) = layer,
+                        Block::Replicas(sums) => {
+                            *tables.sums_mut() = sums;
+                            self.replicas_under_way = false;
+                        }
+                    }
+                    return Ok(());
+                }
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => {
+                    let place =
+                        crate::base::Place { rank: self.rank, stage: "wait for communication threads", sequence: 0 };
+                    waiting.turn(&self.job, place, self.rank).map_err(Error::Rank)?;
+                }
+            }
+        }
+    }
+}
+
+impl DenseReduction for Overlapped {
+    fn begin(&mut self, index: usize, layer: &mut Linear, rate: f32) {
+        if self.overlap {
+            self.request_layer(index, layer, rate);
+        } else {
+            self.ready.push(index);
+        }
+    }
+
+    fn begin_replicas(&mut self, team: &Team, tables: &mut Tables, batch: &Batch, gradient: &[f32], rate: f32) {
+        if tables.has_replicas() {
+            tables.sum_replicas(team, batch, gradient);
+            if self.overlap {
+                self.request(Block::Replicas(std::mem::take(tables.sums_mut())), rate);
+            }
+        }
+    }
+
+    fn update(&mut self, scene: Scene<'_>) -> Result<()> {
+        let Scene { team, network, tables, rate, clock, .. } = scene;
+        clock.time(Stage::ReduceDense, || {
+            for at in 0..self.ready.len() {
+                let index = self.ready[at];
+                self.request_layer(index, network.layer_mut(index), rate);
+            }
+            self.ready.clear();
+            if tables.has_replicas() && !self.overlap {
+                self.request(Block::Replicas(std::mem::take(tables.sums_mut())), rate);
+            }
+            while self.under_way > 0 && (self.replicas_under_way || !self.overlap) {
+                self.take(network, tables)?;
+            }
+            Ok(())
+        })?;
+        clock.time(Stage::UpdateRows, || tables.update_replicas(team, rate));
+        Ok(())
+    }
+
+    fn complete(&mut self, network: &mut dyn Network, tables: &mut Tables, clock: &mut Clock) -> Result<()> {
+        if self.under_way == 0 {
+            return Ok(());
+        }
+        clock.time(Stage::ReduceDense, || {
+            while self.under_way > 0 {
+                self.take(network, tables)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn busy(&self) -> Duration {
+        self.busy
+    }
+
+    fn updates_in(&self) -> Stage {
+        Stage::ReduceDense
+    }
+
+    fn sent(&self) -> Sent {
+        let so_far = self.sent.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Sent { planned: self.planned.clone(), so_far }
+    }
+
+    fn spans(&self) -> Vec<Vec<Span>> {
+        self.spans.iter().map(|spans| spans.lock().unwrap_or_else(PoisonError::into_inner).clone()).collect()
+    }
+}
+
+impl Drop for Overlapped {
+    fn drop(&mut self) {
+        self.requests = None;
+        // While something is under way it may wait for ranks that wait for this one, until the job is poisoned, which
+        // happens only after a rank that fails is dropped. Then it ends by itself.
+        if let Some(thread) = self.thread.take().filter(|_| self.under_way == 0) {
+            // It guards itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use crate::base::RankId;
+    use crate::base::config::ModelConfig;
+    use crate::data::{Column, Schema};
+    use crate::machine::placement::{CommCores, Wishes};
+    use crate::machine::{Machine, place};
+    use crate::model::Room;
+    use crate::shard::scheme::{Scheme, Sharding};
+    use crate::train::{Ranks, Setup};
+
+    #[test]
+    fn a_rank_that_fails_while_a_layer_is_under_way_is_told_at_once_and_by_its_own_message() {
+        let config = ModelConfig {
+            bottom: vec![3, 64, 4],
+            top: vec![64, 1],
+            dim: 4,
+            rows: vec![10, 20],
+            ..ModelConfig::default()
+        };
+        let tables = [10, 20].map(|rows| Column::new(format!("of {rows}"), rows)).to_vec();
+        let schema = Schema { dense: 3, tables };
+        let wishes = Wishes { ranks: Some(2), threads: Some(1), comm_cores: CommCores::Count(0), ..Wishes::default() };
+        let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
+        let schemes = vec![Scheme::Table(RankId(0)), Scheme::Table(RankId(1))];
+        let sharding = Sharding::new(&[10, 20], 4, 2, schemes).unwrap();
+        let mut setup = Setup::new(&config, &schema, sharding, Room::samples(8), &placement);
+        setup.spin = false;
+        setup.places.iter_mut().for_each(|place| place.comm = place.compute.clone());
+        for culprit in [0, 1] {
+            let ranks = Ranks::start(setup.clone()).unwrap();
+            let began = Instant::now();
+            let error = ranks
+                .all(move |rank| {
+                    if rank.number == RankId(culprit) {
+                        // The other rank never gives its own, so this one stays under way.
+                        rank.reduction.begin(0, rank.network.layer_mut(0), 0.1);
+                        panic!("row 7 is bad");
+                    }
+                    rank.meet()
+                })
+                .unwrap_err();
+            assert!(error.to_string().contains("row 7 is bad"), "{error}");
+            // No bound on speed: without care the message would be another, after this.
+            assert!(began.elapsed() < setup.deadline);
+        }
+    }
+}

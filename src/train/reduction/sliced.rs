@@ -1,0 +1,142 @@
+//! Gradients in slices, one a rank: reduce-scattered, applied by the rank that owns the slice, and gathered as weights.
+//!
+//! Several threads of a rank take part, each in a lane of its own (SC20, Section IV-A): of every layer each takes a part
+//! of every rank's slice.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use super::Sent;
+use crate::base::Result;
+use crate::collective::plan::Reduction;
+use crate::collective::{Carrier, Links};
+use crate::exchange::{Dense, LayerExchange, Pieces, PiecesMemory, Share, recycled, share_out};
+use crate::layer::Linear;
+use crate::machine::team::Team;
+use crate::memory::Buffer;
+use crate::model::{Network, Tables};
+use crate::simd::Isa;
+use crate::sync::Each;
+use crate::train::clock::{Span, TRACED_SPANS};
+
+/// A rank's part in the reduction of all layers and replicated tables.
+pub(in crate::train) struct Sliced {
+    threads: Vec<Thread>,
+    replicas: Dense,
+    ranks: usize,
+    planned: Links,
+    /// Memory that steps use again: they allocate nothing.
+    tasks: Vec<Task<'static>>,
+    pieces: PiecesMemory,
+}
+
+/// What one thread needs.
+struct Thread {
+    lane: Box<dyn Carrier>,
+    layers: Vec<LayerExchange>,
+    /// Memory for its share of a layer.
+    share: Share<'static>,
+    spans: Spans,
+}
+
+/// What a thread did, where that is traced: as much as there is room for.
+pub(super) type Spans = Arc<Mutex<Vec<Span>>>;
+
+/// What one thread does for a layer.
+struct Task<'a> {
+    thread: &'a mut Thread,
+    share: Share<'a>,
+    outcome: Result<()>,
+}
+
+impl Sliced {
+    /// For the layers and replicated tables of a model; one lane a thread.
+    pub(in crate::train) fn new(
+        lanes: Vec<Box<dyn Carrier>>,
+        (network, tables): (&mut Box<dyn Network>, &mut Tables),
+        reduction: Reduction,
+        isa: Isa,
+        traced: bool,
+    ) -> Self {
+        let (count, ranks) = (lanes.len(), lanes[0].ranks());
+        let spans = || Arc::new(Mutex::new(if traced { Vec::with_capacity(TRACED_SPANS) } else { Vec::new() }));
+        let mut threads: Vec<Thread> = lanes
+            .into_iter()
+            .map(|lane| Thread { lane, layers: Vec::new(), share: Vec::new(), spans: spans() })
+            .collect();
+        for index in 0..network.layers() {
+            let mut shares: Vec<Share<'_>> = (0..count).map(|_| Vec::with_capacity(2 * ranks)).collect();
+            share_out(network.layer_mut(index), ranks, count, |thread, pieces| shares[thread].push(pieces));
+            for (thread, share) in threads.iter_mut().zip(shares) {
+                thread.layers.push(LayerExchange::new(share, &*thread.lane, reduction));
+            }
+        }
+        let len = Pieces::new(tables.sums_mut().iter_mut().map(|sums| &mut sums[..]), isa).len();
+        let replicas = Dense::new(&*threads[0].lane, len, reduction);
+        let layers = threads.iter().flat_map(|thread| &thread.layers);
+        let planned = layers.fold(replicas.traffic().clone(), |sum, layer| sum.plus(layer.traffic()));
+        Self { threads, replicas, ranks, planned, tasks: Vec::new(), pieces: PiecesMemory::default() }
+    }
+
+    pub(super) fn layers(&self) -> usize {
+        self.threads[0].layers.len()
+    }
+
+    /// Reduces a layer's gradients and updates it.
+    pub(super) fn layer(&mut self, team: &Team, index: usize, layer: &mut Linear, rate: f32) -> Result<()> {
+        let (isa, count) = (team.isa(), self.threads.len());
+        let mut tasks: Vec<Task<'_>> = recycled(std::mem::take(&mut self.tasks));
+        tasks.extend(self.threads.iter_mut().map(|thread| {
+            let share = recycled(std::mem::take(&mut thread.share));
+            Task { thread, share, outcome: Ok(()) }
+        }));
+        share_out(layer, self.ranks, count, |thread, pieces| tasks[thread].share.push(pieces));
+        let run = |task: &mut Task<'_>| {
+            let Thread { lane, layers, spans, .. } = &mut *task.thread;
+            let began = Instant::now();
+            task.outcome = layers[index].run(&mut **lane, &mut task.share, isa, rate);
+            let mut spans = spans.lock().unwrap_or_else(PoisonError::into_inner);
+            if spans.len() < spans.capacity() {
+                spans.push(Span { name: "reduce layer", number: index as u64, began, took: began.elapsed() });
+            }
+        };
+        match &mut tasks[..] {
+            [only] => run(only),
+            many => team.each(Each::new(many), run),
+        }
+        let mut result = Ok(());
+        for task in &mut tasks {
+            task.thread.share = recycled(std::mem::take(&mut task.share));
+            result = result.and(std::mem::replace(&mut task.outcome, Ok(())));
+        }
+        self.tasks = recycled(tasks);
+        result
+    }
+
+    /// Sums the gradients of replicated tables over all ranks.
+    pub(super) fn replicas(&mut self, isa: Isa, sums: &mut [Buffer<f32>]) -> Result<()> {
+        let mut pieces = Pieces::within(&mut self.pieces, isa);
+        sums.iter_mut().for_each(|sums| pieces.push(sums));
+        let result = self.replicas.sum(&mut *self.threads[0].lane, &mut pieces);
+        self.pieces = pieces.into_memory();
+        result
+    }
+
+    pub(super) fn sent(&self) -> Sent {
+        let each = |to: usize| self.threads.iter().map(|thread| thread.lane.sent()[to]).sum();
+        Sent { planned: self.planned.clone(), so_far: (0..self.ranks).map(each).collect() }
+    }
+
+    /// Writes bytes sent so far to each rank to `to`.
+    pub(super) fn sent_so_far(&self, to: &mut [usize]) {
+        to.fill(0);
+        for thread in &self.threads {
+            to.iter_mut().zip(thread.lane.sent()).for_each(|(sum, bytes)| *sum += bytes);
+        }
+    }
+
+    /// What its threads did, by thread.
+    pub(super) fn spans(&self) -> Vec<Spans> {
+        self.threads.iter().map(|thread| thread.spans.clone()).collect()
+    }
+}

@@ -1,0 +1,101 @@
+//! The model's tensors, wherever ranks hold their parts: by name, and by ranges of rows, so that nobody needs a second copy
+//! of a large one.
+
+use std::ops::Range;
+
+use super::Ranks;
+use crate::base::{RankId, Result, TableId};
+use crate::model::Parameter;
+
+impl Ranks {
+    /// Every tensor, in the order of the reference's state dict.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn parameters(&self) -> Result<Vec<Parameter>> {
+        let sharding = self.layout().sharding();
+        let tables = (0..sharding.tables()).map(|table| {
+            let number = TableId(table as u32);
+            Parameter::of_table(table, sharding.rows(number) as usize, sharding.dim(number))
+        });
+        let dense = self.all(|rank| Ok(rank.network.parameters()))?.swap_remove(0);
+        Ok(tables.chain(dense).collect())
+    }
+
+    /// Some rows of one tensor, row-major; of what all ranks have, the first rank's.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn export_rows(&self, parameter: &Parameter, rows: Range<usize>) -> Result<Vec<f32>> {
+        let (columns, first) = (parameter.columns(), rows.start);
+        let Some(table) = parameter.table() else {
+            let parameter = parameter.clone();
+            return Ok(self
+                .all(move |rank| {
+                    let own = rank.number == RankId(0);
+                    Ok(if own { rank.export_layer(&parameter, &rows) } else { Vec::new() })
+                })?
+                .swap_remove(0));
+        };
+        let mut whole = vec![0.0; rows.len() * columns];
+        let parts = self.all(move |rank| {
+            let mut parts = Vec::new();
+            rank.export_table(TableId(table as u32), &rows, |shard, local, values| {
+                parts.push((shard.clone(), local, values.to_vec()));
+            });
+            Ok(parts)
+        })?;
+        for (shard, local, values) in parts.into_iter().flatten() {
+            for (local, row) in local.zip(values.chunks_exact(shard.columns.len())) {
+                let start = (shard.rows.global(local as u64) as usize - first) * columns + shard.columns.start;
+                whole[start..start + row.len()].copy_from_slice(row);
+            }
+        }
+        Ok(whole)
+    }
+
+    /// All of one tensor, row-major.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn export(&self, parameter: &Parameter) -> Result<Vec<f32>> {
+        self.export_rows(parameter, 0..parameter.rows())
+    }
+
+    /// Overwrites some rows of one tensor on every rank that has a part of them.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    ///
+    /// # Panics
+    /// When `values` has another size than the rows.
+    pub fn import_rows(&self, parameter: &Parameter, rows: Range<usize>, values: &[f32]) -> Result<()> {
+        assert_eq!(values.len(), rows.len() * parameter.columns(), "{}: rows {rows:?}", parameter.name);
+        let (parameter, values) = (parameter.clone(), values.to_vec());
+        self.all(move |rank| {
+            rank.import(&parameter, &rows, &values);
+            Ok(())
+        })
+        .map(|_| ())
+    }
+
+    /// Overwrites one tensor.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    ///
+    /// # Panics
+    /// When `values` has another size than the tensor.
+    pub fn import(&self, parameter: &Parameter, values: &[f32]) -> Result<()> {
+        self.import_rows(parameter, 0..parameter.rows(), values)
+    }
+
+    /// A whole table, row-major, stitched from its shards.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn export_table(&self, table: TableId) -> Result<Vec<f32>> {
+        let sharding = self.layout().sharding();
+        self.export(&Parameter::of_table(table.index(), sharding.rows(table) as usize, sharding.dim(table)))
+    }
+}

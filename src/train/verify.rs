@@ -1,0 +1,120 @@
+//! What ranks can prove about themselves: where the pages of their memory are, and what they have sent to each other.
+
+use std::fmt;
+
+use super::{Rank, Ranks};
+use crate::base::units::Bytes;
+use crate::base::{NodeId, RankId, Result};
+use crate::collective::Links;
+use crate::data::Batch;
+use crate::exchange::Traffic;
+use crate::memory::Homes;
+
+/// Where the pages of one region of a rank's memory are: of a shard, of its receive windows, of activations.
+#[derive(Debug, Clone)]
+pub struct Region {
+    /// The rank.
+    pub rank: RankId,
+    /// What for.
+    pub name: String,
+    /// Its size.
+    pub bytes: usize,
+    /// Its pages, against the rank's nodes.
+    pub homes: Homes,
+}
+
+/// Where the pages of all ranks are.
+#[derive(Debug, Clone)]
+pub struct Verified(pub Vec<Region>);
+
+impl Verified {
+    /// Whether every page is known to be where it should be.
+    #[must_use]
+    pub fn all_at_home(&self) -> bool {
+        self.0.iter().all(|region| region.homes.all_at_home())
+    }
+}
+
+impl fmt::Display for Verified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.0.iter().map(|region| region.bytes as u64).sum();
+        if self.all_at_home() {
+            return write!(f, "{} on their nodes", Bytes(bytes));
+        }
+        let strays: Vec<_> = self.0.iter().filter(|region| !region.homes.all_at_home()).collect();
+        write!(f, "of {} not all are known to be on their nodes", Bytes(bytes))?;
+        // The rest is of the same kind.
+        for Region { rank, name, homes, .. } in strays.iter().take(4) {
+            write!(f, "; {rank}, {name}: {homes}")?;
+        }
+        if strays.len() > 4 { write!(f, "; and {} regions more", strays.len() - 4) } else { Ok(()) }
+    }
+}
+
+impl Rank {
+    fn verify(&self, home: &[NodeId]) -> Result<Vec<Region>> {
+        let regions = self.arena.ask_regions(&self.plan, home)?.into_iter();
+        Ok(regions.map(|(name, bytes, homes)| Region { rank: self.number, name, bytes, homes }).collect())
+    }
+
+    /// Bytes to each rank so far, by the lanes' kinds.
+    fn sent(&self) -> [Vec<usize>; 5] {
+        let [ids, pooled, gradients] =
+            [&self.lanes.ids, &self.lanes.pooled, &self.lanes.gradients].map(|lane| lane.sent().to_vec());
+        let (dense, none) = (self.reduction.sent().so_far, vec![0; self.layout.ranks()]);
+        match self.layout.grains() {
+            None => [ids, pooled, gradients, dense, none],
+            Some(_) => {
+                let unpooled = self.lanes.unpooled.as_ref().map_or(&none[..], |lane| lane.sent());
+                let ordered = dense.iter().zip(unpooled).map(|(dense, unpooled)| dense + unpooled).collect();
+                [ids, pooled, gradients, none, ordered]
+            }
+        }
+    }
+}
+
+impl Ranks {
+    /// Asks the kernel where every page of every rank's memory is: shards, receive windows, activations.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`], and when the kernel does not say.
+    pub fn verify(&self) -> Result<Verified> {
+        let homes = self.homes();
+        // That a kernel does not say is no reason to end the ranks.
+        let regions = self.all(move |rank| Ok(rank.verify(&homes[rank.number.index()])))?;
+        Ok(Verified(regions.into_iter().collect::<Result<Vec<_>>>()?.concat()))
+    }
+
+    /// Bytes that ranks have sent to each other since they were started, evaluations included.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn traffic(&self) -> Result<Traffic> {
+        let sent = self.all(|rank| Ok(rank.sent()))?;
+        let ranks = self.layout().ranks();
+        Ok(Traffic::of(std::array::from_fn(|kind| {
+            let mut links = Links::uniform(ranks, 0);
+            for (from, sent) in (0..).map(RankId).zip(&sent) {
+                let to = (0..).map(RankId).zip(&sent[kind]);
+                to.for_each(|(to, bytes)| *links.at_mut(from, to) = *bytes);
+            }
+            links
+        })))
+    }
+
+    /// Bytes that a training step on this minibatch sends, as planned: [`Ranks::traffic`] grows by just so much.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn planned_traffic(&self, batch: &Batch) -> Result<Traffic> {
+        Ok(Traffic::of_step(self.layout(), batch, &self.dense_traffic()?))
+    }
+
+    /// Bytes from each rank to each other in a step, as planned, for what every rank has a copy of.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn dense_traffic(&self) -> Result<Links> {
+        Ok(self.all(|rank| Ok(rank.reduction.sent().planned))?.swap_remove(0))
+    }
+}

@@ -1,0 +1,44 @@
+//! Checkpoints whose numbers are of another type are refused, whether or not they are as wide as f32.
+
+use std::fs;
+
+use safetensors::tensor::{Dtype, TensorView};
+use safetensors::{SafeTensors, serialize};
+
+use super::{fail, json, succeed, tiny_training};
+
+#[test]
+fn numbers_of_another_type_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    succeed(&format!("{} --steps 1 --out {}", tiny_training(), out.display()));
+    let path = out.join("checkpoint.safetensors");
+    let whole = fs::read(&path).unwrap();
+    let (_, metadata) = SafeTensors::read_metadata(&whole).unwrap();
+    let file = SafeTensors::deserialize(&whole).unwrap();
+    let written = |name: &str, dtype: Dtype, width: usize| {
+        let tensors = file.names().into_iter().map(|tensor| {
+            let view = file.tensor(tensor).unwrap();
+            let (shape, elements) = (view.shape().to_vec(), view.data().len() / 4);
+            let (dtype, bytes) =
+                if tensor == name { (dtype, vec![0; elements * width]) } else { (view.dtype(), view.data().to_vec()) };
+            (tensor.to_owned(), dtype, shape, bytes)
+        });
+        let tensors: Vec<_> = tensors.collect();
+        let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
+            (name.as_str(), TensorView::new(*dtype, shape.clone(), bytes).expect("bytes of the shape"))
+        });
+        fs::write(&path, serialize(views, metadata.metadata().clone()).unwrap()).unwrap();
+    };
+    let line = format!("eval --checkpoint {}", out.display());
+    for name in ["bot_l.0.weight", "top_l.0.bias", "emb_l.3.weight"] {
+        for (dtype, width) in [(Dtype::F64, 8), (Dtype::F16, 2), (Dtype::BF16, 2), (Dtype::I32, 4)] {
+            written(name, dtype, width);
+            let message = fail(&line);
+            let expected = format!("tensor {name} has type {dtype:?}; convert it to F32");
+            assert!(message.contains(&expected), "{message}");
+        }
+    }
+    written("", Dtype::F32, 4);
+    assert!(json(&format!("{line} --json"))["auc"].is_number(), "the same file with f32 is read");
+}

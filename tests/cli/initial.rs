@@ -1,0 +1,82 @@
+//! What a run begins with: weights of the distributions that `model/init.rs` names, samples in an order of the seed.
+
+use std::fs;
+use std::path::Path;
+
+use safetensors::SafeTensors;
+
+use super::{succeed, tiny_training};
+
+/// Numbers of a checkpoint's tensor.
+fn numbers(checkpoint: &[u8], name: &str) -> Vec<f64> {
+    let file = SafeTensors::deserialize(checkpoint).unwrap();
+    let bytes = file.tensor(name).unwrap_or_else(|error| panic!("{name}: {error}")).data().to_vec();
+    bytes.chunks_exact(4).map(|word| f64::from(f32::from_le_bytes(word.try_into().unwrap()))).collect()
+}
+
+/// A run whose only step moves nothing, so that its checkpoint holds what it began with.
+fn begun(folder: &Path, flags: &str) -> Vec<u8> {
+    let out = folder.join("begun");
+    succeed(&format!("{} {flags} --steps 1 --lr 1e-30 --out {} --force", tiny_training(), out.display()));
+    fs::read(out.join("checkpoint.safetensors")).unwrap()
+}
+
+#[test]
+fn weights_begin_with_the_deviations_of_the_reference() {
+    let folder = tempfile::tempdir().unwrap();
+    // Layers whose inputs differ much from their outputs, so that neither stands for the other.
+    let layers = "--set model.bottom=[13,800,8] --set model.top=[700,1]";
+    let checkpoint = begun(folder.path(), &format!("{layers} --seed 3"));
+    let interacted = numbers(&checkpoint, "top_l.0.weight").len() as f64 / 700.0;
+    for (layer, inputs, outputs) in
+        [("bot_l.0", 13.0, 800.0), ("bot_l.2", 800.0, 8.0), ("top_l.0", interacted, 700.0), ("top_l.2", 700.0, 1.0)]
+    {
+        let spreads = [("weight", 2.0 / (inputs + outputs)), ("bias", 1.0 / outputs)];
+        for (kind, variance) in spreads.map(|(kind, variance): (_, f64)| (kind, variance)) {
+            let found = numbers(&checkpoint, &format!("{layer}.{kind}"));
+            let count = found.len() as f64;
+            if count < 500.0 {
+                continue;
+            }
+            let mean = found.iter().sum::<f64>() / count;
+            let second = found.iter().map(|x| x * x).sum::<f64>() / count;
+            let fourth = found.iter().map(|x| x.powi(4)).sum::<f64>() / count;
+            // Five standard errors of each moment of a normal distribution.
+            let bound = 5.0 / count.sqrt();
+            assert!(mean.abs() < bound * variance.sqrt(), "{layer}.{kind}: mean {mean}");
+            assert!((second / variance - 1.0).abs() < bound * 2f64.sqrt(), "{layer}.{kind}: variance {second}");
+            assert!((fourth / variance.powi(2) - 3.0).abs() < bound * 96f64.sqrt(), "{layer}.{kind}: fourth {fourth}");
+        }
+    }
+    for table in ["emb_l.0", "emb_l.2"] {
+        let found = numbers(&checkpoint, &format!("{table}.weight"));
+        let (count, bound) = (found.len() as f64, (8.0 / found.len() as f64).sqrt());
+        let largest = found.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+        let second = found.iter().map(|x| x * x).sum::<f64>() / count / bound.powi(2);
+        assert!((0.99..=1.000_001).contains(&(largest / bound)), "{table}: {largest} of {bound}");
+        assert!((second - 1.0 / 3.0).abs() < 5.0 * (4.0f64 / 45.0 / count).sqrt(), "{table}: variance {second}");
+    }
+    assert!(begun(folder.path(), &format!("{layers} --seed 3")) == checkpoint, "the same seed, the same weights");
+    let other = begun(folder.path(), &format!("{layers} --seed 4"));
+    for name in ["bot_l.0.weight", "bot_l.0.bias", "top_l.2.weight", "emb_l.0.weight"] {
+        assert_ne!(numbers(&other, name), numbers(&checkpoint, name), "{name}: another seed, other weights");
+    }
+}
+
+#[test]
+fn the_seed_orders_the_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = folder.path().join("first.safetensors");
+    fs::write(&first, begun(folder.path(), "--seed 3")).unwrap();
+    let losses = |flags: &str| {
+        let file = folder.path().join("losses");
+        let line = format!("{} --steps 12 --init {} {flags}", tiny_training(), first.display());
+        succeed(&format!("{line} --trace-loss {}", file.display()));
+        fs::read_to_string(file).unwrap()
+    };
+    // The same initial weights, so that only the order of samples can make a difference.
+    assert_ne!(losses("--seed 1"), losses("--seed 2"), "another seed, another order");
+    assert_eq!(losses("--seed 1"), losses("--seed 1"));
+    assert_eq!(losses("--seed 1 --no-shuffle"), losses("--seed 2 --no-shuffle"), "no order to draw");
+    assert_ne!(losses("--seed 1"), losses("--seed 1 --no-shuffle"));
+}

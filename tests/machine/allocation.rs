@@ -1,0 +1,138 @@
+//! A training step allocates nothing once it has run: neither from the heap nor, for its large buffers, from the system.
+//!
+//! All threads of the process are counted, and all of them are the step's: minibatches are drawn before. So the test has
+//! a process of its own, which runs nothing beside the step.
+
+use std::sync::Arc;
+
+use octorec::base::RankId;
+use octorec::base::config::{Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, Update};
+use octorec::data::{self, Batch, Opening, Split};
+use octorec::machine::placement::Wishes;
+use octorec::machine::{Machine, place};
+use octorec::math::Grains;
+use octorec::model::Room;
+use octorec::shard::scheme::{Part, Scheme, Sharding};
+use octorec::simd::Isa;
+use octorec::train::{Ranks, Setup};
+use stats_alloc::{Region, Stats};
+
+use crate::{COUNTED, alone};
+
+/// Steps that are counted. After 256, `auto` looks at the look-ups again.
+const fn counted(update: Update) -> usize {
+    if matches!(update, Update::Auto) { 260 } else { 12 }
+}
+
+/// Pages of the address space, from where whole buffers are mapped.
+fn mapped_pages() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("Linux tells it");
+    text.split_whitespace().next().and_then(|pages| pages.parse().ok()).expect("a number")
+}
+
+/// What `work` took from the heap and from the system.
+fn taken(work: impl FnOnce()) -> (Stats, i128) {
+    let pages = mapped_pages();
+    let region = Region::new(COUNTED);
+    work();
+    let stats = region.change();
+    (stats, i128::from(mapped_pages()) - i128::from(pages))
+}
+
+fn config(interaction: Interaction, pooling: Pooling) -> Config {
+    let bottom = vec![13, 70, 16];
+    let rows = vec![500, 3, 40];
+    let model = ModelConfig { bottom, top: vec![33, 1], dim: 16, rows, interaction, pooling, ..ModelConfig::default() };
+    let source = octorec::base::config::SourceKind::Random;
+    let data = DataConfig { source, lookups: 4, zipf: 1.05, ..DataConfig::default() };
+    Config { model, data, ..Config::default() }
+}
+
+fn batches(config: &Config, sizes: &[usize]) -> Vec<Arc<Batch>> {
+    let source = data::open(config, Opening::default()).unwrap();
+    let mut reader = source.open(Split::Train, 0).unwrap();
+    let draw = |&size: &usize| {
+        let mut batch = Batch::new(source.schema());
+        reader.read(&mut batch, size).unwrap();
+        Arc::new(batch)
+    };
+    sizes.iter().map(draw).collect()
+}
+
+/// Fails if steps take memory once each minibatch was trained on.
+fn nothing_is_taken(ranks: &Ranks, batches: &[Arc<Batch>], count: usize, name: &str) {
+    ranks.initialise(1).unwrap();
+    let steps = |count: usize| {
+        let losses = batches.iter().cycle().take(count);
+        losses.map(|batch| ranks.step(batch, 0.01).unwrap()).sum::<f64>()
+    };
+    steps(batches.len());
+    // The test harness, too, may say something meanwhile, but not always; a step is always the same.
+    let round = |_| taken(|| assert!(steps(count).is_finite(), "the step trains"));
+    let (stats, pages) = (0..2).map(round).min_by_key(|(stats, _)| stats.allocations).expect("two rounds");
+    let counts = (stats.allocations, stats.reallocations, stats.deallocations);
+    assert_eq!((counts, pages), ((0, 0, 0), 0), "{name}");
+    println!("nothing allocated: {name}");
+}
+
+#[test]
+fn a_step_allocates_nothing_once_it_has_run() {
+    if !alone("allocation::a_step_allocates_nothing_once_it_has_run") {
+        return;
+    }
+    let (seen, _) = taken(|| drop(std::hint::black_box(vec![1u8; 100])));
+    assert_eq!(seen.allocations, 1, "the heap is counted");
+    let (_, pages) = taken(|| std::mem::forget(octorec::memory::Buffer::<u8>::zeroed(1 << 20)));
+    assert!(pages >= 256, "mapped buffers are counted: {pages}");
+
+    let updates = [Update::Serial, Update::Atomic, Update::Rtm, Update::RaceFree, Update::Sorted, Update::Auto];
+    for threads in [1, 2] {
+        for (interaction, pooling, precision) in [
+            (Interaction::Dot, Pooling::Sum, Precision::F32),
+            (Interaction::Cat, Pooling::Mean, Precision::F32),
+            (Interaction::Dot, Pooling::Sum, Precision::Bf16),
+        ] {
+            let config = config(interaction, pooling);
+            // An epoch ends with a smaller minibatch.
+            let batches = batches(&config, &[96, 96, 96, 41]);
+            let schema = data::open(&config, Opening::default()).unwrap().schema().clone();
+            for (update, update_fused) in updates.into_iter().flat_map(|update| [(update, true), (update, false)]) {
+                let room = Room { samples: 96, lookups: 4, update, update_fused, precision };
+                let ranks = Ranks::alone(&config.model, &schema, room, threads, Isa::best()).unwrap();
+                let name =
+                    format!("{update:?}, fused: {update_fused}, {interaction:?}, {precision:?}, {threads} threads");
+                nothing_is_taken(&ranks, &batches, counted(update), &name);
+            }
+        }
+    }
+    // Several ranks, every way to divide a table among them, and every way to reduce dense gradients.
+    let config = config(Interaction::Dot, Pooling::Mean);
+    let batches = self::batches(&config, &[96, 96, 96, 41]);
+    let schema = data::open(&config, Opening::default()).unwrap().schema().clone();
+    let room = Room { lookups: 4, ..Room::samples(96) };
+    for count in [2, 4] {
+        let wishes = Wishes { ranks: Some(count), threads: Some(1), ..Wishes::default() };
+        let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
+        let rank = |at: usize| RankId((at % count) as u32);
+        let half =
+            |whole: u64| vec![Part { rank: rank(1), size: whole / 2 }, Part { rank: rank(0), size: whole - whole / 2 }];
+        for schemes in [
+            vec![Scheme::Table(rank(0)), Scheme::Replicated, Scheme::Column(half(16))],
+            vec![
+                Scheme::RowContiguous(half(500)),
+                Scheme::Table(rank(1)),
+                Scheme::RowCyclic((0..count).map(rank).collect()),
+            ],
+        ] {
+            let sharding = Sharding::new(&config.model.rows, 16, count, schemes).unwrap();
+            let setup = Setup { spin: false, ..Setup::new(&config.model, &schema, sharding, room, &placement) };
+            let mut with_threads = setup.clone();
+            with_threads.places.iter_mut().for_each(|place| place.comm = place.compute.clone());
+            let by_grains = Setup { grains: Some(Grains::exactly(8)), ..setup.clone() };
+            for (way, setup) in [("blocking", setup), ("overlapped", with_threads), ("by grains", by_grains)] {
+                let name = format!("{count} ranks, {way}, {:?}", setup.sharding.schemes());
+                nothing_is_taken(&Ranks::start(setup).unwrap(), &batches, 12, &name);
+            }
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Every way to move embedding rows against the definition, and every kind of pooling against plain loops.
+//!
+//! `serial`, `race-free`, `sorted` and `auto`, fused and separate, give the definition's bits for any number of threads
+//! and any instruction set; `atomic` and `rtm` differ by the rounding of a row's sums in another order. All of this for
+//! whole rows and for rows in halves.
+
+use octorec::base::config::{Pooling, Precision, Update};
+use octorec::base::rng::{Random, Stream};
+use octorec::data::{Batch, Column, Schema};
+use octorec::embedding::{LookUp, Lookups, Slots, Spec, Table, Updater};
+use octorec::machine::team::Team;
+use octorec::memory::{Arena, Pages, Plan, Supply};
+use octorec::simd::Isa;
+use octorec::simd::split::shorten;
+use proptest::prelude::*;
+
+const RATE: f32 = 0.1;
+const PRECISIONS: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::Bf16Lsb8];
+const DETERMINISTIC: [Update; 4] = [Update::Serial, Update::RaceFree, Update::Sorted, Update::Auto];
+
+/// Tables, look-ups and the gradient of the pooled vectors.
+#[derive(Debug, Clone)]
+struct Case {
+    dim: usize,
+    rows: Vec<u64>,
+    /// Where each table\'s pooled vector begins in a sample\'s features.
+    starts: Vec<usize>,
+    batch: Batch,
+    weights: Option<Vec<Vec<f32>>>,
+    pooling: Pooling,
+    precision: Precision,
+}
+
+struct Draw(Random, u64);
+
+impl Draw {
+    fn new(seed: u64) -> Self {
+        Self(Random::new(seed, Stream::Label), 0)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.1 += 1;
+        self.0.below(self.1, bound)
+    }
+
+    fn float(&mut self) -> f32 {
+        self.below(1 << 24) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    fn floats(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.float()).collect()
+    }
+}
+
+impl Case {
+    /// Bags of every table, `bags[t][n]`.
+    fn new(dim: usize, rows: &[u64], bags: &[Vec<Vec<u32>>], weighted: bool, pooling: Pooling) -> Self {
+        let tables = rows.iter().map(|&rows| Column::new("C", rows)).collect();
+        let schema = Schema { dense: 0, tables };
+        let mut batch = Batch::new(&schema);
+        for n in 0..bags[0].len() {
+            for (bag, source) in batch.bags.iter_mut().zip(bags) {
+                bag.rows.extend(&source[n]);
+                bag.close();
+            }
+            batch.labels.push(0.0);
+        }
+        batch.check(&schema).expect("rows lie in their tables");
+        let mut draw = Draw::new(77);
+        let weights = weighted.then(|| batch.bags.iter().map(|bag| draw.floats(bag.rows.len())).collect());
+        let starts = (0..rows.len()).map(|table| 2 + table * dim).collect();
+        Self { dim, rows: rows.to_vec(), starts, batch, weights, pooling, precision: Precision::F32 }
+    }
+
+    /// Three tables with empty bags, repeated rows and one row in every second look-up.
+    fn skewed(dim: usize, samples: usize, seed: u64, weighted: bool, pooling: Pooling) -> Self {
+        let mut draw = Draw::new(seed);
+        let rows = [1000, 1, 40];
+        let mut bag = |rows: u64| -> Vec<u32> {
+            let count = [0, 1, 7, 40][draw.below(4) as usize];
+            (0..count).map(|_| if draw.below(2) == 0 { rows as u32 / 2 } else { draw.below(rows) as u32 }).collect()
+        };
+        let bags: Vec<Vec<_>> = rows.iter().map(|&rows| (0..samples).map(|_| bag(rows)).collect()).collect();
+        Self::new(dim, &rows, &bags, weighted, pooling)
+    }
+
+    /// The same with tables of another precision.
+    fn at(&self, precision: Precision) -> Self {
+        Self { precision, ..self.clone() }
+    }
+
+    /// What a row keeps of a number.
+    fn kept(&self, x: f32) -> f32 {
+        if self.precision == Precision::Bf16Lsb8 { shorten(x) } else { x }
+    }
+
+    /// What a look-up sees of it.
+    fn seen(&self, x: f32) -> f32 {
+        if self.precision.is_split() { f32::from_bits(x.to_bits() & 0xffff_0000) } else { x }
+    }
+
+    fn lookups(&self) -> Lookups<'_> {
+        match &self.weights {
+            Some(weights) => Lookups::new(&self.batch.bags, weights),
+            None => Lookups::plain(&self.batch.bags),
+        }
+    }
+
+    /// Two foreign columns before the pooled vectors and three behind them.
+    fn slots(&self) -> Slots<'_> {
+        Slots { row: 2 + self.rows.len() * self.dim + 3, starts: &self.starts }
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let mut draw = Draw::new(5);
+        let table = |&rows: &u64| {
+            let table = Table::with_precision("C".to_owned(), rows, self.dim, self.precision, &mut Supply::System);
+            let mut table = table.expect("memory");
+            let values = draw.floats(rows as usize * self.dim);
+            table.set_weights(0, &values);
+            table
+        };
+        self.rows.iter().map(table).collect()
+    }
+
+    fn gradient(&self) -> Vec<f32> {
+        Draw::new(6).floats(self.batch.samples() * self.slots().row)
+    }
+
+    fn spec(&self, update: Update, fused: bool, threads: usize) -> Spec {
+        // Room for one look-up: everything beyond shows that memory grows.
+        let (pooling, tables, dim, precision) = (self.pooling, self.rows.len(), self.dim, self.precision);
+        Spec { update, fused, pooling, tables, dim, precision, lookups: 1, threads }
+    }
+
+    /// All rows after two updates.
+    fn moved(&self, team: &Team, update: Update, fused: bool) -> Vec<Vec<f32>> {
+        let mut tables = self.tables();
+        let spec = self.spec(update, fused, team.threads());
+        let mut updater = Updater::new(spec, &mut Supply::System).expect("memory");
+        for _ in 0..2 {
+            updater.run(team, &mut tables, self.lookups(), &self.gradient(), self.slots(), RATE);
+        }
+        tables.iter().map(|table| table.weights().to_vec()).collect()
+    }
+
+    /// The factor of each look-up of a table, by sample.
+    fn factors(&self, table: usize, n: usize) -> impl Iterator<Item = (usize, f32)> + '_ {
+        let bag = &self.batch.bags[table];
+        let bounds = bag.offsets[n] as usize..bag.offsets[n + 1] as usize;
+        let part = if self.pooling == Pooling::Mean { 1.0 / bounds.len() as f32 } else { 1.0 };
+        bounds.map(move |position| (position, part * self.weights.as_ref().map_or(1.0, |w| w[table][position])))
+    }
+
+    /// The definition in plain loops: all rows after two updates.
+    fn expected(&self) -> Vec<Vec<f32>> {
+        let (gradient, slots) = (self.gradient(), self.slots());
+        let mut all: Vec<_> = self.tables().iter().map(|table| table.weights().to_vec()).collect();
+        for _ in 0..2 {
+            for (t, rows) in all.iter_mut().enumerate() {
+                for n in 0..self.batch.samples() {
+                    for (position, factor) in self.factors(t, n) {
+                        let row = self.batch.bags[t].rows[position] as usize;
+                        for e in 0..self.dim {
+                            let g = factor * gradient[n * slots.row + slots.starts[t] + e];
+                            let weight = &mut rows[row * self.dim + e];
+                            *weight = self.kept((-RATE).mul_add(g, *weight));
+                        }
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    /// Pooled vectors in f64.
+    fn pooled(&self) -> Vec<f64> {
+        let tables: Vec<_> = self.tables().iter().map(|table| table.weights().into_owned()).collect();
+        let mut out = Vec::new();
+        for n in 0..self.batch.samples() {
+            for (t, table) in tables.iter().enumerate() {
+                for e in 0..self.dim {
+                    let row = |position: usize| self.batch.bags[t].rows[position] as usize;
+                    let value = |position| f64::from(self.seen(table[row(position) * self.dim + e]));
+                    out.push(self.factors(t, n).map(|(position, f)| f64::from(f) * value(position)).sum());
+                }
+            }
+        }
+        out
+    }
+
+    fn features(&self, team: &Team) -> Vec<f32> {
+        let mut features = vec![7.5; self.batch.samples() * self.slots().row];
+        let mut forward = LookUp::new(self.pooling, self.rows.len(), team.threads());
+        for _ in 0..2 {
+            forward.run(team, &self.tables(), self.lookups(), &mut features, self.slots());
+        }
+        features
+    }
+}
+
+fn bits(rows: &[Vec<f32>]) -> Vec<Vec<u32>> {
+    rows.iter().map(|row| row.iter().map(|x| x.to_bits()).collect()).collect()
+}
+
+/// All ways against the definition, for one team.
+fn check_updates(case: &Case, team: &Team) {
+    let expected = case.expected();
+    for fused in [true, false] {
+        for update in DETERMINISTIC {
+            let same = bits(&case.moved(team, update, fused)) == bits(&expected);
+            let (threads, dim, precision) = (team.threads(), case.dim, case.precision.name());
+            assert!(same, "{update:?}, fused {fused}, {threads} threads, dim {dim}, {precision}");
+        }
+        for update in [Update::Atomic, Update::Rtm] {
+            let found = case.moved(team, update, fused);
+            // A row's sums in another order: each of its look-ups rounds at the magnitude of the sum.
+            let lookups = case.batch.bags.iter().map(|bag| bag.rows.len()).max().unwrap_or(0) as f32;
+            let unit = if case.precision == Precision::Bf16Lsb8 { 256.0 * f32::EPSILON } else { f32::EPSILON };
+            let bound = (1.0 + RATE * lookups) * lookups.max(1.0) * unit;
+            for (x, y) in found.iter().flatten().zip(expected.iter().flatten()) {
+                assert!((x - y).abs() <= bound, "{update:?}, fused {fused}: {x} is not {y} within {bound}");
+            }
+        }
+    }
+}
+
+fn check_forward(case: &Case, team: &Team) {
+    let (features, slots) = (case.features(team), case.slots());
+    let width = case.rows.len() * case.dim;
+    for (row, expected) in features.chunks(slots.row).zip(case.pooled().chunks(width)) {
+        assert!(row[..2].iter().chain(&row[2 + width..]).all(|&x| x == 7.5), "foreign columns stay");
+        for (x, y) in row[2..2 + width].iter().zip(expected) {
+            assert!((f64::from(*x) - y).abs() < 2e-5, "{x} is not {y}");
+        }
+    }
+}
+
+#[test]
+fn all_ways_agree_for_all_threads_and_dims() {
+    for threads in [1, 2, 3, 5] {
+        let team = Team::new(threads).unwrap();
+        for dim in [1, 3, 8, 16, 17, 64, 100] {
+            for precision in PRECISIONS {
+                let case = Case::skewed(dim, 60, dim as u64, false, Pooling::Sum).at(precision);
+                check_updates(&case, &team);
+                check_forward(&case, &team);
+            }
+        }
+    }
+}
+
+#[test]
+fn means_and_weights_agree_too() {
+    for (weighted, pooling) in [(true, Pooling::Sum), (false, Pooling::Mean), (true, Pooling::Mean)] {
+        for threads in [1, 3] {
+            let team = Team::new(threads).unwrap();
+            for dim in [3, 16, 300] {
+                for precision in PRECISIONS {
+                    let case = Case::skewed(dim, 50, 9, weighted, pooling).at(precision);
+                    check_updates(&case, &team);
+                    check_forward(&case, &team);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn instruction_sets_and_threads_change_no_bit() {
+    let dims = [1, 8, 17, 64, 130, 300].into_iter();
+    for (dim, precision) in dims.flat_map(|dim| PRECISIONS.map(|precision| (dim, precision))) {
+        let case = Case::skewed(dim, 40, 4, dim == 17, Pooling::Mean).at(precision);
+        let one = Team::with_isa(1, Isa::all()[0]).unwrap();
+        let (features, rows) = (case.features(&one), case.moved(&one, Update::Serial, true));
+        for isa in Isa::all() {
+            for threads in [1, 2, 5] {
+                let team = Team::with_isa(threads, isa).unwrap();
+                assert_eq!(bits(&[case.features(&team)]), bits(std::slice::from_ref(&features)), "{isa:?}, dim {dim}");
+                for update in DETERMINISTIC {
+                    assert_eq!(bits(&case.moved(&team, update, true)), bits(&rows), "{isa:?} {update:?}, dim {dim}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn one_sample_one_table_and_nothing_at_all() {
+    for threads in [1, 4] {
+        let team = Team::new(threads).unwrap();
+        for bags in [vec![vec![vec![3, 3, 0]]], vec![vec![vec![]; 5]], vec![vec![]]] {
+            for precision in PRECISIONS {
+                let case = Case::new(5, &[4], &bags, false, Pooling::Mean).at(precision);
+                check_updates(&case, &team);
+                check_forward(&case, &team);
+            }
+        }
+    }
+}
+
+#[test]
+fn split_rows_move_bit_for_bit_as_whole_ones() {
+    for threads in [1, 3] {
+        let team = Team::new(threads).unwrap();
+        for update in DETERMINISTIC {
+            for fused in [true, false] {
+                let case = Case::skewed(33, 60, 2, true, Pooling::Mean);
+                let (whole, split) = (case.moved(&team, update, fused), case.at(Precision::Bf16));
+                assert_eq!(bits(&split.moved(&team, update, fused)), bits(&whole), "{update:?}, fused {fused}");
+            }
+        }
+    }
+}
+
+#[test]
+fn rtm_moves_whole_rows_only_and_says_so() {
+    let case = Case::skewed(8, 10, 1, false, Pooling::Sum).at(Precision::Bf16);
+    let updater = Updater::new(case.spec(Update::Rtm, true, 1), &mut Supply::System).unwrap();
+    let note = updater.note().expect("a note");
+    assert!(note.contains("atomic") && note.contains("halves"), "{note}");
+}
+
+#[test]
+fn large_tables_sort_by_every_digit() {
+    let mut draw = Draw::new(8);
+    let rows = 3_000_000;
+    let bags = (0..3000).map(|_| (0..3).map(|_| draw.below(rows) as u32 / 7 * 7).collect()).collect();
+    let case = Case::new(2, &[rows], &[bags], false, Pooling::Sum);
+    check_updates(&case, &Team::new(3).unwrap());
+}
+
+#[test]
+fn planned_memory_serves_as_well() {
+    let case = Case::skewed(16, 60, 3, false, Pooling::Sum);
+    let team = Team::new(2).unwrap();
+    let lookups = case.batch.bags.iter().map(|bag| bag.rows.len()).sum();
+    for update in DETERMINISTIC {
+        for fused in [true, false] {
+            let mut plan = Plan::new();
+            let spec = Spec { lookups, ..case.spec(update, fused, 2) };
+            let mut updater = Updater::new(spec, &mut Supply::Arena(&mut plan)).unwrap();
+            let home = [octorec::base::NodeId(0)];
+            let mut arena = Arena::build(&plan, &home, Pages::Transparent, |memory| team.touch(memory)).unwrap();
+            updater.settle(&mut arena);
+            let mut tables = case.tables();
+            for _ in 0..2 {
+                updater.run(&team, &mut tables, case.lookups(), &case.gradient(), case.slots(), RATE);
+            }
+            let found: Vec<_> = tables.iter().map(|table| table.weights().to_vec()).collect();
+            assert_eq!(bits(&found), bits(&case.expected()), "{update:?}, fused {fused}");
+        }
+    }
+}
+
+#[test]
+fn the_choice_follows_the_skew_and_says_so() {
+    let team = Team::new(2).unwrap();
+    let chosen = |case: &Case, team: &Team| {
+        let mut updater = Updater::new(case.spec(Update::Auto, true, team.threads()), &mut Supply::System).unwrap();
+        updater.run(team, &mut case.tables(), case.lookups(), &case.gradient(), case.slots(), RATE);
+        let choice = *updater.choice().expect("an update was made");
+        (choice.update, choice.to_string())
+    };
+    // All look-ups in the lower half of the rows: equal ranges of rows would leave one of two threads idle.
+    let lower = vec![(0..2000).map(|n| vec![n % 500]).collect()];
+    let (update, why) = chosen(&Case::new(64, &[1000], &lower, false, Pooling::Sum), &team);
+    assert!(update == Update::Sorted && why.contains("has 100 %"), "{why}");
+    let few = vec![vec![vec![1]; 3]];
+    let (update, why) = chosen(&Case::new(64, &[1000], &few, false, Pooling::Sum), &team);
+    assert!(update == Update::Serial && why.contains("only 3 look-ups"), "{why}");
+    let one = Team::new(1).unwrap();
+    let (update, why) = chosen(&Case::new(64, &[1000], &lower, false, Pooling::Sum), &one);
+    assert!(update == Update::Serial && why.contains("one thread"), "{why}");
+}
+
+#[test]
+fn the_choice_is_renewed_when_look_ups_change() {
+    let team = Team::new(2).unwrap();
+    let uniform = vec![(0..2000).map(|n| vec![n * 7 % 1000]).collect()];
+    let lower = vec![(0..2000).map(|n| vec![n % 500]).collect()];
+    let [uniform, lower] = [uniform, lower].map(|bags| Case::new(64, &[1000], &bags, false, Pooling::Sum));
+    let mut updater = Updater::new(uniform.spec(Update::Auto, true, 2), &mut Supply::System).unwrap();
+    let mut tables = uniform.tables();
+    let mut update = |case: &Case| {
+        updater.run(&team, &mut tables, case.lookups(), &case.gradient(), case.slots(), RATE);
+        updater.choice().expect("an update was made").update
+    };
+    assert_eq!(update(&uniform), Update::RaceFree);
+    // Within 256 minibatches the other kind of look-ups is noticed, and not before the second look.
+    let chosen: Vec<_> = (0..300).map(|_| update(&lower)).collect();
+    assert_eq!(chosen[0], Update::RaceFree);
+    assert_eq!(chosen[299], Update::Sorted);
+    assert!(chosen.is_sorted_by_key(|update| *update == Update::Sorted), "one look, one change");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn random_minibatches_agree(
+        dim in 1usize..40,
+        threads in 1usize..6,
+        weighted: bool,
+        mean: bool,
+        precision in 0usize..3,
+        rows in proptest::collection::vec(1u64..300, 1..4),
+        picks in proptest::collection::vec(proptest::collection::vec(any::<u32>(), 0..20), 0..40),
+    ) {
+        let row = |pick: u32, rows: u64| (u64::from(pick) % rows) as u32;
+        let bags: Vec<Vec<Vec<u32>>> = rows
+            .iter()
+            .map(|&rows| picks.iter().map(|bag| bag.iter().map(|&pick| row(pick, rows)).collect()).collect())
+            .collect();
+        let pooling = if mean { Pooling::Mean } else { Pooling::Sum };
+        let case = Case::new(dim, &rows, &bags, weighted, pooling).at(PRECISIONS[precision]);
+        let team = Team::new(threads).unwrap();
+        check_updates(&case, &team);
+        check_forward(&case, &team);
+    }
+}

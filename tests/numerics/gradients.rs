@@ -1,0 +1,209 @@
+//! Every gradient of the model against finite differences of an independent f64 model.
+//!
+//! The f64 model below is written from the specification, not from octorec's code, with plain loops. Its central
+//! differences are exact to about 1e-8; octorec's f32 gradients must agree within f32's rounding of the sums involved.
+
+use std::sync::Arc;
+
+use octorec::base::config::{Config, Interaction, Layers, Loss, Pooling};
+use octorec::base::rng::{Random, Stream};
+use octorec::data::{Bag, Batch, Schema};
+use octorec::model::Room;
+use octorec::simd::Isa;
+use octorec::train::Ranks;
+
+/// All tensors by name, in f64.
+type Weights = Vec<(String, Vec<usize>, Vec<f64>)>;
+
+fn tensor<'a>(weights: &'a Weights, name: &str) -> &'a [f64] {
+    &weights.iter().find(|(known, ..)| known == name).unwrap_or_else(|| panic!("{name}")).2
+}
+
+fn perceptron(weights: &Weights, prefix: &str, mut x: Vec<f64>, relu_last: bool) -> Vec<f64> {
+    let layers = weights.iter().filter(|(name, ..)| name.starts_with(prefix) && name.ends_with("bias")).count();
+    for layer in 0..layers {
+        let weight = tensor(weights, &format!("{prefix}.{}.weight", 2 * layer));
+        let bias = tensor(weights, &format!("{prefix}.{}.bias", 2 * layer));
+        let inputs = x.len();
+        x = (0..bias.len())
+            .map(|k| bias[k] + (0..inputs).map(|c| weight[k * inputs + c] * x[c]).sum::<f64>())
+            .map(|y| if layer + 1 < layers || relu_last { y.max(0.0) } else { y })
+            .collect();
+    }
+    x
+}
+
+/// The mean loss of the specification (reference page, C1).
+fn loss(config: &Config, weights: &Weights, batch: &Batch) -> f64 {
+    let model = &config.model;
+    let samples = batch.samples();
+    let each = (0..samples).map(|n| {
+        let dense = &batch.dense[n * batch.dense_width..(n + 1) * batch.dense_width];
+        let x = perceptron(weights, "bot_l", dense.iter().map(|&v| f64::from(v)).collect(), true);
+        let mut vectors = vec![x.clone()];
+        for (t, bag) in batch.bags.iter().enumerate() {
+            let table = tensor(weights, &format!("emb_l.{t}.weight"));
+            let row = |row: u32, e: usize| table[row as usize * model.dim + e];
+            let first = bag.offsets[n] as usize;
+            let weight = |k: usize| batch.weights[t].get(first + k).map_or(1.0, |&weight| f64::from(weight));
+            let part = if model.pooling == Pooling::Mean { 1.0 / bag.of(n).len().max(1) as f64 } else { 1.0 };
+            let pooled = |e: usize| bag.of(n).iter().enumerate().map(|(k, &r)| part * weight(k) * row(r, e)).sum();
+            vectors.push((0..model.dim).map(pooled).collect());
+        }
+        let mut features = x;
+        match model.interaction {
+            Interaction::Cat => vectors[1..].iter().for_each(|vector| features.extend(vector)),
+            Interaction::Dot => {
+                for i in 0..vectors.len() {
+                    for j in 0..i + usize::from(model.interaction_itself) {
+                        features.push(vectors[i].iter().zip(&vectors[j]).map(|(a, b)| a * b).sum());
+                    }
+                }
+            }
+        }
+        let z = perceptron(weights, "top_l", features, false)[0];
+        let h = f64::from(model.loss_threshold);
+        let p = 1.0 / (1.0 + (-z).exp());
+        let p = if h > 0.0 { p.clamp(h, 1.0 - h) } else { p };
+        let t = f64::from(batch.labels[n]);
+        let entropy = -(t * p.ln() + (1.0 - t) * (1.0 - p).ln());
+        match model.loss {
+            Loss::Mse => (p - t) * (p - t),
+            Loss::Bce => entropy,
+            Loss::Wbce => f64::from(model.loss_weights[t as usize]) * entropy,
+        }
+    });
+    each.sum::<f64>() / samples as f64
+}
+
+fn random_batch(schema: &Schema, samples: usize, seed: u64) -> Batch {
+    let random = Random::new(seed, Stream::Label);
+    let mut next = 0;
+    let mut draw = |bound: u64| {
+        next += 1;
+        random.below(next, bound)
+    };
+    let mut batch = Batch::new(schema);
+    for _ in 0..samples {
+        batch.dense.extend((0..schema.dense).map(|_| draw(1000) as f32 / 500.0 - 1.0));
+        batch.labels.push(draw(2) as f32);
+        for ((column, bag), weights) in schema.tables.iter().zip(&mut batch.bags).zip(&mut batch.weights) {
+            // Empty bags and repeated rows included.
+            (0..draw(4)).for_each(|_| bag.rows.push(draw(column.rows) as u32));
+            if column.weighted {
+                weights.resize_with(bag.rows.len(), || draw(1000) as f32 / 400.0 - 1.0);
+            }
+            Bag::close(bag);
+        }
+    }
+    batch.check(schema).unwrap();
+    batch
+}
+
+/// How often a step moves a weight: an embedding row once a look-up, anything else once.
+fn moves(tensor: &str, row: usize, batch: &Batch) -> f64 {
+    let table = tensor.strip_prefix("emb_l.").map(|rest| rest.split('.').next().unwrap().parse::<usize>().unwrap());
+    table.map_or(1.0, |t| batch.bags[t].rows.iter().filter(|&&looked_up| looked_up as usize == row).count() as f64)
+}
+
+fn check(settings: &[&str], threads: usize, seed: u64) {
+    check_weighted(settings, threads, seed, &[]);
+}
+
+/// With look-ups of some tables weighted.
+fn check_weighted(settings: &[&str], threads: usize, seed: u64, weighted: &[usize]) {
+    let mut layers = Layers::default();
+    for setting in settings {
+        layers.assignment(setting).unwrap();
+    }
+    let config = layers.finish().unwrap();
+    let mut schema = Schema::criteo(config.model.bottom[0], &[5, 3, 40]);
+    weighted.iter().for_each(|&table| schema.tables[table].weighted = true);
+    let (update, update_fused) = (config.train.update, config.train.update_fused);
+    let room = Room { update, update_fused, ..Room::samples(19) };
+    let model = Ranks::alone(&config.model, &schema, room, threads, Isa::best()).unwrap();
+    model.initialise(seed).unwrap();
+    let batch = Arc::new(random_batch(&schema, 19, seed));
+    let export = |model: &Ranks| -> Weights {
+        let wide = |values: Vec<f32>| values.into_iter().map(f64::from).collect();
+        let parameters = model.parameters().unwrap();
+        parameters.iter().map(|p| (p.name.clone(), p.shape.clone(), wide(model.export(p).unwrap()))).collect()
+    };
+    let mut weights = export(&model);
+    let expected_loss = loss(&config, &weights, &batch);
+    // A power of two: the step itself rounds only once, when it is added to the weight.
+    let rate = 0.5f32;
+    let found_loss = model.step(&batch, rate).unwrap();
+    assert!((found_loss - expected_loss).abs() < 2e-6, "{settings:?}: loss {found_loss}, f64 {expected_loss}");
+    let moved = export(&model);
+    let mut largest: f64 = 0.0;
+    for t in 0..weights.len() {
+        for i in 0..weights[t].2.len() {
+            let here = weights[t].2[i];
+            let mut nudged = |by: f64| {
+                weights[t].2[i] = here + by;
+                let value = loss(&config, &weights, &batch);
+                weights[t].2[i] = here;
+                value
+            };
+            let nudge = 1e-6;
+            let expected = (nudged(nudge) - nudged(-nudge)) / (2.0 * nudge);
+            let found = (here - moved[t].2[i]) / f64::from(rate);
+            largest = largest.max(expected.abs());
+            // Rounding of the weight itself (half a unit in its last place, over the rate, each time it moves), of the
+            // f32 chain, and of the difference quotient.
+            let moves = moves(&weights[t].0, i / config.model.dim, &batch);
+            let bound = 1.2e-7 * here.abs() * moves + 3e-6 * expected.abs() + 2e-7;
+            assert!(
+                (found - expected).abs() < bound,
+                "{settings:?}: {} [{i}]: gradient {found:e}, finite difference {expected:e}",
+                weights[t].0
+            );
+        }
+    }
+    assert!(largest > 1e-3, "{settings:?}: there were gradients to compare");
+}
+
+const SIZES: [&str; 3] = ["model.bottom=[6, 9, 4]", "model.top=[11, 5, 1]", "model.dim=4"];
+
+#[test]
+fn dot_interaction_and_cross_entropy() {
+    for threads in [1, 2, 5] {
+        check(&SIZES, threads, 3);
+    }
+}
+
+#[test]
+fn dot_with_itself_and_squared_error() {
+    check(&[&SIZES[..], &["model.interaction_itself=true", "model.loss=mse"]].concat(), 2, 4);
+}
+
+#[test]
+fn concatenation_and_weighted_cross_entropy() {
+    let sizes = ["model.interaction=cat", "model.bottom=[6, 9, 7]", "model.top=[11, 5, 1]", "model.dim=4"];
+    check(&[&sizes[..], &["model.loss=wbce", "model.loss_weights=[0.6, 2.5]"]].concat(), 2, 5);
+}
+
+#[test]
+fn clamped_probabilities_stop_the_gradient() {
+    check(&[&SIZES[..], &["model.loss_threshold=0.35"]].concat(), 2, 6);
+}
+
+#[test]
+fn one_layer_each() {
+    let settings = ["model.bottom=[3, 4]", "model.top=[1]", "model.dim=4"];
+    check(&settings, 2, 7);
+}
+
+#[test]
+fn weighted_look_ups_beside_others() {
+    for pooling in ["model.pooling=sum", "model.pooling=mean"] {
+        for update in ["auto", "serial", "atomic", "race-free", "sorted"] {
+            for fused in [true, false] {
+                let update = [format!("train.update={update}"), format!("train.update_fused={fused}")];
+                let settings = [&SIZES[..], &[pooling, &update[0], &update[1]]].concat();
+                check_weighted(&settings, 2, 8, &[0, 2]);
+            }
+        }
+    }
+}

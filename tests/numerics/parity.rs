@@ -1,0 +1,193 @@
+//! octorec against others' numbers: PyTorch's test vectors, the printed example of the reference's README, and
+//! sklearn's scores. `tests/vectors/README.md` says where the files come from.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use octorec::base::config::{Config, Layers};
+use octorec::data::{Bag, Batch, Schema};
+use octorec::model::Room;
+use octorec::optim::Schedule;
+use octorec::simd::Isa;
+use octorec::train::{Ranks, auc};
+use safetensors::SafeTensors;
+use serde_json::Value;
+
+fn vector_file(name: &str) -> Vec<u8> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(name);
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Numbers of a tensor.
+fn numbers<T: bytemuck::Pod>(tensors: &SafeTensors<'_>, name: &str) -> Vec<T> {
+    bytemuck::allocation::pod_collect_to_vec(
+        tensors.tensor(name).unwrap_or_else(|_| panic!("{name} is missing")).data(),
+    )
+}
+
+/// |found - expected| over the largest |expected|, which is how far apart two tensors are.
+fn distance(found: &[f32], expected: &[f32]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let scale = expected.iter().fold(1e-30f64, |scale, &x| scale.max(f64::from(x).abs()));
+    let apart = found.iter().zip(expected).map(|(&a, &b)| (f64::from(a) - f64::from(b)).abs());
+    apart.fold(0.0, f64::max) / scale
+}
+
+/// A case's configuration, from the strings that the generator left.
+fn config(metadata: &HashMap<String, String>) -> Config {
+    let list = |key: &str| metadata[key].replace('-', ", ");
+    let mut layers = Layers::default();
+    for assignment in [
+        format!("model.bottom=[{}]", list("bottom")),
+        format!("model.top=[{}]", list("top")),
+        format!("model.dim={}", metadata["dim"]),
+        format!("model.interaction={}", metadata["interaction"]),
+        format!("model.interaction_itself={}", metadata["interaction_itself"]),
+        format!("model.loss={}", metadata["loss"]),
+        format!("model.loss_weights=[{}]", metadata["loss_weights"]),
+        format!("model.loss_threshold={}", metadata["loss_threshold"]),
+        format!("train.lr={}", metadata["lr"]),
+        format!("train.warmup_steps={}", metadata["warmup_steps"]),
+        format!("train.decay_start={}", metadata["decay_start"]),
+        format!("train.decay_steps={}", metadata["decay_steps"]),
+    ] {
+        layers.assignment(&assignment).unwrap();
+    }
+    layers.finish().unwrap()
+}
+
+fn batch(tensors: &SafeTensors<'_>, number: usize, tables: usize, dense_width: usize) -> Batch {
+    let bag = |t: usize| Bag {
+        offsets: numbers(tensors, &format!("batch{number}.offsets{t}")),
+        rows: numbers(tensors, &format!("batch{number}.rows{t}")),
+    };
+    Batch {
+        dense_width,
+        dense: numbers(tensors, &format!("batch{number}.dense")),
+        bags: (0..tables).map(bag).collect(),
+        weights: vec![Vec::new(); tables],
+        labels: numbers(tensors, &format!("batch{number}.labels")),
+    }
+}
+
+/// Trains through a case's minibatches and compares every loss, every probability and every final weight.
+fn follow(name: &str, threads: usize, isa: Isa) {
+    let bytes = vector_file(name);
+    let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let config = config(header.metadata().as_ref().unwrap());
+    let rows: Vec<u64> = (0..)
+        .map_while(|t| tensors.tensor(&format!("init.emb_l.{t}.weight")).ok())
+        .map(|tensor| tensor.shape()[0] as u64)
+        .collect();
+    let schema = Schema::criteo(config.model.bottom[0], &rows);
+    let model = Ranks::alone(&config.model, &schema, Room::samples(64), threads, isa).unwrap();
+    let parameters = model.parameters().unwrap();
+    for parameter in &parameters {
+        model.import(parameter, &numbers::<f32>(&tensors, &format!("init.{}", parameter.name))).unwrap();
+    }
+    let losses: Vec<f32> = numbers(&tensors, "losses");
+    assert!(losses.len() >= 3, "{name} has its minibatches");
+    let schedule = Schedule::new(&config.train);
+    for (number, &expected) in losses.iter().enumerate() {
+        let batch = batch(&tensors, number, rows.len(), schema.dense);
+        batch.check(&schema).unwrap();
+        let rate = schedule.rate(number as u64 + 1) as f32;
+        let batch = Arc::new(batch);
+        let probabilities = model.predict(&batch).unwrap();
+        let loss = model.step(&batch, rate).unwrap();
+        let apart = (loss / f64::from(expected) - 1.0).abs();
+        assert!(apart < 1e-5, "{name}, step {}: loss {loss}, PyTorch {expected}", number + 1);
+        let expected: Vec<f32> = numbers(&tensors, &format!("probabilities{number}"));
+        assert!(distance(&probabilities, &expected) < 1e-5, "{name}, step {}: probabilities", number + 1);
+    }
+    for parameter in &parameters {
+        let expected: Vec<f32> = numbers(&tensors, &format!("final.{}", parameter.name));
+        let apart = distance(&model.export(parameter).unwrap(), &expected);
+        assert!(apart < 1e-5, "{name}: final {} is {apart:e} from PyTorch's", parameter.name);
+        let before: Vec<f32> = numbers(&tensors, &format!("init.{}", parameter.name));
+        assert!(distance(&before, &expected) > 1e-4, "{name}: {} was meant to move", parameter.name);
+    }
+}
+
+#[test]
+fn pytorch_test_vectors_are_followed() {
+    let names = ["dot_bce", "dot_itself_mse", "cat_wbce", "dot_bce_threshold", "dot_bce_schedule", "dot_bce_wide"];
+    for isa in Isa::every() {
+        for threads in [1, 3] {
+            for name in names {
+                follow(&format!("{name}.safetensors"), threads, isa);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_reference_readme_example_is_reproduced() {
+    let golden: Value = serde_json::from_slice(&vector_file("golden.json")).unwrap();
+    let floats = |value: &Value| -> Vec<f32> {
+        fn collect(value: &Value, into: &mut Vec<f32>) {
+            match value {
+                Value::Array(items) => items.iter().for_each(|item| collect(item, into)),
+                number => into.push(number.as_f64().unwrap() as f32),
+            }
+        }
+        let mut found = Vec::new();
+        collect(value, &mut found);
+        found
+    };
+    let integers = |value: &Value| -> Vec<u32> { floats(value).iter().map(|&x| x as u32).collect() };
+    let mut layers = Layers::default();
+    let document = "[model]\nbottom = [4, 3, 2]\ntop = [4, 2, 1]\ndim = 2\nloss = \"mse\"\n[train]\nlr = 0.01";
+    layers.document(document, "golden").unwrap();
+    let config = layers.finish().unwrap();
+    let schema = Schema::criteo(4, &[4, 3, 2]);
+    let model = Ranks::alone(&config.model, &schema, Room::samples(2), 1, Isa::best()).unwrap();
+    let parameters = model.parameters().unwrap();
+    for parameter in &parameters {
+        model.import(parameter, &floats(&golden["initial"][&parameter.name])).unwrap();
+    }
+    for (given, expected) in golden["batches"].as_array().unwrap().iter().zip([0.451_893, 0.402_002, 0.275_460]) {
+        let bags = given["bags"].as_array().unwrap();
+        let bag = |bag: &Value| Bag { offsets: integers(&bag["offsets"]), rows: integers(&bag["rows"]) };
+        let batch = Batch {
+            dense_width: 4,
+            dense: floats(&given["dense"]),
+            bags: bags.iter().map(bag).collect(),
+            weights: vec![Vec::new(); bags.len()],
+            labels: floats(&given["labels"]),
+        };
+        batch.check(&schema).unwrap();
+        let loss = model.step(&Arc::new(batch), 0.01).unwrap();
+        // Inputs and parameters are printed with five digits, so the losses can agree to about that.
+        assert!((loss - expected).abs() < 5e-6, "loss {loss}, printed {expected}");
+    }
+    for parameter in &parameters {
+        let expected = floats(&golden["updated"][&parameter.name]);
+        for (found, expected) in model.export(parameter).unwrap().iter().zip(expected) {
+            assert!((found - expected).abs() < 1.5e-5, "{}: {found}, printed {expected}", parameter.name);
+        }
+    }
+}
+
+#[test]
+fn auc_is_that_of_sklearn() {
+    let cases: Value = serde_json::from_slice(&vector_file("auc.json")).unwrap();
+    let cases = cases.as_array().unwrap();
+    assert!(cases.len() >= 5);
+    for case in cases {
+        let floats = |key: &str| -> Vec<f32> {
+            case[key].as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
+        };
+        let (scores, labels) = (floats("scores"), floats("labels"));
+        let found = auc(&scores, &labels);
+        match case["auc"].as_f64() {
+            Some(expected) => assert!((found - expected).abs() < 1e-12, "{}: {found} {expected}", case["name"]),
+            None => assert!(found.is_nan(), "{}: only one class", case["name"]),
+        }
+        let scores = octorec::train::Scores::new(&scores, &labels);
+        let expected = case["log_loss"].as_f64().unwrap();
+        assert!((scores.logloss - expected).abs() < 1e-6, "{}: {} {expected}", case["name"], scores.logloss);
+    }
+}

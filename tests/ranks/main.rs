@@ -1,0 +1,12 @@
+//! Ranks: their collectives, the division of tables among them, what they send, and training by several of them.
+
+mod channels;
+mod collective;
+mod network;
+#[path = "../support/requirement.rs"]
+mod requirement;
+mod shard;
+mod traffic;
+mod training;
+#[path = "../weighing/mod.rs"]
+mod weighing;

@@ -1,0 +1,228 @@
+//! A second network behind the seam: one linear layer on the concatenated features. It knows no bottom MLP, leaves a table
+//! unused, and its tables differ in width.
+
+use std::sync::Arc;
+
+use octorec::base::config::{Config, DataConfig, ModelConfig, Precision, SourceKind};
+use octorec::base::{RankId, Result};
+use octorec::data::{self, Batch, Opening, Split};
+use octorec::layer::{InputGradient, Linear, LossLayer, Mlp};
+use octorec::machine::placement::Wishes;
+use octorec::machine::team::Team;
+use octorec::machine::{Machine, place};
+use octorec::math::brgemm::{export_rows, import_rows};
+use octorec::math::{Grains, Share};
+use octorec::memory::{Arena, Buffer, Supply};
+use octorec::model::{Announce, Network, NetworkSpec, Room, Stage, Work};
+use octorec::shard::scheme::{Part, Scheme, Sharding};
+use octorec::train::{Ranks, Setup};
+
+/// The columns of the features that the layer reads: all but the last table's.
+const UNUSED: usize = 6;
+const DIMS: [usize; 4] = [5, 16, 3, UNUSED];
+const ROWS: [u64; 4] = [40, 300, 7, 90];
+
+/// logit = w · features + b.
+#[derive(Debug)]
+struct LinearModel {
+    layer: Mlp,
+    loss: LossLayer,
+    features: Buffer<f32>,
+    gradient: Buffer<f32>,
+    /// The part of the features that is used, row-major.
+    used: Buffer<f32>,
+    logits: Buffer<f32>,
+    row: usize,
+}
+
+fn build(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>) -> Result<Box<dyn Network>> {
+    let row: usize = spec.dims.iter().sum();
+    Ok(Box::new(LinearModel {
+        layer: Mlp::new(&[row - UNUSED, 1], spec.samples, InputGradient::Needed, spec.precision, supply)?,
+        loss: LossLayer::new(spec.config, spec.samples, supply)?,
+        features: supply.buffer("features", spec.samples * row)?,
+        gradient: supply.buffer("feature gradients", spec.samples * row)?,
+        used: supply.buffer("used features", spec.samples * (row - UNUSED))?,
+        logits: supply.buffer("logits", spec.samples)?,
+        row,
+    }))
+}
+
+impl Network for LinearModel {
+    fn settle(&mut self, arena: &mut Arena) {
+        self.layer.settle(arena);
+        self.loss.settle(arena);
+        for buffer in [&mut self.features, &mut self.gradient, &mut self.used, &mut self.logits] {
+            buffer.settle(arena);
+        }
+    }
+
+    fn initialise(&mut self, seed: u64) {
+        let inputs = self.row - UNUSED;
+        let weight: Vec<f32> = (0..inputs).map(|at| ((at as u64 * 37 + seed) % 19) as f32 / 19.0 - 0.5).collect();
+        self.layer.layers_mut()[0].import_weight(0..1, &weight);
+    }
+
+    fn layers(&self) -> usize {
+        1
+    }
+
+    fn layer(&self, index: usize) -> &Linear {
+        &self.layer.layers()[index]
+    }
+
+    fn layer_mut(&mut self, index: usize) -> &mut Linear {
+        &mut self.layer.layers_mut()[index]
+    }
+
+    fn each_layer_mut<'a>(&'a mut self, each: &mut dyn FnMut(&'a mut Linear)) {
+        self.layer.layers_mut().iter_mut().for_each(each);
+    }
+
+    fn layer_name(&self, _: usize) -> String {
+        "linear".to_owned()
+    }
+
+    fn plan_parts(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
+        self.layer.plan_parts(share, supply)
+    }
+
+    fn cut(&mut self, share: &Share, whole: usize) {
+        self.layer.cut(share, whole);
+    }
+
+    fn features_mut(&mut self, samples: usize) -> &mut [f32] {
+        &mut self.features[..samples * self.row]
+    }
+
+    fn features_gradient(&self, samples: usize) -> &[f32] {
+        &self.gradient[..samples * self.row]
+    }
+
+    fn features_gradient_mut(&mut self, samples: usize) -> &mut [f32] {
+        &mut self.gradient[..samples * self.row]
+    }
+
+    fn bottom(&mut self, _: &Team, _: &Batch) {}
+
+    fn interact(&mut self, team: &Team, batch: &Batch) {
+        let (samples, width) = (batch.samples(), self.row - UNUSED);
+        for (to, from) in self.used.chunks_exact_mut(width).zip(self.features.chunks_exact(self.row)).take(samples) {
+            to.copy_from_slice(&from[..width]);
+        }
+        import_rows(team, samples, &self.used, width, self.layer.input_mut());
+    }
+
+    fn top(&mut self, team: &Team, batch: &Batch) {
+        self.layer.forward(team, batch.samples(), false);
+        export_rows(team, self.layer.output(), &mut self.logits[..batch.samples()], 1);
+    }
+
+    fn loss(&mut self, team: &Team, batch: &Batch, whole: usize) {
+        self.loss.forward(team, &self.logits[..batch.samples()], &batch.labels, whole);
+    }
+
+    fn losses(&self, samples: usize) -> &[f64] {
+        self.loss.terms(samples)
+    }
+
+    fn probabilities(&self, samples: usize) -> &[f32] {
+        self.loss.probabilities(samples)
+    }
+
+    fn back_top(&mut self, team: &Team, batch: &Batch, announce: Announce<'_>) {
+        let (_, gradient) = self.layer.output_and_gradient();
+        import_rows(team, batch.samples(), self.loss.gradient(), 1, gradient);
+        self.layer.backward_each(team, batch.samples(), announce);
+    }
+
+    fn back_interact(&mut self, team: &Team, batch: &Batch) {
+        let (samples, width) = (batch.samples(), self.row - UNUSED);
+        export_rows(team, self.layer.input_gradient(), &mut self.used[..samples * width], width);
+        for (to, from) in self.gradient.chunks_exact_mut(self.row).zip(self.used.chunks_exact(width)).take(samples) {
+            to[..width].copy_from_slice(from);
+            to[width..].fill(0.0);
+        }
+    }
+
+    fn back_bottom(&mut self, _: &Team, _: &Batch, _: Announce<'_>) {}
+
+    fn work(&self, stage: Stage, samples: usize) -> Work {
+        let weights = (samples * (self.row - UNUSED)) as f64;
+        match stage {
+            Stage::Top => Work::arithmetic(2.0 * weights),
+            Stage::BackTop => Work::arithmetic(4.0 * weights),
+            _ => Work::NONE,
+        }
+    }
+}
+
+/// Losses, and all tensors by name.
+type Outcome = (Vec<f64>, Vec<(String, Vec<f32>)>);
+
+fn train(ranks: usize, kind: usize, grains: Option<Grains>, communicate: bool) -> Outcome {
+    let model = ModelConfig { bottom: vec![13, 4], top: vec![1], dim: 4, rows: ROWS.to_vec(), ..Default::default() };
+    let data = DataConfig { source: SourceKind::Random, lookups: 3, ..DataConfig::default() };
+    let config = Config { model, data, ..Config::default() };
+    let source = data::open(&config, Opening::default()).unwrap();
+    let mut reader = source.open(Split::Train, 0).unwrap();
+    let rank = |at: usize| RankId((at % ranks) as u32);
+    let halves =
+        |whole: u64| vec![Part { rank: rank(0), size: whole / 2 }, Part { rank: rank(1), size: whole - whole / 2 }];
+    let scheme = |table: usize| match (kind + table) % 5 {
+        0 => Scheme::Table(rank(table)),
+        1 => Scheme::Column(halves(DIMS[table] as u64)),
+        2 => Scheme::RowContiguous(halves(ROWS[table])),
+        3 => Scheme::RowCyclic((0..ranks.min(7)).map(rank).collect()),
+        _ => Scheme::Replicated,
+    };
+    let sharding = Sharding::new(&ROWS, DIMS.to_vec(), ranks, (0..4).map(scheme).collect()).unwrap();
+    let wishes = Wishes { ranks: Some(ranks), threads: Some(1), ..Wishes::default() };
+    let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
+    let room = Room { lookups: 3, precision: Precision::F32, ..Room::samples(40) };
+    let setup = Setup::new(&config.model, source.schema(), sharding, room, &placement);
+    let mut setup = Setup { network: build, grains, spin: false, ..setup };
+    if communicate {
+        setup.places.iter_mut().for_each(|place| place.comm = place.compute.clone());
+    }
+    let ranks = Ranks::start(setup).unwrap();
+    ranks.initialise(3).unwrap();
+    let mut batch = Batch::new(source.schema());
+    reader.read(&mut batch, 40).unwrap();
+    let batch = Arc::new(batch);
+    let losses = (0..8).map(|_| ranks.step(&batch, 0.2).unwrap()).collect();
+    let tensors = ranks.parameters().unwrap().into_iter().map(|one| {
+        let values = ranks.export(&one).unwrap();
+        (one.name, values)
+    });
+    (losses, tensors.collect())
+}
+
+fn compare(alone: &Outcome, found: &Outcome, what: &str) {
+    for (step, (alone, found)) in alone.0.iter().zip(&found.0).enumerate() {
+        assert!((alone / found - 1.0).abs() < 1e-5, "{what}, step {step}: {found}, not {alone}");
+    }
+    for ((name, alone), (_, found)) in alone.1.iter().zip(&found.1) {
+        let apart = alone.iter().zip(found).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+        assert!(apart < 1e-6, "{what}: {name} is {apart:e} apart");
+    }
+}
+
+#[test]
+fn another_network_trains_on_any_number_of_ranks_and_every_division() {
+    let alone = train(1, 0, None, false);
+    assert!(alone.0[7] < alone.0[0], "it learns: {:?}", alone.0);
+    let names: Vec<_> = alone.1.iter().map(|(name, _)| name.as_str()).collect();
+    let tables = ["emb_l.0.weight", "emb_l.1.weight", "emb_l.2.weight", "emb_l.3.weight"];
+    assert_eq!(names, [&tables[..], &["linear.weight", "linear.bias"]].concat());
+    let ordered = train(1, 0, Some(Grains::exactly(8)), false);
+    for ranks in [2, 3, 5] {
+        for kind in 0..5 {
+            for communicate in [false, true] {
+                let found = train(ranks, kind, None, communicate);
+                compare(&alone, &found, &format!("{ranks} ranks, schemes from {kind}, communicate {communicate}"));
+            }
+            assert!(train(ranks, kind, Some(Grains::exactly(8)), false) == ordered, "{ranks} ranks, from {kind}: bits");
+        }
+    }
+}

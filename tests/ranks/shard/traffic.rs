@@ -1,0 +1,119 @@
+//! The bytes between ranks are those of a minibatch that is really sent, and the cost model counts the same.
+
+use std::collections::BTreeSet;
+
+use octorec::base::rng::{Random, Stream};
+use octorec::base::{RankId, TableId};
+use octorec::machine::{Machine, Routes};
+use octorec::shard::{Kind, Model, Sharding, minibatch_slice, sample_rank, traffic};
+use proptest::prelude::*;
+
+use super::{any_sharding, mesh, on, workload};
+
+fn off_diagonal(matrix: &traffic::Matrix) -> u64 {
+    let cells =
+        matrix.iter().enumerate().flat_map(|(from, row)| row.iter().enumerate().map(move |(to, n)| (from, to, n)));
+    cells.filter(|(from, to, _)| from != to).map(|(_, _, bytes)| bytes).sum()
+}
+
+proptest! {
+    #[test]
+    fn bytes_are_those_of_a_minibatch_that_is_sent(sharding in any_sharding(), batch in 0usize..40, seed: u64) {
+        let ranks = sharding.ranks();
+        let mut pooled = vec![vec![0; ranks]; ranks];
+        let mut ids = pooled.clone();
+        let mut looked_up = std::collections::BTreeMap::new();
+        let random = Random::new(seed, Stream::Sample(0));
+        for (draw, (table, sample)) in (0..sharding.tables()).flat_map(|t| (0..batch).map(move |n| (t, n))).enumerate() {
+            let table = TableId(table as u32);
+            if sharding.scheme(table).kind() == Kind::Replicated {
+                continue;
+            }
+            let owner = sample_rank(batch, ranks, sample);
+            for shard in sharding.of_table(table) {
+                pooled[shard.rank.index()][owner.index()] += shard.columns.len() as u64 * 2;
+            }
+            for lookup in 0..3 {
+                let row = random.below(draw as u64 * 3 + lookup, sharding.rows(table));
+                // Slices of one rank share the ids that they need.
+                let to: BTreeSet<_> = sharding.owners(table, row).map(|(shard, _)| (shard.rank, shard.rows.first)).collect();
+                for (rank, first) in to {
+                    ids[owner.index()][rank.index()] += 4;
+                    *looked_up.entry((table, rank, first, owner)).or_insert(0u64) += 1;
+                }
+            }
+        }
+        // Offsets: one more than samples, for every table and owner of rows, even to and from a rank without samples.
+        for table in (0..sharding.tables() as u32).map(TableId) {
+            if sharding.scheme(table).kind() != Kind::Replicated {
+                let streams: BTreeSet<_> = sharding.of_table(table).iter().map(|s| (s.rank, s.rows.first)).collect();
+                for (rank, _) in streams {
+                    for (from, sent) in ids.iter_mut().enumerate() {
+                        let samples = minibatch_slice(batch, ranks, RankId(from as u32)).len() as u64;
+                        sent[rank.index()] += 4 * (samples + 1);
+                    }
+                }
+            }
+        }
+        prop_assert_eq!(&traffic::pooled(&sharding, batch, 2), &pooled);
+        let back = traffic::gradients(&sharding, batch, 2);
+        prop_assert!((0..ranks).all(|a| (0..ranks).all(|b| back[a][b] == pooled[b][a])));
+        let counted = traffic::ids(&sharding, batch, |shard, from| {
+            looked_up.get(&(shard.table, shard.rank, shard.rows.first, from)).copied().unwrap_or(0)
+        });
+        prop_assert_eq!(&counted, &ids);
+    }
+
+    #[test]
+    fn the_cost_model_counts_the_same_bytes(sharding in any_sharding(), batch in 1usize..50) {
+        let machine = mesh(&vec![(1 << 20, 50.0); sharding.ranks()]);
+        agree(&sharding, &machine, batch);
+    }
+
+    #[test]
+    fn and_so_it_does_over_routes_of_several_links(sharding in any_sharding(), batch in 1usize..50) {
+        agree(&sharding, &Machine::load("twisted-hypercube-8").unwrap(), batch);
+    }
+}
+
+/// The model's exchanges are the exact matrices', in sum and on the busiest link.
+fn agree(sharding: &Sharding, machine: &Machine, batch: usize) {
+    let rows: Vec<u64> = (0..sharding.tables() as u32).map(|table| sharding.rows(TableId(table))).collect();
+    let (work, site) = (workload(&rows, sharding.dim(octorec::base::TableId(0)), batch), on(machine, sharding.ranks()));
+    let model = Model::new(&work, &site);
+    let cost = model.cost(sharding);
+    let pooled = traffic::pooled(sharding, batch, 4);
+    let gradients = traffic::gradients(sharding, batch, 4);
+    assert_eq!(cost.exchanges[1].bytes, off_diagonal(&pooled));
+    assert_eq!(cost.exchanges[2].bytes, off_diagonal(&gradients));
+    for (exchange, matrix) in cost.exchanges[1..].iter().zip([&pooled, &gradients]) {
+        let mut nodes = vec![vec![0; machine.nodes.len()]; machine.nodes.len()];
+        for (from, row) in matrix.iter().enumerate() {
+            row.iter().enumerate().for_each(|(to, bytes)| nodes[from][to] += bytes);
+        }
+        let bottleneck = Routes::new(machine).loads(machine, &nodes).bottleneck(machine);
+        let (found, wanted) = (exchange.wire.as_ref().map(|wire| wire.1), bottleneck.map(|link| link.bytes));
+        assert_eq!(found, wanted);
+    }
+    // Ids are expected values, rounded a part: as many look-ups as the minibatch has, in every set of column slices. What
+    // a rank keeps for itself is rounded once more.
+    let expected = traffic::ids(sharding, batch, |_, _| 0);
+    let rounding = (8 * sharding.ranks()) as f64;
+    let look_ups = |bytes: u64| bytes as f64 - off_diagonal(&expected) as f64;
+    assert!(look_ups(cost.exchanges[0].bytes) >= -rounding, "{:?}", cost.exchanges[0]);
+    let all: usize = (0..sharding.tables() as u32)
+        .map(|table| {
+            let shards = sharding.of_table(TableId(table));
+            let holders: BTreeSet<_> = shards.iter().map(|shard| shard.rank).collect();
+            if sharding.scheme(TableId(table)).kind() == Kind::Column { batch * holders.len() } else { batch }
+        })
+        .sum();
+    assert!(cost.exchanges[0].bytes <= off_diagonal(&expected) + 4 * all as u64 + 4 * sharding.shards().len() as u64);
+    // A weight goes with each look-up and nowhere else.
+    let mut weighted = work.clone();
+    weighted.tables.iter_mut().for_each(|table| table.weighted = true);
+    let heavier = Model::new(&weighted, &site).cost(sharding);
+    let (once, twice) = (look_ups(cost.exchanges[0].bytes), look_ups(heavier.exchanges[0].bytes));
+    assert!((2.0 * once - twice).abs() <= rounding, "{once} bytes of ids, {twice} with weights");
+    assert_eq!(heavier.exchanges[1..], cost.exchanges[1..]);
+}

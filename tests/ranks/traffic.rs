@@ -1,0 +1,179 @@
+//! What ranks send each other is what was planned, to the byte; and their memory is where they say.
+
+use crate::requirement::required;
+use crate::weighing;
+
+use std::sync::Arc;
+
+use octorec::base::RankId;
+use octorec::base::config::{Config, DataConfig, ModelConfig, SourceKind};
+use octorec::collective::plan::Reduction;
+use octorec::data::{self, Batch, Opening, Schema, Split};
+use octorec::exchange::Traffic;
+use octorec::machine::placement::Wishes;
+use octorec::machine::{Machine, place};
+use octorec::math::Grains;
+use octorec::model::Room;
+use octorec::shard::scheme::{Kind, Part, Scheme, Sharding, minibatch_slice};
+use octorec::shard::traffic;
+use octorec::train::{Ranks, Setup};
+
+const ROWS: [u64; 5] = [700, 3, 41, 1000, 260];
+const DIM: usize = 12;
+const BATCH: usize = 50;
+
+fn model() -> ModelConfig {
+    ModelConfig { bottom: vec![13, 40, DIM], top: vec![33, 1], dim: DIM, rows: ROWS.to_vec(), ..Default::default() }
+}
+
+fn mixed(ranks: usize) -> Vec<Scheme> {
+    let rank = |at: usize| RankId((at % ranks) as u32);
+    let halves =
+        |whole: u64| vec![Part { rank: rank(1), size: whole / 2 }, Part { rank: rank(2), size: whole - whole / 2 }];
+    vec![
+        Scheme::RowContiguous(halves(ROWS[0])),
+        Scheme::Replicated,
+        Scheme::Column(halves(DIM as u64)),
+        Scheme::RowCyclic((0..ranks).map(rank).collect()),
+        Scheme::Table(rank(3)),
+    ]
+}
+
+/// The tables whose look-ups have weights, where any have: divided by rows, replicated, whole.
+const WEIGHTED: [usize; 3] = [0, 1, 4];
+
+/// Ranks at work on minibatches of several sizes.
+fn at_work(
+    ranks: usize,
+    reduction: Reduction,
+    grains: Option<Grains>,
+    weighted: bool,
+) -> (Ranks, Schema, Vec<Arc<Batch>>) {
+    let data = DataConfig { source: SourceKind::Random, lookups: 4, ..DataConfig::default() };
+    let config = Config { model: model(), data, ..Config::default() };
+    let source = data::open(&config, Opening::default()).unwrap();
+    let mut reader = source.open(Split::Train, 0).unwrap();
+    let draw = |samples| {
+        let mut batch = Batch::new(source.schema());
+        reader.read(&mut batch, samples).unwrap();
+        Arc::new(batch)
+    };
+    let mut batches = [BATCH, 29, 3].map(draw).to_vec();
+    let mut schema = source.schema().clone();
+    weighing::weigh(&mut schema, &mut batches, |table| weighted && WEIGHTED.contains(&table));
+    let wishes = Wishes { ranks: Some(ranks), threads: Some(1), ..Wishes::default() };
+    let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
+    let sharding = Sharding::new(&ROWS, DIM, ranks, mixed(ranks)).unwrap();
+    let room = Room { lookups: 4, ..Room::samples(BATCH) };
+    let setup = Setup::new(&config.model, &schema, sharding, room, &placement);
+    let ranks = Ranks::start(Setup { reduction, grains, ..setup }).unwrap();
+    ranks.initialise(7).unwrap();
+    (ranks, schema, batches)
+}
+
+#[test]
+fn ranks_send_what_was_planned_to_the_byte() {
+    for ranks in [1, 2, 3, 5, 8] {
+        let ways = Reduction::ALL.map(|reduction| (reduction, None, false));
+        let grains = Some(Grains::of(BATCH));
+        let more = [(None, true), (grains, false), (grains, true)].map(|(grains, w)| (Reduction::Ring, grains, w));
+        for (reduction, grains, weighted) in ways.into_iter().chain(more) {
+            let (ranks, _, batches) = at_work(ranks, reduction, grains, weighted);
+            let mut planned: Option<Traffic> = None;
+            for batch in &batches {
+                ranks.step(batch, 0.05).unwrap();
+                let step = ranks.planned_traffic(batch).unwrap();
+                planned = Some(planned.map_or_else(|| step.clone(), |before| before.plus(&step)));
+                let found = ranks.traffic().unwrap();
+                for ((name, planned), (_, found)) in planned.as_ref().unwrap().parts().into_iter().zip(found.parts()) {
+                    assert_eq!(found, planned, "{name}, {}, {grains:?}, from row to column", reduction.name());
+                    let sends = match name {
+                        "dense gradients" => grains.is_none(),
+                        "for determinism" => grains.is_some(),
+                        _ => true,
+                    };
+                    assert_eq!(found.total() > 0, sends && found.ranks() > 1, "{name}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_planners_bytes_are_those_of_the_wire_but_for_whole_lines() {
+    for (ranks, weighted) in [2, 3, 8].into_iter().flat_map(|ranks| [(ranks, false), (ranks, true)]) {
+        let (ranks, schema, batches) = at_work(ranks, Reduction::TwoRing, None, weighted);
+        let (layout, sharding) = (ranks.layout(), ranks.layout().sharding());
+        for batch in &batches {
+            let (wire, whole) = (ranks.planned_traffic(batch).unwrap(), batch.samples());
+            let lookups = |shard: &octorec::shard::Shard, from: RankId| {
+                let bag = &batch.bags[shard.table.index()];
+                let samples = minibatch_slice(whole, layout.ranks(), from);
+                let rows = samples.flat_map(|sample| bag.of(sample));
+                let words = if schema.tables[shard.table.index()].weighted { 2 } else { 1 };
+                words * rows.filter(|row| shard.rows.local(u64::from(**row)).is_some()).count() as u64
+            };
+            let (ids, pooled) = (traffic::ids(sharding, whole, lookups), traffic::pooled(sharding, whole, 4));
+            for (from, to) in (0..layout.ranks() * layout.ranks()).map(|at| (at / layout.ranks(), at % layout.ranks()))
+            {
+                if from == to {
+                    continue;
+                }
+                let (a, b) = (RankId(from as u32), RankId(to as u32));
+                // A line announces a list.
+                assert_eq!(wire.ids.at(a, b), ids[from][to] as usize + 64, "ids, {a} to {b}");
+                let own = sharding.of_rank(a).filter(|shard| sharding.scheme(shard.table).kind() != Kind::Replicated);
+                let gap = layout.of(a).stride - own.map(|shard| shard.columns.len()).sum::<usize>();
+                let samples = layout.samples(whole, b);
+                assert!(gap < 16);
+                assert_eq!(wire.pooled_rows.at(a, b), pooled[from][to] as usize + samples * gap * 4, "{a} to {b}");
+                assert_eq!(wire.pooled_gradients.at(b, a), wire.pooled_rows.at(a, b));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_region_of_every_rank_is_where_it_should_be() {
+    let (ranks, schema, _) = at_work(3, Reduction::Ring, Some(Grains::of(BATCH)), false);
+    let names: Vec<_> = schema.tables.iter().map(|table| table.name.clone()).collect();
+    let Some(verified) = required("numa-calls", ranks.verify()) else { return };
+    assert!(verified.all_at_home(), "{verified}");
+    assert!(verified.to_string().ends_with("MiB on their nodes"), "{verified}");
+    for rank in (0..3).map(RankId) {
+        let regions: Vec<_> = verified.0.iter().filter(|region| region.rank == rank).collect();
+        assert!(regions.iter().any(|region| region.name == "receive windows" && region.bytes > 1 << 20));
+        // The shards of divided tables and the replica: that one's gradient has its name, too.
+        let shards = ranks.layout().of(rank).shards.len();
+        assert_eq!(regions.iter().filter(|region| names.contains(&region.name)).count(), shards + 2);
+    }
+}
+
+#[test]
+fn weights_cost_a_word_a_look_up_of_weighted_columns_and_nothing_else() {
+    for grains in [None, Some(Grains::of(BATCH))] {
+        let planned = |weighted| {
+            let (ranks, _, batches) = at_work(3, Reduction::Ring, grains, weighted);
+            let planned = ranks.planned_traffic(&batches[0]).unwrap();
+            (planned, ranks, batches[0].clone())
+        };
+        let ((with, ranks, batch), (without, ..)) = (planned(true), planned(false));
+        let (layout, sharding) = (ranks.layout(), ranks.layout().sharding());
+        for (from, to) in (0..9).map(|at| (RankId(at / 3), RankId(at % 3))).filter(|(from, to)| from != to) {
+            let look_ups = |table: usize, held: &dyn Fn(u64) -> bool| {
+                let rows = layout.slice(batch.samples(), from).flat_map(|sample| batch.bags[table].of(sample));
+                rows.filter(|row| held(u64::from(**row))).count()
+            };
+            let holder = sharding.of_rank(to).filter(|shard| WEIGHTED.contains(&shard.table.index()));
+            let divided = holder.filter(|shard| sharding.scheme(shard.table).kind() != Kind::Replicated);
+            let divided: usize =
+                divided.map(|shard| look_ups(shard.table.index(), &|row| shard.rows.local(row).is_some())).sum();
+            assert_eq!(with.ids.at(from, to), without.ids.at(from, to) + 4 * divided, "{from} to {to}");
+            let replicated = if grains.is_some() { look_ups(1, &|_| true) } else { 0 };
+            assert_eq!(with.ordered.at(from, to), without.ordered.at(from, to) + 4 * replicated, "{from} to {to}");
+        }
+        assert_eq!(with.pooled_rows, without.pooled_rows);
+        assert_eq!(with.pooled_gradients, without.pooled_gradients);
+        assert_eq!(with.dense_gradients, without.dense_gradients);
+    }
+}

@@ -1,0 +1,356 @@
+//! Several ranks train as one does: whatever the division of tables, the number of ranks, the pooling and the precision.
+
+use crate::channels::Channels;
+use crate::weighing;
+
+use std::sync::Arc;
+
+use octorec::base::config::{Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, SourceKind, Update};
+use octorec::base::{Error, RankId, TableId};
+use octorec::collective::SharedMemory;
+use octorec::collective::plan::Reduction;
+use octorec::data::{self, Batch, Opening, Schema, Split};
+use octorec::machine::placement::Wishes;
+use octorec::machine::{Machine, place};
+use octorec::model::{Room, Stage};
+use octorec::shard::scheme::{Part, Scheme, Sharding};
+use octorec::simd::Isa;
+use octorec::train::{BuildFabric, Ranks, Setup};
+use proptest::prelude::*;
+
+const ROWS: [u64; 5] = [700, 3, 41, 1000, 260];
+const DIM: usize = 12;
+const BATCH: usize = 50;
+const RATE: f32 = 0.05;
+
+/// What ranks are connected by: windows in shared memory, and channels that copy.
+const FABRICS: [(&str, BuildFabric); 2] = [
+    ("windows", |job, lanes| Box::new(SharedMemory::new(job, lanes))),
+    ("channels", |job, lanes| Box::new(Channels::new(job, lanes))),
+];
+
+struct Case {
+    config: Config,
+    schema: Schema,
+    batches: Vec<Arc<Batch>>,
+    room: Room,
+}
+
+impl Case {
+    fn new(pooling: Pooling, interaction: Interaction, precision: Precision, steps: usize) -> Self {
+        let bottom = vec![13, 40, DIM];
+        let rows = ROWS.to_vec();
+        let model =
+            ModelConfig { bottom, top: vec![33, 1], dim: DIM, rows, interaction, pooling, ..Default::default() };
+        let data = DataConfig { source: SourceKind::Random, lookups: 4, zipf: 1.05, ..DataConfig::default() };
+        let config = Config { model, data, ..Config::default() };
+        let source = data::open(&config, Opening::default()).unwrap();
+        let mut reader = source.open(Split::Train, 0).unwrap();
+        let draw = |index: usize| {
+            let mut batch = Batch::new(source.schema());
+            // The last minibatch of an epoch is smaller, down to fewer samples than ranks.
+            let samples = [BATCH, BATCH, 29, 3][index % 4];
+            reader.read(&mut batch, samples).unwrap();
+            Arc::new(batch)
+        };
+        let batches = (0..steps).map(draw).collect();
+        let room = Room { lookups: 4, precision, ..Room::samples(BATCH) };
+        Self { schema: source.schema().clone(), config, batches, room }
+    }
+
+    /// With weights of the look-ups in some tables.
+    fn weighted(mut self, which: impl Fn(usize) -> bool) -> Self {
+        weighing::weigh(&mut self.schema, &mut self.batches, which);
+        self
+    }
+
+    /// Losses and tables of one rank.
+    fn alone(&self) -> (Vec<f64>, Vec<Vec<f32>>) {
+        self.finish(&Ranks::alone(&self.config.model, &self.schema, self.room, 1, Isa::best()).unwrap())
+    }
+
+    /// Losses and tables of ranks that train on all minibatches.
+    fn finish(&self, ranks: &Ranks) -> (Vec<f64>, Vec<Vec<f32>>) {
+        ranks.initialise(7).unwrap();
+        let losses = self.batches.iter().map(|batch| ranks.step(batch, RATE).unwrap()).collect();
+        let tables = (0..ROWS.len() as u32).map(|table| ranks.export_table(TableId(table)).unwrap()).collect();
+        (losses, tables)
+    }
+
+    fn setup(&self, schemes: Vec<Scheme>, ranks: usize, threads: usize) -> Setup {
+        let machine = Machine::load("host").unwrap();
+        let wishes = Wishes { ranks: Some(ranks), threads: Some(threads), ..Wishes::default() };
+        let placement = place(&machine, &wishes).unwrap();
+        let sharding = Sharding::new(&ROWS, DIM, ranks, schemes).unwrap();
+        Setup::new(&self.config.model, &self.schema, sharding, self.room, &placement)
+    }
+
+    /// With `threads` communication threads a rank, which share its cores.
+    fn with_communication(setup: Setup, threads: usize, overlap: bool) -> Setup {
+        let mut setup = Setup { overlap, spin: false, ..setup };
+        for place in &mut setup.places {
+            place.comm = vec![place.compute[0]; threads];
+        }
+        setup
+    }
+
+    fn together(&self, setup: Setup) -> (Vec<f64>, Vec<Vec<f32>>) {
+        self.finish(&Ranks::start(setup).unwrap())
+    }
+
+    /// Compares ranks with one, over every fabric; what carries messages changes no bit.
+    fn compare(&self, alone: &(Vec<f64>, Vec<Vec<f32>>), setup: Setup, bound: f64, what: &str) {
+        let [windows, channels] = FABRICS.map(|(_, fabric)| self.together(Setup { fabric, ..setup.clone() }));
+        if matches!(self.room.update, Update::Atomic | Update::Rtm) {
+            // Threads add in any order.
+            self.close(alone, channels, bound, &format!("{what}, {}", FABRICS[1].0));
+        } else {
+            assert!(windows == channels, "{what}: the bits are those of {}", FABRICS[0].0);
+        }
+        self.close(alone, windows, bound, what);
+    }
+
+    fn close(&self, alone: &(Vec<f64>, Vec<Vec<f32>>), found: (Vec<f64>, Vec<Vec<f32>>), bound: f64, what: &str) {
+        let (losses, tables) = found;
+        for (step, (alone, found)) in alone.0.iter().zip(&losses).enumerate() {
+            assert!((alone - found).abs() <= bound * alone.abs(), "{what}: step {step}: {found}, not {alone}");
+        }
+        for (table, (alone, found)) in alone.1.iter().zip(&tables).enumerate() {
+            let apart = alone.iter().zip(found).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+            // Rows move by some 1e-3; a wrong or a lost gradient is far above this.
+            assert!(apart <= 20.0 * bound.max(1e-6), "{what}: table {table} is {apart} apart");
+        }
+    }
+}
+
+/// Sizes that add up to `whole`, as even as they come, dealt to ranks in turn from `first` on.
+fn parts(whole: u64, count: usize, ranks: usize, first: usize) -> Vec<Part> {
+    let count = count.min(whole as usize) as u64;
+    let size = |part: u64| whole * (part + 1) / count - whole * part / count;
+    (0..count)
+        .map(|part| Part { rank: RankId(((first as u64 + part) % ranks as u64) as u32), size: size(part) })
+        .collect()
+}
+
+fn scheme(kind: usize, table: usize, ranks: usize) -> Scheme {
+    let rows = ROWS[table];
+    match kind {
+        0 => Scheme::Table(RankId((table % ranks) as u32)),
+        1 => Scheme::Column(parts(DIM as u64, ranks.min(DIM), ranks, table)),
+        2 => Scheme::RowContiguous(parts(rows, ranks, ranks, table)),
+        3 => Scheme::RowCyclic((0..ranks.min(rows as usize)).map(|rank| RankId(rank as u32)).collect()),
+        _ => Scheme::Replicated,
+    }
+}
+
+#[test]
+fn every_scheme_on_any_number_of_ranks_trains_as_one_rank_does() {
+    let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 20);
+    let alone = case.alone();
+    for ranks in [1, 2, 3, 4, 5, 8] {
+        for kind in 0..5 {
+            let schemes = (0..ROWS.len()).map(|table| scheme(kind, table, ranks)).collect();
+            let setup = case.setup(schemes, ranks, 1);
+            case.compare(&alone, setup.clone(), 1e-5, &format!("{ranks} ranks, scheme {kind}"));
+            let overlapped = Case::with_communication(setup, 1, true);
+            case.compare(&alone, overlapped, 1e-5, &format!("{ranks} ranks, scheme {kind}, overlapped"));
+        }
+        let mixed = (0..ROWS.len()).map(|table| scheme(table, table, ranks)).collect();
+        case.compare(&alone, case.setup(mixed, ranks, 2), 1e-5, &format!("{ranks} ranks of 2 threads, mixed"));
+    }
+}
+
+#[test]
+fn means_concatenation_and_halves_too() {
+    for (pooling, interaction, precision, bound) in [
+        (Pooling::Mean, Interaction::Dot, Precision::F32, 1e-5),
+        (Pooling::Sum, Interaction::Cat, Precision::F32, 1e-5),
+        // Sums of gradients in another order move a weight over a rounding border of bfloat16 now and then.
+        (Pooling::Mean, Interaction::Dot, Precision::Bf16, 1e-3),
+    ] {
+        let case = Case::new(pooling, interaction, precision, 20);
+        let alone = case.alone();
+        for ranks in [2, 3] {
+            let mixed = (0..ROWS.len()).map(|table| scheme((table + ranks) % 5, table, ranks)).collect();
+            let what = format!("{ranks} ranks, {pooling:?}, {interaction:?}, {precision:?}");
+            case.compare(&alone, case.setup(mixed, ranks, 1), bound, &what);
+        }
+    }
+}
+
+#[test]
+fn weights_of_look_ups_go_with_them_in_every_scheme() {
+    let plain = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 12).alone();
+    for pooling in [Pooling::Sum, Pooling::Mean] {
+        // All columns, and some: messages of the others stay as they are.
+        for some in [false, true] {
+            let case = Case::new(pooling, Interaction::Dot, Precision::F32, 12);
+            let case = case.weighted(|table| !some || table % 2 == 0);
+            let alone = case.alone();
+            assert!(alone.0[0] != plain.0[0], "weights matter");
+            for ranks in [1, 2, 3] {
+                for kind in 0..5 {
+                    let schemes = (0..ROWS.len()).map(|table| scheme(kind, table, ranks)).collect();
+                    let setup = case.setup(schemes, ranks, 1);
+                    let what = format!("{pooling:?}, some {some}, {ranks} ranks, scheme {kind}");
+                    case.compare(&alone, setup.clone(), 1e-5, &what);
+                    for overlap in [false, true] {
+                        let overlapped = Case::with_communication(setup.clone(), 1, overlap);
+                        case.compare(&alone, overlapped, 1e-5, &format!("{what}, overlap {overlap}"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn weighted_rows_move_in_every_way_and_precision() {
+    for (precision, bound) in [(Precision::F32, 1e-5), (Precision::Bf16, 1e-3), (Precision::Bf16Lsb8, 1e-3)] {
+        let mut case = Case::new(Pooling::Mean, Interaction::Dot, precision, 8).weighted(|table| table != 3);
+        let alone = case.alone();
+        let ways = [Update::Auto, Update::Serial, Update::RaceFree, Update::Sorted, Update::Atomic, Update::Rtm];
+        for (update, fused) in ways.into_iter().flat_map(|update| [(update, true), (update, false)]) {
+            case.room = Room { update, update_fused: fused, ..case.room };
+            let mixed = (0..ROWS.len()).map(|table| scheme(table + 2, table, 3)).collect();
+            let what = format!("{update:?}, fused {fused}, {precision:?}");
+            case.compare(&alone, case.setup(mixed, 3, 2), bound, &what);
+        }
+    }
+}
+
+#[test]
+fn a_minibatch_without_the_weights_that_it_should_have_ends_the_ranks() {
+    let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 1);
+    let bare = case.batches[0].clone();
+    let case = case.weighted(|table| table == 2);
+    // Divided, and replicated.
+    for kind in [0, 4] {
+        let schemes = (0..ROWS.len()).map(|table| scheme(kind, table, 2)).collect();
+        let ranks = Ranks::start(case.setup(schemes, 2, 1)).unwrap();
+        let message = ranks.step(&bare, RATE).unwrap_err().to_string();
+        assert!(message.contains("table 2: one weight a look-up"), "{message}");
+    }
+}
+
+#[test]
+fn results_depend_on_neither_threads_nor_time() {
+    let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 8);
+    let schemes = |ranks| (0..ROWS.len()).map(|table| scheme(table, table, ranks)).collect::<Vec<_>>();
+    for reduction in Reduction::ALL {
+        let run = |threads| case.together(Setup { reduction, ..case.setup(schemes(5), 5, threads) });
+        let first = run(1);
+        assert!(run(1) == first, "{} is the same twice", reduction.name());
+        assert!(run(3) == first, "{} is the same on more threads", reduction.name());
+    }
+}
+
+#[test]
+fn it_does_not_matter_who_exchanges_gradients_and_when() {
+    for precision in [Precision::F32, Precision::Bf16, Precision::Bf16Lsb8] {
+        let case = Case::new(Pooling::Sum, Interaction::Dot, precision, 6);
+        for ranks in [2, 3, 5] {
+            let schemes: Vec<_> = (0..ROWS.len()).map(|table| scheme(table, table, ranks)).collect();
+            for reduction in Reduction::ALL {
+                let setup = Setup { reduction, ..case.setup(schemes.clone(), ranks, 1) };
+                let own = case.together(setup.clone());
+                for (threads, overlap) in [(1, false), (1, true), (3, true)] {
+                    let found = case.together(Case::with_communication(setup.clone(), threads, overlap));
+                    let who = format!("{threads} communication threads, overlap {overlap}");
+                    assert!(found == own, "{ranks} ranks, {}, {precision:?}, {who}", reduction.name());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_steps_time_is_told_by_what_it_was_for() {
+    let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 6);
+    let setup = case.setup((0..ROWS.len()).map(|table| scheme(table, table, 2)).collect(), 2, 1);
+    for setup in [setup.clone(), Case::with_communication(setup, 1, true)] {
+        let ranks = Ranks::start(setup).unwrap();
+        ranks.initialise(7).unwrap();
+        case.batches.iter().for_each(|batch| {
+            ranks.step(batch, RATE).unwrap();
+        });
+        for (rank, breakdown) in ranks.breakdowns().unwrap().iter().enumerate() {
+            assert_eq!((breakdown.rank as usize, breakdown.steps), (rank, 6));
+            assert_eq!(breakdown.stages_ms.len(), Stage::ALL.len());
+            assert!(breakdown.stages_ms.iter().all(|ms| *ms >= 0.0), "{breakdown:?}");
+            assert!(breakdown.stages_ms[Stage::Top as usize] > 0.0 && breakdown.hidden_dense_ms >= 0.0);
+        }
+    }
+}
+
+#[test]
+fn predictions_are_those_of_one_rank() {
+    let plain = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 4);
+    let weighted = Case::new(Pooling::Mean, Interaction::Dot, Precision::F32, 4).weighted(|_| true);
+    // Whole tables, and columns as well: forward has no sums over ranks.
+    for (case, kinds) in [(plain, 1), (weighted, 2)] {
+        let alone = Ranks::alone(&case.config.model, &case.schema, case.room, 1, Isa::best()).unwrap();
+        alone.initialise(7).unwrap();
+        let schemes = (0..ROWS.len()).map(|table| scheme(table % kinds, table, 3)).collect();
+        let ranks = Ranks::start(case.setup(schemes, 3, 1)).unwrap();
+        ranks.initialise(7).unwrap();
+        for batch in &case.batches {
+            let [expected, found] = [&alone, &ranks].map(|ranks| ranks.predict(batch).unwrap());
+            assert!(expected.len() == batch.samples() && found == expected, "{kinds} kinds of schemes");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_panics_ends_all_with_its_message() {
+    let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 1);
+    let ranks = Ranks::start(case.setup((0..ROWS.len()).map(|table| scheme(0, table, 3)).collect(), 3, 1)).unwrap();
+    ranks.initialise(7).unwrap();
+    let batch = case.batches[0].clone();
+    ranks.step(&batch, RATE).unwrap();
+    let number = std::sync::atomic::AtomicU32::new(0);
+    let error = ranks
+        .all(move |rank| {
+            let late = number.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 2;
+            assert!(!late, "row 7 is bad");
+            rank.meet()
+        })
+        .unwrap_err();
+    assert!(matches!(error, Error::Rank(_)) && error.to_string().contains("row 7 is bad"), "{error}");
+    // The job is over, and says so instead of hanging.
+    assert!(ranks.step(&batch, RATE).is_err());
+}
+
+#[test]
+fn a_rank_that_stalls_is_named_within_the_deadline() {
+    let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 1);
+    let setup = case.setup((0..ROWS.len()).map(|table| scheme(0, table, 2)).collect(), 2, 1);
+    let ranks = Ranks::start(Setup { deadline: std::time::Duration::from_millis(200), ..setup }).unwrap();
+    let number = std::sync::atomic::AtomicU32::new(0);
+    let error = ranks
+        .all(move |rank| {
+            if number.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {
+                std::thread::sleep(std::time::Duration::from_millis(600));
+            }
+            rank.meet()
+        })
+        .unwrap_err();
+    assert!(error.to_string().contains("waited 0.2 s for rank"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_division_will_do(
+        ranks in 1usize..7,
+        kinds in prop::collection::vec(0usize..5, ROWS.len()),
+        weighted in prop::collection::vec(any::<bool>(), ROWS.len()),
+        mean: bool,
+    ) {
+        let pooling = if mean { Pooling::Mean } else { Pooling::Sum };
+        let case = Case::new(pooling, Interaction::Dot, Precision::F32, 4).weighted(|table| weighted[table]);
+        let schemes = kinds.iter().enumerate().map(|(table, kind)| scheme(*kind, table, ranks)).collect();
+        case.compare(&case.alone(), case.setup(schemes, ranks, 1), 1e-5, &format!("{ranks} ranks, {kinds:?}, {weighted:?}"));
+    }
+}
