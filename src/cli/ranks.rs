@@ -34,7 +34,6 @@ const TRIALS: [usize; 5] = [0, 1, 2, 4, 8];
 
 /// Where ranks stand, and who holds what.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Machine")]
 pub struct RankArgs {
     /// How many ranks, each a team of --threads threads with its own part of the tables; `auto`: one for each NUMA node
     /// with allowed cores.

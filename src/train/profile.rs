@@ -113,8 +113,11 @@ impl Profile {
                 bound: work.bound,
             }
         };
-        // A single rank neither packs nor waits; a reading of the clock is no time.
-        let shown = |stage: &Stage| self.work(*stage) != Work::NONE || ranks.len() > 1 && ms(*stage).any(|ms| ms > 0.0);
+        // A single rank neither packs nor waits; a reading of the clock is no time. Several may wait, even if none had to.
+        let several = ranks.len() > 1;
+        let shown = |stage: &Stage| {
+            self.work(*stage) != Work::NONE || several && (stage.is_wait() || ms(*stage).any(|ms| ms > 0.0))
+        };
         stages().filter(shown).map(time).collect()
     }
 }

@@ -182,7 +182,10 @@ fn steps_of_ranks_are_told_apart_by_what_they_were_for() {
     let stages = results["profile"]["stages"].as_array().unwrap();
     for row in stages {
         let ms = |key: &str| row[key].as_f64().unwrap();
-        assert!(ms("ms_min") <= ms("ms") && ms("ms") <= ms("ms_max") && ms("ms_max") > 0.0, "{row}");
+        assert!(ms("ms_min") <= ms("ms") && ms("ms") <= ms("ms_max"), "{row}");
+        // Nobody may have had to wait.
+        let waits = row["stage"].as_str().unwrap().starts_with("wait");
+        assert!(waits || ms("ms_max") > 0.0, "{row}");
     }
     let table = String::from_utf8_lossy(&output.stderr).into_owned();
     for name in ["top MLP", "reduce dense gradients", "pack ids", "wait for pooled rows", "update rows"] {

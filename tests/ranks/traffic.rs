@@ -177,3 +177,15 @@ fn weights_cost_a_word_a_look_up_of_weighted_columns_and_nothing_else() {
         assert_eq!(with.dense_gradients, without.dense_gradients);
     }
 }
+
+#[test]
+fn windows_grow_with_the_number_of_ranks_and_not_with_its_square() {
+    let bytes = |ranks: usize| -> usize {
+        let (ranks, ..) = at_work(ranks, Reduction::TwoRing, None, false);
+        let regions = ranks.verify().unwrap().0;
+        regions.iter().filter(|region| region.name == "receive windows").map(|region| region.bytes).sum()
+    };
+    // A window of a ring is as large as its slice; four times as many ranks have four times as many of them.
+    let (few, many) = (bytes(4), bytes(16));
+    assert!(many < 6 * few, "{few} bytes of 4 ranks, {many} of 16");
+}
