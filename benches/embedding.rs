@@ -11,7 +11,7 @@ use octorec::base::config::{Pooling, Precision, Update};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::zipf::{Scatter, Zipf};
 use octorec::data::{Batch, Column, Schema};
-use octorec::embedding::{LookUp, Lookups, Slots, Spec, Table, Updater};
+use octorec::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater};
 use octorec::machine::team::Team;
 use octorec::memory::Supply;
 use octorec::simd::{Kernel, Simd};
@@ -62,7 +62,8 @@ fn main() {
 
 fn tables(team: &Team, sizes: &Sizes) -> Vec<Table> {
     let table = |number: usize| {
-        let mut table = Table::new(format!("C{number}"), sizes.rows, DIM, &mut Supply::System).expect("memory");
+        let mut table =
+            Table::new(format!("C{number}"), sizes.rows, DIM, Precision::F32, &mut Supply::System).expect("memory");
         table.fill(team, |first, row| {
             row.iter_mut().zip(first..).for_each(|(weight, i)| *weight = (i * 7 % 1013) as f32 * 1e-3 - 0.5);
         });
@@ -202,13 +203,13 @@ fn updates(team: &Team, tables: &mut [Table], batch: &Batch, slots: Slots, sizes
                 pooling: Pooling::Sum,
                 tables: TABLES,
                 dim: DIM,
-                precision: Precision::F32,
+                kept: Precision::F32.into(),
                 lookups: batch.bags.iter().map(|bag| bag.rows.len()).sum(),
                 threads: team.threads(),
             };
             let mut updater = Updater::new(spec, &mut Supply::System).expect("memory");
             tables[0].set_weights(0, &original);
-            updater.run(team, tables, lookups, &gradient, slots, RATE);
+            updater.run(team, tables, &[Source { lookups, gradient: &gradient, slots }], RATE);
             if update == Update::Serial && fused {
                 expected = tables[0].weights().to_vec();
             }
@@ -216,7 +217,9 @@ fn updates(team: &Team, tables: &mut [Table], batch: &Batch, slots: Slots, sizes
             let bound = if shared { 1e-4 } else { 0.0 };
             let wrong = tables[0].weights().iter().zip(&expected).position(|(x, y)| (x - y).abs() > bound);
             assert_eq!(wrong, None, "{update:?} gives the rows of serial");
-            *seconds = time(sizes.repeats, || updater.run(team, tables, lookups, &gradient, slots, RATE));
+            *seconds = time(sizes.repeats, || {
+                updater.run(team, tables, &[Source { lookups, gradient: &gradient, slots }], RATE)
+            });
             if let (true, Some(note)) = (fused, updater.note()) {
                 println!("{note}");
             }

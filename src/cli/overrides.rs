@@ -83,6 +83,14 @@ pub struct KeyArgs {
     #[arg(long, value_name = "RATE")]
     lr: Option<f64>,
 
+    /// Optimizer of the network's layers: sgd or momentum.
+    #[arg(long, value_name = "NAME")]
+    optimizer: Option<String>,
+
+    /// Optimizer of the tables' rows: sgd or momentum.
+    #[arg(long, value_name = "NAME")]
+    optimizer_rows: Option<String>,
+
     /// How embedding rows are moved: auto, serial, atomic, rtm, race-free or sorted.
     #[arg(long, value_name = "NAME")]
     update: Option<String>,
@@ -175,6 +183,8 @@ impl KeyArgs {
             ("--steps", "train.steps", integer(self.steps)),
             ("--epochs", "train.epochs", integer(self.epochs)),
             ("--lr", "train.lr", float(self.lr)),
+            ("--optimizer", "train.optimizer", text(self.optimizer.clone())),
+            ("--optimizer-rows", "train.optimizer_rows", text(self.optimizer_rows.clone())),
             ("--update", "train.update", text(self.update.clone())),
             ("--precision", "train.precision", text(self.precision.clone())),
             ("--determinism", "train.determinism", text(self.determinism.clone())),

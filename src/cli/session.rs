@@ -14,6 +14,7 @@ use crate::machine::placement::Wishes;
 use crate::machine::team::Team;
 use crate::machine::{Machine, place};
 use crate::model::Room;
+use crate::optim::Optimizer;
 use crate::simd::Isa;
 use crate::train::{Checkpoint, Progress, Ranks, checkpoint_in, load_vocabulary, vocabulary_in};
 
@@ -59,6 +60,8 @@ pub fn room(config: &Config, source: &dyn Source) -> Room {
         update: config.train.update,
         update_fused: config.train.update_fused,
         precision: config.train.precision,
+        optimizer: Optimizer::dense(&config.train),
+        optimizer_rows: Optimizer::rows(&config.train),
     }
 }
 

@@ -9,7 +9,6 @@ use std::ops::Range;
 use super::feed::{Feed, sample_of};
 use super::form::Form;
 use super::row::{Move, columns};
-use crate::data::BagView;
 use crate::simd::{Kernel, Simd};
 use crate::sync::{AtomicU32, LockedRows, Rtm, ask, mul_add};
 
@@ -21,7 +20,6 @@ const PREFETCH_DISTANCE: usize = 16;
 pub(super) struct MoveShared<'a> {
     pub weights: &'a [AtomicU32],
     pub dim: usize,
-    pub bag: BagView<'a>,
     pub feed: Feed<'a>,
     pub rate: f32,
     /// Move a row in one transaction where one commits.
@@ -34,7 +32,8 @@ impl MoveShared<'_> {
         if positions.is_empty() {
             return;
         }
-        let Self { weights, dim, bag, feed, rate, rtm } = self;
+        let Self { weights, dim, feed, rate, rtm } = self;
+        let bag = feed.bag();
         let vector = |row: u32| &weights[row as usize * dim..][..dim];
         let mut sample = sample_of(bag, positions.start);
         for position in positions {
@@ -59,7 +58,6 @@ pub(super) struct MoveLocked<'a, F> {
     pub form: F,
     pub table: &'a LockedRows<'a, u32>,
     pub dim: usize,
-    pub bag: BagView<'a>,
     pub feed: Feed<'a>,
     pub rate: f32,
     pub positions: Range<usize>,
@@ -70,7 +68,8 @@ impl<F: Form> Kernel for MoveLocked<'_, F> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { form, table, dim, bag, feed, rate, positions } = self;
+        let Self { form, table, dim, feed, rate, positions } = self;
+        let bag = feed.bag();
         let mut sample = sample_of(bag, positions.start);
         for position in positions {
             while bag.offsets[sample + 1] as usize <= position {

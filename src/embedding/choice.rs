@@ -6,7 +6,8 @@
 
 use std::fmt;
 
-use super::{Lookups, Table};
+use super::Table;
+use super::feed::Feed;
 use crate::base::config::Update;
 
 /// Look-ups of a table that are sampled.
@@ -30,8 +31,7 @@ const MOVE_NS_PER_COLUMN: f64 = 0.45;
 pub struct Choice {
     /// The way.
     pub update: Update,
-    /// Whether it was chosen by `auto`.
-    auto: bool,
+    why: Why,
     lookups: usize,
     threads: usize,
     /// The part of all look-ups that the busiest of equal row ranges has.
@@ -41,21 +41,35 @@ pub struct Choice {
     sorted_ns: f64,
 }
 
+/// Who has chosen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Why {
+    Auto,
+    Configured,
+    /// Only one way sums a row's gradients.
+    Sums,
+}
+
 impl Choice {
     /// What the user asked for.
     pub(super) const fn given(update: Update) -> Self {
-        Self { update, auto: false, lookups: 0, threads: 0, busiest: 0.0, race_free_ns: 0.0, sorted_ns: 0.0 }
+        Self { update, why: Why::Configured, lookups: 0, threads: 0, busiest: 0.0, race_free_ns: 0.0, sorted_ns: 0.0 }
     }
 
-    /// The quickest way for minibatches such as this one.
-    pub(super) fn best(tables: &[Table], lookups: Lookups<'_>, threads: usize) -> Self {
-        let count = lookups.total();
-        let mut choice = Self { auto: true, lookups: count, threads, ..Self::given(Update::Serial) };
+    /// What an optimizer with moments needs.
+    pub(super) const fn sums() -> Self {
+        Self { why: Why::Sums, ..Self::given(Update::Sorted) }
+    }
+
+    /// The quickest way for minibatches such as this one, whose look-ups are `feeds`: table by table as many.
+    pub(super) fn best(tables: &[Table], feeds: &[Feed<'_>], threads: usize) -> Self {
+        let count = feeds.iter().map(|feed| feed.bag().rows.len()).sum();
+        let mut choice = Self { why: Why::Auto, lookups: count, threads, ..Self::given(Update::Serial) };
         if threads == 1 || count < FEW {
             return choice;
         }
         let dim = tables.first().map_or(0, Table::dim);
-        let (busiest, hottest) = skew(tables, lookups, threads);
+        let (busiest, hottest) = skew(tables, feeds, threads);
         let moving = count as f64 * (MOVE_NS + MOVE_NS_PER_COLUMN * dim as f64);
         choice.busiest = busiest;
         choice.race_free_ns = count as f64 * READ_NS + moving * busiest;
@@ -66,19 +80,28 @@ impl Choice {
 }
 
 /// The part of all look-ups that the busiest thread has under equal row ranges, and that the hottest row has.
-fn skew(tables: &[Table], lookups: Lookups<'_>, threads: usize) -> (f64, f64) {
+fn skew(tables: &[Table], feeds: &[Feed<'_>], threads: usize) -> (f64, f64) {
     let mut work = [0.0f64; TOLD_APART];
     let mut sampled = [0u32; SAMPLED];
-    let (total, mut hottest) = (lookups.total() as f64, 0.0f64);
-    for (table, bag) in tables.iter().zip(lookups.bags()) {
-        let count = bag.rows.len().min(SAMPLED);
+    let look_ups = |feeds: &[Feed<'_>]| feeds.iter().map(|feed| feed.bag().rows.len()).sum::<usize>();
+    let (total, mut hottest) = (look_ups(feeds) as f64, 0.0f64);
+    for (table, feeds) in tables.iter().zip(feeds.chunks(feeds.len() / tables.len())) {
+        let of_table = look_ups(feeds);
+        let count = of_table.min(SAMPLED);
         if count == 0 {
             continue;
         }
         let sampled = &mut sampled[..count];
-        let each = bag.rows.len() as f64 / total / count as f64;
+        let each = of_table as f64 / total / count as f64;
+        let (mut left, mut before) = (feeds.iter().map(|feed| feed.bag().rows), 0);
+        let mut rows: &[u32] = &[];
         for (index, row) in sampled.iter_mut().enumerate() {
-            *row = bag.rows[index * bag.rows.len() / count];
+            let wanted = index * of_table / count;
+            while wanted >= before + rows.len() {
+                before += rows.len();
+                rows = left.next().expect("the sources have all look-ups");
+            }
+            *row = rows[wanted - before];
             // The inverse of `owned::cut_evenly`, up to rounding.
             work[*row as usize * threads / table.rows() % TOLD_APART] += each;
         }
@@ -102,7 +125,8 @@ impl fmt::Display for Choice {
         };
         let Self { lookups, threads, .. } = self;
         match self.update {
-            _ if !self.auto => write!(f, "{name}, as configured"),
+            _ if self.why == Why::Configured => write!(f, "{name}, as configured"),
+            _ if self.why == Why::Sums => write!(f, "{name}, because the optimizer moves a row once, by a sum"),
             Update::Serial if *threads == 1 => write!(f, "{name}, because there is one thread"),
             Update::Serial => write!(f, "{name}, because a minibatch has only {lookups} look-ups"),
             _ => write!(

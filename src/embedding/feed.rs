@@ -3,11 +3,11 @@
 //! The gradient of a look-up is `factor * gradient of its bag`, where the factor is the look-up's weight, divided by the
 //! bag's length under mean pooling; the product is rounded. Both ways give these same bits.
 
-use super::{Lookups, Slots};
+use super::Source;
 use crate::base::config::Pooling;
 use crate::data::BagView;
 
-/// One table's gradients, by look-up.
+/// One table's gradients of one source, by look-up.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Feed<'a> {
     data: &'a [f32],
@@ -17,7 +17,13 @@ pub(super) struct Feed<'a> {
     bag: BagView<'a>,
     weights: Option<&'a [f32]>,
     kind: Kind,
+    /// Tokens of the sources before.
+    before: u32,
 }
+
+/// One table's gradients of all sources.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Feeds<'a>(pub &'a [Feed<'a>]);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -32,20 +38,35 @@ enum Kind {
 }
 
 impl<'a> Feed<'a> {
-    /// From the gradients of the bags.
-    pub(super) fn fused(gradient: &'a [f32], slots: Slots<'_>, dim: usize, table: usize, batch: Batch<'a>) -> Self {
-        let (bag, weights) = (batch.lookups.bag(table), batch.lookups.weights(table));
-        let kind = match (weights, batch.pooling) {
+    /// From the gradients of the bags of a table; `before` says how many tokens the sources before have.
+    pub(super) fn fused(source: &Source<'a>, table: usize, [dim, before]: [usize; 2], pooling: Pooling) -> Self {
+        let Source { lookups, gradient: data, slots } = *source;
+        let (bag, weights) = (lookups.bag(table), lookups.weights(table));
+        let kind = match (weights, pooling) {
             (Some(_), pooling) => Kind::Weighted(pooling),
             (None, Pooling::Sum) => Kind::Samples,
             (None, Pooling::Mean) => Kind::Means,
         };
-        Self { data: gradient, stride: slots.row, first: slots.starts[table], dim, bag, weights, kind }
+        let before = u32::try_from(before).expect("a minibatch has fewer than 2^32 look-ups");
+        Self { data, stride: slots.row, first: slots.starts[table], dim, bag, weights, kind, before }
     }
 
-    /// From gradient rows, one a look-up.
-    pub(super) const fn rows(data: &'a [f32], dim: usize, bag: BagView<'a>) -> Self {
-        Self { data, stride: dim, first: 0, dim, bag, weights: None, kind: Kind::Rows }
+    /// From gradient rows, one a look-up, instead.
+    pub(super) const fn of_rows(self, data: &'a [f32], before: u32) -> Self {
+        Self { data, stride: self.dim, first: 0, weights: None, kind: Kind::Rows, before, ..self }
+    }
+
+    /// The look-ups.
+    pub(super) const fn bag(&self) -> BagView<'a> {
+        self.bag
+    }
+
+    /// How many tokens there are.
+    pub(super) fn tokens(&self) -> usize {
+        match self.kind {
+            Kind::Rows | Kind::Weighted(_) => self.bag.rows.len(),
+            Kind::Samples | Kind::Means => self.bag.samples(),
+        }
     }
 
     /// The gradient of the look-up at `position`, in the bag of `sample`, and its factor.
@@ -63,18 +84,19 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// What [`Feed::of`] needs to know of a look-up.
+    /// What [`Feeds::of`] needs to know of a look-up.
     #[inline(always)]
     pub(super) const fn token(&self, sample: usize, position: usize) -> u32 {
-        match self.kind {
-            Kind::Rows | Kind::Weighted(_) => position as u32,
-            Kind::Samples | Kind::Means => sample as u32,
-        }
+        let own = match self.kind {
+            Kind::Rows | Kind::Weighted(_) => position,
+            Kind::Samples | Kind::Means => sample,
+        };
+        self.before + own as u32
     }
 
-    /// As [`Feed::at`], by token.
+    /// As [`Feed::at`], by what is left of a token without those before.
     #[inline(always)]
-    pub(super) fn of(&self, token: u32) -> (&'a [f32], f32) {
+    fn of(&self, token: u32) -> (&'a [f32], f32) {
         match self.kind {
             Kind::Rows | Kind::Samples | Kind::Means => self.at(token as usize, token as usize),
             Kind::Weighted(_) => self.at(sample_of(self.bag, token as usize), token as usize),
@@ -87,11 +109,16 @@ impl<'a> Feed<'a> {
     }
 }
 
-/// The look-ups of a minibatch and how they are pooled.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Batch<'a> {
-    pub lookups: Lookups<'a>,
-    pub pooling: Pooling,
+impl<'a> Feeds<'a> {
+    /// As [`Feed::at`], by token.
+    #[inline(always)]
+    pub(super) fn of(&self, token: u32) -> (&'a [f32], f32) {
+        let feed = match self.0 {
+            [only] => only,
+            many => &many[many.partition_point(|feed| feed.before <= token) - 1],
+        };
+        feed.of(token - feed.before)
+    }
 }
 
 /// A look-up's part of its bag under mean pooling.

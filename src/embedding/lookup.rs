@@ -106,7 +106,7 @@ impl<F: Form> Kernel for PoolBags<'_, F> {
         if mine.is_empty() {
             return;
         }
-        let (table, width) = (table.words(), F::words(dim));
+        let (table, width) = (table.words(), table.width());
         // The first rows have nothing before them to hide behind, but they can be fetched at the same time.
         let first = bag.offsets[mine.start] as usize;
         for &row in rows[first..].iter().take(PREFETCH_DISTANCE) {

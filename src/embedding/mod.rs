@@ -1,7 +1,8 @@
 //! Embedding tables: their rows, the look-up that pools them, and the update that moves them.
 //!
-//! Local rows only: nothing here knows that other ranks exist. A new way to update is one new file, one entry of
-//! `base::config::Update` and one line in `update`.
+//! Local rows only: nothing here knows that other ranks exist; an update is given all look-ups that there are of its rows
+//! in a step, source by source. A new way to update is one new file, one entry of `base::config::Update` and one line in
+//! `update`.
 
 mod atomic;
 mod choice;
@@ -32,6 +33,17 @@ pub struct Slots<'a> {
     pub row: usize,
     /// Where each table's vector starts; ascending, and vectors do not overlap.
     pub starts: &'a [usize],
+}
+
+/// Look-ups of some samples, and the gradients of what was pooled of them.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'a> {
+    /// The look-ups.
+    pub lookups: Lookups<'a>,
+    /// A row a sample.
+    pub gradient: &'a [f32],
+    /// Where each table's gradients lie in it.
+    pub slots: Slots<'a>,
 }
 
 /// The look-ups of some samples in some tables, with or without a weight for each.

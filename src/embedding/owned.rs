@@ -4,7 +4,6 @@ use super::Table;
 use super::feed::Feed;
 use super::form::Form;
 use super::row::{Move, columns, prefetch};
-use crate::data::BagView;
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Band, Lender};
 
@@ -19,7 +18,6 @@ const GATHERED: usize = 512;
 pub(super) struct MoveSerially<'a, F> {
     pub form: F,
     pub table: &'a mut Table,
-    pub bag: BagView<'a>,
     pub feed: Feed<'a>,
     pub rate: f32,
 }
@@ -29,8 +27,8 @@ impl<F: Form> Kernel for MoveSerially<'_, F> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { form, table, bag, feed, rate } = self;
-        let (dim, width) = (table.dim(), table.width());
+        let Self { form, table, feed, rate } = self;
+        let (bag, dim, width) = (feed.bag(), table.dim(), table.width());
         let words = table.words_mut();
         for sample in 0..bag.samples() {
             for position in bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize {
@@ -61,7 +59,6 @@ pub(super) struct MoveOwn<'a, F> {
     pub form: F,
     pub band: Band<'a, u32>,
     pub dim: usize,
-    pub bag: BagView<'a>,
     pub feed: Feed<'a>,
     pub rate: f32,
 }
@@ -77,11 +74,11 @@ impl<F: Form> Kernel for MoveOwn<'_, F> {
         }
         let (first, count) = (mine.start as u32, mine.len() as u32);
         let mut gathered = [(0u32, 0u32); GATHERED];
-        let mut held = 0;
-        for sample in 0..self.bag.samples() {
-            for position in self.bag.offsets[sample] as usize..self.bag.offsets[sample + 1] as usize {
+        let (mut held, bag) = (0, self.feed.bag());
+        for sample in 0..bag.samples() {
+            for position in bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize {
                 gathered[held] = (sample as u32, position as u32);
-                held += usize::from(self.bag.rows[position].wrapping_sub(first) < count);
+                held += usize::from(bag.rows[position].wrapping_sub(first) < count);
                 if held == GATHERED {
                     self.move_gathered(simd, &gathered);
                     held = 0;
@@ -95,8 +92,8 @@ impl<F: Form> Kernel for MoveOwn<'_, F> {
 impl<F: Form> MoveOwn<'_, F> {
     #[inline(always)]
     fn move_gathered<S: Simd>(&mut self, simd: S, gathered: &[(u32, u32)]) {
-        let (form, dim) = (self.form, self.dim);
-        let row_of = |position: u32| self.bag.rows[position as usize] as usize;
+        let (form, dim, bag) = (self.form, self.dim, self.feed.bag());
+        let row_of = |position: u32| bag.rows[position as usize] as usize;
         for &(_, ahead) in gathered.iter().take(PREFETCH_DISTANCE) {
             prefetch(simd, self.band.row(row_of(ahead)));
         }

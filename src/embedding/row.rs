@@ -8,8 +8,9 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 
-use super::feed::Feed;
+use super::feed::Feeds;
 use super::form::Form;
+use crate::optim::{MOMENTS, Rule};
 use crate::simd::Simd;
 
 /// Vectors whose sums fit into registers on every instruction set, beside operands.
@@ -148,7 +149,7 @@ pub(super) struct MoveAll<'a, F> {
     pub dim: usize,
     /// Look-ups; the lower half of each is its token.
     pub records: &'a [u64],
-    pub feed: &'a Feed<'a>,
+    pub feeds: Feeds<'a>,
     pub rate: f32,
 }
 
@@ -168,7 +169,7 @@ impl<F: Form> Columns for MoveAll<'_, F> {
             rest = F::load_partial(simd, &form.all(self.row, self.dim, start + FULL * S::LANES, tail));
         }
         for &record in self.records {
-            let (gradient, factor) = self.feed.of(record as u32);
+            let (gradient, factor) = self.feeds.of(record as u32);
             let (from, from_tail) = gradient[start..].split_at(FULL * S::LANES);
             let factor = simd.splat(factor);
             for (index, sum) in sums.iter_mut().enumerate() {
@@ -189,6 +190,90 @@ impl<F: Form> Columns for MoveAll<'_, F> {
         if TAIL {
             F::store_partial(simd, rest, &mut form.all(self.row, self.dim, start + FULL * S::LANES, tail));
         }
+    }
+}
+
+/// `sum[e] += factor * gradient[e]` for several look-ups of one row, in their order; both operations are rounded.
+pub(super) struct AddAll<'a> {
+    /// As in [`MoveAll`].
+    pub records: &'a [u64],
+    pub feeds: Feeds<'a>,
+    pub sum: &'a mut [f32],
+}
+
+impl Columns for AddAll<'_> {
+    #[inline(always)]
+    fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
+        let (to, to_tail) = self.sum[start..].split_at_mut(FULL * S::LANES);
+        let mut sums = [simd.splat(0.0); FULL];
+        sums.iter_mut().enumerate().for_each(|(index, sum)| *sum = simd.load(&to[index * S::LANES..]));
+        let mut rest = if TAIL { simd.load_partial(&to_tail[..tail]) } else { simd.splat(0.0) };
+        for &record in self.records {
+            let (gradient, factor) = self.feeds.of(record as u32);
+            let (from, from_tail) = gradient[start..].split_at(FULL * S::LANES);
+            let factor = simd.splat(factor);
+            for (index, sum) in sums.iter_mut().enumerate() {
+                *sum = simd.add(*sum, simd.mul(factor, simd.load(&from[index * S::LANES..])));
+            }
+            if TAIL {
+                rest = simd.add(rest, simd.mul(factor, simd.load_partial(&from_tail[..tail])));
+            }
+        }
+        sums.into_iter().enumerate().for_each(|(index, sum)| simd.store(sum, &mut to[index * S::LANES..]));
+        if TAIL {
+            simd.store_partial(rest, &mut to_tail[..tail]);
+        }
+    }
+}
+
+/// Moves a row by the sum of its gradients.
+pub(super) struct Apply<'a, F, R> {
+    pub form: F,
+    pub rule: R,
+    /// Weights, then moments.
+    pub row: &'a mut [u32],
+    pub dim: usize,
+    pub sum: &'a [f32],
+}
+
+impl<F: Form, R: Rule> Columns for Apply<'_, F, R> {
+    #[inline(always)]
+    fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
+        let Self { form, rule, dim, .. } = *self;
+        let (weights, moments) = self.row.split_at_mut(F::words(dim));
+        let moments: &mut [f32] = bytemuck::cast_slice_mut(moments);
+        {
+            let mut to = form.all(weights, dim, start, FULL * S::LANES);
+            for index in 0..FULL {
+                let at = index * S::LANES;
+                let mut lanes = [0.0; 16];
+                simd.store(F::load(simd, &to, at), &mut lanes);
+                apply(rule, &mut lanes[..S::LANES], &self.sum[start + at..], moments, start + at);
+                F::store(simd, F::keep(simd, simd.load(&lanes)), &mut to, at);
+            }
+        }
+        if TAIL {
+            let at = start + FULL * S::LANES;
+            let mut to = form.all(weights, dim, at, tail);
+            let mut lanes = [0.0; 16];
+            simd.store(F::load_partial(simd, &to), &mut lanes);
+            apply(rule, &mut lanes[..tail], &self.sum[at..], moments, at);
+            F::store_partial(simd, F::keep(simd, simd.load(&lanes)), &mut to);
+        }
+    }
+}
+
+/// Moves the weights of the columns from `first` on; a row's `moments` lie one after another.
+#[inline(always)]
+fn apply<R: Rule>(rule: R, weights: &mut [f32], gradients: &[f32], moments: &mut [f32], first: usize) {
+    let (dim, count) = (moments.len() / R::MOMENTS.max(1), weights.len());
+    let mut places = moments.chunks_exact_mut(dim.max(1)).map(|moment| &mut moment[first..first + count]);
+    let mut places = [places.next().unwrap_or_default(), places.next().unwrap_or_default()];
+    for (lane, (weight, gradient)) in weights.iter_mut().zip(gradients).enumerate() {
+        let mut own = [0.0; MOMENTS];
+        (0..R::MOMENTS).for_each(|which| own[which] = places[which][lane]);
+        *weight = rule.step(*weight, *gradient, &mut own);
+        (0..R::MOMENTS).for_each(|which| places[which][lane] = own[which]);
     }
 }
 

@@ -14,15 +14,17 @@
 //! bits are those of the definition, for any number of threads and buckets. A single row hotter than a thread's part
 //! cannot be split without giving that up.
 
-use super::feed::{Feed, sample_of};
+use std::ops::Range;
+
+use super::Table;
+use super::feed::{Feed, Feeds, sample_of};
 use super::form::Form;
-use super::row::{MoveAll, columns, prefetch};
-use super::update::meet;
-use super::{Lookups, Table};
+use super::row::{AddAll, Apply, MoveAll, columns, prefetch};
+use super::update::{Spec, meet};
 use crate::base::Result;
-use crate::data::BagView;
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
+use crate::optim::{Optimizer, Rule, with_rule};
 use crate::simd::{Kernel, Simd};
 use crate::sync::{AtomicU64, Band, Lender, Rows, atomic_words, put};
 
@@ -57,6 +59,9 @@ pub(super) struct Sorter {
     lend_tables: Lender<u32>,
     lend_records: Lender<u64>,
     lend_spare: Lender<u64>,
+    optimizer: Optimizer,
+    /// The sum of a row's gradients, one for each piece of the work, from a cache line on.
+    sums: Buffer<f32>,
 }
 
 /// One table's buckets.
@@ -73,7 +78,10 @@ struct Layout {
 
 impl Sorter {
     /// Room for `lookups` look-ups in all; more are possible, but allocate once.
-    pub(super) fn new(tables: usize, lookups: usize, threads: usize, supply: &mut Supply<'_>) -> Result<Self> {
+    pub(super) fn new(spec: &Spec, lookups: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        let Spec { tables, threads, dim, .. } = *spec;
+        let (optimizer, sum) = (spec.kept.optimizer, dim.next_multiple_of(16));
+        let sums = threads * Team::PIECES_A_THREAD * if optimizer == Optimizer::Sgd { 1 } else { sum };
         let buckets =
             (2 * lookups / BUCKET_LOOKUPS + 2 * THREAD_BUCKETS * threads + 2 * tables).min(tables * TABLE_BUCKETS);
         Ok(Self {
@@ -86,6 +94,8 @@ impl Sorter {
             lend_tables: Lender::new(tables, threads),
             lend_records: Lender::new(1, threads),
             lend_spare: Lender::new(1, threads),
+            sums: supply.buffer("sums of a row's gradients", sums)?,
+            optimizer,
         })
     }
 
@@ -95,35 +105,30 @@ impl Sorter {
         self.spare.settle(arena);
         self.counts.settle(arena);
         self.starts.settle(arena);
+        self.sums.settle(arena);
     }
 
-    /// Moves all rows.
-    pub(super) fn run<'f, F: Form>(
-        &mut self,
-        form: F,
-        team: &Team,
-        tables: &mut [Table],
-        lookups: Lookups<'f>,
-        feed: impl Fn(usize) -> Feed<'f> + Sync,
-        rate: f32,
-    ) {
-        let (total, threads, isa) = (lookups.total(), team.threads(), team.isa());
-        let dim = tables.first().map_or(0, Table::dim);
-        let buckets = self.lay_out(tables, lookups, threads);
-        self.count(team, lookups, buckets);
+    /// Moves all rows; `feeds` has as many sources for each table.
+    pub(super) fn run<F: Form>(&mut self, form: F, team: &Team, tables: &mut [Table], feeds: &[Feed<'_>], rate: f32) {
+        let (threads, isa) = (team.threads(), team.isa());
+        let Some(dim) = tables.first().map(Table::dim) else { return };
+        let sources = feeds.len() / tables.len();
+        let (total, buckets) = self.lay_out(tables, feeds, threads);
+        self.count(team, feeds, [total, buckets]);
         self.places(buckets, threads);
-        self.scatter(team, lookups, buckets, &feed);
+        self.scatter(team, feeds, [total, buckets]);
         self.share_out(total, buckets, team.pieces());
 
         let Self { records, spare, starts, layouts, bounds, lend_tables, lend_records, lend_spare, .. } = self;
         let (starts, layouts, bounds) = (&starts[..=buckets], &layouts[..], &bounds[..]);
-        let tables = lend_tables.matrices(tables.iter_mut().map(|table| {
-            let width = table.width();
-            (table.words_mut(), width)
-        }));
+        let tables = lend_tables.matrices(tables.iter_mut().map(Table::matrix_mut));
         let records = lend_records.matrices([(&mut records[..total], 1)]);
         let spare = lend_spare.matrices([(&mut spare[..total], 1)]);
-        team.share((tables, (records, spare)), |(mut tables, (mut records, mut spare))| {
+        let optimizer = self.optimizer;
+        let width = if optimizer == Optimizer::Sgd { 1 } else { dim.next_multiple_of(16) };
+        self.sums.grow(team.pieces() * width);
+        let sums = Rows::new(&mut self.sums[..team.pieces() * width], width, team.pieces(), 1);
+        team.share((tables, ((records, spare), sums)), |(mut tables, ((mut records, mut spare), sums))| {
             let (first, end) = (bounds[tables.part()], bounds[tables.part() + 1]);
             let (mut records, mut spare) = (records.band(0), spare.band(0));
             let (records, spare) = (records.all(), spare.all());
@@ -138,17 +143,25 @@ impl Sorter {
                     sort_lower(&mut records[bounds.clone()], &mut spare[bounds], layout.shift);
                 }
                 let records = &records[offset(from)..offset(to)];
-                isa.run(MoveSorted { form, band: tables.band(index), dim, records, feed: feed(index), rate });
+                let (band, feeds) = (tables.band(index), Feeds(&feeds[index * sources..][..sources]));
+                if optimizer == Optimizer::Sgd {
+                    isa.run(WalkRows { band, records, feeds, each: MoveEach { form, dim, rate } });
+                } else {
+                    let sum = &mut sums.data[..dim];
+                    with_rule!(optimizer, rate, rule => {
+                        isa.run(WalkRows { band, records, feeds, each: SumEach { form, dim, sum, rule } });
+                    });
+                }
             }
         });
     }
 
-    /// Chooses buckets; returns how many there are.
-    fn lay_out(&mut self, tables: &[Table], lookups: Lookups<'_>, threads: usize) -> usize {
+    /// Chooses buckets; returns how many look-ups and buckets there are.
+    fn lay_out(&mut self, tables: &[Table], feeds: &[Feed<'_>], threads: usize) -> (usize, usize) {
         let (mut before, mut first) = (0, 0);
         self.layouts.clear();
-        for (table, bag) in tables.iter().zip(lookups.bags()) {
-            let count = bag.rows.len();
+        for (table, feeds) in tables.iter().zip(feeds.chunks(feeds.len() / tables.len())) {
+            let count: usize = feeds.iter().map(|feed| feed.bag().rows.len()).sum();
             let balance = (THREAD_BUCKETS * threads).div_ceil(tables.len()).min(count / 4);
             let wanted = (count / BUCKET_LOOKUPS).max(balance).clamp(1, TABLE_BUCKETS).next_power_of_two();
             let last = table.rows().saturating_sub(1);
@@ -164,18 +177,18 @@ impl Sorter {
         self.spare.grow(before);
         self.counts.grow(threads * first);
         self.starts.grow(first + 1);
-        first
+        (before, first)
     }
 
-    fn count(&mut self, team: &Team, lookups: Lookups<'_>, buckets: usize) {
-        let (threads, total, layouts) = (team.threads(), lookups.total(), &self.layouts);
+    fn count(&mut self, team: &Team, feeds: &[Feed<'_>], [total, buckets]: [usize; 2]) {
+        let (threads, layouts) = (team.threads(), &self.layouts);
         team.each(Rows::new(&mut self.counts[..threads * buckets], buckets, threads, 1), |counts| {
             counts.data.fill(0);
             let part = total * counts.first / threads..total * (counts.first + 1) / threads;
-            for (layout, bag) in layouts.iter().zip(lookups.bags()) {
+            for (layout, feeds) in layouts.iter().zip(feeds.chunks(feeds.len() / layouts.len())) {
                 let counts = &mut counts.data[layout.first..layout.first + layout.buckets];
-                for &row in &bag.rows[meet(&part, layout.before, bag.rows.len())] {
-                    counts[(row >> layout.shift) as usize] += 1;
+                for (rows, positions) in parts_of(feeds, &part, layout.before) {
+                    rows.bag().rows[positions].iter().for_each(|row| counts[(row >> layout.shift) as usize] += 1);
                 }
             }
         });
@@ -194,21 +207,16 @@ impl Sorter {
         self.starts[buckets] = next;
     }
 
-    fn scatter<'f>(
-        &mut self,
-        team: &Team,
-        lookups: Lookups<'f>,
-        buckets: usize,
-        feed: &(impl Fn(usize) -> Feed<'f> + Sync),
-    ) {
-        let (threads, total, layouts) = (team.threads(), lookups.total(), &self.layouts);
+    fn scatter(&mut self, team: &Team, feeds: &[Feed<'_>], [total, buckets]: [usize; 2]) {
+        let (threads, layouts) = (team.threads(), &self.layouts);
         let records = atomic_words(&mut self.records[..total]);
         team.each(Rows::new(&mut self.counts[..threads * buckets], buckets, threads, 1), |places| {
             let part = total * places.first / threads..total * (places.first + 1) / threads;
-            for (index, (layout, bag)) in layouts.iter().zip(lookups.bags()).enumerate() {
+            for (layout, feeds) in layouts.iter().zip(feeds.chunks(feeds.len() / layouts.len())) {
                 let places = &mut places.data[layout.first..layout.first + layout.buckets];
-                let positions = meet(&part, layout.before, bag.rows.len());
-                scatter_part(records, places, bag, positions, layout.shift, &feed(index));
+                for (feed, positions) in parts_of(feeds, &part, layout.before) {
+                    scatter_part(records, places, positions, layout.shift, feed);
+                }
             }
         });
     }
@@ -240,15 +248,23 @@ impl Sorter {
     }
 }
 
+/// Which look-ups of each source of a table lie in `part` of all, when `before` lie in the tables before it.
+fn parts_of<'a, 'f>(
+    feeds: &'a [Feed<'f>],
+    part: &'a Range<usize>,
+    mut before: usize,
+) -> impl Iterator<Item = (&'a Feed<'f>, Range<usize>)> {
+    feeds.iter().map(move |feed| {
+        let count = feed.bag().rows.len();
+        let positions = meet(part, before, count);
+        before += count;
+        (feed, positions)
+    })
+}
+
 /// Writes the records of the look-ups at `positions` to the next places of their buckets.
-fn scatter_part(
-    records: &[AtomicU64],
-    places: &mut [u32],
-    bag: BagView<'_>,
-    positions: std::ops::Range<usize>,
-    shift: u32,
-    feed: &Feed<'_>,
-) {
+fn scatter_part(records: &[AtomicU64], places: &mut [u32], positions: Range<usize>, shift: u32, feed: &Feed<'_>) {
+    let bag = feed.bag();
     let mut sample = sample_of(bag, positions.start);
     let mut position = positions.start;
     while position < positions.end {
@@ -305,28 +321,76 @@ fn sort_digit(from: &[u64], to: &mut [u64], shift: u32, digit: u32) {
     }
 }
 
-/// A thread's sorted look-ups of one table.
-struct MoveSorted<'a, F> {
+/// What is done to the rows of one table that are walked in their order.
+trait EachRow {
+    /// Some look-ups of a row, of whose look-ups they are the `first`, the `last`, or both.
+    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: Feeds<'_>, ends: Ends);
+}
+
+/// Whether some look-ups of a row are its first ones, and its last ones.
+#[derive(Clone, Copy)]
+struct Ends {
+    first: bool,
+    last: bool,
+}
+
+/// Each look-up moves its row.
+struct MoveEach<F> {
     form: F,
-    band: Band<'a, u32>,
     dim: usize,
-    records: &'a [u64],
-    feed: Feed<'a>,
     rate: f32,
 }
 
-impl<F: Form> Kernel for MoveSorted<'_, F> {
+impl<F: Form> EachRow for MoveEach<F> {
+    #[inline(always)]
+    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: Feeds<'_>, _: Ends) {
+        let Self { form, dim, rate } = *self;
+        columns(simd, dim, &mut MoveAll { form, row, dim, records, feeds, rate });
+    }
+}
+
+/// The sum of a row's look-ups moves it.
+struct SumEach<'a, F, R> {
+    form: F,
+    dim: usize,
+    sum: &'a mut [f32],
+    rule: R,
+}
+
+impl<F: Form, R: Rule> EachRow for SumEach<'_, F, R> {
+    #[inline(always)]
+    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: Feeds<'_>, ends: Ends) {
+        let Self { form, dim, ref mut sum, rule } = *self;
+        if ends.first {
+            sum.fill(0.0);
+        }
+        columns(simd, dim, &mut AddAll { records, feeds, sum });
+        if ends.last {
+            columns(simd, dim, &mut Apply { form, rule, row, dim, sum });
+        }
+    }
+}
+
+/// A thread's sorted look-ups of one table.
+struct WalkRows<'a, E> {
+    band: Band<'a, u32>,
+    records: &'a [u64],
+    feeds: Feeds<'a>,
+    each: E,
+}
+
+impl<E: EachRow> Kernel for WalkRows<'_, E> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { form, mut band, dim, records, feed, rate } = self;
+        let Self { mut band, records, feeds, mut each } = self;
         let row_of = |record: u64| (record >> 32) as usize;
         for &ahead in records.iter().take(PREFETCH_DISTANCE) {
             prefetch(simd, band.row(row_of(ahead)));
-            prefetch(simd, feed.of(ahead as u32).0);
+            prefetch(simd, feeds.of(ahead as u32).0);
         }
-        let mut at = 0;
+        let (mut at, mut first) = (0, true);
         while at < records.len() {
             let row = row_of(records[at]);
             // A hot row's look-ups are taken piece by piece, so that their gradients are asked for in time.
@@ -338,11 +402,11 @@ impl<F: Form> Kernel for MoveSorted<'_, F> {
             let horizon = records.len().min(end + PREFETCH_DISTANCE);
             for &ahead in &records[horizon.min(at + PREFETCH_DISTANCE)..horizon] {
                 prefetch(simd, band.row(row_of(ahead)));
-                prefetch(simd, feed.of(ahead as u32).0);
+                prefetch(simd, feeds.of(ahead as u32).0);
             }
-            let (row, records) = (band.row(row), &records[at..end]);
-            columns(simd, dim, &mut MoveAll { form, row, dim, records, feed: &feed, rate });
-            at = end;
+            let last = records.get(end).is_none_or(|next| row_of(*next) != row);
+            each.take(simd, band.row(row), &records[at..end], feeds, Ends { first, last });
+            (at, first) = (end, last);
         }
     }
 }
@@ -350,7 +414,9 @@ impl<F: Form> Kernel for MoveSorted<'_, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::config::{Pooling, Update};
     use crate::base::rng::{Random, Stream};
+    use crate::optim::Kept;
 
     #[test]
     fn pieces_get_their_share_of_look_ups() {
@@ -358,7 +424,10 @@ mod tests {
         let sizes: Vec<u32> = (0..300u32).map(|bucket| bucket * 7 % 10).collect();
         let total = sizes.iter().sum::<u32>() as usize;
         for pieces in [1, 2, 3, 8, 40] {
-            let mut sorter = Sorter::new(2, total, pieces, &mut Supply::System).unwrap();
+            let (kept, threads) = (Kept::default(), pieces);
+            let (update, pooling) = (Update::Sorted, Pooling::Sum);
+            let spec = Spec { update, fused: true, pooling, tables: 2, dim: 1, kept, lookups: total, threads };
+            let mut sorter = Sorter::new(&spec, total, &mut Supply::System).unwrap();
             sorter.starts.grow(301);
             let mut start = 0;
             for (bucket, size) in sizes.iter().enumerate() {

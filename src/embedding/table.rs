@@ -8,6 +8,7 @@ use crate::base::Result;
 use crate::base::config::Precision;
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
+use crate::optim::Kept;
 use crate::sync::Rows;
 
 /// The rows of one categorical column.
@@ -17,22 +18,13 @@ pub struct Table {
     pub name: String,
     dim: usize,
     precision: Precision,
-    /// Row-major; `form` says what a row's words mean.
+    /// Moments of each weight.
+    moments: usize,
+    /// Row-major: a row's weights, of whose words `form` says what they mean, then its moments, one after another.
     words: Buffer<u32>,
 }
 
 impl Table {
-    /// A table of zeros, whole.
-    ///
-    /// # Errors
-    /// When the supply is exhausted.
-    ///
-    /// # Panics
-    /// When there are 2^32 rows or more.
-    pub fn new(name: String, rows: u64, dim: usize, supply: &mut Supply<'_>) -> Result<Self> {
-        Self::with_precision(name, rows, dim, Precision::F32, supply)
-    }
-
     /// A table of zeros.
     ///
     /// # Errors
@@ -40,16 +32,12 @@ impl Table {
     ///
     /// # Panics
     /// When there are 2^32 rows or more.
-    pub fn with_precision(
-        name: String,
-        rows: u64,
-        dim: usize,
-        precision: Precision,
-        supply: &mut Supply<'_>,
-    ) -> Result<Self> {
+    pub fn new(name: String, rows: u64, dim: usize, kept: impl Into<Kept>, supply: &mut Supply<'_>) -> Result<Self> {
+        let Kept { precision, optimizer } = kept.into();
+        let moments = optimizer.moments().len();
         let rows = u32::try_from(rows).expect("rows are below 2^32") as usize;
-        let words = supply.buffer(&name, rows * words(precision, dim))?;
-        Ok(Self { name, dim, precision, words })
+        let words = supply.buffer(&name, rows * (words(precision, dim) + moments * dim))?;
+        Ok(Self { name, dim, precision, moments, words })
     }
 
     /// Takes its rows from the arena.
@@ -83,7 +71,18 @@ impl Table {
 
     /// Words of a row.
     pub(super) fn width(&self) -> usize {
-        words(self.precision, self.dim)
+        words(self.precision, self.dim) + self.moments * self.dim
+    }
+
+    /// All rows, and the words of one.
+    pub(super) fn matrix_mut(&mut self) -> (&mut [u32], usize) {
+        let width = self.width();
+        (&mut self.words, width)
+    }
+
+    /// How many moments a weight has.
+    pub(super) const fn moments(&self) -> usize {
+        self.moments
     }
 
     /// All rows.
@@ -108,15 +107,25 @@ impl Table {
     /// When there are no such rows.
     #[must_use]
     pub fn weights_of(&self, rows: Range<usize>) -> Cow<'_, [f32]> {
-        fn joined<F: Form>(_form: F, dim: usize, words: &[u32]) -> Vec<f32> {
-            let rows = words.chunks_exact(F::words(dim));
+        fn joined<F: Form>(_form: F, dim: usize, width: usize, words: &[u32]) -> Vec<f32> {
+            let rows = words.chunks_exact(width);
             rows.flat_map(|row| (0..dim).map(|column| F::get(row, dim, column))).collect()
         }
         let words = &self.words[rows.start * self.width()..rows.end * self.width()];
-        if self.precision == Precision::F32 {
+        if self.precision == Precision::F32 && self.moments == 0 {
             return bytemuck::cast_slice::<u32, f32>(words).into();
         }
-        with_form!(self.precision, form => joined(form, self.dim, words)).into()
+        with_form!(self.precision, form => joined(form, self.dim, self.width(), words)).into()
+    }
+
+    /// A row of a table of whole weights without moments.
+    ///
+    /// # Panics
+    /// When the table is another, or has no such row.
+    #[must_use]
+    pub fn row(&self, row: usize) -> &[f32] {
+        assert!(self.precision == Precision::F32 && self.moments == 0, "{}: rows are weights", self.name);
+        bytemuck::cast_slice(&self.words[row * self.dim..][..self.dim])
     }
 
     /// Overwrites the weights of whole rows from row `first` on, given row-major; `bf16-lsb8` rounds them.
@@ -124,27 +133,51 @@ impl Table {
     /// # Panics
     /// When there are no such rows.
     pub fn set_weights(&mut self, first: usize, weights: &[f32]) {
-        fn set<F: Form>(_form: F, dim: usize, words: &mut [u32], weights: &[f32]) {
-            for (row, values) in words.chunks_exact_mut(F::words(dim)).zip(weights.chunks_exact(dim)) {
+        fn set<F: Form>(_form: F, dim: usize, width: usize, words: &mut [u32], weights: &[f32]) {
+            for (row, values) in words.chunks_exact_mut(width).zip(weights.chunks_exact(dim)) {
                 values.iter().enumerate().for_each(|(column, &x)| F::set(row, dim, column, x));
             }
         }
         assert!(weights.len().is_multiple_of(self.dim), "whole rows of {} columns", self.dim);
         let (width, dim) = (self.width(), self.dim);
         let words = &mut self.words[first * width..][..weights.len() / dim * width];
-        with_form!(self.precision, form => set(form, dim, words, weights));
+        with_form!(self.precision, form => set(form, dim, width, words, weights));
     }
 
-    /// Makes all weights 0.
-    pub fn clear(&mut self, team: &Team) {
-        team.each(Rows::new(&mut self.words, 1, team.threads(), 1024), |band| band.data.fill(0));
+    /// A moment of the weights of some rows, row-major.
+    ///
+    /// # Panics
+    /// When there are no such rows, or no such moment.
+    #[must_use]
+    pub fn moment_of(&self, moment: usize, rows: Range<usize>) -> Vec<f32> {
+        let (width, place) = (self.width(), self.moment_in_row(moment));
+        let rows = self.words[rows.start * width..rows.end * width].chunks_exact(width);
+        rows.flat_map(|row| row[place.clone()].iter().map(|bits| f32::from_bits(*bits))).collect()
+    }
+
+    /// Overwrites a moment of whole rows from row `first` on, given row-major.
+    ///
+    /// # Panics
+    /// When there are no such rows, or no such moment.
+    pub fn set_moment(&mut self, moment: usize, first: usize, values: &[f32]) {
+        let (width, place) = (self.width(), self.moment_in_row(moment));
+        let rows = self.words[first * width..][..values.len() / self.dim * width].chunks_exact_mut(width);
+        for (row, values) in rows.zip(values.chunks_exact(self.dim)) {
+            row[place.clone()].iter_mut().zip(values).for_each(|(bits, x)| *bits = x.to_bits());
+        }
+    }
+
+    fn moment_in_row(&self, moment: usize) -> Range<usize> {
+        assert!(moment < self.moments, "moment {moment} of {}", self.moments);
+        let start = words(self.precision, self.dim) + moment * self.dim;
+        start..start + self.dim
     }
 
     /// Overwrites all rows, each thread its own band: `draw(first, row)` gives the weights of the row that begins with
     /// weight number `first`.
     pub fn fill(&mut self, team: &Team, draw: impl Fn(usize, &mut [f32]) + Sync) {
         fn fill<F: Form>(_form: F, table: &mut Table, team: &Team, draw: impl Fn(usize, &mut [f32]) + Sync) {
-            let (dim, width) = (table.dim, F::words(table.dim));
+            let (dim, width) = (table.dim, table.width());
             team.each(Rows::new(&mut table.words, width, team.threads(), 1), |band| {
                 let mut values = vec![0.0; dim];
                 for (index, row) in band.data.chunks_exact_mut(width).enumerate() {

@@ -1,8 +1,11 @@
-//! Backward pass and SGD update of the embedding bags: SC20, Algorithms 2 to 4.
+//! Backward pass and update of the embedding bags: SC20, Algorithms 2 to 4.
 //!
-//! The definition is serial (`owned::MoveSerially`): samples in ascending order, a bag's look-ups in their order, each
+//! With SGD the definition is serial (`owned::MoveSerially`): samples in ascending order, a bag's look-ups in their order, each
 //! look-up moving its row by `-rate * gradient` with one fused multiply-add an element. `serial`, `race-free` and
 //! `sorted` give its bits for any number of threads; `atomic` and `rtm` only up to the order of a row's sums.
+//!
+//! An optimizer with moments moves a row once: by the sum of its look-ups' gradients, in the same order, each rounded
+//! before it is added. Only sorted look-ups bring them together.
 //!
 //! Each comes in two forms with the same bits: fused, where a look-up takes its bag's gradient, and separate, where a
 //! backward pass writes one gradient row a look-up first, as deep-learning frameworks do.
@@ -11,16 +14,17 @@ use std::ops::Range;
 
 use super::atomic::{MoveLocked, MoveShared};
 use super::choice::Choice;
-use super::feed::{Batch, Feed, sample_of};
+use super::feed::{Feed, sample_of};
 use super::form::{Form, precision_of, with_form};
 use super::owned::{MoveOwn, MoveSerially, cut_evenly};
 use super::row::{Scale, columns};
 use super::sorted::Sorter;
-use super::{Lookups, Slots, Table};
+use super::{Source, Table};
 use crate::base::Result;
-use crate::base::config::{Pooling, Precision, Update};
+use crate::base::config::{Pooling, Update};
 use crate::machine::team::Team;
-use crate::memory::{Arena, Buffer, Supply};
+use crate::memory::{Arena, Buffer, Supply, recycled};
+use crate::optim::{Kept, Optimizer};
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Lender, Rows, Rtm, Stripes, atomic_floats};
 
@@ -40,8 +44,8 @@ pub struct Spec {
     pub tables: usize,
     /// Columns of a row.
     pub dim: usize,
-    /// How the tables keep their numbers.
-    pub precision: Precision,
+    /// What the tables keep.
+    pub kept: Kept,
     /// Look-ups of all tables in the largest minibatch that is expected. A larger one works and allocates once.
     pub lookups: usize,
     /// Threads of the team.
@@ -61,6 +65,8 @@ pub struct Updater {
     rows: Buffer<f32>,
     choice: Option<Choice>,
     minibatches: u64,
+    /// Memory that steps use again.
+    feeds: Vec<Feed<'static>>,
 }
 
 impl Updater {
@@ -69,10 +75,11 @@ impl Updater {
     /// # Errors
     /// When the supply is exhausted.
     pub fn new(spec: Spec, supply: &mut Supply<'_>) -> Result<Self> {
-        let sorts = matches!(spec.update, Update::Auto | Update::Sorted) && spec.threads > 0;
-        let locked = spec.precision.is_split() && matches!(spec.update, Update::Atomic | Update::Rtm);
+        let sums = spec.kept.optimizer != Optimizer::Sgd;
+        let sorts = sums || matches!(spec.update, Update::Auto | Update::Sorted) && spec.threads > 0;
+        let locked = spec.kept.precision.is_split() && matches!(spec.update, Update::Atomic | Update::Rtm);
         let rtm = match spec.update {
-            Update::Rtm if spec.precision.is_split() => Err("its transactions move whole numbers, not halves"),
+            Update::Rtm if spec.kept.precision.is_split() => Err("its transactions move whole numbers, not halves"),
             Update::Rtm => Rtm::detect(),
             _ => Err("it is not used"),
         };
@@ -80,11 +87,12 @@ impl Updater {
             rtm,
             stripes: locked.then(Stripes::default),
             lender: Lender::new(spec.tables, spec.threads),
-            sorter: Sorter::new(spec.tables, if sorts { spec.lookups } else { 0 }, spec.threads, supply)?,
+            sorter: Sorter::new(&spec, if sorts { spec.lookups } else { 0 }, supply)?,
             rows: supply.buffer("gradient rows", if spec.fused { 0 } else { spec.lookups * spec.dim })?,
             spec,
             choice: None,
             minibatches: 0,
+            feeds: Vec::new(),
         })
     }
 
@@ -109,102 +117,109 @@ impl Updater {
 
     /// Moves, for every sample and table, each row that the sample's bag names against the sample's gradient: the
     /// gradient of the pooled vector, times the look-up's weight and divided by the bag's length under mean pooling, is
-    /// that of every row in it.
+    /// that of every row in it. Sources count in their order, each with one bag a table.
     ///
     /// # Panics
-    /// When `gradient` has fewer rows than a bag has samples, or a bag names a row that the table does not have.
-    pub fn run(
-        &mut self,
-        team: &Team,
-        tables: &mut [Table],
-        lookups: Lookups<'_>,
-        gradient: &[f32],
-        slots: Slots<'_>,
-        rate: f32,
-    ) {
-        lookups.check(tables.len());
-        let dim = self.spec.dim;
+    /// When a gradient has fewer rows than a bag has samples, or a bag names a row that the table does not have.
+    pub fn run(&mut self, team: &Team, tables: &mut [Table], sources: &[Source<'_>], rate: f32) {
+        let Spec { dim, kept, pooling, .. } = self.spec;
+        sources.iter().for_each(|source| source.lookups.check(tables.len()));
         assert!(tables.iter().all(|table| table.dim() == dim), "all tables have {dim} columns");
-        assert!(tables.is_empty() || precision_of(tables) == self.spec.precision, "tables are as was planned");
-        self.choose(team, tables, lookups);
-        let batch = Batch { lookups, pooling: self.spec.pooling };
-        let fused = |table| Feed::fused(gradient, slots, dim, table, batch);
-        if self.spec.fused {
-            return self.apply(team, tables, lookups, fused, rate);
+        let moments = kept.optimizer.moments().len();
+        let planned = precision_of(tables) == kept.precision && tables.iter().all(|table| table.moments() == moments);
+        assert!(tables.is_empty() || planned, "tables are as was planned");
+        if sources.is_empty() {
+            return;
         }
-        let mut rows = std::mem::replace(&mut self.rows, Buffer::zeroed(0));
-        let before = |table: usize| lookups.bags().take(table).map(|bag| bag.rows.len()).sum::<usize>();
-        rows.grow(lookups.total() * dim);
-        backward(team, lookups, &mut rows[..lookups.total() * dim], dim, fused);
-        let separate = |table| Feed::rows(&rows[before(table) * dim..], dim, lookups.bag(table));
-        self.apply(team, tables, lookups, separate, rate);
-        self.rows = rows;
+        // Table by table, in each source by source.
+        let mut feeds: Vec<Feed<'_>> = recycled(std::mem::take(&mut self.feeds));
+        for table in 0..tables.len() {
+            let mut before = 0;
+            for source in sources {
+                let feed = Feed::fused(source, table, [dim, before], pooling);
+                before += feed.tokens();
+                feeds.push(feed);
+            }
+        }
+        self.choose(team, tables, &feeds);
+        if self.spec.fused {
+            self.apply(team, tables, &feeds, rate);
+            self.feeds = recycled(feeds);
+        } else {
+            let mut rows = std::mem::replace(&mut self.rows, Buffer::zeroed(0));
+            let total: usize = feeds.iter().map(|feed| feed.bag().rows.len()).sum();
+            rows.grow(total * dim);
+            backward(team, &feeds, &mut rows[..total * dim], dim);
+            let mut left = &rows[..];
+            for feeds in feeds.chunks_mut(sources.len()) {
+                let mut before = 0;
+                for feed in feeds {
+                    let count = feed.bag().rows.len();
+                    let own = left.split_off(..count * dim).expect("a row a look-up");
+                    *feed = feed.of_rows(own, before);
+                    before += count as u32;
+                }
+            }
+            self.apply(team, tables, &feeds, rate);
+            self.feeds = recycled(feeds);
+            self.rows = rows;
+        }
     }
 
-    fn choose(&mut self, team: &Team, tables: &[Table], lookups: Lookups<'_>) {
+    fn choose(&mut self, team: &Team, tables: &[Table], feeds: &[Feed<'_>]) {
         let due = self.minibatches.is_multiple_of(LOOK_AGAIN) || self.choice.is_none();
         self.minibatches += 1;
         if due {
-            self.choice = Some(match self.spec.update {
-                Update::Auto => Choice::best(tables, lookups, team.threads()),
-                given => Choice::given(given),
+            self.choice = Some(match (self.spec.kept.optimizer, self.spec.update) {
+                (Optimizer::Sgd, Update::Auto) => Choice::best(tables, feeds, team.threads()),
+                (Optimizer::Sgd, given) => Choice::given(given),
+                _ => Choice::sums(),
             });
         }
     }
 
-    fn apply<'f>(
-        &mut self,
-        team: &Team,
-        tables: &mut [Table],
-        lookups: Lookups<'f>,
-        feed: impl Fn(usize) -> Feed<'f> + Sync,
-        rate: f32,
-    ) {
-        with_form!(self.spec.precision, form => self.move_rows(form, team, tables, lookups, feed, rate));
+    fn apply(&mut self, team: &Team, tables: &mut [Table], feeds: &[Feed<'_>], rate: f32) {
+        with_form!(self.spec.kept.precision, form => self.move_rows(form, team, tables, feeds, rate));
     }
 
-    fn move_rows<'f, F: Form>(
-        &mut self,
-        form: F,
-        team: &Team,
-        tables: &mut [Table],
-        lookups: Lookups<'f>,
-        feed: impl Fn(usize) -> Feed<'f> + Sync,
-        rate: f32,
-    ) {
+    fn move_rows<F: Form>(&mut self, form: F, team: &Team, tables: &mut [Table], feeds: &[Feed<'_>], rate: f32) {
         let (isa, threads, dim) = (team.isa(), team.threads(), self.spec.dim);
-        let numbered = |tables: &'_ mut [Table]| 0..tables.len();
+        let sources = feeds.len() / tables.len().max(1);
+        let of_table = || feeds.chunks(sources.max(1));
         match self.choice.map_or(Update::Serial, |choice| choice.update) {
             Update::Serial | Update::Auto => {
-                for index in numbered(tables) {
-                    let (table, bag) = (&mut tables[index], lookups.bag(index));
-                    isa.run(MoveSerially { form, table, bag, feed: feed(index), rate });
+                for (table, feeds) in tables.iter_mut().zip(of_table()) {
+                    feeds.iter().for_each(|&feed| isa.run(MoveSerially { form, table, feed, rate }));
                 }
             }
             Update::RaceFree => {
                 cut_evenly(&mut self.lender, tables, threads);
-                let lent = self.lender.matrices(tables.iter_mut().map(|table| (table.words_mut(), F::words(dim))));
+                let lent = self.lender.matrices(tables.iter_mut().map(Table::matrix_mut));
                 team.each(lent, |mut own| {
-                    for (index, bag) in lookups.bags().enumerate() {
-                        isa.run(MoveOwn { form, band: own.band(index), dim, bag, feed: feed(index), rate });
+                    for (index, feeds) in of_table().enumerate() {
+                        for &feed in feeds {
+                            isa.run(MoveOwn { form, band: own.band(index), dim, feed, rate });
+                        }
                     }
                 });
             }
-            Update::Sorted => self.sorter.run(form, team, tables, lookups, feed, rate),
+            Update::Sorted => self.sorter.run(form, team, tables, feeds, rate),
             Update::Atomic | Update::Rtm => {
-                for (index, (table, bag)) in tables.iter_mut().zip(lookups.bags()).enumerate() {
-                    let count = bag.rows.len();
-                    let part = |thread: usize| count * thread / threads..count * (thread + 1) / threads;
-                    if let Some(stripes) = &mut self.stripes {
-                        let table = &stripes.guard(table.words_mut(), F::words(dim));
-                        team.run(|thread| {
-                            let (feed, positions) = (feed(index), part(thread));
-                            isa.run(MoveLocked { form, table, dim, bag, feed, rate, positions });
-                        });
-                    } else {
-                        let weights = atomic_floats(bytemuck::cast_slice_mut(table.words_mut()));
-                        let shared = MoveShared { weights, dim, bag, feed: feed(index), rate, rtm: self.rtm.ok() };
-                        team.run(|thread| shared.run(part(thread)));
+                for (table, feeds) in tables.iter_mut().zip(of_table()) {
+                    for &feed in feeds {
+                        let count = feed.bag().rows.len();
+                        let part = |thread: usize| count * thread / threads..count * (thread + 1) / threads;
+                        if let Some(stripes) = &mut self.stripes {
+                            let (words, width) = table.matrix_mut();
+                            let table = &stripes.guard(words, width);
+                            team.run(|thread| {
+                                isa.run(MoveLocked { form, table, dim, feed, rate, positions: part(thread) });
+                            });
+                        } else {
+                            let weights = atomic_floats(bytemuck::cast_slice_mut(table.words_mut()));
+                            let shared = MoveShared { weights, dim, feed, rate, rtm: self.rtm.ok() };
+                            team.run(|thread| shared.run(part(thread)));
+                        }
                     }
                 }
             }
@@ -213,25 +228,20 @@ impl Updater {
 }
 
 /// Writes each look-up's gradient row (SC20, Algorithm 2), threads sharing out look-ups.
-fn backward<'f>(
-    team: &Team,
-    lookups: Lookups<'f>,
-    rows: &mut [f32],
-    dim: usize,
-    feed: impl Fn(usize) -> Feed<'f> + Sync,
-) {
+fn backward(team: &Team, feeds: &[Feed<'_>], rows: &mut [f32], dim: usize) {
     let isa = team.isa();
     team.each(Rows::new(rows, dim, team.threads(), 1), |band| {
         let part = band.first..band.first + band.rows;
         let (mut before, mut to) = (0, band.data);
-        for (index, bag) in lookups.bags().enumerate() {
+        for &feed in feeds {
+            let bag = feed.bag();
             let positions = meet(&part, before, bag.rows.len());
             before += bag.rows.len();
             let (mine, rest) = to.split_at_mut(positions.len() * dim);
             to = rest;
             if !positions.is_empty() {
                 let sample = sample_of(bag, positions.start);
-                isa.run(WriteRows { to: mine, dim, offsets: bag.offsets, sample, positions, feed: feed(index) });
+                isa.run(WriteRows { to: mine, dim, sample, positions, feed });
             }
         }
     });
@@ -241,7 +251,6 @@ fn backward<'f>(
 struct WriteRows<'a> {
     to: &'a mut [f32],
     dim: usize,
-    offsets: &'a [u32],
     /// The sample of the first look-up.
     sample: usize,
     positions: Range<usize>,
@@ -253,7 +262,8 @@ impl Kernel for WriteRows<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { to, dim, offsets, mut sample, positions, feed } = self;
+        let Self { to, dim, mut sample, positions, feed } = self;
+        let offsets = feed.bag().offsets;
         for (position, to) in positions.zip(to.chunks_exact_mut(dim)) {
             while offsets[sample + 1] as usize <= position {
                 sample += 1;
@@ -264,7 +274,7 @@ impl Kernel for WriteRows<'_> {
     }
 }
 
-/// The look-ups of one table that lie in `part` of all, when `before` lie in the tables before it.
+/// The look-ups of one of several bags that lie in `part` of all, when `before` lie in the bags before it.
 pub(super) fn meet(part: &Range<usize>, before: usize, count: usize) -> Range<usize> {
     part.start.saturating_sub(before).min(count)..part.end.saturating_sub(before).min(count)
 }

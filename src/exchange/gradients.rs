@@ -54,8 +54,8 @@ impl Gradients {
         })
     }
 
-    /// Waits for the gradients of all ranks and lends them, rank after rank in ascending order, to `take`: with the
-    /// rank's number, a row of this rank's stride for each of its samples; nothing of this rank's own.
+    /// Waits for the gradients of all ranks and lends them to `take`: of each rank a row of this rank's stride for each of
+    /// its samples; nothing of this rank's own.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
@@ -63,13 +63,13 @@ impl Gradients {
         &mut self,
         layout: &Layout,
         carrier: &mut dyn Carrier,
-        mut take: impl FnMut(RankId, Option<&[f32]>),
+        take: impl for<'m> FnOnce(&'m dyn Fn(RankId) -> Option<&'m [f32]>),
     ) -> Result<()> {
         let incoming = self.messages.finish(carrier)?;
-        for rank in (0..layout.ranks() as u32).map(RankId) {
+        take(&|rank| {
             let len = layout.samples(self.whole, rank) * layout.of(self.rank).stride;
-            take(rank, (rank != self.rank).then(|| &floats(incoming.from(rank))[..len]));
-        }
+            (rank != self.rank).then(|| &floats(incoming.from(rank))[..len])
+        });
         Ok(())
     }
 }

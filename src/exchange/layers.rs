@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use super::dense::{LINE, Pieces, PiecesMemory};
+use super::pieces::{LINE, Pieces, PiecesMemory};
 use crate::base::Result;
 use crate::collective::plan::Reduction;
 use crate::collective::{Carrier, Executor, Fold, Links, Memory, Payload, Slices, Tensor};

@@ -2,8 +2,8 @@
 //!
 //! A rank reads its own slice of the minibatch. It sends the ids of its samples to the owners of rows ([`Ids`]); owners
 //! pool what they have straight into the windows of the ranks that asked ([`Pooled`]); gradients of pooled rows go back
-//! the same way ([`Gradients`]). Layers ([`LayerExchange`]) and replicated tables ([`Dense`]), of which every rank has a
-//! copy, move by the sum of all gradients. Routes and shards are in the [`Layout`].
+//! the same way ([`Gradients`]). Layers ([`LayerExchange`]) and replicated tables ([`Replicas`]), of which every rank has a
+//! copy, move by the gradients of all. Routes and shards are in the [`Layout`].
 //!
 //! Owners of divided rows sum, whatever the model's pooling. Under mean pooling the sample's rank divides, because it
 //! alone knows how long a bag is; the bits are those of one rank. Weights of look-ups go to the owners with the ids, where
@@ -11,23 +11,25 @@
 //!
 //! Sources: SC20, IV; ids that travel instead of minibatches that everybody reads: Intel's MLPerf DLRM (2021).
 
-mod dense;
 mod gradients;
 mod ids;
 mod layers;
 mod layout;
 mod ordered;
+mod pieces;
 mod pooled;
+mod replicas;
 mod traffic;
 mod words;
 
-pub use dense::{Dense, Pieces, PiecesMemory, recycled};
 pub use gradients::Gradients;
 pub use ids::Ids;
 pub use layers::{LayerExchange, Share, share_out};
 pub use layout::{Group, Holding, Layout, Stream};
-pub use ordered::{Nodes, Replicas, Unpooled};
+pub use ordered::{Nodes, Unpooled};
+pub use pieces::{Pieces, PiecesMemory};
 pub use pooled::Pooled;
+pub use replicas::Replicas;
 pub use traffic::Traffic;
 
 use crate::base::RankId;
@@ -48,6 +50,8 @@ pub struct LanePlan {
     pub gradients: Links,
     /// For [`Unpooled`], where the number of ranks changes no bit.
     pub unpooled: Option<Links>,
+    /// For [`Replicas`], where there are any: around a ring.
+    pub replicas: Option<Links>,
     /// For the reduction of dense gradients, one a thread that takes part.
     pub dense: Vec<Links>,
 }
@@ -71,6 +75,10 @@ impl LanePlan {
             pooled: links(&|from, to| pooled_bytes(layout, batch, from, to)),
             gradients: links(&|from, to| gradient_bytes(layout, batch, from, to)),
             unpooled: layout.grains().map(|_| Links::uniform(ranks, PIECE)),
+            replicas: (!layout.replicated().is_empty()).then(|| {
+                let next = |from: RankId| (from.index() + 1) % ranks;
+                links(&|from, to| if to.index() == next(from) { PIECE } else { 0 })
+            }),
             dense: dense.into_iter().map(|links| links.map(|bytes| bytes.min(PIECE))).collect(),
         }
     }
@@ -78,7 +86,12 @@ impl LanePlan {
     /// All lanes, in the order of the fields.
     #[must_use]
     pub fn into_lanes(self) -> Vec<Links> {
-        [self.ids, self.pooled, self.gradients].into_iter().chain(self.unpooled).chain(self.dense).collect()
+        [self.ids, self.pooled, self.gradients]
+            .into_iter()
+            .chain(self.unpooled)
+            .chain(self.replicas)
+            .chain(self.dense)
+            .collect()
     }
 }
 

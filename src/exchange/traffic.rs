@@ -4,9 +4,12 @@
 //! [`crate::shard::traffic`] counts what a division of tables makes necessary; planning compares divisions by it. On the
 //! wire rows of messages are filled up to whole cache lines, and a line says how long a list of ids is.
 
+use std::collections::HashSet;
+
 use serde::Serialize;
 
 use super::layout::{Layout, Stream};
+use super::replicas::part_words;
 use super::{gradient_bytes, pairs, pooled_bytes};
 use crate::base::RankId;
 use crate::collective::Links;
@@ -76,8 +79,8 @@ impl Traffic {
             links
         };
         let (dense_gradients, ordered) = match layout.grains() {
-            None => (dense.clone(), none()),
-            Some(_) => (none(), ordered(layout, batch).plus(dense)),
+            None => (dense.clone().plus(&replicas(layout, batch)), none()),
+            Some(_) => (none(), ordered(layout, batch).plus(dense).plus(&replicas(layout, batch))),
         };
         Self {
             ids: ids(layout, batch),
@@ -119,7 +122,7 @@ fn ids(layout: &Layout, batch: &Batch) -> Links {
     links
 }
 
-/// Rows of bags with several look-ups in a shard, and the look-ups and gradients of replicated tables.
+/// Rows of bags with several look-ups in a shard.
 fn ordered(layout: &Layout, batch: &Batch) -> Links {
     let sharding = layout.sharding();
     let divided = sharding.shards().iter().any(|shard| sharding.partial(shard.table));
@@ -134,15 +137,36 @@ fn ordered(layout: &Layout, batch: &Batch) -> Links {
             });
             bytes += list(elements.sum());
         }
-        if !layout.replicated().is_empty() {
-            let tables = layout.replicated().iter().map(|table| {
-                let words = words(layout.weighted(*table));
-                let (bags, dim) = (bags_of(layout, batch, from, table.index()), sharding.dim(*table));
-                1 + bags.map(|bag| dim + 1 + bag.len() * words).sum::<usize>()
-            });
-            bytes += list(tables.sum());
-        }
         *links.at_mut(from, to) = bytes;
+    }
+    links
+}
+
+/// What ranks have for the replicated tables, around a ring: a rank's own list, then those of all but the next.
+fn replicas(layout: &Layout, batch: &Batch) -> Links {
+    let (ranks, sharding) = (layout.ranks(), layout.sharding());
+    let mut links = Links::uniform(ranks, 0);
+    if layout.replicated().is_empty() {
+        return links;
+    }
+    let of_rank = |rank: usize| {
+        let parts = layout.replicated().iter().map(|table| {
+            let (dim, rank) = (sharding.dim(*table), RankId(rank as u32));
+            let rows = || bags_of(layout, batch, rank, table.index()).flatten();
+            if layout.grains().is_some() {
+                let samples = layout.samples(batch.samples(), rank);
+                return part_words(samples, dim, rows().count(), words(layout.weighted(*table)));
+            }
+            let met = rows().collect::<HashSet<_>>().len();
+            part_words(met, dim, met, 1)
+        });
+        list(parts.sum())
+    };
+    let lists: Vec<usize> = (0..ranks).map(of_rank).collect();
+    for from in 0..ranks {
+        let next = (from + 1) % ranks;
+        let [from_rank, to] = [from, next].map(|rank| RankId(rank as u32));
+        *links.at_mut(from_rank, to) = lists.iter().sum::<usize>() - lists[next];
     }
     links
 }

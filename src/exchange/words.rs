@@ -67,6 +67,48 @@ impl Words {
     }
 }
 
+impl Words {
+    /// Sends this rank's list, which is among `lists` by its number, around a ring of all ranks, and takes in the others'.
+    ///
+    /// # Errors
+    /// [`Error::Rank`] when the job is in trouble.
+    pub(super) fn gather(&mut self, carrier: &mut dyn Carrier, lists: &mut [Vec<u32>]) -> Result<()> {
+        let (own, ranks) = (carrier.rank().index(), carrier.ranks());
+        let [next, previous] = [own + 1, own + ranks - 1].map(|peer| RankId((peer % ranks) as u32));
+        self.place.sequence += 1;
+        let place = self.place;
+        carrier.enter(place);
+        let (mut sent, mut got) = (0, 0);
+        let (mut sending, mut receiving) = (Progress::default(), Progress::default());
+        loop {
+            let mut progress = false;
+            // What has come from the one before goes on to the next.
+            if sent < ranks - 1 && sent <= got {
+                let list = &lists[(own + ranks - sent) % ranks];
+                progress |= sending.send(carrier, self.isa, next, list);
+                if sending.announced && sending.sent == list.len() {
+                    (sent, sending) = (sent + 1, Progress::default());
+                }
+            }
+            if got < ranks - 1 {
+                let list = &mut lists[(own + ranks - 1 - got) % ranks];
+                progress |= receiving.receive(carrier, place, previous, list)?;
+                if receiving.due == Some(receiving.got) {
+                    (got, receiving) = (got + 1, Progress::default());
+                }
+            }
+            match (sent.min(got) + 1 >= ranks, progress) {
+                (true, _) => return Ok(()),
+                (false, true) => carrier.moved(),
+                (false, false) => {
+                    let peer = if got + 1 < ranks { previous } else { next };
+                    carrier.pause(place, peer).map_err(Error::Rank)?;
+                }
+            }
+        }
+    }
+}
+
 impl Progress {
     fn is_done(&self, sends: usize) -> bool {
         self.announced && self.sent == sends && self.due == Some(self.got)

@@ -1,4 +1,4 @@
-//! A fully connected layer: Y = act(X W + b), with its two backward passes and its SGD step.
+//! A fully connected layer: Y = act(X W + b), with its two backward passes and its optimizer's step.
 //!
 //! Weights lie input-major in panels of 64 outputs, activations in panels of 64 features, so all three passes are
 //! batch-reduce GEMMs that read whole cache lines (`math/brgemm`). Passes are named as in SC20, Section III-B.
@@ -8,14 +8,15 @@
 
 use std::ops::Range;
 
+use super::pieces::Piece;
 use super::weight::Weight;
 use crate::base::Result;
-use crate::base::config::Precision;
 use crate::machine::team::Team;
 use crate::math::brgemm::{self, After, Panels, Scratch, WIDTH, bf16, bias_gradient_of};
 use crate::math::{Leaf, add};
-use crate::memory::{Arena, Buffer, Supply};
-use crate::optim::Sgd;
+use crate::memory::{Arena, Buffer, Supply, recycled};
+use crate::optim::{Kept, Optimizer};
+use crate::sync::Each;
 
 /// Weights, bias and their gradients.
 #[derive(Debug)]
@@ -23,23 +24,37 @@ pub struct Linear {
     /// Inputs x outputs.
     weight: Weight,
     bias: Buffer<f32>,
-    gradient: Gradient,
+    gradient: Tensors,
     /// Where minibatches are summed by grains: gradients of parts of the minibatch that are not added up yet.
-    partial: Vec<Gradient>,
+    partial: Vec<Tensors>,
+    optimizer: Optimizer,
+    /// What the optimizer keeps of each weight and bias.
+    moments: Vec<Tensors>,
+    /// Memory that steps use again.
+    pieces: Vec<[Piece<'static>; 2]>,
 }
 
-/// Gradients of weights and bias.
+/// What an update works on.
+pub(super) struct Parts<'a> {
+    pub weight: &'a mut Weight,
+    pub bias: &'a mut [f32],
+    pub gradient: &'a mut Tensors,
+    pub optimizer: Optimizer,
+    pub moments: &'a mut [Tensors],
+}
+
+/// A number for each weight and bias.
 #[derive(Debug)]
-struct Gradient {
-    weight: Panels<f32>,
-    bias: Buffer<f32>,
+pub(super) struct Tensors {
+    pub weight: Panels<f32>,
+    pub bias: Buffer<f32>,
 }
 
-impl Gradient {
-    fn new(inputs: usize, outputs: usize, supply: &mut Supply<'_>) -> Result<Self> {
+impl Tensors {
+    fn new(name: &str, inputs: usize, outputs: usize, supply: &mut Supply<'_>) -> Result<Self> {
         Ok(Self {
-            weight: Panels::supplied("weight gradient", inputs, outputs, supply)?,
-            bias: supply.buffer("bias gradient", outputs)?,
+            weight: Panels::supplied(&format!("weight {name}"), inputs, outputs, supply)?,
+            bias: supply.buffer(&format!("bias {name}"), outputs)?,
         })
     }
 
@@ -113,12 +128,17 @@ impl Linear {
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn new(inputs: usize, outputs: usize, precision: Precision, supply: &mut Supply<'_>) -> Result<Self> {
+    pub fn new(inputs: usize, outputs: usize, kept: impl Into<Kept>, supply: &mut Supply<'_>) -> Result<Self> {
+        let kept = kept.into();
+        let moments = kept.optimizer.moments().iter().map(|name| Tensors::new(name, inputs, outputs, supply));
         Ok(Self {
-            weight: Weight::new(inputs, outputs, precision, supply)?,
+            moments: moments.collect::<Result<_>>()?,
+            weight: Weight::new(inputs, outputs, kept.precision, supply)?,
             bias: supply.buffer("bias", outputs)?,
-            gradient: Gradient::new(inputs, outputs, supply)?,
+            gradient: Tensors::new("gradient", inputs, outputs, supply)?,
             partial: Vec::new(),
+            optimizer: kept.optimizer,
+            pieces: Vec::new(),
         })
     }
 
@@ -127,17 +147,17 @@ impl Linear {
     /// # Errors
     /// When the supply is exhausted.
     pub fn plan_parts(&mut self, count: usize, supply: &mut Supply<'_>) -> Result<()> {
-        let more = (1..count).map(|_| Gradient::new(self.inputs(), self.outputs(), supply));
+        let more = (1..count).map(|_| Tensors::new("gradient", self.inputs(), self.outputs(), supply));
         self.partial = more.collect::<Result<_>>()?;
         Ok(())
     }
 
     /// Takes all planned buffers from the arena.
     pub fn settle(&mut self, arena: &mut Arena) {
-        let Self { weight, bias, gradient, partial } = self;
+        let Self { weight, bias, gradient, partial, moments, .. } = self;
         weight.settle(arena);
         bias.settle(arena);
-        std::iter::once(gradient).chain(partial).for_each(|gradient| gradient.settle(arena));
+        std::iter::once(gradient).chain(partial).chain(moments).for_each(|tensors| tensors.settle(arena));
     }
 
     /// Columns of X.
@@ -190,14 +210,54 @@ impl Linear {
     /// A layer without inputs, outputs and memory: what stands in a layer's place while it is away.
     #[must_use]
     pub fn hollow() -> Self {
-        let gradient = Gradient { weight: Panels::zeroed(0, 0), bias: Buffer::default() };
-        Self { weight: Weight::Whole(Panels::zeroed(0, 0)), bias: Buffer::default(), gradient, partial: Vec::new() }
+        Self {
+            weight: Weight::Whole(Panels::zeroed(0, 0)),
+            bias: Buffer::default(),
+            gradient: Tensors { weight: Panels::zeroed(0, 0), bias: Buffer::default() },
+            partial: Vec::new(),
+            optimizer: Optimizer::Sgd,
+            moments: Vec::new(),
+            pieces: Vec::new(),
+        }
     }
 
-    /// Weights, their gradients, biases and theirs.
-    pub(super) fn tensors_mut(&mut self) -> (&mut Weight, &mut Panels<f32>, &mut [f32], &mut [f32]) {
-        let Self { weight, bias, gradient, .. } = self;
-        (weight, &mut gradient.weight, bias, &mut gradient.bias)
+    /// Some of a moment of the weights, as [`Linear::export_weight`] has the weights.
+    ///
+    /// # Panics
+    /// When the optimizer has no such moment, or there are no such outputs.
+    #[must_use]
+    pub fn export_moment(&self, moment: usize, outputs: Range<usize>) -> Vec<f32> {
+        let panels = &self.moments[moment].weight;
+        let each = |k: usize| (0..panels.rows()).map(move |i| panels.panel(k / WIDTH)[i][k % WIDTH]);
+        outputs.flat_map(each).collect()
+    }
+
+    /// The reverse of [`Linear::export_moment`].
+    ///
+    /// # Panics
+    /// As there, and when `rows` has another size.
+    pub fn import_moment(&mut self, moment: usize, outputs: Range<usize>, rows: &[f32]) {
+        let panels = &mut self.moments[moment].weight;
+        let inputs = panels.rows();
+        assert_eq!(rows.len(), inputs * outputs.len(), "outputs x inputs");
+        for (at, &x) in rows.iter().enumerate() {
+            let (k, i) = (outputs.start + at / inputs, at % inputs);
+            panels.panel_mut(k / WIDTH)[i][k % WIDTH] = x;
+        }
+    }
+
+    /// A moment of the biases, one element an output.
+    ///
+    /// # Panics
+    /// When the optimizer has no such moment.
+    pub fn bias_moment_mut(&mut self, moment: usize) -> &mut [f32] {
+        &mut self.moments[moment].bias
+    }
+
+    /// Weights, biases, the gradients of both, the optimizer and its moments.
+    pub(super) fn parts(&mut self) -> Parts<'_> {
+        let Self { weight, bias, gradient, optimizer, moments, .. } = self;
+        Parts { weight, bias, gradient, optimizer: *optimizer, moments }
     }
 
     /// The gradients of weights and bias; the first with the padding of its layout.
@@ -214,7 +274,7 @@ impl Linear {
 
     /// As [`Linear::gradients_mut`], of each part of the minibatch that there is room for; the first is the same.
     pub fn parts_mut(&mut self) -> impl Iterator<Item = [&mut [f32]; 2]> {
-        std::iter::once(&mut self.gradient).chain(&mut self.partial).map(Gradient::parts_mut)
+        std::iter::once(&mut self.gradient).chain(&mut self.partial).map(Tensors::parts_mut)
     }
 
     /// Y = act(X W + b) for the first `samples` rows.
@@ -301,7 +361,11 @@ impl Linear {
 
     /// Moves weights and bias against their gradients.
     pub fn update(&mut self, team: &Team, rate: f32) {
-        self.weight.update(team, &self.gradient.weight, rate);
-        team.isa().run(Sgd { weight: &mut self.bias, gradient: &self.gradient.bias, rate });
+        let (isa, mut pieces) = (team.isa(), recycled(std::mem::take(&mut self.pieces)));
+        pieces.extend(self.pieces(team.pieces()));
+        team.share(Each::new(&mut pieces), |pieces: &mut [Piece<'_>; 2]| {
+            pieces.iter_mut().for_each(|piece| piece.update(isa, rate));
+        });
+        self.pieces = recycled(pieces);
     }
 }

@@ -9,11 +9,11 @@
 use super::Linear;
 use super::linear::Flow;
 use crate::base::Result;
-use crate::base::config::Precision;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, Scratch, narrow_panels};
 use crate::math::{Leaf, Share};
 use crate::memory::{Arena, Supply};
+use crate::optim::Kept;
 
 /// Layers, their activations and the gradients that flow between them.
 #[derive(Debug)]
@@ -60,10 +60,12 @@ impl Mlp {
         widths: &[usize],
         samples: usize,
         input_gradient: InputGradient,
-        precision: Precision,
+        kept: impl Into<Kept>,
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
-        let layers = widths.windows(2).map(|pair| Linear::new(pair[0], pair[1], precision, supply));
+        let kept = kept.into();
+        let precision = kept.precision;
+        let layers = widths.windows(2).map(|pair| Linear::new(pair[0], pair[1], kept, supply));
         let layers = layers.collect::<Result<_>>()?;
         let doors = if precision.is_split() { Some(Doors::new(widths, samples, supply)?) } else { None };
         let mut flow = |name: &str, width: usize, half: bool| {

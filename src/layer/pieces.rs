@@ -8,9 +8,10 @@
 use std::ops::Range;
 
 use super::Linear;
+use super::linear::Parts;
 use super::weight::{Halves, Weight};
-use crate::math::brgemm::{Panels, Row};
-use crate::optim::{LastTermSgd, Low, Sgd, SplitSgd};
+use crate::math::brgemm::{Row, WIDTH};
+use crate::optim::{Low, MOMENTS, Move, MoveSplit, Optimizer, Rule, with_rule};
 use crate::simd::Isa;
 
 /// Elements to a cache line, at which a bias is cut.
@@ -21,7 +22,12 @@ const LINE: usize = 16;
 pub struct Piece<'a> {
     gradient: &'a mut [f32],
     weight: Part<'a>,
+    optimizer: Optimizer,
+    /// As many elements as gradients in each that the optimizer has.
+    moments: Moments<'a>,
 }
+
+type Moments<'a> = [&'a mut [f32]; MOMENTS];
 
 #[derive(Debug)]
 enum Part<'a> {
@@ -58,10 +64,10 @@ impl Shape {
     }
 }
 
-impl Shape {
-    /// The rows of gradients of some pairs.
-    fn gradient_rows(self, pairs: &Range<usize>) -> usize {
-        self.gradient_row(pairs.end) - self.gradient_row(pairs.start)
+impl<L> Pairs<'_, L> {
+    /// The rows of their gradients.
+    fn gradient_rows(&self) -> usize {
+        self.shape.gradient_row(self.first + self.high.len()) - self.shape.gradient_row(self.first)
     }
 }
 
@@ -78,28 +84,49 @@ fn take<'a, T>(rest: &mut &'a mut [T], count: usize) -> &'a mut [T] {
 impl Linear {
     /// The layer in `count` nearly equal pieces: each some of the weights and some of the biases.
     pub fn pieces(&mut self, count: usize) -> impl Iterator<Item = [Piece<'_>; 2]> {
-        let (weight, weight_gradient, mut bias, mut bias_gradient) = self.tensors_mut();
-        let mut weights = WeightsLeft::new(weight, weight_gradient);
-        let outputs = bias.len();
+        let Parts { weight, mut bias, gradient, optimizer, moments } = self.parts();
+        let (outputs, mut bias_gradient, mut bias_moments) = (bias.len(), &mut gradient.bias[..], Moments::default());
+        let mut left = Moments::default();
+        for ((tensors, bias), left) in moments.iter_mut().zip(&mut bias_moments).zip(&mut left) {
+            (*bias, *left) = (&mut tensors.bias, tensors.weight.cells_mut().as_flattened_mut());
+        }
+        let gradient_stride = gradient.weight.stride();
+        let mut weights = WeightsLeft {
+            weight: Left::new(weight, gradient_stride),
+            gradient: gradient.weight.cells_mut().as_flattened_mut(),
+            optimizer,
+            moments: left,
+        };
         (0..count).map(move |piece| {
             let lines = cut(outputs.div_ceil(LINE), piece, count);
             let len = (lines.end * LINE).min(outputs) - (lines.start * LINE).min(outputs);
-            let biases = Part::Whole(take(&mut bias, len));
-            [weights.next(piece, count), Piece { gradient: take(&mut bias_gradient, len), weight: biases }]
+            let biases = Piece {
+                gradient: take(&mut bias_gradient, len),
+                weight: Part::Whole(take(&mut bias, len)),
+                optimizer,
+                moments: take_moments(&mut bias_moments, len),
+            };
+            [weights.next(piece, count), biases]
         })
     }
+}
+
+/// Takes the first elements of the moments that there are.
+fn take_moments<'a>(rest: &mut Moments<'a>, count: usize) -> Moments<'a> {
+    rest.each_mut().map(|rest| if rest.is_empty() { &mut [] } else { take(rest, count) })
 }
 
 /// What is left of a layer's weights while pieces are cut from their start.
 struct WeightsLeft<'a> {
     weight: Left<'a>,
-    gradient: &'a mut [Row<f32>],
-    /// Rows, or pairs of rows, of all pieces.
-    all: usize,
+    gradient: &'a mut [f32],
+    optimizer: Optimizer,
+    moments: Moments<'a>,
 }
 
 enum Left<'a> {
-    Whole(&'a mut [Row<f32>]),
+    /// With the rows of all pieces.
+    Whole(&'a mut [Row<f32>], usize),
     Split(PairsLeft<'a, u32>),
     Short(PairsLeft<'a, u16>),
 }
@@ -107,34 +134,47 @@ enum Left<'a> {
 struct PairsLeft<'a, L> {
     high: &'a mut [Row<u32>],
     low: &'a mut [Row<L>],
+    /// Of all pieces.
+    pairs: usize,
     shape: Shape,
 }
 
-impl<'a> WeightsLeft<'a> {
-    fn new(weight: &'a mut Weight, gradient: &'a mut Panels<f32>) -> Self {
-        let stride = gradient.stride();
-        let weight = match weight {
-            Weight::Whole(weight) => Left::Whole(weight.cells_mut()),
-            Weight::Split(halves) => Left::Split(PairsLeft::new(halves, stride)),
-            Weight::Short(halves) => Left::Short(PairsLeft::new(halves, stride)),
-        };
-        let all = match &weight {
-            Left::Whole(rows) => rows.len(),
-            Left::Split(pairs) => pairs.high.len(),
-            Left::Short(pairs) => pairs.high.len(),
-        };
-        Self { weight, gradient: gradient.cells_mut(), all }
+impl<'a> Left<'a> {
+    fn new(weight: &'a mut Weight, gradient_stride: usize) -> Self {
+        match weight {
+            Weight::Whole(weight) => {
+                let rows = weight.cells_mut();
+                let count = rows.len();
+                Self::Whole(rows, count)
+            }
+            Weight::Split(halves) => Self::Split(PairsLeft::new(halves, gradient_stride)),
+            Weight::Short(halves) => Self::Short(PairsLeft::new(halves, gradient_stride)),
+        }
     }
+}
 
+impl<'a> WeightsLeft<'a> {
     /// Piece `piece` of `count`; the pieces before it are gone.
     fn next(&mut self, piece: usize, count: usize) -> Piece<'a> {
-        let pairs = cut(self.all, piece, count);
         let (weight, rows) = match &mut self.weight {
-            Left::Whole(rows) => (Part::Whole(take(rows, pairs.len()).as_flattened_mut()), pairs.len()),
-            Left::Split(left) => (Part::Split(left.take(&pairs)), left.shape.gradient_rows(&pairs)),
-            Left::Short(left) => (Part::Short(left.take(&pairs)), left.shape.gradient_rows(&pairs)),
+            Left::Whole(rows, all) => {
+                let cut = cut(*all, piece, count).len();
+                (Part::Whole(take(rows, cut).as_flattened_mut()), cut)
+            }
+            Left::Split(left) => {
+                let pairs = left.take(piece, count);
+                let rows = pairs.gradient_rows();
+                (Part::Split(pairs), rows)
+            }
+            Left::Short(left) => {
+                let pairs = left.take(piece, count);
+                let rows = pairs.gradient_rows();
+                (Part::Short(pairs), rows)
+            }
         };
-        Piece { gradient: take(&mut self.gradient, rows).as_flattened_mut(), weight }
+        let len = rows * WIDTH;
+        let moments = take_moments(&mut self.moments, len);
+        Piece { gradient: take(&mut self.gradient, len), weight, optimizer: self.optimizer, moments }
     }
 }
 
@@ -142,10 +182,12 @@ impl<'a, L: Low> PairsLeft<'a, L> {
     fn new(halves: &'a mut Halves<L>, gradient_stride: usize) -> Self {
         let Halves { high, low, inputs } = halves;
         let shape = Shape { stride: high.stride(), gradient_stride, rows: *inputs };
-        Self { high: high.cells_mut(), low: low.cells_mut(), shape }
+        let pairs = high.cells().len();
+        Self { high: high.cells_mut(), low: low.cells_mut(), pairs, shape }
     }
 
-    fn take(&mut self, pairs: &Range<usize>) -> Pairs<'a, L> {
+    fn take(&mut self, piece: usize, count: usize) -> Pairs<'a, L> {
+        let pairs = cut(self.pairs, piece, count);
         let (high, low) = (take(&mut self.high, pairs.len()), take(&mut self.low, pairs.len()));
         Pairs { high, low, first: pairs.start, shape: self.shape }
     }
@@ -169,10 +211,15 @@ impl<'a> Piece<'a> {
 
     /// Moves the weights against the gradients.
     pub fn update(&mut self, isa: Isa, rate: f32) {
+        with_rule!(self.optimizer, rate, rule => self.move_by(rule, isa));
+    }
+
+    fn move_by<R: Rule>(&mut self, rule: R, isa: Isa) {
+        let (gradient, moments) = (&*self.gradient, self.moments.each_mut().map(|moment| &mut **moment));
         match &mut self.weight {
-            Part::Whole(weight) => isa.run(Sgd { weight, gradient: self.gradient, rate }),
-            Part::Split(pairs) => pairs.update(self.gradient, isa, rate),
-            Part::Short(pairs) => pairs.update(self.gradient, isa, rate),
+            Part::Whole(weight) => isa.run(Move { rule, weight, gradient, term: &[], moments }),
+            Part::Split(pairs) => pairs.move_by(rule, gradient, moments, isa),
+            Part::Short(pairs) => pairs.move_by(rule, gradient, moments, isa),
         }
     }
 
@@ -180,9 +227,15 @@ impl<'a> Piece<'a> {
     /// 32-bit floats; false where they are not, and nothing is done.
     pub fn update_with(&mut self, range: Range<usize>, term: &[f32], isa: Isa, rate: f32) -> bool {
         let Part::Whole(weight) = &mut self.weight else { return false };
-        let (weight, gradient) = (&mut weight[range.clone()], &self.gradient[range]);
-        isa.run(LastTermSgd { weight, gradient, term, rate });
+        let (weight, gradient) = (&mut weight[range.clone()], &self.gradient[range.clone()]);
+        let moments = self.moments.each_mut().map(|moment| moment.get_mut(range.clone()).unwrap_or_default());
+        with_rule!(self.optimizer, rate, rule => isa.run(Move { rule, weight, gradient, term, moments }));
         true
+    }
+
+    /// Forgets the moments.
+    pub fn clear_moments(&mut self) {
+        self.moments.iter_mut().for_each(|moment| moment.fill(0.0));
     }
 
     /// Whether [`Piece::update_with`] has an effect.
@@ -197,7 +250,8 @@ fn words<T: bytemuck::Pod>(rows: &mut [Row<T>]) -> &mut [f32] {
 }
 
 impl<L: Low> Pairs<'_, L> {
-    fn update(&mut self, gradient: &[f32], isa: Isa, rate: f32) {
+    fn move_by<R: Rule>(&mut self, rule: R, gradient: &[f32], moments: Moments<'_>, isa: Isa) {
+        let mut moments = moments.map(|moment| moment.as_chunks_mut().0);
         let (Shape { stride, rows, .. }, first) = (self.shape, self.first);
         let gradient: &[Row<f32>] = gradient.as_chunks().0;
         let (begin, end) = (first, first + self.high.len());
@@ -209,8 +263,11 @@ impl<L: Low> Pairs<'_, L> {
             if from < to {
                 let here = pair - begin..panel + to - begin;
                 let start = self.shape.gradient_row(pair) - self.shape.gradient_row(begin);
-                let gradient = &gradient[start..][..(2 * to).min(rows) - 2 * from];
-                isa.run(SplitSgd { high: &mut self.high[here.clone()], low: &mut self.low[here], gradient, rate });
+                let rows = start..start + (2 * to).min(rows) - 2 * from;
+                let gradient = &gradient[rows.clone()];
+                let moments = moments.each_mut().map(|moment| moment.get_mut(rows.clone()).unwrap_or_default());
+                let (high, low) = (&mut self.high[here.clone()], &mut self.low[here]);
+                isa.run(MoveSplit { rule, high, low, gradient, moments });
             }
             pair = panel + stride;
         }
@@ -224,15 +281,16 @@ mod tests {
     use crate::machine::team::Team;
     use crate::math::random;
     use crate::memory::Supply;
+    use crate::optim::Kept;
 
     /// A layer with weights, biases and gradients; equal for equal shapes.
-    fn layer(inputs: usize, outputs: usize, precision: Precision) -> Linear {
-        let mut layer = Linear::new(inputs, outputs, precision, &mut Supply::System).unwrap();
+    fn layer(inputs: usize, outputs: usize, kept: Kept) -> Linear {
+        let mut layer = Linear::new(inputs, outputs, kept, &mut Supply::System).unwrap();
         layer.import_weight(0..outputs, &random(inputs * outputs, 1));
         layer.bias_mut().copy_from_slice(&random(outputs, 2));
-        let (_, weight_gradient, _, bias_gradient) = layer.tensors_mut();
-        weight_gradient.import(0..inputs, &random(inputs * outputs, 3), outputs);
-        bias_gradient.copy_from_slice(&random(outputs, 4));
+        let gradient = layer.parts().gradient;
+        gradient.weight.import(0..inputs, &random(inputs * outputs, 3), outputs);
+        gradient.bias.copy_from_slice(&random(outputs, 4));
         layer
     }
 
@@ -240,26 +298,74 @@ mod tests {
         layer.export_weight(0..layer.outputs()).iter().chain(layer.bias()).map(|x| x.to_bits()).collect()
     }
 
+    fn moments(layer: &mut Linear) -> Vec<Vec<f32>> {
+        let count = layer.parts().optimizer.moments().len();
+        let of = |moment| [layer.export_moment(moment, 0..layer.outputs()), layer.bias_moment_mut(moment).to_vec()];
+        (0..count).flat_map(of).collect()
+    }
+
+    #[test]
+    fn a_layer_moves_as_each_of_its_weights() {
+        let team = Team::new(3).unwrap();
+        for ((inputs, outputs), kept) in cases().filter(|(_, kept)| kept.precision != Precision::Bf16Lsb8) {
+            let mut layer = layer(inputs, outputs, kept);
+            let count = inputs * outputs;
+            let (mut weights, mut biases) = (random(count, 1), random(outputs, 2));
+            let (mut weight_buffer, mut bias_buffer) = (vec![0.0; count], vec![0.0; outputs]);
+            // Gradients are inputs x outputs, weights outputs x inputs.
+            let gradient: Vec<f32> = {
+                let g = random(count, 3);
+                (0..count).map(|at| g[at % inputs * outputs + at / inputs]).collect()
+            };
+            let momentum = if kept.optimizer == Optimizer::Sgd { 0.0f32 } else { 0.9 };
+            let step = |weights: &mut [f32], buffer: &mut [f32], gradient: &[f32]| {
+                for ((weight, buffer), gradient) in weights.iter_mut().zip(buffer).zip(gradient) {
+                    *buffer = momentum.mul_add(*buffer, *gradient);
+                    *weight = (-0.3f32).mul_add(*buffer, *weight);
+                }
+            };
+            for _ in 0..3 {
+                layer.update(&team, 0.3);
+                step(&mut weights, &mut weight_buffer, &gradient);
+                step(&mut biases, &mut bias_buffer, &random(outputs, 4));
+            }
+            let expected: Vec<u32> = weights.iter().chain(&biases).map(|x| x.to_bits()).collect();
+            assert_eq!(bits(&layer), expected, "{inputs} x {outputs} {kept:?}");
+            if kept.optimizer != Optimizer::Sgd {
+                assert_eq!(moments(&mut layer), [weight_buffer, bias_buffer], "{inputs} x {outputs} {kept:?}");
+            }
+        }
+    }
+
     const SHAPES: [(usize, usize); 6] = [(1, 1), (13, 64), (33, 65), (64, 130), (129, 48), (200, 513)];
-    const PRECISIONS: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::Bf16Lsb8];
+
+    fn cases() -> impl Iterator<Item = ((usize, usize), Kept)> {
+        let optimizers = [Optimizer::Sgd, Optimizer::Momentum { momentum: 0.9 }];
+        let precisions = [Precision::F32, Precision::Bf16, Precision::Bf16Lsb8];
+        let kept = precisions.map(|precision| optimizers.map(|optimizer| Kept { precision, optimizer }));
+        SHAPES.into_iter().flat_map(move |shape| kept.concat().into_iter().map(move |kept| (shape, kept)))
+    }
 
     #[test]
     fn pieces_move_as_the_layer_does() {
         let team = Team::new(1).unwrap();
-        for ((inputs, outputs), precision) in SHAPES.into_iter().flat_map(|shape| PRECISIONS.map(|p| (shape, p))) {
+        for ((inputs, outputs), kept) in cases() {
             for count in [1, 2, 3, 8, 40] {
-                let (mut whole, mut cut) = (layer(inputs, outputs, precision), layer(inputs, outputs, precision));
-                whole.update(&team, 0.3);
-                cut.pieces(count).flatten().for_each(|mut piece| piece.update(team.isa(), 0.3));
-                assert_eq!(bits(&whole), bits(&cut), "{inputs} x {outputs} {precision:?} in {count}");
+                let (mut whole, mut cut) = (layer(inputs, outputs, kept), layer(inputs, outputs, kept));
+                for _ in 0..2 {
+                    whole.update(&team, 0.3);
+                    cut.pieces(count).flatten().for_each(|mut piece| piece.update(team.isa(), 0.3));
+                }
+                assert_eq!(moments(&mut whole), moments(&mut cut), "{inputs} x {outputs} {kept:?} in {count}");
+                assert_eq!(bits(&whole), bits(&cut), "{inputs} x {outputs} {kept:?} in {count}");
             }
         }
     }
 
     #[test]
     fn words_are_all_there_is_and_finer_cuts_keep_boundaries() {
-        for ((inputs, outputs), precision) in SHAPES.into_iter().flat_map(|shape| PRECISIONS.map(|p| (shape, p))) {
-            let (mut from, mut to) = (layer(inputs, outputs, precision), layer(inputs, outputs, precision));
+        for ((inputs, outputs), kept) in cases() {
+            let (mut from, mut to) = (layer(inputs, outputs, kept), layer(inputs, outputs, kept));
             to.import_weight(0..outputs, &vec![0.0; inputs * outputs]);
             to.bias_mut().fill(0.0);
             for (from, to) in from.pieces(6).flatten().zip(to.pieces(6).flatten()) {
@@ -267,14 +373,14 @@ mod tests {
                     to.copy_from_slice(from);
                 }
             }
-            assert_eq!(bits(&from), bits(&to), "{inputs} x {outputs} {precision:?}");
+            assert_eq!(bits(&from), bits(&to), "{inputs} x {outputs} {kept:?}");
 
             let lengths = |layer: &mut Linear, count: usize| -> Vec<[usize; 2]> {
                 layer.pieces(count).map(|pair| pair.map(|mut piece| piece.gradient().len())).collect()
             };
             let (coarse, fine) = (lengths(&mut from, 3), lengths(&mut from, 6));
             let joined: Vec<_> = fine.chunks(2).map(|two| [two[0][0] + two[1][0], two[0][1] + two[1][1]]).collect();
-            assert_eq!(coarse, joined, "{inputs} x {outputs} {precision:?}");
+            assert_eq!(coarse, joined, "{inputs} x {outputs} {kept:?}");
         }
     }
 }

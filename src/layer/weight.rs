@@ -2,15 +2,11 @@
 
 use std::ops::Range;
 
-use bytemuck::Pod;
-
 use crate::base::Result;
 use crate::base::config::Precision;
-use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, WIDTH};
 use crate::memory::{Arena, Supply};
-use crate::optim::{Low, Sgd, SplitSgd};
-use crate::sync::{Grid, Rows};
+use crate::optim::Low;
 
 /// A matrix of weights, inputs x outputs.
 #[derive(Debug)]
@@ -58,29 +54,6 @@ impl<L: Low> Halves<L> {
         weights[i % 2] = x;
         (*high, *low) = L::split(weights);
     }
-
-    fn update(&mut self, team: &Team, gradient: &Panels<f32>, rate: f32) {
-        let Self { high, low, inputs } = self;
-        let (isa, inputs) = (team.isa(), *inputs);
-        let cut = [1, team.pieces()];
-        if high.panels() == 0 {
-            return;
-        }
-        let (high, low) = (grid(high, cut), grid(low, cut));
-        team.share((high, low), |(mut high, mut low)| {
-            let rows = 2 * high.rows().start..inputs.min(2 * high.rows().end);
-            for panel in high.panels() {
-                let gradient = &gradient.panel(panel)[rows.clone()];
-                isa.run(SplitSgd { high: high.panel(panel), low: low.panel(panel), gradient, rate });
-            }
-        });
-    }
-}
-
-/// The rows of a matrix in pieces for a team.
-fn grid<T: Pod>(panels: &mut Panels<T>, cut: [usize; 2]) -> Grid<'_, [T; WIDTH]> {
-    let sizes = [panels.panels(), panels.rows(), panels.stride()];
-    Grid::new(panels.cells_mut(), sizes, cut, 1)
 }
 
 impl Weight {
@@ -129,23 +102,6 @@ impl Weight {
                     Self::Short(halves) => halves.set(i, k, x),
                 }
             }
-        }
-    }
-
-    /// Moves all weights against their gradient.
-    pub(super) fn update(&mut self, team: &Team, gradient: &Panels<f32>, rate: f32) {
-        match self {
-            Self::Whole(weight) => {
-                let isa = team.isa();
-                // Padding moves too: from 0 by 0.
-                let gradient = gradient.cells().as_flattened();
-                team.share(Rows::new(weight.cells_mut().as_flattened_mut(), 1, team.pieces(), 16), |band| {
-                    let gradient = &gradient[band.first..][..band.data.len()];
-                    isa.run(Sgd { weight: band.data, gradient, rate });
-                });
-            }
-            Self::Split(halves) => halves.update(team, gradient, rate),
-            Self::Short(halves) => halves.update(team, gradient, rate),
         }
     }
 

@@ -111,11 +111,14 @@ impl Team {
         self.crew.threads()
     }
 
+    /// How many pieces of work there are for each thread; see [`Team::pieces`].
+    pub const PIECES_A_THREAD: usize = 8;
+
     /// Into how many pieces [`Team::share`] wants work cut that is the same for all of them: enough that the last ones
     /// end nearly together, few enough that claiming them costs nothing.
     #[must_use]
     pub fn pieces(&self) -> usize {
-        8 * self.threads()
+        Self::PIECES_A_THREAD * self.threads()
     }
 
     /// The instruction set that kernels run with.

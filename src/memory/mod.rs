@@ -10,7 +10,7 @@ mod plan;
 mod system;
 
 pub use arena::{Arena, ArenaSlice, Binding, Pages};
-pub use buffer::{Buffer, Supply};
+pub use buffer::{Buffer, Supply, recycled};
 pub use capacity::{Demand, NodeMemory, check_capacity};
 pub use file::{Access, FileBytes, FileCursor, FileMap};
 pub use homes::Homes;

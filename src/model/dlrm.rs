@@ -8,13 +8,14 @@ use super::init;
 use super::network::{Announce, Network, NetworkSpec};
 use super::stage::{Stage, Work};
 use crate::base::Result;
-use crate::base::config::{Interaction, Precision};
+use crate::base::config::Interaction;
 use crate::data::Batch;
 use crate::layer::{Concat, Dot, Features, FeaturesMut, InputGradient, Linear, LossLayer, Mlp};
 use crate::machine::team::Team;
 use crate::math::Share;
 use crate::math::brgemm::{export_rows, import_rows};
 use crate::memory::{Arena, Buffer, Supply};
+use crate::optim::Kept;
 
 /// MLPs, interaction and loss with the activations of the current minibatch.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub struct Dlrm {
     top: Mlp,
     interaction: Interacts,
     loss: LossLayer,
-    precision: Precision,
+    kept: Kept,
     /// Elements of a sample's pooled rows.
     row: usize,
     activations: Activations,
@@ -54,7 +55,7 @@ impl Dlrm {
     /// # Panics
     /// When tables differ in width although their vectors are multiplied with each other.
     pub fn build(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>) -> Result<Box<dyn Network>> {
-        let NetworkSpec { config, dims, samples, threads, precision } = *spec;
+        let NetworkSpec { config, dims, samples, threads, kept } = *spec;
         let (bottom_width, row) = (config.bottom[config.bottom.len() - 1], dims.iter().sum());
         let interaction = match config.interaction {
             Interaction::Dot => {
@@ -65,12 +66,12 @@ impl Dlrm {
         };
         let top: Vec<_> = std::iter::once(interaction.outputs()).chain(config.top.iter().copied()).collect();
         Ok(Box::new(Self {
-            bottom: Mlp::new(&config.bottom, samples, InputGradient::Unneeded, precision, supply)?,
-            top: Mlp::new(&top, samples, InputGradient::Needed, precision, supply)?,
+            bottom: Mlp::new(&config.bottom, samples, InputGradient::Unneeded, kept, supply)?,
+            top: Mlp::new(&top, samples, InputGradient::Needed, kept, supply)?,
             loss: LossLayer::new(config, samples, supply)?,
             activations: Activations::new(samples, row, supply)?,
             interaction,
-            precision,
+            kept,
             row,
         }))
     }
@@ -219,7 +220,7 @@ impl Network for Dlrm {
             Stage::BackInteract => stream(4.0 * pairs, 2.0 * features + result),
             Stage::UpdateDense => {
                 let parameters = bottom + top;
-                let bytes = parameters * (2 * self.precision.bytes() + size_of::<f32>()) as f64;
+                let bytes = parameters * (2 * self.kept.bytes() + size_of::<f32>()) as f64;
                 Work::stream(2.0 * parameters, bytes)
             }
             _ => Work::NONE,

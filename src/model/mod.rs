@@ -10,7 +10,7 @@ mod tables;
 
 pub use dlrm::Dlrm;
 pub use network::{Announce, BuildNetwork, Network, NetworkSpec};
-pub use parameter::{Parameter, Place};
+pub use parameter::{Parameter, Place, STATE};
 pub use roofline::Limits;
 pub use stage::{Bound, Stage, Work};
 pub use tables::{Room, Tables, check_tables};

@@ -10,12 +10,13 @@ use std::fmt::Debug;
 use super::Parameter;
 use super::stage::{Stage, Work};
 use crate::base::Result;
-use crate::base::config::{ModelConfig, Precision};
+use crate::base::config::ModelConfig;
 use crate::data::Batch;
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::math::Share;
 use crate::memory::{Arena, Supply};
+use crate::optim::Kept;
 
 /// Gets the number of a layer whose gradient is complete, and the layer.
 pub type Announce<'a> = &'a mut dyn FnMut(usize, &mut Linear);
@@ -115,8 +116,8 @@ pub struct NetworkSpec<'a> {
     pub samples: usize,
     /// Threads of the rank's team.
     pub threads: usize,
-    /// What weights are read in and how much of them is kept.
-    pub precision: Precision,
+    /// What is kept of the layers' weights.
+    pub kept: Kept,
 }
 
 /// Builds a network, all weights 0.

@@ -6,16 +6,22 @@
 use std::ops::Range;
 
 use crate::layer::Linear;
+use crate::optim::Optimizer;
 
-/// One tensor of the model, by its name in a state dict.
+/// What the names of an optimizer's tensors begin with.
+pub const STATE: &str = "state.";
+
+/// One tensor of the model or of its optimizer, by its name in a state dict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
-    /// E.g. `emb_l.0.weight`, `bot_l.0.weight`, `top_l.2.bias`.
+    /// E.g. `emb_l.0.weight`, `bot_l.0.weight`, `top_l.2.bias`, `state.top_l.2.bias.momentum_buffer`.
     pub name: String,
     /// Rows and columns, or the length of a bias.
     pub shape: Vec<usize>,
     /// Where it is kept.
     pub place: Place,
+    /// Which of the optimizer's moments of these weights it is; `None`: the weights themselves.
+    pub moment: Option<usize>,
 }
 
 /// Where a tensor is kept.
@@ -33,16 +39,24 @@ impl Parameter {
     /// The weights of table `table`, rows x dim.
     #[must_use]
     pub fn of_table(table: usize, rows: usize, dim: usize) -> Self {
-        Self { name: format!("emb_l.{table}.weight"), shape: vec![rows, dim], place: Place::Table(table) }
+        let name = format!("emb_l.{table}.weight");
+        Self { name, shape: vec![rows, dim], place: Place::Table(table), moment: None }
     }
 
     /// Weights and bias of layer number `index`.
     #[must_use]
     pub fn of_layer(index: usize, name: &str, layer: &Linear) -> [Self; 2] {
-        let shape = vec![layer.outputs(), layer.inputs()];
-        let weight = Self { name: format!("{name}.weight"), shape, place: Place::Weight(index) };
-        let bias = Self { name: format!("{name}.bias"), shape: vec![layer.outputs()], place: Place::Bias(index) };
-        [weight, bias]
+        let of = |kind, shape, place| Self { name: format!("{name}.{kind}"), shape, place, moment: None };
+        let weight = of("weight", vec![layer.outputs(), layer.inputs()], Place::Weight(index));
+        [weight, of("bias", vec![layer.outputs()], Place::Bias(index))]
+    }
+
+    /// What this optimizer keeps beside these weights, by the names of PyTorch's optimizer state.
+    pub fn moments(&self, optimizer: Optimizer) -> impl Iterator<Item = Self> {
+        optimizer.moments().iter().enumerate().map(|(moment, kind)| {
+            let name = format!("{STATE}{}.{kind}", self.name);
+            Self { name, moment: Some(moment), ..self.clone() }
+        })
     }
 
     /// The number of the table whose weights these are, if they are a table's.

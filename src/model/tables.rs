@@ -2,7 +2,7 @@
 //!
 //! What a rank holds whole it pools straight into the features of its own samples, and moves by their gradient where the
 //! network has left it; for other ranks' samples it fills and reads messages. Of divided rows it pools terms of a sum.
-//! Tables that are replicated are looked up at home; their gradient is summed over all ranks like that of a layer.
+//! Tables that are replicated are looked up at home, and moved alike on all ranks by the gradients of all.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -12,11 +12,12 @@ use crate::base::config::{ModelConfig, Pooling, Precision, Update};
 use crate::base::units::Bytes;
 use crate::base::{Error, RankId, Result, TableId};
 use crate::data::{Bag, Batch, Schema};
-use crate::embedding::{Choice, LookUp, Lookups, Slots, Spec, Table, Updater};
-use crate::exchange::{Ids, Layout, average};
+use crate::embedding::{Choice, LookUp, Lookups, Slots, Source, Spec, Table, Updater};
+use crate::exchange::{Ids, Layout, Replicas, average};
 use crate::machine::team::Team;
-use crate::memory::{Arena, Buffer, Supply, available_bytes};
+use crate::memory::{Arena, Supply, available_bytes, recycled};
 use crate::model::stage::{Bound, Work};
+use crate::optim::{Kept, Optimizer};
 use crate::shard::scheme::Shard;
 
 /// What a model has room for, and how it moves embedding rows.
@@ -32,13 +33,31 @@ pub struct Room {
     pub update_fused: bool,
     /// What weights are read in and how much of them is kept.
     pub precision: Precision,
+    /// The optimizer of the network's layers.
+    pub optimizer: Optimizer,
+    /// That of embedding rows.
+    pub optimizer_rows: Optimizer,
 }
 
 impl Room {
-    /// For minibatches of `samples` with one look-up a table, rows moved as the look-ups suggest.
+    /// What is kept of the network's weights.
+    #[must_use]
+    pub const fn dense(&self) -> Kept {
+        Kept { precision: self.precision, optimizer: self.optimizer }
+    }
+
+    /// What is kept of embedding rows.
+    #[must_use]
+    pub const fn rows(&self) -> Kept {
+        Kept { precision: self.precision, optimizer: self.optimizer_rows }
+    }
+
+    /// For minibatches of `samples` with one look-up a table, rows moved as the look-ups suggest, by SGD.
     #[must_use]
     pub const fn samples(samples: usize) -> Self {
-        Self { samples, lookups: 1, update: Update::Auto, update_fused: true, precision: Precision::F32 }
+        let (precision, optimizer) = (Precision::F32, Optimizer::Sgd);
+        let (update, update_fused) = (Update::Auto, true);
+        Self { samples, lookups: 1, update, update_fused, precision, optimizer, optimizer_rows: optimizer }
     }
 }
 
@@ -48,12 +67,12 @@ pub struct Tables {
     rank: RankId,
     groups: Vec<Group>,
     replicas: Vec<Replica>,
-    /// For each replicated table the summed gradients of all ranks.
-    sums: Vec<Buffer<f32>>,
     pooling: Pooling,
-    precision: Precision,
+    kept: Kept,
     /// Elements of a sample's features.
     row: usize,
+    /// Memory that steps use again.
+    sources: Vec<Source<'static>>,
 }
 
 /// Shards of one width, pooled in one way.
@@ -74,12 +93,43 @@ struct Replica {
     columns: Range<usize>,
     weights: [Table; 1],
     look_up: LookUp,
-    /// The sum of the rank's gradients, row by row.
-    gradient: [Table; 1],
-    accumulator: Updater,
     updater: Updater,
-    /// A bag of one row for each row.
-    identity: [Bag; 1],
+    /// Unless look-ups go to all ranks as they are.
+    sums: Option<Sums>,
+}
+
+/// The sums of a rank's gradients of a replicated table, row by row.
+#[derive(Debug)]
+struct Sums {
+    /// 0 between steps.
+    gradient: [Table; 1],
+    updater: Updater,
+    /// A bit a row: whether it is met in this step.
+    met: Vec<u64>,
+    /// Those that are, ascending.
+    rows: Vec<u32>,
+    /// A row of zeros.
+    zeros: Vec<f32>,
+}
+
+impl Sums {
+    /// Adds up the gradients of some look-ups; they are given to `push` and forgotten.
+    fn run(&mut self, team: &Team, source: Source<'_>, to: &mut Replicas) {
+        let Self { gradient, updater, met, rows, zeros } = self;
+        // An update of zeros at rate -1 adds gradients up.
+        updater.run(team, gradient, &[source], -1.0);
+        source.lookups.bag(0).rows.iter().for_each(|row| met[*row as usize / 64] |= 1 << (row % 64));
+        rows.clear();
+        for (word, bits) in met.iter_mut().enumerate() {
+            while *bits != 0 {
+                rows.push(64 * word as u32 + bits.trailing_zeros());
+                *bits &= *bits - 1;
+            }
+        }
+        let of = |row: u32| gradient[0].row(row as usize);
+        to.push_rows(rows, of);
+        rows.iter().for_each(|row| gradient[0].set_weights(*row as usize, zeros));
+    }
 }
 
 impl Tables {
@@ -100,14 +150,15 @@ impl Tables {
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
         let threads = team.threads();
-        let spec = |tables: usize, dim: usize, pooling: Pooling, precision: Precision| Spec {
+        // Rows are moved for the samples of all ranks.
+        let spec = |tables: usize, dim: usize, pooling: Pooling| Spec {
             update: room.update,
             fused: room.update_fused,
             pooling,
             tables,
             dim,
-            precision,
-            lookups: layout.samples(room.samples, rank).max(1) * room.lookups * tables,
+            kept: room.rows(),
+            lookups: room.samples * room.lookups * tables,
             threads,
         };
         let holding = layout.of(rank);
@@ -116,38 +167,42 @@ impl Tables {
             let shards = &holding.shards[group.shards.clone()];
             // Whole tables or none of a group are averaged where the sample is.
             let pooling = if layout.averages_at_sample(shards[0].table) { Pooling::Sum } else { config.pooling };
-            let mut table = |shard: &Shard| {
-                Table::with_precision(name(shard.table), shard.rows.count, group.width, room.precision, supply)
-            };
+            let mut table =
+                |shard: &Shard| Table::new(name(shard.table), shard.rows.count, group.width, room.rows(), supply);
             let tables = shards.iter().map(&mut table).collect::<Result<Vec<_>>>()?;
             Ok(Group {
                 look_up: LookUp::new(pooling, tables.len(), threads),
-                updater: Updater::new(spec(tables.len(), group.width, pooling, room.precision), supply)?,
+                updater: Updater::new(spec(tables.len(), group.width, pooling), supply)?,
                 tables,
                 single: LookUp::new(Pooling::Sum, 1, threads),
             })
         };
         let groups = holding.groups.iter().map(group).collect::<Result<_>>()?;
-        let mut sums = Vec::new();
         let replica = |&table: &TableId| {
             let (rows, dim) = (schema.tables[table.index()].rows, layout.sharding().dim(table));
-            let count = u32::try_from(rows).expect("rows are below 2^32");
-            let spec = |precision| spec(1, dim, Pooling::Sum, precision);
-            sums.push(supply.buffer("summed gradients of a replicated table", rows as usize * dim)?);
+            let spec = spec(1, dim, Pooling::Sum);
+            let sums = match layout.grains() {
+                Some(_) => None,
+                None => Some(Sums {
+                    gradient: [Table::new(name(table), rows, dim, Kept::default(), supply)?],
+                    updater: Updater::new(Spec { kept: Kept::default(), ..spec }, supply)?,
+                    met: vec![0; rows.div_ceil(64) as usize],
+                    rows: Vec::with_capacity(rows as usize),
+                    zeros: vec![0.0; dim],
+                }),
+            };
             Ok(Replica {
                 table,
                 columns: layout.columns(table),
-                weights: [Table::with_precision(name(table), rows, dim, room.precision, supply)?],
+                weights: [Table::new(name(table), rows, dim, room.rows(), supply)?],
                 look_up: LookUp::new(Pooling::Sum, 1, threads),
-                gradient: [Table::new(name(table), rows, dim, supply)?],
-                accumulator: Updater::new(spec(Precision::F32), supply)?,
-                updater: Updater::new(Spec { lookups: rows as usize, ..spec(room.precision) }, supply)?,
-                identity: [Bag { offsets: (0..=count).collect(), rows: (0..count).collect() }],
+                updater: Updater::new(spec, supply)?,
+                sums,
             })
         };
         let replicas = layout.replicated().iter().map(replica).collect::<Result<_>>()?;
-        let (pooling, precision, row) = (config.pooling, room.precision, layout.feature_row());
-        Ok(Self { rank, groups, replicas, sums, pooling, precision, row })
+        let (pooling, kept, row) = (config.pooling, room.rows(), layout.feature_row());
+        Ok(Self { rank, groups, replicas, pooling, kept, row, sources: Vec::new() })
     }
 
     /// Takes all planned buffers from the arena.
@@ -156,11 +211,14 @@ impl Tables {
             group.tables.iter_mut().for_each(|table| table.settle(arena));
             group.updater.settle(arena);
         }
-        for Replica { weights, gradient, accumulator, updater, .. } in &mut self.replicas {
-            weights.iter_mut().chain(gradient).for_each(|table| table.settle(arena));
-            [accumulator, updater].into_iter().for_each(|updater| updater.settle(arena));
+        for Replica { weights, updater, sums, .. } in &mut self.replicas {
+            weights[0].settle(arena);
+            updater.settle(arena);
+            if let Some(Sums { gradient, updater, .. }) = sums {
+                gradient[0].settle(arena);
+                updater.settle(arena);
+            }
         }
-        self.sums.iter_mut().for_each(|sums| sums.settle(arena));
     }
 
     /// Draws initial weights: a pure function of seed, table and place, whoever holds what.
@@ -256,85 +314,59 @@ impl Tables {
         }
     }
 
-    /// Moves the rows of this rank's shards that the samples of `from` looked up, against the message of their gradients;
-    /// without one, its own samples', whose features' gradient is `own` and whose minibatch is `batch`.
-    pub fn update_rows(
+    /// Moves the rows of this rank's shards that samples of any rank looked up, each against the message of its pooled
+    /// rows' gradients; there is none of its own samples, whose features' gradient is `own` and whose minibatch is `batch`.
+    pub fn update_rows<'m>(
         &mut self,
         team: &Team,
         layout: &Layout,
         ids: &Ids,
-        (from, message): (RankId, Option<&[f32]>),
+        messages: &'m dyn Fn(RankId) -> Option<&'m [f32]>,
         (batch, own): (&Batch, &[f32]),
         rate: f32,
     ) {
         let holding = layout.of(self.rank);
-        if message.unwrap_or(own).is_empty() {
-            return;
-        }
         for (group, place) in self.groups.iter_mut().zip(&holding.groups) {
-            let lookups = match message {
-                None if !place.partial => Lookups::of(batch).in_tables(&place.tables),
-                _ => ids.lookups(from, place),
-            };
-            let (gradient, slots) = match message {
-                Some(message) => (message, Slots { row: holding.stride, starts: &place.in_message }),
-                None => (own, Slots { row: self.row, starts: &place.in_features }),
-            };
-            group.updater.run(team, &mut group.tables, lookups, gradient, slots, rate);
-        }
-    }
-
-    /// Sums the gradients of each row of the replicated tables; `gradient` is that of the features.
-    pub fn sum_replicas(&mut self, team: &Team, batch: &Batch, gradient: &[f32]) {
-        for (replica, sums) in self.replicas.iter_mut().zip(&mut self.sums) {
-            let Replica { table, columns, gradient: accumulated, accumulator, .. } = replica;
-            accumulated[0].clear(team);
-            if !gradient.is_empty() {
-                let number = [table.index()];
-                let lookups = Lookups::of(batch).in_tables(&number);
-                let slots = Slots { row: self.row, starts: &[columns.start] };
-                // An update of zeros at rate -1 adds gradients up.
-                accumulator.run(team, accumulated, lookups, gradient, slots, -1.0);
+            let mut sources: Vec<Source<'_>> = recycled(std::mem::take(&mut self.sources));
+            for from in (0..layout.ranks() as u32).map(RankId) {
+                let (gradient, slots) = match messages(from) {
+                    Some(message) => (message, Slots { row: holding.stride, starts: &place.in_message }),
+                    None => (own, Slots { row: self.row, starts: &place.in_features }),
+                };
+                if gradient.is_empty() {
+                    continue;
+                }
+                let lookups = if from == self.rank && !place.partial {
+                    Lookups::of(batch).in_tables(&place.tables)
+                } else {
+                    ids.lookups(from, place)
+                };
+                sources.push(Source { lookups, gradient, slots });
             }
-            sums.copy_from_slice(&accumulated[0].weights());
+            group.updater.run(team, &mut group.tables, &sources, rate);
+            self.sources = recycled(sources);
         }
     }
 
-    /// Moves the rows of the replicated tables that are looked up against the gradients of their pooled rows: one bag and
-    /// one vector a replicated table.
-    pub fn update_replicas_by(
-        &mut self,
-        team: &Team,
-        lookups: Lookups<'_>,
-        gradient: &[f32],
-        slots: Slots<'_>,
-        rate: f32,
-    ) {
-        if gradient.is_empty() {
-            return;
+    /// Makes the own list of `to` what this rank's samples have for the replicated tables; `gradient` is that of the
+    /// features.
+    pub fn list_replicas(&mut self, team: &Team, batch: &Batch, gradient: &[f32], to: &mut Replicas) {
+        to.clear();
+        for Replica { table, columns, sums, .. } in &mut self.replicas {
+            let Some(sums) = sums else { return to.push_samples(batch, gradient, self.row) };
+            let number = [table.index()];
+            let lookups = Lookups::of(batch).in_tables(&number);
+            sums.run(team, Source { lookups, gradient, slots: Slots { row: self.row, starts: &[columns.start] } }, to);
         }
+    }
+
+    /// Moves the replicated tables by what all ranks have for them.
+    pub fn update_replicas(&mut self, team: &Team, from: &Replicas, rate: f32) {
         for (index, Replica { weights, updater, .. }) in self.replicas.iter_mut().enumerate() {
-            let slots = Slots { row: slots.row, starts: &slots.starts[index..=index] };
-            updater.run(team, weights, lookups.in_tables(&[index]), gradient, slots, rate);
-        }
-    }
-
-    /// Whether there are replicated tables.
-    #[must_use]
-    pub fn has_replicas(&self) -> bool {
-        !self.replicas.is_empty()
-    }
-
-    /// The gradients of the replicated tables, which are to be summed over all ranks: always in the same order.
-    pub const fn sums_mut(&mut self) -> &mut Vec<Buffer<f32>> {
-        &mut self.sums
-    }
-
-    /// Moves the replicated tables by their summed gradients.
-    pub fn update_replicas(&mut self, team: &Team, rate: f32) {
-        for (Replica { weights, updater, identity, .. }, sums) in self.replicas.iter_mut().zip(&self.sums) {
-            let slots = Slots { row: weights[0].dim(), starts: &[0] };
-            updater.run(team, weights, Lookups::plain(identity), sums, slots, rate);
+            let mut sources: Vec<Source<'_>> = recycled(std::mem::take(&mut self.sources));
+            sources.extend(from.sources(index));
+            updater.run(team, weights, &sources, rate);
+            self.sources = recycled(sources);
         }
     }
 
@@ -365,7 +397,7 @@ impl Tables {
         let [looked_up, met, pooled] = [looked_up, met, pooled].map(|elements| elements as f64);
         // A look-up reads what the precision lets it and writes a pooled row a bag; an update reads and writes all that is
         // kept, and reads the pooled row's gradient.
-        let [read, kept] = [self.precision.read_bytes(), self.precision.bytes()].map(|bytes| bytes as f64);
+        let [read, kept] = [self.kept.precision.read_bytes(), self.kept.bytes()].map(|bytes| bytes as f64);
         let streamed = pooled * size_of::<f32>() as f64;
         [
             Work { bound: Bound::Gather, operations: looked_up, bytes: met * read, streamed },
@@ -373,12 +405,13 @@ impl Tables {
         ]
     }
 
-    /// Lends this rank's part of rows `rows` of a table, shard by shard, exactly: the shard, its own numbers of the rows,
-    /// and the values. All ranks have the same copy of a replicated table; the first one gives it.
+    /// Lends this rank's part of rows `rows` of a table, weights or one of their moments, shard by shard, exactly: the shard,
+    /// its own numbers of the rows, and the values. All ranks have the same copy of a replicated table; the first one gives it.
     pub fn export(
         &self,
         layout: &Layout,
         table: TableId,
+        moment: Option<usize>,
         rows: &Range<usize>,
         mut take: impl FnMut(&Shard, Range<usize>, &[f32]),
     ) {
@@ -388,12 +421,26 @@ impl Tables {
         let own = own.map(|replica| (&layout.sharding().of_table(table)[self.rank.index()], &replica.weights[0]));
         for (shard, part) in shards.chain(own) {
             let local = shard.rows.within(rows);
-            take(shard, local.clone(), &part.weights_of(local));
+            match moment {
+                None => take(shard, local.clone(), &part.weights_of(local)),
+                Some(moment) => take(shard, local.clone(), &part.moment_of(moment, local)),
+            }
         }
     }
 
-    /// Overwrites this rank's part of rows `rows` of a table, given row-major.
-    pub fn import(&mut self, layout: &Layout, table: TableId, rows: &Range<usize>, values: &[f32]) {
+    /// Overwrites this rank's part of rows `rows` of a table, given row-major: the weights, or one of their moments.
+    pub fn import(
+        &mut self,
+        layout: &Layout,
+        table: TableId,
+        moment: Option<usize>,
+        rows: &Range<usize>,
+        values: &[f32],
+    ) {
+        let put = |part: &mut Table, first: usize, values: &[f32]| match moment {
+            None => part.set_weights(first, values),
+            Some(moment) => part.set_moment(moment, first, values),
+        };
         let dim = layout.sharding().dim(table);
         let shards = layout.of(self.rank).shards.iter();
         let parts = shards.zip(self.groups.iter_mut().flat_map(|group| &mut group.tables));
@@ -404,10 +451,10 @@ impl Tables {
                 let start = (shard.rows.global(row as u64) as usize - rows.start) * dim;
                 part_of.extend_from_slice(&values[start + shard.columns.start..start + shard.columns.end]);
             }
-            part.set_weights(local.start, &part_of);
+            put(part, local.start, &part_of);
         }
         for replica in self.replicas.iter_mut().filter(|replica| replica.table == table) {
-            replica.weights[0].set_weights(rows.start, values);
+            put(&mut replica.weights[0], rows.start, values);
         }
     }
 }
@@ -416,8 +463,8 @@ impl Tables {
 ///
 /// # Errors
 /// [`Error::TableTooBig`], which names the largest.
-pub fn check_tables(schema: &Schema, dim: usize, precision: Precision) -> Result<()> {
-    let bytes = |rows: u64| rows.saturating_mul((dim * precision.bytes()) as u64);
+pub fn check_tables(schema: &Schema, dim: usize, kept: Kept) -> Result<()> {
+    let bytes = |rows: u64| rows.saturating_mul((dim * kept.bytes()) as u64);
     let need = schema.tables.iter().fold(0u64, |sum, column| sum.saturating_add(bytes(column.rows)));
     let Some(free) = available_bytes() else { return Ok(()) };
     let largest = schema.tables.iter().enumerate().max_by_key(|(_, column)| column.rows);

@@ -47,7 +47,10 @@ fn is_present() -> bool {
     const BF16_AND_TILES: u32 = 1 << 22 | 1 << 24;
     const OSXSAVE: u32 = 1 << 27;
     const TILE_STATE: u64 = 0b11 << 17;
-    if __cpuid(0).eax < 0x1d || __cpuid(1).ecx & OSXSAVE == 0 {
+    // Leaf 0x1d describes tiles; some hypervisors pass the instructions on and hide it. Then there is palette 1, as always.
+    let last = __cpuid(0).eax;
+    let no_palette = last >= 0x1d && __cpuid_count(0x1d, 0).eax == 0;
+    if last < 7 || no_palette || __cpuid(1).ecx & OSXSAVE == 0 {
         return false;
     }
     // SAFETY: the system enabled XSAVE (checked above), which makes XGETBV available.

@@ -2,7 +2,8 @@
 //!
 //! The format is safetensors, with the names and shapes of facebookresearch/dlrm's state dict, so PyTorch reads it with
 //! `safetensors.torch.load_file` and `load_state_dict`. The position, the resolved configuration and the random seeds it
-//! holds travel in the file's metadata. Plain SGD has no state of its own, and the learning rate follows from the step.
+//! holds travel in the file's metadata. What optimizers keep of weights has the weights' names and PyTorch's, e.g.
+//! `state.emb_l.0.weight.momentum_buffer`; the learning rate follows from the step.
 //! Weights that lie in halves are joined: a file has the exact 32-bit numbers whatever the precision of the run, so a
 //! run in one precision can be continued in another. Beside the shapes of the tables, which the tensors have, the header
 //! says which columns' look-ups had weights: data without them, or with others, would train another model.
@@ -71,6 +72,7 @@ const PIECE: usize = 4 << 20;
 /// When the file cannot be written; an older file of that name is then still there, whole.
 pub fn save(path: &Path, ranks: &Ranks, progress: Progress, config: &Config, schema: &Schema) -> Result<()> {
     let mut parameters = ranks.parameters()?;
+    parameters.extend(ranks.moments(&parameters));
     // The order of safetensors' own writer: all tensors are of one type, so by name.
     parameters.sort_by(|a, b| a.name.cmp(&b.name));
     let mut end = 0;
@@ -186,13 +188,23 @@ impl<'a> Checkpoint<'a> {
         Ok(Some(header))
     }
 
-    /// Overwrites every tensor of the ranks' model, piece by piece.
+    /// Whether it has what the ranks' optimizers keep, or they keep nothing.
+    ///
+    /// # Errors
+    /// When it is no whole file, or a rank has failed.
+    pub fn has_moments(&self, ranks: &Ranks) -> Result<bool> {
+        let (tensors, moments) = (self.tensors()?, ranks.moments(&ranks.parameters()?));
+        Ok(moments.is_empty() || moments.iter().any(|moment| tensors.tensor(&moment.name).is_ok()))
+    }
+
+    /// Overwrites every tensor of the ranks' model, piece by piece, and what their optimizers keep if the file has any of
+    /// it.
     ///
     /// # Errors
     /// When a tensor is missing, has another shape or type, or is one that the model does not have.
     pub fn load_into(&self, ranks: &Ranks) -> Result<()> {
         let tensors = self.tensors()?;
-        let parameters = ranks.parameters()?;
+        let mut parameters = ranks.parameters()?;
         let tables = parameters.iter().filter(|parameter| parameter.table().is_some()).count();
         let ours = |name: &str| ["emb_l.", "bot_l.", "top_l."].iter().any(|prefix| name.starts_with(prefix));
         for name in tensors.names() {
@@ -201,6 +213,9 @@ impl<'a> Checkpoint<'a> {
                     "tensor {name} has no place in the model ({tables} tables, see the model section of the configuration)",
                 )));
             }
+        }
+        if self.has_moments(ranks)? {
+            parameters.extend(ranks.moments(&parameters));
         }
         for parameter in &parameters {
             let tensor = tensors

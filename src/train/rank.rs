@@ -100,7 +100,7 @@ impl Rank {
             dims: &dims,
             samples: samples.max(1),
             threads: team.threads(),
-            precision: setup.room.precision,
+            kept: setup.room.dense(),
         };
         let mut network = (setup.network)(&spec, supply)?;
         let mut tables = Tables::new(&setup.config, &setup.schema, &layout, rank, &team, setup.room, supply)?;
@@ -126,19 +126,21 @@ impl Rank {
         let mut ends = fabric.connect(&mut gate, windows)?.into_iter();
         let mut lane = || ends.next().expect("the lanes of the plan, in its order");
         let lanes = Lanes { ids: lane(), pooled: lane(), gradients: lane(), unpooled: layout.grains().map(|_| lane()) };
+        let replicas_lane = (!layout.replicated().is_empty()).then(&mut lane);
         let dense: Vec<Box<dyn Carrier>> = ends.collect();
+        let replicas = Replicas::new(&layout, rank, setup.isa);
         let reduction: Box<dyn DenseReduction> = if let Some(nodes) = nodes {
             let lane = dense.into_iter().next().expect("a lane for sums by grains");
-            Box::new(ByGrains::new(nodes, Replicas::new(&layout, rank, &team), lane))
+            Box::new(ByGrains::new(nodes, replicas, replicas_lane, lane))
         } else if layout.ranks() == 1 {
             Box::new(Alone)
         } else {
-            let sliced = Sliced::new(dense, (&mut network, &mut tables), setup.reduction, setup.isa, setup.traced);
+            let sliced = Sliced::new(dense, replicas_lane, &mut *network, setup.reduction, setup.traced);
             if place.comm.is_empty() {
-                Box::new(Blocking::new(sliced))
+                Box::new(Blocking::new(sliced, replicas))
             } else {
                 let place = CommPlace { rank, pus: place.comm.clone(), spin: setup.spin, isa: setup.isa };
-                Box::new(Overlapped::start(place, &job, sliced, setup.overlap)?)
+                Box::new(Overlapped::start(place, &job, sliced, replicas, setup.overlap)?)
             }
         };
         Ok(Self {
@@ -167,8 +169,8 @@ impl Rank {
 
     /// Puts every layer back in its place: before anything but a step is done.
     pub(super) fn complete(&mut self) -> Result<()> {
-        let Self { reduction, network, tables, clock, .. } = self;
-        reduction.complete(&mut **network, tables, clock)
+        let Self { reduction, network, clock, .. } = self;
+        reduction.complete(&mut **network, clock)
     }
 
     pub(super) fn warnings(&self) -> &[String] {
@@ -285,27 +287,49 @@ impl Rank {
     pub(super) fn export_table(
         &self,
         table: TableId,
+        moment: Option<usize>,
         rows: &Range<usize>,
         take: impl FnMut(&Shard, Range<usize>, &[f32]),
     ) {
-        self.tables.export(&self.layout, table, rows, take);
+        self.tables.export(&self.layout, table, moment, rows, take);
     }
 
-    /// Some rows of a tensor of the network.
-    pub(super) fn export_layer(&self, parameter: &Parameter, rows: &Range<usize>) -> Vec<f32> {
-        match parameter.place {
-            model::Place::Weight(index) => self.network.layer(index).export_weight(rows.clone()),
-            model::Place::Bias(index) => self.network.layer(index).bias()[rows.clone()].to_vec(),
-            model::Place::Table(_) => unreachable!("a table is no layer"),
+    /// Some rows of a tensor of the network; of a moment, only what this rank keeps, and else 0.
+    pub(super) fn export_layer(&mut self, parameter: &Parameter, rows: &Range<usize>) -> Vec<f32> {
+        let Parameter { place, moment, .. } = *parameter;
+        let (model::Place::Weight(index) | model::Place::Bias(index)) = place else {
+            unreachable!("a table is no layer")
+        };
+        let layer = self.network.layer_mut(index);
+        if moment.is_some() {
+            self.reduction.clear_foreign_moments(layer);
+        }
+        match (place, moment) {
+            (model::Place::Bias(_), None) => layer.bias()[rows.clone()].to_vec(),
+            (model::Place::Bias(_), Some(moment)) => layer.bias_moment_mut(moment)[rows.clone()].to_vec(),
+            (_, None) => layer.export_weight(rows.clone()),
+            (_, Some(moment)) => layer.export_moment(moment, rows.clone()),
         }
     }
 
     /// Overwrites this rank's part of some rows of a tensor.
     pub(super) fn import(&mut self, parameter: &Parameter, rows: &Range<usize>, values: &[f32]) {
-        match parameter.place {
-            model::Place::Table(table) => self.tables.import(&self.layout, TableId(table as u32), rows, values),
-            model::Place::Weight(index) => self.network.layer_mut(index).import_weight(rows.clone(), values),
-            model::Place::Bias(index) => self.network.layer_mut(index).bias_mut()[rows.clone()].copy_from_slice(values),
+        match (parameter.place, parameter.moment) {
+            (model::Place::Table(table), moment) => {
+                self.tables.import(&self.layout, TableId(table as u32), moment, rows, values);
+            }
+            (model::Place::Weight(index), None) => {
+                self.network.layer_mut(index).import_weight(rows.clone(), values);
+            }
+            (model::Place::Weight(index), Some(moment)) => {
+                self.network.layer_mut(index).import_moment(moment, rows.clone(), values);
+            }
+            (model::Place::Bias(index), None) => {
+                self.network.layer_mut(index).bias_mut()[rows.clone()].copy_from_slice(values);
+            }
+            (model::Place::Bias(index), Some(moment)) => {
+                self.network.layer_mut(index).bias_moment_mut(moment)[rows.clone()].copy_from_slice(values);
+            }
         }
     }
 

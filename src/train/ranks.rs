@@ -24,6 +24,7 @@ use crate::exchange::{LanePlan, Layout};
 use crate::machine::placement::Wishes;
 use crate::machine::{Machine, place};
 use crate::model::{Room, check_tables};
+use crate::optim::Optimizer;
 use crate::shard::scheme::{Scheme, Sharding};
 use crate::simd::Isa;
 use crate::sync::{Job, Patience, gates};
@@ -73,6 +74,8 @@ pub struct Ranks {
     homes: Arc<[Vec<NodeId>]>,
     /// What the user should know.
     warnings: Vec<String>,
+    /// Those of layers and of rows.
+    pub(super) optimizers: [Optimizer; 2],
     began: Instant,
 }
 
@@ -129,7 +132,7 @@ impl Ranks {
     pub fn start(mut setup: Setup) -> Result<Self> {
         assert_eq!(setup.places.len(), setup.sharding.ranks(), "a place for each rank of the sharding");
         setup.schema.check_dense(setup.config.bottom[0], "model.bottom")?;
-        check_tables(&setup.schema, setup.config.dim, setup.room.precision)?;
+        check_tables(&setup.schema, setup.config.dim, setup.room.rows())?;
         let layout = Layout::new(setup.sharding.clone()).with_grains(setup.grains).with_weights(&setup.schema);
         let layout = Arc::new(layout);
         if setup.grains.is_some() {
@@ -204,6 +207,7 @@ impl Ranks {
             layout,
             homes,
             warnings: Vec::new(),
+            optimizers: [setup.room.optimizer, setup.room.optimizer_rows],
             began: Instant::now(),
         };
         match first {

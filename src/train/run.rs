@@ -164,6 +164,12 @@ impl Run {
             });
         };
         checkpoint.check_weights(self.source.schema())?;
+        if !checkpoint.has_moments(&self.ranks)? {
+            return Err(Error::Checkpoint {
+                path: path.to_owned(),
+                reason: "has nothing of what the optimizer kept: start from its weights with --init".to_owned(),
+            });
+        }
         checkpoint.load_into(&self.ranks)?;
         self.progress = progress;
         Ok(())

@@ -24,7 +24,7 @@ pub(super) fn step(rank: &mut Rank, whole: usize, rate: f32) -> Result<()> {
         tables.average(team, layout, batch, network.features_gradient_mut(batch.samples()));
     });
     clock.time(Stage::UpdateRows, || {
-        reduction.begin_replicas(team, tables, batch, network.features_gradient(batch.samples()), rate);
+        reduction.begin_replicas(team, tables, batch, network.features_gradient(batch.samples()));
     });
 
     // Gradients of pooled rows travel while the bottom MLP runs back.
@@ -36,12 +36,10 @@ pub(super) fn step(rank: &mut Rank, whole: usize, rate: f32) -> Result<()> {
     });
     clock.exchange([Stage::UpdateRows, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
         let own = (&**batch, network.features_gradient(batch.samples()));
-        gradients.finish(layout, lane, |from, message| {
-            tables.update_rows(team, layout, ids, (from, message), own, rate);
-        })
+        gradients.finish(layout, lane, |messages| tables.update_rows(team, layout, ids, messages, own, rate))
     })?;
 
-    reduction.update(Scene { team, layout, network: &mut **network, tables, batch, whole, rate, clock })?;
+    reduction.update(Scene { team, network: &mut **network, tables, rate, clock })?;
     clock.step_done();
     Ok(())
 }
@@ -72,7 +70,7 @@ pub(super) fn forward(rank: &mut Rank, whole: usize) -> Result<()> {
         let (features, partial) = (network.features_mut(batch.samples()), pooled.own_mut(layout));
         tables.look_up_own(team, layout, ids, batch, features, partial);
     });
-    reduction.complete(&mut **network, tables, clock)?;
+    reduction.complete(&mut **network, clock)?;
     clock.time(Stage::Bottom, || network.bottom(team, batch));
     clock.exchange([Stage::JoinRows, Stage::WaitRows], &mut *lanes.pooled, |lane| {
         let unpooled = unpooled.as_ref().map(|unpooled| (unpooled, &**batch));

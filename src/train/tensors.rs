@@ -22,25 +22,36 @@ impl Ranks {
         Ok(tables.chain(dense).collect())
     }
 
+    /// What the optimizers keep beside these tensors, in their order.
+    #[must_use]
+    pub fn moments(&self, of: &[Parameter]) -> Vec<Parameter> {
+        let [dense, rows] = self.optimizers;
+        of.iter().flat_map(|of| of.moments(if of.table().is_some() { rows } else { dense })).collect()
+    }
+
     /// Some rows of one tensor, row-major; of what all ranks have, the first rank's.
     ///
     /// # Errors
     /// As [`Ranks::all`].
     pub fn export_rows(&self, parameter: &Parameter, rows: Range<usize>) -> Result<Vec<f32>> {
         let (columns, first) = (parameter.columns(), rows.start);
-        let Some(table) = parameter.table() else {
+        let (moment, Some(table)) = (parameter.moment, parameter.table()) else {
             let parameter = parameter.clone();
-            return Ok(self
-                .all(move |rank| {
-                    let own = rank.number == RankId(0);
-                    Ok(if own { rank.export_layer(&parameter, &rows) } else { Vec::new() })
-                })?
-                .swap_remove(0));
+            let all = self.all(move |rank| {
+                let own = rank.number == RankId(0) || parameter.moment.is_some();
+                Ok(if own { rank.export_layer(&parameter, &rows) } else { Vec::new() })
+            })?;
+            // Each moment is with one rank, and 0 elsewhere.
+            let both = |a: f32, b: f32| f32::from_bits(a.to_bits() | b.to_bits());
+            return Ok(all.into_iter().fold(Vec::new(), |mut sum, own| {
+                sum.iter_mut().zip(&own).for_each(|(sum, own)| *sum = both(*sum, *own));
+                if sum.is_empty() { own } else { sum }
+            }));
         };
         let mut whole = vec![0.0; rows.len() * columns];
         let parts = self.all(move |rank| {
             let mut parts = Vec::new();
-            rank.export_table(TableId(table as u32), &rows, |shard, local, values| {
+            rank.export_table(TableId(table as u32), moment, &rows, |shard, local, values| {
                 parts.push((shard.clone(), local, values.to_vec()));
             });
             Ok(parts)

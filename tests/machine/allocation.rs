@@ -12,6 +12,7 @@ use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
 use octorec::math::Grains;
 use octorec::model::Room;
+use octorec::optim::Optimizer;
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
 use octorec::train::{Ranks, Setup};
@@ -97,7 +98,7 @@ fn a_step_allocates_nothing_once_it_has_run() {
             let batches = batches(&config, &[96, 96, 96, 41]);
             let schema = data::open(&config, Opening::default()).unwrap().schema().clone();
             for (update, update_fused) in updates.into_iter().flat_map(|update| [(update, true), (update, false)]) {
-                let room = Room { samples: 96, lookups: 4, update, update_fused, precision };
+                let room = Room { lookups: 4, update, update_fused, precision, ..Room::samples(96) };
                 let ranks = Ranks::alone(&config.model, &schema, room, threads, Isa::best()).unwrap();
                 let name =
                     format!("{update:?}, fused: {update_fused}, {interaction:?}, {precision:?}, {threads} threads");
@@ -109,8 +110,9 @@ fn a_step_allocates_nothing_once_it_has_run() {
     let config = config(Interaction::Dot, Pooling::Mean);
     let batches = self::batches(&config, &[96, 96, 96, 41]);
     let schema = data::open(&config, Opening::default()).unwrap().schema().clone();
-    let room = Room { lookups: 4, ..Room::samples(96) };
-    for count in [2, 4] {
+    let momentum = Optimizer::Momentum { momentum: 0.9 };
+    for (count, optimizer) in [(2, Optimizer::Sgd), (4, Optimizer::Sgd), (2, momentum)] {
+        let room = Room { lookups: 4, optimizer, optimizer_rows: optimizer, ..Room::samples(96) };
         let wishes = Wishes { ranks: Some(count), threads: Some(1), ..Wishes::default() };
         let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
         let rank = |at: usize| RankId((at % count) as u32);

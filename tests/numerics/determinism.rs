@@ -14,6 +14,7 @@ use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
 use octorec::math::Grains;
 use octorec::model::Room;
+use octorec::optim::Optimizer;
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
 use octorec::train::{Ranks, Setup};
@@ -168,12 +169,15 @@ fn halves_means_and_concatenation_too_on_any_instruction_set() {
         (Pooling::Sum, Interaction::Dot, Precision::Bf16Lsb8),
     ] {
         let mut case = Case::new(small(pooling, interaction), 4, &twenty(), precision);
-        for isa in Isa::all() {
+        let momentum = Optimizer::Momentum { momentum: 0.9 };
+        for (isa, optimizer) in Isa::all().into_iter().flat_map(|isa| [(isa, Optimizer::Sgd), (isa, momentum)]) {
             case.isa = isa;
+            case.room = Room { optimizer, optimizer_rows: optimizer, ..case.room };
             let alone = case.alone();
             for ranks in [2, 3, 8] {
                 let mixed = case.schemes(|table| table + ranks, ranks);
-                let what = format!("{ranks} ranks, {pooling:?}, {interaction:?}, {precision:?}, {isa:?}");
+                let what =
+                    format!("{ranks} ranks, {pooling:?}, {interaction:?}, {precision:?}, {isa:?}, {optimizer:?}");
                 assert_same(&alone, &case.run(mixed, ranks, 1), &what);
             }
         }

@@ -7,9 +7,10 @@
 use octorec::base::config::{Pooling, Precision, Update};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::{Batch, Column, Schema};
-use octorec::embedding::{LookUp, Lookups, Slots, Spec, Table, Updater};
+use octorec::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater};
 use octorec::machine::team::Team;
 use octorec::memory::{Arena, Pages, Plan, Supply};
+use octorec::optim::{Kept, Optimizer};
 use octorec::simd::Isa;
 use octorec::simd::split::shorten;
 use proptest::prelude::*;
@@ -29,6 +30,7 @@ struct Case {
     weights: Option<Vec<Vec<f32>>>,
     pooling: Pooling,
     precision: Precision,
+    optimizer: Optimizer,
 }
 
 struct Draw(Random, u64);
@@ -69,7 +71,16 @@ impl Case {
         let mut draw = Draw::new(77);
         let weights = weighted.then(|| batch.bags.iter().map(|bag| draw.floats(bag.rows.len())).collect());
         let starts = (0..rows.len()).map(|table| 2 + table * dim).collect();
-        Self { dim, rows: rows.to_vec(), starts, batch, weights, pooling, precision: Precision::F32 }
+        Self {
+            dim,
+            rows: rows.to_vec(),
+            starts,
+            batch,
+            weights,
+            pooling,
+            precision: Precision::F32,
+            optimizer: Optimizer::Sgd,
+        }
     }
 
     /// Three tables with empty bags, repeated rows and one row in every second look-up.
@@ -114,7 +125,7 @@ impl Case {
     fn tables(&self) -> Vec<Table> {
         let mut draw = Draw::new(5);
         let table = |&rows: &u64| {
-            let table = Table::with_precision("C".to_owned(), rows, self.dim, self.precision, &mut Supply::System);
+            let table = Table::new("C".to_owned(), rows, self.dim, self.keeps(), &mut Supply::System);
             let mut table = table.expect("memory");
             let values = draw.floats(rows as usize * self.dim);
             table.set_weights(0, &values);
@@ -127,10 +138,18 @@ impl Case {
         Draw::new(6).floats(self.batch.samples() * self.slots().row)
     }
 
+    fn source<'a>(&'a self, gradient: &'a [f32]) -> Source<'a> {
+        Source { lookups: self.lookups(), gradient, slots: self.slots() }
+    }
+
+    fn keeps(&self) -> Kept {
+        Kept { precision: self.precision, optimizer: self.optimizer }
+    }
+
     fn spec(&self, update: Update, fused: bool, threads: usize) -> Spec {
         // Room for one look-up: everything beyond shows that memory grows.
-        let (pooling, tables, dim, precision) = (self.pooling, self.rows.len(), self.dim, self.precision);
-        Spec { update, fused, pooling, tables, dim, precision, lookups: 1, threads }
+        let (pooling, tables, dim) = (self.pooling, self.rows.len(), self.dim);
+        Spec { update, fused, pooling, tables, dim, kept: self.keeps(), lookups: 1, threads }
     }
 
     /// All rows after two updates.
@@ -139,7 +158,7 @@ impl Case {
         let spec = self.spec(update, fused, team.threads());
         let mut updater = Updater::new(spec, &mut Supply::System).expect("memory");
         for _ in 0..2 {
-            updater.run(team, &mut tables, self.lookups(), &self.gradient(), self.slots(), RATE);
+            updater.run(team, &mut tables, &[self.source(&self.gradient())], RATE);
         }
         tables.iter().map(|table| table.weights().to_vec()).collect()
     }
@@ -345,7 +364,7 @@ fn planned_memory_serves_as_well() {
             updater.settle(&mut arena);
             let mut tables = case.tables();
             for _ in 0..2 {
-                updater.run(&team, &mut tables, case.lookups(), &case.gradient(), case.slots(), RATE);
+                updater.run(&team, &mut tables, &[case.source(&case.gradient())], RATE);
             }
             let found: Vec<_> = tables.iter().map(|table| table.weights().to_vec()).collect();
             assert_eq!(bits(&found), bits(&case.expected()), "{update:?}, fused {fused}");
@@ -358,7 +377,7 @@ fn the_choice_follows_the_skew_and_says_so() {
     let team = Team::new(2).unwrap();
     let chosen = |case: &Case, team: &Team| {
         let mut updater = Updater::new(case.spec(Update::Auto, true, team.threads()), &mut Supply::System).unwrap();
-        updater.run(team, &mut case.tables(), case.lookups(), &case.gradient(), case.slots(), RATE);
+        updater.run(team, &mut case.tables(), &[case.source(&case.gradient())], RATE);
         let choice = *updater.choice().expect("an update was made");
         (choice.update, choice.to_string())
     };
@@ -383,7 +402,7 @@ fn the_choice_is_renewed_when_look_ups_change() {
     let mut updater = Updater::new(uniform.spec(Update::Auto, true, 2), &mut Supply::System).unwrap();
     let mut tables = uniform.tables();
     let mut update = |case: &Case| {
-        updater.run(&team, &mut tables, case.lookups(), &case.gradient(), case.slots(), RATE);
+        updater.run(&team, &mut tables, &[case.source(&case.gradient())], RATE);
         updater.choice().expect("an update was made").update
     };
     assert_eq!(update(&uniform), Update::RaceFree);
@@ -416,5 +435,113 @@ proptest! {
         let team = Team::new(threads).unwrap();
         check_updates(&case, &team);
         check_forward(&case, &team);
+    }
+}
+
+impl Case {
+    /// The same bags and gradients from several sources, such as ranks: samples up to each of `ends`.
+    fn cut(&self, ends: &[usize]) -> Vec<(Self, Vec<f32>)> {
+        let (row, gradient) = (self.slots().row, self.gradient());
+        let mut start = 0;
+        let mut part = |&end: &usize| {
+            let samples = start..end;
+            start = end;
+            let mut case = self.clone();
+            for (t, bag) in case.batch.bags.iter_mut().enumerate() {
+                let whole = &self.batch.bags[t];
+                let [from, to] = [samples.start, samples.end].map(|sample| whole.offsets[sample] as usize);
+                bag.rows = whole.rows[from..to].to_vec();
+                bag.offsets = whole.offsets[samples.start..=samples.end].iter().map(|end| end - from as u32).collect();
+                if let (Some(all), Some(own)) = (&self.weights, &mut case.weights) {
+                    own[t] = all[t][from..to].to_vec();
+                }
+            }
+            (case, gradient[samples.start * row..samples.end * row].to_vec())
+        };
+        ends.iter().map(&mut part).collect()
+    }
+
+    /// All rows and their moments after three updates by these sources.
+    fn moved_by(&self, parts: &[(Self, Vec<f32>)], team: &Team, update: Update, fused: bool) -> Vec<Vec<f32>> {
+        let mut tables = self.tables();
+        let spec = self.spec(update, fused, team.threads());
+        let mut updater = Updater::new(spec, &mut Supply::System).expect("memory");
+        let sources: Vec<_> = parts.iter().map(|(case, gradient)| case.source(gradient)).collect();
+        (0..3).for_each(|_| updater.run(team, &mut tables, &sources, RATE));
+        let moments = tables.iter().flat_map(|table| {
+            let of = |moment| table.moment_of(moment, 0..table.rows());
+            (0..self.optimizer.moments().len()).map(of)
+        });
+        tables.iter().map(|table| table.weights().to_vec()).chain(moments).collect()
+    }
+
+    /// What momentum is, in plain loops: rows and their buffers after three updates.
+    fn with_momentum(&self, momentum: f32) -> Vec<Vec<f32>> {
+        let (gradient, slots) = (self.gradient(), self.slots());
+        let mut all: Vec<_> = self.tables().iter().map(|table| table.weights().to_vec()).collect();
+        let mut buffers: Vec<_> = all.iter().map(|rows| vec![0.0f32; rows.len()]).collect();
+        for (t, (rows, buffers)) in all.iter_mut().zip(&mut buffers).enumerate() {
+            let mut sums = std::collections::BTreeMap::<usize, Vec<f32>>::new();
+            for n in 0..self.batch.samples() {
+                for (position, factor) in self.factors(t, n) {
+                    let row = self.batch.bags[t].rows[position] as usize;
+                    let sum = sums.entry(row).or_insert_with(|| vec![0.0; self.dim]);
+                    let gradient = &gradient[n * slots.row + slots.starts[t]..];
+                    sum.iter_mut().zip(gradient).for_each(|(sum, g)| *sum += factor * g);
+                }
+            }
+            for _ in 0..3 {
+                for (row, sum) in &sums {
+                    for e in 0..self.dim {
+                        let (weight, buffer) = (&mut rows[row * self.dim + e], &mut buffers[row * self.dim + e]);
+                        *buffer = momentum.mul_add(*buffer, sum[e]);
+                        *weight = self.kept((-RATE).mul_add(*buffer, *weight));
+                    }
+                }
+            }
+        }
+        all.into_iter().chain(buffers).collect()
+    }
+}
+
+#[test]
+fn momentum_moves_a_row_once_by_the_sum_of_its_gradients_from_any_number_of_sources() {
+    for (weighted, pooling) in [(false, Pooling::Sum), (true, Pooling::Mean)] {
+        for (dim, precision) in [3, 16, 100, 300].into_iter().flat_map(|dim| PRECISIONS.map(|p| (dim, p))) {
+            let mut case = Case::skewed(dim, 60, 8, weighted, pooling).at(precision);
+            case.optimizer = Optimizer::Momentum { momentum: 0.9 };
+            let expected = bits(&case.with_momentum(0.9));
+            for isa in Isa::all() {
+                for (threads, fused) in [(1, true), (3, true), (2, false)] {
+                    let team = Team::with_isa(threads, isa).unwrap();
+                    for ends in [&[60][..], &[17, 60], &[0, 1, 30, 30, 60]] {
+                        let moved = case.moved_by(&case.cut(ends), &team, Update::Auto, fused);
+                        assert_eq!(
+                            bits(&moved),
+                            expected,
+                            "{isa:?}, {threads} threads, dim {dim}, {precision:?}, {ends:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn several_sources_move_rows_as_one_after_the_other() {
+    for (weighted, pooling) in [(false, Pooling::Sum), (true, Pooling::Mean)] {
+        let case = Case::skewed(17, 60, 8, weighted, pooling);
+        let one = Team::new(1).unwrap();
+        let expected = case.moved_by(&case.cut(&[60]), &one, Update::Serial, true);
+        for threads in [1, 3] {
+            let team = Team::new(threads).unwrap();
+            for (update, fused) in DETERMINISTIC.into_iter().flat_map(|update| [(update, true), (update, false)]) {
+                for ends in [&[60][..], &[17, 60], &[0, 1, 30, 30, 60]] {
+                    let moved = case.moved_by(&case.cut(ends), &team, update, fused);
+                    assert_eq!(bits(&moved), bits(&expected), "{update:?}, fused {fused}, {threads} threads, {ends:?}");
+                }
+            }
+        }
     }
 }

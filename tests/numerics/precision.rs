@@ -5,7 +5,7 @@ use std::sync::Arc;
 use octorec::base::config::{Config, Layers, Pooling, Precision, Update};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::{Bag, Batch, Schema};
-use octorec::embedding::{Lookups, Slots, Spec, Table, Updater};
+use octorec::embedding::{Lookups, Slots, Source, Spec, Table, Updater};
 use octorec::layer::{InputGradient, Mlp};
 use octorec::machine::team::Team;
 use octorec::memory::{Plan, Supply};
@@ -98,11 +98,11 @@ fn weights_start_the_same_and_come_back_exactly() {
 
 #[test]
 fn no_second_copy_of_the_weights_exists() {
-    let bytes = |precision| {
-        let table = |rows| Table::with_precision("C".to_owned(), rows, 16, precision, &mut Supply::System).unwrap();
+    let bytes = |precision: Precision| {
+        let table = |rows| Table::new("C".to_owned(), rows, 16, precision, &mut Supply::System).unwrap();
         let tables: usize = [50, 3, 400].map(|rows| table(rows).bytes()).iter().sum();
         let (config, dims) = (config().model, [16; 3]);
-        let spec = NetworkSpec { config: &config, dims: &dims, samples: SAMPLES, threads: 2, precision };
+        let spec = NetworkSpec { config: &config, dims: &dims, samples: SAMPLES, threads: 2, kept: precision.into() };
         let network = Dlrm::build(&spec, &mut Supply::System).unwrap();
         (tables, (0..network.layers()).map(|index| network.layer(index).weight_bytes()).collect::<Vec<_>>())
     };
@@ -201,8 +201,8 @@ fn a_checkpoint_holds_the_exact_weights_for_a_run_in_any_precision() {
 #[test]
 fn eight_bits_are_not_enough() {
     let team = Team::new(1).unwrap();
-    let moved = |precision| {
-        let mut table = Table::with_precision("C".to_owned(), 3, 16, precision, &mut Supply::System).unwrap();
+    let moved = |precision: Precision| {
+        let mut table = Table::new("C".to_owned(), 3, 16, precision, &mut Supply::System).unwrap();
         table.set_weights(0, &[0.75; 48]);
         let spec = Spec {
             update: Update::Serial,
@@ -210,7 +210,7 @@ fn eight_bits_are_not_enough() {
             pooling: Pooling::Sum,
             tables: 1,
             dim: 16,
-            precision,
+            kept: precision.into(),
             lookups: 1,
             threads: 1,
         };
@@ -218,7 +218,8 @@ fn eight_bits_are_not_enough() {
         let (bags, mut tables) = ([Bag { offsets: vec![0, 1], rows: vec![1] }], [table]);
         for _ in 0..2000 {
             let slots = Slots { row: 16, starts: &[0] };
-            updater.run(&team, &mut tables, Lookups::plain(&bags), &[1.0; 16], slots, 1e-6);
+            let source = Source { lookups: Lookups::plain(&bags), gradient: &[1.0; 16], slots };
+            updater.run(&team, &mut tables, &[source], 1e-6);
         }
         tables[0].weights()[16..32].to_vec()
     };

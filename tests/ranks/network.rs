@@ -38,7 +38,7 @@ struct LinearModel {
 fn build(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>) -> Result<Box<dyn Network>> {
     let row: usize = spec.dims.iter().sum();
     Ok(Box::new(LinearModel {
-        layer: Mlp::new(&[row - UNUSED, 1], spec.samples, InputGradient::Needed, spec.precision, supply)?,
+        layer: Mlp::new(&[row - UNUSED, 1], spec.samples, InputGradient::Needed, spec.kept, supply)?,
         loss: LossLayer::new(spec.config, spec.samples, supply)?,
         features: supply.buffer("features", spec.samples * row)?,
         gradient: supply.buffer("feature gradients", spec.samples * row)?,

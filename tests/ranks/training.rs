@@ -13,6 +13,7 @@ use octorec::data::{self, Batch, Opening, Schema, Split};
 use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
 use octorec::model::{Room, Stage};
+use octorec::optim::Optimizer;
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
 use octorec::train::{BuildFabric, Ranks, Setup};
@@ -69,12 +70,14 @@ impl Case {
         self.finish(&Ranks::alone(&self.config.model, &self.schema, self.room, 1, Isa::best()).unwrap())
     }
 
-    /// Losses and tables of ranks that train on all minibatches.
+    /// Losses, tables and moments of ranks that train on all minibatches.
     fn finish(&self, ranks: &Ranks) -> (Vec<f64>, Vec<Vec<f32>>) {
         ranks.initialise(7).unwrap();
         let losses = self.batches.iter().map(|batch| ranks.step(batch, RATE).unwrap()).collect();
-        let tables = (0..ROWS.len() as u32).map(|table| ranks.export_table(TableId(table)).unwrap()).collect();
-        (losses, tables)
+        let tables = (0..ROWS.len() as u32).map(|table| ranks.export_table(TableId(table)).unwrap());
+        let moments = ranks.moments(&ranks.parameters().unwrap());
+        let moments = moments.iter().map(|moment| ranks.export(moment).unwrap());
+        (losses, tables.chain(moments).collect())
     }
 
     fn setup(&self, schemes: Vec<Scheme>, ranks: usize, threads: usize) -> Setup {
@@ -174,6 +177,29 @@ fn means_concatenation_and_halves_too() {
             let mixed = (0..ROWS.len()).map(|table| scheme((table + ranks) % 5, table, ranks)).collect();
             let what = format!("{ranks} ranks, {pooling:?}, {interaction:?}, {precision:?}");
             case.compare(&alone, case.setup(mixed, ranks, 1), bound, &what);
+        }
+    }
+}
+
+#[test]
+fn momentum_of_layers_and_rows_is_that_of_one_rank_wherever_it_is_kept() {
+    for (precision, bound) in [(Precision::F32, 1e-5), (Precision::Bf16, 1e-3)] {
+        let mut case = Case::new(Pooling::Mean, Interaction::Dot, precision, 12).weighted(|table| table == 2);
+        let plain = case.alone();
+        let momentum = Optimizer::Momentum { momentum: 0.9 };
+        case.room = Room { optimizer: momentum, optimizer_rows: momentum, ..case.room };
+        let alone = case.alone();
+        assert!(alone.0[11] != plain.0[11] && alone.1.len() == plain.1.len() + ROWS.len() + 8, "momentum matters");
+        for ranks in [1, 2, 3, 5] {
+            for kind in 0..6 {
+                let kind_of = |table| if kind == 5 { table } else { kind };
+                let schemes = (0..ROWS.len()).map(|table| scheme(kind_of(table), table, ranks)).collect();
+                let (setup, what) =
+                    (case.setup(schemes, ranks, 1), format!("{precision:?}, {ranks} ranks, scheme {kind}"));
+                case.compare(&alone, setup.clone(), bound, &what);
+                let overlapped = Case::with_communication(setup, 2, true);
+                case.compare(&alone, overlapped, bound, &format!("{what}, overlapped"));
+            }
         }
     }
 }

@@ -176,6 +176,16 @@ pub struct TrainConfig {
     pub decay_start: u64,
     /// Steps over which the rate decays; 0: no decay.
     pub decay_steps: u64,
+    /// The optimizer of the network's layers.
+    #[serde(default)]
+    pub optimizer: OptimizerName,
+    /// The optimizer of the tables' rows. One with moments moves each row that a step looked up once, by the sum of its
+    /// gradients; the moments of other rows stay as they are.
+    #[serde(default)]
+    pub optimizer_rows: OptimizerName,
+    /// The part of the last step that `momentum` makes again.
+    #[serde(default = "momentum")]
+    pub momentum: f64,
     /// How the embedding rows that a minibatch looked up are moved.
     pub update: Update,
     /// Whether embedding rows are moved straight from the gradient of their bags, without gradient rows in between.
@@ -202,6 +212,21 @@ pub struct TrainConfig {
     pub target_auc: f64,
     /// Steps between checkpoints; 0: at the end and when interrupted.
     pub checkpoint_every: u64,
+}
+
+/// How weights move by their gradients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OptimizerName {
+    /// Stochastic gradient descent.
+    #[default]
+    Sgd,
+    /// The same with momentum (`train.momentum`), as PyTorch's without dampening and Nesterov's correction.
+    Momentum,
+}
+
+const fn momentum() -> f64 {
+    0.9
 }
 
 /// The instruction set that kernels use.
@@ -363,6 +388,9 @@ impl Default for TrainConfig {
             warmup_steps: 0,
             decay_start: 0,
             decay_steps: 0,
+            optimizer: OptimizerName::Sgd,
+            optimizer_rows: OptimizerName::Sgd,
+            momentum: momentum(),
             update: Update::Auto,
             update_fused: true,
             precision: Precision::F32,
@@ -381,11 +409,11 @@ impl Default for TrainConfig {
 
 impl Config {
     /// Keeps what a trained model is, and takes this machine's best instead of what it was trained with: as many threads
-    /// a rank (0: one for each core), the widest instruction set, and no order of sums over ranks, since predictions have
-    /// none.
+    /// a rank (0: one for each core), the widest instruction set, no order of sums over ranks, since predictions have
+    /// none, and no memory for an optimizer's moments.
     pub fn use_here(&mut self, threads: usize) {
-        let TrainConfig { isa, tuned, determinism, .. } = TrainConfig::default();
-        self.train = TrainConfig { threads, isa, tuned, determinism, ..self.train.clone() };
+        let TrainConfig { isa, tuned, determinism, optimizer, optimizer_rows, .. } = TrainConfig::default();
+        self.train = TrainConfig { threads, isa, tuned, determinism, optimizer, optimizer_rows, ..self.train.clone() };
     }
 }
 
@@ -452,6 +480,16 @@ impl Config {
                 "train.update = \"{name}\" leaves the order of sums to chance, which train.determinism = \"ranks\" excludes: \
                  use auto, serial, race-free or sorted"
             ));
+        }
+        if train.optimizer_rows != OptimizerName::Sgd && !matches!(train.update, Update::Auto | Update::Sorted) {
+            return fail(
+                "train.optimizer_rows sums a row's gradients before it moves the row, for which look-ups are sorted: \
+                 use train.update = \"auto\" or \"sorted\""
+                    .to_owned(),
+            );
+        }
+        if !(0.0..1.0).contains(&train.momentum) {
+            return fail(format!("train.momentum = {} must lie in [0, 1)", train.momentum));
         }
         if train.epochs == 0 && train.steps == 0 {
             return fail("train.epochs and train.steps are both 0: nothing to train".to_owned());

@@ -18,7 +18,7 @@ use crate::base::units::Bytes;
 use crate::base::{NodeId, Result};
 use crate::cli::session::place_team;
 use crate::data::{Batch, Random};
-use crate::embedding::{LookUp, Lookups, Slots, Spec, Table, Updater};
+use crate::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater};
 use crate::machine::limits::{Bracket, Field, Pages, Processor, around};
 use crate::machine::team::Team;
 use crate::memory::{self, Arena, Buffer, Plan, Supply, available_bytes};
@@ -177,13 +177,13 @@ impl Bench {
         let mut plan = Plan::new();
         let supply = &mut Supply::Arena(&mut plan);
         let (rows, precision) = (u64::from(args.rows), args.precision);
-        let table = |number| Table::with_precision(format!("C{number}"), rows, dim, precision, supply);
+        let table = |number| Table::new(format!("C{number}"), rows, dim, precision, supply);
         let mut tables = (1..=count).map(table).collect::<Result<Vec<_>>>()?;
         let supply = &mut Supply::Arena(&mut plan);
         let way = |(update, fused)| {
             let lookups = count * samples * args.lookups as usize;
             let (pooling, threads) = (Pooling::Sum, team.threads());
-            let spec = Spec { update, fused, pooling, tables: count, dim, precision, lookups, threads };
+            let spec = Spec { update, fused, pooling, tables: count, dim, kept: precision.into(), lookups, threads };
             Ok(Way { update, fused, updater: Updater::new(spec, supply)? })
         };
         let both = updates.iter().flat_map(|&update| [(update, true), (update, false)]);
@@ -222,7 +222,8 @@ impl Bench {
     fn update(&mut self, team: &Team, way: usize, batch: &Batch) {
         let Self { tables, ways, gradient, row, starts, .. } = self;
         let slots = Slots { row: *row, starts };
-        ways[way].updater.run(team, tables, Lookups::plain(&batch.bags), gradient, slots, RATE);
+        let source = Source { lookups: Lookups::plain(&batch.bags), gradient, slots };
+        ways[way].updater.run(team, tables, &[source], RATE);
     }
 
     /// Holds some pooled rows of the last look-up against their definition.

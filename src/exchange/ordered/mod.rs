@@ -7,10 +7,8 @@
 //! samples: [`Replicas`] brings all of them to all ranks, which move the rows in the order of samples, as owners do.
 
 mod nodes;
-mod replicas;
 mod unpooled;
 
 pub use nodes::Nodes;
-pub use replicas::Replicas;
 pub(super) use unpooled::Part;
 pub use unpooled::Unpooled;

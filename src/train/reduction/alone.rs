@@ -15,7 +15,7 @@ pub(in crate::train) struct Alone;
 impl DenseReduction for Alone {
     fn begin(&mut self, _: usize, _: &mut Linear, _: f32) {}
 
-    fn begin_replicas(&mut self, _: &Team, _: &mut Tables, _: &Batch, _: &[f32], _: f32) {}
+    fn begin_replicas(&mut self, _: &Team, _: &mut Tables, _: &Batch, _: &[f32]) {}
 
     fn update(&mut self, scene: Scene<'_>) -> Result<()> {
         let Scene { team, network, rate, clock, .. } = scene;
@@ -23,7 +23,7 @@ impl DenseReduction for Alone {
         Ok(())
     }
 
-    fn complete(&mut self, _: &mut dyn Network, _: &mut Tables, _: &mut Clock) -> Result<()> {
+    fn complete(&mut self, _: &mut dyn Network, _: &mut Clock) -> Result<()> {
         Ok(())
     }
 

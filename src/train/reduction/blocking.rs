@@ -3,6 +3,7 @@
 use super::{DenseReduction, Scene, Sent, Sliced};
 use crate::base::Result;
 use crate::data::Batch;
+use crate::exchange::Replicas;
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::model::{Network, Stage, Tables};
@@ -11,13 +12,14 @@ use crate::train::Clock;
 /// A reduction that the compute threads wait for.
 pub(in crate::train) struct Blocking {
     sliced: Sliced,
+    replicas: Replicas,
     /// Layers whose gradients are complete, in that order.
     ready: Vec<usize>,
 }
 
 impl Blocking {
-    pub(in crate::train) fn new(sliced: Sliced) -> Self {
-        Self { ready: Vec::with_capacity(sliced.layers()), sliced }
+    pub(in crate::train) fn new(sliced: Sliced, replicas: Replicas) -> Self {
+        Self { ready: Vec::with_capacity(sliced.layers()), sliced, replicas }
     }
 }
 
@@ -26,30 +28,34 @@ impl DenseReduction for Blocking {
         self.ready.push(index);
     }
 
-    fn begin_replicas(&mut self, team: &Team, tables: &mut Tables, batch: &Batch, gradient: &[f32], _: f32) {
-        tables.sum_replicas(team, batch, gradient);
+    fn begin_replicas(&mut self, team: &Team, tables: &mut Tables, batch: &Batch, gradient: &[f32]) {
+        tables.list_replicas(team, batch, gradient, &mut self.replicas);
     }
 
     fn update(&mut self, scene: Scene<'_>) -> Result<()> {
         let Scene { team, network, tables, rate, clock, .. } = scene;
-        let (sliced, ready) = (&mut self.sliced, &mut self.ready);
+        let Self { sliced, replicas, ready } = self;
         clock.time(Stage::ReduceDense, || {
             let layers = ready.drain(..);
             for index in layers {
                 sliced.layer(team, index, network.layer_mut(index), rate)?;
             }
-            if tables.has_replicas() { sliced.replicas(team.isa(), tables.sums_mut()) } else { Ok(()) }
+            sliced.replicas(replicas)
         })?;
-        clock.time(Stage::UpdateRows, || tables.update_replicas(team, rate));
+        clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, rate));
         Ok(())
     }
 
-    fn complete(&mut self, _: &mut dyn Network, _: &mut Tables, _: &mut Clock) -> Result<()> {
+    fn complete(&mut self, _: &mut dyn Network, _: &mut Clock) -> Result<()> {
         Ok(())
     }
 
     fn updates_in(&self) -> Stage {
         Stage::ReduceDense
+    }
+
+    fn clear_foreign_moments(&self, layer: &mut Linear) {
+        self.sliced.clear_foreign_moments(layer);
     }
 
     fn sent(&self) -> Sent {

@@ -1,15 +1,16 @@
 //! Sums whose bits do not depend on the number of ranks: by grains of the minibatch, added in a fixed tree.
 //!
-//! The gradients of replicated tables go to all ranks as they are, and every rank applies them in the order of samples, as
-//! the owner of a divided table does.
+//! The gradients of replicated tables go to all ranks sample by sample, and every rank applies them in that order, as the
+//! owner of a divided table does.
 
 use super::{DenseReduction, Scene, Sent};
 use crate::base::Result;
 use crate::collective::Carrier;
 use crate::data::Batch;
-use crate::exchange::{Nodes, Pieces, PiecesMemory, Replicas, recycled};
+use crate::exchange::{Nodes, Pieces, PiecesMemory, Replicas};
 use crate::layer::Linear;
 use crate::machine::team::Team;
+use crate::memory::recycled;
 use crate::model::{Network, Stage, Tables};
 use crate::train::Clock;
 
@@ -17,6 +18,8 @@ use crate::train::Clock;
 pub(in crate::train) struct ByGrains {
     nodes: Nodes,
     replicas: Replicas,
+    /// Where there are replicated tables.
+    replicas_lane: Option<Box<dyn Carrier>>,
     lane: Box<dyn Carrier>,
     /// Memory that steps use again, one a part of the gradient.
     memory: Vec<PiecesMemory>,
@@ -24,9 +27,14 @@ pub(in crate::train) struct ByGrains {
 }
 
 impl ByGrains {
-    pub(in crate::train) fn new(nodes: Nodes, replicas: Replicas, lane: Box<dyn Carrier>) -> Self {
+    pub(in crate::train) fn new(
+        nodes: Nodes,
+        replicas: Replicas,
+        replicas_lane: Option<Box<dyn Carrier>>,
+        lane: Box<dyn Carrier>,
+    ) -> Self {
         let memory = (0..nodes.parts()).map(|_| PiecesMemory::default()).collect();
-        Self { nodes, replicas, lane, memory, list: Vec::new() }
+        Self { nodes, replicas, replicas_lane, lane, memory, list: Vec::new() }
     }
 }
 
@@ -37,18 +45,17 @@ impl DenseReduction for ByGrains {
 
     fn begin(&mut self, _: usize, _: &mut Linear, _: f32) {}
 
-    fn begin_replicas(&mut self, _: &Team, _: &mut Tables, _: &Batch, _: &[f32], _: f32) {}
+    fn begin_replicas(&mut self, team: &Team, tables: &mut Tables, batch: &Batch, gradient: &[f32]) {
+        tables.list_replicas(team, batch, gradient, &mut self.replicas);
+    }
 
     fn update(&mut self, scene: Scene<'_>) -> Result<()> {
-        let Scene { team, layout, network, tables, batch, whole, rate, clock } = scene;
-        let Self { nodes, replicas, lane, memory, list } = self;
-        clock.exchange([Stage::UpdateRows, Stage::ReduceDense], &mut **lane, |lane| {
-            replicas.exchange(layout, lane, batch, network.features_gradient(batch.samples()))?;
-            replicas.take(layout, whole, |lookups, gradient, slots| {
-                tables.update_replicas_by(team, lookups, gradient, slots, rate);
-            });
-            Ok(())
-        })?;
+        let Scene { team, network, tables, rate, clock } = scene;
+        let Self { nodes, replicas, replicas_lane, lane, memory, list } = self;
+        if let Some(lane) = replicas_lane {
+            clock.exchange([Stage::UpdateRows, Stage::ReduceDense], &mut **lane, |lane| replicas.exchange(lane))?;
+            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, rate));
+        }
         clock.time(Stage::ReduceDense, || {
             let mut parts: Vec<Pieces<'_>> = recycled(std::mem::take(list));
             parts.extend(memory.iter_mut().map(|memory| Pieces::within(memory, team.isa())));
@@ -66,12 +73,15 @@ impl DenseReduction for ByGrains {
         Ok(())
     }
 
-    fn complete(&mut self, _: &mut dyn Network, _: &mut Tables, _: &mut Clock) -> Result<()> {
+    fn complete(&mut self, _: &mut dyn Network, _: &mut Clock) -> Result<()> {
         Ok(())
     }
 
     fn sent(&self) -> Sent {
-        Sent { planned: self.nodes.traffic(), so_far: self.lane.sent().to_vec() }
+        let mut so_far = self.lane.sent().to_vec();
+        let lists = self.replicas_lane.iter().flat_map(|lane| lane.sent());
+        so_far.iter_mut().zip(lists).for_each(|(sum, bytes)| *sum += bytes);
+        Sent { planned: self.nodes.traffic(), so_far }
     }
 
     fn cost(&self) -> Option<String> {

@@ -31,7 +31,6 @@ use super::clock::Span;
 use crate::base::Result;
 use crate::collective::Links;
 use crate::data::Batch;
-use crate::exchange::Layout;
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::model::{Network, Stage, Tables};
@@ -39,13 +38,8 @@ use crate::model::{Network, Stage, Tables};
 /// What the end of a step works on.
 pub(super) struct Scene<'a> {
     pub team: &'a Team,
-    pub layout: &'a Layout,
     pub network: &'a mut dyn Network,
     pub tables: &'a mut Tables,
-    /// This rank's slice of the minibatch.
-    pub batch: &'a Batch,
-    /// Samples of the whole minibatch.
-    pub whole: usize,
     pub rate: f32,
     pub clock: &'a mut Clock,
 }
@@ -53,7 +47,7 @@ pub(super) struct Scene<'a> {
 /// Bytes that a rank sends for dense gradients.
 #[derive(Debug, Clone)]
 pub(super) struct Sent {
-    /// In a step, from each rank to each, as planned.
+    /// In a step, from each rank to each, as planned; without the lists of replicated tables, whose length depends on data.
     pub planned: Links,
     /// To each rank so far.
     pub so_far: Vec<usize>,
@@ -68,7 +62,7 @@ pub(super) trait DenseReduction: Send {
     fn begin(&mut self, index: usize, layer: &mut Linear, rate: f32);
 
     /// The gradient of the features is complete, and with it what the replicated tables need.
-    fn begin_replicas(&mut self, team: &Team, tables: &mut Tables, batch: &Batch, gradient: &[f32], rate: f32);
+    fn begin_replicas(&mut self, team: &Team, tables: &mut Tables, batch: &Batch, gradient: &[f32]);
 
     /// All gradients are complete: what was not begun is reduced now, and what is reduced is applied.
     ///
@@ -76,11 +70,14 @@ pub(super) trait DenseReduction: Send {
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     fn update(&mut self, scene: Scene<'_>) -> Result<()>;
 
-    /// Returns when every layer and replicated table is here, updated.
+    /// Returns when every layer is here, updated.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
-    fn complete(&mut self, network: &mut dyn Network, tables: &mut Tables, clock: &mut Clock) -> Result<()>;
+    fn complete(&mut self, network: &mut dyn Network, clock: &mut Clock) -> Result<()>;
+
+    /// Clears the moments of a layer that only other ranks keep, so that those of all ranks together are whole.
+    fn clear_foreign_moments(&self, _layer: &mut Linear) {}
 
     /// The stage in which dense weights are updated.
     fn updates_in(&self) -> Stage {

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded};
 
-use super::sliced::Spans;
+use super::sliced::{Spans, clear_foreign_moments};
 use super::{DenseReduction, Scene, Sent, Sliced};
 use crate::base::{Error, PuId, RankId, Result};
 use crate::collective::Links;
 use crate::data::Batch;
+use crate::exchange::Replicas;
 use crate::layer::Linear;
 use crate::machine::team::Team;
-use crate::memory::Buffer;
 use crate::model::{Network, Stage, Tables};
 use crate::simd::Isa;
 use crate::sync::{Job, Waiting};
@@ -29,8 +29,8 @@ use crate::train::clock::Span;
 enum Block {
     /// A layer with its number.
     Layer(usize, Linear),
-    /// The gradients of all replicated tables.
-    Replicas(Vec<Buffer<f32>>),
+    /// What this rank has for all replicated tables.
+    Replicas(Replicas),
 }
 
 /// What the communication threads are to do.
@@ -66,7 +66,8 @@ pub(in crate::train) struct Overlapped {
     thread: Option<JoinHandle<()>>,
     /// Layers and replicas that are under way.
     under_way: usize,
-    replicas_under_way: bool,
+    /// `None` while they are under way.
+    replicas: Option<Replicas>,
     /// Layers whose gradients are complete and that have not left, in order.
     ready: Vec<usize>,
     busy: Duration,
@@ -81,7 +82,13 @@ impl Overlapped {
     ///
     /// # Errors
     /// When the system refuses a thread.
-    pub(in crate::train) fn start(place: Place, job: &Job, mut sliced: Sliced, overlap: bool) -> Result<Self> {
+    pub(in crate::train) fn start(
+        place: Place,
+        job: &Job,
+        mut sliced: Sliced,
+        replicas: Replicas,
+        overlap: bool,
+    ) -> Result<Self> {
         let blocks = sliced.layers() + 1;
         let (requests, inbox) = bounded::<WorkRequest>(blocks);
         let (outbox, completions) = bounded(blocks);
@@ -96,7 +103,7 @@ impl Overlapped {
                     let began = Instant::now();
                     match &mut block {
                         Block::Layer(index, layer) => sliced.layer(&team, *index, layer, rate)?,
-                        Block::Replicas(sums) => sliced.replicas(place.isa, sums)?,
+                        Block::Replicas(replicas) => sliced.replicas(replicas)?,
                     }
                     sliced.sent_so_far(&mut own_sent.lock().unwrap_or_else(PoisonError::into_inner));
                     // The rank has ended if it does not take it.
@@ -115,7 +122,7 @@ impl Overlapped {
             completions,
             thread,
             under_way: 0,
-            replicas_under_way: false,
+            replicas: Some(replicas),
             ready: Vec::with_capacity(blocks),
             busy: Duration::ZERO,
             planned,
@@ -126,7 +133,6 @@ impl Overlapped {
 
     fn request(&mut self, block: Block, rate: f32) {
         self.under_way += 1;
-        self.replicas_under_way |= matches!(block, Block::Replicas(_));
         // If the threads have ended, the job is in trouble, and this rank learns of it when it waits for the block.
         let _ = self.requests.as_ref().expect("not asked to end yet").send(WorkRequest { block, rate });
     }
@@ -135,8 +141,14 @@ impl Overlapped {
         self.request(Block::Layer(index, std::mem::replace(layer, Linear::hollow())), rate);
     }
 
+    fn request_replicas(&mut self) {
+        if let Some(replicas) = self.replicas.take() {
+            self.request(Block::Replicas(replicas), 0.0);
+        }
+    }
+
     /// Waits for the block that was requested first of all that are under way, and puts it in its place.
-    fn take(&mut self, network: &mut dyn Network, tables: &mut Tables) -> Result<()> {
+    fn take(&mut self, network: &mut dyn Network) -> Result<()> {
         let mut waiting = Waiting::default();
         loop {
             match self.completions.try_recv() {
@@ -145,10 +157,7 @@ impl Overlapped {
                     self.busy += busy;
                     match block {
                         Block::Layer(index, layer) => *network.layer_mut(index) = layer,
-                        Block::Replicas(sums) => {
-                            *tables.sums_mut() = sums;
-                            self.replicas_under_way = false;
-                        }
+                        Block::Replicas(replicas) => self.replicas = Some(replicas),
                     }
                     return Ok(());
                 }
@@ -171,12 +180,11 @@ impl DenseReduction for Overlapped {
         }
     }
 
-    fn begin_replicas(&mut self, team: &Team, tables: &mut Tables, batch: &Batch, gradient: &[f32], rate: f32) {
-        if tables.has_replicas() {
-            tables.sum_replicas(team, batch, gradient);
-            if self.overlap {
-                self.request(Block::Replicas(std::mem::take(tables.sums_mut())), rate);
-            }
+    fn begin_replicas(&mut self, team: &Team, tables: &mut Tables, batch: &Batch, gradient: &[f32]) {
+        let Some(replicas) = self.replicas.as_mut().filter(|replicas| !replicas.is_empty()) else { return };
+        tables.list_replicas(team, batch, gradient, replicas);
+        if self.overlap {
+            self.request_replicas();
         }
     }
 
@@ -188,28 +196,34 @@ impl DenseReduction for Overlapped {
                 self.request_layer(index, network.layer_mut(index), rate);
             }
             self.ready.clear();
-            if tables.has_replicas() && !self.overlap {
-                self.request(Block::Replicas(std::mem::take(tables.sums_mut())), rate);
+            if !self.overlap && self.replicas.as_ref().is_some_and(|replicas| !replicas.is_empty()) {
+                self.request_replicas();
             }
-            while self.under_way > 0 && (self.replicas_under_way || !self.overlap) {
-                self.take(network, tables)?;
+            while self.under_way > 0 && (self.replicas.is_none() || !self.overlap) {
+                self.take(network)?;
             }
             Ok(())
         })?;
-        clock.time(Stage::UpdateRows, || tables.update_replicas(team, rate));
+        if let Some(replicas) = &self.replicas {
+            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, rate));
+        }
         Ok(())
     }
 
-    fn complete(&mut self, network: &mut dyn Network, tables: &mut Tables, clock: &mut Clock) -> Result<()> {
+    fn complete(&mut self, network: &mut dyn Network, clock: &mut Clock) -> Result<()> {
         if self.under_way == 0 {
             return Ok(());
         }
         clock.time(Stage::ReduceDense, || {
             while self.under_way > 0 {
-                self.take(network, tables)?;
+                self.take(network)?;
             }
             Ok(())
         })
+    }
+
+    fn clear_foreign_moments(&self, layer: &mut Linear) {
+        clear_foreign_moments(layer, self.rank, self.planned.ranks());
     }
 
     fn busy(&self) -> Duration {

@@ -7,27 +7,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::Sent;
-use crate::base::Result;
+use crate::base::{RankId, Result};
 use crate::collective::plan::Reduction;
 use crate::collective::{Carrier, Links};
-use crate::exchange::{Dense, LayerExchange, Pieces, PiecesMemory, Share, recycled, share_out};
+use crate::exchange::{LayerExchange, Replicas, Share, share_out};
 use crate::layer::Linear;
 use crate::machine::team::Team;
-use crate::memory::Buffer;
-use crate::model::{Network, Tables};
-use crate::simd::Isa;
+use crate::memory::recycled;
+use crate::model::Network;
 use crate::sync::Each;
 use crate::train::clock::{Span, TRACED_SPANS};
 
 /// A rank's part in the reduction of all layers and replicated tables.
 pub(in crate::train) struct Sliced {
     threads: Vec<Thread>,
-    replicas: Dense,
+    /// Where there are replicated tables.
+    replicas_lane: Option<Box<dyn Carrier>>,
+    rank: RankId,
     ranks: usize,
     planned: Links,
     /// Memory that steps use again: they allocate nothing.
     tasks: Vec<Task<'static>>,
-    pieces: PiecesMemory,
 }
 
 /// What one thread needs.
@@ -50,15 +50,15 @@ struct Task<'a> {
 }
 
 impl Sliced {
-    /// For the layers and replicated tables of a model; one lane a thread.
+    /// For the layers of a model, one lane a thread, and its replicated tables.
     pub(in crate::train) fn new(
         lanes: Vec<Box<dyn Carrier>>,
-        (network, tables): (&mut Box<dyn Network>, &mut Tables),
+        replicas_lane: Option<Box<dyn Carrier>>,
+        network: &mut dyn Network,
         reduction: Reduction,
-        isa: Isa,
         traced: bool,
     ) -> Self {
-        let (count, ranks) = (lanes.len(), lanes[0].ranks());
+        let (count, rank, ranks) = (lanes.len(), lanes[0].rank(), lanes[0].ranks());
         let spans = || Arc::new(Mutex::new(if traced { Vec::with_capacity(TRACED_SPANS) } else { Vec::new() }));
         let mut threads: Vec<Thread> = lanes
             .into_iter()
@@ -71,11 +71,9 @@ impl Sliced {
                 thread.layers.push(LayerExchange::new(share, &*thread.lane, reduction));
             }
         }
-        let len = Pieces::new(tables.sums_mut().iter_mut().map(|sums| &mut sums[..]), isa).len();
-        let replicas = Dense::new(&*threads[0].lane, len, reduction);
         let layers = threads.iter().flat_map(|thread| &thread.layers);
-        let planned = layers.fold(replicas.traffic().clone(), |sum, layer| sum.plus(layer.traffic()));
-        Self { threads, replicas, ranks, planned, tasks: Vec::new(), pieces: PiecesMemory::default() }
+        let planned = layers.fold(Links::uniform(ranks, 0), |sum, layer| sum.plus(layer.traffic()));
+        Self { threads, replicas_lane, rank, ranks, planned, tasks: Vec::new() }
     }
 
     pub(super) fn layers(&self) -> usize {
@@ -113,30 +111,40 @@ impl Sliced {
         result
     }
 
-    /// Sums the gradients of replicated tables over all ranks.
-    pub(super) fn replicas(&mut self, isa: Isa, sums: &mut [Buffer<f32>]) -> Result<()> {
-        let mut pieces = Pieces::within(&mut self.pieces, isa);
-        sums.iter_mut().for_each(|sums| pieces.push(sums));
-        let result = self.replicas.sum(&mut *self.threads[0].lane, &mut pieces);
-        self.pieces = pieces.into_memory();
-        result
+    /// Brings what all ranks have for the replicated tables to all.
+    pub(super) fn replicas(&mut self, replicas: &mut Replicas) -> Result<()> {
+        self.replicas_lane.as_mut().map_or(Ok(()), |lane| replicas.exchange(&mut **lane))
+    }
+
+    pub(super) fn clear_foreign_moments(&self, layer: &mut Linear) {
+        clear_foreign_moments(layer, self.rank, self.ranks);
     }
 
     pub(super) fn sent(&self) -> Sent {
-        let each = |to: usize| self.threads.iter().map(|thread| thread.lane.sent()[to]).sum();
-        Sent { planned: self.planned.clone(), so_far: (0..self.ranks).map(each).collect() }
+        let mut so_far = vec![0; self.ranks];
+        self.sent_so_far(&mut so_far);
+        Sent { planned: self.planned.clone(), so_far }
     }
 
     /// Writes bytes sent so far to each rank to `to`.
     pub(super) fn sent_so_far(&self, to: &mut [usize]) {
         to.fill(0);
-        for thread in &self.threads {
-            to.iter_mut().zip(thread.lane.sent()).for_each(|(sum, bytes)| *sum += bytes);
+        for lane in self.threads.iter().map(|thread| &thread.lane).chain(&self.replicas_lane) {
+            to.iter_mut().zip(lane.sent()).for_each(|(sum, bytes)| *sum += bytes);
         }
     }
 
     /// What its threads did, by thread.
     pub(super) fn spans(&self) -> Vec<Spans> {
         self.threads.iter().map(|thread| thread.spans.clone()).collect()
+    }
+}
+
+/// Clears the moments of a layer's slices of other ranks: they are not moved here.
+pub(super) fn clear_foreign_moments(layer: &mut Linear, rank: RankId, ranks: usize) {
+    for (half, pieces) in layer.pieces(2 * ranks).enumerate() {
+        if half / 2 != rank.index() {
+            pieces.into_iter().for_each(|mut piece| piece.clear_moments());
+        }
     }
 }

@@ -1,12 +1,10 @@
-//! Gradients of tables that every rank has a copy of, summed over all ranks.
-//!
-//! They stay where the layers keep them; the collective sees them one after another, each from a cache line on.
+//! Several tensors as one piece of memory for a collective: they stay where they are, and it sees them one after another,
+//! each from a cache line on.
 
 use std::ops::Range;
 
-use crate::base::Result;
-use crate::collective::plan::Reduction;
-use crate::collective::{Carrier, Executor, Fold, Links, Memory, Payload, Slices, Tensor};
+use crate::collective::{Fold, Memory, Payload, Tensor};
+use crate::memory::recycled;
 use crate::simd::Isa;
 use crate::sync::Line;
 
@@ -24,12 +22,6 @@ pub struct Pieces<'a> {
 /// Memory for [`Pieces`], kept from step to step.
 #[derive(Debug, Default)]
 pub struct PiecesMemory(Vec<(usize, &'static mut [f32])>);
-
-/// An empty list with the memory of another: elements that differ in nothing but lifetimes are collected in place.
-pub fn recycled<A, B>(mut list: Vec<A>) -> Vec<B> {
-    list.clear();
-    list.into_iter().map(|_| unreachable!("the list is empty")).collect()
-}
 
 impl<'a> Pieces<'a> {
     /// These tensors, one after another.
@@ -109,41 +101,5 @@ impl Memory for Pieces<'_> {
 
     fn keep(&mut self, source: Range<usize>, target: Range<usize>) {
         assert_eq!(source, target, "a sum stays where it is");
-    }
-}
-
-/// The sum of a gradient over all ranks.
-#[derive(Debug)]
-pub struct Dense {
-    executor: Executor,
-    len: usize,
-    traffic: Links,
-}
-
-impl Dense {
-    /// For gradients of `len` elements.
-    #[must_use]
-    pub fn new(carrier: &dyn Carrier, len: usize, reduction: Reduction) -> Self {
-        let schedule = reduction.plan(&Slices::even(len, carrier.ranks()), Payload::F32).all_reduce();
-        let traffic = schedule.traffic();
-        Self { executor: Executor::new(&schedule, carrier, "all-reduce of replicated tables' gradients"), len, traffic }
-    }
-
-    /// Bytes from each rank to each other in one run.
-    #[must_use]
-    pub const fn traffic(&self) -> &Links {
-        &self.traffic
-    }
-
-    /// Replaces every element by its sum over all ranks, added in an order that the schedule fixes.
-    ///
-    /// # Errors
-    /// [`crate::base::Error::Rank`] when the job is in trouble.
-    ///
-    /// # Panics
-    /// When there are more or fewer elements than was planned.
-    pub fn sum(&mut self, carrier: &mut dyn Carrier, gradients: &mut Pieces<'_>) -> Result<()> {
-        assert_eq!(gradients.len(), self.len, "as many elements as was planned");
-        self.executor.run(carrier, gradients)
     }
 }

@@ -1,13 +1,14 @@
-//! Split-SGD-BF16: stochastic gradient descent on weights that are kept in two parts.
+//! Rules applied to weights that are kept in two parts; with SGD it is Split-SGD-BF16.
 //!
 //! Source: SC20, Section VII. The upper halves of the weights are the bfloat16 that forward and backward multiply with;
-//! the lower halves are the optimizer's alone. An update joins them, moves the 32-bit weight exactly as [`super::Sgd`]
+//! the lower halves are the optimizer's alone. An update joins them, moves the 32-bit weight exactly as [`super::Move`]
 //! does, and takes it apart again: no copy of the weights in another precision exists, and nothing is rounded but the
-//! update itself. Parts lie in pairs of rows, as the passes of [`crate::math::brgemm::bf16`] want the upper one, so the
+//! update itself. Moments are 32-bit floats. Parts lie in pairs of rows, as the passes of [`crate::math::brgemm::bf16`] want the upper one, so the
 //! update writes what the next forward pass reads.
 
 use bytemuck::Pod;
 
+use super::{MOMENTS, Move, Rule};
 use crate::math::brgemm::{Row, WIDTH};
 use crate::simd::split::shorten;
 use crate::simd::{Kernel, Simd};
@@ -50,32 +51,40 @@ impl Low for u16 {
     }
 }
 
-/// `weight[i] -= rate * gradient[i]`, as one fused multiply-add, for weights in pairs of rows of a panel.
+/// Moves weights in pairs of rows of a panel by a rule.
 #[derive(Debug)]
-pub struct SplitSgd<'a, L> {
+pub struct MoveSplit<'a, L, R> {
+    /// How.
+    pub rule: R,
     /// Upper halves: row i has rows 2i and 2i + 1 of the weights.
     pub high: &'a mut [Row<u32>],
     /// What is kept of the lower halves, as many rows.
     pub low: &'a mut [Row<L>],
     /// A row a row of weights: twice as many, or one fewer where the last pair has no second row.
     pub gradient: &'a [Row<f32>],
-    /// The learning rate.
-    pub rate: f32,
+    /// As many rows as of gradients in each that the rule has.
+    pub moments: [&'a mut [Row<f32>]; MOMENTS],
 }
 
-impl<L: Low> Kernel for SplitSgd<'_, L> {
+impl<L: Low, R: Rule> Kernel for MoveSplit<'_, L, R> {
     type Out = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) {
-        assert!(self.high.len() == self.low.len() && self.gradient.len().div_ceil(2) == self.high.len(), "pairs");
-        let none = [0.0; WIDTH];
-        for ((high, low), gradient) in self.high.iter_mut().zip(self.low).zip(self.gradient.chunks(2)) {
-            let (even, odd) = (&gradient[0], gradient.get(1).unwrap_or(&none));
-            for (((high, low), &even), &odd) in high.iter_mut().zip(low).zip(even).zip(odd) {
-                let [first, second] = low.join(*high);
-                let moved = [(-self.rate).mul_add(even, first), (-self.rate).mul_add(odd, second)];
-                (*high, *low) = L::split(moved);
+    fn run<S: Simd>(self, simd: S) {
+        let Self { rule, high, low, gradient, moments } = self;
+        assert!(high.len() == low.len() && gradient.len().div_ceil(2) == high.len(), "pairs");
+        let mut moments = moments.map(|rows| rows.iter_mut());
+        for ((high, low), gradient) in high.iter_mut().zip(low).zip(gradient.chunks(2)) {
+            let mut pair = [[0.0; WIDTH]; 2];
+            for column in 0..WIDTH {
+                [pair[0][column], pair[1][column]] = low[column].join(high[column]);
+            }
+            for (weight, gradient) in pair.iter_mut().zip(gradient) {
+                let moments = moments.each_mut().map(|rows| rows.next().map_or(&mut [][..], |row| &mut row[..]));
+                Move { rule, weight, gradient, term: &[], moments }.run(simd);
+            }
+            for column in 0..WIDTH {
+                (high[column], low[column]) = L::split([pair[0][column], pair[1][column]]);
             }
         }
     }
@@ -85,7 +94,7 @@ impl<L: Low> Kernel for SplitSgd<'_, L> {
 mod tests {
     use super::*;
     use crate::math::random;
-    use crate::optim::Sgd;
+    use crate::optim::{Momentum, Sgd};
     use crate::simd::Isa;
     use crate::simd::split::split;
 
@@ -114,11 +123,15 @@ mod tests {
         for isa in Isa::all() {
             let mut weights = rows(1);
             let (mut high, mut low) = pairs::<u32>(&weights);
+            let [mut buffer, mut split_buffer] = [vec![[0.0; WIDTH]; ROWS], vec![[0.0; WIDTH]; ROWS]];
+            let rule = Momentum { rate: RATE, momentum: 0.9 };
             for step in 0..50 {
-                let gradient = rows(2 + step);
-                isa.run(SplitSgd { high: &mut high, low: &mut low, gradient: &gradient, rate: RATE });
+                let gradient = &rows(2 + step)[..];
+                let moments = [&mut split_buffer[..], &mut []];
+                isa.run(MoveSplit { rule, high: &mut high, low: &mut low, gradient, moments });
                 let (weight, gradient) = (weights.as_flattened_mut(), gradient.as_flattened());
-                isa.run(Sgd { weight, gradient, rate: RATE });
+                isa.run(Move { rule, weight, gradient, term: &[], moments: [buffer.as_flattened_mut(), &mut []] });
+                assert_eq!(split_buffer, buffer, "{isa:?}, step {step}");
                 assert_eq!((high.clone(), low.clone()), pairs::<u32>(&weights), "{isa:?}, step {step}");
             }
             // The passes read the upper halves, pair by pair.
@@ -127,28 +140,29 @@ mod tests {
         }
     }
 
+    /// 2^-18, a thousandth of what the passes can see of 1.
+    const SMALL: [Row<f32>; 2] = [[1.0 / 262_144.0; WIDTH]; 2];
+
+    fn sgd<'a, L>(high: &'a mut [Row<u32>], low: &'a mut [Row<L>]) -> MoveSplit<'a, L, Sgd> {
+        MoveSplit { rule: Sgd { rate: 1.0 }, high, low, gradient: &SMALL, moments: Default::default() }
+    }
+
     #[test]
     fn eight_bits_lose_small_updates() {
-        // 1 moves by 2^-18, a thousandth of what the passes can see, 4096 times: in all by 2^-6.
-        let (rate, gradient) = (1.0, [[2.0f32.powi(-18); WIDTH]; 2]);
+        // 4096 times: in all 2^-6.
         let ones = [[1.0; WIDTH]; 2];
         let (mut high, mut low) = pairs::<u32>(&ones);
         let (mut short_high, mut short_low) = pairs::<u16>(&ones);
         for _ in 0..4096 {
             for isa in Isa::all() {
                 let (mut expected_high, mut expected_low) = (short_high.clone(), short_low.clone());
-                Isa::all()[0].run(SplitSgd {
-                    high: &mut expected_high,
-                    low: &mut expected_low,
-                    gradient: &gradient,
-                    rate,
-                });
+                Isa::all()[0].run(sgd(&mut expected_high, &mut expected_low));
                 let (mut high, mut low) = (short_high.clone(), short_low.clone());
-                isa.run(SplitSgd { high: &mut high, low: &mut low, gradient: &gradient, rate });
+                isa.run(sgd(&mut high, &mut low));
                 assert_eq!((high, low), (expected_high, expected_low), "{isa:?}");
             }
-            Isa::best().run(SplitSgd { high: &mut high, low: &mut low, gradient: &gradient, rate });
-            Isa::best().run(SplitSgd { high: &mut short_high, low: &mut short_low, gradient: &gradient, rate });
+            Isa::best().run(sgd(&mut high, &mut low));
+            Isa::best().run(sgd(&mut short_high, &mut short_low));
         }
         assert_eq!(low[0][0].join(high[0][0]), [1.0 - 2.0f32.powi(-6); 2], "16 bits keep every step");
         assert_eq!(short_low[0][0].join(short_high[0][0]), [1.0; 2], "8 bits keep none");

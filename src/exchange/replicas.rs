@@ -1,0 +1,141 @@
+//! Gradients of replicated tables' rows, from each rank to all.
+//!
+//! A rank's list has, table by table, only rows that its samples looked up: each once with its summed gradient, or, where
+//! the number of ranks shall change no bit, each sample with the gradient of its pooled row and its look-ups as they are.
+//! Lists go around a ring until all ranks have all of them; then every rank moves its copy by them, rank after rank in
+//! ascending order, so that copies stay the same.
+
+use super::layout::Layout;
+use super::words::{Words, find_bags};
+use crate::base::{RankId, Result, TableId};
+use crate::collective::Carrier;
+use crate::data::Batch;
+use crate::embedding::{Lookups, PackedBag, Slots, Source};
+use crate::simd::Isa;
+
+/// The exchange, with its memory.
+#[derive(Debug)]
+pub struct Replicas {
+    rank: RankId,
+    words: Words,
+    tables: Vec<Replicated>,
+    /// By rank.
+    lists: Vec<Vec<u32>>,
+    /// By rank, for each table where its part of the list is.
+    places: Vec<Vec<Place>>,
+}
+
+/// A replicated table.
+#[derive(Debug)]
+struct Replicated {
+    table: TableId,
+    /// Where its columns begin in a sample's features, and how many they are.
+    start: usize,
+    dim: usize,
+    /// Whether its look-ups have weights, and are sent as they are.
+    weighted: bool,
+}
+
+/// A table's part of a list.
+#[derive(Debug, Clone, Default)]
+struct Place {
+    /// Where the gradients begin.
+    gradient: usize,
+    bag: [PackedBag; 1],
+}
+
+impl Replicas {
+    /// For `rank`.
+    #[must_use]
+    pub fn new(layout: &Layout, rank: RankId, isa: Isa) -> Self {
+        let ranks = layout.ranks();
+        let table = |&table: &TableId| {
+            let (columns, weighted) = (layout.columns(table), layout.grains().is_some() && layout.weighted(table));
+            Replicated { table, start: columns.start, dim: columns.len(), weighted }
+        };
+        let tables: Vec<_> = layout.replicated().iter().map(table).collect();
+        Self {
+            rank,
+            words: Words::new(rank, ranks, isa, "exchange of replicated tables' gradients"),
+            places: vec![vec![Place::default(); tables.len()]; ranks],
+            lists: vec![Vec::new(); ranks],
+            tables,
+        }
+    }
+
+    /// Whether there are no replicated tables.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+
+    /// Begins the own list of a step.
+    pub fn clear(&mut self) {
+        self.lists[self.rank.index()].clear();
+    }
+
+    /// Adds the next table's rows, each once, and lets `sum` lend the gradient of each.
+    pub fn push_rows<'a>(&mut self, rows: &[u32], mut sum: impl FnMut(u32) -> &'a [f32]) {
+        let list = &mut self.lists[self.rank.index()];
+        let count = rows.len() as u32;
+        list.push(count);
+        rows.iter().for_each(|row| list.extend_from_slice(bytemuck::cast_slice(sum(*row))));
+        list.extend(0..=count);
+        list.extend_from_slice(rows);
+    }
+
+    /// Makes the own list the look-ups of `batch`, this rank's slice, as they are; `gradient` has a row of `width` features
+    /// a sample.
+    pub fn push_samples(&mut self, batch: &Batch, gradient: &[f32], width: usize) {
+        self.clear();
+        let list = &mut self.lists[self.rank.index()];
+        for Replicated { table, start, dim, .. } in &self.tables {
+            let bag = &batch.bags[table.index()];
+            list.push(batch.samples() as u32);
+            for row in gradient.chunks_exact(width).take(batch.samples()) {
+                list.extend_from_slice(bytemuck::cast_slice(&row[*start..start + dim]));
+            }
+            list.extend_from_slice(&bag.offsets);
+            list.extend_from_slice(&bag.rows);
+            list.extend_from_slice(bytemuck::cast_slice(&batch.weights[table.index()]));
+        }
+    }
+
+    /// Sends the own list, and takes in those of all ranks.
+    ///
+    /// # Errors
+    /// [`crate::base::Error::Rank`] when the job is in trouble.
+    ///
+    /// # Panics
+    /// When a list has not what it says.
+    pub fn exchange(&mut self, carrier: &mut dyn Carrier) -> Result<()> {
+        self.words.gather(carrier, &mut self.lists)?;
+        for (list, places) in self.lists.iter().zip(&mut self.places) {
+            let mut end = 0;
+            for (Replicated { dim, weighted, .. }, place) in self.tables.iter().zip(places) {
+                let samples = list[end] as usize;
+                place.gradient = end + 1;
+                let bags = place.gradient + samples * dim;
+                end = find_bags(list, bags, samples, std::iter::once(*weighted), &mut place.bag);
+            }
+            assert_eq!(end, list.len(), "as many words as the tables' parts take");
+        }
+        Ok(())
+    }
+
+    /// What all ranks have sent of replicated table number `index`, in the order of ranks.
+    pub fn sources(&self, index: usize) -> impl Iterator<Item = Source<'_>> {
+        let dim = self.tables[index].dim;
+        self.lists.iter().zip(&self.places).filter_map(move |(list, places)| {
+            let Place { gradient, bag } = &places[index];
+            let lookups = Lookups::packed(list, bag);
+            let gradient: &[f32] = bytemuck::cast_slice(&list[*gradient..bag[0].offsets.start]);
+            (!gradient.is_empty()).then_some(Source { lookups, gradient, slots: Slots { row: dim, starts: &[0] } })
+        })
+    }
+}
+
+/// Words of a table's part of a list: of so many samples or rows, with so many look-ups of so many words each.
+pub(super) const fn part_words(samples: usize, dim: usize, look_ups: usize, words: usize) -> usize {
+    1 + samples * dim + samples + 1 + look_ups * words
+}
