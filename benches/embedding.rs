@@ -44,7 +44,7 @@ fn main() {
     };
     let team = Team::new(0).expect("threads");
     let mut tables = tables(&team, &sizes);
-    let slots = Slots { row: DIM + TABLES * DIM, starts: &STARTS };
+    let slots = Slots::new(DIM + TABLES * DIM, &STARTS);
     println!(
         "{TABLES} tables x {} rows x {DIM}, {LOOKUPS} look-ups, {} samples, {} threads with {}",
         sizes.rows,

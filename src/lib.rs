@@ -23,7 +23,8 @@
 //! A rank that is alone has no peers: it exchanges nothing, copies nothing and waits for nobody. How dense gradients are
 //! reduced (alone, by the compute threads, by communication threads behind the backward pass, or in an order that does not
 //! depend on ranks) is one of the implementations in `train/reduction`. A network is known by the trait
-//! [`model::Network`], what carries messages by [`collective::Carrier`]: the corridor is the same for all of them.
+//! [`model::Network`], what carries messages by [`collective::Carrier`], how a weight moves by [`optim::Rule`]: the corridor
+//! is the same for all of them.
 //!
 //! # Floors
 //! A module may use floors above it in this table, never one below. ⚠ marks the rooms in which `unsafe` may stand.
@@ -40,7 +41,7 @@
 //! | `collective` |  | schedules as values, their planners, proof and executor; one-sided exchange; carriers, that of shared memory |
 //! | `data`      |   | schema, minibatch, sources, formats, preprocessing, shuffle, loaders of whole minibatches and of slices |
 //! | `shard`     |   | who holds which part of which table; the cost of a division; the planner; plans as files |
-//! | `optim`     |   | SGD, also on weights in halves (Split-SGD-BF16), the learning rate's schedule |
+//! | `optim`     |   | optimizers (SGD, momentum), on whole weights and on halves (Split-SGD-BF16); the learning rate's schedule |
 //! | `embedding` |   | tables, whole or in halves, look-up, update |
 //! | `layer`     |   | linear, MLP, dot and cat interaction, loss: forward beside backward |
 //! | `exchange`  |   | what ranks send each other: ids, pooled rows, their gradients, layers; in any order or a fixed one; how many bytes |

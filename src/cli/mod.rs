@@ -9,6 +9,7 @@ mod data;
 mod eval;
 mod inspect;
 mod overrides;
+pub mod place;
 mod plan;
 mod predict;
 mod preprocess;

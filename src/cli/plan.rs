@@ -8,13 +8,15 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::overrides::{BaseArgs, KeyArgs};
+use super::place::PlaceArgs;
 use super::session::open_data;
 use crate::base::config::{Config, Interaction, SourceKind};
 use crate::base::error::nearest;
 use crate::base::{Error, Result, TableId};
 use crate::data::{Labels, Schema, Unseen};
-use crate::machine::placement::{Placement, RankPer, Wishes};
+use crate::machine::placement::Placement;
 use crate::machine::{Machine, place};
+use crate::optim::{Kept, Optimizer};
 use crate::shard::planner::{Alternative, alternatives, price};
 use crate::shard::scheme::{Kind, REPLICATE_BELOW, Sharding};
 use crate::shard::site::Known;
@@ -32,15 +34,8 @@ pub struct PlanArgs {
     base: BaseArgs,
     #[command(flatten)]
     keys: KeyArgs,
-    /// The machine: `host`, a shipped name, FILE.toml, an hwloc FILE.xml, or synthetic:DESCRIPTION.
-    #[arg(long, value_name = "MACHINE", default_value = "host")]
-    topology: String,
-    /// How many ranks; default: one for each node, socket or cache.
-    #[arg(long, value_name = "N")]
-    ranks: Option<usize>,
-    /// What a rank is given.
-    #[arg(long, value_enum, default_value_t)]
-    rank_per: RankPer,
+    #[command(flatten)]
+    place: PlaceArgs,
     /// Divide every table in this way.
     #[arg(long, value_enum, default_value_t)]
     scheme: Wish,
@@ -65,12 +60,13 @@ pub struct PlanArgs {
     /// Zipf exponent of the rows' frequencies; default: data.zipf for random data, 1.05 for click logs.
     #[arg(long, value_name = "S")]
     skew: Option<f64>,
-    /// Bytes of a weight: 4 is f32, 2 is bf16.
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    weight_bytes: usize,
-    /// Bytes of optimizer state an element: SGD 0, Split-SGD 2, Adagrad 4.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    state_bytes: usize,
+    /// Bytes of a weight as look-ups read it: 4 is f32, 2 is bf16; default: what train.precision says.
+    #[arg(long, value_name = "N")]
+    weight_bytes: Option<usize>,
+    /// Bytes besides that an update reads: lower halves, the optimizer's moments; default: what train.precision and
+    /// train.optimizer_rows say.
+    #[arg(long, value_name = "N")]
+    state_bytes: Option<usize>,
     /// Bytes of optimizer state a row: row-wise Adagrad 4.
     #[arg(long, value_name = "N", default_value_t = 0)]
     row_state_bytes: usize,
@@ -139,9 +135,8 @@ impl PlanArgs {
     fn report(&self) -> Result<String> {
         self.check()?;
         let config = self.keys.finish(self.base.layers()?)?;
-        let machine = Machine::load(&self.topology)?;
-        let wishes = Wishes { rank_per: self.rank_per, ranks: self.ranks, ..Wishes::default() };
-        let placement = place(&machine, &wishes)?;
+        let machine = Machine::load(&self.place.topology)?;
+        let placement = place(&machine, &self.place.wishes(config.train.threads))?;
         placement.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
         let mut site =
             Site::new(&machine, &placement, Known { memory_gb_s: self.memory_gb_s, link_gb_s: self.link_gb_s });
@@ -188,10 +183,10 @@ impl PlanArgs {
         if self.skew.is_some_and(|skew| !(0.0..=10.0).contains(&skew)) {
             return fail("--skew", "must lie in [0, 10]");
         }
-        if ![2, 4].contains(&self.weight_bytes) || ![2, 4].contains(&self.exchange_bytes) {
+        if self.weight_bytes.is_some_and(|bytes| ![2, 4].contains(&bytes)) || ![2, 4].contains(&self.exchange_bytes) {
             return fail("--weight-bytes and --exchange-bytes", "must be 2 (bf16) or 4 (f32)");
         }
-        if self.state_bytes > 64 || self.row_state_bytes > 4096 {
+        if self.state_bytes.is_some_and(|bytes| bytes > 64) || self.row_state_bytes > 4096 {
             return fail("--state-bytes and --row-state-bytes", "must be at most 64 and 4096");
         }
         Ok(())
@@ -231,19 +226,34 @@ impl PlanArgs {
             let reason = "the model has no embedding tables: there is nothing to divide".to_owned();
             return Err(Error::Config { origin: "plan".to_owned(), reason });
         }
-        let (parameters, activations) = dense(config, tables.len());
+        let workload = workload(config, tables);
         Ok(Workload {
-            tables,
-            dim: model.dim,
-            batch: config.train.batch,
-            weight_bytes: self.weight_bytes,
-            state_bytes: self.state_bytes,
+            weight_bytes: self.weight_bytes.unwrap_or(workload.weight_bytes),
+            state_bytes: self.state_bytes.unwrap_or(workload.state_bytes),
             row_state_bytes: self.row_state_bytes,
             exchange_bytes: self.exchange_bytes,
-            // Weights and gradients, activations and theirs.
-            dense_bytes: parameters * (4 + 4 + self.state_bytes as u64),
-            sample_bytes: activations * 2 * 4,
+            ..workload
         })
+    }
+}
+
+/// What a configuration makes of tables.
+fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
+    let kept = |optimizer| Kept { precision: config.train.precision, optimizer };
+    let (layers, rows) = (kept(Optimizer::dense(&config.train)), kept(Optimizer::rows(&config.train)));
+    let (parameters, activations) = dense(config, tables.len());
+    let weight_bytes = config.train.precision.read_bytes();
+    Workload {
+        tables,
+        dim: config.model.dim,
+        batch: config.train.batch,
+        weight_bytes,
+        state_bytes: rows.bytes() - weight_bytes,
+        row_state_bytes: 0,
+        exchange_bytes: size_of::<f32>(),
+        // Weights with what is kept beside them, and gradients; activations and theirs.
+        dense_bytes: parameters * (layers.bytes() + size_of::<f32>()) as u64,
+        sample_bytes: activations * 2 * size_of::<f32>() as u64,
     }
 }
 
@@ -258,7 +268,7 @@ pub fn divide(
     placement: &Placement,
     path: Option<&Path>,
 ) -> Result<Sharding> {
-    let (data, precision) = (&config.data, config.train.precision);
+    let data = &config.data;
     let random = data.source == SourceKind::Random;
     let lookups = if random { data.lookups as f64 } else { 1.0 };
     let skew = if random { data.zipf } else { CLICK_LOG_SKEW };
@@ -270,18 +280,7 @@ pub fn divide(
         skew,
         weighted: column.weighted,
     });
-    let (parameters, activations) = dense(config, schema.tables.len());
-    let workload = Workload {
-        tables: tables.collect(),
-        dim: config.model.dim,
-        batch: config.train.batch,
-        weight_bytes: precision.read_bytes(),
-        state_bytes: precision.bytes() - precision.read_bytes(),
-        row_state_bytes: 0,
-        exchange_bytes: size_of::<f32>(),
-        dense_bytes: parameters * (precision.bytes() + size_of::<f32>()) as u64,
-        sample_bytes: activations * 2 * 4,
-    };
+    let workload = workload(config, tables.collect());
     let site = Site::new(machine, placement, Known { memory_gb_s: None, link_gb_s: None });
     let model = Model::new(&workload, &site);
     match path {

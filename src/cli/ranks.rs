@@ -9,15 +9,15 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::bench::step::draw;
+use super::place::{PlaceArgs, RankCount};
 use super::plan::divide;
 use super::session::room;
-use super::topo::comm_cores;
 use super::tuned::use_plans;
 use crate::base::config::{Config, Determinism, SourceKind};
 use crate::base::{Error, PuId, Result};
 use crate::data::{self, Batch, LoaderMode, Opening, Schema, Source};
 use crate::ffi::linux::current_affinity;
-use crate::machine::placement::{CommCores, Placement, RankPer, RankPlace, Wishes};
+use crate::machine::placement::{CommCores, Placement, RankPlace, Wishes};
 use crate::machine::team::Team;
 use crate::machine::{Machine, place};
 use crate::math::Grains;
@@ -35,31 +35,12 @@ const TRIALS: [usize; 5] = [0, 1, 2, 4, 8];
 /// Where ranks stand, and who holds what.
 #[derive(Debug, Clone, Args)]
 pub struct RankArgs {
-    /// How many ranks, each a team of --threads threads with its own part of the tables; `auto`: one for each NUMA node
-    /// with allowed cores.
-    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = rank_count)]
-    pub ranks: RankCount,
-
-    /// The machine as a description says: `host`, FILE.toml or an hwloc FILE.xml of this machine, corrected by hand.
-    #[arg(long, value_name = "MACHINE", default_value = "host")]
-    pub topology: String,
-
-    /// What a rank is given.
-    #[arg(long, value_enum, default_value_t)]
-    pub rank_per: RankPer,
-
-    /// Compute on all hardware threads of a core.
-    #[arg(long)]
-    pub smt: bool,
+    #[command(flatten)]
+    pub place: PlaceArgs,
 
     /// Divide the tables among ranks as this file of `octorec plan --out` says; default: as is predicted to be best.
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
-
-    /// Cores of each rank that reduce the gradients of layers while the others compute: a number, or `auto`, which tries
-    /// some before training and prints what they gave.
-    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = comm_cores)]
-    pub comm_cores: CommCores,
 
     /// The longest that a rank waits for another, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = DEADLINE.as_secs_f64(), value_parser = seconds)]
@@ -76,26 +57,6 @@ pub struct ExchangeArgs {
     /// How several ranks read the data: each its own slices of minibatches (default), one for all, or each everything.
     #[arg(long, value_name = "MODE", value_parser = loader_mode())]
     pub loader: Option<LoaderMode>,
-}
-
-/// A number of ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RankCount {
-    /// One for each unit of the machine.
-    Auto,
-    /// As many as this.
-    Count(usize),
-}
-
-/// A `--ranks` value.
-fn rank_count(text: &str) -> std::result::Result<RankCount, String> {
-    match text {
-        "auto" => Ok(RankCount::Auto),
-        number => match number.parse() {
-            Ok(count) if (1..=4096).contains(&count) => Ok(RankCount::Count(count)),
-            _ => Err("a number from 1 to 4096 or `auto` is expected".to_owned()),
-        },
-    }
 }
 
 /// A number of seconds.
@@ -142,24 +103,11 @@ impl RankArgs {
     /// As many ranks as this, and all else as it comes: for benches.
     #[must_use]
     pub fn count(ranks: usize) -> Self {
-        Self {
-            ranks: RankCount::Count(ranks),
-            topology: "host".to_owned(),
-            rank_per: RankPer::default(),
-            smt: false,
-            plan: None,
-            comm_cores: CommCores::Auto,
-            timeout: DEADLINE.as_secs_f64(),
-        }
+        Self { place: PlaceArgs::count(ranks), plan: None, timeout: DEADLINE.as_secs_f64() }
     }
 
     fn wishes(&self, config: &Config, comm_cores: CommCores) -> Wishes {
-        let threads = (config.train.threads > 0).then_some(config.train.threads);
-        let ranks = match self.ranks {
-            RankCount::Auto => None,
-            RankCount::Count(count) => Some(count),
-        };
-        Wishes { rank_per: self.rank_per, ranks, threads, comm_cores, smt: self.smt }
+        Wishes { comm_cores, ..self.place.wishes(config.train.threads) }
     }
 
     /// Places the ranks, divides the tables and starts, all weights 0; prints where each stands.
@@ -190,7 +138,7 @@ impl RankArgs {
     /// # Errors
     /// As [`Machine::load`].
     pub fn machine(&self) -> Result<Machine> {
-        Machine::load(&self.topology)
+        Machine::load(&self.place.topology)
     }
 
     /// Where the ranks stand, which is printed.
@@ -200,7 +148,7 @@ impl RankArgs {
     pub fn place(&self, config: &Config, schema: &Schema, machine: &Machine, purpose: Purpose) -> Result<Placement> {
         let by_grains = config.train.determinism == Determinism::Ranks;
         let refuse = |origin: &str, reason: String| Err(Error::Config { origin: origin.to_owned(), reason });
-        if self.topology != "host" {
+        if self.place.topology != "host" {
             let first = place(machine, &self.wishes(config, CommCores::Count(0)))?;
             let allowed = current_affinity()?;
             let foreign = |rank: &RankPlace| {
@@ -212,12 +160,12 @@ impl RankArgs {
                     format!(
                         "{} describes another machine: {} would run on cpu {}, which this process may not use here; \
                          `octorec plan --topology {}` prices that machine",
-                        self.topology, rank, pu, self.topology
+                        self.place.topology, rank, pu, self.place.topology
                     ),
                 );
             }
         }
-        let comm_cores = match self.comm_cores {
+        let comm_cores = match self.place.comm_cores {
             CommCores::Count(1..) if by_grains => {
                 let reason = "--determinism ranks sums gradients with the compute cores: leave it away or use 0";
                 return refuse("--comm-cores", reason.to_owned());
@@ -233,7 +181,7 @@ impl RankArgs {
             return refuse("--comm-cores", reason.to_owned());
         }
         placement.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
-        if let (RankCount::Auto, [reason, ..]) = (self.ranks, &placement.reasons[..])
+        if let (RankCount::Auto, [reason, ..]) = (self.place.ranks, &placement.reasons[..])
             && placement.ranks.len() > 1
         {
             eprintln!("placement: {reason}");

@@ -7,31 +7,20 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use super::place::PlaceArgs;
 use crate::base::{Error, Result};
-use crate::machine::placement::{CommCores, Placement, RankPer, Wishes};
+use crate::machine::placement::{Placement, Wishes};
 use crate::machine::{Machine, draw, place};
 
 /// Flags of `octorec topo`.
 #[derive(Debug, Clone, Args)]
 pub struct TopoArgs {
-    /// The machine: `host`, a shipped name, FILE.toml, an hwloc FILE.xml, or synthetic:DESCRIPTION
-    #[arg(long, value_name = "MACHINE", default_value = "host")]
-    pub topology: String,
-    /// What a rank is given
-    #[arg(long, value_enum, default_value_t)]
-    pub rank_per: RankPer,
-    /// How many ranks; default: one for each node, socket or cache
-    #[arg(long, value_name = "N")]
-    pub ranks: Option<usize>,
-    /// Compute threads of each rank; default: one on each core that does not communicate
-    #[arg(long, value_name = "N")]
-    pub threads: Option<usize>,
-    /// Communication cores of each rank: a number or `auto`
-    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = comm_cores)]
-    pub comm_cores: CommCores,
-    /// Compute on all hardware threads of a core
-    #[arg(long)]
-    pub smt: bool,
+    /// Which machine, and what of it a rank is given
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// Compute threads of each rank; 0: one on each core that does not communicate
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub threads: usize,
     /// Draw machine and ranks as a picture
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
@@ -57,14 +46,6 @@ struct Everything<'a> {
     placement: &'a Placement,
 }
 
-/// A `--comm-cores` value.
-pub(super) fn comm_cores(text: &str) -> std::result::Result<CommCores, String> {
-    match text {
-        "auto" => Ok(CommCores::Auto),
-        number => number.parse().map(CommCores::Count).map_err(|_| "a number or `auto` is expected".to_owned()),
-    }
-}
-
 /// Prints the machine and the placement, or one of the other forms that were asked for.
 ///
 /// # Errors
@@ -84,17 +65,11 @@ pub fn run(args: &TopoArgs) -> Result<()> {
 /// # Errors
 /// As [`run`].
 pub fn report(args: &TopoArgs) -> Result<String> {
-    let machine = Machine::load(&args.topology)?;
+    let machine = Machine::load(&args.place.topology)?;
     if args.export == Some(Export::Toml) {
         return Ok(machine.to_toml());
     }
-    let wishes = Wishes {
-        rank_per: args.rank_per,
-        ranks: args.ranks,
-        threads: args.threads,
-        comm_cores: args.comm_cores,
-        smt: args.smt,
-    };
+    let wishes = args.place.wishes(args.threads);
     let placement = place(&machine, &wishes)?;
     let mut text = if args.json {
         let everything = Everything { machine: &machine, wishes: &wishes, placement: &placement };

@@ -181,7 +181,8 @@ fn layers(config: &Config) -> Result<Vec<(usize, usize)>> {
         }
     };
     let (config, dims) = (&small.model, vec![small.model.dim; schema.tables.len()]);
-    let spec = NetworkSpec { config, dims: &dims, samples: 1, threads: 1, kept: small.train.precision.into() };
+    let (positions, kept) = (vec![1; dims.len()], small.train.precision.into());
+    let spec = NetworkSpec { config, dims: &dims, positions: &positions, samples: 1, threads: 1, kept };
     // Its memory is planned, and never taken.
     let network = Dlrm::build(&spec, &mut Supply::Arena(&mut memory::Plan::new()))?;
     let mut layers = Vec::new();

@@ -37,6 +37,32 @@ impl Bag {
         &self.rows[self.offsets[n] as usize..self.offsets[n + 1] as usize]
     }
 
+    /// Makes each sample's bag `positions` bags, each with one of its look-ups, in their order: the first ones if there are
+    /// more, none in the last bags if there are fewer. `weights` are those of the look-ups, or empty.
+    pub fn spread(&mut self, positions: usize, weights: &mut Vec<f32>) {
+        let (samples, mut kept, mut start) = (self.samples(), 0, 0);
+        for end in &mut self.offsets[1..] {
+            let next = *end as usize;
+            let count = (next - start).min(positions);
+            self.rows.copy_within(start..start + count, kept);
+            if !weights.is_empty() {
+                weights.copy_within(start..start + count, kept);
+            }
+            kept += count;
+            (start, *end) = (next, kept as u32);
+        }
+        self.rows.truncate(kept);
+        weights.truncate(kept);
+        // From the last one on, so that nothing is overwritten before it is read.
+        self.offsets.resize(samples * positions + 1, 0);
+        for sample in (0..samples).rev() {
+            let (start, end) = (self.offsets[sample], self.offsets[sample + 1]);
+            for position in (0..positions).rev() {
+                self.offsets[sample * positions + position + 1] = (start + position as u32 + 1).min(end);
+            }
+        }
+    }
+
     /// The same look-ups, borrowed.
     #[must_use]
     pub fn view(&self) -> BagView<'_> {
@@ -201,6 +227,28 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bag_spread_over_positions_keeps_its_first_look_ups_in_order() {
+        let bag = Bag { offsets: vec![0, 1, 1, 5, 7], rows: vec![9, 1, 2, 3, 4, 8, 8] };
+        for weighted in [false, true] {
+            let (mut spread, mut weights) = (bag.clone(), Vec::new());
+            if weighted {
+                weights = vec![0.5, 1.0, 2.0, 3.0, 4.0, 7.0, 8.0];
+            }
+            spread.spread(3, &mut weights);
+            let of = |sample: usize| [0, 1, 2].map(|position| spread.of(3 * sample + position).to_vec());
+            assert_eq!(of(0), [vec![9], vec![], vec![]]);
+            assert_eq!(of(1), [const { Vec::<u32>::new() }; 3]);
+            assert_eq!(of(2), [vec![1], vec![2], vec![3]]);
+            assert_eq!(of(3), [vec![8], vec![8], vec![]]);
+            assert_eq!(weights, if weighted { vec![0.5, 1.0, 2.0, 3.0, 7.0, 8.0] } else { Vec::new() });
+        }
+        let (mut one, mut empty) = (bag.clone(), Bag { offsets: vec![0], rows: Vec::new() });
+        one.spread(1, &mut Vec::new());
+        empty.spread(4, &mut Vec::new());
+        assert_eq!((one.offsets, one.rows, empty.offsets), (vec![0, 1, 1, 2, 3], vec![9, 1, 8], vec![0]));
+    }
     use crate::data::Column;
 
     fn schema() -> Schema {

@@ -3,7 +3,7 @@
 //! The gradient of a look-up is `factor * gradient of its bag`, where the factor is the look-up's weight, divided by the
 //! bag's length under mean pooling; the product is rounded. Both ways give these same bits.
 
-use super::Source;
+use super::{Slots, Source};
 use crate::base::config::Pooling;
 use crate::data::BagView;
 
@@ -11,8 +11,10 @@ use crate::data::BagView;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Feed<'a> {
     data: &'a [f32],
-    stride: usize,
+    row: usize,
     first: usize,
+    positions: usize,
+    step: usize,
     dim: usize,
     bag: BagView<'a>,
     weights: Option<&'a [f32]>,
@@ -48,12 +50,13 @@ impl<'a> Feed<'a> {
             (None, Pooling::Mean) => Kind::Means,
         };
         let before = u32::try_from(before).expect("a minibatch has fewer than 2^32 look-ups");
-        Self { data, stride: slots.row, first: slots.starts[table], dim, bag, weights, kind, before }
+        let Slots { row, starts, positions, step } = slots;
+        Self { data, row, first: starts[table], positions, step, dim, bag, weights, kind, before }
     }
 
     /// From gradient rows, one a look-up, instead.
     pub(super) const fn of_rows(self, data: &'a [f32], before: u32) -> Self {
-        Self { data, stride: self.dim, first: 0, weights: None, kind: Kind::Rows, before, ..self }
+        Self { data, row: self.dim, first: 0, positions: 1, weights: None, kind: Kind::Rows, before, ..self }
     }
 
     /// The look-ups.
@@ -105,7 +108,11 @@ impl<'a> Feed<'a> {
 
     #[inline(always)]
     fn vector(&self, index: usize) -> &'a [f32] {
-        &self.data[index * self.stride + self.first..][..self.dim]
+        let start = match self.positions {
+            1 => index * self.row,
+            positions => index / positions * self.row + index % positions * self.step,
+        };
+        &self.data[start + self.first..][..self.dim]
     }
 }
 

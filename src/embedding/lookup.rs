@@ -24,13 +24,15 @@ const PREFETCH_DISTANCE: usize = 24;
 pub struct LookUp {
     pooling: Pooling,
     lender: Lender<f32>,
+    /// Where each column of vectors starts.
+    starts: Vec<usize>,
 }
 
 impl LookUp {
     /// A forward pass for a team of `threads`.
     #[must_use]
     pub fn new(pooling: Pooling, tables: usize, threads: usize) -> Self {
-        Self { pooling, lender: Lender::new(tables, threads) }
+        Self { pooling, lender: Lender::new(tables, threads), starts: Vec::with_capacity(tables) }
     }
 
     /// Writes, for every row (sample) of `features` and every table, the sum or the mean of the rows that the sample's
@@ -44,15 +46,28 @@ impl LookUp {
         lookups.check(tables.len());
         let Some(dim) = tables.first().map(Table::dim) else { return };
         assert!(tables.iter().all(|table| table.dim() == dim), "all tables have one width");
-        let samples = features.len() / slots.row;
-        assert!(lookups.bags().all(|bag| bag.samples() == samples), "one bag a sample");
-        cut(&mut self.lender, lookups, samples, team.pieces());
+        let Slots { row, starts, positions, step } = slots;
+        let samples = features.len() / row;
+        assert!(lookups.bags().all(|bag| bag.samples() == samples * positions), "as many bags a sample");
+        assert!(positions == 1 || tables.len() == 1, "sequences of one table");
+        // Each position of a sequence is a column of vectors of its own.
+        self.starts.clear();
+        self.starts.extend(starts.iter().flat_map(|start| (0..positions).map(move |at| start + at * step)));
+        if positions == 1 {
+            cut(&mut self.lender, lookups, samples, team.pieces());
+        } else {
+            cut_evenly(&mut self.lender, [positions, samples], team.pieces());
+        }
         let (isa, pooling) = (team.isa(), self.pooling);
-        let lent = self.lender.windows(features, slots.row, slots.starts, dim);
+        let lent = self.lender.windows(features, row, &self.starts, dim);
         team.share(lent, |mut out| {
-            for (index, table) in tables.iter().enumerate() {
-                let (bag, weights, out) = (lookups.bag(index), lookups.weights(index), out.band(index));
-                with_form!(table.precision(), form => isa.run(PoolBags { form, table, bag, weights, pooling, out }));
+            for index in 0..tables.len() * positions {
+                let (of, position) = (index / positions, index % positions);
+                let (table, bag, weights) = (&tables[of], lookups.bag(of), lookups.weights(of));
+                let (out, which) = (out.band(index), [position, positions]);
+                with_form!(table.precision(), form => {
+                    isa.run(PoolBags { form, table, bag, which, weights, pooling, out });
+                });
             }
         });
     }
@@ -75,6 +90,14 @@ fn cut(lender: &mut Lender<f32>, lookups: Lookups<'_>, samples: usize, pieces: u
     }
 }
 
+/// Gives every piece nearly as many samples of each column of vectors.
+fn cut_evenly(lender: &mut Lender<f32>, [columns, samples]: [usize; 2], pieces: usize) {
+    lender.reset(columns, pieces);
+    for (column, piece) in (0..columns).flat_map(|column| (0..=pieces).map(move |piece| (column, piece))) {
+        lender.cut(column, piece, samples * piece / pieces);
+    }
+}
+
 /// The first sample before which cells weigh `wanted` or more.
 fn first_cell(bag: BagView<'_>, wanted: usize) -> usize {
     let (mut low, mut high) = (0, if wanted == 0 { 0 } else { bag.samples() });
@@ -85,11 +108,13 @@ fn first_cell(bag: BagView<'_>, wanted: usize) -> usize {
     low
 }
 
-/// One table's bags for a range of samples.
+/// One table's bags for a range of samples; of several bags a sample, one.
 struct PoolBags<'a, F> {
     form: F,
     table: &'a Table,
     bag: BagView<'a>,
+    /// Which bag of a sample, of how many.
+    which: [usize; 2],
     weights: Option<&'a [f32]>,
     pooling: Pooling,
     out: Band<'a, f32>,
@@ -100,7 +125,7 @@ impl<F: Form> Kernel for PoolBags<'_, F> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { form, table, bag, weights, pooling, mut out } = self;
+        let Self { form, table, bag, which: [position, positions], weights, pooling, mut out } = self;
         let (dim, rows) = (table.dim(), bag.rows);
         let mine = out.rows();
         if mine.is_empty() {
@@ -108,13 +133,14 @@ impl<F: Form> Kernel for PoolBags<'_, F> {
         }
         let (table, width) = (table.words(), table.width());
         // The first rows have nothing before them to hide behind, but they can be fetched at the same time.
-        let first = bag.offsets[mine.start] as usize;
+        let first = bag.offsets[mine.start * positions + position] as usize;
         for &row in rows[first..].iter().take(PREFETCH_DISTANCE) {
             prefetch(simd, &table[row as usize * width..][..F::seen_words(dim)]);
         }
         for sample in mine {
-            let bounds = bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize;
-            let scale = if pooling == Pooling::Mean && !bounds.is_empty() { share(bag, sample) } else { 1.0 };
+            let at = sample * positions + position;
+            let bounds = bag.offsets[at] as usize..bag.offsets[at + 1] as usize;
+            let scale = if pooling == Pooling::Mean && !bounds.is_empty() { share(bag, at) } else { 1.0 };
             let out = out.row(sample);
             let distance = PREFETCH_DISTANCE;
             let mut work = Pool { form, table, width, dim, rows, weights, bag: bounds, scale, out, distance };

@@ -26,13 +26,32 @@ use crate::data::{Bag, BagView, Batch};
 
 /// Where the pooled rows of some tables lie in a row-major matrix with a row a sample: the model's features, or a message.
 ///
-/// Sample n's row starts at `n * row`; table t's vector starts `starts[t]` elements into it.
+/// Sample n's row starts at `n * row`; table t's vector starts `starts[t]` elements into it. Of a table whose rows are not
+/// pooled but kept as a sequence, a sample has several bags, one a position, each with a vector of its own.
 #[derive(Debug, Clone, Copy)]
 pub struct Slots<'a> {
     /// Distance between samples.
     pub row: usize,
-    /// Where each table's vector starts; ascending, and vectors do not overlap.
+    /// Where each table's vector, or its first one, starts; ascending, and vectors do not overlap.
     pub starts: &'a [usize],
+    /// Bags of a sample.
+    pub positions: usize,
+    /// Distance between their vectors.
+    pub step: usize,
+}
+
+impl<'a> Slots<'a> {
+    /// Of pooled rows.
+    #[must_use]
+    pub const fn new(row: usize, starts: &'a [usize]) -> Self {
+        Self { row, starts, positions: 1, step: 0 }
+    }
+
+    /// Of sequences of so many positions, whose vectors lie so far from each other.
+    #[must_use]
+    pub const fn sequences(self, positions: usize, step: usize) -> Self {
+        Self { positions, step, ..self }
+    }
 }
 
 /// Look-ups of some samples, and the gradients of what was pooled of them.

@@ -11,7 +11,7 @@ use bytemuck::Pod;
 use super::feed::Feeds;
 use super::form::Form;
 use crate::optim::{MOMENTS, Rule};
-use crate::simd::Simd;
+use crate::simd::{Simd, combine};
 
 /// Vectors whose sums fit into registers on every instruction set, beside operands.
 const WIDEST: usize = 8;
@@ -193,87 +193,47 @@ impl<F: Form> Columns for MoveAll<'_, F> {
     }
 }
 
-/// `sum[e] += factor * gradient[e]` for several look-ups of one row, in their order; both operations are rounded.
-pub(super) struct AddAll<'a> {
-    /// As in [`MoveAll`].
-    pub records: &'a [u64],
-    pub feeds: Feeds<'a>,
-    pub sum: &'a mut [f32],
-}
-
-impl Columns for AddAll<'_> {
-    #[inline(always)]
-    fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
-        let (to, to_tail) = self.sum[start..].split_at_mut(FULL * S::LANES);
-        let mut sums = [simd.splat(0.0); FULL];
-        sums.iter_mut().enumerate().for_each(|(index, sum)| *sum = simd.load(&to[index * S::LANES..]));
-        let mut rest = if TAIL { simd.load_partial(&to_tail[..tail]) } else { simd.splat(0.0) };
-        for &record in self.records {
-            let (gradient, factor) = self.feeds.of(record as u32);
-            let (from, from_tail) = gradient[start..].split_at(FULL * S::LANES);
-            let factor = simd.splat(factor);
-            for (index, sum) in sums.iter_mut().enumerate() {
-                *sum = simd.add(*sum, simd.mul(factor, simd.load(&from[index * S::LANES..])));
-            }
-            if TAIL {
-                rest = simd.add(rest, simd.mul(factor, simd.load_partial(&from_tail[..tail])));
-            }
-        }
-        sums.into_iter().enumerate().for_each(|(index, sum)| simd.store(sum, &mut to[index * S::LANES..]));
-        if TAIL {
-            simd.store_partial(rest, &mut to_tail[..tail]);
-        }
-    }
-}
-
-/// Moves a row by the sum of its gradients.
-pub(super) struct Apply<'a, F, R> {
-    pub form: F,
-    pub rule: R,
-    /// Weights, then moments.
-    pub row: &'a mut [u32],
-    pub dim: usize,
-    pub sum: &'a [f32],
-}
-
-impl<F: Form, R: Rule> Columns for Apply<'_, F, R> {
-    #[inline(always)]
-    fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
-        let Self { form, rule, dim, .. } = *self;
-        let (weights, moments) = self.row.split_at_mut(F::words(dim));
-        let moments: &mut [f32] = bytemuck::cast_slice_mut(moments);
-        {
-            let mut to = form.all(weights, dim, start, FULL * S::LANES);
-            for index in 0..FULL {
-                let at = index * S::LANES;
-                let mut lanes = [0.0; 16];
-                simd.store(F::load(simd, &to, at), &mut lanes);
-                apply(rule, &mut lanes[..S::LANES], &self.sum[start + at..], moments, start + at);
-                F::store(simd, F::keep(simd, simd.load(&lanes)), &mut to, at);
-            }
-        }
-        if TAIL {
-            let at = start + FULL * S::LANES;
-            let mut to = form.all(weights, dim, at, tail);
-            let mut lanes = [0.0; 16];
-            simd.store(F::load_partial(simd, &to), &mut lanes);
-            apply(rule, &mut lanes[..tail], &self.sum[at..], moments, at);
-            F::store_partial(simd, F::keep(simd, simd.load(&lanes)), &mut to);
-        }
-    }
-}
-
-/// Moves the weights of the columns from `first` on; a row's `moments` lie one after another.
+/// `sum[e] += factor * gradient[e]` for several look-ups of one row, in their order; both operations are rounded. The sum
+/// stays in the first cache.
 #[inline(always)]
-fn apply<R: Rule>(rule: R, weights: &mut [f32], gradients: &[f32], moments: &mut [f32], first: usize) {
-    let (dim, count) = (moments.len() / R::MOMENTS.max(1), weights.len());
-    let mut places = moments.chunks_exact_mut(dim.max(1)).map(|moment| &mut moment[first..first + count]);
-    let mut places = [places.next().unwrap_or_default(), places.next().unwrap_or_default()];
+pub(super) fn add_all<S: Simd>(simd: S, sum: &mut [f32], records: &[u64], feeds: Feeds<'_>) {
+    for &record in records {
+        let (gradient, factor) = feeds.of(record as u32);
+        let factor = simd.splat(factor);
+        combine(simd, sum, gradient, |sum, g| simd.add(sum, simd.mul(factor, g)));
+    }
+}
+
+/// Moves a row, weights and then moments, by the sum of its gradients.
+#[inline(always)]
+pub(super) fn apply<S: Simd, F: Form, R: Rule>(simd: S, form: F, rule: R, row: &mut [u32], sum: &[f32]) {
+    let dim = sum.len();
+    let (weights, moments) = row.split_at_mut(F::words(dim));
+    let moments: &mut [f32] = bytemuck::cast_slice_mut(moments);
+    let mut lanes = [0.0; 16];
+    let whole = dim / S::LANES * S::LANES;
+    for at in (0..whole).step_by(S::LANES) {
+        let mut to = form.all(weights, dim, at, S::LANES);
+        simd.store(F::load(simd, &to, 0), &mut lanes);
+        step(rule, &mut lanes[..S::LANES], &sum[at..], moments, [at, dim]);
+        F::store(simd, F::keep(simd, simd.load(&lanes)), &mut to, 0);
+    }
+    if whole < dim {
+        let mut to = form.all(weights, dim, whole, dim - whole);
+        simd.store(F::load_partial(simd, &to), &mut lanes);
+        step(rule, &mut lanes[..dim - whole], &sum[whole..], moments, [whole, dim]);
+        F::store_partial(simd, F::keep(simd, simd.load(&lanes)), &mut to);
+    }
+}
+
+/// Moves the weights of the columns from `first` of `dim` on; a row's `moments` lie one after another.
+#[inline(always)]
+fn step<R: Rule>(rule: R, weights: &mut [f32], gradients: &[f32], moments: &mut [f32], [first, dim]: [usize; 2]) {
     for (lane, (weight, gradient)) in weights.iter_mut().zip(gradients).enumerate() {
         let mut own = [0.0; MOMENTS];
-        (0..R::MOMENTS).for_each(|which| own[which] = places[which][lane]);
+        (0..R::MOMENTS).for_each(|which| own[which] = moments[which * dim + first + lane]);
         *weight = rule.step(*weight, *gradient, &mut own);
-        (0..R::MOMENTS).for_each(|which| places[which][lane] = own[which]);
+        (0..R::MOMENTS).for_each(|which| moments[which * dim + first + lane] = own[which]);
     }
 }
 

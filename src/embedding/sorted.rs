@@ -19,7 +19,7 @@ use std::ops::Range;
 use super::Table;
 use super::feed::{Feed, Feeds, sample_of};
 use super::form::Form;
-use super::row::{AddAll, Apply, MoveAll, columns, prefetch};
+use super::row::{MoveAll, add_all, apply, columns, prefetch};
 use super::update::{Spec, meet};
 use crate::base::Result;
 use crate::machine::team::Team;
@@ -149,7 +149,7 @@ impl Sorter {
                 } else {
                     let sum = &mut sums.data[..dim];
                     with_rule!(optimizer, rate, rule => {
-                        isa.run(WalkRows { band, records, feeds, each: SumEach { form, dim, sum, rule } });
+                        isa.run(WalkRows { band, records, feeds, each: SumEach { form, sum, rule } });
                     });
                 }
             }
@@ -352,7 +352,6 @@ impl<F: Form> EachRow for MoveEach<F> {
 /// The sum of a row's look-ups moves it.
 struct SumEach<'a, F, R> {
     form: F,
-    dim: usize,
     sum: &'a mut [f32],
     rule: R,
 }
@@ -360,13 +359,13 @@ struct SumEach<'a, F, R> {
 impl<F: Form, R: Rule> EachRow for SumEach<'_, F, R> {
     #[inline(always)]
     fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: Feeds<'_>, ends: Ends) {
-        let Self { form, dim, ref mut sum, rule } = *self;
+        let Self { form, ref mut sum, rule } = *self;
         if ends.first {
             sum.fill(0.0);
         }
-        columns(simd, dim, &mut AddAll { records, feeds, sum });
+        add_all(simd, sum, records, feeds);
         if ends.last {
-            columns(simd, dim, &mut Apply { form, rule, row, dim, sum });
+            apply(simd, form, rule, row, sum);
         }
     }
 }

@@ -79,11 +79,13 @@ fn pack(isa: Isa, layout: &Layout, holder: &Holding, gradient: &[f32], first: us
     const NONE: [f32; 16] = [0.0; 16];
     let row = layout.feature_row();
     let samples = size_of_val(to) / (holder.stride * size_of::<f32>());
-    let width: usize = holder.groups.iter().map(|group| group.width * group.shards.len()).sum();
+    let width: usize = holder.groups.iter().map(|group| group.width * group.positions * group.shards.len()).sum();
     let mut stream = Stream { isa, to, staged: [0.0; STAGED], len: 0 };
     for gradient in gradient[first * row..].chunks_exact(row).take(samples) {
         for group in &holder.groups {
-            group.in_features.iter().for_each(|start| stream.put(&gradient[*start..][..group.width]));
+            for start in &group.in_features {
+                (0..group.positions).for_each(|at| stream.put(&gradient[start + at * group.step..][..group.width]));
+            }
         }
         stream.put(&NONE[..holder.stride - width]);
     }

@@ -15,7 +15,7 @@ use crate::embedding::{Lookups, PackedBag};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
 use crate::shard::scheme::{Kind, Scheme, Sharding};
-use crate::sync::{Each, atomic_words_32};
+use crate::sync::{Each, Line, atomic_words_32};
 
 /// The exchange of ids, with its memory: after a step's [`Ids::exchange`], the look-ups of all ranks in this rank's
 /// shards. Of its own, those in divided rows alone: whole tables are looked up as the minibatch says.
@@ -118,7 +118,8 @@ impl Unit {
     }
 
     fn count(&mut self, owners: &Owners, batch: &Batch) {
-        let (bag, samples) = (&batch.bags[self.table], self.samples(batch.samples()));
+        let bag = &batch.bags[self.table];
+        let samples = self.samples(bag.samples());
         let rows = &bag.rows[bag.offsets[samples.start] as usize..bag.offsets[samples.end] as usize];
         if let Split::Whole = owners.split {
             return self.next.fill(rows.len() as u32);
@@ -138,7 +139,7 @@ impl Unit {
         // Relaxed: every word has one writer, and the region's end hands them over.
         let put = |at: usize, word: u32| out[at].store(word, Ordering::Relaxed);
         let (bag, weights) = (&batch.bags[self.table], &batch.weights[self.table][..]);
-        let samples = self.samples(batch.samples());
+        let samples = self.samples(bag.samples());
         let first = bag.offsets[samples.start] as usize;
         if let Split::Whole = owners.split {
             let rows = &bag.rows[first..bag.offsets[samples.end] as usize];
@@ -184,7 +185,7 @@ pub(super) fn expected(layout: &Layout, [batch, lookups]: [usize; 2], from: Rank
     let words = |stream: &Stream| {
         let share = stream.rows.count as f64 / layout.sharding().rows(stream.table) as f64;
         let look_ups = ((samples * lookups) as f64 * share).ceil() as usize;
-        samples + 1 + look_ups * (1 + usize::from(stream.weighted))
+        samples * stream.positions + 1 + look_ups * (1 + usize::from(stream.weighted))
     };
     streams.iter().map(words).sum::<usize>() * size_of::<u32>()
 }
@@ -268,7 +269,12 @@ impl Ids {
             let mut bags = std::mem::take(&mut self.bags[from.index()]);
             let (words, samples) = (self.message(from), layout.samples(whole, from));
             let streams = &layout.of(self.rank).streams[..bags.len()];
-            let end = find_bags(words, 0, samples, streams.iter().map(|stream| stream.weighted), &mut bags);
+            let end = find_bags(
+                words,
+                0,
+                streams.iter().map(|stream| (samples * stream.positions, stream.weighted)),
+                &mut bags,
+            );
             assert_eq!(end, words.len(), "as many words as the bags of {from} take");
             self.bags[from.index()] = bags;
         }
@@ -297,7 +303,7 @@ impl Ids {
             starts[to.index()] = end;
             for (place, stream) in places.iter_mut().zip(&layout.of(to).streams) {
                 let count = place.rows.end;
-                place.offsets = end..end + samples + 1;
+                place.offsets = end..end + samples * stream.positions + 1;
                 place.rows = place.offsets.end..place.offsets.end + count;
                 place.weights = place.rows.end..place.rows.end + if stream.weighted { count } else { 0 };
                 end = place.weights.end;
@@ -328,6 +334,16 @@ impl Ids {
     #[must_use]
     pub fn bag(&self, from: RankId, stream: usize) -> BagView<'_> {
         Lookups::packed(self.message(from), &self.bags[from.index()]).bag(stream)
+    }
+
+    /// Bytes of the last message to a rank, as they go over the wire.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    #[must_use]
+    pub fn bytes_to(&self, to: RankId) -> usize {
+        let words = self.starts[to.index() + 1] - self.starts[to.index()];
+        Line::BYTES + words * size_of::<u32>()
     }
 
     /// The words from a rank.

@@ -12,6 +12,7 @@ use std::ops::Range;
 
 use crate::base::{RankId, TableId};
 use crate::data::Schema;
+use crate::embedding::Slots;
 use crate::math::Grains;
 use crate::shard::scheme::{Kind, Rows, Shard, Sharding, minibatch_slice};
 
@@ -23,6 +24,11 @@ const LINE: usize = 16;
 pub struct Group {
     /// Columns of each.
     pub width: usize,
+    /// Rows of a sample that each brings side by side: 1 where rows are pooled, more where they are a sequence; then the
+    /// group has one shard.
+    pub positions: usize,
+    /// Distance of a sequence's rows in a sample's features; in a message they are `width` apart.
+    pub step: usize,
     /// Whether they have some of their tables' rows only, so that pooled rows are terms of a sum.
     pub partial: bool,
     /// Whether rows are pooled without their look-ups' weights, because the sample's rank multiplies: see
@@ -51,6 +57,8 @@ pub struct Stream {
     pub partial: bool,
     /// Whether the weights of the look-ups follow their ids.
     pub weighted: bool,
+    /// Bags of a sample.
+    pub positions: usize,
 }
 
 /// What one rank holds of the tables that are divided, in the order of its messages.
@@ -71,31 +79,45 @@ pub struct Holding {
     pub partial_stride: usize,
 }
 
+impl Group {
+    /// Where each shard's vectors lie in a message's rows of `row` elements.
+    #[must_use]
+    pub fn slots(&self, row: usize) -> Slots<'_> {
+        Slots::new(row, &self.in_message).sequences(self.positions, self.width)
+    }
+}
+
 impl Holding {
     fn new(mut shards: Vec<Shard>, layout: &Layout) -> Self {
         let (partial, plain) = (
             |shard: &Shard| layout.sharding.partial(shard.table),
             |shard: &Shard| layout.weighs_at_sample(shard.table),
         );
+        let positions = |shard: &Shard| layout.positions(shard.table);
         shards.sort_by_key(|shard| {
             (!partial(shard), Reverse(shard.columns.len()), plain(shard), shard.table, shard.part)
         });
         let mut streams: Vec<Stream> = Vec::new();
         let mut stream_of = |shard: &Shard| {
             let (table, rows) = (shard.table, shard.rows);
-            let stream = Stream { table, rows, partial: partial(shard), weighted: layout.weighted(table) };
+            let (partial, weighted, positions) = (partial(shard), layout.weighted(table), positions(shard));
+            let stream = Stream { table, rows, partial, weighted, positions };
             streams.iter().position(|known| *known == stream).unwrap_or_else(|| {
                 streams.push(stream);
                 streams.len() - 1
             })
         };
         let (mut groups, mut next, mut start, mut partial_stride) = (Vec::new(), 0, 0, 0);
-        for run in
-            shards.chunk_by(|a, b| (partial(a), a.columns.len(), plain(a)) == (partial(b), b.columns.len(), plain(b)))
-        {
-            let width = run[0].columns.len();
+        let alike = |a: &Shard, b: &Shard| {
+            let of = |shard: &Shard| (partial(shard), shard.columns.len(), plain(shard));
+            of(a) == of(b) && positions(a) == 1 && positions(b) == 1
+        };
+        for run in shards.chunk_by(alike) {
+            let (width, positions) = (run[0].columns.len(), positions(&run[0]));
             groups.push(Group {
                 width,
+                positions,
+                step: layout.sharding.dim(run[0].table),
                 partial: partial(&run[0]),
                 plain: plain(&run[0]),
                 shards: start..start + run.len(),
@@ -104,7 +126,7 @@ impl Holding {
                 in_message: (0..run.len()).map(|index| next + index * width).collect(),
                 in_features: run.iter().map(|shard| layout.columns(shard.table).start + shard.columns.start).collect(),
             });
-            next += run.len() * width;
+            next += run.len() * width * positions;
             start += run.len();
             if partial(&run[0]) {
                 partial_stride = next.next_multiple_of(LINE);
@@ -117,7 +139,7 @@ impl Holding {
     pub fn places(&self) -> impl Iterator<Item = (&Shard, Range<usize>)> {
         self.groups.iter().flat_map(|group| {
             let shards = self.shards[group.shards.clone()].iter().zip(&group.in_message);
-            shards.map(|(shard, first)| (shard, *first..*first + group.width))
+            shards.map(|(shard, first)| (shard, *first..*first + group.positions * group.width))
         })
     }
 
@@ -143,6 +165,8 @@ pub struct Layout {
     replicated: Vec<TableId>,
     /// By table.
     weighted: Vec<bool>,
+    /// By table, the rows of a sample that the features have side by side.
+    positions: Vec<usize>,
     /// Where each table's columns begin in a sample's features; one more entry than tables.
     starts: Vec<usize>,
     grains: Option<Grains>,
@@ -157,9 +181,8 @@ impl Layout {
         let replicated = |table: &TableId| sharding.ranks() > 1 && sharding.scheme(*table).kind() == Kind::Replicated;
         let replicated = tables().filter(replicated).collect();
         let weighted = vec![false; sharding.tables()];
-        let mut starts = vec![0];
-        tables().for_each(|table| starts.push(starts[table.index()] + sharding.dim(table)));
-        Self { sharding, holdings: Vec::new(), replicated, weighted, starts, grains: None }.lay_out()
+        let (positions, starts) = (vec![1; sharding.tables()], Vec::new());
+        Self { sharding, holdings: Vec::new(), replicated, weighted, positions, starts, grains: None }.lay_out()
     }
 
     /// With the weights of the look-ups of this data's weighted columns.
@@ -172,6 +195,20 @@ impl Layout {
         Self { weighted: schema.tables.iter().map(|column| column.weighted).collect(), ..self }.lay_out()
     }
 
+    /// With sequences: of each table whose entry is not 1, the features have so many rows a sample side by side, each by
+    /// itself, and minibatches as many bags (see [`crate::data::Bag::spread`]).
+    ///
+    /// # Panics
+    /// When there are not as many entries as tables, or one is 0.
+    #[must_use]
+    pub fn with_sequences(self, positions: &[usize]) -> Self {
+        assert!(
+            positions.len() == self.sharding.tables() && !positions.contains(&0),
+            "a length a table: {positions:?}"
+        );
+        Self { positions: positions.to_vec(), ..self }.lay_out()
+    }
+
     /// With minibatches that ranks share by whole grains, and all that is summed over samples or look-ups in an order
     /// that does not depend on the ranks: see [`super::Unpooled`], [`super::Replicas`] and [`super::Nodes`].
     #[must_use]
@@ -180,6 +217,10 @@ impl Layout {
     }
 
     fn lay_out(mut self) -> Self {
+        self.starts = vec![0];
+        for table in (0..self.sharding.tables() as u32).map(TableId) {
+            self.starts.push(self.starts[table.index()] + self.positions(table) * self.sharding.dim(table));
+        }
         let holding = |rank| {
             let shards = self.sharding.of_rank(RankId(rank));
             Holding::new(shards.filter(|shard| !self.replicated.contains(&shard.table)).cloned().collect(), &self)
@@ -197,11 +238,32 @@ impl Layout {
         self.weighted[table.index()]
     }
 
+    /// How many rows of a table a sample's features have side by side: 1 where rows are pooled.
+    ///
+    /// # Panics
+    /// When there is no such table.
+    #[must_use]
+    pub fn positions(&self, table: TableId) -> usize {
+        self.positions[table.index()]
+    }
+
+    /// Whether there are tables whose rows are not pooled.
+    #[must_use]
+    pub fn has_sequences(&self) -> bool {
+        self.positions.iter().any(|positions| *positions > 1)
+    }
+
+    /// Whether bags of a table may have several look-ups in rows of several ranks.
+    #[must_use]
+    pub fn sums_of_ranks(&self, table: TableId) -> bool {
+        self.sharding.partial(table) && self.positions(table) == 1
+    }
+
     /// Whether the rank of the sample multiplies a table's rows with their look-ups' weights, and not their owner: where
     /// it adds the rows of several owners in the order of the bag, product and addition are one rounding.
     #[must_use]
     pub fn weighs_at_sample(&self, table: TableId) -> bool {
-        self.grains.is_some() && self.weighted(table) && self.sharding.partial(table)
+        self.grains.is_some() && self.weighted(table) && self.sums_of_ranks(table)
     }
 
     /// Whether the rank of the sample divides a table's pooled rows by the length of their bag, where the model pools
@@ -209,7 +271,9 @@ impl Layout {
     /// Else the owner does.
     #[must_use]
     pub fn averages_at_sample(&self, table: TableId) -> bool {
-        self.grains.is_some() || self.replicated.contains(&table) || self.sharding.partial(table)
+        // A row by itself is its own mean.
+        self.positions(table) == 1
+            && (self.grains.is_some() || self.replicated.contains(&table) || self.sharding.partial(table))
     }
 
     /// Elements of a sample's features: those of all tables, side by side.

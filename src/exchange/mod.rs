@@ -101,12 +101,14 @@ fn pairs(ranks: usize) -> impl Iterator<Item = (RankId, RankId)> {
 }
 
 /// Bytes of pooled rows from one rank to another: a row of the owner's stride a sample of the receiver.
-fn pooled_bytes(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
+#[must_use]
+pub fn pooled_bytes(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
     layout.samples(batch, to) * layout.of(from).stride * size_of::<f32>()
 }
 
 /// Bytes of gradients: those of [`pooled_bytes`], the other way.
-fn gradient_bytes(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
+#[must_use]
+pub fn gradient_bytes(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
     pooled_bytes(layout, batch, to, from)
 }
 

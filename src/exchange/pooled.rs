@@ -142,7 +142,10 @@ impl Kernel for Join<'_, '_> {
                     for (shard, (from, to)) in shards.iter().zip(group.in_message.iter().zip(&group.in_features)) {
                         // Terms of a sum follow the first one below.
                         if !group.partial || shard.part == 0 {
-                            features[*to..][..group.width].copy_from_slice(&message[*from..][..group.width]);
+                            for at in 0..group.positions {
+                                let message = &message[from + at * group.width..][..group.width];
+                                features[to + at * group.step..][..group.width].copy_from_slice(message);
+                            }
                         }
                     }
                 }
@@ -162,11 +165,10 @@ impl Kernel for Join<'_, '_> {
                     unpooled.pool(simd, index, (look_ups, weights), &mut features[layout.columns(table)], pooled);
                 }
             }
-            return;
         }
         // Sums of divided rows: part 0 is in place, the others follow in their order.
         for table in (0..sharding.tables() as u32).map(TableId) {
-            if !sharding.partial(table) {
+            if !sharding.partial(table) || self.unpooled.is_some() && layout.sums_of_ranks(table) {
                 continue;
             }
             for shard in &sharding.of_table(table)[1..] {

@@ -29,9 +29,11 @@ pub struct Replicas {
 #[derive(Debug)]
 struct Replicated {
     table: TableId,
-    /// Where its columns begin in a sample's features, and how many they are.
+    /// Where its columns begin in a sample's features, and how many a row has.
     start: usize,
     dim: usize,
+    /// Bags of a sample, whose vectors lie side by side.
+    positions: usize,
     /// Whether its look-ups have weights, and are sent as they are.
     weighted: bool,
 }
@@ -50,8 +52,9 @@ impl Replicas {
     pub fn new(layout: &Layout, rank: RankId, isa: Isa) -> Self {
         let ranks = layout.ranks();
         let table = |&table: &TableId| {
-            let (columns, weighted) = (layout.columns(table), layout.grains().is_some() && layout.weighted(table));
-            Replicated { table, start: columns.start, dim: columns.len(), weighted }
+            let (start, dim) = (layout.columns(table).start, layout.sharding().dim(table));
+            let weighted = layout.grains().is_some() && layout.weighted(table);
+            Replicated { table, start, dim, positions: layout.positions(table), weighted }
         };
         let tables: Vec<_> = layout.replicated().iter().map(table).collect();
         Self {
@@ -89,11 +92,11 @@ impl Replicas {
     pub fn push_samples(&mut self, batch: &Batch, gradient: &[f32], width: usize) {
         self.clear();
         let list = &mut self.lists[self.rank.index()];
-        for Replicated { table, start, dim, .. } in &self.tables {
+        for Replicated { table, start, dim, positions, .. } in &self.tables {
             let bag = &batch.bags[table.index()];
-            list.push(batch.samples() as u32);
+            list.push(bag.samples() as u32);
             for row in gradient.chunks_exact(width).take(batch.samples()) {
-                list.extend_from_slice(bytemuck::cast_slice(&row[*start..start + dim]));
+                list.extend_from_slice(bytemuck::cast_slice(&row[*start..start + positions * dim]));
             }
             list.extend_from_slice(&bag.offsets);
             list.extend_from_slice(&bag.rows);
@@ -116,7 +119,7 @@ impl Replicas {
                 let samples = list[end] as usize;
                 place.gradient = end + 1;
                 let bags = place.gradient + samples * dim;
-                end = find_bags(list, bags, samples, std::iter::once(*weighted), &mut place.bag);
+                end = find_bags(list, bags, std::iter::once((samples, *weighted)), &mut place.bag);
             }
             assert_eq!(end, list.len(), "as many words as the tables' parts take");
         }
@@ -130,7 +133,7 @@ impl Replicas {
             let Place { gradient, bag } = &places[index];
             let lookups = Lookups::packed(list, bag);
             let gradient: &[f32] = bytemuck::cast_slice(&list[*gradient..bag[0].offsets.start]);
-            (!gradient.is_empty()).then_some(Source { lookups, gradient, slots: Slots { row: dim, starts: &[0] } })
+            (!gradient.is_empty()).then_some(Source { lookups, gradient, slots: Slots::new(dim, &[0]) })
         })
     }
 }

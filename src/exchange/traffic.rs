@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::layout::{Layout, Stream};
 use super::replicas::part_words;
 use super::{gradient_bytes, pairs, pooled_bytes};
-use crate::base::RankId;
+use crate::base::{RankId, TableId};
 use crate::collective::Links;
 use crate::data::{Bag, Batch};
 use crate::sync::Line;
@@ -99,8 +99,9 @@ const fn list(words: usize) -> usize {
 
 /// The bags of a table that belong to a rank's samples.
 fn bags_of<'a>(layout: &Layout, batch: &'a Batch, rank: RankId, table: usize) -> impl Iterator<Item = &'a [u32]> {
-    let bag: &'a Bag = &batch.bags[table];
-    layout.slice(batch.samples(), rank).map(move |sample| bag.of(sample))
+    let (bag, positions): (&'a Bag, _) = (&batch.bags[table], layout.positions(TableId(table as u32)));
+    let samples = layout.slice(batch.samples(), rank);
+    (samples.start * positions..samples.end * positions).map(move |at| bag.of(at))
 }
 
 /// Words of a look-up: its row, and its weight if the column has weights.
@@ -125,12 +126,13 @@ fn ids(layout: &Layout, batch: &Batch) -> Links {
 /// Rows of bags with several look-ups in a shard.
 fn ordered(layout: &Layout, batch: &Batch) -> Links {
     let sharding = layout.sharding();
-    let divided = sharding.shards().iter().any(|shard| sharding.partial(shard.table));
+    let divided = sharding.shards().iter().any(|shard| layout.sums_of_ranks(shard.table));
     let mut links = Links::uniform(layout.ranks(), 0);
     for (from, to) in pairs(layout.ranks()) {
         let mut bytes = 0;
         if divided {
-            let elements = layout.of(from).partial().flat_map(|(_, shard)| {
+            let shards = layout.of(from).partial().filter(|(_, shard)| layout.sums_of_ranks(shard.table));
+            let elements = shards.flat_map(|(_, shard)| {
                 let bags = bags_of(layout, batch, to, shard.table.index());
                 let held = |bag: &[u32]| bag.iter().filter(|row| shard.rows.local(u64::from(**row)).is_some()).count();
                 bags.map(held).filter(|count| *count > 1).map(|count| count * shard.columns.len())
@@ -154,7 +156,7 @@ fn replicas(layout: &Layout, batch: &Batch) -> Links {
             let (dim, rank) = (sharding.dim(*table), RankId(rank as u32));
             let rows = || bags_of(layout, batch, rank, table.index()).flatten();
             if layout.grains().is_some() {
-                let samples = layout.samples(batch.samples(), rank);
+                let samples = layout.samples(batch.samples(), rank) * layout.positions(*table);
                 return part_words(samples, dim, rows().count(), words(layout.weighted(*table)));
             }
             let met = rows().collect::<HashSet<_>>().len();

@@ -152,21 +152,19 @@ impl Progress {
     }
 }
 
-/// Finds the bags that lie one after another in a message from word `start` on, each of `samples` samples: where samples'
-/// look-ups begin and the last one's end, the rows, and a weight for each where `weighted` says so. Returns where they
-/// end.
+/// Finds what lies one after another in a message from word `start` on, each of so many bags as `of` says: where bags'
+/// look-ups begin and the last one's end, the rows, and a weight for each where `of` says so. Returns where they end.
 ///
 /// # Panics
 /// When the message is shorter than they are.
 pub(super) fn find_bags(
     words: &[u32],
     start: usize,
-    samples: usize,
-    weighted: impl Iterator<Item = bool>,
+    of: impl Iterator<Item = (usize, bool)>,
     bags: &mut [PackedBag],
 ) -> usize {
     let mut end = start;
-    for (bag, weighted) in bags.iter_mut().zip(weighted) {
+    for (bag, (samples, weighted)) in bags.iter_mut().zip(of) {
         let offsets = end..end + samples + 1;
         let count = words[offsets.end - 1] as usize;
         let rows = offsets.end..offsets.end + count;

@@ -55,12 +55,19 @@ impl Dlrm {
     /// # Panics
     /// When tables differ in width although their vectors are multiplied with each other.
     pub fn build(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>) -> Result<Box<dyn Network>> {
-        let NetworkSpec { config, dims, samples, threads, kept } = *spec;
-        let (bottom_width, row) = (config.bottom[config.bottom.len() - 1], dims.iter().sum());
+        let NetworkSpec { config, dims, positions, samples, threads, kept } = *spec;
+        let row = dims.iter().zip(positions).map(|(dim, positions)| dim * positions).sum();
+        let bottom_width = config.bottom[config.bottom.len() - 1];
         let interaction = match config.interaction {
             Interaction::Dot => {
                 assert!(dims.iter().all(|dim| *dim == config.dim), "vectors of one width are multiplied: {dims:?}");
-                Interacts::Dot(Dot::new(dims.len() + 1, config.dim, config.interaction_itself, threads, supply)?)
+                Interacts::Dot(Dot::new(
+                    positions.iter().sum::<usize>() + 1,
+                    config.dim,
+                    config.interaction_itself,
+                    threads,
+                    supply,
+                )?)
             }
             Interaction::Cat => Interacts::Concat(Concat::new(bottom_width, row)),
         };

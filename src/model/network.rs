@@ -3,7 +3,8 @@
 //! A training step knows a network by this trait alone. Its parameters are [`Linear`] layers, numbered from 0; the
 //! backward pass announces each as soon as its gradient is complete, so that its reduction over ranks can begin. Pooled
 //! rows come into the features from outside, one row a sample with each table's columns side by side, and their gradient
-//! is taken from there: the tables may be anywhere and of any width, and a network need not use all of them.
+//! is taken from there: the tables may be anywhere and of any width, and a network need not use all of them. Rows of a bag
+//! may also come unpooled, side by side in their order ([`crate::exchange::Layout::with_sequences`]).
 
 use std::fmt::Debug;
 
@@ -112,6 +113,8 @@ pub struct NetworkSpec<'a> {
     pub config: &'a ModelConfig,
     /// Columns of each table.
     pub dims: &'a [usize],
+    /// Rows of each table that a sample's features have side by side: 1 where rows are pooled.
+    pub positions: &'a [usize],
     /// Samples of the rank's largest slice of a minibatch.
     pub samples: usize,
     /// Threads of the rank's team.

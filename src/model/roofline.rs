@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn the_slower_of_arithmetic_and_memory_counts() {
         let limits = Limits { gflop_s: 100.0, stream_gb_s: 10.0, gather_gb_s: 5.0, scatter_gb_s: 2.0 };
-        let work = |bound, operations, bytes| Work { bound, operations, bytes, streamed: 0.0 };
+        let work = |bound, operations, bytes| Work { bound, operations, bytes, streamed: 0.0, sent: 0.0 };
         assert_eq!(limits.ms(&work(Bound::Arithmetic, 1e9, 0.0)), 10.0);
         assert_eq!(limits.ms(&work(Bound::Stream, 1e6, 1e7)), 1.0);
         assert_eq!(limits.ms(&work(Bound::Gather, 1e6, 1e7)), 2.0);

@@ -1,5 +1,5 @@
-//! The stages of a training step: what each is called, what it waits for, and how much arithmetic and memory traffic it
-//! must have.
+//! The stages of a training step: what each is called, what it waits for, how much arithmetic and memory traffic it must
+//! have, and how much it sends.
 //!
 //! The work is what the definition needs, not what an implementation happens to do: it is what measured times are held
 //! against. Multiply-adds count two operations; every operand is read once and every result written once.
@@ -72,6 +72,8 @@ pub struct Work {
     pub bytes: f64,
     /// Bytes that are streamed beside them: what goes with rows at random places, but lies in order.
     pub streamed: f64,
+    /// Bytes that go to other ranks.
+    pub sent: f64,
 }
 
 impl Stage {
@@ -161,20 +163,27 @@ impl Work {
     /// So many operations on what is in the caches.
     #[must_use]
     pub const fn arithmetic(operations: f64) -> Self {
-        Self { bound: Bound::Arithmetic, operations, bytes: 0.0, streamed: 0.0 }
+        Self { bound: Bound::Arithmetic, operations, bytes: 0.0, streamed: 0.0, sent: 0.0 }
     }
 
     /// So many operations on so many bytes that are streamed.
     #[must_use]
     pub const fn stream(operations: f64, bytes: f64) -> Self {
-        Self { bound: Bound::Stream, operations, bytes, streamed: 0.0 }
+        Self { bound: Bound::Stream, operations, bytes, streamed: 0.0, sent: 0.0 }
     }
 
     /// A part of the work, or a multiple.
     #[must_use]
     pub const fn times(self, factor: f64) -> Self {
-        let Self { bound, operations, bytes, streamed } = self;
-        Self { bound, operations: factor * operations, bytes: factor * bytes, streamed: factor * streamed }
+        let Self { bound, operations, bytes, streamed, sent } = self;
+        let (streamed, sent) = (factor * streamed, factor * sent);
+        Self { bound, operations: factor * operations, bytes: factor * bytes, streamed, sent }
+    }
+
+    /// The same, and so many bytes more to other ranks.
+    #[must_use]
+    pub const fn sending(self, bytes: f64) -> Self {
+        Self { sent: self.sent + bytes, ..self }
     }
 
     /// The work of several ranks or parts together.
@@ -185,6 +194,7 @@ impl Work {
             operations: self.operations + other.operations,
             bytes: self.bytes + other.bytes,
             streamed: self.streamed + other.streamed,
+            sent: self.sent + other.sent,
         }
     }
 }

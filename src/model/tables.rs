@@ -113,7 +113,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Adds up the gradients of some look-ups; they are given to `push` and forgotten.
+    /// Adds up the gradients of some look-ups by rows, puts the sums into `to` and forgets them.
     fn run(&mut self, team: &Team, source: Source<'_>, to: &mut Replicas) {
         let Self { gradient, updater, met, rows, zeros } = self;
         // An update of zeros at rate -1 adds gradients up.
@@ -151,14 +151,15 @@ impl Tables {
     ) -> Result<Self> {
         let threads = team.threads();
         // Rows are moved for the samples of all ranks.
-        let spec = |tables: usize, dim: usize, pooling: Pooling| Spec {
+        let look_ups = |share: f64| ((room.samples * room.lookups) as f64 * share).ceil() as usize;
+        let spec = |tables: usize, dim: usize, pooling: Pooling, lookups: usize| Spec {
             update: room.update,
             fused: room.update_fused,
             pooling,
             tables,
             dim,
             kept: room.rows(),
-            lookups: room.samples * room.lookups * tables,
+            lookups,
             threads,
         };
         let holding = layout.of(rank);
@@ -170,9 +171,11 @@ impl Tables {
             let mut table =
                 |shard: &Shard| Table::new(name(shard.table), shard.rows.count, group.width, room.rows(), supply);
             let tables = shards.iter().map(&mut table).collect::<Result<Vec<_>>>()?;
+            let share = |shard: &Shard| shard.rows.count as f64 / layout.sharding().rows(shard.table) as f64;
+            let look_ups = shards.iter().map(|shard| look_ups(share(shard))).sum();
             Ok(Group {
                 look_up: LookUp::new(pooling, tables.len(), threads),
-                updater: Updater::new(spec(tables.len(), group.width, pooling), supply)?,
+                updater: Updater::new(spec(tables.len(), group.width, pooling, look_ups), supply)?,
                 tables,
                 single: LookUp::new(Pooling::Sum, 1, threads),
             })
@@ -180,7 +183,7 @@ impl Tables {
         let groups = holding.groups.iter().map(group).collect::<Result<_>>()?;
         let replica = |&table: &TableId| {
             let (rows, dim) = (schema.tables[table.index()].rows, layout.sharding().dim(table));
-            let spec = spec(1, dim, Pooling::Sum);
+            let spec = spec(1, dim, Pooling::Sum, look_ups(1.0));
             let sums = match layout.grains() {
                 Some(_) => None,
                 None => Some(Sums {
@@ -251,7 +254,7 @@ impl Tables {
         for (group, place) in self.groups.iter_mut().zip(&holding.groups) {
             let lookups = ids.lookups(to, place);
             let lookups = if place.plain { lookups.unweighted() } else { lookups };
-            let slots = Slots { row: holding.stride, starts: &place.in_message };
+            let slots = place.slots(holding.stride);
             group.look_up.run(team, &group.tables, lookups, message, slots);
         }
     }
@@ -275,16 +278,17 @@ impl Tables {
             if place.partial {
                 let lookups = ids.lookups(self.rank, place);
                 let lookups = if place.plain { lookups.unweighted() } else { lookups };
-                let slots = Slots { row: holding.partial_stride, starts: &place.in_message };
+                let slots = place.slots(holding.partial_stride);
                 group.look_up.run(team, &group.tables, lookups, partial, slots);
             } else {
-                let slots = Slots { row: self.row, starts: &place.in_features };
+                let slots = Slots::new(self.row, &place.in_features).sequences(place.positions, place.step);
                 let lookups = Lookups::of(batch).in_tables(&place.tables);
                 group.look_up.run(team, &group.tables, lookups, features, slots);
             }
         }
         for Replica { table, columns, weights, look_up, .. } in &mut self.replicas {
-            let slots = Slots { row: self.row, starts: &[columns.start] };
+            let (starts, dim) = ([columns.start], weights[0].dim());
+            let slots = Slots::new(self.row, &starts).sequences(columns.len() / dim, dim);
             look_up.run(team, weights, Lookups::of(batch).in_tables(&[table.index()]), features, slots);
         }
     }
@@ -298,7 +302,7 @@ impl Tables {
         let (group, place) =
             groups.find(|(_, place)| place.shards.contains(&shard)).expect("one of this rank's shards");
         let table = std::slice::from_ref(&group.tables[shard - place.shards.start]);
-        let slots = Slots { row: place.width, starts: &[0] };
+        let slots = Slots::new(place.width, &[0]);
         group.single.run(team, table, Lookups::plain(std::slice::from_ref(bag)), rows, slots);
     }
 
@@ -330,8 +334,8 @@ impl Tables {
             let mut sources: Vec<Source<'_>> = recycled(std::mem::take(&mut self.sources));
             for from in (0..layout.ranks() as u32).map(RankId) {
                 let (gradient, slots) = match messages(from) {
-                    Some(message) => (message, Slots { row: holding.stride, starts: &place.in_message }),
-                    None => (own, Slots { row: self.row, starts: &place.in_features }),
+                    Some(message) => (message, place.slots(holding.stride)),
+                    None => (own, Slots::new(self.row, &place.in_features).sequences(place.positions, place.step)),
                 };
                 if gradient.is_empty() {
                     continue;
@@ -356,7 +360,9 @@ impl Tables {
             let Some(sums) = sums else { return to.push_samples(batch, gradient, self.row) };
             let number = [table.index()];
             let lookups = Lookups::of(batch).in_tables(&number);
-            sums.run(team, Source { lookups, gradient, slots: Slots { row: self.row, starts: &[columns.start] } }, to);
+            let (starts, dim) = ([columns.start], sums.zeros.len());
+            let slots = Slots::new(self.row, &starts).sequences(columns.len() / dim, dim);
+            sums.run(team, Source { lookups, gradient, slots }, to);
         }
     }
 
@@ -389,7 +395,7 @@ impl Tables {
                 let whole_here = from == self.rank && !place.partial;
                 let lookups = if whole_here { own.in_tables(&place.tables) } else { ids.lookups(from, place) };
                 looked_up += lookups.total() * place.width;
-                pooled += layout.samples(whole, from) * place.shards.len() * place.width;
+                pooled += layout.samples(whole, from) * place.shards.len() * place.positions * place.width;
                 rows.iter_mut().zip(lookups.bags()).for_each(|(rows, bag)| rows.extend(bag.rows));
             }
             met += rows.iter().map(HashSet::len).sum::<usize>() * place.width;
@@ -400,8 +406,8 @@ impl Tables {
         let [read, kept] = [self.kept.precision.read_bytes(), self.kept.bytes()].map(|bytes| bytes as f64);
         let streamed = pooled * size_of::<f32>() as f64;
         [
-            Work { bound: Bound::Gather, operations: looked_up, bytes: met * read, streamed },
-            Work { bound: Bound::Scatter, operations: 2.0 * looked_up, bytes: 2.0 * met * kept, streamed },
+            Work { bound: Bound::Gather, operations: looked_up, bytes: met * read, streamed, sent: 0.0 },
+            Work { bound: Bound::Scatter, operations: 2.0 * looked_up, bytes: 2.0 * met * kept, streamed, sent: 0.0 },
         ]
     }
 

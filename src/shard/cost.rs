@@ -9,9 +9,10 @@
 //! * exchange: ids, pooled sums (S x N x E elements, SC20 equation 2) and their gradients, one all-to-all each. It ends
 //!   when its most loaded wire has carried its bytes along the machine's routes, or when the rank has read what it sends
 //!   and stored what it receives, whichever is later. Nothing is taken as hidden behind computation.
-//! * all-reduce: gradients of replicated tables, reduce-scatter and all-gather, each 1/R from every rank to every other.
-//! * update: pooled gradients read, each named row (and its optimizer state) read and written once; for replicated
-//!   tables the dense gradient is cleared and filled, and 1/R of it applied (SC20 III-A, Algorithm 4).
+//! * all-reduce: of replicated tables, each rank's list of the rows that its samples name, with their summed gradients,
+//!   brought to every other.
+//! * update: pooled gradients read, each named row (and its optimizer state) read and written once; of replicated
+//!   tables each rank sums its samples' gradients by row, and moves the rows that any rank names (SC20 III-A).
 //!
 //! The MLPs' passes and all-reduce (SC20 equation 1) are the same for every division and left out of the seconds; their
 //! bytes are part of the memory. A rank's receive buffers are double.
@@ -32,7 +33,10 @@ pub const CACHE_LINE: usize = 64;
 pub const CACHE_GAIN: f64 = 4.0;
 
 /// Bytes of an element of a dense gradient: f32.
-pub(super) const GRADIENT_BYTES: f64 = 4.0;
+const GRADIENT_BYTES: f64 = 4.0;
+
+/// Bytes of a word of a list.
+pub(super) const WORD_BYTES: f64 = 4.0;
 
 /// What a wire carries, in units that are exact: see [`Model::add`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,7 +60,7 @@ pub struct Tally {
     pub all: Load,
     /// What replicated tables add to every rank.
     pub replicas: Load,
-    /// Elements of replicated tables.
+    /// Words of a rank's list for the replicated tables.
     pub replicated: i64,
     pub(super) wires: Vec<WireLoad>,
 }
@@ -204,14 +208,23 @@ impl<'a> Model<'a> {
         let state = elements * work.state_bytes as f64 + (rows as usize * work.row_state_bytes) as f64;
         let weights = elements * work.weight_bytes as f64;
         let gradient = elements * GRADIENT_BYTES;
-        let own = (2.0 * (weights + state) + gradient) / self.ranks() as f64;
+        let moved = self.uniques[table.index()] * self.row_bytes(work.dim).1;
         let gathered = 2.0 * lines(work.dim * 4) * (unique + again / CACHE_GAIN);
+        let lists = self.ranks() as f64 * self.list_words(table) * WORD_BYTES;
         Load {
             lookup: (unique * row + again * row / CACHE_GAIN + draws * load.lookup_bytes() + sums).round() as i64,
-            update: (sums + gathered + gradient + own).round() as i64,
+            update: (sums + gathered + lists + moved).round() as i64,
             memory: (weights + state + gradient).round() as i64,
             ..Load::default()
         }
+    }
+
+    /// Words of a rank's list for a replicated table: of each row that its samples name the sum, an offset and the number.
+    fn list_words(&self, table: TableId) -> f64 {
+        let load = &self.workload.tables[table.index()];
+        let draws = self.slices[0] as f64 * load.lookups;
+        let met = self.skews[table.index()].unique(&Rows::all(load.rows), draws).min(draws);
+        met * (self.workload.dim + 2) as f64 + 2.0
     }
 
     /// Nothing yet.
@@ -243,7 +256,7 @@ impl<'a> Model<'a> {
     /// Adds a replicated table, or takes it away (`times` -1).
     pub fn add_replica(&self, tally: &mut Tally, table: TableId, load: Load, times: i64) {
         tally.replicas += load * times;
-        tally.replicated += self.workload.tables[table.index()].rows as i64 * self.workload.dim as i64 * times;
+        tally.replicated += self.list_words(table).ceil() as i64 * times;
     }
 
     /// What a division adds up to.
@@ -331,7 +344,8 @@ impl<'a> Model<'a> {
         let copies = self.exchanged(tally, rank).map(|[received, sent]| (received + sent) as f64 / rate);
         let exchange = copies.iter().zip(wires_s).map(|(copy, wire)| copy.max(wire)).sum();
         let ranks = self.ranks() as f64;
-        let reduced = 4.0 * tally.replicated as f64 * GRADIENT_BYTES * (ranks - 1.0) / ranks / rate;
+        // Read where they are sent, written where they are received.
+        let reduced = 2.0 * tally.replicated as f64 * WORD_BYTES * (ranks - 1.0) / rate;
         [
             (own.lookup + tally.replicas.lookup) as f64 / rate,
             exchange,
@@ -342,10 +356,10 @@ impl<'a> Model<'a> {
 
     pub(super) fn wires_s(&self, tally: &Tally) -> ([f64; 3], f64) {
         let seconds = [0, 1, 2].map(|exchange| self.busiest(tally, exchange).map_or(0.0, |(_, seconds)| seconds));
-        let slices = tally.replicated as f64 * GRADIENT_BYTES / self.ranks() as f64;
+        let list = tally.replicated as f64 * WORD_BYTES;
         let pairs = self.pairs.iter().zip(&self.site.wires);
         let slowest = pairs.map(|(pairs, wire)| *pairs as f64 / (wire.gb_s * 1e9)).fold(0.0, f64::max);
-        (seconds, 2.0 * slices * slowest)
+        (seconds, list * slowest)
     }
 
     /// Seconds of every rank's whole minibatch.

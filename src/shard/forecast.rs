@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::cost::{EXCHANGES, GRADIENT_BYTES, Model, Score};
+use super::cost::{EXCHANGES, Model, Score, WORD_BYTES};
 use super::scheme::{Kind, Sharding};
 use super::traffic::ID_BYTES;
 use crate::base::RankId;
@@ -119,7 +119,7 @@ impl Model<'_> {
             score: Score { slowest_s, mean_s: totals.sum::<f64>() / self.ranks() as f64 },
             pool_bytes: (0..self.site.pools.len()).map(|pool| self.wanted(&tally, pool) as u64).collect(),
             exchanges: EXCHANGES.into_iter().enumerate().map(exchange).collect(),
-            allreduce_bytes: tally.replicated as u64 * GRADIENT_BYTES as u64,
+            allreduce_bytes: tally.replicated as u64 * WORD_BYTES as u64,
             ranks,
         }
     }

@@ -41,6 +41,8 @@ pub struct StageTime {
     pub operations: f64,
     /// Bytes that have to move.
     pub bytes: f64,
+    /// Bytes that ranks send each other.
+    pub sent_bytes: f64,
     /// What it should be limited by.
     #[serde(skip)]
     pub bound: Bound,
@@ -53,10 +55,11 @@ impl StepWork {
         Self { whole, stages: [Work::NONE; Stage::ALL.len()] }
     }
 
-    /// The work of a stage, if it has some.
+    /// Adds to the work of a stage, of the kind that it had first.
     pub fn add(&mut self, stage: Stage, work: Work) {
         if work != Work::NONE {
-            self.stages[stage as usize] = work;
+            let before = &mut self.stages[stage as usize];
+            *before = if *before == Work::NONE { work } else { before.plus(work) };
         }
     }
 }
@@ -110,6 +113,7 @@ impl Profile {
                 ratio: part(roofline_ms, mean),
                 operations: work.operations,
                 bytes: work.bytes + work.streamed,
+                sent_bytes: work.sent,
                 bound: work.bound,
             }
         };

@@ -11,11 +11,13 @@ use super::{Clock, Setup, step};
 use crate::base::{Error, Place, RankId, Result, TableId};
 use crate::collective::{Carrier, Fabric, Member};
 use crate::data::{Batch, Portion, RankLoader, Waited};
-use crate::exchange::{Gradients, Ids, Layout, Nodes, Pieces, Pooled, Replicas, Unpooled};
+use crate::exchange::{
+    Gradients, Ids, Layout, Nodes, Pieces, Pooled, Replicas, Unpooled, gradient_bytes, pooled_bytes,
+};
 use crate::machine::team::Team;
 use crate::math::Share;
 use crate::memory::{Arena, Demand, Pages, Plan, Supply, check_capacity};
-use crate::model::{self, Network, NetworkSpec, Parameter, Stage, Tables};
+use crate::model::{self, Network, NetworkSpec, Parameter, Stage, Tables, Work};
 use crate::shard::scheme::Shard;
 use crate::sync::{Gate, Job};
 
@@ -98,6 +100,7 @@ impl Rank {
         let spec = NetworkSpec {
             config: &setup.config,
             dims: &dims,
+            positions: &setup.sequences,
             samples: samples.max(1),
             threads: team.threads(),
             kept: setup.room.dense(),
@@ -207,6 +210,7 @@ impl Rank {
         let (samples, position) = (portion.samples, portion.position);
         portion.take(Arc::make_mut(&mut self.batch));
         feed.loader.recycle(portion);
+        self.spread_sequences();
         self.walk(samples, rate)?;
         Ok((Step { loss: (), samples, position }, self.fetch()))
     }
@@ -222,9 +226,9 @@ impl Rank {
         step::step(self, whole, rate)
     }
 
-    /// Makes `batch` this rank's slice of a minibatch: alone, the minibatch itself, without a copy.
+    /// Makes `batch` this rank's slice of a minibatch: alone, and without sequences, the minibatch itself, without a copy.
     fn take_slice(&mut self, whole: &Arc<Batch>) {
-        if self.layout.ranks() == 1 {
+        if self.layout.ranks() == 1 && !self.layout.has_sequences() {
             self.batch = whole.clone();
             return;
         }
@@ -232,6 +236,19 @@ impl Rank {
         let batch = Arc::make_mut(&mut self.batch);
         batch.clear();
         batch.append_range(whole, slice);
+        self.spread_sequences();
+    }
+
+    /// Gives each look-up of a sequence in this rank's slice a bag of its own.
+    fn spread_sequences(&mut self) {
+        if self.layout.has_sequences() {
+            let Batch { bags, weights, .. } = Arc::make_mut(&mut self.batch);
+            for (table, (bag, weights)) in (0..).map(TableId).zip(bags.iter_mut().zip(weights)) {
+                if self.layout.positions(table) > 1 {
+                    bag.spread(self.layout.positions(table), weights);
+                }
+            }
+        }
     }
 
     /// The losses of its own samples in the last step.
@@ -280,6 +297,15 @@ impl Rank {
             work.add(Stage::LookUp, look_up);
             work.add(Stage::UpdateRows, update);
         }
+        let to_others = |bytes: &dyn Fn(RankId) -> usize| {
+            let others = (0..self.layout.ranks() as u32).map(RankId).filter(|to| *to != self.number);
+            Work::NONE.sending(others.map(bytes).sum::<usize>() as f64)
+        };
+        let (layout, whole, own, dense) = (&self.layout, self.whole, self.number, self.reduction.sent().planned);
+        work.add(Stage::PackIds, to_others(&|to| self.ids.bytes_to(to)));
+        work.add(Stage::LookUp, to_others(&|to| pooled_bytes(layout, whole, own, to)));
+        work.add(Stage::PackGradients, to_others(&|to| gradient_bytes(layout, whole, own, to)));
+        work.add(Stage::ReduceDense, to_others(&|to| dense.at(own, to)));
         work
     }
 

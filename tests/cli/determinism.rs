@@ -74,6 +74,47 @@ fn every_number_of_ranks_gives_the_same_bits_if_asked() {
 }
 
 #[test]
+fn what_optimizers_keep_is_saved_and_goes_on_with_any_number_of_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let momentum = "--optimizer momentum --optimizer-rows momentum --lr 0.02 --threads 1 --set train.eval_batch=100";
+    let (plain, _) = run(folder.path(), "plain", "--lr 0.02 --threads 1 --set train.eval_batch=100");
+    for (name, determinism, first, then) in
+        [("alone", "", 1, 1), ("slices", "", 3, 3), ("ranks", "--determinism ranks", 2, 5)]
+    {
+        let train = format!("{momentum} {determinism} --ranks {first}");
+        let (losses, whole) = run(folder.path(), name, &train);
+        assert_ne!(losses, plain, "momentum matters");
+        let begun = format!("{name}-begun");
+        let (start, _) = run(folder.path(), &begun, &format!("{train} --steps 15"));
+        let (out, trace) = (folder.path().join(begun), folder.path().join("rest.txt"));
+        let steps = losses.lines().count();
+        let resume = format!("train --resume {} --steps {steps} --ranks {then} --threads 1", out.display());
+        succeed(&format!("{resume} --trace-loss {}", trace.display()));
+        assert_eq!(format!("{start}{}", fs::read_to_string(trace).unwrap()), losses, "{name}");
+        let continued = fs::read(out.join("checkpoint.safetensors")).unwrap();
+        assert!(weights(&whole) == weights(&continued), "{name}: weights and moments of {then} ranks after {first}");
+        let header = String::from_utf8_lossy(&continued[8..continued.len() - weights(&continued).len()]).into_owned();
+        for tensor in ["state.emb_l.0.weight.momentum_buffer", "state.top_l.0.bias.momentum_buffer"] {
+            assert!(header.contains(tensor), "{name}: {tensor}");
+        }
+        // Predictions need none of it.
+        succeed(&format!("eval --checkpoint {} --threads 1", out.display()));
+    }
+    // Weights alone: a new run begins with no momentum.
+    let from = folder.path().join("plain/checkpoint.safetensors");
+    run(folder.path(), "from", &format!("{momentum} --ranks 2 --init {}", from.display()));
+}
+
+#[test]
+fn an_optimizer_that_sums_a_rows_gradients_needs_sorted_look_ups() {
+    let message = fail(&format!("{} --optimizer-rows momentum --update race-free", tiny_training()));
+    assert!(message.contains("train.update = \"auto\" or \"sorted\""), "{message}");
+    let message = fail(&format!("{} --set train.momentum=1", tiny_training()));
+    assert!(message.contains("train.momentum = 1 must lie in [0, 1)"), "{message}");
+    succeed(&format!("{} --optimizer-rows momentum --update sorted --steps 3", tiny_training()));
+}
+
+#[test]
 fn ways_that_leave_bits_to_chance_are_refused() {
     for update in ["atomic", "rtm"] {
         let message = fail(&format!("{} --determinism ranks --ranks 2 --update {update}", tiny_training()));

@@ -119,7 +119,7 @@ impl Case {
 
     /// Two foreign columns before the pooled vectors and three behind them.
     fn slots(&self) -> Slots<'_> {
-        Slots { row: 2 + self.rows.len() * self.dim + 3, starts: &self.starts }
+        Slots::new(2 + self.rows.len() * self.dim + 3, &self.starts)
     }
 
     fn tables(&self) -> Vec<Table> {

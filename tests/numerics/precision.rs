@@ -102,7 +102,14 @@ fn no_second_copy_of_the_weights_exists() {
         let table = |rows| Table::new("C".to_owned(), rows, 16, precision, &mut Supply::System).unwrap();
         let tables: usize = [50, 3, 400].map(|rows| table(rows).bytes()).iter().sum();
         let (config, dims) = (config().model, [16; 3]);
-        let spec = NetworkSpec { config: &config, dims: &dims, samples: SAMPLES, threads: 2, kept: precision.into() };
+        let spec = NetworkSpec {
+            config: &config,
+            dims: &dims,
+            positions: &[1; 3],
+            samples: SAMPLES,
+            threads: 2,
+            kept: precision.into(),
+        };
         let network = Dlrm::build(&spec, &mut Supply::System).unwrap();
         (tables, (0..network.layers()).map(|index| network.layer(index).weight_bytes()).collect::<Vec<_>>())
     };
@@ -217,7 +224,7 @@ fn eight_bits_are_not_enough() {
         let mut updater = Updater::new(spec, &mut Supply::System).unwrap();
         let (bags, mut tables) = ([Bag { offsets: vec![0, 1], rows: vec![1] }], [table]);
         for _ in 0..2000 {
-            let slots = Slots { row: 16, starts: &[0] };
+            let slots = Slots::new(16, &[0]);
             let source = Source { lookups: Lookups::plain(&bags), gradient: &[1.0; 16], slots };
             updater.run(&team, &mut tables, &[source], 1e-6);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use octorec::base::config::{Config, DataConfig, ModelConfig, Precision, SourceKind};
 use octorec::base::{RankId, Result};
-use octorec::data::{self, Batch, Opening, Split};
+use octorec::data::{self, Batch, Opening, Schema, Split};
 use octorec::layer::{InputGradient, Linear, LossLayer, Mlp};
 use octorec::machine::placement::Wishes;
 use octorec::machine::team::Team;
@@ -13,7 +13,7 @@ use octorec::machine::{Machine, place};
 use octorec::math::brgemm::{export_rows, import_rows};
 use octorec::math::{Grains, Share};
 use octorec::memory::{Arena, Buffer, Supply};
-use octorec::model::{Announce, Network, NetworkSpec, Room, Stage, Work};
+use octorec::model::{Announce, Network, NetworkSpec, Parameter, Room, Stage, Work};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::train::{Ranks, Setup};
 
@@ -36,7 +36,7 @@ struct LinearModel {
 }
 
 fn build(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>) -> Result<Box<dyn Network>> {
-    let row: usize = spec.dims.iter().sum();
+    let row: usize = spec.dims.iter().zip(spec.positions).map(|(dim, positions)| dim * positions).sum();
     Ok(Box::new(LinearModel {
         layer: Mlp::new(&[row - UNUSED, 1], spec.samples, InputGradient::Needed, spec.kept, supply)?,
         loss: LossLayer::new(spec.config, spec.samples, supply)?,
@@ -160,12 +160,35 @@ impl Network for LinearModel {
 /// Losses, and all tensors by name.
 type Outcome = (Vec<f64>, Vec<(String, Vec<f32>)>);
 
-fn train(ranks: usize, kind: usize, grains: Option<Grains>, communicate: bool) -> Outcome {
+/// How many rows of each table reach the network: 1, pooled.
+const POOLED: [usize; 4] = [1; 4];
+/// More than any bag has; fewer than most have.
+const SEQUENCES: [usize; 4] = [1, 5, 2, 1];
+
+fn config() -> Config {
     let model = ModelConfig { bottom: vec![13, 4], top: vec![1], dim: 4, rows: ROWS.to_vec(), ..Default::default() };
-    let data = DataConfig { source: SourceKind::Random, lookups: 3, ..DataConfig::default() };
-    let config = Config { model, data, ..Config::default() };
-    let source = data::open(&config, Opening::default()).unwrap();
-    let mut reader = source.open(Split::Train, 0).unwrap();
+    let data = DataConfig { source: SourceKind::Random, lookups: 4, lookups_fixed: false, ..DataConfig::default() };
+    Config { model, data, ..Config::default() }
+}
+
+fn minibatch(config: &Config) -> (Schema, Arc<Batch>) {
+    let source = data::open(config, Opening::default()).unwrap();
+    let mut batch = Batch::new(source.schema());
+    source.open(Split::Train, 0).unwrap().read(&mut batch, 40).unwrap();
+    (source.schema().clone(), Arc::new(batch))
+}
+
+fn tensors(ranks: &Ranks) -> Vec<(String, Vec<f32>)> {
+    let of = |one: Parameter| {
+        let values = ranks.export(&one).unwrap();
+        (one.name, values)
+    };
+    ranks.parameters().unwrap().into_iter().map(of).collect()
+}
+
+fn train(ranks: usize, kind: usize, sequences: [usize; 4], grains: Option<Grains>, communicate: bool) -> Outcome {
+    let config = config();
+    let (schema, batch) = minibatch(&config);
     let rank = |at: usize| RankId((at % ranks) as u32);
     let halves =
         |whole: u64| vec![Part { rank: rank(0), size: whole / 2 }, Part { rank: rank(1), size: whole - whole / 2 }];
@@ -179,23 +202,16 @@ fn train(ranks: usize, kind: usize, grains: Option<Grains>, communicate: bool) -
     let sharding = Sharding::new(&ROWS, DIMS.to_vec(), ranks, (0..4).map(scheme).collect()).unwrap();
     let wishes = Wishes { ranks: Some(ranks), threads: Some(1), ..Wishes::default() };
     let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
-    let room = Room { lookups: 3, precision: Precision::F32, ..Room::samples(40) };
-    let setup = Setup::new(&config.model, source.schema(), sharding, room, &placement);
-    let mut setup = Setup { network: build, grains, spin: false, ..setup };
+    let room = Room { lookups: 4, precision: Precision::F32, ..Room::samples(40) };
+    let setup = Setup::new(&config.model, &schema, sharding, room, &placement);
+    let mut setup = Setup { network: build, sequences: sequences.to_vec(), grains, spin: false, ..setup };
     if communicate {
         setup.places.iter_mut().for_each(|place| place.comm = place.compute.clone());
     }
     let ranks = Ranks::start(setup).unwrap();
     ranks.initialise(3).unwrap();
-    let mut batch = Batch::new(source.schema());
-    reader.read(&mut batch, 40).unwrap();
-    let batch = Arc::new(batch);
     let losses = (0..8).map(|_| ranks.step(&batch, 0.2).unwrap()).collect();
-    let tensors = ranks.parameters().unwrap().into_iter().map(|one| {
-        let values = ranks.export(&one).unwrap();
-        (one.name, values)
-    });
-    (losses, tensors.collect())
+    (losses, tensors(&ranks))
 }
 
 fn compare(alone: &Outcome, found: &Outcome, what: &str) {
@@ -210,19 +226,89 @@ fn compare(alone: &Outcome, found: &Outcome, what: &str) {
 
 #[test]
 fn another_network_trains_on_any_number_of_ranks_and_every_division() {
-    let alone = train(1, 0, None, false);
+    let alone = train(1, 0, POOLED, None, false);
     assert!(alone.0[7] < alone.0[0], "it learns: {:?}", alone.0);
     let names: Vec<_> = alone.1.iter().map(|(name, _)| name.as_str()).collect();
     let tables = ["emb_l.0.weight", "emb_l.1.weight", "emb_l.2.weight", "emb_l.3.weight"];
     assert_eq!(names, [&tables[..], &["linear.weight", "linear.bias"]].concat());
-    let ordered = train(1, 0, Some(Grains::exactly(8)), false);
+    on_any_number_of_ranks(&alone, POOLED);
+}
+
+#[test]
+fn sequences_come_unpooled_on_any_number_of_ranks_and_in_every_division() {
+    on_any_number_of_ranks(&train(1, 0, SEQUENCES, None, false), SEQUENCES);
+}
+
+fn on_any_number_of_ranks(alone: &Outcome, sequences: [usize; 4]) {
+    let ordered = train(1, 0, sequences, Some(Grains::exactly(8)), false);
     for ranks in [2, 3, 5] {
         for kind in 0..5 {
             for communicate in [false, true] {
-                let found = train(ranks, kind, None, communicate);
-                compare(&alone, &found, &format!("{ranks} ranks, schemes from {kind}, communicate {communicate}"));
+                let found = train(ranks, kind, sequences, None, communicate);
+                compare(alone, &found, &format!("{ranks} ranks, schemes from {kind}, communicate {communicate}"));
             }
-            assert!(train(ranks, kind, Some(Grains::exactly(8)), false) == ordered, "{ranks} ranks, from {kind}: bits");
+            let found = train(ranks, kind, sequences, Some(Grains::exactly(8)), false);
+            assert!(found == ordered, "{ranks} ranks, from {kind}: bits");
         }
+    }
+}
+
+/// One step in plain loops: a sequence's rows lie side by side in their order, then zeros; those that do not fit do not
+/// count.
+#[test]
+fn a_step_on_sequences_is_what_its_definition_says() {
+    let config = config();
+    let (schema, batch) = minibatch(&config);
+    let machine = Machine::load("host").unwrap();
+    let placement = place(&machine, &Wishes { ranks: Some(1), threads: Some(2), ..Wishes::default() }).unwrap();
+    let sharding = Sharding::new(&ROWS, DIMS.to_vec(), 1, vec![Scheme::Table(RankId(0)); 4]).unwrap();
+    let room = Room { lookups: 4, ..Room::samples(40) };
+    let setup = Setup::new(&config.model, &schema, sharding, room, &placement);
+    let ranks = Ranks::start(Setup { network: build, sequences: SEQUENCES.to_vec(), ..setup }).unwrap();
+    ranks.initialise(3).unwrap();
+    let before = tensors(&ranks);
+    let found = ranks.step(&batch, 0.2).unwrap();
+    let after = tensors(&ranks);
+
+    let (weight, bias) = (&before[4].1, f64::from(before[5].1[0]));
+    let mut expected: Vec<Vec<f64>> =
+        before[..4].iter().map(|(_, x)| x.iter().map(|x| f64::from(*x)).collect()).collect();
+    let (mut loss, mut start) = (0.0, [0; 4]);
+    for table in 1..4 {
+        start[table] = start[table - 1] + DIMS[table - 1] * SEQUENCES[table - 1];
+    }
+    for sample in 0..40 {
+        // Each of its look-ups with the first feature of its row; the last table is not used.
+        let mut places = Vec::new();
+        for (table, &positions) in SEQUENCES.iter().enumerate().take(3) {
+            for (position, row) in batch.bags[table].of(sample).iter().enumerate() {
+                match positions {
+                    1 => places.push((table, *row as usize, start[table])),
+                    _ if position < positions => {
+                        places.push((table, *row as usize, start[table] + position * DIMS[table]));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let dot = |&(table, row, at): &(usize, usize, usize)| -> f64 {
+            let row = before[table].1[row * DIMS[table]..][..DIMS[table]].iter();
+            row.zip(&weight[at..]).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum()
+        };
+        let logit: f64 = bias + places.iter().map(dot).sum::<f64>();
+        let (p, label) = (1.0 / (1.0 + (-logit).exp()), f64::from(batch.labels[sample]));
+        loss -= (label * p.ln() + (1.0 - label) * (1.0 - p).ln()) / 40.0;
+        for (table, row, at) in places {
+            for column in 0..DIMS[table] {
+                expected[table][row * DIMS[table] + column] -=
+                    0.2 * (p - label) / 40.0 * f64::from(weight[at + column]);
+            }
+        }
+    }
+    assert!((found - loss).abs() < 1e-6, "{found}, not {loss}");
+    for (table, expected) in expected.iter().enumerate() {
+        let apart = after[table].1.iter().zip(expected).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
+        let moved = before[table].1.iter().zip(expected).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
+        assert!(apart < 1e-6 && (table == 3 || moved > 1e-4), "table {table} is {apart:e} apart, moved by {moved:e}");
     }
 }

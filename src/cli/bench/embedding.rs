@@ -215,13 +215,13 @@ impl Bench {
     }
 
     fn forward(&mut self, team: &Team, batch: &Batch) {
-        let slots = Slots { row: self.row, starts: &self.starts };
+        let slots = Slots::new(self.row, &self.starts);
         self.look_up.run(team, &self.tables, Lookups::plain(&batch.bags), &mut self.features, slots);
     }
 
     fn update(&mut self, team: &Team, way: usize, batch: &Batch) {
         let Self { tables, ways, gradient, row, starts, .. } = self;
-        let slots = Slots { row: *row, starts };
+        let slots = Slots::new(*row, starts);
         let source = Source { lookups: Lookups::plain(&batch.bags), gradient, slots };
         ways[way].updater.run(team, tables, &[source], RATE);
     }

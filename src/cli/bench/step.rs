@@ -15,8 +15,9 @@ use crate::base::config::{Config, SourceKind};
 use crate::base::units::Bytes;
 use crate::base::{Error, Result};
 use crate::cli::overrides::{BaseArgs, KeyArgs};
+use crate::cli::place::{PlaceArgs, RankCount};
 use crate::cli::profile::{Profiled, limits};
-use crate::cli::ranks::{ExchangeArgs, Purpose, RankArgs, RankCount, Started, Steps};
+use crate::cli::ranks::{ExchangeArgs, Purpose, RankArgs, Started, Steps};
 use crate::data::{self, Batch, Opening, Source, Split};
 use crate::machine::limits::{Bracket, Processor, Rate};
 
@@ -188,7 +189,11 @@ impl StepArgs {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let mut config = config.clone();
         config.train.threads = threads.min(cores);
-        let args = RankArgs { ranks: RankCount::Count(1), plan: None, ..self.ranks.clone() };
+        let args = RankArgs {
+            plan: None,
+            place: PlaceArgs { ranks: RankCount::Count(1), ..self.ranks.place.clone() },
+            ..self.ranks.clone()
+        };
         let started = args.start(&config, source, Purpose::Train(self.exchange.overlap), false)?;
         let steps = Steps::run(&started.ranks, batches, self.repeat as usize, config.train.lr as f32)?;
         let (ms, passes) = (&steps.ms, steps.ms.len());

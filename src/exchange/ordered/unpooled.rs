@@ -69,7 +69,7 @@ impl Unpooled {
     #[must_use]
     pub fn new(layout: &Layout, rank: RankId, team: &Team) -> Self {
         let (ranks, sharding) = (layout.ranks(), layout.sharding());
-        let tables = (0..sharding.tables() as u32).map(TableId).filter(|table| sharding.partial(*table));
+        let tables = (0..sharding.tables() as u32).map(TableId).filter(|table| layout.sums_of_ranks(*table));
         let sources: Vec<_> = tables.map(|table| (table, Vec::new())).collect();
         let part = |shard: &Shard| {
             let holding = layout.of(shard.rank);
@@ -119,7 +119,7 @@ impl Unpooled {
         let holding = layout.of(self.rank);
         for (to, out) in (0..).map(RankId).zip(&mut self.out) {
             out.clear();
-            for group in holding.groups.iter().take_while(|group| group.partial) {
+            for group in holding.groups.iter().take_while(|group| group.partial).filter(|group| group.positions == 1) {
                 for (shard, stream) in group.shards.clone().zip(&group.streams) {
                     several(asked(to, *stream), &mut self.bag);
                     let start = out.len();
@@ -163,7 +163,7 @@ impl Unpooled {
         // A message has its rank's shards in the layout's order.
         for rank in (0..layout.ranks() as u32).map(RankId) {
             let mut end = 0;
-            for (_, shard) in layout.of(rank).partial() {
+            for (_, shard) in layout.of(rank).partial().filter(|(_, shard)| layout.sums_of_ranks(shard.table)) {
                 let index = self.sources.iter().position(|(table, _)| *table == shard.table);
                 let part = &mut self.parts[index.expect("the shard's table is divided")][shard.part];
                 part.start = end;

@@ -1,0 +1,118 @@
+//! What the keys of [`super::TrainConfig`] that name something can be.
+
+use serde::{Deserialize, Serialize};
+
+/// How weights move by their gradients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OptimizerName {
+    /// Stochastic gradient descent.
+    #[default]
+    Sgd,
+    /// The same with momentum (`train.momentum`), as PyTorch's without dampening and Nesterov's correction.
+    Momentum,
+}
+
+/// The instruction set that kernels use.
+///
+/// All but the last give the same bits in 32-bit floats, on any machine; in bfloat16 all but the last two do: without the
+/// instructions their arithmetic is imitated, slowly. AMX adds products in another order, and only a machine that has it
+/// gives its bits; so a run that other machines shall repeat names `avx512-bf16`, or where that is not, any other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IsaChoice {
+    /// The fastest that the machine has: `amx-bf16x3` where there is AMX-BF16.
+    #[default]
+    Auto,
+    /// Portable code.
+    Scalar,
+    /// AVX2 with FMA.
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL.
+    Avx512,
+    /// The same with AVX512-BF16.
+    Avx512Bf16,
+    /// The same with AMX-BF16.
+    AmxBf16,
+    /// The same, and 32-bit floats are multiplied on tiles, too, as three bfloat16 each, no less accurately.
+    #[serde(rename = "amx-bf16x3")]
+    AmxBf16x3,
+}
+
+/// How embedding rows are moved. All but `atomic` and `rtm` give the same bits for every number of threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Update {
+    /// One of the deterministic ones, chosen by the size and the skew of the minibatches.
+    #[default]
+    Auto,
+    /// One thread, look-up by look-up: the definition.
+    Serial,
+    /// Look-ups shared out, each element added by compare and exchange: the order of sums is left to chance.
+    Atomic,
+    /// As `atomic`, each row in a transaction where the processor has them.
+    Rtm,
+    /// Rows shared out; each thread reads all look-ups and moves its own rows (SC20, Algorithm 4).
+    RaceFree,
+    /// Look-ups are sorted by row and shared out by number, a row's to one thread.
+    Sorted,
+}
+
+/// What may differ between two runs that give the same bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Determinism {
+    /// The number of threads, and time. Several ranks give the bits of as many ranks, tables divided alike.
+    #[default]
+    Run,
+    /// The number of ranks and the division of tables, too: gradients of weights are summed over fixed parts of the
+    /// minibatch in a fixed tree, rows pooled in the order of the bag and moved in the order of samples.
+    Ranks,
+}
+
+/// What weights are read in by the forward and the backward pass, and how much of them an update keeps.
+///
+/// The split ones are SC20's Split-SGD-BF16 (Section VII): the upper halves of the weights are what the passes read,
+/// with products of bfloat16 summed in 32 bits; the lower halves are only joined to them for an update. Biases, sums,
+/// the interaction, the loss and gradients of weights are in 32 bits whatever the precision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Precision {
+    /// 32-bit floats throughout.
+    #[default]
+    F32,
+    /// bfloat16, with the 16 bits that it leaves out kept for the update: as many bytes as `f32`, as exact an update.
+    Bf16,
+    /// bfloat16, with only 8 of those bits: a quarter less memory, and small updates are lost.
+    Bf16Lsb8,
+}
+
+impl Precision {
+    /// Its name in configurations.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::Bf16Lsb8 => "bf16-lsb8",
+        }
+    }
+
+    /// Whether weights are kept in halves.
+    #[must_use]
+    pub const fn is_split(self) -> bool {
+        !matches!(self, Self::F32)
+    }
+
+    /// Bytes of a weight that the passes read.
+    #[must_use]
+    pub const fn read_bytes(self) -> usize {
+        if self.is_split() { 2 } else { 4 }
+    }
+
+    /// Bytes of a weight in all.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        if matches!(self, Self::Bf16Lsb8) { 3 } else { 4 }
+    }
+}

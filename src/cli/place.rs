@@ -1,0 +1,84 @@
+//! Where ranks stand: the flags that mean the same in every command.
+
+use clap::Args;
+
+use crate::machine::placement::{CommCores, RankPer, Wishes};
+
+/// Where ranks stand.
+#[derive(Debug, Clone, Args)]
+pub struct PlaceArgs {
+    /// How many ranks, each a team of --threads threads with its own part of the tables; `auto`: one for each NUMA node
+    /// with allowed cores.
+    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = rank_count)]
+    pub ranks: RankCount,
+
+    /// The machine: `host`, FILE.toml or an hwloc FILE.xml; to look at, also a shipped name or synthetic:DESCRIPTION.
+    #[arg(long, value_name = "MACHINE", default_value = "host")]
+    pub topology: String,
+
+    /// What a rank is given.
+    #[arg(long, value_enum, default_value_t)]
+    pub rank_per: RankPer,
+
+    /// Compute on all hardware threads of a core.
+    #[arg(long)]
+    pub smt: bool,
+
+    /// Cores of each rank that reduce the gradients of layers while the others compute: a number, or `auto`; `train` then
+    /// tries some before it begins and prints what they gave.
+    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = comm_cores)]
+    pub comm_cores: CommCores,
+}
+
+impl PlaceArgs {
+    /// As many ranks as this on this host, and all else as it comes.
+    #[must_use]
+    pub fn count(ranks: usize) -> Self {
+        Self {
+            ranks: RankCount::Count(ranks),
+            topology: "host".to_owned(),
+            rank_per: RankPer::default(),
+            smt: false,
+            comm_cores: CommCores::Auto,
+        }
+    }
+
+    /// What is asked of a machine; `threads` 0: one on each core that does not communicate.
+    #[must_use]
+    pub const fn wishes(&self, threads: usize) -> Wishes {
+        let ranks = match self.ranks {
+            RankCount::Auto => None,
+            RankCount::Count(count) => Some(count),
+        };
+        let threads = if threads == 0 { None } else { Some(threads) };
+        Wishes { rank_per: self.rank_per, ranks, threads, comm_cores: self.comm_cores, smt: self.smt }
+    }
+}
+
+/// A number of ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RankCount {
+    /// One for each unit of the machine.
+    Auto,
+    /// As many as this.
+    Count(usize),
+}
+
+/// A `--ranks` value.
+fn rank_count(text: &str) -> Result<RankCount, String> {
+    match text {
+        "auto" => Ok(RankCount::Auto),
+        number => match number.parse() {
+            Ok(count) if (1..=4096).contains(&count) => Ok(RankCount::Count(count)),
+            _ => Err("a number from 1 to 4096 or `auto` is expected".to_owned()),
+        },
+    }
+}
+
+/// A `--comm-cores` value.
+fn comm_cores(text: &str) -> Result<CommCores, String> {
+    match text {
+        "auto" => Ok(CommCores::Auto),
+        number => number.parse().map(CommCores::Count).map_err(|_| "a number or `auto` is expected".to_owned()),
+    }
+}
