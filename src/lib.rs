@@ -33,7 +33,7 @@
 //! |-------------|---|---------------|
 //! | `base`      |   | ids, units, errors, the counter-based generator, configuration and presets |
 //! | `ffi`       | ⚠ | libnuma and the Linux calls that place threads and pages: thin and typed |
-//! | `memory`    | ⚠ | one arena a rank, bound and verified; zeroed buffers on huge pages; files, mapped or read in pieces |
+//! | `memory`    | ⚠ | one arena a rank, bound and verified; zeroed buffers on huge pages; files, mapped, read in pieces, or replaced as a whole |
 //! | `simd`      | ⚠ | one vector interface; scalar, AVX2, AVX-512 and AVX512-BF16 twins; AMX tiles; bfloat16, halves, thirds; dispatch |
 //! | `sync`      | ⚠ | fork-join regions, the disjoint pieces that they hand out, rows under locks; windows, barriers, jobs of ranks; loom-checked |
 //! | `machine`   |   | machines as data, discovery, routes, placement of ranks, their picture; the thread team; measured limits |

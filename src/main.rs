@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use octorec::base::{Error, interrupt};
+use octorec::base::{Error, console, interrupt};
 use octorec::cli::Cli;
 
 fn main() -> ExitCode {
@@ -11,7 +11,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Error::Interrupted) => ExitCode::from(interrupt::EXIT_CODE),
         Err(error) => {
-            eprintln!("error: {error}");
+            console::write_note(format_args!("error: {error}"));
             ExitCode::FAILURE
         }
     }

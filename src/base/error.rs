@@ -155,6 +155,13 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// Another process writes to the output directory.
+    #[error("{path} is being written by another process: wait for it, stop it, or choose another --out")]
+    OutputBusy {
+        /// The directory.
+        path: PathBuf,
+    },
+
     /// A machine description contradicts itself.
     #[error("{origin}:{line}: {reason}")]
     Topology {

@@ -3,6 +3,7 @@
 //! Nothing here knows about machines, data or models, and nothing here allocates on a hot path.
 
 pub mod config;
+pub mod console;
 pub mod error;
 pub mod ids;
 pub mod interrupt;

@@ -3,8 +3,8 @@
 use clap::Args;
 
 use super::overrides::{BaseArgs, KeyArgs};
-use crate::base::Result;
 use crate::base::config::{DEFAULT_PRESET, PRESETS, preset};
+use crate::base::{Result, console};
 
 /// Arguments of `octorec config`.
 #[derive(Debug, Args)]
@@ -23,19 +23,21 @@ impl ConfigArgs {
     /// Prints the complete configuration that a run with these arguments would use.
     pub fn run(&self) -> Result<()> {
         if self.list {
-            for (name, text) in PRESETS {
-                let about = text.lines().next().unwrap_or_default().trim_start_matches("# ");
+            let mut text = String::new();
+            for (name, preset) in PRESETS {
+                let about = preset.lines().next().unwrap_or_default().trim_start_matches("# ");
                 let default = if name == DEFAULT_PRESET { " (default)" } else { "" };
-                println!("{name:<10}{about}{default}");
+                text.push_str(&format!("{name:<10}{about}{default}\n"));
             }
-            return Ok(());
+            return console::result(format_args!("{text}")).map(|_| ());
         }
         let config = self.keys.finish(self.base.layers()?)?;
+        let mut text = String::new();
         if let Some(name) = &self.base.preset {
             // The preset's own remarks, which say where its numbers come from.
-            preset(name)?.lines().take_while(|line| line.starts_with('#')).for_each(|line| println!("{line}"));
+            let remarks = preset(name)?.lines().take_while(|line| line.starts_with('#'));
+            remarks.for_each(|line| text.push_str(&format!("{line}\n")));
         }
-        print!("{}", config.to_toml());
-        Ok(())
+        console::result(format_args!("{text}{}", config.to_toml())).map(|_| ())
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::data::{bar, options};
+use crate::base::console::note;
 use crate::base::units::{Bytes, Count};
 use crate::base::{Result, interrupt};
 use crate::data::blocks::Codec;
@@ -82,7 +83,7 @@ impl ConvertArgs {
         bar.finish_and_clear();
         let rows = rows?;
         let bytes = target.seal()?;
-        eprintln!("{}: {} samples, {}", self.to.display(), Count(rows), Bytes(bytes));
+        note!("{}: {} samples, {}", self.to.display(), Count(rows), Bytes(bytes));
         Ok(())
     }
 }

@@ -7,8 +7,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::convert::OutputArgs;
 use super::overrides::{BaseArgs, KeyArgs};
+use crate::base::console::note;
 use crate::base::units::{Bytes, Count};
-use crate::base::{Error, Result, interrupt};
+use crate::base::{Error, Result, console, interrupt};
 use crate::data::blocks::{Options, Role};
 use crate::data::formats::{self, Format, Target};
 use crate::data::stack_distance::{StackCounter, StackProfile, StackTrace};
@@ -116,7 +117,7 @@ impl VerifyArgs {
         let bar = bar(total, "checking");
         let rows = formats::verify(&dataset, |done| bar.inc(done));
         bar.finish_and_clear();
-        println!("{}: {} samples are sound", self.path.display(), Count(rows?));
+        console::result(format_args!("{}: {} samples are sound\n", self.path.display(), Count(rows?)))?;
         Ok(())
     }
 }
@@ -161,7 +162,8 @@ impl ProfileArgs {
             };
             let path = profile_path(&self.trace, column)?;
             profile.write(&path)?;
-            println!("{}: {name}, {} rows", path.display(), Count(profile.rows.len() as u64));
+            let rows = Count(profile.rows.len() as u64);
+            console::result(format_args!("{}: {name}, {rows} rows\n", path.display()))?;
         }
         Ok(())
     }
@@ -217,7 +219,7 @@ impl GenerateArgs {
         }
         bar.finish_and_clear();
         let bytes = target.seal()?;
-        eprintln!("{}: {} samples, {}", self.to.display(), Count(train + test), Bytes(bytes));
+        note!("{}: {} samples, {}", self.to.display(), Count(train + test), Bytes(bytes));
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use super::ranks::{Purpose, RankArgs, Started};
 use super::session::{Trained, load, open_data, report_unseen};
 use crate::base::config::{Config, SourceKind};
 use crate::base::units::Count;
-use crate::base::{Error, Result, interrupt};
+use crate::base::{Error, Result, console, interrupt};
 use crate::data::{Labels, Source, Split, Unseen};
 use crate::train::{Scores, auc, predict};
 
@@ -67,16 +67,16 @@ impl EvalArgs {
         let truth = source.truth(split, 0, found.labels.len());
         let best_possible = truth.map(|truth| auc(&truth, &found.labels));
         if self.json {
-            println!("{}", serde_json::to_string(&scores).expect("scores are representable in JSON"));
+            let text = serde_json::to_string(&scores).expect("scores are representable in JSON");
+            console::result(format_args!("{text}\n"))?;
         } else {
-            println!("AUC          {:.6}", scores.auc);
-            if let Some(best) = best_possible {
-                println!("  possible   {best:.6}");
-            }
-            println!("log loss     {:.6}", scores.logloss);
-            println!("accuracy     {:.6}", scores.accuracy);
-            println!("calibration  {:.4}", scores.calibration);
-            println!("samples      {}", Count(scores.samples));
+            let possible = best_possible.map_or(String::new(), |best| format!("  possible   {best:.6}\n"));
+            let Scores { auc, logloss, accuracy, calibration, samples } = scores;
+            console::result(format_args!(
+                "AUC          {auc:.6}\n{possible}log loss     {logloss:.6}\naccuracy     {accuracy:.6}\n\
+                 calibration  {calibration:.4}\nsamples      {}\n",
+                Count(samples)
+            ))?;
         }
         Ok(())
     }

@@ -6,13 +6,13 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::base::units::Count;
-use crate::base::{Error, Result, interrupt};
+use crate::base::{Error, Result, console, interrupt};
 use crate::data::Description;
 use crate::data::formats::{self, Dataset, Format, csv};
 use crate::data::samples::{MISSING, Samples, Values};
 use crate::data::survey::{Findings, Survey, sparkline};
 use crate::data::tsv::{Fault, LONGEST, Labels, Layout, Line, Lines, Row};
-use crate::data::whole::write_file;
+use crate::memory::write_file;
 
 /// Arguments of `octorec inspect`.
 #[derive(Debug, Args)]
@@ -83,9 +83,10 @@ impl InspectArgs {
         if self.json {
             let Seen { format, rows_total, findings, schema } = &seen;
             let report = Report { format, rows_total: *rows_total, findings, schema };
-            println!("{}", serde_json::to_string(&report).expect("findings are representable in JSON"));
+            let text = serde_json::to_string(&report).expect("findings are representable in JSON");
+            console::result(format_args!("{text}\n"))?;
         } else {
-            print!("{}", table(&seen));
+            console::result(format_args!("{}", table(&seen)))?;
         }
         Ok(())
     }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::base::Result;
 use crate::base::config::{Config, DEFAULT_PRESET, Layers, SourceKind};
+use crate::base::{Error, Result};
 use crate::data::formats::Format;
 
 /// Where the configuration comes from, before single keys are changed.
@@ -99,7 +99,8 @@ pub struct KeyArgs {
     #[arg(long, value_name = "NAME")]
     precision: Option<String>,
 
-    /// What may differ without changing a bit: run (the number of threads) or ranks (that of ranks and the plan, too).
+    /// What may differ without changing a bit: run (the number of threads), ranks (that of ranks and the plan, too), or none
+    /// (updates may leave the order of sums to chance).
     #[arg(long, value_name = "NAME")]
     determinism: Option<String>,
 
@@ -156,8 +157,23 @@ impl KeyArgs {
             layers.assignment(assignment)?;
         }
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
-        let integer =
-            |value: Option<u64>| value.map(|value| toml::Value::Integer(i64::try_from(value).unwrap_or(i64::MAX)));
+        // Checked below: none is larger than TOML's integers.
+        let integer = |value: Option<u64>| value.map(|value| toml::Value::Integer(value.cast_signed()));
+        let integers = [
+            ("--rows-cap", self.rows_cap),
+            ("--prefetch", self.prefetch),
+            ("--batch", self.batch),
+            ("--steps", self.steps),
+            ("--epochs", self.epochs),
+            ("--seed", self.seed),
+            ("--threads", self.threads),
+            ("--eval-every", self.eval_every),
+            ("--checkpoint-every", self.checkpoint_every),
+        ];
+        let too_large = |(_, value): &(&str, Option<u64>)| value.is_some_and(|value| i64::try_from(value).is_err());
+        if let Some((flag, _)) = integers.into_iter().find(too_large) {
+            return Err(Error::Config { origin: flag.to_owned(), reason: format!("must be at most {}", i64::MAX) });
+        }
         let float = |value: Option<f64>| value.map(toml::Value::Float);
         let text = |value: Option<String>| value.map(toml::Value::String);
         // Naming a file means reading it.

@@ -1,7 +1,6 @@
 //! `octorec plan`: which rank holds which part of which table, what that costs, and why.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -11,11 +10,13 @@ use super::overrides::{BaseArgs, KeyArgs};
 use super::place::PlaceArgs;
 use super::session::open_data;
 use crate::base::config::{Config, Interaction, SourceKind};
+use crate::base::console::note;
 use crate::base::error::nearest;
-use crate::base::{Error, Result, TableId};
+use crate::base::{Error, Result, TableId, console};
 use crate::data::{Labels, Schema, Unseen};
 use crate::machine::placement::Placement;
 use crate::machine::{Machine, place};
+use crate::memory::write_file;
 use crate::optim::{Kept, Optimizer};
 use crate::shard::planner::{Alternative, alternatives, price};
 use crate::shard::scheme::{Kind, REPLICATE_BELOW, Sharding};
@@ -123,13 +124,7 @@ impl PlanArgs {
     /// # Errors
     /// When the model, the machine, the plan's file or its division cannot be used, and when nothing fits.
     pub fn run(&self) -> Result<()> {
-        let text = self.report()?;
-        let mut stdout = io::stdout().lock();
-        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-            // Whoever reads has seen enough (`octorec plan | head`).
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other.map_err(|source| Error::Io { path: "standard output".into(), action: "write", source }),
-        }
+        console::result(format_args!("{}", self.report()?)).map(|_| ())
     }
 
     fn report(&self) -> Result<String> {
@@ -137,7 +132,7 @@ impl PlanArgs {
         let config = self.keys.finish(self.base.layers()?)?;
         let machine = Machine::load(&self.place.topology)?;
         let placement = place(&machine, &self.place.wishes(config.train.threads))?;
-        placement.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+        placement.warnings.iter().for_each(|warning| note!("warning: {warning}"));
         let mut site =
             Site::new(&machine, &placement, Known { memory_gb_s: self.memory_gb_s, link_gb_s: self.link_gb_s });
         let workload = self.workload(&config, &mut site)?;
@@ -152,9 +147,8 @@ impl PlanArgs {
             None => plan(&model, &options)?,
         };
         if let Some(path) = &self.out {
-            fs::write(path, file::to_toml(&plan.sharding, &workload, &about(&model, &plan)))
-                .map_err(Error::io(path, "write"))?;
-            eprintln!("plan written to {}", path.display());
+            write_file(path, file::to_toml(&plan.sharding, &workload, &about(&model, &plan)).as_bytes())?;
+            note!("plan written to {}", path.display());
         }
         if self.json {
             let everything = Everything { workload: &workload, site: &site, options: &options, plan: &plan };

@@ -1,6 +1,5 @@
 //! `octorec predict`: a click probability for every row of a file.
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -9,10 +8,12 @@ use clap::Args;
 use super::eval::{refuse_own_numbers, whole_file};
 use super::ranks::{Purpose, RankArgs, Started};
 use super::session::{Trained, load, open_data, report_unseen};
+use crate::base::console::note;
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Split, Unseen};
-use crate::train::{predict, write_whole};
+use crate::memory::{WholeFile, same_file};
+use crate::train::predict;
 
 /// Arguments of `octorec predict`.
 #[derive(Debug, Args)]
@@ -45,6 +46,10 @@ impl PredictArgs {
         let trained = Trained::find(&self.checkpoint)?;
         let mut config = trained.config()?;
         whole_file(&mut config, &self.data);
+        if let Some(out) = self.out.as_deref().filter(|out| same_file(out, &self.data)) {
+            let reason = format!("{} is the data itself: name another file", out.display());
+            return Err(Error::Config { origin: "--out".to_owned(), reason });
+        }
         let source = open_data(&config, trained.vocabulary, Labels::Optional, Unseen::NoRow)?;
         refuse_own_numbers(&*source)?;
         config.use_here(self.threads);
@@ -53,17 +58,18 @@ impl PredictArgs {
         let found = predict(&ranks, &source, Split::Train, config.train.eval_batch)?;
         report_unseen(&*source);
         match &self.out {
-            Some(path) => write_whole(path, |partial| {
-                let file = File::create(partial).map_err(Error::io(path, "create"))?;
-                write_lines(file, &found.probabilities).map_err(Error::io(path, "write"))
-            })?,
+            Some(path) => {
+                let mut file = WholeFile::create(path)?;
+                write_lines(&mut file, &found.probabilities).map_err(Error::io(path, "write"))?;
+                file.finish()?;
+            }
             None => match write_lines(std::io::stdout().lock(), &found.probabilities) {
                 // The reader has seen enough.
                 Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => (),
                 result => result.map_err(Error::io(Path::new("stdout"), "write"))?,
             },
         }
-        eprintln!("{} probabilities", Count(found.probabilities.len() as u64));
+        note!("{} probabilities", Count(found.probabilities.len() as u64));
         Ok(())
     }
 }

@@ -7,8 +7,9 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::base::config::OnBadRow;
+use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Seconds};
-use crate::base::{Error, Result, interrupt};
+use crate::base::{Error, Result, console, interrupt};
 use crate::data::blocks::Codec;
 use crate::data::formats::csv::TextSchema;
 use crate::data::preprocess::{
@@ -233,26 +234,26 @@ impl PreprocessArgs {
         bars.finish();
         let summary = summary.inspect_err(|error| {
             if matches!(error, Error::Interrupted) {
-                eprintln!("stopped: what is finished is kept; the same command goes on from here");
+                note!("stopped: what is finished is kept; the same command goes on from here");
             }
         })?;
-        self.report(&summary, began.elapsed().as_secs_f64());
-        Ok(())
+        self.report(&summary, began.elapsed().as_secs_f64())
     }
 
-    fn report(&self, summary: &Summary, seconds: f64) {
+    fn report(&self, summary: &Summary, seconds: f64) -> Result<()> {
         let roles: Vec<_> = summary.roles.iter().map(|(role, rows)| format!("{} {role}", Count(*rows))).collect();
         let rows: u64 = summary.counts.iter().map(|(_, rows)| rows).sum();
-        println!("{}", self.out.display());
-        eprintln!(
+        console::result(format_args!("{}\n", self.out.display()))?;
+        note!(
             "rows: {} ({}), {} malformed ones left out",
             Count(summary.rows),
             roles.join(", "),
             Count(summary.skipped)
         );
-        eprintln!("tables: {} with {} rows; counts in {SUMMARY}", summary.counts.len(), Count(rows));
+        note!("tables: {} with {} rows; counts in {SUMMARY}", summary.counts.len(), Count(rows));
         let speed = summary.bytes as f64 / seconds / 1e6;
-        eprintln!("{} in {}: {speed:.0} MB/s of input", Bytes(summary.bytes), Seconds(seconds));
+        note!("{} in {}: {speed:.0} MB/s of input", Bytes(summary.bytes), Seconds(seconds));
+        Ok(())
     }
 }
 

@@ -14,6 +14,7 @@ use super::plan::divide;
 use super::session::room;
 use super::tuned::use_plans;
 use crate::base::config::{Config, Determinism, SourceKind};
+use crate::base::console::note;
 use crate::base::{Error, PuId, Result};
 use crate::data::{self, Batch, LoaderMode, Opening, Schema, Source};
 use crate::ffi::linux::current_affinity;
@@ -123,13 +124,13 @@ impl RankArgs {
         let ranks = Ranks::start(setup)?;
         // Where the kernel does not say, the ranks' warnings do.
         if let Ok(pages) = ranks.verify() {
-            eprintln!("pages: {pages}");
+            note!("pages: {pages}");
         }
         if let Some(cost) = ranks.reduction_cost()?.filter(|_| placement.ranks.len() > 1) {
-            eprintln!("determinism: ranks: {cost}");
+            note!("determinism: ranks: {cost}");
         }
-        ranks.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
-        ranks.update_note()?.iter().for_each(|note| eprintln!("note: {note}"));
+        ranks.warnings().iter().for_each(|warning| note!("warning: {warning}"));
+        ranks.update_note()?.iter().for_each(|note| note!("note: {note}"));
         Ok(Started { ranks, placement, isa })
     }
 
@@ -180,13 +181,13 @@ impl RankArgs {
             let reason = "one rank has nobody to communicate with: use more --ranks, or leave it away";
             return refuse("--comm-cores", reason.to_owned());
         }
-        placement.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+        placement.warnings.iter().for_each(|warning| note!("warning: {warning}"));
         if let (RankCount::Auto, [reason, ..]) = (self.place.ranks, &placement.reasons[..])
             && placement.ranks.len() > 1
         {
-            eprintln!("placement: {reason}");
+            note!("placement: {reason}");
         }
-        placement.ranks.iter().for_each(|rank| eprintln!("placement: {}", placement.line(rank)));
+        placement.ranks.iter().for_each(|rank| note!("placement: {}", placement.line(rank)));
         Ok(placement)
     }
 
@@ -235,7 +236,7 @@ impl RankArgs {
         let trials: Vec<(usize, f64)> = counts.into_iter().map(trial).collect::<Result<_>>()?;
         let &(best, _) = trials.iter().min_by(|a, b| a.1.total_cmp(&b.1)).expect("two trials at least");
         let told: Vec<String> = trials.iter().map(|(count, ms)| format!("{count}: {ms:.2} ms")).collect();
-        eprintln!(
+        note!(
             "communication cores of a rank: {best} (a step with tables of at most {TRIAL_ROWS} rows takes with {})",
             told.join(", ")
         );

@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::ranks::Started;
 use crate::base::config::{Config, IsaChoice, SourceKind};
+use crate::base::console::note;
 use crate::base::units::{Bytes, Count};
 use crate::base::{Error, NodeId, Result};
 use crate::data::{self, Labels, Opening, Source, Split, Unseen, Vocabulary};
@@ -45,10 +46,10 @@ pub fn place_team(threads: usize, isa: IsaChoice) -> Result<(Team, Vec<NodeId>)>
     let machine = Machine::load("host")?;
     let threads = (threads > 0).then_some(threads);
     let placement = place(&machine, &Wishes { ranks: Some(1), threads, ..Wishes::default() })?;
-    placement.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+    placement.warnings.iter().for_each(|warning| note!("warning: {warning}"));
     let rank = &placement.ranks[0];
     let team = Team::pinned(&rank.compute, placement.spin, isa)?;
-    eprintln!("placement: {}", placement.line(rank));
+    note!("placement: {}", placement.line(rank));
     Ok((team, rank.memory_nodes.clone()))
 }
 
@@ -72,7 +73,7 @@ pub fn room(config: &Config, source: &dyn Source) -> Room {
 /// As [`Checkpoint::load_into`].
 pub fn load(path: &Path, source: &dyn Source, ranks: &Ranks) -> Result<()> {
     let checkpoint = Checkpoint::open(path)?;
-    checkpoint.other_weights(source.schema())?.iter().for_each(|reason| eprintln!("warning: {reason}"));
+    checkpoint.other_weights(source.schema())?.iter().for_each(|reason| note!("warning: {reason}"));
     checkpoint.load_into(ranks)
 }
 
@@ -80,7 +81,7 @@ pub fn load(path: &Path, source: &dyn Source, ranks: &Ranks) -> Result<()> {
 pub fn report_unseen(source: &dyn Source) {
     let unseen = source.unseen_values();
     if unseen > 0 {
-        eprintln!("{} categorical values were not in the model's vocabulary: they count as empty", Count(unseen));
+        note!("{} categorical values were not in the model's vocabulary: they count as empty", Count(unseen));
     }
 }
 
@@ -97,7 +98,7 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started) -> Resu
         SourceKind::Random => "random look-ups".to_owned(),
         SourceKind::Tsv | SourceKind::Files => config.data.path.clone(),
     };
-    eprintln!(
+    note!(
         "data: {name}: {} training and {} test samples, {} dense features, {} tables with {} rows",
         samples(Split::Train),
         samples(Split::Test),
@@ -120,7 +121,7 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started) -> Resu
     if isa.amx_thirds().is_some() && !precision.is_split() {
         who += ": products of f32 as bf16 in three parts (--isa avx512: as f32)";
     }
-    eprintln!(
+    note!(
         "model: {} parameters ({}) in {}; {who}",
         Count(parameters),
         Bytes(parameters * precision.bytes() as u64),

@@ -1,16 +1,15 @@
 //! `octorec topo`: what octorec thinks of a machine, where it would place ranks, and why.
 
-use std::fs;
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::place::PlaceArgs;
-use crate::base::{Error, Result};
+use crate::base::{Result, console};
 use crate::machine::placement::{Placement, Wishes};
 use crate::machine::{Machine, draw, place};
+use crate::memory::write_file;
 
 /// Flags of `octorec topo`.
 #[derive(Debug, Clone, Args)]
@@ -51,13 +50,7 @@ struct Everything<'a> {
 /// # Errors
 /// As [`Machine::load`] and [`place`], and when the picture or the output cannot be written.
 pub fn run(args: &TopoArgs) -> Result<()> {
-    let mut stdout = io::stdout().lock();
-    let written = stdout.write_all(report(args)?.as_bytes()).and_then(|()| stdout.flush());
-    match written {
-        // Whoever reads has seen enough (`octorec topo | head`).
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(|source| Error::Io { path: "standard output".into(), action: "write", source }),
-    }
+    console::result(format_args!("{}", report(args)?)).map(|_| ())
 }
 
 /// What [`run`] prints; writes the picture if one was asked for.
@@ -79,7 +72,7 @@ pub fn report(args: &TopoArgs) -> Result<String> {
         draw::text(&machine, &placement)
     };
     if let Some(path) = &args.svg {
-        fs::write(path, draw::svg(&machine, &placement)).map_err(Error::io(path, "write"))?;
+        write_file(path, draw::svg(&machine, &placement).as_bytes())?;
         if !args.json {
             text.push_str(&format!("\npicture    {}\n", path.display()));
         }

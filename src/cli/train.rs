@@ -1,6 +1,7 @@
 //! `octorec train`: trains a model, from the first step or from where an earlier run stopped.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
@@ -10,14 +11,16 @@ use super::profile::{Profiled, limits};
 use super::ranks::{ExchangeArgs, Purpose, RankArgs, Started, machine_team};
 use super::session::{Trained, describe, open_data};
 use crate::base::config::{Config, Layers};
+use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Seconds};
-use crate::base::{Error, Result, interrupt};
+use crate::base::{Error, Result, console, interrupt};
 use crate::data::{Labels, Unseen, Vocabulary};
 use crate::exchange::Traffic;
 use crate::machine::limits::Bracket;
 use crate::machine::placement::Placement;
+use crate::memory::write_file;
 use crate::simd::Isa;
-use crate::train::{Checkpoint, LossTrace, Outcome, OutputDir, Progress, Run, Summary, save_vocabulary, write_whole};
+use crate::train::{Checkpoint, LossTrace, Outcome, OutputDir, Progress, Run, Summary};
 
 /// Arguments of `octorec train`.
 #[derive(Debug, Args)]
@@ -85,6 +88,12 @@ impl TrainArgs {
     /// Trains, reports and, if the user interrupted, fails with [`Error::Interrupted`] after saving.
     pub fn run(&self) -> Result<()> {
         interrupt::install()?;
+        // Claimed before any work is done, so that a taken directory is refused at once.
+        let output = match (&self.resume, &self.out) {
+            (Some(path), _) if path.is_dir() => Some(OutputDir::resume(path)?),
+            (_, Some(path)) => Some(OutputDir::create(path, self.force)?),
+            _ => None,
+        };
         let trained = self.resume.as_deref().map(Trained::find).transpose()?;
         let (config, vocabulary, checkpoint) = match trained {
             Some(Trained { path, header: Some((progress, config)), vocabulary }) => {
@@ -97,12 +106,11 @@ impl TrainArgs {
             }
             None => (self.keys.finish(self.base.layers()?)?, None, None),
         };
-        // Claimed before any work is done, so that a taken directory is refused at once.
-        let output = self.output(checkpoint.as_ref().map(|(_, progress)| *progress))?;
-        let (mut run, placement, isa) = self.prepare(config, vocabulary, output)?;
+        let progress = checkpoint.as_ref().map(|(_, progress)| *progress);
+        let (mut run, placement, isa) = self.prepare(config, vocabulary, output, progress)?;
         if let Some((path, progress)) = &checkpoint {
             run.restore(path)?;
-            eprintln!("resuming after step {} ({})", progress.step, path.display());
+            note!("resuming after step {} ({})", progress.step, path.display());
         }
         let (dim, precision) = (run.config.model.dim, run.config.train.precision);
         let limits =
@@ -120,30 +128,24 @@ impl TrainArgs {
         };
         // What the run found is told before anything that may fail.
         let several = traffic.as_ref().ok().filter(|traffic| traffic.ids.ranks() > 1);
-        self.report(&run, &Results { summary: &summary, profile: profiled.as_ref(), traffic: several });
+        let told = self.report(&run, &Results { summary: &summary, profile: profiled.as_ref(), traffic: several });
         if let Some(path) = &self.trace {
             let text = run.ranks.trace()?;
-            write_whole(path, |partial| std::fs::write(partial, text).map_err(Error::io(path, "write")))?;
+            write_file(path, text.as_bytes())?;
         }
         after?;
         breakdowns?;
         traffic?;
+        told?;
         if summary.outcome == Outcome::Interrupted { Err(Error::Interrupted) } else { Ok(()) }
-    }
-
-    fn output(&self, resumed: Option<Progress>) -> Result<Option<OutputDir>> {
-        match (&self.resume, &self.out, resumed) {
-            (Some(path), _, Some(progress)) => OutputDir::resume(path, progress.step).map(Some),
-            (_, Some(path), _) => OutputDir::create(path, self.force).map(Some),
-            _ => Ok(None),
-        }
     }
 
     fn prepare(
         &self,
         config: Config,
         known: Option<Vocabulary>,
-        output: Option<OutputDir>,
+        mut output: Option<OutputDir>,
+        resumed: Option<Progress>,
     ) -> Result<(Run, Placement, Isa)> {
         let source = open_data(&config, known, Labels::Required, Unseen::Fault)?;
         let purpose = Purpose::Train(self.exchange.overlap);
@@ -153,10 +155,10 @@ impl TrainArgs {
             None if self.resume.is_some() => (),
             None => started.ranks.initialise(config.train.seed)?,
         }
-        if let Some(output) = &output {
-            output.write_config(&config)?;
-            if let Some(vocabulary) = source.vocabulary() {
-                save_vocabulary(&output.vocabulary(), vocabulary)?;
+        if let Some(output) = &mut output {
+            match resumed {
+                Some(progress) => output.rewind(progress.step)?,
+                None => output.begin()?,
             }
         }
         let loss_trace = self.trace_loss.as_deref().map(LossTrace::create).transpose()?;
@@ -172,19 +174,26 @@ impl TrainArgs {
             loss_trace,
             profile: None,
         };
+        run.describe_itself()?;
         Ok((run, placement, isa))
     }
 
-    fn report(&self, run: &Run, results: &Results<'_>) {
+    /// Tells what came out; training has ended and saved, whoever reads.
+    fn report(&self, run: &Run, results: &Results<'_>) -> Result<()> {
         let Results { summary, profile, traffic } = results;
+        let mut written = Ok(());
         if self.json {
-            println!("{}", serde_json::to_string(&results).expect("a summary is representable in JSON"));
+            let text = serde_json::to_string(&results).expect("a summary is representable in JSON");
+            written = console::result(format_args!("{text}\n")).and_then(|read| match read {
+                true => Ok(()),
+                false => Err(Error::io(Path::new("standard output"), "write")(ErrorKind::BrokenPipe.into())),
+            });
         }
         if let Some(profile) = profile {
-            eprintln!("{profile}");
+            note!("{profile}");
         }
         let read: Vec<_> = summary.data_bytes_read.iter().map(|&bytes| Bytes(bytes).to_string()).collect();
-        eprintln!(
+        note!(
             "{} steps, {} samples in {} ({} samples/s); waited for data {:.3} ms a step ({:.2} % of it) and {:.3} s for the \
              first minibatch, read {}",
             summary.steps,
@@ -201,21 +210,22 @@ impl TrainArgs {
             let sent =
                 traffic.parts().into_iter().map(|(name, links)| (name, links.total())).filter(|(_, sent)| *sent > 0);
             let sent: Vec<_> = sent.map(|(name, sent)| format!("{name} {}", Bytes(sent as u64))).collect();
-            eprintln!("sent among ranks: {} ({})", Bytes(traffic.total().total() as u64), sent.join(", "));
+            note!("sent among ranks: {} ({})", Bytes(traffic.total().total() as u64), sent.join(", "));
         }
         if summary.skipped_rows > 0 {
-            eprintln!("left out {} malformed rows", Count(summary.skipped_rows));
+            note!("left out {} malformed rows", Count(summary.skipped_rows));
         }
         if summary.outcome == Outcome::TargetReached {
-            eprintln!("reached AUC {} after {}", run.config.train.target_auc, Seconds(summary.seconds));
+            note!("reached AUC {} after {}", run.config.train.target_auc, Seconds(summary.seconds));
         }
         match (&run.output, summary.outcome) {
             (Some(output), Outcome::Interrupted) => {
-                eprintln!("saved; continue with: octorec train --resume {}", output.path().display());
+                note!("saved; continue with: octorec train --resume {}", output.path().display());
             }
-            (Some(output), _) => eprintln!("saved: {}", output.checkpoint().display()),
-            (None, Outcome::Interrupted) => eprintln!("nothing was saved: there was no --out DIR"),
+            (Some(output), _) => note!("saved: {}", output.checkpoint().display()),
+            (None, Outcome::Interrupted) => note!("nothing was saved: there was no --out DIR"),
             (None, _) => (),
         }
+        written
     }
 }

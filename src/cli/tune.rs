@@ -17,16 +17,17 @@ use super::bench::{show, table::Table, write_out};
 use super::overrides::{BaseArgs, KeyArgs};
 use super::session::place_team;
 use super::tuned::{Entry, PlanFile};
+use crate::base::Result;
 use crate::base::config::{Config, SourceKind};
-use crate::base::{Error, Result};
+use crate::base::console::note;
 use crate::data::{self, Opening, Schema};
 use crate::machine::limits::Processor;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Plan, install};
+use crate::memory::write_file;
 use crate::memory::{self, Supply};
 use crate::model::{Dlrm, NetworkSpec};
 use crate::simd::Isa;
-use crate::train::write_whole;
 
 /// Plans that reach the second round, the model's included.
 const FINALISTS: usize = 5;
@@ -122,8 +123,8 @@ impl TuneArgs {
         if let Some(path) = &args.out {
             let text = toml::to_string(&file).expect("a table of numbers and names is TOML");
             let text = format!("# Plans of `octorec tune gemm`; use with --tuned on the machine named here.\n{text}");
-            write_whole(path, |partial| std::fs::write(partial, text).map_err(Error::io(path, "write")))?;
-            eprintln!("written: {} plans to {}", file.plans.len(), path.display());
+            write_file(path, text.as_bytes())?;
+            note!("written: {} plans to {}", file.plans.len(), path.display());
         }
         Ok(())
     }

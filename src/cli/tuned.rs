@@ -9,6 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::Config;
+use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::machine::limits::Processor;
 use crate::math::brgemm::{Plan, Shape, install};
@@ -119,11 +120,11 @@ pub fn install_plans(path: &Path, threads: usize, isa: Isa) -> Result<()> {
     let (file, plans) = PlanFile::read(path)?;
     let here = PlanFile::empty(threads, isa)?.maker();
     if file.maker() == here {
-        eprintln!("plans: {} shapes from {}", plans.len(), path.display());
+        note!("plans: {} shapes from {}", plans.len(), path.display());
         install(plans);
     } else {
         let path = path.display();
-        eprintln!("note: {path} is left unused: its plans are for {}; this run has {here}", file.maker());
+        note!("note: {path} is left unused: its plans are for {}; this run has {here}", file.maker());
     }
     Ok(())
 }

@@ -19,7 +19,6 @@ mod source;
 pub mod stack_distance;
 pub mod survey;
 pub mod tsv;
-pub mod whole;
 pub mod zipf;
 
 use std::sync::Arc;

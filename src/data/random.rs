@@ -48,8 +48,9 @@ impl Random {
         if config.lookups == 0 {
             return fail("data.lookups", "a bag needs at least 1 look-up");
         }
+        let rows: Vec<u64> = model_rows.iter().map(|rows| config.capped(*rows)).collect();
         let tables = (0u32..)
-            .zip(model_rows)
+            .zip(&rows)
             .map(|(table, &rows)| Table {
                 numbers: Numbers::new(config.seed, Stream::Column(table)),
                 rows,
@@ -58,7 +59,7 @@ impl Random {
             })
             .collect();
         Ok(Self {
-            schema: Schema::criteo(dense, model_rows),
+            schema: Schema::criteo(dense, &rows),
             common: Numbers::new(config.seed, Stream::Sample(0)),
             tables,
             lookups: config.lookups as u64,

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use crate::base::rng::{Random, Stream};
 use crate::base::{Error, Result};
-use crate::data::whole::write_file;
+use crate::memory::write_file;
 
 /// The locality of a trace.
 #[derive(Debug, Clone, PartialEq)]

@@ -211,6 +211,10 @@ impl<'a> Piece<'a> {
 
     /// Moves the weights against the gradients.
     pub fn update(&mut self, isa: Isa, rate: f32) {
+        // Of few biases most pieces have none.
+        if self.gradient.is_empty() {
+            return;
+        }
         with_rule!(self.optimizer, rate, rule => self.move_by(rule, isa));
     }
 

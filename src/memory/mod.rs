@@ -8,6 +8,7 @@ mod homes;
 mod huge;
 mod plan;
 mod system;
+mod whole;
 
 pub use arena::{Arena, ArenaSlice, Binding, Pages};
 pub use buffer::{Buffer, Supply, recycled};
@@ -16,3 +17,4 @@ pub use file::{Access, FileBytes, FileCursor, FileMap};
 pub use homes::Homes;
 pub use plan::{Alignment, Need, Plan};
 pub use system::available_bytes;
+pub use whole::{WholeFile, same_file, write_file};

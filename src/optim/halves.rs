@@ -75,6 +75,10 @@ impl<L: Low, R: Rule> Kernel for MoveSplit<'_, L, R> {
         assert!(high.len() == low.len() && gradient.len().div_ceil(2) == high.len(), "pairs");
         let mut moments = moments.map(|rows| rows.iter_mut());
         for ((high, low), gradient) in high.iter_mut().zip(low).zip(gradient.chunks(2)) {
+            if R::MOMENTS == 0 {
+                move_pair(rule, high, low, gradient);
+                continue;
+            }
             let mut pair = [[0.0; WIDTH]; 2];
             for column in 0..WIDTH {
                 [pair[0][column], pair[1][column]] = low[column].join(high[column]);
@@ -87,6 +91,17 @@ impl<L: Low, R: Rule> Kernel for MoveSplit<'_, L, R> {
                 (high[column], low[column]) = L::split([pair[0][column], pair[1][column]]);
             }
         }
+    }
+}
+
+/// Moves one pair of rows by a rule without moments, in one pass.
+#[inline(always)]
+fn move_pair<L: Low, R: Rule>(rule: R, high: &mut Row<u32>, low: &mut Row<L>, gradient: &[Row<f32>]) {
+    let none = [0.0; WIDTH];
+    let (even, odd) = (&gradient[0], gradient.get(1).unwrap_or(&none));
+    for (((high, low), &even), &odd) in high.iter_mut().zip(low).zip(even).zip(odd) {
+        let ([first, second], moments) = (low.join(*high), &mut [0.0; MOMENTS]);
+        (*high, *low) = L::split([rule.step(first, even, moments), rule.step(second, odd, moments)]);
     }
 }
 

@@ -12,8 +12,6 @@
 //! so a full disk, a crash or a signal leaves the previous one untouched.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
@@ -23,8 +21,7 @@ use super::Ranks;
 use crate::base::config::Config;
 use crate::base::{Error, Result};
 use crate::data::Schema;
-use crate::memory::FileMap;
-use crate::model::Parameter;
+use crate::memory::{FileMap, WholeFile};
 
 /// The metadata key that holds [`Header`] as JSON; one key, so that equal runs write equal bytes.
 const METADATA: &str = "octorec";
@@ -75,62 +72,46 @@ pub fn save(path: &Path, ranks: &Ranks, progress: Progress, config: &Config, sch
     parameters.extend(ranks.moments(&parameters));
     // The order of safetensors' own writer: all tensors are of one type, so by name.
     parameters.sort_by(|a, b| a.name.cmp(&b.name));
-    let mut end = 0;
-    let tensor = |parameter: &Parameter| {
-        let start = end;
-        end += parameter.len() * size_of::<f32>();
-        (
-            parameter.name.clone(),
-            TensorInfo { dtype: Dtype::F32, shape: parameter.shape.clone(), data_offsets: (start, end) },
-        )
-    };
-    let tensors = parameters.iter().map(tensor).collect();
+    let sizes = parameters.iter().map(|parameter| {
+        let bytes = parameter.len() * size_of::<f32>();
+        (parameter.name.clone(), Dtype::F32, parameter.shape.clone(), bytes)
+    });
     let header = Header { progress, config: config.clone(), weighted: Some(weighted(schema)) };
     let header = serde_json::to_string(&header).expect("a header is representable in JSON");
-    let metadata = Metadata::new(Some(HashMap::from([(METADATA.to_owned(), header)])), tensors)
+    let mut file = begin_tensors(path, HashMap::from([(METADATA.to_owned(), header)]), sizes)?;
+    for parameter in &parameters {
+        for rows in parameter.ranges(PIECE) {
+            file.append(bytemuck::cast_slice(&ranks.export_rows(parameter, rows)?))?;
+        }
+    }
+    file.finish().map(|_| ())
+}
+
+/// Begins a safetensors file: what follows are the tensors' bytes, in this order; each is given with its name, type, shape
+/// and bytes. Wider types come first, so that all are aligned.
+///
+/// # Errors
+/// When the file cannot be written.
+pub(super) fn begin_tensors(
+    path: &Path,
+    metadata: HashMap<String, String>,
+    tensors: impl Iterator<Item = (String, Dtype, Vec<usize>, usize)>,
+) -> Result<WholeFile> {
+    let mut end = 0;
+    let tensors = tensors.map(|(name, dtype, shape, bytes)| {
+        let start = end;
+        end += bytes;
+        (name, TensorInfo { dtype, shape, data_offsets: (start, end) })
+    });
+    let metadata = Metadata::new(Some(metadata), tensors.collect())
         .map_err(|error| Error::Checkpoint { path: path.to_owned(), reason: error.to_string() })?;
     let mut head = serde_json::to_vec(&metadata).expect("metadata is representable in JSON");
     // Numbers begin at a multiple of 8.
     head.resize(head.len().next_multiple_of(8), b' ');
-    write_whole(path, |partial| {
-        let fail = |source| Error::io(path, "write")(source);
-        let mut file = BufWriter::with_capacity(1 << 20, File::create(partial).map_err(Error::io(path, "create"))?);
-        file.write_all(&(head.len() as u64).to_le_bytes()).map_err(fail)?;
-        file.write_all(&head).map_err(fail)?;
-        for parameter in &parameters {
-            for rows in parameter.ranges(PIECE) {
-                let values = ranks.export_rows(parameter, rows)?;
-                file.write_all(bytemuck::cast_slice(&values)).map_err(fail)?;
-            }
-        }
-        file.flush().map_err(fail)
-    })
-}
-
-/// Writes a file under another name, flushes it to the disk and renames it to `path`.
-///
-/// # Errors
-/// Those of `write` and of the system; nothing but an older whole file stays behind.
-pub fn write_whole(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let partial = path.with_extension("partial");
-    // What a new file's permissions are here; a library may write with narrower ones.
-    let permissions =
-        File::create(&partial).and_then(|file| file.metadata()).map_err(Error::io(path, "create"))?.permissions();
-    let finish = || -> std::io::Result<()> {
-        let file = File::open(&partial)?;
-        file.set_permissions(permissions)?;
-        file.sync_all()?;
-        fs::rename(&partial, path)?;
-        // A bare name's parent is the empty path: the current folder.
-        let folder = path.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
-        folder.map_or(Ok(()), |folder| File::open(folder)?.sync_all())
-    };
-    let result = write(&partial).and_then(|()| finish().map_err(Error::io(path, "write")));
-    if result.is_err() {
-        // What was written is useless; if even this fails there is nothing to add to the first error.
-        let _ = fs::remove_file(&partial);
-    }
-    result
+    let mut file = WholeFile::create(path)?;
+    file.append(&(head.len() as u64).to_le_bytes())?;
+    file.append(&head)?;
+    Ok(file)
 }
 
 impl<'a> Checkpoint<'a> {

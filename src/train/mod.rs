@@ -20,7 +20,7 @@ mod trace;
 mod verify;
 mod vocabulary;
 
-pub use checkpoint::{Checkpoint, Progress, save, write_whole};
+pub use checkpoint::{Checkpoint, Progress, save};
 pub use clock::{Breakdown, Clock, Span};
 pub use evaluation::{Predictions, evaluate, predict};
 pub use metrics::{Scores, auc};

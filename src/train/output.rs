@@ -1,51 +1,93 @@
 //! What a run leaves behind: `config.toml`, `metrics.jsonl`, the checkpoint and the vocabulary, in one directory.
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs::{self, File, TryLockError};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::checkpoint::write_whole;
 use crate::base::config::Config;
 use crate::base::{Error, Result};
+use crate::memory::write_file;
 
 const CONFIG: &str = "config.toml";
 const METRICS: &str = "metrics.jsonl";
 const CHECKPOINT: &str = "checkpoint.safetensors";
 const VOCABULARY: &str = "vocabulary.safetensors";
+const FILES: [&str; 4] = [METRICS, CONFIG, VOCABULARY, CHECKPOINT];
 
-/// A run's directory.
+/// Where the run before waits until the one that replaces it has saved something.
+const PREVIOUS: &str = "previous";
+
+/// A file whose lock says that somebody writes to the directory; the system gives it back when that process ends.
+const LOCK: &str = ".lock";
+
+/// A run's directory, to which nobody else writes.
+///
+/// A run that replaces another moves it aside when it begins, and removes it when it has saved its own first checkpoint; if
+/// it ends before, by whatever, the one before comes back. A directory without a checkpoint holds no run.
 #[derive(Debug)]
 pub struct OutputDir {
     path: PathBuf,
-    metrics: BufWriter<File>,
+    lock: File,
+    /// From the run's beginning on.
+    metrics: Option<BufWriter<File>>,
 }
 
 impl OutputDir {
-    /// Takes a directory for a new run, creating it if need be; `force` replaces the run that it holds.
+    /// Takes a directory for a new run, creating it if need be; with `force` it may hold a run, which stays until
+    /// [`OutputDir::begin`].
     ///
     /// # Errors
-    /// [`Error::OutputTaken`] when it holds a run, or when the system refuses.
+    /// [`Error::OutputTaken`] when it holds a run, [`Error::OutputBusy`] when another process writes to it, or when the
+    /// system refuses.
     pub fn create(path: &Path, force: bool) -> Result<Self> {
         fs::create_dir_all(path).map_err(Error::io(path, "create"))?;
-        let files = [METRICS, CONFIG, CHECKPOINT, VOCABULARY].map(|name| path.join(name));
-        let taken: Vec<_> = files.into_iter().filter(|file| file.exists()).collect();
-        if !taken.is_empty() && !force {
+        let output = Self::take(path)?;
+        if path.join(CHECKPOINT).exists() && !force {
             return Err(Error::OutputTaken { path: path.to_owned() });
         }
-        for file in taken {
-            fs::remove_file(&file).map_err(Error::io(&file, "remove"))?;
-        }
-        Self::open(path)
+        Ok(output)
     }
 
-    /// Continues in the directory of a run that had done `step` steps: what was logged after them is taken back.
+    /// Takes the directory of a run that is to be continued.
     ///
     /// # Errors
-    /// When the directory holds no run, or the system refuses.
-    pub fn resume(path: &Path, step: u64) -> Result<Self> {
-        let file = path.join(METRICS);
+    /// [`Error::OutputBusy`] when another process writes to it, or when the system refuses.
+    pub fn resume(path: &Path) -> Result<Self> {
+        Self::take(path)
+    }
+
+    fn take(path: &Path) -> Result<Self> {
+        let lock = lock(path)?;
+        let output = Self { path: path.to_owned(), lock, metrics: None };
+        output.bring_back()?;
+        Ok(output)
+    }
+
+    /// Makes room for a new run's files: what the directory holds moves aside.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn begin(&mut self) -> Result<()> {
+        let held: Vec<_> = FILES.into_iter().filter(|name| self.path.join(name).exists()).collect();
+        if held.contains(&CHECKPOINT) {
+            let aside = self.path.join(PREVIOUS);
+            fs::create_dir_all(&aside).map_err(Error::io(&aside, "create"))?;
+            // The checkpoint last: where it is, all else is.
+            move_files(&held, &self.path, &aside)?;
+        } else {
+            held.iter().try_for_each(|name| remove(&self.path.join(name)))?;
+        }
+        self.open_metrics()
+    }
+
+    /// Takes back what the run had logged after `step` steps.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn rewind(&mut self, step: u64) -> Result<()> {
+        let file = self.path.join(METRICS);
         let kept: String = match fs::read_to_string(&file) {
             Ok(text) => text.lines().filter(|line| logged_step(line).is_some_and(|at| at <= step)).fold(
                 String::new(),
@@ -55,17 +97,51 @@ impl OutputDir {
                     kept
                 },
             ),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
             Err(error) => return Err(Error::io(&file, "read")(error)),
         };
-        write_whole(&file, |partial| fs::write(partial, kept).map_err(Error::io(&file, "write")))?;
-        Self::open(path)
+        write_file(&file, kept.as_bytes())?;
+        self.open_metrics()
     }
 
-    fn open(path: &Path) -> Result<Self> {
-        let file = path.join(METRICS);
+    fn open_metrics(&mut self) -> Result<()> {
+        let file = self.path.join(METRICS);
         let metrics = File::options().create(true).append(true).open(&file).map_err(Error::io(&file, "create"))?;
-        Ok(Self { path: path.to_owned(), metrics: BufWriter::new(metrics) })
+        self.metrics = Some(BufWriter::new(metrics));
+        Ok(())
+    }
+
+    /// Brings a run back that was moved aside for one that has saved nothing.
+    fn bring_back(&self) -> Result<()> {
+        let aside = self.path.join(PREVIOUS);
+        if self.path.join(CHECKPOINT).exists() || !aside.join(CHECKPOINT).exists() {
+            return remove_folder(&aside);
+        }
+        let held: Vec<_> = FILES.into_iter().filter(|name| aside.join(name).exists()).collect();
+        move_files(&held, &aside, &self.path)?;
+        remove_folder(&aside)
+    }
+
+    /// A checkpoint was saved: what it replaces goes.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn saved(&self) -> Result<()> {
+        remove_folder(&self.path.join(PREVIOUS))
+    }
+
+    /// Makes the directory again if somebody has removed it; whether that was so.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn recreate(&mut self) -> Result<bool> {
+        if self.path.is_dir() {
+            return Ok(false);
+        }
+        fs::create_dir_all(&self.path).map_err(Error::io(&self.path, "create"))?;
+        self.lock = lock(&self.path)?;
+        self.open_metrics()?;
+        Ok(true)
     }
 
     /// The directory.
@@ -77,13 +153,13 @@ impl OutputDir {
     /// Where the run's checkpoint is or will be.
     #[must_use]
     pub fn checkpoint(&self) -> PathBuf {
-        checkpoint_in(&self.path)
+        self.path.join(CHECKPOINT)
     }
 
     /// Where the run's vocabulary is or will be.
     #[must_use]
     pub fn vocabulary(&self) -> PathBuf {
-        vocabulary_in(&self.path)
+        self.path.join(VOCABULARY)
     }
 
     /// Writes the resolved configuration.
@@ -91,8 +167,7 @@ impl OutputDir {
     /// # Errors
     /// When the file cannot be written.
     pub fn write_config(&self, config: &Config) -> Result<()> {
-        let file = self.path.join(CONFIG);
-        write_whole(&file, |partial| fs::write(partial, config.to_toml()).map_err(Error::io(&file, "write")))
+        write_file(&self.path.join(CONFIG), config.to_toml().as_bytes())
     }
 
     /// Appends one JSON object to the metrics.
@@ -101,7 +176,8 @@ impl OutputDir {
     /// When the file cannot be written.
     pub fn log(&mut self, entry: &impl Serialize) -> Result<()> {
         let line = serde_json::to_string(entry).expect("a metrics entry is representable in JSON");
-        writeln!(self.metrics, "{line}").map_err(Error::io(&self.path.join(METRICS), "write"))
+        let metrics = self.metrics.as_mut().expect("the run has begun");
+        writeln!(metrics, "{line}").map_err(Error::io(&self.path.join(METRICS), "write"))
     }
 
     /// Hands all metrics to the system.
@@ -109,20 +185,65 @@ impl OutputDir {
     /// # Errors
     /// When the file cannot be written.
     pub fn flush(&mut self) -> Result<()> {
-        self.metrics.flush().map_err(Error::io(&self.path.join(METRICS), "write"))
+        let flushed = self.metrics.as_mut().map_or(Ok(()), BufWriter::flush);
+        flushed.map_err(Error::io(&self.path.join(METRICS), "write"))
+    }
+}
+
+impl Drop for OutputDir {
+    fn drop(&mut self) {
+        if self.metrics.is_some() && self.path.join(PREVIOUS).is_dir() {
+            // What this run has written without a checkpoint gives way; if that fails, the next start does it.
+            let _ = self.bring_back();
+        }
+    }
+}
+
+/// Locks a directory for this process.
+fn lock(path: &Path) -> Result<File> {
+    let name = path.join(LOCK);
+    let file = File::options().create(true).write(true).truncate(false).open(&name);
+    let file = file.map_err(Error::io(&name, "create"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::OutputBusy { path: path.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(Error::io(&name, "lock")(source)),
+    }
+}
+
+fn move_files(names: &[&str], from: &Path, to: &Path) -> Result<()> {
+    names
+        .iter()
+        .try_for_each(|name| fs::rename(from.join(name), to.join(name)).map_err(Error::io(&from.join(name), "move")))
+}
+
+fn remove(file: &Path) -> Result<()> {
+    fs::remove_file(file).map_err(Error::io(file, "remove"))
+}
+
+fn remove_folder(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        result => result.map_err(Error::io(folder, "remove")),
     }
 }
 
 /// The checkpoint that `path` means: itself if it is a file, or that of the run in it.
 #[must_use]
 pub fn checkpoint_in(path: &Path) -> PathBuf {
-    if path.is_dir() { path.join(CHECKPOINT) } else { path.to_owned() }
+    if path.is_dir() { held_in(path).join(CHECKPOINT) } else { path.to_owned() }
 }
 
 /// The vocabulary beside the checkpoint that `path` means.
 #[must_use]
 pub fn vocabulary_in(path: &Path) -> PathBuf {
-    if path.is_dir() { path.join(VOCABULARY) } else { path.with_file_name(VOCABULARY) }
+    if path.is_dir() { held_in(path).join(VOCABULARY) } else { path.with_file_name(VOCABULARY) }
+}
+
+/// Where a directory's run is: aside, while one that shall replace it has saved nothing.
+fn held_in(path: &Path) -> PathBuf {
+    let aside = path.join(PREVIOUS);
+    if !path.join(CHECKPOINT).exists() && aside.join(CHECKPOINT).exists() { aside } else { path.to_owned() }
 }
 
 /// The step of a metrics line; `None` for a line that was cut off.
@@ -135,24 +256,78 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// A run that has logged so many steps and saved.
+    fn run(path: &Path, steps: u64, checkpoint: &str) -> OutputDir {
+        let mut output = OutputDir::create(path, true).unwrap();
+        output.begin().unwrap();
+        (1..=steps).for_each(|step| output.log(&json!({"kind": "step", "step": step})).unwrap());
+        output.flush().unwrap();
+        write_file(&output.checkpoint(), checkpoint.as_bytes()).unwrap();
+        output.saved().unwrap();
+        output
+    }
+
+    fn logged(path: &Path) -> Vec<u64> {
+        fs::read_to_string(path.join(METRICS)).unwrap().lines().filter_map(logged_step).collect()
+    }
+
     #[test]
     fn a_directory_is_taken_once_and_resuming_takes_back_what_came_after() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run");
-        let mut output = OutputDir::create(&path, false).unwrap();
-        for step in 1..=5 {
-            output.log(&json!({"kind": "step", "step": step})).unwrap();
-        }
-        output.flush().unwrap();
+        drop(run(&path, 5, "first"));
         fs::write(path.join(METRICS), fs::read_to_string(path.join(METRICS)).unwrap() + "{\"kind\": \"st").unwrap();
         let message = OutputDir::create(&path, false).unwrap_err().to_string();
         assert!(message.contains("--resume") && message.contains("--force"), "{message}");
 
-        OutputDir::resume(&path, 3).unwrap().flush().unwrap();
-        let text = fs::read_to_string(path.join(METRICS)).unwrap();
-        assert_eq!(text.lines().filter_map(logged_step).collect::<Vec<_>>(), [1, 2, 3]);
+        let mut output = OutputDir::resume(&path).unwrap();
+        output.rewind(3).unwrap();
+        assert_eq!(logged(&path), [1, 2, 3]);
+        let message = OutputDir::resume(&path).unwrap_err().to_string();
+        assert!(message.contains("another process"), "{message}");
+    }
 
-        OutputDir::create(&path, true).unwrap().flush().unwrap();
-        assert_eq!(fs::read_to_string(path.join(METRICS)).unwrap(), "");
+    #[test]
+    fn what_is_replaced_goes_when_something_was_saved_in_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        drop(run(&path, 5, "first"));
+        // Claimed and not begun, begun and not saved, begun and killed.
+        drop(OutputDir::create(&path, true).unwrap());
+        assert_eq!((logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()), (5, "first".to_owned()));
+        let mut output = OutputDir::create(&path, true).unwrap();
+        output.begin().unwrap();
+        output.log(&json!({"kind": "step", "step": 1})).unwrap();
+        output.flush().unwrap();
+        assert_eq!(fs::read_to_string(checkpoint_in(&path)).unwrap(), "first");
+        drop(output);
+        assert_eq!((logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()), (5, "first".to_owned()));
+        let mut output = OutputDir::create(&path, true).unwrap();
+        output.begin().unwrap();
+        output.metrics = None;
+        drop(output);
+        assert_eq!(fs::read_to_string(checkpoint_in(&path)).unwrap(), "first");
+        drop(OutputDir::resume(&path).unwrap());
+        assert_eq!((logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()), (5, "first".to_owned()));
+
+        drop(run(&path, 2, "second"));
+        assert_eq!((logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()), (2, "second".to_owned()));
+        assert!(!path.join(PREVIOUS).exists());
+    }
+
+    #[test]
+    fn a_directory_without_a_checkpoint_is_free_and_one_that_is_gone_comes_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        let mut output = OutputDir::create(&path, false).unwrap();
+        output.begin().unwrap();
+        drop(output);
+        let mut output = OutputDir::create(&path, false).unwrap();
+        output.begin().unwrap();
+        assert!(!output.recreate().unwrap());
+        fs::remove_dir_all(&path).unwrap();
+        assert!(output.recreate().unwrap());
+        write_file(&output.checkpoint(), b"here").unwrap();
+        assert_eq!(fs::read(path.join(CHECKPOINT)).unwrap(), b"here");
     }
 }

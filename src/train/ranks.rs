@@ -134,9 +134,6 @@ impl Ranks {
         setup.schema.check_dense(setup.config.bottom[0], "model.bottom")?;
         check_tables(&setup.schema, setup.config.dim, setup.room.rows())?;
         let layout = Layout::new(setup.sharding.clone()).with_grains(setup.grains).with_weights(&setup.schema);
-        if setup.sequences.is_empty() {
-            setup.sequences = vec![1; setup.sharding.tables()];
-        }
         let layout = Arc::new(layout.with_sequences(&setup.sequences));
         if setup.grains.is_some() {
             // Grains part no pair of samples: a minibatch of an odd number may take the place of one more.

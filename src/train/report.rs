@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::metrics::Scores;
+use crate::base::console::note;
 use crate::base::units::Count;
 
 /// Between two plain lines.
@@ -66,7 +67,7 @@ impl Reporter {
                 (format!("/{total}"), format!("  {} left", crate::base::units::Seconds(left)))
             });
             let (of, left) = left.unwrap_or_default();
-            eprintln!("step {step}{of}  {message}{left}");
+            note!("step {step}{of}  {message}{left}");
         }
     }
 
@@ -86,8 +87,8 @@ impl Reporter {
     /// A line for people.
     pub fn say(&self, line: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{line}")),
-            None => eprintln!("{line}"),
+            Some(bar) => bar.suspend(|| note!("{line}")),
+            None => note!("{line}"),
         }
     }
 

@@ -13,6 +13,7 @@ use super::evaluation::evaluate;
 use super::metrics::Scores;
 use super::output::OutputDir;
 use super::report::Reporter;
+use super::vocabulary::save_vocabulary;
 use super::{Profile, Ranks, Step};
 use crate::base::config::Config;
 use crate::base::{Error, Result, interrupt};
@@ -263,10 +264,8 @@ impl Run {
     /// How many steps there will be; `None` when the data decides.
     fn total_steps(&self) -> Result<Option<u64>> {
         let train = &self.config.train;
-        if train.steps > 0 {
-            return Ok(Some(train.steps));
-        }
         match self.source.samples(Split::Train) {
+            _ if train.steps > 0 && self.source.samples(Split::Train) != Some(0) => Ok(Some(train.steps)),
             Some(0) => Err(Error::Config {
                 origin: "data".to_owned(),
                 reason: "there is no training sample: lower data.test_fraction".to_owned(),
@@ -341,15 +340,28 @@ impl Run {
         Ok(scores.auc)
     }
 
+    /// Writes to the output, if there is one, how the model is trained and what maps its categories to rows.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn describe_itself(&self) -> Result<()> {
+        let Some(output) = &self.output else { return Ok(()) };
+        output.write_config(&self.config)?;
+        self.source.vocabulary().map_or(Ok(()), |vocabulary| save_vocabulary(&output.vocabulary(), vocabulary))
+    }
+
     fn save(&mut self) -> Result<()> {
-        self.flush()?;
-        match &self.output {
-            Some(output) => {
-                let schema = self.source.schema();
-                checkpoint::save(&output.checkpoint(), &self.ranks, self.progress, &self.config, schema)
-            }
-            None => Ok(()),
+        let Some(output) = &mut self.output else { return self.flush() };
+        if output.recreate()? {
+            self.describe_itself()?;
         }
+        self.flush()?;
+        if let Some(output) = &self.output {
+            let schema = self.source.schema();
+            checkpoint::save(&output.checkpoint(), &self.ranks, self.progress, &self.config, schema)?;
+            output.saved()?;
+        }
+        Ok(())
     }
 
     fn flush(&mut self) -> Result<()> {

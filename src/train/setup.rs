@@ -46,7 +46,7 @@ pub struct Setup {
     /// Whether it is kept when each stage began.
     pub traced: bool,
     /// By table, as how many rows side by side a sample's look-ups reach the network, in their order and 0 where a bag has
-    /// fewer; 1: pooled to one. Empty: all are.
+    /// fewer; 1: pooled to one.
     pub sequences: Vec<usize>,
     /// What lies between pooled rows and the loss.
     pub network: BuildNetwork,
@@ -71,7 +71,7 @@ impl Setup {
             grains: None,
             deadline: DEADLINE,
             traced: false,
-            sequences: Vec::new(),
+            sequences: vec![1; schema.tables.len()],
             network: Dlrm::build,
             fabric: |job, lanes| Box::new(SharedMemory::new(job, lanes)),
         }

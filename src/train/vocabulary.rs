@@ -7,9 +7,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 
-use safetensors::tensor::{Dtype, SafeTensors, View};
+use safetensors::tensor::{Dtype, SafeTensors};
 
-use super::checkpoint::write_whole;
+use super::checkpoint::begin_tensors;
 use crate::base::{Error, Result};
 use crate::data::Vocabulary;
 
@@ -17,35 +17,23 @@ use crate::data::Vocabulary;
 const UNSEEN_ROW: &str = "unseen_row";
 
 enum Column<'a> {
-    Words([usize; 1], Cow<'a, [u32]>),
-    Bytes([usize; 1], Vec<u8>),
+    Words(Cow<'a, [u32]>),
+    Bytes(Vec<u8>),
 }
 
-impl View for Column<'_> {
-    fn dtype(&self) -> Dtype {
+impl Column<'_> {
+    fn bytes(&self) -> &[u8] {
         match self {
-            Self::Words(..) => Dtype::U32,
-            Self::Bytes(..) => Dtype::U8,
+            Self::Words(words) => bytemuck::cast_slice(words),
+            Self::Bytes(bytes) => bytes,
         }
     }
 
-    fn shape(&self) -> &[usize] {
+    /// Its type, and its elements.
+    fn kind(&self) -> (Dtype, usize) {
         match self {
-            Self::Words(shape, _) | Self::Bytes(shape, _) => shape,
-        }
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        match self {
-            Self::Words(_, words) => bytemuck::cast_slice(words).into(),
-            Self::Bytes(_, bytes) => bytes.into(),
-        }
-    }
-
-    fn data_len(&self) -> usize {
-        match self {
-            Self::Words(_, words) => size_of_val(&words[..]),
-            Self::Bytes(_, bytes) => bytes.len(),
+            Self::Words(words) => (Dtype::U32, words.len()),
+            Self::Bytes(bytes) => (Dtype::U8, bytes.len()),
         }
     }
 }
@@ -55,22 +43,22 @@ impl View for Column<'_> {
 /// # Errors
 /// When the file cannot be written; an older one then stays.
 pub fn save_vocabulary(path: &Path, vocabulary: &Vocabulary) -> Result<()> {
-    let words = |words: Cow<'static, [u32]>| Column::Words([words.len()], words);
     let keys = vocabulary.columns().iter().zip(1..);
-    let keys = keys.map(|(keys, n)| (format!("C{n}"), Column::Words([keys.len()], keys.into())));
+    let keys = keys.map(|(keys, n)| (format!("C{n}"), Column::Words(keys.into())));
     let texts = vocabulary.texts().iter().zip(1..).flat_map(|(values, n)| {
-        let bytes = values.concat();
         let ends: Vec<u32> = values.iter().scan(0, |end, value| Some(add(end, value.len()))).collect();
-        [(format!("T{n}"), Column::Bytes([bytes.len()], bytes)), (format!("T{n}.ends"), words(ends.into()))]
+        [(format!("T{n}"), Column::Bytes(values.concat())), (format!("T{n}.ends"), Column::Words(ends.into()))]
     });
-    let columns = keys.chain(texts);
+    let mut columns: Vec<(String, Column<'_>)> = keys.chain(texts).collect();
+    columns.sort_by(|(a, first), (b, second)| (second.kind().0, a).cmp(&(first.kind().0, b)));
     let metadata = HashMap::from([(UNSEEN_ROW.to_owned(), vocabulary.unseen_row().to_string())]);
-    write_whole(path, |partial| {
-        safetensors::serialize_to_file(columns, Some(metadata), partial).map_err(|error| match error {
-            safetensors::SafeTensorError::IoError(source) => Error::io(path, "write")(source),
-            other => Error::BadFile { path: path.to_owned(), reason: other.to_string() },
-        })
-    })
+    let sizes = columns.iter().map(|(name, column)| {
+        let (dtype, len) = column.kind();
+        (name.clone(), dtype, vec![len], column.bytes().len())
+    });
+    let mut file = begin_tensors(path, metadata, sizes)?;
+    columns.iter().try_for_each(|(_, column)| file.append(column.bytes()))?;
+    file.finish().map(|_| ())
 }
 
 /// Adds to where values end.

@@ -8,6 +8,7 @@ mod initial;
 mod learning;
 mod lifecycle;
 mod precision;
+mod promises;
 mod ranks;
 #[path = "../support/requirement.rs"]
 mod requirement;

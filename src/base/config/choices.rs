@@ -62,6 +62,8 @@ pub enum Update {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Determinism {
+    /// Nothing need agree: updates may leave the order of sums to chance.
+    None,
     /// The number of threads, and time. Several ranks give the bits of as many ranks, tables divided alike.
     #[default]
     Run,

@@ -265,6 +265,14 @@ impl Default for DataConfig {
     }
 }
 
+impl DataConfig {
+    /// Rows of a table that would have `rows`.
+    #[must_use]
+    pub const fn capped(&self, rows: u64) -> u64 {
+        if self.rows_cap == 0 || rows < self.rows_cap { rows } else { self.rows_cap }
+    }
+}
+
 impl Default for TrainConfig {
     fn default() -> Self {
         Self {
@@ -361,11 +369,11 @@ impl Config {
         if !(train.lr.is_finite() && train.lr >= 0.0) {
             return fail(format!("train.lr = {} must be a finite number that is not negative", train.lr));
         }
-        if train.determinism == Determinism::Ranks && matches!(train.update, Update::Atomic | Update::Rtm) {
+        if train.determinism != Determinism::None && matches!(train.update, Update::Atomic | Update::Rtm) {
             let name = if train.update == Update::Atomic { "atomic" } else { "rtm" };
             return fail(format!(
-                "train.update = \"{name}\" leaves the order of sums to chance, which train.determinism = \"ranks\" excludes: \
-                 use auto, serial, race-free or sorted"
+                "train.update = \"{name}\" leaves the order of sums to chance, so that no two runs need agree: use auto, \
+                 serial, race-free or sorted, or allow it with train.determinism = \"none\" (--determinism none)"
             ));
         }
         if train.optimizer_rows != OptimizerName::Sgd && !matches!(train.update, Update::Auto | Update::Sorted) {

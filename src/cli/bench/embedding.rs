@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::step::draw;
 use super::table::Table as Text;
 use crate::base::config::{DataConfig, IsaChoice, Pooling, Precision, Update};
+use crate::base::console::note;
 use crate::base::units::Bytes;
 use crate::base::{NodeId, Result};
 use crate::cli::session::place_team;
@@ -325,7 +326,7 @@ impl EmbeddingArgs {
         let (ways, note) = self.ways();
         self.check(&team, &ways, &home)?;
         let mut bench = Bench::new(&team, self, &ways, &home)?;
-        bench.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+        bench.warnings.iter().for_each(|warning| note!("warning: {warning}"));
         let machine = Processor::of_this_machine()?;
         let [read_row, row_bytes] =
             [self.precision.read_bytes(), self.precision.bytes()].map(|bytes| self.dim as usize * bytes);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::file::BlockFile;
 use crate::base::{Error, Result};
 use crate::data::schema::Description;
-use crate::data::whole::write_file;
+use crate::memory::write_file;
 
 /// How the manifest is called.
 pub const MANIFEST: &str = "dataset.toml";

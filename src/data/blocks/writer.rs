@@ -14,7 +14,7 @@ use super::layout::{
 use crate::base::{Error, Result};
 use crate::data::samples::{Samples, Values};
 use crate::data::schema::Description;
-use crate::data::whole::WholeFile;
+use crate::memory::WholeFile;
 
 /// How a section's bytes are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -44,6 +44,8 @@ impl Criteo {
     pub fn new(config: &DataConfig, model_rows: &[u64], dense: usize) -> Result<Self> {
         let sample_rows: Vec<u64> = CATEGORIES.iter().map(|shape| shape.rows).collect();
         let rows = if model_rows.is_empty() { &sample_rows[..] } else { model_rows };
+        let rows: Vec<u64> = rows.iter().map(|rows| config.capped(*rows)).collect();
+        let rows = &rows[..];
         if let Some(table) = rows.iter().position(|&rows| rows == 0 || rows > u64::from(u32::MAX)) {
             let reason = format!("table {table} has {} rows; 1 to 2^32 - 1 are possible", rows[table]);
             return Err(Error::Config { origin: "model.rows".to_owned(), reason });

@@ -16,9 +16,9 @@ use crate::base::Result;
 use crate::data::blocks::Role;
 use crate::data::samples::Values;
 use crate::data::schema::Transform;
-use crate::data::whole::{WholeFile, write_file};
 use crate::data::{Description, Samples};
 use crate::memory::{Access, FileBytes};
+use crate::memory::{WholeFile, write_file};
 
 /// What a file's name says it is for.
 pub(super) fn role(name: &str) -> Option<Role> {

@@ -13,9 +13,9 @@ use crate::base::{Error, Result};
 use crate::data::blocks::Role;
 use crate::data::samples::Values;
 use crate::data::schema::Transform;
-use crate::data::whole::{WholeFile, write_file};
 use crate::data::{Batch, Description, Samples};
 use crate::memory::{Access, FileBytes};
+use crate::memory::{WholeFile, write_file};
 
 pub(super) const DENSE: usize = 13;
 pub(super) const TABLES: usize = 26;

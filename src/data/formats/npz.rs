@@ -12,8 +12,8 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 use super::bad;
 use super::npy::{self, Header};
 use crate::base::{Error, Result};
-use crate::data::whole::{WholeFile, write_file};
 use crate::memory::{FileBytes, FileCursor};
+use crate::memory::{WholeFile, write_file};
 
 type Archive = ZipArchive<BufReader<FileCursor>>;
 

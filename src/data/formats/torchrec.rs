@@ -18,9 +18,9 @@ use crate::base::{Error, Result};
 use crate::data::blocks::Role;
 use crate::data::samples::Values;
 use crate::data::schema::{Dense, Transform};
-use crate::data::whole::{WholeFile, write_file};
 use crate::data::{Description, Samples};
 use crate::memory::{Access, FileBytes};
+use crate::memory::{WholeFile, write_file};
 
 const DENSE: &str = "_dense.npy";
 

@@ -15,7 +15,7 @@ use super::split::SplitBy;
 use super::{Recipe, ShuffleBy};
 use crate::base::{Error, Result};
 use crate::data::blocks::Codec;
-use crate::data::whole::write_file;
+use crate::memory::write_file;
 
 /// What a run's bytes depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -23,7 +23,7 @@ use crate::base::{Error, Result};
 use crate::data::Samples;
 use crate::data::blocks::{self, BlockFile, EXTENSION, MANIFEST, Manifest, Part, Role, Writer};
 use crate::data::schema::Description;
-use crate::data::whole::write_file;
+use crate::memory::write_file;
 
 /// The file, beside the manifest, that says what was counted.
 pub const SUMMARY: &str = "preprocess.json";

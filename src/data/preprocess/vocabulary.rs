@@ -14,7 +14,7 @@ use super::disk::full;
 use super::table::Key;
 use crate::base::{Error, Result};
 use crate::data::Vocabulary;
-use crate::data::whole::WholeFile;
+use crate::memory::WholeFile;
 
 const MAGIC: [u8; 8] = *b"OCTVOC\x01\n";
 /// Bytes of values read at once.

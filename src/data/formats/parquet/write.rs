@@ -16,8 +16,8 @@ use crate::base::{Error, Result};
 use crate::data::blocks::{Codec, Options, Role};
 use crate::data::formats::{SCHEMA, Sink, bad};
 use crate::data::samples::{Lookups, MISSING, Values};
-use crate::data::whole::{WholeFile, write_file};
 use crate::data::{Description, Samples};
+use crate::memory::{WholeFile, write_file};
 
 /// Row groups have this many times as many rows as octorec's blocks: 131,072 where nothing else is asked for.
 const BLOCKS: usize = 32;

@@ -1,0 +1,206 @@
+//! Files that appear only when they are whole: written under another name, flushed to the disk, then renamed.
+//!
+//! A full disk, a crash or a kill leaves an older file of that name untouched, and at most a `.partial` beside it. Only
+//! regular files are replaced so, a link's target in the link's place; devices and pipes are written to as they are.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, ErrorKind, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::base::{Error, Result};
+
+/// A file on its way to be whole; dropped before [`WholeFile::finish`], nothing of it stays.
+#[derive(Debug)]
+pub struct WholeFile {
+    path: PathBuf,
+    /// What it is called until then, and where it goes; `None`: straight into a device or a pipe.
+    renamed: Option<[PathBuf; 2]>,
+    file: Option<BufWriter<File>>,
+    written: u64,
+}
+
+impl WholeFile {
+    /// Begins a file that will be called `path`.
+    ///
+    /// # Errors
+    /// When it cannot be created.
+    pub fn create(path: &Path) -> Result<Self> {
+        let fail = |source| Error::io(path, "create")(source);
+        let to = target(path).map_err(fail)?;
+        let straight = match fs::metadata(&to) {
+            Ok(found) if found.is_dir() => return Err(fail(ErrorKind::IsADirectory.into())),
+            Ok(found) => !found.is_file(),
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
+            Err(error) => return Err(fail(error)),
+        };
+        let (renamed, file) = if straight {
+            (None, File::options().write(true).open(&to).map_err(fail)?)
+        } else {
+            let mut name = to.file_name().unwrap_or_default().to_owned();
+            name.push(".partial");
+            let partial = to.with_file_name(name);
+            let file = File::create(&partial).map_err(fail)?;
+            (Some([partial, to]), file)
+        };
+        Ok(Self { path: path.to_owned(), renamed, file: Some(BufWriter::with_capacity(1 << 18, file)), written: 0 })
+    }
+
+    /// The name that it will have.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes that were appended.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    fn file(&mut self) -> &mut BufWriter<File> {
+        self.file.as_mut().expect("a finished file is consumed")
+    }
+
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// When the system refuses them: a full disk.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.written += bytes.len() as u64;
+        self.file().write_all(bytes).map_err(Error::io(&self.path.clone(), "write"))
+    }
+
+    /// Writes over the file's first bytes; for headers that hold a count.
+    ///
+    /// # Errors
+    /// As [`WholeFile::append`].
+    pub fn overwrite_start(&mut self, bytes: &[u8]) -> Result<()> {
+        assert!(bytes.len() as u64 <= self.written, "only what was written can be written over");
+        let file = self.file();
+        let result = file
+            .seek(SeekFrom::Start(0))
+            .and_then(|_| file.write_all(bytes))
+            .and_then(|()| file.seek(SeekFrom::End(0)).map(|_| ()));
+        result.map_err(Error::io(&self.path, "write"))
+    }
+
+    /// Flushes to the disk and gives the file its name.
+    ///
+    /// # Errors
+    /// As [`WholeFile::append`]; an older file of that name then stays.
+    pub fn finish(mut self) -> Result<u64> {
+        let file = self.file.take().expect("a finished file is consumed");
+        let finish = || -> std::io::Result<()> {
+            let file = file.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+            let Some([partial, to]) = &self.renamed else { return Ok(()) };
+            file.sync_all()?;
+            fs::rename(partial, to)?;
+            let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
+            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+        };
+        match finish() {
+            Ok(()) => Ok(self.written),
+            Err(source) => {
+                self.remove_partial();
+                Err(Error::io(&self.path, "write")(source))
+            }
+        }
+    }
+}
+
+impl Drop for WholeFile {
+    fn drop(&mut self) {
+        if self.file.take().is_some() {
+            self.remove_partial();
+        }
+    }
+}
+
+impl WholeFile {
+    fn remove_partial(&self) {
+        if let Some([partial, _]) = &self.renamed {
+            // Useless without its end; if even this fails there is nothing to add.
+            let _ = fs::remove_file(partial);
+        }
+    }
+}
+
+/// What a path leads to through links, whether it is there or not.
+fn target(path: &Path) -> std::io::Result<PathBuf> {
+    let mut at = path.to_owned();
+    // As many as Linux follows.
+    for _ in 0..40 {
+        match fs::read_link(&at) {
+            Ok(next) => at = at.parent().unwrap_or(Path::new("")).join(next),
+            Err(_) => return Ok(at),
+        }
+    }
+    Err(std::io::Error::from_raw_os_error(linux_raw_sys::errno::ELOOP as i32))
+}
+
+/// Whether both paths lead to the same file that is there.
+#[must_use]
+pub fn same_file(a: &Path, b: &Path) -> bool {
+    let of = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    of(a).is_some_and(|found| of(b) == Some(found))
+}
+
+impl Write for WholeFile {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let count = self.file().write(bytes)?;
+        self.written += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file().flush()
+    }
+}
+
+/// Writes a small file as a whole.
+///
+/// # Errors
+/// When it cannot be written; an older one then stays.
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = WholeFile::create(path)?;
+    file.append(bytes)?;
+    file.finish().map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_stay_and_their_targets_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let [target, link, dangling, nowhere] = ["a", "b", "c", "d"].map(|name| folder.path().join(name));
+        fs::write(&target, "before").unwrap();
+        symlink("a", &link).unwrap();
+        symlink(&nowhere, &dangling).unwrap();
+        write_file(&link, b"after").unwrap();
+        write_file(&dangling, b"new").unwrap();
+        assert!(
+            fs::symlink_metadata(&link).unwrap().is_symlink() && fs::symlink_metadata(&dangling).unwrap().is_symlink()
+        );
+        assert_eq!((fs::read(&target).unwrap(), fs::read(&nowhere).unwrap()), (b"after".to_vec(), b"new".to_vec()));
+        assert!(same_file(&link, &target) && !same_file(&link, &nowhere) && !same_file(&link, Path::new("none")));
+        symlink(folder.path().join("e"), folder.path().join("e")).unwrap();
+        assert!(write_file(&folder.path().join("e"), b"x").unwrap_err().to_string().contains("create"));
+        assert!(write_file(folder.path(), b"x").is_err());
+        // Nothing partial is left.
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
+    }
+
+    #[test]
+    fn devices_stay_what_they_are() {
+        use std::os::unix::fs::FileTypeExt;
+        write_file(Path::new("/dev/null"), b"gone").unwrap();
+        assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+        // Full, and said so.
+        assert!(write_file(Path::new("/dev/full"), b"x").unwrap_err().to_string().contains("/dev/full"));
+    }
+}

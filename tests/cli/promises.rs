@@ -1,0 +1,220 @@
+//! What is finished is never lost, whoever reads, writes, forces or removes; and what is asked for is done or refused.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, symlink};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::{fail, json, octorec, succeed, tiny_training, tsv};
+
+fn checkpoint(run: &Path) -> Vec<u8> {
+    fs::read(run.join("checkpoint.safetensors")).expect("a checkpoint")
+}
+
+/// Waits until something is so.
+fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// A training that goes on until it is interrupted.
+fn endless(out: &Path) -> Child {
+    let line = format!("{} --steps 100000000 --out {}", tiny_training(), out.display());
+    let child = octorec().args(line.split_whitespace()).stderr(Stdio::null()).spawn().unwrap();
+    until("the run logs", || fs::metadata(out.join("metrics.jsonl")).is_ok_and(|file| file.len() > 0));
+    child
+}
+
+fn interrupt(child: &mut Child) -> Option<i32> {
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    child.wait().unwrap().code()
+}
+
+#[test]
+fn a_forced_run_that_fails_leaves_the_one_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let line = format!("{} --out {}", tiny_training(), out.display());
+    succeed(&line);
+    let before = checkpoint(&out);
+    let (good, bad) = (tsv(&folder.path().join("good.tsv"), 300), folder.path().join("bad.tsv"));
+    fs::write(&bad, "1\tonly\n").unwrap();
+    for wrong in [
+        "--data nowhere.tsv".to_owned(),
+        format!("--data {}", bad.display()),
+        format!("--data {} --plan nowhere.toml", good.display()),
+        "--init nowhere.safetensors".to_owned(),
+        "--lr nan".to_owned(),
+    ] {
+        fail(&format!("{line} --force {wrong}"));
+        assert!(checkpoint(&out) == before, "{wrong}");
+        succeed(&format!("eval --checkpoint {}", out.display()));
+    }
+    // Diverged before anything was saved.
+    fail(&format!("{line} --force --lr 1e30"));
+    assert!(checkpoint(&out) == before, "a run that diverges");
+    // Its own weights may start the run that replaces it.
+    succeed(&format!("{line} --force --init {}", out.join("checkpoint.safetensors").display()));
+    assert!(checkpoint(&out) != before && !out.join("previous").exists());
+}
+
+#[test]
+fn a_forced_run_that_is_killed_leaves_the_one_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    succeed(&format!("{} --out {}", tiny_training(), out.display()));
+    let before = checkpoint(&out);
+    let line = format!("{} --steps 100000000 --out {} --force", tiny_training(), out.display());
+    let mut child = octorec().args(line.split_whitespace()).stderr(Stdio::null()).spawn().unwrap();
+    until("the new run has begun", || out.join("previous").exists() && out.join("config.toml").exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    succeed(&format!("eval --checkpoint {}", out.display()));
+    succeed(&format!("train --resume {} --steps 45", out.display()));
+    assert!(!out.join("previous").exists() && checkpoint(&out) != before);
+}
+
+#[test]
+fn a_failed_start_takes_no_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    fail(&format!("{} --data nowhere.tsv --out {}", tiny_training(), out.display()));
+    succeed(&format!("{} --steps 3 --out {}", tiny_training(), out.display()));
+    // Killed before it saved anything.
+    let other = folder.path().join("other");
+    let mut child = endless(&other);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    succeed(&format!("{} --steps 3 --out {}", tiny_training(), other.display()));
+}
+
+#[test]
+fn one_process_at_a_time_writes_to_a_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let mut child = endless(&out);
+    for second in [
+        format!("{} --out {} --force", tiny_training(), out.display()),
+        format!("train --resume {} --steps 5", out.display()),
+    ] {
+        let message = fail(&second);
+        assert!(message.contains("is being written by another process"), "{message}");
+    }
+    assert_eq!(interrupt(&mut child), Some(130));
+    succeed(&format!("eval --checkpoint {}", out.display()));
+}
+
+#[test]
+fn a_directory_that_is_removed_while_training_comes_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let mut child = endless(&out);
+    fs::remove_dir_all(&out).unwrap();
+    assert_eq!(interrupt(&mut child), Some(130));
+    assert!(out.is_dir() && out.join("config.toml").exists());
+    succeed(&format!("eval --checkpoint {}", out.display()));
+}
+
+#[test]
+fn devices_and_links_stay_what_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, data) = (folder.path().join("run"), tsv(&folder.path().join("clicks.tsv"), 200));
+    succeed(&format!("{} --data {} --test-fraction 0 --out {}", tiny_training(), data.display(), out.display()));
+    let predict = format!("predict --checkpoint {} --data {}", out.display(), data.display());
+    succeed(&format!("{predict} --out /dev/null"));
+    assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+    let message = fail(&format!("{predict} --out /dev/full"));
+    assert!(message.contains("/dev/full"), "{message}");
+    let [link, target] = ["link", "target"].map(|name| folder.path().join(name));
+    symlink(&target, &link).unwrap();
+    succeed(&format!("{predict} --out {}", link.display()));
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(fs::read_to_string(&target).unwrap().lines().count(), 200);
+    // Results over their own source would leave neither.
+    let before = fs::read(&data).unwrap();
+    let message = fail(&format!("{predict} --out {}", data.display()));
+    assert!(message.contains("--out") && fs::read(&data).unwrap() == before, "{message}");
+}
+
+/// The exit code of a command whose standard output or error nobody reads, or goes to a full disk.
+fn unread(line: &str, which: &str, full: bool) -> Option<i32> {
+    let mut command = octorec();
+    command.args(line.split_whitespace()).stdout(Stdio::null()).stderr(Stdio::null());
+    let sink = || if full { fs::File::options().write(true).open("/dev/full").unwrap().into() } else { Stdio::piped() };
+    let mut child = match which {
+        "stdout" => command.stdout(sink()),
+        _ => command.stderr(sink()),
+    }
+    .spawn()
+    .unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    child.wait().unwrap().code()
+}
+
+#[test]
+fn training_goes_on_and_saves_whoever_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    for (index, (which, full, code)) in
+        [("stderr", false, 0), ("stderr", true, 0), ("stdout", false, 1), ("stdout", true, 1)].into_iter().enumerate()
+    {
+        let out = folder.path().join(index.to_string());
+        let line = format!("{} --json --set train.eval_every=10 --out {}", tiny_training(), out.display());
+        assert_eq!(unread(&line, which, full), Some(code), "{which}, full {full}");
+        succeed(&format!("eval --checkpoint {}", out.display()));
+    }
+}
+
+#[test]
+fn short_commands_end_quietly_where_nobody_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    succeed(&format!("{} --steps 3 --out {}", tiny_training(), out.display()));
+    let data = tsv(&folder.path().join("clicks.tsv"), 200);
+    for line in [
+        "config".to_owned(),
+        "config --list".to_owned(),
+        "topo".to_owned(),
+        "plan --preset kaggle".to_owned(),
+        format!("inspect {} --json", data.display()),
+        format!("inspect {}", data.display()),
+        format!("eval --checkpoint {} --json", out.display()),
+        format!("eval --checkpoint {}", out.display()),
+    ] {
+        assert_eq!(unread(&line, "stdout", false), Some(0), "{line}");
+        assert_eq!(unread(&line, "stdout", true), Some(1), "{line}");
+    }
+}
+
+#[test]
+fn rows_are_capped_in_every_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    for (index, source) in ["criteo", "random"].into_iter().enumerate() {
+        let rows: Vec<_> = (0..26).map(|table| (40 + 10 * table).to_string()).collect();
+        let model = format!("--set model.rows=[{}] --set data.source=\"{source}\"", rows.join(","));
+        let out = out.join(index.to_string());
+        succeed(&format!("{} {model} --rows-cap 55 --steps 3 --out {}", tiny_training(), out.display()));
+        let file = checkpoint(&out);
+        let head = String::from_utf8_lossy(&file[..file.len().min(40_000)]).into_owned();
+        assert!(head.contains("[55,8]") && head.contains("[40,8]") && !head.contains("[60,8]"), "{source}");
+    }
+}
+
+#[test]
+fn numbers_that_cannot_be_kept_are_refused() {
+    for flag in ["--seed", "--steps"] {
+        let message = fail(&format!("{} {flag} 18446744073709551615", tiny_training()));
+        assert!(message.contains(flag) && message.contains("at most 9223372036854775807"), "{message}");
+    }
+    let message = fail(&format!("{} --steps 5 --set data.train_samples=0", tiny_training()));
+    assert!(message.contains("there is no training sample"), "{message}");
+    let message = fail(&format!("{} --update atomic", tiny_training()));
+    assert!(message.contains("--determinism none"), "{message}");
+    let summary = json(&format!("{} --update atomic --determinism none --json", tiny_training()));
+    assert_eq!(summary["steps"], 40);
+}
