@@ -58,10 +58,11 @@ impl EvalArgs {
         let found = predict(&ranks, &source, split, config.train.eval_batch)?;
         report_unseen(&*source);
         if found.labels.is_empty() {
-            return Err(Error::Config {
-                origin: "eval".to_owned(),
-                reason: "this run kept no test samples: name labelled data with --data FILE".to_owned(),
-            });
+            let (origin, reason) = match &self.data {
+                Some(path) => ("--data", format!("{} has no samples: name labelled data", path.display())),
+                None => ("eval", "this run kept no test samples: name labelled data with --data FILE".to_owned()),
+            };
+            return Err(Error::Config { origin: origin.to_owned(), reason });
         }
         let scores = Scores::new(&found.probabilities, &found.labels);
         let truth = source.truth(split, 0, found.labels.len());

@@ -282,16 +282,17 @@ impl Steps {
     /// Runs as many steps as warm up and then as many with the clock.
     ///
     /// # Errors
-    /// When a rank fails.
-    ///
-    /// # Panics
-    /// When the loss is no number.
+    /// When a rank fails, or the loss is no number.
     pub fn run(ranks: &Ranks, batches: &[Arc<Batch>], count: usize, rate: f32) -> Result<Self> {
         ranks.initialise(1)?;
-        let step = |batch: &Arc<Batch>| {
+        let mut number = 0;
+        let mut step = |batch: &Arc<Batch>| {
+            number += 1;
             let began = Instant::now();
             let loss = ranks.step(batch, rate)?;
-            assert!(loss.is_finite(), "the step trains");
+            if !loss.is_finite() {
+                return Err(Error::Diverged { step: number, loss, rate: f64::from(rate), saved: None });
+            }
             Ok(began.elapsed().as_secs_f64() * 1e3)
         };
         batches.iter().cycle().take(count.max(batches.len())).try_for_each(|batch| step(batch).map(|_| ()))?;

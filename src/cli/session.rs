@@ -148,9 +148,11 @@ impl Trained {
             let reason = "there is no checkpoint: has this run saved one (train with --out DIR)?".to_owned();
             return Err(Error::Checkpoint { path: file, reason });
         }
-        let header = Checkpoint::open(&file)?.header()?;
-        let vocabulary = vocabulary_in(path);
-        let vocabulary = if vocabulary.exists() { Some(load_vocabulary(&vocabulary)?) } else { None };
+        let checkpoint = Checkpoint::open(&file)?;
+        let header = checkpoint.header()?;
+        let beside = vocabulary_in(path);
+        let vocabulary = if beside.exists() { Some(load_vocabulary(&beside)?) } else { None };
+        checkpoint.check_vocabulary(vocabulary.as_ref(), &beside)?;
         Ok(Self { path: file, header, vocabulary })
     }
 }

@@ -61,13 +61,14 @@ impl LookUp {
         let (isa, pooling) = (team.isa(), self.pooling);
         let lent = self.lender.windows(features, row, &self.starts, dim);
         team.share(lent, |mut out| {
-            for index in 0..tables.len() * positions {
-                let (of, position) = (index / positions, index % positions);
-                let (table, bag, weights) = (&tables[of], lookups.bag(of), lookups.weights(of));
-                let (out, which) = (out.band(index), [position, positions]);
-                with_form!(table.precision(), form => {
-                    isa.run(PoolBags { form, table, bag, which, weights, pooling, out });
-                });
+            for (of, table) in tables.iter().enumerate() {
+                let (bag, weights) = (lookups.bag(of), lookups.weights(of));
+                for position in 0..positions {
+                    let (out, which) = (out.band(of * positions + position), [position, positions]);
+                    with_form!(table.precision(), form => {
+                        isa.run(PoolBags { form, table, bag, which, weights, pooling, out });
+                    });
+                }
             }
         });
     }

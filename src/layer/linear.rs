@@ -361,8 +361,11 @@ impl Linear {
 
     /// Moves weights and bias against their gradients.
     pub fn update(&mut self, team: &Team, rate: f32) {
+        // Fewer elements are moved before another thread has begun.
+        const FEW: usize = 2048;
+        let count = (self.inputs() * self.outputs() / FEW).clamp(1, team.pieces());
         let (isa, mut pieces) = (team.isa(), recycled(std::mem::take(&mut self.pieces)));
-        pieces.extend(self.pieces(team.pieces()));
+        pieces.extend(self.pieces(count));
         team.share(Each::new(&mut pieces), |pieces: &mut [Piece<'_>; 2]| {
             pieces.iter_mut().for_each(|piece| piece.update(isa, rate));
         });

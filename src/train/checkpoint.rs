@@ -18,9 +18,10 @@ use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
 use serde::{Deserialize, Serialize};
 
 use super::Ranks;
+use super::vocabulary::digest;
 use crate::base::config::Config;
 use crate::base::{Error, Result};
-use crate::data::Schema;
+use crate::data::{Schema, Vocabulary};
 use crate::memory::{FileMap, WholeFile};
 
 /// The metadata key that holds [`Header`] as JSON; one key, so that equal runs write equal bytes.
@@ -44,6 +45,10 @@ struct Header {
     /// The tables whose look-ups had weights, ascending; `None` in files of versions that did not say.
     #[serde(default)]
     weighted: Option<Vec<usize>>,
+    /// The [`digest`] of the vocabulary by which categories became rows; `None` where there is none, or the file is of a
+    /// version that did not say.
+    #[serde(default)]
+    vocabulary: Option<String>,
 }
 
 /// A checkpoint file, open for reading.
@@ -62,12 +67,19 @@ fn weighted(schema: &Schema) -> Vec<usize> {
 /// size of the model.
 const PIECE: usize = 4 << 20;
 
-/// Writes the model of `ranks`, where it stands, how it is configured and what of its data's `schema` no tensor tells to
-/// `path`, piece by piece.
+/// Writes the model of `ranks`, where it stands, how it is configured, what of its data's `schema` no tensor tells, and to
+/// which vocabulary it belongs, to `path`, piece by piece.
 ///
 /// # Errors
 /// When the file cannot be written; an older file of that name is then still there, whole.
-pub fn save(path: &Path, ranks: &Ranks, progress: Progress, config: &Config, schema: &Schema) -> Result<()> {
+pub fn save(
+    path: &Path,
+    ranks: &Ranks,
+    progress: Progress,
+    config: &Config,
+    schema: &Schema,
+    vocabulary: Option<&Vocabulary>,
+) -> Result<()> {
     let mut parameters = ranks.parameters()?;
     parameters.extend(ranks.moments(&parameters));
     // The order of safetensors' own writer: all tensors are of one type, so by name.
@@ -76,7 +88,8 @@ pub fn save(path: &Path, ranks: &Ranks, progress: Progress, config: &Config, sch
         let bytes = parameter.len() * size_of::<f32>();
         (parameter.name.clone(), Dtype::F32, parameter.shape.clone(), bytes)
     });
-    let header = Header { progress, config: config.clone(), weighted: Some(weighted(schema)) };
+    let (config, vocabulary) = (config.clone(), vocabulary.map(digest));
+    let header = Header { progress, config, weighted: Some(weighted(schema)), vocabulary };
     let header = serde_json::to_string(&header).expect("a header is representable in JSON");
     let mut file = begin_tensors(path, HashMap::from([(METADATA.to_owned(), header)]), sizes)?;
     for parameter in &parameters {
@@ -147,6 +160,26 @@ impl<'a> Checkpoint<'a> {
             let name = &schema.tables[table].name;
             format!("table {table} ({name}) was trained {had} weights of its look-ups, and this data comes {has} them")
         }))
+    }
+
+    /// Checks that this vocabulary, read from `path` or not there, is the one that the model was trained with.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] when it is another, or missing.
+    pub fn check_vocabulary(&self, vocabulary: Option<&Vocabulary>, path: &Path) -> Result<()> {
+        let Some(wanted) = self.own_header()?.and_then(|header| header.vocabulary) else { return Ok(()) };
+        let path = path.display();
+        match vocabulary {
+            Some(vocabulary) if digest(vocabulary) == wanted => Ok(()),
+            Some(_) => Err(self.fail(format!(
+                "{path} is not the vocabulary that this model was trained with: categories would get other rows; put its own \
+                 back"
+            ))),
+            None => Err(self.fail(format!(
+                "{path}, the vocabulary that this model was trained with, is missing: without it categories would get other \
+                 rows; put it back"
+            ))),
+        }
     }
 
     /// Checks that a run can be continued with this data: that the same columns have weights.
@@ -243,7 +276,8 @@ mod tests {
 
     #[test]
     fn a_header_of_before_weights_were_noted_says_nothing_of_them() {
-        let header = Header { progress: Progress::default(), config: Config::default(), weighted: Some(vec![1]) };
+        let (config, weighted) = (Config::default(), Some(vec![1]));
+        let header = Header { progress: Progress::default(), config, weighted, vocabulary: None };
         let mut header = serde_json::to_value(header).unwrap();
         assert_eq!(header["weighted"], serde_json::json!([1]));
         header.as_object_mut().unwrap().remove("weighted");

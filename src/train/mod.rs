@@ -32,4 +32,4 @@ pub use report::Reporter;
 pub use run::{LossTrace, Outcome, Run, Summary};
 pub use setup::{BuildFabric, DEADLINE, Setup};
 pub use verify::{Region, Verified};
-pub use vocabulary::{load_vocabulary, save_vocabulary};
+pub use vocabulary::{digest, load_vocabulary, save_vocabulary};

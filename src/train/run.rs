@@ -358,7 +358,8 @@ impl Run {
         self.flush()?;
         if let Some(output) = &self.output {
             let schema = self.source.schema();
-            checkpoint::save(&output.checkpoint(), &self.ranks, self.progress, &self.config, schema)?;
+            let vocabulary = self.source.vocabulary();
+            checkpoint::save(&output.checkpoint(), &self.ranks, self.progress, &self.config, schema, vocabulary)?;
             output.saved()?;
         }
         Ok(())

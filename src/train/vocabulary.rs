@@ -9,6 +9,8 @@ use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors};
 
+use twox_hash::XxHash3_64;
+
 use super::checkpoint::begin_tensors;
 use crate::base::{Error, Result};
 use crate::data::Vocabulary;
@@ -59,6 +61,22 @@ pub fn save_vocabulary(path: &Path, vocabulary: &Vocabulary) -> Result<()> {
     let mut file = begin_tensors(path, metadata, sizes)?;
     columns.iter().try_for_each(|(_, column)| file.append(column.bytes()))?;
     file.finish().map(|_| ())
+}
+
+/// What tells a vocabulary from every other: the XXH3 of all columns, each value by value.
+#[must_use]
+pub fn digest(vocabulary: &Vocabulary) -> String {
+    let add = |digest: u64, bytes: &[u8]| {
+        let digest = XxHash3_64::oneshot_with_seed(digest, &(bytes.len() as u64).to_le_bytes());
+        XxHash3_64::oneshot_with_seed(digest, bytes)
+    };
+    let columns = vocabulary.columns().iter();
+    let numbers =
+        columns.fold(u64::from(vocabulary.unseen_row()), |sum, column| add(sum, bytemuck::cast_slice(column)));
+    let column = |sum, values: &Vec<Box<[u8]>>| {
+        values.iter().fold(add(sum, &(values.len() as u64).to_le_bytes()), |sum, value| add(sum, value))
+    };
+    format!("{:016x}", vocabulary.texts().iter().fold(numbers, column))
 }
 
 /// Adds to where values end.
@@ -128,6 +146,22 @@ mod tests {
         let texts = vec![vec![value("u1"), value(""), value("Children's")], Vec::new(), vec![value("x")]];
         save_vocabulary(&path, &Vocabulary::of_texts(texts.clone())).unwrap();
         assert_eq!(load_vocabulary(&path).unwrap().texts(), texts);
+        // Another value, another order, another column, a row more: another vocabulary.
+        let of = |columns: &[&[u32]], unseen| {
+            let columns = columns.iter().map(|column| column.to_vec()).collect();
+            digest(&Vocabulary::from_columns(columns, unseen).unwrap())
+        };
+        let digests = [
+            of(&[&[1, 2], &[3]], false),
+            of(&[&[1, 2], &[4]], false),
+            of(&[&[2, 1], &[3]], false),
+            of(&[&[1], &[2, 3]], false),
+            of(&[&[1, 2], &[3]], true),
+            digest(&Vocabulary::of_texts(texts.clone())),
+            digest(&Vocabulary::of_texts(texts[..2].to_vec())),
+        ];
+        assert!((1..7).all(|at| !digests[..at].contains(&digests[at])), "{digests:?}");
+        assert_eq!(digests[0], of(&[&[1, 2], &[3]], false));
         std::fs::write(&path, b"not a vocabulary").unwrap();
         assert!(load_vocabulary(&path).unwrap_err().to_string().contains("damaged vocabulary"));
     }

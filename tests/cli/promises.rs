@@ -141,6 +141,36 @@ fn devices_and_links_stay_what_they_are() {
     assert!(message.contains("--out") && fs::read(&data).unwrap() == before, "{message}");
 }
 
+#[test]
+fn a_model_knows_its_vocabulary() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = tsv(&folder.path().join("clicks.tsv"), 400);
+    let train = format!("{} --steps 3 --data {}", tiny_training(), data.display());
+    let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+    succeed(&format!("{train} --out {}", one.display()));
+    // The values of fewer rows.
+    succeed(&format!("{train} --vocab train --test-fraction 0.5 --out {}", other.display()));
+    let vocabulary = one.join("vocabulary.safetensors");
+    let kept = fs::read(&vocabulary).unwrap();
+    let commands = [
+        format!("train --resume {} --steps 5", one.display()),
+        format!("eval --checkpoint {}", one.display()),
+        format!("predict --checkpoint {} --data {}", one.display(), data.display()),
+    ];
+    fs::remove_file(&vocabulary).unwrap();
+    for command in &commands {
+        let message = fail(command);
+        assert!(message.contains("vocabulary.safetensors") && message.contains("is missing"), "{message}");
+    }
+    fs::copy(other.join("vocabulary.safetensors"), &vocabulary).unwrap();
+    for command in &commands {
+        let message = fail(command);
+        assert!(message.contains("is not the vocabulary that this model was trained with"), "{message}");
+    }
+    fs::write(&vocabulary, kept).unwrap();
+    commands.iter().for_each(|command| drop(succeed(command)));
+}
+
 /// The exit code of a command whose standard output or error nobody reads, or goes to a full disk.
 fn unread(line: &str, which: &str, full: bool) -> Option<i32> {
     let mut command = octorec();

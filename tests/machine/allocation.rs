@@ -68,9 +68,10 @@ fn nothing_is_taken(ranks: &Ranks, batches: &[Arc<Batch>], count: usize, name: &
         losses.map(|batch| ranks.step(batch, 0.01).unwrap()).sum::<f64>()
     };
     steps(batches.len());
-    // The test harness, too, may say something meanwhile, but not always; a step is always the same.
+    // The test harness, too, may say something meanwhile, and a channel takes memory when somebody first waits at it, which
+    // may be late; but not always, and a step is always the same.
     let round = |_| taken(|| assert!(steps(count).is_finite(), "the step trains"));
-    let (stats, pages) = (0..2).map(round).min_by_key(|(stats, _)| stats.allocations).expect("two rounds");
+    let (stats, pages) = (0..8).map(round).min_by_key(|(stats, _)| stats.allocations).expect("eight rounds");
     let counts = (stats.allocations, stats.reallocations, stats.deallocations);
     assert_eq!((counts, pages), ((0, 0, 0), 0), "{name}");
     println!("nothing allocated: {name}");

@@ -181,7 +181,7 @@ fn a_checkpoint_holds_the_exact_weights_for_a_run_in_any_precision() {
         let trained = model(from);
         train(&trained, 0..3);
         let path = folder.path().join(format!("{}.safetensors", from.name()));
-        save(&path, &trained, Progress::default(), &config(), &schema()).unwrap();
+        save(&path, &trained, Progress::default(), &config(), &schema(), None).unwrap();
         for to in PRECISIONS {
             let restored = model(to);
             Checkpoint::open(&path).unwrap().load_into(&restored).unwrap();
