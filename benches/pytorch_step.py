@@ -60,9 +60,12 @@ def rows_of(random, count, samples, exponent):
     """Rows of a table of `count`: uniform, or by Zipf's law with this exponent, popular rows anywhere."""
     if exponent == 0:
         return random.integers(0, count, samples)
-    # The inverse of the continuous law's distribution function.
+    # The inverse of the continuous law's distribution function; at 1 it is an exponential.
     uniform, power = random.random(samples), 1.0 - exponent
-    ranks = (uniform * ((count + 1.0) ** power - 1.0) + 1.0) ** (1.0 / power) - 1.0
+    if power == 0:
+        ranks = (count + 1.0) ** uniform - 1.0
+    else:
+        ranks = (uniform * ((count + 1.0) ** power - 1.0) + 1.0) ** (1.0 / power) - 1.0
     return (ranks.astype(numpy.int64).clip(0, count - 1) * 2654435761 + 12345) % count
 
 

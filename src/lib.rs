@@ -31,7 +31,7 @@
 //!
 //! | floor       |   | what is there |
 //! |-------------|---|---------------|
-//! | `base`      |   | ids, units, errors, the counter-based generator, configuration and presets |
+//! | `base`      |   | ids, units, errors, the counter-based generator, configuration and presets, what is printed |
 //! | `ffi`       | ⚠ | libnuma and the Linux calls that place threads and pages: thin and typed |
 //! | `memory`    | ⚠ | one arena a rank, bound and verified; zeroed buffers on huge pages; files, mapped, read in pieces, or replaced as a whole |
 //! | `simd`      | ⚠ | one vector interface; scalar, AVX2, AVX-512 and AVX512-BF16 twins; AMX tiles; bfloat16, halves, thirds; dispatch |

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
+use super::session::refuse_overwriting;
 use crate::base::units::Count;
 use crate::base::{Error, Result, console, interrupt};
 use crate::data::Description;
@@ -63,6 +64,8 @@ impl InspectArgs {
     /// Looks and prints.
     pub fn run(&self) -> Result<()> {
         interrupt::install()?;
+        let inputs = [Some(&self.path), self.schema.as_ref()].into_iter().flatten().map(PathBuf::as_path);
+        refuse_overwriting("--write-schema", self.write_schema.as_deref(), &inputs.collect::<Vec<_>>())?;
         let format = self.format.as_deref().map(|name| Format::named(name, "--format")).transpose()?;
         let limit = if self.rows == 0 { u64::MAX } else { self.rows };
         let text = format.is_none() && !self.path.is_dir() && Format::detect(&self.path).is_none();

@@ -7,12 +7,12 @@ use clap::Args;
 
 use super::eval::{refuse_own_numbers, whole_file};
 use super::ranks::{Purpose, RankArgs, Started};
-use super::session::{Trained, load, open_data, report_unseen};
+use super::session::{Trained, load, open_data, refuse_overwriting, report_unseen};
 use crate::base::console::note;
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Labels, Split, Unseen};
-use crate::memory::{WholeFile, same_file};
+use crate::memory::WholeFile;
 use crate::train::predict;
 
 /// Arguments of `octorec predict`.
@@ -46,10 +46,7 @@ impl PredictArgs {
         let trained = Trained::find(&self.checkpoint)?;
         let mut config = trained.config()?;
         whole_file(&mut config, &self.data);
-        if let Some(out) = self.out.as_deref().filter(|out| same_file(out, &self.data)) {
-            let reason = format!("{} is the data itself: name another file", out.display());
-            return Err(Error::Config { origin: "--out".to_owned(), reason });
-        }
+        refuse_overwriting("--out", self.out.as_deref(), &[&self.data, &trained.path])?;
         let source = open_data(&config, trained.vocabulary, Labels::Optional, Unseen::NoRow)?;
         refuse_own_numbers(&*source)?;
         config.use_here(self.threads);

@@ -14,6 +14,7 @@ use crate::data::{self, Labels, Opening, Source, Split, Unseen, Vocabulary};
 use crate::machine::placement::Wishes;
 use crate::machine::team::Team;
 use crate::machine::{Machine, place};
+use crate::memory::same_file;
 use crate::model::Room;
 use crate::optim::Optimizer;
 use crate::simd::Isa;
@@ -128,6 +129,21 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started) -> Resu
         precision.name(),
     );
     Ok(())
+}
+
+/// Refuses an output that is one of the command's inputs.
+///
+/// # Errors
+/// [`Error::Config`] that names the flag.
+pub fn refuse_overwriting(flag: &str, out: Option<&Path>, inputs: &[&Path]) -> Result<()> {
+    match out.filter(|out| inputs.iter().any(|input| same_file(out, input))) {
+        None => Ok(()),
+        Some(out) => {
+            let reason =
+                format!("{} is an input of this command, which would be lost: name another file", out.display());
+            Err(Error::Config { origin: flag.to_owned(), reason })
+        }
+    }
 }
 
 /// A trained model's file with what lies beside it.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::overrides::{BaseArgs, KeyArgs};
 use super::profile::{Profiled, limits};
 use super::ranks::{ExchangeArgs, Purpose, RankArgs, Started, machine_team};
-use super::session::{Trained, describe, open_data};
+use super::session::{Trained, describe, open_data, refuse_overwriting};
 use crate::base::config::{Config, Layers};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Seconds};
@@ -90,6 +90,10 @@ impl TrainArgs {
         interrupt::install()?;
         // Claimed before any work is done, so that a taken directory is refused at once.
         let output = match (&self.resume, &self.out) {
+            (Some(path), _) if path.is_file() => {
+                let reason = "is a file: name the run's directory, or start from its weights with --init".to_owned();
+                return Err(Error::Checkpoint { path: path.clone(), reason });
+            }
             (Some(path), _) if path.is_dir() => Some(OutputDir::resume(path)?),
             (_, Some(path)) => Some(OutputDir::create(path, self.force)?),
             _ => None,
@@ -147,6 +151,11 @@ impl TrainArgs {
         mut output: Option<OutputDir>,
         resumed: Option<Progress>,
     ) -> Result<(Run, Placement, Isa)> {
+        let inputs =
+            [&config.data.path, &config.data.test_path, &config.data.schema, &config.train.tuned].map(Path::new);
+        let inputs: Vec<&Path> = inputs.into_iter().chain(self.init.as_deref()).collect();
+        refuse_overwriting("--trace-loss", self.trace_loss.as_deref(), &inputs)?;
+        refuse_overwriting("--trace", self.trace.as_deref(), &inputs)?;
         let source = open_data(&config, known, Labels::Required, Unseen::Fault)?;
         let purpose = Purpose::Train(self.exchange.overlap);
         let started = self.ranks.start(&config, &*source, purpose, self.trace.is_some())?;

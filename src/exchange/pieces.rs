@@ -24,13 +24,6 @@ pub struct Pieces<'a> {
 pub struct PiecesMemory(Vec<(usize, &'static mut [f32])>);
 
 impl<'a> Pieces<'a> {
-    /// These tensors, one after another.
-    pub fn new(tensors: impl IntoIterator<Item = &'a mut [f32]>, isa: Isa) -> Self {
-        let mut pieces = Self::within(&mut PiecesMemory::default(), isa);
-        tensors.into_iter().for_each(|tensor| pieces.push(tensor));
-        pieces
-    }
-
     /// None yet, in memory that was used before.
     #[must_use]
     pub fn within(memory: &mut PiecesMemory, isa: Isa) -> Self {

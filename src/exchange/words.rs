@@ -1,4 +1,4 @@
-//! Lists of 32-bit words of any length, from each rank to each other.
+//! Lists of 32-bit words of any length: one from each rank to each other, or one from each rank to all (around a ring).
 //!
 //! The length goes first, in a message of its own, so that the receiver knows what is due; what is longer than a window
 //! follows in pieces. One thread serves all peers in turn, so ranks cannot wait for each other in a circle.
@@ -65,9 +65,7 @@ impl Words {
             }
         }
     }
-}
 
-impl Words {
     /// Sends this rank's list, which is among `lists` by its number, around a ring of all ranks, and takes in the others'.
     ///
     /// # Errors

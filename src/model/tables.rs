@@ -42,13 +42,13 @@ pub struct Room {
 impl Room {
     /// What is kept of the network's weights.
     #[must_use]
-    pub const fn dense(&self) -> Kept {
+    pub const fn kept_layers(&self) -> Kept {
         Kept { precision: self.precision, optimizer: self.optimizer }
     }
 
     /// What is kept of embedding rows.
     #[must_use]
-    pub const fn rows(&self) -> Kept {
+    pub const fn kept_rows(&self) -> Kept {
         Kept { precision: self.precision, optimizer: self.optimizer_rows }
     }
 
@@ -158,7 +158,7 @@ impl Tables {
             pooling,
             tables,
             dim,
-            kept: room.rows(),
+            kept: room.kept_rows(),
             lookups,
             threads,
         };
@@ -169,7 +169,7 @@ impl Tables {
             // Whole tables or none of a group are averaged where the sample is.
             let pooling = if layout.averages_at_sample(shards[0].table) { Pooling::Sum } else { config.pooling };
             let mut table =
-                |shard: &Shard| Table::new(name(shard.table), shard.rows.count, group.width, room.rows(), supply);
+                |shard: &Shard| Table::new(name(shard.table), shard.rows.count, group.width, room.kept_rows(), supply);
             let tables = shards.iter().map(&mut table).collect::<Result<Vec<_>>>()?;
             let share = |shard: &Shard| shard.rows.count as f64 / layout.sharding().rows(shard.table) as f64;
             let look_ups = shards.iter().map(|shard| look_ups(share(shard))).sum();
@@ -197,14 +197,14 @@ impl Tables {
             Ok(Replica {
                 table,
                 columns: layout.columns(table),
-                weights: [Table::new(name(table), rows, dim, room.rows(), supply)?],
+                weights: [Table::new(name(table), rows, dim, room.kept_rows(), supply)?],
                 look_up: LookUp::new(Pooling::Sum, 1, threads),
                 updater: Updater::new(spec, supply)?,
                 sums,
             })
         };
         let replicas = layout.replicated().iter().map(replica).collect::<Result<_>>()?;
-        let (pooling, kept, row) = (config.pooling, room.rows(), layout.feature_row());
+        let (pooling, kept, row) = (config.pooling, room.kept_rows(), layout.feature_row());
         Ok(Self { rank, groups, replicas, pooling, kept, row, sources: Vec::new() })
     }
 
@@ -383,10 +383,10 @@ impl Tables {
         let own = Lookups::of(batch);
         // Elements of look-ups, of different rows, and of pooled rows.
         let (mut looked_up, mut met, mut pooled) = (0, 0, 0);
-        for Replica { table, columns, .. } in &self.replicas {
-            let rows = own.bag(table.index()).rows;
-            looked_up += rows.len() * columns.len();
-            met += rows.iter().collect::<HashSet<_>>().len() * columns.len();
+        for Replica { table, columns, weights, .. } in &self.replicas {
+            let (rows, dim) = (own.bag(table.index()).rows, weights[0].dim());
+            looked_up += rows.len() * dim;
+            met += rows.iter().collect::<HashSet<_>>().len() * dim;
             pooled += batch.samples() * columns.len();
         }
         for place in &layout.of(self.rank).groups {

@@ -3,8 +3,8 @@
 //! Source: SC20, Section VII. The upper halves of the weights are the bfloat16 that forward and backward multiply with;
 //! the lower halves are the optimizer's alone. An update joins them, moves the 32-bit weight exactly as [`super::Move`]
 //! does, and takes it apart again: no copy of the weights in another precision exists, and nothing is rounded but the
-//! update itself. Moments are 32-bit floats. Parts lie in pairs of rows, as the passes of [`crate::math::brgemm::bf16`] want the upper one, so the
-//! update writes what the next forward pass reads.
+//! update itself. Moments are 32-bit floats. Parts lie in pairs of rows, as the passes of [`crate::math::brgemm::bf16`]
+//! want the upper one, so the update writes what the next forward pass reads.
 
 use bytemuck::Pod;
 

@@ -99,6 +99,8 @@ pub struct Model<'a> {
     skews: Vec<Skew>,
     /// Different rows of each table that a minibatch is expected to name.
     uniques: Vec<f64>,
+    /// Words of a rank's list for each table, if it is replicated.
+    lists: Vec<f64>,
     /// N_r of each rank.
     pub(super) slices: Vec<i64>,
     reach: Vec<Vec<Reach>>,
@@ -142,7 +144,13 @@ impl<'a> Model<'a> {
             skew.unique(&Rows::all(table.rows), workload.batch as f64 * table.lookups)
         };
         let uniques = skews.iter().zip(&workload.tables).map(unique).collect();
-        Self { workload, site, skews, uniques, slices, reach, pairs }
+        // Of each row that the longest slice's samples name the sum, an offset and the number.
+        let list = |(skew, table): (&Skew, &TableLoad)| {
+            let draws = slices[0] as f64 * table.lookups;
+            skew.unique(&Rows::all(table.rows), draws).min(draws) * (workload.dim + 2) as f64 + 2.0
+        };
+        let lists = skews.iter().zip(&workload.tables).map(list).collect();
+        Self { workload, site, skews, uniques, lists, slices, reach, pairs }
     }
 
     /// How many ranks.
@@ -210,21 +218,13 @@ impl<'a> Model<'a> {
         let gradient = elements * GRADIENT_BYTES;
         let moved = self.uniques[table.index()] * self.row_bytes(work.dim).1;
         let gathered = 2.0 * lines(work.dim * 4) * (unique + again / CACHE_GAIN);
-        let lists = self.ranks() as f64 * self.list_words(table) * WORD_BYTES;
+        let lists = self.ranks() as f64 * self.lists[table.index()] * WORD_BYTES;
         Load {
             lookup: (unique * row + again * row / CACHE_GAIN + draws * load.lookup_bytes() + sums).round() as i64,
             update: (sums + gathered + lists + moved).round() as i64,
             memory: (weights + state + gradient).round() as i64,
             ..Load::default()
         }
-    }
-
-    /// Words of a rank's list for a replicated table: of each row that its samples name the sum, an offset and the number.
-    fn list_words(&self, table: TableId) -> f64 {
-        let load = &self.workload.tables[table.index()];
-        let draws = self.slices[0] as f64 * load.lookups;
-        let met = self.skews[table.index()].unique(&Rows::all(load.rows), draws).min(draws);
-        met * (self.workload.dim + 2) as f64 + 2.0
     }
 
     /// Nothing yet.
@@ -256,7 +256,7 @@ impl<'a> Model<'a> {
     /// Adds a replicated table, or takes it away (`times` -1).
     pub fn add_replica(&self, tally: &mut Tally, table: TableId, load: Load, times: i64) {
         tally.replicas += load * times;
-        tally.replicated += self.list_words(table).ceil() as i64 * times;
+        tally.replicated += self.lists[table.index()].ceil() as i64 * times;
     }
 
     /// What a division adds up to.

@@ -66,7 +66,7 @@ pub struct Cost {
     pub pool_bytes: Vec<u64>,
     /// The three all-to-alls.
     pub exchanges: Vec<ExchangeCost>,
-    /// Bytes of the dense gradient that is all-reduced.
+    /// Bytes that a rank gives to all others for the replicated tables.
     pub allreduce_bytes: u64,
 }
 

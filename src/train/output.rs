@@ -74,8 +74,9 @@ impl OutputDir {
         if held.contains(&CHECKPOINT) {
             let aside = self.path.join(PREVIOUS);
             fs::create_dir_all(&aside).map_err(Error::io(&aside, "create"))?;
-            // The checkpoint last: where it is, all else is.
-            move_files(&held, &self.path, &aside)?;
+            // The checkpoint first, and last on its way back: where it is, its run is, with files that have not moved yet.
+            let first_to_last: Vec<_> = held.into_iter().rev().collect();
+            move_files(&first_to_last, &self.path, &aside)?;
         } else {
             held.iter().try_for_each(|name| remove(&self.path.join(name)))?;
         }
@@ -237,7 +238,12 @@ pub fn checkpoint_in(path: &Path) -> PathBuf {
 /// The vocabulary beside the checkpoint that `path` means.
 #[must_use]
 pub fn vocabulary_in(path: &Path) -> PathBuf {
-    if path.is_dir() { held_in(path).join(VOCABULARY) } else { path.with_file_name(VOCABULARY) }
+    if !path.is_dir() {
+        return path.with_file_name(VOCABULARY);
+    }
+    let held = held_in(path).join(VOCABULARY);
+    // A kill may have come before it was moved aside, too.
+    if held.exists() { held } else { path.join(VOCABULARY) }
 }
 
 /// Where a directory's run is: aside, while one that shall replace it has saved nothing.
@@ -309,6 +315,19 @@ mod tests {
         assert_eq!(fs::read_to_string(checkpoint_in(&path)).unwrap(), "first");
         drop(OutputDir::resume(&path).unwrap());
         assert_eq!((logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()), (5, "first".to_owned()));
+        // Killed at each file on its way aside, and on its way back.
+        write_file(&path.join(VOCABULARY), b"values").unwrap();
+        write_file(&path.join(CONFIG), b"keys").unwrap();
+        let aside = path.join(PREVIOUS);
+        for moved in 0..=FILES.len() {
+            fs::create_dir_all(&aside).unwrap();
+            let names: Vec<_> = FILES.into_iter().rev().take(moved).collect();
+            move_files(&names, &path, &aside).unwrap();
+            assert_eq!(fs::read_to_string(checkpoint_in(&path)).unwrap(), "first", "{moved} moved");
+            assert_eq!(fs::read_to_string(vocabulary_in(&path)).unwrap(), "values", "{moved} moved");
+            drop(OutputDir::resume(&path).unwrap());
+            assert!(FILES.iter().all(|name| path.join(name).exists()) && !aside.exists(), "{moved} moved");
+        }
 
         drop(run(&path, 2, "second"));
         assert_eq!((logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()), (2, "second".to_owned()));

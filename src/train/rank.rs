@@ -103,7 +103,7 @@ impl Rank {
             positions: &setup.sequences,
             samples: samples.max(1),
             threads: team.threads(),
-            kept: setup.room.dense(),
+            kept: setup.room.kept_layers(),
         };
         let mut network = (setup.network)(&spec, supply)?;
         let mut tables = Tables::new(&setup.config, &setup.schema, &layout, rank, &team, setup.room, supply)?;

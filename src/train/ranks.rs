@@ -132,7 +132,7 @@ impl Ranks {
     pub fn start(mut setup: Setup) -> Result<Self> {
         assert_eq!(setup.places.len(), setup.sharding.ranks(), "a place for each rank of the sharding");
         setup.schema.check_dense(setup.config.bottom[0], "model.bottom")?;
-        check_tables(&setup.schema, setup.config.dim, setup.room.rows())?;
+        check_tables(&setup.schema, setup.config.dim, setup.room.kept_rows())?;
         let layout = Layout::new(setup.sharding.clone()).with_grains(setup.grains).with_weights(&setup.schema);
         let layout = Arc::new(layout.with_sequences(&setup.sequences));
         if setup.grains.is_some() {

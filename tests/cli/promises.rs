@@ -171,6 +171,38 @@ fn a_model_knows_its_vocabulary() {
     commands.iter().for_each(|command| drop(succeed(command)));
 }
 
+#[test]
+fn no_output_is_an_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, data) = (folder.path().join("run"), tsv(&folder.path().join("clicks.tsv"), 200));
+    let train = format!("{} --data {} --steps 3", tiny_training(), data.display());
+    succeed(&format!("{train} --out {}", out.display()));
+    let weights = out.join("checkpoint.safetensors");
+    let before = [&data, &weights].map(|file| fs::read(file).unwrap());
+    for (flag, command) in [
+        ("--trace-loss", format!("{train} --trace-loss {}", data.display())),
+        ("--trace", format!("{train} --init {0} --trace {0}", weights.display())),
+        ("--write-schema", format!("inspect {0} --write-schema {0}", data.display())),
+        (
+            "--out",
+            format!("predict --checkpoint {} --data {} --out {}", out.display(), data.display(), weights.display()),
+        ),
+    ] {
+        let message = fail(&command);
+        assert!(message.contains(flag) && message.contains("is an input of this command"), "{message}");
+    }
+    let blocks = folder.path().join("blocks");
+    let preprocess = format!("preprocess criteo-kaggle --in {} --out {}", data.display(), blocks.display());
+    succeed(&preprocess);
+    let message = fail(&format!("{preprocess} --force --vocabulary {}", blocks.display()));
+    assert!(message.contains("is an input that --force would remove"), "{message}");
+    succeed(&format!("data verify {}", blocks.display()));
+    // Continuing a file would leave nowhere to save.
+    let message = fail(&format!("train --resume {} --steps 5", weights.display()));
+    assert!(message.contains("name the run's directory"), "{message}");
+    assert!([&data, &weights].map(|file| fs::read(file).unwrap()) == before);
+}
+
 /// The exit code of a command whose standard output or error nobody reads, or goes to a full disk.
 fn unread(line: &str, which: &str, full: bool) -> Option<i32> {
     let mut command = octorec();

@@ -1,4 +1,4 @@
-//! Files of the working folder: whole or absent, and a full disk says what to do.
+//! Files of the working folder: whole or absent, and a full disk says what to do; and what a run leaves in its output.
 //!
 //! They are not flushed to the disk one by one, which would cost more than making them: whatever a crash of the whole
 //! machine took is noticed by its checksum or length and made again.
@@ -7,7 +7,9 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use super::SUMMARY;
 use crate::base::{Error, Result};
+use crate::data::blocks::{EXTENSION, MANIFEST};
 
 /// The error of a write.
 pub(super) fn cannot_write(path: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -80,4 +82,29 @@ pub(super) fn remove(path: &Path) -> Result<()> {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io(path, "remove")(error)),
         _ => Ok(()),
     }
+}
+
+/// What lies in a folder; nothing if there is none.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let entries = fs::read_dir(folder).map_err(Error::io(folder, "read"))?;
+    entries.map(|entry| Ok(entry.map_err(Error::io(folder, "read"))?.path())).collect()
+}
+
+/// Whatever a run leaves in its output folder.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn outputs(folder: &Path) -> Result<Vec<PathBuf>> {
+    let ours = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let ends = |end: &str| path.extension().is_some_and(|extension| extension == end);
+        ends(EXTENSION) || ends("vocabulary") || [MANIFEST, SUMMARY].contains(&&name[..])
+    };
+    Ok(listed(folder)?.into_iter().filter(ours).collect())
 }

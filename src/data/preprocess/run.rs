@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::disk::{full, remove};
+use super::disk::{full, listed, outputs, remove};
 use super::gather::{Gather, Source};
 use super::ids::{Column, Numbering};
 use super::journal::{Earlier, Journal, Stamp, WorkSizes};
@@ -23,7 +23,7 @@ use crate::base::{Error, Result};
 use crate::data::Samples;
 use crate::data::blocks::{self, BlockFile, EXTENSION, MANIFEST, Manifest, Part, Role, Writer};
 use crate::data::schema::Description;
-use crate::memory::write_file;
+use crate::memory::{same_file, write_file};
 
 /// The file, beside the manifest, that says what was counted.
 pub const SUMMARY: &str = "preprocess.json";
@@ -173,16 +173,24 @@ impl<'a> Run<'a> {
     fn prepare(&mut self) -> Result<()> {
         let out = &self.options.out;
         if self.options.force {
+            let ours = outputs(out)?;
+            let lost = |input: &&PathBuf| ours.iter().chain([out]).any(|output| same_file(output, input));
+            if let Some(path) = self.options.inputs.iter().chain(&self.options.vocabulary).find(lost).cloned() {
+                let reason = "is an input that --force would remove: choose another --out".to_owned();
+                return Err(Error::BadFile { path, reason });
+            }
             self.clear(true)?;
         }
         if out.join(MANIFEST).exists() {
+            // Where a kill came between its last two acts.
+            self.remove_work()?;
             let reason = "holds a data set already: replace it with --force, or choose another --out".to_owned();
             return Err(Error::BadFile { path: out.clone(), reason });
         }
         let mut journal = self.journal()?;
         match journal.compare(&self.work)? {
             Earlier::None => {
-                let taken = self.outputs()?;
+                let taken = outputs(out)?;
                 if let Some(taken) = taken.first() {
                     let reason = "is of another data set: remove it with --force, or choose another --out".to_owned();
                     return Err(Error::BadFile { path: taken.clone(), reason });
@@ -195,7 +203,7 @@ impl<'a> Run<'a> {
                 if !changed.is_empty() {
                     // Their parts are of no use, nor is anything that was made of them.
                     self.clear(false)?;
-                    for path in self.listed(&self.work)? {
+                    for path in listed(&self.work)? {
                         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
                         let input = name.strip_suffix(".part").and_then(|name| name.split('-').next()?.parse().ok());
                         let stale = input.is_none_or(|input: usize| changed.contains(&input));
@@ -209,31 +217,15 @@ impl<'a> Run<'a> {
         journal.write(&self.work).map_err(full)
     }
 
-    fn listed(&self, folder: &Path) -> Result<Vec<PathBuf>> {
-        if !folder.is_dir() {
-            return Ok(Vec::new());
-        }
-        let entries = fs::read_dir(folder).map_err(Error::io(folder, "read"))?;
-        entries.map(|entry| Ok(entry.map_err(Error::io(folder, "read"))?.path())).collect()
-    }
-
-    /// Whatever a run leaves in the output folder.
-    fn outputs(&self) -> Result<Vec<PathBuf>> {
-        let ours = |path: &PathBuf| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let ends = |end: &str| path.extension().is_some_and(|extension| extension == end);
-            ends(EXTENSION) || ends("vocabulary") || [MANIFEST, SUMMARY].contains(&&name[..])
-        };
-        Ok(self.listed(&self.options.out)?.into_iter().filter(ours).collect())
-    }
-
     /// Removes what was written; with `all`, what was worked on as well.
     fn clear(&self, all: bool) -> Result<()> {
-        self.outputs()?.iter().try_for_each(|path| remove(path))?;
-        if all && self.work.is_dir() {
-            fs::remove_dir_all(&self.work).map_err(Error::io(&self.work, "remove"))?;
-        }
-        Ok(())
+        outputs(&self.options.out)?.iter().try_for_each(|path| remove(path))?;
+        if all { self.remove_work() } else { Ok(()) }
+    }
+
+    fn remove_work(&self) -> Result<()> {
+        let there = self.work.is_dir();
+        if there { fs::remove_dir_all(&self.work).map_err(Error::io(&self.work, "remove")) } else { Ok(()) }
     }
 
     fn whole<R: Rows>(mut self, rows: &R, watch: &Watch<'_>) -> Result<Summary> {
@@ -275,8 +267,7 @@ impl<'a> Run<'a> {
         let text = serde_json::to_string_pretty(&summary).expect("plain data is JSON");
         write_file(&self.options.out.join(SUMMARY), text.as_bytes()).map_err(full)?;
         Manifest::new(self.description.clone(), written).write(&self.options.out).map_err(full)?;
-        fs::remove_dir_all(&self.work).map_err(Error::io(&self.work, "remove"))?;
-        Ok(summary)
+        self.remove_work().map(|()| summary)
     }
 
     /// Rows of each day.

@@ -27,16 +27,10 @@ use crate::train::clock::Span;
 /// What is reduced at a time. Layers travel by value: a box would be an allocation a layer and step.
 #[allow(clippy::large_enum_variant)]
 enum Block {
-    /// A layer with its number.
-    Layer(usize, Linear),
+    /// A layer with its number, to be moved at this learning rate.
+    Layer(usize, Linear, f32),
     /// What this rank has for all replicated tables.
     Replicas(Replicas),
-}
-
-/// What the communication threads are to do.
-struct WorkRequest {
-    block: Block,
-    rate: f32,
 }
 
 /// What they have done.
@@ -61,7 +55,7 @@ pub(in crate::train) struct Overlapped {
     /// Whether layers leave as soon as their gradients are complete; else after the backward pass.
     overlap: bool,
     /// `None` when the threads are asked to end.
-    requests: Option<Sender<WorkRequest>>,
+    requests: Option<Sender<Block>>,
     completions: Receiver<Completion>,
     thread: Option<JoinHandle<()>>,
     /// Layers and replicas that are under way.
@@ -90,7 +84,7 @@ impl Overlapped {
         overlap: bool,
     ) -> Result<Self> {
         let blocks = sliced.layers() + 1;
-        let (requests, inbox) = bounded::<WorkRequest>(blocks);
+        let (requests, inbox) = bounded::<Block>(blocks);
         let (outbox, completions) = bounded(blocks);
         let (rank, planned) = (place.rank, sliced.sent().planned);
         let (sent, spans) = (Arc::new(Mutex::new(vec![0; planned.ranks()])), sliced.spans());
@@ -99,10 +93,10 @@ impl Overlapped {
             // Its error is the job's, which all others meet.
             let _ = own_job.guard(rank, || {
                 let team = Team::pinned(&place.pus, place.spin, place.isa)?;
-                for WorkRequest { mut block, rate } in &inbox {
+                for mut block in &inbox {
                     let began = Instant::now();
                     match &mut block {
-                        Block::Layer(index, layer) => sliced.layer(&team, *index, layer, rate)?,
+                        Block::Layer(index, layer, rate) => sliced.layer(&team, *index, layer, *rate)?,
                         Block::Replicas(replicas) => sliced.replicas(replicas)?,
                     }
                     sliced.sent_so_far(&mut own_sent.lock().unwrap_or_else(PoisonError::into_inner));
@@ -131,19 +125,19 @@ impl Overlapped {
         })
     }
 
-    fn request(&mut self, block: Block, rate: f32) {
+    fn request(&mut self, block: Block) {
         self.under_way += 1;
         // If the threads have ended, the job is in trouble, and this rank learns of it when it waits for the block.
-        let _ = self.requests.as_ref().expect("not asked to end yet").send(WorkRequest { block, rate });
+        let _ = self.requests.as_ref().expect("not asked to end yet").send(block);
     }
 
     fn request_layer(&mut self, index: usize, layer: &mut Linear, rate: f32) {
-        self.request(Block::Layer(index, std::mem::replace(layer, Linear::hollow())), rate);
+        self.request(Block::Layer(index, std::mem::replace(layer, Linear::hollow()), rate));
     }
 
     fn request_replicas(&mut self) {
         if let Some(replicas) = self.replicas.take() {
-            self.request(Block::Replicas(replicas), 0.0);
+            self.request(Block::Replicas(replicas));
         }
     }
 
@@ -156,7 +150,7 @@ impl Overlapped {
                     self.under_way -= 1;
                     self.busy += busy;
                     match block {
-                        Block::Layer(index, layer) => *network.layer_mut(index) = layer,
+                        Block::Layer(index, layer, _) => *network.layer_mut(index) = layer,
                         Block::Replicas(replicas) => self.replicas = Some(replicas),
                     }
                     return Ok(());
