@@ -3,17 +3,19 @@
 CARGO ?= cargo
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: train build test format lint docs unit loom collectives bench bench-data clean system test-numa valgrind mutants
+.PHONY: train build test format lint docs unit loom collectives campaign bench bench-data clean system test-mpi test-numa valgrind mutants
 
 # Trains on the built-in click log and ends with the test AUC.
 train: build
 	target/release/octorec train $(ARGS)
 
+# With MPI=1 for jobs of several machines.
 build: system
-	$(CARGO) build --release --locked
+	$(CARGO) build --release --locked $(if $(MPI),--features mpi)
 
 # Checks build every optional feature; `build` none.
 test: system format lint docs unit
+test campaign valgrind test-mpi: MPI = 1
 
 format:
 	$(CARGO) fmt --check
@@ -44,14 +46,28 @@ loom:
 collectives:
 	$(CARGO) test --locked --test ranks collective:: -- --ignored --nocapture
 
+# Kills, damage, full disks, limits and hostile files in random order for MINUTES, and a table of what was done; every
+# broken promise comes with the command that repeats it: the same SEED with CASE=n.
+MINUTES ?= 30
+campaign: system
+	MINUTES="$(MINUTES)" SEED="$(SEED)" CASE="$(CASE)" \
+		$(CARGO) test --locked --all-features --test cli campaign -- --ignored --nocapture
+
 # octorec on an emulated machine with eight NUMA nodes; says that it is skipped where that cannot be emulated.
 test-numa: system
 	CARGO="$(CARGO)" tests/numa/run
 
+# Jobs of several machines: processes that mpirun starts on this host, and two hosts of network namespaces, one of which
+# is killed KILLS times; says that it is skipped where these cannot be made.
+KILLS ?= 50
+test-mpi: system
+	$(CARGO) test --locked --all-features --test cli mpi:: -- --ignored
+	tests/mpi/run $(or $(CARGO_TARGET_DIR),target)/debug/octorec $(KILLS)
+
 # A tiny training of two ranks under valgrind, which must find nothing. PROFILE=dev takes the binary that tests use.
 PROFILE ?= release
 valgrind: system
-	$(CARGO) build --locked $(if $(filter dev,$(PROFILE)),--all-features) --profile $(PROFILE)
+	$(CARGO) $(if $(filter dev,$(PROFILE)),test --no-run --test cli --all-features,build --profile $(PROFILE)) --locked
 	tests/valgrind/run $(or $(CARGO_TARGET_DIR),target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/octorec
 
 # Whether tests notice changed code: of the lines that differ from BASE, or with SAMPLE=n SEED=s of n mutants drawn from
@@ -70,4 +86,4 @@ clean:
 	$(CARGO) clean
 
 system:
-	@.ci/system-packages
+	@.ci/system-packages $(if $(MPI),mpi)

@@ -162,7 +162,7 @@ fn ranks(criterion: &mut Criterion) {
             for ranks in [1, 2, 4, 8] {
                 for mode in LoaderMode::ALL {
                     let load = || {
-                        let loaders = RankLoader::start(&source, plan, mode, ranks, None).expect("threads");
+                        let loaders = RankLoader::start(&source, plan, mode, (0..ranks, ranks), None).expect("threads");
                         let each = |mut loader: RankLoader| {
                             move || {
                                 let mut own = 0;

@@ -173,8 +173,8 @@ fn time(rounds: usize, mut round: impl FnMut(usize)) -> [f64; 2] {
 }
 
 fn measure(team: &Team, field: &Field, shape: Shape, rounds: usize) {
-    let mut dot =
-        Dot::new(shape.vectors, shape.dim, false, team.threads(), &mut Supply::System).expect("memory for scratch");
+    let mut dot = Dot::new(true, [shape.vectors - 1, shape.dim], false, team.threads(), &mut Supply::System)
+        .expect("memory for scratch");
     let mut batches: Vec<_> = (0..4).map(|number| minibatch(shape, number)).collect();
     let mut plain = Plain::new(shape, &batches[0]);
     let mut expected = vec![0.0; SAMPLES * shape.outputs()];

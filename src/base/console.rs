@@ -5,20 +5,39 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
+use std::sync::OnceLock;
 
 use super::{Error, Result};
 
-/// Writes a line to standard error, or nothing if that is not possible.
-pub fn write_note(line: fmt::Arguments<'_>) {
-    // One write a line, so that lines of several threads do not mix.
-    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+/// Of several machines, the one that this process is, where it is not the first: that one tells for all.
+static OTHER_MACHINE: OnceLock<usize> = OnceLock::new();
+
+/// From now on this process tells only what goes wrong, as machine `number`.
+pub fn speak_as_other_machine(number: usize) {
+    let _ = OTHER_MACHINE.set(number);
 }
 
-/// Writes a result to standard output; whether somebody could read it.
+/// Writes a line to standard error, or nothing if that is not possible.
+pub fn write_note(line: fmt::Arguments<'_>) {
+    let mut line = format!("{line}\n");
+    if let Some(machine) = OTHER_MACHINE.get() {
+        if !line.starts_with("warning: ") && !line.starts_with("error: ") {
+            return;
+        }
+        line = format!("machine {machine}: {line}");
+    }
+    // One write a line, so that lines of several threads do not mix.
+    let _ = io::stderr().write_all(line.as_bytes());
+}
+
+/// Writes a result to standard output, of several machines the first one alone; whether somebody could read it.
 ///
 /// # Errors
 /// When it cannot be written for another reason than a closed pipe.
 pub fn result(text: fmt::Arguments<'_>) -> Result<bool> {
+    if OTHER_MACHINE.get().is_some() {
+        return Ok(true);
+    }
     let mut stdout = io::stdout().lock();
     match stdout.write_fmt(text).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(true),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::ids::TableId;
 use super::trouble::Trouble;
-use super::units::Bytes;
+use super::units::{Bytes, Many};
 
 /// What octorec's functions return.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -16,7 +16,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The operating system refused a file operation.
-    #[error("{path}: cannot {action}: {source}")]
+    #[error("{path}: cannot {action}: {source}{}", remedy(source))]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -34,7 +34,10 @@ pub enum Error {
     },
 
     /// The system has no thread to give.
-    #[error("cannot start {wanted} threads: {source}: use fewer with --threads")]
+    #[error(
+        "cannot start {}: {source}: use fewer with --threads, or allow this process more (ulimit -u, ulimit -v)",
+        Many(*wanted as u64, "thread")
+    )]
     Threads {
         /// How many were wanted.
         wanted: usize,
@@ -193,8 +196,8 @@ pub enum Error {
 
     /// What is planned for a node exceeds its free memory.
     #[error(
-        "{place}: needs {need}, has {free} free ({reserve} of it stay with the system): \
-         use more nodes, or lower --rows-cap or model.dim"
+        "{place}: needs {need}, has {free} free ({reserve} of it stay with the system): use more nodes, fewer --ranks or a \
+         smaller --batch, or lower --rows-cap or model.dim"
     )]
     NodeFull {
         /// The node, or the nodes that an arena may lie on.
@@ -248,7 +251,8 @@ pub enum Error {
 
     /// Training left the realm of numbers.
     #[error(
-        "the loss of step {step} is {loss} (learning rate {rate}): training diverged; use a lower --lr{}",
+        "the loss of step {step} is {loss} (learning rate {rate}): training diverged; {}{}",
+        cause.as_deref().unwrap_or("use a lower --lr"),
         saved.as_ref().map(|path| format!("; the last checkpoint is {}", path.display())).unwrap_or_default()
     )]
     Diverged {
@@ -258,8 +262,19 @@ pub enum Error {
         loss: f64,
         /// The step's learning rate.
         rate: f64,
+        /// What is known of the cause, with a remedy; without it, the learning rate is.
+        cause: Option<String>,
         /// A checkpoint from before, if there is one.
         saved: Option<PathBuf>,
+    },
+
+    /// MPI, or a process of the job under it.
+    #[error("MPI: cannot {action}: {reason}")]
+    Mpi {
+        /// What was wanted.
+        action: String,
+        /// What MPI says, or how to mend it.
+        reason: String,
     },
 
     /// A rank brought the job down; see [`Trouble`].
@@ -272,10 +287,38 @@ pub enum Error {
 }
 
 impl Error {
+    /// Adds to the error of a malformed row what can be done about it.
+    #[must_use]
+    pub fn with_remedy(self, remedy: &str) -> Self {
+        match self {
+            // The reason may know better.
+            Self::BadRow { path, line, reason } if !reason.contains("--on-bad-row") => {
+                // Behind a question stands a sentence of its own.
+                let (first, rest) = remedy.split_at(1);
+                let reason = match reason.ends_with('?') {
+                    true => format!("{reason} {}{rest}", first.to_uppercase()),
+                    false => format!("{reason}: {remedy}"),
+                };
+                Self::BadRow { path, line, reason }
+            }
+            other => other,
+        }
+    }
+
     /// Wraps a system error with the file and the verb that it belongs to.
     pub fn io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, action, source }
+    }
+}
+
+/// What can be done about a limit of the process.
+fn remedy(source: &io::Error) -> &'static str {
+    use linux_raw_sys::errno::{EFBIG, EMFILE};
+    match source.raw_os_error().and_then(|number| u32::try_from(number).ok()) {
+        Some(EFBIG) => ": this process may not write files of that size: raise the limit (ulimit -f)",
+        Some(EMFILE) => ": this process may not open more files: raise the limit (ulimit -n)",
+        _ => "",
     }
 }
 

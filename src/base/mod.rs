@@ -6,6 +6,7 @@ pub mod config;
 pub mod console;
 pub mod error;
 pub mod ids;
+pub mod input;
 pub mod interrupt;
 #[cfg(test)]
 #[path = "../../tests/support/requirement.rs"]

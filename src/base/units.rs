@@ -21,6 +21,24 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// The bytes of `512MiB`, `4GiB`, `4G` or `4096`.
+///
+/// # Errors
+/// What is expected.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let shift = match text[digits..].trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return Err("a number with B, KiB, MiB, GiB or TiB is expected, as in 4GiB".to_owned()),
+    };
+    let number: u64 = text[..digits].parse().map_err(|_| "a number is expected, as in 4GiB".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "this is more than any machine has".to_owned())
+}
+
 /// A count; prints with thousands separators: `33,762,577`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Count(pub u64);
@@ -35,6 +53,21 @@ impl fmt::Display for Count {
             write!(f, "{digit}")?;
         }
         Ok(())
+    }
+}
+
+/// A number of things; prints as `1 step` or `2,500 steps`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Many<'a>(pub u64, pub &'a str);
+
+impl fmt::Display for Many<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ending = match self.0 {
+            1 => "",
+            _ if self.1.ends_with("ch") => "es",
+            _ => "s",
+        };
+        write!(f, "{} {}{ending}", Count(self.0), self.1)
     }
 }
 
@@ -65,7 +98,18 @@ mod tests {
         assert_eq!(Bytes(20_508_468_838).to_string(), "19.1 GiB");
         assert_eq!(Count(33_762_577).to_string(), "33,762,577");
         assert_eq!(Count(7).to_string(), "7");
+        assert_eq!((Many(1, "row").to_string(), Many(2_000, "row").to_string()), ("1 row".into(), "2,000 rows".into()));
         assert_eq!(Seconds(0.843).to_string(), "0.84 s");
         assert_eq!(Seconds(200.4).to_string(), "3 min 20 s");
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(parse_bytes("4GiB"), Ok(4 << 30));
+        assert_eq!(parse_bytes("512m"), Ok(512 << 20));
+        assert_eq!(parse_bytes("1 TiB"), Ok(1 << 40));
+        assert_eq!(parse_bytes("7"), Ok(7));
+        assert!(parse_bytes("4 apples").unwrap_err().contains("as in 4GiB"));
+        assert!(parse_bytes("99999999999TiB").unwrap_err().contains("more than any machine has"));
     }
 }

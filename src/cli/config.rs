@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::overrides::{BaseArgs, KeyArgs};
-use crate::base::config::{DEFAULT_PRESET, PRESETS, preset};
+use crate::base::config::{Command, DEFAULT_PRESET, PRESETS, preset};
 use crate::base::{Result, console};
 
 /// Arguments of `octorec config`.
@@ -31,7 +31,7 @@ impl ConfigArgs {
             }
             return console::result(format_args!("{text}")).map(|_| ());
         }
-        let config = self.keys.finish(self.base.layers()?)?;
+        let config = self.keys.finish(self.base.layers()?, Command::Config)?;
         let mut text = String::new();
         if let Some(name) = &self.base.preset {
             // The preset's own remarks, which say where its numbers come from.

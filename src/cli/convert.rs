@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::data::{bar, options};
 use crate::base::console::note;
-use crate::base::units::{Bytes, Count};
+use crate::base::units::{Bytes, Many};
 use crate::base::{Result, interrupt};
 use crate::data::blocks::Codec;
 use crate::data::formats::{self, Format, Target};
@@ -75,7 +75,10 @@ impl ConvertArgs {
         interrupt::install()?;
         let format = Format::named(&self.output.format, "--format")?;
         let from = self.from_format.as_deref().map(|name| Format::named(name, "--from-format")).transpose()?;
-        let dataset = formats::open(&self.from, from, self.schema.as_deref())?;
+        let mut dataset = formats::open(&self.from, from, self.schema.as_deref())?;
+        if format.holds_features() {
+            dataset.learn_scales()?;
+        }
         let total = dataset.members.iter().map(|member| member.table.rows()).sum();
         let mut target = Target::create(&self.to, format, &dataset.description, options(&self.output))?;
         let bar = bar(total, "converting");
@@ -83,7 +86,7 @@ impl ConvertArgs {
         bar.finish_and_clear();
         let rows = rows?;
         let bytes = target.seal()?;
-        note!("{}: {} samples, {}", self.to.display(), Count(rows), Bytes(bytes));
+        note!("{}: {}, {}", self.to.display(), Many(rows, "sample"), Bytes(bytes));
         Ok(())
     }
 }

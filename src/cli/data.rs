@@ -7,8 +7,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::convert::OutputArgs;
 use super::overrides::{BaseArgs, KeyArgs};
+use crate::base::config::Command;
 use crate::base::console::note;
-use crate::base::units::{Bytes, Count};
+use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, Result, console, interrupt};
 use crate::data::blocks::{Options, Role};
 use crate::data::formats::{self, Format, Target};
@@ -24,7 +25,7 @@ pub struct DataArgs {
 
 #[derive(Debug, Subcommand)]
 enum DataCommand {
-    /// Read every row of a data set and check checksums, sizes, labels and row numbers.
+    /// Read every row of a data set, and its vocabularies, and check checksums, sizes, labels and row numbers.
     Verify(VerifyArgs),
     /// Write the built-in click log, of any size, in any format.
     Generate(Box<GenerateArgs>),
@@ -117,7 +118,12 @@ impl VerifyArgs {
         let bar = bar(total, "checking");
         let rows = formats::verify(&dataset, |done| bar.inc(done));
         bar.finish_and_clear();
-        console::result(format_args!("{}: {} samples are sound\n", self.path.display(), Count(rows?)))?;
+        let vocabularies = match dataset.vocabularies.len() {
+            0 => String::new(),
+            1 => ", 1 vocabulary".to_owned(),
+            count => format!(", {count} vocabularies"),
+        };
+        console::result(format_args!("{}: sound, {}{vocabularies}\n", self.path.display(), Many(rows?, "sample")))?;
         Ok(())
     }
 }
@@ -184,9 +190,9 @@ impl GenerateArgs {
     const PORTION: u64 = 1 << 14;
 
     fn run(&self) -> Result<()> {
-        let config = self.keys.finish(self.base.layers()?)?;
+        let config = self.keys.finish(self.base.layers()?, Command::Generate)?;
         let format = Format::named(&self.output.format, "--format")?;
-        let dense = config.model.bottom.first().copied().unwrap_or(0);
+        let dense = config.model.dense();
         let log = Criteo::new(&config.data, &config.model.rows, dense)?;
         let description = log.description();
         let (train, test) = (config.data.train_samples, config.data.test_samples);
@@ -219,7 +225,7 @@ impl GenerateArgs {
         }
         bar.finish_and_clear();
         let bytes = target.seal()?;
-        note!("{}: {} samples, {}", self.to.display(), Count(train + test), Bytes(bytes));
+        note!("{}: {}, {}", self.to.display(), Many(train + test, "sample"), Bytes(bytes));
         Ok(())
     }
 }

@@ -6,13 +6,14 @@ use clap::Args;
 use serde::Serialize;
 
 use super::session::refuse_overwriting;
-use crate::base::units::Count;
+use crate::base::units::{Count, parse_bytes};
 use crate::base::{Error, Result, console, interrupt};
 use crate::data::Description;
-use crate::data::formats::{self, Dataset, Format, csv};
+use crate::data::formats::csv::{self, LeftOut};
+use crate::data::formats::{self, Dataset, Format};
 use crate::data::samples::{MISSING, Samples, Values};
-use crate::data::survey::{Findings, Survey, sparkline};
-use crate::data::tsv::{Fault, LONGEST, Labels, Layout, Line, Lines, Row};
+use crate::data::survey::{CategoricalFindings, DenseFindings, Findings, Survey, sparkline};
+use crate::data::tsv::{Fault, Labels, Layout, Line, Lines, Row};
 use crate::memory::write_file;
 
 /// Arguments of `octorec inspect`.
@@ -29,9 +30,18 @@ pub struct InspectArgs {
     #[arg(long, value_name = "FILE")]
     schema: Option<PathBuf>,
 
+    /// Where a schema is proposed: the label's column, or a comparison such as "rating >= 4"; without it, it is told from
+    /// names and values.
+    #[arg(long, value_name = "RULE", conflicts_with_all = ["schema", "format"])]
+    label: Option<String>,
+
     /// Rows to look at, from the start of every part; 0: all.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     rows: u64,
+
+    /// The longest line of a text file.
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_bytes)]
+    max_line: u64,
 
     /// Write the proposed schema to this file: for a text file with a header line, what --schema takes.
     #[arg(long, value_name = "FILE")]
@@ -50,6 +60,9 @@ struct Report<'a> {
     #[serde(flatten)]
     findings: &'a Findings,
     schema: &'a Description,
+    /// Columns of text that the proposed schema leaves out.
+    #[serde(skip_serializing_if = "<[LeftOut]>::is_empty")]
+    left_out: &'a [LeftOut],
 }
 
 /// What was looked at.
@@ -58,6 +71,7 @@ struct Seen {
     rows_total: Option<u64>,
     findings: Findings,
     schema: Description,
+    left_out: Vec<LeftOut>,
 }
 
 impl InspectArgs {
@@ -71,12 +85,21 @@ impl InspectArgs {
         let text = format.is_none() && !self.path.is_dir() && Format::detect(&self.path).is_none();
         let text = text && self.schema.is_none();
         let is_csv = format.or_else(|| Format::detect(&self.path)) == Some(Format::Csv);
+        if self.label.is_some() && !is_csv {
+            let reason = "only tables of text with a header line have a label to be named".to_owned();
+            return Err(Error::Config { origin: "--label".to_owned(), reason });
+        }
         let (seen, proposed) = if is_csv && self.schema.is_none() {
-            let schema = csv::propose(&self.path)?;
-            let proposed = schema.to_toml();
-            (surveyed(&csv::open_as(&self.path, schema, &csv::Choices::default())?, "csv", limit)?, proposed)
+            let proposal = csv::propose(&self.path, limit, self.label.as_deref())?;
+            let proposed = proposal.to_toml();
+            let dataset = csv::open_as(&self.path, proposal.schema, &csv::Choices::default())?;
+            (Seen { left_out: proposal.left_out, ..surveyed(&dataset, "csv", limit)? }, proposed)
         } else {
-            let seen = if text { seen_text(&self.path, limit)? } else { self.seen_files(format, limit)? };
+            let seen = if text {
+                seen_text(&self.path, limit, self.max_line as usize)?
+            } else {
+                self.seen_files(format, limit)?
+            };
             let proposed = seen.schema.to_toml();
             (seen, proposed)
         };
@@ -84,8 +107,8 @@ impl InspectArgs {
             write_file(path, proposed.as_bytes())?;
         }
         if self.json {
-            let Seen { format, rows_total, findings, schema } = &seen;
-            let report = Report { format, rows_total: *rows_total, findings, schema };
+            let Seen { format, rows_total, findings, schema, left_out } = &seen;
+            let report = Report { format, rows_total: *rows_total, findings, schema, left_out };
             let text = serde_json::to_string(&report).expect("findings are representable in JSON");
             console::result(format_args!("{text}\n"))?;
         } else {
@@ -113,26 +136,26 @@ fn surveyed(dataset: &Dataset, format: &'static str, limit: u64) -> Result<Seen>
         })?;
     }
     let findings = survey.findings(&dataset.description, true);
-    Ok(Seen { format, rows_total: Some(total), findings, schema: dataset.description.clone() })
+    Ok(Seen { format, rows_total: Some(total), findings, schema: dataset.description.clone(), left_out: Vec::new() })
 }
 
 /// Text in Criteo's layout; values are counted as they stand in the file.
-fn seen_text(path: &Path, limit: u64) -> Result<Seen> {
+fn seen_text(path: &Path, limit: u64, max_line: usize) -> Result<Seen> {
     const PORTION: usize = 1 << 12;
-    let layout = Layout::criteo(Labels::Required);
+    let layout = Layout::criteo(Labels::Required, max_line);
     let mut schema = Description::criteo(layout.dense, &vec![u64::from(u32::MAX); layout.categorical]);
     for column in &mut schema.categorical {
         // A blank field is no look-up here.
         column.hots = 0;
     }
     let (mut survey, mut samples) = (Survey::new(&schema), Samples::new(&schema));
-    let (mut lines, mut row, mut number) = (Lines::open(path)?, Row::new(&layout), 0u64);
+    let (mut lines, mut row, mut number) = (Lines::open(path)?.limited(max_line), Row::new(&layout), 0u64);
     while number < limit
         && let Some(line) = lines.next_line()?
     {
         number += 1;
         let fault = |fault: &Fault| Error::BadRow { path: path.to_owned(), line: number, reason: fault.to_string() };
-        let Line::Text(text) = line else { return Err(fault(&Fault::TooLong { limit: LONGEST })) };
+        let Line::Text(text) = line else { return Err(fault(&Fault::TooLong { limit: max_line })) };
         row.parse(text, &layout).map_err(|found| fault(&found))?;
         push(&mut samples, &row);
         if samples.len() == PORTION {
@@ -151,7 +174,7 @@ fn seen_text(path: &Path, limit: u64) -> Result<Seen> {
         // Blank fields share a row of their own.
         column.rows = (found.distinct + u64::from(found.missing > 0.0)).max(1);
     }
-    Ok(Seen { format: "tsv", rows_total: whole.then_some(number), findings, schema })
+    Ok(Seen { format: "tsv", rows_total: whole.then_some(number), findings, schema, left_out: Vec::new() })
 }
 
 fn push(samples: &mut Samples, row: &Row) {
@@ -181,8 +204,25 @@ fn table(seen: &Seen) -> String {
     };
     let rate = found.label_rate.map_or("none".to_owned(), |rate| format!("{:.2} %", 100.0 * rate));
     let _ = writeln!(text, "{}: {}{total} rows, label rate {rate}\n", seen.format, Count(found.rows));
+    if !found.dense.is_empty() {
+        dense_table(&mut text, &found.dense);
+    }
+    if !found.categorical.is_empty() {
+        categorical_table(&mut text, &found.categorical);
+    }
+    if !seen.left_out.is_empty() {
+        let _ = writeln!(text, "\nleft out          reason");
+    }
+    for LeftOut { column, reason } in &seen.left_out {
+        let _ = writeln!(text, "{column:<16}  {reason}");
+    }
+    text
+}
+
+fn dense_table(text: &mut String, columns: &[DenseFindings]) {
+    use std::fmt::Write;
     let _ = writeln!(text, "dense             missing  negative         least          mean          most  shape");
-    for column in &found.dense {
+    for column in columns {
         let shown =
             |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.6}").chars().take(12).collect());
         let _ = writeln!(
@@ -197,11 +237,15 @@ fn table(seen: &Seen) -> String {
             sparkline(&column.shape)
         );
     }
+}
+
+fn categorical_table(text: &mut String, columns: &[CategoricalFindings]) {
+    use std::fmt::Write;
     let _ = writeln!(
         text,
         "\ncategorical       missing      distinct          rows  look-ups  hottest 1 %  by rank, octaves"
     );
-    for column in &found.categorical {
+    for column in columns {
         let _ = writeln!(
             text,
             "{:<16} {:>6.1} %  {:>12}  {:>12}  {:>8.2}  {:>9.1} %  {}{}",
@@ -215,5 +259,4 @@ fn table(seen: &Seen) -> String {
             column.weight_mean.map_or(String::new(), |mean| format!("  weights, mean {mean:.4}"))
         );
     }
-    text
 }

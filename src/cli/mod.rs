@@ -6,8 +6,13 @@ pub mod bench;
 mod config;
 mod convert;
 mod data;
+mod division;
 mod eval;
+mod figures;
+pub mod guide;
+mod help;
 mod inspect;
+mod machines;
 mod overrides;
 pub mod place;
 mod plan;
@@ -15,6 +20,7 @@ mod predict;
 mod preprocess;
 mod profile;
 mod ranks;
+mod schema;
 mod session;
 pub mod topo;
 mod train;
@@ -23,7 +29,8 @@ mod tuned;
 
 use clap::{Parser, Subcommand};
 
-use crate::base::Result;
+use crate::base::{Error, Result, console};
+use crate::collective::World;
 
 /// Train deep recommenders (DLRM) on CPU servers.
 #[derive(Debug, Parser)]
@@ -49,6 +56,9 @@ enum Command {
     Convert(convert::ConvertArgs),
     /// Show what a data set holds: labels, missing values, cardinalities, skew.
     Inspect(inspect::InspectArgs),
+    /// Explain how a table of text is described, key by key.
+    #[command(override_help = schema::help())]
+    Schema(schema::SchemaArgs),
     /// Check or generate a data set.
     Data(data::DataArgs),
     /// Show a machine, where ranks and threads go on it, and why.
@@ -62,24 +72,42 @@ enum Command {
 }
 
 impl Cli {
-    /// Runs the command.
+    /// Runs the command, on all machines of a job at the same time.
     ///
     /// # Errors
     /// Whatever the command met; see [`crate::base::Error`].
-    pub fn run(self) -> Result<()> {
+    pub fn run(self, world: &World) -> Result<()> {
+        if !world.is_first() {
+            console::speak_as_other_machine(world.machine());
+        }
+        // What can be done about a malformed row depends on the command.
+        const LEAVE_OUT: &str = "mend the line, or leave such rows out with --on-bad-row skip";
+        const EVERY_ROW: &str = "mend the line: a probability is written for every row, so none is left out";
+        const ELSEWHERE: &str =
+            "mend the line, or leave such rows out with `octorec preprocess` and its --on-bad-row skip";
+        const NOT_CRITEO: &str = "mend the line, or leave such rows out with --on-bad-row skip; a table that is no log of \
+                                  Criteo's is described with --schema FILE, which lists its columns where it has no header";
+        let told = |remedy| move |error: Error| error.with_remedy(remedy);
+        let told_of_data = |error: Error| match error {
+            Error::BadRow { line: 1, .. } => error.with_remedy(NOT_CRITEO),
+            _ => error.with_remedy(LEAVE_OUT),
+        };
         match self.command {
-            Command::Train(args) => args.run(),
-            Command::Eval(args) => args.run(),
-            Command::Predict(args) => args.run(),
+            Command::Train(args) => args.run(world).map_err(told_of_data),
+            Command::Eval(args) => args.run(world).map_err(told(LEAVE_OUT)),
+            Command::Predict(args) => args.run(world).map_err(told(EVERY_ROW)),
+            Command::Bench(args) => args.run(world),
+            // The others are one machine's.
+            _ if !world.is_first() => Ok(()),
             Command::Preprocess(args) => args.run(),
             Command::Config(args) => args.run(),
-            Command::Convert(args) => args.run(),
-            Command::Inspect(args) => args.run(),
+            Command::Convert(args) => args.run().map_err(told(ELSEWHERE)),
+            Command::Inspect(args) => args.run().map_err(told(ELSEWHERE)),
+            Command::Schema(args) => args.run(),
             Command::Data(args) => args.run(),
             Command::Topo(args) => topo::run(&args),
-            Command::Plan(args) => args.run(),
-            Command::Bench(args) => args.run(),
-            Command::Tune(args) => args.run(),
+            Command::Plan(args) => args.run().map_err(told_of_data),
+            Command::Tune(args) => args.run().map_err(told_of_data),
         }
     }
 }

@@ -4,133 +4,170 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::base::config::{Config, DEFAULT_PRESET, Layers, SourceKind};
+use super::help::{DATA, MACHINE, MODEL, TRAINING};
+use crate::base::config::{Command, Config, DEFAULT_PRESET, Layers, SourceKind};
+use crate::base::units::parse_bytes;
 use crate::base::{Error, Result};
 use crate::data::formats::Format;
+
+/// The flags of single keys, and their keys.
+pub const FLAGS: [(&str, &str); 27] = [
+    ("--data", "data.path"),
+    ("--schema", "data.schema"),
+    ("--source", "data.source"),
+    ("--test-data", "data.test_path"),
+    ("--test-fraction", "data.test_fraction"),
+    ("--vocab", "data.vocab"),
+    ("--rows-cap", "data.rows_cap"),
+    ("--on-bad-row", "data.on_bad_row"),
+    ("--max-line", "data.max_line"),
+    ("--no-shuffle", "data.shuffle"),
+    ("--prefetch", "data.prefetch"),
+    ("--batch", "train.batch"),
+    ("--steps", "train.steps"),
+    ("--epochs", "train.epochs"),
+    ("--lr", "train.lr"),
+    ("--optimizer", "train.optimizer"),
+    ("--optimizer-rows", "train.optimizer_rows"),
+    ("--update", "train.update"),
+    ("--precision", "train.precision"),
+    ("--determinism", "train.determinism"),
+    ("--seed", "train.seed"),
+    ("--threads", "train.threads"),
+    ("--tuned", "train.tuned"),
+    ("--isa", "train.isa"),
+    ("--eval-every", "train.eval_every"),
+    ("--target-auc", "train.target_auc"),
+    ("--checkpoint-every", "train.checkpoint_every"),
+];
 
 /// Where the configuration comes from, before single keys are changed.
 #[derive(Debug, Clone, Args)]
 pub struct BaseArgs {
     /// Start from a built-in model (see `octorec config --list`).
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", display_order = 3)]
     pub preset: Option<String>,
 
     /// Read keys from a TOML file; they override the preset's.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = MODEL)]
     pub config: Option<PathBuf>,
 }
 
 /// Single keys. A flag overrides `--set`, which overrides the file and the preset.
 #[derive(Debug, Clone, Args)]
 pub struct KeyArgs {
-    /// Change any key of the configuration; may be repeated.
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
-
     /// Data in Criteo's tab-separated layout, plain or gzip, or in any format that `octorec convert` reads.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", display_order = 1)]
     data: Option<PathBuf>,
 
     /// What describes a text file with a header line (`octorec inspect` proposes it); for --data.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", display_order = 2)]
     schema: Option<PathBuf>,
 
     /// Data source: criteo (built-in generator), tsv, files, random; --data tells which of the files' it is.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = DATA)]
     source: Option<String>,
 
     /// A second data file that holds the test samples.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = DATA)]
     test_data: Option<PathBuf>,
 
     /// Share of samples, from the end of the file, kept for testing.
-    #[arg(long, value_name = "SHARE")]
+    #[arg(long, value_name = "SHARE", help_heading = DATA)]
     test_fraction: Option<f64>,
 
     /// Categories to rows: all, train (unseen values share a row) or hash.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = DATA)]
     vocab: Option<String>,
 
     /// At most this many rows a table.
-    #[arg(long, value_name = "ROWS")]
+    #[arg(long, value_name = "ROWS", help_heading = DATA)]
     rows_cap: Option<u64>,
 
     /// What a malformed row does: fail or skip.
-    #[arg(long, value_name = "WHAT")]
+    #[arg(long, value_name = "WHAT", help_heading = DATA)]
     on_bad_row: Option<String>,
 
+    /// The longest line of a text file, such as 64MiB.
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = DATA)]
+    max_line: Option<u64>,
+
     /// Keep the samples' order.
-    #[arg(long)]
+    #[arg(long, help_heading = DATA)]
     no_shuffle: bool,
 
     /// Minibatches that are read ahead of the step.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = DATA)]
     prefetch: Option<u64>,
 
+    /// Change any key of the configuration; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE", help_heading = MODEL)]
+    set: Vec<String>,
+
     /// Samples a step.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", display_order = 5)]
     batch: Option<u64>,
 
     /// Steps in all, over as many epochs as that takes; 0: as many as the epochs take.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = TRAINING)]
     steps: Option<u64>,
 
     /// Passes over the training samples.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", display_order = 4)]
     epochs: Option<u64>,
 
     /// Learning rate.
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", display_order = 6)]
     lr: Option<f64>,
 
     /// Optimizer of the network's layers: sgd or momentum.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = TRAINING)]
     optimizer: Option<String>,
 
     /// Optimizer of the tables' rows: sgd or momentum.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = TRAINING)]
     optimizer_rows: Option<String>,
 
     /// How embedding rows are moved: auto, serial, atomic, rtm, race-free or sorted.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = TRAINING)]
     update: Option<String>,
 
     /// What weights are read in: f32, bf16 (updates as exact as f32's) or bf16-lsb8 (8 bits fewer, to compare).
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = TRAINING)]
     precision: Option<String>,
 
     /// What may differ without changing a bit: run (the number of threads), ranks (that of ranks and the plan, too), or none
     /// (updates may leave the order of sums to chance).
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = TRAINING)]
     determinism: Option<String>,
 
     /// Seed of initial weights and of the shuffle.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = TRAINING)]
     seed: Option<u64>,
 
     /// Compute threads; 0: one for each core.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = MACHINE)]
     threads: Option<u64>,
 
     /// Use the blocking that `octorec tune gemm` wrote to this file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = MACHINE)]
     tuned: Option<PathBuf>,
 
     /// Instruction set: auto, scalar, avx2, avx512, avx512-bf16, amx-bf16 or amx-bf16x3. All but those with AMX give the
     /// same bits; the last multiplies f32 on tiles, too, as three bf16 each, faster and no less accurately.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = MACHINE)]
     isa: Option<String>,
 
     /// Steps between evaluations; 0: at the end only.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = TRAINING)]
     eval_every: Option<u64>,
 
     /// Stop once a test AUC reaches this.
-    #[arg(long, value_name = "AUC")]
+    #[arg(long, value_name = "AUC", help_heading = TRAINING)]
     target_auc: Option<f64>,
 
     /// Steps between checkpoints; 0: at the end and when interrupted.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = TRAINING)]
     checkpoint_every: Option<u64>,
 }
 
@@ -151,8 +188,11 @@ impl BaseArgs {
 }
 
 impl KeyArgs {
-    /// Puts `--set` and then the flags onto `layers`.
-    pub fn finish(&self, mut layers: Layers) -> Result<Config> {
+    /// Puts `--set` and then the flags onto `layers`, for a command.
+    ///
+    /// # Errors
+    /// As [`Layers::finish`].
+    pub fn finish(&self, mut layers: Layers, command: Command) -> Result<Config> {
         for assignment in &self.set {
             layers.assignment(assignment)?;
         }
@@ -161,6 +201,7 @@ impl KeyArgs {
         let integer = |value: Option<u64>| value.map(|value| toml::Value::Integer(value.cast_signed()));
         let integers = [
             ("--rows-cap", self.rows_cap),
+            ("--max-line", self.max_line),
             ("--prefetch", self.prefetch),
             ("--batch", self.batch),
             ("--steps", self.steps),
@@ -184,40 +225,41 @@ impl KeyArgs {
             .clone()
             .or_else(|| self.data.as_ref().map(|path| if files(path) { "files" } else { "tsv" }.to_owned()));
         let shuffle = self.no_shuffle.then_some(toml::Value::Boolean(false));
-        let flags = [
-            ("--data", "data.path", text(path(&self.data))),
-            ("--schema", "data.schema", text(path(&self.schema))),
-            ("--source", "data.source", text(source)),
-            ("--test-data", "data.test_path", text(path(&self.test_data))),
-            ("--test-fraction", "data.test_fraction", float(self.test_fraction)),
-            ("--vocab", "data.vocab", text(self.vocab.clone())),
-            ("--rows-cap", "data.rows_cap", integer(self.rows_cap)),
-            ("--on-bad-row", "data.on_bad_row", text(self.on_bad_row.clone())),
-            ("--no-shuffle", "data.shuffle", shuffle),
-            ("--prefetch", "data.prefetch", integer(self.prefetch)),
-            ("--batch", "train.batch", integer(self.batch)),
-            ("--steps", "train.steps", integer(self.steps)),
-            ("--epochs", "train.epochs", integer(self.epochs)),
-            ("--lr", "train.lr", float(self.lr)),
-            ("--optimizer", "train.optimizer", text(self.optimizer.clone())),
-            ("--optimizer-rows", "train.optimizer_rows", text(self.optimizer_rows.clone())),
-            ("--update", "train.update", text(self.update.clone())),
-            ("--precision", "train.precision", text(self.precision.clone())),
-            ("--determinism", "train.determinism", text(self.determinism.clone())),
-            ("--seed", "train.seed", integer(self.seed)),
-            ("--threads", "train.threads", integer(self.threads)),
-            ("--tuned", "train.tuned", text(path(&self.tuned))),
-            ("--isa", "train.isa", text(self.isa.clone())),
-            ("--eval-every", "train.eval_every", integer(self.eval_every)),
-            ("--target-auc", "train.target_auc", float(self.target_auc)),
-            ("--checkpoint-every", "train.checkpoint_every", integer(self.checkpoint_every)),
+        let values = [
+            text(path(&self.data)),
+            text(path(&self.schema)),
+            text(source),
+            text(path(&self.test_data)),
+            float(self.test_fraction),
+            text(self.vocab.clone()),
+            integer(self.rows_cap),
+            text(self.on_bad_row.clone()),
+            integer(self.max_line),
+            shuffle,
+            integer(self.prefetch),
+            integer(self.batch),
+            integer(self.steps),
+            integer(self.epochs),
+            float(self.lr),
+            text(self.optimizer.clone()),
+            text(self.optimizer_rows.clone()),
+            text(self.update.clone()),
+            text(self.precision.clone()),
+            text(self.determinism.clone()),
+            integer(self.seed),
+            integer(self.threads),
+            text(path(&self.tuned)),
+            text(self.isa.clone()),
+            integer(self.eval_every),
+            float(self.target_auc),
+            integer(self.checkpoint_every),
         ];
-        for (flag, key, value) in flags {
+        for ((flag, key), value) in FLAGS.into_iter().zip(values) {
             if let Some(value) = value {
                 layers.set(key, value, flag)?;
             }
         }
-        layers.finish()
+        layers.finish(command)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::help::MACHINE;
 use crate::machine::placement::{CommCores, RankPer, Wishes};
 
 /// Where ranks stand.
@@ -9,24 +10,24 @@ use crate::machine::placement::{CommCores, RankPer, Wishes};
 pub struct PlaceArgs {
     /// How many ranks, each a team of --threads threads with its own part of the tables; `auto`: one for each NUMA node
     /// with allowed cores.
-    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = rank_count)]
+    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = rank_count, display_order = 9)]
     pub ranks: RankCount,
 
     /// The machine: `host`, FILE.toml or an hwloc FILE.xml; to look at, also a shipped name or synthetic:DESCRIPTION.
-    #[arg(long, value_name = "MACHINE", default_value = "host")]
+    #[arg(long, value_name = "MACHINE", default_value = "host", help_heading = MACHINE)]
     pub topology: String,
 
     /// What a rank is given.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, help_heading = MACHINE)]
     pub rank_per: RankPer,
 
     /// Compute on all hardware threads of a core.
-    #[arg(long)]
+    #[arg(long, help_heading = MACHINE)]
     pub smt: bool,
 
     /// Cores of each rank that reduce the gradients of layers while the others compute: a number, or `auto`; `train` then
     /// tries some before it begins and prints what they gave.
-    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = comm_cores)]
+    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = comm_cores, help_heading = MACHINE)]
     pub comm_cores: CommCores,
 }
 

@@ -1,31 +1,26 @@
 //! `octorec plan`: which rank holds which part of which table, what that costs, and why.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use super::division::{about, demands, follow, tables, workload};
+use super::figures;
 use super::overrides::{BaseArgs, KeyArgs};
 use super::place::PlaceArgs;
-use super::session::open_data;
-use crate::base::config::{Config, Interaction, SourceKind};
+use super::session::{Learned, open_data};
+use crate::base::config::{Command, Config};
 use crate::base::console::note;
 use crate::base::error::nearest;
 use crate::base::{Error, Result, TableId, console};
-use crate::data::{Labels, Schema, Unseen};
-use crate::machine::placement::Placement;
-use crate::machine::{Machine, place};
+use crate::data::{Labels, Unseen};
+use crate::machine::place;
 use crate::memory::write_file;
-use crate::optim::{Kept, Optimizer};
-use crate::shard::planner::{Alternative, alternatives, price};
-use crate::shard::scheme::{Kind, REPLICATE_BELOW, Sharding};
+use crate::shard::planner::{Alternative, alternatives};
+use crate::shard::scheme::{Kind, REPLICATE_BELOW};
 use crate::shard::site::Known;
-use crate::shard::{Model, Options, Plan, Site, TableLoad, Workload, file, plan, report};
-
-/// The skew of a click log's rows where nobody says it: what the embedding benches of the papers' authors use is 1.05
-/// to 1.2.
-const CLICK_LOG_SKEW: f64 = 1.05;
+use crate::shard::{Model, Options, Plan, Site, Workload, file, plan, report};
 
 /// Arguments of `octorec plan`.
 #[derive(Debug, Args)]
@@ -55,10 +50,12 @@ pub struct PlanArgs {
     /// Print everything as JSON, for scripts.
     #[arg(long)]
     json: bool,
-    /// Look-ups a table and sample, on average; default: what the data says.
+    /// Look-ups a table and sample, on average; default: what the data's first samples
+    /// show.
     #[arg(long, value_name = "N")]
     lookups: Option<f64>,
-    /// Zipf exponent of the rows' frequencies; default: data.zipf for random data, 1.05 for click logs.
+    /// Zipf exponent of the rows' frequencies, 0: all alike; default: data.zipf for random data, else what the data's first
+    /// samples show.
     #[arg(long, value_name = "S")]
     skew: Option<f64>,
     /// Bytes of a weight as look-ups read it: 4 is f32, 2 is bf16; default: what train.precision says.
@@ -74,10 +71,11 @@ pub struct PlanArgs {
     /// Bytes of an exchanged number: 4 is f32, 2 is bf16.
     #[arg(long, value_name = "N", default_value_t = 4)]
     exchange_bytes: usize,
-    /// Memory bandwidth of nodes for which the machine's description has none, in GB/s.
+    /// Memory bandwidth of every node in GB/s, for streams, copies and random rows, instead of what was measured or
+    /// described.
     #[arg(long, value_name = "GB/S")]
     memory_gb_s: Option<f64>,
-    /// Bandwidth of links for which the machine's description has none, in GB/s each way.
+    /// Bandwidth of every link in GB/s each way, instead of what was measured or described.
     #[arg(long, value_name = "GB/S")]
     link_gb_s: Option<f64>,
 }
@@ -112,6 +110,8 @@ impl Wish {
 
 #[derive(Serialize)]
 struct Everything<'a> {
+    /// Whose these are.
+    figures: String,
     workload: &'a Workload,
     site: &'a Site,
     options: &'a Options,
@@ -129,29 +129,27 @@ impl PlanArgs {
 
     fn report(&self) -> Result<String> {
         self.check()?;
-        let config = self.keys.finish(self.base.layers()?)?;
-        let machine = Machine::load(&self.place.topology)?;
+        let mut config = self.keys.finish(self.base.layers()?, Command::Plan)?;
+        let machine = figures::load(&self.place.topology)?;
         let placement = place(&machine, &self.place.wishes(config.train.threads))?;
         placement.warnings.iter().for_each(|warning| note!("warning: {warning}"));
-        let mut site =
-            Site::new(&machine, &placement, Known { memory_gb_s: self.memory_gb_s, link_gb_s: self.link_gb_s });
-        let workload = self.workload(&config, &mut site)?;
+        let site = Site::new(&machine, &placement, Known { memory_gb_s: self.memory_gb_s, link_gb_s: self.link_gb_s });
+        let figures = figures::line(&machine, &site.assumptions);
+        note!("{figures}");
+        let workload = self.workload(&mut config)?;
         let model = Model::new(&workload, &site);
         let options = Options { replicate_below: self.replicate_below, scheme: self.scheme.kind() };
         let explained = self.explain.as_ref().map(|wanted| find(&workload, wanted)).transpose()?;
         let plan = match &self.plan {
-            Some(path) => {
-                let text = fs::read_to_string(path).map_err(Error::io(path, "read"))?;
-                price(&model, file::parse(&text, &path.display().to_string(), &workload, model.ranks())?)?
-            }
-            None => plan(&model, &options)?,
+            Some(path) => follow(&model, path)?,
+            None => plan(&model, &options).map_err(|error| self.on_described(error))?,
         };
         if let Some(path) = &self.out {
             write_file(path, file::to_toml(&plan.sharding, &workload, &about(&model, &plan)).as_bytes())?;
             note!("plan written to {}", path.display());
         }
         if self.json {
-            let everything = Everything { workload: &workload, site: &site, options: &options, plan: &plan };
+            let everything = Everything { figures, workload: &workload, site: &site, options: &options, plan: &plan };
             return Ok(serde_json::to_string_pretty(&everything).expect("plain data with string keys is JSON") + "\n");
         }
         if let Some(table) = explained {
@@ -161,6 +159,16 @@ impl PlanArgs {
             return Ok(report::explanation(&model, &plan, table, &ways));
         }
         Ok(report::text(&model, &plan))
+    }
+
+    /// Of a machine that somebody described, what it has too little of is the description's.
+    fn on_described(&self, error: Error) -> Error {
+        match error {
+            Error::NodeFull { .. } | Error::ShardTooBig { .. } if self.place.topology != "host" => {
+                Error::Config { origin: format!("--topology {}", self.place.topology), reason: error.to_string() }
+            }
+            error => error,
+        }
     }
 
     /// Numbers that clap cannot check.
@@ -186,36 +194,17 @@ impl PlanArgs {
         Ok(())
     }
 
-    fn workload(&self, config: &Config, site: &mut Site) -> Result<Workload> {
-        let (data, model) = (&config.data, &config.model);
-        // Of files, the data says how many rows there are.
-        let from_files = matches!(data.source, SourceKind::Tsv | SourceKind::Files);
-        let schema = if model.rows.is_empty() || from_files {
-            open_data(config, None, Labels::Optional, Unseen::default())?.schema().clone()
-        } else {
-            Schema::criteo(model.bottom[0], &model.rows)
-        };
-        let random = data.source == SourceKind::Random;
-        let lookups = self.lookups.unwrap_or(match (random, data.lookups_fixed) {
-            (true, true) => data.lookups as f64,
-            (true, false) => (data.lookups as f64 + 1.0) / 2.0,
-            (false, _) => 1.0,
-        });
-        let skew = self.skew.unwrap_or(if random { data.zipf } else { CLICK_LOG_SKEW });
-        if self.skew.is_none() && !random {
-            site.assumptions.push(format!(
-                "rows come as often as a Zipf distribution with exponent {skew} says, the first row most (--skew changes it)"
-            ));
+    fn workload(&self, config: &mut Config) -> Result<Workload> {
+        let source = open_data(config, Learned::default(), Labels::Optional, Unseen::default())?;
+        let known = self.lookups.is_some() && self.skew.is_some();
+        let (mut demands, looked_at) = demands(config, &*source, !known);
+        looked_at.iter().for_each(|line| note!("{line}"));
+        for demand in &mut demands {
+            demand.lookups = self.lookups.unwrap_or(demand.lookups);
+            demand.skew = self.skew.unwrap_or(demand.skew);
         }
-        let cap = if data.rows_cap == 0 { u64::MAX } else { data.rows_cap };
-        let tables = schema.tables.iter().map(|column| TableLoad {
-            name: column.name.clone(),
-            rows: column.rows.min(cap),
-            lookups,
-            skew,
-            weighted: column.weighted,
-        });
-        let tables: Vec<TableLoad> = tables.collect();
+        let mut tables = tables(source.schema(), &demands);
+        tables.iter_mut().for_each(|table| table.rows = config.data.capped(table.rows));
         if tables.is_empty() {
             let reason = "the model has no embedding tables: there is nothing to divide".to_owned();
             return Err(Error::Config { origin: "plan".to_owned(), reason });
@@ -231,77 +220,6 @@ impl PlanArgs {
     }
 }
 
-/// What a configuration makes of tables.
-fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
-    let kept = |optimizer| Kept { precision: config.train.precision, optimizer };
-    let (layers, rows) = (kept(Optimizer::dense(&config.train)), kept(Optimizer::rows(&config.train)));
-    let (parameters, activations) = dense(config, tables.len());
-    let weight_bytes = config.train.precision.read_bytes();
-    Workload {
-        tables,
-        dim: config.model.dim,
-        batch: config.train.batch,
-        weight_bytes,
-        state_bytes: rows.bytes() - weight_bytes,
-        row_state_bytes: 0,
-        exchange_bytes: size_of::<f32>(),
-        // Weights with what is kept beside them, and gradients; activations and theirs.
-        dense_bytes: parameters * (layers.bytes() + size_of::<f32>()) as u64,
-        sample_bytes: activations * 2 * size_of::<f32>() as u64,
-    }
-}
-
-/// Divides the tables of a model that is to be trained: as a plan's file says, or as is predicted to be best.
-///
-/// # Errors
-/// When the file does not fit the model or a rank cannot hold its part.
-pub fn divide(
-    config: &Config,
-    schema: &Schema,
-    machine: &Machine,
-    placement: &Placement,
-    path: Option<&Path>,
-) -> Result<Sharding> {
-    let data = &config.data;
-    let random = data.source == SourceKind::Random;
-    let lookups = if random { data.lookups as f64 } else { 1.0 };
-    let skew = if random { data.zipf } else { CLICK_LOG_SKEW };
-    let tables = schema.tables.iter();
-    let tables = tables.map(|column| TableLoad {
-        name: column.name.clone(),
-        rows: column.rows,
-        lookups,
-        skew,
-        weighted: column.weighted,
-    });
-    let workload = workload(config, tables.collect());
-    let site = Site::new(machine, placement, Known { memory_gb_s: None, link_gb_s: None });
-    let model = Model::new(&workload, &site);
-    match path {
-        Some(path) => {
-            let text = fs::read_to_string(path).map_err(Error::io(path, "read"))?;
-            let sharding = file::parse(&text, &path.display().to_string(), &workload, model.ranks())?;
-            Ok(price(&model, sharding)?.sharding)
-        }
-        None => Ok(plan(&model, &Options::default())?.sharding),
-    }
-}
-
-/// Parameters of the MLPs (SC20, equation 1) and activations a sample.
-fn dense(config: &Config, tables: usize) -> (u64, u64) {
-    let model = &config.model;
-    let vectors = tables + 1;
-    let itself = usize::from(model.interaction_itself);
-    let interacted = match model.interaction {
-        Interaction::Dot => model.dim + vectors * (vectors - 1) / 2 + vectors * itself,
-        Interaction::Cat => model.bottom[model.bottom.len() - 1] + tables * model.dim,
-    };
-    let top: Vec<usize> = std::iter::once(interacted).chain(model.top.iter().copied()).collect();
-    let parameters = |widths: &[usize]| widths.windows(2).map(|pair| pair[0] * pair[1] + pair[1]).sum::<usize>();
-    let widths = model.bottom.iter().chain(&top).sum::<usize>() + vectors * model.dim;
-    ((parameters(&model.bottom) + parameters(&top)) as u64, widths as u64)
-}
-
 /// The table that a user means by number or name.
 fn find(workload: &Workload, wanted: &str) -> Result<TableId> {
     let number = wanted.parse::<usize>().ok().filter(|number| *number < workload.tables.len());
@@ -314,17 +232,4 @@ fn find(workload: &Workload, wanted: &str) -> Result<TableId> {
         nearest: nearest(wanted, names()),
         known: format!("0 to {}, {}", workload.tables.len() - 1, names().collect::<Vec<_>>().join(", ")),
     })
-}
-
-/// The first lines of a plan's file.
-fn about(model: &Model<'_>, plan: &Plan) -> String {
-    format!(
-        "Who holds which part of which table: {} tables on {} ranks of {}, minibatch {}.\n\
-         Predicted {:.3} ms a minibatch for the slowest rank, MLPs aside. Edit and pass back with --plan FILE.",
-        model.workload.tables.len(),
-        model.ranks(),
-        model.site.machine,
-        model.workload.batch,
-        plan.cost.score.slowest_s * 1e3
-    )
 }

@@ -1,4 +1,4 @@
-//! `octorec predict`: a click probability for every row of a file.
+//! `octorec predict`: a click probability for every row of a file or data set, in its order.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -7,13 +7,15 @@ use clap::Args;
 
 use super::eval::{refuse_own_numbers, whole_file};
 use super::ranks::{Purpose, RankArgs, Started};
-use super::session::{Trained, load, open_data, refuse_overwriting, report_unseen};
+use super::session::{Trained, VerifyArgs, load, open_whole, refuse_overwriting, report_unseen};
+use crate::base::config::OnBadRow;
 use crate::base::console::note;
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
-use crate::data::{Labels, Split, Unseen};
+use crate::collective::World;
+use crate::data::Split;
 use crate::memory::WholeFile;
-use crate::train::predict;
+use crate::train::{predict, vocabulary_in};
 
 /// Arguments of `octorec predict`.
 #[derive(Debug, Args)]
@@ -23,8 +25,11 @@ pub struct PredictArgs {
     #[arg(long, value_name = "DIR|FILE")]
     checkpoint: PathBuf,
 
-    /// Rows in Criteo's tab-separated layout; the label column may be missing.
-    #[arg(long, value_name = "FILE")]
+    /// Rows in any format that `train --data` reads; in text the label column may be missing. Every row gets a probability,
+    /// in the order of the file, so a malformed one ends the command; of a data set those for training, validation and
+    /// test, in the order of its files (of octorec's blocks: as dataset.toml lists them; of others: training, validation,
+    /// test).
+    #[arg(long, value_name = "PATH")]
     data: PathBuf,
 
     /// Where the probabilities go, one a line; without it: stdout.
@@ -36,25 +41,32 @@ pub struct PredictArgs {
     threads: usize,
 
     #[command(flatten)]
+    verify: VerifyArgs,
+
+    #[command(flatten)]
     ranks: RankArgs,
 }
 
 impl PredictArgs {
     /// Writes the probabilities.
-    pub fn run(&self) -> Result<()> {
+    pub fn run(&self, world: &World) -> Result<()> {
         interrupt::install()?;
-        let trained = Trained::find(&self.checkpoint)?;
+        let trained = Trained::find(&self.checkpoint, self.verify)?;
         let mut config = trained.config()?;
-        whole_file(&mut config, &self.data);
-        refuse_overwriting("--out", self.out.as_deref(), &[&self.data, &trained.path])?;
-        let source = open_data(&config, trained.vocabulary, Labels::Optional, Unseen::NoRow)?;
+        whole_file(&mut config, &self.data)?;
+        let vocabulary = vocabulary_in(&self.checkpoint);
+        refuse_overwriting("--out", self.out.as_deref(), &[&self.data, &trained.path, &vocabulary])?;
+        // A row that is left out would shift all lines behind it.
+        config.data.on_bad_row = OnBadRow::Fail;
+        let source = open_whole(&mut config, trained.known)?;
         refuse_own_numbers(&*source)?;
         config.use_here(self.threads);
-        let Started { ranks, .. } = self.ranks.start(&config, &*source, Purpose::Predict, false)?;
-        load(&trained.path, &*source, &ranks)?;
+        let Started { ranks, .. } = self.ranks.start(world, &config, &*source, Purpose::Predict, None, false)?;
+        load(&trained.path, self.verify, &*source, &ranks)?;
         let found = predict(&ranks, &source, Split::Train, config.train.eval_batch)?;
         report_unseen(&*source);
         match &self.out {
+            _ if !world.is_first() => (),
             Some(path) => {
                 let mut file = WholeFile::create(path)?;
                 write_lines(&mut file, &found.probabilities).map_err(Error::io(path, "write"))?;
@@ -66,7 +78,9 @@ impl PredictArgs {
                 result => result.map_err(Error::io(Path::new("stdout"), "write"))?,
             },
         }
-        note!("{} probabilities", Count(found.probabilities.len() as u64));
+        let rows = found.probabilities.len() as u64;
+        let plural = if rows == 1 { "y" } else { "ies" };
+        note!("{} probabilit{plural}: one for each row of {}, in its order", Count(rows), self.data.display());
         Ok(())
     }
 }

@@ -6,9 +6,10 @@ use std::sync::Mutex;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::session::report_skipped;
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
-use crate::base::units::{Bytes, Count, Seconds};
+use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
 use crate::base::{Error, Result, console, interrupt};
 use crate::data::blocks::Codec;
 use crate::data::formats::csv::TextSchema;
@@ -66,12 +67,22 @@ enum CodecName {
     Zstd,
 }
 
+/// What is done with malformed rows.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum BadRow {
+pub(super) enum BadRow {
     /// Stop and say what is wrong
     Fail,
     /// Leave it out and count it
     Skip,
+}
+
+impl From<BadRow> for OnBadRow {
+    fn from(what: BadRow) -> Self {
+        match what {
+            BadRow::Fail => Self::Fail,
+            BadRow::Skip => Self::Skip,
+        }
+    }
 }
 
 /// Arguments of `octorec preprocess`.
@@ -89,7 +100,7 @@ pub struct PreprocessArgs {
     out: PathBuf,
 
     /// Memory that may be used: vocabularies that need more are numbered in shards
-    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = memory)]
     memory: u64,
 
     /// Threads; 0: one for each core
@@ -133,6 +144,10 @@ pub struct PreprocessArgs {
     #[arg(long, value_enum, default_value_t = BadRow::Fail)]
     on_bad_row: BadRow,
 
+    /// The longest line of the input
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = max_line)]
+    max_line: u64,
+
     /// Compression of the blocks
     #[arg(long, value_enum, default_value_t = CodecName::Raw)]
     codec: CodecName,
@@ -145,25 +160,21 @@ pub struct PreprocessArgs {
     #[arg(long, value_name = "FILE", required_if_eq("format", "csv"))]
     schema: Option<PathBuf>,
 
-    /// Replace the data set or unfinished run in --out
+    /// Replace the data set in --out, which stays until the new one is whole, or an unfinished run with other options
     #[arg(long)]
     force: bool,
 }
 
-/// A size such as `512MiB`, `4GiB` or `4G`.
-fn bytes(text: &str) -> std::result::Result<u64, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let shift = match text[digits..].trim_start().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        "t" | "tib" => 40,
-        _ => return Err("a number with B, KiB, MiB, GiB or TiB is expected, as in 4GiB".to_owned()),
-    };
-    let number: u64 = text[..digits].parse().map_err(|_| "a number is expected, as in 4GiB".to_owned())?;
-    let bytes = number.checked_mul(1 << shift).ok_or("this is more than any machine has")?;
+/// Memory for the work: see [`parse_bytes`].
+fn memory(text: &str) -> std::result::Result<u64, String> {
+    let bytes = parse_bytes(text)?;
     if bytes < 16 << 20 { Err("at least 16MiB are needed".to_owned()) } else { Ok(bytes) }
+}
+
+/// The longest line.
+fn max_line(text: &str) -> std::result::Result<u64, String> {
+    let bytes = parse_bytes(text)?;
+    if (1..=1 << 30).contains(&bytes) { Ok(bytes) } else { Err("a size from 1B to 1GiB is expected".to_owned()) }
 }
 
 fn share(text: &str) -> std::result::Result<f64, String> {
@@ -209,15 +220,13 @@ impl PreprocessArgs {
             },
             seed: self.seed,
             vocabulary: self.vocabulary.clone(),
-            on_bad_row: match self.on_bad_row {
-                BadRow::Fail => OnBadRow::Fail,
-                BadRow::Skip => OnBadRow::Skip,
-            },
+            on_bad_row: self.on_bad_row.into(),
             codec: match self.codec {
                 CodecName::Raw => Codec::Raw,
                 CodecName::Lz4 => Codec::Lz4,
                 CodecName::Zstd => Codec::Zstd,
             },
+            max_line: self.max_line as usize,
             file_rows: self.file_rows,
             force: self.force,
             ..Options::new(recipe, self.input.clone(), self.out.clone())
@@ -244,13 +253,10 @@ impl PreprocessArgs {
         let roles: Vec<_> = summary.roles.iter().map(|(role, rows)| format!("{} {role}", Count(*rows))).collect();
         let rows: u64 = summary.counts.iter().map(|(_, rows)| rows).sum();
         console::result(format_args!("{}\n", self.out.display()))?;
-        note!(
-            "rows: {} ({}), {} malformed ones left out",
-            Count(summary.rows),
-            roles.join(", "),
-            Count(summary.skipped)
-        );
-        note!("tables: {} with {} rows; counts in {SUMMARY}", summary.counts.len(), Count(rows));
+        note!("rows: {} ({})", Count(summary.rows), roles.join(", "));
+        report_skipped(summary.skipped);
+        let tables = Many(summary.counts.len() as u64, "table");
+        note!("{tables} with {}; counts in {SUMMARY}", Many(rows, "row"));
         let speed = summary.bytes as f64 / seconds / 1e6;
         note!("{} in {}: {speed:.0} MB/s of input", Bytes(summary.bytes), Seconds(seconds));
         Ok(())
@@ -296,12 +302,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_units() {
-        assert_eq!(bytes("4GiB"), Ok(4 << 30));
-        assert_eq!(bytes("512m"), Ok(512 << 20));
-        assert_eq!(bytes("1 TiB"), Ok(1 << 40));
-        assert!(bytes("4 apples").unwrap_err().contains("as in 4GiB"));
-        assert!(bytes("1KiB").unwrap_err().contains("at least 16MiB"));
-        assert!(bytes("99999999999TiB").unwrap_err().contains("more than any machine has"));
+    fn sizes_have_bounds() {
+        assert_eq!((memory("4GiB"), max_line("1GiB")), (Ok(4 << 30), Ok(1 << 30)));
+        assert!(memory("1KiB").unwrap_err().contains("at least 16MiB"));
+        assert!(max_line("0").is_err() && max_line("2GiB").is_err());
     }
 }

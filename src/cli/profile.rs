@@ -115,6 +115,13 @@ impl Profiled {
                 self.hidden_dense_ms
             )?;
         }
+        if self.stages.iter().any(|stage| stage.ratio > 1.0) {
+            writeln!(
+                f,
+                "  more than 100 % of a limit: limits of memory are measured outside the caches, in which this stage found \
+                 part of its data; and a machine that is shared is not equally fast all the time"
+            )?;
+        }
         self.remarks.iter().try_for_each(|remark| writeln!(f, "  {remark}"))
     }
 }

@@ -1,6 +1,6 @@
 //! The ranks of a job on this host: how they are asked for, started and timed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,18 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::bench::step::draw;
+use super::division::{Division, Wanted, divide};
+use super::figures;
+use super::help::{DATA, MACHINE};
+use super::machines::{compare, introduce};
 use super::place::{PlaceArgs, RankCount};
-use super::plan::divide;
 use super::session::room;
 use super::tuned::use_plans;
 use crate::base::config::{Config, Determinism, SourceKind};
 use crate::base::console::note;
 use crate::base::{Error, PuId, Result};
+use crate::collective::World;
+use crate::collective::plan::Reduction;
 use crate::data::{self, Batch, LoaderMode, Opening, Schema, Source};
 use crate::ffi::linux::current_affinity;
 use crate::machine::placement::{CommCores, Placement, RankPlace, Wishes};
@@ -23,6 +28,7 @@ use crate::machine::team::Team;
 use crate::machine::{Machine, place};
 use crate::math::Grains;
 use crate::model::Stage;
+use crate::shard::Sharding;
 use crate::simd::Isa;
 use crate::train::{Breakdown, DEADLINE, Ranks, Setup};
 
@@ -40,11 +46,11 @@ pub struct RankArgs {
     pub place: PlaceArgs,
 
     /// Divide the tables among ranks as this file of `octorec plan --out` says; default: as is predicted to be best.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = MACHINE)]
     pub plan: Option<PathBuf>,
 
     /// The longest that a rank waits for another, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = DEADLINE.as_secs_f64(), value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = DEADLINE.as_secs_f64(), value_parser = seconds, help_heading = MACHINE)]
     pub timeout: f64,
 }
 
@@ -52,11 +58,11 @@ pub struct RankArgs {
 #[derive(Debug, Clone, Args)]
 pub struct ExchangeArgs {
     /// Whether communication cores work behind the backward pass or after it.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, help_heading = MACHINE)]
     pub overlap: Overlap,
 
     /// How several ranks read the data: each its own slices of minibatches (default), one for all, or each everything.
-    #[arg(long, value_name = "MODE", value_parser = loader_mode())]
+    #[arg(long, value_name = "MODE", value_parser = loader_mode(), help_heading = DATA)]
     pub loader: Option<LoaderMode>,
 }
 
@@ -98,6 +104,8 @@ pub struct Started {
     pub placement: Placement,
     /// Their instruction set.
     pub isa: Isa,
+    /// Who holds what, as a plan's file; nothing for one rank.
+    pub plan: Option<String>,
 }
 
 impl RankArgs {
@@ -111,16 +119,43 @@ impl RankArgs {
         Wishes { comm_cores, ..self.place.wishes(config.train.threads) }
     }
 
-    /// Places the ranks, divides the tables and starts, all weights 0; prints where each stands.
+    /// Places the ranks, divides the tables and starts, all weights 0; prints where each stands. Without --plan, a run that
+    /// is continued goes on with the plan in the file `kept`, if that is there and for as many ranks.
     ///
     /// # Errors
     /// When the wishes cannot be met, or threads or memory are refused.
-    pub fn start(&self, config: &Config, source: &dyn Source, purpose: Purpose, traced: bool) -> Result<Started> {
-        let machine = self.machine()?;
-        let placement = self.place(config, source.schema(), &machine, purpose)?;
-        let setup = Setup { traced, ..self.setup(config, source, &machine, &placement, purpose)? };
+    pub fn start(
+        &self,
+        world: &World,
+        config: &Config,
+        source: &dyn Source,
+        purpose: Purpose,
+        kept: Option<&Path>,
+        traced: bool,
+    ) -> Result<Started> {
+        let own = figures::load(&self.place.topology)?;
+        let placement = self.place(config, source.schema(), &own, purpose)?;
+        let (isa, deadline) = (Isa::chosen(config.train.isa)?, Duration::from_secs_f64(self.timeout));
+        let everyone = introduce(world, config, source, (&own, &placement), isa, deadline)?;
+        let wanted = Wanted { file: self.plan.as_deref(), kept, sampled: purpose != Purpose::Predict };
+        let Division { sharding, toml: plan, told } =
+            divide(config, source, &everyone.machine, &everyone.placement, wanted)?;
+        told.iter().for_each(|line| note!("{line}"));
+        compare(world, "follow one plan", plan.as_deref().unwrap_or_default(), deadline)?;
+        let setup = self.setup(config, source, &everyone.placement, sharding, purpose)?;
+        // Where a rank's threads and memory are is numbered as on its own machine.
+        let mut places = setup.places;
+        let first: usize = everyone.counts[..world.machine()].iter().sum();
+        for (place, own) in places[first..].iter_mut().zip(&placement.ranks) {
+            *place = RankPlace { rank: place.rank, ..own.clone() };
+        }
+        let (world, machines) = (world.clone(), everyone.counts);
+        let reduction = match machines[..] {
+            [first, _, ..] if machines.iter().all(|ranks| *ranks == first) => Reduction::Hierarchical(first),
+            _ => setup.reduction,
+        };
+        let setup = Setup { traced, places, world, machines, reduction, ..setup };
         use_plans(config, placement.ranks[0].compute.len(), setup.isa)?;
-        let isa = setup.isa;
         let ranks = Ranks::start(setup)?;
         // Where the kernel does not say, the ranks' warnings do.
         if let Ok(pages) = ranks.verify() {
@@ -131,15 +166,7 @@ impl RankArgs {
         }
         ranks.warnings().iter().for_each(|warning| note!("warning: {warning}"));
         ranks.update_note()?.iter().for_each(|note| note!("note: {note}"));
-        Ok(Started { ranks, placement, isa })
-    }
-
-    /// The machine that ranks will stand on.
-    ///
-    /// # Errors
-    /// As [`Machine::load`].
-    pub fn machine(&self) -> Result<Machine> {
-        Machine::load(&self.place.topology)
+        Ok(Started { ranks, placement, isa, plan })
     }
 
     /// Where the ranks stand, which is printed.
@@ -194,16 +221,15 @@ impl RankArgs {
     /// What the ranks are built from.
     ///
     /// # Errors
-    /// When the plan does not fit.
+    /// When this processor has no such instruction set as is wanted.
     pub fn setup(
         &self,
         config: &Config,
         source: &dyn Source,
-        machine: &Machine,
         placement: &Placement,
+        sharding: Sharding,
         purpose: Purpose,
     ) -> Result<Setup> {
-        let sharding = divide(config, source.schema(), machine, placement, self.plan.as_deref())?;
         let setup = Setup::new(&config.model, source.schema(), sharding, room(config, source), placement);
         let grains = (config.train.determinism == Determinism::Ranks).then(|| Grains::of(config.train.batch));
         let (isa, overlap) = (Isa::chosen(config.train.isa)?, purpose != Purpose::Train(Overlap::Off));
@@ -228,9 +254,9 @@ impl RankArgs {
         let source = data::open(&small, Opening::default())?;
         let batches = minibatches(&*source, 2, small.train.batch)?;
         let trial = |count: usize| {
-            let args = Self { plan: None, ..self.clone() };
-            let purpose = Purpose::Train(Overlap::On);
-            let ranks = Ranks::start(args.setup(&small, &*source, machine, &placement(count)?, purpose)?)?;
+            let (placement, purpose) = (placement(count)?, Purpose::Train(Overlap::On));
+            let sharding = divide(&small, &*source, machine, &placement, Wanted::default())?.sharding;
+            let ranks = Ranks::start(self.setup(&small, &*source, &placement, sharding, purpose)?)?;
             Ok((count, Steps::run(&ranks, &batches, TRIAL_STEPS, small.train.lr as f32)?.median_ms()))
         };
         let trials: Vec<(usize, f64)> = counts.into_iter().map(trial).collect::<Result<_>>()?;
@@ -291,7 +317,7 @@ impl Steps {
             let began = Instant::now();
             let loss = ranks.step(batch, rate)?;
             if !loss.is_finite() {
-                return Err(Error::Diverged { step: number, loss, rate: f64::from(rate), saved: None });
+                return Err(Error::Diverged { step: number, loss, rate: f64::from(rate), cause: None, saved: None });
             }
             Ok(began.elapsed().as_secs_f64() * 1e3)
         };

@@ -3,13 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::help::MODEL;
 use super::ranks::Started;
 use crate::base::config::{Config, IsaChoice, SourceKind};
 use crate::base::console::note;
-use crate::base::units::{Bytes, Count};
+use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, NodeId, Result};
+use crate::data::schema::{Scale, Scales};
 use crate::data::{self, Labels, Opening, Source, Split, Unseen, Vocabulary};
 use crate::machine::placement::Wishes;
 use crate::machine::team::Team;
@@ -20,23 +23,54 @@ use crate::optim::Optimizer;
 use crate::simd::Isa;
 use crate::train::{Checkpoint, Progress, Ranks, checkpoint_in, load_vocabulary, vocabulary_in};
 
-/// Opens the configured data set, drawing a bar while a file's first pass runs.
-pub fn open_data(
-    config: &Config,
-    known: Option<Vocabulary>,
-    labels: Labels,
-    unseen: Unseen,
-) -> Result<Arc<dyn Source>> {
-    let style = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes}  reading {msg}  {eta} left");
-    let bar = ProgressBar::no_length().with_style(style.expect("the template is well-formed"));
-    bar.set_message(config.data.path.clone());
-    let mut progress = |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
+/// What a trained model knows of its data.
+#[derive(Debug, Default)]
+pub struct Learned {
+    /// The mapping from categories to rows, where the data needed one.
+    pub vocabulary: Option<Vocabulary>,
+    /// What was learned of dense columns.
+    pub scales: Option<Scales>,
+}
+
+/// Opens the configured data set, drawing a bar while a file's first pass runs; the model takes from it what it leaves to
+/// the data.
+pub fn open_data(config: &mut Config, known: Learned, labels: Labels, unseen: Unseen) -> Result<Arc<dyn Source>> {
+    open_as(config, known, Opening { labels, unseen, ..Opening::default() })
+}
+
+/// As [`open_data`], all rows as one split, for a trained model.
+pub fn open_whole(config: &mut Config, known: Learned) -> Result<Arc<dyn Source>> {
+    let (labels, unseen) = (Labels::Optional, Unseen::NoRow);
+    open_as(config, known, Opening { labels, unseen, whole: true, ..Opening::default() })
+}
+
+fn open_as(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
+    let message = config.data.path.clone();
+    let begin = |total| {
+        let style = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes}  reading {msg}  {eta} left");
+        let bar = ProgressBar::new(total).with_message(message.clone());
+        bar.with_style(style.expect("the template is well-formed"))
     };
-    let source = data::open(config, Opening { known, labels, unseen, progress: Some(&mut progress) });
-    bar.finish_and_clear();
-    source
+    // Drawn only once there is something to watch.
+    let mut bar = None;
+    let mut progress = |done, total| {
+        if done > 0 && done < total {
+            bar.get_or_insert_with(|| begin(total)).set_position(done);
+        }
+    };
+    let Learned { vocabulary: known, scales } = known;
+    let trained = scales.is_some();
+    let source = data::open(config, Opening { known, scales, progress: Some(&mut progress), ..opening });
+    bar.iter().for_each(ProgressBar::finish_and_clear);
+    let source = source?;
+    if trained {
+        // What the model lacks is told before anything is built.
+        source.scales()?;
+    }
+    if config.data.is_stored() {
+        config.model.follow(source.schema().dense, source.schema().rows());
+    }
+    Ok(source)
 }
 
 /// The team of rank 0 on this host, every thread pinned, with the nodes of its memory; prints where it stands.
@@ -67,13 +101,36 @@ pub fn room(config: &Config, source: &dyn Source) -> Room {
     }
 }
 
+/// Whether what a model's files hold is checked.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct VerifyArgs {
+    /// Take the model as its files have it. Without this, weights, optimizer state and vocabulary are checked against the
+    /// hashes that were written with them (many GB/s), and the vocabulary against the model's; damage is then an error.
+    #[arg(long, help_heading = MODEL)]
+    pub no_verify: bool,
+}
+
+impl VerifyArgs {
+    /// Opens a checkpoint file; says if nothing can tell whether it is damaged.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`].
+    pub fn open<'a>(&self, path: &'a Path) -> Result<Checkpoint<'a>> {
+        let checkpoint = Checkpoint::open_as(path, !self.no_verify)?;
+        if checkpoint.lacks_hashes() {
+            note!("{} carries no hashes: damage in it would go unnoticed", path.display());
+        }
+        Ok(checkpoint)
+    }
+}
+
 /// Takes a trained model's weights for use on this data; says if the data differs from what it was trained on in whether
 /// look-ups have weights.
 ///
 /// # Errors
 /// As [`Checkpoint::load_into`].
-pub fn load(path: &Path, source: &dyn Source, ranks: &Ranks) -> Result<()> {
-    let checkpoint = Checkpoint::open(path)?;
+pub fn load(path: &Path, verify: VerifyArgs, source: &dyn Source, ranks: &Ranks) -> Result<()> {
+    let checkpoint = Checkpoint::open_as(path, !verify.no_verify)?;
     checkpoint.other_weights(source.schema())?.iter().for_each(|reason| note!("warning: {reason}"));
     checkpoint.load_into(ranks)
 }
@@ -82,7 +139,15 @@ pub fn load(path: &Path, source: &dyn Source, ranks: &Ranks) -> Result<()> {
 pub fn report_unseen(source: &dyn Source) {
     let unseen = source.unseen_values();
     if unseen > 0 {
-        note!("{} categorical values were not in the model's vocabulary: they count as empty", Count(unseen));
+        let (was, counts) = if unseen == 1 { ("was", "it counts") } else { ("were", "they count") };
+        note!("{} {was} not in the model's vocabulary: {counts} as empty", Many(unseen, "categorical value"));
+    }
+}
+
+/// Says how many malformed rows of the data were left out.
+pub fn report_skipped(rows: u64) {
+    if rows > 0 {
+        note!("left out {}", Many(rows, "malformed row"));
     }
 }
 
@@ -100,13 +165,17 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started) -> Resu
         SourceKind::Tsv | SourceKind::Files => config.data.path.clone(),
     };
     note!(
-        "data: {name}: {} training and {} test samples, {} dense features, {} tables with {} rows",
+        "data: {name}: {} training and {} test samples, {}, {} with {}",
         samples(Split::Train),
         samples(Split::Test),
-        schema.dense,
-        schema.tables.len(),
-        Count(rows)
+        Many(schema.dense as u64, "dense feature"),
+        Many(schema.tables.len() as u64, "table"),
+        Many(rows, "row")
     );
+    for (name, Scale { newest, mean, deviation }) in source.scales()? {
+        let age = if newest == 0 { "" } else { " days of age" };
+        note!("column {name}: mean {mean:.6}{age}, standard deviation {deviation:.6}, of the training samples");
+    }
     let parameters = started.ranks.parameters()?;
     let parameters: u64 =
         parameters.iter().map(|parameter| parameter.shape.iter().map(|&n| n as u64).product::<u64>()).sum();
@@ -117,8 +186,7 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started) -> Resu
         1 => String::new(),
         ranks => format!("{ranks} ranks of "),
     };
-    let plural = if threads == 1 { "" } else { "s" };
-    let mut who = format!("{teams}{threads} thread{plural} with {}", isa.name());
+    let mut who = format!("{teams}{} with {}", Many(threads as u64, "thread"), isa.name());
     if isa.amx_thirds().is_some() && !precision.is_split() {
         who += ": products of f32 as bf16 in three parts (--isa avx512: as f32)";
     }
@@ -131,12 +199,17 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started) -> Resu
     Ok(())
 }
 
-/// Refuses an output that is one of the command's inputs.
+/// Refuses an output that is one of the command's inputs, or a file in a folder that is one.
 ///
 /// # Errors
 /// [`Error::Config`] that names the flag.
 pub fn refuse_overwriting(flag: &str, out: Option<&Path>, inputs: &[&Path]) -> Result<()> {
-    match out.filter(|out| inputs.iter().any(|input| same_file(out, input))) {
+    let within = |out: &Path, folder: &Path| {
+        let file = out.canonicalize().ok().filter(|file| file.is_file());
+        file.and_then(|file| Some(same_file(file.parent()?, folder))) == Some(true)
+    };
+    let lost = |out: &Path| inputs.iter().any(|input| same_file(out, input) || within(out, input));
+    match out.filter(|out| lost(out)) {
         None => Ok(()),
         Some(out) => {
             let reason =
@@ -152,23 +225,27 @@ pub struct Trained {
     pub path: PathBuf,
     /// How it was trained; `None` for another program's file.
     pub header: Option<(Progress, Config)>,
-    /// The mapping from categories to rows, where the data needed one.
-    pub vocabulary: Option<Vocabulary>,
+    /// What it knows of its data.
+    pub known: Learned,
 }
 
 impl Trained {
     /// Finds the checkpoint that `path` (a run's directory or a file) means.
-    pub fn find(path: &Path) -> Result<Self> {
+    pub fn find(path: &Path, verify: VerifyArgs) -> Result<Self> {
         let file = checkpoint_in(path);
         if !file.exists() {
             let reason = "there is no checkpoint: has this run saved one (train with --out DIR)?".to_owned();
             return Err(Error::Checkpoint { path: file, reason });
         }
-        let checkpoint = Checkpoint::open(&file)?;
+        let checkpoint = verify.open(&file)?;
         let header = checkpoint.header()?;
+        if let Some((_, config)) = &header {
+            config.validate(&format!("{}: its configuration", file.display()))?;
+        }
         let beside = vocabulary_in(path);
-        let vocabulary = if beside.exists() { Some(load_vocabulary(&beside)?) } else { None };
+        let vocabulary = if beside.exists() { Some(load_vocabulary(&beside, !verify.no_verify)?) } else { None };
         checkpoint.check_vocabulary(vocabulary.as_ref(), &beside)?;
-        Ok(Self { path: file, header, vocabulary })
+        let known = Learned { vocabulary, scales: checkpoint.scales()? };
+        Ok(Self { path: file, header, known })
     }
 }

@@ -1,12 +1,15 @@
-//! `octorec topo`: what octorec thinks of a machine, where it would place ranks, and why.
+//! `octorec topo`: what octorec thinks of a machine, where it would place ranks, and why; and what it measures of it.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Serialize;
 
+use super::figures;
 use super::place::PlaceArgs;
-use crate::base::{Result, console};
+use crate::base::{Error, Result, console};
 use crate::machine::placement::{Placement, Wishes};
 use crate::machine::{Machine, draw, place};
 use crate::memory::write_file;
@@ -24,18 +27,43 @@ pub struct TopoArgs {
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Print everything as JSON, for scripts
-    #[arg(long, conflicts_with = "export")]
+    #[arg(long)]
     pub json: bool,
-    /// Print the machine as a description that can be corrected and loaded again
-    #[arg(long, value_enum, value_name = "FORMAT")]
+    /// Write the machine as a description that can be corrected and loaded again (--topology FILE), with the figures that
+    /// were measured; `toml` prints it
+    #[arg(long, value_name = "FILE|toml")]
     pub export: Option<Export>,
+    /// Measure this machine (seconds a node) and keep the figures in the user's cache, from where `train`, `plan` and `bench`
+    /// take them: memory bandwidth and peak of each node, bandwidth and latency from each to each. The cache is
+    /// $OCTOREC_CACHE, else $XDG_CACHE_HOME/octorec, else ~/.cache/octorec
+    #[arg(long, conflicts_with_all = ["svg", "ranks", "threads", "rank_per", "smt", "comm_cores"])]
+    pub measure: bool,
+    /// About how long measuring may take: less memory is measured on where it would take longer
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, requires = "measure", value_parser = seconds)]
+    pub seconds: f64,
 }
 
-/// Formats of a machine's description.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// A number of seconds.
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=1e6).contains(seconds));
+    seconds.ok_or_else(|| "a number of seconds from 0.1 on is expected".to_owned())
+}
+
+/// Where a machine's description goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Export {
-    /// As in `topology/*.toml`.
-    Toml,
+    /// To standard output.
+    Print,
+    /// Into a file, as those in `topology/*.toml`.
+    File(PathBuf),
+}
+
+impl FromStr for Export {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Infallible> {
+        Ok(if text == "toml" { Self::Print } else { Self::File(PathBuf::from(text)) })
+    }
 }
 
 #[derive(Serialize)]
@@ -53,15 +81,20 @@ pub fn run(args: &TopoArgs) -> Result<()> {
     console::result(format_args!("{}", report(args)?)).map(|_| ())
 }
 
-/// What [`run`] prints; writes the picture if one was asked for.
+/// What [`run`] prints; writes the picture or the description if one was asked for.
 ///
 /// # Errors
 /// As [`run`].
 pub fn report(args: &TopoArgs) -> Result<String> {
-    let machine = Machine::load(&args.place.topology)?;
-    if args.export == Some(Export::Toml) {
-        return Ok(machine.to_toml());
+    args.check()?;
+    if args.measure {
+        return figures::measure(args);
     }
+    let machine = figures::load(&args.place.topology)?;
+    let exported = match &args.export {
+        Some(Export::Print) => return Ok(machine.to_toml()),
+        export => args.write(export.as_ref(), &machine)?,
+    };
     let wishes = args.place.wishes(args.threads);
     let placement = place(&machine, &wishes)?;
     let mut text = if args.json {
@@ -69,7 +102,9 @@ pub fn report(args: &TopoArgs) -> Result<String> {
         let json = serde_json::to_string_pretty(&everything).expect("plain data with string keys is JSON");
         json + "\n"
     } else {
-        draw::text(&machine, &placement)
+        let measured = machine.measured.as_ref();
+        let figures = measured.map_or_else(String::new, |when| format!("\nfigures    measured {when}\n"));
+        draw::text(&machine, &placement) + &figures + &exported
     };
     if let Some(path) = &args.svg {
         write_file(path, draw::svg(&machine, &placement).as_bytes())?;
@@ -78,4 +113,38 @@ pub fn report(args: &TopoArgs) -> Result<String> {
         }
     }
     Ok(text)
+}
+
+impl TopoArgs {
+    /// What clap cannot check.
+    fn check(&self) -> Result<()> {
+        let refuse =
+            |origin: &str, reason: &str| Err(Error::Config { origin: origin.to_owned(), reason: reason.to_owned() });
+        if self.measure && self.place.topology != "host" {
+            return refuse("--measure", "measures this machine: leave --topology away");
+        }
+        if self.export == Some(Export::Print) && (self.json || self.svg.is_some() || self.measure) {
+            return refuse(
+                "--export toml",
+                "is all that is printed: name a file (--export FILE), or leave the other flags away",
+            );
+        }
+        if let Some(Export::File(path)) = &self.export
+            && path.extension().is_none_or(|extension| extension != "toml")
+        {
+            let path = path.display();
+            return refuse(
+                "--export",
+                &format!("{path}: a description's name ends in .toml, by which --topology knows it"),
+            );
+        }
+        Ok(())
+    }
+
+    /// Writes the description into the file that was named; the line that says so.
+    pub(super) fn write(&self, export: Option<&Export>, machine: &Machine) -> Result<String> {
+        let Some(Export::File(path)) = export else { return Ok(String::new()) };
+        write_file(path, machine.to_toml().as_bytes())?;
+        Ok(format!("\nwritten    {}: --topology {} takes it\n", path.display(), path.display()))
+    }
 }

@@ -6,46 +6,51 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
+use super::help::{MODEL, OUTPUT};
 use super::overrides::{BaseArgs, KeyArgs};
 use super::profile::{Profiled, limits};
 use super::ranks::{ExchangeArgs, Purpose, RankArgs, Started, machine_team};
-use super::session::{Trained, describe, open_data, refuse_overwriting};
-use crate::base::config::{Config, Layers};
+use super::session::{Learned, Trained, VerifyArgs, describe, open_data, refuse_overwriting, report_skipped};
+use crate::base::config::{Command, Config, Layers};
 use crate::base::console::note;
-use crate::base::units::{Bytes, Count, Seconds};
+use crate::base::units::{Bytes, Count, Many, Seconds};
 use crate::base::{Error, Result, console, interrupt};
-use crate::data::{Labels, Unseen, Vocabulary};
+use crate::collective::World;
+use crate::data::{Labels, Unseen};
 use crate::exchange::Traffic;
 use crate::machine::limits::Bracket;
 use crate::machine::placement::Placement;
 use crate::memory::write_file;
 use crate::simd::Isa;
-use crate::train::{Checkpoint, LossTrace, Outcome, OutputDir, Progress, Run, Summary};
+use crate::train::{LossTrace, Outcome, OutputDir, Progress, Run, Summary, plan_in};
 
 /// Arguments of `octorec train`.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct TrainArgs {
     #[command(flatten)]
-    base: BaseArgs,
-    #[command(flatten)]
     keys: KeyArgs,
+    #[command(flatten)]
+    base: BaseArgs,
 
     /// Save configuration, metrics and checkpoint in this directory.
-    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    #[arg(long, value_name = "DIR", conflicts_with = "resume", display_order = 7)]
     out: Option<PathBuf>,
 
     /// Replace the run that --out holds.
-    #[arg(long, requires = "out")]
+    #[arg(long, requires = "out", help_heading = OUTPUT)]
     force: bool,
 
     /// Continue the run in this directory, bit for bit as if it had never stopped.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["preset", "config", "init"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["preset", "config", "init"], display_order = 8)]
     resume: Option<PathBuf>,
 
     /// Start from the weights of a safetensors file (octorec's or a PyTorch state dict).
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = MODEL)]
     init: Option<PathBuf>,
+
+    #[command(flatten)]
+    verify: VerifyArgs,
 
     #[command(flatten)]
     ranks: RankArgs,
@@ -54,21 +59,21 @@ pub struct TrainArgs {
     exchange: ExchangeArgs,
 
     /// Write the loss of every step to this file, one a line.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     trace_loss: Option<PathBuf>,
 
     /// Print where the steps' time went: a table of stages beside this machine's limits, which are measured before and
     /// after training. With --json they are in the object, too.
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     profile: bool,
 
     /// Write a trace of the first thousand steps for Perfetto (ui.perfetto.dev) or chrome://tracing: a process a rank, in
     /// it the stages of its compute threads and the work of each communication thread.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     trace: Option<PathBuf>,
 
     /// Print the results as one JSON object on stdout.
-    #[arg(long)]
+    #[arg(long, display_order = 10)]
     json: bool,
 }
 
@@ -86,10 +91,16 @@ struct Results<'a> {
 
 impl TrainArgs {
     /// Trains, reports and, if the user interrupted, fails with [`Error::Interrupted`] after saving.
-    pub fn run(&self) -> Result<()> {
+    pub fn run(&self, world: &World) -> Result<()> {
         interrupt::install()?;
+        if self.verify.no_verify && self.resume.is_none() && self.init.is_none() {
+            let reason = "there is nothing to verify: it goes with --resume or --init".to_owned();
+            return Err(Error::Config { origin: "--no-verify".to_owned(), reason });
+        }
         // Claimed before any work is done, so that a taken directory is refused at once.
         let output = match (&self.resume, &self.out) {
+            // The first machine writes for all.
+            _ if !world.is_first() => None,
             (Some(path), _) if path.is_file() => {
                 let reason = "is a file: name the run's directory, or start from its weights with --init".to_owned();
                 return Err(Error::Checkpoint { path: path.clone(), reason });
@@ -98,22 +109,22 @@ impl TrainArgs {
             (_, Some(path)) => Some(OutputDir::create(path, self.force)?),
             _ => None,
         };
-        let trained = self.resume.as_deref().map(Trained::find).transpose()?;
-        let (config, vocabulary, checkpoint) = match trained {
-            Some(Trained { path, header: Some((progress, config)), vocabulary }) => {
-                let config = self.keys.finish(Layers::from_config(&config, "--resume"))?;
-                (config, vocabulary, Some((path, progress)))
+        let trained = self.resume.as_deref().map(|path| Trained::find(path, self.verify)).transpose()?;
+        let (config, known, checkpoint) = match trained {
+            Some(Trained { path, header: Some((progress, config)), known }) => {
+                let config = self.keys.finish(Layers::from_config(&config, "--resume"), Command::Train)?;
+                (config, known, Some((path, progress)))
             }
             Some(Trained { path, .. }) => {
                 let reason = "is not one of octorec's runs: start from its weights with --init".to_owned();
                 return Err(Error::Checkpoint { path, reason });
             }
-            None => (self.keys.finish(self.base.layers()?)?, None, None),
+            None => (self.keys.finish(self.base.layers()?, Command::Train)?, Learned::default(), None),
         };
         let progress = checkpoint.as_ref().map(|(_, progress)| *progress);
-        let (mut run, placement, isa) = self.prepare(config, vocabulary, output, progress)?;
+        let (mut run, placement, isa) = self.prepare(world, config, known, output, progress)?;
         if let Some((path, progress)) = &checkpoint {
-            run.restore(path)?;
+            run.restore(path, !self.verify.no_verify)?;
             note!("resuming after step {} ({})", progress.step, path.display());
         }
         let (dim, precision) = (run.config.model.dim, run.config.train.precision);
@@ -133,7 +144,7 @@ impl TrainArgs {
         // What the run found is told before anything that may fail.
         let several = traffic.as_ref().ok().filter(|traffic| traffic.ids.ranks() > 1);
         let told = self.report(&run, &Results { summary: &summary, profile: profiled.as_ref(), traffic: several });
-        if let Some(path) = &self.trace {
+        if let Some(path) = self.trace.as_ref().filter(|_| world.is_first()) {
             let text = run.ranks.trace()?;
             write_file(path, text.as_bytes())?;
         }
@@ -146,8 +157,9 @@ impl TrainArgs {
 
     fn prepare(
         &self,
-        config: Config,
-        known: Option<Vocabulary>,
+        world: &World,
+        mut config: Config,
+        known: Learned,
         mut output: Option<OutputDir>,
         resumed: Option<Progress>,
     ) -> Result<(Run, Placement, Isa)> {
@@ -156,11 +168,12 @@ impl TrainArgs {
         let inputs: Vec<&Path> = inputs.into_iter().chain(self.init.as_deref()).collect();
         refuse_overwriting("--trace-loss", self.trace_loss.as_deref(), &inputs)?;
         refuse_overwriting("--trace", self.trace.as_deref(), &inputs)?;
-        let source = open_data(&config, known, Labels::Required, Unseen::Fault)?;
+        let source = open_data(&mut config, known, Labels::Required, Unseen::Fault)?;
         let purpose = Purpose::Train(self.exchange.overlap);
-        let started = self.ranks.start(&config, &*source, purpose, self.trace.is_some())?;
+        let kept = self.resume.as_deref().map(plan_in);
+        let started = self.ranks.start(world, &config, &*source, purpose, kept.as_deref(), self.trace.is_some())?;
         match &self.init {
-            Some(path) => Checkpoint::open(path)?.load_into(&started.ranks)?,
+            Some(path) => self.verify.open(path)?.load_into(&started.ranks)?,
             None if self.resume.is_some() => (),
             None => started.ranks.initialise(config.train.seed)?,
         }
@@ -170,9 +183,9 @@ impl TrainArgs {
                 None => output.begin()?,
             }
         }
-        let loss_trace = self.trace_loss.as_deref().map(LossTrace::create).transpose()?;
+        let loss_trace = self.trace_loss.as_deref().filter(|_| world.is_first()).map(LossTrace::create).transpose()?;
         describe(&config, &*source, &started)?;
-        let Started { ranks, placement, isa } = started;
+        let Started { ranks, placement, isa, plan } = started;
         let run = Run {
             config,
             source,
@@ -180,6 +193,8 @@ impl TrainArgs {
             ranks,
             progress: Progress::default(),
             output,
+            saves: self.out.is_some() || self.resume.is_some(),
+            plan,
             loss_trace,
             profile: None,
         };
@@ -201,29 +216,14 @@ impl TrainArgs {
         if let Some(profile) = profile {
             note!("{profile}");
         }
-        let read: Vec<_> = summary.data_bytes_read.iter().map(|&bytes| Bytes(bytes).to_string()).collect();
-        note!(
-            "{} steps, {} samples in {} ({} samples/s); waited for data {:.3} ms a step ({:.2} % of it) and {:.3} s for the \
-             first minibatch, read {}",
-            summary.steps,
-            Count(summary.samples),
-            Seconds(summary.seconds),
-            Count(summary.samples_per_s as u64),
-            summary.data_wait_ms_step,
-            100.0 * (summary.data_wait_seconds - summary.data_first_wait_seconds)
-                / summary.seconds.max(f64::MIN_POSITIVE),
-            summary.data_first_wait_seconds,
-            read.join(" and ")
-        );
+        note!("{}", spent(summary));
         if let Some(traffic) = traffic {
             let sent =
                 traffic.parts().into_iter().map(|(name, links)| (name, links.total())).filter(|(_, sent)| *sent > 0);
             let sent: Vec<_> = sent.map(|(name, sent)| format!("{name} {}", Bytes(sent as u64))).collect();
             note!("sent among ranks: {} ({})", Bytes(traffic.total().total() as u64), sent.join(", "));
         }
-        if summary.skipped_rows > 0 {
-            note!("left out {} malformed rows", Count(summary.skipped_rows));
-        }
+        report_skipped(summary.skipped_rows);
         if summary.outcome == Outcome::TargetReached {
             note!("reached AUC {} after {}", run.config.train.target_auc, Seconds(summary.seconds));
         }
@@ -237,4 +237,27 @@ impl TrainArgs {
         }
         written
     }
+}
+
+/// What a run took: steps, samples, seconds, and which of these it waited for data.
+fn spent(summary: &Summary) -> String {
+    let Summary { steps, samples, seconds, .. } = *summary;
+    if steps == 0 {
+        return format!("no step was left to train: the run stands at step {}", Count(summary.step));
+    }
+    let read: Vec<_> =
+        summary.data_bytes_read.iter().filter(|&&read| read > 0).map(|&read| Bytes(read).to_string()).collect();
+    let read = if read.is_empty() { String::new() } else { format!("; read {}", read.join(" and ")) };
+    let waited = |seconds: f64| if seconds < 5e-3 { "no time".to_owned() } else { Seconds(seconds).to_string() };
+    let (first, all) = (summary.data_first_wait_seconds, summary.data_wait_seconds);
+    format!(
+        "{}, {} in {} ({} samples/s); of this time, the first minibatch took {} to read, and later steps waited for data {} in \
+         all{read}",
+        Many(steps, "step"),
+        Many(samples, "sample"),
+        Seconds(seconds),
+        Count(summary.samples_per_s as u64),
+        waited(first),
+        waited(all - first),
+    )
 }

@@ -18,7 +18,7 @@ use super::overrides::{BaseArgs, KeyArgs};
 use super::session::place_team;
 use super::tuned::{Entry, PlanFile};
 use crate::base::Result;
-use crate::base::config::{Config, SourceKind};
+use crate::base::config::{Command, Config, SourceKind};
 use crate::base::console::note;
 use crate::data::{self, Opening, Schema};
 use crate::machine::limits::Processor;
@@ -132,7 +132,7 @@ impl TuneArgs {
 
 impl GemmArgs {
     fn measure(&self) -> Result<(Report, PlanFile)> {
-        let config = self.keys.finish(self.base.layers()?)?;
+        let config = self.keys.finish(self.base.layers()?, Command::Tune)?;
         let layers = layers(&config)?;
         let (team, _) = place_team(config.train.threads, config.train.isa)?;
         let precisions = match self.only {
@@ -173,14 +173,15 @@ fn layers(config: &Config) -> Result<Vec<(usize, usize)>> {
     let mut small = config.clone();
     small.model.rows.iter_mut().for_each(|rows| *rows = 1);
     let schema = match config.data.source {
-        _ if !config.model.rows.is_empty() => Schema::criteo(config.model.bottom[0], &small.model.rows),
-        SourceKind::Tsv => Schema::criteo(config.model.bottom[0], &[1; 26]),
+        _ if !config.model.rows.is_empty() => Schema::criteo(config.model.dense(), &small.model.rows),
+        SourceKind::Tsv => Schema::criteo(13, &[1; 26]),
         SourceKind::Criteo | SourceKind::Random | SourceKind::Files => {
             let mut schema = data::open(&small, Opening::default())?.schema().clone();
             schema.tables.iter_mut().for_each(|table| table.rows = 1);
             schema
         }
     };
+    small.model.follow(schema.dense, schema.rows());
     let (config, dims) = (&small.model, vec![small.model.dim; schema.tables.len()]);
     let (positions, kept) = (vec![1; dims.len()], small.train.precision.into());
     let spec = NetworkSpec { config, dims: &dims, positions: &positions, samples: 1, threads: 1, kept };

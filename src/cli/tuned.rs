@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::config::Config;
 use crate::base::console::note;
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, input};
 use crate::machine::limits::Processor;
 use crate::math::brgemm::{Plan, Shape, install};
 use crate::simd::Isa;
@@ -70,6 +70,21 @@ impl Entry {
 
     /// The shape and the plan, if the shape allows it.
     fn plan(&self, threads: usize) -> std::result::Result<(Shape, Plan), String> {
+        /// More of anything no layer has, and no product of it counts bytes.
+        const MOST: usize = 1 << 24;
+        let Self { rows, grain, columns, steps, across, depth, group, .. } = *self;
+        let sizes = [
+            ("rows", rows),
+            ("grain", grain),
+            ("columns", columns),
+            ("steps", steps),
+            ("across", across),
+            ("depth", depth),
+            ("group", group),
+        ];
+        if let Some((name, size)) = sizes.into_iter().find(|(_, size)| !(1..=MOST).contains(size)) {
+            return Err(format!("{name} = {size} is no layer's: 1 to {MOST} are possible"));
+        }
         let shape = self.shape(threads);
         Ok((shape, Plan::chosen(shape, self.across, self.depth, self.group)?))
     }
@@ -91,7 +106,7 @@ impl PlanFile {
     /// When it cannot be read, is no such file, or has a plan that its shape does not allow.
     fn read(path: &Path) -> Result<(Self, HashMap<Shape, Plan>)> {
         let fail = |reason: String| Error::Config { origin: path.display().to_string(), reason };
-        let text = std::fs::read_to_string(path).map_err(Error::io(path, "read"))?;
+        let text = input::read_text(path)?;
         let file: Self = toml::from_str(&text).map_err(|error| {
             fail(format!("is no file of plans as `octorec tune gemm` writes them: {}", error.to_string().trim_end()))
         })?;

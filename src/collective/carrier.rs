@@ -31,6 +31,9 @@ pub trait Carrier: Send + Sync {
     /// Afterwards the message is the receiver's, whatever it was written with: plain stores or streaming ones.
     fn try_send(&mut self, to: RankId, bytes: usize, write: &mut dyn FnMut(&mut [Line])) -> bool;
 
+    /// All messages of this stage to all ranks were handed over: what waited for more may leave.
+    fn hand_over(&mut self) {}
+
     /// Whether the next message from `from`, which must be `bytes` long, has come.
     ///
     /// # Errors
@@ -87,6 +90,30 @@ pub trait Carrier: Send + Sync {
     }
 }
 
+/// What a lane must carry.
+#[derive(Debug, Clone)]
+pub struct LaneSpec {
+    /// The longest message on each link, in bytes.
+    pub links: Links,
+    /// Whether all ranks send in the same stages and say when they have ([`Carrier::hand_over`]), so that messages to one
+    /// place may wait for each other; else each message leaves at once.
+    pub together: bool,
+}
+
+impl LaneSpec {
+    /// Whose messages leave at once.
+    #[must_use]
+    pub const fn at_once(links: Links) -> Self {
+        Self { links, together: false }
+    }
+
+    /// Whose messages may wait for those of other ranks.
+    #[must_use]
+    pub const fn together(links: Links) -> Self {
+        Self { links, together: true }
+    }
+}
+
 /// What connects the ranks of a job: it gives each of them its carriers.
 pub trait Fabric: Send + Sync {
     /// The memory that `rank` lends the fabric for messages to it, to be settled in the rank's arena.
@@ -94,6 +121,11 @@ pub trait Fabric: Send + Sync {
     /// # Errors
     /// When the plan would exceed the address space.
     fn memory(&self, rank: RankId, supply: &mut Supply<'_>) -> crate::base::Result<Buffer<Line>>;
+
+    /// Bytes that it takes for `rank` beside that memory: what travels to other machines and from them.
+    fn beside(&self, _rank: RankId) -> usize {
+        0
+    }
 
     /// Waits for all ranks, and returns this rank's ends of all lanes.
     ///

@@ -24,16 +24,16 @@ pub struct Executor {
     place: Place,
     payload: Payload,
     rounds: Vec<Round>,
-    /// What stays at home and moves to its place, in the order of rounds.
-    keeps: Vec<(Range<usize>, Range<usize>)>,
+    /// Copies within the rank's own memory, in the order of rounds.
+    local_copies: Vec<(Range<usize>, Range<usize>)>,
 }
 
 #[derive(Debug)]
 struct Round {
     moves: Vec<Move>,
-    /// So many of the rank's keeps may be done in this round, and must be done at its end.
-    may_keep: usize,
-    must_keep: usize,
+    /// How many local copies may be done before the end of this round, and must be done at its end.
+    may_copy: usize,
+    must_copy: usize,
 }
 
 /// This rank's side of a hop.
@@ -77,7 +77,7 @@ impl Executor {
     pub fn new(schedule: &Schedule, carrier: &dyn Carrier, stage: &'static str) -> Self {
         assert_eq!(schedule.ranks(), carrier.ranks(), "a schedule for the ranks of its carrier");
         let (rank, width) = (carrier.rank(), schedule.payload.bytes());
-        let mut keeps = Vec::new();
+        let mut local_copies = Vec::new();
         let round = |hops: &Vec<Hop>| {
             let mut moves: Vec<Move> = Vec::new();
             for hop in hops.iter().filter(|hop| (hop.from == rank) != (hop.to == rank)) {
@@ -103,21 +103,22 @@ impl Executor {
                 });
             }
             let stays = |hop: &&Hop| hop.from == rank && hop.to == rank;
-            keeps.extend(hops.iter().filter(stays).flat_map(|hop| keep_pieces(hop, width)));
-            Round { moves, may_keep: keeps.len(), must_keep: keeps.len() }
+            local_copies.extend(hops.iter().filter(stays).flat_map(|hop| local_pieces(hop, width)));
+            Round { moves, may_copy: local_copies.len(), must_copy: local_copies.len() }
         };
         let mut rounds: Vec<Round> = schedule.rounds.iter().map(round).collect();
         if let Goal::AllToAll(_) = schedule.goal {
             // From one buffer into another: nothing else reads or writes there, so that it can be done in any round.
             let last = rounds.len().saturating_sub(1);
             for (number, round) in rounds.iter_mut().enumerate() {
-                (round.may_keep, round.must_keep) = (keeps.len(), if number == last { keeps.len() } else { 0 });
+                (round.may_copy, round.must_copy) =
+                    (local_copies.len(), if number == last { local_copies.len() } else { 0 });
             }
         }
         if let Goal::ReduceScatter(slices) = &schedule.goal {
             mark_last_terms(&mut rounds, &slices.slice(rank.index()));
         }
-        Self { place: Place { rank, stage, sequence: 0 }, payload: schedule.payload, rounds, keeps }
+        Self { place: Place { rank, stage, sequence: 0 }, payload: schedule.payload, rounds, local_copies }
     }
 
     /// How many elements get their last term by [`Memory::complete`]: after a reduce-scatter among several ranks all of
@@ -139,14 +140,16 @@ impl Executor {
         assert_eq!(self.payload, memory.payload(), "schedule and memory agree how elements travel");
         self.place.sequence += 1;
         carrier.enter(self.place);
-        let mut kept = 0;
-        let (place, payload, keeps) = (self.place, self.payload, &self.keeps);
-        self.rounds.iter_mut().try_for_each(|round| round.run(place, payload, carrier, memory, keeps, &mut kept))
+        let mut copied = 0;
+        let (place, payload, local_copies) = (self.place, self.payload, &self.local_copies);
+        self.rounds
+            .iter_mut()
+            .try_for_each(|round| round.run(place, payload, carrier, memory, local_copies, &mut copied))
     }
 }
 
 /// What stays, in pieces that make nobody wait long.
-fn keep_pieces(hop: &Hop, width: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+fn local_pieces(hop: &Hop, width: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
     let (source, target, len) = (hop.source.clone(), hop.target.start, hop.source.len());
     // Elements that move up within one memory to places of their own can only move all at once.
     let at_once = source.start < target && target < source.end;
@@ -177,8 +180,8 @@ impl Round {
         payload: Payload,
         carrier: &mut dyn Carrier,
         memory: &mut impl Memory,
-        keeps: &[(Range<usize>, Range<usize>)],
-        kept: &mut usize,
+        local_copies: &[(Range<usize>, Range<usize>)],
+        copied: &mut usize,
     ) -> Result<()> {
         self.moves.iter_mut().for_each(|hop| hop.done = 0);
         loop {
@@ -207,11 +210,11 @@ impl Round {
                 }
             }
             // What stays at home is moved while others are waited for, and the rest when it must.
-            let most = if waits_for.is_some() { self.may_keep } else { self.must_keep };
-            if !progress && *kept < most {
-                let (source, target) = keeps[*kept].clone();
+            let most = if waits_for.is_some() { self.may_copy } else { self.must_copy };
+            if !progress && *copied < most {
+                let (source, target) = local_copies[*copied].clone();
                 memory.keep(source, target);
-                *kept += 1;
+                *copied += 1;
                 progress = true;
             }
             match (progress, waits_for) {
@@ -246,7 +249,7 @@ mod tests {
             let hop = Hop { from: home, to: home, source: span(from), target: span(to), fold: Fold::Copy };
             let before: Vec<u32> = (0..).take(2 * len + 9).collect();
             let mut after = before.clone();
-            let pieces: Vec<_> = keep_pieces(&hop, 4).collect();
+            let pieces: Vec<_> = local_pieces(&hop, 4).collect();
             let overwritten = from < to && to < from + len;
             assert_eq!(pieces.len(), if overwritten { 1 } else { 3 });
             pieces.into_iter().for_each(|(source, target)| after.copy_within(source, target.start));

@@ -1,11 +1,12 @@
 //! Ranks as threads of one process: started together, and ended together whatever happens to one.
 
+use std::ops::Range;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::base::{Error, Place, RankId, Result, Trouble};
-use crate::sync::{Gate, Job, gates};
+use crate::sync::{Gate, Job, gates_of};
 
 /// How often it is looked whether the job is in trouble.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -22,6 +23,17 @@ pub struct Member {
 
 /// Runs `body` once for each rank of the job, each on a thread of its own, and returns what they return, by rank.
 ///
+/// # Errors
+/// As [`launch_local`].
+pub fn launch<T: Send + 'static>(
+    job: &Job,
+    body: impl Fn(Member) -> Result<T> + Send + Sync + 'static,
+) -> Result<Vec<T>> {
+    launch_local(job, 0..job.ranks(), body)
+}
+
+/// As [`launch`], for these ranks of the job: those of this machine, which meet among themselves.
+///
 /// A rank that panics or fails poisons the job, and the others return from their next wait. One that is stuck outside of
 /// any wait is left behind after the job's deadline: the caller gets the trouble, and should end the process.
 ///
@@ -30,16 +42,17 @@ pub struct Member {
 ///
 /// # Panics
 /// Never: a rank that returned has a result.
-pub fn launch<T: Send + 'static>(
+pub fn launch_local<T: Send + 'static>(
     job: &Job,
+    local: Range<usize>,
     body: impl Fn(Member) -> Result<T> + Send + Sync + 'static,
 ) -> Result<Vec<T>> {
-    let ranks = job.ranks();
+    let (first, ranks) = (local.start, local.len());
     let (body, (sender, results)) = (Arc::new(body), mpsc::channel());
     // A rank's own error, before it poisoned the job for the others.
     let own: Arc<Mutex<Option<Error>>> = Arc::default();
     let mut refused = None;
-    for gate in gates(job) {
+    for gate in gates_of(job, local) {
         let (rank, body, sender, own) = (gate.rank(), body.clone(), sender.clone(), own.clone());
         let theirs = job.clone();
         let life = move || {
@@ -64,7 +77,7 @@ pub fn launch<T: Send + 'static>(
     let mut trouble_since: Option<Instant> = None;
     loop {
         match results.recv_timeout(LOOK_EVERY) {
-            Ok((rank, Ok(value))) => values[rank.index()] = Some(value),
+            Ok((rank, Ok(value))) => values[rank.index() - first] = Some(value),
             Ok((_, Err(()))) => {}
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {

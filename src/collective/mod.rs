@@ -15,19 +15,23 @@ mod check;
 mod executor;
 mod launch;
 mod memory;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod one_sided;
 mod parcels;
 pub mod plan;
 mod schedule;
 mod shared_memory;
 mod slices;
+mod world;
 
-pub use carrier::{Carrier, Fabric, Links};
+pub use carrier::{Carrier, Fabric, LaneSpec, Links};
 pub use executor::Executor;
-pub use launch::{Member, launch};
+pub use launch::{Member, launch, launch_local};
 pub use memory::{Between, Memory, Tensor};
 pub use one_sided::{Incoming, OneSided};
 pub use parcels::{Parcel, Parcels};
 pub use schedule::{Fold, Goal, Hop, Payload, Schedule};
 pub use shared_memory::{Lane, SharedMemory};
 pub use slices::Slices;
+pub use world::{Raw, World};

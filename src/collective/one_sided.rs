@@ -160,6 +160,7 @@ impl OneSided {
             pack(message.peer, &mut message.staged);
             message.push(carrier);
         }
+        carrier.hand_over();
         Ok(())
     }
 

@@ -9,6 +9,7 @@ mod criteo;
 pub mod dense;
 pub mod formats;
 mod loader;
+pub mod moment;
 mod portions;
 pub mod preprocess;
 mod random;
@@ -46,11 +47,11 @@ pub use tsv::{Labels, Opening, Tsv, Unseen, Vocabulary};
 /// When the configuration lacks something that the source needs, or its files cannot be used.
 pub fn open(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
     let (data, rows) = (&config.data, &config.model.rows[..]);
-    let dense = config.model.bottom.first().copied().unwrap_or(0);
+    let dense = config.model.dense();
     Ok(match data.source {
         SourceKind::Criteo => Arc::new(Criteo::new(data, rows, dense)?),
         SourceKind::Tsv => Arc::new(Tsv::open_as(data, rows, opening)?),
-        SourceKind::Files => Arc::new(formats::Files::open_as(data, &opening)?),
+        SourceKind::Files => Arc::new(formats::Files::open_as(data, opening)?),
         SourceKind::Random => Arc::new(Random::new(data, rows, dense)?),
     })
 }

@@ -1,13 +1,12 @@
 //! Rows between two formats: columns of what the log said, integers as integers, before any transform.
 //!
 //! Invariant ([`Samples::check`]): all columns have as many samples as there are labels. A [`super::Batch`] is made from
-//! it by [`Batch::append`], which takes logarithms.
+//! it by [`Batch::append`], which applies transforms.
 
 use std::ops::Range;
 
 use super::Batch;
-use super::dense::log_count;
-use super::schema::{Description, Transform};
+use super::schema::Description;
 
 /// An integer that the log lacks.
 pub const MISSING: i32 = i32::MIN;
@@ -167,45 +166,24 @@ impl Samples {
     }
 }
 
-impl Transform {
-    /// The dense feature of an integer.
-    #[must_use]
-    #[inline]
-    pub fn integer(self, value: i32) -> f32 {
-        match self {
-            Self::Log => log_count(Some(i64::from(value))),
-            Self::None if value == MISSING => 0.0,
-            Self::None => value as f32,
-        }
-    }
-
-    /// The dense feature of a float.
-    #[must_use]
-    #[inline]
-    pub fn float(self, value: f32) -> f32 {
-        match self {
-            _ if value.is_nan() => 0.0,
-            Self::Log => libm::log(f64::from(value.max(0.0) + 1.0)) as f32,
-            Self::None => value,
-        }
-    }
-}
-
 impl Batch {
     /// Appends samples, dense features transformed.
+    ///
+    /// # Panics
+    /// When a column's scale is needed and was not learned.
     pub fn append(&mut self, samples: &Samples, description: &Description) {
         let (first, width, count) = (self.dense.len(), self.dense_width, samples.len());
         debug_assert_eq!(width, samples.dense.len());
         self.labels.extend_from_slice(&samples.labels);
         self.dense.resize(first + width * count, 0.0);
         for (at, (values, column)) in samples.dense.iter().zip(&description.dense).enumerate() {
-            let cells = self.dense[first..].iter_mut().skip(at).step_by(width);
+            let (cells, feature) = (self.dense[first..].iter_mut().skip(at).step_by(width), column.feature());
             match values {
                 Values::Integers(values) => {
-                    cells.zip(values).for_each(|(cell, &value)| *cell = column.transform.integer(value));
+                    cells.zip(values).for_each(|(cell, &value)| *cell = feature.integer(value));
                 }
                 Values::Floats(values) => {
-                    cells.zip(values).for_each(|(cell, &value)| *cell = column.transform.float(value));
+                    cells.zip(values).for_each(|(cell, &value)| *cell = feature.float(value));
                 }
             }
         }

@@ -3,6 +3,7 @@
 //! Invariant: a reader opened at sample s yields exactly what a reader opened at 0 yields after s samples, so a resumed
 //! run sees the samples that an uninterrupted one would have seen.
 
+use super::schema::Scales;
 use super::{Batch, Schema, Vocabulary};
 use crate::base::Result;
 
@@ -59,6 +60,15 @@ pub trait Source: Send + Sync {
     /// The values behind the row numbers, where numbers were given by first appearance: new data must use the same.
     fn vocabulary(&self) -> Option<&Vocabulary> {
         None
+    }
+
+    /// What was learned of dense columns, now or for an earlier model: new data must be read by the same. Where it is needed
+    /// and not known, this reads the training samples, once.
+    ///
+    /// # Errors
+    /// When they cannot be read, or the earlier model knows nothing of a column.
+    fn scales(&self) -> Result<Scales> {
+        Ok(Scales::new())
     }
 }
 

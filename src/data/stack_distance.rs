@@ -13,7 +13,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::base::rng::{Random, Stream};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, input};
 use crate::memory::write_file;
 
 /// The locality of a trace.
@@ -170,7 +170,7 @@ impl StackProfile {
     /// # Errors
     /// [`Error::Io`], and [`Error::BadRow`] with the line that cannot be.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(Error::io(path, "read"))?;
+        let text = input::read_text(path)?;
         Self::parse(&text).map_err(|(line, reason)| Error::BadRow { path: path.to_owned(), line, reason })
     }
 

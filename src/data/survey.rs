@@ -60,7 +60,7 @@ pub struct Findings {
 /// A dense column.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DenseFindings {
-    /// Its name.
+    /// Its name; of moments that become ages, all numbers are days before the newest that was seen.
     pub name: String,
     /// Share of rows without a value.
     pub missing: f64,
@@ -161,14 +161,26 @@ impl Survey {
         let share = |count: u64| count as f64 / self.rows.max(1) as f64;
         let dense = self.dense.iter().zip(&description.dense).map(|(seen, column)| {
             let present = |value: f64| (seen.present > 0).then_some(value);
+            let mean = seen.sum / seen.present as f64;
+            let (least, mean, most) = if column.age {
+                // Of moments, the age in days against the newest that was seen.
+                let days = |moment: f64| (seen.most - moment) / 86_400.0;
+                (0.0, days(mean), days(seen.least))
+            } else {
+                (seen.least, mean, seen.most)
+            };
+            let mut shape = seen.shape(!column.float && !column.age);
+            if column.age {
+                shape.reverse();
+            }
             DenseFindings {
                 name: column.name.clone(),
                 missing: share(seen.missing),
-                negative: share(seen.negative),
-                least: present(seen.least),
-                mean: present(seen.sum / seen.present as f64),
-                most: present(seen.most),
-                shape: seen.shape(!column.float),
+                negative: if column.age { 0.0 } else { share(seen.negative) },
+                least: present(least),
+                mean: present(mean),
+                most: present(most),
+                shape,
             }
         });
         let categorical = self.categorical.iter().zip(&description.categorical).map(|(seen, column)| {

@@ -87,7 +87,7 @@ impl Owners {
     fn new(layout: &Layout, table: TableId) -> Self {
         let sharding: &Sharding = layout.sharding();
         let weighted = layout.weighted(table);
-        if layout.replicated().contains(&table) {
+        if layout.is_replicated(table) {
             return Self { split: Split::Whole, parts: Vec::new(), weighted };
         }
         let shards = sharding.of_table(table);
@@ -98,8 +98,7 @@ impl Owners {
         };
         let mut parts = Vec::new();
         for shard in shards {
-            let streams = &layout.of(shard.rank).streams;
-            let stream = streams.iter().position(|stream| stream.table == table && stream.rows == shard.rows);
+            let stream = layout.of(shard.rank).stream(table, shard.rows);
             let part = (shard.rank, stream.expect("a stream for every shard"));
             // Slices of columns on one rank share their ids.
             if sharding.scheme(table).kind() == Kind::Row || !parts.contains(&part) {

@@ -8,6 +8,7 @@
 //! What a rank holds whole it pools straight into the features of its own samples, without a message.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::base::{RankId, TableId};
@@ -72,6 +73,8 @@ pub struct Holding {
     pub streams: Vec<Stream>,
     /// Runs of shards of one width that are pooled in one way.
     pub groups: Vec<Group>,
+    /// The number of the stream of some rows of a table.
+    known: HashMap<(TableId, Rows), usize>,
     /// Elements of a message's row.
     pub stride: usize,
     /// As [`Holding::stride`], of the shards of divided rows alone: of what a rank pools for its own samples beside the
@@ -97,13 +100,13 @@ impl Holding {
         shards.sort_by_key(|shard| {
             (!partial(shard), Reverse(shard.columns.len()), plain(shard), shard.table, shard.part)
         });
-        let mut streams: Vec<Stream> = Vec::new();
+        // Of a table's rows everything else follows. Searched by hash: there may be many thousands of tables.
+        let (mut streams, mut known) = (Vec::<Stream>::new(), HashMap::<(TableId, Rows), usize>::new());
         let mut stream_of = |shard: &Shard| {
             let (table, rows) = (shard.table, shard.rows);
             let (partial, weighted, positions) = (partial(shard), layout.weighted(table), positions(shard));
-            let stream = Stream { table, rows, partial, weighted, positions };
-            streams.iter().position(|known| *known == stream).unwrap_or_else(|| {
-                streams.push(stream);
+            *known.entry((table, rows)).or_insert_with(|| {
+                streams.push(Stream { table, rows, partial, weighted, positions });
                 streams.len() - 1
             })
         };
@@ -132,7 +135,12 @@ impl Holding {
                 partial_stride = next.next_multiple_of(LINE);
             }
         }
-        Self { shards, streams, groups, stride: next.next_multiple_of(LINE), partial_stride }
+        Self { shards, streams, groups, known, stride: next.next_multiple_of(LINE), partial_stride }
+    }
+
+    /// The number of the stream of ids for some rows of a table.
+    pub(super) fn stream(&self, table: TableId, rows: Rows) -> Option<usize> {
+        self.known.get(&(table, rows)).copied()
     }
 
     /// Each shard with the columns of a message's row that are its own.
@@ -223,10 +231,16 @@ impl Layout {
         }
         let holding = |rank| {
             let shards = self.sharding.of_rank(RankId(rank));
-            Holding::new(shards.filter(|shard| !self.replicated.contains(&shard.table)).cloned().collect(), &self)
+            Holding::new(shards.filter(|shard| !self.is_replicated(shard.table)).cloned().collect(), &self)
         };
         self.holdings = (0..self.sharding.ranks() as u32).map(holding).collect();
         self
+    }
+
+    /// Whether every rank has a copy of a table.
+    pub(super) fn is_replicated(&self, table: TableId) -> bool {
+        // They ascend.
+        self.replicated.binary_search(&table).is_ok()
     }
 
     /// Whether the look-ups of a table have weights.
@@ -273,7 +287,7 @@ impl Layout {
     pub fn averages_at_sample(&self, table: TableId) -> bool {
         // A row by itself is its own mean.
         self.positions(table) == 1
-            && (self.grains.is_some() || self.replicated.contains(&table) || self.sharding.partial(table))
+            && (self.grains.is_some() || self.is_replicated(table) || self.sharding.partial(table))
     }
 
     /// Elements of a sample's features: those of all tables, side by side.
@@ -316,6 +330,14 @@ impl Layout {
     #[must_use]
     pub fn of(&self, rank: RankId) -> &Holding {
         &self.holdings[rank.index()]
+    }
+
+    /// What a rank gives of a table that is gathered, in its order: its shards, and of a copy that all have, the first
+    /// rank's.
+    pub fn exported(&self, table: TableId, rank: RankId) -> impl Iterator<Item = &Shard> {
+        let copy = self.is_replicated(table) && rank == RankId(0);
+        let copy = copy.then(|| &self.sharding.of_table(table)[rank.index()]);
+        self.of(rank).shards.iter().filter(move |shard| shard.table == table).chain(copy)
     }
 
     /// Tables that every rank has a copy of.

@@ -33,7 +33,7 @@ pub use replicas::Replicas;
 pub use traffic::Traffic;
 
 use crate::base::RankId;
-use crate::collective::Links;
+use crate::collective::{LaneSpec, Links};
 use crate::data::Bag;
 use crate::machine::team::Team;
 use crate::sync::Rows;
@@ -59,6 +59,14 @@ pub struct LanePlan {
 /// Bytes of a message of ids or of dense gradients, at most; what is longer goes in pieces.
 const PIECE: usize = 256 << 10;
 
+/// Bytes of a message between any two of many ranks: pieces become smaller, so that the windows of all pairs together take
+/// no more than those of 8 ranks, until they are a page.
+#[must_use]
+pub const fn piece_of_pairs(ranks: usize) -> usize {
+    let shared = PIECE * 64 / if ranks > 8 { ranks * ranks } else { 64 };
+    if shared < 4096 { 4096 } else { shared / 64 * 64 }
+}
+
 impl LanePlan {
     /// For minibatches of up to `batch` samples with `lookups` look-ups a table and sample; `dense` says how long the
     /// messages of a thread's dense reduction are.
@@ -74,7 +82,7 @@ impl LanePlan {
             ids: links(&|from, to| ids::expected(layout, [batch, lookups], from, to).clamp(64, PIECE)),
             pooled: links(&|from, to| pooled_bytes(layout, batch, from, to)),
             gradients: links(&|from, to| gradient_bytes(layout, batch, from, to)),
-            unpooled: layout.grains().map(|_| Links::uniform(ranks, PIECE)),
+            unpooled: layout.grains().map(|_| Links::uniform(ranks, piece_of_pairs(ranks))),
             replicas: (!layout.replicated().is_empty()).then(|| {
                 let next = |from: RankId| (from.index() + 1) % ranks;
                 links(&|from, to| if to.index() == next(from) { PIECE } else { 0 })
@@ -85,13 +93,10 @@ impl LanePlan {
 
     /// All lanes, in the order of the fields.
     #[must_use]
-    pub fn into_lanes(self) -> Vec<Links> {
-        [self.ids, self.pooled, self.gradients]
-            .into_iter()
-            .chain(self.unpooled)
-            .chain(self.replicas)
-            .chain(self.dense)
-            .collect()
+    pub fn into_lanes(self) -> Vec<LaneSpec> {
+        let together = [self.ids, self.pooled, self.gradients].into_iter().chain(self.unpooled);
+        let at_once = self.replicas.into_iter().chain(self.dense);
+        together.map(LaneSpec::together).chain(at_once.map(LaneSpec::at_once)).collect()
     }
 }
 

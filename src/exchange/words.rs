@@ -46,17 +46,24 @@ impl Words {
         self.place.sequence += 1;
         carrier.enter(self.place);
         self.peers.fill(Progress::default());
+        let mut handed_over = false;
         loop {
             let (mut progress, mut waits_for) = (false, None);
+            let mut all_sent = true;
             for peer in (1..ranks).map(|step| (own + step) % ranks) {
                 let state = &mut self.peers[peer];
                 let (rank, place) = (RankId(peer as u32), self.place);
                 let sent = state.send(carrier, self.isa, rank, out(peer));
                 let got = state.receive(carrier, place, rank, &mut into[peer])?;
                 progress |= sent || got;
+                all_sent &= state.has_sent(out(peer).len());
                 if !state.is_done(out(peer).len()) {
                     waits_for = Some(rank);
                 }
+            }
+            if all_sent && !handed_over {
+                carrier.hand_over();
+                handed_over = true;
             }
             match (waits_for, progress) {
                 (None, _) => return Ok(()),
@@ -109,7 +116,11 @@ impl Words {
 
 impl Progress {
     fn is_done(&self, sends: usize) -> bool {
-        self.announced && self.sent == sends && self.due == Some(self.got)
+        self.has_sent(sends) && self.due == Some(self.got)
+    }
+
+    const fn has_sent(&self, sends: usize) -> bool {
+        self.announced && self.sent == sends
     }
 
     /// Sends a message, if there is one to send and room for it.

@@ -35,6 +35,17 @@ pub fn pin_current_thread(pus: &[PuId]) -> Result<()> {
     sched_setaffinity(None, &set).map_err(|source| Error::System { action: action(), source: source.into() })
 }
 
+/// Lets the current thread, and those that it starts, run wherever the process's control group allows.
+///
+/// # Errors
+/// [`Error::System`] when the kernel refuses.
+pub fn unpin_current_thread() -> Result<()> {
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|pu| all.set(pu));
+    let action = || "let this process use all cpus".to_owned();
+    sched_setaffinity(None, &all).map_err(|source| Error::System { action: action(), source: source.into() })
+}
+
 /// The processing units that the current thread may run on, ascending.
 ///
 /// # Errors

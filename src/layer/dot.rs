@@ -1,6 +1,7 @@
 //! The dot interaction: every pair of a sample's vectors, multiplied.
 //!
-//! A sample's features T are F vectors of E elements (the bottom MLP's output x first, then one pooled row a table).
+//! A sample's features T are F vectors of E elements (the bottom MLP's output x first, then one pooled row a table). Where
+//! samples have no dense features there is no x: T are the pooled rows, and the result is z alone.
 //! Forward: Z = T Tᵀ, and the result is [x, z] with z the entries of Z's lower triangle, row by row (i ascending, j < i,
 //! or j <= i with `itself`), as facebookresearch/dlrm orders them. (TorchRec takes the upper triangle: its top weights
 //! are not interchangeable with these.)
@@ -32,8 +33,11 @@ pub struct Dot {
 
 #[derive(Debug, Clone, Copy)]
 struct Shape {
+    /// All vectors that meet, x among them.
     vectors: usize,
     dim: usize,
+    /// Whether the first of them is x.
+    with_x: bool,
     itself: bool,
 }
 
@@ -52,7 +56,12 @@ struct Scratch {
 impl Shape {
     /// Elements of a sample's pooled rows.
     const fn pooled(self) -> usize {
-        (self.vectors - 1) * self.dim
+        (self.vectors - self.with_x as usize) * self.dim
+    }
+
+    /// Elements of x.
+    const fn x(self) -> usize {
+        if self.with_x { self.dim } else { 0 }
     }
 
     const fn pairs(self) -> usize {
@@ -61,28 +70,41 @@ impl Shape {
 
     /// Elements of x that fill whole pieces of 16 columns of the result; the others share one with products.
     const fn aligned(self) -> usize {
-        self.dim / STEPS * STEPS
+        self.x() / STEPS * STEPS
     }
 
     const fn padded(self) -> usize {
         self.dim.next_multiple_of(STEPS)
     }
+
+    /// Elements before the products in the gradient of a sample: those of x, which row 0 of the features' gradient starts
+    /// at, or as many zeros as a padded vector has.
+    const fn before(self) -> usize {
+        if self.with_x { self.dim } else { self.padded() }
+    }
 }
 
 impl Dot {
-    /// The interaction of `vectors` vectors of `dim` elements, for a team of `threads`.
+    /// The interaction of x, if there is one, and `rows` pooled rows, all of `dim` elements, for a team of `threads`.
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn new(vectors: usize, dim: usize, itself: bool, threads: usize, supply: &mut Supply<'_>) -> Result<Self> {
-        let shape = Shape { vectors, dim, itself };
-        let products = (shape.dim - shape.aligned() + shape.pairs()).next_multiple_of(GROUP);
+    pub fn new(
+        with_x: bool,
+        [rows, dim]: [usize; 2],
+        itself: bool,
+        threads: usize,
+        supply: &mut Supply<'_>,
+    ) -> Result<Self> {
+        let vectors = rows + usize::from(with_x);
+        let shape = Shape { vectors, dim, with_x, itself };
+        let products = (shape.x() - shape.aligned() + shape.pairs()).next_multiple_of(GROUP);
         let scratch = (0..threads).map(|_| {
             Ok(Scratch {
                 blocks: supply.buffer("transposed features", vectors)?,
                 products: supply.buffer("transposed products", products)?,
                 vectors: supply.buffer("a sample's features", vectors * shape.padded())?,
-                gradient: supply.buffer("a sample's gradient", shape.dim + shape.pairs() + WIDTH + SLACK)?,
+                gradient: supply.buffer("a sample's gradient", shape.before() + shape.pairs() + WIDTH + SLACK)?,
             })
         });
         Ok(Self { scratch: scratch.collect::<Result<_>>()?, shape })
@@ -98,10 +120,10 @@ impl Dot {
         }
     }
 
-    /// Columns of the result: dim + F (F - 1) / 2, and F more with `itself`.
+    /// Columns of the result: those of x + F (F - 1) / 2, and F more with `itself`.
     #[must_use]
     pub const fn outputs(&self) -> usize {
-        self.shape.dim + self.shape.pairs()
+        self.shape.x() + self.shape.pairs()
     }
 
     /// Vectors that meet, and their elements.
@@ -116,7 +138,7 @@ impl Dot {
     /// When a matrix has another shape than the interaction or too few rows.
     pub fn forward<C: Cell>(&mut self, team: &Team, samples: usize, from: Features<'_, C>, out: &mut Panels<C>) {
         let (isa, shape) = (team.isa(), self.shape);
-        from.check(samples, shape.dim, shape.pooled());
+        from.check(samples, shape.x(), shape.pooled());
         assert!(out.columns() == self.outputs() && out.rows() >= samples, "{out:?} takes the interaction");
         let sizes = [out.panels(), samples, out.stride()];
         let grid = Grid::new(out.cells_mut(), sizes, [1, team.pieces()], GROUP);
@@ -139,8 +161,8 @@ impl Dot {
         to: FeaturesMut<'_, C>,
     ) {
         let (isa, shape) = (team.isa(), self.shape);
-        from.check(samples, shape.dim, shape.pooled());
-        to.check(samples, shape.dim, shape.pooled());
+        from.check(samples, shape.x(), shape.pooled());
+        to.check(samples, shape.x(), shape.pooled());
         assert!(
             gradient.columns() == self.outputs() && gradient.rows() >= samples,
             "{gradient:?} is the interaction's"
@@ -178,22 +200,24 @@ impl<C: Cell> Forward<'_, C> {
     /// All products of the samples from `first` on, a lane a sample.
     #[inline(always)]
     fn multiply<S: Simd>(&mut self, simd: S, first: usize, samples: usize) {
-        let Shape { vectors, dim, itself } = self.shape;
+        let Shape { vectors, dim, with_x, itself } = self.shape;
         let Scratch { blocks, products, .. } = &mut *self.scratch;
-        let shared = dim - self.shape.aligned();
+        let shared = self.shape.x() - self.shape.aligned();
+        let row = self.shape.pooled();
         for element in (0..dim).step_by(STEPS) {
             let steps = STEPS.min(dim - element);
             let mut rows = Block::zeroed();
-            for (to, from) in rows.iter_mut().zip(&self.from.x.panel(element / WIDTH)[first..][..samples]) {
-                for lane in (0..STEPS).step_by(S::LANES) {
-                    simd.store(C::load(simd, &from[element % WIDTH + lane..]), &mut to[lane..]);
+            if with_x {
+                for (to, from) in rows.iter_mut().zip(&self.from.x.panel(element / WIDTH)[first..][..samples]) {
+                    for lane in (0..STEPS).step_by(S::LANES) {
+                        simd.store(C::load(simd, &from[element % WIDTH + lane..]), &mut to[lane..]);
+                    }
                 }
+                simd.transpose(rows.as_flattened(), STEPS, blocks[0].as_flattened_mut(), GROUP);
             }
-            simd.transpose(rows.as_flattened(), STEPS, blocks[0].as_flattened_mut(), GROUP);
-            for vector in 1..vectors {
-                let row = self.shape.pooled();
-                let from = &self.from.pooled[first * row + (vector - 1) * dim + element..];
-                let to = blocks[vector].as_flattened_mut();
+            for (table, block) in blocks[usize::from(with_x)..vectors].iter_mut().enumerate() {
+                let from = &self.from.pooled[first * row + table * dim + element..];
+                let to = block.as_flattened_mut();
                 if samples == GROUP && steps == STEPS {
                     simd.transpose(from, row, to, GROUP);
                 } else {
@@ -203,7 +227,7 @@ impl<C: Cell> Forward<'_, C> {
                     simd.transpose(rows.as_flattened(), STEPS, to, GROUP);
                 }
             }
-            if steps < STEPS {
+            if with_x && steps < STEPS {
                 products[..shared].copy_from_slice(&blocks[0][..shared]);
             }
             let sums = &mut products[shared..];
@@ -243,14 +267,15 @@ impl<C: Cell> Kernel for Backward<'_, C> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
-        let Shape { vectors: count, dim, itself } = self.shape;
-        let (row, padded) = (self.shape.pooled(), self.shape.padded());
+        let Shape { vectors: count, dim, with_x, itself } = self.shape;
+        let (row, padded, before) = (self.shape.pooled(), self.shape.padded(), self.shape.before());
         for (index, sample) in self.x.rows().enumerate() {
             self.gather(simd, sample);
             let Scratch { vectors, gradient, .. } = &mut *self.scratch;
-            let product = Mirrored { triangle: &gradient[dim..], itself, vectors, count, row: padded, first: gradient };
+            let product =
+                Mirrored { triangle: &gradient[before..], itself, vectors, count, row: padded, first: gradient };
             let pooled = &mut self.pooled.panel(0)[index * row..][..row];
-            product.each(simd, &mut Gradients { dim, x: &mut self.x, index, features: vectors, pooled });
+            product.each(simd, &mut Gradients { dim, with_x, x: &mut self.x, index, features: vectors, pooled });
         }
     }
 }
@@ -258,10 +283,11 @@ impl<C: Cell> Kernel for Backward<'_, C> {
 /// The gradients of one sample's features.
 struct Gradients<'a, 'b, C> {
     dim: usize,
+    with_x: bool,
     /// That of x, in row `index`.
     x: &'a mut GridPart<'b, Row<C>>,
     index: usize,
-    /// The features, x first.
+    /// The features, x first if there is one.
     features: &'a [f32],
     pooled: &'a mut [f32],
 }
@@ -269,11 +295,11 @@ struct Gradients<'a, 'b, C> {
 impl<C: Cell> Take for Gradients<'_, '_, C> {
     #[inline(always)]
     fn take<S: Simd>(&mut self, simd: S, i: usize, k: usize, v: S::V) {
-        if i == 0 {
+        if self.with_x && i == 0 {
             let x = &mut self.x.panel(k / WIDTH)[self.index][k % WIDTH..];
             C::store(simd, simd.gate(v, simd.load(&self.features[k..])), x);
         } else if k < self.dim {
-            let to = &mut self.pooled[(i - 1) * self.dim..][k..self.dim];
+            let to = &mut self.pooled[(i - usize::from(self.with_x)) * self.dim..][k..self.dim];
             match to.len() {
                 left if left < S::LANES => simd.store_partial(v, to),
                 _ => simd.store(v, to),
@@ -288,7 +314,7 @@ impl<C: Cell> Backward<'_, C> {
     fn gather<S: Simd>(&mut self, simd: S, sample: usize) {
         let Scratch { vectors, gradient, .. } = &mut *self.scratch;
         let (dim, row, padded) = (self.shape.dim, self.shape.pooled(), self.shape.padded());
-        let (x, pooled) = vectors.split_at_mut(padded);
+        let (x, pooled) = vectors.split_at_mut(if self.shape.with_x { padded } else { 0 });
         widen(simd, self.from.x, sample, x);
         let from = &self.from.pooled[sample * row..][..row];
         if dim == padded {
@@ -298,7 +324,7 @@ impl<C: Cell> Backward<'_, C> {
             let pairs = pooled.chunks_exact_mut(padded).zip(from.chunks_exact(dim));
             pairs.for_each(|(to, from)| to[..dim].copy_from_slice(from));
         }
-        widen(simd, self.gradient, sample, gradient);
+        widen(simd, self.gradient, sample, &mut gradient[self.shape.before() - self.shape.x()..]);
     }
 }
 
@@ -322,14 +348,17 @@ mod tests {
 
     /// [x, z] and the gradients of x and of the pooled rows, sample by sample, from the formulas at this file's head.
     fn define(shape: Shape, x: &[f32], pooled: &[f32], gradient: &[f32]) -> [Vec<f32>; 3] {
-        let Shape { vectors, dim, itself } = shape;
+        let Shape { vectors, dim, with_x, itself } = shape;
         let [mut out, mut dx, mut dpooled] = [const { Vec::new() }; 3];
-        for (n, (x, gradient)) in x.chunks(dim).zip(gradient.chunks(dim + shape.pairs())).enumerate() {
+        let samples = gradient.len() / (shape.x() + shape.pairs()).max(1);
+        for n in 0..samples {
+            let x = &x[n * shape.x()..][..shape.x()];
+            let gradient = &gradient[n * (shape.x() + shape.pairs())..][..shape.x() + shape.pairs()];
             let t = [x, &pooled[n * shape.pooled()..][..shape.pooled()]].concat();
             let t: Vec<_> = t.chunks(dim).collect();
             out.extend(x);
             let mut s = vec![vec![0.0; vectors]; vectors];
-            let mut dz = gradient[dim..].iter();
+            let mut dz = gradient[shape.x()..].iter();
             for i in 0..vectors {
                 for j in 0..i + usize::from(itself) {
                     out.push((0..dim).fold(0.0, |sum, k| t[i][k].mul_add(t[j][k], sum)));
@@ -339,9 +368,9 @@ mod tests {
             }
             for (i, s) in s.iter().enumerate() {
                 for k in 0..dim {
-                    let start = if i == 0 { gradient[k] } else { 0.0 };
+                    let start = if with_x && i == 0 { gradient[k] } else { 0.0 };
                     let sum = (0..vectors).fold(start, |sum, j| s[j].mul_add(t[j][k], sum));
-                    if i > 0 {
+                    if i > 0 || !with_x {
                         dpooled.push(sum);
                     } else {
                         dx.push(if x[k] <= 0.0 { 0.0 } else { sum });
@@ -355,23 +384,29 @@ mod tests {
     #[test]
     fn every_twin_and_team_gives_the_bits_of_the_definition() {
         let sizes = [(1, 4), (2, 1), (4, 4), (9, 64), (27, 16), (5, 20), (3, 70), (6, 128)];
-        for ((vectors, dim), itself) in sizes.into_iter().flat_map(|size| [(size, false), (size, true)]) {
-            let shape = Shape { vectors, dim, itself };
-            let outputs = dim + shape.pairs();
+        let ways = [(true, false), (true, true), (false, false), (false, true)];
+        for ((vectors, dim), (with_x, itself)) in sizes.into_iter().flat_map(|size| ways.map(|way| (size, way))) {
+            let shape = Shape { vectors, dim, with_x, itself };
+            let outputs = shape.x() + shape.pairs();
+            if outputs == 0 {
+                // No network has an interaction of which nothing comes.
+                continue;
+            }
             for samples in [1, 16, 37] {
                 // Half of x is 0, as behind a ReLU; matrices have room for more samples.
-                let x: Vec<f32> = random(samples * dim, 1).iter().map(|x| x.max(0.0)).collect();
+                let x: Vec<f32> = random(samples * shape.x(), 1).iter().map(|x| x.max(0.0)).collect();
                 let pooled = random(samples * shape.pooled(), 2);
                 let gradient = random(samples * outputs, 3);
                 let expected = define(shape, &x, &pooled, &gradient);
                 for (isa, threads) in Isa::all().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]) {
                     let team = Team::with_isa(threads, isa).unwrap();
-                    let mut dot = Dot::new(vectors, dim, itself, threads, &mut Supply::System).unwrap();
-                    let x = Panels::from_rows(&x, samples, dim);
+                    let rows = vectors - usize::from(with_x);
+                    let mut dot = Dot::new(with_x, [rows, dim], itself, threads, &mut Supply::System).unwrap();
+                    let x = Panels::from_rows(&x, samples, shape.x());
                     let from = Features { x: &x, pooled: &pooled };
                     let mut out = Panels::zeroed(samples + 3, outputs);
                     dot.forward(&team, samples, from, &mut out);
-                    let mut dx = Panels::zeroed(samples, dim);
+                    let mut dx = Panels::zeroed(samples, shape.x());
                     let mut dpooled = vec![7.0; pooled.len()];
                     let to = FeaturesMut { x: &mut dx, pooled: &mut dpooled };
                     dot.backward(&team, samples, from, &Panels::from_rows(&gradient, samples, outputs), to);

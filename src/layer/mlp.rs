@@ -52,7 +52,7 @@ pub enum InputGradient {
 
 impl Mlp {
     /// Layers from `widths[0]` inputs through each further width, all weights 0, with room for minibatches of
-    /// `samples`.
+    /// `samples`. With one width there are no layers: the output is the input.
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -143,7 +143,7 @@ impl Mlp {
     /// written before [`Mlp::backward`]; padding must stay 0.
     ///
     /// # Panics
-    /// When there are no layers.
+    /// When there are no layers and the input's gradient was not planned for.
     pub fn output_and_gradient(&mut self) -> (&Panels<f32>, &mut Panels<f32>) {
         let last = self.layers.len();
         let gradient = match (&mut self.doors, &mut self.gradients[last]) {
@@ -168,7 +168,7 @@ impl Mlp {
     /// # Panics
     /// When there is no room for the samples.
     pub fn forward(&mut self, team: &Team, samples: usize, relu: bool) {
-        let last = self.layers.len() - 1;
+        let last = self.layers.len().saturating_sub(1);
         if let (Some(doors), Flow::Half(input)) = (&self.doors, &mut self.activations[0]) {
             narrow_panels(team, samples, &doors.input, input);
         }

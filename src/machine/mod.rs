@@ -2,11 +2,13 @@
 //!
 //! [`describe`] says what a machine is and [`discover`] finds out; [`routes`] follows its links; [`placement`] chooses
 //! nodes and cores for ranks; [`draw`] shows all of it; [`team`] runs the threads; [`limits`] measures what
-//! they can do.
+//! they can do, and [`figures`] keeps that for the machine as a whole.
 
+pub mod cluster;
 pub mod describe;
 pub mod discover;
 pub mod draw;
+pub mod figures;
 pub mod limits;
 pub mod placement;
 pub(crate) mod ranges;

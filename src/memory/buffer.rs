@@ -14,6 +14,7 @@ use bytemuck::Pod;
 use memmap2::{Advice, MmapMut, MmapOptions};
 
 use super::arena::{Arena, ArenaSlice};
+use super::heap::exhausted;
 use super::plan::{Alignment, Need, Plan};
 use crate::base::Result;
 
@@ -48,7 +49,8 @@ impl Supply<'_> {
     /// When the plan would exceed the address space.
     ///
     /// # Panics
-    /// When the system has no address space; whether there is memory is checked before, by whoever plans it.
+    /// When a size from the system is beyond the address space; whether there is memory is checked before, by whoever
+    /// plans it.
     pub fn buffer<T: Pod>(&mut self, name: &str, len: usize) -> Result<Buffer<T>> {
         let alignment = if len * size_of::<T>() >= HUGE_PAGE { Alignment::HugePage } else { Alignment::Line };
         match self {
@@ -59,10 +61,10 @@ impl Supply<'_> {
 }
 
 impl<T: Pod> Buffer<T> {
-    /// `len` zeros from the system.
+    /// `len` zeros from the system; where it has none to give, the process ends: see [`exhausted`].
     ///
     /// # Panics
-    /// When the address space is exhausted.
+    /// When so many numbers fit no address space.
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
         let bytes = len.checked_mul(size_of::<T>()).expect("a buffer's size fits the address space");
@@ -72,7 +74,7 @@ impl<T: Pod> Buffer<T> {
         let huge = bytes >= HUGE_PAGE;
         let reserve = if huge { bytes + HUGE_PAGE } else { bytes };
         let map = MmapOptions::new().len(reserve).map_anon();
-        let map = map.unwrap_or_else(|error| panic!("cannot reserve {bytes} bytes: {error}"));
+        let map = map.unwrap_or_else(|_| exhausted(bytes));
         let offset = if huge { map.as_ptr().align_offset(HUGE_PAGE) } else { 0 };
         if huge {
             // A hint: a kernel without huge pages serves small ones.

@@ -6,9 +6,10 @@
 
 use std::fs;
 
-use super::system::{available_bytes, field};
+use super::system::{Available, Limit, available, field};
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
+use crate::ffi::linux::HUGE_PAGE_BYTES;
 
 /// What one arena wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,20 +54,31 @@ impl NodeMemory {
 ///
 /// # Errors
 /// [`Error::NodeFull`] for the first node, or set of nodes, that cannot hold what is planned there, or for the host if
-/// all together exceed what the system or this process's control group has left.
+/// all together exceed what the machine, a control group or the process's limits have left.
 pub fn check_capacity(demands: &[Demand]) -> Result<()> {
     check(demands, NodeMemory::of)?;
-    available_bytes().map_or(Ok(()), |free| check_sum(demands, free))
+    let need = demands.iter().fold(0u64, |sum, demand| sum.saturating_add(demand.bytes));
+    check_host("all ranks of this host together", need, demands.len())
 }
 
-/// `free` bytes are left for all of this host's arenas.
-fn check_sum(demands: &[Demand], free: u64) -> Result<()> {
-    let need = demands.iter().fold(0u64, |sum, demand| sum.saturating_add(demand.bytes));
+/// Checks that this host can give `bytes` for `what`, in so many pieces.
+///
+/// # Errors
+/// [`Error::NodeFull`] that names what the machine, a control group or the process's limits have left.
+pub fn check_host(what: &str, bytes: u64, pieces: usize) -> Result<()> {
+    available().map_or(Ok(()), |left| check_sum(what, bytes, pieces, &left))
+}
+
+fn check_sum(what: &str, bytes: u64, pieces: usize, left: &Available) -> Result<()> {
+    // Address space is cut at huge pages, so that a part of one is lost beside each piece.
+    let lost = if left.limit == Limit::AddressSpace { HUGE_PAGE_BYTES.saturating_mul(pieces) } else { 0 };
+    let need = bytes.saturating_add(lost as u64);
+    let free = left.bytes;
     let reserve = NodeMemory { total: free, free }.reserve();
     if need <= free.saturating_sub(reserve) {
         return Ok(());
     }
-    let place = "all ranks of this host together (memory and control group)".to_owned();
+    let place = format!("{what} ({})", left.limit);
     Err(Error::NodeFull { place, need: Bytes(need), free: Bytes(free), reserve: Bytes(reserve) })
 }
 
@@ -140,12 +152,18 @@ mod tests {
     }
 
     #[test]
-    fn a_control_group_limits_the_sum() {
-        let demands = [demand(&[0], 3 * GIB), demand(&[1], 2 * GIB)];
-        assert!(check_sum(&demands, 6 * GIB).is_ok());
-        let message = check_sum(&demands, 5 * GIB).unwrap_err().to_string();
-        assert!(message.starts_with("all ranks of this host together"), "{message}");
+    fn control_groups_and_the_limits_of_the_process_limit_the_sum() {
+        let left = |bytes, limit| Available { bytes, limit };
+        let group = |bytes| left(bytes, Limit::Group("/sys/fs/cgroup/job".into()));
+        assert!(check_sum("all", 5 * GIB, 2, &group(6 * GIB)).is_ok());
+        let message = check_sum("all ranks", 5 * GIB, 2, &group(5 * GIB)).unwrap_err().to_string();
+        assert!(message.starts_with("all ranks (the control group's memory, /sys/fs/cgroup/job): "), "{message}");
         assert!(message.contains("needs 5.0 GiB, has 5.0 GiB free (160.0 MiB of it"), "{message}");
+        assert!(message.contains("fewer --ranks or a smaller --batch"), "{message}");
+        // 512 arenas lose 1 GiB of address space, and nothing of memory.
+        assert!(check_sum("all", 5 * GIB, 512, &group(6 * GIB)).is_ok());
+        let message = check_sum("all", 5 * GIB, 512, &left(6 * GIB, Limit::AddressSpace)).unwrap_err().to_string();
+        assert!(message.contains("ulimit -v): needs 6.0 GiB"), "{message}");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Files for reading: mapped where octorec wrote them, read piece by piece where they are the user's.
 //!
 //! A mapping is the quickest way to bytes that stay where they are: a checkpoint larger than the free memory is streamed
-//! from one. But the process ends with SIGBUS where somebody cuts a mapped file short. octorec replaces its own files by
-//! renaming, never by writing into them; others may copy over theirs while a run reads them, and then a read that fails
-//! says which file it was.
+//! from one. octorec replaces its own files by renaming, never by writing into them; others may copy over theirs while a
+//! run reads them, and then a read that fails says which file it was. Where somebody cuts a mapped file short, what is
+//! missing reads as zeros, and [`FileMap::check`] tells.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use memmap2::Mmap;
 
-use crate::base::{Error, Result};
+use super::lost::Watched;
+use crate::base::{Error, Result, input};
 
 /// How a file will be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,21 +29,44 @@ pub enum Access {
 
 /// A mapped file: one that is replaced and never written into, as octorec's own are.
 #[derive(Debug)]
-pub struct FileMap(Mmap);
+pub struct FileMap {
+    map: Mmap,
+    path: PathBuf,
+    watched: &'static Watched,
+}
 
 impl FileMap {
     /// Maps a file.
     ///
     /// # Errors
-    /// When it cannot be opened or mapped.
+    /// When it cannot be opened or mapped, or is no regular file.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(Error::io(path, "open"))?;
+        let file = input::open(path)?;
         // SAFETY: octorec replaces files by renaming, never by writing into them, so the bytes behind this private
         // mapping do not change. Block files and checkpoints alone are mapped; data in other formats is read with
-        // `FileBytes`. (A foreign program that truncates the file ends this one with SIGBUS, as it would end any program
-        // that maps files.)
+        // `FileBytes`. (Of a file that a foreign program cuts short, the rest turns to zeros, and `check` tells.)
         let map = unsafe { Mmap::map(&file) };
-        Ok(Self(map.map_err(Error::io(path, "map"))?))
+        let map = map.map_err(Error::io(path, "map"))?;
+        let watched = Watched::add(&map);
+        Ok(Self { map, path: path.to_owned(), watched })
+    }
+
+    /// Whether all that was read so far was the file's.
+    ///
+    /// # Errors
+    /// [`Error::BadFile`] when it was cut short, or could not be read, since it was mapped: some of what was read is then
+    /// zeros.
+    pub fn check(&self) -> Result<()> {
+        if !self.watched.is_lost() {
+            return Ok(());
+        }
+        let had = self.map.len();
+        let reason = match std::fs::metadata(&self.path) {
+            Ok(now) if now.len() < had as u64 => cut_short(had, Some(now.len())),
+            _ => "could not be read on: was it cut short, or does its disk or network fail? copy or write it again"
+                .to_owned(),
+        };
+        Err(Error::BadFile { path: self.path.clone(), reason })
     }
 
     /// Tells the system how the bytes will be read.
@@ -52,7 +76,7 @@ impl FileMap {
             Access::Random => memmap2::Advice::Random,
         };
         // A hint: where the system does not take it, reading is slower and as right.
-        let _ = self.0.advise(advice);
+        let _ = self.map.advise(advice);
     }
 }
 
@@ -60,8 +84,22 @@ impl Deref for FileMap {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0
+        &self.map
     }
+}
+
+impl Drop for FileMap {
+    fn drop(&mut self) {
+        self.watched.forget();
+    }
+}
+
+/// Of a file that had so many bytes when it was opened.
+fn cut_short(had: usize, has: Option<u64>) -> String {
+    let has = has.map_or_else(|| "fewer".to_owned(), |has| has.to_string());
+    format!(
+        "was cut short while it was read: it had {had} bytes when it was opened and has {has} now: copy or write it again"
+    )
 }
 
 /// A file that is read piece by piece, each where it is asked for; several threads may read at once.
@@ -78,7 +116,7 @@ impl FileBytes {
     /// # Errors
     /// When it cannot be opened, or its length is not known.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(Error::io(path, "open"))?;
+        let file = input::open(path)?;
         let len = file.metadata().map_err(Error::io(path, "read"))?.len();
         let len = usize::try_from(len).map_err(|error| Error::io(path, "read")(io::Error::other(error)))?;
         Ok(Self { path: path.to_owned(), file, len })
@@ -121,13 +159,8 @@ impl FileBytes {
             if error.kind() != io::ErrorKind::UnexpectedEof {
                 return error;
             }
-            let left = self.file.metadata().map_or_else(|_| "fewer".to_owned(), |now| now.len().to_string());
-            let reason = format!(
-                "was cut short while it was read: it had {} bytes when it was opened and has {left} now: \
-                 copy or write it again",
-                self.len
-            );
-            io::Error::new(io::ErrorKind::UnexpectedEof, reason)
+            let has = self.file.metadata().ok().map(|now| now.len());
+            io::Error::new(io::ErrorKind::UnexpectedEof, cut_short(self.len, has))
         })
     }
 
@@ -220,5 +253,28 @@ mod tests {
         assert!(message.contains("clicks.bin: was cut short while it was read: it had 256 bytes"), "{message}");
         assert!(message.contains("has 100 now"), "{message}");
         assert!(cursor.read(&mut [0; 8]).is_err());
+    }
+
+    #[test]
+    fn a_mapping_that_is_cut_short_reads_as_zeros_and_tells() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("clicks.octorec");
+        std::fs::write(&path, vec![7; 100_000]).unwrap();
+        let other = folder.path().join("other");
+        std::fs::write(&other, vec![9; 100_000]).unwrap();
+        let (map, whole) = (FileMap::open(&path).unwrap(), FileMap::open(&other).unwrap());
+        File::options().write(true).open(&path).unwrap().set_len(5000).unwrap();
+        assert_eq!(map[4999], 7);
+        map.check().unwrap();
+        assert_eq!((map[50_000], map[99_999], map[4999]), (0, 0, 7));
+        let message = map.check().unwrap_err().to_string();
+        assert!(message.contains("clicks.octorec: was cut short while it was read: it had 100000 bytes"), "{message}");
+        assert!(message.contains("has 5000 now"), "{message}");
+        // Other mappings are what they were, and a place that was left is taken again.
+        assert!(whole.iter().all(|&byte| byte == 9));
+        whole.check().unwrap();
+        drop(map);
+        let again = FileMap::open(&other).unwrap();
+        assert!(again.iter().all(|&byte| byte == 9) && again.check().is_ok());
     }
 }

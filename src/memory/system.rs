@@ -1,21 +1,111 @@
-//! How much memory this process can still have.
+//! How much memory this process can still have, and what limits it: the machine, its control groups of either version, or
+//! the limits of the process (`ulimit -v`, `ulimit -d`).
 
+use std::fmt;
 use std::fs;
+use std::path::{Path, PathBuf};
 
-/// Bytes that can be allocated without swapping: the kernel's estimate, or what is left of the control group's limit
-/// if that is less. `None` where neither can be read.
+use rustix::process::{Resource, getrlimit};
+
+/// Where control groups are mounted.
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// What can still be had, and from whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Available {
+    pub(super) bytes: u64,
+    pub(super) limit: Limit,
+}
+
+/// What ends first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// The machine's memory.
+    Machine,
+    /// A control group's, which the folder describes.
+    Group(PathBuf),
+    /// The process's address space.
+    AddressSpace,
+    /// The process's data.
+    Data,
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Machine => write!(f, "the machine's memory"),
+            Self::Group(folder) => write!(f, "the control group's memory, {}", folder.display()),
+            Self::AddressSpace => write!(f, "the process's address space, ulimit -v"),
+            Self::Data => write!(f, "the process's data, ulimit -d"),
+        }
+    }
+}
+
+/// Bytes that can be allocated without swapping: the kernel's estimate, or what is left of the limit of a control group or
+/// of the process if that is less. `None` where none of them can be read.
 #[must_use]
 pub fn available_bytes() -> Option<u64> {
-    let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| field(&text, "MemAvailable:"));
-    let group = || {
-        let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-        let limit = number("/sys/fs/cgroup/memory.max")?;
-        Some(limit.saturating_sub(number("/sys/fs/cgroup/memory.current")?))
+    available().map(|available| available.bytes)
+}
+
+/// As [`available_bytes`], with the one that gives least.
+pub(super) fn available() -> Option<Available> {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| field(&text, "MemAvailable:"));
+    let machine = machine.map(|bytes| Available { bytes, limit: Limit::Machine });
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let process = |resource, used: &str, limit| {
+        let most = getrlimit(resource).current?;
+        Some(Available { bytes: most.saturating_sub(field(&status, used).unwrap_or(0)), limit })
     };
-    match (system, group()) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
+    let limits = [
+        machine,
+        process(Resource::As, "VmSize:", Limit::AddressSpace),
+        process(Resource::Data, "VmData:", Limit::Data),
+    ];
+    limits.into_iter().flatten().chain(groups(Path::new(GROUPS), &own)).min_by_key(|available| available.bytes)
+}
+
+/// What the control groups of a process leave it: its own and all above it. `own` is `/proc/self/cgroup`.
+fn groups(mount: &Path, own: &str) -> Vec<Available> {
+    let mut found = Vec::new();
+    for line in own.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        // Version 2 names no controllers.
+        let (root, names) = match controllers {
+            "" => (mount.to_owned(), ["memory.max", "memory.current"]),
+            v1 if v1.split(',').any(|name| name == "memory") => {
+                (mount.join("memory"), ["memory.limit_in_bytes", "memory.usage_in_bytes"])
+            }
+            _ => continue,
+        };
+        // Within a container the path may be that of the host: then what is mounted is the container's own.
+        let mut at = root.join(path.trim_start_matches('/'));
+        loop {
+            found.extend(group(&at, names));
+            if at == root || !at.pop() {
+                break;
+            }
+        }
     }
+    found
+}
+
+/// What one control group leaves; nothing where it has no limit.
+fn group(folder: &Path, [limit, usage]: [&str; 2]) -> Option<Available> {
+    let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
+    // Version 1 says that there is none by the largest number of whole pages.
+    let limit = number(limit).filter(|limit| *limit < 1 << 62)?;
+    let statistics = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+    let counted = |name: &str| {
+        let line = statistics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.trim().parse::<u64>().ok()).unwrap_or(0)
+    };
+    // Cached files count as used, and are dropped before anybody goes without.
+    let cached = ["inactive_file", "active_file"].map(counted).iter().sum::<u64>();
+    let used = number(usage)?.saturating_sub(cached);
+    Some(Available { bytes: limit.saturating_sub(used), limit: Limit::Group(folder.to_owned()) })
 }
 
 /// The value of a `name   12345 kB` line, in bytes.
@@ -34,5 +124,51 @@ mod tests {
         assert_eq!(field(text, "MemAvailable:"), Some(16_384_000 * 1024));
         assert_eq!(field(text, "Swap:"), None);
         assert!(available_bytes().is_none_or(|bytes| bytes > 0));
+    }
+
+    /// A tree of control groups: files with what is in them.
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        folder
+    }
+
+    fn left(folder: &Path, own: &str) -> Vec<(u64, String)> {
+        let name = |limit: &Limit| match limit {
+            Limit::Group(at) => at.strip_prefix(folder).unwrap().display().to_string(),
+            other => other.to_string(),
+        };
+        groups(folder, own).iter().map(|found| (found.bytes, name(&found.limit))).collect()
+    }
+
+    #[test]
+    fn control_groups_of_both_versions_count_with_all_above_them() {
+        let second = tree(&[
+            ("a/memory.max", "1000\n"),
+            ("a/memory.current", "900\n"),
+            ("a/memory.stat", "anon 5\ninactive_file 250\nactive_file 50\n"),
+            ("a/b/memory.max", "max\n"),
+            ("a/b/memory.current", "800\n"),
+        ]);
+        assert_eq!(left(second.path(), "0::/a/b\n"), [(400, "a".to_owned())]);
+        assert!(left(second.path(), "0::/\n").is_empty());
+        let first = tree(&[
+            ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("memory/memory.usage_in_bytes", "77\n"),
+            ("memory/docker/x/memory.limit_in_bytes", "5000\n"),
+            ("memory/docker/x/memory.usage_in_bytes", "6000\n"),
+        ]);
+        assert_eq!(
+            left(first.path(), "9:cpu,memory:/docker/x\n3:pids:/docker/x\n"),
+            [(0, "memory/docker/x".to_owned())]
+        );
+        // A container sees its own group where the root would be, under the host's path.
+        let inside = tree(&[("memory.max", "4096"), ("memory.current", "96")]);
+        assert_eq!(left(inside.path(), "0::/docker/y\n"), [(4000, String::new())]);
+        assert!(left(inside.path(), "nonsense\n").is_empty());
     }
 }

@@ -1,5 +1,6 @@
 //! The Deep Learning Recommendation Model (Naumov et al., arXiv:1906.00091), exactly as facebookresearch/dlrm trains it:
-//! a bottom MLP over the dense features, the interaction of its output with the pooled rows, a top MLP and the loss.
+//! a bottom MLP over the dense features, the interaction of its output with the pooled rows, a top MLP and the loss. Where
+//! samples have no dense features there is no bottom MLP, and pooled rows interact among themselves.
 //!
 //! The MLPs keep their own ends, and each stage reads and writes its neighbours', so that none copies what another has
 //! written.
@@ -57,23 +58,20 @@ impl Dlrm {
     pub fn build(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>) -> Result<Box<dyn Network>> {
         let NetworkSpec { config, dims, positions, samples, threads, kept } = *spec;
         let row = dims.iter().zip(positions).map(|(dim, positions)| dim * positions).sum();
-        let bottom_width = config.bottom[config.bottom.len() - 1];
+        let bottom = config.bottom_widths();
+        // A bottom MLP without layers has no input either; both its ends are one empty matrix.
+        let ends = if config.bottom.is_empty() { InputGradient::Needed } else { InputGradient::Unneeded };
         let interaction = match config.interaction {
             Interaction::Dot => {
                 assert!(dims.iter().all(|dim| *dim == config.dim), "vectors of one width are multiplied: {dims:?}");
-                Interacts::Dot(Dot::new(
-                    positions.iter().sum::<usize>() + 1,
-                    config.dim,
-                    config.interaction_itself,
-                    threads,
-                    supply,
-                )?)
+                let rows = [positions.iter().sum(), config.dim];
+                Interacts::Dot(Dot::new(!config.bottom.is_empty(), rows, config.interaction_itself, threads, supply)?)
             }
-            Interaction::Cat => Interacts::Concat(Concat::new(bottom_width, row)),
+            Interaction::Cat => Interacts::Concat(Concat::new(bottom[bottom.len() - 1], row)),
         };
         let top: Vec<_> = std::iter::once(interaction.outputs()).chain(config.top.iter().copied()).collect();
         Ok(Box::new(Self {
-            bottom: Mlp::new(&config.bottom, samples, InputGradient::Unneeded, kept, supply)?,
+            bottom: Mlp::new(bottom, samples, ends, kept, supply)?,
             top: Mlp::new(&top, samples, InputGradient::Needed, kept, supply)?,
             loss: LossLayer::new(config, samples, supply)?,
             activations: Activations::new(samples, row, supply)?,

@@ -4,18 +4,19 @@
 //! bytes until the last division, so sums do not depend on the order in which tables are added. Per rank:
 //!
 //! * look-up: rows that the minibatch names, each once from memory in whole cache lines, further times from cache
-//!   ([`CACHE_GAIN`] as fast); ids read, pooled sums written; over the rank's memory bandwidth (SC20 III-A: look-ups
-//!   "run at close to peak bandwidth").
+//!   ([`CACHE_GAIN`] as fast), over the bandwidth of random rows; ids read, pooled sums written, over that of streams.
 //! * exchange: ids, pooled sums (S x N x E elements, SC20 equation 2) and their gradients, one all-to-all each. It ends
 //!   when its most loaded wire has carried its bytes along the machine's routes, or when the rank has read what it sends
-//!   and stored what it receives, whichever is later. Nothing is taken as hidden behind computation.
+//!   and stored what it receives (past the caches), whichever is later, and then the latency of the way from its farthest
+//!   peer. Nothing is taken as hidden behind computation.
 //! * all-reduce: of replicated tables, each rank's list of the rows that its samples name, with their summed gradients,
-//!   brought to every other.
+//!   brought to every other; of the MLPs' gradients, a ring (SC20 equation 1), with the latency of each round.
 //! * update: pooled gradients read, each named row (and its optimizer state) read and written once; of replicated
 //!   tables each rank sums its samples' gradients by row, and moves the rows that any rank names (SC20 III-A).
+//! * MLPs: operations of the rank's samples over the peak of its cores, in f32 or bfloat16; the same for every division,
+//!   but not on all ranks of a machine whose nodes differ.
 //!
-//! The MLPs' passes and all-reduce (SC20 equation 1) are the same for every division and left out of the seconds; their
-//! bytes are part of the memory. A rank's receive buffers are double.
+//! A rank's receive buffers are double.
 
 use serde::Serialize;
 
@@ -106,6 +107,11 @@ pub struct Model<'a> {
     reach: Vec<Vec<Reach>>,
     /// Pairs of ranks whose messages take each wire.
     pairs: Vec<i64>,
+    /// Seconds of the longest way from or to another rank, by rank.
+    latency_s: Vec<f64>,
+    /// Seconds of each rank's MLPs, and of the all-reduce of their gradients.
+    mlp_s: Vec<f64>,
+    dense_s: Vec<f64>,
 }
 
 /// `bytes` in whole cache lines.
@@ -150,7 +156,17 @@ impl<'a> Model<'a> {
             skew.unique(&Rows::all(table.rows), draws).min(draws) * (workload.dim + 2) as f64 + 2.0
         };
         let lists = skews.iter().zip(&workload.tables).map(list).collect();
-        Self { workload, site, skews, uniques, lists, slices, reach, pairs }
+        let latency_s = ids.iter().map(|rank| {
+            let ways = ids.iter().flat_map(|other| [site.latency_s(*rank, *other), site.latency_s(*other, *rank)]);
+            ways.fold(0.0, f64::max)
+        });
+        let latency_s = latency_s.collect();
+        let mlp_s = site.ranks.iter().zip(&slices).map(|(standing, samples)| {
+            let peak = if workload.bf16 { standing.bf16_gflop_s } else { standing.f32_gflop_s };
+            *samples as f64 * workload.sample_operations as f64 / (peak * 1e9)
+        });
+        let (mlp_s, dense_s) = (mlp_s.collect(), dense_s(workload, site, &ids));
+        Self { workload, site, skews, uniques, lists, slices, reach, pairs, latency_s, mlp_s, dense_s }
     }
 
     /// How many ranks.
@@ -184,8 +200,10 @@ impl<'a> Model<'a> {
         let sums = (work.batch * width * work.exchange_bytes) as f64;
         let ids = draws * load.lookup_bytes();
         Load {
-            lookup: (unique * row + again * row / CACHE_GAIN + ids + sums).round() as i64,
-            update: (sums + ids + unique * moved + again * moved / CACHE_GAIN).round() as i64,
+            lookup_rows: (unique * row + again * row / CACHE_GAIN).round() as i64,
+            lookup_stream: (ids + sums).round() as i64,
+            update_rows: (unique * moved + again * moved / CACHE_GAIN).round() as i64,
+            update_stream: (sums + ids).round() as i64,
             memory: rows.count as i64 * (width * (work.weight_bytes + work.state_bytes) + work.row_state_bytes) as i64,
             columns: width as i64,
             streams: i64::from(with_ids),
@@ -220,8 +238,10 @@ impl<'a> Model<'a> {
         let gathered = 2.0 * lines(work.dim * 4) * (unique + again / CACHE_GAIN);
         let lists = self.ranks() as f64 * self.lists[table.index()] * WORD_BYTES;
         Load {
-            lookup: (unique * row + again * row / CACHE_GAIN + draws * load.lookup_bytes() + sums).round() as i64,
-            update: (sums + gathered + lists + moved).round() as i64,
+            lookup_rows: (unique * row + again * row / CACHE_GAIN).round() as i64,
+            lookup_stream: (draws * load.lookup_bytes() + sums).round() as i64,
+            update_rows: (gathered + moved).round() as i64,
+            update_stream: (sums + lists).round() as i64,
             memory: (weights + state + gradient).round() as i64,
             ..Load::default()
         }
@@ -337,20 +357,42 @@ impl<'a> Model<'a> {
         seconds.filter(|(_, seconds)| *seconds > 0.0).reduce(|a, b| if b.1 > a.1 { b } else { a })
     }
 
-    /// Seconds of look-up, exchange, all-reduce and update of a rank; `wires_s` are those of [`Model::busiest`].
-    pub(super) fn seconds(&self, tally: &Tally, rank: usize, wires_s: [f64; 3], allreduce_wire_s: f64) -> [f64; 4] {
-        let rate = self.site.ranks[rank].gb_s * 1e9;
-        let own = &tally.ranks[rank];
-        let copies = self.exchanged(tally, rank).map(|[received, sent]| (received + sent) as f64 / rate);
-        let exchange = copies.iter().zip(wires_s).map(|(copy, wire)| copy.max(wire)).sum();
+    /// Seconds in which a rank alone does what a load is.
+    #[must_use]
+    pub fn alone_s(&self, load: &Load, rank: usize) -> f64 {
+        let [lookup, update] = self.local_s(load, rank);
+        lookup + update
+    }
+
+    /// Seconds of look-up and update.
+    fn local_s(&self, load: &Load, rank: usize) -> [f64; 2] {
+        let at = &self.site.ranks[rank];
+        let (row, update, stream) = (at.row_gb_s * 1e9, at.row_update_gb_s * 1e9, at.gb_s * 1e9);
+        [
+            load.lookup_rows as f64 / row + load.lookup_stream as f64 / stream,
+            load.update_rows as f64 / update + load.update_stream as f64 / stream,
+        ]
+    }
+
+    /// Seconds of look-up, exchange, all-reduce, update and MLPs of a rank; `wires_s` are those of [`Model::busiest`].
+    pub(super) fn seconds(&self, tally: &Tally, rank: usize, wires_s: [f64; 3], allreduce_wire_s: f64) -> [f64; 5] {
+        let at = &self.site.ranks[rank];
+        let past_caches = at.stream_copy_gb_s * 1e9;
+        let mut own = tally.ranks[rank];
+        own += tally.replicas;
+        let [lookup, update] = self.local_s(&own, rank);
+        let copies = self.exchanged(tally, rank).map(|[received, sent]| (received + sent) as f64 / past_caches);
+        let latency = |is_sent: bool| if is_sent { self.latency_s[rank] } else { 0.0 };
+        let exchanges: f64 = copies.iter().zip(wires_s).map(|(copy, wire)| copy.max(wire)).sum();
         let ranks = self.ranks() as f64;
         // Read where they are sent, written where they are received.
-        let reduced = 2.0 * tally.replicated as f64 * WORD_BYTES * (ranks - 1.0) / rate;
+        let reduced = 2.0 * tally.replicated as f64 * WORD_BYTES * (ranks - 1.0) / (at.copy_gb_s * 1e9);
         [
-            (own.lookup + tally.replicas.lookup) as f64 / rate,
-            exchange,
-            reduced.max(allreduce_wire_s),
-            (own.update + tally.replicas.update) as f64 / rate,
+            lookup,
+            exchanges + 3.0 * latency(tally.all.columns > 0),
+            reduced.max(allreduce_wire_s) + latency(tally.replicated > 0) + self.dense_s[rank],
+            update,
+            self.mlp_s[rank],
         ]
     }
 
@@ -384,4 +426,25 @@ impl<'a> Model<'a> {
         }
         Some(Score { slowest_s: slowest, mean_s: sum / self.ranks() as f64 })
     }
+}
+
+/// Seconds in which the MLPs' gradients are reduced by a ring, by rank: what the busiest wire or the rank's memory takes
+/// for both halves of it, and a message's latency in each round.
+fn dense_s(workload: &Workload, site: &Site, ids: &[RankId]) -> Vec<f64> {
+    let ranks = ids.len();
+    if ranks == 1 {
+        return vec![0.0];
+    }
+    let mut crossings = vec![0.0; site.wires.len()];
+    let mut slowest_s = 0.0;
+    for (from, to) in ids.iter().zip(ids.iter().cycle().skip(1)) {
+        site.path(*from, *to).iter().for_each(|wire| crossings[*wire] += 1.0);
+        slowest_s = f64::max(slowest_s, site.latency_s(*from, *to));
+    }
+    let rounds = 2.0 * (ranks - 1) as f64;
+    let sent = workload.gradient_bytes as f64 * rounds / ranks as f64;
+    let wires = crossings.iter().zip(&site.wires).map(|(times, wire)| times * sent / (wire.gb_s * 1e9));
+    let wire_s = wires.fold(0.0, f64::max);
+    let memory_s = |rank: usize| 2.0 * sent / (site.ranks[rank].copy_gb_s * 1e9);
+    (0..ranks).map(|rank| memory_s(rank).max(wire_s) + rounds * slowest_s).collect()
 }

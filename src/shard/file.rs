@@ -104,6 +104,19 @@ impl Source<'_> {
     }
 }
 
+/// How many ranks a plan is for; `origin` is the file name that errors show.
+///
+/// # Errors
+/// As [`parse`], for what is no plan.
+pub fn ranks(text: &str, origin: &str) -> Result<usize> {
+    Ok(*shape(&Source { text, origin })?.ranks.get_ref())
+}
+
+fn shape(source: &Source<'_>) -> Result<File> {
+    toml::from_str(source.text)
+        .map_err(|error| source.at(&error.span().unwrap_or(0..0), error.message().replace('\n', ": ")))
+}
+
 /// Reads a division of this workload's tables among `ranks` ranks; `origin` is the file name that errors show.
 ///
 /// # Errors
@@ -111,8 +124,7 @@ impl Source<'_> {
 /// a table that is missing, twice there or of another size, a rank that does not exist, sizes that do not add up.
 pub fn parse(text: &str, origin: &str, workload: &Workload, ranks: usize) -> Result<Sharding> {
     let source = Source { text, origin };
-    let file: File = toml::from_str(text)
-        .map_err(|error| source.at(&error.span().unwrap_or(0..0), error.message().replace('\n', ": ")))?;
+    let file = shape(&source)?;
     if *file.ranks.get_ref() != ranks {
         let planned = file.ranks.get_ref();
         return Err(source.at(

@@ -24,17 +24,19 @@ pub struct RankCost {
     pub lookup_s: f64,
     /// Seconds of exchange.
     pub exchange_s: f64,
-    /// Seconds of the all-reduce of replicated tables.
+    /// Seconds of the all-reduce of replicated tables and MLPs.
     pub allreduce_s: f64,
     /// Seconds of the update.
     pub update_s: f64,
+    /// Seconds of the MLPs at the cores' peak.
+    pub mlp_s: f64,
 }
 
 impl RankCost {
     /// All stages one after another.
     #[must_use]
     pub fn total_s(&self) -> f64 {
-        self.lookup_s + self.exchange_s + self.allreduce_s + self.update_s
+        self.lookup_s + self.exchange_s + self.allreduce_s + self.update_s + self.mlp_s
     }
 
     /// Bytes of all that it keeps.
@@ -81,7 +83,7 @@ impl Model<'_> {
             shards[shard.rank.index()] += 1;
         }
         let rank_cost = |rank: usize| {
-            let [lookup_s, exchange_s, allreduce_s, update_s] = self.seconds(&tally, rank, wires, allreduce);
+            let [lookup_s, exchange_s, allreduce_s, update_s, mlp_s] = self.seconds(&tally, rank, wires, allreduce);
             RankCost {
                 rank: RankId(rank as u32),
                 shards: shards[rank],
@@ -92,6 +94,7 @@ impl Model<'_> {
                 exchange_s,
                 allreduce_s,
                 update_s,
+                mlp_s,
             }
         };
         let ranks: Vec<RankCost> = (0..self.ranks()).map(rank_cost).collect();

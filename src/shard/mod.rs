@@ -2,11 +2,12 @@
 //!
 //! [`scheme`] says what a division is and answers who owns a row; [`traffic`] counts the bytes that it makes ranks
 //! exchange; [`site`] is the machine as seen from ranks; [`cost`] prices the parts of a [`workload`] there ([`skew`]
-//! says how often rows come) and [`forecast`] spells it out; [`planner`] looks for the cheapest that fits; [`file`](mod@file) keeps one as TOML; [`report`] prints it.
+//! says how often rows come, [`demand`] finds that out from data) and [`forecast`] spells it out; [`planner`] looks for the cheapest that fits; [`file`](mod@file) keeps one as TOML; [`report`] prints it.
 //!
 //! All of it is pure: the same schema, workload and machine give the same plan, bit for bit.
 
 pub mod cost;
+pub mod demand;
 pub mod file;
 pub mod forecast;
 pub mod planner;

@@ -6,7 +6,7 @@ use super::cost::Model;
 use super::planner::{Alternative, Plan};
 use super::scheme::{Kind, Scheme};
 use crate::base::TableId;
-use crate::base::units::{Bytes, Count};
+use crate::base::units::{Bytes, Count, Many};
 use crate::machine::draw::table;
 use crate::machine::ranges::ranges;
 
@@ -34,11 +34,11 @@ fn write(model: &Model<'_>, plan: &Plan, out: &mut String) -> std::fmt::Result {
     let rows: u64 = work.tables.iter().map(|table| table.rows).sum();
     writeln!(
         out,
-        "plan       {} tables, {} rows of {} columns, on {} ranks of {}; minibatch {}",
-        work.tables.len(),
-        Count(rows),
-        work.dim,
-        model.ranks(),
+        "plan       {}, {} of {}, on {} of {}; minibatch {}",
+        Many(work.tables.len() as u64, "table"),
+        Many(rows, "row"),
+        Many(work.dim as u64, "column"),
+        Many(model.ranks() as u64, "rank"),
         site.machine,
         work.batch
     )?;
@@ -107,7 +107,7 @@ fn holders(scheme: &Scheme) -> String {
 
 fn ranks(model: &Model<'_>, plan: &Plan, out: &mut String) -> std::fmt::Result {
     let header = ["rank", "node", "shards", "tables", "dense", "buffers", "memory", "look-up", "exchange"];
-    let header = header.into_iter().chain(["all-reduce", "update", "total ms"]);
+    let header = header.into_iter().chain(["all-reduce", "update", "MLPs", "total ms"]);
     let mut cells = vec![header.map(str::to_owned).collect::<Vec<_>>()];
     for cost in plan.cost.ranks.iter().take(LISTED) {
         let standing = &model.site.ranks[cost.rank.index()];
@@ -124,6 +124,7 @@ fn ranks(model: &Model<'_>, plan: &Plan, out: &mut String) -> std::fmt::Result {
             ms(cost.exchange_s),
             ms(cost.allreduce_s),
             ms(cost.update_s),
+            ms(cost.mlp_s),
             ms(cost.total_s()),
         ]);
     }
@@ -135,11 +136,17 @@ fn ranks(model: &Model<'_>, plan: &Plan, out: &mut String) -> std::fmt::Result {
 
 fn bars(plan: &Plan, out: &mut String) -> std::fmt::Result {
     let slowest = plan.cost.score.slowest_s.max(f64::MIN_POSITIVE);
-    writeln!(out, "\n  l look-up, x exchange, r all-reduce, u update")?;
+    writeln!(out, "\n  l look-up, x exchange, r all-reduce, u update, m MLPs")?;
     for cost in plan.cost.ranks.iter().take(LISTED) {
         let mut bar = String::new();
         let mut until = 0.0;
-        let stages = [('l', cost.lookup_s), ('x', cost.exchange_s), ('r', cost.allreduce_s), ('u', cost.update_s)];
+        let stages = [
+            ('l', cost.lookup_s),
+            ('x', cost.exchange_s),
+            ('r', cost.allreduce_s),
+            ('u', cost.update_s),
+            ('m', cost.mlp_s),
+        ];
         for (letter, seconds) in stages {
             until += seconds;
             let end = (until / slowest * BAR as f64).round() as usize;
@@ -165,10 +172,14 @@ fn exchanges(plan: &Plan, out: &mut String) -> std::fmt::Result {
     }
     if plan.cost.allreduce_bytes > 0 {
         let replicated = plan.sharding.schemes().iter().filter(|scheme| scheme.kind() == Kind::Replicated).count();
-        let bytes = Bytes(plan.cost.allreduce_bytes).to_string();
-        writeln!(out, "  {:<12} {bytes:>10} of gradients of {replicated} replicated tables", "all-reduce")?;
+        let (bytes, tables) =
+            (Bytes(plan.cost.allreduce_bytes).to_string(), Many(replicated as u64, "replicated table"));
+        writeln!(out, "  {:<12} {bytes:>10} of gradients of {tables}", "all-reduce")?;
     }
-    writeln!(out, "  not in these times: the MLPs, their all-reduce, and whatever overlaps")?;
+    writeln!(
+        out,
+        "  MLPs at the cores' peak, with the all-reduce of their gradients; nothing is taken as hidden behind other work"
+    )?;
     Ok(())
 }
 
@@ -177,10 +188,11 @@ fn exchanges(plan: &Plan, out: &mut String) -> std::fmt::Result {
 pub fn explanation(model: &Model<'_>, plan: &Plan, id: TableId, ways: &[Alternative]) -> String {
     let load = &model.workload.tables[id.index()];
     let mut out = format!(
-        "{id} ({}): {} rows, {} look-ups a sample{}, Zipf exponent {}; {}\n",
+        "{id} ({}): {}, {} {} a sample{}, Zipf exponent {}; {}\n",
         load.name,
-        Count(load.rows),
+        Many(load.rows, "row"),
         load.lookups,
+        if load.lookups == 1.0 { "look-up" } else { "look-ups" },
         if load.weighted { " with weights" } else { "" },
         load.skew,
         plan.reasons[id.index()]

@@ -3,11 +3,15 @@
 //! Everything that the cost model needs of [`Machine`] and [`Placement`], with each unknown figure replaced by a stated
 //! assumption, so that pricing never meets a `None`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Add;
 
 use serde::Serialize;
 
 use crate::base::{NodeId, RankId};
+use crate::machine::describe::Node;
+use crate::machine::placement::RankPlace;
+use crate::machine::ranges::ranges;
 use crate::machine::{Machine, Placement, Routes};
 use crate::memory::NodeMemory;
 
@@ -16,6 +20,12 @@ pub const MEMORY_GB_S: f64 = 100.0;
 
 /// Bandwidth of a link and direction where no link's is known: UPI as in SC20, in GB/s.
 pub const LINK_GB_S: f64 = 22.0;
+
+/// Latency of a link where no link's is known: UPI, from the same paper's machine, in nanoseconds.
+pub const LATENCY_NS: f64 = 70.0;
+
+/// Peak of a core where no core's is known: 4.1 TFLOP/s of f32 over the 28 cores of that machine's sockets.
+pub const CORE_GFLOP_S: f64 = 4100.0 / 28.0;
 
 /// Memory that some ranks share and others do not touch: a node's, usually.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -26,10 +36,43 @@ pub struct Pool {
     pub bytes: u64,
     /// What stays with the system: by node a 32nd, at least 16 MiB and at most 1 GiB.
     pub reserve: u64,
-    /// Streaming bandwidth in GB/s; its ranks share it evenly.
-    pub gb_s: f64,
+    /// Bandwidths; its ranks share them evenly.
+    #[serde(flatten)]
+    pub rates: Rates,
     /// Who lives there.
     pub ranks: Vec<RankId>,
+}
+
+/// How fast memory is, in GB/s.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Rates {
+    /// Streams that are read.
+    pub gb_s: f64,
+    /// Copies through the caches.
+    pub copy_gb_s: f64,
+    /// Copies past the caches.
+    pub stream_copy_gb_s: f64,
+    /// Random rows that are read.
+    pub row_gb_s: f64,
+    /// Random rows that are changed.
+    pub row_update_gb_s: f64,
+}
+
+impl Rates {
+    /// All as fast as streams.
+    const fn flat(gb_s: f64) -> Self {
+        Self { gb_s, copy_gb_s: gb_s, stream_copy_gb_s: gb_s, row_gb_s: gb_s, row_update_gb_s: gb_s }
+    }
+
+    fn map(self, with: Self, combine: impl Fn(f64, f64) -> f64) -> Self {
+        Self {
+            gb_s: combine(self.gb_s, with.gb_s),
+            copy_gb_s: combine(self.copy_gb_s, with.copy_gb_s),
+            stream_copy_gb_s: combine(self.stream_copy_gb_s, with.stream_copy_gb_s),
+            row_gb_s: combine(self.row_gb_s, with.row_gb_s),
+            row_update_gb_s: combine(self.row_update_gb_s, with.row_update_gb_s),
+        }
+    }
 }
 
 impl Pool {
@@ -54,6 +97,8 @@ pub struct Wire {
     pub name: String,
     /// Bandwidth in GB/s.
     pub gb_s: f64,
+    /// Latency in nanoseconds.
+    pub latency_ns: f64,
 }
 
 /// Where one rank stands.
@@ -63,8 +108,21 @@ pub struct Standing {
     pub node: NodeId,
     /// Position of its memory in [`Site::pools`].
     pub pool: usize,
-    /// Its share of that memory's bandwidth in GB/s.
-    pub gb_s: f64,
+    /// Its share of that memory's bandwidths.
+    #[serde(flatten)]
+    pub rates: Rates,
+    /// Peak of its compute threads' cores with f32, in GFLOP/s; cores that ranks share are divided among them.
+    pub f32_gflop_s: f64,
+    /// The same with bfloat16; that of f32 where the cores have nothing better.
+    pub bf16_gflop_s: f64,
+}
+
+impl std::ops::Deref for Standing {
+    type Target = Rates;
+
+    fn deref(&self) -> &Rates {
+        &self.rates
+    }
 }
 
 /// Ranks on a machine.
@@ -88,12 +146,12 @@ pub struct Site {
     paths: Vec<Vec<Vec<usize>>>,
 }
 
-/// Figures that the user knows better than the machine's description: they fill its gaps.
+/// Figures that the user knows better than the machine's description or measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Known {
-    /// Streaming bandwidth of a node in GB/s.
+    /// Bandwidth of every node in GB/s, of streams as of copies and random rows.
     pub memory_gb_s: Option<f64>,
-    /// Bandwidth of a link and direction in GB/s.
+    /// Bandwidth of every link and direction in GB/s.
     pub link_gb_s: Option<f64>,
 }
 
@@ -108,9 +166,11 @@ impl Site {
         let memories = memories(machine, known.memory_gb_s, &mut assumptions);
         let wires = wires(machine, known.link_gb_s, &mut assumptions);
         let (pools, pool_of) = pools(placement, &memories);
-        let ranks = placement.ranks.iter().zip(&pool_of).map(|(place, pool)| {
-            let gb_s = pools[*pool].gb_s / pools[*pool].ranks.len() as f64;
-            Standing { node: place.node, pool: *pool, gb_s }
+        let peaks = peaks(machine, placement, &mut assumptions);
+        let ranks = placement.ranks.iter().zip(&pool_of).zip(peaks).map(|((place, pool), [f32, bf16])| {
+            let share = 1.0 / pools[*pool].ranks.len() as f64;
+            let rates = pools[*pool].rates.map(Rates::flat(share), |rate, share| rate * share);
+            Standing { node: place.node, pool: *pool, rates, f32_gflop_s: f32, bf16_gflop_s: bf16 }
         });
         let mut nodes: Vec<NodeId> = placement.ranks.iter().map(|place| place.node).collect();
         nodes.sort_unstable();
@@ -137,51 +197,128 @@ impl Site {
     pub fn path(&self, from: RankId, to: RankId) -> &[usize] {
         &self.paths[self.homes[from.index()]][self.homes[to.index()]]
     }
+
+    /// Seconds of an empty message; 0 between ranks on one node.
+    #[must_use]
+    pub fn latency_s(&self, from: RankId, to: RankId) -> f64 {
+        self.path(from, to).iter().map(|wire| self.wires[*wire].latency_ns * 1e-9).sum()
+    }
 }
 
 /// Size and bandwidth of every node that has memory.
-fn memories(machine: &Machine, known: Option<f64>, assumptions: &mut Vec<String>) -> BTreeMap<NodeId, (u64, f64)> {
-    let nodes = machine.nodes.iter().map(|node| (node.id, node.memory_bytes, node.memory_gb_s));
-    let tiers = machine.tiers.iter().map(|tier| (tier.id, tier.memory_bytes, tier.memory_gb_s));
-    let all: Vec<_> = nodes.chain(tiers).collect();
-    let least = all.iter().filter_map(|(_, _, gb_s)| *gb_s).min_by(f64::total_cmp);
-    let (filler, why) = filler(known, least, MEMORY_GB_S, "--memory-gb-s", "node", "a socket of SC20's machine");
-    let unknown: Vec<String> = all.iter().filter(|all| all.2.is_none()).map(|all| all.0.0.to_string()).collect();
-    if !unknown.is_empty() {
-        let which = unknown.join(", ");
-        assumptions.push(format!("memory bandwidth of node {which} is unknown: taken as {filler} GB/s ({why})"));
+fn memories(machine: &Machine, known: Option<f64>, assumptions: &mut Vec<String>) -> BTreeMap<NodeId, (u64, Rates)> {
+    if let Some(gb_s) = known {
+        assumptions.push(format!("memory of every node: {gb_s} GB/s, as given with --memory-gb-s"));
+        let nodes = machine.nodes.iter().map(|node| (node.id, node.memory_bytes));
+        let all = nodes.chain(machine.tiers.iter().map(|tier| (tier.id, tier.memory_bytes)));
+        return all.map(|(id, bytes)| (id, (bytes, Rates::flat(gb_s)))).collect();
     }
-    all.into_iter().map(|(id, bytes, gb_s)| (id, (bytes, gb_s.unwrap_or(filler)))).collect()
+    let nodes = machine.nodes.iter().map(|node| (node.id, node.memory_gb_s));
+    let streams: Vec<_> = nodes.chain(machine.tiers.iter().map(|tier| (tier.id, tier.memory_gb_s))).collect();
+    let least = streams.iter().filter_map(|(_, gb_s)| *gb_s).min_by(f64::total_cmp);
+    let (filler, why) = filler(least, MEMORY_GB_S, "node", "a socket of SC20's machine");
+    let unknown = ranges(streams.iter().filter(|(_, gb_s)| gb_s.is_none()).map(|(id, _)| id.0));
+    if !unknown.is_empty() {
+        assumptions.push(format!("memory of node {unknown}: {filler} GB/s ({why})"));
+    }
+    let mut flat = Vec::new();
+    let mut all = BTreeMap::new();
+    for node in &machine.nodes {
+        let gb_s = node.memory_gb_s.unwrap_or(filler);
+        let others = [node.copy_gb_s, node.stream_copy_gb_s, node.row_gb_s, node.row_update_gb_s];
+        if others.contains(&None) {
+            flat.push(node.id.0);
+        }
+        let [copy_gb_s, stream_copy_gb_s, row_gb_s, row_update_gb_s] = others.map(|rate| rate.unwrap_or(gb_s));
+        let rates = Rates { gb_s, copy_gb_s, stream_copy_gb_s, row_gb_s, row_update_gb_s };
+        all.insert(node.id, (node.memory_bytes, rates));
+    }
+    if !flat.is_empty() {
+        assumptions.push(format!("copies and random rows on node {}: as fast as streams", ranges(flat)));
+    }
+    let tiers = machine.tiers.iter();
+    all.extend(tiers.map(|tier| (tier.id, (tier.memory_bytes, Rates::flat(tier.memory_gb_s.unwrap_or(filler))))));
+    all
 }
 
 fn wires(machine: &Machine, known: Option<f64>, assumptions: &mut Vec<String>) -> Vec<Wire> {
     let least = machine.links.iter().filter_map(|link| link.gb_s).min_by(f64::total_cmp);
-    let (filler, why) = filler(known, least, LINK_GB_S, "--link-gb-s", "link", "a UPI link of SC20's machine");
-    let unknown = machine.links.iter().filter(|link| link.gb_s.is_none()).count();
-    if unknown > 0 {
-        let of = machine.links.len();
-        assumptions
-            .push(format!("bandwidth of {unknown} of {of} links is unknown: taken as {filler} GB/s each way ({why})"));
+    let (usual, why) = filler(least, LINK_GB_S, "link", "a UPI link of SC20's machine");
+    let longest = machine.links.iter().filter_map(|link| link.latency_ns).max_by(f64::total_cmp);
+    let (late, late_why) = match longest {
+        Some(longest) => (longest, "the longest of any link here"),
+        None => (LATENCY_NS, "a UPI link of SC20's machine"),
+    };
+    let (of, links) = (machine.links.len(), &machine.links);
+    let unknown = links.iter().filter(|link| link.gb_s.is_none()).count();
+    match known {
+        Some(gb_s) if of > 0 => {
+            assumptions.push(format!("every link: {gb_s} GB/s each way, as given with --link-gb-s"));
+        }
+        None if unknown > 0 => {
+            assumptions.push(format!("{unknown} of {of} links: {usual} GB/s each way ({why})"));
+        }
+        _ => (),
     }
-    let wire = |from, to, gb_s| Wire { name: format!("{} to {}", machine.end_name(from), machine.end_name(to)), gb_s };
-    let both = machine.links.iter().flat_map(|link| {
-        let ([a, b], gb_s) = (link.ends, link.gb_s.unwrap_or(filler));
-        [wire(a, b, gb_s), wire(b, a, gb_s)]
+    let unknown = links.iter().filter(|link| link.latency_ns.is_none()).count();
+    if unknown > 0 {
+        assumptions.push(format!("{unknown} of {of} links: latency {late} ns ({late_why})"));
+    }
+    let both = links.iter().flat_map(|link| {
+        let [a, b] = link.ends;
+        let gb_s = known.or(link.gb_s).unwrap_or(usual);
+        let latency_ns = link.latency_ns.unwrap_or(late);
+        [(a, b), (b, a)].map(|(from, to)| {
+            let name = format!("{} to {}", machine.end_name(from), machine.end_name(to));
+            Wire { name, gb_s, latency_ns }
+        })
     });
     both.collect()
 }
 
 /// What stands for an unknown bandwidth, and why.
-fn filler(known: Option<f64>, least: Option<f64>, usual: f64, flag: &str, what: &str, whose: &str) -> (f64, String) {
-    match (known, least) {
-        (Some(known), _) => (known, format!("as given with {flag}")),
-        (None, Some(least)) => (least, format!("the least of any {what} here; {flag} changes it")),
-        (None, None) => (usual, format!("{whose}; {flag} changes it")),
+fn filler(least: Option<f64>, usual: f64, what: &str, whose: &str) -> (f64, String) {
+    match least {
+        Some(least) => (least, format!("the least of any {what} here")),
+        None => (usual, whose.to_owned()),
     }
 }
 
+/// Of each rank, the peak of the cores that compute for it: with f32, and with bfloat16.
+fn peaks(machine: &Machine, placement: &Placement, assumptions: &mut Vec<String>) -> Vec<[f64; 2]> {
+    let allowed = |node: &Node| node.cores.iter().filter(|core| core.allowed().next().is_some()).count().max(1) as f64;
+    let a_core = |node: &Node| node.peak_f32_gflop_s.map(|peak| peak / allowed(node));
+    let least = machine.nodes.iter().filter_map(a_core).min_by(f64::total_cmp);
+    let (filler, why) = filler(least, CORE_GFLOP_S, "core", "a core of SC20's machine");
+    let unknown = ranges(machine.nodes.iter().filter(|node| node.peak_f32_gflop_s.is_none()).map(|node| node.id.0));
+    if !unknown.is_empty() {
+        assumptions.push(format!("cores of node {unknown}: {filler:.0} GFLOP/s each ({why})"));
+    }
+    // Each hardware thread's core, and what that can do.
+    let mut cores = BTreeMap::new();
+    let mut peaks = Vec::new();
+    for node in &machine.nodes {
+        let f32 = a_core(node).unwrap_or(filler);
+        let bf16 = node.peak_bf16_gflop_s.map_or(f32, |peak| peak / allowed(node));
+        for core in &node.cores {
+            cores.extend(core.pus.iter().map(|pu| ((node.host, pu.id), peaks.len())));
+            peaks.push([f32, bf16]);
+        }
+    }
+    let used = |place: &RankPlace| -> BTreeSet<usize> {
+        place.compute.iter().filter_map(|pu| cores.get(&(place.host, *pu)).copied()).collect()
+    };
+    let mut users = vec![0.0; peaks.len()];
+    placement.ranks.iter().flat_map(used).for_each(|core| users[core] += 1.0);
+    let share = |place: &RankPlace| {
+        let sum = |sum: [f64; 2], core: usize| [0, 1].map(|kind| sum[kind] + peaks[core][kind] / users[core]);
+        used(place).into_iter().fold([0.0; 2], sum)
+    };
+    placement.ranks.iter().map(share).collect()
+}
+
 /// Ranks whose memory has a node in common share a pool.
-fn pools(placement: &Placement, memories: &BTreeMap<NodeId, (u64, f64)>) -> (Vec<Pool>, Vec<usize>) {
+fn pools(placement: &Placement, memories: &BTreeMap<NodeId, (u64, Rates)>) -> (Vec<Pool>, Vec<usize>) {
     let mut groups: Vec<(Vec<NodeId>, Vec<RankId>)> = Vec::new();
     for place in &placement.ranks {
         let (mut nodes, mut ranks) = (place.memory_nodes.clone(), vec![place.rank]);
@@ -208,7 +345,7 @@ fn pools(placement: &Placement, memories: &BTreeMap<NodeId, (u64, f64)>) -> (Vec
         Pool {
             bytes: nodes.iter().map(|node| of(node).0).sum(),
             reserve: nodes.iter().map(|node| reserve(of(node).0)).sum(),
-            gb_s: nodes.iter().map(|node| of(node).1).sum(),
+            rates: nodes.iter().map(|node| of(node).1).fold(Rates::flat(0.0), |sum, rates| sum.map(rates, Add::add)),
             nodes,
             ranks,
         }

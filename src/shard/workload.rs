@@ -57,15 +57,25 @@ pub struct Workload {
     pub dense_bytes: u64,
     /// Bytes of activations and their gradients a sample.
     pub sample_bytes: u64,
+    /// Bytes of the MLPs' gradients, which are all-reduced.
+    pub gradient_bytes: u64,
+    /// Operations of MLPs and interaction a sample, forward and backward; a multiply-add counts as two.
+    pub sample_operations: u64,
+    /// Whether these multiply bfloat16.
+    pub bf16: bool,
 }
 
 /// What a part of a table adds to its rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Load {
-    /// Bytes that look-up moves.
-    pub lookup: i64,
-    /// Bytes that the update moves.
-    pub update: i64,
+    /// Bytes of random rows that look-up reads.
+    pub lookup_rows: i64,
+    /// Bytes that look-up reads and writes in order: ids and sums.
+    pub lookup_stream: i64,
+    /// Bytes of random rows that the update reads and writes.
+    pub update_rows: i64,
+    /// Bytes that the update reads in order.
+    pub update_stream: i64,
     /// Bytes of weights and state.
     pub memory: i64,
     /// Columns that are pooled for every sample.
@@ -76,10 +86,20 @@ pub struct Load {
     pub row_ids: i64,
 }
 
+impl Load {
+    /// Bytes that look-up and update move.
+    #[must_use]
+    pub const fn moved(&self) -> i64 {
+        self.lookup_rows + self.lookup_stream + self.update_rows + self.update_stream
+    }
+}
+
 impl AddAssign for Load {
     fn add_assign(&mut self, other: Self) {
-        self.lookup += other.lookup;
-        self.update += other.update;
+        self.lookup_rows += other.lookup_rows;
+        self.lookup_stream += other.lookup_stream;
+        self.update_rows += other.update_rows;
+        self.update_stream += other.update_stream;
         self.memory += other.memory;
         self.columns += other.columns;
         self.streams += other.streams;
@@ -97,8 +117,10 @@ impl Mul<i64> for Load {
     type Output = Self;
     fn mul(self, times: i64) -> Self {
         Self {
-            lookup: self.lookup * times,
-            update: self.update * times,
+            lookup_rows: self.lookup_rows * times,
+            lookup_stream: self.lookup_stream * times,
+            update_rows: self.update_rows * times,
+            update_stream: self.update_stream * times,
             memory: self.memory * times,
             columns: self.columns * times,
             streams: self.streams * times,

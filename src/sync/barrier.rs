@@ -7,6 +7,8 @@
 //! already at n + 1 disturbs nobody who still looks for n. R lines are read by each of R ranks: meant for setup and
 //! benches, not for steps.
 
+use std::ops::Range;
+
 use crossbeam::utils::CachePadded;
 
 use super::primitive::{Arc, AtomicUsize, Ordering};
@@ -17,6 +19,8 @@ use crate::base::{Place, RankId, Trouble};
 pub struct Gate {
     job: Job,
     rank: RankId,
+    /// The first of those who meet.
+    first: usize,
     came: Arc<Vec<CachePadded<AtomicUsize>>>,
     /// What this rank's line holds.
     number: usize,
@@ -25,9 +29,21 @@ pub struct Gate {
 /// One gate for each rank of a job.
 #[must_use]
 pub fn gates(job: &Job) -> Vec<Gate> {
-    let came = Arc::new((0..job.ranks()).map(|_| CachePadded::new(AtomicUsize::new(0))).collect::<Vec<_>>());
-    let gate = |rank| Gate { job: job.clone(), rank: RankId(rank as u32), came: came.clone(), number: 0 };
-    (0..job.ranks()).map(gate).collect()
+    gates_of(job, 0..job.ranks())
+}
+
+/// One gate for each of these ranks of a job, who meet among themselves: those of one machine.
+///
+/// # Panics
+/// When the job has no such ranks.
+#[must_use]
+pub fn gates_of(job: &Job, ranks: Range<usize>) -> Vec<Gate> {
+    assert!(ranks.end <= job.ranks(), "ranks {ranks:?} of {}", job.ranks());
+    let came = Arc::new(ranks.clone().map(|_| CachePadded::new(AtomicUsize::new(0))).collect::<Vec<_>>());
+    let first = ranks.start;
+    ranks
+        .map(|rank| Gate { job: job.clone(), rank: RankId(rank as u32), first, came: came.clone(), number: 0 })
+        .collect()
 }
 
 impl Gate {
@@ -35,6 +51,12 @@ impl Gate {
     #[must_use]
     pub const fn rank(&self) -> RankId {
         self.rank
+    }
+
+    /// Whether it is that of the first rank of those who meet.
+    #[must_use]
+    pub const fn is_first(&self) -> bool {
+        self.rank.0 as usize == self.first
     }
 
     /// Waits until all ranks have come; `stage` says before what, for messages.
@@ -57,11 +79,12 @@ impl Gate {
         self.number += 1;
         let place = Place { rank: self.rank, stage, sequence: self.number as u64 };
         self.job.enter(place);
-        self.came[self.rank.index()].store(self.number, Ordering::Release);
-        for (peer, came) in self.came.iter().enumerate().filter(|(peer, _)| *peer != self.rank.index()) {
+        let own = self.rank.index() - self.first;
+        self.came[own].store(self.number, Ordering::Release);
+        for (peer, came) in self.came.iter().enumerate().filter(|(peer, _)| *peer != own) {
             let mut waiting = wait();
             while came.load(Ordering::Acquire) < self.number {
-                waiting.turn(&self.job, place, RankId(peer as u32))?;
+                waiting.turn(&self.job, place, RankId((self.first + peer) as u32))?;
             }
         }
         Ok(())

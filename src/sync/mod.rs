@@ -7,11 +7,11 @@
 mod atoms;
 mod barrier;
 mod claims;
-mod desk;
 mod grid;
 mod job;
 mod lines;
 mod locked;
+mod mailbox;
 mod parts;
 mod primitive;
 mod region;
@@ -20,7 +20,7 @@ mod shares;
 mod window;
 
 pub use atoms::{ask, atomic_floats, atomic_words, atomic_words_32, mul_add, put};
-pub use barrier::{Gate, gates};
+pub use barrier::{Gate, gates, gates_of};
 pub use grid::{Grid, GridPart};
 pub use job::{Job, Waiting};
 pub use lines::{Line, copy_part, stream_lines};

@@ -1,7 +1,7 @@
 //! A fork-join region: one closure, run once by each of T threads, all of which have finished when it returns.
 //!
 //! # Protocol
-//! The leader (the thread that calls [`Crew::run`]) shares one [`Desk`] with each of its T - 1 helpers, and there the
+//! The leader (the thread that calls [`Crew::run`]) shares one [`Mailbox`] with each of its T - 1 helpers, and there the
 //! states of a region stand.
 //!
 //! * A helper that has waited long enough raises its `asleep` flag, looks at `epoch` once more and parks; the leader
@@ -12,10 +12,10 @@
 //! leader.
 //!
 //! # Cost
-//! A region costs the journeys of cache lines between cores. A desk is one line, so that it travels to its helper and
+//! A region costs the journeys of cache lines between cores. A mailbox is one line, so that it travels to its helper and
 //! back, which is the least possible, and helpers never queue for a counter. How long that takes depends on the line:
 //! some are half as fast again as others, probably for where their part of the outermost cache lies. So a crew tries
-//! [`CANDIDATES`] lines for each desk when it starts, and stays with the quickest. What a closure captures travels in
+//! [`CANDIDATES`] lines for each mailbox when it starts, and stays with the quickest. What a closure captures travels in
 //! the same line if it is small enough ([`Crew::run`] demands closures that may be copied); more than that stays with
 //! the leader and is one journey more. The flags of sleepers have lines of their own, which stay shared while nobody
 //! sleeps. `pause` takes 140 cycles on Intel cores since Skylake, a good part of a region: a waiting thread first looks
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::utils::CachePadded;
 
-use super::desk::{Desk, Next, Order};
+use super::mailbox::{Mailbox, Next, Order};
 use super::primitive::{Arc, AtomicBool, Mutex, Ordering, fence, thread};
 
 /// Looks at a cache line before a waiting thread starts to pause between looks: a few microseconds.
@@ -62,16 +62,16 @@ impl Patience {
     }
 }
 
-/// Lines that a crew tries for each desk.
+/// Lines that a crew tries for each mailbox.
 const CANDIDATES: usize = if cfg!(loom) { 2 } else { 16 };
 /// Journeys by which a line is judged.
 const TRIALS: usize = 64;
-/// What the choice of a desk may take: on a busy machine a journey can take milliseconds.
+/// What the choice of a mailbox may take: on a busy machine a journey can take milliseconds.
 const CHOICE: Duration = Duration::from_millis(25);
 
 struct Shared {
     /// [`CANDIDATES`] for each helper, one helper's after another's.
-    desks: Box<[CachePadded<Desk>]>,
+    mailboxes: Box<[CachePadded<Mailbox>]>,
     asleep: Box<[CachePadded<AtomicBool>]>,
     /// Whether `panic` holds something: set before a helper's `done`, read after it.
     panicked: AtomicBool,
@@ -83,7 +83,7 @@ struct Shared {
 pub struct Crew {
     shared: Arc<Shared>,
     helpers: Vec<thread::JoinHandle<()>>,
-    /// Where each helper waits: a number in `desks`.
+    /// Where each helper waits: a number in `mailboxes`.
     places: Vec<usize>,
     /// Whether a region runs. A region has one leader, so two threads must not share a crew, which the cell forbids; nor
     /// may a region start inside another of the same crew, which the cell tells at run time.
@@ -116,7 +116,7 @@ impl Crew {
     ) -> std::io::Result<Self> {
         assert!(threads > 0, "a crew has at least its leader");
         let shared = Arc::new(Shared {
-            desks: (0..(threads - 1) * CANDIDATES).map(|_| CachePadded::new(Desk::new())).collect(),
+            mailboxes: (0..(threads - 1) * CANDIDATES).map(|_| CachePadded::new(Mailbox::new())).collect(),
             asleep: (1..threads).map(|_| CachePadded::new(AtomicBool::new(false))).collect(),
             panicked: AtomicBool::new(false),
             panic: Mutex::new(None),
@@ -165,12 +165,12 @@ impl Crew {
         }
         let order = Order::call(&body);
         for place in &self.places {
-            // SAFETY: the desk is idle, because the last region was joined and this crew has no second leader: it is not
+            // SAFETY: the mailbox is idle, because the last region was joined and this crew has no second leader: it is not
             // Sync, and `running` says that its own thread is in no other region. This region is joined below before
             // `body` is gone.
             #[allow(unsafe_code)]
             unsafe {
-                self.shared.desks[*place].hand(order);
+                self.shared.mailboxes[*place].post(order);
             }
         }
         self.wake();
@@ -182,26 +182,26 @@ impl Crew {
         }
     }
 
-    /// Gives one helper an order that borrows nothing, and waits until it is obeyed.
+    /// Gives one helper an order that borrows nothing, and waits until it is completed.
     fn tell(&self, helper: usize, order: Order) {
         let place = self.places[helper];
         // SAFETY: as in `run`, since no region runs while a crew is started; nothing is borrowed.
         #[allow(unsafe_code)]
         unsafe {
-            self.shared.desks[place].hand(order);
+            self.shared.mailboxes[place].post(order);
         }
         self.wake();
         self.shared.join(place);
     }
 
-    /// Sends a helper to one of its desks.
+    /// Sends a helper to one of its mailboxes.
     fn seat(&mut self, helper: usize, candidate: usize) {
         let place = helper * CANDIDATES + candidate;
         self.tell(helper, Order::go_to(place));
         self.places[helper] = place;
     }
 
-    /// Seats a helper at the desk whose line takes the shortest time, in the median of its journeys.
+    /// Seats a helper at the mailbox whose line takes the shortest time, in the median of its journeys.
     fn choose(&mut self, helper: usize) {
         let (start, mut best) = (Instant::now(), (Duration::MAX, 0));
         for candidate in 0..CANDIDATES {
@@ -238,11 +238,11 @@ impl Drop for Crew {
             // SAFETY: idle, because a region borrows the crew until it is joined; nothing is borrowed.
             #[allow(unsafe_code)]
             unsafe {
-                self.shared.desks[*place].hand(Order::end());
+                self.shared.mailboxes[*place].post(Order::end());
             }
         }
         self.wake();
-        // By its thread, not by its desk: one that died while it was prepared will never look there.
+        // By its thread, not by its mailbox: one that died while it was prepared will never look there.
         for helper in self.helpers.drain(..) {
             // A helper catches panics, so there is nothing to learn from its result.
             let _ = helper.join();
@@ -251,12 +251,12 @@ impl Drop for Crew {
 }
 
 impl Shared {
-    /// Waits until the helper at this desk has finished.
+    /// Waits until the helper at this mailbox has finished.
     fn join(&self, place: usize) {
-        let desk = &self.desks[place];
+        let mailbox = &self.mailboxes[place];
         // Read once: it does not change, and the model has fewer steps to interleave.
-        let (last, mut looks) = (desk.last(), 0u32);
-        while !desk.is_idle(last) {
+        let (last, mut looks) = (mailbox.last(), 0u32);
+        while !mailbox.is_idle(last) {
             looks = looks.saturating_add(1);
             if !self.patience.linger(looks) {
                 thread::yield_now();
@@ -276,18 +276,18 @@ impl Shared {
 
     /// A helper's life: wait for an epoch, work, report.
     fn help(&self, index: usize) {
-        let mut desk = &*self.desks[(index - 1) * CANDIDATES];
+        let mut mailbox = &*self.mailboxes[(index - 1) * CANDIDATES];
         loop {
-            let epoch = self.next_epoch(desk, index);
+            let epoch = self.next_epoch(mailbox, index);
             // SAFETY: running, as the new epoch says; finished below.
             #[allow(unsafe_code)]
-            let order = unsafe { desk.order() };
+            let order = unsafe { mailbox.order() };
             let work = AssertUnwindSafe(|| {
                 // SAFETY: running: `run` neither returns nor unwinds before `join` has read this helper's `done`
                 // below, so what its closure borrows is alive.
                 #[allow(unsafe_code)]
                 unsafe {
-                    order.obey(index)
+                    order.run(index)
                 }
             });
             let next = catch_unwind(work).unwrap_or_else(|payload| {
@@ -297,24 +297,24 @@ impl Shared {
                 self.panicked.store(true, Ordering::Relaxed);
                 Next::Stay
             });
-            desk.finish(epoch);
+            mailbox.finish(epoch);
             match next {
                 Next::Stay => (),
-                Next::GoTo(place) => desk = &self.desks[place],
+                Next::GoTo(place) => mailbox = &self.mailboxes[place],
                 Next::End => return,
             }
         }
     }
 
-    fn next_epoch(&self, desk: &Desk, index: usize) -> usize {
-        let seen = desk.obeyed();
+    fn next_epoch(&self, mailbox: &Mailbox, index: usize) -> usize {
+        let seen = mailbox.completed();
         let mut looks = 0u32;
         loop {
             looks += 1;
             if !self.patience.linger(looks) {
                 break;
             }
-            if let Some(epoch) = desk.news(seen) {
+            if let Some(epoch) = mailbox.poll(seen) {
                 return epoch;
             }
         }
@@ -322,7 +322,7 @@ impl Shared {
         loop {
             asleep.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
-            if let Some(epoch) = desk.news(seen) {
+            if let Some(epoch) = mailbox.poll(seen) {
                 asleep.store(false, Ordering::Relaxed);
                 return epoch;
             }

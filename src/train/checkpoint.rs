@@ -6,23 +6,29 @@
 //! `state.emb_l.0.weight.momentum_buffer`; the learning rate follows from the step.
 //! Weights that lie in halves are joined: a file has the exact 32-bit numbers whatever the precision of the run, so a
 //! run in one precision can be continued in another. Beside the shapes of the tables, which the tensors have, the header
-//! says which columns' look-ups had weights: data without them, or with others, would train another model.
+//! says which columns' look-ups had weights: data without them, or with others, would train another model; and what was
+//! learned of dense columns that are standardised or ages, by which data is read wherever the model is used.
+//!
+//! Every tensor and the head carry hashes (see `tensor_file`), which are checked as they are read: a flipped bit is an error
+//! that names the tensor. Files of other programs carry none.
 //!
 //! Invariant: a checkpoint file is always whole. It is written under another name, flushed to the disk and then renamed,
 //! so a full disk, a crash or a signal leaves the previous one untouched.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::path::Path;
 
-use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
+use safetensors::tensor::{Dtype, Metadata, SafeTensors};
 use serde::{Deserialize, Serialize};
 
 use super::Ranks;
+use super::tensor_file::{Hashes, REMEDY, TensorFile};
 use super::vocabulary::digest;
 use crate::base::config::Config;
 use crate::base::{Error, Result};
+use crate::data::schema::Scales;
 use crate::data::{Schema, Vocabulary};
-use crate::memory::{FileMap, WholeFile};
+use crate::memory::FileMap;
 
 /// The metadata key that holds [`Header`] as JSON; one key, so that equal runs write equal bytes.
 const METADATA: &str = "octorec";
@@ -49,6 +55,9 @@ struct Header {
     /// version that did not say.
     #[serde(default)]
     vocabulary: Option<String>,
+    /// What was learned of dense columns.
+    #[serde(default, skip_serializing_if = "Scales::is_empty")]
+    scales: Scales,
 }
 
 /// A checkpoint file, open for reading.
@@ -56,6 +65,9 @@ struct Header {
 pub struct Checkpoint<'a> {
     path: &'a Path,
     bytes: FileMap,
+    /// Whether what is read is checked, where there is something to check it by.
+    verified: bool,
+    hashes: Option<Hashes>,
 }
 
 /// The tables whose look-ups have weights.
@@ -67,19 +79,23 @@ fn weighted(schema: &Schema) -> Vec<usize> {
 /// size of the model.
 const PIECE: usize = 4 << 20;
 
-/// Writes the model of `ranks`, where it stands, how it is configured, what of its data's `schema` no tensor tells, and to
-/// which vocabulary it belongs, to `path`, piece by piece.
+/// What of a model's data no tensor tells.
+#[derive(Debug, Clone, Copy)]
+pub struct Origin<'a> {
+    /// Its columns.
+    pub schema: &'a Schema,
+    /// By what categories became rows, if by a vocabulary.
+    pub vocabulary: Option<&'a Vocabulary>,
+    /// What was learned of dense columns.
+    pub scales: &'a Scales,
+}
+
+/// Writes the model of `ranks`, where it stands, how it is configured and what it comes of to `path`, piece by piece. All
+/// machines take part; the first one has a path.
 ///
 /// # Errors
 /// When the file cannot be written; an older file of that name is then still there, whole.
-pub fn save(
-    path: &Path,
-    ranks: &Ranks,
-    progress: Progress,
-    config: &Config,
-    schema: &Schema,
-    vocabulary: Option<&Vocabulary>,
-) -> Result<()> {
+pub fn save(path: Option<&Path>, ranks: &Ranks, progress: Progress, config: &Config, origin: Origin<'_>) -> Result<()> {
     let mut parameters = ranks.parameters()?;
     parameters.extend(ranks.moments(&parameters));
     // The order of safetensors' own writer: all tensors are of one type, so by name.
@@ -88,54 +104,49 @@ pub fn save(
         let bytes = parameter.len() * size_of::<f32>();
         (parameter.name.clone(), Dtype::F32, parameter.shape.clone(), bytes)
     });
-    let (config, vocabulary) = (config.clone(), vocabulary.map(digest));
-    let header = Header { progress, config, weighted: Some(weighted(schema)), vocabulary };
+    let (config, vocabulary) = (config.clone(), origin.vocabulary.map(digest));
+    let (weighted, scales) = (Some(weighted(origin.schema)), origin.scales.clone());
+    let header = Header { progress, config, weighted, vocabulary, scales };
     let header = serde_json::to_string(&header).expect("a header is representable in JSON");
-    let mut file = begin_tensors(path, HashMap::from([(METADATA.to_owned(), header)]), sizes)?;
+    let mut file = path.map(|path| TensorFile::begin(path, (METADATA, header), sizes)).transpose()?;
     for parameter in &parameters {
         for rows in parameter.ranges(PIECE) {
-            file.append(bytemuck::cast_slice(&ranks.export_rows(parameter, rows)?))?;
+            let values = ranks.export_rows(parameter, rows)?;
+            file.as_mut().map_or(Ok(()), |file| file.append(bytemuck::cast_slice(&values)))?;
         }
     }
-    file.finish().map(|_| ())
-}
-
-/// Begins a safetensors file: what follows are the tensors' bytes, in this order; each is given with its name, type, shape
-/// and bytes. Wider types come first, so that all are aligned.
-///
-/// # Errors
-/// When the file cannot be written.
-pub(super) fn begin_tensors(
-    path: &Path,
-    metadata: HashMap<String, String>,
-    tensors: impl Iterator<Item = (String, Dtype, Vec<usize>, usize)>,
-) -> Result<WholeFile> {
-    let mut end = 0;
-    let tensors = tensors.map(|(name, dtype, shape, bytes)| {
-        let start = end;
-        end += bytes;
-        (name, TensorInfo { dtype, shape, data_offsets: (start, end) })
-    });
-    let metadata = Metadata::new(Some(metadata), tensors.collect())
-        .map_err(|error| Error::Checkpoint { path: path.to_owned(), reason: error.to_string() })?;
-    let mut head = serde_json::to_vec(&metadata).expect("metadata is representable in JSON");
-    // Numbers begin at a multiple of 8.
-    head.resize(head.len().next_multiple_of(8), b' ');
-    let mut file = WholeFile::create(path)?;
-    file.append(&(head.len() as u64).to_le_bytes())?;
-    file.append(&head)?;
-    Ok(file)
+    file.map_or(Ok(()), |file| file.finish().map(|_| ()))
 }
 
 impl<'a> Checkpoint<'a> {
-    /// Opens a file of tensors: octorec's own or another program's.
+    /// Opens a file of tensors: octorec's own or another program's. What is read of it is checked by the hashes that it
+    /// carries, if it carries any.
     ///
     /// # Errors
-    /// When it cannot be read or is no safetensors file.
+    /// When it cannot be read, is no safetensors file, or its head is damaged.
     pub fn open(path: &'a Path) -> Result<Self> {
-        let checkpoint = Self { path, bytes: FileMap::open(path)? };
+        Self::open_as(path, true)
+    }
+
+    /// As [`Checkpoint::open`]; without `verified`, nothing is checked by hashes.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`].
+    pub fn open_as(path: &'a Path, verified: bool) -> Result<Self> {
+        let mut checkpoint = Self { path, bytes: FileMap::open(path)?, verified, hashes: None };
         checkpoint.tensors()?;
+        if verified {
+            let metadata = checkpoint.metadata()?;
+            let hashes = Hashes::read(&checkpoint.bytes, &metadata).map_err(|reason| checkpoint.fail(reason))?;
+            checkpoint.hashes = hashes;
+        }
         Ok(checkpoint)
+    }
+
+    /// Whether it should be checked and carries nothing to check it by: another program's file, or an older version's.
+    #[must_use]
+    pub fn lacks_hashes(&self) -> bool {
+        self.verified && self.hashes.is_none()
     }
 
     /// Where the run stood and how it was configured; `None` in another program's file.
@@ -144,6 +155,14 @@ impl<'a> Checkpoint<'a> {
     /// When the header is damaged.
     pub fn header(&self) -> Result<Option<(Progress, Config)>> {
         Ok(self.own_header()?.map(|header| (header.progress, header.config)))
+    }
+
+    /// What the model has learned of its data's dense columns; `None` in another program's file.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::header`].
+    pub fn scales(&self) -> Result<Option<Scales>> {
+        Ok(self.own_header()?.map(|header| header.scales))
     }
 
     /// How this data's weights of look-ups differ from those of the data that the model was trained on, for people;
@@ -162,7 +181,8 @@ impl<'a> Checkpoint<'a> {
         }))
     }
 
-    /// Checks that this vocabulary, read from `path` or not there, is the one that the model was trained with.
+    /// Checks that this vocabulary, read from `path` or not there, is the one that the model was trained with; where
+    /// nothing is verified, that there is one.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] when it is another, or missing.
@@ -170,7 +190,7 @@ impl<'a> Checkpoint<'a> {
         let Some(wanted) = self.own_header()?.and_then(|header| header.vocabulary) else { return Ok(()) };
         let path = path.display();
         match vocabulary {
-            Some(vocabulary) if digest(vocabulary) == wanted => Ok(()),
+            Some(vocabulary) if !self.verified || digest(vocabulary) == wanted => Ok(()),
             Some(_) => Err(self.fail(format!(
                 "{path} is not the vocabulary that this model was trained with: categories would get other rows; put its own \
                  back"
@@ -193,12 +213,21 @@ impl<'a> Checkpoint<'a> {
     }
 
     fn own_header(&self) -> Result<Option<Header>> {
-        let (_, metadata) = SafeTensors::read_metadata(&self.bytes).map_err(|error| self.fail(error.to_string()))?;
+        let metadata = self.metadata()?;
         let Some(text) = metadata.metadata().as_ref().and_then(|entries| entries.get(METADATA)) else {
             return Ok(None);
         };
         let header: Header = serde_json::from_str(text)
             .map_err(|error| self.fail(format!("its header is damaged or of another version: {error}")))?;
+        let Progress { step, epoch, sample } = header.progress;
+        for (name, number) in [("step", step), ("epoch", epoch), ("sample", sample)] {
+            if i64::try_from(number).is_err() {
+                let reason = format!(
+                    "its header is damaged: no run reaches {name} {number}: start from its weights with --init"
+                );
+                return Err(self.fail(reason));
+            }
+        }
         Ok(Some(header))
     }
 
@@ -215,14 +244,16 @@ impl<'a> Checkpoint<'a> {
     /// it.
     ///
     /// # Errors
-    /// When a tensor is missing, has another shape or type, or is one that the model does not have.
+    /// When a tensor is missing, is damaged, has another shape or type, or is one that the model does not have.
     pub fn load_into(&self, ranks: &Ranks) -> Result<()> {
         let tensors = self.tensors()?;
         let mut parameters = ranks.parameters()?;
         let tables = parameters.iter().filter(|parameter| parameter.table().is_some()).count();
         let ours = |name: &str| ["emb_l.", "bot_l.", "top_l."].iter().any(|prefix| name.starts_with(prefix));
+        // Searched by hash: there may be many thousands of tables.
+        let known: HashSet<&str> = parameters.iter().map(|parameter| &*parameter.name).collect();
         for name in tensors.names() {
-            if ours(name) && !parameters.iter().any(|parameter| parameter.name == *name) {
+            if ours(name) && !known.contains(name) {
                 return Err(self.fail(format!(
                     "tensor {name} has no place in the model ({tables} tables, see the model section of the configuration)",
                 )));
@@ -248,16 +279,27 @@ impl<'a> Checkpoint<'a> {
                 return Err(self.fail(reason));
             }
             let row = parameter.columns() * size_of::<f32>();
+            let mut check = self.hashes.as_ref().map(|hashes| hashes.check(&parameter.name, tensor.data()));
             for rows in parameter.ranges(PIECE) {
+                check.iter_mut().for_each(|check| check.advance(rows.end * row));
                 let bytes = &tensor.data()[rows.start * row..rows.end * row];
                 match bytemuck::try_cast_slice(bytes) {
                     Ok(values) => ranks.import_rows(parameter, rows, values)?,
                     // Another writer may have left the numbers unaligned.
                     Err(_) => ranks.import_rows(parameter, rows, &bytemuck::allocation::pod_collect_to_vec(bytes))?,
                 }
+                self.bytes.check()?;
+            }
+            if check.is_some_and(|check| !check.found_sound()) {
+                return Err(self.fail(format!("tensor {} is damaged (its hash differs): {REMEDY}", parameter.name)));
             }
         }
         Ok(())
+    }
+
+    fn metadata(&self) -> Result<Metadata> {
+        let (_, metadata) = SafeTensors::read_metadata(&self.bytes).map_err(|error| self.fail(error.to_string()))?;
+        Ok(metadata)
     }
 
     fn tensors(&self) -> Result<SafeTensors<'_>> {
@@ -265,8 +307,9 @@ impl<'a> Checkpoint<'a> {
             .map_err(|error| self.fail(format!("is no whole safetensors file: {error}")))
     }
 
+    /// What is wrong: that the file was cut short, if it was, since all else may follow from it.
     fn fail(&self, reason: String) -> Error {
-        Error::Checkpoint { path: self.path.to_owned(), reason }
+        self.bytes.check().err().unwrap_or(Error::Checkpoint { path: self.path.to_owned(), reason })
     }
 }
 
@@ -277,7 +320,8 @@ mod tests {
     #[test]
     fn a_header_of_before_weights_were_noted_says_nothing_of_them() {
         let (config, weighted) = (Config::default(), Some(vec![1]));
-        let header = Header { progress: Progress::default(), config, weighted, vocabulary: None };
+        let scales = Scales::new();
+        let header = Header { progress: Progress::default(), config, weighted, vocabulary: None, scales };
         let mut header = serde_json::to_value(header).unwrap();
         assert_eq!(header["weighted"], serde_json::json!([1]));
         header.as_object_mut().unwrap().remove("weighted");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Ranks;
 use super::metrics::Scores;
-use crate::base::{Error, Result, interrupt};
+use crate::base::{Error, Result};
 use crate::data::{Batch, Loader, Plan, Position, Source, Split};
 
 /// Minibatches that are read ahead.
@@ -28,7 +28,7 @@ pub fn predict(ranks: &Ranks, source: &Arc<dyn Source>, split: Split, batch: usi
     let plan = Plan { split, batch, epochs: 1, start: Position::default(), shuffle: None, depth: READ_AHEAD };
     let mut loader = Loader::start(Arc::clone(source), plan)?;
     while let Some((batch, _)) = loader.next_batch()? {
-        if interrupt::requested() {
+        if ranks.interrupted() {
             return Err(Error::Interrupted);
         }
         let batch = Arc::new(batch);

@@ -1,6 +1,10 @@
 //! How good probabilities are: AUC, log loss, accuracy and calibration.
 
+use std::fmt;
+
 use serde::Serialize;
+
+use crate::base::units::Many;
 
 /// The scores of a set of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -13,6 +17,8 @@ pub struct Scores {
     pub accuracy: f64,
     /// Mean probability over mean label: 1 is calibrated, 2 promises twice the clicks that come.
     pub calibration: f64,
+    /// Mean label.
+    pub label_rate: f64,
     /// How many samples.
     pub samples: u64,
 }
@@ -42,8 +48,38 @@ impl Scores {
             logloss: entropy / count,
             accuracy: right as f64 / count,
             calibration: promised / clicks,
+            label_rate: clicks / count,
             samples: labels.len() as u64,
         }
+    }
+
+    /// Why there is no AUC, where there is none.
+    #[must_use]
+    pub fn undefined(&self) -> Option<String> {
+        let only = match self.label_rate {
+            0.0 => "all labels are 0",
+            1.0 => "all labels are 1",
+            _ => "all labels lie on one side of 0.5",
+        };
+        self.auc.is_nan().then(|| {
+            let others = if self.label_rate == 0.0 { "AUC and calibration need" } else { "an AUC needs" };
+            format!("{only}; {others} samples of both kinds")
+        })
+    }
+}
+
+impl fmt::Display for Scores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { auc, logloss, accuracy, calibration, samples, .. } = self;
+        let number = |x: f64, digits: usize| if x.is_finite() { format!("{x:.digits$}") } else { "-".to_owned() };
+        write!(
+            f,
+            "AUC {}  log loss {logloss:.4}  accuracy {accuracy:.4}  calibration {}  ({})",
+            number(*auc, 4),
+            number(*calibration, 3),
+            Many(*samples, "sample")
+        )?;
+        self.undefined().map_or(Ok(()), |why| write!(f, ": {why}"))
     }
 }
 

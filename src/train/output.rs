@@ -1,6 +1,7 @@
-//! What a run leaves behind: `config.toml`, `metrics.jsonl`, the checkpoint and the vocabulary, in one directory.
+//! What a run leaves behind: `config.toml`, `metrics.jsonl`, the checkpoint, the vocabulary and, of several ranks, who held
+//! what (`plan.toml`), in one directory.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -8,19 +9,17 @@ use serde::Serialize;
 
 use crate::base::config::Config;
 use crate::base::{Error, Result};
-use crate::memory::write_file;
+use crate::memory::{FolderLock, write_file};
 
 const CONFIG: &str = "config.toml";
 const METRICS: &str = "metrics.jsonl";
 const CHECKPOINT: &str = "checkpoint.safetensors";
 const VOCABULARY: &str = "vocabulary.safetensors";
-const FILES: [&str; 4] = [METRICS, CONFIG, VOCABULARY, CHECKPOINT];
+const PLAN: &str = "plan.toml";
+const FILES: [&str; 5] = [METRICS, CONFIG, PLAN, VOCABULARY, CHECKPOINT];
 
 /// Where the run before waits until the one that replaces it has saved something.
 const PREVIOUS: &str = "previous";
-
-/// A file whose lock says that somebody writes to the directory; the system gives it back when that process ends.
-const LOCK: &str = ".lock";
 
 /// A run's directory, to which nobody else writes.
 ///
@@ -29,7 +28,7 @@ const LOCK: &str = ".lock";
 #[derive(Debug)]
 pub struct OutputDir {
     path: PathBuf,
-    lock: File,
+    lock: FolderLock,
     /// From the run's beginning on.
     metrics: Option<BufWriter<File>>,
 }
@@ -59,7 +58,7 @@ impl OutputDir {
     }
 
     fn take(path: &Path) -> Result<Self> {
-        let lock = lock(path)?;
+        let lock = FolderLock::take(path)?;
         let output = Self { path: path.to_owned(), lock, metrics: None };
         output.bring_back()?;
         Ok(output)
@@ -140,7 +139,7 @@ impl OutputDir {
             return Ok(false);
         }
         fs::create_dir_all(&self.path).map_err(Error::io(&self.path, "create"))?;
-        self.lock = lock(&self.path)?;
+        self.lock = FolderLock::take(&self.path)?;
         self.open_metrics()?;
         Ok(true)
     }
@@ -161,6 +160,20 @@ impl OutputDir {
     #[must_use]
     pub fn vocabulary(&self) -> PathBuf {
         self.path.join(VOCABULARY)
+    }
+
+    /// Where the run's plan is, if it has had several ranks.
+    #[must_use]
+    pub fn plan(&self) -> PathBuf {
+        self.path.join(PLAN)
+    }
+
+    /// Writes who holds what: the run goes on with it, whatever another plan would be predicted to give.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_plan(&self, plan: &str) -> Result<()> {
+        write_file(&self.plan(), plan.as_bytes())
     }
 
     /// Writes the resolved configuration.
@@ -200,18 +213,6 @@ impl Drop for OutputDir {
     }
 }
 
-/// Locks a directory for this process.
-fn lock(path: &Path) -> Result<File> {
-    let name = path.join(LOCK);
-    let file = File::options().create(true).write(true).truncate(false).open(&name);
-    let file = file.map_err(Error::io(&name, "create"))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Error::OutputBusy { path: path.to_owned() }),
-        Err(TryLockError::Error(source)) => Err(Error::io(&name, "lock")(source)),
-    }
-}
-
 fn move_files(names: &[&str], from: &Path, to: &Path) -> Result<()> {
     names
         .iter()
@@ -233,6 +234,12 @@ fn remove_folder(folder: &Path) -> Result<()> {
 #[must_use]
 pub fn checkpoint_in(path: &Path) -> PathBuf {
     if path.is_dir() { held_in(path).join(CHECKPOINT) } else { path.to_owned() }
+}
+
+/// Where the plan of the run in a directory is, if it has had several ranks.
+#[must_use]
+pub fn plan_in(path: &Path) -> PathBuf {
+    held_in(path).join(PLAN)
 }
 
 /// The vocabulary beside the checkpoint that `path` means.
@@ -318,6 +325,7 @@ mod tests {
         // Killed at each file on its way aside, and on its way back.
         write_file(&path.join(VOCABULARY), b"values").unwrap();
         write_file(&path.join(CONFIG), b"keys").unwrap();
+        write_file(&path.join(PLAN), b"who holds what").unwrap();
         let aside = path.join(PREVIOUS);
         for moved in 0..=FILES.len() {
             fs::create_dir_all(&aside).unwrap();

@@ -72,7 +72,7 @@ impl Common {
         let demands = || self.demands.lock().unwrap_or_else(PoisonError::into_inner);
         demands().push(demand);
         gate.meet("plan of memory").map_err(Error::Rank)?;
-        if gate.rank() == RankId(0) {
+        if gate.is_first() {
             check_capacity(&demands())?;
         }
         gate.meet("check of memory").map_err(Error::Rank)
@@ -117,7 +117,8 @@ impl Rank {
             nodes = Some(Nodes::new(grains, layout.ranks(), rank, len, supply)?);
         }
         let mut windows = fabric.memory(rank, supply)?;
-        common.check_memory(&mut gate, Demand { nodes: place.memory_nodes.clone(), bytes: plan.bytes() as u64 })?;
+        let bytes = (plan.bytes() + fabric.beside(rank)) as u64;
+        common.check_memory(&mut gate, Demand { nodes: place.memory_nodes.clone(), bytes })?;
         let mut arena = Arena::build(&plan, &place.memory_nodes, Pages::Transparent, |memory| team.touch(memory))?;
         network.settle(&mut arena);
         tables.settle(&mut arena);

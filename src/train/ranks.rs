@@ -5,20 +5,19 @@
 //! ranks have threads of their own, which wait for tasks; between steps nothing of theirs is shared. One that fails ends
 //! all, with its message.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
-use super::clock::Breakdown;
-use super::profile::Profile;
+use super::Setup;
 use super::rank::{Common, Rank};
-use super::{Setup, trace};
 use crate::base::config::ModelConfig;
 use crate::base::{Error, NodeId, Place, RankId, Result, Trouble};
-use crate::collective::Member;
+use crate::collective::{Member, World};
 use crate::data::{Batch, LoaderMode, Plan, Position, RankLoader, Schema, Source, Waited};
 use crate::exchange::{LanePlan, Layout};
 use crate::machine::placement::Wishes;
@@ -27,10 +26,13 @@ use crate::model::{Room, check_tables};
 use crate::optim::Optimizer;
 use crate::shard::scheme::{Scheme, Sharding};
 use crate::simd::Isa;
-use crate::sync::{Job, Patience, gates};
+use crate::sync::{Job, Patience, gates_of};
 
 /// How often it is looked whether the job is in trouble.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// How long machines wait for each other to touch their memory, at least.
+const TOUCHING: Duration = Duration::from_secs(3600);
 
 /// A step that was made.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -68,15 +70,22 @@ pub struct Ranks {
     first: RefCell<Option<Rank>>,
     others: RefCell<Others>,
     outcomes: Arc<[Mutex<Outcome>]>,
-    job: Job,
+    pub(super) job: Job,
     layout: Arc<Layout>,
-    /// The nodes of each rank's memory.
+    pub(super) world: World,
+    /// Whether any machine was asked to stop.
+    pub(super) interrupted: Cell<bool>,
+    /// How many ranks are on each machine.
+    pub(super) machines: Vec<usize>,
+    /// The ranks of this machine.
+    pub(super) local: Range<usize>,
+    /// The nodes of each of their memory.
     homes: Arc<[Vec<NodeId>]>,
     /// What the user should know.
     warnings: Vec<String>,
     /// Those of layers and of rows.
     pub(super) optimizers: [Optimizer; 2],
-    began: Instant,
+    pub(super) began: Instant,
 }
 
 /// The ranks from 1 on.
@@ -131,7 +140,8 @@ impl Ranks {
     /// When places and sharding have different numbers of ranks.
     pub fn start(mut setup: Setup) -> Result<Self> {
         assert_eq!(setup.places.len(), setup.sharding.ranks(), "a place for each rank of the sharding");
-        setup.schema.check_dense(setup.config.bottom[0], "model.bottom")?;
+        Setup::check_host(&setup.places)?;
+        setup.schema.check_model(&setup.config)?;
         check_tables(&setup.schema, setup.config.dim, setup.room.kept_rows())?;
         let layout = Layout::new(setup.sharding.clone()).with_grains(setup.grains).with_weights(&setup.schema);
         let layout = Arc::new(layout.with_sequences(&setup.sequences));
@@ -142,17 +152,18 @@ impl Ranks {
         let patience = if setup.spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
         let job = Job::new(layout.ranks(), patience, setup.deadline);
         let lanes = LanePlan::new(&layout, [setup.room.samples, setup.room.lookups], setup.dense_lanes());
-        let fabric = (setup.fabric)(&job, lanes.into_lanes());
+        let local = setup.local();
+        let fabric = (setup.fabric)(&setup.world, &job, &setup.machines, lanes.into_lanes())?;
         let common = Arc::new(Common { layout: layout.clone(), fabric, demands: Mutex::default() });
-        let homes = setup.places.iter().map(|place| place.memory_nodes.clone()).collect();
+        let homes = setup.places[local.clone()].iter().map(|place| place.memory_nodes.clone()).collect();
         let outcome = |rank: u32| {
             let losses = Vec::with_capacity(layout.samples(setup.room.samples, RankId(rank)));
             Mutex::new(Outcome { losses, step: None, more: None })
         };
-        let outcomes: Arc<[Mutex<Outcome>]> = (0..layout.ranks() as u32).map(outcome).collect();
-        let mut gates = gates(&job).into_iter();
+        let outcomes: Arc<[Mutex<Outcome>]> = local.clone().map(|rank| outcome(rank as u32)).collect();
+        let mut gates = gates_of(&job, local.clone()).into_iter();
         let gate = gates.next().expect("a job has ranks");
-        let (sender, done) = bounded(layout.ranks());
+        let (sender, done) = bounded(local.len());
         let error = Arc::new(Mutex::new(None));
         let mut others = Others { tasks: Vec::new(), done, threads: Vec::new(), error };
         let setup = Arc::new(setup);
@@ -160,7 +171,7 @@ impl Ranks {
             let (task_sender, tasks) = bounded::<Task>(1);
             let (setup, common, own_job) = (setup.clone(), common.clone(), job.clone());
             let (done, error, own_outcomes) = (sender.clone(), others.error.clone(), outcomes.clone());
-            let rank = gate.rank();
+            let (rank, local_first) = (gate.rank(), local.start);
             let serve = move || {
                 let (job, number) = (own_job, rank);
                 let member = Member { rank, job: job.clone(), gate };
@@ -174,7 +185,7 @@ impl Ranks {
                     Ok(mut rank) => {
                         // The other end is dropped when the ranks are.
                         for task in &tasks {
-                            let outcome = &own_outcomes[number.index()];
+                            let outcome = &own_outcomes[number.index() - local_first];
                             let result = job.guard(number, || task.run(&mut rank, outcome));
                             let failed = result.map_err(fail).is_err();
                             let _ = done.send(());
@@ -197,14 +208,19 @@ impl Ranks {
                 }
             }
         }
-        let member = Member { rank: RankId(0), job: job.clone(), gate };
-        let first = job.guard(RankId(0), || Rank::build(&setup, &common, member));
+        let rank = gate.rank();
+        let member = Member { rank, job: job.clone(), gate };
+        let first = job.guard(rank, || Rank::build(&setup, &common, member));
         let mut ranks = Self {
             first: RefCell::new(None),
             others: RefCell::new(others),
             outcomes,
             job,
             layout,
+            world: setup.world.clone(),
+            interrupted: Cell::new(false),
+            machines: setup.machines.clone(),
+            local,
             homes,
             warnings: Vec::new(),
             optimizers: [setup.room.optimizer, setup.room.optimizer_rows],
@@ -215,6 +231,8 @@ impl Ranks {
             Err(error) => return Err(ranks.end(error)),
         }
         ranks.warnings = ranks.all(|rank| Ok(rank.warnings().to_vec()))?.concat();
+        // Machines touch their memory at their own pace, which is no step's.
+        ranks.world.all_gather("start ranks", Vec::new(), ranks.job.deadline().max(TOUCHING))?;
         Ok(ranks)
     }
 
@@ -255,15 +273,15 @@ impl Ranks {
     fn run(&self, mut task: impl FnMut(usize) -> Task) -> Result<()> {
         let mut first = self.first.borrow_mut();
         let Some(rank) = &mut *first else {
-            let message = "the ranks have ended before".to_owned();
-            return Err(Error::Rank(Trouble::Failed { place: Place::start(RankId(0)), message }));
+            let (message, rank) = ("the ranks have ended before".to_owned(), RankId(self.local.start as u32));
+            return Err(Error::Rank(Trouble::Failed { place: Place::start(rank), message }));
         };
         let others = self.others.borrow();
         for (number, tasks) in (1..).zip(&others.tasks) {
             // A rank that has ended takes no task; its error is asked for below.
             let _ = tasks.send(task(number));
         }
-        let mut result = self.job.guard(RankId(0), || task(0).run(rank, &self.outcomes[0]));
+        let mut result = self.job.guard(rank.number, || task(0).run(rank, &self.outcomes[0]));
         let (mut due, mut trouble_since) = (others.tasks.len(), None::<Instant>);
         while result.is_ok() && due > 0 {
             match others.done.recv_timeout(LOOK_EVERY) {
@@ -308,7 +326,8 @@ impl Ranks {
         if matches!(error, Error::Rank(_)) { own.unwrap_or(error) } else { error }
     }
 
-    /// Lets every rank do this at the same time, and returns what they return, by rank.
+    /// Lets every rank of this machine do this at the same time, and returns what they return, by rank. On several machines
+    /// all do it at the same time, and each gets its own.
     ///
     /// # Errors
     /// The error of the rank that failed first. After an error the ranks have ended.
@@ -316,7 +335,7 @@ impl Ranks {
         &self,
         work: impl Fn(&mut Rank) -> Result<T> + Send + Sync + 'static,
     ) -> Result<Vec<T>> {
-        let (work, ranks) = (Arc::new(work), self.layout.ranks());
+        let (work, ranks) = (Arc::new(work), self.local.len());
         let values: Arc<[Mutex<Option<T>>]> = (0..ranks).map(|_| Mutex::new(None)).collect();
         self.run(|number| {
             let (work, values) = (work.clone(), values.clone());
@@ -349,16 +368,23 @@ impl Ranks {
     /// As [`Ranks::all`].
     pub fn step(&self, batch: &Arc<Batch>, rate: f32) -> Result<f64> {
         self.run(|_| Task::Train(batch.clone(), rate))?;
-        Ok(self.mean_loss(batch.samples()))
+        self.mean_loss(batch.samples())
     }
 
-    fn mean_loss(&self, samples: usize) -> f64 {
+    fn mean_loss(&self, samples: usize) -> Result<f64> {
         let mut sum = 0.0;
-        for outcome in &*self.outcomes {
-            let outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
-            outcome.losses.iter().for_each(|loss| sum += loss);
+        if self.world.machines() == 1 {
+            for outcome in &*self.outcomes {
+                let outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
+                outcome.losses.iter().for_each(|loss| sum += loss);
+            }
+        } else {
+            let losses =
+                |outcome: &Mutex<Outcome>| outcome.lock().unwrap_or_else(PoisonError::into_inner).losses.clone();
+            let own: Vec<f64> = self.outcomes.iter().flat_map(losses).collect();
+            self.everywhere("gather losses", own)?.iter().flatten().for_each(|loss| sum += loss);
         }
-        sum / samples as f64
+        Ok(sum / samples as f64)
     }
 
     /// Lets every rank load its own slices of minibatches from now on; whether there is a first one.
@@ -369,10 +395,11 @@ impl Ranks {
     /// # Panics
     /// As [`RankLoader::start`].
     pub fn feed(&self, source: &Arc<dyn Source>, plan: Plan, mode: LoaderMode) -> Result<Result<bool>> {
-        let loaders = RankLoader::start(source, plan, mode, self.layout.ranks(), self.layout.grains())?;
+        let (local, first) = (self.local.clone(), self.local.start);
+        let loaders = RankLoader::start(source, plan, mode, (local, self.layout.ranks()), self.layout.grains())?;
         let loaders: Vec<_> = loaders.into_iter().map(|loader| Mutex::new(Some(loader))).collect();
         let more = self.all(move |rank| {
-            let loader = loaders[rank.number.index()].lock().unwrap_or_else(PoisonError::into_inner).take();
+            let loader = loaders[rank.number.index() - first].lock().unwrap_or_else(PoisonError::into_inner).take();
             Ok(rank.feed(loader))
         })?;
         Ok(together(more.into_iter()))
@@ -404,8 +431,8 @@ impl Ranks {
         self.run(|_| Task::Advance(rate))?;
         let outcome = |rank: usize| self.outcomes[rank].lock().unwrap_or_else(PoisonError::into_inner);
         let Step { samples, position, .. } = outcome(0).step.take().expect("a step was made");
-        let loss = self.mean_loss(samples);
-        let more = (0..self.layout.ranks()).map(|rank| outcome(rank).more.take().expect("a step was made"));
+        let loss = self.mean_loss(samples)?;
+        let more = (0..self.local.len()).map(|rank| outcome(rank).more.take().expect("a step was made"));
         Ok((Step { loss, samples, position }, together(more)))
     }
 
@@ -415,58 +442,8 @@ impl Ranks {
     /// As [`Ranks::all`].
     pub fn predict(&self, batch: &Arc<Batch>) -> Result<Vec<f32>> {
         let whole = batch.clone();
-        Ok(self.all(move |rank| rank.predict(&whole))?.concat())
-    }
-
-    /// Where each rank's steps have gone so far.
-    ///
-    /// # Errors
-    /// As [`Ranks::all`].
-    pub fn breakdowns(&self) -> Result<Vec<Breakdown>> {
-        self.all(|rank| Ok(rank.breakdown()))
-    }
-
-    /// What every stage of steps like the last one has to do, on all ranks.
-    ///
-    /// # Errors
-    /// As [`Ranks::all`].
-    pub fn profile(&self) -> Result<Profile> {
-        Ok(Profile::new(self.all(|rank| Ok(rank.work()))?))
-    }
-
-    /// How rank 0 last moved embedding rows, and why so.
-    ///
-    /// # Errors
-    /// As [`Ranks::all`].
-    pub fn update_choice(&self) -> Result<Option<String>> {
-        let choices = self.all(|rank| Ok(rank.tables.update_choice().map(ToString::to_string)))?;
-        Ok(choices.into_iter().flatten().next())
-    }
-
-    /// What the user should know about the configured way to move rows.
-    ///
-    /// # Errors
-    /// As [`Ranks::all`].
-    pub fn update_note(&self) -> Result<Option<String>> {
-        Ok(self.all(|rank| Ok(rank.tables.update_note()))?.into_iter().flatten().next())
-    }
-
-    /// What it costs that the number of ranks changes no bit, for people; `None` where it may.
-    ///
-    /// # Errors
-    /// As [`Ranks::all`].
-    pub fn reduction_cost(&self) -> Result<Option<String>> {
-        Ok(self.all(|rank| Ok(rank.reduction.cost()))?.into_iter().next().flatten())
-    }
-
-    /// The trace of the first steps, for Perfetto (ui.perfetto.dev) or chrome://tracing: a process a rank, a track a
-    /// thread.
-    ///
-    /// # Errors
-    /// As [`Ranks::all`].
-    pub fn trace(&self) -> Result<String> {
-        let spans = self.all(|rank| Ok((rank.clock.spans().to_vec(), rank.reduction.spans())))?;
-        Ok(trace::json(self.began, &spans))
+        let own = self.all(move |rank| rank.predict(&whole))?.concat();
+        Ok(self.everywhere("gather predictions", own)?.concat())
     }
 }
 

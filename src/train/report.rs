@@ -73,15 +73,8 @@ impl Reporter {
 
     /// After an evaluation.
     pub fn evaluation(&self, step: u64, scores: &Scores, best_possible: Option<f64>) {
-        let ceiling = best_possible.map(|auc| format!(" (best possible {auc:.4})")).unwrap_or_default();
-        self.say(&format!(
-            "step {step}: test AUC {:.4}{ceiling}  log loss {:.4}  accuracy {:.4}  calibration {:.3}  ({} samples)",
-            scores.auc,
-            scores.logloss,
-            scores.accuracy,
-            scores.calibration,
-            Count(scores.samples)
-        ));
+        let ceiling = best_possible.map(|auc| format!("; best possible AUC {auc:.4}")).unwrap_or_default();
+        self.say(&format!("step {step}: test {scores}{ceiling}"));
     }
 
     /// A line for people.

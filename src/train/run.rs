@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::checkpoint::{self, Checkpoint, Progress};
+use super::checkpoint::{self, Checkpoint, Origin, Progress};
 use super::evaluation::evaluate;
 use super::metrics::Scores;
 use super::output::OutputDir;
@@ -16,12 +16,15 @@ use super::report::Reporter;
 use super::vocabulary::save_vocabulary;
 use super::{Profile, Ranks, Step};
 use crate::base::config::Config;
-use crate::base::{Error, Result, interrupt};
-use crate::data::{LoaderMode, Plan, Position, Shuffle, Source, Split, Waited};
+use crate::base::console::note;
+use crate::base::{Error, Result};
+use crate::data::{Loader, LoaderMode, Plan, Position, Shuffle, Source, Split, Waited};
 use crate::optim::Schedule;
 
 /// Metrics are handed to the system this often, so that a watcher sees them.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+/// A dense feature beyond this is taken as the cause where training diverges.
+const UNSCALED: f32 = 1e3;
 
 /// Everything that a training run needs.
 pub struct Run {
@@ -35,8 +38,12 @@ pub struct Run {
     pub ranks: Ranks,
     /// Where training stands.
     pub progress: Progress,
-    /// Where results go, if anywhere.
+    /// Where results go, if anywhere; of several machines the first one's.
     pub output: Option<OutputDir>,
+    /// Whether results go somewhere, be it from another machine.
+    pub saves: bool,
+    /// Who of several ranks holds what, as a plan's file.
+    pub plan: Option<String>,
     /// One loss a line goes here, if anywhere.
     pub loss_trace: Option<LossTrace>,
     /// What a step has to do, from the first one on.
@@ -83,13 +90,16 @@ pub struct Summary {
     pub accuracy: Option<f64>,
     /// Mean probability over mean label.
     pub calibration: Option<f64>,
-    /// Steps since the run began, resumed parts included.
+    /// The run's last step: those since it began, before it was resumed included.
+    pub step: u64,
+    /// Steps of this process.
     pub steps: u64,
-    /// Samples that this process trained on.
+    /// Samples of these steps, of all ranks together.
     pub samples: u64,
-    /// Seconds that this process trained, waiting for data included, evaluations and checkpoints not.
+    /// Seconds from when the first minibatch was asked for to the end of the last step, without evaluations and
+    /// checkpoints: the same wall clock for any number of ranks.
     pub seconds: f64,
-    /// Of these, seconds in which the next minibatch was not ready.
+    /// Of these, seconds in which the next minibatch was not ready; of several ranks, the one that waited longest.
     pub data_wait_seconds: f64,
     /// Of these, seconds before the first step: a shuffle's first window has to be read by then.
     pub data_first_wait_seconds: f64,
@@ -152,12 +162,13 @@ struct Tally {
 }
 
 impl Run {
-    /// Takes weights and position from a checkpoint of this model.
+    /// Takes weights and position from a checkpoint of this model, `verified` as by [`Checkpoint::open_as`].
     ///
     /// # Errors
-    /// When the file does not fit the model, was trained on data with other weights of look-ups, or is none of octorec's.
-    pub fn restore(&mut self, path: &Path) -> Result<()> {
-        let checkpoint = Checkpoint::open(path)?;
+    /// When the file does not fit the model, is damaged, was trained on data with other weights of look-ups, or is none of
+    /// octorec's.
+    pub fn restore(&mut self, path: &Path, verified: bool) -> Result<()> {
+        let checkpoint = Checkpoint::open_as(path, verified)?;
         let Some((progress, _)) = checkpoint.header()? else {
             return Err(Error::Checkpoint {
                 path: path.to_owned(),
@@ -194,10 +205,12 @@ impl Run {
             scores: None,
             flushed: Instant::now(),
         };
+        let began = Instant::now();
         let mut more = self.ranks.feed(&self.source, self.plan(), self.loader)?;
+        tally.training += began.elapsed();
         let mut outcome = Outcome::Finished;
         while total.is_none_or(|total| self.progress.step < total) {
-            if interrupt::requested() {
+            if self.ranks.interrupted() {
                 outcome = Outcome::Interrupted;
                 break;
             }
@@ -270,7 +283,7 @@ impl Run {
                 origin: "data".to_owned(),
                 reason: "there is no training sample: lower data.test_fraction".to_owned(),
             }),
-            Some(samples) => Ok(Some(train.epochs * samples.div_ceil(train.batch as u64))),
+            Some(samples) => Ok(Some(train.epochs.saturating_mul(samples.div_ceil(train.batch as u64)))),
             None => Err(Error::Config {
                 origin: "train.steps".to_owned(),
                 reason: "this data source never ends: say how many steps to train, e.g. --steps 1000".to_owned(),
@@ -347,22 +360,28 @@ impl Run {
     pub fn describe_itself(&self) -> Result<()> {
         let Some(output) = &self.output else { return Ok(()) };
         output.write_config(&self.config)?;
+        self.plan.as_ref().map_or(Ok(()), |plan| output.write_plan(plan))?;
         self.source.vocabulary().map_or(Ok(()), |vocabulary| save_vocabulary(&output.vocabulary(), vocabulary))
     }
 
     fn save(&mut self) -> Result<()> {
-        let Some(output) = &mut self.output else { return self.flush() };
-        if output.recreate()? {
+        if let Some(output) = &mut self.output
+            && output.recreate()?
+        {
             self.describe_itself()?;
         }
         self.flush()?;
-        if let Some(output) = &self.output {
-            let schema = self.source.schema();
-            let vocabulary = self.source.vocabulary();
-            checkpoint::save(&output.checkpoint(), &self.ranks, self.progress, &self.config, schema, vocabulary)?;
-            output.saved()?;
+        if !self.saves {
+            return Ok(());
         }
-        Ok(())
+        let (schema, vocabulary, scales) = (self.source.schema(), self.source.vocabulary(), &self.source.scales()?);
+        let (origin, path) = (Origin { schema, vocabulary, scales }, self.output.as_ref().map(OutputDir::checkpoint));
+        let saved = checkpoint::save(path.as_deref(), &self.ranks, self.progress, &self.config, origin);
+        if let Some(path) = path.filter(|path| saved.is_err() && path.exists()) {
+            note!("note: {} is still that of an earlier step, whole and safe", path.display());
+        }
+        saved?;
+        self.output.as_ref().map_or(Ok(()), OutputDir::saved)
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -372,10 +391,12 @@ impl Run {
         self.output.as_mut().map_or(Ok(()), OutputDir::flush)
     }
 
-    /// Saves what was trained before this error, unless it is a rank's, whose weights are gone; returns the error.
+    /// Saves what was trained before this error, unless it is a rank's, whose weights are gone, or one machine's, which the
+    /// others do not know of; returns the error.
     fn keep(&mut self, error: Error, reporter: &Reporter) -> Error {
         let step = self.progress.step;
-        if !matches!(error, Error::Rank(_)) && step > 0 && self.save().is_ok() && self.output.is_some() {
+        let alone = self.ranks.world().machines() == 1;
+        if alone && !matches!(error, Error::Rank(_)) && step > 0 && self.save().is_ok() && self.output.is_some() {
             reporter.say(&format!("saved after step {step}: once the cause is gone, continue with --resume"));
         }
         error
@@ -383,7 +404,22 @@ impl Run {
 
     fn diverged(&self, step: u64, loss: f64, rate: f64) -> Error {
         let saved = self.output.as_ref().map(OutputDir::checkpoint).filter(|path| path.exists());
-        Error::Diverged { step, loss, rate, saved }
+        Error::Diverged { step, loss, rate, cause: self.unscaled(), saved }
+    }
+
+    /// The dense feature of the next minibatch that is far larger than the others', which a layer cannot learn from.
+    fn unscaled(&self) -> Option<String> {
+        let plan = Plan { depth: 1, ..self.plan() };
+        let (batch, _) = Loader::start(Arc::clone(&self.source), plan).ok()?.next_batch().ok()??;
+        let width = batch.dense_width;
+        let (at, most) = batch.dense.iter().map(|x| x.abs()).enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
+        (most > UNSCALED).then(|| {
+            format!(
+                "dense feature {} of {width} reaches {most:e} in this minibatch: scale it, in a schema by transform = \
+                 \"log\" or \"standardise\" (a lower --lr helps less)",
+                at % width + 1
+            )
+        })
     }
 
     fn summary(&self, tally: &Tally, outcome: Outcome, data: DataUse) -> Summary {
@@ -397,7 +433,8 @@ impl Run {
             logloss: scores.map(|scores| scores.logloss),
             accuracy: scores.map(|scores| scores.accuracy),
             calibration: scores.map(|scores| scores.calibration),
-            steps: self.progress.step,
+            step: self.progress.step,
+            steps: tally.steps,
             samples: tally.samples,
             seconds,
             data_wait_seconds: data.waited.all.as_secs_f64(),

@@ -1,20 +1,24 @@
 //! What the ranks of a job are built from.
 
+use std::ops::Range;
 use std::time::Duration;
 
+use crate::base::Result;
 use crate::base::config::ModelConfig;
 use crate::collective::plan::Reduction;
-use crate::collective::{Fabric, Links, Payload, SharedMemory, Slices};
+use crate::collective::{Fabric, LaneSpec, Links, Payload, Slices, World};
 use crate::data::Schema;
+use crate::exchange::piece_of_pairs;
 use crate::machine::placement::{Placement, RankPlace};
 use crate::math::Grains;
+use crate::memory::check_host;
 use crate::model::{BuildNetwork, Dlrm, Room};
 use crate::shard::scheme::Sharding;
 use crate::simd::Isa;
 use crate::sync::Job;
 
-/// Connects the ranks of a job by lanes of these sizes.
-pub type BuildFabric = fn(&Job, Vec<Links>) -> Box<dyn Fabric>;
+/// Connects the ranks of a job, so many on each machine of a world, by lanes of these sizes.
+pub type BuildFabric = fn(&World, &Job, &[usize], Vec<LaneSpec>) -> Result<Box<dyn Fabric>>;
 
 /// What ranks are built from.
 #[derive(Debug, Clone)]
@@ -27,8 +31,12 @@ pub struct Setup {
     pub sharding: Sharding,
     /// For whole minibatches.
     pub room: Room,
-    /// Where each rank stands.
+    /// Where each rank stands, on its machine.
     pub places: Vec<RankPlace>,
+    /// The machines.
+    pub world: World,
+    /// How many of the ranks are on each machine, in their order.
+    pub machines: Vec<usize>,
     /// Whether waiting threads have cores of their own.
     pub spin: bool,
     /// The instruction set of all ranks.
@@ -64,6 +72,8 @@ impl Setup {
             sharding,
             room,
             places: placement.ranks.clone(),
+            world: World::alone(),
+            machines: vec![placement.ranks.len()],
             spin: placement.spin,
             isa: Isa::best(),
             reduction: Reduction::TwoRing,
@@ -73,16 +83,33 @@ impl Setup {
             traced: false,
             sequences: vec![1; schema.tables.len()],
             network: Dlrm::build,
-            fabric: |job, lanes| Box::new(SharedMemory::new(job, lanes)),
+            fabric: World::fabric,
         }
     }
 
-    /// How many threads of each rank reduce dense gradients: its communication threads if all ranks have some, else its
-    /// compute threads; the least of any rank.
-    fn reducers(&self) -> usize {
-        let least = |threads: fn(&RankPlace) -> usize| self.places.iter().map(threads).min().unwrap_or(1);
-        let comm = least(|place| place.comm.len());
-        if comm > 0 { comm } else { least(|place| place.compute.len()) }
+    /// The ranks of this machine.
+    #[must_use]
+    pub fn local(&self) -> Range<usize> {
+        let first = self.machines[..self.world.machine()].iter().sum();
+        first..first + self.machines[self.world.machine()]
+    }
+
+    /// Checks that the host can hold what ranks take beside their arenas, which grows with the pairs of them, before any of
+    /// it is taken.
+    ///
+    /// # Errors
+    /// [`Error::NodeFull`](crate::base::Error::NodeFull).
+    pub fn check_host(places: &[RankPlace]) -> Result<()> {
+        /// Of each pair, the windows of the three lanes that connect all: their counters, and their ends on both sides.
+        const PAIR: u64 = 1536;
+        /// Of each pair and lane, how long its messages are and where its ends would be.
+        const PLACE: u64 = 128;
+        /// Of each thread, the part of its stack that is used.
+        const THREAD: u64 = 64 << 10;
+        let (ranks, lanes) = (places.len() as u64, 5 + reducers(places) as u64);
+        let threads: usize = places.iter().map(|place| place.compute.len() + place.comm.len()).sum();
+        let pairs = ranks * ranks * (PAIR + PLACE * lanes);
+        check_host(&format!("what connects {ranks} ranks"), pairs + threads as u64 * THREAD, 0)
     }
 
     /// The lanes of the dense reduction: windows only where its schedule sends something.
@@ -91,17 +118,25 @@ impl Setup {
         const SLICE: usize = 64 << 10;
         let ranks = self.places.len();
         if self.grains.is_some() {
-            return vec![Links::uniform(ranks, SLICE * size_of::<f32>())];
+            return vec![Links::uniform(ranks, piece_of_pairs(ranks))];
         }
         if ranks == 1 {
             return Vec::new();
         }
         // Large layers go in pieces, small ones need less; which ranks talk does not depend on the size.
         let widest = self.config.bottom.iter().chain(&self.config.top).max().map_or(1, |width| width * width);
-        let slice = (widest / ranks / self.reducers()).clamp(1024, SLICE);
+        let slice = (widest / ranks / reducers(&self.places)).clamp(1024, SLICE);
         let links = self.reduction.plan(&Slices::even(slice * ranks, ranks), Payload::F32).all_reduce().longest();
-        vec![links; self.reducers()]
+        vec![links; reducers(&self.places)]
     }
+}
+
+/// How many threads of each rank reduce dense gradients: its communication threads if all ranks have some, else its
+/// compute threads; the least of any rank.
+fn reducers(places: &[RankPlace]) -> usize {
+    let least = |threads: fn(&RankPlace) -> usize| places.iter().map(threads).min().unwrap_or(1);
+    let comm = least(|place| place.comm.len());
+    if comm > 0 { comm } else { least(|place| place.compute.len()) }
 }
 
 /// The longest that a rank waits for another unless somebody says otherwise.

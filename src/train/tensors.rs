@@ -29,37 +29,56 @@ impl Ranks {
         of.iter().flat_map(|of| of.moments(if of.table().is_some() { rows } else { dense })).collect()
     }
 
-    /// Some rows of one tensor, row-major; of what all ranks have, the first rank's.
+    /// Some rows of one tensor, row-major; of what all ranks have, the first rank's. All machines take part, and the first
+    /// one gets the rows: the others only what their own ranks have of them, and 0 elsewhere.
     ///
     /// # Errors
-    /// As [`Ranks::all`].
+    /// As [`Ranks::all`], and when another machine does not give its part.
     pub fn export_rows(&self, parameter: &Parameter, rows: Range<usize>) -> Result<Vec<f32>> {
         let (columns, first) = (parameter.columns(), rows.start);
         let (moment, Some(table)) = (parameter.moment, parameter.table()) else {
-            let parameter = parameter.clone();
+            let (parameter, is_moment) = (parameter.clone(), parameter.moment.is_some());
+            let first = RankId(self.local().start as u32);
             let all = self.all(move |rank| {
-                let own = rank.number == RankId(0) || parameter.moment.is_some();
+                let own = rank.number == first || parameter.moment.is_some();
                 Ok(if own { rank.export_layer(&parameter, &rows) } else { Vec::new() })
             })?;
             // Each moment is with one rank, and 0 elsewhere.
             let both = |a: f32, b: f32| f32::from_bits(a.to_bits() | b.to_bits());
-            return Ok(all.into_iter().fold(Vec::new(), |mut sum, own| {
-                sum.iter_mut().zip(&own).for_each(|(sum, own)| *sum = both(*sum, *own));
-                if sum.is_empty() { own } else { sum }
-            }));
+            let join = |all: Vec<Vec<f32>>| {
+                all.into_iter().fold(Vec::new(), |mut sum: Vec<f32>, own| {
+                    sum.iter_mut().zip(&own).for_each(|(sum, own)| *sum = both(*sum, *own));
+                    if sum.is_empty() { own } else { sum }
+                })
+            };
+            let own = join(all);
+            return Ok(if is_moment { join(self.gather("gather what optimizers keep", own)?) } else { own });
         };
-        let mut whole = vec![0.0; rows.len() * columns];
-        let parts = self.all(move |rank| {
-            let mut parts = Vec::new();
-            rank.export_table(TableId(table as u32), moment, &rows, |shard, local, values| {
-                parts.push((shard.clone(), local, values.to_vec()));
-            });
-            Ok(parts)
+        let parts = self.all({
+            let rows = rows.clone();
+            move |rank| {
+                let mut values = Vec::new();
+                rank.export_table(TableId(table as u32), moment, &rows, |_, _, part| values.extend_from_slice(part));
+                Ok(values)
+            }
         })?;
-        for (shard, local, values) in parts.into_iter().flatten() {
-            for (local, row) in local.zip(values.chunks_exact(shard.columns.len())) {
-                let start = (shard.rows.global(local as u64) as usize - first) * columns + shard.columns.start;
-                whole[start..start + row.len()].copy_from_slice(row);
+        let (machine, mut machines) = (self.world().machine(), self.gather("gather rows", parts.concat())?);
+        let mut whole = vec![0.0; rows.len() * columns];
+        for (number, values) in machines.iter_mut().enumerate() {
+            let mut values = &values[..];
+            if !self.world().is_first() && number != machine {
+                continue;
+            }
+            for rank in self.ranks_of(number) {
+                for shard in self.layout().exported(TableId(table as u32), RankId(rank as u32)) {
+                    let (local, width) = (shard.rows.within(&rows), shard.columns.len());
+                    let (part, rest) = values.split_at(local.len() * width);
+                    values = rest;
+                    for (local, row) in local.zip(part.chunks_exact(width)) {
+                        let start = (shard.rows.global(local as u64) as usize - first) * columns + shard.columns.start;
+                        whole[start..start + row.len()].copy_from_slice(row);
+                    }
+                }
             }
         }
         Ok(whole)

@@ -51,6 +51,9 @@ impl fmt::Display for Verified {
     }
 }
 
+/// What messages are told apart by: see [`Traffic`].
+const KINDS: usize = 5;
+
 impl Rank {
     fn verify(&self, home: &[NodeId]) -> Result<Vec<Region>> {
         let regions = self.arena.ask_regions(&self.plan, home)?.into_iter();
@@ -58,7 +61,7 @@ impl Rank {
     }
 
     /// Bytes to each rank so far, by the lanes' kinds.
-    fn sent(&self) -> [Vec<usize>; 5] {
+    fn sent(&self) -> [Vec<usize>; KINDS] {
         let [ids, pooled, gradients] =
             [&self.lanes.ids, &self.lanes.pooled, &self.lanes.gradients].map(|lane| lane.sent().to_vec());
         let (dense, none) = (self.reduction.sent().so_far, vec![0; self.layout.ranks()]);
@@ -79,9 +82,9 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::all`], and when the kernel does not say.
     pub fn verify(&self) -> Result<Verified> {
-        let homes = self.homes();
+        let (homes, first) = (self.homes(), self.local().start);
         // That a kernel does not say is no reason to end the ranks.
-        let regions = self.all(move |rank| Ok(rank.verify(&homes[rank.number.index()])))?;
+        let regions = self.all(move |rank| Ok(rank.verify(&homes[rank.number.index() - first])))?;
         Ok(Verified(regions.into_iter().collect::<Result<Vec<_>>>()?.concat()))
     }
 
@@ -90,13 +93,15 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::all`].
     pub fn traffic(&self) -> Result<Traffic> {
-        let sent = self.all(|rank| Ok(rank.sent()))?;
         let ranks = self.layout().ranks();
+        let own = self.all(|rank| Ok(rank.sent()))?;
+        let own: Vec<u64> = own.iter().flatten().flatten().map(|bytes| *bytes as u64).collect();
+        let sent: Vec<u64> = self.everywhere("gather bytes sent", own)?.concat();
         Ok(Traffic::of(std::array::from_fn(|kind| {
             let mut links = Links::uniform(ranks, 0);
-            for (from, sent) in (0..).map(RankId).zip(&sent) {
-                let to = (0..).map(RankId).zip(&sent[kind]);
-                to.for_each(|(to, bytes)| *links.at_mut(from, to) = *bytes);
+            for (from, sent) in (0..).map(RankId).zip(sent.chunks_exact(KINDS * ranks)) {
+                let to = (0..).map(RankId).zip(&sent[kind * ranks..][..ranks]);
+                to.for_each(|(to, bytes)| *links.at_mut(from, to) = *bytes as usize);
             }
             links
         })))

@@ -4,15 +4,13 @@
 //! It is a file of its own so that the checkpoint keeps exactly the tensors of the reference's state dict.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors};
-
 use twox_hash::XxHash3_64;
 
-use super::checkpoint::begin_tensors;
-use crate::base::{Error, Result};
+use super::tensor_file::{Hashes, REMEDY, TensorFile};
+use crate::base::{Error, Result, input};
 use crate::data::Vocabulary;
 
 /// The metadata key that says whether unlisted values have a row.
@@ -53,12 +51,11 @@ pub fn save_vocabulary(path: &Path, vocabulary: &Vocabulary) -> Result<()> {
     });
     let mut columns: Vec<(String, Column<'_>)> = keys.chain(texts).collect();
     columns.sort_by(|(a, first), (b, second)| (second.kind().0, a).cmp(&(first.kind().0, b)));
-    let metadata = HashMap::from([(UNSEEN_ROW.to_owned(), vocabulary.unseen_row().to_string())]);
     let sizes = columns.iter().map(|(name, column)| {
         let (dtype, len) = column.kind();
         (name.clone(), dtype, vec![len], column.bytes().len())
     });
-    let mut file = begin_tensors(path, metadata, sizes)?;
+    let mut file = TensorFile::begin(path, (UNSEEN_ROW, vocabulary.unseen_row().to_string()), sizes)?;
     columns.iter().try_for_each(|(_, column)| file.append(column.bytes()))?;
     file.finish().map(|_| ())
 }
@@ -85,18 +82,25 @@ fn add(end: &mut u32, bytes: usize) -> u32 {
     *end
 }
 
-/// Reads a vocabulary.
+/// Reads a vocabulary; if it shall be `verified`, what is read is checked by the hashes that the file carries. (Files of
+/// versions that wrote none are known by their checkpoints.)
 ///
 /// # Errors
 /// When the file cannot be read or is damaged.
-pub fn load_vocabulary(path: &Path) -> Result<Vocabulary> {
+pub fn load_vocabulary(path: &Path, verified: bool) -> Result<Vocabulary> {
     let damaged =
         |reason: String| Error::BadFile { path: path.to_owned(), reason: format!("damaged vocabulary: {reason}") };
-    let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
+    let bytes = input::read(path)?;
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| damaged(error.to_string()))?;
     let unseen_row = header.metadata().as_ref().and_then(|entries| entries.get(UNSEEN_ROW));
     let unseen_row = unseen_row.is_some_and(|text| text == "true");
     let tensors = SafeTensors::deserialize(&bytes).map_err(|error| damaged(error.to_string()))?;
+    if verified && let Some(hashes) = Hashes::read(&bytes, &header).map_err(damaged)? {
+        let unsound = tensors.iter().find(|(name, tensor)| !hashes.check(name, tensor.data()).found_sound());
+        if let Some((name, _)) = unsound {
+            return Err(damaged(format!("tensor {name} has another hash: {REMEDY}")));
+        }
+    }
     let texts = (1..=tensors.len()).map_while(|n| {
         let bytes = tensors.tensor(&format!("T{n}")).ok()?;
         Some((bytes, tensors.tensor(&format!("T{n}.ends"))))
@@ -116,7 +120,7 @@ pub fn load_vocabulary(path: &Path) -> Result<Vocabulary> {
     });
     let texts = texts.collect::<Result<Vec<_>>>()?;
     if !texts.is_empty() {
-        return Ok(Vocabulary::of_texts(texts));
+        return Ok(Vocabulary::of_texts(texts).with_unseen_row(unseen_row));
     }
     let columns = (1..=tensors.len()).map(|n| {
         let tensor = tensors.tensor(&format!("C{n}")).map_err(|error| damaged(error.to_string()))?;
@@ -140,12 +144,12 @@ mod tests {
         for unseen_row in [false, true] {
             let vocabulary = Vocabulary::from_columns(columns.clone(), unseen_row).unwrap();
             save_vocabulary(&path, &vocabulary).unwrap();
-            assert_eq!(load_vocabulary(&path).unwrap(), vocabulary);
+            assert_eq!(load_vocabulary(&path, true).unwrap(), vocabulary);
         }
         let value = |text: &str| text.as_bytes().into();
         let texts = vec![vec![value("u1"), value(""), value("Children's")], Vec::new(), vec![value("x")]];
         save_vocabulary(&path, &Vocabulary::of_texts(texts.clone())).unwrap();
-        assert_eq!(load_vocabulary(&path).unwrap().texts(), texts);
+        assert_eq!(load_vocabulary(&path, true).unwrap().texts(), texts);
         // Another value, another order, another column, a row more: another vocabulary.
         let of = |columns: &[&[u32]], unseen| {
             let columns = columns.iter().map(|column| column.to_vec()).collect();
@@ -163,6 +167,6 @@ mod tests {
         assert!((1..7).all(|at| !digests[..at].contains(&digests[at])), "{digests:?}");
         assert_eq!(digests[0], of(&[&[1, 2], &[3]], false));
         std::fs::write(&path, b"not a vocabulary").unwrap();
-        assert!(load_vocabulary(&path).unwrap_err().to_string().contains("damaged vocabulary"));
+        assert!(load_vocabulary(&path, true).unwrap_err().to_string().contains("damaged vocabulary"));
     }
 }

@@ -84,7 +84,7 @@ fn configurations_that_cannot_work_are_refused_before_any_work() {
         ("--source tvs", "data.source"),
         ("--set model.dim=16", "model.bottom ends in 8 but model.dim is 16"),
         ("--set model.top=[16,2]", "must end in 1"),
-        ("--source random", "model.rows"),
+        ("--source random --set model.rows=[]", "model.rows"),
         ("--batch 0", "train.batch"),
         ("--config /nowhere.toml", "/nowhere.toml: cannot read"),
         ("--init /nowhere.safetensors", "/nowhere.safetensors: cannot open"),

@@ -80,7 +80,7 @@ fn a_step_is_held_against_its_roofline() {
     assert_eq!(fused["limits"].as_array().unwrap().len(), 4);
     assert!(fused["tiles_roofline_ms"].is_null());
     let message = fail(&format!("bench step {tiny} --source criteo"));
-    assert!(message.contains("random look-ups"), "{message}");
+    assert!(message.contains("`octorec bench step` does not use data.source"), "{message}");
 }
 
 #[test]

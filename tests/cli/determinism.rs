@@ -109,7 +109,7 @@ fn what_optimizers_keep_is_saved_and_goes_on_with_any_number_of_ranks() {
 fn an_optimizer_that_sums_a_rows_gradients_needs_sorted_look_ups() {
     let message = fail(&format!("{} --optimizer-rows momentum --update race-free", tiny_training()));
     assert!(message.contains("train.update = \"auto\" or \"sorted\""), "{message}");
-    let message = fail(&format!("{} --set train.momentum=1", tiny_training()));
+    let message = fail(&format!("{} --optimizer momentum --set train.momentum=1", tiny_training()));
     assert!(message.contains("train.momentum = 1 must lie in [0, 1)"), "{message}");
     succeed(&format!("{} --optimizer-rows momentum --update sorted --steps 3", tiny_training()));
 }

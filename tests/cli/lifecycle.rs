@@ -74,7 +74,8 @@ fn resuming_a_finished_run_does_nothing_and_keeps_it() {
     let first = json(&format!("{} --out {} --json", tiny_training(), out.display()));
     let before = fs::read(out.join("checkpoint.safetensors")).unwrap();
     let again = json(&format!("train --resume {} --json", out.display()));
-    assert_eq!((&again["steps"], &again["samples"], &again["auc"]), (&first["steps"], &0.into(), &first["auc"]));
+    assert_eq!((&again["step"], &again["steps"], &again["samples"]), (&first["step"], &0.into(), &0.into()));
+    assert_eq!(&again["auc"], &first["auc"]);
     assert!(fs::read(out.join("checkpoint.safetensors")).unwrap() == before);
 }
 
@@ -209,7 +210,7 @@ fn an_interrupt_saves_and_exits_with_130() {
     let done = lines(&metrics).iter().filter(|entry| entry["kind"] == "step").count();
     // One step more than were done: the checkpoint holds all that was logged.
     let resumed = json(&format!("train --resume {} --steps {} --json", out.display(), done + 1));
-    assert_eq!((&resumed["steps"], &resumed["samples"]), (&(done + 1).into(), &64.into()));
+    assert_eq!((&resumed["step"], &resumed["steps"], &resumed["samples"]), (&(done + 1).into(), &1.into(), &64.into()));
 }
 
 /// A disk that is full looks to a program like this limit on the size of its files.
@@ -230,6 +231,7 @@ fn a_full_disk_leaves_the_old_checkpoint() {
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(message.contains("checkpoint.safetensors: cannot write"), "{message}");
+    assert!(message.contains("checkpoint.safetensors is still that of an earlier step, whole and safe"), "{message}");
     assert!(fs::read(&checkpoint).unwrap() == before, "the old checkpoint stays, whole");
     assert!(!out.join("checkpoint.partial").exists(), "nothing half-written stays behind");
     succeed(&format!("train --resume {} --steps 9", out.display()));
@@ -241,7 +243,7 @@ fn the_vocabulary_of_the_real_sample_has_its_known_sizes() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");
     succeed(&format!("train {TINY} --data {} --steps 1 --out {}", file.display(), out.display()));
-    let vocabulary = octorec::train::load_vocabulary(&out.join("vocabulary.safetensors")).unwrap();
+    let vocabulary = octorec::train::load_vocabulary(&out.join("vocabulary.safetensors"), true).unwrap();
     let sizes = [
         484, 491, 35104, 20746, 136, 12, 7220, 235, 3, 9833, 3674, 33153, 2732, 26, 4804, 27922, 9, 2375, 1221, 4,
         31058, 11, 14, 10541, 49, 8167,

@@ -2,18 +2,31 @@
 
 mod bad_input;
 mod bench;
+mod breakage;
+mod campaign;
+#[path = "../support/chance.rs"]
+mod chance;
+mod configuration;
 mod determinism;
 mod foreign_numbers;
 mod initial;
+mod integrity;
 mod learning;
 mod lifecycle;
+mod messages;
+mod mpi;
 mod precision;
+mod pricing;
 mod promises;
+mod propose;
 mod ranks;
 #[path = "../support/requirement.rs"]
 mod requirement;
 #[path = "../support/sample.rs"]
 mod sample;
+#[path = "../support/spoil.rs"]
+mod spoil;
+mod transforms;
 mod tune;
 
 use std::path::{Path, PathBuf};
@@ -22,9 +35,11 @@ use std::process::{Command, Output};
 use sample::criteo_sample;
 use serde_json::Value;
 
-/// The command, ready for arguments.
+/// The command, ready for arguments; what the user's cache knows of this machine is none of its business.
 fn octorec() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_octorec"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_octorec"));
+    command.env("OCTOREC_CACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/no-cache"));
+    command
 }
 
 /// Runs a command line (words separated by spaces) and returns what it printed.
@@ -58,9 +73,13 @@ fn json(line: &str) -> Value {
 const TINY: &str = "--set model.bottom=[13,32,8] --set model.top=[16,1] --set model.dim=8 --batch 64 --lr 0.1 \
                     --eval-every 0 --set train.decay_steps=0";
 
+/// An epoch of a small log, unless other data or steps are given: as flags they would then be refused.
+const ONE_EPOCH: &str =
+    concat!("--preset demo --config ", env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/one-epoch.toml");
+
 /// TINY on a small built-in data set of 40 steps an epoch.
 fn tiny_training() -> String {
-    format!("train {TINY} --epochs 1 --set data.train_samples=2560 --set data.test_samples=640")
+    format!("train {ONE_EPOCH} {TINY}")
 }
 
 /// A generated file in Criteo's layout with `rows` good rows.

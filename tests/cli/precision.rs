@@ -26,7 +26,7 @@ fn runs_continue_in_another_precision_and_are_evaluated_in_their_own() {
         succeed(&resume);
         assert_eq!(weights(&out) == before, then != "bf16-lsb8", "{first} to {then}");
         let onwards = json(&format!("{resume} --epochs 2 --json"));
-        assert_eq!((&onwards["steps"], &onwards["samples"]), (&80.into(), &2560.into()));
+        assert_eq!((&onwards["step"], &onwards["steps"], &onwards["samples"]), (&80.into(), &40.into(), &2560.into()));
         assert!(weights(&out) != before, "{then} goes on");
     }
 }

@@ -195,7 +195,7 @@ fn no_output_is_an_input() {
     let preprocess = format!("preprocess criteo-kaggle --in {} --out {}", data.display(), blocks.display());
     succeed(&preprocess);
     let message = fail(&format!("{preprocess} --force --vocabulary {}", blocks.display()));
-    assert!(message.contains("is an input that --force would remove"), "{message}");
+    assert!(message.contains("is an input that would be lost to --out"), "{message}");
     succeed(&format!("data verify {}", blocks.display()));
     // Continuing a file would leave nowhere to save.
     let message = fail(&format!("train --resume {} --steps 5", weights.display()));

@@ -171,7 +171,7 @@ fn what_was_trained_before_data_turned_out_bad_is_saved_and_continued() {
         assert!(message.contains("block") && message.contains("saved after step 50"), "{ranks} ranks: {message}");
         fs::write(&train, &good).unwrap();
         let summary = json(&format!("train --resume {} --ranks {ranks} --threads 1 --json", out.display()));
-        assert_eq!((summary["steps"].as_u64(), summary["samples"].as_u64()), (Some(60), Some(1000)), "{summary}");
+        assert_eq!((summary["step"].as_u64(), summary["samples"].as_u64()), (Some(60), Some(1000)), "{summary}");
     }
 }
 

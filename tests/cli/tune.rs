@@ -59,6 +59,11 @@ fn broken_files_are_refused() {
         ("rubbish".to_owned(), "is no file of plans"),
         ("machine = 3".to_owned(), "is no file of plans"),
         (format!("{head}[[plans]]\n{plan}across = 3\n"), "plan 1 of it is impossible"),
+        (format!("{head}[[plans]]\n{}across = 1\n", plan.replace("grain = 1", "grain = 0")), "grain = 0 is no layer's"),
+        (
+            format!("{head}[[plans]]\n{}across = 1\n", plan.replace("rows = 8", "rows = 18446744073709551615")),
+            "rows = 18446744073709551615 is no layer's",
+        ),
         (head.replace('2', "0"), "threads = 0"),
     ] {
         std::fs::write(&path, &text).unwrap();

@@ -6,13 +6,13 @@ use octorec::base::rng::{Random, Stream};
 use octorec::data::Batch;
 use octorec::data::blocks::{BlockFile, Codec, Manifest, Options, Part, Role, Writer};
 use octorec::data::samples::{MISSING, Samples, Values};
-use octorec::data::schema::{Categorical, Dense, Description, Transform};
+use octorec::data::schema::{Categorical, Dense, Description};
 use proptest::prelude::*;
 
 /// One of each kind of column.
 fn description() -> Description {
     let mut description = Description::criteo(2, &[1, 200, 70_000, 1 << 31]);
-    description.dense.push(Dense { name: "price".to_owned(), float: true, transform: Transform::None });
+    description.dense.push(Dense { name: "price".to_owned(), float: true, ..Dense::default() });
     description.categorical[1].hots = 3;
     description.categorical[2] = Categorical { hots: 0, weighted: true, ..Categorical::new("words", 70_000) };
     description.categorical.push(Categorical { hots: 2, weighted: true, ..Categorical::new("pair", 9) });
@@ -116,7 +116,7 @@ proptest! {
         let mut cursor = file.open_at(start as u64).unwrap();
         while found.samples() < end - start {
             let wanted = get.min(end - start - found.samples());
-            prop_assert_eq!(cursor.read_batch(&mut found, wanted).unwrap(), wanted);
+            prop_assert_eq!(cursor.read_batch(&mut found, wanted, &description()).unwrap(), wanted);
         }
         made.append(&expected, &description());
         found.check(&schema).unwrap();
@@ -244,4 +244,7 @@ fn a_manifest_holds_its_parts_to_what_it_says() {
     other.write(folder.path()).unwrap();
     let message = Manifest::read(folder.path()).unwrap_err().to_string();
     assert!(message.contains("part ../a.octo must be the name of a file beside it"), "{message}");
+    Manifest::new(description(), vec![part("a.octo", 5), part("a.octo", 5)]).write(folder.path()).unwrap();
+    let message = Manifest::read(folder.path()).unwrap_err().to_string();
+    assert!(message.contains("part a.octo is listed twice"), "{message}");
 }

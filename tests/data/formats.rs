@@ -10,7 +10,7 @@ use octorec::base::config::{Config, DataConfig, SourceKind};
 use octorec::data::blocks::{Codec, Options, Role};
 use octorec::data::formats::{self, Dataset, Format, Target, npy};
 use octorec::data::samples::{MISSING, Samples, Values};
-use octorec::data::schema::{Categorical, Dense, Transform};
+use octorec::data::schema::{Categorical, Dense};
 use octorec::data::{self, Batch, Criteo, Description, Opening, Source, Split};
 use proptest::prelude::*;
 
@@ -225,7 +225,7 @@ fn many_look_ups_and_weights_are_kept_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     let column = |name: &str, hots, weighted| Categorical { hots, weighted, ..Categorical::new(name, 50) };
     let description = |columns: Vec<Categorical>| Description {
-        dense: vec![Dense { name: "d".to_owned(), float: true, transform: Transform::None }],
+        dense: vec![Dense { name: "d".to_owned(), float: true, ..Dense::default() }],
         categorical: columns,
         ..Description::default()
     };
@@ -702,14 +702,15 @@ fn text_is_entered_anywhere_and_a_schema_is_proposed() {
         expected.extend_from(&all, start as usize..9000, &dataset.description);
         assert!(found == expected, "{start}");
     }
-    let proposed = formats::csv::propose(&folder.path().join("ratings.csv")).unwrap();
-    assert_eq!(proposed.label, "rating >= 3");
+    let proposal = formats::csv::propose(&folder.path().join("ratings.csv"), u64::MAX, None).unwrap();
+    let proposed = &proposal.schema;
+    assert_eq!(proposed.label, "rating >= 4", "three quarters of 0 to 5");
     let names =
         |columns: &[formats::csv::TextCategorical]| columns.iter().map(|c| c.column.clone()).collect::<Vec<_>>();
-    assert_eq!(names(&proposed.categorical), ["user", "genres"]);
+    assert_eq!(names(&proposed.categorical), ["user", "genres", "age"]);
     assert_eq!(proposed.categorical[1].separator.as_deref(), Some("|"));
-    assert_eq!(proposed.dense.iter().map(|column| &column.column[..]).collect::<Vec<_>>(), ["age", "price"]);
-    let again = text(folder.path(), &many, &proposed.to_toml()).unwrap();
+    assert_eq!((proposed.dense.len(), &proposal.left_out[0].column[..]), (0, "price"), "it counts rows");
+    let again = text(folder.path(), &many, &proposal.to_toml()).unwrap();
     assert_eq!(again.rows(Role::Train), 9000);
 }
 
@@ -721,6 +722,6 @@ proptest! {
         if let Ok(dataset) = text(folder.path(), &rows, RATINGS_SCHEMA) {
             let _ = formats::verify(&dataset, |_| ());
         }
-        let _ = formats::csv::propose(&folder.path().join("ratings.csv"));
+        let _ = formats::csv::propose(&folder.path().join("ratings.csv"), 100, None);
     }
 }

@@ -57,7 +57,7 @@ fn every_format_gives_the_same_losses_and_resumes_exactly() {
     ] {
         generate(&at(format), format);
         let message = run(&format!("data verify {}", shown(format)), 0);
-        assert!(String::from_utf8_lossy(&message.stdout).contains("1,600 samples are sound"));
+        assert!(String::from_utf8_lossy(&message.stdout).contains("sound, 1,600 samples"));
         run(&format!("train {TINY} --data {} --epochs 1 --trace-loss {}", shown(format), shown("trace")), 0);
         assert_eq!(std::fs::read_to_string(at("trace")).unwrap(), expected, "{format}");
         if format == "torchrec" {
@@ -139,7 +139,7 @@ fn text_with_a_header_trains_as_described() {
     let found = String::from_utf8_lossy(&found.stdout).into_owned();
     assert!(found.contains("csv: 600 rows") && found.contains("genres"), "{found}");
     let tiny =
-        "--set model.bottom=[1,16,8] --set model.top=[16,1] --set model.dim=8 --batch 32 --set train.decay_steps=0";
+        "--set model.bottom=[0,16,8] --set model.top=[16,1] --set model.dim=8 --batch 32 --set train.decay_steps=0";
     let data = format!("--data {} --schema {}", at("ratings.csv"), at("schema.toml"));
     let trained = json(&format!("train {tiny} {data} --epochs 1 --json --out {}", at("run")));
     assert_eq!(trained["samples"], 540);

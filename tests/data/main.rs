@@ -1,9 +1,14 @@
 //! Data: sources, formats, preprocessing and loaders, through the library and through the command.
 
 mod blocks;
+#[path = "../support/chance.rs"]
+#[allow(dead_code, reason = "the campaign draws moments, too")]
+mod chance;
 mod criteo;
 mod formats;
 mod formats_cli;
+mod fuzz;
+mod integrity;
 mod loader;
 mod parquet;
 mod portions;
@@ -15,5 +20,9 @@ mod requirement;
 #[path = "../support/sample.rs"]
 mod sample;
 mod sources;
+#[path = "../support/spoil.rs"]
+#[allow(dead_code, reason = "the campaign tells what it did")]
+mod spoil;
+mod text;
 mod tsv;
 mod weights;

@@ -37,7 +37,7 @@ fn nvtabulars_folders_are_read_by_their_metadata() {
     let dataset = open(&folder).unwrap();
     let described = &dataset.description;
     assert_eq!(described.label.name, "clicked");
-    assert_eq!(described.dense, [Dense { name: "I1".to_owned(), float: true, transform: Transform::None }]);
+    assert_eq!(described.dense, [Dense { name: "I1".to_owned(), float: true, ..Dense::default() }]);
     let c2 = Categorical { hots: 0, weighted: true, ..Categorical::new("C2", 3) };
     assert_eq!(described.categorical, [Categorical::new("C1", 11), c2]);
     assert_eq!((dataset.rows(Role::Train), dataset.rows(Role::Validation)), (10, 4));
@@ -58,8 +58,8 @@ fn nvtabulars_folders_are_read_by_their_metadata() {
 fn torchrecs_names_and_all_widths_and_codecs_are_read() {
     let dataset = open(&fixture("torchrec")).unwrap();
     let described = &dataset.description;
-    let count = |name: &str| Dense { name: name.to_owned(), float: false, transform: Transform::Log };
-    let score = Dense { name: "score".to_owned(), float: true, transform: Transform::None };
+    let count = |name: &str| Dense { name: name.to_owned(), transform: Transform::Log, ..Dense::default() };
+    let score = Dense { name: "score".to_owned(), float: true, ..Dense::default() };
     assert_eq!(described.dense, [count("int_0"), count("int_1"), score]);
     let sizes = [("cat_0", (1u64 << 31) + 10), ("cat_1", 210), ("cat_2", 2)];
     assert_eq!(described.categorical[..3], sizes.map(|(name, rows)| Categorical::new(name, rows)));
@@ -86,7 +86,7 @@ fn torchrecs_names_and_all_widths_and_codecs_are_read() {
 
 /// Columns of every kind, weights included.
 fn mixed() -> Description {
-    let dense = |name: &str, float, transform| Dense { name: name.to_owned(), float, transform };
+    let dense = |name: &str, float, transform| Dense { name: name.to_owned(), float, transform, ..Dense::default() };
     let column = |name: &str, hots, weighted| Categorical { hots, weighted, ..Categorical::new(name, (1 << 32) - 1) };
     Description {
         dense: vec![dense("count", false, Transform::Log), dense("price", true, Transform::None)],

@@ -145,7 +145,7 @@ fn together(
     mode: LoaderMode,
     ranks: usize,
 ) -> (Vec<(Batch, Position)>, Vec<u64>) {
-    let mut loaders = RankLoader::start(source, plan, mode, ranks, None).unwrap();
+    let mut loaders = RankLoader::start(source, plan, mode, (0..ranks, ranks), None).unwrap();
     let mut found = Vec::new();
     loop {
         let mut joined = Batch::new(source.schema());
@@ -328,7 +328,7 @@ fn an_error_reaches_every_rank_after_the_minibatches_before_it() {
         let schema = Schema { dense: 0, tables: Vec::new() };
         let source: Arc<dyn Source> = Arc::new(Failing { schema, at: 25, panics });
         let message = if panics { "made to panic" } else { "line 25: made to fail" };
-        let mut loaders = RankLoader::start(&source, plan(10, None), LoaderMode::Broadcast, 3, None).unwrap();
+        let mut loaders = RankLoader::start(&source, plan(10, None), LoaderMode::Broadcast, (0..3, 3), None).unwrap();
         for loader in &mut loaders {
             for _ in 0..2 {
                 let portion = loader.next_portion().unwrap().unwrap();
@@ -345,7 +345,7 @@ fn an_error_reaches_every_rank_after_the_minibatches_before_it() {
     // In `local`, the rank whose sample it is.
     let source: Arc<dyn Source> =
         Arc::new(Failing { schema: Schema { dense: 0, tables: Vec::new() }, at: 25, panics: false });
-    let mut loaders = RankLoader::start(&source, plan(10, None), LoaderMode::Local, 2, None).unwrap();
+    let mut loaders = RankLoader::start(&source, plan(10, None), LoaderMode::Local, (0..2, 2), None).unwrap();
     for (rank, loader) in loaders.iter_mut().enumerate() {
         (0..2).for_each(|_| assert!(loader.next_portion().unwrap().is_some()));
         assert_eq!(loader.next_portion().is_err(), rank == 1, "sample 25 is the second rank's");
@@ -358,7 +358,7 @@ fn minibatches_of_an_endless_source_are_sliced_and_dropped_loaders_end() {
     let source: Arc<dyn Source> = Arc::new(Random::new(&config, &[10; 3], 2).unwrap());
     for mode in LoaderMode::ALL {
         let mut loaders =
-            RankLoader::start(&source, plan(7, Some(Shuffle { seed: 1, window: 10 })), mode, 9, None).unwrap();
+            RankLoader::start(&source, plan(7, Some(Shuffle { seed: 1, window: 10 })), mode, (0..9, 9), None).unwrap();
         let sizes: Vec<_> =
             loaders.iter_mut().map(|loader| loader.next_portion().unwrap().unwrap().range.len()).collect();
         assert_eq!(sizes, [1, 1, 1, 1, 1, 1, 1, 0, 0]);

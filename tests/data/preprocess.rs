@@ -493,8 +493,11 @@ fn the_logs_of_avazu_and_taobao() {
     let inputs = [folder.file("train.csv", text)];
     done(&folder.options(Recipe::Table(avazu()), &inputs, "avazu"));
     let found = read(&folder.path("avazu"), None);
-    assert_eq!(found.counts, (2..23).collect::<Vec<u64>>());
-    assert_eq!((found.integers[0][5], found.labels[..4].to_vec()), (14_102_105, vec![0.0, 0.0, 0.0, 1.0]));
+    // 24 hours and 7 days of the week, and a blank field's row each.
+    assert_eq!(found.counts, [25, 8].into_iter().chain(2..23).collect::<Vec<u64>>());
+    // The 21st of October 2014 was a Tuesday.
+    assert_eq!((found.ids[0][..4].to_vec(), found.ids[1][59]), (vec![0, 1, 2, 3], 1));
+    assert_eq!((found.integers.len(), found.labels[..4].to_vec()), (0, vec![0.0, 0.0, 0.0, 1.0]));
 
     let rows: String = (0..50)
         .map(|n| format!("{},{},{},{},{}\n", n % 9, n % 11, n % 4, ["pv", "cart", "buy"][n % 3], 1_511_544_070 + n))
@@ -502,8 +505,9 @@ fn the_logs_of_avazu_and_taobao() {
     let inputs = [folder.file("UserBehavior.csv", rows)];
     done(&folder.options(Recipe::Table(taobao()), &inputs, "taobao"));
     let found = read(&folder.path("taobao"), None);
-    assert_eq!(found.counts, [9, 11, 4]);
-    assert_eq!((found.integers[0][49], &found.labels[..3]), (1_511_544_119, &[0.0, 0.0, 1.0][..]));
+    assert_eq!(found.counts, [9, 11, 4, 25, 8]);
+    // 1511544070 is Friday the 24th of November 2017, 17:21:10.
+    assert_eq!((found.ids[3][0], found.ids[4][49], &found.labels[..3]), (17, 4, &[0.0, 0.0, 1.0][..]));
 }
 
 #[test]
@@ -601,8 +605,8 @@ fn bad_input_names_file_and_line_and_what_is_finished_stays() {
         let content = broken(line, &row);
         for (name, bytes) in [("log.tsv", content.clone().into_bytes()), ("log.tsv.gz", gzip(content.as_bytes()))] {
             let inputs = [folder.file("good.tsv", &text), folder.file(name, bytes)];
-            let options = folder.options(Recipe::CriteoTerabyte, &inputs, "out");
-            let found = message(&Options { force: true, ..options.clone() });
+            let options = Options { force: true, ..folder.options(Recipe::CriteoTerabyte, &inputs, "out") };
+            let found = message(&options);
             let expected = format!("{name}: line {line}: {reason}");
             assert!(found.contains(&expected), "{found}\n{expected}");
             assert!(found.contains("mend the line, or leave such rows out with --on-bad-row skip"), "{found}");
@@ -617,7 +621,7 @@ fn bad_input_names_file_and_line_and_what_is_finished_stays() {
     let options = Options { force: true, ..folder.options(Recipe::CriteoTerabyte, &inputs, "out") };
     assert!(message(&options).contains("log.tsv: line 1500: expected 40 tab-separated columns, found 1"));
     folder.file("log.tsv", &text);
-    done(&Options { force: false, ..options.clone() });
+    done(&options);
     assert_eq!(read(&options.out, None), defined(&text, 0));
 }
 
@@ -676,15 +680,15 @@ fn a_full_disk_loses_nothing_that_was_finished() {
     let text = generated(4000);
     let inputs = [folder.file("log", &text)];
     let options = folder.options(Recipe::CriteoTerabyte, &inputs, "out");
-    fs::create_dir(&options.out).unwrap();
     // A device that is always full stands where the second block file is to be written.
-    std::os::unix::fs::symlink("/dev/full", options.out.join("part-00001.octo.partial")).unwrap();
-    let found = message(&options);
+    let partial = options.out.join("unfinished/part-00001.octo.partial");
+    let link = || std::os::unix::fs::symlink("/dev/full", &partial);
+    let found = preprocess(&options, &|_, _, _| drop(link())).unwrap_err().to_string();
     assert!(found.contains("part-00001.octo: the disk is full"), "{found}");
     assert!(found.contains("what is finished is kept; free some space and run the same command again"), "{found}");
     let part = options.out.join("unfinished/00000-00000000.part");
     let before = fs::metadata(&part).unwrap().modified().unwrap();
-    let _ = fs::remove_file(options.out.join("part-00001.octo.partial"));
+    let _ = fs::remove_file(&partial);
     let mut seen = false;
     let watched = std::sync::Mutex::new(&mut seen);
     preprocess(&options, &|_, _, _| {

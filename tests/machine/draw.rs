@@ -124,7 +124,9 @@ fn the_host_is_told() {
 
 #[test]
 fn wrong_flags_are_refused() {
-    for words in [&["--comm-cores", "some"][..], &["--rank-per", "rack"], &["--json", "--export", "toml"]] {
+    for words in [&["--comm-cores", "some"][..], &["--rank-per", "rack"], &["--seconds", "1"]] {
         assert!(Command::try_parse_from([&["topo"], words].concat()).is_err(), "{words:?}");
     }
+    let message = report(&args(&["--json", "--export", "toml"])).expect_err("one of them").to_string();
+    assert!(message.starts_with("--export toml: is all that is printed"), "{message}");
 }

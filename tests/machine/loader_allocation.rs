@@ -76,7 +76,7 @@ fn a_loader_allocates_nothing_a_minibatch_once_its_memory_goes_round() {
             assert_eq!(found, Some(0), "loader, {name}");
             drop(whole);
             for mode in LoaderMode::ALL {
-                let mut loaders = RankLoader::start(&source, plan, mode, 3, None).unwrap();
+                let mut loaders = RankLoader::start(&source, plan, mode, (0..3, 3), None).unwrap();
                 let mut next = || {
                     let portions: Vec<_> =
                         loaders.iter_mut().map(|loader| loader.next_portion().unwrap().unwrap()).collect();

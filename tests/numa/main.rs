@@ -9,11 +9,13 @@ mod place;
 mod ranks;
 mod report;
 mod training;
+mod whole;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use octorec::cli::Cli;
+use octorec::collective::World;
 use octorec::machine::Machine;
 use report::Report;
 
@@ -29,7 +31,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         // The command itself, for checks of what it says.
-        ["--octorec", ..] => match Cli::parse_from(&words).run() {
+        ["--octorec", ..] => match Cli::parse_from(&words).run(&World::alone()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("error: {error}");
@@ -72,6 +74,8 @@ fn guest(scenario: &str, losses: &str) -> ExitCode {
             report.check("a thousand regions", || place::regions(1000, 8));
             report.check("losses are those of the bare machine", || training::compare(losses));
             report.check("eight ranks train as one", || ranks::train(losses));
+            report.check("all nodes and pairs are measured", whole::measure);
+            report.check("training takes all nodes by itself", whole::train);
         }
         // The same machine from inside a control group with nodes 0 to 3.
         "half" => {

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use octorec::base::config::{Config, Layers};
+use octorec::base::config::{Command, Config, Layers};
 use octorec::base::{PuId, RankId};
 use octorec::data::{Batch, Opening, Schema, Split};
 use octorec::machine::placement::Wishes;
@@ -24,7 +24,7 @@ pub fn config() -> Config {
     let document = "[model]\nbottom = [13, 19, 8]\ntop = [17, 1]\ndim = 8\nrows = [400, 30, 7, 90]\n\
                     [train]\nbatch = 24\nlr = 0.5\n[data]\nsource = \"criteo\"";
     layers.document(document, "tests/numa").expect("the document is right");
-    layers.finish().expect("the configuration is right")
+    layers.finish(Command::Train).expect("the configuration is right")
 }
 
 /// The schema and the first minibatches, generated once: the generator's calibration is the slow part.

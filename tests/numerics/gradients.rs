@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use octorec::base::config::{Config, Interaction, Layers, Loss, Pooling};
+use octorec::base::config::{Command, Config, Interaction, Layers, Loss, Pooling};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::{Bag, Batch, Schema};
 use octorec::model::Room;
@@ -116,7 +116,7 @@ fn check_weighted(settings: &[&str], threads: usize, seed: u64, weighted: &[usiz
     for setting in settings {
         layers.assignment(setting).unwrap();
     }
-    let config = layers.finish().unwrap();
+    let config = layers.finish(Command::Train).unwrap();
     let mut schema = Schema::criteo(config.model.bottom[0], &[5, 3, 40]);
     weighted.iter().for_each(|&table| schema.tables[table].weighted = true);
     let (update, update_fused) = (config.train.update, config.train.update_fused);

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use octorec::base::config::{Layers, Precision};
+use octorec::base::config::{Command, Layers, Precision};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::{Bag, Batch, Schema};
 use octorec::model::Room;
@@ -167,7 +167,7 @@ fn gradients_are_those_of_a_model_with_the_same_roundings() {
     for setting in ["model.bottom=[7, 70, 33, 16]", "model.top=[65, 20, 1]", "model.dim=16"] {
         layers.assignment(setting).unwrap();
     }
-    let (config, schema) = (layers.finish().unwrap(), Schema::criteo(7, &ROWS));
+    let (config, schema) = (layers.finish(Command::Train).unwrap(), Schema::criteo(7, &ROWS));
     for (isa, seed) in Isa::every().into_iter().zip(3..) {
         let room = Room { precision: Precision::Bf16, ..Room::samples(SAMPLES) };
         let model = Ranks::alone(&config.model, &schema, room, 2, isa).unwrap();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use octorec::base::config::{Config, Layers};
+use octorec::base::config::{Command, Config, Layers};
 use octorec::data::{Bag, Batch, Schema};
 use octorec::model::Room;
 use octorec::optim::Schedule;
@@ -38,23 +38,22 @@ fn distance(found: &[f32], expected: &[f32]) -> f64 {
 fn config(metadata: &HashMap<String, String>) -> Config {
     let list = |key: &str| metadata[key].replace('-', ", ");
     let mut layers = Layers::default();
-    for assignment in [
+    let document = [
         format!("model.bottom=[{}]", list("bottom")),
         format!("model.top=[{}]", list("top")),
         format!("model.dim={}", metadata["dim"]),
-        format!("model.interaction={}", metadata["interaction"]),
+        format!("model.interaction={:?}", metadata["interaction"]),
         format!("model.interaction_itself={}", metadata["interaction_itself"]),
-        format!("model.loss={}", metadata["loss"]),
+        format!("model.loss={:?}", metadata["loss"]),
         format!("model.loss_weights=[{}]", metadata["loss_weights"]),
         format!("model.loss_threshold={}", metadata["loss_threshold"]),
         format!("train.lr={}", metadata["lr"]),
         format!("train.warmup_steps={}", metadata["warmup_steps"]),
         format!("train.decay_start={}", metadata["decay_start"]),
         format!("train.decay_steps={}", metadata["decay_steps"]),
-    ] {
-        layers.assignment(&assignment).unwrap();
-    }
-    layers.finish().unwrap()
+    ];
+    layers.document(&document.join("\n"), "vectors").unwrap();
+    layers.finish(Command::Train).unwrap()
 }
 
 fn batch(tensors: &SafeTensors<'_>, number: usize, tables: usize, dense_width: usize) -> Batch {
@@ -141,7 +140,7 @@ fn the_reference_readme_example_is_reproduced() {
     let mut layers = Layers::default();
     let document = "[model]\nbottom = [4, 3, 2]\ntop = [4, 2, 1]\ndim = 2\nloss = \"mse\"\n[train]\nlr = 0.01";
     layers.document(document, "golden").unwrap();
-    let config = layers.finish().unwrap();
+    let config = layers.finish(Command::Train).unwrap();
     let schema = Schema::criteo(4, &[4, 3, 2]);
     let model = Ranks::alone(&config.model, &schema, Room::samples(2), 1, Isa::best()).unwrap();
     let parameters = model.parameters().unwrap();

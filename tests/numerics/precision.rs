@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use octorec::base::config::{Config, Layers, Pooling, Precision, Update};
+use octorec::base::config::{Command, Config, Layers, Pooling, Precision, Update};
 use octorec::base::rng::{Random, Stream};
+use octorec::data::schema::Scales;
 use octorec::data::{Bag, Batch, Schema};
 use octorec::embedding::{Lookups, Slots, Source, Spec, Table, Updater};
 use octorec::layer::{InputGradient, Mlp};
@@ -12,7 +13,7 @@ use octorec::memory::{Plan, Supply};
 use octorec::model::{Dlrm, NetworkSpec, Room};
 use octorec::simd::Isa;
 use octorec::simd::split::shorten;
-use octorec::train::{Checkpoint, Progress, Ranks, save};
+use octorec::train::{Checkpoint, Origin, Progress, Ranks, save};
 
 const PRECISIONS: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::Bf16Lsb8];
 const SAMPLES: usize = 53;
@@ -22,7 +23,7 @@ fn config() -> Config {
     for setting in ["model.bottom=[7, 70, 33, 16]", "model.top=[65, 20, 1]", "model.dim=16"] {
         layers.assignment(setting).unwrap();
     }
-    layers.finish().unwrap()
+    layers.finish(Command::Train).unwrap()
 }
 
 fn schema() -> Schema {
@@ -181,7 +182,8 @@ fn a_checkpoint_holds_the_exact_weights_for_a_run_in_any_precision() {
         let trained = model(from);
         train(&trained, 0..3);
         let path = folder.path().join(format!("{}.safetensors", from.name()));
-        save(&path, &trained, Progress::default(), &config(), &schema(), None).unwrap();
+        let origin = Origin { schema: &schema(), vocabulary: None, scales: &Scales::new() };
+        save(Some(&path), &trained, Progress::default(), &config(), origin).unwrap();
         for to in PRECISIONS {
             let restored = model(to);
             Checkpoint::open(&path).unwrap().load_into(&restored).unwrap();

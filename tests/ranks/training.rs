@@ -4,15 +4,17 @@ use crate::channels::Channels;
 use crate::weighing;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use octorec::base::config::{Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, SourceKind, Update};
 use octorec::base::{Error, RankId, TableId};
-use octorec::collective::SharedMemory;
+use octorec::collective::World;
 use octorec::collective::plan::Reduction;
 use octorec::data::{self, Batch, Opening, Schema, Split};
 use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
-use octorec::model::{Room, Stage};
+use octorec::model::{BuildNetwork, Dlrm, Room, Stage};
 use octorec::optim::Optimizer;
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
@@ -26,8 +28,10 @@ const RATE: f32 = 0.05;
 
 /// What ranks are connected by: windows in shared memory, and channels that copy.
 const FABRICS: [(&str, BuildFabric); 2] = [
-    ("windows", |job, lanes| Box::new(SharedMemory::new(job, lanes))),
-    ("channels", |job, lanes| Box::new(Channels::new(job, lanes))),
+    ("windows", World::fabric),
+    ("channels", |_, job, _, lanes| {
+        Ok(Box::new(Channels::new(job, lanes.into_iter().map(|lane| lane.links).collect())))
+    }),
 ];
 
 struct Case {
@@ -351,17 +355,34 @@ fn a_rank_that_panics_ends_all_with_its_message() {
 fn a_rank_that_stalls_is_named_within_the_deadline() {
     let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 1);
     let setup = case.setup((0..ROWS.len()).map(|table| scheme(0, table, 2)).collect(), 2, 1);
-    let ranks = Ranks::start(Setup { deadline: std::time::Duration::from_millis(200), ..setup }).unwrap();
-    let number = std::sync::atomic::AtomicU32::new(0);
+    let ranks = Ranks::start(Setup { deadline: Duration::from_millis(200), ..setup }).unwrap();
+    let number = AtomicU32::new(0);
     let error = ranks
         .all(move |rank| {
-            if number.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {
-                std::thread::sleep(std::time::Duration::from_millis(600));
+            if number.fetch_add(1, Ordering::Relaxed) == 0 {
+                std::thread::sleep(Duration::from_millis(600));
             }
             rank.meet()
         })
         .unwrap_err();
     assert!(error.to_string().contains("waited 0.2 s for rank"), "{error}");
+}
+
+#[test]
+fn ranks_wait_for_one_that_still_builds_its_memory_however_long() {
+    /// Whether a rank has been late.
+    static LATE: AtomicBool = AtomicBool::new(false);
+    let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 1);
+    let setup = case.setup((0..ROWS.len()).map(|table| scheme(0, table, 2)).collect(), 2, 1);
+    let network: BuildNetwork = |spec, supply| {
+        if !LATE.swap(true, Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(600));
+        }
+        Dlrm::build(spec, supply)
+    };
+    let ranks = Ranks::start(Setup { deadline: Duration::from_millis(200), network, ..setup }).unwrap();
+    assert!(LATE.load(Ordering::Relaxed));
+    ranks.all(|rank| rank.meet()).unwrap();
 }
 
 proptest! {

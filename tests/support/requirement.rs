@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 /// Every requirement, and what needs it.
-pub const REQUIREMENTS: [(&str, &str); 11] = [
+pub const REQUIREMENTS: [(&str, &str); 13] = [
     ("avx2", "the AVX2 twin of every kernel"),
     ("avx512", "the AVX-512 twin of every kernel"),
     ("avx512-bf16", "the AVX512-BF16 twin of every kernel, the peak of its dot products"),
@@ -20,6 +20,8 @@ pub const REQUIREMENTS: [(&str, &str); 11] = [
     ("criteo-sample", "every claim on real clicks (OCTOREC_CRITEO_SAMPLE names the folder)"),
     ("numa-emulation", "make test-numa: qemu, a static busybox, cpio and a kernel"),
     ("valgrind", "make valgrind"),
+    ("two-hosts", "make test-mpi: root, ip and network namespaces"),
+    ("mpi", "several machines: a build with the feature mpi, and mpirun"),
 ];
 
 /// What a test found of a requirement. Where that is missing, the test is to return: it is skipped.

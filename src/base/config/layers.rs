@@ -1,34 +1,66 @@
 //! Layers of configuration, each with an origin that errors can name.
 //!
 //! Invariant: after every layer the merged document is a complete, well-typed [`Config`]; a layer that would break
-//! that is refused as a whole, with the key that is wrong.
+//! that is refused as a whole, with the key that is wrong and the place that gave it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-use super::{Config, preset};
+use super::{Command, Config, Contradiction, Key, preset};
+use crate::base::console::note;
 use crate::base::error::{Error, Result, nearest};
+use crate::base::input;
 
 /// Defaults plus the layers put on so far.
 #[derive(Debug, Clone)]
 pub struct Layers {
     merged: Table,
-    origin: String,
+    /// Where each value comes from; a key that is not here has its default.
+    origins: BTreeMap<String, Origin>,
+    layers: usize,
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone)]
+struct Origin {
+    /// A file and its line, a flag, a preset.
+    place: String,
+    kind: Kind,
+    /// The layer's number: a later one overrides an earlier one.
+    layer: usize,
+}
+
+/// How a value was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// By octorec: a preset, or what a command cannot do otherwise.
+    BuiltIn,
+    /// By an earlier run.
+    Stored,
+    /// In a file, which may serve several commands.
+    File,
+    /// On this command line.
+    Flag,
 }
 
 impl Default for Layers {
     fn default() -> Self {
-        Self::from_config(&Config::default(), "defaults")
+        let merged = Table::try_from(Config::default()).expect("every field of Config is representable in TOML");
+        Self { merged, origins: BTreeMap::new(), layers: 0 }
     }
 }
 
 impl Layers {
-    /// Starts from a complete configuration instead of the defaults.
+    /// Starts from a complete configuration of an earlier run instead of the defaults.
     #[must_use]
     pub fn from_config(config: &Config, origin: &str) -> Self {
         let merged = Table::try_from(config).expect("every field of Config is representable in TOML");
-        Self { merged, origin: origin.to_owned() }
+        let stored = Origin { place: origin.to_owned(), kind: Kind::Stored, layer: 0 };
+        let origins = leaves(&merged).into_iter().map(|(key, _)| (key, stored.clone())).collect();
+        Self { merged, origins, layers: 0 }
     }
 
     /// Puts on a built-in preset.
@@ -36,7 +68,8 @@ impl Layers {
     /// # Errors
     /// When no preset has that name.
     pub fn preset(&mut self, name: &str) -> Result<()> {
-        self.document(preset(name)?, &format!("preset {name}"))
+        let origin = format!("preset {name}");
+        self.text(preset(name)?, Kind::BuiltIn, |_| origin.clone())
     }
 
     /// Puts on a TOML file.
@@ -44,7 +77,7 @@ impl Layers {
     /// # Errors
     /// When the file cannot be read, is not TOML, or has an unknown key or a value of the wrong type.
     pub fn file(&mut self, path: &Path) -> Result<()> {
-        let text = std::fs::read_to_string(path).map_err(Error::io(path, "read"))?;
+        let text = input::read_text(path)?;
         self.document(&text, &path.display().to_string())
     }
 
@@ -53,10 +86,34 @@ impl Layers {
     /// # Errors
     /// As [`Layers::file`].
     pub fn document(&mut self, text: &str, origin: &str) -> Result<()> {
-        let table: Table = text
-            .parse()
-            .map_err(|error: toml::de::Error| Error::Config { origin: origin.to_owned(), reason: error.to_string() })?;
-        self.overlay(table, origin)
+        self.text(text, Kind::File, |line| format!("{origin}:{line}")).map_err(|error| match error {
+            // What is no TOML has no key; the parser shows the line itself.
+            Error::Config { origin: place, reason } if place.is_empty() => {
+                Error::Config { origin: origin.to_owned(), reason }
+            }
+            error => error,
+        })
+    }
+
+    fn text(&mut self, text: &str, kind: Kind, place: impl Fn(usize) -> String) -> Result<()> {
+        let document =
+            DeTable::parse(text).map_err(|error| Error::Config { origin: String::new(), reason: error.to_string() })?;
+        let line = |at: usize| text[..at].matches('\n').count() + 1;
+        let mut values = Vec::new();
+        for (section, value) in document.get_ref() {
+            match value.get_ref() {
+                DeValue::Table(inner) => values.extend(inner.iter().map(|(name, value)| {
+                    (format!("{}.{}", section.get_ref(), name.get_ref()), line(name.span().start), value)
+                })),
+                _ => values.push((section.get_ref().to_string(), line(section.span().start), value)),
+            }
+        }
+        values.sort_by_key(|(_, line, _)| *line);
+        self.layers += 1;
+        values.into_iter().try_for_each(|(key, line, value)| {
+            let value = owned(value.get_ref());
+            self.put(&key, value, Origin { place: place(line), kind, layer: self.layers })
+        })
     }
 
     /// Puts on one `key=value`; a value that is not TOML is taken as a string.
@@ -77,56 +134,129 @@ impl Layers {
         self.set(key.trim(), parsed, &origin)
     }
 
-    /// Sets one dotted key.
+    /// Sets one dotted key, as the user asked.
     ///
     /// # Errors
     /// When the key is unknown or the value has the wrong type.
     pub fn set(&mut self, key: &str, value: impl Into<Value>, origin: &str) -> Result<()> {
-        let (table, name) = key.split_once('.').unwrap_or(("", key));
-        let mut inner = Table::new();
-        inner.insert(name.to_owned(), value.into());
-        let mut outer = Table::new();
-        if table.is_empty() {
-            outer = inner;
-        } else {
-            outer.insert(table.to_owned(), Value::Table(inner));
-        }
-        self.overlay(outer, origin)
+        self.one(key, value.into(), origin, Kind::Flag)
     }
 
-    /// The finished configuration.
+    /// Sets one dotted key, as a command needs it.
     ///
     /// # Errors
-    /// When layers contradict each other, see [`Config::validate`].
-    pub fn finish(self) -> Result<Config> {
-        let config: Config = self.merged.try_into().expect("every layer was checked when it was put on");
-        config.validate(&self.origin)?;
+    /// As [`Layers::set`].
+    pub fn fix(&mut self, key: &str, value: impl Into<Value>, origin: &str) -> Result<()> {
+        self.one(key, value.into(), origin, Kind::BuiltIn)
+    }
+
+    fn one(&mut self, key: &str, value: Value, place: &str, kind: Kind) -> Result<()> {
+        self.layers += 1;
+        self.put(key, value, Origin { place: place.to_owned(), kind, layer: self.layers })
+    }
+
+    /// The finished configuration of a command.
+    ///
+    /// Where data come from files, they say how many rows a table has, and how many dense features there are unless
+    /// `model.bottom` was given.
+    ///
+    /// # Errors
+    /// When layers contradict each other, see [`Config::contradiction`], or the command line has a key that would have no
+    /// effect on this command.
+    pub fn finish(self, command: Command) -> Result<Config> {
+        let mut config: Config = self.merged.clone().try_into().expect("every layer was checked when it was put on");
+        for (key, Origin { place, kind, .. }) in &self.origins {
+            if *kind == Kind::Flag
+                && let Some(reason) = Key::named(key).and_then(|key| key.idle(command, &config))
+            {
+                return Err(Error::Config { origin: place.clone(), reason });
+            }
+        }
+        if config.data.is_stored() && command != Command::Config {
+            let given = |key: &str| self.origins.get(key).filter(|origin| origin.kind != Kind::BuiltIn);
+            if given("model.bottom").is_none()
+                && let Some(first) = config.model.bottom.first_mut()
+            {
+                *first = 0;
+            }
+            if let Some(Origin { place, kind: Kind::File, .. }) = given("model.rows") {
+                note!("note: {place}: model.rows gives way to the data, which say how many rows each table has");
+            }
+            config.model.rows.clear();
+        }
+        config.contradiction().map_err(|contradiction| self.blame(contradiction))?;
         Ok(config)
     }
 
-    fn overlay(&mut self, layer: Table, origin: &str) -> Result<()> {
+    /// Names the place that gave the last of some keys, and those of the others.
+    fn blame(&self, Contradiction { keys, reason }: Contradiction) -> Error {
+        let mut given: Vec<(&str, &Origin)> =
+            keys.iter().filter_map(|key| self.origins.get(*key).map(|origin| (*key, origin))).collect();
+        given.sort_by_key(|(_, origin)| origin.layer);
+        let Some((_, last)) = given.pop() else { return Error::Config { origin: "defaults".to_owned(), reason } };
+        let others: Vec<String> = given
+            .iter()
+            .filter(|(_, origin)| origin.place != last.place)
+            .map(|(key, origin)| format!("{key} is from {}", origin.place))
+            .collect();
+        let others = if others.is_empty() { String::new() } else { format!(" ({})", others.join(", ")) };
+        Error::Config { origin: last.place.clone(), reason: format!("{reason}{others}") }
+    }
+
+    fn put(&mut self, key: &str, value: Value, origin: Origin) -> Result<()> {
         let known = leaves(&self.merged);
-        for (key, _) in leaves(&layer) {
-            if !known.iter().any(|(name, _)| *name == key) {
-                let nearest = nearest_key(&key, &known);
-                return Err(Error::UnknownKey { origin: origin.to_owned(), key, nearest });
-            }
-        }
+        let Some((_, old)) = known.iter().find(|(name, _)| *name == key) else {
+            let nearest = nearest_key(key, &known);
+            return Err(Error::UnknownKey { origin: origin.place, key: key.to_owned(), nearest });
+        };
+        let told = format!("{key} = {value}");
+        let kind = expected(old);
         let mut merged = self.merged.clone();
-        for (section, values) in layer {
-            let Value::Table(values) = values else { unreachable!("top-level keys are sections, checked above") };
-            let Some(Value::Table(target)) = merged.get_mut(&section) else {
-                unreachable!("sections were checked above")
-            };
-            target.extend(values);
+        let (section, name) = key.split_once('.').expect("known keys have a section");
+        let table = merged.get_mut(section).and_then(Value::as_table_mut).expect("known sections are tables");
+        table.insert(name.to_owned(), value);
+        if let Err(error) = merged.clone().try_into::<Config>() {
+            let message = error.message().trim();
+            // Of names, the parser lists those that are possible.
+            let reason = if message.starts_with("unknown variant") { message } else { kind };
+            return Err(Error::Config { origin: origin.place, reason: format!("{told}: {reason}") });
         }
-        merged
-            .clone()
-            .try_into::<Config>()
-            .map_err(|error| Error::Config { origin: origin.to_owned(), reason: error.to_string() })?;
         self.merged = merged;
-        origin.clone_into(&mut self.origin);
+        self.origins.insert(key.to_owned(), origin);
         Ok(())
+    }
+}
+
+/// What a key expects, told by a value that it may have.
+const fn expected(value: &Value) -> &'static str {
+    match value {
+        Value::Integer(_) => "a whole number from 0 to 2^63 - 1 is expected",
+        Value::Float(_) => "a number is expected",
+        Value::Boolean(_) => "true or false is expected",
+        Value::Array(_) => "a list of numbers is expected, such as [512, 256, 1]",
+        _ => "a word is expected",
+    }
+}
+
+/// A parsed value without its place in the text.
+fn owned(value: &DeValue<'_>) -> Value {
+    match value {
+        DeValue::Table(table) => {
+            let entries = table.iter().map(|(key, value)| (key.get_ref().to_string(), owned(value.get_ref())));
+            Value::Table(entries.collect())
+        }
+        DeValue::Array(array) => Value::Array(array.iter().map(|value| owned(value.get_ref())).collect()),
+        DeValue::String(text) => Value::String(text.to_string()),
+        DeValue::Boolean(value) => Value::Boolean(*value),
+        DeValue::Datetime(value) => Value::Datetime(*value),
+        DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+            Ok(number) => Value::Integer(number),
+            Err(_) => Value::String(number.to_string()),
+        },
+        DeValue::Float(number) => match number.as_str().parse() {
+            Ok(number) => Value::Float(number),
+            Err(_) => Value::String(number.to_string()),
+        },
     }
 }
 
@@ -161,7 +291,7 @@ mod tests {
         for (name, _) in PRESETS {
             let mut layers = Layers::default();
             layers.preset(name).unwrap();
-            let config = layers.finish().unwrap();
+            let config = layers.finish(Command::Train).unwrap();
             let again: Config = toml::from_str(&config.to_toml()).unwrap();
             assert_eq!(config, again, "{name} survives being printed and read");
         }
@@ -174,7 +304,7 @@ mod tests {
         layers.document("[train]\nlr = 1\nbatch = 7\n", "file").unwrap();
         layers.assignment("train.lr=0.25").unwrap();
         layers.assignment("model.interaction=cat").unwrap();
-        let config = layers.finish().unwrap();
+        let config = layers.finish(Command::Train).unwrap();
         assert_eq!((config.train.lr, config.train.batch), (0.25, 7));
         assert_eq!(config.model.interaction, Interaction::Cat);
         assert_eq!(config.model.rows.len(), 26);
@@ -187,7 +317,7 @@ mod tests {
         assert!(message(layers.assignment("train.batchsize=3")).contains("did you mean `train.batch`"));
         assert!(message(layers.assignment("lr=3")).contains("did you mean `train.lr`"));
         assert!(
-            message(layers.document("[modell]\ndim = 3", "a.toml")).starts_with("a.toml: unknown key `modell.dim`")
+            message(layers.document("[modell]\ndim = 3", "a.toml")).starts_with("a.toml:2: unknown key `modell.dim`")
         );
         assert!(message(layers.preset("kagle")).contains("did you mean `kaggle`"));
         assert!(message(layers.assignment("train.batch=many")).contains("--set train.batch=many"));
@@ -198,7 +328,7 @@ mod tests {
     fn contradictions_are_refused() {
         let mut layers = Layers::default();
         layers.assignment("model.dim=32").unwrap();
-        let message = layers.finish().unwrap_err().to_string();
+        let message = layers.finish(Command::Train).unwrap_err().to_string();
         assert!(message.contains("model.bottom ends in 16 but model.dim is 32"), "{message}");
     }
 }

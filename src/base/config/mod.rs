@@ -4,14 +4,21 @@
 //! layers (`layers`): defaults, then a preset, a file, `--set`, and flags; a later layer overrides an earlier one.
 //! Key names follow the reference implementation's flags where both mean the same (facebookresearch/dlrm).
 
+mod cache;
+mod check;
 mod choices;
+mod keys;
+mod launcher;
 mod layers;
 mod presets;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{Error, Result};
+pub use cache::cache_dir;
+pub use check::Contradiction;
 pub use choices::{Determinism, IsaChoice, OptimizerName, Precision, Update};
+pub use keys::{Command, KEYS, Key};
+pub use launcher::{bound_although_alone, launched};
 pub use layers::Layers;
 pub use presets::{DEFAULT_PRESET, PRESETS, preset};
 
@@ -29,7 +36,8 @@ pub struct Config {
 /// The network: sizes of its layers and tables, its interaction and its loss.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelConfig {
-    /// Bottom MLP: the number of dense features, then each layer's outputs.
+    /// Bottom MLP: the number of dense features (0: as many as the data has), then each layer's outputs. Empty: there
+    /// are no dense features and no bottom MLP.
     pub bottom: Vec<usize>,
     /// Top MLP: each layer's outputs; its input follows from the interaction.
     pub top: Vec<usize>,
@@ -98,12 +106,15 @@ pub struct DataConfig {
     pub test_path: String,
     /// The share of samples, taken from the end, that is kept for testing.
     pub test_fraction: f64,
-    /// How categorical values become row numbers; for `tsv`.
+    /// How categorical values become row numbers; for text: `tsv`, and `files` with a schema.
     pub vocab: Vocab,
     /// At most this many rows a table (values are taken modulo it); 0: no limit.
     pub rows_cap: u64,
-    /// What a malformed row does.
+    /// What a malformed row does; for text.
     pub on_bad_row: OnBadRow,
+    /// The longest line of a text file in bytes; a longer one is a malformed row.
+    #[serde(default = "max_line")]
+    pub max_line: usize,
     /// Whether training samples are visited in random order.
     pub shuffle: bool,
     /// Samples that are shuffled among themselves; the data set is read once, in windows of this size, two in memory.
@@ -137,6 +148,19 @@ pub enum SourceKind {
     Files,
     /// Random look-ups and labels, as in the papers' benchmarks.
     Random,
+}
+
+impl SourceKind {
+    /// Its name in configurations.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Criteo => "criteo",
+            Self::Tsv => "tsv",
+            Self::Files => "files",
+            Self::Random => "random",
+        }
+    }
 }
 
 /// How categorical values become row numbers.
@@ -241,6 +265,16 @@ fn prefetch() -> usize {
     4
 }
 
+/// [`DataConfig::max_line`] unless somebody says otherwise: 16 MiB.
+pub const MAX_LINE: usize = 16 << 20;
+
+/// No rank has more threads than this, so that a slip of the pen cannot ask for all memory.
+pub const THREADS_MAX: usize = 4096;
+
+const fn max_line() -> usize {
+    MAX_LINE
+}
+
 impl Default for DataConfig {
     fn default() -> Self {
         Self {
@@ -252,6 +286,7 @@ impl Default for DataConfig {
             vocab: Vocab::All,
             rows_cap: 0,
             on_bad_row: OnBadRow::Fail,
+            max_line: MAX_LINE,
             shuffle: true,
             shuffle_window: 1 << 17,
             prefetch: prefetch(),
@@ -265,7 +300,37 @@ impl Default for DataConfig {
     }
 }
 
+impl ModelConfig {
+    /// Dense features of a sample, where they are the model's to say: 0 before [`ModelConfig::follow`] where they are not.
+    #[must_use]
+    pub fn dense(&self) -> usize {
+        self.bottom.first().copied().unwrap_or(0)
+    }
+
+    /// Inputs of the bottom MLP, then the outputs of each of its layers; without dense features one width, 0.
+    #[must_use]
+    pub fn bottom_widths(&self) -> &[usize] {
+        if self.bottom.is_empty() { &[0] } else { &self.bottom }
+    }
+
+    /// Takes from the data what the model leaves to them: the number of dense features, and the rows of each table.
+    pub fn follow(&mut self, dense: usize, rows: Vec<u64>) {
+        match self.bottom.first_mut() {
+            Some(0) if dense == 0 => self.bottom.clear(),
+            Some(first) if *first == 0 => *first = dense,
+            _ => (),
+        }
+        self.rows = rows;
+    }
+}
+
 impl DataConfig {
+    /// Whether it reads files, which say how many dense features and rows there are.
+    #[must_use]
+    pub const fn is_stored(&self) -> bool {
+        matches!(self.source, SourceKind::Tsv | SourceKind::Files)
+    }
+
     /// Rows of a table that would have `rows`.
     #[must_use]
     pub const fn capped(&self, rows: u64) -> u64 {
@@ -313,88 +378,6 @@ impl Config {
 }
 
 impl Config {
-    /// Checks what a single key's type cannot: that layers fit each other and that numbers are in range.
-    ///
-    /// # Errors
-    /// [`Error::Config`] that names the key, what it is and what it should be.
-    pub fn validate(&self, origin: &str) -> Result<()> {
-        let fail = |reason: String| Err(Error::Config { origin: origin.to_owned(), reason });
-        let model = &self.model;
-        if model.bottom.len() < 2 {
-            return fail(format!("model.bottom = {:?} needs the inputs and at least one layer", model.bottom));
-        }
-        if model.bottom.contains(&0) || model.top.contains(&0) || model.dim == 0 {
-            return fail("model.bottom, model.top and model.dim must not contain 0".to_owned());
-        }
-        if model.top.last() != Some(&1) {
-            return fail(format!("model.top = {:?} must end in 1, the click probability", model.top));
-        }
-        let bottom_out = model.bottom[model.bottom.len() - 1];
-        if model.interaction == Interaction::Dot && bottom_out != model.dim {
-            return fail(format!(
-                "model.bottom ends in {bottom_out} but model.dim is {}: the dot interaction multiplies them, \
-                 so they must be equal (or use model.interaction = \"cat\")",
-                model.dim
-            ));
-        }
-        if !(0.0..0.5).contains(&model.loss_threshold) {
-            return fail(format!("model.loss_threshold = {} must lie in [0, 0.5)", model.loss_threshold));
-        }
-        if let Some(table) = model.rows.iter().position(|&rows| rows == 0 || rows > u64::from(u32::MAX)) {
-            return fail(format!(
-                "model.rows: table {table} has {} rows; 1 to 2^32 - 1 are possible",
-                model.rows[table]
-            ));
-        }
-        let data = &self.data;
-        if matches!(data.source, SourceKind::Tsv | SourceKind::Files) && data.path.is_empty() {
-            return fail("data.source = \"tsv\" and \"files\" need data.path: use --data PATH".to_owned());
-        }
-        if !(0.0..1.0).contains(&data.test_fraction) {
-            return fail(format!("data.test_fraction = {} must lie in [0, 1)", data.test_fraction));
-        }
-        if data.shuffle_window == 0 || data.lookups == 0 {
-            return fail("data.shuffle_window and data.lookups must be at least 1".to_owned());
-        }
-        if !(1..=1024).contains(&data.prefetch) {
-            return fail(format!("data.prefetch = {} must lie in [1, 1024]", data.prefetch));
-        }
-        if !(0.0..=10.0).contains(&data.zipf) {
-            return fail(format!("data.zipf = {} must lie in [0, 10]", data.zipf));
-        }
-        let train = &self.train;
-        if train.batch == 0 || train.eval_batch == 0 {
-            return fail("train.batch and train.eval_batch must be at least 1".to_owned());
-        }
-        if !(train.lr.is_finite() && train.lr >= 0.0) {
-            return fail(format!("train.lr = {} must be a finite number that is not negative", train.lr));
-        }
-        if train.determinism != Determinism::None && matches!(train.update, Update::Atomic | Update::Rtm) {
-            let name = if train.update == Update::Atomic { "atomic" } else { "rtm" };
-            return fail(format!(
-                "train.update = \"{name}\" leaves the order of sums to chance, so that no two runs need agree: use auto, \
-                 serial, race-free or sorted, or allow it with train.determinism = \"none\" (--determinism none)"
-            ));
-        }
-        if train.optimizer_rows != OptimizerName::Sgd && !matches!(train.update, Update::Auto | Update::Sorted) {
-            return fail(
-                "train.optimizer_rows sums a row's gradients before it moves the row, for which look-ups are sorted: \
-                 use train.update = \"auto\" or \"sorted\""
-                    .to_owned(),
-            );
-        }
-        if !(0.0..1.0).contains(&train.momentum) {
-            return fail(format!("train.momentum = {} must lie in [0, 1)", train.momentum));
-        }
-        if train.epochs == 0 && train.steps == 0 {
-            return fail("train.epochs and train.steps are both 0: nothing to train".to_owned());
-        }
-        if !(0.0..=1.0).contains(&train.target_auc) {
-            return fail(format!("train.target_auc = {} must lie in [0, 1]", train.target_auc));
-        }
-        Ok(())
-    }
-
     /// The configuration as a TOML document.
     #[must_use]
     pub fn to_toml(&self) -> String {

@@ -12,10 +12,10 @@ use serde::Serialize;
 use super::LimitArgs;
 use super::ranks::{Figures, Frame, Sizes, Yard};
 use super::table::Table;
-use crate::base::Result;
 use crate::base::units::Bytes;
+use crate::base::{Error, Result};
 use crate::collective::plan::Reduction;
-use crate::collective::{Executor, Links, Payload, Slices, Tensor};
+use crate::collective::{Executor, LaneSpec, Links, Payload, Raw, Slices, Tensor, World};
 use crate::memory::Buffer;
 
 /// The longest message: what is longer goes in pieces, the next of which is written while the last one is read.
@@ -24,14 +24,14 @@ const WINDOW_BYTES: usize = 256 << 10;
 /// Flags of `octorec bench allreduce`.
 #[derive(Debug, Clone, Args)]
 pub struct AllReduceArgs {
-    /// Ranks, each a thread on a core of its own while there are enough
-    #[arg(long, value_name = "R", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=64))]
+    /// Ranks on each machine, each a thread on a core of its own while there are enough
+    #[arg(long, value_name = "R", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     ranks: u32,
     /// Bytes of the tensor in f32; default: 64 KiB, 1 MiB and 16 MiB
     #[arg(long, value_name = "BYTES", value_parser = super::ranks::message_bytes)]
     bytes: Option<usize>,
-    /// One of direct, ring, two-ring, halving-doubling; default: all
-    #[arg(long, value_name = "NAME", value_parser = Reduction::ALL.map(Reduction::name))]
+    /// One of direct, ring, two-ring, halving-doubling, under mpirun also hierarchical; default: all
+    #[arg(long, value_name = "NAME", value_parser = [Reduction::ALL.map(Reduction::name).as_slice(), &["hierarchical"]].concat())]
     algorithm: Option<String>,
     /// Send bfloat16 instead of f32; sums stay in f32
     #[arg(long)]
@@ -69,17 +69,27 @@ impl AllReduceArgs {
     ///
     /// # Panics
     /// When a sum is wrong.
-    pub fn measure(&self) -> Result<Report> {
-        let yard = Yard::new(self.ranks as usize)?;
+    pub fn measure(&self, world: &World) -> Result<Report> {
+        let yard = Yard::new(world, self.ranks as usize)?;
+        if self.algorithm.as_deref() == Some("hierarchical") && yard.local().is_none() {
+            let reason = "hierarchical is for several machines: start it with mpirun".to_owned();
+            return Err(Error::Config { origin: "--algorithm".to_owned(), reason });
+        }
         let sizes = self.bytes.map_or_else(|| vec![64 << 10, 1 << 20, 16 << 20], |bytes| vec![bytes]);
         let wanted = |kind: &Reduction| self.algorithm.as_ref().is_none_or(|wanted| wanted == kind.name());
         let payload = if self.bf16 { Payload::Bf16 } else { Payload::F32 };
         let (frame, rows) = yard.measure(self.limit.bytes(), || {
             let mut rows = Vec::new();
             for &tensor_bytes in &sizes {
-                for kind in Reduction::ALL.into_iter().filter(wanted) {
+                let machines = yard.local().map(Reduction::Hierarchical);
+                for kind in Reduction::ALL.into_iter().chain(machines).filter(wanted) {
                     let (rounds, figures) = time(&yard, kind, payload, tensor_bytes)?;
                     rows.push(Row { algorithm: kind.name(), tensor_bytes, rounds, figures });
+                }
+                // Around a ring of machines, each sends and receives nearly twice the tensor.
+                let moved = 2 * tensor_bytes * (world.machines() - 1);
+                if let Some(figures) = yard.time_raw(Raw::AllReduce, Sizes { moved, memory: moved }, tensor_bytes)? {
+                    rows.push(Row { algorithm: Raw::AllReduce.name(), tensor_bytes, rounds: 1, figures });
                 }
             }
             Ok(rows)
@@ -94,19 +104,20 @@ fn time(yard: &Yard, kind: Reduction, payload: Payload, tensor_bytes: usize) -> 
     let schedule = kind.plan(&Slices::even(elements, ranks), payload).all_reduce();
     let rounds = schedule.rounds.len();
     let sizes = Sizes { moved: schedule.traffic().total(), memory: schedule.memory_bytes() };
-    let figures = yard.time(sizes, Links::uniform(ranks, WINDOW_BYTES), move |member, lane, isa, clock| {
-        let mut data = Buffer::<f32>::zeroed(elements);
-        let mut executor = Executor::new(&schedule, lane, "bench all-reduce");
-        // Zeros stay zeros, so that any number of runs can be timed; then one run with numbers is checked.
-        clock.run(&mut member.gate, || executor.run(lane, &mut Tensor::new(&mut data, payload, isa)))?;
-        // Small whole numbers, exact in bfloat16 too.
-        let term = |rank: usize, at: usize| ((rank * 7 + at) % 4) as f32;
-        data.iter_mut().enumerate().for_each(|(at, x)| *x = term(member.rank.index(), at));
-        executor.run(lane, &mut Tensor::new(&mut data, payload, isa))?;
-        let sum = |at: usize| (0..ranks).map(|rank| term(rank, at)).sum::<f32>();
-        assert!(data.iter().enumerate().all(|(at, &x)| x == sum(at)), "the sums are right");
-        Ok(())
-    })?;
+    let figures =
+        yard.time(sizes, LaneSpec::at_once(Links::uniform(ranks, WINDOW_BYTES)), move |member, lane, isa, clock| {
+            let mut data = Buffer::<f32>::zeroed(elements);
+            let mut executor = Executor::new(&schedule, lane, "bench all-reduce");
+            // Zeros stay zeros, so that any number of runs can be timed; then one run with numbers is checked.
+            clock.run(&mut member.gate, || executor.run(lane, &mut Tensor::new(&mut data, payload, isa)))?;
+            // Small whole numbers, exact in bfloat16 too.
+            let term = |rank: usize, at: usize| ((rank * 7 + at) % 4) as f32;
+            data.iter_mut().enumerate().for_each(|(at, x)| *x = term(member.rank.index(), at));
+            executor.run(lane, &mut Tensor::new(&mut data, payload, isa))?;
+            let sum = |at: usize| (0..ranks).map(|rank| term(rank, at)).sum::<f32>();
+            assert!(data.iter().enumerate().all(|(at, &x)| x == sum(at)), "the sums are right");
+            Ok(())
+        })?;
     Ok((rounds, figures))
 }
 

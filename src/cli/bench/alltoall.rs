@@ -14,7 +14,7 @@ use super::table::Table;
 use crate::base::units::Bytes;
 use crate::base::{RankId, Result};
 use crate::collective::plan::Exchange;
-use crate::collective::{Between, Executor, Links, OneSided, Parcels, Payload};
+use crate::collective::{Between, Executor, LaneSpec, Links, OneSided, Parcels, Payload, Raw, World};
 use crate::memory::Buffer;
 use crate::sync::{Line, stream_lines};
 
@@ -25,8 +25,8 @@ const WINDOW_BYTES: [usize; 2] = [64 << 10, 1 << 20];
 /// Flags of `octorec bench alltoall`.
 #[derive(Debug, Clone, Args)]
 pub struct AllToAllArgs {
-    /// Ranks, each a thread on a core of its own while there are enough
-    #[arg(long, value_name = "R", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=64))]
+    /// Ranks on each machine, each a thread on a core of its own while there are enough
+    #[arg(long, value_name = "R", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     ranks: u32,
     /// Bytes from each rank to each other; default: 64 KiB, 1 MiB and 16 MiB
     #[arg(long, value_name = "BYTES", value_parser = super::ranks::message_bytes)]
@@ -75,8 +75,8 @@ impl AllToAllArgs {
     ///
     /// # Panics
     /// When a byte arrives that was not sent.
-    pub fn measure(&self) -> Result<Report> {
-        let yard = Yard::new(self.ranks as usize)?;
+    pub fn measure(&self, world: &World) -> Result<Report> {
+        let yard = Yard::new(world, self.ranks as usize)?;
         let sizes = self.bytes.map_or_else(|| vec![64 << 10, 1 << 20, 16 << 20], |bytes| vec![bytes]);
         let kinds = [None].into_iter().chain(Exchange::ALL.into_iter().rev().map(Some));
         let name = |kind: Option<Exchange>| kind.map_or("in-place", Exchange::name);
@@ -88,6 +88,12 @@ impl AllToAllArgs {
                 for &kind in &kinds {
                     let figures = self.time(&yard, kind, message_bytes)?;
                     rows.push(Row { algorithm: name(kind), message_bytes, figures });
+                }
+                // All that the ranks of a machine have for those of another.
+                let bytes = message_bytes * (self.ranks * self.ranks) as usize;
+                let moved = bytes * world.machines() * (world.machines() - 1);
+                if let Some(figures) = yard.time_raw(Raw::AllToAll, Sizes { moved, memory: 2 * moved }, bytes)? {
+                    rows.push(Row { algorithm: Raw::AllToAll.name(), message_bytes, figures });
                 }
             }
             Ok(rows)
@@ -111,7 +117,8 @@ impl AllToAllArgs {
         let [least, most] = WINDOW_BYTES;
         let room = if kind.is_some() { (message_bytes / 4).clamp(least, most) } else { message_bytes };
         let windows = Links::uniform(ranks, room.next_multiple_of(Line::BYTES));
-        yard.time(sizes, windows, move |member, lane, isa, clock| {
+        let lane = if kind.is_some() { LaneSpec::at_once(windows) } else { LaneSpec::together(windows) };
+        yard.time(sizes, lane, move |member, lane, isa, clock| {
             let (me, spans) = (member.rank, move |to: usize| to * elements..(to + 1) * elements);
             let mut send = Buffer::<u32>::zeroed(parcels.send_len(me));
             for to in 0..ranks {

@@ -21,6 +21,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use crate::base::{Error, Result};
+use crate::collective::World;
 
 /// Flags of `octorec bench`.
 #[derive(Debug, Clone, Args)]
@@ -120,7 +121,11 @@ impl BenchArgs {
     ///
     /// # Errors
     /// When threads or memory are refused, the hardware cannot be explored, or the output cannot be written.
-    pub fn run(&self) -> Result<()> {
+    pub fn run(&self, world: &World) -> Result<()> {
+        let together = matches!(self.what, What::Alltoall(_) | What::Allreduce(_));
+        if !together && !world.is_first() {
+            return Ok(());
+        }
         let text = match &self.what {
             What::Team(args) => show(&team::measure(*args)?, args.json),
             What::Memory(args) => show(&memory::measure(*args)?, args.json),
@@ -129,11 +134,11 @@ impl BenchArgs {
             What::Embedding(args) => show(&args.measure()?, args.json),
             What::Step(args) => show(&args.measure()?, args.json),
             What::Peak(args) => show(&peak::measure(*args)?, args.json),
-            What::Alltoall(args) => show(&args.measure()?, args.json),
-            What::Allreduce(args) => show(&args.measure()?, args.json),
+            What::Alltoall(args) => show(&args.measure(world)?, args.json),
+            What::Allreduce(args) => show(&args.measure(world)?, args.json),
             What::Overlap(args) => show(&args.measure()?, args.json),
         };
-        write_out(&text)
+        if world.is_first() { write_out(&text) } else { Ok(()) }
     }
 }
 

@@ -9,9 +9,12 @@ use clap::Args;
 use serde::Serialize;
 
 use super::table::Table;
-use crate::base::config::{Config, SourceKind};
+use crate::base::Result;
+use crate::base::config::{Command, Config};
+use crate::base::console::note;
 use crate::base::units::Bytes;
-use crate::base::{Error, Result};
+use crate::cli::division::{Division, Wanted, divide};
+use crate::cli::figures;
 use crate::cli::overrides::{BaseArgs, KeyArgs};
 use crate::cli::ranks::{Breakdowns, Overlap, Purpose, RankArgs, Steps, minibatches};
 use crate::data::{self, Opening};
@@ -83,12 +86,8 @@ const DENSE: [Stage; 7] =
 impl OverlapArgs {
     fn config(&self) -> Result<Config> {
         let mut layers = self.base.layers()?;
-        layers.set("data.source", "random", "bench overlap")?;
-        let mut config = self.keys.finish(layers)?;
-        if config.data.source != SourceKind::Random {
-            let reason = "steps are timed on random look-ups: leave --data and --source away".to_owned();
-            return Err(Error::Config { origin: "bench overlap".to_owned(), reason });
-        }
+        layers.fix("data.source", "random", "bench overlap")?;
+        let mut config = self.keys.finish(layers, Command::Overlap)?;
         let cap = if config.data.rows_cap == 0 { ROWS } else { config.data.rows_cap };
         config.model.rows.iter_mut().for_each(|rows| *rows = (*rows).min(cap));
         config.train.eval_batch = 1;
@@ -101,7 +100,7 @@ impl OverlapArgs {
     /// When the configuration is wrong, threads or memory are refused, or a rank fails.
     pub fn measure(&self) -> Result<Report> {
         let config = self.config()?;
-        let host = Machine::load("host")?;
+        let host = figures::load("host")?;
         let args = RankArgs::count(self.ranks as usize);
         let (own, mut with_threads) = self.placements(&config, &host)?;
         let cores_shared = with_threads.is_none();
@@ -115,8 +114,11 @@ impl OverlapArgs {
         ];
         let (mut rows, mut bytes) = (Vec::new(), 0);
         for (mode, placement, overlap) in modes {
-            let setup = args.setup(&config, &*source, &host, placement, Purpose::Train(overlap))?;
-            let ranks = Ranks::start(setup)?;
+            let Division { sharding, told, .. } = divide(&config, &*source, &host, placement, Wanted::default())?;
+            if rows.is_empty() {
+                told.iter().for_each(|line| note!("{line}"));
+            }
+            let ranks = Ranks::start(args.setup(&config, &*source, placement, sharding, Purpose::Train(overlap))?)?;
             let steps = Steps::run(&ranks, &batches, self.repeat as usize, config.train.lr as f32)?;
             bytes = ranks.dense_traffic()?.total();
             let step_ms = steps.median_ms();

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::base::{Error, PuId, RankId, Result};
-use crate::collective::{Carrier, Fabric, Links, Member, SharedMemory, launch};
+use crate::base::{Error, PuId, Result};
+use crate::collective::{Carrier, LaneSpec, Member, Raw, World, launch_local};
 use crate::machine::limits::{self, Bracket, Field, Processor, STREAM_COPY_FORMULA, around};
 use crate::machine::placement::{CommCores, Wishes};
 use crate::machine::team::Team;
@@ -121,26 +121,30 @@ pub struct Clock<'a> {
     /// Of a batch; set by rank 0 after the one before.
     runs: &'a AtomicUsize,
     seconds: &'a Mutex<Vec<f64>>,
+    world: &'a World,
 }
 
 impl Clock<'_> {
     /// Times `run` on all ranks.
     pub fn run(&self, gate: &mut Gate, mut run: impl FnMut() -> Result<()>) -> Result<()> {
         for batch in 0..=BATCHES {
+            if gate.is_first() {
+                // Relaxed: the barrier orders it.
+                let runs = agreed(self.world, self.runs.load(Ordering::Relaxed))?;
+                self.runs.store(runs, Ordering::Relaxed);
+            }
             gate.pass("batch of the bench").map_err(Error::Rank)?;
-            // Relaxed: the barrier orders it.
             let runs = self.runs.load(Ordering::Relaxed);
             let start = Instant::now();
             (0..runs).try_for_each(|_| run())?;
             gate.pass("end of a batch").map_err(Error::Rank)?;
             let seconds = start.elapsed().as_secs_f64() / runs as f64;
-            if gate.rank() != RankId(0) {
+            if !gate.is_first() {
                 continue;
             }
             // Each batch tells how many runs the next one takes: where other processes want the cores, too, runs may take
             // a thousand times longer all of a sudden, and a batch of the old number would take minutes.
-            let wanted = (BATCH.as_secs_f64() / seconds) as usize;
-            self.runs.store(wanted.min(runs * RUNS_GROWTH).clamp(1, RUNS_MAX), Ordering::Relaxed);
+            self.runs.store(next_runs(runs, seconds), Ordering::Relaxed);
             // The first one warms up.
             if batch > 0 {
                 self.seconds.lock().unwrap_or_else(PoisonError::into_inner).push(seconds);
@@ -150,23 +154,61 @@ impl Clock<'_> {
     }
 }
 
+/// How many runs the next batch has.
+fn next_runs(runs: usize, seconds: f64) -> usize {
+    ((BATCH.as_secs_f64() / seconds) as usize).min(runs * RUNS_GROWTH).clamp(1, RUNS_MAX)
+}
+
+/// The first machine's number of runs, when all machines are there.
+fn agreed(world: &World, runs: usize) -> Result<usize> {
+    let all = world.all_gather("batch of the bench", runs.to_le_bytes().to_vec(), DEADLINE)?;
+    let first = all[0].as_slice().try_into().expect("a machine gives as many bytes as this one");
+    Ok(usize::from_le_bytes(first))
+}
+
 /// Where the ranks of a bench stand: one thread each.
 pub struct Yard {
     placement: Placement,
+    world: World,
+    /// Ranks on each machine.
+    machines: Vec<usize>,
 }
 
 impl Yard {
-    /// `ranks` ranks on this machine.
-    pub fn new(ranks: usize) -> Result<Self> {
+    /// `ranks` ranks on each machine of a world.
+    pub fn new(world: &World, ranks: usize) -> Result<Self> {
+        if ranks * world.machines() < 2 {
+            let reason = "one rank has nobody to send to: use 2 or more".to_owned();
+            return Err(Error::Config { origin: "--ranks".to_owned(), reason });
+        }
         let machine = Machine::load("host")?;
         let wishes =
             Wishes { ranks: Some(ranks), threads: Some(1), comm_cores: CommCores::Count(0), ..Wishes::default() };
-        Ok(Self { placement: place(&machine, &wishes)? })
+        let (world, machines) = (world.clone(), vec![ranks; world.machines()]);
+        Ok(Self { placement: place(&machine, &wishes)?, world, machines })
     }
 
-    /// How many ranks there are.
+    /// How many ranks there are, on all machines together.
     pub fn ranks(&self) -> usize {
-        self.placement.ranks.len()
+        self.machines.iter().sum()
+    }
+
+    /// Ranks on each machine, of several.
+    pub fn local(&self) -> Option<usize> {
+        (self.machines.len() > 1).then_some(self.machines[0])
+    }
+
+    /// What MPI's own call takes among machines, in turns with the others; nothing for one machine.
+    pub fn time_raw(&self, what: Raw, sizes: Sizes, bytes: usize) -> Result<Option<Figures>> {
+        let (mut runs, mut all) = (RUNS_FIRST, Vec::new());
+        for batch in 0..=BATCHES {
+            let agreed = agreed(&self.world, runs)?;
+            let Some(seconds) = self.world.time_raw(what, bytes, agreed)? else { return Ok(None) };
+            runs = next_runs(agreed, seconds);
+            all.extend((batch > 0).then_some(seconds));
+        }
+        all.sort_by(f64::total_cmp);
+        Ok(Some(Figures::new(all[all.len() / 2], sizes)))
     }
 
     /// Does the work between two measurements of the limit, which the cores of all ranks reach together, on memory of
@@ -188,16 +230,18 @@ impl Yard {
     pub fn time(
         &self,
         sizes: Sizes,
-        windows: Links,
+        lane: LaneSpec,
         body: impl Fn(&mut Member, &mut dyn Carrier, Isa, &Clock<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Result<Figures> {
         let placement = self.placement.clone();
         let patience = if placement.spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
         let job = Job::new(self.ranks(), patience, DEADLINE);
-        let fabric = SharedMemory::new(&job, vec![windows]);
+        let fabric = self.world.fabric(&job, &self.machines, vec![lane])?;
         let runs = AtomicUsize::new(RUNS_FIRST);
-        let batches = launch(&job, move |mut member| {
-            let place = &placement.ranks[member.rank.index()];
+        let first: usize = self.machines[..self.world.machine()].iter().sum();
+        let (local, world) = (first..first + placement.ranks.len(), self.world.clone());
+        let batches = launch_local(&job, local, move |mut member| {
+            let place = &placement.ranks[member.rank.index() - first];
             let team = Team::pinned(&place.compute, placement.spin, Isa::best())?;
             let mut plan = Plan::new();
             let mut memory = fabric.memory(member.rank, &mut Supply::Arena(&mut plan))?;
@@ -206,7 +250,7 @@ impl Yard {
             memory.settle(&mut arena);
             let mut lanes = fabric.connect(&mut member.gate, memory)?;
             let seconds = Mutex::new(Vec::with_capacity(BATCHES));
-            body(&mut member, &mut *lanes[0], team.isa(), &Clock { runs: &runs, seconds: &seconds })?;
+            body(&mut member, &mut *lanes[0], team.isa(), &Clock { runs: &runs, seconds: &seconds, world: &world })?;
             Ok(seconds.into_inner().unwrap_or_else(PoisonError::into_inner))
         })?;
         let mut seconds = batches.into_iter().next().unwrap_or_default();

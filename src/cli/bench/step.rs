@@ -11,13 +11,14 @@ use clap::Args;
 use serde::Serialize;
 
 use super::LimitArgs;
-use crate::base::config::{Config, SourceKind};
-use crate::base::units::Bytes;
+use crate::base::config::{Command, Config};
+use crate::base::units::{Bytes, Many};
 use crate::base::{Error, Result};
 use crate::cli::overrides::{BaseArgs, KeyArgs};
 use crate::cli::place::{PlaceArgs, RankCount};
 use crate::cli::profile::{Profiled, limits};
 use crate::cli::ranks::{ExchangeArgs, Purpose, RankArgs, Started, Steps};
+use crate::collective::World;
 use crate::data::{self, Batch, Opening, Source, Split};
 use crate::machine::limits::{Bracket, Processor, Rate};
 
@@ -99,16 +100,13 @@ impl StepArgs {
     /// The preset on random data, with rows capped as the user wishes.
     fn config(&self) -> Result<Config> {
         let mut layers = self.base.layers()?;
-        layers.set("data.source", "random", "bench step")?;
+        layers.fix("data.source", "random", "bench step")?;
         if let Some(zipf) = self.zipf {
             layers.set("data.zipf", zipf, "--zipf")?;
         }
-        let mut config = self.keys.finish(layers)?;
+        let mut config = self.keys.finish(layers, Command::Step)?;
         let refuse =
             |origin: &str, reason: &str| Err(Error::Config { origin: origin.to_owned(), reason: reason.to_owned() });
-        if config.data.source != SourceKind::Random {
-            return refuse("bench step", "the step is timed on random look-ups: leave --data and --source away");
-        }
         if self.exchange.loader.is_some() {
             return refuse("--loader", "minibatches are drawn before the clock starts: leave it away");
         }
@@ -132,7 +130,7 @@ impl StepArgs {
         let cache = machine.l3_bytes.map_or(1 << 30, |bytes| bytes as usize);
         let (batches, rows) = self.draw(&*source, &config, row, cache)?;
         let purpose = Purpose::Train(self.exchange.overlap);
-        let started = self.ranks.start(&config, &*source, purpose, false)?;
+        let started = self.ranks.start(&World::alone(), &config, &*source, purpose, None, false)?;
         let (several, threads) = (started.placement.ranks.len(), started.placement.ranks[0].compute.len());
         let alone = self.alone && several > 1;
         let used = started.placement.ranks.iter().map(|rank| rank.compute.len() + rank.comm.len()).sum();
@@ -194,7 +192,8 @@ impl StepArgs {
             place: PlaceArgs { ranks: RankCount::Count(1), ..self.ranks.place.clone() },
             ..self.ranks.clone()
         };
-        let started = args.start(&config, source, Purpose::Train(self.exchange.overlap), false)?;
+        let started =
+            args.start(&World::alone(), &config, source, Purpose::Train(self.exchange.overlap), None, false)?;
         let steps = Steps::run(&started.ranks, batches, self.repeat as usize, config.train.lr as f32)?;
         let (ms, passes) = (&steps.ms, steps.ms.len());
         Ok(Rate { median: steps.median_ms(), min: ms[0], max: ms[passes - 1], passes })
@@ -244,12 +243,13 @@ impl fmt::Display for Report {
         writeln!(f, "{}", self.machine)?;
         let shared = if self.cores_shared { ", which share cores" } else { "" };
         let Self { ranks, threads, profile, ms_median, ms_min, ms_max, .. } = self;
-        let teams =
-            if *ranks == 1 { format!("{threads} threads") } else { format!("{ranks} ranks of {threads} threads") };
-        writeln!(f, "a step of {} samples in {} on {teams}{shared}", self.batch, self.precision)?;
+        let threads = Many(*threads as u64, "thread");
+        let teams = if *ranks == 1 { threads.to_string() } else { format!("{ranks} ranks of {threads}") };
+        writeln!(f, "a step of {} in {} on {teams}{shared}", Many(self.batch as u64, "sample"), self.precision)?;
         let (rows, cold) =
             (Bytes(self.row_bytes as u64), if self.cold { "cold" } else { "cached: fewer than the cache holds" });
-        writeln!(f, "{} minibatches in turn look up {rows} of different rows ({cold})\n", self.minibatches)?;
+        let minibatches = Many(self.minibatches as u64, "minibatch");
+        writeln!(f, "{minibatches} in turn look up {rows} of different rows ({cold})\n")?;
         writeln!(f, "{}", profile.table("step (median)", *ms_median))?;
         writeln!(
             f,

@@ -9,7 +9,6 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam::utils::CachePadded;
@@ -19,7 +18,7 @@ use super::TeamArgs;
 use super::table::Table;
 use crate::base::{Error, Result};
 use crate::machine::describe::Machine;
-use crate::machine::limits::Processor;
+use crate::machine::limits::{Processor, journeys};
 use crate::machine::placement::{Wishes, place};
 use crate::machine::team::Team;
 use crate::simd::Isa;
@@ -117,43 +116,9 @@ impl Row {
 
 /// Lines that go to another core and come back, between the first two threads of a team that do nothing else: all
 /// journeys, and those of the quickest line.
-fn journeys(team: &Team, regions: usize) -> [Row; 2] {
-    let lines: Vec<CachePadded<AtomicUsize>> = (0..LINES).map(|_| CachePadded::new(AtomicUsize::new(0))).collect();
+fn line_rows(team: &Team, regions: usize) -> [Row; 2] {
     let each = regions.div_ceil(LINES);
-    let wait = |line: &AtomicUsize, value: usize| {
-        let mut looks = 0u32;
-        while line.load(Ordering::Acquire) != value {
-            looks += 1;
-            // In case both threads share a core.
-            if looks.is_multiple_of(1 << 14) {
-                std::thread::yield_now();
-            }
-        }
-    };
-    let times = Mutex::new(Vec::new());
-    team.run(|thread| match thread {
-        0 => {
-            for line in &lines {
-                let mut trip = 0;
-                let nanoseconds = clock(None, each, || {
-                    line.store(2 * trip + 1, Ordering::Release);
-                    wait(line, 2 * trip + 2);
-                    trip += 1;
-                });
-                times.lock().unwrap_or_else(PoisonError::into_inner).push(nanoseconds);
-            }
-        }
-        1 => {
-            for line in &lines {
-                for trip in 0..warm_up(None, each) + each {
-                    wait(line, 2 * trip + 1);
-                    line.store(2 * trip + 2, Ordering::Release);
-                }
-            }
-        }
-        _ => (),
-    });
-    let times = times.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let times = journeys(team, LINES, warm_up(None, each), each, Duration::MAX);
     let all = Row::new("a cache line, there and back", None, times.concat());
     let rows = times.into_iter().map(|line| Row::new("the quickest line of 16", None, line));
     let quickest = rows.min_by(|a, b| a.median_ns.total_cmp(&b.median_ns));
@@ -183,7 +148,7 @@ pub fn measure(args: TeamArgs) -> Result<Report> {
         marks.resize_with(threads, || CachePadded::new(AtomicUsize::new(0)));
         let mut these = Vec::new();
         if threads > 1 {
-            these.extend(journeys(&team, hot));
+            these.extend(line_rows(&team, hot));
         }
         // Threads beyond the marks share one, and are then not counted.
         let nothing = || team.run(|thread| mark(&EMPTY, thread % EMPTY.len()));

@@ -4,6 +4,7 @@ mod alltoall;
 mod direct;
 mod fused_scatter;
 mod halving_doubling;
+mod hierarchical;
 mod ring;
 mod scatter_list;
 mod two_ring;
@@ -26,10 +27,12 @@ pub enum Reduction {
     TwoRing,
     /// Halving the ranks and the tensor in each round.
     HalvingDoubling,
+    /// Inside each machine of so many ranks first, then between machines.
+    Hierarchical(usize),
 }
 
 impl Reduction {
-    /// All of them.
+    /// All that know no machines.
     pub const ALL: [Self; 4] = [Self::Direct, Self::Ring, Self::TwoRing, Self::HalvingDoubling];
 
     /// As people write it.
@@ -40,6 +43,7 @@ impl Reduction {
             Self::Ring => "ring",
             Self::TwoRing => "two-ring",
             Self::HalvingDoubling => "halving-doubling",
+            Self::Hierarchical(_) => "hierarchical",
         }
     }
 
@@ -55,6 +59,7 @@ impl Reduction {
             Self::Ring => order.rounds(slices),
             Self::TwoRing => two_ring::rounds(slices, &order),
             Self::HalvingDoubling => halving_doubling::rounds(slices),
+            Self::Hierarchical(local) => hierarchical::rounds(slices, local),
         };
         reduce_scatter(self.name(), slices, payload, rounds)
     }

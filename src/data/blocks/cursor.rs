@@ -8,8 +8,8 @@ use super::file::{Block, BlockFile};
 use super::layout::{Part, Section};
 use super::writer::Codec;
 use crate::base::Result;
-use crate::data::Batch;
 use crate::data::samples::{Samples, Values};
+use crate::data::{Batch, Description};
 
 /// Streams samples from a block file.
 pub struct Cursor<'a> {
@@ -108,8 +108,9 @@ impl<'a> Cursor<'a> {
         }
         if !sound {
             self.check_counts(&block)?;
-            self.file.found_sound(self.number);
         }
+        self.file.check()?;
+        self.file.found_sound(self.number);
         // The mean: samples of several look-ups differ.
         self.row_bytes = row_bytes / block.rows as u64;
         self.entered = Some(block);
@@ -181,13 +182,13 @@ impl<'a> Cursor<'a> {
     pub fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize> {
         let mut read = 0;
         while let Some(range) = self.advance(limit - read)? {
-            self.copy(samples, &range);
+            self.copy(samples, &range)?;
             read += range.len();
         }
         Ok(read)
     }
 
-    fn copy(&mut self, samples: &mut Samples, range: &Range<usize>) {
+    fn copy(&mut self, samples: &mut Samples, range: &Range<usize>) -> Result<()> {
         let description = self.file.description();
         // Where the current column's look-ups stand in the block.
         let mut span = 0..0;
@@ -221,6 +222,8 @@ impl<'a> Cursor<'a> {
                 Part::Ends(table) => {
                     let rows = &self.columns[rows_before(&self.file.parts, *part)];
                     span = ends(section, bytes, range, codes);
+                    // Ends that are none would lead anywhere.
+                    self.file.check()?;
                     let lookups = &mut samples.lookups[table];
                     let before = lookups.rows.len() as u32;
                     lookups.ends.extend(codes.iter().map(|end| end - span.start as u32 + before));
@@ -231,23 +234,27 @@ impl<'a> Cursor<'a> {
                 }
             }
         }
+        self.file.check()
     }
 
-    /// Appends up to `limit` samples to a minibatch, dense features transformed.
+    /// Appends up to `limit` samples to a minibatch, dense features transformed: `description` is the file's, with what was
+    /// learned of its columns.
     ///
     /// # Errors
     /// As [`Cursor::read`].
-    pub fn read_batch(&mut self, batch: &mut Batch, limit: usize) -> Result<usize> {
+    ///
+    /// # Panics
+    /// When a column's scale is needed and was not learned.
+    pub fn read_batch(&mut self, batch: &mut Batch, limit: usize, description: &Description) -> Result<usize> {
         let mut read = 0;
         while let Some(range) = self.advance(limit - read)? {
-            self.fill(batch, &range);
+            self.fill(batch, &range, description)?;
             read += range.len();
         }
         Ok(read)
     }
 
-    fn fill(&mut self, batch: &mut Batch, range: &Range<usize>) {
-        let description = self.file.description();
+    fn fill(&mut self, batch: &mut Batch, range: &Range<usize>, description: &Description) -> Result<()> {
         let (first, width) = (batch.dense.len(), batch.dense_width);
         batch.dense.resize(first + range.len() * width, 0.0);
         // Where the look-ups of the last column stand in the block.
@@ -267,14 +274,14 @@ impl<'a> Cursor<'a> {
                 Part::Dense(number) => {
                     let (dense, cells) = (&description.dense[number], batch.dense[first..].iter_mut());
                     let cells = cells.skip(number).step_by(width);
-                    let (transform, base) = (dense.transform, section.base);
+                    let (feature, base) = (dense.feature(), section.base);
                     codes::unpack(section, bytes, range.clone(), 0, codes);
                     if dense.float {
-                        cells.zip(codes.iter()).for_each(|(cell, &bits)| *cell = transform.float(f32::from_bits(bits)));
+                        cells.zip(codes.iter()).for_each(|(cell, &bits)| *cell = feature.float(f32::from_bits(bits)));
                     } else {
                         cells
                             .zip(codes.iter())
-                            .for_each(|(cell, &code)| *cell = transform.integer(codes::signed(code, base)));
+                            .for_each(|(cell, &code)| *cell = feature.integer(codes::signed(code, base)));
                     }
                 }
                 Part::Rows(table) => {
@@ -290,6 +297,8 @@ impl<'a> Cursor<'a> {
                 Part::Ends(table) => {
                     let rows = &self.columns[rows_before(&self.file.parts, *part)];
                     span = ends(section, bytes, range, codes);
+                    // Ends that are none would lead anywhere.
+                    self.file.check()?;
                     let bag = &mut batch.bags[table];
                     let before = bag.rows.len() as u32;
                     bag.offsets.extend(codes.iter().map(|end| end - span.start as u32 + before));
@@ -298,6 +307,7 @@ impl<'a> Cursor<'a> {
                 Part::Weights(table) => codes::unpack_floats(bytes, span.clone(), &mut batch.weights[table]),
             }
         }
+        self.file.check()
     }
 }
 

@@ -45,7 +45,7 @@ impl BlockFile {
     /// damaged.
     pub fn open(path: &Path) -> Result<Self> {
         let bytes = FileMap::open(path)?;
-        let fail = |reason: String| Error::BadFile { path: path.to_owned(), reason };
+        let fail = |reason: String| bytes.check().err().unwrap_or(Error::BadFile { path: path.to_owned(), reason });
         let Some(head) = read::<FileHead>(&bytes, 0).filter(|head| head.magic == MAGIC) else {
             return Err(fail("is no block file: it does not begin as one".to_owned()));
         };
@@ -245,8 +245,14 @@ impl BlockFile {
         ))
     }
 
+    /// Tells whether all that was read so far was the file's: see [`FileMap::check`].
+    pub(super) fn check(&self) -> Result<()> {
+        self.bytes.check()
+    }
+
+    /// What is wrong: that the file was cut short, if it was, since all else may follow from it.
     fn fail(&self, reason: String) -> Error {
-        Error::BadFile { path: self.path.clone(), reason }
+        self.check().err().unwrap_or(Error::BadFile { path: self.path.clone(), reason })
     }
 }
 

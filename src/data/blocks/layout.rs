@@ -11,7 +11,8 @@
 //!
 //! The sections of a block are, in this order: labels; each dense column; for each categorical column its rows, then
 //! (hots = 0) the ends of the samples' look-ups, then (weighted) the weights. Integers are written as their distance
-//! from the block's smallest, in as few bytes as all of them fit, so most Criteo columns take one or two bytes a row.
+//! from the block's smallest, ends as they are, in as few bytes as all of them fit, so most Criteo columns take one or
+//! two bytes a row.
 
 use bytemuck::{Pod, Zeroable};
 

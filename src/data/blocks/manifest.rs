@@ -3,12 +3,13 @@
 //! Parts of one role follow each other in the order of the list. The manifest is written last, so a directory that has
 //! one is complete.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::file::BlockFile;
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, input};
 use crate::data::schema::Description;
 use crate::memory::write_file;
 
@@ -44,7 +45,7 @@ pub struct Part {
 }
 
 /// What samples are for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Weights are learned from them.
@@ -69,13 +70,18 @@ impl Manifest {
     /// [`Error::Io`] and [`Error::BadFile`].
     pub fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(MANIFEST);
-        let text = std::fs::read_to_string(&path).map_err(Error::io(&path, "read"))?;
+        let text = input::read_text(&path)?;
         let fail = |reason: String| Error::BadFile { path: path.clone(), reason };
         let found: Self = toml::from_str(&text).map_err(|error| fail(format!("is no manifest: {error}")))?;
         if found.version != VERSION {
             return Err(fail(format!("has version {}; this octorec reads version {VERSION}", found.version)));
         }
         found.schema.check().map_err(fail)?;
+        // A name that lost a bit is another part's.
+        let mut names = HashSet::new();
+        if let Some(twice) = found.parts.iter().find(|part| !names.insert(&part.file)) {
+            return Err(fail(format!("part {} is listed twice: its samples would count twice", twice.file)));
+        }
         let outside = found.parts.iter().find(|part| Path::new(&part.file).components().count() != 1);
         match outside {
             Some(part) => Err(fail(format!("part {} must be the name of a file beside it", part.file))),

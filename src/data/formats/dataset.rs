@@ -3,12 +3,16 @@
 //! Tables of one role follow each other. Training and test samples are those of their roles; where a data set has no test
 //! samples, its validation samples stand in, and where it has neither, the last share of the training samples.
 
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-use super::{Format, Rows, Table, bad, csv, hugectr, mlperf, nvidia, octorec, parquet, torchrec};
+use super::{Format, Rows, Table, bad, csv, hugectr, mlperf, nvidia, octorec, parquet, scan, torchrec};
 use crate::base::config::DataConfig;
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
+use crate::data::schema::feature::Learner;
+use crate::data::schema::{Dense, Scales};
 use crate::data::tsv::first_part;
 use crate::data::{Batch, Description, Opening, Reader, Samples, Schema, Source, Split, Vocabulary};
 
@@ -22,6 +26,8 @@ pub struct Dataset {
     pub learned: bool,
     /// The values behind row numbers, where they were numbered by first appearance, now or for an earlier model.
     pub vocabulary: Option<Vocabulary>,
+    /// The files with the values behind row numbers that lie beside octorec's blocks, each with its table's rows.
+    pub vocabularies: Vec<(PathBuf, u64)>,
 }
 
 /// Some rows of a data set.
@@ -34,13 +40,34 @@ pub struct Member {
 
 impl Dataset {
     pub(super) fn new(description: Description, members: Vec<Member>) -> Self {
-        Self { description, members, learned: false, vocabulary: None }
+        Self { description, members, learned: false, vocabulary: None, vocabularies: Vec::new() }
+    }
+
+    /// Names no file of values for its row numbers: none lies beside it.
+    pub(super) fn forget_vocabularies(&mut self) {
+        self.description.categorical.iter_mut().for_each(|column| column.vocabulary.clear());
     }
 
     /// Rows for a purpose.
     #[must_use]
     pub fn rows(&self, role: Role) -> u64 {
         self.members.iter().filter(|member| member.role == role).map(|member| member.table.rows()).sum()
+    }
+
+    /// Learns from its training samples (from all, where there are none) what its columns need to become features: for formats
+    /// that hold features.
+    ///
+    /// # Errors
+    /// When rows are malformed or damaged.
+    pub fn learn_scales(&mut self) -> Result<()> {
+        if self.description.dense.iter().any(Dense::learns) {
+            let all = self.rows(Role::Train) == 0;
+            let members = self.members.iter().filter(|member| all || member.role == Role::Train);
+            let rows = members.map(|member| (&*member.table, 0..member.table.rows()));
+            let scales = learned(&self.description, rows)?;
+            self.description.scaled(&scales).expect("they are of these columns");
+        }
+        Ok(())
     }
 
     /// What its rows are for, in the order of [`Role`].
@@ -59,8 +86,8 @@ pub fn open(path: &Path, format: Option<Format>, schema: Option<&Path>) -> Resul
     std::fs::metadata(path).map_err(Error::io(path, "open"))?;
     // Only text is described by a schema of its own.
     let text = schema.map(|_| Format::Csv);
-    match format.or(text).or_else(|| Format::detect(path)) {
-        Some(Format::Octorec) => octorec::open(path),
+    let mut dataset = match format.or(text).or_else(|| Format::detect(path)) {
+        Some(Format::Octorec) => return octorec::open(path),
         Some(Format::Mlperf) => mlperf::open(path),
         Some(Format::Nvidia) => nvidia::open(path),
         Some(Format::Torchrec) => torchrec::open(path),
@@ -69,8 +96,65 @@ pub fn open(path: &Path, format: Option<Format>, schema: Option<&Path>) -> Resul
         Some(Format::Csv) => csv::open(path, schema),
         None => {
             let known = Format::ALL.map(Format::name).join(", ");
-            Err(bad(path, format!("its files tell no format: name one of {known} with --format")))
+            let flags = "--from-format of convert, --format of inspect and data verify";
+            Err(bad(path, format!("its files tell no format: name one of {known} ({flags})")))
         }
+    }?;
+    // In the same order whatever the files are called.
+    dataset.members.sort_by_key(|member| member.role);
+    dataset.forget_vocabularies();
+    Ok(dataset)
+}
+
+/// Opens described text, with all that a configuration says of it.
+fn open_text(config: &DataConfig, opening: Opening<'_>) -> Result<Dataset> {
+    let (path, test) = (Path::new(&config.path), Path::new(&config.test_path));
+    let test = (!config.test_path.is_empty()).then_some(test);
+    for path in [Some(path), test].into_iter().flatten() {
+        refuse_described(path)?;
+    }
+    let choices = csv::Choices {
+        known: opening.known.as_ref(),
+        unseen: opening.unseen,
+        labels: opening.labels,
+        vocab: config.vocab,
+        rows_cap: config.rows_cap,
+        on_bad_row: config.on_bad_row,
+        max_line: config.max_line,
+        test,
+        test_fraction: config.test_fraction,
+    };
+    let schema = csv::TextSchema::read(Path::new(&config.schema))?;
+    match opening.progress {
+        Some(progress) => csv::open_telling(path, schema, &choices, progress),
+        None => csv::open_as(path, schema, &choices),
+    }
+}
+
+/// Opens a data set whose files tell its format; nobody can name it here.
+fn open_told(path: &Path) -> Result<Dataset> {
+    if path.exists() && Format::detect(path).is_none() {
+        let known = Format::ALL.map(Format::name).join(", ");
+        let reason = format!(
+            "its files tell no format ({known}): name the folder or the file of a data set; text that is no log of Criteo's is \
+             described with --schema FILE"
+        );
+        return Err(bad(path, reason));
+    }
+    open(path, None, None)
+}
+
+/// Refuses a schema for what is no text and describes itself.
+fn refuse_described(path: &Path) -> Result<()> {
+    match Format::detect(path) {
+        Some(Format::Csv) => Ok(()),
+        None if !path.is_dir() => Ok(()),
+        Some(format) => {
+            let reason =
+                "which needs no schema, but data.schema (--schema) names one: name a text file, or leave it away";
+            Err(bad(path, format!("is of format {}, {reason}", format.name())))
+        }
+        None => Err(bad(path, "is a folder, but data.schema (--schema) describes a text file: name that")),
     }
 }
 
@@ -78,6 +162,10 @@ pub fn open(path: &Path, format: Option<Format>, schema: Option<&Path>) -> Resul
 pub struct Files {
     description: Description,
     schema: Schema,
+    /// The columns with what was learned of them: before the first reader is opened.
+    scaled: OnceLock<Description>,
+    /// What a trained model has learned of them.
+    scales: Option<Scales>,
     cap: u64,
     longest: Vec<u32>,
     learned: bool,
@@ -101,44 +189,35 @@ impl Files {
     /// # Errors
     /// As [`open`], and when test samples have other columns.
     pub fn open(config: &DataConfig) -> Result<Self> {
-        Self::open_as(config, &Opening::default())
+        Self::open_as(config, Opening::default())
     }
 
     /// As [`Files::open`], with the vocabulary of a trained model.
     ///
     /// # Errors
     /// As [`Files::open`].
-    pub fn open_as(config: &DataConfig, opening: &Opening<'_>) -> Result<Self> {
-        let schema = (!config.schema.is_empty()).then(|| Path::new(&config.schema));
-        let path = Path::new(&config.path);
-        let dataset = match schema {
-            Some(schema) => {
-                let known = opening.known.as_ref();
-                let choices = csv::Choices { known, unseen: opening.unseen, labels: opening.labels };
-                csv::open_as(path, csv::TextSchema::read(schema)?, &choices)?
-            }
-            None => open(path, None, None)?,
-        };
+    pub fn open_as(config: &DataConfig, opening: Opening<'_>) -> Result<Self> {
+        let (path, whole) = (Path::new(&config.path), opening.whole);
+        let scales = opening.scales.clone();
+        if !config.schema.is_empty() {
+            return Ok(Self { scales, ..Self::over(open_text(config, opening)?, None, config, whole)? });
+        }
+        let dataset = open_told(path)?;
         let mut test = None;
         if !config.test_path.is_empty() {
             let path = Path::new(&config.test_path);
-            if dataset.learned {
-                let reason = "its values would get other row numbers than the training file's: put both into one file, or \
-                              give every categorical column of the schema rows or buckets";
-                return Err(bad(path, reason));
-            }
-            let other = open(path, None, schema)?;
+            let other = open_told(path)?;
             if other.description != dataset.description {
                 let reason = format!("has other columns than {}", config.path);
                 return Err(bad(path, reason));
             }
             test = Some(other.members);
         }
-        Self::over(dataset, test, config)
+        Ok(Self { scales, ..Self::over(dataset, test, config, whole)? })
     }
 
-    fn over(dataset: Dataset, test: Option<Vec<Member>>, config: &DataConfig) -> Result<Self> {
-        let Dataset { description, mut members, learned, vocabulary } = dataset;
+    fn over(dataset: Dataset, test: Option<Vec<Member>>, config: &DataConfig, whole: bool) -> Result<Self> {
+        let Dataset { description, mut members, learned, vocabulary, vocabularies: _ } = dataset;
         let share = |members: &[Member], from: usize, role: Option<Role>| -> Vec<Share> {
             let wanted = members.iter().enumerate().skip(from);
             wanted
@@ -146,19 +225,20 @@ impl Files {
                 .map(|(at, member)| Share { member: at, first: 0, rows: member.table.rows() })
                 .collect()
         };
-        let mut train = share(&members, 0, Some(Role::Train));
+        let mut train = share(&members, 0, (!whole).then_some(Role::Train));
         let own = members.len();
         let mut tests = match test {
             Some(others) => {
                 members.extend(others);
                 share(&members, own, None)
             }
+            None if whole => Vec::new(),
             None => share(&members, 0, Some(Role::Test)),
         };
-        if tests.is_empty() {
+        if tests.is_empty() && !whole {
             tests = share(&members, 0, Some(Role::Validation));
         }
-        if tests.is_empty() {
+        if tests.is_empty() && !whole {
             let total: u64 = train.iter().map(|share| share.rows).sum();
             (train, tests) = cut(&train, first_part(total, config.test_fraction));
         }
@@ -171,6 +251,8 @@ impl Files {
             cap: config.rows_cap,
             longest: longest.unwrap_or_default(),
             description,
+            scaled: OnceLock::new(),
+            scales: None,
             learned,
             vocabulary,
             members,
@@ -179,12 +261,52 @@ impl Files {
         })
     }
 
+    /// The columns with what was learned of them: known, or learned now.
+    fn scaled(&self) -> Result<&Description> {
+        if let Some(known) = self.scaled.get() {
+            return Ok(known);
+        }
+        let mut description = self.description.clone();
+        if description.dense.iter().any(Dense::learns) {
+            let learned = match &self.scales {
+                Some(scales) => scales.clone(),
+                None => {
+                    let rows = self
+                        .train
+                        .iter()
+                        .map(|share| (&*self.members[share.member].table, share.first..share.first + share.rows));
+                    learned(&description, rows)?
+                }
+            };
+            description.scaled(&learned).map_err(|column| {
+                let reason = format!(
+                    "column {column} is standardised or an age, but the model that reads it has learned nothing of it: it was \
+                     trained on other data"
+                );
+                bad(self.members.first().map_or(Path::new("data"), |member| member.table.path()), reason)
+            })?;
+        }
+        Ok(self.scaled.get_or_init(|| description))
+    }
+
     fn shares(&self, split: Split) -> &[Share] {
         match split {
             Split::Train => &self.train,
             Split::Test => &self.test,
         }
     }
+}
+
+/// What these rows tell of the columns of which something must be learned.
+fn learned<'a>(description: &Description, rows: impl Iterator<Item = (&'a dyn Table, Range<u64>)>) -> Result<Scales> {
+    let mut learner = Learner::new(description);
+    for (table, rows) in rows {
+        scan(table, rows.start, rows.end, |samples| {
+            learner.add(samples);
+            Ok(())
+        })?;
+    }
+    Ok(learner.scales(description))
 }
 
 /// The first `rows` rows, and the rest.
@@ -217,6 +339,15 @@ impl Source for Files {
         self.vocabulary.as_ref()
     }
 
+    fn skipped_rows(&self) -> u64 {
+        self.members.iter().map(|member| member.table.skipped_rows()).sum()
+    }
+
+    fn scales(&self) -> Result<Scales> {
+        let columns = self.scaled()?.dense.iter();
+        Ok(columns.filter_map(|column| Some((column.name.clone(), column.scale?))).collect())
+    }
+
     fn unseen_values(&self) -> u64 {
         self.members.iter().map(|member| member.table.unseen_values()).sum()
     }
@@ -236,6 +367,7 @@ impl Source for Files {
         let scratch = Samples::new(&self.description);
         Ok(Box::new(FilesReader {
             files: self,
+            description: self.scaled()?,
             left: left.into_iter().collect(),
             open: None,
             scratch,
@@ -247,6 +379,7 @@ impl Source for Files {
 
 struct FilesReader<'a> {
     files: &'a Files,
+    description: &'a Description,
     /// What is still to be read, that of `open` first.
     left: std::collections::VecDeque<Share>,
     open: Option<Box<dyn Rows + 'a>>,
@@ -271,7 +404,7 @@ impl Reader for FilesReader<'_> {
             }
             let rows = self.open.as_mut().expect("opened above");
             let wanted = usize::try_from(share.rows).unwrap_or(usize::MAX).min(limit - read);
-            let found = rows.read_batch(batch, wanted, (&mut self.scratch, &files.description))?;
+            let found = rows.read_batch(batch, wanted, (&mut self.scratch, self.description))?;
             if found < wanted {
                 return Err(shrunk(&*files.members[share.member].table));
             }

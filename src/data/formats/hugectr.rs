@@ -11,11 +11,12 @@ use std::sync::Arc;
 use super::dataset::Member;
 use super::records::Records;
 use super::strided::{Field, Kind, Strided};
-use super::{Dataset, SCHEMA, Sink, bad, folder, sidecar};
+use super::{Dataset, SCHEMA, Sink, bad, filled, folder, sidecar};
 use crate::base::Result;
 use crate::data::blocks::Role;
 use crate::data::samples::Values;
-use crate::data::schema::Transform;
+use crate::data::schema::Dense;
+use crate::data::schema::feature::Feature;
 use crate::data::{Description, Samples};
 use crate::memory::{Access, FileBytes};
 use crate::memory::{WholeFile, write_file};
@@ -49,14 +50,6 @@ fn fits(description: &Description) -> std::result::Result<(), String> {
     }
 }
 
-/// As such rows hold them: dense features are floats, transformed already.
-fn stored(mut description: Description) -> Description {
-    for column in &mut description.dense {
-        (column.float, column.transform) = (true, Transform::None);
-    }
-    description
-}
-
 pub(super) fn open(path: &Path) -> Result<Dataset> {
     let folder = folder(path);
     let files: Vec<(Role, PathBuf)> = if path.is_dir() {
@@ -70,7 +63,7 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
         return Err(bad(path, format!("raw rows do not tell their columns: there must be a {SCHEMA} beside them")));
     };
     fits(&description).map_err(|reason| bad(&folder.join(SCHEMA), reason))?;
-    let description = stored(description);
+    let description = description.with_features();
     let member = |(role, path): (Role, PathBuf)| Ok(Member { role, table: Box::new(table(&path, &description)?) });
     let members = files.into_iter().map(member).collect::<Result<Vec<_>>>()?;
     if members.is_empty() {
@@ -84,6 +77,7 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
 
 fn table(path: &Path, description: &Description) -> Result<Strided> {
     let bytes = FileBytes::open(path)?;
+    filled(&bytes)?;
     bytes.advise(Access::Sequential);
     let lookups: usize = description.categorical.iter().map(|column| column.hots as usize).sum();
     let stride = 4 * (1 + description.dense.len() + lookups);
@@ -112,6 +106,7 @@ fn table(path: &Path, description: &Description) -> Result<Strided> {
 pub(super) struct RawSink {
     file: WholeFile,
     description: Description,
+    features: Vec<Feature>,
     words: Vec<u32>,
 }
 
@@ -119,7 +114,8 @@ impl RawSink {
     pub(super) fn create(folder: &Path, role: Role, description: &Description) -> Result<Self> {
         fits(description).map_err(|reason| bad(folder, reason))?;
         let file = WholeFile::create(&folder.join(name(role)))?;
-        Ok(Self { file, description: description.clone(), words: Vec::new() })
+        let features = description.dense.iter().map(Dense::feature).collect();
+        Ok(Self { file, description: description.clone(), features, words: Vec::new() })
     }
 }
 
@@ -128,10 +124,10 @@ impl Sink for RawSink {
         self.words.clear();
         for n in 0..samples.len() {
             self.words.push(samples.labels[n] as i32 as u32);
-            for (values, column) in samples.dense.iter().zip(&self.description.dense) {
+            for (values, feature) in samples.dense.iter().zip(&self.features) {
                 let value = match values {
-                    Values::Integers(values) => column.transform.integer(values[n]),
-                    Values::Floats(values) => column.transform.float(values[n]),
+                    Values::Integers(values) => feature.integer(values[n]),
+                    Values::Floats(values) => feature.float(values[n]),
                 };
                 self.words.push(value.to_bits());
             }
@@ -149,5 +145,5 @@ impl Sink for RawSink {
 
 /// Writes what the rows do not say.
 pub(super) fn seal(folder: &Path, description: &Description) -> Result<()> {
-    write_file(&folder.join(SCHEMA), stored(description.clone()).to_toml().as_bytes())
+    write_file(&folder.join(SCHEMA), description.clone().with_features().to_toml().as_bytes())
 }

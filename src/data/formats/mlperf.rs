@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use super::dataset::Member;
 use super::records::{PORTION, Portion, Records};
-use super::{Dataset, Rows, Table, bad, folder, npz, sidecar};
+use super::{Dataset, Rows, Table, bad, filled, folder, npz, sidecar};
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
+use crate::data::dense::log_count;
 use crate::data::samples::Values;
-use crate::data::schema::Transform;
+use crate::data::schema::feature::Feature;
+use crate::data::schema::{Dense, Transform};
 use crate::data::{Batch, Description, Samples};
 use crate::memory::{Access, FileBytes};
 use crate::memory::{WholeFile, write_file};
@@ -105,6 +107,7 @@ struct BinTable {
 impl BinTable {
     fn open(path: &Path, description: &Description) -> Result<Self> {
         let bytes = FileBytes::open(path)?;
+        filled(&bytes)?;
         let (rows, rest) = (bytes.len() / ROW_BYTES, bytes.len() % ROW_BYTES);
         if rest != 0 {
             let reason = format!("is truncated: row {rows} has {rest} of {ROW_BYTES} bytes: copy or write it again");
@@ -188,7 +191,9 @@ impl Rows for BinRows<'_> {
         limit: usize,
         (_, description): (&mut Samples, &Description),
     ) -> Result<usize> {
-        let logarithms = description.dense.iter().all(|column| column.transform == Transform::Log);
+        let logarithms = description.dense.iter().all(|column| column.transform == Transform::Log && !column.age);
+        let features = description.dense.iter().filter(|_| !logarithms).map(Dense::feature);
+        let features: Vec<Feature> = features.collect();
         let mut read = 0;
         loop {
             let rows = self.take(limit - read)?;
@@ -201,12 +206,9 @@ impl Rows for BinRows<'_> {
                 for row in rows {
                     let integers = &row[1..=DENSE];
                     if logarithms {
-                        batch.dense.extend(integers.iter().map(|&value| Transform::Log.integer(value)));
+                        batch.dense.extend(integers.iter().map(|&value| log_count(Some(value.into()))));
                     } else {
-                        let columns = &description.dense;
-                        batch
-                            .dense
-                            .extend(integers.iter().zip(columns).map(|(&value, to)| to.transform.integer(value)));
+                        batch.dense.extend(integers.iter().zip(&features).map(|(&value, to)| to.integer(value)));
                     }
                 }
                 for (bag, at) in batch.bags.iter_mut().zip(1 + DENSE..) {

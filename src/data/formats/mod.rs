@@ -10,6 +10,9 @@
 //! | `parquet`  | `*.parquet` ([`parquet`]); with the cargo feature of that name                 | yes   | yes    |
 //! | `csv`      | text with a header line and a description of it ([`csv`])                      | yes   | no     |
 //!
+//! `nvidia`, `torchrec` and `hugectr` hold dense features as a model reads them; all others keep what the log said, with the
+//! transform that a model applies (see [`super::schema::feature`]).
+//!
 //! A `schema.toml` (a [`Description`]) beside foreign files tells what their format does not: names and numbers of rows.
 
 pub mod csv;
@@ -32,7 +35,8 @@ use std::path::Path;
 use super::blocks::{BlockFile, EXTENSION, MANIFEST};
 use super::{Batch, Description, Samples};
 use crate::base::error::nearest;
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, input};
+use crate::memory::FileBytes;
 
 pub use dataset::{Dataset, Files, Member, open};
 pub use transfer::{convert, scan, verify};
@@ -77,6 +81,12 @@ impl Format {
             Self::Parquet => "parquet",
             Self::Csv => "csv",
         }
+    }
+
+    /// Whether its dense values are features: transformed when they are written, not when they are read.
+    #[must_use]
+    pub const fn holds_features(self) -> bool {
+        matches!(self, Self::Nvidia | Self::Torchrec | Self::Hugectr)
     }
 
     /// Those that this build writes too.
@@ -131,7 +141,8 @@ impl Format {
             () if hugectr::role(&name).is_some() => Some(Self::Hugectr),
             () if ends(&name, ".bin") => Some(Self::Mlperf),
             () if ends(&name, parquet::EXTENSION) => Some(Self::Parquet),
-            () if ends(&name, ".csv") => Some(Self::Csv),
+            () if [".csv", ".csv.gz", ".csv.zst"].iter().any(|ending| ends(&name, ending)) => Some(Self::Csv),
+            () if csv::sniff::header(path).is_some() => Some(Self::Csv),
             () => None,
         }
     }
@@ -151,6 +162,11 @@ pub trait Table: Send + Sync {
     /// The most look-ups of a row, one entry a categorical column.
     fn longest(&self) -> Vec<u32> {
         self.description().categorical.iter().map(|column| column.hots).collect()
+    }
+
+    /// Malformed rows that are left out; each counts once, however often they are read.
+    fn skipped_rows(&self) -> u64 {
+        0
     }
 
     /// Values without a row that readers have met so far; each left its bag without it.
@@ -173,7 +189,8 @@ pub trait Rows: Send {
     /// When rows are malformed or damaged; the message names them.
     fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize>;
 
-    /// Appends up to `limit` rows to a minibatch, by way of `scratch` where the format has no straighter one.
+    /// Appends up to `limit` rows to a minibatch, by way of `scratch` where the format has no straighter one; `description` is
+    /// the table's, with what was learned of its columns.
     ///
     /// # Errors
     /// As [`Rows::read`].
@@ -199,13 +216,24 @@ pub trait Rows: Send {
     fn bytes_read(&self) -> u64;
 }
 
+/// Refuses a file without any bytes: formats whose files begin with rows cannot tell it from a whole one.
+fn filled(file: &FileBytes) -> Result<()> {
+    if !file.is_empty() {
+        return Ok(());
+    }
+    Err(bad(file.path(), "is empty: copy or write it again, or remove it where it should have no rows"))
+}
+
 /// What lies beside foreign data and describes it, if anything does.
 fn sidecar(folder: &Path) -> Result<Option<Description>> {
     let path = folder.join(SCHEMA);
     if !path.exists() {
         return Ok(None);
     }
-    let text = std::fs::read_to_string(&path).map_err(Error::io(&path, "read"))?;
+    let text = input::read_text(&path)?;
+    if text.trim().is_empty() {
+        return Err(bad(&path, "is empty: copy or write it again, or remove it where the files tell their columns"));
+    }
     Description::parse(&text, &path).map(Some)
 }
 
@@ -249,8 +277,13 @@ impl Rows for super::blocks::Cursor<'_> {
         self.read(samples, limit)
     }
 
-    fn read_batch(&mut self, batch: &mut Batch, limit: usize, _: (&mut Samples, &Description)) -> Result<usize> {
-        self.read_batch(batch, limit)
+    fn read_batch(
+        &mut self,
+        batch: &mut Batch,
+        limit: usize,
+        (_, description): (&mut Samples, &Description),
+    ) -> Result<usize> {
+        self.read_batch(batch, limit, description)
     }
 
     fn skip(&mut self, count: u64) -> Result<u64> {

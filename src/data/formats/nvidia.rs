@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use super::dataset::Member;
 use super::records::Records;
 use super::strided::{Field, Kind, Strided};
-use super::{Dataset, Sink, bad, folder};
-use crate::base::{Error, Result};
+use super::{Dataset, Sink, bad, filled, folder};
+use crate::base::{Error, Result, input};
 use crate::data::blocks::Role;
 use crate::data::samples::Values;
-use crate::data::schema::{Categorical, Dense, Label, Transform};
+use crate::data::schema::{Categorical, Dense, Label};
 use crate::data::{Description, Samples};
 use crate::memory::{Access, FileBytes};
 use crate::memory::{WholeFile, write_file};
@@ -72,14 +72,14 @@ fn kind(dtype: &str) -> Option<Kind> {
 pub(super) fn open(path: &Path) -> Result<Dataset> {
     let folder = folder(path);
     let path = folder.join(SPEC);
-    let text = std::fs::read_to_string(&path).map_err(Error::io(&path, "read"))?;
+    let text = input::read_text(&path)?;
     let spec: Spec =
         serde_saphyr::from_str(&text).map_err(|error| bad(&path, format!("is no feature spec: {error}")))?;
     let [label] = &spec.channel_spec.label[..] else {
         let found = spec.channel_spec.label.len();
         return Err(bad(&path, format!("channel_spec: label names {found} features; 1 expected")));
     };
-    let dense = |name: &String| Dense { name: name.clone(), float: true, transform: Transform::None };
+    let dense = |name: &String| Dense { name: name.clone(), float: true, ..Dense::default() };
     let categorical = |name: &String| {
         let rows = spec.feature_spec.get(name).and_then(|feature| feature.cardinality);
         let rows = rows.ok_or_else(|| bad(&path, format!("feature_spec: {name} has no cardinality")))?;
@@ -140,6 +140,7 @@ fn fields<'a>(spec: &Spec, chunks: &'a [Chunk], folder: &Path, path: &Path) -> R
         };
         let file = folder.join(file);
         let bytes = Arc::new(FileBytes::open(&file)?);
+        filled(&bytes)?;
         bytes.advise(Access::Sequential);
         let mut whole: Option<Field> = None;
         for (at, name) in chunk.features.iter().enumerate() {
@@ -230,14 +231,14 @@ impl Sink for SplitSink {
         bytes.resize(2 * width * samples.len(), 0);
         for (at, (values, column)) in samples.dense.iter().zip(columns).enumerate() {
             let cells = bytes.as_chunks_mut::<2>().0.iter_mut().skip(at).step_by(width);
-            let transform = column.transform;
+            let feature = column.feature();
             match values {
                 Values::Integers(values) => cells
                     .zip(values)
-                    .for_each(|(cell, &value)| *cell = f16::from_f32(transform.integer(value)).to_le_bytes()),
+                    .for_each(|(cell, &value)| *cell = f16::from_f32(feature.integer(value)).to_le_bytes()),
                 Values::Floats(values) => cells
                     .zip(values)
-                    .for_each(|(cell, &value)| *cell = f16::from_f32(transform.float(value)).to_le_bytes()),
+                    .for_each(|(cell, &value)| *cell = f16::from_f32(feature.float(value)).to_le_bytes()),
             }
         }
         self.numerical.append(bytes)?;

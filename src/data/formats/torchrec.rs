@@ -17,7 +17,6 @@ use super::{Dataset, Sink, bad, folder, npz, sidecar};
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
 use crate::data::samples::Values;
-use crate::data::schema::{Dense, Transform};
 use crate::data::{Description, Samples};
 use crate::memory::{Access, FileBytes};
 use crate::memory::{WholeFile, write_file};
@@ -141,9 +140,7 @@ fn described(folder: &Path, tables: &[Strided]) -> Result<Description> {
                 format!("has {d} dense and {c} categorical columns, but the arrays {dense} and {columns}"),
             ));
         }
-        for column in &mut known.dense {
-            (column.float, column.transform) = (true, Transform::None);
-        }
+        known = known.with_features();
         for (column, field) in known.categorical.iter_mut().zip(&first.categorical) {
             (column.hots, column.weighted) = (field.count as u32, false);
         }
@@ -155,9 +152,7 @@ fn described(folder: &Path, tables: &[Strided]) -> Result<Description> {
     }
     let rows: Vec<u64> = most.into_iter().map(|most| most.map_or(1, |most| u64::from(most) + 1)).collect();
     let mut description = Description::criteo(dense, &rows);
-    for column in &mut description.dense {
-        *column = Dense { name: column.name.clone(), float: true, transform: Transform::None };
-    }
+    description = description.with_features();
     for (column, field) in description.categorical.iter_mut().zip(&first.categorical) {
         column.hots = field.count as u32;
     }
@@ -231,7 +226,7 @@ impl Sink for ArraySink {
         words.clear();
         words.resize(width * samples.len(), 0);
         for (at, (values, column)) in samples.dense.iter().zip(&self.description.dense).enumerate() {
-            let (cells, to) = (words.iter_mut().skip(at).step_by(width), column.transform);
+            let (cells, to) = (words.iter_mut().skip(at).step_by(width), column.feature());
             match values {
                 Values::Integers(values) => {
                     cells.zip(values).for_each(|(cell, &value)| *cell = to.integer(value).to_bits());
@@ -289,9 +284,5 @@ impl Sink for ArraySink {
 
 /// Writes what the arrays do not say.
 pub(super) fn seal(folder: &Path, description: &Description) -> Result<()> {
-    let mut description = description.clone();
-    for column in &mut description.dense {
-        (column.float, column.transform) = (true, Transform::None);
-    }
-    write_file(&folder.join(super::SCHEMA), description.to_toml().as_bytes())
+    write_file(&folder.join(super::SCHEMA), description.clone().with_features().to_toml().as_bytes())
 }

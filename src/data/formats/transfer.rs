@@ -1,10 +1,13 @@
 //! All rows of a data set, one after the other: into another format, or only looked at.
 
+use std::path::Path;
+
 use rayon::prelude::*;
 
 use super::{Dataset, Table, Target, bad};
 use crate::base::{Error, Result, interrupt};
 use crate::data::blocks::Role;
+use crate::data::preprocess::check_vocabulary;
 use crate::data::{Description, Samples};
 
 /// Rows between two looks at the progress bar and the wish to stop.
@@ -13,7 +16,7 @@ const PORTION: usize = 1 << 14;
 /// Hands rows `from..to` of a table to `each`, in portions.
 ///
 /// # Errors
-/// What the table or `each` finds, [`Error::Interrupted`], [`Error::RowBeyondTable`].
+/// What the table or `each` finds, [`Error::Interrupted`], and a file's row number that is none of its table's.
 pub fn scan(table: &dyn Table, from: u64, to: u64, mut each: impl FnMut(&Samples) -> Result<()>) -> Result<()> {
     let description = table.description();
     let mut samples = Samples::new(description);
@@ -28,7 +31,7 @@ pub fn scan(table: &dyn Table, from: u64, to: u64, mut each: impl FnMut(&Samples
         if rows.read(&mut samples, wanted)? < wanted {
             return Err(bad(table.path(), format!("ends after {} rows", done + samples.len() as u64)));
         }
-        check_rows(&samples, description, done)?;
+        check_rows(&samples, description, done).map_err(|reason| bad(table.path(), reason))?;
         each(&samples)?;
         done += wanted as u64;
     }
@@ -36,7 +39,7 @@ pub fn scan(table: &dyn Table, from: u64, to: u64, mut each: impl FnMut(&Samples
 }
 
 /// Whether every row number is one of its table's. `first` is the number of the first sample.
-fn check_rows(samples: &Samples, description: &Description, first: u64) -> Result<()> {
+fn check_rows(samples: &Samples, description: &Description, first: u64) -> std::result::Result<(), String> {
     for (table, (lookups, column)) in samples.lookups.iter().zip(&description.categorical).enumerate() {
         if u64::from(lookups.rows.iter().copied().max().unwrap_or(0)) < column.rows {
             continue;
@@ -46,13 +49,14 @@ fn check_rows(samples: &Samples, description: &Description, first: u64) -> Resul
             0 => lookups.ends.partition_point(|&end| end as usize <= at),
             hots => at / hots as usize,
         };
-        return Err(Error::RowBeyondTable {
-            table: table as u32,
-            name: column.name.clone(),
-            row: u64::from(lookups.rows[at]),
-            rows: column.rows,
-            sample: first as usize + sample,
-        });
+        return Err(format!(
+            "table {table} ({}): row {} is beyond its {} rows (sample {}): the file is damaged, or what lies beside it and \
+             tells the numbers of rows belongs to other data",
+            column.name,
+            lookups.rows[at],
+            column.rows,
+            first as usize + sample
+        ));
     }
     Ok(())
 }
@@ -65,7 +69,7 @@ pub fn convert(from: &Dataset, target: &mut Target, mut progress: impl FnMut(u64
     let mut done = 0;
     for role in [Role::Train, Role::Validation, Role::Test] {
         let members: Vec<_> = from.members.iter().filter(|member| member.role == role).collect();
-        if members.is_empty() {
+        if members.iter().all(|member| member.table.rows() == 0) {
             continue;
         }
         target.write(role, |sink| {
@@ -81,13 +85,15 @@ pub fn convert(from: &Dataset, target: &mut Target, mut progress: impl FnMut(u64
             Ok(done - before)
         })?;
     }
+    target.bring(&from.vocabularies)?;
     Ok(done)
 }
 
-/// Reads every row of every table, in parallel, and checks whatever the format lets one check.
+/// Reads every row of every table, in parallel, and checks whatever the format lets one check; then the files with the
+/// values behind row numbers.
 ///
 /// # Errors
-/// The first fault in the order of the rows.
+/// The first fault in the order of the rows; that there are none.
 pub fn verify(dataset: &Dataset, progress: impl Fn(u64) + Sync) -> Result<u64> {
     /// Rows that one thread checks at a time.
     const SHARE: u64 = 1 << 18;
@@ -106,5 +112,25 @@ pub fn verify(dataset: &Dataset, progress: impl Fn(u64) + Sync) -> Result<u64> {
         })
         .collect();
     results.into_iter().collect::<Result<()>>()?;
-    Ok(dataset.members.iter().map(|member| member.table.rows()).sum())
+    let checks: Vec<Result<()>> =
+        dataset.vocabularies.par_iter().map(|(path, rows)| verify_vocabulary(path, *rows)).collect();
+    checks.into_iter().collect::<Result<()>>()?;
+    match (dataset.members.iter().map(|member| member.table.rows()).sum(), dataset.members.first()) {
+        (0, Some(member)) => {
+            Err(bad(member.table.path(), "has no sample, nor has any file beside it: copy or write it again"))
+        }
+        (rows, _) => Ok(rows),
+    }
+}
+
+fn verify_vocabulary(path: &Path, rows: u64) -> Result<()> {
+    let found = check_vocabulary(path)?;
+    if found == rows {
+        return Ok(());
+    }
+    let reason = format!(
+        "numbers {found} rows, but its table has {rows}: it belongs to another data set: copy it again, or preprocess its \
+         data again"
+    );
+    Err(bad(path, reason))
 }

@@ -1,5 +1,6 @@
 //! Writing a data set: a [`Sink`] for the rows of each role, then a seal that makes the directory a data set.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 #[cfg(feature = "parquet")]
@@ -8,6 +9,7 @@ use super::{Format, bad, hugectr, mlperf, nvidia, torchrec};
 use crate::base::{Error, Result};
 use crate::data::blocks::{EXTENSION, MANIFEST, Manifest, Options, Part, Role, Writer};
 use crate::data::{Description, Samples};
+use crate::memory::WholeFile;
 
 /// Where rows go.
 pub trait Sink: Send {
@@ -56,6 +58,13 @@ impl Target {
         if !matches!(format, Format::Octorec | Format::Parquet) {
             held(description).map_err(|reason| bad(folder, format!("{} {reason}", format.name())))?;
         }
+        if format.holds_features()
+            && let Some(column) = description.dense.iter().find(|column| column.learns() && column.scale.is_none())
+        {
+            let reason =
+                format!("{} holds features, and the scale of column {} is not known", format.name(), column.name);
+            return Err(bad(folder, reason));
+        }
         std::fs::create_dir_all(folder).map_err(Error::io(folder, "create"))?;
         let mut entries = std::fs::read_dir(folder).map_err(Error::io(folder, "list"))?;
         // Parts of a run that was killed may be written over.
@@ -101,6 +110,23 @@ impl Target {
         self.parts.push(Part { file: name, rows, role });
         self.roles.push(role);
         Ok(rows)
+    }
+
+    /// Takes over the values behind row numbers, in octorec's own format; others have no place for them.
+    ///
+    /// # Errors
+    /// When they cannot be read or written.
+    pub fn bring(&self, vocabularies: &[(PathBuf, u64)]) -> Result<()> {
+        if self.format != Format::Octorec {
+            return Ok(());
+        }
+        vocabularies.iter().try_for_each(|(from, _)| {
+            let to = self.folder.join(from.file_name().unwrap_or_default());
+            let mut source = File::open(from).map_err(Error::io(from, "open"))?;
+            let mut copy = WholeFile::create(&to)?;
+            std::io::copy(&mut source, &mut copy).map_err(Error::io(&to, "write"))?;
+            copy.finish().map(|_| ())
+        })
     }
 
     /// Writes what makes the directory a data set; returns all bytes of its rows.

@@ -181,8 +181,8 @@ impl Held {
 }
 
 impl RankLoader {
-    /// Starts to read for `ranks` ranks of this process; one loader a rank, in their order. Minibatches may be cut into
-    /// grains, which no two ranks share.
+    /// Starts to read for the ranks `local` of `ranks`, those of this process; one loader each, in their order. Minibatches
+    /// may be cut into grains, which no two ranks share.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -193,22 +193,22 @@ impl RankLoader {
         source: &Arc<dyn Source>,
         plan: Plan,
         mode: LoaderMode,
-        ranks: usize,
+        (local, ranks): (Range<usize>, usize),
         grains: Option<Grains>,
     ) -> Result<Vec<Self>> {
         let slice = |rank| Slice::new(rank, ranks).with_grains(grains);
         if mode != LoaderMode::Broadcast {
             let naive = mode == LoaderMode::Naive;
-            return (0..ranks).map(|rank| Self::alone(source, plan, naive, slice(rank))).collect();
+            return local.map(|rank| Self::alone(source, plan, naive, slice(rank))).collect();
         }
-        let (common, receivers) = shared::start(Arc::clone(source), plan, ranks)?;
+        let (common, receivers) = shared::start(Arc::clone(source), plan, local.len())?;
         let rank = |(rank, receiver)| Self {
             slice: slice(rank),
             feed: Feed::Shared(Arc::clone(&common), Some(receiver)),
             last: plan.start,
             waited: Waited::default(),
         };
-        Ok(receivers.into_iter().enumerate().map(rank).collect())
+        Ok(local.zip(receivers).map(rank).collect())
     }
 
     /// Starts to read for one rank, wherever the others are: `local`, or `naive`.

@@ -94,10 +94,11 @@ impl<R: Rows> Gather<'_, R> {
         // Texts come back to be filled again: memory that is handed around is memory that is already there.
         let (used, free) = bounded::<Vec<u8>>(2 * self.threads + 2);
         std::thread::scope(|scope| {
-            for _ in 0..streams.len().min(self.threads.div_ceil(2)) {
+            // Where the system has no more threads to give, fewer do the work.
+            for number in 0..streams.len().min(self.threads.div_ceil(2)) {
                 let (hand, free, failure) = (hand.clone(), free.clone(), &failure);
                 let (streams, next_stream) = (&streams, &next_stream);
-                scope.spawn(move || {
+                let decoder = std::thread::Builder::new().spawn_scoped(scope, move || {
                     // Relaxed: who takes which file does not matter.
                     while let Some(&input) = streams.get(next_stream.fetch_add(1, Ordering::Relaxed)) {
                         if let Err((number, error)) = self.decode(input, &hand, &free, failure) {
@@ -105,12 +106,26 @@ impl<R: Rows> Gather<'_, R> {
                         }
                     }
                 });
+                if let Err(source) = decoder {
+                    if number == 0 {
+                        failure.report((streams[0], 0), Error::Threads { wanted: self.threads, source });
+                    }
+                    break;
+                }
             }
             drop(hand);
+            let mut parsers = 0;
             for _ in 0..self.threads {
                 let (take, used) = (take.clone(), used.clone());
                 let (ranges, parts, failure) = (&ranges, &parts, &failure);
-                scope.spawn(move || self.parse_all(&take, ranges, &used, parts, failure));
+                let parse = move || self.parse_all(&take, ranges, &used, parts, failure);
+                if std::thread::Builder::new().spawn_scoped(scope, parse).is_err() {
+                    break;
+                }
+                parsers += 1;
+            }
+            if parsers == 0 {
+                self.parse_all(&take, &ranges, &used, &parts, &failure);
             }
         });
         if let Some((_, error)) = failure.first.into_inner().expect("no thread panics with this lock") {
@@ -224,15 +239,10 @@ impl<R: Rows> Gather<'_, R> {
                     Piece::Text { lines, .. } => *lines,
                     Piece::Range { .. } => file.lines_before(number, self.size)?,
                 };
-                return Err(Error::BadRow {
-                    path: file.path.clone(),
-                    line: before + bad.line + 1,
-                    reason: format!(
-                        "{}: mend the line, or leave such rows out with --on-bad-row skip; what is finished is kept, so run \
-                         the same command again",
-                        bad.reason
-                    ),
-                });
+                let remedy = "mend the line, or leave such rows out with --on-bad-row skip; what is finished is kept, so run \
+                              the same command again";
+                let error = Error::BadRow { path: file.path.clone(), line: before + bad.line + 1, reason: bad.reason };
+                return Err(error.with_remedy(remedy));
             }
         };
         let contents = maker.write(&path, columns, widths, tally)?;

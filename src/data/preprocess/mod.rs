@@ -4,6 +4,7 @@
 //! 2. `ids`: the distinct values of the parts get ids by order of first appearance, column by column.
 //! 3. `shuffle` (optional): training rows are brought into random order.
 //! 4. [`blocks`](super::blocks): rows are written with their ids, file by file; then the manifest.
+//! 5. `output`: what was written beside an older data set takes its place.
 //!
 //! The result depends on the text and the options alone: not on threads, memory or compression of the input, nor on
 //! how often the run was killed. Ids, counts and order are those of facebookresearch/dlrm's `data_utils.py` without
@@ -14,6 +15,7 @@ mod disk;
 mod gather;
 mod ids;
 mod journal;
+mod output;
 mod part;
 mod pieces;
 mod progress;
@@ -33,11 +35,12 @@ pub use progress::{Stage, Watch};
 pub use recipe::{avazu, taobao, taobao_sequences};
 pub use run::{SUMMARY, Summary, preprocess};
 pub use split::SplitBy;
+pub(super) use vocabulary::check as check_vocabulary;
 pub use vocabulary::{fingerprint, stored_vocabulary};
 
 use super::blocks::Codec;
 use super::formats::csv::TextSchema;
-use crate::base::config::OnBadRow;
+use crate::base::config::{MAX_LINE, OnBadRow};
 
 /// What the input is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -93,11 +96,13 @@ pub struct Options {
     pub vocabulary: Option<PathBuf>,
     /// What happens to malformed rows.
     pub on_bad_row: OnBadRow,
+    /// The longest line that is accepted, in bytes.
+    pub max_line: usize,
     /// Compression of the blocks.
     pub codec: Codec,
     /// Rows of a block file.
     pub file_rows: u64,
-    /// Replaces whatever data set is there.
+    /// Replaces the data set that is there, once the new one is whole, and an unfinished run with other options.
     pub force: bool,
     /// Bytes of text taken at once; 0: as memory and threads allow.
     pub piece_bytes: u64,
@@ -120,6 +125,7 @@ impl Options {
             seed: 123,
             vocabulary: None,
             on_bad_row: OnBadRow::Fail,
+            max_line: MAX_LINE,
             codec: Codec::Raw,
             file_rows: 1 << 20,
             force: false,

@@ -17,7 +17,7 @@ use super::table::{Key, TOGETHER, Table};
 use crate::base::{Error, Result};
 use crate::data::tsv::{Columns, Tally};
 
-const MAGIC: [u8; 8] = *b"OCTPART\x02";
+const MAGIC: [u8; 8] = *b"OCTPART\x03";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
@@ -57,6 +57,8 @@ pub(super) struct Entry {
     pub(super) lookups: u64,
     /// Where each row's look-ups end; 0: each row has one.
     pub(super) ends_at: u64,
+    /// A weight a look-up; 0: they have none.
+    pub(super) weights_at: u64,
 }
 
 /// Head and entries of a part.
@@ -113,6 +115,9 @@ impl<K: Key> Maker<K> {
             entry.lookups = self.codes.len() as u64;
             if let Some(ends) = columns.ends(column) {
                 entry.ends_at = self.append(ends);
+            }
+            if let Some(weights) = columns.weights(column) {
+                entry.weights_at = self.append(weights);
             }
             let keys = std::mem::take(&mut self.keys);
             entry.keys_at = self.append(&keys);
@@ -249,16 +254,29 @@ impl Part {
         (entry.ends_at > 0).then(|| self.values(entry.ends_at, self.rows))
     }
 
-    /// Appends the ids of rows `range`: `ids` has one for each distinct value of the column.
-    pub(super) fn map_rows(&self, column: usize, range: Range<usize>, ids: &[u32], to: &mut Vec<u32>) {
-        let entry = self.entries[column];
-        let range = match self.ends(column) {
+    /// The look-ups of rows `range`.
+    fn lookups(&self, column: usize, range: Range<usize>) -> Range<usize> {
+        match self.ends(column) {
             Some(ends) => {
                 let end = |row: usize| if row == 0 { 0 } else { ends[row - 1] as usize };
                 end(range.start)..end(range.end)
             }
             None => range,
-        };
+        }
+    }
+
+    /// The weights of the look-ups of rows `range`; none where the column has no weights.
+    pub(super) fn weights(&self, column: usize, range: Range<usize>) -> &[f32] {
+        let entry = self.entries[column];
+        if entry.weights_at == 0 {
+            return &[];
+        }
+        &self.values(entry.weights_at, entry.lookups as usize)[self.lookups(column, range)]
+    }
+
+    /// Appends the ids of rows `range`: `ids` has one for each distinct value of the column.
+    pub(super) fn map_rows(&self, column: usize, range: Range<usize>, ids: &[u32], to: &mut Vec<u32>) {
+        let (entry, range) = (self.entries[column], self.lookups(column, range));
         let (at, count) = (entry.codes_at, entry.lookups as usize);
         match entry.width {
             1 => to.extend(self.values::<u8>(at, count)[range].iter().map(|&c| ids[usize::from(c)])),

@@ -2,7 +2,7 @@
 //!
 //! Where a piece begins depends on the text and on S alone, so plain and compressed files, and any number of threads,
 //! give the same pieces. A plain file is entered anywhere; a compressed one is decoded from its first byte, by one
-//! thread. A line longer than [`LONGEST`] is cut a little behind that length: whoever parses it reports it.
+//! thread. A line longer than is allowed is cut a little behind that length: whoever parses it reports it.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::{Error, Result};
-use crate::data::tsv::{LONGEST, decoded, line_ends, unreadable};
+use crate::base::{Error, Result, input, interrupt};
+use crate::data::tsv::{decoded, line_ends, unreadable};
 
-/// Bytes of an over-long line that are kept.
-const KEPT: usize = LONGEST + 2;
+/// Bytes of an over-long line that are kept beyond the longest that is allowed.
+const BEYOND: usize = 2;
 /// Bytes read at once while a line's end is looked for.
 const STEP: usize = 64 << 10;
 
@@ -25,13 +25,20 @@ pub(super) struct Input {
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
     pub(super) compressed: bool,
+    /// The longest line, in bytes.
+    pub(super) max_line: usize,
 }
 
 impl Input {
-    pub(super) fn open(path: &Path) -> Result<Self> {
-        let data = std::fs::metadata(path).map_err(Error::io(path, "open"))?;
-        let (_, compressed) = decoded(File::open(path).map_err(Error::io(path, "open"))?, path)?;
-        Ok(Self { path: path.to_owned(), bytes: data.len(), compressed })
+    pub(super) fn open(path: &Path, max_line: usize) -> Result<Self> {
+        let data = input::metadata(path)?;
+        let (_, compressed) = decoded(input::open(path)?, path)?;
+        Ok(Self { path: path.to_owned(), bytes: data.len(), compressed, max_line })
+    }
+
+    /// Bytes that are kept of a line.
+    fn kept(&self) -> usize {
+        self.max_line.saturating_add(BEYOND)
     }
 
     /// Pieces of a plain file.
@@ -75,10 +82,10 @@ impl Input {
             read_exact(file, &mut some[..count], at).map_err(fail)?;
             let end = memchr::memchr(b'\n', &some[..count]);
             let line = &some[..end.unwrap_or(count)];
-            let kept = line.len().min(KEPT.saturating_sub(last));
+            let kept = line.len().min(self.kept().saturating_sub(last));
             text.extend_from_slice(&line[..kept]);
             last += kept;
-            if end.is_some() || last >= KEPT {
+            if end.is_some() || last >= self.kept() {
                 text.push(b'\n');
                 break;
             }
@@ -120,6 +127,8 @@ pub(super) struct Stream {
     path: PathBuf,
     input: Box<dyn Read + Send>,
     size: u64,
+    /// Bytes that are kept of a line.
+    kept: usize,
     /// Decoded text that was not handed out, and where it begins.
     carry: Vec<u8>,
     base: u64,
@@ -156,8 +165,8 @@ impl Stream {
         let file = File::open(&input.path).map_err(Error::io(&input.path, "open"))?;
         let read = Arc::new(AtomicU64::new(0));
         let (decoder, _) = decoded(Counted(file, Arc::clone(&read)), &input.path)?;
-        let (path, carry) = (input.path.clone(), Vec::new());
-        Ok(Self { path, input: decoder, size, carry, base: 0, number: 0, lines: 0, decoded: read, ended: false })
+        let (path, carry, kept) = (input.path.clone(), Vec::new(), input.kept());
+        Ok(Self { path, input: decoder, size, kept, carry, base: 0, number: 0, lines: 0, decoded: read, ended: false })
     }
 
     /// Bytes of the compressed file so far.
@@ -200,9 +209,9 @@ impl Stream {
                 break searched;
             }
             let line = memchr::memrchr(b'\n', &self.carry).map_or(0, |end| end + 1);
-            if searched - line > KEPT {
-                self.step_over(line + KEPT)?;
-                break line + KEPT + 1;
+            if searched - line > self.kept {
+                self.step_over(line + self.kept)?;
+                break line + self.kept + 1;
             }
             self.fill()?;
         };
@@ -215,6 +224,9 @@ impl Stream {
     /// Drops what an over-long line has behind `keep`, up to its end.
     fn step_over(&mut self, keep: usize) -> Result<()> {
         loop {
+            if interrupt::requested() {
+                return Err(Error::Interrupted);
+            }
             if let Some(found) = memchr::memchr(b'\n', &self.carry[keep..]) {
                 self.base += found as u64;
                 self.carry.drain(keep..keep + found);
@@ -257,10 +269,12 @@ mod tests {
 
     use super::*;
 
+    const LONGEST: usize = 1 << 20;
+
     fn written(folder: &Path, name: &str, bytes: &[u8]) -> Input {
         let path = folder.join(name);
         std::fs::write(&path, bytes).unwrap();
-        Input::open(&path).unwrap()
+        Input::open(&path, LONGEST).unwrap()
     }
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {

@@ -7,11 +7,12 @@ use super::vocabulary::fingerprint;
 use crate::base::config::OnBadRow;
 use crate::base::{Error, Result};
 use crate::data::formats::csv::label::Rule;
-use crate::data::formats::csv::{TextCategorical, TextDense, TextSchema};
+use crate::data::formats::csv::records::{Record, Splitter, too_long};
+use crate::data::formats::csv::{Clock, TextCategorical, TextDense, TextSchema};
+use crate::data::moment::Unit;
 use crate::data::samples::MISSING;
-use crate::data::schema::{Categorical, Dense, Description, Transform};
-use crate::data::tsv::{BadLine, Columns, LONGEST, Labels, Layout, Line, Lines, Tally, line_ends};
-use csv::{ByteRecord, ReaderBuilder};
+use crate::data::schema::{Categorical, Description, Transform};
+use crate::data::tsv::{BadLine, Columns, Labels, Layout, Line, Lines, Tally, line_at, line_ends};
 
 /// Turns pieces of text into columns.
 pub(super) trait Rows: Sync {
@@ -32,8 +33,8 @@ pub(super) struct Criteo {
 }
 
 impl Criteo {
-    pub(super) fn new(on_bad_row: OnBadRow) -> Self {
-        Self { layout: Layout::criteo(Labels::Required), on_bad_row }
+    pub(super) fn new(on_bad_row: OnBadRow, max_line: usize) -> Self {
+        Self { layout: Layout::criteo(Labels::Required, max_line), on_bad_row }
     }
 }
 
@@ -58,30 +59,46 @@ fn logarithm(name: &str) -> Vec<TextDense> {
     vec![TextDense { column: name.to_owned(), transform: Transform::Log, ..TextDense::default() }]
 }
 
-/// Avazu's click log: the hour is dense, the other 21 columns are categorical, the id is left out.
+/// The hour and the day of the week of a column of moments.
+fn clock(column: &str, unit: Unit) -> Vec<TextCategorical> {
+    let of = |time, name: &str| TextCategorical {
+        name: name.to_owned(),
+        time: Some(time),
+        unit: Some(unit),
+        ..categories(column).swap_remove(0)
+    };
+    vec![of(Clock::Hour, "hour_of_day"), of(Clock::Weekday, "weekday")]
+}
+
+/// Avazu's click log: all columns are categorical, the hour as that of the day and as the day of the week; the id is left out.
 #[must_use]
 pub fn avazu() -> TextSchema {
     TextSchema {
         label: "click".to_owned(),
         delimiter: ',',
         columns: Vec::new(),
-        dense: logarithm("hour"),
-        categorical: categories(
-            "C1 banner_pos site_id site_domain site_category app_id app_domain app_category device_id device_ip \
-             device_model device_type device_conn_type C14 C15 C16 C17 C18 C19 C20 C21",
-        ),
+        dense: Vec::new(),
+        categorical: [
+            clock("hour", Unit::Hours),
+            categories(
+                "C1 banner_pos site_id site_domain site_category app_id app_domain app_category device_id device_ip \
+                 device_model device_type device_conn_type C14 C15 C16 C17 C18 C19 C20 C21",
+            ),
+        ]
+        .concat(),
     }
 }
 
-/// Taobao's user behaviour log, which has no header: a purchase is positive; the time is dense.
+/// Taobao's user behaviour log, which has no header: a purchase is positive; of the time, the hour of the day and the day of the
+/// week count.
 #[must_use]
 pub fn taobao() -> TextSchema {
     TextSchema {
         label: "behavior == buy".to_owned(),
         delimiter: ',',
         columns: "user item category behavior time".split_whitespace().map(str::to_owned).collect(),
-        dense: logarithm("time"),
-        categorical: categories("user item category"),
+        dense: Vec::new(),
+        categorical: [categories("user item category"), clock("time", Unit::Seconds)].concat(),
     }
 }
 
@@ -120,7 +137,7 @@ pub fn taobao_sequences() -> TextSchema {
 
 /// Rows of a table of text.
 pub(super) struct Table {
-    delimiter: u8,
+    delimiter: char,
     /// All columns; the header that every file begins with, unless `headless`.
     names: Vec<Vec<u8>>,
     headless: bool,
@@ -128,23 +145,29 @@ pub(super) struct Table {
     /// Where a dense column is, and whether it is a float, whose bits then stand in an integer's place.
     dense: Vec<(usize, TextDense)>,
     categorical: Vec<(usize, TextCategorical)>,
+    /// Where a categorical column's weights are, if it has a column of them.
+    weights: Vec<Option<usize>>,
     on_bad_row: OnBadRow,
+    /// The longest row, in bytes.
+    max_line: usize,
 }
 
 impl Table {
     /// Finds the columns of `layout` in the header of the first file.
-    pub(super) fn open(layout: &TextSchema, first: &Path, on_bad_row: OnBadRow) -> Result<Self> {
+    pub(super) fn open(layout: &TextSchema, first: &Path, on_bad_row: OnBadRow, max_line: usize) -> Result<Self> {
         let bad = |reason: String| Error::BadFile { path: first.to_owned(), reason };
         let headless = !layout.columns.is_empty();
-        let delimiter = layout.delimiter as u8;
+        let delimiter = layout.delimiter;
         let names: Vec<Vec<u8>> = if headless {
             layout.columns.iter().map(|name| name.clone().into_bytes()).collect()
         } else {
-            match Lines::open(first)?.next_line()? {
+            match Lines::open(first)?.limited(max_line).next_line()? {
                 Some(Line::Text(line)) => {
                     let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
-                    let mut record = ByteRecord::new();
-                    reader(delimiter, line).read_byte_record(&mut record).map_err(|error| bad(error.to_string()))?;
+                    let mut record = Record::default();
+                    if !Splitter::new(delimiter).split(line, &mut record) {
+                        return Err(bad(format!("its header: {UNCLOSED}")));
+                    }
                     record.iter().map(<[u8]>::to_vec).collect()
                 }
                 Some(Line::TooLong) => return Err(bad("its first line is too long for a header".to_owned())),
@@ -174,23 +197,26 @@ impl Table {
                 .iter()
                 .map(|column| Ok((find(&column.column)?, column.clone())))
                 .collect::<Result<_>>()?,
+            weights: layout
+                .categorical
+                .iter()
+                .map(|column| column.weights.as_ref().map(find).transpose())
+                .collect::<Result<_>>()?,
             on_bad_row,
+            max_line,
             names,
         })
     }
 
-    /// Reads a record; `lists` are for columns of several values.
+    /// Reads a record; `bags` are for columns of several values, and for weights.
     fn row(
         &self,
-        record: &ByteRecord,
+        record: &Record,
         integers: &mut [i32],
-        (keys, lists): (&mut [u64], &mut [Vec<u64>]),
+        (keys, bags): (&mut [u64], &mut [Bag]),
     ) -> std::result::Result<f32, String> {
         if record.len() != self.names.len() {
             return Err(format!("expected {} columns, found {}", self.names.len(), record.len()));
-        }
-        if record.as_slice().len() > LONGEST {
-            return Err(format!("the row is longer than {LONGEST} bytes"));
         }
         let text = |at: usize| String::from_utf8_lossy(&self.names[at]);
         let shown =
@@ -208,6 +234,10 @@ impl Table {
                 continue;
             }
             let field = std::str::from_utf8(&record[at]).unwrap_or("?").trim();
+            if let (Some(unit), false) = (column.unit(), field.is_empty()) {
+                *cell = unit.parse(field.as_bytes()).ok_or_else(|| wrong(at, unit.expects()))?.0;
+                continue;
+            }
             *cell = match (field, float) {
                 ("", false) => MISSING,
                 ("", true) => f32::NAN.to_bits() as i32,
@@ -224,28 +254,36 @@ impl Table {
                     .to_bits() as i32,
             };
         }
-        for ((key, list), (at, column)) in keys.iter_mut().zip(lists).zip(&self.categorical) {
+        for (((key, bag), (at, column)), weights) in keys.iter_mut().zip(bags).zip(&self.categorical).zip(&self.weights)
+        {
             let key_of = |value: &[u8]| match column.fixed_rows() {
                 Some(_) => column.fixed_row(value).map(u64::from).map_err(|expected| wrong(*at, expected)),
                 None => Ok(fingerprint(value)),
             };
-            match column.several(&record[*at]) {
-                None => *key = key_of(&record[*at])?,
-                Some(several) => {
-                    list.clear();
-                    for value in several {
-                        list.push(key_of(value)?);
-                    }
-                }
-            }
+            bag.keys.clear();
+            bag.weights.clear();
+            column.each_value(&record[*at], weights.map(|at| &record[at]), |value, weight| {
+                *key = key_of(value)?;
+                bag.keys.push(*key);
+                bag.weights.push(weight);
+                Ok(())
+            })?;
         }
         Ok(label)
     }
 }
 
-fn reader(delimiter: u8, text: &[u8]) -> csv::Reader<&[u8]> {
-    ReaderBuilder::new().has_headers(false).flexible(true).delimiter(delimiter).from_reader(text)
+/// The values of a field and their weights.
+#[derive(Debug, Clone, Default)]
+struct Bag {
+    keys: Vec<u64>,
+    weights: Vec<f32>,
 }
+
+/// What is wrong with a line whose last field goes on behind it. Pieces of text that are read at the same time begin at
+/// line ends, so a line end cannot be part of a field here.
+const UNCLOSED: &str =
+    "a quotation mark opens a field that does not end on its line (fields must not hold line ends here)";
 
 impl Rows for Table {
     type Key = u64;
@@ -258,39 +296,49 @@ impl Rows for Table {
         let text = if first { text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text) } else { text };
         let (dense, categorical) = self.widths();
         into.reset(line_ends(text) + 1, dense, categorical);
-        let (mut integers, mut keys, mut lists) = (vec![0; dense], vec![0; categorical], vec![Vec::new(); categorical]);
+        let (mut integers, mut keys) = (vec![0; dense], vec![0; categorical]);
+        let mut bags = vec![Bag::default(); categorical];
         let mut tally = Tally::default();
-        let (mut reader, mut record) = (reader(self.delimiter, text), ByteRecord::new());
+        let (mut splitter, mut record) = (Splitter::new(self.delimiter), Record::default());
         let mut header = first && !self.headless;
-        loop {
-            let line = reader.position().line() - 1;
-            let read = reader.read_byte_record(&mut record);
-            // Empty lines are stepped over, so a record may begin later than the reader stood.
-            let line = record.position().map_or(line, |position| position.line() - 1);
-            let result = match read {
-                Ok(false) => break,
-                Err(error) => Err(error.to_string()),
-                Ok(true) if header => {
+        let mut at = 0;
+        while at < text.len() {
+            let (next, row) = line_at(text, at);
+            let line = tally.lines;
+            at = next;
+            tally.lines += 1;
+            if row.is_empty() {
+                continue;
+            }
+            let result = match () {
+                () if row.len() > self.max_line => Err(too_long(self.max_line)),
+                () if !splitter.split(row, &mut record) => Err(UNCLOSED.to_owned()),
+                () if header => {
                     header = false;
-                    if record.iter().eq(self.names.iter()) {
+                    if record.iter().eq(self.names.iter().map(|name| &name[..])) {
                         continue;
                     }
                     let reason = "the header differs from that of the first file".to_owned();
                     return Err(BadLine { line, reason });
                 }
-                Ok(true) => self.row(&record, &mut integers, (&mut keys, &mut lists)),
+                () => self.row(&record, &mut integers, (&mut keys, &mut bags)),
             };
             match result {
                 Ok(label) => {
                     into.push(label, &integers, &keys);
-                    let several = self.categorical.iter().enumerate().filter(|(_, (_, spec))| spec.separator.is_some());
-                    several.for_each(|(column, _)| into.push_list(column, &lists[column]));
+                    for (column, (bag, (_, spec))) in bags.iter().zip(&self.categorical).enumerate() {
+                        if spec.separator.is_some() {
+                            into.push_list(column, &bag.keys);
+                        }
+                        if spec.weighted() {
+                            into.push_weights(column, &bag.weights);
+                        }
+                    }
                 }
                 Err(_) if self.on_bad_row == OnBadRow::Skip => tally.skipped += 1,
                 Err(reason) => return Err(BadLine { line, reason }),
             }
         }
-        tally.lines = (line_ends(text) + usize::from(!text.is_empty() && !text.ends_with(b"\n"))) as u64;
         Ok(tally)
     }
 }
@@ -298,15 +346,14 @@ impl Rows for Table {
 /// The columns of the data set that comes of a log; a categorical column has one row until its values are known.
 pub(super) fn description(table: Option<&TextSchema>) -> Description {
     let Some(table) = table else { return Description::criteo(13, &[1; 26]) };
-    let dense =
-        |column: &TextDense| Dense { name: column.name().to_owned(), float: column.float, transform: column.transform };
     let categorical = |column: &TextCategorical| Categorical {
         hots: u32::from(column.separator.is_none()),
+        weighted: column.weighted(),
         ..Categorical::new(column.name(), column.fixed_rows().unwrap_or(1))
     };
     Description {
         label: crate::data::schema::Label { name: "label".to_owned(), float: false },
-        dense: table.dense.iter().map(dense).collect(),
+        dense: table.dense.iter().map(|column| column.described(column.float)).collect(),
         categorical: table.categorical.iter().map(categorical).collect(),
     }
 }

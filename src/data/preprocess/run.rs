@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::disk::{full, listed, outputs, remove};
+use super::disk::full;
 use super::gather::{Gather, Source};
 use super::ids::{Column, Numbering};
-use super::journal::{Earlier, Journal, Stamp, WorkSizes};
+use super::journal::{Journal, Stamp, WorkSizes};
+use super::output::{Output, Start};
 use super::pieces::Input;
 use super::progress::{Meter, Stage, Watch};
 use super::recipe::{Criteo, Rows, Table, description};
@@ -23,12 +24,11 @@ use crate::base::{Error, Result};
 use crate::data::Samples;
 use crate::data::blocks::{self, BlockFile, EXTENSION, MANIFEST, Manifest, Part, Role, Writer};
 use crate::data::schema::Description;
-use crate::memory::{same_file, write_file};
+use crate::memory::write_file;
 
 /// The file, beside the manifest, that says what was counted.
 pub const SUMMARY: &str = "preprocess.json";
-const WORK: &str = "unfinished";
-const JOURNAL_VERSION: u32 = 1;
+const JOURNAL_VERSION: u32 = 2;
 
 /// What a run has found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,10 +71,10 @@ pub fn preprocess(options: &Options, watch: &Watch<'_>) -> Result<Summary> {
     let paths = files(&options.inputs)?;
     match &options.recipe {
         Recipe::CriteoKaggle | Recipe::CriteoTerabyte => {
-            Run::new(options, paths)?.whole(&Criteo::new(options.on_bad_row), watch)
+            Run::new(options, paths)?.whole(&Criteo::new(options.on_bad_row, options.max_line), watch)
         }
         Recipe::Table(layout) => {
-            let table = Table::open(layout, &paths[0], options.on_bad_row)?;
+            let table = Table::open(layout, &paths[0], options.on_bad_row, options.max_line)?;
             Run::new(options, paths)?.whole(&table, watch)
         }
     }
@@ -124,7 +124,8 @@ struct Run<'a> {
     options: &'a Options,
     threads: usize,
     inputs: Vec<Input>,
-    work: PathBuf,
+    output: Output,
+    start: Start,
     sizes: WorkSizes,
     description: Description,
 }
@@ -134,21 +135,23 @@ impl<'a> Run<'a> {
     fn new(options: &'a Options, paths: Vec<PathBuf>) -> Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if options.threads == 0 { cores } else { options.threads };
-        let inputs: Vec<Input> = paths.iter().map(|path| Input::open(path)).collect::<Result<_>>()?;
+        let inputs: Vec<Input> = paths.iter().map(|path| Input::open(path, options.max_line)).collect::<Result<_>>()?;
         let table = match &options.recipe {
             Recipe::Table(layout) => Some(layout),
             _ => None,
         };
         let description = description(table);
-        let work = options.out.join(WORK);
         let share = options.memory / (8 * threads as u64);
         let words = 8 + description.dense.len() + description.categorical.len();
         let sizes = WorkSizes {
             piece_bytes: if options.piece_bytes > 0 { options.piece_bytes } else { share.clamp(1 << 16, 16 << 20) },
             run_rows: (4 * share / (4 * words as u64)).clamp(1 << 12, 1 << 30),
         };
-        let mut run = Self { options, threads, inputs, work, sizes, description };
-        run.prepare()?;
+        let output = Output::take(options, &paths)?;
+        let mut run = Self { options, threads, inputs, output, start: Start::Goes, sizes, description };
+        let mut journal = run.journal()?;
+        run.start = run.output.begin(&mut journal, options.force)?;
+        run.sizes = journal.work;
         Ok(run)
     }
 
@@ -170,65 +173,10 @@ impl<'a> Run<'a> {
         })
     }
 
-    fn prepare(&mut self) -> Result<()> {
-        let out = &self.options.out;
-        if self.options.force {
-            let ours = outputs(out)?;
-            let lost = |input: &&PathBuf| ours.iter().chain([out]).any(|output| same_file(output, input));
-            if let Some(path) = self.options.inputs.iter().chain(&self.options.vocabulary).find(lost).cloned() {
-                let reason = "is an input that --force would remove: choose another --out".to_owned();
-                return Err(Error::BadFile { path, reason });
-            }
-            self.clear(true)?;
-        }
-        if out.join(MANIFEST).exists() {
-            // Where a kill came between its last two acts.
-            self.remove_work()?;
-            let reason = "holds a data set already: replace it with --force, or choose another --out".to_owned();
-            return Err(Error::BadFile { path: out.clone(), reason });
-        }
-        let mut journal = self.journal()?;
-        match journal.compare(&self.work)? {
-            Earlier::None => {
-                let taken = outputs(out)?;
-                if let Some(taken) = taken.first() {
-                    let reason = "is of another data set: remove it with --force, or choose another --out".to_owned();
-                    return Err(Error::BadFile { path: taken.clone(), reason });
-                }
-                fs::create_dir_all(&self.work).map_err(Error::io(&self.work, "create"))?;
-            }
-            Earlier::Same { work, changed } => {
-                self.sizes = work;
-                journal.work = work;
-                if !changed.is_empty() {
-                    // Their parts are of no use, nor is anything that was made of them.
-                    self.clear(false)?;
-                    for path in listed(&self.work)? {
-                        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                        let input = name.strip_suffix(".part").and_then(|name| name.split('-').next()?.parse().ok());
-                        let stale = input.is_none_or(|input: usize| changed.contains(&input));
-                        if stale && name != "journal.json" {
-                            remove(&path)?;
-                        }
-                    }
-                }
-            }
-        }
-        journal.write(&self.work).map_err(full)
-    }
-
-    /// Removes what was written; with `all`, what was worked on as well.
-    fn clear(&self, all: bool) -> Result<()> {
-        outputs(&self.options.out)?.iter().try_for_each(|path| remove(path))?;
-        if all { self.remove_work() } else { Ok(()) }
-    }
-
-    fn remove_work(&self) -> Result<()> {
-        let there = self.work.is_dir();
-        if there { fs::remove_dir_all(&self.work).map_err(Error::io(&self.work, "remove")) } else { Ok(()) }
-    }
-
     fn whole<R: Rows>(mut self, rows: &R, watch: &Watch<'_>) -> Result<Summary> {
+        if self.start == Start::Finished {
+            return self.summary();
+        }
         let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads).build();
         let pool =
             pool.map_err(|error| Error::Threads { wanted: self.threads, source: std::io::Error::other(error) })?;
@@ -238,7 +186,7 @@ impl<'a> Run<'a> {
         let parts = Gather {
             rows,
             inputs: &self.inputs,
-            folder: &self.work,
+            folder: &self.output.work,
             size: self.sizes.piece_bytes,
             threads: self.threads,
             meter: &meter,
@@ -265,9 +213,17 @@ impl<'a> Run<'a> {
             bytes,
         };
         let text = serde_json::to_string_pretty(&summary).expect("plain data is JSON");
-        write_file(&self.options.out.join(SUMMARY), text.as_bytes()).map_err(full)?;
-        Manifest::new(self.description.clone(), written).write(&self.options.out).map_err(full)?;
-        self.remove_work().map(|()| summary)
+        write_file(&self.output.work.join(SUMMARY), text.as_bytes()).map_err(full)?;
+        Manifest::new(self.description.clone(), written).write(&self.output.work).map_err(full)?;
+        self.output.finish().map(|()| summary)
+    }
+
+    /// What was counted when the data set was finished.
+    fn summary(&self) -> Result<Summary> {
+        let path = self.options.out.join(SUMMARY);
+        let text = fs::read_to_string(&path).map_err(Error::io(&path, "read"))?;
+        let damaged = |error| Error::BadFile { path: path.clone(), reason: format!("is no summary of a run: {error}") };
+        serde_json::from_str(&text).map_err(damaged)
     }
 
     /// Rows of each day.
@@ -304,7 +260,7 @@ impl<'a> Run<'a> {
         };
         let numbering = Numbering {
             parts,
-            work: &self.work,
+            work: &self.output.work,
             min_count: self.options.min_count,
             // Half: what the pass over the text gave back may still be with the allocator.
             memory: self.options.memory / (2 * self.threads.min(columns.max(1)) as u64),
@@ -317,7 +273,7 @@ impl<'a> Run<'a> {
             order.sort_by_cached_key(|&column| std::cmp::Reverse(total(column)));
             order
         };
-        let (out, description) = (&self.options.out, &self.description);
+        let (out, description) = (&self.output.work, &self.description);
         let name = |at: usize| format!("{}.vocabulary", file_name(&description.categorical[at].name));
         let fixed = |at: usize| match &self.options.recipe {
             Recipe::Table(layout) => layout.categorical[at].fixed_rows(),
@@ -357,7 +313,9 @@ impl<'a> Run<'a> {
         let columns = self.description.categorical.len() as u64;
         let words = 8 + self.description.dense.len() as u64 + columns;
         let mean = |part: &Source| -> u64 {
-            let lookups: u64 = part.contents.entries.iter().map(|entry| entry.lookups).sum();
+            // A weight is a word, as the look-up's row is.
+            let words = |entry: &super::part::Entry| entry.lookups * (1 + u64::from(entry.weights_at > 0));
+            let lookups: u64 = part.contents.entries.iter().map(words).sum();
             lookups.div_ceil(u64::from(part.contents.head.rows).max(1))
         };
         let longest = parts.iter().map(mean).max().unwrap_or(0);
@@ -367,7 +325,7 @@ impl<'a> Run<'a> {
 
     /// Writes every block file that is not there yet.
     fn write_blocks(&self, parts: &[Source], days: &[u64], meter: &Meter<'_>) -> Result<Vec<Part>> {
-        let stored = Stored::open(parts, &self.description, &self.work)?;
+        let stored = Stored::open(parts, &self.description, &self.output.work)?;
         let groups = groups(self.options.split.stretches(days), self.options.shuffle);
         let targets = targets(&groups, self.options.file_rows.max(1));
         let rows = |shuffled_only: bool| -> u64 {
@@ -392,7 +350,7 @@ impl<'a> Run<'a> {
                     rows: group.stretch.rows.clone(),
                     seed: self.options.seed,
                     run_rows,
-                    work: &self.work,
+                    work: &self.output.work,
                     name: format!("group-{at:05}"),
                 };
                 let shuffled = shuffle.spread(meter)?;
@@ -420,7 +378,7 @@ impl<'a> Run<'a> {
 
     /// Whether an earlier attempt has written this file.
     fn is_there(&self, target: &Target) -> bool {
-        let file = BlockFile::open(&self.options.out.join(&target.name));
+        let file = BlockFile::open(&self.output.work.join(&target.name));
         file.is_ok_and(|file| {
             file.rows() == target.rows.end - target.rows.start && *file.description() == self.description
         })
@@ -432,7 +390,7 @@ impl<'a> Run<'a> {
         meter: &Meter<'_>,
         rows: impl FnOnce(&mut dyn FnMut(&Samples) -> Result<()>) -> Result<()>,
     ) -> Result<()> {
-        let path = self.options.out.join(&target.name);
+        let path = self.output.work.join(&target.name);
         let options = blocks::Options { codec: self.options.codec, ..blocks::Options::default() };
         let mut writer = Writer::create(&path, &self.description, options)?;
         rows(&mut |samples| {

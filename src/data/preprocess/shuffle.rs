@@ -5,7 +5,7 @@
 //! then a bucket, which is a range of keys, is read from all runs and sorted.
 //!
 //! A record is the row's number (two words), its label, its dense columns and its look-ups, behind their number where rows
-//! have lists; so records say themselves where they end.
+//! have lists, and before their weights where a column has some; so records say themselves where they end.
 
 use std::fs::File;
 use std::io::Write;
@@ -137,9 +137,12 @@ impl Shuffle<'_> {
                     Values::Floats(values) => values[at].to_bits(),
                 }));
                 for (lookups, column) in samples.lookups.iter().zip(&self.description.categorical) {
-                    let ids = &lookups.rows[lookups.span(&(at..at + 1), column.hots)];
-                    records.extend((column.hots == 0).then_some(ids.len() as u32));
-                    records.extend_from_slice(ids);
+                    let span = lookups.span(&(at..at + 1), column.hots);
+                    records.extend((column.hots == 0).then_some(span.len() as u32));
+                    records.extend_from_slice(&lookups.rows[span.clone()]);
+                    if column.weighted {
+                        records.extend(lookups.weights[span].iter().map(|weight| weight.to_bits()));
+                    }
                 }
                 ends.push(records.len() as u64);
                 row += 1;
@@ -222,7 +225,8 @@ impl Shuffled<'_> {
 fn length(records: &[u32], description: &Description) -> usize {
     let mut at = BEFORE + description.dense.len();
     for column in &description.categorical {
-        at += if column.hots == 0 { 1 + records[at] as usize } else { column.hots as usize };
+        let (head, lookups) = if column.hots == 0 { (1, records[at]) } else { (0, column.hots) };
+        at += head + lookups as usize * (1 + usize::from(column.weighted));
     }
     at
 }
@@ -244,6 +248,8 @@ fn push(records: &[u32], samples: &mut Samples, description: &Description) {
         if column.hots == 0 {
             lookups.ends.push(lookups.rows.len() as u32);
         }
+        let (weights, rest) = rest.split_at(if column.weighted { mine.len() } else { 0 });
+        lookups.weights.extend(weights.iter().map(|&bits| f32::from_bits(bits)));
         ids = rest;
     }
 }

@@ -110,6 +110,7 @@ impl<'a> Stored<'a> {
                 lookups.ends.extend(ends[within.clone()].iter().map(|end| end - start + before));
             }
             part.map_rows(column, within.clone(), ids, &mut lookups.rows);
+            lookups.weights.extend_from_slice(part.weights(column, within.clone()));
         }
         debug_assert_eq!(self.description.categorical.len(), samples.lookups.len());
         Ok(())

@@ -1,6 +1,6 @@
 //! The values behind a column's row numbers, in a file beside the manifest: new data is mapped by it as the old was.
 //!
-//! A head of 32 bytes, then the values in the order of their ids, little-endian. Criteo's values are the 32-bit words
+//! A head of 32 bytes with the checksums of the values and of itself, then the values in the order of their ids, little-endian. Criteo's values are the 32-bit words
 //! that the log writes in hexadecimal; values of other tables are 64-bit fingerprints of their text
 //! ([`fingerprint`]).
 
@@ -16,7 +16,12 @@ use crate::base::{Error, Result};
 use crate::data::Vocabulary;
 use crate::memory::WholeFile;
 
-const MAGIC: [u8; 8] = *b"OCTVOC\x01\n";
+/// How a file begins whose head has no checksum of its own: those of the first version.
+const MAGIC_1: [u8; 8] = *b"OCTVOC\x01\n";
+/// How files begin that are written.
+const MAGIC_2: [u8; 8] = *b"OCTVOC\x02\n";
+/// What is said of a file that others should replace.
+const DAMAGED: &str = "damaged (checksum): copy it again, or preprocess its data again";
 /// Bytes of values read at once.
 const STEP: usize = 1 << 20;
 
@@ -30,7 +35,23 @@ struct Head {
     unseen_row: u32,
     /// Of the values.
     crc: u32,
-    reserved: u32,
+    /// Of the bytes above; 0 in files of the first version.
+    head_crc: u32,
+}
+
+impl Head {
+    fn own_crc(&self) -> u32 {
+        let bytes = bytemuck::bytes_of(self);
+        crc32fast::hash(&bytes[..bytes.len() - size_of::<u32>()])
+    }
+
+    fn is_sound(&self) -> bool {
+        match self.magic {
+            MAGIC_1 => self.head_crc == 0 && self.unseen_row <= 1,
+            MAGIC_2 => self.head_crc == self.own_crc(),
+            _ => false,
+        }
+    }
 }
 
 /// What a vocabulary file says of itself.
@@ -66,7 +87,7 @@ impl Writer {
     pub(super) fn create<K: Key>(path: &Path, unseen_row: bool) -> Result<Self> {
         let mut file = WholeFile::create(path)?;
         let head = Head {
-            magic: MAGIC,
+            magic: MAGIC_2,
             key_bytes: size_of::<K>() as u32,
             unseen_row: u32::from(unseen_row),
             ..Head::zeroed()
@@ -84,44 +105,83 @@ impl Writer {
 
     pub(super) fn finish(mut self) -> Result<Size> {
         self.head.crc = self.hasher.finalize();
+        self.head.head_crc = self.head.own_crc();
         self.file.overwrite_start(bytemuck::bytes_of(&self.head)).map_err(full)?;
         self.file.finish().map_err(full)?;
         Ok(Size { values: self.head.values, unseen_row: self.head.unseen_row > 0 })
     }
 }
 
-/// Reads a vocabulary file, `each` taking some values at a time in the order of their ids.
-pub(super) fn read<K: Key>(path: &Path, mut each: impl FnMut(&[K])) -> Result<Size> {
-    let bad = |reason: String| Error::BadFile { path: path.to_owned(), reason };
+/// Opens a vocabulary file whose head is sound and whose length is what the head says.
+fn open(path: &Path) -> Result<(File, Head)> {
+    let bad = |reason: &str| Error::BadFile { path: path.to_owned(), reason: reason.to_owned() };
     let mut file = File::open(path).map_err(Error::io(path, "open"))?;
     let mut head = Head::zeroed();
     let whole = file.read_exact(bytemuck::bytes_of_mut(&mut head)).is_ok();
-    if !whole || head.magic != MAGIC {
-        return Err(bad("is no vocabulary file: it does not begin as one".to_owned()));
+    if !whole || ![MAGIC_1, MAGIC_2].contains(&head.magic) {
+        return Err(bad("is no vocabulary file: it does not begin as one"));
     }
+    if !head.is_sound() {
+        return Err(bad(&format!("its head is {DAMAGED}")));
+    }
+    let bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
+    let expected = head.values.checked_mul(u64::from(head.key_bytes));
+    if expected.and_then(|values| values.checked_add(size_of::<Head>() as u64)) != Some(bytes) {
+        return Err(bad(&format!(
+            "has {bytes} bytes, which {} values of {} do not take: it is {DAMAGED}",
+            head.values, head.key_bytes
+        )));
+    }
+    Ok((file, head))
+}
+
+/// Reads a vocabulary file, `each` taking some values at a time in the order of their ids.
+pub(super) fn read<K: Key>(path: &Path, each: impl FnMut(&[K])) -> Result<Size> {
+    let (file, head) = open(path)?;
     if head.key_bytes as usize != size_of::<K>() {
-        return Err(bad(format!(
+        let reason = format!(
             "holds values of {} bits, this data has values of {}: it belongs to other data",
             8 * head.key_bytes,
             8 * size_of::<K>()
-        )));
+        );
+        return Err(Error::BadFile { path: path.to_owned(), reason });
     }
-    let damaged = || bad("is damaged (checksum): preprocess its data again".to_owned());
+    read_values(path, file, &head, each)
+}
+
+fn read_values<K: Pod>(path: &Path, mut file: File, head: &Head, mut each: impl FnMut(&[K])) -> Result<Size> {
     let mut hasher = crc32fast::Hasher::new();
     let mut left = head.values;
-    let mut keys = vec![K::default(); STEP / size_of::<K>()];
+    let mut keys = vec![K::zeroed(); STEP / size_of::<K>()];
     while left > 0 {
         let count = keys.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let some = &mut keys[..count];
-        file.read_exact(bytemuck::cast_slice_mut(some)).map_err(|_| damaged())?;
+        file.read_exact(bytemuck::cast_slice_mut(some)).map_err(Error::io(path, "read"))?;
         hasher.update(bytemuck::cast_slice(some));
         each(some);
         left -= count as u64;
     }
     if hasher.finalize() != head.crc {
-        return Err(damaged());
+        return Err(Error::BadFile { path: path.to_owned(), reason: format!("is {DAMAGED}") });
     }
     Ok(Size { values: head.values, unseen_row: head.unseen_row > 0 })
+}
+
+/// Reads a vocabulary file of any values and checks it; returns the rows of its column's table.
+///
+/// # Errors
+/// When it is damaged or no vocabulary file.
+pub(in crate::data) fn check(path: &Path) -> Result<u64> {
+    let (file, head) = open(path)?;
+    let size = match head.key_bytes {
+        4 => read_values::<u32>(path, file, &head, |_| ()),
+        8 => read_values::<u64>(path, file, &head, |_| ()),
+        bytes => {
+            let reason = format!("holds values of {bytes} bytes, where 4 or 8 are possible: it is {DAMAGED}");
+            Err(Error::BadFile { path: path.to_owned(), reason })
+        }
+    };
+    size.map(Size::rows)
 }
 
 /// The vocabulary that preprocessing Criteo's layout left in `folder`, to map raw text with.
@@ -159,12 +219,28 @@ mod tests {
 
         let message = |found: Result<Size>| found.unwrap_err().to_string();
         assert!(message(read::<u64>(&path, |_| ())).contains("holds values of 32 bits, this data has values of 64"));
-        let mut bytes = std::fs::read(&path).unwrap();
-        bytes[40] ^= 1;
-        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(check(&path).unwrap(), 600_001);
+        let whole = std::fs::read(&path).unwrap();
+        for bit in (0..8 * size_of::<Head>()).chain([8 * 40, 8 * whole.len() - 1]) {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(&path, &bytes).unwrap();
+            let found = message(read::<u32>(&path, |_| ()));
+            let what = if bit < 64 { "is no vocabulary file" } else { "is damaged (checksum)" };
+            // Of the first version it would have no checksum of its head.
+            assert!(found.contains(what) || bit < 64 && found.contains("head is damaged"), "bit {bit}: {found}");
+            assert!(check(&path).is_err(), "bit {bit}");
+        }
+        for len in [0, 31, 32, 1000, whole.len() - 1] {
+            std::fs::write(&path, &whole[..len]).unwrap();
+            assert!(read::<u32>(&path, |_| ()).is_err() && check(&path).is_err(), "{len} bytes");
+        }
+        std::fs::write(&path, [&whole[..], &[0]].concat()).unwrap();
         assert!(message(read::<u32>(&path, |_| ())).contains("is damaged (checksum)"));
-        std::fs::write(&path, &bytes[..1000]).unwrap();
-        assert!(message(read::<u32>(&path, |_| ())).contains("is damaged (checksum)"));
+        // As the first version wrote it.
+        let old = [&MAGIC_1[..], &whole[8..28], &[0; 4], &whole[32..]].concat();
+        std::fs::write(&path, &old).unwrap();
+        assert_eq!((check(&path).unwrap(), read::<u32>(&path, |_| ()).unwrap()), (600_001, size));
         std::fs::write(&path, "C1,C2").unwrap();
         assert!(message(read::<u32>(&path, |_| ())).contains("is no vocabulary file"));
     }

@@ -1,13 +1,14 @@
 //! What the rows of a stored data set hold, column by column: a TOML document that a person can read and edit.
 //!
-//! Dense columns keep what the log said, integers as integers; the logarithm is taken when a minibatch is made. Row
-//! numbers of categorical columns are below `rows`; a limit on table sizes is applied at load, never stored.
+//! Dense columns keep what the log said, integers as integers; transforms are applied when a minibatch is made, and what they
+//! learn from training samples is the model's (see [`super::feature`]). Row numbers of categorical columns are below `rows`; a
+//! limit on table sizes is applied at load, never stored.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Column, Schema};
+use super::{Column, Scale, Scales, Schema};
 use crate::base::{Error, Result};
 
 /// The columns of a stored data set.
@@ -37,7 +38,7 @@ pub struct Label {
 }
 
 /// A dense column.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dense {
     /// Its name.
@@ -48,6 +49,13 @@ pub struct Dense {
     /// What happens to a value on its way into a minibatch.
     #[serde(default)]
     pub transform: Transform,
+    /// Whether values are moments, in seconds since the start of 2000 (UTC), of which the age in days is the feature: against
+    /// the newest of the training samples.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub age: bool,
+    /// What was learned of it from training samples, where that is needed: never stored with the data.
+    #[serde(skip)]
+    pub scale: Option<Scale>,
 }
 
 /// How a stored value becomes a dense feature.
@@ -59,6 +67,8 @@ pub enum Transform {
     None,
     /// ln(x + 1), missing and negative values as 0 (see [`super::super::dense`]).
     Log,
+    /// (x - mean) / deviation, both of the training samples; 0 where it is missing.
+    Standardise,
 }
 
 /// A categorical column.
@@ -106,7 +116,7 @@ impl Description {
     /// Criteo's layout: integers I1 to I`dense`, read as logarithms, and one-hot columns C1 to Cn.
     #[must_use]
     pub fn criteo(dense: usize, rows: &[u64]) -> Self {
-        let integer = |n| Dense { name: format!("I{n}"), float: false, transform: Transform::Log };
+        let integer = |n| Dense { name: format!("I{n}"), transform: Transform::Log, ..Dense::default() };
         Self {
             label: Label::default(),
             dense: (1..=dense).map(integer).collect(),
@@ -136,6 +146,9 @@ impl Description {
                 return Err(format!("column {name} has {rows} rows; 1 to 2^32 - 1 are possible"));
             }
         }
+        if let Some(Dense { name, .. }) = self.dense.iter().find(|column| column.age && column.float) {
+            return Err(format!("column {name}: moments are whole seconds, so float = true does not go with age"));
+        }
         let dense = self.dense.iter().map(|column| &column.name);
         let names = dense.chain(self.categorical.iter().map(|column| &column.name)).chain([&self.label.name]);
         let mut seen = std::collections::HashSet::new();
@@ -143,6 +156,26 @@ impl Description {
             Some(twice) => Err(format!("two columns are called {twice}")),
             None => Ok(()),
         }
+    }
+
+    /// Takes over what was learned of dense columns.
+    ///
+    /// # Errors
+    /// The name of a column of which something is needed that is not there.
+    pub fn scaled(&mut self, scales: &Scales) -> std::result::Result<(), String> {
+        for column in self.dense.iter_mut().filter(|column| column.learns()) {
+            column.scale = Some(*scales.get(&column.name).ok_or_else(|| column.name.clone())?);
+        }
+        Ok(())
+    }
+
+    /// The columns with dense features as they are: as formats hold them that know no transforms.
+    #[must_use]
+    pub fn with_features(mut self) -> Self {
+        for column in &mut self.dense {
+            *column = Dense { name: std::mem::take(&mut column.name), float: true, ..Dense::default() };
+        }
+        self
     }
 
     /// The columns as a TOML document.
@@ -171,7 +204,8 @@ mod tests {
     #[test]
     fn a_description_survives_toml_and_says_what_is_wrong() {
         let mut description = Description::criteo(2, &[10, 20, 30]);
-        description.dense[1] = Dense { name: "price".to_owned(), float: true, transform: Transform::None };
+        description.dense[1] = Dense { name: "price".to_owned(), float: true, ..Dense::default() };
+        description.dense.push(Dense { name: "time".to_owned(), age: true, ..description.dense[0].clone() });
         description.categorical[1].hots = 0;
         description.categorical[2] = Categorical {
             weighted: true,
@@ -187,6 +221,7 @@ mod tests {
         assert!(message("rows = 20", "rows = 0").contains("x.toml: column C2 has 0 rows"));
         assert!(message("\"C2\"", "\"C1\"").contains("two columns are called C1"));
         assert!(message("hots", "hats").contains("hats"));
+        assert!(message("age = true", "age = true\nfloat = true").contains("column time: moments are whole seconds"));
         assert_eq!(description.schema(15).rows(), [10, 15, 15]);
     }
 }

@@ -4,9 +4,13 @@
 //! stored data set hold, column by column.
 
 mod description;
+pub mod feature;
 
+use crate::base::config::{Interaction, ModelConfig};
+use crate::base::units::Many;
 use crate::base::{Error, Result};
 pub use description::{Categorical, Dense, Description, Label, Transform};
+pub use feature::{Scale, Scales};
 
 /// The columns of a data set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,20 +54,36 @@ impl Schema {
         self.tables.iter().map(|column| column.rows).collect()
     }
 
-    /// Checks that a model with `dense` inputs can read this data.
+    /// Checks that a model can read this data: that it has as many dense inputs, and that something meets in its
+    /// interaction.
     ///
     /// # Errors
-    /// [`Error::Config`] with both widths.
-    pub fn check_dense(&self, dense: usize, origin: &str) -> Result<()> {
-        if self.dense == dense {
-            return Ok(());
+    /// [`Error::Config`] with both sides.
+    pub fn check_model(&self, model: &ModelConfig) -> Result<()> {
+        let fail = |reason| Err(Error::Config { origin: "model.bottom".to_owned(), reason });
+        let (own, dense) = (self.dense, model.dense());
+        if own != dense {
+            let remedy = match own {
+                0 => "set it to [], or its first entry to 0, which takes as many as there are".to_owned(),
+                _ => format!("set its first entry to {own}, or to 0, which takes as many as there are"),
+            };
+            let there = Many(own as u64, "dense feature");
+            return fail(format!("the data has {there} but model.bottom starts with {dense}: {remedy}"));
         }
-        Err(Error::Config {
-            origin: origin.to_owned(),
-            reason: format!(
-                "the data has {} dense features but model.bottom starts with {dense}: set its first entry to {}",
-                self.dense, self.dense
-            ),
-        })
+        if self.tables.is_empty() {
+            let reason = "the data has no categorical column, so that the model has no embedding table: add a column to what \
+                          describes the data (a dense one may be cut into buckets)";
+            return Err(Error::Config { origin: "data".to_owned(), reason: reason.to_owned() });
+        }
+        let vectors = self.tables.len() + usize::from(dense > 0);
+        let needed = if model.interaction == Interaction::Dot && !model.interaction_itself { 2 } else { 1 };
+        if vectors < needed && !(dense > 0 && vectors > 0) {
+            return fail(format!(
+                "without dense features, the interaction of {vectors} {} gives the top MLP nothing to read: add columns, or \
+                 use model.interaction = \"cat\"",
+                if vectors == 1 { "table" } else { "tables" }
+            ));
+        }
+        Ok(())
     }
 }

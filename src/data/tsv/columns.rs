@@ -5,7 +5,6 @@
 
 use super::fault::{Fault, shown};
 use super::layout::Layout;
-use super::lines::LONGEST;
 use super::row::Row;
 use super::swar::{before_tab, decimal, hexadecimal, word};
 use crate::base::config::OnBadRow;
@@ -22,6 +21,8 @@ pub struct Columns<K> {
     stride: usize,
     /// Columns of several values a row: the values, and where each row's end; empty for the others.
     lists: Vec<(Vec<K>, Vec<u32>)>,
+    /// A weight a value, in columns that have weights; empty for the others.
+    weights: Vec<Vec<f32>>,
 }
 
 /// What was found beside the good rows.
@@ -56,6 +57,8 @@ impl<K: Copy + Default> Columns<K> {
             keys.clear();
             ends.clear();
         }
+        self.weights.resize_with(categorical, Vec::new);
+        self.weights.iter_mut().for_each(Vec::clear);
     }
 
     /// Good rows.
@@ -85,6 +88,12 @@ impl<K: Copy + Default> Columns<K> {
         &self.keys[column * self.stride..][..self.rows()]
     }
 
+    /// A weight a value, in a categorical column that has weights.
+    #[must_use]
+    pub fn weights(&self, column: usize) -> Option<&[f32]> {
+        self.weights.get(column).map(|weights| &weights[..]).filter(|weights| !weights.is_empty())
+    }
+
     /// Appends a row; there must be room.
     pub fn push(&mut self, label: f32, integers: &[i32], keys: &[K]) {
         let row = self.labels.len();
@@ -103,6 +112,11 @@ impl<K: Copy + Default> Columns<K> {
         keys.extend_from_slice(values);
         ends.push(u32::try_from(keys.len()).expect("a piece of text has fewer values than bytes"));
         debug_assert_eq!(ends.len(), self.labels.len());
+    }
+
+    /// Appends the weights of the row that was pushed last.
+    pub fn push_weights(&mut self, column: usize, weights: &[f32]) {
+        self.weights[column].extend_from_slice(weights);
     }
 }
 
@@ -185,8 +199,8 @@ impl Columns<u32> {
     }
 
     fn judge(&mut self, line: &[u8], layout: &Layout, row: &mut Row) -> Result<(), Fault> {
-        if line.len() > LONGEST {
-            return Err(Fault::TooLong { limit: LONGEST });
+        if line.len() > layout.max_line {
+            return Err(Fault::TooLong { limit: layout.max_line });
         }
         row.parse(line, layout)?;
         let at = self.labels.len();
@@ -235,7 +249,7 @@ mod tests {
     use super::super::layout::Labels;
     use super::*;
 
-    const LAYOUT: Layout = Layout { dense: 2, categorical: 2, labels: Labels::Required };
+    const LAYOUT: Layout = Layout { dense: 2, categorical: 2, labels: Labels::Required, max_line: 1 << 20 };
 
     /// The definition: line by line through [`Row::parse`].
     fn defined(text: &[u8]) -> (Columns<u32>, Tally) {
@@ -275,7 +289,7 @@ mod tests {
             let reason = format!("column I2: expected an integer of at most 32 bits, found \"{wide}\"");
             assert_eq!(bad, BadLine { line: 1, reason });
         }
-        let reason = parse(&format!("1\t2\t3\ta\t{}\n", "b".repeat(LONGEST))).reason;
+        let reason = parse(&format!("1\t2\t3\ta\t{}\n", "b".repeat(LAYOUT.max_line))).reason;
         assert!(reason.starts_with("the line is longer than 1.0 MiB"), "{reason}");
         assert_eq!(parse("1\tNaN\t3\ta\tb\n").reason, "column I1: expected an integer, found \"NaN\"");
     }

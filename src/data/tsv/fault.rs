@@ -109,7 +109,11 @@ impl fmt::Display for Fault {
                  values: train with data.vocab = \"train\", or leave such rows out with --on-bad-row skip"
             ),
             Self::TooLong { limit } => {
-                write!(f, "the line is longer than {}: is this a tab-separated text file?", Bytes(*limit as u64))
+                write!(
+                    f,
+                    "the line is longer than {}: allow longer lines with --max-line, or is this no text file?",
+                    Bytes(*limit as u64)
+                )
             }
         }
     }

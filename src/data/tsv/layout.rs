@@ -19,13 +19,15 @@ pub struct Layout {
     pub categorical: usize,
     /// Whether the label column may be missing.
     pub labels: Labels,
+    /// The longest line that is accepted, in bytes; a row of Criteo has about 250.
+    pub max_line: usize,
 }
 
 impl Layout {
-    /// Criteo's display-advertising logs: 13 integers and 26 categories.
+    /// Criteo's display-advertising logs: 13 integers and 26 categories in lines of at most `max_line` bytes.
     #[must_use]
-    pub const fn criteo(labels: Labels) -> Self {
-        Self { dense: 13, categorical: 26, labels }
+    pub const fn criteo(labels: Labels, max_line: usize) -> Self {
+        Self { dense: 13, categorical: 26, labels, max_line }
     }
 
     /// Columns of a complete row, the label included.

@@ -1,6 +1,7 @@
 //! Lines of a text file, plain, gzip or zstd, in bounded memory.
 //!
-//! The buffer holds a few lines; a line longer than [`LONGEST`] is reported and stepped over, not stored.
+//! The buffer holds a few lines; a line that is longer than is allowed is reported and, if anybody wants the next one,
+//! stepped over, not stored.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
@@ -9,10 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::compressed::{decoded, unreadable};
-use crate::base::{Error, Result};
+use crate::base::config::MAX_LINE;
+use crate::base::{Error, Result, input, interrupt};
 
-/// The longest line that is accepted, in bytes; a row of Criteo has about 250.
-pub const LONGEST: usize = 1 << 20;
+/// The longest line that is accepted unless somebody says otherwise, in bytes; a row of Criteo has about 250.
+pub const LONGEST: usize = MAX_LINE;
 /// Bytes that are asked of the file or the decoder at once.
 const CHUNK: usize = 256 << 10;
 
@@ -21,7 +23,7 @@ const CHUNK: usize = 256 << 10;
 pub enum Line<'a> {
     /// Its bytes without the line end (LF or CRLF).
     Text(&'a [u8]),
-    /// It was longer than [`LONGEST`] and has been stepped over.
+    /// It is longer than is allowed, and its end was not looked for yet.
     TooLong,
 }
 
@@ -39,6 +41,10 @@ pub struct Lines {
     path: PathBuf,
     input: Box<dyn Read + Send>,
     compressed: bool,
+    /// The longest line that is accepted, in bytes.
+    longest: usize,
+    /// Whether the next line begins behind the end of one that is too long.
+    inside: bool,
     /// Bytes of the file (compressed ones, if it is) that were read; shared with the counter inside `input`.
     bytes_read: Arc<AtomicU64>,
     bytes_total: u64,
@@ -53,15 +59,16 @@ impl Lines {
     /// Opens a file at its first line.
     ///
     /// # Errors
-    /// When it cannot be opened or read.
+    /// When it cannot be opened or read, or is no regular file.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(Error::io(path, "open"))?;
+        let file = input::open(path)?;
         let bytes_total = file.metadata().map_err(Error::io(path, "open"))?.len();
         let bytes_read = Arc::new(AtomicU64::new(0));
         let (input, compressed) = decoded(Counted { file, bytes: Arc::clone(&bytes_read) }, path)?;
         let place = Place::default();
         let path = path.to_owned();
-        Ok(Self { path, input, compressed, bytes_read, bytes_total, buffer: vec![0; CHUNK], from: 0, to: 0, place })
+        let (buffer, longest, inside) = (vec![0; CHUNK], LONGEST, false);
+        Ok(Self { path, input, compressed, longest, inside, bytes_read, bytes_total, buffer, from: 0, to: 0, place })
     }
 
     /// Opens a file at a line whose place is known; a compressed one is opened at its first line.
@@ -71,12 +78,18 @@ impl Lines {
     pub fn open_at(path: &Path, place: Place) -> Result<Self> {
         let mut lines = Self::open(path)?;
         if !lines.compressed && place.offset > 0 {
-            let mut file = File::open(path).map_err(Error::io(path, "open"))?;
+            let mut file = input::open(path)?;
             file.seek(SeekFrom::Start(place.offset)).map_err(Error::io(path, "read"))?;
             lines.input = Box::new(Counted { file, bytes: Arc::clone(&lines.bytes_read) });
             lines.place = place;
         }
         Ok(lines)
+    }
+
+    /// Accepts lines of up to `max_line` bytes, instead of [`LONGEST`].
+    #[must_use]
+    pub fn limited(self, max_line: usize) -> Self {
+        Self { longest: max_line, ..self }
     }
 
     /// Lines before the next one; after a line was taken, its number counted from 1.
@@ -100,8 +113,12 @@ impl Lines {
     /// The next line; `None` at the end of the file.
     ///
     /// # Errors
-    /// When the file cannot be read, or is a truncated or corrupt compressed file.
+    /// When the file cannot be read, or is a truncated or corrupt compressed file; [`Error::Interrupted`] within a line
+    /// that is too long.
     pub fn next_line(&mut self) -> Result<Option<Line<'_>>> {
+        if self.inside {
+            self.step_over()?;
+        }
         let mut searched = 0;
         loop {
             if let Some(found) = newline(&self.buffer[self.from + searched..self.to]) {
@@ -111,8 +128,11 @@ impl Lines {
                 return Ok(Some(self.taken(start, end, 1)));
             }
             searched = self.to - self.from;
-            if searched > LONGEST {
-                return self.step_over().map(Some);
+            // A line may end in CRLF.
+            if searched > self.longest + 1 {
+                self.place.lines += 1;
+                self.inside = true;
+                return Ok(Some(Line::TooLong));
             }
             if !self.fill()? {
                 if searched == 0 {
@@ -131,24 +151,28 @@ impl Lines {
         self.place.lines += 1;
         let text = &self.buffer[start..end];
         let text = text.strip_suffix(b"\r").unwrap_or(text);
-        if text.len() > LONGEST { Line::TooLong } else { Line::Text(text) }
+        if text.len() > self.longest { Line::TooLong } else { Line::Text(text) }
     }
 
     /// Reads on to the end of a line that is too long, without keeping it.
-    fn step_over(&mut self) -> Result<Line<'_>> {
-        self.place.lines += 1;
+    fn step_over(&mut self) -> Result<()> {
         loop {
+            if interrupt::requested() {
+                return Err(Error::Interrupted);
+            }
             if let Some(found) = newline(&self.buffer[self.from..self.to]) {
                 self.from += found + 1;
                 self.place.offset += found as u64 + 1;
-                return Ok(Line::TooLong);
+                break;
             }
             self.place.offset += (self.to - self.from) as u64;
             self.from = self.to;
             if !self.fill()? {
-                return Ok(Line::TooLong);
+                break;
             }
         }
+        self.inside = false;
+        Ok(())
     }
 
     /// Moves the unread bytes to the front and reads behind them; false at the end of the file.
@@ -215,6 +239,8 @@ mod tests {
 
     use super::*;
 
+    const LONGEST: usize = 1 << 20;
+
     fn file(content: &[u8]) -> tempfile::NamedTempFile {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(content).unwrap();
@@ -228,7 +254,7 @@ mod tests {
     }
 
     fn all(path: &Path) -> Result<Vec<Option<Vec<u8>>>> {
-        let mut lines = Lines::open(path)?;
+        let mut lines = Lines::open(path)?.limited(LONGEST);
         let mut found = Vec::new();
         while let Some(line) = lines.next_line()? {
             found.push(match line {
@@ -265,7 +291,7 @@ mod tests {
         let file = file(&gzip(&text));
         let found = all(file.path()).unwrap();
         assert_eq!(found, [Some(b"first".to_vec()), None, Some(b"last".to_vec())]);
-        let mut lines = Lines::open(file.path()).unwrap();
+        let mut lines = Lines::open(file.path()).unwrap().limited(LONGEST);
         while lines.next_line().unwrap().is_some() {}
         assert!(lines.buffer.len() <= 2 * LONGEST + CHUNK);
         assert_eq!(lines.place(), Place { offset: text.len() as u64, lines: 3 });
@@ -274,7 +300,7 @@ mod tests {
     #[test]
     fn a_known_place_is_reached_at_once() {
         let file = file(b"a\r\nbb\nccc");
-        let mut lines = Lines::open(file.path()).unwrap();
+        let mut lines = Lines::open(file.path()).unwrap().limited(LONGEST);
         lines.next_line().unwrap();
         let place = lines.place();
         assert_eq!(place, Place { offset: 3, lines: 1 });

@@ -30,11 +30,13 @@ pub use row::Row;
 pub use scan::Progress;
 use scan::{Rows, Scan, Task, scan};
 pub use vocabulary::Vocabulary;
+pub(super) use vocabulary::first_rows_below;
 
 use super::dense::log_count;
+use super::schema::Scales;
 use super::{Batch, Reader, Schema, Source, Split};
 use crate::base::config::{DataConfig, OnBadRow, Vocab};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, input};
 
 /// How a data set is opened, beyond its configuration.
 #[derive(Default)]
@@ -45,6 +47,10 @@ pub struct Opening<'a> {
     pub labels: Labels,
     /// What a value does that `known` lacks.
     pub unseen: Unseen,
+    /// Whether all rows of a data set are one split for training, in the order of its files, whatever they are for.
+    pub whole: bool,
+    /// What a trained model has learned of dense columns; without it, it is learned from the training samples.
+    pub scales: Option<Scales>,
     /// Told now and then how many bytes of how many the opening pass has read.
     pub progress: Option<&'a mut Progress<'a>>,
 }
@@ -87,7 +93,7 @@ impl Tsv {
     /// # Errors
     /// As [`Tsv::open`].
     pub fn open_as(config: &DataConfig, model_rows: &[u64], opening: Opening<'_>) -> Result<Self> {
-        let layout = Layout::criteo(opening.labels);
+        let layout = Layout::criteo(opening.labels, config.max_line);
         let mut silent = |_: u64, _: u64| {};
         let progress: &mut Progress<'_> = match opening.progress {
             Some(progress) => progress,
@@ -95,7 +101,7 @@ impl Tsv {
         };
         let path = PathBuf::from(&config.path);
         let test_path = (!config.test_path.is_empty()).then(|| PathBuf::from(&config.test_path));
-        let size = |path: &Path| Ok(std::fs::metadata(path).map_err(Error::io(path, "open"))?.len());
+        let size = |path: &Path| Ok(input::metadata(path)?.len());
         let sizes = (size(&path)?, test_path.as_deref().map(size).transpose()?.unwrap_or(0));
         let total = sizes.0 + sizes.1;
         let mut pass = |path: &Path, task: Task<'_>, done: u64| {
@@ -117,13 +123,11 @@ impl Tsv {
             }
             (None, Vocab::Train) => {
                 let mut vocabulary = Vocabulary::empty(layout.categorical);
-                // Ids follow first appearance, so the values that only test samples have are the last ones.
                 let mut seen = vec![Vec::new(); layout.categorical];
                 let task = Task::Learn { vocabulary: &mut vocabulary, cap, first_seen: Some(&mut seen) };
                 let first = pass(&path, task, 0)?;
                 let train = if test_path.is_some() { first.rows } else { first_part(first.rows, config.test_fraction) };
-                let kept: Vec<usize> = seen.iter().map(|rows| rows.partition_point(|&row| row < train)).collect();
-                vocabulary.keep_first(&kept);
+                vocabulary.keep_first(&first_rows_below(&seen, train));
                 let encoding = Encoding::Vocabulary { vocabulary, cap, unseen: Unseen::Fault };
                 let second =
                     test_path.as_deref().map(|path| pass(path, Task::Check(&encoding), sizes.0)).transpose()?;

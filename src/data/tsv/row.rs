@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    const LAYOUT: Layout = Layout { dense: 2, categorical: 2, labels: Labels::Required };
+    const LAYOUT: Layout = Layout { dense: 2, categorical: 2, labels: Labels::Required, max_line: 1 << 20 };
     const UNLABELLED: Layout = Layout { labels: Labels::Optional, ..LAYOUT };
 
     fn parse(line: &str, layout: &Layout) -> Result<Row, String> {

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::encoding::Encoding;
 use super::fault::Fault;
 use super::layout::Layout;
-use super::lines::{LONGEST, Line, Lines, Place};
+use super::lines::{Line, Lines, Place};
 use super::row::Row;
 use super::vocabulary::Vocabulary;
 use crate::base::config::OnBadRow;
@@ -70,7 +70,7 @@ pub(super) fn scan(
             }
         }
         let good = match &mut task {
-            Task::Count => rows.lines.next_line()?.is_some(),
+            Task::Count => rows.count_line()?,
             Task::Check(encoding) => rows.next_row(Some(encoding))?,
             Task::Learn { vocabulary, cap, first_seen } => {
                 let good = rows.next_row(None)?;
@@ -148,7 +148,7 @@ pub(super) struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     pub(super) fn open_at(path: &'a Path, layout: &'a Layout, on_bad_row: OnBadRow, place: Place) -> Result<Self> {
-        let lines = Lines::open_at(path, place)?;
+        let lines = Lines::open_at(path, place)?.limited(layout.max_line);
         Ok(Self { path, layout, on_bad_row, lines, row: Row::new(layout), skipped: 0 })
     }
 
@@ -156,8 +156,21 @@ impl<'a> Rows<'a> {
     /// nobody wants need not be parsed.
     pub(super) fn step_over(&mut self, encoding: &Encoding) -> Result<bool> {
         match self.on_bad_row {
-            OnBadRow::Fail => Ok(self.lines.next_line()?.is_some()),
+            OnBadRow::Fail => self.count_line(),
             OnBadRow::Skip => self.next_row(Some(encoding)),
+        }
+    }
+
+    /// Goes past the next line, where each must be a good row; false at the end. One that is too long is judged at once:
+    /// its end may be far.
+    fn count_line(&mut self) -> Result<bool> {
+        match self.lines.next_line()? {
+            None => Ok(false),
+            Some(Line::Text(_)) => Ok(true),
+            Some(Line::TooLong) => {
+                let fault = Fault::TooLong { limit: self.layout.max_line };
+                Err(fault.at(self.path, self.lines.place().lines))
+            }
         }
     }
 
@@ -166,7 +179,7 @@ impl<'a> Rows<'a> {
         loop {
             let fault = match self.lines.next_line()? {
                 None => return Ok(false),
-                Some(Line::TooLong) => Err(Fault::TooLong { limit: LONGEST }),
+                Some(Line::TooLong) => Err(Fault::TooLong { limit: self.layout.max_line }),
                 Some(Line::Text(line)) => self
                     .row
                     .parse(line, self.layout)

@@ -53,6 +53,12 @@ impl Vocabulary {
         Self { texts, ..Self::empty(0) }
     }
 
+    /// The same, with or without a row for values that are not listed: the last of each column.
+    #[must_use]
+    pub fn with_unseen_row(self, unseen_row: bool) -> Self {
+        Self { unseen_row, ..self }
+    }
+
     /// As they were given to [`Vocabulary::of_texts`].
     #[must_use]
     pub fn texts(&self) -> &[Vec<Box<[u8]>>] {
@@ -107,6 +113,12 @@ impl Vocabulary {
         }
         self.unseen_row = true;
     }
+}
+
+/// How many ids of each column first appear in a row before `train`. `seen` has the row of each id's first appearance; ids
+/// follow it, so the values that only later rows have are the last ones.
+pub fn first_rows_below(seen: &[Vec<u64>], train: u64) -> Vec<usize> {
+    seen.iter().map(|rows| rows.partition_point(|&row| row < train)).collect()
 }
 
 /// A hash map from value to id: open addressing, linear probing, at most half full.

@@ -16,6 +16,9 @@ pub fn to_toml(machine: &Machine) -> String {
 
 fn write(machine: &Machine, out: &mut String) -> std::fmt::Result {
     writeln!(out, "name = {}\nabout = {}", quoted(&machine.name), quoted(&machine.about))?;
+    if let Some(measured) = &machine.measured {
+        writeln!(out, "# figures: measured {}", measured.replace('\n', " "))?;
+    }
     for assumption in &machine.assumptions {
         writeln!(out, "# {}", assumption.replace('\n', " "))?;
     }
@@ -78,6 +81,10 @@ fn node_entry(node: &Node, out: &mut String) -> std::fmt::Result {
     }
     writeln!(out, "memory_gib = {:?}", gib(node.memory_bytes))?;
     number(out, "memory_gb_s", node.memory_gb_s)?;
+    number(out, "copy_gb_s", node.copy_gb_s)?;
+    number(out, "stream_copy_gb_s", node.stream_copy_gb_s)?;
+    number(out, "row_gb_s", node.row_gb_s)?;
+    number(out, "row_update_gb_s", node.row_update_gb_s)?;
     number(out, "peak_f32_gflop_s", node.peak_f32_gflop_s)?;
     number(out, "peak_bf16_gflop_s", node.peak_bf16_gflop_s)?;
     let pus: Vec<Vec<u32>> = node.cores.iter().map(|core| core.pus.iter().map(|pu| pu.id.0).collect()).collect();

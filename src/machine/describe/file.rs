@@ -53,6 +53,10 @@ pub struct NodeGroup {
     pub l3_cores: Option<Spanned<Vec<usize>>>,
     pub memory_gib: Spanned<f64>,
     pub memory_gb_s: Option<Spanned<f64>>,
+    pub copy_gb_s: Option<Spanned<f64>>,
+    pub stream_copy_gb_s: Option<Spanned<f64>>,
+    pub row_gb_s: Option<Spanned<f64>>,
+    pub row_update_gb_s: Option<Spanned<f64>>,
     pub peak_f32_gflop_s: Option<Spanned<f64>>,
     pub peak_bf16_gflop_s: Option<Spanned<f64>>,
     /// Numbers of each core's hardware threads, where they do not follow Linux's usual order.

@@ -14,19 +14,24 @@ mod shipped;
 use std::fmt;
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::discover;
 use crate::base::error::nearest;
-use crate::base::{Error, NodeId, PuId, Result};
+use crate::base::{Error, NodeId, PuId, Result, input};
 pub(super) use parse::nearest_nodes;
 pub use shipped::SHIPPED;
 
 /// The firmware's distance of a node to itself (ACPI SLIT).
 pub const LOCAL_DISTANCE: u32 = 10;
 
+/// The most hardware threads of a machine: Linux knows no more on x86.
+pub(super) const PUS_MOST: usize = 1 << 13;
+/// The most NUMA nodes; all pairs of them are looked at.
+pub(super) const NODES_MOST: usize = 1 << 8;
+
 /// One machine, or several hosts behind switches.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Short name, e.g. "twisted-hypercube-8".
     pub name: String,
@@ -48,10 +53,13 @@ pub struct Machine {
     pub is_this_system: bool,
     /// What was inferred or is unknown, and why.
     pub assumptions: Vec<String>,
+    /// When this machine's figures were measured, and where they are kept; `None` where a description has them, or nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured: Option<String>,
 }
 
 /// A NUMA node: cores and the memory next to them.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Node {
     /// The operating system's number.
     pub id: NodeId,
@@ -71,8 +79,16 @@ pub struct Node {
     pub memory_bytes: u64,
     /// Whether this process may take memory here.
     pub memory_allowed: bool,
-    /// Streaming bandwidth in 10^9 bytes a second.
+    /// Streaming bandwidth in 10^9 bytes a second: reading.
     pub memory_gb_s: Option<f64>,
+    /// Copying, in 10^9 bytes read and written a second.
+    pub copy_gb_s: Option<f64>,
+    /// The same past the caches, with non-temporal stores.
+    pub stream_copy_gb_s: Option<f64>,
+    /// Reading random rows of 256 bytes, in 10^9 bytes a second.
+    pub row_gb_s: Option<f64>,
+    /// Changing such rows in place, in 10^9 bytes read and written a second.
+    pub row_update_gb_s: Option<f64>,
     /// Peak of all cores with f32 in 10^9 operations a second; a fused multiply-add counts as two.
     pub peak_f32_gflop_s: Option<f64>,
     /// The same with bf16 inputs; `None` where the cores cannot or nobody knows.
@@ -80,14 +96,14 @@ pub struct Node {
 }
 
 /// A physical core.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Core {
     /// Its hardware threads; the first is the one that is used without SMT.
     pub pus: Vec<Pu>,
 }
 
 /// A hardware thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pu {
     /// The operating system's number; unique within a host.
     pub id: PuId,
@@ -96,7 +112,7 @@ pub struct Pu {
 }
 
 /// Cores that share a last-level cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct L3Group {
     /// Size of the cache.
     pub bytes: u64,
@@ -107,7 +123,7 @@ pub struct L3Group {
 }
 
 /// A NUMA node that has memory and no cores of its own.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CapacityTier {
     /// The operating system's number.
     pub id: NodeId,
@@ -122,7 +138,7 @@ pub struct CapacityTier {
 }
 
 /// A switch; it has no cores and no memory.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Switch {
     /// Unique, starts with a letter.
     pub name: String,
@@ -131,7 +147,7 @@ pub struct Switch {
 }
 
 /// What a link ends at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum End {
     /// A NUMA node.
@@ -141,7 +157,7 @@ pub enum End {
 }
 
 /// A full-duplex connection.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Link {
     /// What it joins; "forward" traffic goes from the first to the second.
     pub ends: [End; 2],
@@ -152,14 +168,14 @@ pub struct Link {
 }
 
 /// An explicit path, with its turning points; used in both directions.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// Every end on the way; the first and the last are nodes.
     pub path: Vec<End>,
 }
 
 /// Distances between the machine's nodes and tiers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Distances {
     /// The nodes of rows and columns: those with cores first, then the tiers.
     pub ids: Vec<NodeId>,
@@ -210,7 +226,7 @@ impl Machine {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("xml") => return discover::xml_file(path),
             Some("toml") => {
-                let text = std::fs::read_to_string(path).map_err(Error::io(path, "read"))?;
+                let text = input::read_text(path)?;
                 return Self::parse(&text, wanted);
             }
             _ => {}

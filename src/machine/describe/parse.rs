@@ -9,7 +9,10 @@ use toml::Spanned;
 
 use super::check::{self, Places};
 use super::file::{Ends, File, LinkGroup, NodeGroup, TierGroup};
-use super::{CapacityTier, Core, Distances, End, L3Group, LOCAL_DISTANCE, Link, Machine, Node, Pu, Route, Switch};
+use super::{
+    CapacityTier, Core, Distances, End, L3Group, LOCAL_DISTANCE, Link, Machine, NODES_MOST, Node, PUS_MOST, Pu, Route,
+    Switch,
+};
 use crate::base::{Error, NodeId, PuId, Result};
 use crate::machine::routes::Routes;
 
@@ -72,6 +75,7 @@ pub fn parse(text: &str, origin: &str) -> Result<Machine> {
         distances: Distances { ids: Vec::new(), rows: Vec::new() },
         is_this_system: false,
         assumptions: Vec::new(),
+        measured: None,
     };
     for group in &file.link {
         links(&source, group, &mut machine, &mut places)?;
@@ -118,9 +122,20 @@ pub fn nearest_nodes(distances: &Distances, tier: NodeId, nodes: &[Node]) -> Vec
 }
 
 fn nodes(source: &Source<'_>, file: &File, places: &mut Places) -> Result<Vec<Node>> {
-    let mut nodes: Vec<(Node, usize)> = Vec::new();
+    let (mut nodes, mut pus) = (Vec::<(Node, usize)>::new(), 0);
     for (group, entry) in file.node.iter().enumerate() {
         let described = node(source, entry.get_ref(), &entry.span())?;
+        let threads = |node: &Node| node.cores.iter().map(|core| core.pus.len()).sum::<usize>();
+        let more = numbers(source, &entry.get_ref().ids)?.len();
+        let all = (nodes.len() + more, pus + more * threads(&described));
+        if all.0 > NODES_MOST || all.1 > PUS_MOST {
+            let reason = format!(
+                "{} nodes with {} hardware threads: at most {NODES_MOST} with at most {PUS_MOST} can be described",
+                all.0, all.1
+            );
+            return Err(source.at(&entry.get_ref().ids.span(), reason));
+        }
+        pus = all.1;
         for id in numbers(source, &entry.get_ref().ids)? {
             if places.nodes.insert(NodeId(id), entry.get_ref().ids.span()).is_some() {
                 return Err(source.at(&entry.get_ref().ids.span(), format!("node {id} is described twice")));
@@ -175,6 +190,10 @@ fn node(source: &Source<'_>, entry: &NodeGroup, place: &Range<usize>) -> Result<
         memory_bytes: source.bytes(&entry.memory_gib)?,
         memory_allowed: true,
         memory_gb_s: source.positive_if_given(entry.memory_gb_s.as_ref(), "memory_gb_s")?,
+        copy_gb_s: source.positive_if_given(entry.copy_gb_s.as_ref(), "copy_gb_s")?,
+        stream_copy_gb_s: source.positive_if_given(entry.stream_copy_gb_s.as_ref(), "stream_copy_gb_s")?,
+        row_gb_s: source.positive_if_given(entry.row_gb_s.as_ref(), "row_gb_s")?,
+        row_update_gb_s: source.positive_if_given(entry.row_update_gb_s.as_ref(), "row_update_gb_s")?,
         peak_f32_gflop_s: source.positive_if_given(entry.peak_f32_gflop_s.as_ref(), "peak_f32_gflop_s")?,
         peak_bf16_gflop_s: source.positive_if_given(entry.peak_bf16_gflop_s.as_ref(), "peak_bf16_gflop_s")?,
     })
@@ -263,6 +282,10 @@ fn tiers(source: &Source<'_>, groups: &[Spanned<TierGroup>], places: &mut Places
         for id in numbers(source, &group.ids)? {
             if places.nodes.insert(NodeId(id), group.ids.span()).is_some() {
                 return Err(source.at(&group.ids.span(), format!("node {id} is described twice")));
+            }
+            if tiers.len() == NODES_MOST {
+                let reason = format!("more than {NODES_MOST} nodes without cores: describe fewer");
+                return Err(source.at(&group.ids.span(), reason));
             }
             tiers.push((
                 CapacityTier {

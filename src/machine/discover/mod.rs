@@ -15,10 +15,16 @@ use hwlocality::object::distance::DistancesKind;
 use hwlocality::object::types::ObjectType;
 use hwlocality::topology::builder::{BuildFlags, TopologyBuilder};
 
-use super::describe::{CapacityTier, Distances, End, LOCAL_DISTANCE, Link, Machine, Node, nearest_nodes};
+use super::describe::{
+    CapacityTier, Distances, End, LOCAL_DISTANCE, Link, Machine, NODES_MOST, Node, PUS_MOST, nearest_nodes,
+};
 use super::routes::Routes;
-use crate::base::{Error, NodeId, Result};
+use crate::base::{Error, NodeId, Result, input};
+use crate::ffi::child::in_child;
 use crate::ffi::linux::current_affinity;
+
+/// What hwloc cannot tell.
+pub(super) const UNMEASURED: &str = "bandwidths, latencies and peaks: unknown, hwloc does not measure";
 
 /// The machine that runs this process, with what the process may use: control group, container and affinity.
 ///
@@ -39,7 +45,7 @@ pub fn host() -> Result<Machine> {
 /// # Errors
 /// [`Error::Io`] when the file cannot be read, [`Error::Discovery`] when hwloc cannot make sense of it.
 pub fn xml_file(path: &Path) -> Result<Machine> {
-    let text = std::fs::read_to_string(path).map_err(Error::io(path, "read"))?;
+    let text = input::read_text(path)?;
     let name = path.file_stem().map_or_else(|| "xml".to_owned(), |stem| stem.to_string_lossy().into_owned());
     xml(&text, &name, &path.display().to_string())
 }
@@ -49,8 +55,25 @@ pub fn xml_file(path: &Path) -> Result<Machine> {
 /// # Errors
 /// [`Error::Discovery`] when hwloc cannot make sense of it.
 pub fn xml(text: &str, name: &str, origin: &str) -> Result<Machine> {
-    let builder = Topology::builder().from_xml(text).map_err(|error| failure(origin, "read the hwloc XML", &error))?;
-    explore(builder, origin, name, &format!("from the hwloc export {name}.xml"))
+    // hwloc may crash on XML that it did not write (2.9 does, on a bit that flipped): no crash of this process.
+    const SECONDS: u32 = 60;
+    let action = "read the hwloc XML";
+    let failed = |reason| Error::Discovery { origin: origin.to_owned(), action, reason };
+    let explored = || {
+        let builder = Topology::builder().from_xml(text).map_err(|error| failure(origin, action, &error))?;
+        explore(builder, origin, name, &format!("from the hwloc export {name}.xml"))
+    };
+    let answer = || {
+        let found = explored().map_err(|error| match error {
+            Error::Discovery { reason, .. } => reason,
+            other => other.to_string(),
+        });
+        serde_json::to_vec(&found).expect("a machine has names, numbers and lists")
+    };
+    let answer = in_child(SECONDS, answer)
+        .map_err(|error| failed(format!("hwloc {error}: export the machine anew with `lstopo FILE.xml`")))?;
+    let found: std::result::Result<Machine, String> = serde_json::from_slice(&answer).expect("it was just written");
+    found.map_err(failed)
 }
 
 /// A machine from hwloc's synthetic description, e.g. `Package:2 NUMANode:1 Core:28 PU:2`.
@@ -59,6 +82,14 @@ pub fn xml(text: &str, name: &str, origin: &str) -> Result<Machine> {
 /// [`Error::Discovery`] when hwloc cannot make sense of it.
 pub fn synthetic(description: &str) -> Result<Machine> {
     let origin = format!("synthetic:{description}");
+    let size = objects::synthetic_size(description);
+    if size > PUS_MOST as u64 {
+        let reason = format!(
+            "its counts multiply to {size} hardware threads; at most {PUS_MOST}, on at most {NODES_MOST} NUMA nodes, can be \
+             described: use smaller counts"
+        );
+        return Err(Error::Discovery { origin, action: "use the description", reason });
+    }
     let builder = Topology::builder().from_synthetic(description).map_err(|_| Error::Discovery {
         origin: origin.clone(),
         action: "read the description",
@@ -67,8 +98,26 @@ pub fn synthetic(description: &str) -> Result<Machine> {
     explore(builder, &origin, "synthetic", &origin)
 }
 
+/// The library's own words name its functions and numbers; what a person can do is look at the description.
 fn failure(origin: &str, action: &'static str, error: &dyn std::error::Error) -> Error {
-    Error::Discovery { origin: origin.to_owned(), action, reason: error.to_string() }
+    let mut cause = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    let words = cause.to_string();
+    // Of an error number, what it means.
+    let number = words.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).next_back();
+    let reason = match number.filter(|_| words.contains("errno")) {
+        Some(number) => std::io::Error::from_raw_os_error(number).to_string(),
+        None if words.contains("errno") => "hwloc found what it does not understand".to_owned(),
+        None => words,
+    };
+    let reason = if origin == "this machine" {
+        format!("{reason}: describe the machine instead, see --topology")
+    } else {
+        format!("{reason}: does `lstopo` show it?")
+    };
+    Error::Discovery { origin: origin.to_owned(), action, reason }
 }
 
 fn explore(builder: TopologyBuilder, origin: &str, name: &str, about: &str) -> Result<Machine> {
@@ -78,6 +127,15 @@ fn explore(builder: TopologyBuilder, origin: &str, name: &str, about: &str) -> R
         .map_err(|error| failure(origin, "prepare hwloc", &error))?
         .build()
         .map_err(|error| failure(origin, "explore the hardware with hwloc", &error))?;
+    let (pus, places) =
+        (topology.objects_with_type(ObjectType::PU).len(), topology.objects_with_type(ObjectType::NUMANode).len());
+    if pus > PUS_MOST || places > NODES_MOST {
+        let reason = format!(
+            "it has {pus} hardware threads on {places} NUMA nodes; at most {PUS_MOST} on at most {NODES_MOST} can be used: \
+             describe a part of it"
+        );
+        return Err(Error::Discovery { origin: origin.to_owned(), action: "use what hwloc found", reason });
+    }
     let mut assumptions = Vec::new();
     let (nodes, mut tiers) = nodes_and_tiers(&topology, &mut assumptions);
     if nodes.is_empty() {
@@ -91,7 +149,7 @@ fn explore(builder: TopologyBuilder, origin: &str, name: &str, about: &str) -> R
             tier.near = nearest_nodes(&distances, tier.id, &nodes);
         }
     }
-    assumptions.push("bandwidths, latencies and peaks: unknown, hwloc does not measure".to_owned());
+    assumptions.push(UNMEASURED.to_owned());
     let mut machine = Machine {
         name: name.to_owned(),
         about: about.to_owned(),
@@ -103,6 +161,7 @@ fn explore(builder: TopologyBuilder, origin: &str, name: &str, about: &str) -> R
         distances,
         is_this_system: topology.is_this_system(),
         assumptions,
+        measured: None,
     };
     infer_links(&mut machine);
     Ok(machine)

@@ -15,6 +15,33 @@ fn os_index(object: &TopologyObject) -> u32 {
     object.os_index().and_then(|index| u32::try_from(index).ok()).unwrap_or(0)
 }
 
+/// How many hardware threads a synthetic description asks for: the product of its levels' counts, as C reads numbers.
+/// What is no number is for hwloc to judge.
+pub fn synthetic_size(description: &str) -> u64 {
+    let (mut levels, mut depth) = (String::new(), 0u32);
+    // Attributes of a level stand in parentheses, of memory beside the levels in brackets.
+    for sign in description.chars() {
+        match sign {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth = depth.saturating_sub(1),
+            sign if depth == 0 => levels.push(sign),
+            _ => {}
+        }
+    }
+    let count = |level: &str| {
+        let text = level.rsplit(':').next().unwrap_or_default().to_ascii_lowercase();
+        let (radix, digits) = match text.strip_prefix("0x") {
+            Some(digits) => (16, digits),
+            None if text.starts_with('0') => (8, &text[..]),
+            None => (10, &text[..]),
+        };
+        let digits = &digits[..digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len())];
+        // Digits that fit no number are a very large one.
+        if digits.is_empty() { 1 } else { u64::from_str_radix(digits, radix).unwrap_or(u64::MAX) }
+    };
+    levels.split_whitespace().map(count).fold(1, u64::saturating_mul)
+}
+
 pub fn node_id(object: &TopologyObject) -> NodeId {
     NodeId(os_index(object))
 }
@@ -55,6 +82,10 @@ pub fn node(topology: &Topology, object: &TopologyObject, position: u32) -> Node
         memory_bytes,
         memory_allowed: topology.allowed_nodeset().is_set(id.index()),
         memory_gb_s: None,
+        copy_gb_s: None,
+        stream_copy_gb_s: None,
+        row_gb_s: None,
+        row_update_gb_s: None,
         peak_f32_gflop_s: None,
         peak_bf16_gflop_s: None,
     }
@@ -80,4 +111,23 @@ fn l3_groups(cores: &BTreeMap<(usize, usize), Vec<&TopologyObject>>) -> Vec<L3Gr
         }
     }
     groups.into_iter().map(|(_, group)| group).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_synthetic_machines_are_known_before_they_are_built() {
+        for (description, size) in [
+            ("Package:2 NUMANode:1 Core:28 PU:2", 112),
+            ("node:100000 core:100 pu:2", 20_000_000),
+            ("2 4 2", 16),
+            ("pack:2(memory=4GB indexes=0,1) [numa(memory=99GB)] core:0x10 pu:010", 256),
+            ("core:99999999999999999999 pu:2", u64::MAX),
+            ("nonsense", 1),
+        ] {
+            assert_eq!(synthetic_size(description), size, "{description}");
+        }
+    }
 }

@@ -5,10 +5,11 @@
 use serde::Serialize;
 
 use super::stream::Sum;
-use crate::base::Result;
+use crate::base::{NodeId, Result};
 use crate::ffi::linux::{HUGE_PAGE_BYTES, Region, Reservation};
+use crate::ffi::numa::NodeMask;
 use crate::machine::team::Team;
-use crate::memory::available_bytes;
+use crate::memory::{Homes, available_bytes};
 use crate::sync::{Each, Rows};
 
 /// The size of memory pages.
@@ -65,7 +66,22 @@ impl Field {
     /// # Errors
     /// When the system has no address space to give, or no pages of the wished kind.
     pub fn new(team: &Team, bytes: usize, pages: Pages) -> Result<Self> {
+        Self::fill(team, Reservation::new(bytes)?, pages)
+    }
+
+    /// As [`Field::new`], on a node of several. A kernel that forbids to bind memory places it by first touch: where
+    /// `team` runs.
+    ///
+    /// # Errors
+    /// As [`Field::new`].
+    pub fn on(team: &Team, bytes: usize, pages: Pages, node: NodeId) -> Result<Self> {
         let reservation = Reservation::new(bytes)?;
+        // Refused or not, `team` is there: what lies elsewhere is told by `Field::strays`.
+        let _ = reservation.bind(&NodeMask::of(&[node]));
+        Self::fill(team, reservation, pages)
+    }
+
+    fn fill(team: &Team, reservation: Reservation, pages: Pages) -> Result<Self> {
         reservation.advise_huge(pages == Pages::Huge)?;
         let mut field = Self { region: reservation.open()?, pages };
         team.each(Rows::new(field.cells_mut(), LINE, team.threads(), 1), |band| {
@@ -75,6 +91,14 @@ impl Field {
             }
         });
         Ok(field)
+    }
+
+    /// The share of its pages that the kernel says are not on `node`; 0 where it does not say.
+    #[must_use]
+    pub fn strays(&self, node: NodeId) -> f64 {
+        let bytes = self.region.bytes();
+        let homes = Homes::ask(bytes.as_ptr(), bytes.len(), &[node]);
+        homes.map_or(0.0, |homes| homes.elsewhere.values().sum::<usize>() as f64 / homes.pages.max(1) as f64)
     }
 
     /// Which pages were wished for.

@@ -9,6 +9,7 @@
 
 mod ceiling;
 mod clock;
+mod journey;
 mod memory;
 mod peak;
 mod processor;
@@ -21,13 +22,14 @@ use serde::Serialize;
 
 pub use ceiling::{CEILINGS, Ceiling};
 pub use clock::clock_ghz;
+pub use journey::journeys;
 pub use memory::{Field, Pages};
 pub use peak::{
     AMX_PEAK_FORMULA, BF16_PEAK_FORMULA, F32_PEAK_FORMULA, amx_peak, bf16_pass_peak, bf16_peak, f32_peak, thirds_peak,
 };
 pub use processor::Processor;
 pub use rows::{AHEAD, GATHER_FORMULA, Gathered, UPDATE_FORMULA};
-pub use stream::{COPY_FORMULA, READ_FORMULA, STREAM_COPY_FORMULA};
+pub use stream::{COPY_FORMULA, READ_FORMULA, STREAM_COPY_FORMULA, WRITE_FORMULA};
 
 /// How fast something went, over several passes, in 10^9 units (bytes or floating-point operations) a second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

@@ -30,16 +30,22 @@ pub struct Processor {
 }
 
 impl Processor {
+    /// The name of this machine's processor alone, as the kernel tells it.
+    #[must_use]
+    pub fn model_here() -> String {
+        let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        model(&info).unwrap_or("unknown processor").to_owned()
+    }
+
     /// This machine's.
     ///
     /// # Errors
     /// When the hardware cannot be explored.
     pub fn of_this_machine() -> Result<Self> {
         let machine = discover::host()?;
-        let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let l3: u64 = machine.nodes.iter().flat_map(|node| &node.l3).map(|group| group.bytes).sum();
         Ok(Self {
-            model: model(&info).unwrap_or("unknown processor").to_owned(),
+            model: Self::model_here(),
             cores: machine.nodes.iter().map(|node| node.cores.len()).sum(),
             nodes: machine.nodes.len(),
             isa: Isa::best().name(),

@@ -13,6 +13,11 @@ pub const COPY_FORMULA: &str =
     "2 x bytes copied / s (read once, written once; lines fetched to be written not counted)";
 /// Which bytes [`Field::stream_copy`] counts.
 pub const STREAM_COPY_FORMULA: &str = "2 x bytes copied / s (read once, written past the caches)";
+/// Which bytes [`Field::write`] counts.
+pub const WRITE_FORMULA: &str = "bytes written past the caches / s (from a source that stays in them)";
+
+/// Cells of the source of [`Field::write`]: 16 KiB, half of a first-level cache.
+const SOURCE: usize = 4 << 10;
 
 /// Running sums of [`Sum`]; more than the latency of an addition times two a cycle.
 const SUMS: usize = 8;
@@ -104,6 +109,29 @@ impl Field {
     /// When the halves differ afterwards.
     pub fn stream_copy(&mut self, team: &Team) -> Rate {
         self.copying(team, true)
+    }
+
+    /// Writes all cells once a pass with non-temporal stores, each thread its own share, out of its cache: what a team
+    /// on one node can give to the memory of another. [`WRITE_FORMULA`].
+    ///
+    /// # Panics
+    /// When a cell did not arrive.
+    pub fn write(&mut self, team: &Team) -> Rate {
+        let (threads, isa) = (team.threads(), team.isa());
+        let source: Vec<f32> = (0..SOURCE).map(|cell| (cell % 251) as f32).collect();
+        let cells = self.cells_mut();
+        let rate = Rate::measure(size_of_val(&*cells) as f64, || {
+            team.each(Rows::new(&mut *cells, LINE, threads, 1), |band| {
+                for to in band.data.chunks_mut(SOURCE) {
+                    isa.run(Copy { from: &source[..to.len()], to, past_caches: true });
+                }
+            });
+        });
+        team.each(Rows::new(&mut *cells, LINE, threads, 1), |band| {
+            let arrived = |cells: &[f32]| cells == &source[..cells.len()];
+            assert!(band.data.chunks(SOURCE).all(arrived), "what was written arrived");
+        });
+        rate
     }
 
     fn copying(&mut self, team: &Team, past_caches: bool) -> Rate {

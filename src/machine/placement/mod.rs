@@ -7,17 +7,19 @@
 
 mod share;
 
-use serde::Serialize;
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
 
 use self::share::{Share, shares};
 use super::describe::Machine;
 use super::ranges::ranges;
+use crate::base::config::THREADS_MAX;
+use crate::base::units::Many;
 use crate::base::{Error, NodeId, PuId, RankId, Result};
 
 /// No run has more ranks than this, so that a slip of the pen cannot ask for all memory.
 const RANKS_MAX: usize = 4096;
-/// The same for threads of a rank.
-const THREADS_MAX: usize = 4096;
 
 /// What a rank is given: the unit that is not split without need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, clap::ValueEnum)]
@@ -59,7 +61,7 @@ pub struct Wishes {
 }
 
 /// Where one rank stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankPlace {
     /// Its number.
     pub rank: RankId,
@@ -76,7 +78,7 @@ pub struct RankPlace {
 }
 
 /// Where all ranks stand, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// Ascending by rank.
     pub ranks: Vec<RankPlace>,
@@ -92,9 +94,11 @@ impl Placement {
     /// One line on where a rank stands: `rank 0 on node 0: 28 threads on cpus 0-27, 4 communicate on 24-27`.
     #[must_use]
     pub fn line(&self, rank: &RankPlace) -> String {
-        let list = |pus: &[PuId]| ranges(pus.iter().map(|pu| pu.0));
-        let mut line =
-            format!("{} on {}: {} threads on cpus {}", rank.rank, rank.node, rank.compute.len(), list(&rank.compute));
+        // Threads may take turns on a cpu, which is named once.
+        let list = |pus: &[PuId]| ranges(pus.iter().map(|pu| pu.0).collect::<BTreeSet<_>>());
+        let threads = Many(rank.compute.len() as u64, "thread");
+        let cpus = if rank.compute.len() == 1 { "cpu" } else { "cpus" };
+        let mut line = format!("{} on {}: {threads} on {cpus} {}", rank.rank, rank.node, list(&rank.compute));
         if !rank.comm.is_empty() {
             line += &format!(", {} communicate on {}", rank.comm.len(), list(&rank.comm));
         }
@@ -240,27 +244,32 @@ fn explain(splits: &[Split], wishes: &Wishes, reasons: &mut Vec<String>) {
             CommCores::Auto => format!("auto: 0 below 5 cores, 1 below 10, 2 below 20, else 4; {cores} here"),
         };
         let which = if comm > 0 { ", the last of its share" } else { "" };
-        reasons.push(format!("{who}: {comm} communication cores{which} ({comm_reason})"));
+        let comm = Many(comm as u64, "communication core");
+        reasons.push(format!("{who}: {comm}{which} ({comm_reason})"));
         let threads_reason = match (wishes.threads, wishes.smt) {
             (Some(_), _) => "as wished",
             (None, true) => "every hardware thread of the other cores (--smt)",
             (None, false) => "one on each other core; hardware siblings stay idle without --smt",
         };
         let idle = pus.saturating_sub(threads);
-        let idle = if idle > 0 { format!("; {idle} processing units stay idle") } else { String::new() };
-        reasons.push(format!("{who}: {threads} compute threads ({threads_reason}){idle}"));
+        let idle = if idle > 0 { format!("; {} idle", Many(idle as u64, "processing unit")) } else { String::new() };
+        reasons.push(format!("{who}: {} ({threads_reason}){idle}", Many(threads as u64, "compute thread")));
     }
 }
 
 fn time_shared(splits: &[Split], units: &[Share], smt: bool) -> String {
     let cores: usize = units.iter().map(|unit| unit.cores.len()).sum();
     let what = if splits.iter().any(|split| split.shared) {
-        format!("{} ranks take turns on {cores} cores", splits.len())
+        format!("{} take turns on {}", Many(splits.len() as u64, "rank"), Many(cores as u64, "core"))
     } else {
         let crowded = splits.iter().find(|split| split.threads > split.pus);
         let advice = if smt { "" } else { " (--smt may give each its own hardware thread)" };
         crowded.map_or_else(String::new, |split| {
-            format!("{} threads of a rank take turns on {} processing units{advice}", split.threads, split.pus)
+            format!(
+                "{} threads of a rank take turns on {}{advice}",
+                split.threads,
+                Many(split.pus as u64, "processing unit")
+            )
         })
     };
     format!("{what}: waiting threads yield instead of spinning, and no time measured here says anything about scaling")

@@ -163,10 +163,10 @@ pub fn arrangements(model: &Model<'_>, tally: &Tally, candidates: &[Rc<Candidate
             continue;
         }
         let parts = how.loads.len();
-        let work = |part: usize| how.loads[part].lookup + how.loads[part].update;
+        let work = |part: usize| how.loads[part].moved();
         let mut heaviest: Vec<usize> = (0..parts).collect();
         heaviest.sort_by_key(|part| std::cmp::Reverse(work(*part)));
-        let end = |rank: usize| totals[rank] + work(heaviest[0]) as f64 / (model.site.ranks[rank].gb_s * 1e9);
+        let end = |rank: usize| totals[rank] + model.alone_s(&how.loads[heaviest[0]], rank);
         let mut by_time: Vec<(f64, usize)> = ranks.clone().map(|rank| (end(rank), rank)).collect();
         by_time.sort_by(|a, b| a.0.total_cmp(&b.0).then(room[b.1].cmp(&room[a.1])).then(a.1.cmp(&b.1)));
         let by_time: Vec<usize> = by_time.into_iter().map(|(_, rank)| rank).collect();

@@ -14,7 +14,7 @@ use super::cost::{Model, Score, Tally};
 use super::forecast::Cost;
 use super::scheme::{Kind, REPLICATE_BELOW, Rows, Scheme, Sharding};
 use crate::base::units::{Bytes, Count};
-use crate::base::{Error, Result, TableId};
+use crate::base::{Error, Result, TableId, interrupt};
 
 /// What the user wishes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -70,7 +70,8 @@ pub fn plan(model: &Model<'_>, options: &Options) -> Result<Plan> {
     let empty = model.empty();
     if let Some((pool, wanted)) = model.overfull(&empty) {
         let pool = &model.site.pools[pool];
-        let place = format!("{} before any table, for {} ranks' MLPs and activations", pool.name(), pool.ranks.len());
+        let whose = if pool.ranks.len() == 1 { "a rank's".to_owned() } else { format!("{} ranks'", pool.ranks.len()) };
+        let place = format!("{} before any table, for {whose} MLPs and activations", pool.name());
         let (need, free, reserve) = (Bytes(wanted as u64), Bytes(pool.bytes), Bytes(pool.reserve));
         return Err(Error::NodeFull { place, need, free, reserve });
     }
@@ -78,6 +79,9 @@ pub fn plan(model: &Model<'_>, options: &Options) -> Result<Plan> {
     let (mut best, mut first, mut priced, mut refusal): (Option<(Score, State<'_>)>, Option<Score>, _, _) =
         (None, None, 0, None);
     for start in STARTS {
+        if interrupt::requested() {
+            return Err(Error::Interrupted);
+        }
         match State::new(model, options, &candidates).greedy(start) {
             Err(stuck) => refusal = Some(stuck),
             Ok(mut state) => {

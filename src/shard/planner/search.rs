@@ -7,12 +7,16 @@ use std::rc::Rc;
 
 use super::Options;
 use super::candidates::{Candidate, Choice, Shape, arrangements, by_room, candidates, room};
-use crate::base::TableId;
+use crate::base::{TableId, interrupt};
 use crate::shard::cost::{Model, Score, Tally};
 use crate::shard::scheme::Kind;
 
 /// Divisions that one local search may price.
 const BUDGET: usize = 12_000;
+
+/// Prices of two tables' places together that are looked at after each change of one has been tried: few, because there
+/// are as many as the square of all choices.
+const PAIR_BUDGET: usize = 2_000;
 
 /// The default of a small table is left only for at least this much of the slowest rank's time.
 const DEFAULT_LEFT_FOR: f64 = 0.01;
@@ -58,6 +62,11 @@ fn better(a: Score, b: Score) -> bool {
     below(a.slowest_s, b.slowest_s) || (a.slowest_s <= b.slowest_s && below(a.mean_s, b.mean_s))
 }
 
+/// The rank that has a table in one piece.
+fn whole(choice: &Option<Choice>) -> Option<usize> {
+    choice.as_ref().filter(|choice| choice.ranks.len() == 1).map(|choice| choice.ranks[0])
+}
+
 impl<'a> State<'a> {
     pub fn new(model: &'a Model<'a>, options: &'a Options, candidates: &'a [Vec<Rc<Candidate>>]) -> Self {
         let tables = model.workload.tables.len();
@@ -69,7 +78,7 @@ impl<'a> State<'a> {
                 model.workload.dim,
                 true,
             );
-            (whole.memory as f64, (whole.lookup + whole.update) as f64)
+            (whole.memory as f64, whole.moved() as f64)
         };
         let weights: Vec<(f64, f64)> = (0..tables as u32).map(|table| weigh(TableId(table))).collect();
         let sum = weights.iter().fold((1.0, 1.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -169,36 +178,105 @@ impl<'a> State<'a> {
         self.model.score(&self.tally)
     }
 
-    /// Moves, swaps and divides tables anew while that helps; returns how many divisions were priced.
+    /// Moves, swaps and divides tables anew while that helps, two together where no change of one does; returns how many
+    /// divisions were priced.
     pub fn improve(&mut self) -> usize {
-        let mut priced = 0;
+        let (mut priced, mut pairs) = (0, 0);
         let Some(mut score) = self.score() else { return 0 };
-        while let Some(better) = self.step(score, &mut priced) {
+        while !interrupt::requested()
+            && let Some(better) = self.step(score, &mut priced).or_else(|| self.better_pair(score, &mut pairs))
+        {
             score = better;
         }
-        priced
+        priced + pairs
     }
 
     /// The first change that helps: to a table of the slowest rank, where most is to gain, else to any other.
     fn step(&mut self, now: Score, priced: &mut usize) -> Option<Score> {
-        let totals = self.model.totals(&self.tally);
-        let later = |slowest, rank| if totals[rank] > totals[slowest] { rank } else { slowest };
-        let slowest = (0..totals.len()).fold(0, later);
-        let there =
-            |table: &TableId| self.choices[table.index()].as_ref().is_some_and(|at| at.ranks.contains(&slowest));
-        let (mut order, others): (Vec<TableId>, Vec<TableId>) = self.order.iter().copied().partition(there);
+        let slowest = self.slowest();
+        let (mut order, others) = self.by_presence(slowest);
         order.extend(others);
+        // Of many thousands of tables few may be on other ranks: they are looked for once, since a step ends with the first
+        // change.
+        let elsewhere = |table: &TableId| whole(&self.choices[table.index()]).is_some_and(|rank| rank != slowest);
+        let swaps: Vec<TableId> = self.order.iter().copied().filter(elsewhere).collect();
         for table in order {
-            if *priced >= BUDGET {
+            if *priced >= self.budget(BUDGET) {
                 return None;
             }
-            let improved =
-                self.better_place(table, now, priced).or_else(|| self.better_swap(table, slowest, now, priced));
+            let improved = self
+                .better_place(table, now, priced)
+                .or_else(|| self.better_swap(table, (slowest, &swaps), now, priced));
             if improved.is_some() {
                 return improved;
             }
         }
         None
+    }
+
+    /// The rank that ends last, the first of equals.
+    fn slowest(&self) -> usize {
+        let totals = self.model.totals(&self.tally);
+        let later = |slowest, rank| if totals[rank] > totals[slowest] { rank } else { slowest };
+        (0..totals.len()).fold(0, later)
+    }
+
+    /// Tables of which a rank holds a part, and all others.
+    fn by_presence(&self, rank: usize) -> (Vec<TableId>, Vec<TableId>) {
+        let there = |table: &TableId| self.choices[table.index()].as_ref().is_some_and(|at| at.ranks.contains(&rank));
+        self.order.iter().copied().partition(there)
+    }
+
+    /// Prices that are looked at: fewer where each is of very many ranks.
+    fn budget(&self, most: usize) -> usize {
+        const RANKS: usize = 64;
+        most * RANKS / self.model.ranks().max(RANKS)
+    }
+
+    /// The first pair of tables, one of them on the slowest rank, that are better placed when both change: where memory
+    /// or time is short, neither can go first. A table that is replicated stays so.
+    fn better_pair(&mut self, now: Score, priced: &mut usize) -> Option<Score> {
+        let (mine, _) = self.by_presence(self.slowest());
+        for first in mine {
+            for second in self.order.clone() {
+                let replicated =
+                    self.choices[second.index()].as_ref().is_some_and(|at| at.how.shape == Shape::Replicated);
+                if second == first || replicated {
+                    continue;
+                }
+                if *priced >= self.budget(PAIR_BUDGET) {
+                    return None;
+                }
+                if let Some(score) = self.better_places(first, second, now, priced) {
+                    return Some(score);
+                }
+            }
+        }
+        None
+    }
+
+    /// Puts two tables where the score is best, if that is better than now.
+    fn better_places(&mut self, first: TableId, second: TableId, now: Score, priced: &mut usize) -> Option<Score> {
+        let current = (self.take(first), self.take(second));
+        let mut best: Option<(Score, Choice, Choice)> = None;
+        for one in arrangements(self.model, &self.tally, &self.candidates[first.index()]) {
+            one.add(self.model, &mut self.tally, first, 1);
+            for other in arrangements(self.model, &self.tally, &self.candidates[second.index()]) {
+                *priced += 1;
+                let Some(score) = self.score_with(second, &other) else { continue };
+                if better(score, best.as_ref().map_or(now, |(known, ..)| *known)) {
+                    best = Some((score, one.clone(), other));
+                }
+            }
+            one.add(self.model, &mut self.tally, first, -1);
+        }
+        let (score, one, other) = match best {
+            Some((score, one, other)) => (Some(score), one, other),
+            None => (None, current.0, current.1),
+        };
+        self.put(first, one);
+        self.put(second, other);
+        score
     }
 
     /// Puts a table where the score is best, if that is better than now.
@@ -223,17 +301,18 @@ impl<'a> State<'a> {
         score
     }
 
-    /// Exchanges a whole table of the slowest rank with one of another rank.
-    fn better_swap(&mut self, table: TableId, slowest: usize, now: Score, priced: &mut usize) -> Option<Score> {
-        let whole = |choice: &Option<Choice>| match choice {
-            Some(choice) if choice.ranks.len() == 1 => Some(choice.ranks[0]),
-            _ => None,
-        };
+    /// Exchanges a whole table of the slowest rank with one of another rank's whole `tables`.
+    fn better_swap(
+        &mut self,
+        table: TableId,
+        (slowest, tables): (usize, &[TableId]),
+        now: Score,
+        priced: &mut usize,
+    ) -> Option<Score> {
         let mine = whole(&self.choices[table.index()]).filter(|rank| *rank == slowest)?;
-        for position in 0..self.order.len() {
-            let other = self.order[position];
-            let Some(theirs) = whole(&self.choices[other.index()]).filter(|rank| *rank != mine) else { continue };
-            if *priced >= BUDGET {
+        for &other in tables {
+            let Some(theirs) = whole(&self.choices[other.index()]) else { continue };
+            if *priced >= self.budget(BUDGET) {
                 return None;
             }
             *priced += 1;

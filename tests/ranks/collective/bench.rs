@@ -36,9 +36,14 @@ fn reports_tell_bytes_rates_and_their_ratio_to_the_limit() {
 
 #[test]
 fn impossible_wishes_are_refused() {
-    for (line, word) in [("alltoall --ranks 1", "2..=64"), ("allreduce --bytes 7", "multiple of 4")] {
+    for (line, code, word) in [
+        ("alltoall --ranks 65", 2, "1..=64"),
+        ("alltoall --ranks 1", 1, "use 2 or more"),
+        ("allreduce --bytes 7", 2, "multiple of 4"),
+        ("allreduce --algorithm hierarchical", 1, "--algorithm"),
+    ] {
         let output = run(&format!("bench {line}"));
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(2) && message.contains(word), "{message}");
+        assert!(output.status.code() == Some(code) && message.contains(word), "{message}");
     }
 }

@@ -7,10 +7,16 @@ use proptest::prelude::*;
 
 use super::{interpret, job, numbers, rank, sizes, with_lanes};
 
+/// All ways to reduce among so many ranks, on any number of machines.
+fn reductions(ranks: usize) -> impl Iterator<Item = Reduction> {
+    let machines = (1..=ranks).filter(move |local| ranks.is_multiple_of(*local)).map(Reduction::Hierarchical);
+    Reduction::ALL.into_iter().chain(machines)
+}
+
 /// All schedules of a division into slices.
 fn schedules(slices: &Slices, payload: Payload) -> Vec<Schedule> {
-    let scatters = Reduction::ALL.map(|kind| kind.plan(slices, payload));
-    scatters.into_iter().flat_map(|scatter| [scatter.reversed(), scatter.all_reduce(), scatter]).collect()
+    let scatters = reductions(slices.ranks()).map(|kind| kind.plan(slices, payload));
+    scatters.flat_map(|scatter| [scatter.reversed(), scatter.all_reduce(), scatter]).collect()
 }
 
 fn parcels(seed: u64, ranks: usize, sources: usize) -> Parcels {
@@ -35,7 +41,7 @@ fn every_schedule_proves_itself() {
                 schedule.check().unwrap_or_else(|reason| panic!("{reason}\n{schedule}"));
             }
             // Every term of every slice travels once, whichever way.
-            for kind in Reduction::ALL {
+            for kind in reductions(ranks) {
                 assert_eq!(kind.plan(&slices, Payload::Bf16).traffic().total(), elements * (ranks - 1) * 2);
             }
             for sources in [0, 1, 7] {
@@ -53,6 +59,19 @@ fn every_schedule_proves_itself() {
     let hypercube = Ring::through(vec![0, 1, 2, 4, 7, 6, 5, 3]).plan(&Slices::even(4096, 8), Payload::F32, true);
     assert_eq!(hypercube.check(), Ok(()));
     assert!(hypercube.traffic().at(rank(2), rank(4)) > 0 && hypercube.traffic().at(rank(2), rank(3)) == 0);
+}
+
+#[test]
+fn between_machines_each_part_of_the_tensor_goes_once() {
+    let (machines, local) = (3, 4);
+    let slices = Slices::even(128 * machines * local, machines * local);
+    let traffic = Reduction::Hierarchical(local).plan(&slices, Payload::F32).traffic();
+    let machine = |rank: usize| rank / local;
+    let pairs = || (0..machines * local).flat_map(|from| (0..machines * local).map(move |to| (from, to)));
+    for (from, to) in pairs().filter(|(from, to)| machine(*from) != machine(*to)) {
+        let due = if from % local == to % local { 128 * 4 } else { 0 };
+        assert_eq!(traffic.at(rank(from), rank(to)), due, "{from} to {to}");
+    }
 }
 
 #[test]

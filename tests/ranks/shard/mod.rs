@@ -32,6 +32,9 @@ fn workload(rows: &[u64], dim: usize, batch: usize) -> Workload {
         exchange_bytes: 4,
         dense_bytes: 0,
         sample_bytes: 0,
+        gradient_bytes: 0,
+        sample_operations: 0,
+        bf16: false,
     }
 }
 

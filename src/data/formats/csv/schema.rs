@@ -8,15 +8,28 @@
 //! [[dense]]
 //! column = "price"
 //! float = true                   # decimal fractions; without it integers, or what the file turns out to hold
-//! transform = "log"              # ln(x + 1); the default is none
+//! transform = "log"              # ln(x + 1), or "standardise"; the default is none
 //! [[dense]]
 //! column = "history"             # 17,4,0,0
 //! name = "length"
 //! count = ","                    # the number of its values: 2
 //! padding = "0"
+//! [[dense]]
+//! column = "timestamp"
+//! name = "age"
+//! time = "age"                   # days to the newest training sample
+//! [[categorical]]
+//! column = "timestamp"
+//! time = "hour"                  # of the day; or "weekday"
+//! unit = "milliseconds"          # since 1970; the default is seconds
 //! [[categorical]]
 //! column = "genres"              # Animation|Children's
 //! separator = "|"
+//! weights = "shares"             # the column of as many weights, 0.7|0.3: each look-up's row is multiplied by its weight
+//! [[categorical]]
+//! column = "tags"                # drama:0.7 old:0.3
+//! separator = " "
+//! weight_separator = ":"         # weights stand behind their values
 //! [[categorical]]
 //! column = "age"
 //! buckets = [18.0, 25.0, 50.0]
@@ -24,6 +37,8 @@
 //! column = "device"
 //! rows = 1000                    # values are hashed; without it they are numbered as they appear
 //! ```
+//!
+//! Every key is explained in [`super::keys`], which `octorec schema` prints.
 
 use std::path::Path;
 
@@ -31,9 +46,10 @@ use serde::{Deserialize, Serialize};
 
 use super::label::{Rule, finite};
 use super::values;
-use crate::base::{Error, Result};
+use crate::base::{Result, input};
 use crate::data::formats::bad;
-use crate::data::schema::Transform;
+use crate::data::moment::Unit;
+use crate::data::schema::{Dense, Transform};
 
 /// The columns of a text file that are read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -77,6 +93,30 @@ pub struct TextDense {
     /// What happens to a value on its way into a minibatch.
     #[serde(default)]
     pub transform: Transform,
+    /// That values are moments, and what of them is the feature.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Span>,
+    /// With `time`, how moments are written; nothing: in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<Unit>,
+}
+
+/// What of a moment is a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Span {
+    /// Days from there to the newest of the training samples.
+    Age,
+}
+
+/// What of a moment is a category.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// The hour of the day: rows 0 to 23, and 24 for a blank field.
+    Hour,
+    /// The day of the week: rows 0 (Monday) to 6, and 7 for a blank field.
+    Weekday,
 }
 
 /// A categorical column.
@@ -94,12 +134,24 @@ pub struct TextCategorical {
     /// With `separator`, the value that stands for none: it makes lists equally long.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub padding: String,
+    /// The column of the look-ups' weights: as many as there are values, separated as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<String>,
+    /// What stands between a value and its weight, where weights are in the same field: `:` for `drama:0.7`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight_separator: Option<String>,
     /// Numbers at which a new bucket begins, rising; a blank field has a bucket of its own, the last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buckets: Vec<f64>,
     /// Rows of the table, at most 2^32 - 1, where values are hashed; 0: they are numbered in the order of first appearance.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rows: u64,
+    /// That values are moments, and what of them is the category.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Clock>,
+    /// With `time`, how moments are written; nothing: in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<Unit>,
 }
 
 fn comma() -> char {
@@ -114,50 +166,24 @@ impl TextSchema {
     /// Reads a schema from its file.
     ///
     /// # Errors
-    /// [`Error::Io`], and [`Error::BadFile`] with what is impossible.
+    /// [`crate::base::Error::Io`], and [`crate::base::Error::BadFile`] with what is impossible.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(Error::io(path, "read"))?;
+        let text = input::read_text(path)?;
         let schema: Self =
             toml::from_str(&text).map_err(|error| bad(path, format!("is no schema of a text file: {error}")))?;
         schema.check().map_err(|reason| bad(path, reason))?;
         Ok(schema)
     }
 
-    fn check(&self) -> std::result::Result<(), String> {
+    pub(super) fn check(&self) -> std::result::Result<(), String> {
         if !self.delimiter.is_ascii() || matches!(self.delimiter, '"' | '\n' | '\r') {
             return Err(format!("delimiter = {:?}: one ASCII character is expected", self.delimiter));
         }
         Rule::parse(&self.label)?;
-        for column in &self.dense {
-            let name = column.name();
-            match &column.count {
-                Some(separator) if separator.is_empty() => return Err(format!("column {name}: count is empty")),
-                Some(_) if column.float => return Err(format!("column {name}: a count of values is no fraction")),
-                None if !column.padding.is_empty() => return Err(format!("column {name}: padding goes with count")),
-                _ => (),
-            }
-        }
-        for column in &self.categorical {
-            let name = column.name();
-            if column.separator.is_none() && !column.padding.is_empty() {
-                return Err(format!("column {name}: padding goes with separator"));
-            }
-            let ways = [column.separator.is_some(), !column.buckets.is_empty()];
-            if ways == [true, true] {
-                return Err(format!("column {name}: separator and buckets exclude each other"));
-            }
-            if column.separator.as_ref().is_some_and(String::is_empty) {
-                return Err(format!("column {name}: the separator is empty"));
-            }
-            if !column.buckets.is_sorted_by(|a, b| a < b) || column.buckets.iter().any(|edge| edge.is_nan()) {
-                return Err(format!("column {name}: buckets must rise"));
-            }
-            if column.rows > u64::from(u32::MAX) {
-                return Err(format!("column {name} has {} rows; at most 2^32 - 1 are possible", column.rows));
-            }
-            if !column.buckets.is_empty() && column.rows > 0 {
-                return Err(format!("column {name}: rows follow from buckets"));
-            }
+        let dense = self.dense.iter().map(|column| (column.name(), column.check()));
+        let categorical = self.categorical.iter().map(|column| (column.name(), column.check()));
+        for (name, checked) in dense.chain(categorical) {
+            checked.map_err(|reason| format!("column {name}: {reason}"))?;
         }
         Ok(())
     }
@@ -169,7 +195,50 @@ impl TextSchema {
     }
 }
 
+impl TextSchema {
+    /// Hashes the values of columns that would be numbered into `rows` rows.
+    ///
+    /// # Errors
+    /// The name of a column for which no number of rows is given.
+    pub(in crate::data) fn hash(&mut self, rows: u64) -> std::result::Result<(), String> {
+        let numbered = self.categorical.iter_mut().filter(|column| column.fixed_rows().is_none());
+        for column in numbered {
+            if rows == 0 {
+                return Err(column.name().to_owned());
+            }
+            column.rows = rows.min(u64::from(u32::MAX));
+        }
+        Ok(())
+    }
+}
+
 impl TextDense {
+    fn check(&self) -> std::result::Result<(), String> {
+        let reason = match (&self.count, self.time) {
+            (Some(separator), _) if separator.is_empty() => "count is empty",
+            (Some(_), _) if self.float => "a count of values is no fraction",
+            (None, _) if !self.padding.is_empty() => "padding goes with count",
+            (Some(_), Some(_)) => "count and time exclude each other",
+            (_, Some(_)) if self.float => "a time is read by its unit: leave float out",
+            (_, None) if self.unit.is_some() => "unit goes with time",
+            _ => return Ok(()),
+        };
+        Err(reason.to_owned())
+    }
+
+    /// What a field has to be, where it is a moment.
+    #[must_use]
+    pub fn unit(&self) -> Option<Unit> {
+        self.time.map(|Span::Age| self.unit.unwrap_or_default())
+    }
+
+    /// The column of a data set that it becomes; `float`: whether values are fractions.
+    #[must_use]
+    pub fn described(&self, float: bool) -> Dense {
+        let Self { transform, time, .. } = *self;
+        Dense { name: self.name().to_owned(), float, transform, age: time == Some(Span::Age), scale: None }
+    }
+
     /// How many values a field has, where that is the feature.
     pub(in crate::data) fn counted(&self, field: &[u8]) -> Option<u32> {
         let separator = self.count.as_ref()?;
@@ -188,6 +257,53 @@ fn is_padding(value: &[u8], padding: &str) -> bool {
 }
 
 impl TextCategorical {
+    fn check_weights(&self) -> std::result::Result<(), String> {
+        let reason = match (&self.weights, &self.weight_separator) {
+            (Some(_), Some(_)) => "weights and weight_separator exclude each other".to_owned(),
+            (Some(weights), None) if *weights == self.column => {
+                "its weights stand in a column of their own, or behind a weight_separator".to_owned()
+            }
+            (None, Some(separator)) if separator.is_empty() || self.separator.as_ref() == Some(separator) => {
+                format!("weight_separator = {separator:?} must tell a weight from the next value")
+            }
+            _ => return Ok(()),
+        };
+        Err(reason)
+    }
+
+    /// Whether look-ups have weights.
+    #[must_use]
+    pub fn weighted(&self) -> bool {
+        self.weights.is_some() || self.weight_separator.is_some()
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        self.check_weights()?;
+        let ways = [
+            ("separator", self.separator.is_some()),
+            ("buckets", !self.buckets.is_empty()),
+            ("time", self.time.is_some()),
+        ];
+        let mut used = ways.iter().filter(|(_, used)| *used).map(|(name, _)| *name);
+        let reason = match (used.next(), used.next()) {
+            (Some(one), Some(other)) => format!("{one} and {other} exclude each other"),
+            (None | Some("buckets" | "time"), _) if !self.padding.is_empty() => {
+                "padding goes with separator".to_owned()
+            }
+            (Some(way @ ("buckets" | "time")), _) if self.rows > 0 => format!("rows follow from {way}"),
+            _ if self.time.is_none() && self.unit.is_some() => "unit goes with time".to_owned(),
+            _ if self.separator.as_ref().is_some_and(String::is_empty) => "the separator is empty".to_owned(),
+            _ if !self.buckets.is_sorted_by(|a, b| a < b) || self.buckets.iter().any(|edge| edge.is_nan()) => {
+                "buckets must rise".to_owned()
+            }
+            _ if self.rows > u64::from(u32::MAX) => {
+                format!("{} rows are too many: at most 2^32 - 1 are possible", self.rows)
+            }
+            _ => return Ok(()),
+        };
+        Err(reason)
+    }
+
     /// The values of a field, where one has several.
     pub(in crate::data) fn several<'a>(&'a self, field: &'a [u8]) -> Option<impl Iterator<Item = &'a [u8]>> {
         let separator = self.separator.as_ref()?;
@@ -197,18 +313,32 @@ impl TextCategorical {
     /// Rows of the table where they do not depend on the data.
     #[must_use]
     pub fn fixed_rows(&self) -> Option<u64> {
-        match (self.buckets.len() as u64, self.rows) {
-            (0, 0) => None,
-            (0, rows) => Some(rows),
-            (edges, _) => Some(edges + 2),
+        match (self.time, self.buckets.len() as u64, self.rows) {
+            (Some(Clock::Hour), ..) => Some(24 + 1),
+            (Some(Clock::Weekday), ..) => Some(7 + 1),
+            (None, 0, 0) => None,
+            (None, 0, rows) => Some(rows),
+            (None, edges, _) => Some(edges + 2),
         }
     }
 
-    /// The row of a value, where rows do not depend on the data: its bucket, or its hash.
+    /// The row of a value, where rows do not depend on the data: its hour or weekday, its bucket, or its hash.
     ///
     /// # Errors
     /// What was expected.
     pub(in crate::data) fn fixed_row(&self, value: &[u8]) -> std::result::Result<u32, &'static str> {
+        if let Some(clock) = self.time {
+            let blank = self.fixed_rows().expect("a clock has its rows") as u32 - 1;
+            if value.trim_ascii().is_empty() {
+                return Ok(blank);
+            }
+            let unit = self.unit.unwrap_or_default();
+            let moment = unit.parse(value).ok_or(unit.expects())?;
+            return Ok(match clock {
+                Clock::Hour => moment.hour(),
+                Clock::Weekday => moment.weekday(),
+            });
+        }
         if self.buckets.is_empty() {
             return Ok((u64::from(crc32fast::hash(value)) % self.rows) as u32);
         }

@@ -186,7 +186,7 @@ pub(super) fn inferred(leaves: &[Leaf], merlin: Option<&Merlin>) -> Result<Descr
     let dense = |leaf: &Leaf| {
         let float = leaf.kind == Kind::Float;
         let transform = if float { Transform::None } else { Transform::Log };
-        Dense { name: leaf.name.clone(), float, transform }
+        Dense { name: leaf.name.clone(), float, transform, ..Dense::default() }
     };
     let categorical = |leaf: &Leaf| {
         let weighted = find(&format!("{}{WEIGHTS}", leaf.name)).is_some_and(|other| other.kind == Kind::Float);

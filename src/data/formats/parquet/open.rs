@@ -9,7 +9,7 @@ use super::columns::{self, Columns, Kind, Leaf, Merlin};
 use super::numbers::{Numbers, Scratch};
 use super::read::{ParquetTable, fault};
 use super::{EXTENSION, role};
-use crate::base::{Error, Result, interrupt};
+use crate::base::{Error, Result, input, interrupt};
 use crate::data::Description;
 use crate::data::blocks::Role;
 use crate::data::formats::{Dataset, Member, bad, folder, sidecar};
@@ -103,7 +103,7 @@ fn merlin(folders: &[&Path]) -> Result<Option<Merlin>> {
     let Some(path) = folders.iter().map(|folder| folder.join(MERLIN)).find(|path| path.exists()) else {
         return Ok(None);
     };
-    let text = std::fs::read_to_string(&path).map_err(Error::io(&path, "read"))?;
+    let text = input::read_text(&path)?;
     let found = serde_json::from_str(&text);
     found.map(Some).map_err(|error| bad(&path, format!("does not name labels, conts and cats: {error}")))
 }

@@ -1,6 +1,6 @@
 //! The cache line between a region's leader and one helper, and what is told in it.
 //!
-//! Two counters say whose a desk is:
+//! Two counters say whose a mailbox is:
 //!
 //! | state    | `epoch` | `done` | who may touch the order    |
 //! |----------|---------|--------|----------------------------|
@@ -17,7 +17,7 @@ use std::mem::MaybeUninit;
 
 use super::primitive::{AtomicUsize, Guarded, Ordering};
 
-/// Words of captures that travel in the desk: what its cache line has left.
+/// Words of captures that travel in the mailbox: what its cache line has left.
 const CARRIED: usize = 5;
 
 /// What a closure has captured, or its address when that is larger.
@@ -28,12 +28,12 @@ type Captures = MaybeUninit<[*const (); CARRIED]>;
 #[derive(Clone, Copy)]
 pub(super) struct Order {
     /// Calls the closure that the captures hold; nothing else may be handed to it. `None`: they hold a number instead,
-    /// that of the desk to go to, or [`NOWHERE`].
+    /// that of the mailbox to go to, or [`NOWHERE`].
     call: Option<unsafe fn(&Captures, usize)>,
     captures: Captures,
 }
 
-/// The desk of a helper whose life ends.
+/// The mailbox of a helper whose life ends.
 const NOWHERE: usize = usize::MAX;
 
 /// What a helper does after an order.
@@ -41,7 +41,7 @@ const NOWHERE: usize = usize::MAX;
 pub(super) enum Next {
     /// Waits for the next one.
     Stay,
-    /// Waits for the next one at another desk.
+    /// Waits for the next one at another mailbox.
     GoTo(usize),
     /// Ends.
     End,
@@ -69,13 +69,13 @@ impl Order {
         }
     }
 
-    /// To wait at desk number `desk` from now on.
-    pub(super) fn go_to(desk: usize) -> Self {
+    /// To wait at mailbox number `mailbox` from now on.
+    pub(super) fn go_to(mailbox: usize) -> Self {
         let mut captures = Captures::uninit();
         // SAFETY: the first word is there and takes a number.
         #[allow(unsafe_code)]
         unsafe {
-            captures.as_mut_ptr().cast::<usize>().write(desk);
+            captures.as_mut_ptr().cast::<usize>().write(mailbox);
         }
         Self { call: None, captures }
     }
@@ -90,12 +90,12 @@ impl Order {
     /// # Safety
     /// What the closure borrows is alive, which it is while the region's [`super::Crew::run`] has not returned.
     #[allow(unsafe_code)]
-    pub(super) unsafe fn obey(&self, index: usize) -> Next {
+    pub(super) unsafe fn run(&self, index: usize) -> Next {
         let Some(call) = self.call else {
             // SAFETY: without a call the captures come from `go_to`, which has written the first word.
             return match unsafe { self.captures.as_ptr().cast::<usize>().read() } {
                 NOWHERE => Next::End,
-                desk => Next::GoTo(desk),
+                mailbox => Next::GoTo(mailbox),
             };
         };
         // SAFETY: `call` and `captures` come from one `Order::call`, the only place that makes an order with a closure.
@@ -116,25 +116,25 @@ unsafe fn call<F: Fn(usize)>(captures: &Captures, index: usize) {
 }
 
 /// What the leader and one helper pass to and fro: one cache line.
-pub(super) struct Desk {
+pub(super) struct Mailbox {
     epoch: AtomicUsize,
     done: AtomicUsize,
     order: Guarded<Order>,
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Desk>() == 64, "a desk is one cache line");
+const _: () = assert!(size_of::<Mailbox>() == 64, "a mailbox is one cache line");
 
 // SAFETY: `order` is the only field that is not Sync by itself; the protocol above lets the leader write it only while
 // its helper does not read it, and what it holds is a copy of, or a reference to, a Sync closure.
 #[allow(unsafe_code)]
-unsafe impl Sync for Desk {}
+unsafe impl Sync for Mailbox {}
 
 // SAFETY: a reference to a Sync closure may move between threads, and so may a copy, which any thread could have made.
 #[allow(unsafe_code)]
-unsafe impl Send for Desk {}
+unsafe impl Send for Mailbox {}
 
-impl Desk {
+impl Mailbox {
     pub(super) fn new() -> Self {
         Self { epoch: AtomicUsize::new(0), done: AtomicUsize::new(0), order: Guarded::new(Order::end()) }
     }
@@ -142,10 +142,10 @@ impl Desk {
     /// idle -> running; for the leader.
     ///
     /// # Safety
-    /// The desk is idle ([`Desk::is_idle`]), the caller its only leader, and what the order's closure borrows lives
+    /// The mailbox is idle ([`Mailbox::is_idle`]), the caller its only leader, and what the order's closure borrows lives
     /// until it is idle again.
     #[allow(unsafe_code)]
-    pub(super) unsafe fn hand(&self, order: Order) {
+    pub(super) unsafe fn post(&self, order: Order) {
         self.order.with_mut(|slot| {
             // SAFETY: idle, so the helper does not read the slot, and nobody else writes.
             unsafe {
@@ -162,26 +162,26 @@ impl Desk {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Whether the `last` order has been obeyed: then the desk is idle; for the leader.
+    /// Whether the `last` order has been completed: then the mailbox is idle; for the leader.
     pub(super) fn is_idle(&self, last: usize) -> bool {
         self.done.load(Ordering::Acquire) == last
     }
 
-    /// The number of the last order that the helper has obeyed here; for the helper.
-    pub(super) fn obeyed(&self) -> usize {
+    /// The number of the last order that the helper has completed here; for the helper.
+    pub(super) fn completed(&self) -> usize {
         // Relaxed: the helper reads its own last write.
         self.done.load(Ordering::Relaxed)
     }
 
-    /// The number of an order that the helper has not `seen`: then the desk is running.
-    pub(super) fn news(&self, seen: usize) -> Option<usize> {
+    /// The number of an order that the helper has not `seen`: then the mailbox is running.
+    pub(super) fn poll(&self, seen: usize) -> Option<usize> {
         Some(self.epoch.load(Ordering::Acquire)).filter(|epoch| *epoch != seen)
     }
 
     /// The order; for the helper.
     ///
     /// # Safety
-    /// The desk is running: [`Desk::news`] has said so, and [`Desk::finish`] was not called since.
+    /// The mailbox is running: [`Mailbox::poll`] has said so, and [`Mailbox::finish`] was not called since.
     #[allow(unsafe_code)]
     pub(super) unsafe fn order(&self) -> Order {
         // SAFETY: running: the acquire of the new epoch ordered the leader's write before this read, and the leader

@@ -1,0 +1,176 @@
+//! What the type of a single key cannot say: that layers fit each other and that numbers are in range.
+
+use super::{Config, Determinism, Interaction, ModelConfig, OptimizerName, THREADS_MAX, Update};
+use crate::base::error::{Error, Result};
+
+/// Keys whose values do not go together, or one whose value is out of range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contradiction {
+    /// The keys.
+    pub keys: Vec<&'static str>,
+    /// What is wrong and what would be right.
+    pub reason: String,
+}
+
+/// More tables than any model in the field has, and as many as are planned, placed and started within seconds.
+const TABLES_MOST: usize = 100_000;
+
+/// `Err` with these keys and this reason.
+fn fail<T>(keys: &[&'static str], reason: impl Into<String>) -> std::result::Result<T, Contradiction> {
+    Err(Contradiction { keys: keys.to_vec(), reason: reason.into() })
+}
+
+/// Refuses a number outside of a range.
+macro_rules! within {
+    ($key:literal, $value:expr, $range:expr, $words:literal) => {
+        if !$range.contains(&$value) {
+            return fail(&[$key], format!("{} = {} must lie in {}", $key, $value, $words));
+        }
+    };
+}
+
+impl Config {
+    /// As [`Config::contradiction`], for a configuration that comes from one place.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the origin and the key, what it is and what it should be.
+    pub fn validate(&self, origin: &str) -> Result<()> {
+        let told = |Contradiction { reason, .. }| Error::Config { origin: origin.to_owned(), reason };
+        self.contradiction().map_err(told)
+    }
+
+    /// Refuses what is no model, no data or no training.
+    ///
+    /// # Errors
+    /// The keys and the reason.
+    pub fn contradiction(&self) -> std::result::Result<(), Contradiction> {
+        self.model.contradiction()?;
+        if !self.data.is_stored() && self.model.bottom.first() == Some(&0) {
+            return fail(
+                &["model.bottom", "data.source"],
+                "model.bottom begins with 0, which leaves the number of dense features to a file's data: generated data \
+                 take it from the model; say how many, or use model.bottom = [] for none",
+            );
+        }
+        self.check_data()?;
+        self.check_training()
+    }
+
+    fn check_data(&self) -> std::result::Result<(), Contradiction> {
+        let data = &self.data;
+        if data.is_stored() && data.path.is_empty() {
+            return fail(&["data.source"], "data.source = \"tsv\" and \"files\" need data.path: use --data PATH");
+        }
+        within!("data.test_fraction", data.test_fraction, (0.0..1.0), "[0, 1)");
+        within!("data.lookups", data.lookups, (1..=1 << 20), "[1, 2^20]");
+        within!("data.shuffle_window", data.shuffle_window, (1..1 << 32), "[1, 2^32 - 1]");
+        within!("data.max_line", data.max_line, (1..=1 << 30), "[1, 2^30]");
+        within!("data.prefetch", data.prefetch, (1..=1024), "[1, 1024]");
+        within!("data.zipf", data.zipf, (0.0..=10.0), "[0, 10]");
+        Ok(())
+    }
+
+    fn check_training(&self) -> std::result::Result<(), Contradiction> {
+        let train = &self.train;
+        within!("train.batch", train.batch, (1..=1 << 31), "[1, 2^31]");
+        within!("train.threads", train.threads, (0..=THREADS_MAX), "[0, 4096]");
+        within!("train.eval_batch", train.eval_batch, (1..=1 << 31), "[1, 2^31]");
+        if !(train.lr.is_finite() && train.lr >= 0.0) {
+            return fail(
+                &["train.lr"],
+                format!("train.lr = {} must be a finite number that is not negative", train.lr),
+            );
+        }
+        if train.determinism != Determinism::None && matches!(train.update, Update::Atomic | Update::Rtm) {
+            let name = if train.update == Update::Atomic { "atomic" } else { "rtm" };
+            return fail(
+                &["train.update", "train.determinism"],
+                format!(
+                    "train.update = \"{name}\" leaves the order of sums to chance, so that no two runs need agree: use \
+                     auto, serial, race-free or sorted, or allow it with train.determinism = \"none\" (--determinism none)"
+                ),
+            );
+        }
+        if train.optimizer_rows != OptimizerName::Sgd && !matches!(train.update, Update::Auto | Update::Sorted) {
+            return fail(
+                &["train.optimizer_rows", "train.update"],
+                "train.optimizer_rows sums a row's gradients before it moves the row, for which look-ups are sorted: \
+                 use train.update = \"auto\" or \"sorted\"",
+            );
+        }
+        within!("train.momentum", train.momentum, (0.0..1.0), "[0, 1)");
+        if train.epochs == 0 && train.steps == 0 {
+            return fail(
+                &["train.epochs", "train.steps"],
+                "train.epochs and train.steps are both 0: nothing to train; use --epochs N or --steps N",
+            );
+        }
+        within!("train.target_auc", train.target_auc, (0.0..=1.0), "[0, 1]");
+        Ok(())
+    }
+}
+
+impl ModelConfig {
+    fn contradiction(&self) -> std::result::Result<(), Contradiction> {
+        if self.bottom.len() == 1 {
+            return fail(
+                &["model.bottom"],
+                format!(
+                    "model.bottom = {:?} needs the number of dense features and at least one layer, e.g. [{}, {}]; [] means \
+                     no dense features",
+                    self.bottom, self.bottom[0], self.dim
+                ),
+            );
+        }
+        if self.dim == 0 {
+            return fail(&["model.dim"], "model.dim = 0: a row of a table has at least one column");
+        }
+        if self.top.contains(&0) {
+            return fail(&["model.top"], format!("model.top = {:?}: a layer of 0 outputs", self.top));
+        }
+        if self.bottom.iter().skip(1).any(|&width| width == 0) {
+            let reason = format!("model.bottom = {:?}: only the number of dense features may be 0", self.bottom);
+            return fail(&["model.bottom"], reason);
+        }
+        let widest = self.bottom.iter().chain(&self.top).copied().chain([self.dim]).max().unwrap_or(0);
+        if widest > 1 << 20 {
+            return fail(
+                &["model.bottom", "model.top", "model.dim"],
+                format!("model.bottom, model.top and model.dim: {widest} is more than 2^20, the widest layer"),
+            );
+        }
+        if self.top.last() != Some(&1) {
+            return fail(&["model.top"], format!("model.top = {:?} must end in 1, the click probability", self.top));
+        }
+        if let (Interaction::Dot, Some(&out)) = (self.interaction, self.bottom.last())
+            && out != self.dim
+        {
+            return fail(
+                &["model.bottom", "model.dim", "model.interaction"],
+                format!(
+                    "model.bottom ends in {out} but model.dim is {}: the dot interaction multiplies them, so they must be \
+                     equal (or use model.interaction = \"cat\")",
+                    self.dim
+                ),
+            );
+        }
+        if self.rows.len() > TABLES_MOST {
+            let reason = format!("model.rows: {} tables are more than {TABLES_MOST}, the most", self.rows.len());
+            return fail(&["model.rows"], reason);
+        }
+        within!("model.loss_threshold", self.loss_threshold, (0.0..0.5), "[0, 0.5)");
+        if let Some(table) = self.rows.iter().position(|&rows| rows == 0 || rows > u64::from(u32::MAX)) {
+            return fail(
+                &["model.rows"],
+                format!("model.rows: table {table} has {} rows; 1 to 2^32 - 1 are possible", self.rows[table]),
+            );
+        }
+        if !self.loss_weights.iter().all(|weight| weight.is_finite() && *weight >= 0.0) {
+            return fail(
+                &["model.loss_weights"],
+                format!("model.loss_weights = {:?} must be finite and not negative", self.loss_weights),
+            );
+        }
+        Ok(())
+    }
+}

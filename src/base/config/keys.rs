@@ -1,0 +1,216 @@
+//! Which command uses which key, and when: one table, by which a key that would have no effect is refused, and by which
+//! `--help` shows the flags that a command honours.
+
+use super::{Config, Interaction, Loss, OptimizerName, SourceKind};
+
+/// A command that takes a configuration. `octorec config` prints one and so takes every key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// `octorec config`.
+    Config,
+    /// `octorec train`.
+    Train,
+    /// `octorec plan`.
+    Plan,
+    /// `octorec tune gemm`.
+    Tune,
+    /// `octorec data generate`.
+    Generate,
+    /// `octorec bench step`.
+    Step,
+    /// `octorec bench overlap`.
+    Overlap,
+}
+
+impl Command {
+    /// Every command.
+    pub const ALL: [Self; 7] =
+        [Self::Config, Self::Train, Self::Plan, Self::Tune, Self::Generate, Self::Step, Self::Overlap];
+
+    /// The words that start it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Config => "config",
+            Self::Train => "train",
+            Self::Plan => "plan",
+            Self::Tune => "tune gemm",
+            Self::Generate => "data generate",
+            Self::Step => "bench step",
+            Self::Overlap => "bench overlap",
+        }
+    }
+}
+
+/// A key of the configuration.
+#[derive(Debug)]
+pub struct Key {
+    /// Its name, with its section.
+    pub name: &'static str,
+    /// Commands that use it, beside `train` and `config`.
+    others: &'static [Command],
+    /// When it has an effect.
+    when: When,
+}
+
+/// When a key has an effect.
+#[derive(Debug)]
+enum When {
+    Always,
+    /// With these sources.
+    Source(&'static [SourceKind]),
+    /// When other keys say so; in words, and as a question.
+    Other(&'static str, fn(&Config) -> bool),
+}
+
+use Command::{Generate, Overlap, Plan, Step, Tune};
+use SourceKind::{Criteo, Files, Random, Tsv};
+use When::{Always, Other, Source};
+
+/// Those that build the whole model and run its step.
+const STEPS: &[Command] = &[Step, Overlap];
+/// Those that need the model's layers.
+const LAYERS: &[Command] = &[Plan, Tune, Step, Overlap];
+/// Those that read the data's shape.
+const SHAPES: &[Command] = &[Plan, Tune];
+const STORED: When = Source(&[Tsv, Files]);
+const RANDOM: When = Source(&[Random]);
+/// With text: formats that store row numbers have numbered their values, and checked their rows, before.
+const TEXT: When = Other("text (data.source = \"tsv\", or a data.schema: --schema FILE)", |config| {
+    config.data.source == Tsv || (config.data.source == Files && !config.data.schema.is_empty())
+});
+
+const fn key(name: &'static str, others: &'static [Command], when: When) -> Key {
+    Key { name, others, when }
+}
+
+/// Every key.
+pub const KEYS: &[Key] = &[
+    key("model.bottom", &[Plan, Tune, Generate, Step, Overlap], Always),
+    key("model.top", LAYERS, Always),
+    key("model.dim", LAYERS, Always),
+    key("model.rows", &[Plan, Tune, Generate, Step, Overlap], Source(&[Criteo, Random])),
+    key("model.pooling", STEPS, Always),
+    key("model.interaction", LAYERS, Always),
+    key(
+        "model.interaction_itself",
+        LAYERS,
+        Other("model.interaction = \"dot\"", |config| config.model.interaction == Interaction::Dot),
+    ),
+    key("model.loss", STEPS, Always),
+    key("model.loss_weights", STEPS, Other("model.loss = \"wbce\"", |config| config.model.loss == Loss::Wbce)),
+    key("model.loss_threshold", STEPS, Always),
+    key("data.source", SHAPES, Always),
+    key("data.path", SHAPES, STORED),
+    key("data.schema", SHAPES, Source(&[Files])),
+    key("data.test_path", SHAPES, STORED),
+    key("data.test_fraction", SHAPES, STORED),
+    key("data.vocab", SHAPES, TEXT),
+    key("data.rows_cap", &[Plan, Generate, Step, Overlap], Always),
+    key("data.on_bad_row", SHAPES, TEXT),
+    key("data.max_line", SHAPES, TEXT),
+    key("data.shuffle", &[], Source(&[Criteo, Tsv, Files])),
+    key("data.shuffle_window", &[], Other("data.shuffle = true", |config| config.data.shuffle)),
+    key("data.prefetch", &[], Always),
+    key("data.train_samples", &[Generate], Source(&[Criteo])),
+    key("data.test_samples", &[Generate], Source(&[Criteo, Random])),
+    key("data.seed", &[Generate, Step, Overlap], Source(&[Criteo, Random])),
+    key("data.lookups", &[Plan, Step, Overlap], RANDOM),
+    key("data.lookups_fixed", &[Plan, Step, Overlap], RANDOM),
+    key("data.zipf", &[Plan, Step, Overlap], RANDOM),
+    key("train.batch", LAYERS, Always),
+    key("train.steps", &[], Always),
+    key("train.epochs", &[], Other("train.steps = 0", |config| config.train.steps == 0)),
+    key("train.lr", STEPS, Always),
+    key("train.warmup_steps", &[], Always),
+    key("train.decay_start", &[], Other("train.decay_steps above 0", |config| config.train.decay_steps > 0)),
+    key("train.decay_steps", &[], Always),
+    key("train.optimizer", &[Plan, Step, Overlap], Always),
+    key("train.optimizer_rows", &[Plan, Step, Overlap], Always),
+    key(
+        "train.momentum",
+        STEPS,
+        Other("an optimizer that is `momentum`", |config| {
+            [config.train.optimizer, config.train.optimizer_rows].contains(&OptimizerName::Momentum)
+        }),
+    ),
+    key("train.update", STEPS, Always),
+    key(
+        "train.update_fused",
+        STEPS,
+        Other("train.optimizer_rows = \"sgd\"", |config| config.train.optimizer_rows == OptimizerName::Sgd),
+    ),
+    key("train.precision", &[Plan, Step, Overlap], Always),
+    key("train.determinism", STEPS, Always),
+    key("train.seed", &[], Always),
+    key("train.threads", &[Plan, Tune, Step], Always),
+    key("train.tuned", &[Step], Always),
+    key("train.isa", &[Tune, Step, Overlap], Always),
+    key("train.eval_every", &[], Always),
+    key("train.eval_batch", &[], Always),
+    key("train.target_auc", &[], Always),
+    key("train.checkpoint_every", &[], Always),
+];
+
+impl Key {
+    /// The key of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<&'static Self> {
+        KEYS.iter().find(|key| key.name == name)
+    }
+
+    /// Whether a command uses it at all.
+    #[must_use]
+    pub fn honoured(&self, command: Command) -> bool {
+        matches!(command, Command::Train | Command::Config) || self.others.contains(&command)
+    }
+
+    /// Why it would have no effect, and what to do; `None` where it has one.
+    #[must_use]
+    pub fn idle(&self, command: Command, config: &Config) -> Option<String> {
+        let name = self.name;
+        if !self.honoured(command) {
+            let users: Vec<_> = Command::ALL.into_iter().filter(|command| self.honoured(*command)).collect();
+            let users: Vec<_> = users.iter().filter(|user| **user != Command::Config).map(|user| user.name()).collect();
+            return Some(format!(
+                "`octorec {}` does not use {name}: leave it away (it is for {})",
+                command.name(),
+                users.join(", ")
+            ));
+        }
+        match &self.when {
+            _ if command == Command::Config => None,
+            Always => None,
+            Source(kinds) if kinds.contains(&config.data.source) => None,
+            Source(kinds) => {
+                let kinds: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
+                Some(format!(
+                    "{name} has no effect with data.source = \"{}\", only with {}: leave it away, or name the data that it is \
+                     for (--data PATH, --source NAME)",
+                    config.data.source.name(),
+                    kinds.join(" or ")
+                ))
+            }
+            Other(_, has_effect) if has_effect(config) => None,
+            Other(needs, _) => Some(format!("{name} has an effect only with {needs}: set that, too, or leave it away")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_every_key_of_the_configuration_once_and_no_other() {
+        let document = toml::Table::try_from(Config::default()).unwrap();
+        let mut known: Vec<String> = document
+            .iter()
+            .flat_map(|(section, keys)| keys.as_table().unwrap().keys().map(move |key| format!("{section}.{key}")))
+            .collect();
+        let mut listed: Vec<_> = KEYS.iter().map(|key| key.name.to_owned()).collect();
+        known.sort();
+        listed.sort();
+        assert_eq!(known, listed);
+    }
+}

@@ -1,0 +1,129 @@
+//! Opening what users name: files that are read more than once, and small texts.
+//!
+//! A pipe, a device or a folder in a file's place is told at once: nobody waits for the other end of a pipe, and nothing
+//! that never ends is read into memory.
+
+use std::fs::{File, FileType, Metadata};
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use super::units::Bytes;
+use super::{Error, Result};
+
+/// The longest configuration, schema, plan or machine description, in bytes.
+const LONGEST_TEXT: u64 = 64 << 20;
+
+/// Opens a regular file, which can be read again and anywhere.
+///
+/// # Errors
+/// [`Error::Io`], and [`Error::BadFile`] when it is something else.
+pub fn open(path: &Path) -> Result<File> {
+    metadata(path)?;
+    // What was a file a moment ago may be a pipe now, whose opening would wait for a writer.
+    let file = nonblocking(path)?;
+    regular(path, file.metadata().map_err(Error::io(path, "open"))?)?;
+    Ok(file)
+}
+
+/// What the system knows of a regular file.
+///
+/// # Errors
+/// As [`open`].
+pub fn metadata(path: &Path) -> Result<Metadata> {
+    regular(path, std::fs::metadata(path).map_err(Error::io(path, "open"))?)
+}
+
+/// Reads a regular file whole.
+///
+/// # Errors
+/// As [`open`], and when it cannot be read.
+pub fn read(path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path)?.read_to_end(&mut bytes).map_err(Error::io(path, "read"))?;
+    Ok(bytes)
+}
+
+/// Reads a small text, such as a configuration; it may come by a pipe.
+///
+/// # Errors
+/// When it cannot be read, is longer than any such text, or is no UTF-8.
+pub fn read_text(path: &Path) -> Result<String> {
+    let fail = |reason: String| Error::BadFile { path: path.to_owned(), reason };
+    let kind = std::fs::metadata(path).map_err(Error::io(path, "read"))?.file_type();
+    if kind.is_dir() {
+        return Err(fail(format!("is {}: name a file in it", name(kind))));
+    }
+    let file = nonblocking(path)?;
+    // Opened without waiting; read with.
+    rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::empty())
+        .map_err(|source| Error::io(path, "read")(source.into()))?;
+    let mut text = String::new();
+    file.take(LONGEST_TEXT + 1).read_to_string(&mut text).map_err(Error::io(path, "read"))?;
+    if text.len() as u64 > LONGEST_TEXT {
+        return Err(fail(format!("is longer than {}: is this the right file?", Bytes(LONGEST_TEXT))));
+    }
+    if kind.is_fifo() && text.is_empty() {
+        return Err(fail("is a pipe into which nobody writes: put the text into a file".to_owned()));
+    }
+    Ok(text)
+}
+
+fn nonblocking(path: &Path) -> Result<File> {
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    File::options().read(true).custom_flags(flags).open(path).map_err(Error::io(path, "open"))
+}
+
+fn regular(path: &Path, found: Metadata) -> Result<Metadata> {
+    let kind = found.file_type();
+    let remedy = match () {
+        () if kind.is_file() => return Ok(found),
+        () if kind.is_dir() => "name a file in it",
+        () => "it is read more than once, so put it into a file",
+    };
+    Err(Error::BadFile { path: path.to_owned(), reason: format!("is {}, no regular file: {remedy}", name(kind)) })
+}
+
+/// What a person calls it.
+fn name(kind: FileType) -> &'static str {
+    match () {
+        () if kind.is_dir() => "a folder",
+        () if kind.is_fifo() => "a pipe",
+        () if kind.is_socket() => "a socket",
+        () => "a device",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_are_opened_and_nothing_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        for (path, expected) in [
+            (&*pipe, "pipe: is a pipe, no regular file: it is read more than once, so put it into a file"),
+            (folder.path(), "is a folder, no regular file: name a file in it"),
+            (Path::new("/dev/zero"), "is a device, no regular file"),
+            (Path::new("/nowhere"), "/nowhere: cannot open"),
+        ] {
+            let message = open(path).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+        for (path, expected) in [
+            (&*pipe, "is a pipe into which nobody writes"),
+            (folder.path(), "is a folder: name a file in it"),
+            (Path::new("/dev/zero"), "is longer than 64.0 MiB"),
+            (Path::new("/nowhere"), "/nowhere: cannot read"),
+        ] {
+            let message = read_text(path).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+        let file = folder.path().join("a.toml");
+        std::fs::write(&file, "x = 1").unwrap();
+        assert_eq!(read_text(&file).unwrap(), "x = 1");
+        assert_eq!(open(&file).unwrap().metadata().unwrap().len(), 5);
+    }
+}

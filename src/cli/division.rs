@@ -1,0 +1,233 @@
+//! How tables are divided for a run: what the configuration and the data ask of them, what this machine does, and the
+//! plan that follows from both, or from a file.
+
+use std::path::Path;
+
+use super::figures;
+use crate::base::config::{Config, Interaction, SourceKind};
+use crate::base::units::{Count, Many};
+use crate::base::{Error, Result, input};
+use crate::data::{Schema, Source};
+use crate::machine::Machine;
+use crate::machine::placement::Placement;
+use crate::optim::{Kept, Optimizer};
+use crate::shard::demand::{Demand, measured};
+use crate::shard::planner::price;
+use crate::shard::scheme::Sharding;
+use crate::shard::site::Known;
+use crate::shard::{Model, Options, Plan, Site, TableLoad, Workload, file, plan};
+use crate::train::Setup;
+
+/// Samples from which look-ups and their skew are measured: a minibatch, within these bounds.
+const MEASURED: std::ops::RangeInclusive<usize> = 2048..=16_384;
+
+/// Which plan ranks follow.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wanted<'a> {
+    /// The user's.
+    pub file: Option<&'a Path>,
+    /// That of the run which is continued: followed if it is for as many ranks.
+    pub kept: Option<&'a Path>,
+    /// Whether the data's first samples may be looked at.
+    pub sampled: bool,
+}
+
+/// A division of tables.
+#[derive(Debug)]
+pub struct Division {
+    /// Who holds what.
+    pub sharding: Sharding,
+    /// The same as a plan's file; nothing for one rank, which has no choice.
+    pub toml: Option<String>,
+    /// Where it comes from, and by whose figures.
+    pub told: Vec<String>,
+}
+
+/// Divides the tables of a model that is to be trained or used: as a plan's file says, or as is predicted to be best.
+///
+/// # Errors
+/// When the file does not fit the model or a rank cannot hold its part.
+pub fn divide(
+    config: &Config,
+    source: &dyn Source,
+    machine: &Machine,
+    placement: &Placement,
+    wanted: Wanted<'_>,
+) -> Result<Division> {
+    // Dividing takes long for very many.
+    Setup::check_host(&placement.ranks)?;
+    source.schema().check_model(&config.model).map_err(|error| match error {
+        // What the data lacks is told of its file.
+        Error::Config { origin, reason } if origin == "data" && config.data.is_stored() => {
+            Error::Config { origin: config.data.path.clone(), reason }
+        }
+        error => error,
+    })?;
+    let several = placement.ranks.len() > 1;
+    let site = Site::new(machine, placement, Known::default());
+    // What cannot change a plan need not be measured.
+    let chosen = wanted.file.is_none() && several;
+    let (demands, looked_at) = demands(config, source, wanted.sampled && chosen);
+    let workload = workload(config, tables(source.schema(), &demands));
+    let model = Model::new(&workload, &site);
+    let mut told = Vec::new();
+    let followed = match (wanted.file, wanted.kept.filter(|_| several)) {
+        (Some(path), _) => Some(follow(&model, path)?),
+        (None, Some(path)) => keep(&model, path, &mut told)?,
+        (None, None) => None,
+    };
+    let plan = match followed {
+        Some(plan) => plan,
+        None => {
+            if several {
+                told.push(figures::line(machine, &site.assumptions));
+                told.extend(looked_at);
+            }
+            plan(&model, &Options::default())?
+        }
+    };
+    let toml = several.then(|| file::to_toml(&plan.sharding, &workload, &about(&model, &plan)));
+    Ok(Division { sharding: plan.sharding, toml, told })
+}
+
+/// The plan of a file.
+///
+/// # Errors
+/// When it cannot be read, or does not fit the model or the machine.
+pub fn follow(model: &Model<'_>, path: &Path) -> Result<Plan> {
+    let text = input::read_text(path)?;
+    price(model, file::parse(&text, &path.display().to_string(), model.workload, model.ranks())?)
+}
+
+/// The plan that a run has followed until now, if it is for as many ranks.
+fn keep(model: &Model<'_>, path: &Path, told: &mut Vec<String>) -> Result<Option<Plan>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let text = input::read_text(path)?;
+    let remedy = |error: Error| match error {
+        Error::ShardingPlan { origin, line, reason } => {
+            let reason = format!("{reason}; to continue with a new plan, remove this file");
+            Error::ShardingPlan { origin, line, reason }
+        }
+        other => other,
+    };
+    let (origin, ranks) = (path.display().to_string(), model.ranks());
+    let planned = file::ranks(&text, &origin).map_err(remedy)?;
+    if planned != ranks {
+        told.push(format!("plan: a new one for {ranks} ranks, the run's was for {}", Many(planned as u64, "rank")));
+        return Ok(None);
+    }
+    let sharding = file::parse(&text, &origin, model.workload, ranks).map_err(remedy)?;
+    told.push(format!("plan: as the run has it ({origin})"));
+    price(model, sharding).map(Some)
+}
+
+/// What is asked of each table, as far as it is known without looking at the data; and, if that was looked at, a line that
+/// says so.
+pub fn demands(config: &Config, source: &dyn Source, sampled: bool) -> (Vec<Demand>, Option<String>) {
+    let tables = source.schema().tables.len();
+    if let Some(demand) = drawn(config) {
+        return (vec![demand; tables], None);
+    }
+    let samples = config.train.batch.clamp(*MEASURED.start(), *MEASURED.end());
+    if let Some((demands, samples)) = sampled.then(|| measured(source, samples)).flatten() {
+        let told =
+            format!("look-ups of a sample, and how often rows come: as in the first {} samples", Count(samples as u64));
+        return (demands, Some(told));
+    }
+    (vec![Demand { lookups: source.lookups() as f64, skew: 0.0 }; tables], None)
+}
+
+/// What random data asks of every table.
+fn drawn(config: &Config) -> Option<Demand> {
+    let data = &config.data;
+    let most = data.lookups as f64;
+    let lookups = if data.lookups_fixed { most } else { (most + 1.0) / 2.0 };
+    (data.source == SourceKind::Random).then_some(Demand { lookups, skew: data.zipf })
+}
+
+/// What is asked of the tables of a schema.
+pub fn tables(schema: &Schema, demands: &[Demand]) -> Vec<TableLoad> {
+    let table = schema.tables.iter().zip(demands).map(|(column, demand)| TableLoad {
+        name: column.name.clone(),
+        rows: column.rows,
+        lookups: demand.lookups,
+        skew: demand.skew,
+        weighted: column.weighted,
+    });
+    table.collect()
+}
+
+/// What a configuration makes of tables.
+pub fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
+    let precision = config.train.precision;
+    let kept = |optimizer| Kept { precision, optimizer };
+    let (layers, rows) = (kept(Optimizer::dense(&config.train)), kept(Optimizer::rows(&config.train)));
+    let dense = Dense::of(config, tables.len());
+    let weight_bytes = precision.read_bytes();
+    let gradient = size_of::<f32>();
+    Workload {
+        tables,
+        dim: config.model.dim,
+        batch: config.train.batch,
+        weight_bytes,
+        state_bytes: rows.bytes() - weight_bytes,
+        row_state_bytes: 0,
+        exchange_bytes: size_of::<f32>(),
+        // Weights with what is kept beside them, and gradients; activations and theirs.
+        dense_bytes: dense.parameters * (layers.bytes() + gradient) as u64,
+        sample_bytes: dense.activations * 2 * size_of::<f32>() as u64,
+        gradient_bytes: dense.parameters * gradient as u64,
+        // Forward, and backward to inputs and to weights.
+        sample_operations: 3 * dense.operations,
+        bf16: precision.is_split(),
+    }
+}
+
+/// The MLPs (SC20, equation 1) and the interaction between them.
+struct Dense {
+    parameters: u64,
+    /// Numbers a sample.
+    activations: u64,
+    /// Of a sample's forward pass; a multiply-add counts as two.
+    operations: u64,
+}
+
+impl Dense {
+    fn of(config: &Config, tables: usize) -> Self {
+        let model = &config.model;
+        let bottom = model.bottom_widths();
+        let x = bottom[bottom.len() - 1];
+        let vectors = tables + usize::from(x > 0);
+        let itself = usize::from(model.interaction_itself);
+        let pairs = vectors * vectors.saturating_sub(1) / 2 + vectors * itself;
+        let (interacted, products) = match model.interaction {
+            Interaction::Dot => (x + pairs, pairs * model.dim),
+            Interaction::Cat => (x + tables * model.dim, 0),
+        };
+        let top: Vec<usize> = std::iter::once(interacted).chain(model.top.iter().copied()).collect();
+        let layers = || bottom.windows(2).chain(top.windows(2)).map(|pair| (pair[0], pair[1]));
+        let multiplied: usize = layers().map(|(inputs, outputs)| inputs * outputs).sum();
+        let biases: usize = layers().map(|(_, outputs)| outputs).sum();
+        let widths = bottom.iter().chain(&top).sum::<usize>() + vectors * model.dim;
+        Self {
+            parameters: (multiplied + biases) as u64,
+            activations: widths as u64,
+            operations: 2 * (multiplied + products) as u64,
+        }
+    }
+}
+
+/// The first lines of a plan's file.
+pub fn about(model: &Model<'_>, plan: &Plan) -> String {
+    format!(
+        "Who holds which part of which table: {} on {} of {}, minibatch {}.\n\
+         Predicted {:.3} ms a minibatch for the slowest rank, nothing hidden. Edit and pass back with --plan FILE.",
+        Many(model.workload.tables.len() as u64, "table"),
+        Many(model.ranks() as u64, "rank"),
+        model.site.machine,
+        model.workload.batch,
+        plan.cost.score.slowest_s * 1e3
+    )
+}

@@ -1,0 +1,133 @@
+//! The figures of a machine: measured for `octorec topo --measure`, taken from the user's cache by whoever prices plans.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::bench::table::Table;
+use super::topo::TopoArgs;
+use crate::base::config::cache_dir;
+use crate::base::console::note;
+use crate::base::units::Bytes;
+use crate::base::{Error, NodeId, Result};
+use crate::machine::Machine;
+use crate::machine::figures::{self, Figures, Store};
+use crate::machine::limits::Processor;
+
+/// The user's cache, where there is one.
+fn store() -> Option<Store> {
+    cache_dir().map(Store::new)
+}
+
+/// As [`Machine::load`]; this host with its measured figures, if they are kept.
+///
+/// # Errors
+/// As [`Machine::load`].
+pub fn load(wanted: &str) -> Result<Machine> {
+    let (machine, notes) = figures::load(wanted, store().as_ref())?;
+    notes.iter().for_each(|reason| note!("warning: {reason}"));
+    Ok(machine)
+}
+
+/// Whose figures plans are priced with, in one line; `assumed` is what stands for unknown ones.
+#[must_use]
+pub fn line(machine: &Machine, assumed: &[String]) -> String {
+    let (given, assumed): (Vec<&str>, Vec<&str>) =
+        assumed.iter().map(String::as_str).partition(|reason| reason.contains("as given with"));
+    let told = |name: &str, list: &[&str]| {
+        if list.is_empty() { String::new() } else { format!("; {name}: {}", list.join("; ")) }
+    };
+    let (except, guessed) = (told("except", &given), told("assumed", &assumed));
+    match &machine.measured {
+        Some(measured) => format!("figures: measured on this machine {measured}{except}{guessed}"),
+        None if machine.is_this_system && !assumed.is_empty() => {
+            let assumed = assumed.join("; ");
+            format!("figures: assumed, not measured: {assumed}; `octorec topo --measure` measures them once{except}")
+        }
+        None => format!("figures: as described for {}{except}{guessed}", machine.name),
+    }
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Everything<'a> {
+    #[serde(flatten)]
+    figures: &'a Figures,
+    /// The file that keeps them; none without a cache.
+    kept: Option<String>,
+}
+
+/// Measures this machine, keeps what was found, and returns it as text or JSON.
+///
+/// # Errors
+/// When threads or memory are refused, and when the figures can neither be kept nor exported.
+pub fn measure(args: &TopoArgs) -> Result<String> {
+    let mut machine = Machine::load("host")?;
+    let store = store();
+    if store.is_none() && args.export.is_none() && !args.json {
+        let reason =
+            "there is no folder for a cache: set OCTOREC_CACHE or HOME, or write the figures with --export FILE";
+        return Err(Error::Config { origin: "--measure".to_owned(), reason: reason.to_owned() });
+    }
+    let least = figures::LEAST_SECONDS * machine.nodes.len() as f64;
+    if args.seconds < least {
+        note!("note: {least} s are the least for this machine's nodes: it may take longer than {} s", args.seconds);
+    }
+    let told = &mut |what: &str| note!("measuring {what}");
+    let figures = figures::measure(&machine, Duration::from_secs_f64(args.seconds), told)?;
+    let kept = store.map(|store| store.keep(&figures)).transpose()?.map(|path| path.display().to_string());
+    figures.complete(&mut machine, kept.as_deref().unwrap_or("not kept"));
+    let written = args.write(args.export.as_ref(), &machine)?;
+    if args.json {
+        let everything = Everything { figures: &figures, kept };
+        return Ok(serde_json::to_string_pretty(&everything).expect("plain data with string keys is JSON") + "\n");
+    }
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write(&figures, &mut text);
+    if let Some(kept) = kept {
+        let _ = writeln!(text, "\nkept       {kept}");
+    }
+    Ok(text + &written)
+}
+
+fn write(figures: &Figures, out: &mut String) -> std::fmt::Result {
+    writeln!(
+        out,
+        "{}",
+        Processor::of_this_machine().map_or_else(|_| Processor::model_here(), |found| found.to_string())
+    )?;
+    writeln!(out, "measured in {:.1} s; GB/s and GFLOP/s of all cores of a node together\n", figures.took_s)?;
+    let rows = format!("rows of {} B", figures.row_bytes);
+    let heads = ["node", "threads", "memory", "read", "copy", "non-temporal", &rows, "changed", "f32", "bf16"];
+    let mut table = Table::new(heads);
+    for node in &figures.nodes {
+        let peaks = [Some(node.peak_f32_gflop_s), node.peak_bf16_gflop_s];
+        let peaks = peaks.map(|peak| peak.map_or_else(|| "-".to_owned(), |peak| format!("{peak:.0}")));
+        let names = [node.node.to_string(), node.threads.to_string(), Bytes(node.field_bytes as u64).to_string()];
+        let gb_s = [node.read_gb_s, node.copy_gb_s, node.stream_copy_gb_s, node.row_gb_s, node.row_update_gb_s];
+        table.row(names.into_iter().chain(gb_s.map(|gb_s| format!("{gb_s:.1}"))).chain(peaks));
+    }
+    writeln!(out, "{table}")?;
+    matrix(figures, "written to the memory of node, GB/s", |pair| Some(format!("{:.1}", pair.write_gb_s)), out)?;
+    matrix(figures, "a cache line to a core of node, ns", |pair| Some(format!("{:.0}", pair.latency_ns?)), out)?;
+    figures.doubts.iter().try_for_each(|doubt| writeln!(out, "doubtful: {doubt}"))
+}
+
+/// From each node (row) to each (column).
+fn matrix(
+    figures: &Figures,
+    title: &str,
+    cell: impl Fn(&figures::PairFigures) -> Option<String>,
+    out: &mut String,
+) -> std::fmt::Result {
+    let nodes = || figures.nodes.iter().map(|node| node.node);
+    let mut table = Table::new(std::iter::once("from".to_owned()).chain(nodes().map(|node| node.to_string())));
+    for from in nodes() {
+        let pair = |to: u32| figures.pair(NodeId(from), NodeId(to)).and_then(&cell);
+        let cells = nodes().map(|to| pair(to).unwrap_or_else(|| "-".to_owned()));
+        table.row(std::iter::once(from.to_string()).chain(cells));
+    }
+    writeln!(out, "{title}\n{table}")
+}

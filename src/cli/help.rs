@@ -1,0 +1,98 @@
+//! What `--help` shows: of each command the flags that it honours, the most used ones first, the others by group.
+
+use clap::{Command as Program, CommandFactory, FromArgMatches};
+
+use super::Cli;
+use super::overrides::FLAGS;
+use crate::base::config::{Command, Key};
+
+/// Flags on what is learned from.
+pub const DATA: &str = "Data";
+/// Flags on the network.
+pub const MODEL: &str = "Model";
+/// Flags on how the network is trained.
+pub const TRAINING: &str = "Training";
+/// Flags on where ranks and threads stand, and what they run on.
+pub const MACHINE: &str = "Machine";
+/// Flags on what is written where.
+pub const OUTPUT: &str = "Output";
+
+impl Cli {
+    /// The arguments of this process; ends it where they are wrong or ask for help.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        let mut program = Self::program();
+        let mut matches = program.get_matches_mut();
+        Self::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut program).exit())
+    }
+
+    /// The program with all of its commands, in each command's help the flags that it honours.
+    #[must_use]
+    pub fn program() -> Program {
+        Command::ALL.into_iter().fold(Self::command(), |program, command| {
+            let words: Vec<&str> = command.name().split(' ').collect();
+            of_command(program, &words, command)
+        })
+    }
+}
+
+/// Hides, in the subcommand of these words, what has no effect there. It is still parsed, so that the answer says which
+/// command it is for.
+fn of_command(program: Program, words: &[&str], command: Command) -> Program {
+    match words {
+        [] => program.mut_args(|arg| {
+            let long = arg.get_long().map(|long| format!("--{long}"));
+            let key =
+                FLAGS.iter().find(|(flag, _)| Some(*flag) == long.as_deref()).and_then(|(_, key)| Key::named(key));
+            let hidden = arg.is_hide_set() || key.is_some_and(|key| !key.honoured(command));
+            arg.hide(hidden)
+        }),
+        [first, rest @ ..] => program.mut_subcommand(*first, |program| of_command(program, rest, command)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find<'a>(program: &'a Program, name: &str) -> &'a Program {
+        name.split(' ').fold(program, |program, word| program.find_subcommand(word).unwrap())
+    }
+
+    #[test]
+    fn help_shows_a_flag_where_its_key_is_honoured_and_nowhere_else() {
+        let program = Cli::program();
+        for command in Command::ALL {
+            let shown = find(&program, command.name());
+            for (flag, key) in FLAGS {
+                let key = Key::named(key).unwrap();
+                let arg = shown.get_arguments().find(|arg| arg.get_long() == flag.strip_prefix("--"));
+                // A command may have a flag of its own by that name.
+                let arg = arg.unwrap_or_else(|| panic!("{}: {flag}", command.name()));
+                assert_eq!(!arg.is_hide_set(), key.honoured(command), "octorec {}: {flag}", command.name());
+            }
+        }
+    }
+
+    #[test]
+    fn training_shows_ten_flags_before_the_groups() {
+        let program = Cli::program();
+        let train = find(&program, "train");
+        let mut first: Vec<_> = train.get_arguments().filter(|arg| arg.get_help_heading().is_none()).collect();
+        first.sort_by_key(|arg| arg.get_display_order());
+        let first: Vec<_> = first.iter().filter_map(|arg| arg.get_long()).collect();
+        let usual = ["data", "schema", "preset", "epochs", "batch", "lr", "out", "resume", "ranks", "json"];
+        assert_eq!(first, usual);
+        let mut groups: Vec<_> = train.get_arguments().filter_map(|arg| arg.get_help_heading()).collect();
+        groups.dedup();
+        assert_eq!(groups[0], DATA);
+        groups.sort_unstable();
+        groups.dedup();
+        assert_eq!(groups, [DATA, MACHINE, MODEL, OUTPUT, TRAINING]);
+    }
+
+    #[test]
+    fn arguments_are_well_formed() {
+        Cli::program().debug_assert();
+    }
+}

@@ -1,0 +1,131 @@
+//! The machines of a job, before it starts: what each one has, and that all mean the same job.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::config::Config;
+use crate::base::{Error, Result};
+use crate::collective::World;
+use crate::data::{Source, Split};
+use crate::machine::Machine;
+use crate::machine::cluster::cluster;
+use crate::machine::placement::Placement;
+use crate::simd::Isa;
+
+/// What a machine tells all others.
+#[derive(Serialize, Deserialize)]
+struct Introduction {
+    host: String,
+    /// What must be the same on all machines: its name, and what it is here.
+    same: Vec<(String, String)>,
+    machine: Machine,
+    placement: Placement,
+}
+
+/// All machines of a job.
+pub struct Everyone {
+    /// As one machine.
+    pub machine: Machine,
+    /// All ranks on it.
+    pub placement: Placement,
+    /// How many ranks each machine has.
+    pub counts: Vec<usize>,
+}
+
+/// Gathers what all machines have, and compares what must be the same.
+///
+/// # Errors
+/// [`Error::Mpi`] that names the machine and what differs there, or a machine that did not answer.
+pub fn introduce(
+    world: &World,
+    config: &Config,
+    source: &dyn Source,
+    (machine, placement): (&Machine, &Placement),
+    isa: Isa,
+    deadline: Duration,
+) -> Result<Everyone> {
+    let parts = if world.machines() == 1 {
+        vec![(machine.clone(), placement.clone())]
+    } else {
+        let own = Introduction {
+            host: host(),
+            same: same(config, source, placement, isa),
+            machine: machine.clone(),
+            placement: placement.clone(),
+        };
+        let own = serde_json::to_vec(&own).expect("names, numbers and lists are representable in JSON");
+        let all = world.all_gather("compare machines", own, deadline)?;
+        let read = |bytes: &Vec<u8>| serde_json::from_slice::<Introduction>(bytes);
+        let all: Vec<Introduction> = all.iter().map(read).collect::<std::result::Result<_, _>>().map_err(|error| {
+            let reason = format!("a machine speaks otherwise: {error}; start the same octorec on all");
+            Error::Mpi { action: "compare machines".to_owned(), reason }
+        })?;
+        agree(&all)?;
+        all.into_iter().map(|part| (part.machine, part.placement)).collect()
+    };
+    let counts = parts.iter().map(|(_, placement)| placement.ranks.len()).collect();
+    let (machine, placement) = cluster(&parts);
+    Ok(Everyone { machine, placement, counts })
+}
+
+fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+}
+
+/// What results depend on.
+fn same(config: &Config, source: &dyn Source, placement: &Placement, isa: Isa) -> Vec<(String, String)> {
+    let mut same = vec![
+        ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+        ("instruction set (choose one that all have with --isa)".to_owned(), isa.name().to_owned()),
+        ("communication cores of a rank".to_owned(), placement.ranks[0].comm.len().to_string()),
+    ];
+    for split in [Split::Train, Split::Test] {
+        same.push((format!("samples of the data ({split:?})").to_lowercase(), format!("{:?}", source.samples(split))));
+    }
+    same.push(("columns of the data".to_owned(), format!("{:?}", source.schema())));
+    // Threads are each machine's own.
+    let mut config = config.clone();
+    config.train.threads = 0;
+    let mut section = String::new();
+    for line in config.to_toml().lines() {
+        match line.split_once(" = ") {
+            Some((key, value)) => same.push((format!("{section}{key}"), value.to_owned())),
+            None if line.starts_with('[') => section = format!("{}.", line.trim_matches(['[', ']'])),
+            None => same.push((format!("{section}(continued)"), line.to_owned())),
+        }
+    }
+    same
+}
+
+/// Whether all mean the same job.
+fn agree(all: &[Introduction]) -> Result<()> {
+    let first = &all[0];
+    for (number, other) in all.iter().enumerate().skip(1) {
+        let differs = first.same.iter().zip(&other.same).find(|(a, b)| a != b);
+        if let Some(((name, here), (_, there))) = differs {
+            let reason = format!(
+                "machine {number} ({}) and machine 0 ({}) differ in {name}: {there} and {here}",
+                other.host, first.host
+            );
+            return Err(Error::Mpi { action: "run one job on machines that differ".to_owned(), reason });
+        }
+    }
+    Ok(())
+}
+
+/// Whether all machines have the same of something that each has made for itself.
+///
+/// # Errors
+/// [`Error::Mpi`] that names the machine.
+pub fn compare(world: &World, what: &'static str, own: &str, deadline: Duration) -> Result<()> {
+    let all = world.all_gather(what, own.as_bytes().to_vec(), deadline)?;
+    match all.iter().position(|theirs| *theirs != all[0]) {
+        None => Ok(()),
+        Some(other) => {
+            let reason = format!("machine {other} and machine 0 have different ones");
+            Err(Error::Mpi { action: what.to_owned(), reason })
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The thread that starts MPI, moves what is under way, and ends it.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
+
+use super::endpoint::Endpoint;
+use crate::base::{Error, Result};
+use crate::ffi::mpi::{Calls, Communicator, Failure, Library};
+
+/// Looks at all endpoints in which nothing moved, before the thread begins to sleep between them.
+const LOOKS: u32 = 200;
+/// How long it sleeps: less than the library needs for a message of the size that is worth overlapping.
+const NAP: Duration = Duration::from_micros(50);
+
+/// What the thread is asked to do with all processes' communicator.
+type Task = Box<dyn FnOnce(&Communicator) + Send>;
+
+/// The thread, and what was learned when it started.
+pub(super) struct Driver {
+    tasks: Option<Sender<Task>>,
+    thread: Option<JoinHandle<()>>,
+    endpoints: Arc<Mutex<Vec<Weak<Endpoint>>>>,
+    pub calls: Calls,
+    pub version: String,
+    pub process: usize,
+    pub processes: usize,
+}
+
+impl Driver {
+    /// Starts the library.
+    ///
+    /// # Errors
+    /// When it was started before, or the system refuses a thread.
+    pub fn start() -> Result<Self> {
+        let (tasks, inbox) = unbounded();
+        let (started, start) = bounded(1);
+        let endpoints: Arc<Mutex<Vec<Weak<Endpoint>>>> = Arc::default();
+        let theirs = endpoints.clone();
+        let life = move || {
+            let library = Library::start().ok_or_else(|| Failure::of("it was started before"));
+            match library.and_then(|library| Ok((library.world()?, library))) {
+                Ok((world, library)) => {
+                    let _ = started.send(Ok((library.calls, library.version(), world.rank(), world.size())));
+                    serve(&world, &inbox, &theirs);
+                    drop(library);
+                }
+                Err(failure) => drop(started.send(Err(failure))),
+            }
+        };
+        let thread = std::thread::Builder::new().name("octorec-mpi".to_owned()).spawn(life);
+        let thread = thread.map_err(|source| Error::Threads { wanted: 1, source })?;
+        let refused = |reason: String| Error::Mpi { action: "start MPI".to_owned(), reason };
+        let (calls, version, process, processes) = start
+            .recv()
+            .map_err(|_| refused("its thread ended".to_owned()))?
+            .map_err(|failure| refused(failure.to_string()))?;
+        Ok(Self { tasks: Some(tasks), thread: Some(thread), endpoints, calls, version, process, processes })
+    }
+
+    /// Has the thread do something, and returns what comes of it.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn call<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        task: impl FnOnce(&Communicator) -> std::result::Result<T, Failure> + Send + 'static,
+    ) -> Result<T> {
+        let failed = |reason: String| Error::Mpi { action: action.to_owned(), reason };
+        let (sender, answer) = bounded(1);
+        let task: Task = Box::new(move |world| drop(sender.send(task(world))));
+        let tasks = self.tasks.as_ref().expect("the driver runs until it is dropped");
+        tasks.send(task).map_err(|_| failed("its thread ended".to_owned()))?;
+        let answer = answer.recv().map_err(|_| failed("its thread ended".to_owned()))?;
+        answer.map_err(|failure| failed(failure.to_string()))
+    }
+
+    /// Drives these endpoints from now on, for as long as somebody holds them.
+    pub fn take(&self, endpoints: &[Arc<Endpoint>]) {
+        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner).extend(endpoints.iter().map(Arc::downgrade));
+    }
+
+    /// Drives these endpoints no more.
+    pub fn leave(&self, endpoints: Vec<Arc<Endpoint>>) {
+        let gone = |weak: &Weak<Endpoint>| endpoints.iter().any(|endpoint| weak.as_ptr() == Arc::as_ptr(endpoint));
+        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner).retain(|weak| !gone(weak));
+        // If the thread has ended, so has the library.
+        let _ = self.call("end messages", move |_| {
+            endpoints.iter().for_each(|endpoint| endpoint.end());
+            Ok(())
+        });
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.tasks = None;
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(world: &Communicator, inbox: &Receiver<Task>, endpoints: &Mutex<Vec<Weak<Endpoint>>>) {
+    let mut idle = 0;
+    loop {
+        match inbox.try_recv() {
+            Ok(task) => {
+                task(world);
+                idle = 0;
+            }
+            Err(TryRecvError::Disconnected) => return,
+            Err(TryRecvError::Empty) => {}
+        }
+        let mut moved = false;
+        for endpoint in endpoints.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade) {
+            moved |= endpoint.drive();
+        }
+        idle = if moved { 0 } else { idle + 1 };
+        if idle < LOOKS {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(NAP);
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! One end of the messages between processes: what several ranks of a machine have for the ranks of another goes as one
+//! message of MPI, a frame.
+//!
+//! A frame is a list of messages, each a line that says from whom to whom and how long, and the lines of its body. Every
+//! rank of the group that shares an endpoint fills a part of its own; the frame leaves when all have closed theirs, and
+//! MPI gathers the parts from where they lie. A part that is full before it is closed leaves alone, ahead of the frame. A
+//! frame that has come is read where it lies; its memory takes the next one when its last message was released.
+//!
+//! Who waits drives the library, where it may be called by any thread, and the [`Driver`](super::driver::Driver) drives it
+//! for all: MPI moves nothing by itself.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::base::RankId;
+use crate::ffi::mpi::{Communicator, Failure, Part, Receiving, Sending};
+use crate::sync::Line;
+
+/// Frames from a peer that there is memory for.
+pub(super) const POSTED: usize = 2;
+/// Frames to a peer that are on their way before the next one waits.
+const UNDER_WAY: usize = 4;
+
+/// Lines that a message takes in a frame.
+pub(super) const fn lines_of(bytes: usize) -> usize {
+    1 + Line::hold(bytes)
+}
+
+/// Another endpoint, as it is reached from here.
+pub(super) struct Route {
+    /// The process, among all.
+    pub process: usize,
+    /// Where messages to it go, and their tag.
+    pub out: (Arc<Communicator>, u16),
+    /// Where messages from it come, and their tag.
+    pub into: (Arc<Communicator>, u16),
+    /// Lines of the longest frame from it.
+    pub capacity: usize,
+}
+
+/// A message that has come.
+pub(super) struct Message {
+    frame: Arc<Frame>,
+    lines: Range<usize>,
+    /// Its length.
+    pub bytes: usize,
+}
+
+impl Message {
+    pub fn lines(&self) -> &[Line] {
+        &self.frame.memory[self.lines.clone()]
+    }
+}
+
+struct Frame {
+    memory: Vec<Line>,
+    peer: usize,
+}
+
+pub(super) struct Endpoint {
+    state: Mutex<State>,
+    /// Whether whoever waits may call the library.
+    any_thread: bool,
+}
+
+struct State {
+    peers: Vec<Peer>,
+    /// By rank of the group, by sender among all ranks.
+    inboxes: Vec<Vec<VecDeque<Message>>>,
+    /// The first rank of the group.
+    first: usize,
+    failure: Option<Failure>,
+}
+
+struct Peer {
+    route: Route,
+    /// By rank of the group, closed parts of frames.
+    parts: Vec<VecDeque<Part<Line>>>,
+    /// Frames that nobody has given to the library.
+    outgoing: VecDeque<Vec<Part<Line>>>,
+    sending: VecDeque<Sending<Line>>,
+    receiving: VecDeque<Receiving<Line>>,
+    spare_parts: Vec<Vec<Line>>,
+    spare_frames: Vec<Vec<Line>>,
+}
+
+impl Endpoint {
+    /// Of the ranks `group`, of all `ranks`.
+    pub fn new(routes: Vec<Route>, group: Range<usize>, ranks: usize, any_thread: bool) -> Self {
+        let peer = |route| Peer {
+            route,
+            parts: group.clone().map(|_| VecDeque::new()).collect(),
+            outgoing: VecDeque::new(),
+            sending: VecDeque::new(),
+            receiving: VecDeque::new(),
+            spare_parts: Vec::new(),
+            spare_frames: Vec::new(),
+        };
+        let inbox = |_| (0..ranks).map(|_| VecDeque::new()).collect();
+        let peers = routes.into_iter().map(peer).collect();
+        let inboxes = group.clone().map(inbox).collect();
+        Self { state: Mutex::new(State { peers, inboxes, first: group.start, failure: None }), any_thread }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Memory for a part of so many lines to a peer.
+    pub fn spare(&self, peer: usize, lines: usize) -> Vec<Line> {
+        let mut memory = self.state().peers[peer].spare_parts.pop().unwrap_or_default();
+        if memory.len() < lines {
+            memory.resize(lines, Line::default());
+        }
+        memory
+    }
+
+    /// Whether a frame to a peer would not have to wait for those before it.
+    pub fn is_open(&self, peer: usize) -> bool {
+        let Peer { outgoing, sending, .. } = &self.state().peers[peer];
+        outgoing.len() + sending.len() < UNDER_WAY
+    }
+
+    /// A part leaves as a frame of its own.
+    pub fn send(&self, peer: usize, part: Part<Line>) {
+        let mut state = self.state();
+        state.peers[peer].outgoing.push_back(vec![part]);
+        self.drive_if_allowed(&mut state);
+    }
+
+    /// A rank of the group has closed its part of the next frame; the last one sends it.
+    pub fn close(&self, peer: usize, rank: RankId, part: Part<Line>) {
+        let mut state = self.state();
+        let own = rank.index() - state.first;
+        let of = &mut state.peers[peer];
+        of.parts[own].push_back(part);
+        if of.parts.iter().all(|parts| !parts.is_empty()) {
+            let frame: Vec<Part<Line>> = of.parts.iter_mut().filter_map(VecDeque::pop_front).collect();
+            if frame.iter().any(|part| part.used > 0) {
+                of.outgoing.push_back(frame);
+            } else {
+                of.spare_parts.extend(frame.into_iter().map(|part| part.memory));
+            }
+        }
+        self.drive_if_allowed(&mut state);
+    }
+
+    /// The next message from one rank to another, if it has come.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn take(&self, from: RankId, to: RankId) -> Result<Option<Message>, Failure> {
+        let mut state = self.state();
+        let own = to.index() - state.first;
+        if state.inboxes[own][from.index()].is_empty() {
+            self.drive_if_allowed(&mut state);
+        }
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone());
+        }
+        Ok(state.inboxes[own][from.index()].pop_front())
+    }
+
+    /// A message was read.
+    pub fn release(&self, message: Message) {
+        if let Some(frame) = Arc::into_inner(message.frame) {
+            self.state().peers[frame.peer].spare_frames.push(frame.memory);
+        }
+    }
+
+    /// Lets the library move what is under way, unless another thread does; whether anything moved. Called by a thread that
+    /// may call the library.
+    pub fn drive(&self) -> bool {
+        match self.state.try_lock() {
+            Ok(mut state) => state.drive(),
+            Err(_) => false,
+        }
+    }
+
+    /// As [`Endpoint::drive`], if any thread may.
+    pub fn drive_here(&self) {
+        if self.any_thread {
+            self.drive();
+        }
+    }
+
+    fn drive_if_allowed(&self, state: &mut State) {
+        if self.any_thread {
+            state.drive();
+        }
+    }
+
+    /// Gives back the memory of frames that will not come. Called by a thread that may call the library.
+    pub fn end(&self) {
+        for peer in &mut self.state().peers {
+            // What the library refuses keeps its memory.
+            peer.receiving.drain(..).for_each(|receiving| drop(receiving.cancel()));
+        }
+    }
+}
+
+impl State {
+    fn drive(&mut self) -> bool {
+        if self.failure.is_some() {
+            return false;
+        }
+        let mut moved = false;
+        for number in 0..self.peers.len() {
+            match self.drive_peer(number) {
+                Ok(some) => moved |= some,
+                Err(failure) => {
+                    let process = self.peers[number].route.process;
+                    self.failure = Some(failure.with(&format!("messages of machine {process}")));
+                    return true;
+                }
+            }
+        }
+        moved
+    }
+
+    fn drive_peer(&mut self, number: usize) -> Result<bool, Failure> {
+        let Self { peers, inboxes, first, .. } = self;
+        let peer = &mut peers[number];
+        let mut moved = false;
+        while peer.sending.len() < UNDER_WAY
+            && let Some(frame) = peer.outgoing.pop_front()
+        {
+            let (communicator, tag) = &peer.route.out;
+            peer.sending.push_back(communicator.send(frame, peer.route.process, *tag)?);
+            moved = true;
+        }
+        while let Some(sending) = peer.sending.front_mut() {
+            let Some(parts) = sending.test()? else { break };
+            peer.sending.pop_front();
+            peer.spare_parts.extend(parts.into_iter().map(|part| part.memory));
+            moved = true;
+        }
+        if peer.route.capacity > 0 {
+            while peer.receiving.len() < POSTED {
+                let mut memory = peer.spare_frames.pop().unwrap_or_default();
+                memory.resize(peer.route.capacity, Line::default());
+                let (communicator, tag) = &peer.route.into;
+                peer.receiving.push_back(communicator.receive(memory, peer.route.process, *tag)?);
+            }
+        }
+        while let Some(receiving) = peer.receiving.front_mut() {
+            let Some((memory, bytes)) = receiving.test()? else { break };
+            peer.receiving.pop_front();
+            deliver(Arc::new(Frame { memory, peer: number }), bytes / Line::BYTES, inboxes, *first);
+            moved = true;
+        }
+        Ok(moved)
+    }
+}
+
+/// The line before a message.
+pub(super) fn header(from: RankId, to: RankId, bytes: usize) -> Line {
+    let mut words = [0; 16];
+    (words[0], words[1]) = (from.0, to.0);
+    (words[2], words[3]) = (bytes as u32, (bytes >> 32) as u32);
+    Line::from(words)
+}
+
+/// Puts all messages of a frame of so many lines where their receivers look.
+fn deliver(frame: Arc<Frame>, lines: usize, inboxes: &mut [Vec<VecDeque<Message>>], first: usize) {
+    let mut at = 0;
+    while at < lines {
+        let words: &[u32] = bytemuck::cast_slice(&frame.memory[at..=at]);
+        let (from, to) = (words[0] as usize, words[1] as usize);
+        let bytes = words[2] as usize | (words[3] as usize) << 32;
+        let body = at + 1..at + lines_of(bytes);
+        at = body.end;
+        inboxes[to - first][from].push_back(Message { frame: frame.clone(), lines: body, bytes });
+    }
+}

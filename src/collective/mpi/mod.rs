@@ -1,0 +1,217 @@
+//! The bridge between machines: MPI carries between them what windows carry inside of one.
+//!
+//! A machine is a process with its local ranks; a rank is known by its number among all, machine after machine. Lanes are
+//! the same as among the ranks of one machine ([`Bridge`]); what the machines themselves have to agree on goes by
+//! [`Processes::gather`].
+
+mod driver;
+mod endpoint;
+mod lane;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use self::driver::Driver;
+use self::endpoint::{Endpoint, Route, header, lines_of};
+use self::lane::{Bridge, Machines};
+use super::Raw;
+use super::carrier::{Fabric, LaneSpec};
+use crate::base::{Error, RankId, Result};
+use crate::ffi::mpi::{Calls, Communicator, Part};
+use crate::sync::{Job, Line};
+
+/// The stage in which a machine tells why it ends.
+pub const END: &str = "end";
+
+/// Bytes of a message between machines themselves; what is longer goes in pieces.
+const PIECE: usize = 64 << 10;
+
+/// Who takes what is gathered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takers {
+    /// All machines.
+    All,
+    /// The first one.
+    First,
+}
+
+/// The processes of a job, one a machine.
+pub struct Processes {
+    driver: Arc<Driver>,
+    control: Arc<Endpoint>,
+}
+
+impl Processes {
+    /// Starts MPI.
+    ///
+    /// # Errors
+    /// What MPI says.
+    pub fn start() -> Result<Self> {
+        let driver = Arc::new(Driver::start()?);
+        let communicator = driver.call("make a communicator", |world| world.duplicate().map(Arc::new))?;
+        let (own, processes) = (driver.process, driver.processes);
+        let others = (0..processes).filter(|process| *process != own);
+        let way = || (communicator.clone(), 0);
+        let capacity = lines_of(PIECE);
+        let routes = others.map(|process| Route { process, out: way(), into: way(), capacity }).collect();
+        let control = Arc::new(Endpoint::new(routes, own..own + 1, processes, driver.calls == Calls::Any));
+        driver.take(std::slice::from_ref(&control));
+        Ok(Self { driver, control })
+    }
+
+    /// This process's number.
+    #[must_use]
+    pub fn machine(&self) -> usize {
+        self.driver.process
+    }
+
+    /// How many processes there are.
+    #[must_use]
+    pub fn machines(&self) -> usize {
+        self.driver.processes
+    }
+
+    /// The library, and which threads call it, in one line.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let calls = match self.driver.calls {
+            Calls::Any => "all threads that communicate call it (MPI_THREAD_MULTIPLE)",
+            Calls::One => "one thread calls it for all: it grants less than MPI_THREAD_MULTIPLE",
+        };
+        format!("{}; {calls}", self.driver.version)
+    }
+
+    /// Ends all processes, now.
+    pub fn abort(&self, code: u8) -> ! {
+        // The driver's thread may be busy in the library: any thread may abort.
+        let aborted =
+            self.driver.call("abort", move |world: &Communicator| -> std::result::Result<(), _> { world.abort(code) });
+        drop(aborted);
+        std::process::exit(i32::from(code))
+    }
+
+    /// What all machines give, by machine: for all of them, or for the first alone, where the others get nothing but their
+    /// own; `stage` says what for, and all must mean the same.
+    ///
+    /// # Errors
+    /// [`Error::Mpi`] when a machine does not give its own within `deadline`, or means something else.
+    pub fn gather(&self, stage: &'static str, own: &[u8], to: Takers, deadline: Duration) -> Result<Vec<Vec<u8>>> {
+        let failed = |reason: String| Error::Mpi { action: stage.to_owned(), reason };
+        let (machine, machines) = (self.machine(), self.machines());
+        let rank = |machine: usize| RankId(machine as u32);
+        let peer = |other: usize| if other < machine { other } else { other - 1 };
+        let mut head = [0; 16];
+        (head[0], head[1]) = (own.len() as u32, (own.len() as u64 >> 32) as u32);
+        head[2..].copy_from_slice(&words_of(stage));
+        let mut whole: Vec<Vec<u8>> = (0..machines).map(|_| Vec::new()).collect();
+        own.clone_into(&mut whole[machine]);
+        let others = || (0..machines).filter(|other| *other != machine);
+        let takes = |machine: usize| to == Takers::All || machine == 0;
+        // What need not be sent or received is done already.
+        let mut due: Vec<Option<usize>> = vec![if takes(machine) { None } else { Some(0) }; machines];
+        let mut sent: Vec<Option<usize>> =
+            (0..machines).map(|other| if takes(other) { None } else { Some(own.len()) }).collect();
+        let began = Instant::now();
+        let mut moved_at = began;
+        loop {
+            let (mut progress, mut waits_for) = (false, None);
+            for other in others() {
+                let of_peer = peer(other);
+                while sent[other].is_none_or(|sent| sent < own.len()) && self.control.is_open(of_peer) {
+                    let first = sent[other].unwrap_or(0);
+                    let piece = if sent[other].is_none() { 0 } else { PIECE.min(own.len() - first) };
+                    let bytes = if sent[other].is_none() { Line::BYTES } else { piece };
+                    let mut memory = self.control.spare(of_peer, lines_of(PIECE));
+                    memory[0] = header(rank(machine), rank(other), bytes);
+                    if sent[other].is_none() {
+                        memory[1] = Line::from(head);
+                    } else {
+                        let body: &mut [u8] = bytemuck::cast_slice_mut(&mut memory[1..]);
+                        body[..piece].copy_from_slice(&own[first..first + piece]);
+                    }
+                    self.control.send(of_peer, Part { memory, used: lines_of(bytes) });
+                    sent[other] = Some(first + piece);
+                    progress = true;
+                }
+                while due[other].is_none_or(|due| whole[other].len() < due)
+                    && let Some(message) =
+                        self.control.take(rank(other), rank(machine)).map_err(|e| failed(e.to_string()))?
+                {
+                    if due[other].is_none() {
+                        let words: &[u32] = bytemuck::cast_slice(&message.lines()[..1]);
+                        if words[2..] != head[2..] {
+                            let theirs: &[u8] = bytemuck::cast_slice(&words[2..]);
+                            let theirs = String::from_utf8_lossy(theirs).trim_end_matches('\0').to_owned();
+                            return Err(failed(match theirs.as_str() {
+                                END => format!("machine {other} has failed, as it says itself"),
+                                _ => format!("machine {other} is at another place: {theirs}"),
+                            }));
+                        }
+                        due[other] = Some(words[0] as usize | (words[1] as usize) << 32);
+                    } else {
+                        let body: &[u8] = bytemuck::cast_slice(message.lines());
+                        whole[other].extend_from_slice(&body[..message.bytes]);
+                    }
+                    self.control.release(message);
+                    progress = true;
+                }
+                let done = sent[other] == Some(own.len()) && due[other] == Some(whole[other].len());
+                waits_for = if done { waits_for } else { Some(other) };
+            }
+            let Some(other) = waits_for else { return Ok(whole) };
+            if progress {
+                moved_at = Instant::now();
+            } else if moved_at.elapsed() > deadline {
+                return Err(failed(format!(
+                    "machine {other} did not answer within {:.0} s: is it alive, and its network?",
+                    deadline.as_secs_f64()
+                )));
+            } else if moved_at.elapsed() > Duration::from_millis(1) {
+                std::thread::sleep(Duration::from_micros(50));
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Seconds of one call of MPI's own, of so many in a row, on memory that was used before.
+    ///
+    /// # Errors
+    /// What MPI says.
+    pub fn time_raw(&self, what: Raw, bytes: usize, runs: usize) -> Result<f64> {
+        let processes = self.machines();
+        self.driver.call(what.name(), move |world| {
+            let (mut floats, mut send, mut receive) = match what {
+                Raw::AllReduce => (vec![0f32; bytes / size_of::<f32>()], Vec::new(), Vec::new()),
+                Raw::AllToAll => (Vec::new(), vec![0u8; bytes * processes], vec![0u8; bytes * processes]),
+            };
+            let mut began = Instant::now();
+            // The first call warms up.
+            for run in 0..=runs {
+                began = if run == 1 { Instant::now() } else { began };
+                match what {
+                    Raw::AllReduce => world.all_reduce(&mut floats)?,
+                    Raw::AllToAll => world.all_to_all(&send, &mut receive)?,
+                }
+                std::mem::swap(&mut send, &mut receive);
+            }
+            Ok(began.elapsed().as_secs_f64() / runs as f64)
+        })
+    }
+
+    /// Connects the ranks of a job, so many on each machine. All processes call it at the same time.
+    ///
+    /// # Errors
+    /// What MPI says.
+    pub fn fabric(&self, job: &Job, ranks: &[usize], lanes: Vec<LaneSpec>) -> Result<Box<dyn Fabric>> {
+        Ok(Box::new(Bridge::new(&self.driver, Machines::new(ranks), job, lanes)?))
+    }
+}
+
+/// The first letters of a stage's name.
+fn words_of(stage: &str) -> [u32; 14] {
+    let mut bytes = [0u8; 56];
+    let len = stage.len().min(bytes.len());
+    bytes[..len].copy_from_slice(&stage.as_bytes()[..len]);
+    bytemuck::cast(bytes)
+}

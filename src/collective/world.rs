@@ -1,0 +1,216 @@
+//! The machines of a job: this process runs the local ranks of one of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::carrier::{Fabric, LaneSpec};
+use super::shared_memory::SharedMemory;
+#[cfg(not(feature = "mpi"))]
+use crate::base::Error;
+use crate::base::Result;
+#[cfg(feature = "mpi")]
+use crate::base::config::bound_although_alone;
+use crate::base::config::launched;
+use crate::sync::Job;
+
+/// What MPI does by itself, among processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Raw {
+    /// MPI_Alltoall, of so many bytes from each to each.
+    AllToAll,
+    /// MPI_Allreduce, of a tensor of f32 of so many bytes.
+    AllReduce,
+}
+
+impl Raw {
+    /// MPI's name for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AllToAll => "MPI_Alltoall",
+            Self::AllReduce => "MPI_Allreduce",
+        }
+    }
+}
+
+/// All machines of a job; a clone is the same job. A process that nobody has started as one of several is alone.
+#[derive(Clone, Default)]
+pub struct World(Option<Arc<Processes>>);
+
+#[cfg(feature = "mpi")]
+use super::mpi::{END, Processes, Takers};
+
+#[cfg(not(feature = "mpi"))]
+const END: &str = "end";
+
+#[cfg(not(feature = "mpi"))]
+enum Takers {
+    All,
+    First,
+}
+
+/// Without MPI there is never more than one machine.
+#[cfg(not(feature = "mpi"))]
+enum Processes {}
+
+impl World {
+    /// One machine.
+    #[must_use]
+    pub const fn alone() -> Self {
+        Self(None)
+    }
+
+    /// The machines that a launcher (mpirun, srun) has started this process for; alone without one.
+    ///
+    /// # Errors
+    /// [`crate::base::Error::Mpi`] when there are several and this program was built without MPI, and what MPI says.
+    pub fn find() -> Result<Self> {
+        launched().filter(|processes| *processes > 1).map_or_else(|| Ok(Self::alone()), Self::join)
+    }
+
+    #[cfg(feature = "mpi")]
+    fn join(_: usize) -> Result<Self> {
+        // Open MPI binds a process to a core or a socket unless it is told otherwise. One that has a machine to itself places
+        // its threads better.
+        if bound_although_alone() {
+            crate::ffi::linux::unpin_current_thread()?;
+        }
+        Ok(Self(Some(Arc::new(Processes::start()?))))
+    }
+
+    #[cfg(not(feature = "mpi"))]
+    fn join(processes: usize) -> Result<Self> {
+        Err(Error::Mpi {
+            action: format!("work as one of {processes} processes"),
+            reason:
+                "this octorec was built without MPI: build it with `make MPI=1`, or start it once, without a launcher"
+                    .to_owned(),
+        })
+    }
+
+    /// This machine's number.
+    #[must_use]
+    pub fn machine(&self) -> usize {
+        self.0.as_ref().map_or(0, |processes| processes.machine())
+    }
+
+    /// How many machines there are.
+    #[must_use]
+    pub fn machines(&self) -> usize {
+        self.0.as_ref().map_or(1, |processes| processes.machines())
+    }
+
+    /// Whether this machine writes for all: the first one.
+    #[must_use]
+    pub fn is_first(&self) -> bool {
+        self.machine() == 0
+    }
+
+    /// How machines are connected, in one line; nothing for one.
+    #[must_use]
+    pub fn describe(&self) -> Option<String> {
+        self.0
+            .as_ref()
+            .map(|processes| format!("machine {} of {}: {}", self.machine(), self.machines(), processes.describe()))
+    }
+
+    /// What all machines give, by machine; `stage` says what for ("compare configurations").
+    ///
+    /// # Errors
+    /// [`crate::base::Error::Mpi`] when a machine does not give its own within `deadline`, or is at another stage.
+    pub fn all_gather(&self, stage: &'static str, own: Vec<u8>, deadline: Duration) -> Result<Vec<Vec<u8>>> {
+        match &self.0 {
+            None => Ok(vec![own]),
+            Some(processes) => processes.gather(stage, &own, Takers::All, deadline),
+        }
+    }
+
+    /// Tells all machines why this one ends, and hears why they do, by machine.
+    ///
+    /// # Errors
+    /// When another machine does not end within `patience`: it has to be ended.
+    pub fn end(&self, reason: String, patience: Duration) -> Result<Vec<String>> {
+        let all = self.all_gather(END, reason.into_bytes(), patience)?;
+        Ok(all.into_iter().map(|reason| String::from_utf8_lossy(&reason).into_owned()).collect())
+    }
+
+    /// As [`World::all_gather`], for the first machine alone: the others get nothing but their own.
+    ///
+    /// # Errors
+    /// As [`World::all_gather`].
+    pub fn gather(&self, stage: &'static str, own: Vec<u8>, deadline: Duration) -> Result<Vec<Vec<u8>>> {
+        match &self.0 {
+            None => Ok(vec![own]),
+            Some(processes) => processes.gather(stage, &own, Takers::First, deadline),
+        }
+    }
+
+    /// Connects the ranks of a job, so many on each machine; all machines do so at the same time.
+    ///
+    /// # Errors
+    /// What MPI says.
+    ///
+    /// # Panics
+    /// When there is not a number of ranks for each machine.
+    pub fn fabric(&self, job: &Job, ranks: &[usize], lanes: Vec<LaneSpec>) -> Result<Box<dyn Fabric>> {
+        assert_eq!(ranks.len(), self.machines(), "a number of ranks for each machine");
+        match &self.0 {
+            None => Ok(Box::new(SharedMemory::new(job, lanes.into_iter().map(|lane| lane.links).collect()))),
+            Some(processes) => processes.fabric(job, ranks, lanes),
+        }
+    }
+
+    /// Seconds that one call of MPI's own takes, of so many in a row; nothing for one machine. All machines call it at the
+    /// same time.
+    ///
+    /// # Errors
+    /// What MPI says.
+    pub fn time_raw(&self, what: Raw, bytes: usize, runs: usize) -> Result<Option<f64>> {
+        self.0.as_ref().map(|processes| processes.time_raw(what, bytes, runs)).transpose()
+    }
+
+    /// Ends the processes of all machines, with this exit code.
+    pub fn abort(&self, code: u8) -> ! {
+        match &self.0 {
+            None => std::process::exit(i32::from(code)),
+            Some(processes) => processes.abort(code),
+        }
+    }
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "World(machine {} of {})", self.machine(), self.machines())
+    }
+}
+
+#[cfg(not(feature = "mpi"))]
+impl Processes {
+    const fn machine(&self) -> usize {
+        match *self {}
+    }
+
+    const fn machines(&self) -> usize {
+        match *self {}
+    }
+
+    const fn describe(&self) -> String {
+        match *self {}
+    }
+
+    const fn gather(&self, _: &'static str, _: &[u8], _: Takers, _: Duration) -> Result<Vec<Vec<u8>>> {
+        match *self {}
+    }
+
+    fn fabric(&self, _: &Job, _: &[usize], _: Vec<LaneSpec>) -> Result<Box<dyn Fabric>> {
+        match *self {}
+    }
+
+    const fn time_raw(&self, _: Raw, _: usize, _: usize) -> Result<f64> {
+        match *self {}
+    }
+
+    const fn abort(&self, _: u8) -> ! {
+        match *self {}
+    }
+}

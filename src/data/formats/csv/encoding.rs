@@ -1,0 +1,132 @@
+//! How the values of text become row numbers: by a vocabulary, or by their bucket or hash.
+//!
+//! What [`Vocab`](crate::base::config::Vocab) says of Criteo's values holds for text alike: numbers follow first appearance,
+//! and where only training samples count, all other values share one more row, the last. `data.rows_cap` limits tables by
+//! taking numbers modulo it; the row of unseen values then stays the last, and has no known value.
+
+use std::collections::HashMap;
+
+use super::schema::{TextCategorical, TextSchema};
+use super::shown;
+use crate::base::{Error, Result};
+use crate::data::Vocabulary;
+use crate::data::tsv::{Unseen, first_rows_below};
+
+/// The row numbers of every column's values.
+pub(super) struct Encoding {
+    /// Empty for a column whose rows do not depend on the data.
+    ids: Vec<HashMap<Box<[u8]>, u32>>,
+    /// Whether values without a number share one more row.
+    unseen_row: bool,
+    unseen: Unseen,
+    /// At most this many rows a table; 0: no limit.
+    cap: u64,
+    /// Whether new values still get numbers, and the row of each one's first appearance, if that is asked for.
+    learning: Option<Vec<Vec<u64>>>,
+}
+
+impl Encoding {
+    /// By the vocabulary of a trained model, or by one that is learned.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when the vocabulary is of other columns.
+    pub(super) fn new(schema: &TextSchema, known: Option<&Vocabulary>, unseen: Unseen, cap: u64) -> Result<Self> {
+        let columns = schema.categorical.len();
+        let empty = Self { ids: vec![HashMap::new(); columns], unseen_row: false, unseen, cap, learning: None };
+        let Some(known) = known else { return Ok(Self { learning: Some(vec![Vec::new(); columns]), ..empty }) };
+        if known.texts().len() != columns {
+            let reason = format!(
+                "it has {} columns of text, the schema has {columns}: it belongs to a model of other data",
+                known.texts().len()
+            );
+            return Err(Error::Config { origin: "vocabulary".to_owned(), reason });
+        }
+        let ids = known.texts().iter().map(|values| values.iter().cloned().zip(0..).collect()).collect();
+        Ok(Self { ids, unseen_row: known.unseen_row(), ..empty })
+    }
+
+    /// Gives the new values of a good row their numbers; `number` is that of the row.
+    pub(super) fn learn(&mut self, column: usize, value: &[u8], number: u64) {
+        let Some(seen) = &mut self.learning else { return };
+        let ids = &mut self.ids[column];
+        if !ids.contains_key(value) {
+            ids.insert(value.into(), ids.len() as u32);
+            seen[column].push(number);
+        }
+    }
+
+    /// Whether new values get numbers.
+    pub(super) fn learns(&self) -> bool {
+        self.learning.is_some()
+    }
+
+    /// Ends learning. Values that only rows from `train` on have are forgotten, and get one more row with all unseen ones.
+    pub(super) fn keep_before(&mut self, train: u64) {
+        let Some(seen) = self.learning.take() else { return };
+        for (ids, kept) in self.ids.iter_mut().zip(first_rows_below(&seen, train)) {
+            ids.retain(|_, id| (*id as usize) < kept);
+        }
+        self.unseen_row = true;
+    }
+
+    /// Ends learning, with all values.
+    pub(super) fn keep_all(&mut self) {
+        self.learning = None;
+    }
+
+    /// Whether a value may have no row.
+    pub(super) fn leaves_out(&self) -> bool {
+        self.unseen == Unseen::NoRow && !self.unseen_row
+    }
+
+    /// Rows of a column's table.
+    pub(super) fn rows(&self, column: usize, spec: &TextCategorical) -> u64 {
+        let rows = self.ids[column].len() as u64 + u64::from(self.unseen_row);
+        spec.fixed_rows().unwrap_or(if self.cap == 0 { rows } else { rows.min(self.cap) }).max(1)
+    }
+
+    /// The row of a value; nothing where it has none and that is no fault.
+    ///
+    /// # Errors
+    /// What is wrong with the value.
+    pub(super) fn row(
+        &self,
+        column: usize,
+        spec: &TextCategorical,
+        value: &[u8],
+    ) -> std::result::Result<Option<u32>, String> {
+        if spec.fixed_rows().is_some() {
+            let wrong =
+                |expected| format!("column {}: {expected} is expected, found \"{}\"", spec.column, shown(value));
+            return spec.fixed_row(value).map(Some).map_err(wrong);
+        }
+        if self.learning.is_some() {
+            return Ok(Some(0));
+        }
+        // Fewer than 2^32: numbers are 32 bits wide.
+        let last = self.rows(column, spec) as u32 - 1;
+        match (self.ids[column].get(value), self.unseen) {
+            (Some(&id), _) if self.unseen_row => Ok(Some(id % last.max(1))),
+            (Some(&id), _) => Ok(Some(id % (last + 1))),
+            (None, _) if self.unseen_row => Ok(Some(last)),
+            (None, Unseen::NoRow) => Ok(None),
+            (None, Unseen::Fault) => Err(format!(
+                "column {}: the value \"{}\" is not in the vocabulary, which has no row for unseen values: is it other data \
+                 than the model was trained on, or has the file changed since it was opened? Train with data.vocab = \
+                 \"train\" where new values are to be expected, or leave such rows out with --on-bad-row skip",
+                spec.column,
+                shown(value)
+            )),
+        }
+    }
+
+    /// The values behind row numbers.
+    pub(super) fn vocabulary(&self) -> Vocabulary {
+        let column = |ids: &HashMap<Box<[u8]>, u32>| {
+            let mut values = vec![Box::default(); ids.len()];
+            ids.iter().for_each(|(value, &id)| values[id as usize] = value.clone());
+            values
+        };
+        Vocabulary::of_texts(self.ids.iter().map(column).collect()).with_unseen_row(self.unseen_row)
+    }
+}

@@ -1,0 +1,132 @@
+//! The values of a categorical field, and how much each look-up weighs.
+
+use super::schema::TextCategorical;
+use super::shown;
+
+impl TextCategorical {
+    /// Hands over every value of a field with its weight, 1 where the column has none. `weights` is the field of the column
+    /// of weights, if the schema names one.
+    ///
+    /// # Errors
+    /// What is wrong with the weights, and what `each` finds.
+    pub(in crate::data) fn each_value(
+        &self,
+        field: &[u8],
+        weights: Option<&[u8]>,
+        mut each: impl FnMut(&[u8], f32) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut one = |value, weighs: Option<&[u8]>| match (weighs, &self.weight_separator) {
+            (Some(weighs), _) => each(value, self.weight(weighs)?),
+            (None, Some(separator)) => {
+                let (value, weighs) = self.parted(value, separator)?;
+                each(value, self.weight(weighs)?)
+            }
+            (None, None) => each(value, 1.0),
+        };
+        let Some(separator) = &self.separator else { return one(field, weights) };
+        let Some(weights) = weights else {
+            return self.several(field).into_iter().flatten().try_for_each(|v| one(v, None));
+        };
+        // Places count, so blanks and padding are left out only behind this.
+        let (values, weights) = (parts(field, separator), parts(weights, separator));
+        if values.len() != weights.len() {
+            let (name, weighs) = (&self.column, self.weights.as_deref().unwrap_or_default());
+            return Err(format!(
+                "column {name} has {}, its column of weights {weighs} has {}: one weight a value is expected",
+                counted(values.len()),
+                weights.len()
+            ));
+        }
+        let there = values.into_iter().zip(weights).filter(|(value, _)| !self.is_blank(value));
+        there.into_iter().try_for_each(|(value, weighs)| one(value, Some(weighs)))
+    }
+
+    /// A weight as a number; what was expected otherwise.
+    fn weight(&self, field: &[u8]) -> Result<f32, String> {
+        let text = std::str::from_utf8(field).unwrap_or("?").trim();
+        let number = text.parse().ok().filter(|weight: &f32| weight.is_finite());
+        number.ok_or_else(|| {
+            let column = self.weights.as_ref().unwrap_or(&self.column);
+            format!("column {column}: a finite number is expected as a weight, found \"{}\"", shown(field))
+        })
+    }
+
+    /// Parts `value:weight`.
+    fn parted<'a>(&self, value: &'a [u8], separator: &str) -> Result<(&'a [u8], &'a [u8]), String> {
+        let at = memchr::memmem::rfind(value, separator.as_bytes());
+        at.map(|at| (value[..at].trim_ascii(), &value[at + separator.len()..])).ok_or_else(|| {
+            format!(
+                "column {}: a value, {separator:?} and its weight are expected, found \"{}\"",
+                self.column,
+                shown(value)
+            )
+        })
+    }
+
+    /// Whether a part of a list stands for no value.
+    fn is_blank(&self, part: &[u8]) -> bool {
+        part.is_empty() || (!self.padding.is_empty() && part == self.padding.as_bytes())
+    }
+}
+
+fn counted(values: usize) -> String {
+    format!("{values} value{}", if values == 1 { "" } else { "s" })
+}
+
+/// A list's parts, blank ones too; a blank field has none.
+fn parts<'a>(field: &'a [u8], separator: &str) -> Vec<&'a [u8]> {
+    if field.trim_ascii().is_empty() {
+        return Vec::new();
+    }
+    let finder = memchr::memmem::Finder::new(separator.as_bytes());
+    let (mut parts, mut from) = (Vec::new(), 0);
+    for at in finder.find_iter(field) {
+        parts.push(field[from..at].trim_ascii());
+        from = at + separator.len();
+    }
+    parts.push(field[from..].trim_ascii());
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(column: &TextCategorical, field: &str, weights: Option<&str>) -> Result<Vec<(String, f32)>, String> {
+        let mut found = Vec::new();
+        column.each_value(field.as_bytes(), weights.map(str::as_bytes), |value, weight| {
+            found.push((String::from_utf8_lossy(value).into_owned(), weight));
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    fn list(pairs: &[(&str, f32)]) -> Result<Vec<(String, f32)>, String> {
+        Ok(pairs.iter().map(|&(value, weight)| (value.to_owned(), weight)).collect())
+    }
+
+    #[test]
+    fn weights_stand_in_a_column_beside_or_behind_each_value() {
+        let plain = TextCategorical { column: "tags".to_owned(), ..TextCategorical::default() };
+        assert_eq!(pairs(&plain, "a|b", None), list(&[("a|b", 1.0)]));
+        let lists = TextCategorical { separator: Some("|".to_owned()), padding: "0".to_owned(), ..plain.clone() };
+        assert_eq!(pairs(&lists, "a| b||0", None), list(&[("a", 1.0), ("b", 1.0)]));
+        let beside = TextCategorical { weights: Some("w".to_owned()), ..lists.clone() };
+        assert_eq!(pairs(&beside, "a|b||0|c", Some("1|-0.5|||2e3")), list(&[("a", 1.0), ("b", -0.5), ("c", 2000.0)]));
+        assert_eq!(pairs(&beside, "", Some(" ")), list(&[]));
+        let message = pairs(&beside, "a", Some("1|2")).unwrap_err();
+        assert_eq!(message, "column tags has 1 value, its column of weights w has 2: one weight a value is expected");
+        let message = pairs(&beside, "a|b", Some("1|")).unwrap_err();
+        assert_eq!(message, "column w: a finite number is expected as a weight, found \"\"");
+        assert!(pairs(&beside, "a|b", Some("1|1e99")).unwrap_err().contains("found \"1e99\""));
+        let behind = TextCategorical { weight_separator: Some(":".to_owned()), ..lists };
+        assert_eq!(pairs(&behind, "a:1|x:y:0.5|0", None), list(&[("a", 1.0), ("x:y", 0.5)]));
+        assert_eq!(
+            pairs(&behind, "a:1|b", None).unwrap_err(),
+            "column tags: a value, \":\" and its weight are expected, found \"b\""
+        );
+        let single = TextCategorical { weights: Some("w".to_owned()), ..plain };
+        assert_eq!(pairs(&single, "a", Some("0.25")), list(&[("a", 0.25)]));
+        assert!(pairs(&single, "a", Some("nan")).is_err());
+    }
+}

@@ -1,0 +1,164 @@
+//! A schema for a text file, guessed from its header and its first rows: what a practitioner would begin with, for a person
+//! to edit.
+
+mod kind;
+mod label;
+mod seen;
+
+use std::path::Path;
+
+use csv::ByteRecord;
+use serde::Serialize;
+
+use self::kind::{Kind, kind};
+use self::seen::Seen;
+use super::label::Rule;
+use super::schema::{Clock, TextCategorical, TextDense, TextSchema};
+use super::sniff::{delimiter, stated};
+use super::{fault, reader};
+use crate::base::units::Count;
+use crate::base::{Error, Result, interrupt};
+use crate::data::formats::bad;
+
+/// A schema with its reasons.
+#[derive(Debug, Clone)]
+pub struct Proposal {
+    /// The schema.
+    pub schema: TextSchema,
+    /// Columns that it leaves out.
+    pub left_out: Vec<LeftOut>,
+    /// Why the label is one.
+    label_reason: String,
+    /// Why columns are what they are: those of `schema.dense`, then those of `schema.categorical`.
+    reasons: Vec<String>,
+    /// Rows that were seen, and whether these are all.
+    rows: u64,
+    whole: bool,
+}
+
+/// A column that is no feature.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// Its name.
+    pub column: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Guesses the delimiter, the label and every column's kind from the first `rows` rows; `label` says what the label is, where
+/// a person knows.
+///
+/// # Errors
+/// When the file cannot be read, or no column can be the label.
+pub fn propose(path: &Path, rows: u64, label: Option<&str>) -> Result<Proposal> {
+    let delimiter = delimiter(path);
+    let mut text = reader(path, delimiter, false)?;
+    let header = text.headers().map_err(|error| fault(path, error))?.clone();
+    let mut columns: Vec<Seen> = header.iter().map(Seen::new).collect();
+    let (mut record, mut seen, mut whole) = (ByteRecord::new(), 0, false);
+    while seen < rows {
+        if seen.is_multiple_of(1 << 12) && interrupt::requested() {
+            return Err(Error::Interrupted);
+        }
+        if !text.read_byte_record(&mut record).map_err(|error| fault(path, error))? {
+            whole = true;
+            break;
+        }
+        seen += 1;
+        columns.iter_mut().zip(&record).for_each(|(column, field)| column.add(field));
+    }
+    let (rule, at, label_reason) = match label {
+        Some(rule) => given(rule, &columns).map_err(|reason| Error::Config { origin: "--label".to_owned(), reason })?,
+        None => label::label(&columns).map_err(|reason| {
+            bad(path, format!("{reason}: name the label with --label COLUMN, or --label \"COLUMN >= NUMBER\""))
+        })?,
+    };
+    let schema = TextSchema { label: rule, delimiter, columns: Vec::new(), dense: Vec::new(), categorical: Vec::new() };
+    let mut proposal = Proposal { schema, left_out: Vec::new(), label_reason, reasons: Vec::new(), rows: seen, whole };
+    let features = columns.iter().enumerate().filter(|(column, _)| *column != at);
+    features.for_each(|(_, column)| proposal.add(column));
+    Ok(proposal)
+}
+
+/// The label that a person names.
+fn given(rule: &str, columns: &[Seen]) -> std::result::Result<label::Found, String> {
+    let (name, _) = Rule::parse(rule)?;
+    let at = columns.iter().position(|seen| seen.name == name).ok_or_else(|| {
+        let names: Vec<_> = columns.iter().map(|seen| &*seen.name).collect();
+        format!("there is no column {name}: the columns are {}", names.join(", "))
+    })?;
+    Ok((rule.to_owned(), at, "as --label says".to_owned()))
+}
+
+impl Proposal {
+    fn add(&mut self, seen: &Seen) {
+        let (kind, reason) = kind(seen, self.whole);
+        let (column, (bare, _)) = (seen.name.clone(), stated(&seen.name));
+        // What a header says of a column's kind is no part of its name.
+        let name = if bare == column { String::new() } else { bare.to_owned() };
+        let plain = TextCategorical { column: column.clone(), name: name.clone(), ..TextCategorical::default() };
+        let mut categorical = Vec::new();
+        match kind {
+            Kind::Out => self.left_out.push(LeftOut { column, reason: reason.clone() }),
+            Kind::Dense { transform, float } => {
+                let dense = TextDense { column, name, float, transform, ..TextDense::default() };
+                self.reasons.insert(self.schema.dense.len(), reason.clone());
+                self.schema.dense.push(dense);
+            }
+            Kind::Categorical => categorical.push(plain),
+            Kind::List(separator) => {
+                categorical.push(TextCategorical { separator: Some(separator.to_owned()), ..plain });
+            }
+            Kind::Time { unit, hour, weekday } => {
+                let parts = [(hour, Clock::Hour, "hour"), (weekday, Clock::Weekday, "weekday")];
+                let parts = parts.into_iter().filter(|(there, ..)| *there);
+                categorical.extend(parts.map(|(_, clock, what)| TextCategorical {
+                    name: format!("{bare}_{what}"),
+                    time: Some(clock),
+                    unit: Some(unit),
+                    ..plain.clone()
+                }));
+            }
+        }
+        self.reasons.extend(categorical.iter().map(|_| reason.clone()));
+        self.schema.categorical.extend(categorical);
+    }
+
+    /// The schema as a TOML document, with the reasons as comments.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let all = if self.whole { "all" } else { "the first" };
+        let mut text = format!(
+            "# Proposed by octorec inspect from {all} {} rows: edit it as you know better. Every key: octorec schema\n\n",
+            Count(self.rows)
+        );
+        // Whatever a header holds: a comment ends with its line.
+        let comment = |text: &str| format!("# {}\n", text.replace(|c: char| c.is_control(), " "));
+        text += &comment(&self.label_reason);
+        let head = TextSchema { dense: Vec::new(), categorical: Vec::new(), ..self.schema.clone() };
+        text += &document(&Head { label: &head.label, delimiter: head.delimiter });
+        for LeftOut { column, reason } in &self.left_out {
+            text += &comment(&format!("left out: {column}: {reason}"));
+        }
+        let mut reasons = self.reasons.iter();
+        let mut reason = || reasons.next().map_or_else(String::new, |reason| comment(reason));
+        for column in &self.schema.dense {
+            text += &format!("\n{}[[dense]]\n{}", reason(), document(column));
+        }
+        for column in &self.schema.categorical {
+            text += &format!("\n{}[[categorical]]\n{}", reason(), document(column));
+        }
+        text
+    }
+}
+
+/// What stands before the columns.
+#[derive(Serialize)]
+struct Head<'a> {
+    label: &'a str,
+    delimiter: char,
+}
+
+fn document(part: &impl Serialize) -> String {
+    toml::to_string(part).expect("every field of a schema is representable in TOML")
+}

@@ -1,0 +1,207 @@
+//! What the first rows tell of a column: its values as text, as numbers, as moments and as lists.
+
+use std::collections::{HashMap, HashSet};
+
+use twox_hash::XxHash3_64;
+
+use super::super::{number, values};
+use crate::data::moment::{Moment, Unit};
+
+/// Separators of lists, the likeliest first.
+pub(super) const SEPARATORS: [&str; 4] = ["|", ";", ",", " "];
+
+/// Values that are kept, evenly spread over the rows: for quantiles.
+const KEPT: usize = 8192;
+
+/// Different texts that are kept.
+const TEXTS: usize = 3;
+
+/// A column's values.
+pub(super) struct Seen {
+    /// Its name in the header.
+    pub(super) name: String,
+    /// Fields that are not blank.
+    pub(super) present: u64,
+    pub(super) blank: u64,
+    /// How often each value occurs, by its hash.
+    values: HashMap<u64, u64>,
+    /// The first different values.
+    pub(super) texts: Vec<String>,
+    /// Those that are finite numbers, and those of them that are whole, and whole without a sign of a fraction.
+    pub(super) numbers: u64,
+    pub(super) whole: u64,
+    pub(super) integers: u64,
+    /// Numbers that are not written as numbers are: 00501.
+    pub(super) padded: u64,
+    pub(super) least: f64,
+    pub(super) most: f64,
+    /// How often each integer occurs.
+    pub(super) occurring: HashMap<i64, u64>,
+    last: f64,
+    /// Whether no number is less than, or equal to, the one before.
+    pub(super) rising: bool,
+    kept: Vec<f64>,
+    stride: u64,
+    pub(super) lists: [List; SEPARATORS.len()],
+    pub(super) moments: [Moments; Unit::ALL.len()],
+}
+
+/// A column as lists.
+#[derive(Default)]
+pub(super) struct List {
+    /// Fields of several values.
+    pub(super) several: u64,
+    /// All values, and different ones.
+    pub(super) parts: u64,
+    pub(super) distinct: HashSet<u64>,
+}
+
+/// A column as moments.
+pub(super) struct Moments {
+    pub(super) unit: Unit,
+    /// Whether all are: between 1990 and 2040.
+    pub(super) all: bool,
+    hours: u32,
+    weekdays: u32,
+}
+
+fn hash(field: &[u8]) -> u64 {
+    XxHash3_64::oneshot(field)
+}
+
+impl Seen {
+    pub(super) fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            present: 0,
+            blank: 0,
+            values: HashMap::new(),
+            texts: Vec::new(),
+            numbers: 0,
+            whole: 0,
+            integers: 0,
+            padded: 0,
+            least: f64::INFINITY,
+            most: f64::NEG_INFINITY,
+            occurring: HashMap::new(),
+            last: f64::NEG_INFINITY,
+            rising: true,
+            kept: Vec::new(),
+            stride: 1,
+            lists: Default::default(),
+            moments: Unit::ALL.map(|unit| Moments { unit, all: true, hours: 0, weekdays: 0 }),
+        }
+    }
+
+    /// Looks at a field.
+    pub(super) fn add(&mut self, field: &[u8]) {
+        let field = field.trim_ascii();
+        if field.is_empty() {
+            self.blank += 1;
+            return;
+        }
+        self.present += 1;
+        let times = self.values.entry(hash(field)).or_insert(0);
+        *times += 1;
+        if *times == 1 && self.texts.len() < TEXTS {
+            self.texts.push(String::from_utf8_lossy(field).into_owned());
+        }
+        match number(field) {
+            Some(value) => self.add_number(field, value),
+            None => {
+                for (list, separator) in self.lists.iter_mut().zip(SEPARATORS) {
+                    list.add(field, separator);
+                }
+            }
+        }
+        self.moments.iter_mut().filter(|moments| moments.all).for_each(|moments| moments.add(field));
+    }
+
+    fn add_number(&mut self, field: &[u8], value: f64) {
+        self.numbers += 1;
+        self.whole += u64::from(value.fract() == 0.0);
+        self.integers += u64::from(!field.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E')));
+        let digits = field.strip_prefix(b"-").unwrap_or(field);
+        self.padded += u64::from(digits.len() > 1 && digits[0] == b'0' && digits[1].is_ascii_digit());
+        (self.least, self.most) = (self.least.min(value), self.most.max(value));
+        self.rising &= value > self.last;
+        self.last = value;
+        if value.fract() == 0.0 && value.abs() < 9e15 {
+            *self.occurring.entry(value as i64).or_insert(0) += 1;
+        }
+        if (self.numbers - 1).is_multiple_of(self.stride) {
+            self.kept.push(value);
+            if self.kept.len() == KEPT {
+                let mut at = 0;
+                self.kept.retain(|_| {
+                    at += 1;
+                    at % 2 == 1
+                });
+                self.stride *= 2;
+            }
+        }
+    }
+
+    /// Different values.
+    pub(super) fn distinct(&self) -> u64 {
+        self.values.len() as u64
+    }
+
+    /// How often a value occurs.
+    pub(super) fn times(&self, text: &str) -> u64 {
+        self.values.get(&hash(text.as_bytes())).copied().unwrap_or(0)
+    }
+
+    /// Whether all are numbers.
+    pub(super) fn is_numeric(&self) -> bool {
+        self.present > 0 && self.numbers == self.present
+    }
+
+    /// The number below which this share of numbers is.
+    pub(super) fn quantile(&self, share: f64) -> f64 {
+        let mut kept = self.kept.clone();
+        kept.sort_unstable_by(f64::total_cmp);
+        let at = (share * kept.len() as f64) as usize;
+        kept.get(at.min(kept.len().saturating_sub(1))).copied().unwrap_or(0.0)
+    }
+
+    /// The integer that occurs most often; the least of several.
+    pub(super) fn commonest(&self) -> Option<i64> {
+        self.occurring.iter().max_by_key(|&(value, times)| (*times, std::cmp::Reverse(*value))).map(|(value, _)| *value)
+    }
+}
+
+impl List {
+    fn add(&mut self, field: &[u8], separator: &str) {
+        let before = self.parts;
+        for value in values(field, separator) {
+            self.parts += 1;
+            self.distinct.insert(hash(value));
+        }
+        self.several += u64::from(self.parts > before + 1);
+    }
+}
+
+impl Moments {
+    fn add(&mut self, field: &[u8]) {
+        const YEAR: i32 = 31_557_600;
+        let found = self.unit.parse(field).filter(|&Moment(seconds)| (-10 * YEAR..40 * YEAR).contains(&seconds));
+        match found {
+            None => self.all = false,
+            Some(moment) => {
+                self.hours |= 1 << moment.hour();
+                self.weekdays |= 1 << moment.weekday();
+            }
+        }
+    }
+
+    /// Hours of the day that occur.
+    pub(super) fn hours(&self) -> u32 {
+        self.hours.count_ones()
+    }
+
+    /// Days of the week that occur.
+    pub(super) fn weekdays(&self) -> u32 {
+        self.weekdays.count_ones()
+    }
+}

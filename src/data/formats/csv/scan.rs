@@ -1,0 +1,200 @@
+//! The pass over a text file before it is used: how many rows there are, which values, which rows are malformed.
+//!
+//! Samples are numbered over good rows only, so this pass judges rows exactly as the reader does later: both call
+//! [`GoodRows::next`].
+
+use std::path::{Path, PathBuf};
+
+use super::bad;
+use super::encoding::Encoding;
+use super::label::Rule;
+use super::records::Records;
+use super::row::{Columns, Row};
+use super::schema::TextSchema;
+use crate::base::config::OnBadRow;
+use crate::base::{Error, Result, interrupt};
+use crate::data::Labels;
+use crate::data::tsv::{Place, Progress};
+
+/// Rows between two places at which the file can be entered.
+const ROWS_A_MARK: u64 = 1 << 12;
+
+/// What makes a row a good one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Judge {
+    pub(super) labels: Labels,
+    pub(super) on_bad_row: OnBadRow,
+    /// The longest row, in bytes.
+    pub(super) max_line: usize,
+}
+
+/// A text file after the pass.
+pub(super) struct Part {
+    pub(super) path: PathBuf,
+    pub(super) columns: Columns,
+    /// Good rows.
+    pub(super) rows: u64,
+    /// Malformed rows; 0 unless they are skipped.
+    pub(super) skipped: u64,
+    /// The most look-ups of a row, one entry a categorical column.
+    pub(super) longest: Vec<u32>,
+    /// Whether a dense column holds nothing but i32s.
+    pub(super) whole: Vec<bool>,
+    /// Some good rows, and where each begins; none where the file cannot be entered in the middle.
+    marks: Vec<(u64, Place)>,
+}
+
+/// The good rows of a file, in order.
+pub(super) struct GoodRows<'a> {
+    path: &'a Path,
+    columns: &'a Columns,
+    on_bad_row: OnBadRow,
+    records: Records,
+    /// The row that [`GoodRows::next`] found.
+    pub(super) row: Row,
+    skipped: u64,
+}
+
+/// The names of a file's columns: its first record, or what the schema lists where it has no header. The label need not be
+/// among them where it is optional.
+fn header(path: &Path, schema: &TextSchema, judge: Judge) -> Result<Vec<Vec<u8>>> {
+    let mut records = Records::open_at(path, schema.delimiter, judge.max_line, Place::default())?;
+    let first = records.next()?;
+    if !schema.columns.is_empty() {
+        let (label, _) = Rule::parse(&schema.label).map_err(|reason| bad(path, reason))?;
+        let listed = schema.columns.len();
+        let without = judge.labels == Labels::Optional
+            && matches!(first, Some((_, Ok(()))))
+            && records.record.len() + 1 == listed;
+        let names = schema.columns.iter().filter(|name| !without || **name != label);
+        return Ok(names.map(|name| name.clone().into_bytes()).collect());
+    }
+    match first {
+        Some((_, Ok(()))) => Ok(records.record.iter().map(<[u8]>::to_vec).collect()),
+        Some((line, Err(reason))) => Err(Error::BadRow { path: path.to_owned(), line, reason }),
+        None => Err(bad(path, "the file is empty: a header line with the names of its columns is expected")),
+    }
+}
+
+impl<'a> GoodRows<'a> {
+    fn open(path: &'a Path, columns: &'a Columns, judge: Judge, place: Option<Place>) -> Result<Self> {
+        let delimiter = columns.schema.delimiter;
+        let mut records = Records::open_at(path, delimiter, judge.max_line, place.unwrap_or_default())?;
+        if place.is_none() && columns.schema.columns.is_empty() {
+            records.next()?;
+        }
+        Ok(Self { path, columns, on_bad_row: judge.on_bad_row, records, row: Row::new(columns), skipped: 0 })
+    }
+
+    /// Reads the next good row into `row`; false at the end.
+    pub(super) fn next(&mut self, encoding: &Encoding) -> Result<bool> {
+        loop {
+            let Some((line, read)) = self.records.next()? else { return Ok(false) };
+            match read.and_then(|()| self.row.read(&self.records.record, self.columns, encoding)) {
+                Ok(()) => return Ok(true),
+                Err(_) if self.on_bad_row == OnBadRow::Skip => {
+                    self.skipped += 1;
+                    self.records.keep_first_line();
+                }
+                Err(reason) => return Err(Error::BadRow { path: self.path.to_owned(), line, reason }),
+            }
+        }
+    }
+
+    /// Goes past the next good row; false at the end. Where malformed rows end the run, a record is a row, and rows that
+    /// nobody wants need not be parsed.
+    pub(super) fn step_over(&mut self, encoding: &Encoding) -> Result<bool> {
+        match self.on_bad_row {
+            OnBadRow::Fail => Ok(self.records.next()?.is_some()),
+            OnBadRow::Skip => self.next(encoding),
+        }
+    }
+
+    /// Bytes of the file that were read.
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.records.progress().0
+    }
+
+    fn learn(&self, encoding: &mut Encoding, number: u64) {
+        let numbered =
+            self.columns.schema.categorical.iter().enumerate().filter(|(_, spec)| spec.fixed_rows().is_none());
+        for (column, _) in numbered {
+            let all = self.columns.each_value(column, &self.records.record, |value, _| {
+                encoding.learn(column, value, number);
+                Ok(())
+            });
+            all.expect("the row was found good");
+        }
+    }
+}
+
+impl Part {
+    /// Reads a whole file once. `done` and `total` are the bytes for `progress` before this file and in all files.
+    pub(super) fn scan(
+        path: &Path,
+        schema: &TextSchema,
+        judge: Judge,
+        encoding: &mut Encoding,
+        (done, total): (u64, u64),
+        progress: &mut Progress<'_>,
+    ) -> Result<Self> {
+        let columns = Columns::find(path, schema, &header(path, schema, judge)?, judge.labels)?;
+        let (mut rows, mut marks) = (0, Vec::<(u64, Place)>::new());
+        let mut longest = vec![1; schema.categorical.len()];
+        let mut whole: Vec<bool> = schema.dense.iter().map(|column| !column.float).collect();
+        let mut good = GoodRows::open(path, &columns, judge, None)?;
+        loop {
+            if (rows + good.skipped).is_multiple_of(ROWS_A_MARK) {
+                progress(done + good.bytes_read(), total);
+                if interrupt::requested() {
+                    return Err(Error::Interrupted);
+                }
+            }
+            // Malformed rows between this place and the next good row are skipped again by whoever starts there.
+            let place = good.records.place();
+            if !good.next(encoding)? {
+                break;
+            }
+            if let Some(place) = place
+                && marks.last().is_none_or(|(last, _)| rows >= last + ROWS_A_MARK)
+            {
+                marks.push((rows, place));
+            }
+            if encoding.learns() {
+                good.learn(encoding, rows);
+            }
+            let bags = good.row.lookups.iter();
+            longest.iter_mut().zip(bags).for_each(|(most, bag)| *most = (*most).max(bag.rows.len() as u32));
+            whole.iter_mut().zip(&good.row.whole).for_each(|(all, one)| *all &= *one);
+            rows += 1;
+        }
+        progress(done + good.bytes_read(), total);
+        let skipped = good.skipped;
+        if rows == 0 {
+            return Err(bad(path, no_rows(schema, skipped)));
+        }
+        Ok(Self { path: path.to_owned(), columns, rows, skipped, longest, whole, marks })
+    }
+
+    /// A reader that stands before good row `start`.
+    pub(super) fn open(&self, start: u64, judge: Judge, encoding: &Encoding) -> Result<GoodRows<'_>> {
+        let mark = self.marks[..self.marks.partition_point(|(row, _)| *row <= start)].last();
+        let mut good = GoodRows::open(&self.path, &self.columns, judge, mark.map(|(_, place)| *place))?;
+        for _ in mark.map_or(0, |(row, _)| *row)..start {
+            if !good.step_over(encoding)? {
+                break;
+            }
+        }
+        Ok(good)
+    }
+}
+
+fn no_rows(schema: &TextSchema, skipped: u64) -> String {
+    match skipped {
+        0 if schema.columns.is_empty() => "has no rows behind its header: name a file with data".to_owned(),
+        0 => "has no rows: name a file with data".to_owned(),
+        _ => format!(
+            "the file has no usable row: all {skipped} are malformed; without --on-bad-row skip the first is described"
+        ),
+    }
+}

@@ -1,0 +1,359 @@
+//! MPI, as far as octorec needs it: messages between processes that own their memory while they travel, and the way out of
+//! a job for good.
+//!
+//! Sources: MPI 3.1, chapters 3 (point-to-point), 4 (datatypes), 8 (errors) and 12.4 (threads). The crate `mpi` starts and
+//! ends the library; its communicators stay on one thread and its requests borrow, so both are wrapped anew here.
+//!
+//! Every object here is used by one thread at a time unless the library grants [`Calls::Any`]; who uses it otherwise
+//! breaks no memory of Rust's, since a request keeps its buffers until the library says that it has done with them, but may
+//! confuse the library. The bridge between machines (`collective::mpi`) keeps to that.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::fmt;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ptr;
+
+use bytemuck::Pod;
+use mpi::environment::Universe;
+use mpi::{Threading, ffi};
+
+/// Which threads may call the library at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Calls {
+    /// Any number (MPI_THREAD_MULTIPLE).
+    Any,
+    /// Only the one that started it (all lesser levels).
+    One,
+}
+
+/// The library, started. It ends when this is dropped, on the same thread.
+pub struct Library {
+    _universe: Universe,
+    /// Which threads may call it.
+    pub calls: Calls,
+}
+
+/// A group of processes with messages of their own (MPI_Comm). It lives as long as the process: to free one is collective,
+/// and peers may be gone.
+pub struct Communicator(ffi::MPI_Comm);
+
+// SAFETY: a communicator is a handle to what belongs to the process, not to a thread; who may call is in `Calls`.
+unsafe impl Send for Communicator {}
+// SAFETY: as above; no method changes it.
+unsafe impl Sync for Communicator {}
+
+/// Memory of which the first elements are to be sent.
+#[derive(Debug, Default)]
+pub struct Part<T> {
+    /// The memory.
+    pub memory: Vec<T>,
+    /// So many elements.
+    pub used: usize,
+}
+
+/// What the library says went wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure(String);
+
+impl Failure {
+    /// In these words.
+    #[must_use]
+    pub fn of(words: &str) -> Self {
+        Self(words.to_owned())
+    }
+
+    /// With what it happened to.
+    #[must_use]
+    pub fn with(&self, what: &str) -> Self {
+        Self(format!("{what}: {}", self.0))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Whether a call did what it should.
+fn done(code: c_int) -> Result<(), Failure> {
+    if code == ffi::MPI_SUCCESS as c_int {
+        return Ok(());
+    }
+    let mut text = [0u8; ffi::MPI_MAX_ERROR_STRING as usize + 1];
+    let mut len = 0;
+    // SAFETY: `text` is as long as the library may write, and one byte more, which stays 0.
+    unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr().cast(), &raw mut len) };
+    let text = CStr::from_bytes_until_nul(&text).unwrap_or_default();
+    Err(Failure(text.to_string_lossy().into_owned()))
+}
+
+impl Library {
+    /// Starts it, asking for calls from any thread; `None` when it was started before.
+    #[must_use]
+    pub fn start() -> Option<Self> {
+        let (universe, level) = mpi::initialize_with_threading(Threading::Multiple)?;
+        let calls = if level == Threading::Multiple { Calls::Any } else { Calls::One };
+        Some(Self { _universe: universe, calls })
+    }
+
+    /// Its name and version, in one line.
+    #[must_use]
+    pub fn version(&self) -> String {
+        let text = mpi::environment::library_version().unwrap_or_default();
+        text.lines().next().unwrap_or_default().trim_end_matches('\0').to_owned()
+    }
+
+    /// All processes of the job, with messages of their own.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn world(&self) -> Result<Communicator, Failure> {
+        // SAFETY: the library's constant.
+        let world = unsafe { ffi::RSMPI_COMM_WORLD };
+        Communicator::copy(world)
+    }
+}
+
+impl Communicator {
+    /// A communicator of the same processes whose messages meet no others. All processes make it at the same time.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn duplicate(&self) -> Result<Self, Failure> {
+        Self::copy(self.0)
+    }
+
+    fn copy(of: ffi::MPI_Comm) -> Result<Self, Failure> {
+        let mut new = MaybeUninit::uninit();
+        // SAFETY: `of` is a communicator, `new` a place for one.
+        done(unsafe { ffi::MPI_Comm_dup(of, new.as_mut_ptr()) })?;
+        // SAFETY: the call has written it.
+        let new = unsafe { new.assume_init() };
+        // SAFETY: the library's constant.
+        let to_caller = unsafe { ffi::RSMPI_ERRORS_RETURN };
+        // SAFETY: a communicator and a handler that exist.
+        done(unsafe { ffi::MPI_Comm_set_errhandler(new, to_caller) })?;
+        Ok(Self(new))
+    }
+
+    /// The number of this process among them.
+    ///
+    /// # Panics
+    /// Never: a communicator is whole.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        let mut rank = 0;
+        // SAFETY: a communicator, and a place for a number.
+        done(unsafe { ffi::MPI_Comm_rank(self.0, &raw mut rank) }).expect("a communicator of this job");
+        rank as usize
+    }
+
+    /// How many processes they are.
+    ///
+    /// # Panics
+    /// Never: a communicator is whole.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let mut size = 0;
+        // SAFETY: as above.
+        done(unsafe { ffi::MPI_Comm_size(self.0, &raw mut size) }).expect("a communicator of this job");
+        size as usize
+    }
+
+    /// Ends all processes of the job, now (MPI_Abort).
+    pub fn abort(&self, code: u8) -> ! {
+        // SAFETY: no memory of this process is used afterwards.
+        unsafe { ffi::MPI_Abort(self.0, c_int::from(code)) };
+        std::process::exit(c_int::from(code))
+    }
+
+    /// Adds up what all processes have (MPI_Allreduce); all call it at the same time.
+    ///
+    /// # Errors
+    /// What the library says.
+    ///
+    /// # Panics
+    /// When there are more than 2^31 - 1.
+    pub fn all_reduce(&self, values: &mut [f32]) -> Result<(), Failure> {
+        let count = c_int::try_from(values.len()).expect("less than 2^31 elements");
+        // SAFETY: the library's constant.
+        let float = unsafe { ffi::RSMPI_FLOAT };
+        // SAFETY: as above.
+        let sum = unsafe { ffi::RSMPI_SUM };
+        let before = values.to_vec();
+        let (from, to) = (before.as_ptr().cast::<c_void>(), values.as_mut_ptr().cast::<c_void>());
+        // SAFETY: so many floats are to be read there, and as many to be written elsewhere, before the call returns.
+        done(unsafe { ffi::MPI_Allreduce(from, to, count, float, sum, self.0) })
+    }
+
+    /// Sends each process its part, the parts of all being of one size, and receives as many (MPI_Alltoall); all call it at
+    /// the same time.
+    ///
+    /// # Errors
+    /// What the library says.
+    ///
+    /// # Panics
+    /// When the lengths differ, are no multiple of the number of processes, or a part has 2 GiB or more.
+    pub fn all_to_all(&self, from: &[u8], to: &mut [u8]) -> Result<(), Failure> {
+        let processes = self.size();
+        assert!(from.len() == to.len() && from.len().is_multiple_of(processes), "a part for each process");
+        let count = c_int::try_from(from.len() / processes).expect("less than 2 GiB");
+        let (from, to) = (from.as_ptr().cast::<c_void>(), to.as_mut_ptr().cast::<c_void>());
+        // SAFETY: a part for each process is to be read there, and as much to be written elsewhere, before the call returns.
+        done(unsafe { ffi::MPI_Alltoall(from, count, byte(), to, count, byte(), self.0) })
+    }
+
+    /// Begins to send the first elements of all parts, one after another, as one message of this tag to process `to`.
+    ///
+    /// # Errors
+    /// What the library says.
+    ///
+    /// # Panics
+    /// When a part is 2 GiB or longer, or shorter than what is to be sent of it.
+    pub fn send<T: Pod>(&self, parts: Vec<Part<T>>, to: usize, tag: u16) -> Result<Sending<T>, Failure> {
+        let byte = byte();
+        let mut request = MaybeUninit::uninit();
+        let (to, tag) = (to as c_int, c_int::from(tag));
+        let bytes = |part: &[T]| c_int::try_from(size_of_val(part)).expect("less than 2 GiB");
+        let filled = || parts.iter().filter(|part| part.used > 0).map(|part| &part.memory[..part.used]);
+        if let (Some(only), None) = (filled().next(), filled().nth(1)) {
+            let at: *const c_void = only.as_ptr().cast();
+            // SAFETY: the part lies there, is not written, and does not move until the request is done: `Sending` owns it.
+            done(unsafe { ffi::MPI_Isend(at, bytes(only), byte, to, tag, self.0, request.as_mut_ptr()) })?;
+        } else {
+            let (lengths, places): (Vec<c_int>, Vec<ffi::MPI_Aint>) =
+                filled().map(|part| (bytes(part), part.as_ptr().addr() as ffi::MPI_Aint)).unzip();
+            let kind = Layout::new(&lengths, &places, byte)?;
+            // SAFETY: as above for all parts, which lie where `kind` says, counted from address 0 (MPI_BOTTOM).
+            done(unsafe { ffi::MPI_Isend(ptr::null(), 1, kind.0, to, tag, self.0, request.as_mut_ptr()) })?;
+        }
+        // SAFETY: the call has written it.
+        let request = unsafe { request.assume_init() };
+        Ok(Sending { request: Request(request), parts: ManuallyDrop::new(parts) })
+    }
+
+    /// Begins to receive the next message of this tag from process `from`, which is no longer than `into`.
+    ///
+    /// # Errors
+    /// What the library says.
+    ///
+    /// # Panics
+    /// When there is room for 2 GiB or more.
+    pub fn receive<T: Pod>(&self, mut into: Vec<T>, from: usize, tag: u16) -> Result<Receiving<T>, Failure> {
+        let mut request = MaybeUninit::uninit();
+        let bytes = c_int::try_from(size_of_val(&into[..])).expect("less than 2 GiB");
+        let at: *mut c_void = into.as_mut_ptr().cast();
+        let (from, tag) = (from as c_int, c_int::from(tag));
+        // SAFETY: the lines lie there, nobody reads or writes them, and they do not move until the request is done:
+        // `Receiving` owns them.
+        done(unsafe { ffi::MPI_Irecv(at, bytes, byte(), from, tag, self.0, request.as_mut_ptr()) })?;
+        // SAFETY: the call has written it.
+        let request = unsafe { request.assume_init() };
+        Ok(Receiving { request: Request(request), memory: ManuallyDrop::new(into) })
+    }
+}
+
+fn byte() -> ffi::MPI_Datatype {
+    // SAFETY: the library's constant.
+    unsafe { ffi::RSMPI_UINT8_T }
+}
+
+/// Bytes of a message.
+fn count(status: &ffi::MPI_Status) -> Result<usize, Failure> {
+    let mut bytes = 0;
+    // SAFETY: a status that the library has written, and a place for a number.
+    done(unsafe { ffi::MPI_Get_count(status, byte(), &raw mut bytes) })?;
+    Ok(bytes as usize)
+}
+
+/// A datatype: parts of these lengths at these addresses.
+struct Layout(ffi::MPI_Datatype);
+
+impl Layout {
+    fn new(lengths: &[c_int], places: &[ffi::MPI_Aint], of: ffi::MPI_Datatype) -> Result<Self, Failure> {
+        let mut new = MaybeUninit::uninit();
+        let (parts, lengths, places) = (lengths.len() as c_int, lengths.as_ptr(), places.as_ptr());
+        // SAFETY: as many lengths and places as parts.
+        done(unsafe { ffi::MPI_Type_create_hindexed(parts, lengths, places, of, new.as_mut_ptr()) })?;
+        // SAFETY: the call has written it.
+        let mut new = Self(unsafe { new.assume_init() });
+        // SAFETY: a type that exists.
+        done(unsafe { ffi::MPI_Type_commit(&raw mut new.0) })?;
+        Ok(new)
+    }
+}
+
+impl Drop for Layout {
+    fn drop(&mut self) {
+        // SAFETY: a type that exists; a request under way keeps what it needs of it (MPI 3.1, 4.1.9).
+        unsafe { ffi::MPI_Type_free(&raw mut self.0) };
+    }
+}
+
+/// Something under way.
+struct Request(ffi::MPI_Request);
+
+// SAFETY: a handle to what belongs to the process, not to a thread; who may call is in `Calls`.
+unsafe impl Send for Request {}
+
+impl Request {
+    /// Whether it is done, with the bytes of what was received.
+    fn test(&mut self) -> Result<Option<usize>, Failure> {
+        let (mut flag, mut status) = (0, MaybeUninit::uninit());
+        // SAFETY: a request under way, and places for a flag and a status.
+        done(unsafe { ffi::MPI_Test(&raw mut self.0, &raw mut flag, status.as_mut_ptr()) })?;
+        if flag == 0 {
+            return Ok(None);
+        }
+        // SAFETY: the call has written it, as the flag says.
+        let status = unsafe { status.assume_init() };
+        count(&status).map(Some)
+    }
+}
+
+/// A message on its way out. Dropped before it has left, it keeps its memory for good.
+pub struct Sending<T> {
+    request: Request,
+    parts: ManuallyDrop<Vec<Part<T>>>,
+}
+
+impl<T> Sending<T> {
+    /// Its memory, once the library has done with it.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn test(&mut self) -> Result<Option<Vec<Part<T>>>, Failure> {
+        Ok(self.request.test()?.map(|_| std::mem::take(&mut *self.parts)))
+    }
+}
+
+/// Memory for a message that has not come. Dropped before, it stays for good.
+pub struct Receiving<T> {
+    request: Request,
+    memory: ManuallyDrop<Vec<T>>,
+}
+
+impl<T> Receiving<T> {
+    /// The memory, with the bytes of the message that is in it, once it has come.
+    ///
+    /// # Errors
+    /// What the library says, e.g. that the message was longer than the memory.
+    pub fn test(&mut self) -> Result<Option<(Vec<T>, usize)>, Failure> {
+        Ok(self.request.test()?.map(|bytes| (std::mem::take(&mut *self.memory), bytes)))
+    }
+
+    /// Waits for nothing any more, and gives the memory back; a message that has just come is lost.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn cancel(mut self) -> Result<Vec<T>, Failure> {
+        // SAFETY: a request under way.
+        done(unsafe { ffi::MPI_Cancel(&raw mut self.request.0) })?;
+        // SAFETY: the library's constant.
+        let ignored = unsafe { ffi::RSMPI_STATUS_IGNORE };
+        // SAFETY: as above; of a request that was cancelled, this returns (MPI 3.1, 3.8.4).
+        done(unsafe { ffi::MPI_Wait(&raw mut self.request.0, ignored) })?;
+        Ok(std::mem::take(&mut *self.memory))
+    }
+}

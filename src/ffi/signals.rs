@@ -1,0 +1,83 @@
+//! Signals that would end the process without a word, and the way out for code that may do next to nothing.
+//!
+//! Sources: sigaction(2), signal-safety(7).
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::OnceLock;
+
+/// Asked with an address that could not be read: whether it can be now.
+pub type Repair = fn(usize) -> bool;
+
+static REPAIR: OnceLock<Repair> = OnceLock::new();
+/// What was there before; the standard library's own, which tells a stack that is too deep.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// Lets a write beyond the limit of file sizes (`ulimit -f`) fail with an error instead of ending the process.
+pub fn refuse_large_files() {
+    // SAFETY: ignoring a signal runs no code of ours, and the number is one that may be ignored.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// From now on, `repair` is asked about addresses of mapped files behind which there is no file any more (SIGBUS), from
+/// the thread that met one and at any point of its work. What it does not repair goes on to whoever took the signal before.
+/// The first one to be named stays.
+///
+/// # Errors
+/// When the system refuses.
+///
+/// # Safety
+/// `repair` does what is async-signal-safe, and nothing else: it takes no lock, no memory, and never unwinds.
+pub unsafe fn repair_mappings(repair: Repair) -> io::Result<()> {
+    if REPAIR.set(repair).is_err() {
+        return Ok(());
+    }
+    let (mut new, mut before) = (zeroed(), zeroed());
+    new.sa_sigaction = on_bus as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize;
+    new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // SAFETY: `new` is a whole action whose function takes what SA_SIGINFO gives and does what is async-signal-safe.
+    let result = unsafe { libc::sigaction(libc::SIGBUS, &new, &mut before) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let _ = BEFORE.set(before);
+    Ok(())
+}
+
+/// An action that says nothing: no function, no flag, no other signal held back.
+fn zeroed() -> libc::sigaction {
+    // SAFETY: all of its members are numbers or optional functions, of which zeros are a value.
+    unsafe { MaybeUninit::zeroed().assume_init() }
+}
+
+extern "C" fn on_bus(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+    // SAFETY: with SA_SIGINFO the kernel passes a whole siginfo, which lives as long as this call.
+    let info = unsafe { &*info };
+    // SAFETY: this is SIGBUS, whose siginfo has an address.
+    let address = unsafe { info.si_addr() }.addr();
+    if REPAIR.get().is_some_and(|repair| repair(address)) {
+        return;
+    }
+    // Who took the signal before gets it when the access is tried again.
+    let default = zeroed();
+    let before = BEFORE.get().unwrap_or(&default);
+    // SAFETY: `before` is what sigaction gave, or the default action.
+    unsafe { libc::sigaction(signal, before, ptr::null_mut()) };
+}
+
+/// Writes to standard error and ends the process with exit code 1, without memory, locks or destructors.
+pub fn end_with(message: &[u8]) -> ! {
+    let mut left = message;
+    while !left.is_empty() {
+        // SAFETY: `left` is as long as is said.
+        let written = unsafe { libc::write(libc::STDERR_FILENO, left.as_ptr().cast(), left.len()) };
+        match usize::try_from(written) {
+            Ok(written) if written > 0 => left = &left[written..],
+            _ => break,
+        }
+    }
+    // SAFETY: ends the process, and runs nothing of it.
+    unsafe { libc::_exit(1) }
+}

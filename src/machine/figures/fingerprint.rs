@@ -1,0 +1,140 @@
+//! By what a machine is known again.
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::describe::Machine;
+use crate::machine::limits::Processor;
+use crate::machine::ranges::ranges;
+use crate::simd::Isa;
+
+/// Of a node's memory, kernels keep a little more or less for themselves from boot to boot: shares below this are no
+/// difference.
+const MEMORY_SLACK: f64 = 0.03;
+
+/// What figures depend on, as far as it can be told without measuring: the processor, and of each node the hardware
+/// threads that this process may use, the memory, and the distances. A process that may use less of a machine than
+/// another one has a machine of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fingerprint {
+    /// The processor's name.
+    pub processor: String,
+    /// The instruction set that octorec uses on it.
+    pub isa: String,
+    /// Nodes with cores, ascending.
+    pub nodes: Vec<NodePrint>,
+    /// Distances between nodes, memory without cores included.
+    pub distances: Vec<Vec<u32>>,
+}
+
+/// A node, as far as figures depend on it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodePrint {
+    /// Its number.
+    pub node: u32,
+    /// Its physical cores.
+    pub cores: usize,
+    /// Its hardware threads that may be used, as "0-27,112-139".
+    pub pus: String,
+    /// Whether its memory may be used.
+    pub memory_allowed: bool,
+    /// Its memory in bytes.
+    pub memory_bytes: u64,
+}
+
+impl Fingerprint {
+    /// Of this host.
+    #[must_use]
+    pub fn of(machine: &Machine) -> Self {
+        let nodes = machine.nodes.iter().map(|node| {
+            let mut pus: Vec<u32> = node.cores.iter().flat_map(|core| core.allowed()).map(|pu| pu.0).collect();
+            pus.sort_unstable();
+            NodePrint {
+                node: node.id.0,
+                cores: node.cores.len(),
+                pus: ranges(pus),
+                memory_allowed: node.memory_allowed,
+                memory_bytes: node.memory_bytes,
+            }
+        });
+        Self {
+            processor: Processor::model_here(),
+            isa: Isa::best().name().to_owned(),
+            nodes: nodes.collect(),
+            distances: machine.distances.rows.clone(),
+        }
+    }
+
+    /// The first thing in which a machine differs from this one; `None`: they are the same, as far as can be told.
+    #[must_use]
+    pub fn difference(&self, here: &Self) -> Option<String> {
+        if self.processor != here.processor {
+            return Some(format!("the processor is {}, here {}", self.processor, here.processor));
+        }
+        if self.isa != here.isa {
+            return Some(format!("the instruction set is {}, here {}", self.isa, here.isa));
+        }
+        if self.nodes.len() != here.nodes.len() {
+            return Some(format!("the number of nodes is {}, here {}", self.nodes.len(), here.nodes.len()));
+        }
+        for (there, here) in self.nodes.iter().zip(&here.nodes) {
+            let node = there.node;
+            let (a, b) = (there.memory_bytes as f64, here.memory_bytes as f64);
+            if (there.node, there.cores) != (here.node, here.cores) {
+                let (cores, of, own) = (there.cores, here.node, here.cores);
+                return Some(format!("cores of node {node}: {cores}, here of node {of}: {own}"));
+            }
+            if (&there.pus, there.memory_allowed) != (&here.pus, here.memory_allowed) {
+                return Some(format!("cpus {} of node {node} may be used, here {}", there.pus, here.pus));
+            }
+            if (a - b).abs() > MEMORY_SLACK * a.max(b) {
+                let gib = |bytes: f64| bytes / f64::from(1 << 30);
+                return Some(format!("node {node} has {:.1} GiB, here {:.1}", gib(a), gib(b)));
+            }
+        }
+        (self.distances != here.distances).then(|| "the distances between nodes are others".to_owned())
+    }
+
+    /// A name for a file: of fingerprints that differ, these differ, too.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let text = serde_json::to_string(self).expect("plain data is JSON");
+        // FNV-1a.
+        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, mix))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_known_again_and_others_are_told_apart() {
+        let machine = Machine::load("twisted-hypercube-8").unwrap();
+        let own = Fingerprint::of(&machine);
+        assert_eq!(own.difference(&own), None);
+        let differs = |change: &dyn Fn(&mut Fingerprint), words: &str| {
+            let mut other = own.clone();
+            change(&mut other);
+            let told = other.difference(&own).unwrap_or_default();
+            assert!(told.contains(words), "{words}: {told}");
+            assert_ne!(other.name(), own.name());
+        };
+        differs(&|other| other.processor += " II", "the processor is");
+        differs(&|other| other.isa = "avx".to_owned(), "the instruction set is avx");
+        differs(&|other| drop(other.nodes.pop()), "the number of nodes is 7, here 8");
+        differs(&|other| other.nodes[3].cores = 4, "cores of node 3: 4, here of node 3: 28");
+        differs(
+            &|other| other.nodes[3].pus = "84-85".to_owned(),
+            "cpus 84-85 of node 3 may be used, here 84-111,308-335",
+        );
+        differs(&|other| other.nodes[2].memory_bytes /= 2, "node 2 has 96.0 GiB, here 192.0");
+        differs(&|other| other.distances[0][1] = 77, "the distances");
+        // Another boot.
+        let mut other = own.clone();
+        other.nodes[0].memory_bytes -= other.nodes[0].memory_bytes / 100;
+        assert_eq!(other.difference(&own), None);
+    }
+}

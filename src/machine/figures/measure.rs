@@ -1,0 +1,303 @@
+//! Measures a machine node by node, and then pair by pair, on pinned threads with memory on the node.
+//!
+//! Nodes are measured one after another, so that none takes bandwidth or clock from another. A time that is given is kept
+//! to by smaller memory, down to what caches serve, never by leaving something out; what that makes doubtful is said.
+
+use std::time::{Duration, Instant};
+
+use super::store::now_s;
+use super::{Figures, Fingerprint, NodeFigures, PairFigures, ROW_BYTES, VERSION};
+use crate::base::units::Bytes;
+use crate::base::{Error, NodeId, PuId, Result};
+use crate::machine::describe::{Machine, Node};
+use crate::machine::limits::{Field, Pages, bf16_pass_peak, f32_peak, journeys};
+use crate::machine::routes::Routes;
+use crate::machine::team::Team;
+use crate::memory::{NodeMemory, available_bytes};
+use crate::simd::Isa;
+
+/// The least time that is worth asking for, a node: what its peaks take alone.
+pub const LEAST_SECONDS: f64 = 0.5;
+
+/// Memory of a node that is measured on: at least this and so much a thread, that each has rows of its own; at most the
+/// last; between them four of the node's last-level caches.
+const LEAST_BYTES: usize = 4 << 20;
+const THREAD_BYTES: usize = 256 * ROW_BYTES;
+const USUAL_BYTES: usize = 256 << 20;
+const MOST_BYTES: usize = 4 << 30;
+/// The most that is taken of a node's free memory.
+const SHARE_OF_FREE: u64 = 8;
+/// Passes over the memory that all measurements of a node are worth, in passes that read it: with a margin for random
+/// rows.
+const PASSES: f64 = 100.0;
+
+/// The same for memory that others write to.
+const PAIR_PASSES: f64 = 30.0;
+
+/// Memory that others write to, at most.
+const TARGET_BYTES: usize = 32 << 20;
+/// Lines whose journeys are timed, how often, and for how long at most.
+const LINES: usize = 8;
+const TRIPS: usize = 500;
+const WARM_UP: usize = 100;
+const JOURNEYS: Duration = Duration::from_millis(50);
+
+/// A pair that is this many times as fast as a link on its way: then there is another way, and the links are wrong.
+const FASTER_THAN_ITS_LINKS: f64 = 1.3;
+
+/// A node that can be measured.
+struct Place {
+    node: NodeId,
+    /// The first allowed hardware thread of each core.
+    pus: Vec<PuId>,
+}
+
+impl Place {
+    fn of(node: &Node) -> Option<Self> {
+        let pus: Vec<PuId> = node.cores.iter().filter_map(|core| core.allowed().next()).collect();
+        (node.memory_allowed && !pus.is_empty()).then_some(Self { node: node.id, pus })
+    }
+
+    fn least_bytes(&self) -> usize {
+        LEAST_BYTES.max(THREAD_BYTES * self.pus.len())
+    }
+
+    fn team(&self) -> Result<Team> {
+        Team::pinned(&self.pus, true, Isa::best())
+    }
+}
+
+/// Measures this host in about `budget`; `told` hears what is being measured.
+///
+/// # Errors
+/// When `machine` is not this system or this process may use no node, and when threads or memory are refused.
+pub fn measure(machine: &Machine, budget: Duration, told: &mut dyn FnMut(&str)) -> Result<Figures> {
+    let places: Vec<Place> = machine.nodes.iter().filter_map(Place::of).collect();
+    if !machine.is_this_system || places.is_empty() {
+        let reason = format!(
+            "{} is not this machine, or nothing of it may be used: only what runs here is measured",
+            machine.name
+        );
+        return Err(Error::Placement { reason });
+    }
+    let began = Instant::now();
+    let mut doubts = Vec::new();
+    // Pairs are quick, and what nodes leave is theirs.
+    let share = budget.mul_f64(0.8 / places.len() as f64);
+    let (mut nodes, mut slowest) = (Vec::new(), 0.0);
+    for place in &places {
+        let plural = if place.pus.len() == 1 { "core" } else { "cores" };
+        told(&format!("{}: {} {plural} and the memory", place.node, place.pus.len()));
+        let l3: u64 = machine.node(place.node).map_or(0, |node| node.l3.iter().map(|group| group.bytes).sum());
+        let (figures, a_byte) = node_figures(place, l3, share, &mut doubts)?;
+        slowest = f64::max(slowest, a_byte);
+        nodes.push(figures);
+    }
+    told("pairs of nodes");
+    let left = budget.saturating_sub(began.elapsed()).as_secs_f64();
+    let bytes = left / (PAIR_PASSES * slowest * (places.len() * places.len()) as f64);
+    let pairs = pair_figures(&places, bytes as usize, &mut doubts)?;
+    let mut figures = Figures {
+        version: VERSION,
+        fingerprint: Fingerprint::of(machine),
+        measured_s: now_s(),
+        took_s: began.elapsed().as_secs_f64(),
+        row_bytes: ROW_BYTES,
+        nodes,
+        pairs,
+        doubts,
+    };
+    doubt_links(machine, &mut figures);
+    figures.check().map_err(|reason| Error::Placement { reason })?;
+    Ok(figures)
+}
+
+/// Four digits: what follows is noise.
+fn rounded(figure: f64) -> f64 {
+    format!("{figure:.3e}").parse().expect("a number that was just printed")
+}
+
+/// A size that measures memory and not the caches, if there is so much.
+fn wanted_bytes(node: NodeId, l3_bytes: u64) -> usize {
+    let wanted = usize::try_from(4 * l3_bytes).unwrap_or(MOST_BYTES).clamp(USUAL_BYTES, MOST_BYTES);
+    let free = [NodeMemory::of(node).map(|memory| memory.free), available_bytes()].into_iter().flatten().min();
+    let limit = free.map_or(wanted, |free| usize::try_from(free / SHARE_OF_FREE).unwrap_or(wanted));
+    wanted.min(limit)
+}
+
+/// The node's figures, and the seconds that reading a byte takes.
+fn node_figures(
+    place: &Place,
+    l3_bytes: u64,
+    budget: Duration,
+    doubts: &mut Vec<String>,
+) -> Result<(NodeFigures, f64)> {
+    let began = Instant::now();
+    let (team, node) = (place.team()?, place.node);
+    let f32_peak = f32_peak(&team).median;
+    let bf16_peak = bf16_pass_peak(&team).map(|rate| rounded(rate.median));
+    let mut bytes = wanted_bytes(node, l3_bytes);
+    // As much memory as the time that is left allows.
+    let trial = Field::on(&team, place.least_bytes(), Pages::Huge, node)?;
+    let _warm = trial.sum(&team);
+    let start = Instant::now();
+    let _timed = trial.sum(&team);
+    let a_byte = start.elapsed().as_secs_f64() / trial.bytes() as f64;
+    let left = budget.saturating_sub(began.elapsed()).as_secs_f64();
+    bytes = bytes.min((left / (PASSES * a_byte)) as usize).max(place.least_bytes());
+    drop(trial);
+    let mut field = Field::on(&team, bytes, Pages::Huge, node)?;
+    let strays = field.strays(node);
+    if strays > 0.01 {
+        doubts.push(format!("{:.0} % of the memory that {node} was measured on lies on other nodes", strays * 100.0));
+    }
+    if (field.bytes() as u64) < 2 * l3_bytes {
+        let (memory, cache) = (Bytes(field.bytes() as u64), Bytes(l3_bytes));
+        doubts.push(format!("{node} was measured on {memory} beside {cache} of cache, which serves a part of it"));
+    }
+    let figures = NodeFigures {
+        node: node.0,
+        threads: team.threads(),
+        field_bytes: field.bytes(),
+        read_gb_s: rounded(field.read(&team).median),
+        copy_gb_s: rounded(field.copy(&team).median),
+        stream_copy_gb_s: rounded(field.stream_copy(&team).median),
+        row_gb_s: rounded(field.gather(&team, ROW_BYTES).rate.median),
+        row_update_gb_s: rounded(field.update(&team, ROW_BYTES).rate.median),
+        peak_f32_gflop_s: rounded(f32_peak),
+        peak_bf16_gflop_s: bf16_peak,
+    };
+    Ok((figures, a_byte))
+}
+
+fn pair_figures(places: &[Place], most_bytes: usize, doubts: &mut Vec<String>) -> Result<Vec<PairFigures>> {
+    let mut targets = Vec::new();
+    for place in places {
+        let free = NodeMemory::of(place.node).map_or(u64::MAX, |memory| memory.free / SHARE_OF_FREE);
+        let bytes = TARGET_BYTES.min(most_bytes).min(usize::try_from(free).unwrap_or(usize::MAX)).max(LEAST_BYTES);
+        let target = Field::on(&place.team()?, bytes, Pages::Huge, place.node)?;
+        if places.len() > 1 && target.strays(place.node) > 0.01 {
+            doubts.push(format!("memory that was to be written on {} lies on other nodes, too", place.node));
+        }
+        targets.push(target);
+    }
+    let mut pairs = Vec::new();
+    for from in places {
+        let team = from.team()?;
+        for (to, target) in places.iter().zip(&mut targets) {
+            let write_gb_s = rounded(target.write(&team).median);
+            pairs.push(PairFigures { from: from.node.0, to: to.node.0, write_gb_s, latency_ns: None });
+        }
+    }
+    for pair in &mut pairs {
+        let place = |node: u32| places.iter().find(|place| place.node.0 == node).expect("a node of the list");
+        let (from, to) = (place(pair.from), place(pair.to));
+        let other = if from.node == to.node { to.pus.get(1) } else { to.pus.first() };
+        if let Some(other) = other {
+            pair.latency_ns = Some(latency_ns(from.pus[0], *other)?);
+        }
+    }
+    Ok(pairs)
+}
+
+/// Half the median journey of a line to another hardware thread and back.
+fn latency_ns(from: PuId, to: PuId) -> Result<f64> {
+    let team = Team::pinned(&[from, to], true, Isa::best())?;
+    let mut all = journeys(&team, LINES, WARM_UP, TRIPS, JOURNEYS).concat();
+    all.sort_unstable_by(f64::total_cmp);
+    // A clock may be too coarse to see it.
+    Ok(rounded((all[all.len() / 2] / 2.0).max(1.0)))
+}
+
+/// Links were inferred from distances: a pair that is faster than them takes another way.
+fn doubt_links(machine: &Machine, figures: &mut Figures) {
+    let mut measured = machine.clone();
+    figures.complete(&mut measured, "");
+    let routes = Routes::new(&measured);
+    let mut wrong = Vec::new();
+    for pair in figures.pairs.iter().filter(|pair| pair.from != pair.to) {
+        let path = routes.path(NodeId(pair.from), NodeId(pair.to));
+        let slowest = path.iter().filter_map(|hop| measured.links[hop.link].gb_s).min_by(f64::total_cmp);
+        if path.len() > 1 && slowest.is_some_and(|gb_s| pair.write_gb_s > FASTER_THAN_ITS_LINKS * gb_s) {
+            wrong.push(format!("{} to {}", pair.from, pair.to));
+        }
+    }
+    if let [first, more @ ..] = &wrong[..] {
+        let others = match more.len() {
+            0 => String::new(),
+            1 => " and 1 more pair".to_owned(),
+            count => format!(" and {count} more pairs"),
+        };
+        figures.doubts.push(format!(
+            "nodes {first}{others} are written to faster than the links on their way: these were inferred from distances, and \
+             there may be others"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_has_four_digits() {
+        assert_eq!([rounded(31.938_42), rounded(0.001_234_56), rounded(123_456.0)], [31.94, 0.001_235, 123_500.0]);
+    }
+
+    /// Eight sockets on which every pair is as `figures` says.
+    fn measured(figures: impl Fn(u32, u32) -> (f64, f64)) -> (Machine, Figures) {
+        let machine = Machine::load("twisted-hypercube-8").unwrap();
+        let node = |node: u32| NodeFigures {
+            node,
+            threads: 28,
+            field_bytes: 1 << 30,
+            read_gb_s: 90.0 + f64::from(node),
+            copy_gb_s: 70.0,
+            stream_copy_gb_s: 80.0,
+            row_gb_s: 60.0,
+            row_update_gb_s: 50.0,
+            peak_f32_gflop_s: 4000.0,
+            peak_bf16_gflop_s: None,
+        };
+        let pair = |from: u32, to: u32| {
+            let (write_gb_s, latency_ns) = figures(from, to);
+            PairFigures { from, to, write_gb_s, latency_ns: Some(latency_ns) }
+        };
+        let figures = Figures {
+            version: VERSION,
+            fingerprint: Fingerprint::of(&machine),
+            measured_s: now_s() - 7200,
+            took_s: 1.0,
+            row_bytes: ROW_BYTES,
+            nodes: (0..8).map(node).collect(),
+            pairs: (0..8).flat_map(|from| (0..8).map(move |to| (from, to))).map(|(from, to)| pair(from, to)).collect(),
+            doubts: Vec::new(),
+        };
+        (machine, figures)
+    }
+
+    #[test]
+    fn a_link_has_the_lesser_bandwidth_and_the_longer_latency_of_its_directions() {
+        let (mut machine, figures) = measured(|from, to| if from < to { (20.0, 150.0) } else { (18.0, 130.0) });
+        figures.complete(&mut machine, "here");
+        assert!(machine.links.iter().all(|link| (link.gb_s, link.latency_ns) == (Some(18.0), Some(150.0))));
+        let node = &machine.nodes[3];
+        assert_eq!((node.memory_gb_s, node.row_gb_s, node.peak_bf16_gflop_s), (Some(93.0), Some(60.0), None));
+        assert_eq!(machine.measured.as_deref(), Some("2 hours ago (here)"));
+        assert_eq!(figures.check(), Ok(()));
+        let again = Machine::parse(&machine.to_toml(), "exported").expect("figures can be described");
+        assert_eq!((again.nodes, again.links), (machine.nodes, machine.links));
+    }
+
+    #[test]
+    fn a_pair_that_is_faster_than_its_links_makes_them_doubtful() {
+        // 0 and 2 have no link.
+        for (far, doubts) in [(20.0, 0), (40.0, 1)] {
+            let fast = |from: u32, to: u32| [(0, 2), (2, 0)].contains(&(from, to));
+            let (machine, mut figures) = measured(|from, to| (if fast(from, to) { far } else { 20.0 }, 100.0));
+            doubt_links(&machine, &mut figures);
+            assert_eq!(figures.doubts.len(), doubts, "{:?}", figures.doubts);
+            assert!(figures.doubts.iter().all(|doubt| doubt.contains("nodes 0 to 2 and 1 more pair are written")));
+        }
+    }
+}

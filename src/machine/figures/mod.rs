@@ -1,0 +1,176 @@
+//! What was measured of a whole machine: every node's memory and arithmetic, and every pair of nodes.
+//!
+//! Figures are measured once ([`measure()`]), kept in the user's cache under the machine's [`Fingerprint`], and fill the gaps
+//! of the [`Machine`] that hwloc discovered ([`Figures::complete`]); figures of another machine are never taken.
+
+mod fingerprint;
+mod measure;
+mod store;
+
+use serde::{Deserialize, Serialize};
+
+use super::describe::{End, Machine};
+use super::discover;
+use crate::base::{NodeId, Result};
+pub use fingerprint::Fingerprint;
+pub use measure::{LEAST_SECONDS, measure};
+pub use store::{Kept, Store};
+
+/// Bytes of the random rows that are measured.
+pub const ROW_BYTES: usize = 256;
+
+/// The layout of the file that keeps figures.
+const VERSION: u32 = 1;
+
+/// Everything that was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figures {
+    /// Of this layout.
+    version: u32,
+    /// Of which machine.
+    pub fingerprint: Fingerprint,
+    /// When, in seconds since 1970.
+    pub measured_s: u64,
+    /// How long it took, in seconds.
+    pub took_s: f64,
+    /// Bytes of a random row.
+    pub row_bytes: usize,
+    /// By node with cores that may be used, ascending.
+    pub nodes: Vec<NodeFigures>,
+    /// From each node to each, itself included, in the order of nodes.
+    pub pairs: Vec<PairFigures>,
+    /// What makes a figure doubtful.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<String>,
+}
+
+/// A node: all cores that may be used, one thread each, on its own memory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeFigures {
+    /// The node.
+    pub node: u32,
+    /// Threads that measured.
+    pub threads: usize,
+    /// Memory that was measured on, in bytes.
+    pub field_bytes: usize,
+    /// Reading, in GB/s.
+    pub read_gb_s: f64,
+    /// Copying, bytes read and written, in GB/s.
+    pub copy_gb_s: f64,
+    /// The same with non-temporal stores.
+    pub stream_copy_gb_s: f64,
+    /// Reading random rows, in GB/s.
+    pub row_gb_s: f64,
+    /// Changing random rows in place, bytes read and written, in GB/s.
+    pub row_update_gb_s: f64,
+    /// Multiply-adds of f32, in GFLOP/s.
+    pub peak_f32_gflop_s: f64,
+    /// The same of bf16; none where the processor has no instruction for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_bf16_gflop_s: Option<f64>,
+}
+
+/// What one node can give to another's memory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PairFigures {
+    /// Who writes.
+    pub from: u32,
+    /// Whose memory is written.
+    pub to: u32,
+    /// Bytes written past the caches by all threads of `from`, in GB/s.
+    pub write_gb_s: f64,
+    /// Half the journey of a cache line to a core of `to` and back, in ns; none within a node of one core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_ns: Option<f64>,
+}
+
+impl Figures {
+    /// The figures of a pair of nodes.
+    #[must_use]
+    pub fn pair(&self, from: NodeId, to: NodeId) -> Option<&PairFigures> {
+        self.pairs.iter().find(|pair| (pair.from, pair.to) == (from.0, to.0))
+    }
+
+    /// Every figure that is no positive number.
+    fn check(&self) -> std::result::Result<(), String> {
+        let node = |node: &NodeFigures| {
+            let gb_s = [node.read_gb_s, node.copy_gb_s, node.stream_copy_gb_s, node.row_gb_s, node.row_update_gb_s];
+            gb_s.into_iter().chain([node.peak_f32_gflop_s]).chain(node.peak_bf16_gflop_s).collect::<Vec<_>>()
+        };
+        let pair = |pair: &PairFigures| [pair.write_gb_s].into_iter().chain(pair.latency_ns).collect::<Vec<_>>();
+        let wrong = |figures: &[f64]| figures.iter().copied().find(|figure| !(figure.is_finite() && *figure > 0.0));
+        if self.version != VERSION {
+            return Err(format!("version {} is not this octorec's, which is {VERSION}", self.version));
+        }
+        for figures in &self.nodes {
+            if let Some(figure) = wrong(&node(figures)) {
+                return Err(format!("node {}: a figure of {figure} must be more than 0", figures.node));
+            }
+        }
+        for figures in &self.pairs {
+            if let Some(figure) = wrong(&pair(figures)) {
+                return Err(format!(
+                    "nodes {} to {}: a figure of {figure} must be more than 0",
+                    figures.from, figures.to
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a machine its figures: nodes theirs, and each link the lesser bandwidth and the longer latency of the two
+    /// directions between its ends. `kept` says where the figures are.
+    pub fn complete(&self, machine: &mut Machine, kept: &str) {
+        for node in &mut machine.nodes {
+            let Some(own) = self.nodes.iter().find(|own| own.node == node.id.0) else { continue };
+            node.memory_gb_s = Some(own.read_gb_s);
+            node.copy_gb_s = Some(own.copy_gb_s);
+            node.stream_copy_gb_s = Some(own.stream_copy_gb_s);
+            node.row_gb_s = Some(own.row_gb_s);
+            node.row_update_gb_s = Some(own.row_update_gb_s);
+            node.peak_f32_gflop_s = Some(own.peak_f32_gflop_s);
+            node.peak_bf16_gflop_s = own.peak_bf16_gflop_s;
+        }
+        for link in &mut machine.links {
+            let [End::Node(a), End::Node(b)] = link.ends else { continue };
+            let both: Vec<&PairFigures> = [self.pair(a, b), self.pair(b, a)].into_iter().flatten().collect();
+            link.gb_s = both.iter().map(|pair| pair.write_gb_s).min_by(f64::total_cmp);
+            link.latency_ns = both.iter().filter_map(|pair| pair.latency_ns).max_by(f64::total_cmp);
+        }
+        machine.assumptions.retain(|line| line != discover::UNMEASURED);
+        machine.measured = Some(format!("{} ({kept})", self.age()));
+    }
+
+    /// "3 days ago".
+    #[must_use]
+    pub fn age(&self) -> String {
+        let seconds = store::now_s().saturating_sub(self.measured_s);
+        let units = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
+        match units.into_iter().find(|(unit, _)| seconds >= *unit) {
+            Some((unit, name)) if seconds / unit == 1 => format!("1 {name} ago"),
+            Some((unit, name)) => format!("{} {name}s ago", seconds / unit),
+            None => "just now".to_owned(),
+        }
+    }
+}
+
+/// As [`Machine::load`]; this host with the figures that were measured of it, if they are kept. The notes say what is wrong
+/// with files that should have had them.
+///
+/// # Errors
+/// As [`Machine::load`].
+pub fn load(wanted: &str, store: Option<&Store>) -> Result<(Machine, Vec<String>)> {
+    let mut machine = Machine::load(wanted)?;
+    let mut notes = Vec::new();
+    if let (true, Some(store)) = (machine.is_this_system, store) {
+        let kept = store.find(&Fingerprint::of(&machine));
+        notes = kept.notes;
+        if let Some((figures, path)) = kept.figures {
+            figures.complete(&mut machine, &path.display().to_string());
+        }
+    }
+    Ok((machine, notes))
+}

@@ -1,0 +1,172 @@
+//! One job on several machines: processes that mpirun starts, each with ranks of its own, train to the bits of one process.
+//!
+//! All processes are on this host; `tests/mpi` has two hosts.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::tempdir;
+
+use crate::requirement::required;
+use crate::{TINY, tiny_training};
+
+/// What carries messages between processes.
+#[derive(Debug, Clone, Copy)]
+enum Wire {
+    SharedMemory,
+    Tcp,
+}
+
+/// Runs a command line in so many processes, if this build and this host can.
+fn mpirun(processes: usize, wire: Wire, line: &str) -> Option<Output> {
+    let found = Command::new("mpirun").arg("--version").output();
+    let found = match found {
+        Ok(_) if cfg!(feature = "mpi") => Ok(()),
+        Ok(_) => Err("built without the feature mpi".to_owned()),
+        Err(error) => Err(format!("mpirun: {error}")),
+    };
+    required("mpi", found)?;
+    let mut command = Command::new("mpirun");
+    command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", &processes.to_string()]);
+    // Containers forbid the copies from process to process that it would try.
+    command.args(["--mca", "btl_vader_single_copy_mechanism", "none", "--mca", "btl_base_warn_component_unused", "0"]);
+    if let Wire::Tcp = wire {
+        command.args(["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]);
+    }
+    command.env("OCTOREC_CACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/no-cache"));
+    command.arg(env!("CARGO_BIN_EXE_octorec")).args(line.split_whitespace());
+    Some(command.output().expect("mpirun runs"))
+}
+
+/// Losses and checkpoint of a training.
+fn results(folder: &Path, name: &str) -> (Vec<u8>, Vec<u8>) {
+    let read = |file: String| fs::read(folder.join(&file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+    (read(format!("{name}/losses")), read(format!("{name}/run/checkpoint.safetensors")))
+}
+
+/// The training of `words`, in one process.
+fn alone(folder: &Path, words: &str) -> (Vec<u8>, Vec<u8>) {
+    fs::create_dir(folder.join("alone")).unwrap();
+    let out = folder.join("alone");
+    let out = out.display();
+    crate::succeed(&format!("{} {words} --trace-loss {out}/losses --out {out}/run", tiny_training()));
+    results(folder, "alone")
+}
+
+/// The same, on so many machines with so many ranks each; nothing where that is impossible here.
+fn together(folder: &Path, [machines, ranks]: [usize; 2], wire: Wire, words: &str) -> Option<(Vec<u8>, Vec<u8>)> {
+    let name = format!("{machines}x{ranks}-{wire:?}");
+    fs::create_dir(folder.join(&name)).unwrap();
+    let out = folder.join(&name);
+    let out = out.display();
+    let line =
+        format!("{} {words} --ranks {ranks} --threads 1 --trace-loss {out}/losses --out {out}/run", tiny_training());
+    let output = mpirun(machines, wire, &line)?;
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    Some(results(folder, &name))
+}
+
+/// The checkpoint's tensors, without its head, which says how many ranks there were.
+fn weights(checkpoint: &[u8]) -> &[u8] {
+    let head = u64::from_le_bytes(checkpoint[..8].try_into().unwrap()) as usize;
+    &checkpoint[8 + head..]
+}
+
+#[test]
+#[ignore = "of some ten jobs on busy cores one waits for ever: make test-mpi"]
+fn machines_train_to_the_bits_of_one_rank_if_asked() {
+    for precision in ["f32", "bf16"] {
+        let folder = tempdir().unwrap();
+        let words = format!("--determinism ranks --precision {precision} --steps 12");
+        let whole = alone(folder.path(), &format!("{words} --ranks 1 --threads 1"));
+        for shape in [[1, 4], [2, 2], [4, 1], [3, 1], [2, 3]] {
+            let Some(found) = together(folder.path(), shape, Wire::SharedMemory, &words) else { return };
+            assert!(found.0 == whole.0, "{precision}, {shape:?}: other losses");
+            assert!(weights(&found.1) == weights(&whole.1), "{precision}, {shape:?}: other weights");
+        }
+        let Some(found) = together(folder.path(), [2, 2], Wire::Tcp, &words) else { return };
+        assert!(found.0 == whole.0 && weights(&found.1) == weights(&whole.1), "{precision}: over TCP");
+    }
+}
+
+#[test]
+#[ignore = "of some ten jobs on busy cores one waits for ever: make test-mpi"]
+fn machines_sum_what_ranks_of_one_sum() {
+    // Of two terms there is but one sum, in whatever order: two ranks are two ranks wherever they are.
+    for words in ["", "--optimizer momentum --optimizer-rows momentum", "--rows-cap 5 --precision bf16"] {
+        let folder = tempdir().unwrap();
+        let words = format!("{words} --steps 12");
+        let whole = alone(folder.path(), &format!("{words} --ranks 2 --threads 1"));
+        let Some(found) = together(folder.path(), [2, 1], Wire::SharedMemory, &words) else { return };
+        assert!(found.0 == whole.0, "{words}: other losses");
+        assert!(weights(&found.1) == weights(&whole.1), "{words}: other weights");
+    }
+}
+
+#[test]
+#[ignore = "of some ten jobs on busy cores one waits for ever: make test-mpi"]
+fn machines_send_each_other_what_ranks_of_one_send() {
+    // By one plan: tables are divided otherwise where a network lies between ranks.
+    let folder = tempdir().unwrap();
+    let run = folder.path().join("run");
+    let run = run.display();
+    let words = format!("{} --determinism ranks --steps 5 --threads 1 --json", tiny_training());
+    let one = crate::succeed(&format!("{words} --ranks 4 --out {run}"));
+    let line = format!("{words} --ranks 2 --plan {run}/plan.toml");
+    let Some(two) = mpirun(2, Wire::SharedMemory, &line) else { return };
+    assert!(two.status.success(), "{}", String::from_utf8_lossy(&two.stderr));
+    let traffic = |json: &[u8]| serde_json::from_slice::<serde_json::Value>(json).unwrap()["traffic"].clone();
+    let (here, there) = (traffic(&one.stdout), traffic(&two.stdout));
+    assert!(here.is_object());
+    assert_eq!(here, there);
+}
+
+#[test]
+#[ignore = "of some ten jobs on busy cores one waits for ever: make test-mpi"]
+fn what_machines_have_trained_goes_on_on_any_number_of_them_and_is_scored_by_all() {
+    let folder = tempdir().unwrap();
+    let words = "--determinism ranks --checkpoint-every 4";
+    let whole = alone(folder.path(), &format!("{words} --steps 12 --ranks 1 --threads 1"));
+    let Some(_) = together(folder.path(), [2, 1], Wire::SharedMemory, &format!("{words} --steps 5")) else { return };
+    let run = folder.path().join("2x1-SharedMemory/run");
+    let run = run.display();
+    let resumed =
+        mpirun(3, Wire::SharedMemory, &format!("train --resume {run} --steps 12 --ranks 1 --threads 1")).unwrap();
+    assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
+    let checkpoint = fs::read(folder.path().join("2x1-SharedMemory/run/checkpoint.safetensors")).unwrap();
+    assert!(weights(&checkpoint) == weights(&whole.1), "resumed on three machines: other weights");
+
+    let line = format!("eval --checkpoint {run} --ranks 1 --threads 1 --json");
+    let scores = mpirun(2, Wire::SharedMemory, &line).unwrap();
+    assert!(scores.status.success(), "{}", String::from_utf8_lossy(&scores.stderr));
+    let one = crate::succeed(&line);
+    assert_eq!(
+        String::from_utf8_lossy(&scores.stdout),
+        String::from_utf8_lossy(&one.stdout),
+        "told once, and the same"
+    );
+}
+
+#[test]
+#[ignore = "of some ten jobs on busy cores one waits for ever: make test-mpi"]
+fn machines_that_mean_different_jobs_are_told_so() {
+    let folder = tempdir().unwrap();
+    let script = folder.path().join("differs");
+    let program = env!("CARGO_BIN_EXE_octorec");
+    let text = format!(
+        "#!/bin/sh\nif [ \"$OMPI_COMM_WORLD_RANK\" = 1 ]; then exec {program} \"$@\" --lr 0.5; fi\nexec {program} \"$@\"\n"
+    );
+    fs::write(&script, text).unwrap();
+    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let line = format!("train {TINY} --steps 3 --ranks 1 --threads 1 --source random --set model.rows=[10,20]");
+    if mpirun(1, Wire::SharedMemory, "--version").is_none() {
+        return;
+    }
+    let mut command = Command::new("mpirun");
+    command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2"]);
+    let output = command.arg(&script).args(line.split_whitespace()).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(message.contains("differ in train.lr: 0.5 and 0.1") && message.contains("machine 1"), "{message}");
+}

@@ -1,0 +1,450 @@
+//! What `inspect` proposes for logs in the shapes of public data sets trains as well, unedited, as what somebody writes who
+//! knows how they came about; and each rule by which it tells columns apart.
+
+use std::fmt::Write;
+use std::fs;
+
+use octorec::data::formats::csv::{Clock, TextCategorical, TextDense, TextSchema};
+use octorec::data::moment::Unit;
+use octorec::data::schema::Transform;
+use serde_json::Value;
+
+use super::{fail, json, octorec, succeed};
+
+/// Numbers that are random enough, and the same everywhere.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    fn share(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Small numbers are frequent: the one in the middle is about the square root of `n`.
+    fn skewed(&mut self, n: u64) -> u64 {
+        ((n as f64).powf(self.share()) as u64 - 1).min(n - 1)
+    }
+
+    fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.share()).sum::<f64>() - 6.0
+    }
+}
+
+/// What belongs to a value of a column for good: the same for the same arguments.
+fn effect(column: u64, value: u64, size: f64) -> f64 {
+    size * Dice(column << 32 | value).normal()
+}
+
+fn clicked(score: f64, dice: &mut Dice) -> bool {
+    dice.share() < 1.0 / (1.0 + (-score).exp())
+}
+
+/// How the time of day moves people, hour by hour: no line and no wave.
+fn mood(hour: u64) -> f64 {
+    effect(99, hour, 0.9)
+}
+
+const WEATHER: [&str; 9] = ["sunny", "cloudy", "rainy", "snowy", "foggy", "windy", "drizzle", "stormy", "unknown"];
+const DAYTIME: [&str; 7] = ["sunrise", "morning", "noon", "afternoon", "evening", "sunset", "night"];
+const WEEKDAY: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
+const GENRES: [&str; 12] = [
+    "Action",
+    "Adventure",
+    "Animation",
+    "Children's",
+    "Comedy",
+    "Crime",
+    "Drama",
+    "Fantasy",
+    "Horror",
+    "Romance",
+    "Sci-Fi",
+    "War",
+];
+
+/// The use of apps in context: labels 1 and -1, ten categorical columns, and a count that is 1 in every row.
+fn frappe(rows: usize, seed: u64) -> String {
+    let mut dice = Dice(seed);
+    let mut text = "label,user,item,cnt,daytime,weekday,isweekend,homework,cost,weather,country,city\n".to_owned();
+    for _ in 0..rows {
+        let (user, item, city) = (dice.skewed(250), dice.skewed(400), dice.below(60));
+        let (daytime, weekday, weather) = (dice.below(7), dice.below(7), dice.below(9));
+        let (homework, cost, country) = (dice.below(3), dice.below(2), city % 20);
+        let score = effect(1, user, 0.8)
+            + effect(2, item, 0.9)
+            + effect(3, daytime, 0.5)
+            + effect(4, weather, 0.4)
+            + effect(5, homework * 2 + cost, 0.4);
+        let label = if clicked(score, &mut dice) { 1 } else { -1 };
+        let (daytime, weather) = (DAYTIME[daytime as usize], WEATHER[weather as usize]);
+        let isweekend = u8::from(weekday > 4);
+        let weekday = WEEKDAY[weekday as usize];
+        let context = format!("{daytime},{weekday},{isweekend},{homework},{cost},{weather},C{country},{city}");
+        let _ = writeln!(text, "{label},{user},{},1,{context}", item + 1000);
+    }
+    text
+}
+
+const FRAPPE: &str = "\
+label = 'label == 1'
+categorical = [
+    { column = 'user' }, { column = 'item' }, { column = 'daytime' }, { column = 'weekday' }, { column = 'isweekend' },
+    { column = 'homework' }, { column = 'cost' }, { column = 'weather' }, { column = 'country' }, { column = 'city' },
+]
+";
+
+/// Ratings of films, tab-separated: integers as ids, a Unix time, genres in one field.
+fn movielens(rows: usize, seed: u64) -> String {
+    let mut dice = Dice(seed);
+    let mut text = "user_id\titem_id\trating\ttimestamp\tgenres\n".to_owned();
+    for _ in 0..rows {
+        let (user, item, time) = (dice.below(400), dice.skewed(300), 874_724_710 + dice.below(200 * 86_400));
+        let mut genres: Vec<u64> = (0..1 + item % 3).map(|n| (item * 7 + n * 5) % 12).collect();
+        genres.dedup();
+        let taste: f64 = genres.iter().map(|&genre| effect(3, (user % 8) * 12 + genre, 0.3)).sum();
+        let (hour, weekday) = (time / 3600 % 24, (time / 86_400 + 3) % 7);
+        let score = effect(1, user, 0.7) + effect(2, item, 0.7) + taste + mood(hour) + effect(5, weekday, 0.4);
+        let rating = (3.4 + 0.8 * score + 0.7 * dice.normal()).round().clamp(1.0, 5.0);
+        let genres: Vec<_> = genres.iter().map(|&genre| GENRES[genre as usize]).collect();
+        let _ = writeln!(text, "{}\t{}\t{rating}\t{time}\t{}", user + 1, item + 1, genres.join("|"));
+    }
+    text
+}
+
+const MOVIELENS: &str = r#"
+label = "rating >= 4"
+delimiter = "\t"
+categorical = [
+    { column = "user_id" }, { column = "item_id" }, { column = "genres", separator = "|" },
+    { column = "timestamp", name = "hour", time = "hour" }, { column = "timestamp", name = "weekday", time = "weekday" },
+]
+"#;
+
+/// Clicks on advertisements: a row's own id, hours as YYMMDDHH, hexadecimal and numeric categories.
+fn avazu(rows: usize, seed: u64) -> String {
+    let mut dice = Dice(seed);
+    let columns = "id,click,hour,C1,banner_pos,site_id,site_category,app_id,device_ip,device_type,C14,C17,C20,C21";
+    let mut text = format!("{columns}\n");
+    for n in 0..rows {
+        // The log is in order of time: ten days.
+        let hour = 240 * n / rows;
+        let (day, hour) = (21 + hour as u64 / 24, hour as u64 % 24);
+        let (site, app, ad) = (dice.skewed(300), dice.skewed(200), dice.skewed(250));
+        let (c1, banner, kind) = (1001 + dice.below(2) * 4, dice.below(3), dice.below(4));
+        let score = effect(1, site, 0.8)
+            + effect(2, app, 0.5)
+            + effect(3, ad, 0.7)
+            + effect(4, banner, 0.5)
+            + mood(hour)
+            + effect(6, kind, 0.3)
+            - 1.0;
+        let click = u8::from(clicked(score, &mut dice));
+        let hex = |column: u64, value: u64| format!("{:08x}", Dice(column << 40 | value).next() as u32);
+        let (c17, c20) = (ad / 3 * 7 + 112, if dice.below(2) == 0 { -1 } else { 100_000 + dice.below(150) as i64 });
+        let _ = writeln!(
+            text,
+            "{},{click},1410{day}{hour:02},{c1},{banner},{},{},{},{},{kind},{},{c17},{c20},{}",
+            10_000_000_000_000_000_000 + dice.next() % 8_000_000_000_000_000_000,
+            hex(1, site),
+            hex(2, site % 20),
+            hex(3, app),
+            hex(4, dice.skewed(6000)),
+            ad * 37 + 375,
+            13 + ad % 50,
+        );
+    }
+    text
+}
+
+const AVAZU: &str = "\
+label = 'click'
+categorical = [
+    { column = 'hour', time = 'hour', unit = 'YYMMDDHH' },
+    { column = 'C1' }, { column = 'banner_pos' }, { column = 'site_id' }, { column = 'site_category' },
+    { column = 'app_id' }, { column = 'device_ip' }, { column = 'device_type' }, { column = 'C14' }, { column = 'C17' },
+    { column = 'C20' }, { column = 'C21' },
+]
+";
+
+/// The same small model for both schemas; the last 30 % of the rows are for test.
+const MODEL: &str = "--set model.dim=8 --set model.bottom=[0,32,8] --set model.top=[32,1] --batch 128 --lr 0.2 \
+                     --epochs 12 --test-fraction 0.3 --eval-every 0 --set train.decay_steps=0 --json";
+
+/// Initial weights move an AUC by as much as a column does.
+const SEEDS: [u32; 3] = [1, 2, 3];
+
+/// The mean AUC with the proposed schema, and with the one that somebody wrote.
+fn aucs(name: &str, text: &str, written: &str) -> (f64, f64) {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(at(name), text).unwrap();
+    fs::write(at("written.toml"), written).unwrap();
+    succeed(&format!("inspect {} --write-schema {}", at(name), at("proposed.toml")));
+    let auc = |schema: &str| {
+        let found = |seed: &u32| {
+            json(&format!("train --data {} --schema {} {MODEL} --seed {seed}", at(name), at(schema)))["auc"].as_f64()
+        };
+        SEEDS.iter().filter_map(found).sum::<f64>() / SEEDS.len() as f64
+    };
+    (auc("proposed.toml"), auc("written.toml"))
+}
+
+/// Whether the proposal is as good as what somebody wrote, and both have learned something.
+fn judge(name: &str, text: &str, written: &str, least: f64) {
+    let (proposed, written) = aucs(name, text, written);
+    println!("{name}: AUC {proposed:.4} as proposed, {written:.4} as written");
+    assert!(written > least, "{name}: AUC {written} with the schema that somebody wrote");
+    assert!(proposed > written - 0.005, "{name}: AUC {proposed} as proposed, {written} as written");
+}
+
+#[test]
+fn the_use_of_apps_is_learned_as_proposed() {
+    judge("frappe.csv", &frappe(30_000, 1), FRAPPE, 0.7);
+}
+
+#[test]
+fn ratings_of_films_are_learned_as_proposed() {
+    judge("u.inter", &movielens(30_000, 1), MOVIELENS, 0.7);
+}
+
+#[test]
+fn clicks_on_advertisements_are_learned_as_proposed() {
+    judge("train.csv", &avazu(30_000, 1), AVAZU, 0.7);
+}
+
+/// A table, its proposed schema, and what was printed as JSON and in the schema.
+struct Proposed {
+    schema: TextSchema,
+    left_out: Vec<(String, String)>,
+    toml: String,
+    table: String,
+}
+
+fn proposed(name: &str, text: &str, further: &str) -> Proposed {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, schema) = (folder.path().join(name), folder.path().join("schema.toml"));
+    fs::write(&data, text).unwrap();
+    let line = format!("inspect {} --write-schema {}", data.display(), schema.display());
+    let arguments =
+        line.split_whitespace().chain((!further.is_empty()).then_some(["--label", further]).into_iter().flatten());
+    let run = |more: &[&str]| {
+        let output = octorec().args(arguments.clone()).args(more).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let found: Value = serde_json::from_str(&run(&["--json"])).unwrap();
+    let left_out = found["left_out"].as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    Proposed {
+        schema: TextSchema::read(&schema).unwrap(),
+        left_out: left_out.iter().map(|column| (text(&column["column"]), text(&column["reason"]))).collect(),
+        toml: fs::read_to_string(&schema).unwrap(),
+        table: run(&[]),
+    }
+}
+
+impl Proposed {
+    fn dense(&self, column: &str) -> Option<&TextDense> {
+        self.schema.dense.iter().find(|dense| dense.column == column)
+    }
+
+    fn categorical(&self, column: &str) -> Vec<&TextCategorical> {
+        self.schema.categorical.iter().filter(|categorical| categorical.column == column).collect()
+    }
+}
+
+/// One column of each kind, none of them with a name that tells it.
+fn kinds(rows: u64) -> String {
+    let mut dice = Dice(3);
+    let header = "a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q,r,s,label\n";
+    (0..rows).fold(header.to_owned(), |mut text, n| {
+        let second = 1_500_000_000 + dice.below(90 * 86_400);
+        let (day, hour) = (1 + dice.below(28), dice.below(24));
+        let number = |n: u64| format!("{:08x}", Dice(n).next() as u32);
+        let list = |dice: &mut Dice, sign: &str, of: u64| {
+            (0..1 + dice.below(4)).map(|_| format!("t{}", dice.below(of))).collect::<Vec<_>>().join(sign)
+        };
+        let fields = [
+            // a: rows in order; b: numbers of rows in any order; c: a key; d: always 1; e: blank.
+            n.to_string(),
+            (n * 7919 % rows + 1).to_string(),
+            number(n),
+            "1".to_owned(),
+            String::new(),
+            // f, g, h, i, j: moments.
+            second.to_string(),
+            format!("{second}{:03}", dice.below(1000)),
+            format!("1409{day:02}{hour:02}"),
+            format!("201409{day:02}"),
+            format!("2014-09-{day:02} {hour:02}:{:02}:00", dice.below(60)),
+            // k, l, m: lists; n: names of several words, which are none.
+            list(&mut dice, "|", 30),
+            list(&mut dice, " ", 30),
+            format!("\"{}\"", list(&mut dice, ",", 30)),
+            ["New York", "San Francisco", "Boston", "Los Angeles", "Washington"][dice.below(5) as usize].to_owned(),
+            // o: identifiers without their name, also large ones; p: counts; q: prices; r: heights; s: codes.
+            (1_000_000 + dice.skewed(300) * 977).to_string(),
+            (dice.skewed(100_000)).to_string(),
+            format!("{:.2}", (2.0 + 1.5 * dice.normal()).exp()),
+            format!("{:.1}", 170.0 + 10.0 * dice.normal()),
+            format!("{:05}", 500 + dice.below(900)),
+            // The label.
+            ["no", "yes"][dice.below(2) as usize].to_owned(),
+        ];
+        let _ = writeln!(text, "{}", fields.join(","));
+        text
+    })
+}
+
+#[test]
+fn kinds_of_columns_are_told_from_magnitudes() {
+    let found = proposed("log.csv", &kinds(4000), "");
+    assert_eq!(found.schema.label, "label == yes");
+    let out: Vec<_> = found.left_out.iter().map(|(column, _)| &column[..]).collect();
+    assert_eq!(out, ["a", "b", "c", "d", "e"], "{:?}", found.left_out);
+    for ((column, reason), told) in found.left_out.iter().zip([
+        "each of its 4,000 values occurs once",
+        "each of its 4,000 values occurs once",
+        "each of its 4,000 values occurs once",
+        "its value is \"1\" in every row",
+        "all its fields are blank",
+    ]) {
+        assert!(reason.contains(told), "{column}: {reason}");
+        assert!(found.table.contains(reason), "the table says why {column} is left out: {}", found.table);
+        assert!(found.toml.contains(&format!("# left out: {column}: {reason}")), "{}", found.toml);
+    }
+    let units = [Unit::Seconds, Unit::Milliseconds, Unit::Hours, Unit::Days, Unit::Written];
+    for (column, unit) in ["f", "g", "h", "i", "j"].into_iter().zip(units) {
+        let clocks: Vec<_> = found.categorical(column).iter().map(|column| (column.time, column.unit)).collect();
+        let mut expected = vec![(Some(Clock::Hour), Some(unit)), (Some(Clock::Weekday), Some(unit))];
+        expected.drain(..usize::from(unit == Unit::Days));
+        assert_eq!(clocks, expected, "{column}");
+        assert!(found.dense(column).is_none());
+    }
+    for (column, separator) in
+        [("k", Some("|")), ("l", Some(" ")), ("m", Some(",")), ("n", None), ("o", None), ("s", None)]
+    {
+        let separators: Vec<_> = found.categorical(column).iter().map(|column| column.separator.as_deref()).collect();
+        assert_eq!(separators, [separator], "{column}");
+    }
+    for (column, transform, float) in
+        [("p", Transform::Log, false), ("q", Transform::Log, true), ("r", Transform::Standardise, true)]
+    {
+        let dense = found.dense(column).unwrap_or_else(|| panic!("{column} is dense: {}", found.toml));
+        assert_eq!((dense.transform, dense.float), (transform, float), "{column}");
+    }
+}
+
+#[test]
+fn labels_are_columns_of_two_values_or_ratings_and_never_constant() {
+    let table = |header: &str, row: &dyn Fn(u64) -> String| {
+        (0..500).fold(format!("{header}\n"), |text, n| text + &row(n) + "\n")
+    };
+    let rule = |header: &str, row: &dyn Fn(u64) -> String| proposed("log.csv", &table(header, row), "").schema.label;
+    let bit = |n: u64| (n * 7919 / 13) % 2;
+    for (header, expected) in [
+        ("one,item,is_click", "is_click"),
+        ("one,item,Clicked", "Clicked"),
+        ("one,item,target", "target"),
+        // No name says it, but there is only one.
+        ("one,item,z", "z"),
+    ] {
+        assert_eq!(rule(header, &|n| format!("1,i{},{}", n % 40, bit(n))), expected);
+    }
+    // A surer name before a weaker one; a constant never.
+    assert_eq!(rule("click,like,y", &|n| format!("1,{},{}", n % 2, bit(n))), "y");
+    assert_eq!(rule("label,rating,item", &|n| format!("1,{},i{}", 1 + n % 5, n % 40)), "rating >= 4");
+    for (values, expected) in [
+        (&["1", "10", "7", "8", "3"][..], "rating >= 8"),
+        (&["0.5", "1", "4", "4.5", "5"], "rating >= 4"),
+        (&["0.5", "5", "3.5", "2.5", "3"], "rating >= 4"),
+        (&["1", "2", "3"], "rating >= 3"),
+        (&["-1", "1"], "rating == 1"),
+        // Where none says yes, the rarer one.
+        (&["bad", "good", "bad"], "rating == good"),
+    ] {
+        let found = rule("item,rating", &|n| format!("i{},{}", n % 40, values[(n % values.len() as u64) as usize]));
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn a_label_that_cannot_be_told_is_named_by_a_person() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log.csv");
+    let write = |header: &str, row: &dyn Fn(u64) -> String| {
+        fs::write(&path, (0..500).fold(format!("{header}\n"), |text, n| text + &row(n) + "\n")).unwrap();
+    };
+    let line = format!("inspect {}", path.display());
+    write("item,weekend,premium", &|n| format!("i{},{},{}", n % 40, n % 2, n / 250));
+    let message = fail(&line);
+    assert!(message.contains("log.csv: several columns hold 0 and 1 (weekend, premium)"), "{message}");
+    assert!(message.contains("--label COLUMN"), "{message}");
+    succeed(&format!("{line} --label weekend"));
+    write("item,label,amount", &|n| format!("i{},1,{}.5", n % 40, n));
+    let message = fail(&line);
+    assert!(message.contains("column label holds \"1\" in every row"), "{message}");
+    let found = proposed("log.csv", &fs::read_to_string(&path).unwrap(), "amount >= 100");
+    assert_eq!(found.schema.label, "amount >= 100");
+    assert!(found.dense("amount").is_none() && found.toml.contains("# as --label says"), "{}", found.toml);
+    let message = fail(&format!("{line} --label amonut"));
+    assert!(message.contains("--label: there is no column amonut: the columns are item, label, amount"), "{message}");
+    // Where nothing is proposed, the flag would have no effect.
+    let log = super::tsv(&folder.path().join("criteo.tsv"), 20);
+    let message = fail(&format!("inspect {} --label click", log.display()));
+    assert!(message.contains("--label: only tables of text with a header line"), "{message}");
+}
+
+#[test]
+fn tables_are_told_from_criteos_text_by_their_header() {
+    let rows = |sign: &str, header: [&str; 4]| {
+        (0..300u64).fold(header.join(sign) + "\n", |text, n| {
+            let fields =
+                [format!("u{}", n % 30), format!("i{}", n % 50), format!("{}.0", n % 5 + 1), (n * n % 7).to_string()];
+            text + &fields.join(sign) + "\n"
+        })
+    };
+    let recbole = ["user_id:token", "item_id:token", "rating:float", "n:float"];
+    for (name, sign, header) in [
+        ("ml.inter", "\t", recbole),
+        ("ml.tsv", "\t", ["user", "item", "rating", "n"]),
+        ("ml.txt", ";", ["user", "item", "rating", "n"]),
+        ("ml", "|", ["user", "item", "rating", "n"]),
+    ] {
+        let found = proposed(name, &rows(sign, header), "");
+        assert_eq!(found.schema.delimiter.to_string(), sign, "{name}");
+        assert_eq!(found.schema.label, format!("{} >= 4", header[2]), "{name}");
+        // RecBole's header calls the last column a number.
+        let expected = if name == "ml.inter" { (1, 2) } else { (0, 3) };
+        assert_eq!((found.schema.dense.len(), found.schema.categorical.len()), expected, "{name}: {}", found.toml);
+        assert_eq!(found.schema.categorical[0].name(), header[0].trim_end_matches(":token"));
+    }
+    // Criteo's own text begins with a row.
+    let folder = tempfile::tempdir().unwrap();
+    let log = super::tsv(&folder.path().join("log.txt"), 50);
+    assert_eq!(json(&format!("inspect {} --json", log.display()))["format"], "tsv");
+}
+
+#[test]
+fn the_guide_to_schemas_is_found_where_people_look() {
+    let text = |line: &str| String::from_utf8(succeed(line).stdout).unwrap();
+    let guide = text("schema");
+    for line in ["help schema", "schema --help"] {
+        let found = text(line);
+        assert!(found.starts_with(guide.trim_end()), "{line}: {found}");
+        assert!(found.contains("transform = \"standardise\"") && found.contains("--markdown"), "{found}");
+    }
+    assert!(text("schema --markdown").contains("| `[[categorical]]` | `separator` |"));
+}

@@ -1,0 +1,607 @@
+//! Separated text with named columns honours what Criteo's text honours: vocabularies, limits, malformed rows, a second file
+//! of test samples, compression; and it has delimiters of any kind and weights.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use octorec::base::config::{DataConfig, OnBadRow, Vocab};
+use octorec::data::formats::csv::sniff;
+use octorec::data::formats::{self, Files, Format};
+use octorec::data::{Batch, Opening, Source, Split, Tsv, Unseen};
+use proptest::prelude::*;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A model for text, whatever its columns.
+const MODEL: &str = "--set model.bottom=[0,8] --set model.top=[8,1] --set model.dim=8 --batch 32 --lr 0.1 --eval-every 0 \
+                     --set train.decay_steps=0 --epochs 1 --threads 1";
+
+fn octorec(line: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_octorec")).args(line.split_whitespace()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a command that must succeed printed, and what it said beside.
+fn run(line: &str) -> (String, String) {
+    let output = octorec(line);
+    assert!(output.status.success(), "octorec {line}\n{}", text(&output.stderr));
+    (text(&output.stdout), text(&output.stderr))
+}
+
+fn fail(line: &str) -> String {
+    let output = octorec(line);
+    assert_eq!(output.status.code(), Some(1), "octorec {line}\n{}", text(&output.stderr));
+    text(&output.stderr)
+}
+
+fn json(line: &str) -> Value {
+    serde_json::from_str(&run(line).0).unwrap()
+}
+
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn at(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        std::fs::write(self.0.path().join(name), content).unwrap();
+        self.at(name)
+    }
+}
+
+fn config(path: &str, schema: &str) -> DataConfig {
+    DataConfig { path: path.to_owned(), schema: schema.to_owned(), test_fraction: 0.0, ..DataConfig::default() }
+}
+
+fn read(source: &dyn Source, split: Split, start: u64) -> Batch {
+    let mut batch = Batch::new(source.schema());
+    let mut reader = source.open(split, start).unwrap();
+    while reader.read(&mut batch, 100).unwrap() == 100 {}
+    batch.check(source.schema()).unwrap();
+    assert_eq!(Some(start + batch.samples() as u64), source.samples(split));
+    batch
+}
+
+fn open(config: &DataConfig) -> Files {
+    Files::open(config).unwrap()
+}
+
+fn message(config: &DataConfig) -> String {
+    Files::open(config).err().expect("the file should be refused").to_string()
+}
+
+fn ids(source: &dyn Source, split: Split) -> Vec<u32> {
+    read(source, split, 0).bags[0].rows.clone()
+}
+
+const USERS: &str = "label = 'label'\n[[categorical]]\ncolumn = 'user'\n";
+
+fn users(values: &[&str]) -> String {
+    let rows = values.iter().map(|user| format!("1,{user}\n"));
+    ["label,user\n".to_owned()].into_iter().chain(rows).collect()
+}
+
+/// The same log of one category as Criteo's text and as a table; `None`: a malformed row.
+fn twins(folder: &Folder, name: &str, values: &[Option<u8>]) -> (String, String) {
+    let (mut tsv, mut csv) = (String::new(), "label,C1\n".to_owned());
+    for value in values {
+        match value {
+            // Values that differ in the same way in both.
+            Some(value) => {
+                tsv += &format!("1\t{}{value:x}{}\n", "3\t".repeat(13), "\t1".repeat(25));
+                csv += &format!("1,{value:x}\n");
+            }
+            None => {
+                tsv += "broken\n";
+                csv += "broken\n";
+            }
+        }
+    }
+    (folder.file(&format!("{name}.tsv"), tsv), folder.file(&format!("{name}.csv"), csv))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn b2_text_is_numbered_as_criteos_text_is(
+        values in proptest::collection::vec(proptest::option::weighted(0.9, 0..40u8), 1..60),
+        tests in proptest::option::of(proptest::collection::vec(proptest::option::weighted(0.9, 0..60u8), 1..30)),
+        fraction in 0..4u8,
+    ) {
+        let folder = Folder::new();
+        let (tsv, csv) = twins(&folder, "all", &values);
+        let schema = folder.file("schema.toml", USERS.replace("user", "C1"));
+        for vocab in [Vocab::All, Vocab::Train] {
+            let mut config = DataConfig {
+                vocab, on_bad_row: OnBadRow::Skip, test_fraction: f64::from(fraction) / 4.0, ..config(&tsv, "")
+            };
+            let mut other = DataConfig { path: csv.clone(), schema: schema.clone(), ..config.clone() };
+            if let Some(tests) = &tests {
+                (config.test_path, other.test_path) = twins(&folder, "test", tests);
+            }
+            let (expected, found) = (Tsv::open(&config, &[], None), Files::open(&other));
+            prop_assert_eq!(expected.is_ok(), found.is_ok());
+            let (Ok(expected), Ok(found)) = (expected, found) else { continue };
+            prop_assert_eq!(expected.schema().rows()[0], found.schema().rows()[0]);
+            prop_assert_eq!(expected.skipped_rows(), found.skipped_rows());
+            for split in [Split::Train, Split::Test] {
+                prop_assert_eq!(ids(&expected, split), ids(&found, split), "{:?} {:?}", vocab, split);
+            }
+        }
+    }
+}
+
+#[test]
+fn b2_the_train_vocabulary_of_text_has_a_row_for_unseen_values() {
+    let folder = Folder::new();
+    let (path, schema) = (folder.file("a.csv", users(&["a", "b", "c", "a", "d", "b"])), folder.file("s.toml", USERS));
+    let mut config = DataConfig { vocab: Vocab::Train, test_fraction: 0.5, ..config(&path, &schema) };
+    let files = open(&config);
+    assert_eq!(files.schema().rows(), [4]);
+    assert_eq!((ids(&files, Split::Train), ids(&files, Split::Test)), (vec![0, 1, 2], vec![0, 3, 1]));
+    let known = files.vocabulary().unwrap().clone();
+    assert!(known.unseen_row() && known.texts()[0].len() == 3);
+    // A model's vocabulary goes on giving the row, whether unseen values would be faults or left out.
+    for unseen in [Unseen::Fault, Unseen::NoRow] {
+        let new = DataConfig { path: folder.file("new.csv", users(&["d", "c"])), test_fraction: 0.0, ..config.clone() };
+        let opening = Opening { known: Some(known.clone()), unseen, ..Opening::default() };
+        let files = Files::open_as(&new, opening).unwrap();
+        assert_eq!((ids(&files, Split::Train), files.unseen_values()), (vec![3, 2], 0));
+    }
+    // Few rows: the last one is that of unseen values all the same.
+    config.rows_cap = 3;
+    let files = open(&config);
+    assert_eq!(files.schema().rows(), [3]);
+    assert_eq!((ids(&files, Split::Train), ids(&files, Split::Test)), (vec![0, 1, 0], vec![0, 2, 1]));
+    config.vocab = Vocab::All;
+    assert_eq!(open(&config).schema().rows(), [3]);
+    assert_eq!(ids(&open(&config), Split::Train), [0, 1, 2]);
+    assert_eq!(ids(&open(&config), Split::Test), [0, 0, 1], "number 3 modulo 3");
+}
+
+#[test]
+fn b2_hashed_text_needs_a_number_of_rows() {
+    let folder = Folder::new();
+    let path = folder.file("a.csv", users(&["a", "b", "c", "a"]));
+    let schema = folder.file("s.toml", USERS);
+    let mut config = DataConfig { vocab: Vocab::Hash, ..config(&path, &schema) };
+    let told = message(&config);
+    assert_eq!(
+        told,
+        "data.vocab = \"hash\": column user needs a number of rows: set data.rows_cap (--rows-cap), or give the column rows \
+         in the schema"
+    );
+    config.rows_cap = 7;
+    let files = open(&config);
+    assert!(files.schema().rows() == [7] && files.vocabulary().is_none() && !files.numbers_own_values());
+    // The other remedy gives the same rows.
+    config = DataConfig { rows_cap: 0, schema: folder.file("rows.toml", format!("{USERS}rows = 7\n")), ..config };
+    assert_eq!(ids(&open(&config), Split::Train), ids(&files, Split::Train));
+}
+
+const WIDE: &str = "label = 'label'\n[[dense]]\ncolumn = 'price'\n[[categorical]]\ncolumn = 'user'\n[[categorical]]\n\
+                    column = 'age'\nbuckets = [18.0]\n[[categorical]]\ncolumn = 'tags'\nseparator = '|'\nweights = 'shares'\n";
+const HEADER: &str = "label,price,user,age,tags,shares\n";
+
+#[test]
+fn b2_malformed_rows_of_text_are_named_or_left_out() {
+    let folder = Folder::new();
+    let schema = folder.file("s.toml", WIDE);
+    let good = |user: &str| format!("1,2.5,{user},20,x|y,1|0.5\n");
+    let long = format!("1,2.5,{},20,x,1", "u".repeat(2 << 20));
+    let broken = [
+        ("1,2.5,u,20,x", "expected 6 columns as in the header, found 5"),
+        ("1,2.5,u,20,x,1,", "expected 6 columns as in the header, found 7"),
+        ("2,2.5,u,20,x,1", "column label: the label 0 or 1 is expected, found \"2\""),
+        ("1,two,u,20,x,1", "column price: a finite number is expected, found \"two\""),
+        ("1,1e300,u,20,x,1", "column price: a finite number is expected, found \"1e300\""),
+        ("1,2.5,u,old,x,1", "column age: a number is expected, found \"old\""),
+        (
+            "1,2.5,u,20,x|z,1",
+            "column tags has 2 values, its column of weights shares has 1: one weight a value is expected",
+        ),
+        ("1,2.5,u,20,x,inf", "column shares: a finite number is expected as a weight, found \"inf\""),
+        ("1,2.5,\"u,20,x,1", "a quotation mark opens a field that nothing closes"),
+        (&long, "the line is longer than 1.0 MiB: allow longer lines with --max-line, or is this no text file?"),
+    ];
+    for (line, reason) in broken {
+        let path = folder.file("a.csv", format!("{HEADER}{}{line}\n{}", good("a"), good("b")));
+        let mut config = DataConfig { max_line: 1 << 20, ..config(&path, &schema) };
+        assert_eq!(message(&config), format!("{path}: line 3: {reason}"));
+        config.on_bad_row = OnBadRow::Skip;
+        let files = open(&config);
+        assert_eq!((files.skipped_rows(), ids(&files, Split::Train)), (1, vec![0, 1]), "{reason}");
+        read(&files, Split::Train, 0);
+        assert_eq!(files.skipped_rows(), 1, "a row counts once, however often it is read");
+    }
+    let lines: Vec<&str> = broken.iter().map(|(line, _)| *line).collect();
+    let path = folder.file("a.csv", format!("{HEADER}{}\n", lines.join("\n")));
+    let told = message(&DataConfig { on_bad_row: OnBadRow::Skip, max_line: 1 << 20, ..config(&path, &schema) });
+    assert!(told.contains("the file has no usable row: all 10 are malformed"), "{told}");
+    // A value that the model's vocabulary lacks is a fault of its row, too.
+    let known = open(&config(&folder.file("a.csv", HEADER.to_owned() + &good("a")), &schema)).vocabulary().cloned();
+    let path = folder.file("b.csv", HEADER.to_owned() + &good("b") + &good("a"));
+    let mut config = config(&path, &schema);
+    let opened = |config: &DataConfig| Files::open_as(config, Opening { known: known.clone(), ..Opening::default() });
+    let told = opened(&config).err().unwrap().to_string();
+    assert!(
+        told.starts_with(&format!("{path}: line 2: column user: the value \"b\" is not in the vocabulary")),
+        "{told}"
+    );
+    config.on_bad_row = OnBadRow::Skip;
+    let files = opened(&config).unwrap();
+    assert_eq!((ids(&files, Split::Train), files.skipped_rows()), (vec![0], 1));
+}
+
+#[test]
+fn b2_samples_of_text_are_numbered_over_good_rows() {
+    let folder = Folder::new();
+    let mut content = "label,user\n".to_owned();
+    for n in 0..20_000 {
+        content += &format!("{},u{n}\n", n % 2);
+        if n % 1000 == 0 {
+            content += "1,\"open\n";
+        }
+        if n % 1500 == 0 {
+            content += "\n1\n";
+        }
+    }
+    content += "1,\"open\n";
+    let schema = folder.file("s.toml", USERS);
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(content.as_bytes()).unwrap();
+    let crlf = content.replace('\n', "\r\n");
+    let frames = zstd::encode_all(content.as_bytes(), 1).unwrap();
+    let mut expected = None;
+    for (name, bytes) in [
+        ("a.csv", content.clone().into_bytes()),
+        ("a.csv.gz", packed.finish().unwrap()),
+        ("a.csv.zst", frames),
+        ("crlf.csv", crlf.into_bytes()),
+    ] {
+        let path = folder.file(name, bytes);
+        let config = DataConfig { on_bad_row: OnBadRow::Skip, test_fraction: 0.25, ..config(&path, &schema) };
+        let files = open(&config);
+        // 21 open quotation marks, which close each other across rows, and 14 short rows.
+        assert_eq!(files.skipped_rows(), 35, "{name}");
+        let counts = (files.samples(Split::Train), files.samples(Split::Test), files.skipped_rows());
+        let all = read(&files, Split::Train, 0);
+        for start in [1, 4095, 4096, 5000, 8193] {
+            let later = read(&files, Split::Train, start);
+            assert_eq!(later.bags[0].rows, all.bags[0].rows[start as usize..], "{name} {start}");
+        }
+        assert_eq!(read(&files, Split::Test, 7).bags[0].rows, ids(&files, Split::Test)[7..]);
+        assert_eq!(&(counts, all), expected.get_or_insert((counts, read(&files, Split::Train, 0))), "{name}");
+    }
+}
+
+/// Rows of a log that can be learned; `user` and `genre` decide.
+fn log(rows: std::ops::Range<u32>) -> String {
+    let row = |n: u32| {
+        let (user, genre) = (n * 13 % 37, n * 7 % 11);
+        format!("{},u{user},g{genre}|g{},{}\n", u32::from((user + genre) % 3 == 0), n % 5, n % 9)
+    };
+    rows.map(row).collect()
+}
+
+const LOG_HEADER: &str = "label,user,genres,age\n";
+const LOG_SCHEMA: &str = "label = 'label'\n[[dense]]\ncolumn = 'age'\n[[categorical]]\ncolumn = 'user'\n[[categorical]]\n\
+                          column = 'genres'\nseparator = '|'\n";
+
+#[test]
+fn b2_the_remedies_for_malformed_rows_work_in_every_command() {
+    let folder = Folder::new();
+    let schema = folder.file("s.toml", LOG_SCHEMA);
+    let bad = folder.file("bad.csv", LOG_HEADER.to_owned() + &log(0..300) + "1,u1\n" + &log(300..600));
+    let train = format!("train {MODEL} --data {bad} --schema {schema}");
+    let told = fail(&train);
+    assert!(
+        told.contains(
+            "bad.csv: line 302: expected 4 columns as in the header, found 2: mend the line, or leave such rows out \
+                       with --on-bad-row skip"
+        ),
+        "{told}"
+    );
+    let run_at = folder.at("run");
+    let (_, said) = run(&format!("{train} --on-bad-row skip --vocab train --out {run_at}"));
+    assert!(said.contains("540 training and 60 test samples") && said.contains("left out 1 malformed row\n"), "{said}");
+    // Evaluation does as training did, unless it is told otherwise.
+    let eval = format!("eval --checkpoint {run_at} --data {bad}");
+    let (found, said) = run(&format!("{eval} --json"));
+    assert_eq!(serde_json::from_str::<Value>(&found).unwrap()["samples"], 600);
+    assert!(said.contains("left out 1 malformed row\n"), "{said}");
+    let told = fail(&format!("{eval} --on-bad-row fail"));
+    assert!(told.contains("line 302") && told.contains("with --on-bad-row skip"), "{told}");
+    // A prediction stands on the line of its row, or there is none.
+    let told = fail(&format!("predict --checkpoint {run_at} --data {bad}"));
+    assert!(told.contains("line 302") && told.contains("a probability is written for every row"), "{told}");
+    let good = folder.file("good.csv", LOG_HEADER.to_owned() + &log(0..600));
+    assert_eq!(run(&format!("predict --checkpoint {run_at} --data {good}")).0.lines().count(), 600);
+    // convert names preprocess, which leaves them out.
+    let told = fail(&format!("convert {bad} {} --schema {schema}", folder.at("blocks")));
+    assert!(told.contains("line 302") && told.contains("`octorec preprocess` and its --on-bad-row skip"), "{told}");
+    let preprocess = format!("preprocess csv --in {bad} --schema {schema} --out {}", folder.at("data"));
+    let told = fail(&preprocess);
+    assert!(
+        told.contains("line 302: expected 4 columns, found 2: mend the line, or leave such rows out with"),
+        "{told}"
+    );
+    let (_, said) = run(&format!("{preprocess} --on-bad-row skip"));
+    assert!(said.contains("rows: 600 (600 train)") && said.contains("left out 1 malformed row\n"), "{said}");
+    // What has nothing to do with text refuses the keys.
+    for flag in ["--on-bad-row skip", "--vocab train"] {
+        let told = fail(&format!("train {MODEL} --data {} {flag}", folder.at("data")));
+        assert!(told.contains("has an effect only with text"), "{told}");
+    }
+}
+
+#[test]
+fn b13_test_data_of_text_has_the_training_files_numbers() {
+    let folder = Folder::new();
+    let schema = folder.file("s.toml", USERS);
+    let path = folder.file("train.csv", users(&["a", "b", "c"]));
+    // Its columns may stand in another order.
+    let test_path = folder.file("test.csv", "user,label\nc,1\nz,0\na,1\n");
+    let mut config = DataConfig { test_path, ..config(&path, &schema) };
+    for (vocab, rows, expected) in [(Vocab::All, 4, [2, 3, 0]), (Vocab::Train, 4, [2, 3, 0])] {
+        config.vocab = vocab;
+        let files = open(&config);
+        assert_eq!((files.schema().rows(), ids(&files, Split::Train)), (vec![rows], vec![0, 1, 2]));
+        assert_eq!(ids(&files, Split::Test), expected);
+        assert_eq!(files.vocabulary().unwrap().texts()[0].len() as u64, rows - u64::from(vocab == Vocab::Train));
+        // The run's vocabulary maps both files again as they were.
+        let opening = Opening { known: files.vocabulary().cloned(), ..Opening::default() };
+        let again = Files::open_as(&config, opening).unwrap();
+        assert_eq!((ids(&again, Split::Train), ids(&again, Split::Test)), (vec![0, 1, 2], expected.to_vec()));
+    }
+    // Integers in one file and fractions in the other are one column of floats.
+    let prices = folder.file("p.toml", format!("{USERS}[[dense]]\ncolumn = 'price'\n"));
+    let config = DataConfig {
+        path: folder.file("p.csv", "label,user,price\n1,a,3\n0,b,\n"),
+        test_path: folder.file("q.csv", "label,user,price\n1,a,0.5\n"),
+        schema: prices,
+        ..config
+    };
+    let files = open(&config);
+    assert_eq!((read(&files, Split::Train, 0).dense, read(&files, Split::Test, 0).dense), (vec![3.0, 0.0], vec![0.5]));
+
+    // Through the command: the same model, whether the test samples are in a file of their own or the last part of one.
+    let schema = folder.file("log.toml", LOG_SCHEMA);
+    let whole = folder.file("whole.csv", LOG_HEADER.to_owned() + &log(0..600));
+    let (train, test) = (
+        folder.file("train.csv", LOG_HEADER.to_owned() + &log(0..450)),
+        folder.file("test.csv", LOG_HEADER.to_owned() + &log(450..600)),
+    );
+    let train_at = |out: &str, data: &str| {
+        run(&format!("train {MODEL} --schema {schema} {data} --out {}", folder.at(out)));
+        json(&format!("eval --checkpoint {} --json", folder.at(out)))
+    };
+    for vocab in ["all", "train"] {
+        let one = train_at(&format!("one-{vocab}"), &format!("--vocab {vocab} --data {whole} --test-fraction 0.25"));
+        let two = train_at(&format!("two-{vocab}"), &format!("--vocab {vocab} --data {train} --test-data {test}"));
+        assert_eq!(one["samples"], 150);
+        assert_eq!(one, two, "{vocab}");
+    }
+}
+
+/// The log with shares of its genres, in three forms.
+fn weighted(form: usize, rows: std::ops::Range<u32>, weight: impl Fn(u32, u32) -> f32) -> String {
+    let row = |n: u32| {
+        let (user, genre, count) = (n * 13 % 37, n * 7 % 11, n % 4);
+        let values: Vec<String> = (0..count).map(|k| format!("g{}", (genre + k) % 11)).collect();
+        let weights: Vec<f32> = (0..count).map(|k| weight(n, k)).collect();
+        let label = u32::from((user + genre) % 3 == 0);
+        let genres = match form {
+            0 => format!("{}\t{}", values.join("|"), weights.iter().map(f32::to_string).collect::<Vec<_>>().join("|")),
+            1 => values.iter().zip(&weights).map(|(v, w)| format!("{v}:{w}")).collect::<Vec<_>>().join(" ") + "\t",
+            _ => values.join("|") + "\t",
+        };
+        format!("{label}\tu{user}\t{genres}\n")
+    };
+    "label\tuser\tgenres\tshares\n".to_owned() + &rows.map(row).collect::<String>()
+}
+
+#[test]
+fn b14_look_ups_of_text_have_weights_in_every_command() {
+    let folder = Folder::new();
+    let schema_of = |name: &str, keys: &str| {
+        let text = "label = 'label'\ndelimiter = \"\\t\"\n[[categorical]]\ncolumn = 'user'\n[[categorical]]\ncolumn = 'genres'\n";
+        folder.file(name, format!("{text}{keys}"))
+    };
+    let beside = schema_of("beside.toml", "separator = '|'\nweights = 'shares'\n");
+    let behind = schema_of("behind.toml", "separator = ' '\nweight_separator = ':'\n");
+    let plain = schema_of("plain.toml", "separator = '|'\n");
+    let model = MODEL.replace("--epochs 1", "--epochs 2");
+    let trained = |name: &str, data: &str| -> (Vec<String>, Value) {
+        let (out, trace) = (folder.at(&format!("{name}-run")), folder.at(&format!("{name}-losses")));
+        run(&format!("train {model} {data} --trace-loss {trace} --out {out}"));
+        let losses = std::fs::read_to_string(trace).unwrap();
+        let last = |line: &str| line.split_whitespace().last().unwrap().to_owned();
+        (losses.lines().map(last).collect(), json(&format!("eval --checkpoint {out} --json")))
+    };
+    let varied = |n: u32, k: u32| 1.5 - ((n * 7919 + k * 104_729) % 1009) as f32 / 613.0;
+    let one = |_: u32, _: u32| 1.0;
+    let data =
+        |name: &str, form: usize, weight: &dyn Fn(u32, u32) -> f32| folder.file(name, weighted(form, 0..600, weight));
+    let (a, b) = (data("beside.tsv", 0, &varied), data("behind.tsv", 1, &varied));
+    let expected = trained("beside", &format!("--data {a} --schema {beside}"));
+    assert_eq!(expected.0.len(), 34);
+    assert_eq!(trained("behind", &format!("--data {b} --schema {behind}")), expected, "one meaning, two forms");
+    // A weight of 1 is none, and others matter.
+    let ones = trained("ones", &format!("--data {} --schema {beside}", data("ones.tsv", 0, &one)));
+    let none = trained("none", &format!("--data {} --schema {plain}", data("none.tsv", 2, &one)));
+    assert!(ones == none && ones.0 != expected.0);
+    // Through blocks, converted or preprocessed; preprocessed in the order of the log, and shuffled as a whole.
+    run(&format!("convert {a} {} --schema {beside}", folder.at("converted")));
+    for (schema, path, name) in [(&beside, &a, "p-beside"), (&behind, &b, "p-behind")] {
+        run(&format!("preprocess csv --in {path} --schema {schema} --out {}", folder.at(name)));
+    }
+    for name in ["converted", "p-beside", "p-behind"] {
+        assert_eq!(trained(name, &format!("--data {}", folder.at(name))), expected, "{name}");
+    }
+    run(&format!("preprocess csv --in {a} --schema {beside} --shuffle total --out {}", folder.at("shuffled")));
+    let sums = |name: &str| {
+        let dataset = formats::open(Path::new(&folder.at(name)), None, None).unwrap();
+        let mut sums: Vec<String> = Vec::new();
+        formats::scan(&*dataset.members[0].table, 0, 600, |samples| {
+            let bag = &samples.lookups[1];
+            for n in 0..samples.len() {
+                let span = bag.span(&(n..n + 1), 0);
+                sums.push(format!("{:?} {:?}", &bag.rows[span.clone()], &bag.weights[span]));
+            }
+            Ok(())
+        })
+        .unwrap();
+        sums
+    };
+    let (mut ordered, mut shuffled) = (sums("p-beside"), sums("shuffled"));
+    assert!(ordered != shuffled);
+    ordered.sort();
+    shuffled.sort();
+    assert_eq!(ordered, shuffled, "each look-up keeps its weight");
+    // Prediction reads them, too.
+    let run_at = folder.at("beside-run");
+    let predicted = run(&format!("predict --checkpoint {run_at} --data {a}")).0;
+    let halved = data("half.tsv", 0, &|n, k| varied(n, k) / 2.0);
+    assert_ne!(run(&format!("predict --checkpoint {run_at} --data {halved}")).0, predicted);
+    // What is wrong with weights names the line in both readers.
+    let broken = folder.file("broken.tsv", weighted(0, 0..5, varied) + "1\tu1\tg1|g2\t0.5\n");
+    for line in [
+        format!("train {model} --data {broken} --schema {beside}"),
+        format!("preprocess csv --in {broken} --schema {beside} --out {}", folder.at("no")),
+    ] {
+        let told = fail(&line);
+        assert!(
+            told.contains("broken.tsv: line 7: column genres has 2 values, its column of weights shares has 1"),
+            "{told}"
+        );
+    }
+    for (keys, reason) in [
+        ("weights = 'shares'\nweight_separator = ':'\n", "weights and weight_separator exclude each other"),
+        ("weights = 'genres'\n", "its weights stand in a column of their own"),
+        ("separator = ':'\nweight_separator = ':'\n", "must tell a weight from the next value"),
+        ("separator = '|'\nweights = 'share'\n", "has no column share (did you mean shares?)"),
+    ] {
+        let told = fail(&format!("train {model} --data {a} --schema {}", schema_of("wrong.toml", keys)));
+        assert!(told.contains(reason), "{told}");
+    }
+}
+
+#[test]
+fn b11_text_with_a_header_is_told_from_criteos_whatever_separates_it() {
+    let folder = Folder::new();
+    let csv = LOG_HEADER.to_owned() + &log(0..200);
+    for (name, delimiter) in
+        [("a.tsv", "\t"), ("a.txt", ";"), ("a.psv", "|"), ("a", ","), ("a.csv", ";"), ("a.ssv", " ")]
+    {
+        // Lists need a separator of their own.
+        let content = csv.replace('|', "+").replace(',', delimiter);
+        let path = folder.file(name, &content);
+        assert_eq!(Format::detect(Path::new(&path)), Some(Format::Csv), "{name}");
+        let header = sniff::header(Path::new(&path)).unwrap();
+        assert_eq!((header.delimiter.to_string().as_str(), header.names.len()), (delimiter, 4));
+        // What train says is followed.
+        let told = fail(&format!("train {MODEL} --data {path}"));
+        let remedy = format!("octorec inspect {path} --write-schema FILE");
+        assert!(told.contains(&remedy) && told.contains("--schema FILE"), "{told}");
+        let schema = folder.at(&format!("{name}.toml"));
+        let (found, _) = run(&format!("inspect {path} --write-schema {schema}"));
+        assert!(found.contains("csv: 200 rows"), "{found}");
+        run(&format!("train {MODEL} --data {path} --schema {schema}"));
+    }
+    // Criteo's own text is no table with a header, with labels or without.
+    let criteo = format!("1\t{}{}\n", "3\t".repeat(13), vec!["0000000a"; 26].join("\t"));
+    for text in [criteo.clone(), criteo[2..].to_owned()] {
+        assert_eq!(Format::detect(Path::new(&folder.file("day_0", text.repeat(3)))), None);
+    }
+    // A run on Criteo's layout cannot be judged by such a file, and says so without naming flags that eval lacks.
+    let day = folder.file("day_0", criteo.repeat(20) + &criteo.replacen('1', "0", 1).repeat(20));
+    run(&format!("train {MODEL} --data {day} --out {}", folder.at("run")));
+    let told = fail(&format!("eval --checkpoint {} --data {}", folder.at("run"), folder.at("a.tsv")));
+    assert!(told.contains("is text with named columns, but this run was trained without a schema"), "{told}");
+    // A schema for what needs none.
+    run(&format!("convert {} {} --schema {}", folder.at("a.tsv"), folder.at("blocks"), folder.at("a.tsv.toml")));
+    let told = fail(&format!("train {MODEL} --data {} --schema {}", folder.at("blocks"), folder.at("a.tsv.toml")));
+    assert!(told.contains("is of format octorec, which needs no schema"), "{told}");
+}
+
+#[test]
+fn b11_recboles_files_say_what_their_columns_are() {
+    let folder = Folder::new();
+    let mut content = "user_id:token\titem_id:token\tgenres:token_seq\tvector:float_seq\trating:float\n".to_owned();
+    for n in 0..300u32 {
+        content +=
+            &format!("{}\t{}\ta{} b{}\t0.5 1.5\t{}\n", n % 37, n * 7 % 90, n % 3, n % 5, 1 + (n % 37 + n * 7 % 90) % 5);
+    }
+    let path = folder.file("ml-100k.inter", content);
+    let schema = folder.at("schema.toml");
+    run(&format!("inspect {path} --write-schema {schema}"));
+    let found = formats::csv::TextSchema::read(Path::new(&schema)).unwrap();
+    assert_eq!(found.delimiter, '\t');
+    assert!(found.label.starts_with("rating:float >="), "{}", found.label);
+    let columns: Vec<_> = found.categorical.iter().map(|column| (column.name(), column.separator.as_deref())).collect();
+    assert_eq!(
+        columns,
+        [("user_id", None), ("item_id", None), ("genres", Some(" "))],
+        "tokens, though they are numbers"
+    );
+    let trained = json(&format!("train {MODEL} --data {path} --schema {schema} --json"));
+    assert_eq!(trained["samples"], 270);
+}
+
+#[test]
+fn d_messages_about_text_say_what_to_do() {
+    let folder = Folder::new();
+    let schema = folder.file("s.toml", LOG_SCHEMA);
+    let good = folder.file("good.csv", LOG_HEADER.to_owned() + &log(0..100));
+    run(&format!("train {MODEL} --data {good} --schema {schema} --out {}", folder.at("run")));
+    // `eval --data` of nothing.
+    for (content, reason) in [
+        (LOG_HEADER, "has no rows behind its header: name a file with data"),
+        ("", "the file is empty: a header line with the names of its columns is expected"),
+    ] {
+        let empty = folder.file("empty.csv", content);
+        let told = fail(&format!("eval --checkpoint {} --data {empty}", folder.at("run")));
+        assert!(told.contains(&format!("empty.csv: {reason}")), "{told}");
+    }
+    // A folder without a data set: no flag of another command's.
+    std::fs::create_dir(folder.at("nothing")).unwrap();
+    let told = fail(&format!("train {MODEL} --data {}", folder.at("nothing")));
+    assert!(told.contains("its files tell no format") && !told.contains("--format"), "{told}");
+    let told = fail(&format!("convert {} {}", folder.at("nothing"), folder.at("out")));
+    assert!(told.contains("--from-format of convert"), "{told}");
+    // A table without a header, taken for Criteo's: its columns can be listed.
+    let listed = folder.file("listed.csv.txt", log(0..100));
+    let told = fail(&format!("train {MODEL} --data {listed}"));
+    assert!(told.contains("line 1") && told.contains("--schema FILE, which lists its columns"), "{told}");
+    let schema = folder.file("listed.toml", format!("columns = ['label', 'user', 'genres', 'age']\n{LOG_SCHEMA}"));
+    let train = format!("train {MODEL} --data {listed} --schema {schema} --out {}", folder.at("listed-run"));
+    assert!(run(&train).1.contains("90 training and 10 test samples"));
+    // For prediction the label may be blank, or its column missing, with a header and without.
+    let predict = |of: &str, name: &str, content: String| {
+        let data = folder.file(name, content);
+        run(&format!("predict --checkpoint {} --data {data}", folder.at(of))).0
+    };
+    let expected = predict("listed-run", "listed-again.txt", log(0..100));
+    assert_eq!(expected.lines().count(), 100);
+    let edit = |edit: fn(&str) -> String| log(0..100).lines().map(|line| edit(line) + "\n").collect::<String>();
+    assert_eq!(predict("listed-run", "blank.txt", edit(|line| line[1..].to_owned())), expected);
+    assert_eq!(predict("listed-run", "bare.txt", edit(|line| line[2..].to_owned())), expected);
+    let labelled = predict("run", "labelled.csv", LOG_HEADER.to_owned() + &log(0..100));
+    assert_eq!(predict("run", "blank.csv", LOG_HEADER.to_owned() + &edit(|line| line[1..].to_owned())), labelled);
+    // A question is not followed by a colon.
+    let prose = folder.file("prose.txt", "no tab\n");
+    let told = fail(&format!("preprocess criteo-kaggle --in {prose} --out {}", folder.at("p")));
+    assert!(told.contains("is the file separated by tabs? Mend the line, or leave such rows out"), "{told}");
+}
