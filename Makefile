@@ -61,7 +61,7 @@ test-numa: system
 # is killed KILLS times; says that it is skipped where these cannot be made.
 KILLS ?= 50
 test-mpi: system
-	$(CARGO) test --locked --all-features --test cli mpi:: -- --ignored
+	$(CARGO) test --locked --all-features --test cli mpi::
 	tests/mpi/run $(or $(CARGO_TARGET_DIR),target)/debug/octorec $(KILLS)
 
 # A tiny training of two ranks under valgrind, which must find nothing. PROFILE=dev takes the binary that tests use.

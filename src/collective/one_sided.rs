@@ -17,6 +17,7 @@ use crate::sync::Line;
 #[derive(Debug)]
 pub struct OneSided {
     place: Place,
+    handed_over: bool,
     /// The next rank's first; none is empty.
     sends: Vec<Message>,
     receives: Vec<Message>,
@@ -105,7 +106,12 @@ impl OneSided {
     pub fn new(carrier: &dyn Carrier, stage: &'static str) -> Self {
         let (rank, ranks) = (carrier.rank(), carrier.ranks());
         let peers = || (1..ranks).map(|step| Message::new(RankId(((rank.index() + step) % ranks) as u32)));
-        Self { place: Place { rank, stage, sequence: 0 }, sends: peers().collect(), receives: peers().collect() }
+        Self {
+            place: Place { rank, stage, sequence: 0 },
+            handed_over: true,
+            sends: peers().collect(),
+            receives: peers().collect(),
+        }
     }
 
     /// The next runs send `bytes(from, to)` from each rank to each other. Where messages are staged, only larger ones than
@@ -160,8 +166,17 @@ impl OneSided {
             pack(message.peer, &mut message.staged);
             message.push(carrier);
         }
-        carrier.hand_over();
+        self.handed_over = false;
+        self.hand_over(carrier);
         Ok(())
+    }
+
+    /// Tells the carrier, once a run, when all has been sent.
+    fn hand_over(&mut self, carrier: &mut dyn Carrier) {
+        if !self.handed_over && self.sends.iter().all(Message::is_done) {
+            carrier.hand_over();
+            self.handed_over = true;
+        }
     }
 
     /// Waits for all messages of the run that was begun last, and lends them.
@@ -175,6 +190,7 @@ impl OneSided {
                 progress |= message.push(carrier);
                 waits_for = if message.is_done() { waits_for } else { Some(message.peer) };
             }
+            self.hand_over(carrier);
             for message in self.receives.iter_mut().filter(|message| !message.is_done()) {
                 progress |= message.pull(carrier, self.place)?;
                 waits_for = if message.is_done() { waits_for } else { Some(message.peer) };

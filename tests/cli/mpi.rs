@@ -74,7 +74,6 @@ fn weights(checkpoint: &[u8]) -> &[u8] {
 }
 
 #[test]
-#[ignore = "of some ten jobs on busy cores one waits for ever: make test-mpi"]
 fn machines_train_to_the_bits_of_one_rank_if_asked() {
     for precision in ["f32", "bf16"] {
         let folder = tempdir().unwrap();
@@ -91,7 +90,6 @@ fn machines_train_to_the_bits_of_one_rank_if_asked() {
 }
 
 #[test]
-#[ignore = "of some ten jobs on busy cores one waits for ever: make test-mpi"]
 fn machines_sum_what_ranks_of_one_sum() {
     // Of two terms there is but one sum, in whatever order: two ranks are two ranks wherever they are.
     for words in ["", "--optimizer momentum --optimizer-rows momentum", "--rows-cap 5 --precision bf16"] {
@@ -105,7 +103,6 @@ fn machines_sum_what_ranks_of_one_sum() {
 }
 
 #[test]
-#[ignore = "of some ten jobs on busy cores one waits for ever: make test-mpi"]
 fn machines_send_each_other_what_ranks_of_one_send() {
     // By one plan: tables are divided otherwise where a network lies between ranks.
     let folder = tempdir().unwrap();
@@ -123,7 +120,6 @@ fn machines_send_each_other_what_ranks_of_one_send() {
 }
 
 #[test]
-#[ignore = "of some ten jobs on busy cores one waits for ever: make test-mpi"]
 fn what_machines_have_trained_goes_on_on_any_number_of_them_and_is_scored_by_all() {
     let folder = tempdir().unwrap();
     let words = "--determinism ranks --checkpoint-every 4";
@@ -149,7 +145,6 @@ fn what_machines_have_trained_goes_on_on_any_number_of_them_and_is_scored_by_all
 }
 
 #[test]
-#[ignore = "of some ten jobs on busy cores one waits for ever: make test-mpi"]
 fn machines_that_mean_different_jobs_are_told_so() {
     let folder = tempdir().unwrap();
     let script = folder.path().join("differs");

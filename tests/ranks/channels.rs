@@ -1,5 +1,6 @@
-//! A second fabric: channels that copy, with messages of a few cache lines and delays at random. What a job computes may
-//! not depend on what carries its messages.
+//! A second fabric: channels that copy, with messages of a few cache lines and delays at random. Where messages may wait for
+//! those of other ranks, the last one waits until its sender says that it has sent all. What a job computes may not depend
+//! on what carries its messages.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, Sender, bounded};
 use octorec::base::rng::{Random, Stream};
 use octorec::base::{Error, Place, RankId, Result, Trouble};
-use octorec::collective::{Carrier, Fabric, Links};
+use octorec::collective::{Carrier, Fabric, LaneSpec};
 use octorec::memory::{Buffer, Supply};
 use octorec::sync::{Gate, Job, Line, Waiting};
 
@@ -26,19 +27,19 @@ type Ends = (Option<Sender<Message>>, Option<Receiver<Message>>);
 /// Channels between all ranks that were planned to talk.
 pub struct Channels {
     job: Job,
-    lanes: Vec<Links>,
+    lanes: Vec<LaneSpec>,
     /// For `[lane][from][to]`.
     ends: Mutex<Vec<Ends>>,
 }
 
 impl Channels {
     /// For lanes of these sizes.
-    pub fn new(job: &Job, lanes: Vec<Links>) -> Self {
+    pub fn new(job: &Job, lanes: Vec<LaneSpec>) -> Self {
         let ranks = || (0..job.ranks() as u32).map(RankId);
         let mut ends = Vec::new();
         for lane in &lanes {
             for (from, to) in ranks().flat_map(|from| ranks().map(move |to| (from, to))) {
-                let channel = (lane.at(from, to) > 0).then(|| bounded(DEPTH));
+                let channel = (lane.links.at(from, to) > 0).then(|| bounded(DEPTH + 1));
                 ends.push(channel.map_or((None, None), |(sender, receiver)| (Some(sender), Some(receiver))));
             }
         }
@@ -64,6 +65,8 @@ impl Fabric for Channels {
                 rank,
                 senders,
                 receivers,
+                together: self.lanes[lane].together,
+                held: vec![None; ranks],
                 fronts: vec![None; ranks],
                 sent: vec![0; ranks],
                 waited: Duration::ZERO,
@@ -82,6 +85,10 @@ struct Channel {
     rank: RankId,
     senders: Vec<Option<Sender<Message>>>,
     receivers: Vec<Option<Receiver<Message>>>,
+    /// Whether messages wait.
+    together: bool,
+    /// The last message to each rank, while it waits.
+    held: Vec<Option<Message>>,
     /// The message from each rank that was seen and is not released.
     fronts: Vec<Option<Message>>,
     sent: Vec<usize>,
@@ -122,15 +129,24 @@ impl Carrier for Channel {
         assert!(bytes <= ROOM, "a message of {bytes} bytes");
         let late = self.is_late();
         let sender = self.senders[to.index()].as_ref().expect("a channel to a rank that receives");
-        if late || sender.is_full() {
+        if late || sender.len() >= DEPTH {
             return false;
         }
         let mut lines = vec![Line::default(); Line::hold(bytes)];
         write(&mut lines);
+        let message = (bytes, lines);
+        let leaves = if self.together { self.held[to.index()].replace(message) } else { Some(message) };
         // A receiver that has ended is in trouble, of which the next wait tells.
-        let _ = sender.try_send((bytes, lines));
+        leaves.into_iter().for_each(|message| drop(sender.try_send(message)));
         self.sent[to.index()] += bytes;
         true
+    }
+
+    fn hand_over(&mut self) {
+        for (held, sender) in self.held.iter_mut().zip(&self.senders) {
+            // The place beyond the depth is its own.
+            held.take().into_iter().zip(sender).for_each(|(message, sender)| drop(sender.try_send(message)));
+        }
     }
 
     fn has(&mut self, place: Place, from: RankId, bytes: usize) -> std::result::Result<bool, Trouble> {

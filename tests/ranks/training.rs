@@ -27,12 +27,8 @@ const BATCH: usize = 50;
 const RATE: f32 = 0.05;
 
 /// What ranks are connected by: windows in shared memory, and channels that copy.
-const FABRICS: [(&str, BuildFabric); 2] = [
-    ("windows", World::fabric),
-    ("channels", |_, job, _, lanes| {
-        Ok(Box::new(Channels::new(job, lanes.into_iter().map(|lane| lane.links).collect())))
-    }),
-];
+const FABRICS: [(&str, BuildFabric); 2] =
+    [("windows", World::fabric), ("channels", |_, job, _, lanes| Ok(Box::new(Channels::new(job, lanes))))];
 
 struct Case {
     config: Config,

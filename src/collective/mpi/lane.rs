@@ -50,11 +50,17 @@ impl Machines {
 
 /// What connects the ranks of several machines.
 pub(super) struct Bridge {
-    driver: Arc<Driver>,
     machines: Machines,
     shared: SharedMemory,
-    lanes: Vec<Ends>,
+    ways: Arc<Ways>,
     job: Job,
+}
+
+/// All lanes' ways to other machines. Lanes outlive the fabric that connected them: the last holder ends the messages,
+/// since what comes for a receive that was taken back is lost.
+struct Ways {
+    driver: Arc<Driver>,
+    lanes: Vec<Ends>,
 }
 
 /// One lane's way to other machines.
@@ -115,7 +121,8 @@ impl Bridge {
             driver.take(&endpoints);
             ends.push(Ends { links: Arc::new(links), together, endpoints, peers });
         }
-        Ok(Self { driver: driver.clone(), machines, shared, lanes: ends, job: job.clone() })
+        let ways = Arc::new(Ways { driver: driver.clone(), lanes: ends });
+        Ok(Self { machines, shared, ways, job: job.clone() })
     }
 }
 
@@ -164,7 +171,7 @@ impl Fabric for Bridge {
         let own = rank.index();
         let others = || {
             (0..self.job.ranks())
-                .filter(|other| self.machines.of(*other) != self.driver.process)
+                .filter(|other| self.machines.of(*other) != self.ways.driver.process)
                 .map(|other| other..other + 1)
         };
         let lines = |lane: &Ends| {
@@ -172,14 +179,14 @@ impl Fabric for Bridge {
             let into: usize = others().map(|other| part_lines(&lane.links, other.start, own..own + 1)).sum();
             PARTS * out + POSTED * into
         };
-        self.lanes.iter().map(lines).sum::<usize>() * Line::BYTES
+        self.ways.lanes.iter().map(lines).sum::<usize>() * Line::BYTES
     }
 
     fn connect(&self, gate: &mut Gate, memory: Buffer<Line>) -> Result<Vec<Box<dyn Carrier>>> {
         let rank = gate.rank();
-        let own = rank.index() - self.machines.ranks(self.driver.process).start;
+        let own = rank.index() - self.machines.ranks(self.ways.driver.process).start;
         let inside = self.shared.connect(gate, memory)?;
-        let lanes = inside.into_iter().zip(&self.lanes).map(|(inside, ends)| {
+        let lanes = inside.into_iter().zip(&self.ways.lanes).map(|(inside, ends)| {
             let at = if ends.together { 0 } else { own };
             let (endpoint, peers) = (ends.endpoints[at].clone(), ends.peers[at].clone());
             let count = 1 + peers.iter().flatten().max().map_or(0, |last| last + 1);
@@ -199,13 +206,14 @@ impl Fabric for Bridge {
                 inside,
                 endpoint,
                 peers,
+                _ways: self.ways.clone(),
             }) as Box<dyn Carrier>
         });
         Ok(lanes.collect())
     }
 }
 
-impl Drop for Bridge {
+impl Drop for Ways {
     fn drop(&mut self) {
         self.driver.leave(self.lanes.drain(..).flat_map(|ends| ends.endpoints).collect());
     }
@@ -232,6 +240,8 @@ struct Lane {
     /// By sender, the message that was seen.
     current: Vec<Option<Message>>,
     sent: Vec<usize>,
+    /// Messages come for as long as this is held.
+    _ways: Arc<Ways>,
 }
 
 impl Carrier for Lane {
