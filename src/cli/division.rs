@@ -174,11 +174,12 @@ pub fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
         weight_bytes,
         state_bytes: rows.bytes() - weight_bytes,
         row_state_bytes: 0,
-        exchange_bytes: size_of::<f32>(),
+        exchange_bytes: config.train.wire.bytes(),
         // Weights with what is kept beside them, and gradients; activations and theirs.
         dense_bytes: dense.parameters * (layers.bytes() + gradient) as u64,
         sample_bytes: dense.activations * 2 * size_of::<f32>() as u64,
-        gradient_bytes: dense.parameters * gradient as u64,
+        // There as gradients, back as weights.
+        gradient_bytes: dense.parameters * (config.train.wire.bytes() + gradient) as u64 / 2,
         // Forward, and backward to inputs and to weights.
         sample_operations: 3 * dense.operations,
         bf16: precision.is_split(),

@@ -11,7 +11,7 @@ use crate::base::{Error, Result};
 use crate::data::formats::Format;
 
 /// The flags of single keys, and their keys.
-pub const FLAGS: [(&str, &str); 27] = [
+pub const FLAGS: [(&str, &str); 28] = [
     ("--data", "data.path"),
     ("--schema", "data.schema"),
     ("--source", "data.source"),
@@ -32,6 +32,7 @@ pub const FLAGS: [(&str, &str); 27] = [
     ("--update", "train.update"),
     ("--precision", "train.precision"),
     ("--determinism", "train.determinism"),
+    ("--wire", "train.wire"),
     ("--seed", "train.seed"),
     ("--threads", "train.threads"),
     ("--tuned", "train.tuned"),
@@ -141,6 +142,10 @@ pub struct KeyArgs {
     #[arg(long, value_name = "NAME", help_heading = TRAINING)]
     determinism: Option<String>,
 
+    /// What rows and gradients travel in, from rank to rank: f32, or bf16 (half the bytes; weights travel whole).
+    #[arg(long, value_name = "NAME", help_heading = TRAINING)]
+    wire: Option<String>,
+
     /// Seed of initial weights and of the shuffle.
     #[arg(long, value_name = "N", help_heading = TRAINING)]
     seed: Option<u64>,
@@ -246,6 +251,7 @@ impl KeyArgs {
             text(self.update.clone()),
             text(self.precision.clone()),
             text(self.determinism.clone()),
+            text(self.wire.clone()),
             integer(self.seed),
             integer(self.threads),
             text(path(&self.tuned)),

@@ -68,9 +68,6 @@ pub struct PlanArgs {
     /// Bytes of optimizer state a row: row-wise Adagrad 4.
     #[arg(long, value_name = "N", default_value_t = 0)]
     row_state_bytes: usize,
-    /// Bytes of an exchanged number: 4 is f32, 2 is bf16.
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    exchange_bytes: usize,
     /// Memory bandwidth of every node in GB/s, for streams, copies and random rows, instead of what was measured or
     /// described.
     #[arg(long, value_name = "GB/S")]
@@ -185,8 +182,8 @@ impl PlanArgs {
         if self.skew.is_some_and(|skew| !(0.0..=10.0).contains(&skew)) {
             return fail("--skew", "must lie in [0, 10]");
         }
-        if self.weight_bytes.is_some_and(|bytes| ![2, 4].contains(&bytes)) || ![2, 4].contains(&self.exchange_bytes) {
-            return fail("--weight-bytes and --exchange-bytes", "must be 2 (bf16) or 4 (f32)");
+        if self.weight_bytes.is_some_and(|bytes| ![2, 4].contains(&bytes)) {
+            return fail("--weight-bytes", "must be 2 (bf16) or 4 (f32)");
         }
         if self.state_bytes.is_some_and(|bytes| bytes > 64) || self.row_state_bytes > 4096 {
             return fail("--state-bytes and --row-state-bytes", "must be at most 64 and 4096");
@@ -214,7 +211,6 @@ impl PlanArgs {
             weight_bytes: self.weight_bytes.unwrap_or(workload.weight_bytes),
             state_bytes: self.state_bytes.unwrap_or(workload.state_bytes),
             row_state_bytes: self.row_state_bytes,
-            exchange_bytes: self.exchange_bytes,
             ..workload
         })
     }

@@ -233,7 +233,8 @@ impl RankArgs {
         let setup = Setup::new(&config.model, source.schema(), sharding, room(config, source), placement);
         let grains = (config.train.determinism == Determinism::Ranks).then(|| Grains::of(config.train.batch));
         let (isa, overlap) = (Isa::chosen(config.train.isa)?, purpose != Purpose::Train(Overlap::Off));
-        Ok(Setup { isa, overlap, grains, deadline: Duration::from_secs_f64(self.timeout), ..setup })
+        let wire = config.train.wire;
+        Ok(Setup { isa, overlap, grains, wire, deadline: Duration::from_secs_f64(self.timeout), ..setup })
     }
 
     /// The number of communication cores with which a step on small tables is quickest; prints the trade.

@@ -72,7 +72,10 @@ impl Memory for Tensor<'_> {
             return stream_lines(self.isa, lines, data);
         }
         let lines = &mut lines[..data.len().div_ceil(HALVES)];
-        self.isa.run(Narrow { data, to: bytemuck::cast_slice_mut(lines), keep: fold == Fold::Copy });
+        self.isa.run(Narrow { data, to: bytemuck::cast_slice_mut(lines) });
+        if fold == Fold::Copy {
+            self.isa.run(Round(data));
+        }
     }
 
     fn get(&mut self, target: Range<usize>, lines: &[Line], fold: Fold) {
@@ -109,11 +112,28 @@ impl Kernel for Sum<'_> {
     }
 }
 
-/// `to = bf16(data)`, past the caches, and with `keep` `data = f32(bf16(data))`; `to` is whole lines, filled up with 0.
+/// Writes `bf16(data)` to lines that travel, past the caches; the last one is filled up with 0.
+///
+/// # Panics
+/// When there are not as many lines as it takes.
+pub fn narrow(isa: Isa, data: &[f32], to: &mut [Line]) {
+    assert_eq!(to.len(), Line::hold(data.len() * Payload::Bf16.bytes()), "the lines of {} elements", data.len());
+    isa.run(Narrow { data, to: bytemuck::cast_slice_mut(to) });
+}
+
+/// Writes what [`narrow`] has sent to `data`.
+///
+/// # Panics
+/// When there are fewer elements in the lines.
+pub fn widen(isa: Isa, from: &[Line], data: &mut [f32]) {
+    let from = &bytemuck::cast_slice(from)[..data.len()];
+    isa.run(Widen { data, from, fold: Fold::Copy });
+}
+
+/// `to = bf16(data)`, past the caches; `to` is whole lines, filled up with 0.
 struct Narrow<'a> {
-    data: &'a mut [f32],
+    data: &'a [f32],
     to: &'a mut [f32],
-    keep: bool,
 }
 
 impl Kernel for Narrow<'_> {
@@ -122,19 +142,16 @@ impl Kernel for Narrow<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { data, to, keep } = self;
+        let Self { data, to } = self;
         let whole = data.len() / HALVES * HALVES;
-        let (data, tail) = data.split_at_mut(whole);
+        let (data, tail) = data.split_at(whole);
         let (to, last) = to.split_at_mut(whole / 2);
         // By way of the first-level cache: a line that is loaded right after its halves were stored would have to wait
         // for them to get there.
         let mut block = Block([0; BLOCK]);
-        for (data, to) in data.chunks_mut(BLOCK).zip(to.chunks_mut(BLOCK / 2)) {
-            for (from, halves) in data.chunks_exact_mut(S::LANES).zip(block.0.chunks_exact_mut(S::LANES)) {
+        for (data, to) in data.chunks(BLOCK).zip(to.chunks_mut(BLOCK / 2)) {
+            for (from, halves) in data.chunks_exact(S::LANES).zip(block.0.chunks_exact_mut(S::LANES)) {
                 simd.narrow(simd.load(from), halves);
-                if keep {
-                    simd.store(simd.widen(halves), from);
-                }
             }
             let words: &[f32] = bytemuck::cast_slice(&block.0);
             simd.stream(to, |index| simd.load(&words[index * S::LANES..]));
@@ -142,11 +159,31 @@ impl Kernel for Narrow<'_> {
         let mut halves = [0u16; HALVES];
         for (half, x) in halves.iter_mut().zip(tail) {
             *half = bf16::narrow(*x);
-            if keep {
-                *x = bf16::widen(*half);
-            }
         }
         last.copy_from_slice(&bytemuck::cast_slice(&halves)[..last.len()]);
+    }
+}
+
+/// `data = f32(bf16(data))`.
+struct Round<'a>(&'a mut [f32]);
+
+impl Kernel for Round<'_> {
+    type Out = ();
+    const BF16: bool = true;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let mut halves = Block([0; BLOCK]);
+        for data in self.0.chunks_mut(BLOCK) {
+            let (whole, tail) = data.split_at_mut(data.len() / S::LANES * S::LANES);
+            for (x, halves) in whole.chunks_exact_mut(S::LANES).zip(halves.0.chunks_exact_mut(S::LANES)) {
+                simd.narrow(simd.load(x), halves);
+            }
+            for (x, halves) in whole.chunks_exact_mut(S::LANES).zip(halves.0.chunks_exact(S::LANES)) {
+                simd.store(simd.widen(halves), x);
+            }
+            tail.iter_mut().for_each(|x| *x = bf16::widen(bf16::narrow(*x)));
+        }
     }
 }
 

@@ -28,7 +28,7 @@ mod world;
 pub use carrier::{Carrier, Fabric, LaneSpec, Links};
 pub use executor::Executor;
 pub use launch::{Member, launch, launch_local};
-pub use memory::{Between, Memory, Tensor};
+pub use memory::{Between, Memory, Tensor, narrow, widen};
 pub use one_sided::{Incoming, OneSided};
 pub use parcels::{Parcel, Parcels};
 pub use schedule::{Fold, Goal, Hop, Payload, Schedule};

@@ -2,12 +2,13 @@
 //!
 //! An owner takes those of its own samples from where the network has left them.
 
-use super::gradient_bytes;
 use super::layout::{Holding, Layout};
-use super::pooled::floats;
+use super::messages::{RowMemory, RowMessages};
+use super::row_floats;
 use crate::base::{RankId, Result};
-use crate::collective::{Carrier, OneSided};
+use crate::collective::Carrier;
 use crate::machine::team::Team;
+use crate::memory::Supply;
 use crate::simd::Isa;
 use crate::sync::{Line, Rows, stream_lines};
 
@@ -16,14 +17,22 @@ use crate::sync::{Line, Rows, stream_lines};
 pub struct Gradients {
     rank: RankId,
     whole: usize,
-    messages: OneSided,
+    messages: RowMessages,
 }
 
 impl Gradients {
-    /// For the carrier's rank.
+    /// The memory of `rank`'s exchange, with room for minibatches of `batch` samples.
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    pub fn memory(layout: &Layout, rank: RankId, batch: usize, supply: &mut Supply<'_>) -> Result<RowMemory> {
+        RowMemory::plan(layout, rank, |from, to| row_floats(layout, batch, to, from), supply)
+    }
+
+    /// For the carrier's rank; `memory` is from [`Gradients::memory`].
     #[must_use]
-    pub fn new(carrier: &dyn Carrier) -> Self {
-        let messages = OneSided::new(carrier, "exchange of gradients");
+    pub fn new(carrier: &dyn Carrier, memory: RowMemory) -> Self {
+        let messages = RowMessages::new(carrier, "exchange of gradients", memory);
         Self { rank: carrier.rank(), whole: 0, messages }
     }
 
@@ -41,11 +50,11 @@ impl Gradients {
         gradient: &[f32],
     ) -> Result<()> {
         if self.whole != whole {
-            self.messages.plan(carrier, |from, to| gradient_bytes(layout, whole, from, to));
+            self.messages.plan(carrier, |from, to| row_floats(layout, whole, to, from));
             self.whole = whole;
         }
         let isa = team.isa();
-        self.messages.begin(carrier, |to, lines| {
+        self.messages.begin(team, carrier, |to, lines| {
             let holder = layout.of(to);
             let lines_a_row = holder.stride * size_of::<f32>() / Line::BYTES;
             team.each(Rows::new(lines, lines_a_row, team.threads(), 1), |band| {
@@ -61,14 +70,15 @@ impl Gradients {
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     pub fn finish(
         &mut self,
+        team: &Team,
         layout: &Layout,
         carrier: &mut dyn Carrier,
         take: impl for<'m> FnOnce(&'m dyn Fn(RankId) -> Option<&'m [f32]>),
     ) -> Result<()> {
-        let incoming = self.messages.finish(carrier)?;
+        let incoming = self.messages.finish(team, carrier)?;
         take(&|rank| {
             let len = layout.samples(self.whole, rank) * layout.of(self.rank).stride;
-            (rank != self.rank).then(|| &floats(incoming.from(rank))[..len])
+            (rank != self.rank).then(|| &incoming.from(rank)[..len])
         });
         Ok(())
     }

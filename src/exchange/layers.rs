@@ -12,8 +12,9 @@ use std::ops::Range;
 
 use super::pieces::{LINE, Pieces, PiecesMemory};
 use crate::base::Result;
+use crate::base::config::Wire;
 use crate::collective::plan::Reduction;
-use crate::collective::{Carrier, Executor, Fold, Links, Memory, Payload, Slices, Tensor};
+use crate::collective::{Carrier, Executor, Fold, Links, Memory, Payload, Slices, Tensor, widen};
 use crate::layer::{Linear, Piece};
 use crate::simd::Isa;
 use crate::sync::Line;
@@ -23,6 +24,9 @@ pub type Share<'a> = Vec<[Piece<'a>; 2]>;
 
 /// Pieces of a share for each owner: weights and biases of two halves.
 const OF_OWNER: usize = 4;
+
+/// Elements of a last term that are widened at a time.
+const TERM: usize = 1024;
 
 /// Gives `deal` a layer's pieces for `threads` threads of each of `ranks` ranks: the thread, and what its share has next.
 pub fn share_out<'a>(layer: &'a mut Linear, ranks: usize, threads: usize, mut deal: impl FnMut(usize, [Piece<'a>; 2])) {
@@ -38,6 +42,8 @@ pub struct LayerExchange {
     traffic: Links,
     /// Where each piece begins.
     starts: Vec<usize>,
+    /// What gradients travel in; weights travel as they are.
+    payload: Payload,
     memory: PiecesMemory,
 }
 
@@ -47,24 +53,29 @@ impl LayerExchange {
     /// # Panics
     /// When there is not a piece for each rank.
     #[must_use]
-    pub fn new(share: Share<'_>, carrier: &dyn Carrier, reduction: Reduction) -> Self {
+    pub fn new(share: Share<'_>, carrier: &dyn Carrier, reduction: Reduction, wire: Wire) -> Self {
         assert_eq!(share.len(), 2 * carrier.ranks(), "two halves for each rank");
         let owner = carrier.rank().index();
-        let padded = |len: usize| len.next_multiple_of(LINE);
+        let payload = match wire {
+            Wire::F32 => Payload::F32,
+            Wire::Bf16 => Payload::Bf16,
+        };
+        let line = Line::BYTES / payload.bytes();
+        let padded = |len: usize, line: usize| len.next_multiple_of(line);
         let (mut gradients, mut words, mut starts, mut start) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for mut pieces in share {
             for piece in &mut pieces {
                 starts.push(start);
-                start += padded(piece.gradient().len());
+                start += padded(piece.gradient().len(), line);
             }
-            gradients.push(pieces.iter_mut().map(|piece| padded(piece.gradient().len())).sum::<usize>());
-            words.push(pieces.into_iter().flat_map(Piece::into_words).map(|words| padded(words.len())).sum());
+            gradients.push(pieces.iter_mut().map(|piece| padded(piece.gradient().len(), line)).sum::<usize>());
+            words.push(pieces.into_iter().flat_map(Piece::into_words).map(|words| padded(words.len(), LINE)).sum());
         }
-        let plan = |halves: &[usize]| {
+        let plan = |halves: &[usize], payload| {
             let [first, second] = Slices::halves(halves.as_chunks().0);
-            reduction.plan_halves([&first, &second], Payload::F32)
+            reduction.plan_halves([&first, &second], payload)
         };
-        let (scatter, gather) = (plan(&gradients), plan(&words).reversed());
+        let (scatter, gather) = (plan(&gradients, payload), plan(&words, Payload::F32).reversed());
         let traffic = scatter.traffic().plus(&gather.traffic());
         let scatter = Executor::new(&scatter, carrier, "reduce-scatter of a layer's gradients");
         assert!(
@@ -72,7 +83,7 @@ impl LayerExchange {
             "every sum has a last term"
         );
         let gather = Executor::new(&gather, carrier, "all-gather of a layer's weights");
-        Self { scatter, gather, owner, traffic, starts, memory: PiecesMemory::default() }
+        Self { scatter, gather, owner, traffic, starts, payload, memory: PiecesMemory::default() }
     }
 
     /// Bytes from each rank to each other in one run.
@@ -90,7 +101,10 @@ impl LayerExchange {
     /// When the pieces have other sizes than were planned.
     pub fn run(&mut self, carrier: &mut dyn Carrier, share: &mut Share<'_>, isa: Isa, rate: f32) -> Result<()> {
         assert_eq!(share.len() * 2, self.starts.len(), "as many pieces as was planned");
-        self.scatter.run(carrier, &mut Sums { share, starts: &self.starts, owner: self.owner, isa, rate })?;
+        self.scatter.run(
+            carrier,
+            &mut Sums { share, starts: &self.starts, owner: self.owner, payload: self.payload, isa, rate },
+        )?;
         for piece in share[2 * self.owner..][..2].iter_mut().flatten() {
             if carrier.ranks() == 1 || !piece.is_whole() {
                 piece.update(isa, rate);
@@ -109,6 +123,7 @@ struct Sums<'a, 'b> {
     share: &'a mut Share<'b>,
     starts: &'a [usize],
     owner: usize,
+    payload: Payload,
     isa: Isa,
     rate: f32,
 }
@@ -121,11 +136,12 @@ impl<'b> Sums<'_, 'b> {
         range: &Range<usize>,
         mut with: impl FnMut(&mut Piece<'b>, Range<usize>, Range<usize>),
     ) {
+        let line = Line::BYTES / self.payload.bytes();
         let pieces = self.share.iter_mut().flatten().zip(self.starts);
         for (piece, &start) in pieces.skip(among.start).take(among.len()) {
             let (from, to) = (range.start.max(start), range.end.min(start + piece.gradient().len()));
             if from < to {
-                let lines = (from - range.start) / LINE..(to - range.start).div_ceil(LINE);
+                let lines = (from - range.start) / line..(to - range.start).div_ceil(line);
                 with(piece, from - start..to - start, lines);
             }
         }
@@ -134,30 +150,44 @@ impl<'b> Sums<'_, 'b> {
 
 impl Memory for Sums<'_, '_> {
     fn payload(&self) -> Payload {
-        Payload::F32
+        self.payload
     }
 
     fn put(&mut self, source: Range<usize>, to: &mut [Line], fold: Fold) {
-        let (isa, all) = (self.isa, 0..self.starts.len());
+        let (isa, payload, all) = (self.isa, self.payload, 0..self.starts.len());
         self.meet(all, &source, |piece, part, lines| {
-            Tensor::new(piece.gradient(), Payload::F32, isa).put(part, &mut to[lines], fold);
+            Tensor::new(piece.gradient(), payload, isa).put(part, &mut to[lines], fold);
         });
     }
 
     fn get(&mut self, target: Range<usize>, from: &[Line], fold: Fold) {
-        let (isa, all) = (self.isa, 0..self.starts.len());
+        let (isa, payload, all) = (self.isa, self.payload, 0..self.starts.len());
         self.meet(all, &target, |piece, part, lines| {
-            Tensor::new(piece.gradient(), Payload::F32, isa).get(part, &from[lines], fold);
+            Tensor::new(piece.gradient(), payload, isa).get(part, &from[lines], fold);
         });
     }
 
     fn complete(&mut self, target: Range<usize>, from: &[Line]) {
-        let (isa, rate, own) = (self.isa, self.rate, OF_OWNER * self.owner..OF_OWNER * (self.owner + 1));
+        let (isa, rate, payload) = (self.isa, self.rate, self.payload);
+        let own = OF_OWNER * self.owner..OF_OWNER * (self.owner + 1);
         self.meet(own, &target, |piece, part, lines| {
             let from = &from[lines];
-            let term: &[f32] = &bytemuck::cast_slice(from)[..part.len()];
-            if !piece.update_with(part.clone(), term, isa, rate) {
-                Tensor::new(piece.gradient(), Payload::F32, isa).get(part, from, Fold::Add);
+            let moved = if payload == Payload::F32 {
+                let term: &[f32] = &bytemuck::cast_slice(from)[..part.len()];
+                piece.update_with(part.clone(), term, isa, rate)
+            } else {
+                let mut term = [0.0; TERM];
+                let starts = part.clone().step_by(TERM);
+                let mut terms = starts.zip(from.chunks(TERM * payload.bytes() / Line::BYTES));
+                terms.all(|(start, from)| {
+                    let part = start..part.end.min(start + TERM);
+                    let term = &mut term[..part.len()];
+                    widen(isa, from, term);
+                    piece.update_with(part, term, isa, rate)
+                })
+            };
+            if !moved {
+                Tensor::new(piece.gradient(), payload, isa).get(part, from, Fold::Add);
             }
         });
     }

@@ -11,14 +11,13 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 
+use crate::base::config::Wire;
 use crate::base::{RankId, TableId};
 use crate::data::Schema;
 use crate::embedding::Slots;
 use crate::math::Grains;
 use crate::shard::scheme::{Kind, Rows, Shard, Sharding, minibatch_slice};
-
-/// Elements of a cache line.
-const LINE: usize = 16;
+use crate::sync::Line;
 
 /// Shards of one width, pooled in one way.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +109,7 @@ impl Holding {
                 streams.len() - 1
             })
         };
+        let line = Line::BYTES / layout.wire.bytes();
         let (mut groups, mut next, mut start, mut partial_stride) = (Vec::new(), 0, 0, 0);
         let alike = |a: &Shard, b: &Shard| {
             let of = |shard: &Shard| (partial(shard), shard.columns.len(), plain(shard));
@@ -132,10 +132,10 @@ impl Holding {
             next += run.len() * width * positions;
             start += run.len();
             if partial(&run[0]) {
-                partial_stride = next.next_multiple_of(LINE);
+                partial_stride = next.next_multiple_of(line);
             }
         }
-        Self { shards, streams, groups, known, stride: next.next_multiple_of(LINE), partial_stride }
+        Self { shards, streams, groups, known, stride: next.next_multiple_of(line), partial_stride }
     }
 
     /// The number of the stream of ids for some rows of a table.
@@ -178,6 +178,7 @@ pub struct Layout {
     /// Where each table's columns begin in a sample's features; one more entry than tables.
     starts: Vec<usize>,
     grains: Option<Grains>,
+    wire: Wire,
 }
 
 impl Layout {
@@ -189,8 +190,9 @@ impl Layout {
         let replicated = |table: &TableId| sharding.ranks() > 1 && sharding.scheme(*table).kind() == Kind::Replicated;
         let replicated = tables().filter(replicated).collect();
         let weighted = vec![false; sharding.tables()];
-        let (positions, starts) = (vec![1; sharding.tables()], Vec::new());
-        Self { sharding, holdings: Vec::new(), replicated, weighted, positions, starts, grains: None }.lay_out()
+        let (positions, starts, holdings) = (vec![1; sharding.tables()], Vec::new(), Vec::new());
+        let wire = Wire::F32;
+        Self { sharding, holdings, replicated, weighted, positions, starts, grains: None, wire }.lay_out()
     }
 
     /// With the weights of the look-ups of this data's weighted columns.
@@ -222,6 +224,16 @@ impl Layout {
     #[must_use]
     pub fn with_grains(self, grains: Option<Grains>) -> Self {
         Self { grains, ..self }.lay_out()
+    }
+
+    /// With rows and gradients that travel like this; what ranks sum by grains travels as it is.
+    ///
+    /// # Panics
+    /// When there are grains, and something else is wanted.
+    #[must_use]
+    pub fn with_wire(self, wire: Wire) -> Self {
+        assert!(wire == Wire::F32 || self.grains.is_none(), "what is rounded depends on the number of ranks");
+        Self { wire, ..self }.lay_out()
     }
 
     fn lay_out(mut self) -> Self {
@@ -309,6 +321,12 @@ impl Layout {
     #[must_use]
     pub const fn grains(&self) -> Option<Grains> {
         self.grains
+    }
+
+    /// What rows and gradients travel in.
+    #[must_use]
+    pub const fn wire(&self) -> Wire {
+        self.wire
     }
 
     /// The division of tables.

@@ -15,6 +15,7 @@ mod gradients;
 mod ids;
 mod layers;
 mod layout;
+mod messages;
 mod ordered;
 mod pieces;
 mod pooled;
@@ -26,9 +27,10 @@ pub use gradients::Gradients;
 pub use ids::Ids;
 pub use layers::{LayerExchange, Share, share_out};
 pub use layout::{Group, Holding, Layout, Stream};
+pub use messages::RowMemory;
 pub use ordered::{Nodes, Unpooled};
 pub use pieces::{Pieces, PiecesMemory};
-pub use pooled::Pooled;
+pub use pooled::{Pooled, PooledMemory};
 pub use replicas::Replicas;
 pub use traffic::Traffic;
 
@@ -108,6 +110,11 @@ fn pairs(ranks: usize) -> impl Iterator<Item = (RankId, RankId)> {
 /// Bytes of pooled rows from one rank to another: a row of the owner's stride a sample of the receiver.
 #[must_use]
 pub fn pooled_bytes(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
+    row_floats(layout, batch, from, to) / size_of::<f32>() * layout.wire().bytes()
+}
+
+/// The same before they leave: bytes of floats.
+fn row_floats(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
     layout.samples(batch, to) * layout.of(from).stride * size_of::<f32>()
 }
 

@@ -6,40 +6,58 @@
 //! shall change no bit ([`super::Unpooled`]).
 
 use super::layout::Layout;
+use super::messages::{Arrived, RowMemory, RowMessages};
 use super::ordered::{Part, Unpooled};
-use super::pooled_bytes;
+use super::row_floats;
 use crate::base::{RankId, Result, TableId};
-use crate::collective::{Carrier, Incoming, OneSided};
+use crate::collective::Carrier;
 use crate::data::Batch;
 use crate::machine::team::Team;
-use crate::memory::{Buffer, Supply};
+use crate::memory::{Arena, Buffer, Supply};
 use crate::simd::{Kernel, Simd, combine};
-use crate::sync::{Line, Rows};
+use crate::sync::Rows;
 
 /// The exchange of pooled rows, with its memory.
 #[derive(Debug)]
 pub struct Pooled {
     rank: RankId,
     whole: usize,
-    messages: OneSided,
+    messages: RowMessages,
     /// What this rank pools of divided rows for its own samples.
     own: Buffer<f32>,
 }
 
+/// Its memory.
+#[derive(Debug)]
+pub struct PooledMemory {
+    own: Buffer<f32>,
+    rows: RowMemory,
+}
+
+impl PooledMemory {
+    /// Takes its place in the arena that was planned.
+    pub fn settle(&mut self, arena: &mut Arena) {
+        self.own.settle(arena);
+        self.rows.settle(arena);
+    }
+}
+
 impl Pooled {
-    /// For the carrier's rank; `own` is from [`Pooled::memory`].
+    /// For the carrier's rank; `memory` is from [`Pooled::memory`].
     #[must_use]
-    pub fn new(carrier: &dyn Carrier, own: Buffer<f32>) -> Self {
-        let messages = OneSided::new(carrier, "exchange of pooled rows");
-        Self { rank: carrier.rank(), whole: 0, messages, own }
+    pub fn new(carrier: &dyn Carrier, memory: PooledMemory) -> Self {
+        let messages = RowMessages::new(carrier, "exchange of pooled rows", memory.rows);
+        Self { rank: carrier.rank(), whole: 0, messages, own: memory.own }
     }
 
     /// The memory of `rank`'s exchange, with room for minibatches of `batch` samples.
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn memory(layout: &Layout, rank: RankId, batch: usize, supply: &mut Supply<'_>) -> Result<Buffer<f32>> {
-        supply.buffer("own pooled terms", layout.samples(batch, rank) * layout.of(rank).partial_stride)
+    pub fn memory(layout: &Layout, rank: RankId, batch: usize, supply: &mut Supply<'_>) -> Result<PooledMemory> {
+        let own = supply.buffer("own pooled terms", layout.samples(batch, rank) * layout.of(rank).partial_stride)?;
+        let rows = RowMemory::plan(layout, rank, |from, to| row_floats(layout, batch, from, to), supply)?;
+        Ok(PooledMemory { own, rows })
     }
 
     /// Lets `look_up` write, for each other rank, this rank's part of the pooled rows of that rank's samples: rows of the
@@ -52,16 +70,17 @@ impl Pooled {
     /// When the minibatch is larger than was planned.
     pub fn begin(
         &mut self,
+        team: &Team,
         layout: &Layout,
         carrier: &mut dyn Carrier,
         whole: usize,
         mut look_up: impl FnMut(RankId, &mut [f32]),
     ) -> Result<()> {
         if self.whole != whole {
-            self.messages.plan(carrier, |from, to| pooled_bytes(layout, whole, from, to));
+            self.messages.plan(carrier, |from, to| row_floats(layout, whole, from, to));
             self.whole = whole;
         }
-        self.messages.begin(carrier, |to, lines| look_up(to, bytemuck::cast_slice_mut(lines)))
+        self.messages.begin(team, carrier, |to, lines| look_up(to, bytemuck::cast_slice_mut(lines)))
     }
 
     /// Where this rank's pooled terms of its own samples go: rows of the layout's partial stride.
@@ -84,7 +103,7 @@ impl Pooled {
         features: &mut [f32],
         unpooled: Option<(&Unpooled, &Batch)>,
     ) -> Result<()> {
-        let incoming = self.messages.finish(carrier)?;
+        let incoming = self.messages.finish(team, carrier)?;
         let (isa, own) = (team.isa(), (self.rank, &self.own[..]));
         let row = layout.feature_row();
         if row == 0 || features.is_empty() || layout.ranks() == 1 && layout.of(self.rank).partial_stride == 0 {
@@ -100,7 +119,7 @@ impl Pooled {
 /// Brings the rows of all owners side by side, for some samples.
 struct Join<'a, 'b> {
     layout: &'a Layout,
-    incoming: &'a Incoming<'b>,
+    incoming: &'a Arrived<'b>,
     own: (RankId, &'a [f32]),
     unpooled: Option<(&'a Unpooled, &'a Batch)>,
     first: usize,
@@ -115,7 +134,7 @@ impl<'a> Join<'a, '_> {
         if from == self.own.0 {
             (self.own.1, holding.partial_stride)
         } else {
-            (floats(self.incoming.from(from)), holding.stride)
+            (self.incoming.from(from), holding.stride)
         }
     }
 }
@@ -158,7 +177,7 @@ impl Kernel for Join<'_, '_> {
                     let look_ups = bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize;
                     let (incoming, own) = (self.incoming, self.own);
                     let pooled = |part: &Part| {
-                        let message = if part.rank == own.0 { own.1 } else { floats(incoming.from(part.rank)) };
+                        let message = if part.rank == own.0 { own.1 } else { incoming.from(part.rank) };
                         let stride = if part.rank == own.0 { part.own_stride } else { part.stride };
                         &message[sample * stride..][part.place.clone()]
                     };
@@ -178,7 +197,7 @@ impl Kernel for Join<'_, '_> {
                 let (message, stride) = if shard.rank == own.0 {
                     (own.1, layout.of(shard.rank).partial_stride)
                 } else {
-                    (floats(incoming.from(shard.rank)), layout.of(shard.rank).stride)
+                    (incoming.from(shard.rank), layout.of(shard.rank).stride)
                 };
                 let rows = message[first * stride..].chunks_exact(stride);
                 for (features, message) in self.features.chunks_exact_mut(row).zip(rows) {
@@ -188,9 +207,4 @@ impl Kernel for Join<'_, '_> {
             }
         }
     }
-}
-
-/// The elements of a message.
-pub(super) fn floats(lines: &[Line]) -> &[f32] {
-    bytemuck::cast_slice(lines)
 }

@@ -109,7 +109,8 @@ impl Rank {
         let mut tables = Tables::new(&setup.config, &setup.schema, &layout, rank, &team, setup.room, supply)?;
         let room = [setup.room.samples, setup.room.lookups];
         let mut ids = Ids::new(&layout, rank, &team, room, supply)?;
-        let mut own = Pooled::memory(&layout, rank, setup.room.samples, supply)?;
+        let mut pooled = Pooled::memory(&layout, rank, setup.room.samples, supply)?;
+        let mut gradients = Gradients::memory(&layout, rank, setup.room.samples, supply)?;
         let mut nodes = None;
         if let Some(grains) = layout.grains() {
             network.plan_parts(&Share::new(grains, layout.ranks(), rank.index()), supply)?;
@@ -123,7 +124,8 @@ impl Rank {
         network.settle(&mut arena);
         tables.settle(&mut arena);
         ids.settle(&mut arena);
-        own.settle(&mut arena);
+        pooled.settle(&mut arena);
+        gradients.settle(&mut arena);
         windows.settle(&mut arena);
         nodes.iter_mut().for_each(|nodes| nodes.settle(&mut arena));
 
@@ -139,7 +141,7 @@ impl Rank {
         } else if layout.ranks() == 1 {
             Box::new(Alone)
         } else {
-            let sliced = Sliced::new(dense, replicas_lane, &mut *network, setup.reduction, setup.traced);
+            let sliced = Sliced::new(dense, replicas_lane, &mut *network, (setup.reduction, setup.wire), setup.traced);
             if place.comm.is_empty() {
                 Box::new(Blocking::new(sliced, replicas))
             } else {
@@ -150,8 +152,8 @@ impl Rank {
         Ok(Self {
             number: rank,
             clock: Clock::new(setup.traced),
-            pooled: Pooled::new(&*lanes.pooled, own),
-            gradients: Gradients::new(&*lanes.gradients),
+            pooled: Pooled::new(&*lanes.pooled, pooled),
+            gradients: Gradients::new(&*lanes.gradients, gradients),
             unpooled: layout.grains().map(|_| Unpooled::new(&layout, rank, &team)),
             batch: Arc::new(Batch::new(&setup.schema)),
             whole: 0,

@@ -143,8 +143,8 @@ impl Ranks {
         Setup::check_host(&setup.places)?;
         setup.schema.check_model(&setup.config)?;
         check_tables(&setup.schema, setup.config.dim, setup.room.kept_rows())?;
-        let layout = Layout::new(setup.sharding.clone()).with_grains(setup.grains).with_weights(&setup.schema);
-        let layout = Arc::new(layout.with_sequences(&setup.sequences));
+        let layout = Layout::new(setup.sharding.clone()).with_grains(setup.grains).with_wire(setup.wire);
+        let layout = Arc::new(layout.with_weights(&setup.schema).with_sequences(&setup.sequences));
         if setup.grains.is_some() {
             // Grains part no pair of samples: a minibatch of an odd number may take the place of one more.
             setup.room.samples = setup.room.samples.next_multiple_of(2);

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::base::Result;
-use crate::base::config::ModelConfig;
+use crate::base::config::{ModelConfig, Wire};
 use crate::collective::plan::Reduction;
 use crate::collective::{Fabric, LaneSpec, Links, Payload, Slices, World};
 use crate::data::Schema;
@@ -49,6 +49,8 @@ pub struct Setup {
     /// What minibatches are cut into, if the number of ranks and the division of tables shall change no bit; then dense
     /// gradients are summed by grains instead.
     pub grains: Option<Grains>,
+    /// What rows and gradients travel in.
+    pub wire: Wire,
     /// The longest that a rank waits for another, once all have their memory.
     pub deadline: Duration,
     /// Whether it is kept when each stage began.
@@ -79,6 +81,7 @@ impl Setup {
             reduction: Reduction::TwoRing,
             overlap: true,
             grains: None,
+            wire: Wire::F32,
             deadline: DEADLINE,
             traced: false,
             sequences: vec![1; schema.tables.len()],

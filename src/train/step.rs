@@ -36,7 +36,7 @@ pub(super) fn step(rank: &mut Rank, whole: usize, rate: f32) -> Result<()> {
     });
     clock.exchange([Stage::UpdateRows, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
         let own = (&**batch, network.features_gradient(batch.samples()));
-        gradients.finish(layout, lane, |messages| tables.update_rows(team, layout, ids, messages, own, rate))
+        gradients.finish(team, layout, lane, |messages| tables.update_rows(team, layout, ids, messages, own, rate))
     })?;
 
     reduction.update(Scene { team, network: &mut **network, tables, rate, clock })?;
@@ -54,7 +54,7 @@ pub(super) fn forward(rank: &mut Rank, whole: usize) -> Result<()> {
         ids.exchange(team, layout, lane, batch, whole)
     })?;
     clock.exchange([Stage::LookUp, Stage::WaitRows], &mut *lanes.pooled, |lane| {
-        pooled.begin(layout, lane, whole, |to, message| tables.look_up(team, layout, ids, to, message))
+        pooled.begin(team, layout, lane, whole, |to, message| tables.look_up(team, layout, ids, to, message))
     })?;
     if let (Some(unpooled), Some(lane)) = (&mut *unpooled, &mut lanes.unpooled) {
         clock.exchange([Stage::LookUp, Stage::WaitRows], &mut **lane, |lane| {

@@ -87,6 +87,7 @@ const CASES: &[Case] = &[
     case("train.update", "sorted", BUILT_IN, &[("train.update", "serial")]),
     case("train.precision", "bf16", BUILT_IN, &[]),
     case("train.determinism", "ranks", BUILT_IN, &[]),
+    case("train.wire", "bf16", BUILT_IN, &[]),
     case("train.seed", "5", BUILT_IN, &[]),
     case("train.threads", "1", BUILT_IN, &[("train.threads", "2")]),
     case("train.tuned", "nowhere.toml", BUILT_IN, &[]),
@@ -139,7 +140,7 @@ fn settings(command: Command, pairs: &[&[(&str, &str)]]) -> Vec<String> {
 fn done(folder: &Path, command: Command, settings: &[String]) -> String {
     let mut arguments: Vec<&str> = command.name().split(' ').collect();
     match command {
-        Command::Train => arguments.extend(["--json", "--trace-loss", "losses"]),
+        Command::Train => arguments.extend(["--json", "--ranks", "2", "--trace-loss", "losses"]),
         Command::Plan => arguments.extend(["--json", "--ranks", "2", "--topology", "twisted-hypercube-8"]),
         Command::Generate => arguments.extend(["blocks"]),
         _ => unreachable!("runs of the others take long"),

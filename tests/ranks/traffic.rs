@@ -6,7 +6,7 @@ use crate::weighing;
 use std::sync::Arc;
 
 use octorec::base::RankId;
-use octorec::base::config::{Config, DataConfig, ModelConfig, SourceKind};
+use octorec::base::config::{Config, DataConfig, ModelConfig, SourceKind, Wire};
 use octorec::collective::plan::Reduction;
 use octorec::data::{self, Batch, Opening, Schema, Split};
 use octorec::exchange::Traffic;
@@ -48,6 +48,7 @@ fn at_work(
     reduction: Reduction,
     grains: Option<Grains>,
     weighted: bool,
+    wire: Wire,
 ) -> (Ranks, Schema, Vec<Arc<Batch>>) {
     let data = DataConfig { source: SourceKind::Random, lookups: 4, ..DataConfig::default() };
     let config = Config { model: model(), data, ..Config::default() };
@@ -66,7 +67,7 @@ fn at_work(
     let sharding = Sharding::new(&ROWS, DIM, ranks, mixed(ranks)).unwrap();
     let room = Room { lookups: 4, ..Room::samples(BATCH) };
     let setup = Setup::new(&config.model, &schema, sharding, room, &placement);
-    let ranks = Ranks::start(Setup { reduction, grains, ..setup }).unwrap();
+    let ranks = Ranks::start(Setup { reduction, grains, wire, ..setup }).unwrap();
     ranks.initialise(7).unwrap();
     (ranks, schema, batches)
 }
@@ -74,11 +75,12 @@ fn at_work(
 #[test]
 fn ranks_send_what_was_planned_to_the_byte() {
     for ranks in [1, 2, 3, 5, 8] {
-        let ways = Reduction::ALL.map(|reduction| (reduction, None, false));
+        let ways = |wire| Reduction::ALL.map(|reduction| (reduction, None, false, wire));
         let grains = Some(Grains::of(BATCH));
-        let more = [(None, true), (grains, false), (grains, true)].map(|(grains, w)| (Reduction::Ring, grains, w));
-        for (reduction, grains, weighted) in ways.into_iter().chain(more) {
-            let (ranks, _, batches) = at_work(ranks, reduction, grains, weighted);
+        let more =
+            [(None, true), (grains, false), (grains, true)].map(|(grains, w)| (Reduction::Ring, grains, w, Wire::F32));
+        for (reduction, grains, weighted, wire) in ways(Wire::F32).into_iter().chain(ways(Wire::Bf16)).chain(more) {
+            let (ranks, _, batches) = at_work(ranks, reduction, grains, weighted, wire);
             let mut planned: Option<Traffic> = None;
             for batch in &batches {
                 ranks.step(batch, 0.05).unwrap();
@@ -101,8 +103,10 @@ fn ranks_send_what_was_planned_to_the_byte() {
 
 #[test]
 fn the_planners_bytes_are_those_of_the_wire_but_for_whole_lines() {
-    for (ranks, weighted) in [2, 3, 8].into_iter().flat_map(|ranks| [(ranks, false), (ranks, true)]) {
-        let (ranks, schema, batches) = at_work(ranks, Reduction::TwoRing, None, weighted);
+    let cases = [(false, Wire::F32), (true, Wire::F32), (true, Wire::Bf16)];
+    for (ranks, (weighted, rounded)) in [2, 3, 8].into_iter().flat_map(|ranks| cases.map(|case| (ranks, case))) {
+        let (ranks, schema, batches) = at_work(ranks, Reduction::TwoRing, None, weighted, rounded);
+        let element = rounded.bytes();
         let (layout, sharding) = (ranks.layout(), ranks.layout().sharding());
         for batch in &batches {
             let (wire, whole) = (ranks.planned_traffic(batch).unwrap(), batch.samples());
@@ -113,7 +117,8 @@ fn the_planners_bytes_are_those_of_the_wire_but_for_whole_lines() {
                 let words = if schema.tables[shard.table.index()].weighted { 2 } else { 1 };
                 words * rows.filter(|row| shard.rows.local(u64::from(**row)).is_some()).count() as u64
             };
-            let (ids, pooled) = (traffic::ids(sharding, whole, lookups), traffic::pooled(sharding, whole, 4));
+            let (ids, pooled) =
+                (traffic::ids(sharding, whole, lookups), traffic::pooled(sharding, whole, element as u64));
             for (from, to) in (0..layout.ranks() * layout.ranks()).map(|at| (at / layout.ranks(), at % layout.ranks()))
             {
                 if from == to {
@@ -125,8 +130,12 @@ fn the_planners_bytes_are_those_of_the_wire_but_for_whole_lines() {
                 let own = sharding.of_rank(a).filter(|shard| sharding.scheme(shard.table).kind() != Kind::Replicated);
                 let gap = layout.of(a).stride - own.map(|shard| shard.columns.len()).sum::<usize>();
                 let samples = layout.samples(whole, b);
-                assert!(gap < 16);
-                assert_eq!(wire.pooled_rows.at(a, b), pooled[from][to] as usize + samples * gap * 4, "{a} to {b}");
+                assert!(gap < 64 / element);
+                assert_eq!(
+                    wire.pooled_rows.at(a, b),
+                    pooled[from][to] as usize + samples * gap * element,
+                    "{a} to {b}"
+                );
                 assert_eq!(wire.pooled_gradients.at(b, a), wire.pooled_rows.at(a, b));
             }
         }
@@ -135,7 +144,7 @@ fn the_planners_bytes_are_those_of_the_wire_but_for_whole_lines() {
 
 #[test]
 fn every_region_of_every_rank_is_where_it_should_be() {
-    let (ranks, schema, _) = at_work(3, Reduction::Ring, Some(Grains::of(BATCH)), false);
+    let (ranks, schema, _) = at_work(3, Reduction::Ring, Some(Grains::of(BATCH)), false, Wire::F32);
     let names: Vec<_> = schema.tables.iter().map(|table| table.name.clone()).collect();
     let Some(verified) = required("numa-calls", ranks.verify()) else { return };
     assert!(verified.all_at_home(), "{verified}");
@@ -153,7 +162,7 @@ fn every_region_of_every_rank_is_where_it_should_be() {
 fn weights_cost_a_word_a_look_up_of_weighted_columns_and_nothing_else() {
     for grains in [None, Some(Grains::of(BATCH))] {
         let planned = |weighted| {
-            let (ranks, _, batches) = at_work(3, Reduction::Ring, grains, weighted);
+            let (ranks, _, batches) = at_work(3, Reduction::Ring, grains, weighted, Wire::F32);
             let planned = ranks.planned_traffic(&batches[0]).unwrap();
             (planned, ranks, batches[0].clone())
         };
@@ -184,7 +193,7 @@ fn weights_cost_a_word_a_look_up_of_weighted_columns_and_nothing_else() {
 #[test]
 fn windows_grow_with_the_number_of_ranks_and_not_with_its_square() {
     let bytes = |ranks: usize| -> usize {
-        let (ranks, ..) = at_work(ranks, Reduction::TwoRing, None, false);
+        let (ranks, ..) = at_work(ranks, Reduction::TwoRing, None, false, Wire::F32);
         let regions = ranks.verify().unwrap().0;
         regions.iter().filter(|region| region.name == "receive windows").map(|region| region.bytes).sum()
     };

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use octorec::base::config::{Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, SourceKind, Update};
+use octorec::base::config::{
+    Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, SourceKind, Update, Wire,
+};
 use octorec::base::{Error, RankId, TableId};
 use octorec::collective::World;
 use octorec::collective::plan::Reduction;
@@ -285,6 +287,42 @@ fn it_does_not_matter_who_exchanges_gradients_and_when() {
                     let who = format!("{threads} communication threads, overlap {overlap}");
                     assert!(found == own, "{ranks} ranks, {}, {precision:?}, {who}", reduction.name());
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_and_gradients_travel_in_halves_if_asked() {
+    for (precision, bound) in [(Precision::F32, 2e-3), (Precision::Bf16, 3e-3)] {
+        let mut case = Case::new(Pooling::Mean, Interaction::Dot, precision, 12).weighted(|table| table == 2);
+        let alone = case.alone();
+        for ranks in [1, 2, 3, 5] {
+            for kind in 0..6 {
+                let kind_of = |table| if kind == 5 { table } else { kind };
+                let schemes: Vec<_> = (0..ROWS.len()).map(|table| scheme(kind_of(table), table, ranks)).collect();
+                let whole = case.setup(schemes, ranks, 1);
+                let halves = Setup { wire: Wire::Bf16, ..whole.clone() };
+                let what = format!("{precision:?}, {ranks} ranks, scheme {kind}");
+                case.compare(&alone, halves.clone(), bound, &what);
+                let found = case.together(halves);
+                assert_eq!(found == case.together(whole), ranks == 1, "{what}: rounded where something travels");
+            }
+        }
+        // Momentum does not take the shorter way, in which the last term of a sum moves the weight.
+        let momentum = Optimizer::Momentum { momentum: 0.9 };
+        for optimizer in [Optimizer::Sgd, momentum] {
+            case.room = Room { optimizer, ..case.room };
+            let alone = case.alone();
+            for reduction in Reduction::ALL {
+                let schemes = (0..ROWS.len()).map(|table| scheme(table, table, 4)).collect();
+                let setup = Setup { wire: Wire::Bf16, reduction, ..case.setup(schemes, 4, 1) };
+                let own = case.together(setup.clone());
+                for (threads, overlap) in [(1, false), (3, true)] {
+                    let found = case.together(Case::with_communication(setup.clone(), threads, overlap));
+                    assert!(found == own, "{}, {threads} communication threads", reduction.name());
+                }
+                case.close(&alone, own, bound, reduction.name());
             }
         }
     }

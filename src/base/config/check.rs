@@ -1,6 +1,6 @@
 //! What the type of a single key cannot say: that layers fit each other and that numbers are in range.
 
-use super::{Config, Determinism, Interaction, ModelConfig, OptimizerName, THREADS_MAX, Update};
+use super::{Config, Determinism, Interaction, ModelConfig, OptimizerName, THREADS_MAX, Update, Wire};
 use crate::base::error::{Error, Result};
 
 /// Keys whose values do not go together, or one whose value is out of range.
@@ -89,6 +89,13 @@ impl Config {
                     "train.update = \"{name}\" leaves the order of sums to chance, so that no two runs need agree: use \
                      auto, serial, race-free or sorted, or allow it with train.determinism = \"none\" (--determinism none)"
                 ),
+            );
+        }
+        if train.determinism == Determinism::Ranks && train.wire != Wire::F32 {
+            return fail(
+                &["train.wire", "train.determinism"],
+                "train.wire = \"bf16\" rounds what ranks send each other, and how much that is depends on their number: use \
+                 train.wire = \"f32\", or train.determinism = \"run\"",
             );
         }
         if train.optimizer_rows != OptimizerName::Sgd && !matches!(train.update, Update::Auto | Update::Sorted) {

@@ -72,6 +72,29 @@ pub enum Determinism {
     Ranks,
 }
 
+/// What pooled rows, their gradients and dense gradients travel in, from rank to rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wire {
+    /// 32-bit floats, as they are.
+    #[default]
+    F32,
+    /// bfloat16, rounded to nearest even; sums are in 32 bits. Weights that a rank has moved travel whole, and so do the
+    /// gradients of tables of which every rank has a copy.
+    Bf16,
+}
+
+impl Wire {
+    /// Bytes of a number that travels.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 => 2,
+        }
+    }
+}
+
 /// What weights are read in by the forward and the backward pass, and how much of them an update keeps.
 ///
 /// The split ones are SC20's Split-SGD-BF16 (Section VII): the upper halves of the weights are what the passes read,

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use cache::cache_dir;
 pub use check::Contradiction;
-pub use choices::{Determinism, IsaChoice, OptimizerName, Precision, Update};
+pub use choices::{Determinism, IsaChoice, OptimizerName, Precision, Update, Wire};
 pub use keys::{Command, KEYS, Key};
 pub use launcher::{bound_although_alone, launched};
 pub use layers::Layers;
@@ -222,6 +222,9 @@ pub struct TrainConfig {
     /// What may differ between two runs that give the same bits.
     #[serde(default)]
     pub determinism: Determinism,
+    /// What rows and gradients travel in, from rank to rank.
+    #[serde(default)]
+    pub wire: Wire,
     /// Seed of initial weights and of the shuffle.
     pub seed: u64,
     /// Compute threads; 0: one for each core.
@@ -355,6 +358,7 @@ impl Default for TrainConfig {
             update_fused: true,
             precision: Precision::F32,
             determinism: Determinism::Run,
+            wire: Wire::F32,
             seed: 123,
             threads: 0,
             tuned: String::new(),
@@ -370,10 +374,11 @@ impl Default for TrainConfig {
 impl Config {
     /// Keeps what a trained model is, and takes this machine's best instead of what it was trained with: as many threads
     /// a rank (0: one for each core), the widest instruction set, no order of sums over ranks, since predictions have
-    /// none, and no memory for an optimizer's moments.
+    /// none, rows that travel as they are, and no memory for an optimizer's moments.
     pub fn use_here(&mut self, threads: usize) {
-        let TrainConfig { isa, tuned, determinism, optimizer, optimizer_rows, .. } = TrainConfig::default();
-        self.train = TrainConfig { threads, isa, tuned, determinism, optimizer, optimizer_rows, ..self.train.clone() };
+        let TrainConfig { isa, tuned, determinism, wire, optimizer, optimizer_rows, .. } = TrainConfig::default();
+        self.train =
+            TrainConfig { threads, isa, tuned, determinism, wire, optimizer, optimizer_rows, ..self.train.clone() };
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::Sent;
+use crate::base::config::Wire;
 use crate::base::{RankId, Result};
 use crate::collective::plan::Reduction;
 use crate::collective::{Carrier, Links};
@@ -55,7 +56,7 @@ impl Sliced {
         lanes: Vec<Box<dyn Carrier>>,
         replicas_lane: Option<Box<dyn Carrier>>,
         network: &mut dyn Network,
-        reduction: Reduction,
+        (reduction, wire): (Reduction, Wire),
         traced: bool,
     ) -> Self {
         let (count, rank, ranks) = (lanes.len(), lanes[0].rank(), lanes[0].ranks());
@@ -68,7 +69,7 @@ impl Sliced {
             let mut shares: Vec<Share<'_>> = (0..count).map(|_| Vec::with_capacity(2 * ranks)).collect();
             share_out(network.layer_mut(index), ranks, count, |thread, pieces| shares[thread].push(pieces));
             for (thread, share) in threads.iter_mut().zip(shares) {
-                thread.layers.push(LayerExchange::new(share, &*thread.lane, reduction));
+                thread.layers.push(LayerExchange::new(share, &*thread.lane, reduction, wire));
             }
         }
         let layers = threads.iter().flat_map(|thread| &thread.layers);

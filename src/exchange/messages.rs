@@ -1,0 +1,151 @@
+//! Messages of rows: floats on both sides, and on the way between them what the layout says.
+//!
+//! What travels as it is, is written in the receiver's window and read there. What is rounded on the way is written beside
+//! it first, and widened when it has come.
+
+use super::layout::Layout;
+use crate::base::config::Wire;
+use crate::base::{RankId, Result};
+use crate::collective::{Carrier, Incoming, OneSided, narrow, widen};
+use crate::machine::team::Team;
+use crate::memory::{Arena, Buffer, Supply};
+use crate::sync::{Line, Rows};
+
+/// Lines of floats that become one line of bfloat16.
+const PAIR: usize = 2;
+
+/// The all-to-all of rows, with its memory.
+#[derive(Debug)]
+pub struct RowMessages {
+    messages: OneSided,
+    memory: RowMemory,
+    /// Where what comes from each rank begins among what was widened; one more entry than ranks.
+    starts: Vec<usize>,
+}
+
+/// Memory for rows that are rounded on the way; none for others.
+#[derive(Debug)]
+pub struct RowMemory {
+    wire: Wire,
+    /// One message, before it is rounded.
+    out: Buffer<Line>,
+    /// All that come, widened.
+    into: Buffer<Line>,
+}
+
+impl RowMemory {
+    /// For messages of at most so many bytes of floats from each rank to each.
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    pub(super) fn plan(
+        layout: &Layout,
+        rank: RankId,
+        floats: impl Fn(RankId, RankId) -> usize,
+        supply: &mut Supply<'_>,
+    ) -> Result<Self> {
+        let wire = layout.wire();
+        let others = || (0..layout.ranks() as u32).map(RankId).filter(|other| *other != rank && wire != Wire::F32);
+        let out = others().map(|to| floats(rank, to)).max().unwrap_or(0);
+        let into: usize = others().map(|from| floats(from, rank)).sum();
+        let mut lines = |name, bytes| supply.buffer(name, Line::hold(bytes));
+        Ok(Self {
+            wire,
+            out: lines("rows before they are rounded", out)?,
+            into: lines("rows that came rounded", into)?,
+        })
+    }
+
+    /// Takes its place in the arena that was planned.
+    pub fn settle(&mut self, arena: &mut Arena) {
+        self.out.settle(arena);
+        self.into.settle(arena);
+    }
+}
+
+impl RowMessages {
+    /// For the carrier's rank; `stage` is what messages of errors call it.
+    pub(super) fn new(carrier: &dyn Carrier, stage: &'static str, memory: RowMemory) -> Self {
+        Self { messages: OneSided::new(carrier, stage), memory, starts: vec![0; carrier.ranks() + 1] }
+    }
+
+    /// The next runs send so many bytes of floats from each rank to each other: whole lines of what travels.
+    pub(super) fn plan(&mut self, carrier: &dyn Carrier, floats: impl Fn(RankId, RankId) -> usize) {
+        let (own, bytes) = (carrier.rank(), self.memory.wire.bytes());
+        self.messages.plan(carrier, |from, to| floats(from, to) / size_of::<f32>() * bytes);
+        for from in (0..carrier.ranks() as u32).map(RankId) {
+            let lines = if from == own { 0 } else { Line::hold(floats(from, own)) };
+            self.starts[from.index() + 1] = self.starts[from.index()] + lines;
+        }
+    }
+
+    /// Lets `fill` write the floats of each message, and hands it over: as [`OneSided::begin`].
+    ///
+    /// # Errors
+    /// [`crate::base::Error::Rank`] when the job is in trouble.
+    pub(super) fn begin(
+        &mut self,
+        team: &Team,
+        carrier: &mut dyn Carrier,
+        mut fill: impl FnMut(RankId, &mut [Line]),
+    ) -> Result<()> {
+        let RowMemory { wire, out, .. } = &mut self.memory;
+        if *wire == Wire::F32 {
+            return self.messages.begin(carrier, fill);
+        }
+        let isa = team.isa();
+        self.messages.begin(carrier, |to, lines| {
+            let floats = &mut out[..PAIR * lines.len()];
+            fill(to, floats);
+            let floats: &[f32] = bytemuck::cast_slice(floats);
+            team.each(Rows::new(lines, 1, team.threads(), 1), |band| {
+                let from = band.first * PAIR * LINE;
+                narrow(isa, &floats[from..from + band.rows * PAIR * LINE], band.data);
+            });
+        })
+    }
+
+    /// Waits for the others' messages, and lends them.
+    ///
+    /// # Errors
+    /// [`crate::base::Error::Rank`] when the job is in trouble.
+    pub(super) fn finish<'a>(&'a mut self, team: &Team, carrier: &'a mut dyn Carrier) -> Result<Arrived<'a>> {
+        let Self { messages, memory: RowMemory { wire, into, .. }, starts } = self;
+        let incoming = messages.finish(carrier)?;
+        if *wire == Wire::F32 {
+            return Ok(Arrived::AsSent(incoming));
+        }
+        let isa = team.isa();
+        for from in (0..starts.len() as u32 - 1).map(RankId) {
+            let lines = incoming.from(from);
+            let floats = &mut into[starts[from.index()]..starts[from.index() + 1]];
+            team.each(Rows::new(floats, PAIR, team.threads(), 1), |band| {
+                widen(isa, &lines[band.first..band.first + band.rows], bytemuck::cast_slice_mut(band.data));
+            });
+        }
+        Ok(Arrived::Widened { into, starts })
+    }
+}
+
+/// Floats of a line.
+const LINE: usize = Line::BYTES / size_of::<f32>();
+
+/// Rows that have come.
+pub(super) enum Arrived<'a> {
+    /// In the windows.
+    AsSent(Incoming<'a>),
+    /// Beside them.
+    Widened { into: &'a [Line], starts: &'a [usize] },
+}
+
+impl Arrived<'_> {
+    /// The floats from a rank; none from this one.
+    pub fn from(&self, rank: RankId) -> &[f32] {
+        match self {
+            Self::AsSent(incoming) => bytemuck::cast_slice(incoming.from(rank)),
+            Self::Widened { into, starts } => {
+                bytemuck::cast_slice(&into[starts[rank.index()]..starts[rank.index() + 1]])
+            }
+        }
+    }
+}
