@@ -6,14 +6,19 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::bench::table::Table;
+use super::machines::host;
 use super::topo::TopoArgs;
 use crate::base::config::cache_dir;
 use crate::base::console::note;
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
-use crate::machine::Machine;
-use crate::machine::figures::{self, Figures, Store};
+use crate::collective::{Raw, World};
+use crate::machine::cluster::cluster;
+use crate::machine::figures::{self, Figures, Network, Store};
 use crate::machine::limits::Processor;
+use crate::machine::placement::Wishes;
+use crate::machine::{Machine, place};
+use crate::train::DEADLINE;
 
 /// The user's cache, where there is one.
 fn store() -> Option<Store> {
@@ -54,7 +59,10 @@ pub fn line(machine: &Machine, assumed: &[String]) -> String {
 struct Everything<'a> {
     #[serde(flatten)]
     figures: &'a Figures,
-    /// The file that keeps them; none without a cache.
+    /// Of several machines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<Network>,
+    /// The file that keeps the machine's figures; none without a cache.
     kept: Option<String>,
 }
 
@@ -62,7 +70,7 @@ struct Everything<'a> {
 ///
 /// # Errors
 /// When threads or memory are refused, and when the figures can neither be kept nor exported.
-pub fn measure(args: &TopoArgs) -> Result<String> {
+pub fn measure(args: &TopoArgs, world: &World) -> Result<String> {
     let mut machine = Machine::load("host")?;
     let store = store();
     if store.is_none() && args.export.is_none() && !args.json {
@@ -76,20 +84,88 @@ pub fn measure(args: &TopoArgs) -> Result<String> {
     }
     let told = &mut |what: &str| note!("measuring {what}");
     let figures = figures::measure(&machine, Duration::from_secs_f64(args.seconds), told)?;
-    let kept = store.map(|store| store.keep(&figures)).transpose()?.map(|path| path.display().to_string());
+    let kept = store.as_ref().map(|store| store.keep(&figures)).transpose()?.map(|path| path.display().to_string());
     figures.complete(&mut machine, kept.as_deref().unwrap_or("not kept"));
+    let network = measure_network(world)?;
+    let network_kept = match (&network, store) {
+        (Some(network), Some(store)) if world.is_first() => Some(store.keep_network(network)?.display().to_string()),
+        _ => None,
+    };
+    if world.machines() > 1 {
+        machine = whole(world, &machine, network.as_ref())?;
+    }
+    if !world.is_first() {
+        return Ok(String::new());
+    }
     let written = args.write(args.export.as_ref(), &machine)?;
     if args.json {
-        let everything = Everything { figures: &figures, kept };
+        let everything = Everything { figures: &figures, network, kept };
         return Ok(serde_json::to_string_pretty(&everything).expect("plain data with string keys is JSON") + "\n");
     }
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = write(&figures, &mut text);
-    if let Some(kept) = kept {
+    if let Some(network) = &network {
+        let _ = write_network(network, &mut text);
+    }
+    for kept in kept.into_iter().chain(network_kept) {
         let _ = writeln!(text, "\nkept       {kept}");
     }
     Ok(text + &written)
+}
+
+/// Times the network between all machines; nothing for one.
+fn measure_network(world: &World) -> Result<Option<Network>> {
+    /// Long enough for the bandwidth, short enough for seconds on a slow network.
+    const BYTES: usize = 4 << 20;
+    const RUNS: usize = 9;
+    /// Of the shortest messages, since one is quickly done.
+    const SHORT_RUNS: usize = 200;
+    if world.machines() == 1 {
+        return Ok(None);
+    }
+    note!("measuring the network");
+    let hosts = world.all_gather("name machines", host().into_bytes(), DEADLINE)?;
+    let hosts = hosts.into_iter().map(|name| String::from_utf8_lossy(&name).into_owned()).collect();
+    let (whole, short) = (world.time_pairs(BYTES, RUNS)?, world.time_pairs(1, SHORT_RUNS)?);
+    let pairs: Vec<[f64; 2]> = whole.into_iter().zip(short).map(|(whole, short)| [whole, short]).collect();
+    let together = world.time_raw(Raw::AllToAll, BYTES, RUNS)?.unwrap_or_default();
+    Ok(Some(Network::of(hosts, BYTES, &pairs, together)))
+}
+
+/// All machines as one, which a description may keep.
+fn whole(world: &World, own: &Machine, network: Option<&Network>) -> Result<Machine> {
+    let own = serde_json::to_vec(own).expect("names, numbers and lists are representable in JSON");
+    let all = world.all_gather("describe machines", own, DEADLINE)?;
+    let parts = all.iter().map(|bytes| {
+        let machine: Machine = serde_json::from_slice(bytes).map_err(|error| Error::Mpi {
+            action: "describe machines".to_owned(),
+            reason: format!("a machine speaks otherwise: {error}; start the same octorec on all"),
+        })?;
+        let placement = place(&machine, &Wishes::default())?;
+        Ok((machine, placement))
+    });
+    Ok(cluster(&parts.collect::<Result<Vec<_>>>()?, network).0)
+}
+
+/// The network that connects these machines, if it was measured and kept.
+#[must_use]
+pub fn network(hosts: &[String]) -> Option<Network> {
+    let kept = store()?.find_network(hosts);
+    kept.notes.iter().for_each(|reason| note!("warning: {reason}"));
+    kept.figures.map(|(network, _)| network)
+}
+
+fn write_network(network: &Network, out: &mut String) -> std::fmt::Result {
+    let all = network.hosts.len();
+    let bytes = Bytes(network.message_bytes as u64);
+    writeln!(out, "network of {all} machines: {:.2} GB/s leave each when all send to all\n", network.together_gb_s)?;
+    let mut table = Table::new([&format!("machine 0 and, {bytes}"), "GB/s each way", "us of the shortest"]);
+    let figures = network.pairs_gb_s.iter().zip(&network.pairs_ns);
+    for ((host, machine), (gb_s, ns)) in network.hosts.iter().zip(0..).skip(1).zip(figures) {
+        table.row([format!("{machine} ({host})"), format!("{gb_s:.2}"), format!("{:.1}", ns / 1e3)]);
+    }
+    writeln!(out, "{table}")
 }
 
 fn write(figures: &Figures, out: &mut String) -> std::fmt::Result {

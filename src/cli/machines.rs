@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::figures;
 use crate::base::config::Config;
 use crate::base::{Error, Result};
 use crate::collective::World;
 use crate::data::{Source, Split};
 use crate::machine::Machine;
 use crate::machine::cluster::cluster;
+use crate::machine::figures::Network;
 use crate::machine::placement::Placement;
 use crate::simd::Isa;
 
@@ -45,6 +47,7 @@ pub fn introduce(
     isa: Isa,
     deadline: Duration,
 ) -> Result<Everyone> {
+    let mut network: Option<Network> = None;
     let parts = if world.machines() == 1 {
         vec![(machine.clone(), placement.clone())]
     } else {
@@ -62,14 +65,21 @@ pub fn introduce(
             Error::Mpi { action: "compare machines".to_owned(), reason }
         })?;
         agree(&all)?;
+        let hosts: Vec<String> = all.iter().map(|part| part.host.clone()).collect();
+        // The first one's knowledge is all machines'.
+        let known = if world.is_first() { figures::network(&hosts) } else { None };
+        let known = serde_json::to_vec(&known).expect("names and numbers are representable in JSON");
+        let known = world.all_gather("tell of the network", known, deadline)?;
+        network = serde_json::from_slice(&known[0]).unwrap_or_default();
         all.into_iter().map(|part| (part.machine, part.placement)).collect()
     };
     let counts = parts.iter().map(|(_, placement)| placement.ranks.len()).collect();
-    let (machine, placement) = cluster(&parts);
+    let (machine, placement) = cluster(&parts, network.as_ref());
     Ok(Everyone { machine, placement, counts })
 }
 
-fn host() -> String {
+/// This machine's name.
+pub fn host() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
 }

@@ -97,6 +97,7 @@ impl Cli {
             Command::Eval(args) => args.run(world).map_err(told(LEAVE_OUT)),
             Command::Predict(args) => args.run(world).map_err(told(EVERY_ROW)),
             Command::Bench(args) => args.run(world),
+            Command::Topo(args) if args.measure => topo::run(&args, world),
             // The others are one machine's.
             _ if !world.is_first() => Ok(()),
             Command::Preprocess(args) => args.run(),
@@ -105,7 +106,7 @@ impl Cli {
             Command::Inspect(args) => args.run().map_err(told(ELSEWHERE)),
             Command::Schema(args) => args.run(),
             Command::Data(args) => args.run(),
-            Command::Topo(args) => topo::run(&args),
+            Command::Topo(args) => topo::run(&args, world),
             Command::Plan(args) => args.run().map_err(told_of_data),
             Command::Tune(args) => args.run().map_err(told_of_data),
         }

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::figures;
 use super::place::PlaceArgs;
 use crate::base::{Error, Result, console};
+use crate::collective::World;
 use crate::machine::placement::{Placement, Wishes};
 use crate::machine::{Machine, draw, place};
 use crate::memory::write_file;
@@ -35,7 +36,8 @@ pub struct TopoArgs {
     pub export: Option<Export>,
     /// Measure this machine (seconds a node) and keep the figures in the user's cache, from where `train`, `plan` and `bench`
     /// take them: memory bandwidth and peak of each node, bandwidth and latency from each to each. The cache is
-    /// $OCTOREC_CACHE, else $XDG_CACHE_HOME/octorec, else ~/.cache/octorec
+    /// $OCTOREC_CACHE, else $XDG_CACHE_HOME/octorec, else ~/.cache/octorec. Under mpirun every machine measures itself, and
+    /// then all measure the network between them
     #[arg(long, conflicts_with_all = ["svg", "ranks", "threads", "rank_per", "smt", "comm_cores"])]
     pub measure: bool,
     /// About how long measuring may take: less memory is measured on where it would take longer
@@ -77,18 +79,22 @@ struct Everything<'a> {
 ///
 /// # Errors
 /// As [`Machine::load`] and [`place`], and when the picture or the output cannot be written.
-pub fn run(args: &TopoArgs) -> Result<()> {
-    console::result(format_args!("{}", report(args)?)).map(|_| ())
+pub fn run(args: &TopoArgs, world: &World) -> Result<()> {
+    let report = report(args, world)?;
+    if !world.is_first() {
+        return Ok(());
+    }
+    console::result(format_args!("{report}")).map(|_| ())
 }
 
 /// What [`run`] prints; writes the picture or the description if one was asked for.
 ///
 /// # Errors
 /// As [`run`].
-pub fn report(args: &TopoArgs) -> Result<String> {
+pub fn report(args: &TopoArgs, world: &World) -> Result<String> {
     args.check()?;
     if args.measure {
-        return figures::measure(args);
+        return figures::measure(args, world);
     }
     let machine = figures::load(&args.place.topology)?;
     let exported = match &args.export {

@@ -169,6 +169,15 @@ impl World {
         self.0.as_ref().map(|processes| processes.time_raw(what, bytes, runs)).transpose()
     }
 
+    /// Seconds in which the first machine and each other one send each other so many bytes, the median of so many runs, as
+    /// the first one sees them; nothing for one machine. All machines call it at the same time.
+    ///
+    /// # Errors
+    /// What MPI says.
+    pub fn time_pairs(&self, bytes: usize, runs: usize) -> Result<Vec<f64>> {
+        self.0.as_ref().map_or_else(|| Ok(Vec::new()), |processes| processes.time_pairs(bytes, runs))
+    }
+
     /// Ends the processes of all machines, with this exit code.
     pub fn abort(&self, code: u8) -> ! {
         match &self.0 {
@@ -207,6 +216,10 @@ impl Processes {
     }
 
     const fn time_raw(&self, _: Raw, _: usize, _: usize) -> Result<f64> {
+        match *self {}
+    }
+
+    const fn time_pairs(&self, _: usize, _: usize) -> Result<Vec<f64>> {
         match *self {}
     }
 

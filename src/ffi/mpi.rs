@@ -204,6 +204,33 @@ impl Communicator {
         done(unsafe { ffi::MPI_Alltoall(from, count, byte(), to, count, byte(), self.0) })
     }
 
+    /// Sends as many bytes to process `other` as it sends here at the same time (MPI_Sendrecv).
+    ///
+    /// # Errors
+    /// What the library says.
+    ///
+    /// # Panics
+    /// When the lengths differ, or there are 2 GiB or more.
+    pub fn swap(&self, other: usize, from: &[u8], to: &mut [u8]) -> Result<(), Failure> {
+        assert_eq!(from.len(), to.len(), "as many there as back");
+        let (count, other) = (c_int::try_from(from.len()).expect("less than 2 GiB"), other as c_int);
+        let (from, to) = (from.as_ptr().cast::<c_void>(), to.as_mut_ptr().cast::<c_void>());
+        // SAFETY: the library's constant.
+        let ignored = unsafe { ffi::RSMPI_STATUS_IGNORE };
+        let byte = byte();
+        // SAFETY: so many bytes are to be read there, and as many to be written elsewhere, before the call returns.
+        done(unsafe { ffi::MPI_Sendrecv(from, count, byte, other, 0, to, count, byte, other, 0, self.0, ignored) })
+    }
+
+    /// Waits for all processes (MPI_Barrier).
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn barrier(&self) -> Result<(), Failure> {
+        // SAFETY: a communicator that exists.
+        done(unsafe { ffi::MPI_Barrier(self.0) })
+    }
+
     /// Begins to send the first elements of all parts, one after another, as one message of this tag to process `to`.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Several machines as one: what plans are made for when a job runs on more than one.
 
 use super::describe::{CapacityTier, Distances, End, LOCAL_DISTANCE, Link, Machine, Node, Switch};
+use super::figures::Network;
 use super::placement::{Placement, RankPlace};
 use crate::base::{NodeId, RankId};
 
@@ -12,16 +13,19 @@ const NETWORK_NS: f64 = 500.0;
 const NETWORK: &str = "network";
 
 /// Machines with the ranks on each, machine after machine: one machine whose nodes are numbered through, joined by a
-/// network, and all ranks on it.
+/// network that was measured or is assumed, and all ranks on it.
 ///
 /// # Panics
 /// When there is no machine.
 #[must_use]
-pub fn cluster(parts: &[(Machine, Placement)]) -> (Machine, Placement) {
+pub fn cluster(parts: &[(Machine, Placement)], network: Option<&Network>) -> (Machine, Placement) {
     assert!(!parts.is_empty(), "a cluster has machines");
     if let [(machine, placement)] = parts {
         return (machine.clone(), placement.clone());
     }
+    let (gb_s, latency_ns) = network.map_or((NETWORK_GB_S, NETWORK_NS), Network::adapter);
+    let assumed = format!("network between machines: {NETWORK_GB_S} GB/s and 1 us, not measured");
+    let measured = |network: &Network| format!("network between machines: measured {}", network.age());
     let mut whole = Machine {
         name: format!("{} machines like {}", parts.len(), parts[0].0.name),
         about: "put together from the machines of this job".to_owned(),
@@ -32,8 +36,11 @@ pub fn cluster(parts: &[(Machine, Placement)]) -> (Machine, Placement) {
         routes: Vec::new(),
         distances: Distances { ids: Vec::new(), rows: Vec::new() },
         is_this_system: true,
-        assumptions: vec![format!("network between machines: {NETWORK_GB_S} GB/s and 1 us, not measured")],
-        measured: parts[0].0.measured.clone(),
+        assumptions: if network.is_some() { Vec::new() } else { vec![assumed] },
+        measured: match (&parts[0].0.measured, network) {
+            (Some(first), Some(network)) => Some(format!("{first}; {}", measured(network))),
+            (first, _) => first.clone(),
+        },
     };
     let mut ranks = Placement { ranks: Vec::new(), spin: true, reasons: Vec::new(), warnings: Vec::new() };
     let (mut first_node, mut first_rank) = (0, 0);
@@ -65,8 +72,8 @@ pub fn cluster(parts: &[(Machine, Placement)]) -> (Machine, Placement) {
         let adapter = node(machine.nodes[0].id);
         whole.links.push(Link {
             ends: [End::Node(adapter), End::Switch(0)],
-            gb_s: Some(NETWORK_GB_S),
-            latency_ns: Some(NETWORK_NS),
+            gb_s: Some(gb_s),
+            latency_ns: Some(latency_ns),
         });
         whole.assumptions.extend(machine.assumptions.iter().map(|assumption| format!("machine {host}: {assumption}")));
         ranks.spin &= placement.spin;
@@ -100,7 +107,14 @@ mod tests {
     fn nodes_and_ranks_are_numbered_through_and_reach_each_other_over_the_network() {
         let machine = Machine::load("twisted-hypercube-8").unwrap();
         let placement = place(&machine, &Wishes { ranks: Some(8), threads: Some(1), ..Wishes::default() }).unwrap();
-        let (whole, ranks) = cluster(&[(machine.clone(), placement.clone()), (machine, placement)]);
+        let parts = [(machine.clone(), placement.clone()), (machine, placement)];
+        let network = Network::of(vec!["a".to_owned(), "b".to_owned()], 1_000_000, &[[1e-3, 4e-6]], 2e-3);
+        let (measured, _) = cluster(&parts, Some(&network));
+        let link = measured.links.iter().find(|link| link.ends[1] == End::Switch(0)).unwrap();
+        assert_eq!((link.gb_s, link.latency_ns), (Some(0.5), Some(2000.0)));
+        assert!(!measured.assumptions.iter().any(|line| line.contains("network")));
+        let (whole, ranks) = cluster(&parts, None);
+        assert!(whole.assumptions.iter().any(|line| line.contains("network")));
         assert_eq!((whole.nodes.len(), ranks.ranks.len()), (16, 16));
         let last = &ranks.ranks[15];
         assert_eq!((last.rank, last.node, last.host), (RankId(15), NodeId(15), 1));

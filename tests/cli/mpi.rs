@@ -20,6 +20,11 @@ enum Wire {
 
 /// Runs a command line in so many processes, if this build and this host can.
 fn mpirun(processes: usize, wire: Wire, line: &str) -> Option<Output> {
+    mpirun_with(Path::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/no-cache")), processes, wire, line)
+}
+
+/// As [`mpirun`], with measured figures in this folder.
+fn mpirun_with(cache: &Path, processes: usize, wire: Wire, line: &str) -> Option<Output> {
     let found = Command::new("mpirun").arg("--version").output();
     let found = match found {
         Ok(_) if cfg!(feature = "mpi") => Ok(()),
@@ -34,7 +39,7 @@ fn mpirun(processes: usize, wire: Wire, line: &str) -> Option<Output> {
     if let Wire::Tcp = wire {
         command.args(["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]);
     }
-    command.env("OCTOREC_CACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/no-cache"));
+    command.env("OCTOREC_CACHE", cache);
     command.arg(env!("CARGO_BIN_EXE_octorec")).args(line.split_whitespace());
     Some(command.output().expect("mpirun runs"))
 }
@@ -164,4 +169,30 @@ fn machines_that_mean_different_jobs_are_told_so() {
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
     assert!(message.contains("differ in train.lr: 0.5 and 0.1") && message.contains("machine 1"), "{message}");
+}
+
+#[test]
+fn the_network_is_measured_once_and_plans_are_priced_with_it() {
+    let folder = tempdir().unwrap();
+    let (cache, cluster) = (folder.path().join("cache"), folder.path().join("cluster.toml"));
+    let line = format!("topo --measure --seconds 1 --json --export {}", cluster.display());
+    let Some(measured) = mpirun_with(&cache, 2, Wire::SharedMemory, &line) else { return };
+    assert!(measured.status.success(), "{}", String::from_utf8_lossy(&measured.stderr));
+    let found: serde_json::Value = serde_json::from_slice(&measured.stdout).expect("told once, by the first machine");
+    assert_eq!(found["network"]["hosts"].as_array().unwrap().len(), 2, "{found}");
+    let gb_s = found["network"]["together_gb_s"].as_f64().unwrap();
+    assert!(gb_s > 0.0);
+
+    let words = format!("{} --steps 2 --ranks 1 --threads 1", tiny_training());
+    let known = "network between machines: measured just now";
+    let unknown = "network between machines: 12.5 GB/s and 1 us, not measured";
+    for (processes, expected) in [(2, known), (3, unknown)] {
+        let trained = mpirun_with(&cache, processes, Wire::SharedMemory, &words).unwrap();
+        let message = String::from_utf8_lossy(&trained.stderr).into_owned();
+        assert!(trained.status.success() && message.contains(expected), "{processes}: {message}");
+    }
+    // What was exported is a machine for plans without any MPI.
+    let plan = crate::succeed(&format!("plan --preset kaggle --ranks 2 --topology {} --json", cluster.display()));
+    let plan: serde_json::Value = serde_json::from_slice(&plan.stdout).unwrap();
+    assert!(plan.is_object());
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use clap::Parser;
 use octorec::cli::topo::{TopoArgs, report, run};
+use octorec::collective::World;
 use octorec::machine::describe::SHIPPED;
 use octorec::machine::{Machine, discover};
 
@@ -18,7 +19,7 @@ fn args(words: &[&str]) -> TopoArgs {
 }
 
 fn told(words: &[&str]) -> String {
-    report(&args(words)).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    report(&args(words), &World::alone()).unwrap_or_else(|error| panic!("{words:?}: {error}"))
 }
 
 /// Every tag is closed in order, attributes are quoted, text has no bare `<` or `&`.
@@ -110,14 +111,14 @@ fn an_export_can_be_loaded_as_a_file() {
     let path = path.to_str().expect("a plain path");
     assert!(told(&["--topology", path]).contains("iod0 - nodes 0-3: 51.2 GB/s each way"));
     std::fs::write(path, "name = \"x\"\n[[node]]\nids = 0\ncores = 1\nmemory_gib = -1\n").expect("a file");
-    let message = report(&args(&["--topology", path])).expect_err("no memory").to_string();
+    let message = report(&args(&["--topology", path]), &World::alone()).expect_err("no memory").to_string();
     assert!(message.starts_with(&format!("{path}:5: memory_gib")), "{message}");
 }
 
 #[test]
 fn the_host_is_told() {
-    run(&args(&[])).expect("the host can be shown");
-    run(&args(&["--json"])).expect("the host can be shown");
+    run(&args(&[]), &World::alone()).expect("the host can be shown");
+    run(&args(&["--json"]), &World::alone()).expect("the host can be shown");
     let text = told(&[]);
     assert!(text.contains("machine    host: "), "{text}");
 }
@@ -127,6 +128,6 @@ fn wrong_flags_are_refused() {
     for words in [&["--comm-cores", "some"][..], &["--rank-per", "rack"], &["--seconds", "1"]] {
         assert!(Command::try_parse_from([&["topo"], words].concat()).is_err(), "{words:?}");
     }
-    let message = report(&args(&["--json", "--export", "toml"])).expect_err("one of them").to_string();
+    let message = report(&args(&["--json", "--export", "toml"]), &World::alone()).expect_err("one of them").to_string();
     assert!(message.starts_with("--export toml: is all that is printed"), "{message}");
 }

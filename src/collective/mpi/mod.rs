@@ -199,6 +199,36 @@ impl Processes {
         })
     }
 
+    /// Seconds in which this process and the first one send each other so many bytes, one pair after another: the median of
+    /// so many runs, for each process but the first. All processes call it at the same time; what counts is the first one's.
+    ///
+    /// # Errors
+    /// What MPI says.
+    pub fn time_pairs(&self, bytes: usize, runs: usize) -> Result<Vec<f64>> {
+        let (own, processes) = (self.machine(), self.machines());
+        self.driver.call("time pairs of machines", move |world| {
+            let (from, mut to) = (vec![1u8; bytes], vec![0u8; bytes]);
+            let mut medians = Vec::new();
+            for other in 1..processes {
+                let mut seconds = vec![0.0];
+                if own == 0 || own == other {
+                    seconds.clear();
+                    let peer = if own == 0 { other } else { 0 };
+                    // The first one warms up.
+                    for run in 0..=runs {
+                        let began = Instant::now();
+                        world.swap(peer, &from, &mut to)?;
+                        seconds.extend((run > 0).then(|| began.elapsed().as_secs_f64()));
+                    }
+                }
+                world.barrier()?;
+                seconds.sort_unstable_by(f64::total_cmp);
+                medians.push(seconds[seconds.len() / 2]);
+            }
+            Ok(medians)
+        })
+    }
+
     /// Connects the ranks of a job, so many on each machine. All processes call it at the same time.
     ///
     /// # Errors

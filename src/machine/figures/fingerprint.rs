@@ -100,10 +100,14 @@ impl Fingerprint {
     #[must_use]
     pub fn name(&self) -> String {
         let text = serde_json::to_string(self).expect("plain data is JSON");
-        // FNV-1a.
-        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, mix))
+        fnv1a(text.as_bytes())
     }
+}
+
+/// The hash of that name, in hexadecimal.
+pub(super) fn fnv1a(bytes: &[u8]) -> String {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016x}", bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 mod fingerprint;
 mod measure;
+mod network;
 mod store;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use super::discover;
 use crate::base::{NodeId, Result};
 pub use fingerprint::Fingerprint;
 pub use measure::{LEAST_SECONDS, measure};
+pub use network::Network;
 pub use store::{Kept, Store};
 
 /// Bytes of the random rows that are measured.
@@ -147,13 +149,7 @@ impl Figures {
     /// "3 days ago".
     #[must_use]
     pub fn age(&self) -> String {
-        let seconds = store::now_s().saturating_sub(self.measured_s);
-        let units = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
-        match units.into_iter().find(|(unit, _)| seconds >= *unit) {
-            Some((unit, name)) if seconds / unit == 1 => format!("1 {name} ago"),
-            Some((unit, name)) => format!("{} {name}s ago", seconds / unit),
-            None => "just now".to_owned(),
-        }
+        store::age(self.measured_s)
     }
 }
 

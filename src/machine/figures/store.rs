@@ -5,12 +5,17 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{Figures, Fingerprint};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::fingerprint::fnv1a;
+use super::{Figures, Fingerprint, Network};
 use crate::base::{Error, Result};
 use crate::memory::write_file;
 
-/// How files of figures begin and end.
+/// How files of figures begin and end, those of machines and those of networks.
 const PREFIX: &str = "figures-";
+const NETWORK: &str = "network-";
 const SUFFIX: &str = ".json";
 
 /// No file of figures is larger: one of 1024 nodes has a million pairs.
@@ -22,11 +27,11 @@ pub struct Store {
     folder: PathBuf,
 }
 
-/// What a [`Store`] has for a machine.
-#[derive(Debug, Default)]
-pub struct Kept {
+/// What a [`Store`] has for a machine or a network.
+#[derive(Debug)]
+pub struct Kept<T> {
     /// Its figures and their file.
-    pub figures: Option<(Figures, PathBuf)>,
+    pub figures: Option<(T, PathBuf)>,
     /// Files that could not be read, and why.
     pub notes: Vec<String>,
 }
@@ -46,8 +51,26 @@ impl Store {
 
     /// The figures of a machine, the newest if there are several.
     #[must_use]
-    pub fn find(&self, here: &Fingerprint) -> Kept {
-        let mut kept = Kept::default();
+    pub fn find(&self, here: &Fingerprint) -> Kept<Figures> {
+        let known = |figures: &Figures| figures.fingerprint.difference(here).is_none();
+        self.newest(PREFIX, Figures::check, known, |figures| figures.measured_s)
+    }
+
+    /// The network that connects these machines, the newest if there are several.
+    #[must_use]
+    pub fn find_network(&self, hosts: &[String]) -> Kept<Network> {
+        self.newest(NETWORK, Network::check, |network| network.connects(hosts), |network| network.measured_s)
+    }
+
+    /// Of the files of a kind that are sound, the newest that is wanted.
+    fn newest<T: DeserializeOwned>(
+        &self,
+        prefix: &str,
+        check: impl Fn(&T) -> std::result::Result<(), String>,
+        wanted: impl Fn(&T) -> bool,
+        time: impl Fn(&T) -> u64,
+    ) -> Kept<T> {
+        let mut kept = Kept { figures: None, notes: Vec::new() };
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return kept,
@@ -58,23 +81,22 @@ impl Store {
         };
         let ours = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            name.starts_with(PREFIX) && name.ends_with(SUFFIX)
+            name.starts_with(prefix) && name.ends_with(SUFFIX)
         };
         let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(ours).collect();
         files.sort_unstable();
         for path in files {
-            match read(&path) {
+            match read(&path).and_then(|figures: T| check(&figures).map(|()| figures)) {
                 Err(reason) => kept.notes.push(format!(
                     "{} is left unused: {reason}; remove it, `octorec topo --measure` writes a new one",
                     path.display()
                 )),
-                Ok(figures) if figures.fingerprint.difference(here).is_some() => {}
-                Ok(figures) => {
-                    let newer = |(known, _): &(Figures, PathBuf)| known.measured_s < figures.measured_s;
-                    if kept.figures.as_ref().is_none_or(newer) {
+                Ok(figures) if wanted(&figures) => {
+                    if kept.figures.as_ref().is_none_or(|(known, _)| time(known) < time(&figures)) {
                         kept.figures = Some((figures, path));
                     }
                 }
+                Ok(_) => {}
             }
         }
         kept
@@ -85,27 +107,48 @@ impl Store {
     /// # Errors
     /// When the folder or the file cannot be written.
     pub fn keep(&self, figures: &Figures) -> Result<PathBuf> {
-        fs::create_dir_all(&self.folder).map_err(Error::io(&self.folder, "create"))?;
         let fresh = || self.folder.join(format!("{PREFIX}{}{SUFFIX}", figures.fingerprint.name()));
-        let path = self.find(&figures.fingerprint).figures.map_or_else(fresh, |(_, path)| path);
+        self.write(self.find(&figures.fingerprint).figures.map_or_else(fresh, |(_, path)| path), figures)
+    }
+
+    /// The same of a network.
+    ///
+    /// # Errors
+    /// When the folder or the file cannot be written.
+    pub fn keep_network(&self, network: &Network) -> Result<PathBuf> {
+        let name = fnv1a(network.hosts.join(" ").as_bytes());
+        self.write(self.folder.join(format!("{NETWORK}{name}{SUFFIX}")), network)
+    }
+
+    fn write(&self, path: PathBuf, figures: &impl Serialize) -> Result<PathBuf> {
+        fs::create_dir_all(&self.folder).map_err(Error::io(&self.folder, "create"))?;
         let text = serde_json::to_string_pretty(figures).expect("plain data with string keys is JSON");
         write_file(&path, (text + "\n").as_bytes())?;
         Ok(path)
     }
 }
 
-fn read(path: &Path) -> std::result::Result<Figures, String> {
+fn read<T: DeserializeOwned>(path: &Path) -> std::result::Result<T, String> {
     let size = fs::metadata(path).map_err(|error| error.to_string())?;
     if !size.is_file() || size.len() > MOST_BYTES {
         return Err("it is no file of figures".to_owned());
     }
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
-    let figures: Figures = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-    figures.check()?;
-    Ok(figures)
+    serde_json::from_str(&text).map_err(|error| error.to_string())
 }
 
 /// Seconds since 1970.
 pub fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// "3 days ago", of seconds since 1970.
+pub(super) fn age(then_s: u64) -> String {
+    let seconds = now_s().saturating_sub(then_s);
+    let units = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
+    match units.into_iter().find(|(unit, _)| seconds >= *unit) {
+        Some((unit, name)) if seconds / unit == 1 => format!("1 {name} ago"),
+        Some((unit, name)) => format!("{} {name}s ago", seconds / unit),
+        None => "just now".to_owned(),
+    }
 }
