@@ -134,13 +134,45 @@ impl RankArgs {
         traced: bool,
     ) -> Result<Started> {
         let own = figures::load(&self.place.topology)?;
-        let placement = self.place(config, source.schema(), &own, purpose)?;
-        let (isa, deadline) = (Isa::chosen(config.train.isa)?, Duration::from_secs_f64(self.timeout));
-        let everyone = introduce(world, config, source, (&own, &placement), isa, deadline)?;
+        let placement = self.place(world, config, source.schema(), &own, purpose)?;
         let wanted = Wanted { file: self.plan.as_deref(), kept, sampled: purpose != Purpose::Predict };
+        let mut tell = |line: &str| note!("{line}");
+        let started = self.start_on(world, config, source, purpose, (&own, placement), wanted, traced, &mut tell)?;
+        let Started { ranks, .. } = &started;
+        // Where the kernel does not say, the ranks' warnings do.
+        if let Ok(pages) = ranks.verify() {
+            note!("pages: {pages}");
+        }
+        if let Some(cost) = ranks.reduction_cost()?.filter(|_| started.placement.ranks.len() > 1) {
+            note!("determinism: ranks: {cost}");
+        }
+        ranks.warnings().iter().for_each(|warning| note!("warning: {warning}"));
+        ranks.update_note()?.iter().for_each(|note| note!("note: {note}"));
+        Ok(started)
+    }
+
+    /// The same on ranks that stand on this machine already; all machines do so at the same time. `tell` hears how tables
+    /// were divided.
+    ///
+    /// # Errors
+    /// As [`RankArgs::start`].
+    #[allow(clippy::too_many_arguments, reason = "a job has a world, data, places and wishes")]
+    pub fn start_on(
+        &self,
+        world: &World,
+        config: &Config,
+        source: &dyn Source,
+        purpose: Purpose,
+        (own, placement): (&Machine, Placement),
+        wanted: Wanted<'_>,
+        traced: bool,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<Started> {
+        let (isa, deadline) = (Isa::chosen(config.train.isa)?, Duration::from_secs_f64(self.timeout));
+        let everyone = introduce(world, config, source, (own, &placement), isa, deadline)?;
         let Division { sharding, toml: plan, told } =
             divide(config, source, &everyone.machine, &everyone.placement, wanted)?;
-        told.iter().for_each(|line| note!("{line}"));
+        told.iter().for_each(|line| tell(line));
         compare(world, "follow one plan", plan.as_deref().unwrap_or_default(), deadline)?;
         let setup = self.setup(config, source, &everyone.placement, sharding, purpose)?;
         // Where a rank's threads and memory are is numbered as on its own machine.
@@ -156,24 +188,21 @@ impl RankArgs {
         };
         let setup = Setup { traced, places, world, machines, reduction, ..setup };
         use_plans(config, placement.ranks[0].compute.len(), setup.isa)?;
-        let ranks = Ranks::start(setup)?;
-        // Where the kernel does not say, the ranks' warnings do.
-        if let Ok(pages) = ranks.verify() {
-            note!("pages: {pages}");
-        }
-        if let Some(cost) = ranks.reduction_cost()?.filter(|_| placement.ranks.len() > 1) {
-            note!("determinism: ranks: {cost}");
-        }
-        ranks.warnings().iter().for_each(|warning| note!("warning: {warning}"));
-        ranks.update_note()?.iter().for_each(|note| note!("note: {note}"));
-        Ok(Started { ranks, placement, isa, plan })
+        Ok(Started { ranks: Ranks::start(setup)?, placement, isa, plan })
     }
 
     /// Where the ranks stand, which is printed.
     ///
     /// # Errors
     /// When the wishes cannot be met, contradict each other, or mean another machine than this one.
-    pub fn place(&self, config: &Config, schema: &Schema, machine: &Machine, purpose: Purpose) -> Result<Placement> {
+    pub fn place(
+        &self,
+        world: &World,
+        config: &Config,
+        schema: &Schema,
+        machine: &Machine,
+        purpose: Purpose,
+    ) -> Result<Placement> {
         let by_grains = config.train.determinism == Determinism::Ranks;
         let refuse = |origin: &str, reason: String| Err(Error::Config { origin: origin.to_owned(), reason });
         if self.place.topology != "host" {
@@ -200,11 +229,11 @@ impl RankArgs {
             }
             // Sums by grains are the compute threads', and predictions need no sums.
             CommCores::Auto if by_grains || purpose == Purpose::Predict => CommCores::Count(0),
-            CommCores::Auto => CommCores::Count(self.choose(config, schema, machine)?),
+            CommCores::Auto => CommCores::Count(self.choose(world, config, schema, machine)?),
             count => count,
         };
         let placement = place(machine, &self.wishes(config, comm_cores))?;
-        if placement.ranks.len() == 1 && matches!(comm_cores, CommCores::Count(1..)) {
+        if placement.ranks.len() * world.machines() == 1 && matches!(comm_cores, CommCores::Count(1..)) {
             let reason = "one rank has nobody to communicate with: use more --ranks, or leave it away";
             return refuse("--comm-cores", reason.to_owned());
         }
@@ -237,15 +266,20 @@ impl RankArgs {
         Ok(Setup { isa, overlap, grains, wire, deadline: Duration::from_secs_f64(self.timeout), ..setup })
     }
 
-    /// The number of communication cores with which a step on small tables is quickest; prints the trade.
-    fn choose(&self, config: &Config, schema: &Schema, machine: &Machine) -> Result<usize> {
+    /// The number of communication cores with which a step on small tables is quickest; prints the trade. All machines try
+    /// together, and the first one decides.
+    fn choose(&self, world: &World, config: &Config, schema: &Schema, machine: &Machine) -> Result<usize> {
+        let deadline = Duration::from_secs_f64(self.timeout);
         let placement = |count: usize| place(machine, &self.wishes(config, CommCores::Count(count)));
         let plain = placement(0)?;
         let cores = plain.ranks.iter().map(|rank| rank.compute.len()).min().unwrap_or(1);
         let fits = |count: &usize| *count == 0 || *count <= (cores / 4).max(1) && *count < cores;
         let able = |count: &usize| placement(*count).is_ok_and(|placement| placement.spin);
-        let counts: Vec<usize> = TRIALS.into_iter().filter(fits).filter(able).collect();
-        if plain.ranks.len() == 1 || counts.len() < 2 {
+        let counts: Vec<u8> = TRIALS.into_iter().filter(fits).filter(able).map(|count| count as u8).collect();
+        let everywhere = world.all_gather("choose communication cores", counts.clone(), deadline)?;
+        let everywhere = |count: &u8| everywhere.iter().all(|counts| counts.contains(count));
+        let counts: Vec<usize> = counts.into_iter().filter(everywhere).map(usize::from).collect();
+        if plain.ranks.len() * world.machines() == 1 || counts.len() < 2 {
             return Ok(0);
         }
         let mut small = config.clone();
@@ -256,12 +290,13 @@ impl RankArgs {
         let batches = minibatches(&*source, 2, small.train.batch)?;
         let trial = |count: usize| {
             let (placement, purpose) = (placement(count)?, Purpose::Train(Overlap::On));
-            let sharding = divide(&small, &*source, machine, &placement, Wanted::default())?.sharding;
-            let ranks = Ranks::start(self.setup(&small, &*source, &placement, sharding, purpose)?)?;
+            let (place, wanted, tell) = ((machine, placement), Wanted::default(), &mut |_: &str| ());
+            let Started { ranks, .. } = self.start_on(world, &small, &*source, purpose, place, wanted, false, tell)?;
             Ok((count, Steps::run(&ranks, &batches, TRIAL_STEPS, small.train.lr as f32)?.median_ms()))
         };
         let trials: Vec<(usize, f64)> = counts.into_iter().map(trial).collect::<Result<_>>()?;
         let &(best, _) = trials.iter().min_by(|a, b| a.1.total_cmp(&b.1)).expect("two trials at least");
+        let best = usize::from(world.all_gather("agree on communication cores", vec![best as u8], deadline)?[0][0]);
         let told: Vec<String> = trials.iter().map(|(count, ms)| format!("{count}: {ms:.2} ms")).collect();
         note!(
             "communication cores of a rank: {best} (a step with tables of at most {TRIAL_ROWS} rows takes with {})",

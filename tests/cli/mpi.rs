@@ -25,23 +25,35 @@ fn mpirun(processes: usize, wire: Wire, line: &str) -> Option<Output> {
 
 /// As [`mpirun`], with measured figures in this folder.
 fn mpirun_with(cache: &Path, processes: usize, wire: Wire, line: &str) -> Option<Output> {
-    let found = Command::new("mpirun").arg("--version").output();
-    let found = match found {
-        Ok(_) if cfg!(feature = "mpi") => Ok(()),
-        Ok(_) => Err("built without the feature mpi".to_owned()),
-        Err(error) => Err(format!("mpirun: {error}")),
-    };
-    required("mpi", found)?;
-    let mut command = Command::new("mpirun");
-    command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", &processes.to_string()]);
-    // Containers forbid the copies from process to process that it would try.
-    command.args(["--mca", "btl_vader_single_copy_mechanism", "none", "--mca", "btl_base_warn_component_unused", "0"]);
-    if let Wire::Tcp = wire {
-        command.args(["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]);
-    }
+    let mut command = launcher(processes, wire)?;
     command.env("OCTOREC_CACHE", cache);
     command.arg(env!("CARGO_BIN_EXE_octorec")).args(line.split_whitespace());
     Some(command.output().expect("mpirun runs"))
+}
+
+/// The launcher, Open MPI's or MPICH's, without the program that it starts.
+fn launcher(processes: usize, wire: Wire) -> Option<Command> {
+    let found = Command::new("mpirun").arg("--version").output();
+    let found = match found {
+        Ok(version) if cfg!(feature = "mpi") => Ok(String::from_utf8_lossy(&version.stdout).into_owned()),
+        Ok(_) => Err("built without the feature mpi".to_owned()),
+        Err(error) => Err(format!("mpirun: {error}")),
+    };
+    let version = required("mpi", found)?;
+    let mut command = Command::new("mpirun");
+    if version.contains("Open MPI") {
+        command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
+        // Containers forbid the copies from process to process that it would try.
+        let quiet = ["--mca", "btl_base_warn_component_unused", "0"];
+        command.args(["--mca", "btl_vader_single_copy_mechanism", "none"]).args(quiet);
+        if let Wire::Tcp = wire {
+            command.args(["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]);
+        }
+    } else if let Wire::Tcp = wire {
+        command.args(["-genv", "UCX_TLS", "tcp,self", "-genv", "MPIR_CVAR_NOLOCAL", "1"]);
+    }
+    command.args(["-n", &processes.to_string()]);
+    Some(command)
 }
 
 /// Losses and checkpoint of a training.
@@ -108,6 +120,19 @@ fn machines_sum_what_ranks_of_one_sum() {
 }
 
 #[test]
+fn machines_of_one_rank_have_communication_cores() {
+    let folder = tempdir().unwrap();
+    let whole = alone(folder.path(), "--steps 12 --ranks 2 --threads 1");
+    for (name, overlap) in [("on", "--overlap on"), ("off", "--overlap off")] {
+        let folder = folder.path().join(name);
+        fs::create_dir(&folder).unwrap();
+        let words = format!("--steps 12 --comm-cores 1 {overlap}");
+        let Some(found) = together(&folder, [2, 1], Wire::SharedMemory, &words) else { return };
+        assert!(found.0 == whole.0 && weights(&found.1) == weights(&whole.1), "{overlap}: other bits");
+    }
+}
+
+#[test]
 fn machines_send_each_other_what_ranks_of_one_send() {
     // By one plan: tables are divided otherwise where a network lies between ranks.
     let folder = tempdir().unwrap();
@@ -155,16 +180,12 @@ fn machines_that_mean_different_jobs_are_told_so() {
     let script = folder.path().join("differs");
     let program = env!("CARGO_BIN_EXE_octorec");
     let text = format!(
-        "#!/bin/sh\nif [ \"$OMPI_COMM_WORLD_RANK\" = 1 ]; then exec {program} \"$@\" --lr 0.5; fi\nexec {program} \"$@\"\n"
+        "#!/bin/sh\nif [ \"$OMPI_COMM_WORLD_RANK$PMI_RANK\" = 1 ]; then exec {program} \"$@\" --lr 0.5; fi\nexec {program} \"$@\"\n"
     );
     fs::write(&script, text).unwrap();
     fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let line = format!("train {TINY} --steps 3 --ranks 1 --threads 1 --source random --set model.rows=[10,20]");
-    if mpirun(1, Wire::SharedMemory, "--version").is_none() {
-        return;
-    }
-    let mut command = Command::new("mpirun");
-    command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2"]);
+    let Some(mut command) = launcher(2, Wire::SharedMemory) else { return };
     let output = command.arg(&script).args(line.split_whitespace()).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());

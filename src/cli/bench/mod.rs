@@ -122,7 +122,7 @@ impl BenchArgs {
     /// # Errors
     /// When threads or memory are refused, the hardware cannot be explored, or the output cannot be written.
     pub fn run(&self, world: &World) -> Result<()> {
-        let together = matches!(self.what, What::Alltoall(_) | What::Allreduce(_));
+        let together = matches!(self.what, What::Alltoall(_) | What::Allreduce(_) | What::Overlap(_));
         if !together && !world.is_first() {
             return Ok(());
         }
@@ -136,7 +136,7 @@ impl BenchArgs {
             What::Peak(args) => show(&peak::measure(*args)?, args.json),
             What::Alltoall(args) => show(&args.measure(world)?, args.json),
             What::Allreduce(args) => show(&args.measure(world)?, args.json),
-            What::Overlap(args) => show(&args.measure()?, args.json),
+            What::Overlap(args) => show(&args.measure(world)?, args.json),
         };
         if world.is_first() { write_out(&text) } else { Ok(()) }
     }

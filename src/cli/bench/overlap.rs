@@ -8,21 +8,22 @@ use std::fmt;
 use clap::Args;
 use serde::Serialize;
 
+use super::ranks::enough;
 use super::table::Table;
 use crate::base::Result;
 use crate::base::config::{Command, Config};
 use crate::base::console::note;
 use crate::base::units::Bytes;
-use crate::cli::division::{Division, Wanted, divide};
+use crate::cli::division::Wanted;
 use crate::cli::figures;
 use crate::cli::overrides::{BaseArgs, KeyArgs};
-use crate::cli::ranks::{Breakdowns, Overlap, Purpose, RankArgs, Steps, minibatches};
+use crate::cli::ranks::{Breakdowns, Overlap, Purpose, RankArgs, Started, Steps, minibatches};
+use crate::collective::World;
 use crate::data::{self, Opening};
 use crate::machine::limits::Processor;
 use crate::machine::placement::{CommCores, Placement, Wishes};
 use crate::machine::{Machine, place};
 use crate::model::Stage;
-use crate::train::Ranks;
 
 /// Rows of a table, unless the user caps them otherwise.
 const ROWS: u64 = 1000;
@@ -35,8 +36,8 @@ pub struct OverlapArgs {
     base: BaseArgs,
     #[command(flatten)]
     keys: KeyArgs,
-    /// Ranks
-    #[arg(long, value_name = "R", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=64))]
+    /// Ranks on each machine
+    #[arg(long, value_name = "R", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     ranks: u32,
     /// Communication threads of each rank; they share the compute cores where there are no others
     #[arg(long, value_name = "S", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -53,7 +54,9 @@ pub struct OverlapArgs {
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Processor,
-    ranks: u32,
+    /// Of all machines.
+    ranks: usize,
+    machines: usize,
     comm_cores: u32,
     /// Whether communication threads share the compute threads' cores.
     cores_shared: bool,
@@ -98,7 +101,9 @@ impl OverlapArgs {
     ///
     /// # Errors
     /// When the configuration is wrong, threads or memory are refused, or a rank fails.
-    pub fn measure(&self) -> Result<Report> {
+    pub fn measure(&self, world: &World) -> Result<Report> {
+        let (ranks, machines) = (self.ranks as usize * world.machines(), world.machines());
+        enough(ranks)?;
         let config = self.config()?;
         let host = figures::load("host")?;
         let args = RankArgs::count(self.ranks as usize);
@@ -114,11 +119,14 @@ impl OverlapArgs {
         ];
         let (mut rows, mut bytes) = (Vec::new(), 0);
         for (mode, placement, overlap) in modes {
-            let Division { sharding, told, .. } = divide(&config, &*source, &host, placement, Wanted::default())?;
-            if rows.is_empty() {
-                told.iter().for_each(|line| note!("{line}"));
-            }
-            let ranks = Ranks::start(args.setup(&config, &*source, placement, sharding, Purpose::Train(overlap))?)?;
+            let (place, first) = ((&host, placement.clone()), rows.is_empty());
+            let tell = &mut |line: &str| {
+                if first {
+                    note!("{line}");
+                }
+            };
+            let (purpose, wanted) = (Purpose::Train(overlap), Wanted::default());
+            let Started { ranks, .. } = args.start_on(world, &config, &*source, purpose, place, wanted, false, tell)?;
             let steps = Steps::run(&ranks, &batches, self.repeat as usize, config.train.lr as f32)?;
             bytes = ranks.dense_traffic()?.total();
             let step_ms = steps.median_ms();
@@ -136,9 +144,9 @@ impl OverlapArgs {
             });
         }
         let machine = Processor::of_this_machine()?;
-        let (ranks, comm_cores, batch) = (self.ranks, self.comm_cores, config.train.batch);
+        let (comm_cores, batch) = (self.comm_cores, config.train.batch);
         let precision = config.train.precision.name();
-        Ok(Report { machine, ranks, comm_cores, cores_shared, batch, precision, bytes, rows })
+        Ok(Report { machine, ranks, machines, comm_cores, cores_shared, batch, precision, bytes, rows })
     }
 
     /// Without communication cores, and with them if there are enough.
@@ -167,9 +175,10 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.machine)?;
         let shared = if self.cores_shared { ", which share the compute cores" } else { "" };
+        let on = if self.machines > 1 { format!(" on {} machines", self.machines) } else { String::new() };
         writeln!(
             f,
-            "{} ranks with {} communication threads each{shared}; {} samples in {}; {} between ranks a step\n",
+            "{} ranks{on} with {} communication threads each{shared}; {} samples in {}; {} between ranks a step\n",
             self.ranks,
             self.comm_cores,
             self.batch,

@@ -154,6 +154,15 @@ impl Clock<'_> {
     }
 }
 
+/// Whether so many ranks, of all machines, can exchange something.
+pub fn enough(ranks: usize) -> Result<()> {
+    if ranks > 1 {
+        return Ok(());
+    }
+    let reason = "one rank has nobody to send to: use 2 or more".to_owned();
+    Err(Error::Config { origin: "--ranks".to_owned(), reason })
+}
+
 /// How many runs the next batch has.
 fn next_runs(runs: usize, seconds: f64) -> usize {
     ((BATCH.as_secs_f64() / seconds) as usize).min(runs * RUNS_GROWTH).clamp(1, RUNS_MAX)
@@ -177,10 +186,7 @@ pub struct Yard {
 impl Yard {
     /// `ranks` ranks on each machine of a world.
     pub fn new(world: &World, ranks: usize) -> Result<Self> {
-        if ranks * world.machines() < 2 {
-            let reason = "one rank has nobody to send to: use 2 or more".to_owned();
-            return Err(Error::Config { origin: "--ranks".to_owned(), reason });
-        }
+        enough(ranks * world.machines())?;
         let machine = Machine::load("host")?;
         let wishes =
             Wishes { ranks: Some(ranks), threads: Some(1), comm_cores: CommCores::Count(0), ..Wishes::default() };
