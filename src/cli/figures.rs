@@ -13,7 +13,7 @@ use crate::base::console::note;
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
 use crate::collective::{Raw, World};
-use crate::machine::cluster::cluster;
+use crate::machine::cluster::{UNMEASURED, cluster};
 use crate::machine::figures::{self, Figures, Network, Store};
 use crate::machine::limits::Processor;
 use crate::machine::placement::Wishes;
@@ -38,8 +38,9 @@ pub fn load(wanted: &str) -> Result<Machine> {
 /// Whose figures plans are priced with, in one line; `assumed` is what stands for unknown ones.
 #[must_use]
 pub fn line(machine: &Machine, assumed: &[String]) -> String {
+    let network = machine.assumptions.iter().filter(|line| *line == UNMEASURED);
     let (given, assumed): (Vec<&str>, Vec<&str>) =
-        assumed.iter().map(String::as_str).partition(|reason| reason.contains("as given with"));
+        assumed.iter().chain(network).map(String::as_str).partition(|reason| reason.contains("as given with"));
     let told = |name: &str, list: &[&str]| {
         if list.is_empty() { String::new() } else { format!("; {name}: {}", list.join("; ")) }
     };

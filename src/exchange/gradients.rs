@@ -86,7 +86,8 @@ impl Gradients {
 
 /// Packs the rows of a message from sample `first` on.
 fn pack(isa: Isa, layout: &Layout, holder: &Holding, gradient: &[f32], first: usize, to: &mut [Line]) {
-    const NONE: [f32; 16] = [0.0; 16];
+    // As much as fills up a row of any message.
+    const NONE: [f32; 32] = [0.0; 32];
     let row = layout.feature_row();
     let samples = size_of_val(to) / (holder.stride * size_of::<f32>());
     let width: usize = holder.groups.iter().map(|group| group.width * group.positions * group.shards.len()).sum();

@@ -9,6 +9,8 @@ use crate::base::{NodeId, RankId};
 const NETWORK_GB_S: f64 = 12.5;
 /// Nanoseconds from a machine to the network's switch.
 const NETWORK_NS: f64 = 500.0;
+/// What is said of it, among a machine's assumptions.
+pub const UNMEASURED: &str = "network between machines: 12.5 GB/s and 1 us, not measured";
 /// The switch that joins all machines.
 const NETWORK: &str = "network";
 
@@ -24,7 +26,6 @@ pub fn cluster(parts: &[(Machine, Placement)], network: Option<&Network>) -> (Ma
         return (machine.clone(), placement.clone());
     }
     let (gb_s, latency_ns) = network.map_or((NETWORK_GB_S, NETWORK_NS), Network::adapter);
-    let assumed = format!("network between machines: {NETWORK_GB_S} GB/s and 1 us, not measured");
     let measured = |network: &Network| format!("network between machines: measured {}", network.age());
     let mut whole = Machine {
         name: format!("{} machines like {}", parts.len(), parts[0].0.name),
@@ -36,7 +37,7 @@ pub fn cluster(parts: &[(Machine, Placement)], network: Option<&Network>) -> (Ma
         routes: Vec::new(),
         distances: Distances { ids: Vec::new(), rows: Vec::new() },
         is_this_system: true,
-        assumptions: if network.is_some() { Vec::new() } else { vec![assumed] },
+        assumptions: if network.is_some() { Vec::new() } else { vec![UNMEASURED.to_owned()] },
         measured: match (&parts[0].0.measured, network) {
             (Some(first), Some(network)) => Some(format!("{first}; {}", measured(network))),
             (first, _) => first.clone(),
