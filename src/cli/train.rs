@@ -111,8 +111,16 @@ impl TrainArgs {
         };
         let trained = self.resume.as_deref().map(|path| Trained::find(path, self.verify)).transpose()?;
         let (config, known, checkpoint) = match trained {
-            Some(Trained { path, header: Some((progress, config)), known }) => {
-                let config = self.keys.finish(Layers::from_config(&config, "--resume"), Command::Train)?;
+            Some(Trained { path, header: Some((progress, trained)), known }) => {
+                let config = self.keys.finish(Layers::from_config(&trained, "--resume"), Command::Train)?;
+                if config.data.vocab != trained.data.vocab {
+                    let reason = format!(
+                        "a run keeps the vocabulary that it began with ({:?}): leave the key away, or begin another run with \
+                         --out and --init",
+                        trained.data.vocab
+                    );
+                    return Err(Error::Config { origin: "data.vocab with --resume".to_owned(), reason });
+                }
                 (config, known, Some((path, progress)))
             }
             Some(Trained { path, .. }) => {

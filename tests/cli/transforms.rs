@@ -225,6 +225,9 @@ fn several_ranks_and_a_resumed_run_read_the_same_features() {
     fs::write(folder.at("log.csv"), text.replace(",u1\n", ",u2\n").replace(",49", ",59")).unwrap();
     succeed(&format!("train --resume {} --steps {}", folder.at("resumed"), steps + 5));
     assert_eq!(scales("resumed"), before);
+    // And so is the vocabulary: another one is refused.
+    let message = fail(&format!("train --resume {} --vocab train --steps {}", folder.at("resumed"), steps + 6));
+    assert!(message.contains("a run keeps the vocabulary that it began with (\"all\")"), "{message}");
 }
 
 #[test]
