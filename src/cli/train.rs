@@ -114,11 +114,10 @@ impl TrainArgs {
             Some(Trained { path, header: Some((progress, trained)), known }) => {
                 let config = self.keys.finish(Layers::from_config(&trained, "--resume"), Command::Train)?;
                 if config.data.vocab != trained.data.vocab {
-                    let reason = format!(
-                        "a run keeps the vocabulary that it began with ({:?}): leave the key away, or begin another run with \
-                         --out and --init",
-                        trained.data.vocab
-                    );
+                    let reason =
+                        "a run keeps the vocabulary that it began with: leave the key away, or begin another run \
+                                  with --out and --init"
+                            .to_owned();
                     return Err(Error::Config { origin: "data.vocab with --resume".to_owned(), reason });
                 }
                 (config, known, Some((path, progress)))

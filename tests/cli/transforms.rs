@@ -227,7 +227,7 @@ fn several_ranks_and_a_resumed_run_read_the_same_features() {
     assert_eq!(scales("resumed"), before);
     // And so is the vocabulary: another one is refused.
     let message = fail(&format!("train --resume {} --vocab train --steps {}", folder.at("resumed"), steps + 6));
-    assert!(message.contains("a run keeps the vocabulary that it began with (\"all\")"), "{message}");
+    assert!(message.contains("a run keeps the vocabulary that it began with"), "{message}");
 }
 
 #[test]
