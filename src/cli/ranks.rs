@@ -96,6 +96,22 @@ pub enum Purpose {
     Predict,
 }
 
+/// What ranks are to do, and with what.
+pub struct Task<'a> {
+    /// All machines of the job.
+    pub world: &'a World,
+    /// The model and its training.
+    pub config: &'a Config,
+    /// The data.
+    pub source: &'a dyn Source,
+    /// What for.
+    pub purpose: Purpose,
+    /// How tables are to be divided.
+    pub wanted: Wanted<'a>,
+    /// Whether it is kept when each stage began.
+    pub traced: bool,
+}
+
 /// Ranks that were started, and where they stand.
 pub struct Started {
     /// The ranks.
@@ -136,8 +152,8 @@ impl RankArgs {
         let own = figures::load(&self.place.topology)?;
         let placement = self.place(world, config, source.schema(), &own, purpose)?;
         let wanted = Wanted { file: self.plan.as_deref(), kept, sampled: purpose != Purpose::Predict };
-        let mut tell = |line: &str| note!("{line}");
-        let started = self.start_on(world, config, source, purpose, (&own, placement), wanted, traced, &mut tell)?;
+        let task = Task { world, config, source, purpose, wanted, traced };
+        let started = self.start_on(&own, placement, task, &mut |line: &str| note!("{line}"))?;
         let Started { ranks, .. } = &started;
         // Where the kernel does not say, the ranks' warnings do.
         if let Ok(pages) = ranks.verify() {
@@ -156,18 +172,14 @@ impl RankArgs {
     ///
     /// # Errors
     /// As [`RankArgs::start`].
-    #[allow(clippy::too_many_arguments, reason = "a job has a world, data, places and wishes")]
     pub fn start_on(
         &self,
-        world: &World,
-        config: &Config,
-        source: &dyn Source,
-        purpose: Purpose,
-        (own, placement): (&Machine, Placement),
-        wanted: Wanted<'_>,
-        traced: bool,
+        own: &Machine,
+        placement: Placement,
+        task: Task<'_>,
         tell: &mut dyn FnMut(&str),
     ) -> Result<Started> {
+        let Task { world, config, source, purpose, wanted, traced } = task;
         let (isa, deadline) = (Isa::chosen(config.train.isa)?, Duration::from_secs_f64(self.timeout));
         let everyone = introduce(world, config, source, (own, &placement), isa, deadline)?;
         let Division { sharding, toml: plan, told } =
@@ -290,8 +302,9 @@ impl RankArgs {
         let batches = minibatches(&*source, 2, small.train.batch)?;
         let trial = |count: usize| {
             let (placement, purpose) = (placement(count)?, Purpose::Train(Overlap::On));
-            let (place, wanted, tell) = ((machine, placement), Wanted::default(), &mut |_: &str| ());
-            let Started { ranks, .. } = self.start_on(world, &small, &*source, purpose, place, wanted, false, tell)?;
+            let wanted = Wanted::default();
+            let task = Task { world, config: &small, source: &*source, purpose, wanted, traced: false };
+            let Started { ranks, .. } = self.start_on(machine, placement, task, &mut |_: &str| ())?;
             Ok((count, Steps::run(&ranks, &batches, TRIAL_STEPS, small.train.lr as f32)?.median_ms()))
         };
         let trials: Vec<(usize, f64)> = counts.into_iter().map(trial).collect::<Result<_>>()?;

@@ -17,7 +17,7 @@ use crate::base::units::Bytes;
 use crate::cli::division::Wanted;
 use crate::cli::figures;
 use crate::cli::overrides::{BaseArgs, KeyArgs};
-use crate::cli::ranks::{Breakdowns, Overlap, Purpose, RankArgs, Started, Steps, minibatches};
+use crate::cli::ranks::{Breakdowns, Overlap, Purpose, RankArgs, Started, Steps, Task, minibatches};
 use crate::collective::World;
 use crate::data::{self, Opening};
 use crate::machine::limits::Processor;
@@ -119,14 +119,15 @@ impl OverlapArgs {
         ];
         let (mut rows, mut bytes) = (Vec::new(), 0);
         for (mode, placement, overlap) in modes {
-            let (place, first) = ((&host, placement.clone()), rows.is_empty());
+            let first = rows.is_empty();
             let tell = &mut |line: &str| {
                 if first {
                     note!("{line}");
                 }
             };
             let (purpose, wanted) = (Purpose::Train(overlap), Wanted::default());
-            let Started { ranks, .. } = args.start_on(world, &config, &*source, purpose, place, wanted, false, tell)?;
+            let task = Task { world, config: &config, source: &*source, purpose, wanted, traced: false };
+            let Started { ranks, .. } = args.start_on(&host, placement.clone(), task, tell)?;
             let steps = Steps::run(&ranks, &batches, self.repeat as usize, config.train.lr as f32)?;
             bytes = ranks.dense_traffic()?.total();
             let step_ms = steps.median_ms();

@@ -45,7 +45,7 @@ impl Results {
         self
     }
 
-    /// How these results differ from those that were expected, for people.
+    /// How these results differ from those that were expected, and what is there, for people.
     pub fn difference(&self, expected: &Self) -> Option<String> {
         let missing = expected.0.keys().find(|name| !self.0.contains_key(*name));
         let foreign = self.0.keys().find(|name| !expected.0.contains_key(*name));
@@ -56,12 +56,21 @@ impl Results {
             (.., Some((name, bytes))) => {
                 let whole = &expected.0[name];
                 let at = bytes.iter().zip(whole).take_while(|(a, b)| a == b).count();
-                Some(format!("{name} differs from byte {at} on ({} and {} bytes)", bytes.len(), whole.len()))
+                let near = |bytes: &[u8]| {
+                    let range = at.saturating_sub(NEAR)..bytes.len().min(at + NEAR);
+                    String::from_utf8_lossy(&bytes[range]).into_owned()
+                };
+                let (found, due) = (near(bytes), near(whole));
+                let sizes = format!("{} and {} bytes", bytes.len(), whole.len());
+                Some(format!("{name} differs from byte {at} on ({sizes}): {found:?}, not {due:?}"))
             }
             _ => None,
         }
     }
 }
+
+/// Bytes on each side of the first that differs, which are told.
+const NEAR: usize = 24;
 
 /// Copies a folder with all that is in it.
 pub fn copy(from: &Path, to: &Path) {
