@@ -26,7 +26,7 @@ use crate::machine::{Machine, place};
 use crate::model::Stage;
 
 /// Rows of a table, unless the user caps them otherwise.
-const ROWS: u64 = 1000;
+const ROWS: i64 = 1000;
 
 /// Flags of `octorec bench overlap`.
 #[derive(Debug, Clone, Args)]
@@ -90,9 +90,11 @@ impl OverlapArgs {
     fn config(&self) -> Result<Config> {
         let mut layers = self.base.layers()?;
         layers.fix("data.source", "random", "bench overlap")?;
+        // Whatever a preset of large tables says.
+        layers.fix("data.rows_cap", ROWS, "bench overlap")?;
         let mut config = self.keys.finish(layers, Command::Overlap)?;
-        let cap = if config.data.rows_cap == 0 { ROWS } else { config.data.rows_cap };
-        config.model.rows.iter_mut().for_each(|rows| *rows = (*rows).min(cap));
+        let data = &config.data;
+        config.model.rows.iter_mut().for_each(|rows| *rows = data.capped(*rows));
         config.train.eval_batch = 1;
         Ok(config)
     }
