@@ -85,7 +85,8 @@ pub fn measure(args: &TopoArgs, world: &World) -> Result<String> {
     }
     let told = &mut |what: &str| note!("measuring {what}");
     let figures = figures::measure(&machine, Duration::from_secs_f64(args.seconds), told)?;
-    let kept = store.as_ref().map(|store| store.keep(&figures)).transpose()?.map(|path| path.display().to_string());
+    let keep = || store.as_ref().map(|store| store.keep(&figures)).transpose();
+    let kept = in_turn(world, keep)?.map(|path| path.display().to_string());
     figures.complete(&mut machine, kept.as_deref().unwrap_or("not kept"));
     let network = measure_network(world)?;
     let network_kept = match (&network, store) {
@@ -113,6 +114,18 @@ pub fn measure(args: &TopoArgs, world: &World) -> Result<String> {
         let _ = writeln!(text, "\nkept       {kept}");
     }
     Ok(text + &written)
+}
+
+/// Does something on one machine after another: machines that are alike may share a folder, and write the same file there.
+fn in_turn<T>(world: &World, act: impl FnOnce() -> Result<T>) -> Result<T> {
+    for _ in 0..world.machine() {
+        world.all_gather("keep figures", Vec::new(), DEADLINE)?;
+    }
+    let done = act()?;
+    for _ in world.machine()..world.machines() {
+        world.all_gather("keep figures", Vec::new(), DEADLINE)?;
+    }
+    Ok(done)
 }
 
 /// Times the network between all machines; nothing for one.

@@ -202,7 +202,7 @@ fn steps_of_ranks_are_told_apart_by_what_they_were_for() {
 fn overlap_is_benched_against_blocking() {
     let tiny = "--set model.rows=[500,70,3] --set model.bottom=[13,32,16] --set model.top=[16,1] --batch 96";
     // Tables of a preset are small here, whatever it says of them.
-    succeed("bench overlap --preset mlperf --batch 16 --ranks 2 --threads 1 --repeat 1 --json");
+    succeed("bench overlap --preset mlperf --batch 16 --ranks 2 --repeat 1 --json");
     let output = succeed(&format!("bench overlap {tiny} --ranks 2 --repeat 3 --json"));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let modes = report["rows"].as_array().unwrap();
