@@ -17,7 +17,7 @@
 //! ```no_run
 //! # use octorec::data::{LoaderMode, Plan, RankLoader, Source};
 //! # fn ranks(source: std::sync::Arc<dyn Source>, plan: Plan) -> octorec::base::Result<()> {
-//! for mut loader in RankLoader::start(&source, plan, LoaderMode::Local, 8, None)? {
+//! for mut loader in RankLoader::start(&source, plan, LoaderMode::Local, (0..8, 8), None)? {
 //!     std::thread::spawn(move || -> octorec::base::Result<()> {
 //!         while let Some(portion) = loader.next_portion()? {
 //!             // Samples `portion.range` of `portion.batch()` are this rank's; the whole minibatch has
