@@ -1,6 +1,7 @@
 //! One process of octorec: how it is started, limited, disturbed and watched until it ends.
 
 use std::fmt;
+use std::fs;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
@@ -9,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The longest that a command of the campaign may take; every one of them needs a second or two.
+/// The most processor time that a command of the campaign may take, and the longest that it may take none: every one of
+/// them needs a few seconds of it, which may be minutes on a machine that has much else to do.
 const HANG: Duration = Duration::from_secs(60);
 
 /// A command line, and the limits of the shell under which it runs.
@@ -151,9 +153,34 @@ impl Running {
         }
     }
 
+    /// Its processor time, in hundredths of a second; nothing once it has ended.
+    fn processor_time(&self) -> Option<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
+        // Fields 14 and 15 (proc(5)); the second is a name, and may hold anything but ends with the last bracket.
+        let mut fields = status[status.rfind(')')? + 1..].split_whitespace().skip(11);
+        let mut ticks = || fields.next()?.parse::<u64>().ok();
+        Some(ticks()? + ticks()?)
+    }
+
+    /// Whether it does not end: it has taken too much of a processor, or nothing for too long.
+    fn hangs(&mut self) -> bool {
+        let (mut seen, mut since) = (0, Instant::now());
+        while !self.ends_within(Duration::from_secs(1)) {
+            let taken = self.processor_time().unwrap_or(seen);
+            // What waits wakes up now and then.
+            if taken > seen + 10 {
+                (seen, since) = (taken, Instant::now());
+            }
+            if taken > 100 * HANG.as_secs() || since.elapsed() > HANG {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Waits for its end; what takes too long is killed, and said to hang.
     pub fn end(mut self) -> Ended {
-        let hung = !self.ends_within(HANG);
+        let hung = self.hangs();
         if hung {
             self.child.kill().expect("an own child can be killed");
         }
