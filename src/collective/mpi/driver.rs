@@ -83,13 +83,13 @@ impl Driver {
         self.endpoints.lock().unwrap_or_else(PoisonError::into_inner).extend(endpoints.iter().map(Arc::downgrade));
     }
 
-    /// Drives these endpoints no more.
-    pub fn leave(&self, endpoints: Vec<Arc<Endpoint>>) {
+    /// Drives these endpoints no more, once what was handed over to them has left or `patience` has passed.
+    pub fn leave(&self, endpoints: Vec<Arc<Endpoint>>, patience: Duration) {
         let gone = |weak: &Weak<Endpoint>| endpoints.iter().any(|endpoint| weak.as_ptr() == Arc::as_ptr(endpoint));
         self.endpoints.lock().unwrap_or_else(PoisonError::into_inner).retain(|weak| !gone(weak));
         // If the thread has ended, so has the library.
         let _ = self.call("end messages", move |_| {
-            endpoints.iter().for_each(|endpoint| endpoint.end());
+            endpoints.iter().for_each(|endpoint| endpoint.end(patience));
             Ok(())
         });
     }

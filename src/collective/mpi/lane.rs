@@ -60,6 +60,7 @@ pub(super) struct Bridge {
 /// since what comes for a receive that was taken back is lost.
 struct Ways {
     driver: Arc<Driver>,
+    job: Job,
     lanes: Vec<Ends>,
 }
 
@@ -121,7 +122,7 @@ impl Bridge {
             driver.take(&endpoints);
             ends.push(Ends { links: Arc::new(links), together, endpoints, peers });
         }
-        let ways = Arc::new(Ways { driver: driver.clone(), lanes: ends });
+        let ways = Arc::new(Ways { driver: driver.clone(), job: job.clone(), lanes: ends });
         Ok(Self { machines, shared, ways, job: job.clone() })
     }
 }
@@ -215,7 +216,9 @@ impl Fabric for Bridge {
 
 impl Drop for Ways {
     fn drop(&mut self) {
-        self.driver.leave(self.lanes.drain(..).flat_map(|ends| ends.endpoints).collect());
+        // Of a job that failed, nobody may take what has not left.
+        let patience = if self.job.check().is_ok() { self.job.deadline() } else { Duration::ZERO };
+        self.driver.leave(self.lanes.drain(..).flat_map(|ends| ends.endpoints).collect(), patience);
     }
 }
 

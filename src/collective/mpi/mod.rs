@@ -23,6 +23,9 @@ use crate::sync::{Job, Line};
 /// The stage in which a machine tells why it ends.
 pub const END: &str = "end";
 
+/// How long a machine that ends waits for others to take what it has told them.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Bytes of a message between machines themselves; what is longer goes in pieces.
 const PIECE: usize = 64 << 10;
 
@@ -235,6 +238,12 @@ impl Processes {
     /// What MPI says.
     pub fn fabric(&self, job: &Job, ranks: &[usize], lanes: Vec<LaneSpec>) -> Result<Box<dyn Fabric>> {
         Ok(Box::new(Bridge::new(&self.driver, Machines::new(ranks), job, lanes)?))
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        self.driver.leave(vec![self.control.clone()], PATIENCE);
     }
 }
 
