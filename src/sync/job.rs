@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use crossbeam::utils::CachePadded;
 
 use super::Patience;
-use super::primitive::{Arc, AtomicBool, Mutex, Ordering, thread};
+use super::primitive::{Arc, AtomicBool, Mutex, Ordering, Yielding};
 use crate::base::{Error, Place, RankId, Result, Trouble};
 
 /// Looks without a `pause` before a waiting thread begins to pause between them.
@@ -172,6 +172,7 @@ pub struct Waiting {
     /// When the first turn began and the last one ended.
     turns: Option<(Instant, Instant)>,
     since: Option<Instant>,
+    yielding: Yielding,
     endless: bool,
 }
 
@@ -202,7 +203,7 @@ impl Waiting {
         if spinning && !cfg!(loom) {
             std::hint::spin_loop();
         } else {
-            thread::yield_now();
+            self.yielding.turn();
         }
         // Models know no time, and loom itself finds waits without an end.
         if !cfg!(loom) && (!spinning || self.looks.is_multiple_of(LOOKS_A_CLOCK)) {

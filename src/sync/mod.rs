@@ -26,7 +26,7 @@ pub use job::{Job, Waiting};
 pub use lines::{Line, copy_part, stream_lines};
 pub use locked::{LockedRow, LockedRows, Stripes};
 pub use parts::{Each, Parts, RowPart, Rows};
-pub use primitive::{AtomicU32, AtomicU64};
+pub use primitive::{AtomicU32, AtomicU64, Yielding};
 pub use region::{Crew, Patience};
 pub use rtm::Rtm;
 pub use shares::{Band, Lender, Lent, Share};

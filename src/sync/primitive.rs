@@ -46,3 +46,31 @@ impl<T> Guarded<T> {
 
 #[cfg(loom)]
 pub(crate) use loom::cell::UnsafeCell as Guarded;
+
+/// A wait in which a thread gives its core away: it yields at first, and sleeps between looks once it has waited for long.
+///
+/// To yield costs nothing where nobody else wants the core. Where others do, Linux counts it as if the thread had used up
+/// its slice (EEVDF since 6.18), and threads that yield to each other may starve one that has work to do for seconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Yielding {
+    #[cfg(not(loom))]
+    since: Option<std::time::Instant>,
+}
+
+impl Yielding {
+    /// How long it yields: so much longer than a nap that naps make no wait much longer.
+    #[cfg(not(loom))]
+    const LONG: std::time::Duration = std::time::Duration::from_millis(1);
+    /// How long it sleeps between two looks, to which the kernel adds some 50 us.
+    #[cfg(not(loom))]
+    const NAP: std::time::Duration = std::time::Duration::from_micros(20);
+
+    /// Lets others have the core for a moment.
+    pub fn turn(&mut self) {
+        #[cfg(not(loom))]
+        if self.since.get_or_insert_with(std::time::Instant::now).elapsed() > Self::LONG {
+            return thread::sleep(Self::NAP);
+        }
+        thread::yield_now();
+    }
+}

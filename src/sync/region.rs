@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use crossbeam::utils::CachePadded;
 
 use super::mailbox::{Mailbox, Next, Order};
-use super::primitive::{Arc, AtomicBool, Mutex, Ordering, fence, thread};
+use super::primitive::{Arc, AtomicBool, Mutex, Ordering, Yielding, fence, thread};
 
 /// Looks at a cache line before a waiting thread starts to pause between looks: a few microseconds.
 const EAGER_LOOKS: u32 = if cfg!(loom) { 0 } else { 2000 };
@@ -255,11 +255,11 @@ impl Shared {
     fn join(&self, place: usize) {
         let mailbox = &self.mailboxes[place];
         // Read once: it does not change, and the model has fewer steps to interleave.
-        let (last, mut looks) = (mailbox.last(), 0u32);
+        let (last, mut looks, mut yielding) = (mailbox.last(), 0u32, Yielding::default());
         while !mailbox.is_idle(last) {
             looks = looks.saturating_add(1);
             if !self.patience.linger(looks) {
-                thread::yield_now();
+                yielding.turn();
             }
         }
     }

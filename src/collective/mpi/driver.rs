@@ -2,18 +2,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 
 use super::endpoint::Endpoint;
 use crate::base::{Error, Result};
 use crate::ffi::mpi::{Calls, Communicator, Failure, Library};
-
-/// Looks at all endpoints in which nothing moved, before the thread begins to sleep between them.
-const LOOKS: u32 = 200;
-/// How long it sleeps: less than the library needs for a message of the size that is worth overlapping.
-const NAP: Duration = Duration::from_micros(50);
+use crate::sync::Yielding;
 
 /// What the thread is asked to do with all processes' communicator.
 type Task = Box<dyn FnOnce(&Communicator) + Send>;
@@ -60,18 +56,24 @@ impl Driver {
         Ok(Self { tasks: Some(tasks), thread: Some(thread), endpoints, calls, version, process, processes })
     }
 
-    /// Has the thread do something, and returns what comes of it.
+    /// Has the thread do something, and returns what comes of it. It may wait for other processes in it, which may need what
+    /// was handed over before: that leaves first, if it does so within `patience`.
     ///
     /// # Errors
     /// What the library says.
     pub fn call<T: Send + 'static>(
         &self,
         action: &'static str,
+        patience: Duration,
         task: impl FnOnce(&Communicator) -> std::result::Result<T, Failure> + Send + 'static,
     ) -> Result<T> {
         let failed = |reason: String| Error::Mpi { action: action.to_owned(), reason };
         let (sender, answer) = bounded(1);
-        let task: Task = Box::new(move |world| drop(sender.send(task(world))));
+        let endpoints = self.endpoints.clone();
+        let task: Task = Box::new(move |world| {
+            hand_over(&endpoints, patience);
+            drop(sender.send(task(world)));
+        });
         let tasks = self.tasks.as_ref().expect("the driver runs until it is dropped");
         tasks.send(task).map_err(|_| failed("its thread ended".to_owned()))?;
         let answer = answer.recv().map_err(|_| failed("its thread ended".to_owned()))?;
@@ -83,13 +85,14 @@ impl Driver {
         self.endpoints.lock().unwrap_or_else(PoisonError::into_inner).extend(endpoints.iter().map(Arc::downgrade));
     }
 
-    /// Drives these endpoints no more, once what was handed over to them has left or `patience` has passed.
+    /// Drives these endpoints no more, once what was handed over has left or `patience` has passed.
     pub fn leave(&self, endpoints: Vec<Arc<Endpoint>>, patience: Duration) {
-        let gone = |weak: &Weak<Endpoint>| endpoints.iter().any(|endpoint| weak.as_ptr() == Arc::as_ptr(endpoint));
-        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner).retain(|weak| !gone(weak));
+        let all = self.endpoints.clone();
         // If the thread has ended, so has the library.
-        let _ = self.call("end messages", move |_| {
-            endpoints.iter().for_each(|endpoint| endpoint.end(patience));
+        let _ = self.call("end messages", patience, move |_| {
+            let gone = |weak: &Weak<Endpoint>| endpoints.iter().any(|endpoint| weak.as_ptr() == Arc::as_ptr(endpoint));
+            all.lock().unwrap_or_else(PoisonError::into_inner).retain(|weak| !gone(weak));
+            endpoints.iter().for_each(|endpoint| endpoint.end());
             Ok(())
         });
     }
@@ -105,26 +108,44 @@ impl Drop for Driver {
     }
 }
 
+/// The endpoints that somebody holds.
+fn held(endpoints: &Mutex<Vec<Weak<Endpoint>>>) -> Vec<Arc<Endpoint>> {
+    endpoints.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
+}
+
+/// Drives all endpoints until what was handed over to them has left, or `patience` has passed.
+fn hand_over(endpoints: &Mutex<Vec<Weak<Endpoint>>>, patience: Duration) {
+    let (began, mut idle) = (Instant::now(), Yielding::default());
+    loop {
+        let (mut moved, mut left) = (false, true);
+        for endpoint in held(endpoints) {
+            moved |= endpoint.drive();
+            left &= endpoint.has_left();
+        }
+        if left || began.elapsed() >= patience {
+            return;
+        }
+        idle = if moved { Yielding::default() } else { idle };
+        idle.turn();
+    }
+}
+
 fn serve(world: &Communicator, inbox: &Receiver<Task>, endpoints: &Mutex<Vec<Weak<Endpoint>>>) {
-    let mut idle = 0;
+    let mut idle = Yielding::default();
     loop {
         match inbox.try_recv() {
             Ok(task) => {
                 task(world);
-                idle = 0;
+                idle = Yielding::default();
             }
             Err(TryRecvError::Disconnected) => return,
             Err(TryRecvError::Empty) => {}
         }
         let mut moved = false;
-        for endpoint in endpoints.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade) {
+        for endpoint in held(endpoints) {
             moved |= endpoint.drive();
         }
-        idle = if moved { 0 } else { idle + 1 };
-        if idle < LOOKS {
-            std::thread::yield_now();
-        } else {
-            std::thread::sleep(NAP);
-        }
+        idle = if moved { Yielding::default() } else { idle };
+        idle.turn();
     }
 }

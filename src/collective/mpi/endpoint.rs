@@ -12,7 +12,6 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use crate::base::RankId;
 use crate::ffi::mpi::{Communicator, Failure, Part, Receiving, Sending};
@@ -192,19 +191,16 @@ impl Endpoint {
         }
     }
 
-    /// Lets what was handed over leave, for as long as `patience`, and gives back the memory of frames that will not come.
-    /// Called by a thread that may call the library.
-    pub fn end(&self, patience: Duration) {
-        let began = Instant::now();
-        let mut state = self.state();
-        while !state.has_left() && began.elapsed() < patience {
-            if !state.drive() {
-                drop(state);
-                std::thread::yield_now();
-                state = self.state();
-            }
-        }
-        for peer in &mut state.peers {
+    /// Whether all that was handed over has left; nothing leaves after a failure.
+    pub fn has_left(&self) -> bool {
+        let state = self.state();
+        let idle = |peer: &Peer| peer.outgoing.is_empty() && peer.sending.is_empty();
+        state.failure.is_some() || state.peers.iter().all(idle)
+    }
+
+    /// Gives back the memory of frames that will not come. Called by a thread that may call the library.
+    pub fn end(&self) {
+        for peer in &mut self.state().peers {
             // What the library refuses keeps its memory.
             peer.receiving.drain(..).for_each(|receiving| drop(receiving.cancel()));
         }
@@ -212,12 +208,6 @@ impl Endpoint {
 }
 
 impl State {
-    /// Whether nothing is on its way out; nothing leaves after a failure.
-    fn has_left(&self) -> bool {
-        let idle = |peer: &Peer| peer.outgoing.is_empty() && peer.sending.is_empty();
-        self.failure.is_some() || self.peers.iter().all(idle)
-    }
-
     fn drive(&mut self) -> bool {
         if self.failure.is_some() {
             return false;

@@ -104,7 +104,7 @@ impl Bridge {
         let widest = machines.widest();
         let count: usize = lanes.iter().map(|lane| if lane.together { 1 } else { widest }).sum();
         let duplicate = move |world: &Communicator| (0..count).map(|_| world.duplicate().map(Arc::new)).collect();
-        let all: Vec<Arc<Communicator>> = driver.call("make communicators", duplicate)?;
+        let all: Vec<Arc<Communicator>> = driver.call("make communicators", job.deadline(), duplicate)?;
         let mut communicators = all.into_iter();
         let any_thread = driver.calls == Calls::Any;
         let mut ends = Vec::new();

@@ -18,12 +18,12 @@ use super::Raw;
 use super::carrier::{Fabric, LaneSpec};
 use crate::base::{Error, RankId, Result};
 use crate::ffi::mpi::{Calls, Communicator, Part};
-use crate::sync::{Job, Line};
+use crate::sync::{Job, Line, Yielding};
 
 /// The stage in which a machine tells why it ends.
 pub const END: &str = "end";
 
-/// How long a machine that ends waits for others to take what it has told them.
+/// How long a machine waits for others to take what it has sent before it does something else together with them.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Bytes of a message between machines themselves; what is longer goes in pieces.
@@ -51,7 +51,7 @@ impl Processes {
     /// What MPI says.
     pub fn start() -> Result<Self> {
         let driver = Arc::new(Driver::start()?);
-        let communicator = driver.call("make a communicator", |world| world.duplicate().map(Arc::new))?;
+        let communicator = driver.call("make a communicator", PATIENCE, |world| world.duplicate().map(Arc::new))?;
         let (own, processes) = (driver.process, driver.processes);
         let others = (0..processes).filter(|process| *process != own);
         let way = || (communicator.clone(), 0);
@@ -88,7 +88,9 @@ impl Processes {
     pub fn abort(&self, code: u8) -> ! {
         // The driver's thread may be busy in the library: any thread may abort.
         let aborted =
-            self.driver.call("abort", move |world: &Communicator| -> std::result::Result<(), _> { world.abort(code) });
+            self.driver.call("abort", Duration::ZERO, move |world: &Communicator| -> std::result::Result<(), _> {
+                world.abort(code)
+            });
         drop(aborted);
         std::process::exit(i32::from(code))
     }
@@ -114,8 +116,7 @@ impl Processes {
         let mut due: Vec<Option<usize>> = vec![if takes(machine) { None } else { Some(0) }; machines];
         let mut sent: Vec<Option<usize>> =
             (0..machines).map(|other| if takes(other) { None } else { Some(own.len()) }).collect();
-        let began = Instant::now();
-        let mut moved_at = began;
+        let (mut moved_at, mut yielding) = (Instant::now(), Yielding::default());
         loop {
             let (mut progress, mut waits_for) = (false, None);
             for other in others() {
@@ -163,16 +164,14 @@ impl Processes {
             }
             let Some(other) = waits_for else { return Ok(whole) };
             if progress {
-                moved_at = Instant::now();
+                (moved_at, yielding) = (Instant::now(), Yielding::default());
             } else if moved_at.elapsed() > deadline {
                 return Err(failed(format!(
                     "machine {other} did not answer within {:.0} s: is it alive, and its network?",
                     deadline.as_secs_f64()
                 )));
-            } else if moved_at.elapsed() > Duration::from_millis(1) {
-                std::thread::sleep(Duration::from_micros(50));
             } else {
-                std::thread::yield_now();
+                yielding.turn();
             }
         }
     }
@@ -183,7 +182,7 @@ impl Processes {
     /// What MPI says.
     pub fn time_raw(&self, what: Raw, bytes: usize, runs: usize) -> Result<f64> {
         let processes = self.machines();
-        self.driver.call(what.name(), move |world| {
+        self.driver.call(what.name(), PATIENCE, move |world| {
             let (mut floats, mut send, mut receive) = match what {
                 Raw::AllReduce => (vec![0f32; bytes / size_of::<f32>()], Vec::new(), Vec::new()),
                 Raw::AllToAll => (Vec::new(), vec![0u8; bytes * processes], vec![0u8; bytes * processes]),
@@ -209,7 +208,7 @@ impl Processes {
     /// What MPI says.
     pub fn time_pairs(&self, bytes: usize, runs: usize) -> Result<Vec<f64>> {
         let (own, processes) = (self.machine(), self.machines());
-        self.driver.call("time pairs of machines", move |world| {
+        self.driver.call("time pairs of machines", PATIENCE, move |world| {
             let (from, mut to) = (vec![1u8; bytes], vec![0u8; bytes]);
             let mut medians = Vec::new();
             for other in 1..processes {
