@@ -149,6 +149,7 @@ impl RankArgs {
         kept: Option<&Path>,
         traced: bool,
     ) -> Result<Started> {
+        world.describe().iter().for_each(|line| note!("{line}"));
         let own = figures::load(&self.place.topology)?;
         let placement = self.place(world, config, source.schema(), &own, purpose)?;
         let wanted = Wanted { file: self.plan.as_deref(), kept, sampled: purpose != Purpose::Predict };

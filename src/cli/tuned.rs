@@ -150,5 +150,9 @@ pub fn install_plans(path: &Path, threads: usize, isa: Isa) -> Result<()> {
 /// As [`install_plans`].
 pub fn use_plans(config: &Config, threads: usize, isa: Isa) -> Result<()> {
     let path = &config.train.tuned;
-    if path.is_empty() { Ok(()) } else { install_plans(Path::new(path), threads, isa) }
+    if path.is_empty() {
+        return Ok(());
+    }
+    let named = |error: Error| Error::Config { origin: "train.tuned".to_owned(), reason: error.to_string() };
+    install_plans(Path::new(path), threads, isa).map_err(named)
 }

@@ -89,11 +89,13 @@ fn done(code: c_int) -> Result<(), Failure> {
 }
 
 impl Library {
-    /// Starts it, asking for calls from any thread; `None` when it was started before.
+    /// Starts it for calls from these threads, or fewer if it grants no more; `None` when it was started before.
     #[must_use]
-    pub fn start() -> Option<Self> {
-        let (universe, level) = mpi::initialize_with_threading(Threading::Multiple)?;
-        let calls = if level == Threading::Multiple { Calls::Any } else { Calls::One };
+    pub fn start(wanted: Calls) -> Option<Self> {
+        let wanted = if wanted == Calls::Any { Threading::Multiple } else { Threading::Funneled };
+        let (universe, level) = mpi::initialize_with_threading(wanted)?;
+        let any = (wanted, level) == (Threading::Multiple, Threading::Multiple);
+        let calls = if any { Calls::Any } else { Calls::One };
         Some(Self { _universe: universe, calls })
     }
 

@@ -107,6 +107,30 @@ fn machines_train_to_the_bits_of_one_rank_if_asked() {
 }
 
 #[test]
+fn one_thread_may_call_mpi_for_all() {
+    let folder = tempdir().unwrap();
+    let words = "--determinism ranks --steps 12";
+    let whole = alone(folder.path(), &format!("{words} --ranks 1 --threads 1"));
+    let out = folder.path().display();
+    let line =
+        format!("{} {words} --ranks 2 --threads 1 --trace-loss {out}/losses --out {out}/run --force", tiny_training());
+    for (calls, told) in [("one", "MPI_THREAD_FUNNELED"), ("any", "MPI_THREAD_MULTIPLE")] {
+        let Some(mut command) = launcher(2, Wire::SharedMemory) else { return };
+        command.env("OCTOREC_MPI_CALLS", calls).env("OCTOREC_CACHE", folder.path().join("no-cache"));
+        let output = command.arg(env!("CARGO_BIN_EXE_octorec")).args(line.split_whitespace()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && stderr.contains(told), "{calls}: {stderr}");
+        let found = results(folder.path(), ".");
+        assert!(found.0 == whole.0 && weights(&found.1) == weights(&whole.1), "{calls}: other bits");
+    }
+    let Some(mut command) = launcher(2, Wire::SharedMemory) else { return };
+    let output =
+        command.env("OCTOREC_MPI_CALLS", "two").arg(env!("CARGO_BIN_EXE_octorec")).arg("train").output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && stderr.contains("OCTOREC_MPI_CALLS: `two`"), "{stderr}");
+}
+
+#[test]
 fn machines_sum_what_ranks_of_one_sum() {
     // Of two terms there is but one sum, in whatever order: two ranks are two ranks wherever they are.
     for words in ["", "--optimizer momentum --optimizer-rows momentum", "--rows-cap 5 --precision bf16"] {

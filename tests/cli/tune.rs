@@ -53,6 +53,8 @@ fn broken_files_are_refused() {
     let path = folder.path().join("plans.toml");
     let bench = format!("bench gemm --shape 8x8x8 --rounds 1 --threads 1 --tuned {}", path.display());
     assert!(fail(&bench).contains("plans.toml: cannot read"));
+    let train = fail(&format!("train --steps 1 --tuned {}", folder.path().display()));
+    assert!(train.contains("train.tuned: ") && train.contains("is a folder"), "{train}");
     let head = "machine = \"m\"\nisa = \"scalar\"\nthreads = 2\n";
     let plan = "rows = 8\ngrain = 1\ncolumns = 8\nsteps = 8\nwhole = false\ndepth = 64\ngroup = 1\ngain = 1.0\n";
     for (text, reason) in [

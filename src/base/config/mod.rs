@@ -18,7 +18,7 @@ pub use cache::cache_dir;
 pub use check::Contradiction;
 pub use choices::{Determinism, IsaChoice, OptimizerName, Precision, Update, Wire};
 pub use keys::{Command, KEYS, Key};
-pub use launcher::{bound_although_alone, launched};
+pub use launcher::{bound_although_alone, launched, one_caller};
 pub use layers::Layers;
 pub use presets::{DEFAULT_PRESET, PRESETS, preset};
 

@@ -19,6 +19,7 @@ pub(super) struct Driver {
     tasks: Option<Sender<Task>>,
     thread: Option<JoinHandle<()>>,
     endpoints: Arc<Mutex<Vec<Weak<Endpoint>>>>,
+    /// Which threads call the library.
     pub calls: Calls,
     pub version: String,
     pub process: usize,
@@ -26,17 +27,17 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Starts the library.
+    /// Starts the library, for calls from these threads if it grants them.
     ///
     /// # Errors
     /// When it was started before, or the system refuses a thread.
-    pub fn start() -> Result<Self> {
+    pub fn start(wanted: Calls) -> Result<Self> {
         let (tasks, inbox) = unbounded();
         let (started, start) = bounded(1);
         let endpoints: Arc<Mutex<Vec<Weak<Endpoint>>>> = Arc::default();
         let theirs = endpoints.clone();
         let life = move || {
-            let library = Library::start().ok_or_else(|| Failure::of("it was started before"));
+            let library = Library::start(wanted).ok_or_else(|| Failure::of("it was started before"));
             match library.and_then(|library| Ok((library.world()?, library))) {
                 Ok((world, library)) => {
                     let _ = started.send(Ok((library.calls, library.version(), world.rank(), world.size())));

@@ -16,6 +16,7 @@ use self::endpoint::{Endpoint, Route, header, lines_of};
 use self::lane::{Bridge, Machines};
 use super::Raw;
 use super::carrier::{Fabric, LaneSpec};
+use crate::base::config::one_caller;
 use crate::base::{Error, RankId, Result};
 use crate::ffi::mpi::{Calls, Communicator, Part};
 use crate::sync::{Job, Line, Yielding};
@@ -48,9 +49,10 @@ impl Processes {
     /// Starts MPI.
     ///
     /// # Errors
-    /// What MPI says.
+    /// What MPI says, and [`Error::Config`] for an unknown wish of who calls it.
     pub fn start() -> Result<Self> {
-        let driver = Arc::new(Driver::start()?);
+        let wanted = if one_caller()? { Calls::One } else { Calls::Any };
+        let driver = Arc::new(Driver::start(wanted)?);
         let communicator = driver.call("make a communicator", PATIENCE, |world| world.duplicate().map(Arc::new))?;
         let (own, processes) = (driver.process, driver.processes);
         let others = (0..processes).filter(|process| *process != own);
@@ -79,7 +81,7 @@ impl Processes {
     pub fn describe(&self) -> String {
         let calls = match self.driver.calls {
             Calls::Any => "all threads that communicate call it (MPI_THREAD_MULTIPLE)",
-            Calls::One => "one thread calls it for all: it grants less than MPI_THREAD_MULTIPLE",
+            Calls::One => "one thread calls it for all (MPI_THREAD_FUNNELED)",
         };
         format!("{}; {calls}", self.driver.version)
     }
