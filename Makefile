@@ -3,7 +3,7 @@
 CARGO ?= cargo
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: train build test format lint docs unit loom collectives campaign bench bench-data clean system test-mpi test-numa valgrind mutants
+.PHONY: train build test format lint docs unit loom collectives campaign bench bench-data clean system test-mpi test-mpich test-numa valgrind mutants
 
 # Trains on the built-in click log and ends with the test AUC.
 train: build
@@ -63,6 +63,11 @@ KILLS ?= 50
 test-mpi: system
 	$(CARGO) test --locked --all-features --test cli mpi::
 	tests/mpi/run $(or $(CARGO_TARGET_DIR),target)/debug/octorec $(KILLS)
+
+# The same jobs on this host with MPICH instead of Open MPI, where both are installed (Debian: libmpich-dev, mpich).
+test-mpich:
+	MPICC=mpicc.mpich MPIRUN=mpirun.mpich $(CARGO) test --locked --all-features \
+		--target-dir $(or $(CARGO_TARGET_DIR),target)/mpich --test cli mpi::
 
 # A tiny training of two ranks under valgrind, which must find nothing. PROFILE=dev takes the binary that tests use.
 PROFILE ?= release

@@ -31,16 +31,17 @@ fn mpirun_with(cache: &Path, processes: usize, wire: Wire, line: &str) -> Option
     Some(command.output().expect("mpirun runs"))
 }
 
-/// The launcher, Open MPI's or MPICH's, without the program that it starts.
+/// The launcher, Open MPI's or MPICH's, without the program that it starts. `MPIRUN` names another than `mpirun`.
 fn launcher(processes: usize, wire: Wire) -> Option<Command> {
-    let found = Command::new("mpirun").arg("--version").output();
+    let mpirun = std::env::var("MPIRUN").unwrap_or_else(|_| "mpirun".to_owned());
+    let found = Command::new(&mpirun).arg("--version").output();
     let found = match found {
         Ok(version) if cfg!(feature = "mpi") => Ok(String::from_utf8_lossy(&version.stdout).into_owned()),
         Ok(_) => Err("built without the feature mpi".to_owned()),
-        Err(error) => Err(format!("mpirun: {error}")),
+        Err(error) => Err(format!("{mpirun}: {error}")),
     };
     let version = required("mpi", found)?;
-    let mut command = Command::new("mpirun");
+    let mut command = Command::new(&mpirun);
     if version.contains("Open MPI") {
         command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
         // Containers forbid the copies from process to process that it would try.
