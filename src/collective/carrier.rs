@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::base::{Place, RankId, Trouble};
 use crate::memory::{Buffer, Supply};
-use crate::sync::{Gate, Line};
+use crate::sync::{Gate, Line, Stores};
 
 /// One rank's end of a medium with a channel of messages, in order, from each rank to each other.
 ///
@@ -30,6 +30,11 @@ pub trait Carrier: Send + Sync {
     ///
     /// Afterwards the message is the receiver's, whatever it was written with: plain stores or streaming ones.
     fn try_send(&mut self, to: RankId, bytes: usize, write: &mut dyn FnMut(&mut [Line])) -> bool;
+
+    /// How a message of `bytes` bytes to `to` is best written.
+    fn stores(&self, _to: RankId, _bytes: usize) -> Stores {
+        Stores::Streaming
+    }
 
     /// All messages of this stage to all ranks were handed over: what waited for more may leave.
     fn hand_over(&mut self) {}

@@ -194,7 +194,8 @@ impl Round {
                 let (peer, span, fold, completes) = (hop.peer, hop.next(), hop.fold, hop.completes);
                 let (elements, bytes) = (span.len(), span.len() * payload.bytes());
                 let gone = if hop.sends {
-                    carrier.try_send(peer, bytes, &mut |lines| memory.put(span.clone(), lines, fold))
+                    let stores = carrier.stores(peer, bytes);
+                    carrier.try_send(peer, bytes, &mut |lines| memory.put(span.clone(), lines, fold, stores))
                 } else {
                     let got = carrier.try_receive(place, peer, bytes, &mut |lines| match completes {
                         true => memory.complete(span.clone(), lines),

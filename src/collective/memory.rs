@@ -1,6 +1,6 @@
 //! A rank's memory as a schedule sees it: where hops take their elements from and what they do with those that arrive.
 //!
-//! The wire format is the payload's. A message is whole cache lines, written once with non-temporal stores.
+//! The wire format is the payload's. A message is whole cache lines, each written once, as the carrier wants it.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use bytemuck::Pod;
 
 use super::schedule::{Fold, Payload};
 use crate::simd::{Isa, Kernel, Simd, bf16, combine};
-use crate::sync::{Line, copy_part, stream_lines};
+use crate::sync::{Line, Stores, copy_part, write_lines};
 
 /// bfloat16 to a cache line.
 const HALVES: usize = Line::BYTES / size_of::<u16>();
@@ -24,8 +24,9 @@ pub trait Memory {
     /// How elements travel; the schedule says the same.
     fn payload(&self) -> Payload;
 
-    /// Writes elements of this rank into a message. For a hop that copies, both sides must end with the same bits.
-    fn put(&mut self, source: Range<usize>, lines: &mut [Line], fold: Fold);
+    /// Writes elements of this rank into a message, in this way. For a hop that copies, both sides must end with the same
+    /// bits.
+    fn put(&mut self, source: Range<usize>, lines: &mut [Line], fold: Fold, stores: Stores);
 
     /// Does what the fold says with the elements of a message.
     fn get(&mut self, target: Range<usize>, lines: &[Line], fold: Fold);
@@ -66,13 +67,13 @@ impl Memory for Tensor<'_> {
         self.payload
     }
 
-    fn put(&mut self, source: Range<usize>, lines: &mut [Line], fold: Fold) {
+    fn put(&mut self, source: Range<usize>, lines: &mut [Line], fold: Fold, stores: Stores) {
         let data = &mut self.data[source];
         if self.payload == Payload::F32 {
-            return stream_lines(self.isa, lines, data);
+            return write_lines(self.isa, stores, lines, data);
         }
         let lines = &mut lines[..data.len().div_ceil(HALVES)];
-        self.isa.run(Narrow { data, to: bytemuck::cast_slice_mut(lines) });
+        self.isa.run(Narrow { data, stores, to: bytemuck::cast_slice_mut(lines) });
         if fold == Fold::Copy {
             self.isa.run(Round(data));
         }
@@ -112,13 +113,13 @@ impl Kernel for Sum<'_> {
     }
 }
 
-/// Writes `bf16(data)` to lines that travel, past the caches; the last one is filled up with 0.
+/// Writes `bf16(data)` to lines that travel; the last one is filled up with 0.
 ///
 /// # Panics
 /// When there are not as many lines as it takes.
-pub fn narrow(isa: Isa, data: &[f32], to: &mut [Line]) {
+pub fn narrow(isa: Isa, stores: Stores, data: &[f32], to: &mut [Line]) {
     assert_eq!(to.len(), Line::hold(data.len() * Payload::Bf16.bytes()), "the lines of {} elements", data.len());
-    isa.run(Narrow { data, to: bytemuck::cast_slice_mut(to) });
+    isa.run(Narrow { data, stores, to: bytemuck::cast_slice_mut(to) });
 }
 
 /// Writes what [`narrow`] has sent to `data`.
@@ -130,9 +131,10 @@ pub fn widen(isa: Isa, from: &[Line], data: &mut [f32]) {
     isa.run(Widen { data, from, fold: Fold::Copy });
 }
 
-/// `to = bf16(data)`, past the caches; `to` is whole lines, filled up with 0.
+/// `to = bf16(data)`; `to` is whole lines, filled up with 0.
 struct Narrow<'a> {
     data: &'a [f32],
+    stores: Stores,
     to: &'a mut [f32],
 }
 
@@ -142,7 +144,7 @@ impl Kernel for Narrow<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { data, to } = self;
+        let Self { data, stores, to } = self;
         let whole = data.len() / HALVES * HALVES;
         let (data, tail) = data.split_at(whole);
         let (to, last) = to.split_at_mut(whole / 2);
@@ -154,7 +156,10 @@ impl Kernel for Narrow<'_> {
                 simd.narrow(simd.load(from), halves);
             }
             let words: &[f32] = bytemuck::cast_slice(&block.0);
-            simd.stream(to, |index| simd.load(&words[index * S::LANES..]));
+            match stores {
+                Stores::Streaming => simd.stream(to, |index| simd.load(&words[index * S::LANES..])),
+                Stores::Plain => to.copy_from_slice(&words[..to.len()]),
+            }
         }
         let mut halves = [0u16; HALVES];
         for (half, x) in halves.iter_mut().zip(tail) {
@@ -232,8 +237,8 @@ impl<T: Pod> Memory for Between<'_, T> {
         Payload::Raw(size_of::<T>())
     }
 
-    fn put(&mut self, source: Range<usize>, lines: &mut [Line], _: Fold) {
-        stream_lines(self.isa, lines, &self.send[source]);
+    fn put(&mut self, source: Range<usize>, lines: &mut [Line], _: Fold, stores: Stores) {
+        write_lines(self.isa, stores, lines, &self.send[source]);
     }
 
     fn get(&mut self, target: Range<usize>, lines: &[Line], _: Fold) {
@@ -258,10 +263,11 @@ mod tests {
         let rounded = |x: f32| bf16::widen(bf16::narrow(x));
         for isa in Isa::all() {
             for len in [0, 1, 7, 15, 16, 31, 32, 33, 64, 95, 1000, BLOCK, 2 * BLOCK + 77] {
-                for fold in [Fold::Copy, Fold::Add] {
+                let ways = [Stores::Streaming, Stores::Plain];
+                for (fold, stores) in [Fold::Copy, Fold::Add].into_iter().flat_map(|fold| ways.map(|way| (fold, way))) {
                     let (mut sender, mut receiver) = (values(len + 1), values(len + 2));
                     let mut lines = vec![Line::from([u32::MAX; 16]); len.div_ceil(HALVES) + 1];
-                    Tensor::new(&mut sender, Payload::Bf16, isa).put(1..len + 1, &mut lines, fold);
+                    Tensor::new(&mut sender, Payload::Bf16, isa).put(1..len + 1, &mut lines, fold, stores);
                     assert_eq!(lines.last(), Some(&Line::from([u32::MAX; 16])));
                     Tensor::new(&mut receiver, Payload::Bf16, isa).get(2..len + 2, &lines, fold);
                     for i in 0..len {

@@ -11,7 +11,7 @@
 
 use super::carrier::Carrier;
 use crate::base::{Error, Place, RankId, Result};
-use crate::sync::Line;
+use crate::sync::{Line, Stores};
 
 /// One rank's part of an all-to-all.
 #[derive(Debug)]
@@ -132,16 +132,19 @@ impl OneSided {
         }
     }
 
-    /// Fills all messages of this rank and hands them over. `pack` gets the receiver and exactly the lines of the
-    /// message. It may use plain stores, or streaming ones, which are in order when they return (see
-    /// [`crate::sync::stream_lines`]), on any threads that it joins; what it does not write is what an earlier message
-    /// left there.
+    /// Fills all messages of this rank and hands them over. `pack` gets the receiver, exactly the lines of the message, and
+    /// how they are best written (see [`crate::sync::write_lines`]), on any threads that it joins; what it does not write is
+    /// what an earlier message left there.
     ///
     /// Waits only for windows that the receivers still read: those of the run before the last.
     ///
     /// # Errors
     /// [`Error::Rank`] when the job is in trouble.
-    pub fn begin(&mut self, carrier: &mut dyn Carrier, mut pack: impl FnMut(RankId, &mut [Line])) -> Result<()> {
+    pub fn begin(
+        &mut self,
+        carrier: &mut dyn Carrier,
+        mut pack: impl FnMut(RankId, &mut [Line], Stores),
+    ) -> Result<()> {
         self.place.sequence += 1;
         carrier.enter(self.place);
         self.sends.iter_mut().chain(&mut self.receives).for_each(|message| message.done = 0);
@@ -149,7 +152,8 @@ impl OneSided {
             let (mut progress, mut waits_for) = (false, None);
             for message in self.sends.iter_mut().filter(|message| message.in_place() && !message.is_done()) {
                 let to = message.peer;
-                if carrier.try_send(to, message.bytes, &mut |lines| pack(to, lines)) {
+                let stores = carrier.stores(to, message.bytes);
+                if carrier.try_send(to, message.bytes, &mut |lines| pack(to, lines, stores)) {
                     message.done = message.bytes;
                     progress = true;
                 } else {
@@ -163,7 +167,7 @@ impl OneSided {
             }
         }
         for message in self.sends.iter_mut().filter(|message| !message.in_place()) {
-            pack(message.peer, &mut message.staged);
+            pack(message.peer, &mut message.staged, Stores::Plain);
             message.push(carrier);
         }
         self.handed_over = false;

@@ -10,7 +10,7 @@ use crate::collective::Carrier;
 use crate::machine::team::Team;
 use crate::memory::Supply;
 use crate::simd::Isa;
-use crate::sync::{Line, Rows, stream_lines};
+use crate::sync::{Line, Rows, Stores, write_lines};
 
 /// The exchange of gradients.
 #[derive(Debug)]
@@ -54,11 +54,11 @@ impl Gradients {
             self.whole = whole;
         }
         let isa = team.isa();
-        self.messages.begin(team, carrier, |to, lines| {
+        self.messages.begin(team, carrier, |to, lines, stores| {
             let holder = layout.of(to);
             let lines_a_row = holder.stride * size_of::<f32>() / Line::BYTES;
             team.each(Rows::new(lines, lines_a_row, team.threads(), 1), |band| {
-                pack(isa, layout, holder, gradient, band.first, band.data);
+                pack((isa, stores), layout, holder, gradient, band.first, band.data);
             });
         })
     }
@@ -85,13 +85,20 @@ impl Gradients {
 }
 
 /// Packs the rows of a message from sample `first` on.
-fn pack(isa: Isa, layout: &Layout, holder: &Holding, gradient: &[f32], first: usize, to: &mut [Line]) {
+fn pack(
+    (isa, stores): (Isa, Stores),
+    layout: &Layout,
+    holder: &Holding,
+    gradient: &[f32],
+    first: usize,
+    to: &mut [Line],
+) {
     // As much as fills up a row of any message.
     const NONE: [f32; 32] = [0.0; 32];
     let row = layout.feature_row();
     let samples = size_of_val(to) / (holder.stride * size_of::<f32>());
     let width: usize = holder.groups.iter().map(|group| group.width * group.positions * group.shards.len()).sum();
-    let mut stream = Stream { isa, to, staged: [0.0; STAGED], len: 0 };
+    let mut stream = Stream { isa, stores, to, staged: [0.0; STAGED], len: 0 };
     for gradient in gradient[first * row..].chunks_exact(row).take(samples) {
         for group in &holder.groups {
             for start in &group.in_features {
@@ -103,12 +110,13 @@ fn pack(isa: Isa, layout: &Layout, holder: &Holding, gradient: &[f32], first: us
     stream.flush();
 }
 
-/// Elements that are gathered in the first-level cache before they are streamed away.
+/// Elements that are gathered in the first-level cache before they are written away.
 const STAGED: usize = 2048;
 
 /// Lines that are written in order, from pieces of any length.
 struct Stream<'a> {
     isa: Isa,
+    stores: Stores,
     /// What is left.
     to: &'a mut [Line],
     staged: [f32; STAGED],
@@ -133,7 +141,7 @@ impl Stream<'_> {
     fn flush(&mut self) {
         let lines = Line::hold(self.len * size_of::<f32>());
         let (now, later) = std::mem::take(&mut self.to).split_at_mut(lines);
-        stream_lines(self.isa, now, &self.staged[..self.len]);
+        write_lines(self.isa, self.stores, now, &self.staged[..self.len]);
         (self.to, self.len) = (later, 0);
     }
 }

@@ -17,7 +17,7 @@ use crate::collective::plan::Reduction;
 use crate::collective::{Carrier, Executor, Fold, Links, Memory, Payload, Slices, Tensor, widen};
 use crate::layer::{Linear, Piece};
 use crate::simd::Isa;
-use crate::sync::Line;
+use crate::sync::{Line, Stores};
 
 /// Some weights and some biases of each half of each owner's slice, by owner.
 pub type Share<'a> = Vec<[Piece<'a>; 2]>;
@@ -153,10 +153,10 @@ impl Memory for Sums<'_, '_> {
         self.payload
     }
 
-    fn put(&mut self, source: Range<usize>, to: &mut [Line], fold: Fold) {
+    fn put(&mut self, source: Range<usize>, to: &mut [Line], fold: Fold, stores: Stores) {
         let (isa, payload, all) = (self.isa, self.payload, 0..self.starts.len());
         self.meet(all, &source, |piece, part, lines| {
-            Tensor::new(piece.gradient(), payload, isa).put(part, &mut to[lines], fold);
+            Tensor::new(piece.gradient(), payload, isa).put(part, &mut to[lines], fold, stores);
         });
     }
 

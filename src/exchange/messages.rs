@@ -9,7 +9,7 @@ use crate::base::{RankId, Result};
 use crate::collective::{Carrier, Incoming, OneSided, narrow, widen};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
-use crate::sync::{Line, Rows};
+use crate::sync::{Line, Rows, Stores};
 
 /// Lines of floats that become one line of bfloat16.
 const PAIR: usize = 2;
@@ -87,20 +87,20 @@ impl RowMessages {
         &mut self,
         team: &Team,
         carrier: &mut dyn Carrier,
-        mut fill: impl FnMut(RankId, &mut [Line]),
+        mut fill: impl FnMut(RankId, &mut [Line], Stores),
     ) -> Result<()> {
         let RowMemory { wire, out, .. } = &mut self.memory;
         if *wire == Wire::F32 {
             return self.messages.begin(carrier, fill);
         }
         let isa = team.isa();
-        self.messages.begin(carrier, |to, lines| {
+        self.messages.begin(carrier, |to, lines, stores| {
             let floats = &mut out[..PAIR * lines.len()];
-            fill(to, floats);
+            fill(to, floats, Stores::Plain);
             let floats: &[f32] = bytemuck::cast_slice(floats);
             team.each(Rows::new(lines, 1, team.threads(), 1), |band| {
                 let from = band.first * PAIR * LINE;
-                narrow(isa, &floats[from..from + band.rows * PAIR * LINE], band.data);
+                narrow(isa, stores, &floats[from..from + band.rows * PAIR * LINE], band.data);
             });
         })
     }

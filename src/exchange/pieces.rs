@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::collective::{Fold, Memory, Payload, Tensor};
 use crate::memory::recycled;
 use crate::simd::Isa;
-use crate::sync::Line;
+use crate::sync::{Line, Stores};
 
 /// Elements of a cache line.
 pub(super) const LINE: usize = 16;
@@ -80,9 +80,9 @@ impl Memory for Pieces<'_> {
         Payload::F32
     }
 
-    fn put(&mut self, source: Range<usize>, to: &mut [Line], fold: Fold) {
+    fn put(&mut self, source: Range<usize>, to: &mut [Line], fold: Fold, stores: Stores) {
         self.meet(&source, |isa, tensor, part, lines| {
-            Tensor::new(tensor, Payload::F32, isa).put(part, &mut to[lines], fold)
+            Tensor::new(tensor, Payload::F32, isa).put(part, &mut to[lines], fold, stores)
         });
     }
 

@@ -80,7 +80,7 @@ impl Pooled {
             self.messages.plan(carrier, |from, to| row_floats(layout, whole, from, to));
             self.whole = whole;
         }
-        self.messages.begin(team, carrier, |to, lines| look_up(to, bytemuck::cast_slice_mut(lines)))
+        self.messages.begin(team, carrier, |to, lines, _| look_up(to, bytemuck::cast_slice_mut(lines)))
     }
 
     /// Where this rank's pooled terms of its own samples go: rows of the layout's partial stride.

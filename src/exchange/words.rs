@@ -7,7 +7,7 @@ use crate::base::{Error, Place, RankId, Result};
 use crate::collective::Carrier;
 use crate::embedding::PackedBag;
 use crate::simd::Isa;
-use crate::sync::{Line, stream_lines};
+use crate::sync::{Line, write_lines};
 
 /// What has been done with one peer.
 #[derive(Debug, Default, Clone, Copy)]
@@ -133,7 +133,9 @@ impl Progress {
         }
         let piece = piece(carrier, carrier.rank(), to).min(words.len() - self.sent);
         let words = &words[self.sent..][..piece];
-        let gone = piece > 0 && carrier.try_send(to, size_of_val(words), &mut |lines| stream_lines(isa, lines, words));
+        let stores = carrier.stores(to, size_of_val(words));
+        let gone =
+            piece > 0 && carrier.try_send(to, size_of_val(words), &mut |lines| write_lines(isa, stores, lines, words));
         self.sent += if gone { piece } else { 0 };
         gone
     }

@@ -30,6 +30,15 @@ impl From<[u32; 16]> for Line {
     }
 }
 
+/// How lines are written that somebody else reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stores {
+    /// Past the caches: for a reader on another node, and for more than a cache holds.
+    Streaming,
+    /// Into the caches: for a reader near by, soon.
+    Plain,
+}
+
 /// Puts all earlier non-temporal stores of this thread before its later stores.
 #[inline]
 pub(super) fn fence_streams() {
@@ -40,22 +49,23 @@ pub(super) fn fence_streams() {
     }
 }
 
-/// Copies `from` to the first lines of `to` with non-temporal stores; the last line, if `from` ends inside of it, is
-/// filled up with zeros. `from` may lie anywhere. On return the stores are in order with all later ones.
+/// Copies `from` to the first lines of `to`; the last line, if `from` ends inside of it, is filled up with zeros. `from` may
+/// lie anywhere. On return all stores are in order with later ones.
 ///
 /// # Panics
 /// When `to` is too short.
 #[inline]
-pub fn stream_lines<T: Pod>(isa: Isa, to: &mut [Line], from: &[T]) {
+pub fn write_lines<T: Pod>(isa: Isa, stores: Stores, to: &mut [Line], from: &[T]) {
     let from: &[u8] = bytemuck::cast_slice(from);
     let to = &mut to[..Line::hold(from.len())];
     let (whole, tail) = from.split_at(from.len() / Line::BYTES * Line::BYTES);
     let (lines, last) = to.split_at_mut(whole.len() / Line::BYTES);
-    match bytemuck::try_cast_slice::<u8, f32>(whole) {
-        Ok(floats) if !matches!(isa, Isa::Scalar(_)) => {
+    match (stores, bytemuck::try_cast_slice::<u8, f32>(whole)) {
+        (Stores::Plain, _) => bytemuck::cast_slice_mut(lines).copy_from_slice(whole),
+        (Stores::Streaming, Ok(floats)) if !matches!(isa, Isa::Scalar(_)) => {
             isa.run(Stream { to: bytemuck::cast_slice_mut(lines), from: floats });
         }
-        _ => stream_sse2(lines, whole),
+        (Stores::Streaming, _) => stream_sse2(lines, whole),
     }
     if let [last] = last {
         let mut line = Line::zeroed();
@@ -87,7 +97,7 @@ pub fn copy_part<T: Pod>(isa: Isa, to: &mut [T], from: &[T], all: usize) {
     let (to_head, to) = to.split_at_mut(head);
     let (to, to_tail) = to.split_at_mut(whole);
     to_head.copy_from_slice(&from[..head]);
-    stream_lines(isa, bytemuck::cast_slice_mut(to), &from[head..head + whole]);
+    write_lines(isa, Stores::Streaming, bytemuck::cast_slice_mut(to), &from[head..head + whole]);
     to_tail.copy_from_slice(&from[head + whole..]);
 }
 
@@ -136,11 +146,11 @@ mod tests {
     fn every_length_and_alignment_arrives_and_nothing_else_changes() {
         let bytes: Vec<u8> = (0..1000).map(|i| (i * 7 % 251) as u8 + 1).collect();
         for isa in Isa::all() {
-            for start in 0..9 {
+            for (start, stores) in (0..9).flat_map(|start| [(start, Stores::Streaming), (start, Stores::Plain)]) {
                 for len in (0..70).chain([127, 128, 129, 640, 641, 900]) {
                     let mut to = vec![Line::from([u32::MAX; 16]); 17];
                     let from = &bytes[start..start + len];
-                    stream_lines(isa, &mut to[1..16], from);
+                    write_lines(isa, stores, &mut to[1..16], from);
                     let seen: &[u8] = bytemuck::cast_slice(&to);
                     let end = 64 + Line::hold(len) * 64;
                     assert_eq!(&seen[64..64 + len], from, "{isa:?} {start} {len}");
@@ -172,6 +182,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "range end index 3")]
     fn too_few_lines_are_refused() {
-        stream_lines(Isa::best(), &mut [Line::from([0; 16]); 2], &[0u8; 129]);
+        write_lines(Isa::best(), Stores::Streaming, &mut [Line::from([0; 16]); 2], &[0u8; 129]);
     }
 }

@@ -23,7 +23,7 @@ pub use atoms::{ask, atomic_floats, atomic_words, atomic_words_32, mul_add, put}
 pub use barrier::{Gate, gates, gates_of};
 pub use grid::{Grid, GridPart};
 pub use job::{Job, Waiting};
-pub use lines::{Line, copy_part, stream_lines};
+pub use lines::{Line, Stores, copy_part, write_lines};
 pub use locked::{LockedRow, LockedRows, Stripes};
 pub use parts::{Each, Parts, RowPart, Rows};
 pub use primitive::{AtomicU32, AtomicU64, Yielding};

@@ -10,7 +10,7 @@ use octorec::base::rng::{Random, Stream};
 use octorec::base::{Error, Place, RankId, Result, Trouble};
 use octorec::collective::{Carrier, Fabric, LaneSpec};
 use octorec::memory::{Buffer, Supply};
-use octorec::sync::{Gate, Job, Line, Waiting};
+use octorec::sync::{Gate, Job, Line, Stores, Waiting};
 
 /// Bytes of the longest message: most messages of a step are longer.
 const ROOM: usize = 3 * Line::BYTES;
@@ -123,6 +123,10 @@ impl Carrier for Channel {
         let is_there =
             if from == self.rank { self.senders[to.index()].is_some() } else { self.receivers[from.index()].is_some() };
         if is_there { ROOM } else { 0 }
+    }
+
+    fn stores(&self, _: RankId, _: usize) -> Stores {
+        Stores::Plain
     }
 
     fn try_send(&mut self, to: RankId, bytes: usize, write: &mut dyn FnMut(&mut [Line])) -> bool {

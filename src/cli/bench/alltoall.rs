@@ -16,7 +16,7 @@ use crate::base::{RankId, Result};
 use crate::collective::plan::Exchange;
 use crate::collective::{Between, Executor, LaneSpec, Links, OneSided, Parcels, Payload, Raw, World};
 use crate::memory::Buffer;
-use crate::sync::{Line, stream_lines};
+use crate::sync::{Line, write_lines};
 
 /// Least and most bytes of a window that messages are copied out of. They go in quarters or smaller pieces, so that a
 /// call's root still sends while the others copy; of 16 MiB, pieces of 1 MiB were quickest.
@@ -137,7 +137,9 @@ impl AllToAllArgs {
             } else {
                 let mut exchange = OneSided::new(lane, "bench all-to-all");
                 exchange.plan(lane, |_, _| message_bytes);
-                let mut pack = |to: RankId, lines: &mut [Line]| stream_lines(isa, lines, &send[spans(to.index())]);
+                let mut pack = |to: RankId, lines: &mut [Line], stores| {
+                    write_lines(isa, stores, lines, &send[spans(to.index())]);
+                };
                 clock.run(&mut member.gate, || {
                     exchange.begin(lane, &mut pack)?;
                     exchange.finish(lane).map(drop)

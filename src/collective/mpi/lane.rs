@@ -14,7 +14,10 @@ use crate::collective::carrier::{Carrier, Fabric, LaneSpec, Links};
 use crate::collective::shared_memory::SharedMemory;
 use crate::ffi::mpi::{Calls, Communicator, Part};
 use crate::memory::{Buffer, Supply};
-use crate::sync::{Gate, Job, Line};
+use crate::sync::{Gate, Job, Line, Stores};
+
+/// Bytes of a message that stay in the caches until MPI reads them: half of a core's second-level cache.
+const NEAR: usize = 1 << 20;
 
 /// Where the ranks of a job are: the first rank of each machine, and one more entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -290,6 +293,12 @@ impl Carrier for Lane {
             self.endpoint.send(peer, std::mem::take(part));
         }
         true
+    }
+
+    fn stores(&self, to: RankId, bytes: usize) -> Stores {
+        // MPI reads a frame on this node, and soon.
+        let near = self.peers[to.index()].is_some() && bytes <= NEAR;
+        if near { Stores::Plain } else { self.inside.stores(to, bytes) }
     }
 
     fn hand_over(&mut self) {

@@ -15,7 +15,7 @@ use crate::machine::team::Team;
 use crate::math::{Grains, Share, Sum};
 use crate::memory::{Arena, Buffer, Supply};
 use crate::simd::{Kernel, Simd, combine};
-use crate::sync::{Line, Rows};
+use crate::sync::{Line, Rows, Stores};
 
 /// Elements of a cache line.
 const LINE: usize = 16;
@@ -183,11 +183,11 @@ impl Memory for Parts<'_, '_> {
         Payload::F32
     }
 
-    fn put(&mut self, source: Range<usize>, to: &mut [Line], fold: Fold) {
+    fn put(&mut self, source: Range<usize>, to: &mut [Line], fold: Fold, stores: Stores) {
         let Self { parts, nodes, slices, .. } = self;
         runs(slices, *nodes, source, |node, elements, at| {
             let lines = at / LINE..(at + elements.len()) / LINE;
-            parts[node].put(elements, &mut to[lines], fold);
+            parts[node].put(elements, &mut to[lines], fold, stores);
         });
     }
 
@@ -197,7 +197,7 @@ impl Memory for Parts<'_, '_> {
 
     fn keep(&mut self, source: Range<usize>, target: Range<usize>) {
         let received = std::mem::take(&mut self.received);
-        self.put(source, &mut received[target.start / LINE..target.end / LINE], Fold::Copy);
+        self.put(source, &mut received[target.start / LINE..target.end / LINE], Fold::Copy, Stores::Plain);
         self.received = received;
     }
 }

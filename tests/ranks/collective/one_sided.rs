@@ -34,7 +34,7 @@ fn rows_are_written_for_the_peer_and_read_where_they_lie_or_in_pieces() {
                     let parcels = &parcels[step as usize / 10 % 2];
                     let due = |from, to| parcels.between(from, to).map(|parcel| parcel.send.len() * 4).sum::<usize>();
                     exchange.plan(&*there, due);
-                    exchange.begin(&mut *there, |to, lines| {
+                    exchange.begin(&mut *there, |to, lines, _| {
                         assert_eq!(lines.len(), Line::hold(due(member.rank, to)));
                         // Filled by the whole team, each thread its own lines.
                         team.each(Rows::new(lines, 1, 2, 1), |band| {
@@ -44,7 +44,7 @@ fn rows_are_written_for_the_peer_and_read_where_they_lie_or_in_pieces() {
                         });
                     })?;
                     let incoming = exchange.finish(&mut *there)?;
-                    returns.begin(&mut *back, |to, lines| {
+                    returns.begin(&mut *back, |to, lines, _| {
                         lines[0] = Line::from([cell(me, to.index(), step, 99); 16]);
                     })?;
                     for from in 0..ranks {

@@ -156,7 +156,7 @@ fn rounds(ranks: usize, rounds: u64) {
                 }
             }
             for (one_sided, lane) in [(&mut one_sided, &mut in_place), (&mut in_pieces, &mut carrier)] {
-                one_sided.begin(lane, |to, lines| {
+                one_sided.begin(lane, |to, lines, _| {
                     own_delays.dawdle();
                     lines.fill(Line::from([word(me, to.index()); 16]));
                 })?;
