@@ -2,10 +2,11 @@
 //!
 //! A full disk, a crash or a kill leaves an older file of that name untouched, and at most a `.partial` beside it. Only
 //! regular files are replaced so, a link's target in the link's place; devices and pipes are written to as they are.
+//! Processes of several machines may write parts of one such file ([`FilePart`]), if they see it.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::base::{Error, Result};
@@ -17,6 +18,8 @@ pub struct WholeFile {
     /// What it is called until then, and where it goes; `None`: straight into a device or a pipe.
     renamed: Option<[PathBuf; 2]>,
     file: Option<BufWriter<File>>,
+    /// Where the next bytes come.
+    at: u64,
     written: u64,
 }
 
@@ -43,7 +46,13 @@ impl WholeFile {
             let file = File::create(&partial).map_err(fail)?;
             (Some([partial, to]), file)
         };
-        Ok(Self { path: path.to_owned(), renamed, file: Some(BufWriter::with_capacity(1 << 18, file)), written: 0 })
+        Ok(Self {
+            path: path.to_owned(),
+            renamed,
+            file: Some(BufWriter::with_capacity(1 << 18, file)),
+            at: 0,
+            written: 0,
+        })
     }
 
     /// The name that it will have.
@@ -52,10 +61,15 @@ impl WholeFile {
         &self.path
     }
 
-    /// Bytes that were appended.
+    /// Bytes up to the last one that was appended.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.written
+    }
+
+    fn went(&mut self, bytes: usize) {
+        self.at += bytes as u64;
+        self.written = self.written.max(self.at);
     }
 
     fn file(&mut self) -> &mut BufWriter<File> {
@@ -67,22 +81,47 @@ impl WholeFile {
     /// # Errors
     /// When the system refuses them: a full disk.
     pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.written += bytes.len() as u64;
+        self.went(bytes.len());
         self.file().write_all(bytes).map_err(Error::io(&self.path.clone(), "write"))
     }
 
-    /// Writes over the file's first bytes; for headers that hold a count.
+    /// Writes over the file's first bytes, for headers that hold a count; what is appended next comes behind all else.
     ///
     /// # Errors
     /// As [`WholeFile::append`].
     pub fn overwrite_start(&mut self, bytes: &[u8]) -> Result<()> {
         assert!(bytes.len() as u64 <= self.written, "only what was written can be written over");
-        let file = self.file();
+        let (end, file) = (self.written, self.file());
         let result = file
             .seek(SeekFrom::Start(0))
             .and_then(|_| file.write_all(bytes))
-            .and_then(|()| file.seek(SeekFrom::End(0)).map(|_| ()));
+            .and_then(|()| file.seek(SeekFrom::Start(end)).map(|_| ()));
+        self.at = end;
         result.map_err(Error::io(&self.path, "write"))
+    }
+
+    /// Writes bytes at this place, behind which the next ones are appended; between what was written there are zeros.
+    ///
+    /// # Errors
+    /// As [`WholeFile::append`].
+    pub fn write_at(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+        if self.at != at {
+            self.at = self.file().seek(SeekFrom::Start(at)).map_err(Error::io(&self.path.clone(), "write"))?;
+        }
+        self.append(bytes)
+    }
+
+    /// What it is called until it has its name, from the root, once what was written is on the disk, where others see it;
+    /// nothing where it goes straight into a device or a pipe.
+    ///
+    /// # Errors
+    /// As [`WholeFile::append`].
+    pub fn share(&mut self) -> Result<Option<PathBuf>> {
+        let Some([partial, _]) = &self.renamed else { return Ok(None) };
+        let partial = std::path::absolute(partial).map_err(Error::io(partial, "find"))?;
+        let file = self.file();
+        file.flush().and_then(|()| file.get_ref().sync_all()).map_err(Error::io(&self.path, "write"))?;
+        Ok(Some(partial))
     }
 
     /// Flushes to the disk and gives the file its name.
@@ -126,6 +165,41 @@ impl WholeFile {
     }
 }
 
+/// A file that another process has begun as a [`WholeFile`], to write parts of it.
+#[derive(Debug)]
+pub struct FilePart {
+    path: PathBuf,
+    file: File,
+}
+
+impl FilePart {
+    /// Opens it by the name that [`WholeFile::share`] told, if this machine sees it: if it begins with `len` bytes of which
+    /// `known` says that they are its own.
+    #[must_use]
+    pub fn open(path: &Path, len: usize, known: impl FnOnce(&[u8]) -> bool) -> Option<Self> {
+        let file = File::options().read(true).write(true).open(path).ok()?;
+        let mut start = vec![0; len];
+        file.read_exact_at(&mut start, 0).ok()?;
+        known(&start).then(|| Self { path: path.to_owned(), file })
+    }
+
+    /// Writes bytes at this place.
+    ///
+    /// # Errors
+    /// As [`WholeFile::append`].
+    pub fn write_at(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_all_at(bytes, at).map_err(Error::io(&self.path, "write"))
+    }
+
+    /// Flushes to the disk.
+    ///
+    /// # Errors
+    /// As [`WholeFile::append`].
+    pub fn finish(self) -> Result<()> {
+        self.file.sync_all().map_err(Error::io(&self.path, "write"))
+    }
+}
+
 /// What a path leads to through links, whether it is there or not.
 fn target(path: &Path) -> std::io::Result<PathBuf> {
     let mut at = path.to_owned();
@@ -149,7 +223,7 @@ pub fn same_file(a: &Path, b: &Path) -> bool {
 impl Write for WholeFile {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let count = self.file().write(bytes)?;
-        self.written += count as u64;
+        self.went(count);
         Ok(count)
     }
 
@@ -193,6 +267,28 @@ mod tests {
         assert!(write_file(folder.path(), b"x").is_err());
         // Nothing partial is left.
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
+    }
+
+    #[test]
+    fn parts_of_a_file_come_from_others_who_see_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("whole");
+        let mut file = WholeFile::create(&path).unwrap();
+        file.append(b"head").unwrap();
+        let partial = file.share().unwrap().unwrap();
+        assert!(FilePart::open(&partial, 4, |start| start == b"tail").is_none());
+        assert!(FilePart::open(&partial, 5, |_| true).is_none() && FilePart::open(&path, 4, |_| true).is_none());
+        let mut part = FilePart::open(&partial, 4, |start| start == b"head").unwrap();
+        part.write_at(10, b"their?").unwrap();
+        file.append(b"mi").unwrap();
+        file.write_at(14, b"r").unwrap();
+        file.append(b"s").unwrap();
+        file.write_at(6, b"ne").unwrap();
+        part.finish().unwrap();
+        file.overwrite_start(b"HEAD").unwrap();
+        assert_eq!(file.finish().unwrap(), 16);
+        assert_eq!(fs::read(&path).unwrap(), b"HEADmine\0\0theirs");
+        assert!(WholeFile::create(Path::new("/dev/null")).unwrap().share().unwrap().is_none());
     }
 
     #[test]

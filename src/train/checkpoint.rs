@@ -22,7 +22,7 @@ use safetensors::tensor::{Dtype, Metadata, SafeTensors};
 use serde::{Deserialize, Serialize};
 
 use super::Ranks;
-use super::tensor_file::{Hashes, REMEDY, TensorFile};
+use super::tensor_file::{Hashes, Landmark, REMEDY, TensorFile};
 use super::vocabulary::digest;
 use crate::base::config::Config;
 use crate::base::{Error, Result};
@@ -91,7 +91,8 @@ pub struct Origin<'a> {
 }
 
 /// Writes the model of `ranks`, where it stands, how it is configured and what it comes of to `path`, piece by piece. All
-/// machines take part; the first one has a path.
+/// machines take part; the first one has a path. Where all of them see the file that it begins there, each writes the tables
+/// that it has, side by side; else the first one writes what the others give it.
 ///
 /// # Errors
 /// When the file cannot be written; an older file of that name is then still there, whole.
@@ -100,22 +101,88 @@ pub fn save(path: Option<&Path>, ranks: &Ranks, progress: Progress, config: &Con
     parameters.extend(ranks.moments(&parameters));
     // The order of safetensors' own writer: all tensors are of one type, so by name.
     parameters.sort_by(|a, b| a.name.cmp(&b.name));
-    let sizes = parameters.iter().map(|parameter| {
-        let bytes = parameter.len() * size_of::<f32>();
-        (parameter.name.clone(), Dtype::F32, parameter.shape.clone(), bytes)
-    });
+    let sizes = || {
+        parameters.iter().map(|parameter| {
+            let bytes = parameter.len() * size_of::<f32>();
+            (parameter.name.clone(), Dtype::F32, parameter.shape.clone(), bytes)
+        })
+    };
     let (config, vocabulary) = (config.clone(), origin.vocabulary.map(digest));
     let (weighted, scales) = (Some(weighted(origin.schema)), origin.scales.clone());
     let header = Header { progress, config, weighted, vocabulary, scales };
     let header = serde_json::to_string(&header).expect("a header is representable in JSON");
-    let mut file = path.map(|path| TensorFile::begin(path, (METADATA, header), sizes)).transpose()?;
-    for parameter in &parameters {
+    let own = path.map(|path| TensorFile::begin(path, (METADATA, header), sizes())).transpose()?;
+    let (mut file, shared) = share(ranks, own, sizes)?;
+    let machine = ranks.world().machine();
+    let holders: Vec<Option<usize>> =
+        parameters.iter().map(|parameter| ranks.holder(parameter).filter(|_| shared)).collect();
+    // What no machine has whole, or only the first one can write, all machines gather there.
+    for (tensor, parameter) in parameters.iter().enumerate().filter(|(tensor, _)| holders[*tensor].is_none()) {
+        file.iter_mut().for_each(|file| file.seek(tensor));
         for rows in parameter.ranges(PIECE) {
             let values = ranks.export_rows(parameter, rows)?;
-            file.as_mut().map_or(Ok(()), |file| file.append(bytemuck::cast_slice(&values)))?;
+            if ranks.world().is_first() {
+                file.as_mut().map_or(Ok(()), |file| file.append(bytemuck::cast_slice(&values)))?;
+            }
         }
     }
-    file.map_or(Ok(()), |file| file.finish().map(|_| ()))
+    // All else is written by the machine that has it, while the others write theirs.
+    let held = |machine: usize| {
+        let holders = &holders;
+        (0..parameters.len()).filter(move |tensor| holders[*tensor] == Some(machine))
+    };
+    let bytes = |machine| held(machine).map(|tensor| parameters[tensor].len() * size_of::<f32>()).sum::<usize>();
+    let rounds = (0..ranks.world().machines()).map(|machine| bytes(machine).div_ceil(ROUND)).max().unwrap_or(0);
+    let pieces = held(machine).flat_map(|tensor| parameters[tensor].ranges(PIECE).map(move |rows| (tensor, rows)));
+    let mut pieces = pieces.peekable();
+    for _ in 0..rounds {
+        let mut written = 0;
+        while written < ROUND
+            && let Some((tensor, rows)) = pieces.next()
+        {
+            let first = rows.start == 0;
+            let values = ranks.own_rows(&parameters[tensor], rows)?;
+            written += size_of_val(&values[..]);
+            let Some(file) = &mut file else { continue };
+            if first {
+                file.seek(tensor);
+            }
+            file.append(bytemuck::cast_slice(&values))?;
+        }
+        ranks.everywhere(SAVE, Vec::<u8>::new())?;
+    }
+    let is_part = shared && !ranks.world().is_first();
+    let (part, own) = if is_part { (file, None) } else { (None, file) };
+    let parts = ranks.gather(SAVE, part.map_or(Ok(Vec::new()), TensorFile::finish_part)?)?;
+    own.map_or(Ok(()), |mut file| {
+        parts.iter().for_each(|part| file.take_over(part));
+        file.finish().map(|_| ())
+    })
+}
+
+/// What machines do when they tell each other how far they are.
+const SAVE: &str = "save a checkpoint";
+
+/// Bytes that each machine writes before it tells the others that it is alive.
+const ROUND: usize = 256 << 20;
+
+/// The file of which a machine writes some tensors, if it writes any, and whether each writes those that it has: where all
+/// see the file that the first one has begun.
+fn share<S: Iterator<Item = (String, Dtype, Vec<usize>, usize)>>(
+    ranks: &Ranks,
+    mut own: Option<TensorFile>,
+    sizes: impl Fn() -> S,
+) -> Result<(Option<TensorFile>, bool)> {
+    if ranks.world().machines() == 1 {
+        return Ok((own, true));
+    }
+    let landmark = own.as_mut().map(TensorFile::share).transpose()?.flatten();
+    let told = ranks.everywhere(SAVE, serde_json::to_vec(&landmark).unwrap_or_default())?;
+    let landmark: Option<Landmark> = serde_json::from_slice(&told[0]).ok().flatten();
+    let part = landmark.as_ref().filter(|_| own.is_none()).and_then(|landmark| TensorFile::join(landmark, sizes()));
+    let sees = landmark.is_some() && (own.is_some() || part.is_some());
+    let shared = ranks.everywhere(SAVE, vec![u8::from(sees)])?.iter().all(|sees| sees[..] == [1]);
+    Ok((own.or(part.filter(|_| shared)), shared))
 }
 
 impl<'a> Checkpoint<'a> {

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hasher;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use memchr::memmem;
 use rayon::prelude::*;
@@ -20,7 +20,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use twox_hash::XxHash3_64;
 
 use crate::base::Result;
-use crate::memory::WholeFile;
+use crate::memory::{FilePart, WholeFile};
 
 /// The metadata key of the tensors' hashes.
 const HASHES: &str = "octorec.hashes";
@@ -79,17 +79,39 @@ impl Tree {
     }
 }
 
-/// A file on its way to be whole. Its tensors' bytes are appended in their order.
+/// A file on its way to be whole. Tensors' bytes are appended one tensor after another: in their order, or from one that was
+/// sought. Other machines may write some of them ([`TensorFile::join`]).
 pub(super) struct TensorFile {
-    file: WholeFile,
+    file: Sink,
     metadata: BTreeMap<&'static str, String>,
     tensors: Vec<(String, TensorInfo)>,
-    /// Of the tensors that are complete.
-    hashes: Vec<u64>,
+    /// Of the tensors that are complete; those without bytes are.
+    hashes: Vec<Option<u64>>,
     tree: Tree,
-    /// Bytes of tensors so far.
-    written: usize,
+    /// Bytes before the tensors.
+    start: usize,
+    /// The tensor to which the next bytes belong, and their place behind `start`.
+    next: (usize, usize),
 }
+
+/// Where bytes go.
+enum Sink {
+    Own(WholeFile),
+    /// A file that the first machine has begun.
+    Shared(FilePart),
+}
+
+impl Sink {
+    fn write_at(&mut self, at: usize, bytes: &[u8]) -> Result<()> {
+        match self {
+            Self::Own(file) => file.write_at(at as u64, bytes),
+            Self::Shared(file) => file.write_at(at as u64, bytes),
+        }
+    }
+}
+
+/// By what another machine finds a file of tensors and knows it: its name for now, and the length and the hash of its head.
+pub(super) type Landmark = (PathBuf, usize, u64);
 
 /// The JSON before the tensors.
 struct Head<'a> {
@@ -117,30 +139,61 @@ impl TensorFile {
         (key, value): (&'static str, String),
         tensors: impl Iterator<Item = (String, Dtype, Vec<usize>, usize)>,
     ) -> Result<Self> {
+        let mut file = Self::of(Sink::Own(WholeFile::create(path)?), tensors);
+        file.metadata = BTreeMap::from([(key, value)]);
+        let head = file.head();
+        file.start = head.len();
+        file.file.write_at(0, &head)?;
+        Ok(file)
+    }
+
+    /// The same file, to write some of its tensors, on another machine; nothing where it does not see the file.
+    pub(super) fn join(
+        (path, len, seal): &Landmark,
+        tensors: impl Iterator<Item = (String, Dtype, Vec<usize>, usize)>,
+    ) -> Option<Self> {
+        let file = FilePart::open(path, *len, |head| XxHash3_64::oneshot(head) == *seal)?;
+        Some(Self { start: *len, ..Self::of(Sink::Shared(file), tensors) })
+    }
+
+    fn of(file: Sink, tensors: impl Iterator<Item = (String, Dtype, Vec<usize>, usize)>) -> Self {
         let mut end = 0;
         let tensors = tensors.map(|(name, dtype, shape, bytes)| {
             let start = end;
             end += bytes;
             (name, TensorInfo { dtype, shape, data_offsets: (start, end) })
         });
-        let mut file = Self {
-            file: WholeFile::create(path)?,
-            metadata: BTreeMap::from([(key, value)]),
-            tensors: tensors.collect(),
-            hashes: Vec::new(),
-            tree: Tree::default(),
-            written: 0,
-        };
-        let head = file.head();
-        file.file.append(&head)?;
-        Ok(file)
+        let tensors: Vec<_> = tensors.collect();
+        let of_nothing =
+            |info: &TensorInfo| (info.data_offsets.0 == info.data_offsets.1).then(|| Tree::default().take());
+        let hashes = tensors.iter().map(|(_, info)| of_nothing(info)).collect();
+        let mut file =
+            Self { file, metadata: BTreeMap::new(), tensors, hashes, tree: Tree::default(), start: 0, next: (0, 0) };
+        file.seek(0);
+        file
+    }
+
+    /// Flushes the head to the disk and tells by what others know it; nothing where it is no file to be shared.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub(super) fn share(&mut self) -> Result<Option<Landmark>> {
+        let head = self.head();
+        let Sink::Own(file) = &mut self.file else { return Ok(None) };
+        Ok(file.share()?.map(|path| (path, head.len(), XxHash3_64::oneshot(&head))))
+    }
+
+    /// What is appended next belongs to this tensor, or if it has no bytes, to the next that has.
+    pub(super) fn seek(&mut self, tensor: usize) {
+        let bytes = |(_, info): &(String, TensorInfo)| info.data_offsets.1 - info.data_offsets.0;
+        let tensor = (tensor..self.tensors.len()).find(|tensor| bytes(&self.tensors[*tensor]) > 0);
+        self.next = tensor.map_or((self.tensors.len(), 0), |tensor| (tensor, self.tensors[tensor].1.data_offsets.0));
     }
 
     /// All bytes before the tensors; hashes that are not known yet are 0, in as many digits.
     fn head(&mut self) -> Vec<u8> {
-        let known = self.hashes.iter().copied().chain(std::iter::repeat(0));
-        let hashes: BTreeMap<_, _> =
-            self.tensors.iter().zip(known).map(|((name, _), hash)| (name, digits(hash))).collect();
+        let all = self.tensors.iter().zip(&self.hashes);
+        let hashes: BTreeMap<_, _> = all.map(|((name, _), hash)| (name, digits(hash.unwrap_or(0)))).collect();
         self.metadata
             .insert(HASHES, serde_json::to_string(&hashes).expect("names and digits are representable in JSON"));
         let unsealed = self.head_sealed(&digits(0));
@@ -160,40 +213,69 @@ impl TensorFile {
         bytes
     }
 
-    /// The tensors that are complete get their hashes.
-    fn end_tensors(&mut self) {
-        while self.tensors.get(self.hashes.len()).is_some_and(|(_, info)| info.data_offsets.1 <= self.written) {
-            self.hashes.push(self.tree.take());
-        }
-    }
-
-    /// Appends bytes of one tensor, which is the first that is not complete.
+    /// Appends bytes of one tensor, which is then the next or complete.
     ///
     /// # Errors
     /// When the system refuses them: a full disk.
+    ///
+    /// # Panics
+    /// When the tensor has fewer.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.end_tensors();
-        let (file, tree) = (&mut self.file, &mut self.tree);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let (tensor, at) = self.next;
+        let end = self.tensors[tensor].1.data_offsets.1;
+        assert!(at + bytes.len() <= end, "{} bytes for tensor {}", bytes.len(), self.tensors[tensor].0);
+        let (file, tree, place) = (&mut self.file, &mut self.tree, self.start + at);
         if bytes.len() < PIECE {
             tree.add(bytes);
-            file.append(bytes)?;
+            file.write_at(place, bytes)?;
         } else {
-            rayon::join(|| tree.add(bytes), || file.append(bytes)).1?;
+            rayon::join(|| tree.add(bytes), || file.write_at(place, bytes)).1?;
         }
-        self.written += bytes.len();
+        self.next = (tensor, at + bytes.len());
+        if self.next.1 == end {
+            self.hashes[tensor] = Some(self.tree.take());
+            self.seek(tensor + 1);
+        }
         Ok(())
+    }
+
+    /// Flushes a part to the disk, and returns the tensors that were written and their hashes, one behind the other.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    ///
+    /// # Panics
+    /// When it is the whole file.
+    pub(super) fn finish_part(self) -> Result<Vec<u64>> {
+        let Sink::Shared(file) = self.file else { panic!("the whole file is finished as such") };
+        file.finish()?;
+        let written = self.hashes.iter().zip(0..).filter_map(|(hash, tensor)| Some([tensor, (*hash)?]));
+        Ok(written.flatten().collect())
+    }
+
+    /// Takes over what [`TensorFile::finish_part`] told of tensors that another machine has written.
+    pub(super) fn take_over(&mut self, written: &[u64]) {
+        for pair in written.chunks_exact(2) {
+            self.hashes[pair[0] as usize] = Some(pair[1]);
+        }
     }
 
     /// Completes the head, flushes to the disk and gives the file its name.
     ///
     /// # Errors
     /// When the system refuses; an older file of that name then stays.
+    ///
+    /// # Panics
+    /// When a tensor is not complete, or it is a part of another machine's file.
     pub(super) fn finish(mut self) -> Result<u64> {
-        self.end_tensors();
-        assert_eq!(self.hashes.len(), self.tensors.len(), "every tensor was appended");
+        assert!(self.hashes.iter().all(Option::is_some), "every tensor was appended");
         let head = self.head();
-        self.file.overwrite_start(&head)?;
-        self.file.finish()
+        let Sink::Own(mut file) = self.file else { panic!("a part has no head") };
+        file.overwrite_start(&head)?;
+        file.finish()
     }
 }
 
@@ -328,6 +410,39 @@ mod tests {
         assert!(
             check.found_sound() && !hashes.check("a", bytes).found_sound() && !hashes.check("d", bytes).found_sound()
         );
+    }
+
+    #[test]
+    fn machines_write_one_file_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let tensors = [("a", vec![1u8; 10]), ("b", Vec::new()), ("c", vec![2; PIECE + 5]), ("d", vec![3; 7])];
+        let sizes = || {
+            let size =
+                |(name, bytes): &(&str, Vec<u8>)| ((*name).to_owned(), Dtype::U8, vec![bytes.len()], bytes.len());
+            tensors.iter().map(size)
+        };
+        let begin = |name| TensorFile::begin(&folder.path().join(name), ("k", "v".to_owned()), sizes()).unwrap();
+        let mut alone = begin("alone");
+        tensors.iter().for_each(|(_, bytes)| alone.append(bytes).unwrap());
+        alone.finish().unwrap();
+        let mut first = begin("together");
+        let (path, len, seal) = first.share().unwrap().unwrap();
+        for unknown in
+            [(path.clone(), len, seal + 1), (path.with_extension("no"), len, seal), (path.clone(), 1 << 30, seal)]
+        {
+            assert!(TensorFile::join(&unknown, sizes()).is_none());
+        }
+        let mut second = TensorFile::join(&(path, len, seal), sizes()).unwrap();
+        second.seek(2);
+        tensors[2].1.chunks(1000).for_each(|some| second.append(some).unwrap());
+        first.seek(3);
+        first.append(&tensors[3].1).unwrap();
+        first.seek(0);
+        first.append(&tensors[0].1).unwrap();
+        first.take_over(&second.finish_part().unwrap());
+        first.finish().unwrap();
+        let [alone, together] = ["alone", "together"].map(|name| std::fs::read(folder.path().join(name)).unwrap());
+        assert!(alone == together && fault(&together).is_none());
     }
 
     #[test]

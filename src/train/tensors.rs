@@ -29,12 +29,35 @@ impl Ranks {
         of.iter().flat_map(|of| of.moments(if of.table().is_some() { rows } else { dense })).collect()
     }
 
+    /// The machine whose ranks have all that a checkpoint holds of a tensor; nothing where several have parts of it.
+    pub(super) fn holder(&self, parameter: &Parameter) -> Option<usize> {
+        let machines = self.world().machines();
+        let Some(table) = parameter.table() else {
+            return (machines == 1 || parameter.moment.is_none()).then_some(0);
+        };
+        let has = |rank: usize| self.layout().exported(TableId(table as u32), RankId(rank as u32)).next().is_some();
+        let mut holders = (0..machines).filter(|machine| self.ranks_of(*machine).any(has));
+        holders.next().filter(|_| holders.next().is_none())
+    }
+
     /// Some rows of one tensor, row-major; of what all ranks have, the first rank's. All machines take part, and the first
     /// one gets the rows: the others only what their own ranks have of them, and 0 elsewhere.
     ///
     /// # Errors
     /// As [`Ranks::all`], and when another machine does not give its part.
     pub fn export_rows(&self, parameter: &Parameter, rows: Range<usize>) -> Result<Vec<f32>> {
+        self.rows_of(parameter, rows, false)
+    }
+
+    /// The same on the tensor's [`Ranks::holder`] alone: no other machine takes part.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub(super) fn own_rows(&self, parameter: &Parameter, rows: Range<usize>) -> Result<Vec<f32>> {
+        self.rows_of(parameter, rows, true)
+    }
+
+    fn rows_of(&self, parameter: &Parameter, rows: Range<usize>, alone: bool) -> Result<Vec<f32>> {
         let (columns, first) = (parameter.columns(), rows.start);
         let (moment, Some(table)) = (parameter.moment, parameter.table()) else {
             let (parameter, is_moment) = (parameter.clone(), parameter.moment.is_some());
@@ -52,7 +75,8 @@ impl Ranks {
                 })
             };
             let own = join(all);
-            return Ok(if is_moment { join(self.gather("gather what optimizers keep", own)?) } else { own });
+            let parts = is_moment && !alone;
+            return Ok(if parts { join(self.gather("gather what optimizers keep", own)?) } else { own });
         };
         let parts = self.all({
             let rows = rows.clone();
@@ -62,11 +86,18 @@ impl Ranks {
                 Ok(values)
             }
         })?;
-        let (machine, mut machines) = (self.world().machine(), self.gather("gather rows", parts.concat())?);
+        let machine = self.world().machine();
+        let mut machines = if alone {
+            (0..self.world().machines())
+                .map(|other| if other == machine { parts.concat() } else { Vec::new() })
+                .collect()
+        } else {
+            self.gather("gather rows", parts.concat())?
+        };
         let mut whole = vec![0.0; rows.len() * columns];
         for (number, values) in machines.iter_mut().enumerate() {
             let mut values = &values[..];
-            if !self.world().is_first() && number != machine {
+            if (alone || !self.world().is_first()) && number != machine {
                 continue;
             }
             for rank in self.ranks_of(number) {
