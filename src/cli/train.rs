@@ -22,7 +22,7 @@ use crate::machine::limits::Bracket;
 use crate::machine::placement::Placement;
 use crate::memory::write_file;
 use crate::simd::Isa;
-use crate::train::{LossTrace, Outcome, OutputDir, Progress, Run, Summary, plan_in};
+use crate::train::{LossTrace, Outcome, OutputDir, Progress, Run, Summary, Writers, plan_in};
 
 /// Arguments of `octorec train`.
 #[derive(Debug, Args)]
@@ -204,6 +204,7 @@ impl TrainArgs {
             plan,
             loss_trace,
             profile: None,
+            saved: None,
         };
         run.describe_itself()?;
         Ok((run, placement, isa))
@@ -238,7 +239,14 @@ impl TrainArgs {
             (Some(output), Outcome::Interrupted) => {
                 note!("saved; continue with: octorec train --resume {}", output.path().display());
             }
-            (Some(output), _) => note!("saved: {}", output.checkpoint().display()),
+            (Some(output), _) => {
+                let writers = match run.saved {
+                    Some(Writers::Each) => ", each machine its own tables",
+                    Some(Writers::First) => ", all by the first machine: others do not see its folder",
+                    Some(Writers::Alone) | None => "",
+                };
+                note!("saved: {}{writers}", output.checkpoint().display());
+            }
             (None, Outcome::Interrupted) => note!("nothing was saved: there was no --out DIR"),
             (None, _) => (),
         }

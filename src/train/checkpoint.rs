@@ -96,7 +96,13 @@ pub struct Origin<'a> {
 ///
 /// # Errors
 /// When the file cannot be written; an older file of that name is then still there, whole.
-pub fn save(path: Option<&Path>, ranks: &Ranks, progress: Progress, config: &Config, origin: Origin<'_>) -> Result<()> {
+pub fn save(
+    path: Option<&Path>,
+    ranks: &Ranks,
+    progress: Progress,
+    config: &Config,
+    origin: Origin<'_>,
+) -> Result<Writers> {
     let mut parameters = ranks.parameters()?;
     parameters.extend(ranks.moments(&parameters));
     // The order of safetensors' own writer: all tensors are of one type, so by name.
@@ -112,10 +118,10 @@ pub fn save(path: Option<&Path>, ranks: &Ranks, progress: Progress, config: &Con
     let header = Header { progress, config, weighted, vocabulary, scales };
     let header = serde_json::to_string(&header).expect("a header is representable in JSON");
     let own = path.map(|path| TensorFile::begin(path, (METADATA, header), sizes())).transpose()?;
-    let (mut file, shared) = share(ranks, own, sizes)?;
+    let (mut file, writers) = share(ranks, own, sizes)?;
     let machine = ranks.world().machine();
     let holders: Vec<Option<usize>> =
-        parameters.iter().map(|parameter| ranks.holder(parameter).filter(|_| shared)).collect();
+        parameters.iter().map(|parameter| ranks.holder(parameter).filter(|_| writers != Writers::First)).collect();
     // What no machine has whole, or only the first one can write, all machines gather there.
     for (tensor, parameter) in parameters.iter().enumerate().filter(|(tensor, _)| holders[*tensor].is_none()) {
         file.iter_mut().for_each(|file| file.seek(tensor));
@@ -151,13 +157,24 @@ pub fn save(path: Option<&Path>, ranks: &Ranks, progress: Progress, config: &Con
         }
         ranks.everywhere(SAVE, Vec::<u8>::new())?;
     }
-    let is_part = shared && !ranks.world().is_first();
-    let (part, own) = if is_part { (file, None) } else { (None, file) };
+    let (part, own) = if ranks.world().is_first() { (None, file) } else { (file, None) };
     let parts = ranks.gather(SAVE, part.map_or(Ok(Vec::new()), TensorFile::finish_part)?)?;
-    own.map_or(Ok(()), |mut file| {
+    if let Some(mut file) = own {
         parts.iter().for_each(|part| file.take_over(part));
-        file.finish().map(|_| ())
-    })
+        file.finish()?;
+    }
+    Ok(writers)
+}
+
+/// Who writes a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writers {
+    /// There is one machine.
+    Alone,
+    /// Each machine writes the tables that it has.
+    Each,
+    /// The first machine writes what others give it, since some do not see its file.
+    First,
 }
 
 /// What machines do when they tell each other how far they are.
@@ -166,23 +183,24 @@ const SAVE: &str = "save a checkpoint";
 /// Bytes that each machine writes before it tells the others that it is alive.
 const ROUND: usize = 256 << 20;
 
-/// The file of which a machine writes some tensors, if it writes any, and whether each writes those that it has: where all
-/// see the file that the first one has begun.
+/// The file of which a machine writes some tensors, if it writes any, and who writes: each machine, where all see the file
+/// that the first one has begun.
 fn share<S: Iterator<Item = (String, Dtype, Vec<usize>, usize)>>(
     ranks: &Ranks,
     mut own: Option<TensorFile>,
     sizes: impl Fn() -> S,
-) -> Result<(Option<TensorFile>, bool)> {
+) -> Result<(Option<TensorFile>, Writers)> {
     if ranks.world().machines() == 1 {
-        return Ok((own, true));
+        return Ok((own, Writers::Alone));
     }
     let landmark = own.as_mut().map(TensorFile::share).transpose()?.flatten();
     let told = ranks.everywhere(SAVE, serde_json::to_vec(&landmark).unwrap_or_default())?;
     let landmark: Option<Landmark> = serde_json::from_slice(&told[0]).ok().flatten();
     let part = landmark.as_ref().filter(|_| own.is_none()).and_then(|landmark| TensorFile::join(landmark, sizes()));
     let sees = landmark.is_some() && (own.is_some() || part.is_some());
-    let shared = ranks.everywhere(SAVE, vec![u8::from(sees)])?.iter().all(|sees| sees[..] == [1]);
-    Ok((own.or(part.filter(|_| shared)), shared))
+    let all = ranks.everywhere(SAVE, vec![u8::from(sees)])?.iter().all(|sees| sees[..] == [1]);
+    let writers = if all { Writers::Each } else { Writers::First };
+    Ok((own.or(part.filter(|_| all)), writers))
 }
 
 impl<'a> Checkpoint<'a> {

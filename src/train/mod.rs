@@ -23,7 +23,7 @@ mod trace;
 mod verify;
 mod vocabulary;
 
-pub use checkpoint::{Checkpoint, Origin, Progress, save};
+pub use checkpoint::{Checkpoint, Origin, Progress, Writers, save};
 pub use clock::{Breakdown, Clock, Span};
 pub use evaluation::{Predictions, evaluate, predict};
 pub use metrics::{Scores, auc};

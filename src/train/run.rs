@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::checkpoint::{self, Checkpoint, Origin, Progress};
+use super::checkpoint::{self, Checkpoint, Origin, Progress, Writers};
 use super::evaluation::evaluate;
 use super::metrics::Scores;
 use super::output::OutputDir;
@@ -48,6 +48,8 @@ pub struct Run {
     pub loss_trace: Option<LossTrace>,
     /// What a step has to do, from the first one on.
     pub profile: Option<Profile>,
+    /// Who has written the last checkpoint, if there was one.
+    pub saved: Option<Writers>,
 }
 
 /// A file of losses.
@@ -380,7 +382,7 @@ impl Run {
         if let Some(path) = path.filter(|path| saved.is_err() && path.exists()) {
             note!("note: {} is still that of an earlier step, whole and safe", path.display());
         }
-        saved?;
+        self.saved = Some(saved?);
         self.output.as_ref().map_or(Ok(()), OutputDir::saved)
     }
 
