@@ -300,6 +300,9 @@ fn what_cannot_be_transformed_is_refused_with_its_place() {
             assert!(message.contains("log.csv: line 2: column at: expected a date as YYYY"), "{message}");
         }
     }
+    let output = preprocess(&SCHEMA.replacen("\"visits\"", "\"visits\", name = \"user\"", 1));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("schema.toml: two columns are called user: give one of them another `name`"), "{message}");
 }
 
 #[test]

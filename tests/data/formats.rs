@@ -662,7 +662,10 @@ fn described_text_is_read_and_its_faults_are_named() {
         ),
         (message(RATINGS, &RATINGS_SCHEMA.replace("rating >= 4", "rating")), "line 2: column rating: the label 0 or 1"),
         (message(RATINGS, &RATINGS_SCHEMA.replace("18.0, 50.0", "50.0, 18.0")), "age_bucket: buckets must rise"),
-        (message(RATINGS, &RATINGS_SCHEMA.replace("age_bucket", "genres")), "two columns are called genres"),
+        (
+            message(RATINGS, &RATINGS_SCHEMA.replace("age_bucket", "genres")),
+            "two columns are called genres: give one of them another `name`",
+        ),
     ] {
         assert!(found.contains(told), "{told}: {found}");
     }

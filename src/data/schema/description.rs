@@ -112,6 +112,18 @@ impl Categorical {
     }
 }
 
+/// Checks that no two columns have one name.
+///
+/// # Errors
+/// A sentence that names the columns.
+pub fn different<'a>(names: impl IntoIterator<Item = &'a str>) -> std::result::Result<(), String> {
+    let mut seen = std::collections::HashSet::new();
+    match names.into_iter().find(|name| !seen.insert(*name)) {
+        Some(twice) => Err(format!("two columns are called {twice}")),
+        None => Ok(()),
+    }
+}
+
 impl Description {
     /// Criteo's layout: integers I1 to I`dense`, read as logarithms, and one-hot columns C1 to Cn.
     #[must_use]
@@ -149,13 +161,9 @@ impl Description {
         if let Some(Dense { name, .. }) = self.dense.iter().find(|column| column.age && column.float) {
             return Err(format!("column {name}: moments are whole seconds, so float = true does not go with age"));
         }
-        let dense = self.dense.iter().map(|column| &column.name);
-        let names = dense.chain(self.categorical.iter().map(|column| &column.name)).chain([&self.label.name]);
-        let mut seen = std::collections::HashSet::new();
-        match names.into_iter().find(|name| !seen.insert(name.as_str())) {
-            Some(twice) => Err(format!("two columns are called {twice}")),
-            None => Ok(()),
-        }
+        let dense = self.dense.iter().map(|column| column.name.as_str());
+        let categorical = self.categorical.iter().map(|column| column.name.as_str());
+        different(dense.chain(categorical).chain([self.label.name.as_str()]))
     }
 
     /// Takes over what was learned of dense columns.

@@ -49,7 +49,7 @@ use super::values;
 use crate::base::{Result, input};
 use crate::data::formats::bad;
 use crate::data::moment::Unit;
-use crate::data::schema::{Dense, Transform};
+use crate::data::schema::{Dense, Transform, different};
 
 /// The columns of a text file that are read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -185,7 +185,10 @@ impl TextSchema {
         for (name, checked) in dense.chain(categorical) {
             checked.map_err(|reason| format!("column {name}: {reason}"))?;
         }
-        Ok(())
+        let dense = self.dense.iter().map(TextDense::name);
+        let categorical = self.categorical.iter().map(TextCategorical::name);
+        different(dense.chain(categorical).chain([self.label.as_str()]))
+            .map_err(|reason| format!("{reason}: give one of them another `name`"))
     }
 
     /// The schema as a TOML document.
