@@ -63,6 +63,24 @@ pub fn exhausted(bytes: usize) -> ! {
     end_with(&message.text[..message.len])
 }
 
+/// What the standard library says, in a panic, of a thread whose start the system has no room for.
+const NO_ROOM_FOR_A_THREAD: &str = "alternative stack";
+
+/// Bytes of such a stack, on which a thread is told that its own has overflowed.
+const ALTERNATIVE_STACK: usize = 8 << 10;
+
+/// From now on a thread that gets no memory for its start ends the process as [`exhausted`] does, not with a panic.
+pub fn watch_starts_of_threads() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let words = panic.payload().downcast_ref::<String>();
+        if words.is_some_and(|words| words.contains(NO_ROOM_FOR_A_THREAD)) {
+            exhausted(ALTERNATIVE_STACK);
+        }
+        usual(panic);
+    }));
+}
+
 /// Text that needs no memory.
 struct Message {
     text: [u8; 512],

@@ -251,6 +251,13 @@ fn memory_that_is_not_there_is_an_error() {
         }
     }
     assert!(told > 0, "some limit was met");
+    // Where threads start: the room for one is refused here and there.
+    for limit in (160_000..180_000).step_by(400) {
+        let out = folder.path().join(format!("{limit}"));
+        let line = format!("preprocess criteo-kaggle --in {} --out {}", data.display(), out.display());
+        let output = under(&format!("-v {limit}"), &format!("{line} --threads 2 --memory 16MiB --shuffle total"));
+        assert!(matches!(output.status.code(), Some(0 | 1)) && !message(&output).contains("panicked"), "{output:?}");
+    }
     let big = format!("{} --steps 3 --set model.bottom=[13,4096,8] --set model.top=[4096,1]", built_in());
     let message = refused("-v 500000", &big);
     assert!(message.contains("ulimit -v"), "{message}");
