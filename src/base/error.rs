@@ -197,7 +197,7 @@ pub enum Error {
     /// What is planned for a node exceeds its free memory.
     #[error(
         "{place}: needs {need}, has {free} free ({reserve} of it stay with the system): use more nodes, fewer --ranks or a \
-         smaller --batch, or lower --rows-cap or model.dim"
+         smaller --batch, lower --rows-cap or model.dim, or narrower layers (model.bottom, model.top)"
     )]
     NodeFull {
         /// The node, or the nodes that an arena may lie on.

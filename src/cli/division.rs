@@ -8,14 +8,14 @@ use crate::base::config::{Config, Interaction, SourceKind};
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, input};
 use crate::data::{Schema, Source};
-use crate::machine::Machine;
 use crate::machine::placement::Placement;
+use crate::machine::site::Known;
+use crate::machine::{Machine, Site};
 use crate::optim::{Kept, Optimizer};
 use crate::shard::demand::{Demand, measured};
 use crate::shard::planner::price;
 use crate::shard::scheme::Sharding;
-use crate::shard::site::Known;
-use crate::shard::{Model, Options, Plan, Site, TableLoad, Workload, file, plan};
+use crate::shard::{Model, Options, Plan, TableLoad, Workload, file, plan};
 use crate::train::Setup;
 
 /// Samples from which look-ups and their skew are measured: a minibatch, within these bounds.

@@ -22,6 +22,7 @@ mod profile;
 mod ranks;
 mod schema;
 mod session;
+mod simulate;
 pub mod topo;
 mod train;
 mod tune;
@@ -65,6 +66,8 @@ enum Command {
     Topo(topo::TopoArgs),
     /// Decide which rank holds which part of which table, and why.
     Plan(plan::PlanArgs),
+    /// Predict what a machine would do, also one that is only described.
+    Simulate(simulate::SimulateArgs),
     /// Measure what this machine can do: threads, memory, arithmetic.
     Bench(bench::BenchArgs),
     /// Measure how octorec does best on this machine, and write it down.
@@ -108,6 +111,7 @@ impl Cli {
             Command::Data(args) => args.run(),
             Command::Topo(args) => topo::run(&args, world),
             Command::Plan(args) => args.run().map_err(told_of_data),
+            Command::Simulate(args) => args.run(),
             Command::Tune(args) => args.run().map_err(told_of_data),
         }
     }

@@ -66,7 +66,7 @@ pub enum RankCount {
 }
 
 /// A `--ranks` value.
-fn rank_count(text: &str) -> Result<RankCount, String> {
+pub fn rank_count(text: &str) -> Result<RankCount, String> {
     match text {
         "auto" => Ok(RankCount::Auto),
         number => match number.parse() {

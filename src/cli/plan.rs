@@ -15,12 +15,12 @@ use crate::base::console::note;
 use crate::base::error::nearest;
 use crate::base::{Error, Result, TableId, console};
 use crate::data::{Labels, Unseen};
-use crate::machine::place;
+use crate::machine::site::Known;
+use crate::machine::{Site, place};
 use crate::memory::write_file;
 use crate::shard::planner::{Alternative, alternatives};
 use crate::shard::scheme::{Kind, REPLICATE_BELOW};
-use crate::shard::site::Known;
-use crate::shard::{Model, Options, Plan, Site, Workload, file, plan, report};
+use crate::shard::{Model, Options, Plan, Workload, file, plan, report};
 
 /// Arguments of `octorec plan`.
 #[derive(Debug, Args)]

@@ -2,7 +2,8 @@
 //!
 //! A planner ([`plan`]) turns sizes into a [`Schedule`]: rounds of hops, each with its ranks, spans, fold and bytes. A
 //! schedule prints itself, proves symbolically that it computes what it claims ([`Schedule::check`]) and knows its
-//! traffic. An [`Executor`] carries out one rank's part over a [`Carrier`]; [`SharedMemory`] is the fabric that gives ranks of one machine theirs.
+//! traffic; [`Timing`] prices it on a machine, and [`Bound`] says how fast any schedule could be there. An [`Executor`]
+//! carries out one rank's part over a [`Carrier`]; [`SharedMemory`] is the fabric that gives ranks of one machine theirs.
 //!
 //! A lane is used by one thread at a time. Several threads of a rank, of its compute team or beside it, work at the same
 //! time on lanes of their own: on contiguous parts of a tensor, each with [`Slices`] of its own, or on parts of parcels
@@ -10,6 +11,7 @@
 //!
 //! The order in which terms are added is fixed by the schedule alone; no result depends on who was first.
 
+mod bound;
 mod carrier;
 mod check;
 mod executor;
@@ -20,17 +22,20 @@ mod mpi;
 mod one_sided;
 mod parcels;
 pub mod plan;
+mod price;
 mod schedule;
 mod shared_memory;
 mod slices;
 mod world;
 
+pub use bound::{Bound, exchange_s, gather_s, reduce_s};
 pub use carrier::{Carrier, Fabric, LaneSpec, Links};
 pub use executor::Executor;
 pub use launch::{Member, launch, launch_local};
 pub use memory::{Between, Memory, Tensor, narrow, widen};
 pub use one_sided::{Incoming, OneSided};
 pub use parcels::{Parcel, Parcels};
+pub use price::{Timing, Works};
 pub use schedule::{Fold, Goal, Hop, Payload, Schedule};
 pub use shared_memory::{Lane, SharedMemory};
 pub use slices::Slices;

@@ -43,6 +43,14 @@ impl Payload {
             Self::Raw(bytes) => bytes,
         }
     }
+
+    /// Bytes of an element where it is read or written in a rank's own memory, and in a window.
+    pub(super) const fn accesses(self) -> (usize, usize) {
+        match self {
+            Self::F32 | Self::Bf16 => (4, self.bytes()),
+            Self::Raw(bytes) => (bytes, bytes),
+        }
+    }
 }
 
 impl fmt::Display for Payload {
@@ -93,7 +101,9 @@ impl Goal {
         }
     }
 
-    const fn name(&self) -> &'static str {
+    /// As people call it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
         match self {
             Self::ReduceScatter(_) => "reduce-scatter",
             Self::AllGather(_) => "all-gather",
@@ -163,10 +173,7 @@ impl Schedule {
     /// written as f32, or as it is; it travels as the payload says.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let (there, travels) = match self.payload {
-            Payload::F32 | Payload::Bf16 => (4, self.payload.bytes()),
-            Payload::Raw(bytes) => (bytes, bytes),
-        };
+        let (there, travels) = self.payload.accesses();
         let cost = |hop: &Hop| match (hop.from == hop.to, hop.fold) {
             (true, _) => 2 * there,
             (false, Fold::Copy) => 2 * there + 2 * travels,

@@ -1,8 +1,9 @@
 //! The machine that octorec runs on: what it is, where ranks stand on it, and the threads of a rank.
 //!
 //! [`describe`] says what a machine is and [`discover`] finds out; [`routes`] follows its links; [`placement`] chooses
-//! nodes and cores for ranks; [`draw`] shows all of it; [`team`] runs the threads; [`limits`] measures what
-//! they can do, and [`figures`] keeps that for the machine as a whole.
+//! nodes and cores for ranks; [`site`] is the machine as ranks see it, and [`network`] its links as a graph; [`draw`] shows
+//! all of it; [`team`] runs the threads; [`limits`] measures what they can do, and [`figures`] keeps that for the machine
+//! as a whole.
 
 pub mod cluster;
 pub mod describe;
@@ -10,11 +11,14 @@ pub mod discover;
 pub mod draw;
 pub mod figures;
 pub mod limits;
+pub mod network;
 pub mod placement;
 pub(crate) mod ranges;
 pub mod routes;
+pub mod site;
 pub mod team;
 
 pub use describe::Machine;
 pub use placement::{Placement, place};
 pub use routes::Routes;
+pub use site::Site;

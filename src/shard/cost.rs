@@ -21,11 +21,11 @@
 use serde::Serialize;
 
 use super::scheme::{Rows, Scheme, Sharding, minibatch_slice};
-use super::site::Site;
 use super::skew::Skew;
 use super::traffic::{ID_BYTES, id_streams};
 use super::workload::{Load, TableLoad, Workload};
 use crate::base::{RankId, TableId};
+use crate::machine::Site;
 
 /// Bytes that memory hands out at once.
 pub const CACHE_LINE: usize = 64;

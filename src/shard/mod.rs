@@ -1,7 +1,7 @@
 //! Which rank holds which part of which table, what that makes ranks exchange, and how a good division is found.
 //!
 //! [`scheme`] says what a division is and answers who owns a row; [`traffic`] counts the bytes that it makes ranks
-//! exchange; [`site`] is the machine as seen from ranks; [`cost`] prices the parts of a [`workload`] there ([`skew`]
+//! exchange; [`Site`](crate::machine::Site) is the machine as seen from ranks; [`cost`] prices the parts of a [`workload`] there ([`skew`]
 //! says how often rows come, [`demand`] finds that out from data) and [`forecast`] spells it out; [`planner`] looks for the cheapest that fits; [`file`](mod@file) keeps one as TOML; [`report`] prints it.
 //!
 //! All of it is pure: the same schema, workload and machine give the same plan, bit for bit.
@@ -13,7 +13,6 @@ pub mod forecast;
 pub mod planner;
 pub mod report;
 pub mod scheme;
-pub mod site;
 pub mod skew;
 pub mod traffic;
 pub mod workload;
@@ -22,5 +21,4 @@ pub use cost::{Model, Score};
 pub use forecast::{Cost, RankCost};
 pub use planner::{Options, Plan, plan};
 pub use scheme::{Kind, Part, Rows, Scheme, Shard, Sharding, minibatch_slice, sample_rank};
-pub use site::Site;
 pub use workload::{Load, TableLoad, Workload};

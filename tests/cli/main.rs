@@ -24,6 +24,7 @@ mod ranks;
 mod requirement;
 #[path = "../support/sample.rs"]
 mod sample;
+mod simulate;
 #[path = "../support/spoil.rs"]
 mod spoil;
 mod transforms;

@@ -1,6 +1,8 @@
 //! Planners, one file each: from sizes to a schedule. A new one is a file and a line in a list.
 
 mod alltoall;
+mod breadth_first;
+mod candidates;
 mod direct;
 mod fused_scatter;
 mod halving_doubling;
@@ -14,6 +16,8 @@ use super::schedule::{Fold, Goal, Hop, Payload, Schedule};
 use super::slices::Slices;
 use crate::base::RankId;
 
+pub use breadth_first::BreadthFirst;
+pub use candidates::{exchanges, reductions};
 pub use ring::Ring;
 
 /// How a reduction goes from rank to rank; each is a reduce-scatter, whose reverse is the all-gather.
@@ -129,6 +133,17 @@ impl Ring {
         let rounds = if both { two_ring::rounds(slices, self) } else { self.rounds(slices) };
         let kind = if both { Reduction::TwoRing } else { Reduction::Ring };
         reduce_scatter(kind.name(), slices, payload, rounds)
+    }
+}
+
+impl BreadthFirst {
+    /// The reduce-scatter of `slices` along these ways.
+    ///
+    /// # Panics
+    /// When there are other ranks, or the payload is raw bytes.
+    #[must_use]
+    pub fn plan(&self, slices: &Slices, payload: Payload) -> Schedule {
+        reduce_scatter("breadth-first", slices, payload, self.rounds(slices))
     }
 }
 

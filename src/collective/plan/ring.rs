@@ -4,6 +4,8 @@
 //! Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
 
 use super::{Hop, Slices, add};
+use crate::base::RankId;
+use crate::machine::Site;
 
 /// The order in which a ring visits the ranks: on machines whose links form one, successors should be neighbours.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +34,43 @@ impl Ring {
             "a ring visits each rank once: {order:?}"
         );
         Self(order)
+    }
+
+    /// From neighbour to neighbour of a site where its links form such a ring and it is soon found; else as [`Ring::of`].
+    ///
+    /// # Panics
+    /// When there is no rank.
+    #[must_use]
+    pub fn along(site: &Site) -> Self {
+        /// Ranks that are tried in some place of the ring, at most.
+        const TRIES: usize = 1 << 16;
+        let ranks = site.ranks.len();
+        let neighbours = |from: usize, to: usize| {
+            let [from, to] = [from, to].map(|rank| RankId(rank as u32));
+            site.neighbour_gb_s(from, to).is_some()
+        };
+        let mut order = vec![0];
+        let mut next = vec![1];
+        for _ in 0..TRIES {
+            let Some(last) = order.last().copied() else { break };
+            let free = |rank: &usize| neighbours(last, *rank) && !order.contains(rank);
+            if order.len() == ranks && neighbours(last, order[0]) {
+                return Self::through(order);
+            }
+            let depth = next.len() - 1;
+            match (next[depth]..ranks).find(free) {
+                Some(rank) => {
+                    next[depth] = rank + 1;
+                    order.push(rank);
+                    next.push(0);
+                }
+                None => {
+                    order.pop();
+                    next.pop();
+                }
+            }
+        }
+        Self::of(ranks)
     }
 
     /// The other way around.

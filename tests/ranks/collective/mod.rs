@@ -2,6 +2,7 @@
 //! last byte, delays change nothing, and a rank in trouble takes the others with it.
 
 mod bench;
+mod links;
 mod one_sided;
 mod reductions;
 mod stress;

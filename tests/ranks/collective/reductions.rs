@@ -93,7 +93,7 @@ fn two_rings_use_both_ways_of_each_link_alike() {
 }
 
 /// Runs a schedule on tensors; returns each rank's tensor and the bytes that it sent.
-fn run(schedule: &Schedule, memory: &[Vec<f32>], window: usize) -> Vec<(Vec<f32>, Vec<usize>)> {
+pub fn run(schedule: &Schedule, memory: &[Vec<f32>], window: usize) -> Vec<(Vec<f32>, Vec<usize>)> {
     let (schedule, memory) = (schedule.clone(), memory.to_vec());
     let windows = Links::uniform(schedule.ranks(), window);
     let ranks = with_lanes(&job(schedule.ranks()), vec![windows], move |member, mut lanes| {
@@ -105,7 +105,7 @@ fn run(schedule: &Schedule, memory: &[Vec<f32>], window: usize) -> Vec<(Vec<f32>
     ranks.unwrap()
 }
 
-fn bits(data: &[f32]) -> Vec<u32> {
+pub fn bits(data: &[f32]) -> Vec<u32> {
     data.iter().map(|x| x.to_bits()).collect()
 }
 

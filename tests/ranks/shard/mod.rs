@@ -8,9 +8,9 @@ mod traffic;
 
 use octorec::base::RankId;
 use octorec::machine::placement::Wishes;
-use octorec::machine::{Machine, place};
-use octorec::shard::site::Known;
-use octorec::shard::{Part, Scheme, Sharding, Site, TableLoad, Workload};
+use octorec::machine::site::Known;
+use octorec::machine::{Machine, Site, place};
+use octorec::shard::{Part, Scheme, Sharding, TableLoad, Workload};
 use proptest::prelude::*;
 
 /// Tables of these rows; one look-up a sample, all rows alike, SGD in f32.
@@ -39,24 +39,29 @@ fn workload(rows: &[u64], dim: usize, batch: usize) -> Workload {
 }
 
 /// `ranks` ranks on a shipped machine.
-fn shipped(name: &str, ranks: usize) -> Site {
+pub fn shipped(name: &str, ranks: usize) -> Site {
     on(&Machine::load(name).expect("shipped"), ranks)
 }
 
-fn on(machine: &Machine, ranks: usize) -> Site {
+pub fn on(machine: &Machine, ranks: usize) -> Site {
     let placement = place(machine, &Wishes { ranks: Some(ranks), ..Wishes::default() }).expect("placed");
     Site::new(machine, &placement, Known::default())
 }
 
 /// One node a rank with memory (MiB) and bandwidth (GB/s) as given, every two linked.
 fn mesh(nodes: &[(u64, f64)]) -> Machine {
+    let pairs: Vec<_> = (0..nodes.len()).flat_map(|a| (a + 1..nodes.len()).map(move |b| (a, b))).collect();
+    linked(nodes, &pairs)
+}
+
+/// As [`mesh`] with links between these nodes only.
+pub fn linked(nodes: &[(u64, f64)], pairs: &[(usize, usize)]) -> Machine {
     let mut text = "name = \"mesh\"\n".to_owned();
     for (id, (mib, gb_s)) in nodes.iter().enumerate() {
         let gib = *mib as f64 / 1024.0;
         text += &format!("[[node]]\nids = {id}\ncores = 4\nmemory_gib = {gib:?}\nmemory_gb_s = {gb_s:?}\n");
     }
-    let pairs: Vec<String> =
-        (0..nodes.len()).flat_map(|a| (a + 1..nodes.len()).map(move |b| format!("[{a}, {b}]"))).collect();
+    let pairs: Vec<String> = pairs.iter().map(|(a, b)| format!("[{a}, {b}]")).collect();
     if !pairs.is_empty() {
         text += &format!("[[link]]\npairs = [{}]\ngb_s = 10\n", pairs.join(", "));
     }

@@ -2,9 +2,9 @@
 //! nearly indifferent to names.
 
 use octorec::base::{RankId, TableId};
-use octorec::machine::Machine;
+use octorec::machine::{Machine, Site};
 use octorec::shard::planner::{alternatives, price};
-use octorec::shard::{Kind, Model, Options, Part, Plan, Rows, Scheme, Sharding, Site, Workload, plan};
+use octorec::shard::{Kind, Model, Options, Part, Plan, Rows, Scheme, Sharding, Workload, plan};
 use proptest::prelude::*;
 
 use super::{mesh, on, shipped, workload};
@@ -155,6 +155,7 @@ fn refusals_name_table_node_and_advice() {
     work.dense_bytes = 3 << 30;
     let message = plan(&Model::new(&work, &site), &Options::default()).unwrap_err().to_string();
     assert!(message.contains("node 0 before any table"), "{message}");
+    assert!(message.contains("narrower layers (model.bottom, model.top)"), "{message}");
 }
 
 /// The best division out of all whole, halved, dealt and replicated ones; tables of many rows that few look-ups meet are

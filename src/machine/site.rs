@@ -8,11 +8,11 @@ use std::ops::Add;
 
 use serde::Serialize;
 
+use super::describe::{End, Node};
+use super::placement::RankPlace;
+use super::ranges::ranges;
+use super::{Machine, Placement, Routes};
 use crate::base::{NodeId, RankId};
-use crate::machine::describe::Node;
-use crate::machine::placement::RankPlace;
-use crate::machine::ranges::ranges;
-use crate::machine::{Machine, Placement, Routes};
 use crate::memory::NodeMemory;
 
 /// Streaming bandwidth of a node where no node's is known: a socket of SC20's eight-socket machine, in GB/s.
@@ -95,6 +95,9 @@ impl Pool {
 pub struct Wire {
     /// "node 0 to node 1".
     pub name: String,
+    /// From where to where.
+    #[serde(skip)]
+    pub ends: [End; 2],
     /// Bandwidth in GB/s.
     pub gb_s: f64,
     /// Latency in nanoseconds.
@@ -198,6 +201,32 @@ impl Site {
         &self.paths[self.homes[from.index()]][self.homes[to.index()]]
     }
 
+    /// The node of each of the places that ranks share, in the order of [`Site::home`].
+    #[must_use]
+    pub fn homes(&self) -> Vec<NodeId> {
+        let mut nodes: Vec<NodeId> = self.ranks.iter().map(|standing| standing.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
+    }
+
+    /// The position of a rank's node among those that have ranks.
+    #[must_use]
+    pub fn home(&self, rank: RankId) -> usize {
+        self.homes[rank.index()]
+    }
+
+    /// GB/s of the way from one rank to another if no node with ranks lies between them: they are neighbours.
+    #[must_use]
+    pub fn neighbour_gb_s(&self, from: RankId, to: RankId) -> Option<f64> {
+        /// Between ranks of one node: so wide that links count.
+        const WITHIN: f64 = 1e6;
+        let path = self.path(from, to);
+        let has_ranks = |end| matches!(end, End::Node(node) if self.ranks.iter().any(|standing| standing.node == node));
+        let apart = path.iter().skip(1).any(|wire| has_ranks(self.wires[*wire].ends[0]));
+        (from != to && !apart).then(|| path.iter().map(|wire| self.wires[*wire].gb_s).fold(WITHIN, f64::min))
+    }
+
     /// Seconds of an empty message; 0 between ranks on one node.
     #[must_use]
     pub fn latency_s(&self, from: RankId, to: RankId) -> f64 {
@@ -270,7 +299,7 @@ fn wires(machine: &Machine, known: Option<f64>, assumptions: &mut Vec<String>) -
         let latency_ns = link.latency_ns.unwrap_or(late);
         [(a, b), (b, a)].map(|(from, to)| {
             let name = format!("{} to {}", machine.end_name(from), machine.end_name(to));
-            Wire { name, gb_s, latency_ns }
+            Wire { name, ends: [from, to], gb_s, latency_ns }
         })
     });
     both.collect()

@@ -1,0 +1,146 @@
+//! Schedules on the links of machines: proven, carried out, priced, and held against bounds that know no schedule.
+
+use octorec::base::RankId;
+use octorec::collective::plan::{BreadthFirst, Ring, exchanges, reductions};
+use octorec::collective::{Bound, Parcels, Payload, Schedule, Slices, Timing, Works};
+use octorec::machine::describe::SHIPPED;
+use octorec::machine::{Machine, Site};
+use proptest::prelude::*;
+
+use super::reductions::{bits, run};
+use super::{interpret, numbers, sizes};
+use crate::shard::{linked, on, shipped};
+
+/// All shipped machines that have several nodes, with a rank on each.
+fn machines() -> impl Iterator<Item = Site> {
+    let nodes = |name: &str| Machine::load(name).expect("shipped").nodes.len();
+    SHIPPED
+        .iter()
+        .map(|(name, _)| *name)
+        .filter(move |name| nodes(name) > 1)
+        .map(move |name| shipped(name, nodes(name)))
+}
+
+/// Reduce-scatters, all-gathers and all-reduces.
+fn all(slices: &Slices, payload: Payload, site: &Site) -> Vec<Schedule> {
+    let scatters = reductions(slices, payload, site, None);
+    scatters.into_iter().flat_map(|scatter| [scatter.reversed(), scatter.all_reduce(), scatter]).collect()
+}
+
+fn seconds(schedule: &Schedule, site: &Site, works: Works) -> f64 {
+    let (timing, bound) = (Timing::of(schedule, site, works), Bound::of(&schedule.goal, schedule.payload, site));
+    let bound = if works == Works::Links { bound.links_s } else { bound.seconds() };
+    assert!(timing.seconds >= bound * (1.0 - 1e-6), "{} on {}: {timing:?}, {bound}", schedule.algorithm, site.machine);
+    timing.seconds
+}
+
+#[test]
+fn on_every_machine_the_chosen_schedule_is_near_the_bound() {
+    for site in machines() {
+        let ranks = site.ranks.len();
+        for elements in [1 << 18, 1 << 24] {
+            for works in [Works::Links, Works::LinksAndMemories] {
+                let near = |schedules: &[Schedule]| {
+                    let bound = Bound::of(&schedules[0].goal, schedules[0].payload, &site);
+                    let bound = if works == Works::Links { bound.links_s } else { bound.seconds() };
+                    let times = schedules.iter().map(|schedule| seconds(schedule, &site, works));
+                    times.fold(f64::INFINITY, f64::min) / bound
+                };
+                let scatters = reductions(&Slices::even(elements, ranks), Payload::F32, &site, None);
+                for change in [Schedule::reversed, Schedule::clone, Schedule::all_reduce] {
+                    let found = near(&scatters.iter().map(change).collect::<Vec<_>>());
+                    assert!(found <= 1.05, "{}: {found} of the bound", site.machine);
+                }
+                // Its routes are the machine's, so that it may be far from what relays could do.
+                near(&exchanges(&Parcels::uniform(ranks, elements / ranks), Payload::Raw(4)));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_twisted_hypercube_is_used_whole() {
+    let site = shipped("twisted-hypercube-8", 8);
+    let slices = Slices::even(1 << 22, 8);
+    let (few, rings) = (BreadthFirst::of(&site).plan(&slices, Payload::F32), Ring::along(&site));
+    assert_eq!(few.rounds.len(), 2);
+    // The ring goes over links, each way of it over a third of them.
+    let rings = rings.plan(&slices, Payload::F32, true);
+    let direct = |schedule: &Schedule| {
+        let traffic = schedule.traffic();
+        let pairs = (0..64).map(|at| (RankId(at / 8), RankId(at % 8)));
+        pairs.filter(|(from, to)| traffic.at(*from, *to) > 0).all(|(from, to)| site.path(from, to).len() == 1)
+    };
+    assert!(direct(&few) && direct(&rings));
+    let [few, rings] = [few, rings].map(|schedule| seconds(&schedule, &site, Works::Links));
+    assert!(rings / few >= 1.45, "{few} {rings}");
+}
+
+#[test]
+fn links_carry_what_a_schedule_sends_along_their_routes() {
+    for site in machines() {
+        let ranks = site.ranks.len();
+        for schedule in all(&Slices::of(&sizes(7, ranks, 5000)), Payload::Bf16, &site) {
+            let traffic = schedule.traffic();
+            let mut wires = vec![0.0; site.wires.len()];
+            for (from, to) in (0..ranks * ranks).map(|at| (RankId((at / ranks) as u32), RankId((at % ranks) as u32))) {
+                site.path(from, to).iter().for_each(|wire| wires[*wire] += traffic.at(from, to) as f64);
+            }
+            let timing = Timing::of(&schedule, &site, Works::LinksAndMemories);
+            assert_eq!(timing.wire_bytes, wires);
+            let memory: f64 = timing.pool_bytes.iter().sum();
+            assert!((memory - schedule.memory_bytes() as f64).abs() < 1e-3, "{memory} of {}", schedule.memory_bytes());
+        }
+    }
+}
+
+#[test]
+fn prices_are_those_that_a_hand_computes() {
+    // One link of 66 GB/s, 105 GB/s a memory; 70 ns.
+    let site = shipped("two-socket", 2);
+    let direct = &all(&Slices::of(&[1 << 20, 1 << 20]), Payload::F32, &site)[0];
+    let bytes = f64::from(4 << 20);
+    let near = |works, wanted: f64| {
+        let found = Timing::of(direct, &site, works).seconds;
+        assert!((found - wanted).abs() < 1e-9 * wanted, "{found} {wanted}");
+    };
+    near(Works::Links, bytes / 66e9 + 70e-9);
+    // Read here, written and read and written there, both ways at the same time.
+    near(Works::LinksAndMemories, 4.0 * bytes / 105e9 + 70e-9);
+    // Around a ring of four: 0 to 2 goes through 1, so the link from 0 to 1 has the parcels of 1 and 2, and of 3 to 1.
+    let ring = shipped("ring-4", 4);
+    let exchange = &exchanges(&Parcels::uniform(4, 1 << 20), Payload::Raw(4))[2];
+    let timing = Timing::of(exchange, &ring, Works::Links);
+    let busiest = timing.busiest(&ring).expect("something moves");
+    let most = timing.wire_bytes.iter().copied().fold(0.0, f64::max);
+    assert!((timing.seconds - most / 22e9).abs() < 1e-6 && busiest.share > 0.99, "{timing:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// On any machine in one piece, with any slices, and carried out to the last bit.
+    #[test]
+    fn breadth_first_reduces_and_gathers(ranks in 2usize..8, seed in 0u64..1000, bf16 in any::<bool>()) {
+        let more = sizes(seed, ranks, ranks - 1);
+        let links = (1..ranks).map(|rank| (rank, sizes(seed + rank as u64, 1, 1000)[0] % rank));
+        let further = more.iter().enumerate().map(|(from, to)| (from, *to)).filter(|(from, to)| from > to);
+        let mut links: Vec<(usize, usize)> = links.chain(further).collect();
+        links.sort_unstable();
+        links.dedup();
+        let site = on(&linked(&vec![(4096, 50.0); ranks], &links), ranks);
+        let slices = Slices::of(&sizes(seed * 3 + 1, ranks, 400));
+        let payload = if bf16 { Payload::Bf16 } else { Payload::F32 };
+        let scatter = BreadthFirst::of(&site).plan(&slices, payload);
+        for schedule in [scatter.reversed(), scatter.all_reduce(), scatter] {
+            prop_assert_eq!(schedule.check(), Ok(()));
+            seconds(&schedule, &site, Works::Links);
+            let data: Vec<Vec<f32>> = (0..ranks as u64).map(|rank| numbers(seed * 8 + rank, slices.end())).collect();
+            let mut expected = data.clone();
+            interpret(&schedule, &mut expected);
+            for (seen, expected) in run(&schedule, &data, 256).iter().zip(&expected) {
+                prop_assert_eq!(bits(&seen.0), bits(expected));
+            }
+        }
+    }
+}
