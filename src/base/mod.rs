@@ -8,6 +8,7 @@ pub mod error;
 pub mod ids;
 pub mod input;
 pub mod interrupt;
+pub mod panics;
 #[cfg(test)]
 #[path = "../../tests/support/requirement.rs"]
 pub mod requirement;

@@ -332,9 +332,3 @@ fn deliver(
 pub(super) const fn round(depth: usize) -> usize {
     depth + 3
 }
-
-/// What a panic said.
-pub(super) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
-}

@@ -69,16 +69,11 @@ const NO_ROOM_FOR_A_THREAD: &str = "alternative stack";
 /// Bytes of such a stack, on which a thread is told that its own has overflowed.
 const ALTERNATIVE_STACK: usize = 8 << 10;
 
-/// From now on a thread that gets no memory for its start ends the process as [`exhausted`] does, not with a panic.
-pub fn watch_starts_of_threads() {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        let words = panic.payload().downcast_ref::<String>();
-        if words.is_some_and(|words| words.contains(NO_ROOM_FOR_A_THREAD)) {
-            exhausted(ALTERNATIVE_STACK);
-        }
-        usual(panic);
-    }));
+/// Ends the process as [`exhausted`] does if these words of a panic say that a thread gets no memory for its start.
+pub fn no_room_for_a_thread(words: &str) {
+    if words.contains(NO_ROOM_FOR_A_THREAD) {
+        exhausted(ALTERNATIVE_STACK);
+    }
 }
 
 /// Text that needs no memory.

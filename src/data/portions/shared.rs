@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
-use crate::base::{Error, Result};
-use crate::data::loader::{Stream, panic_message, round};
+use crate::base::{Error, Result, panics};
+use crate::data::loader::{Stream, round};
 use crate::data::{Batch, Plan, Position, Source};
 use crate::machine::team::roam;
 
@@ -33,7 +33,7 @@ impl Common {
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take() {
             let ended = thread.join().unwrap_or_else(|panic| {
-                let reason = format!("the loader panicked: {}", panic_message(&*panic));
+                let reason = format!("the loader panicked: {}", panics::words(&*panic));
                 Err(Error::Config { origin: "data".to_owned(), reason })
             });
             *trouble = ended.as_ref().err().map(ToString::to_string);

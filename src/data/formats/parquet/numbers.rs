@@ -1,7 +1,6 @@
 //! The values of one column of one row group, from any row on, as integers or floats with their levels.
 
 use std::io::BufReader;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +13,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::columns::{Kind, Leaf};
-use crate::data::loader::panic_message;
+use crate::base::panics::answered;
 use crate::memory::{FileBytes, FileCursor};
 
 /// Bytes that are read for a page's head, which has some dozens.
@@ -73,10 +72,8 @@ pub(super) struct Scratch {
 
 /// Runs what the library does with bytes of a file. Some damage makes it panic; that is an error of the file like others.
 pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    // Unwind safety: whoever gets an error of a reader drops that reader.
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        Err(ParquetError::General(format!("its bytes make no sense: {}", panic_message(&*panic))))
-    })
+    // Whoever gets an error of a reader drops that reader.
+    answered(work).unwrap_or_else(|words| Err(ParquetError::General(format!("its bytes make no sense: {words}"))))
 }
 
 /// A position in a column of a row group.
