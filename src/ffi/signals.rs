@@ -7,6 +7,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Asked with an address that could not be read: whether it can be now.
 pub type Repair = fn(usize) -> bool;
@@ -67,8 +68,43 @@ extern "C" fn on_bus(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) 
     unsafe { libc::sigaction(signal, before, ptr::null_mut()) };
 }
 
-/// Writes to standard error and ends the process with exit code 1, without memory, locks or destructors.
+/// Bytes that the system gives to every process that is not at its limits.
+const LITTLE: usize = 1 << 20;
+
+/// How a process ends for want of memory.
+static WITHOUT_MEMORY: OnceLock<fn() -> !> = OnceLock::new();
+/// Whether a thread has begun to end the process.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// From now on a process that aborts because the system has no memory for it, as the C library does where it cannot start
+/// a thread, ends with `told` instead, which must end with [`end_with`]. The first one to be named stays.
+pub fn tell_aborts_without_memory(told: fn() -> !) {
+    if WITHOUT_MEMORY.set(told).is_ok() {
+        // SAFETY: the function takes a signal's number, and does what is async-signal-safe.
+        unsafe { libc::signal(libc::SIGABRT, on_abort as extern "C" fn(c_int) as usize) };
+    }
+}
+
+/// Where it returns, the process aborts as it was about to.
+extern "C" fn on_abort(_: c_int) {
+    let no_file = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
+    // SAFETY: a new mapping at an address of the system's choice touches nothing that is there.
+    let little = unsafe { libc::mmap(ptr::null_mut(), LITTLE, no_file.0, no_file.1, no_file.2, 0) };
+    let is_ending = ENDING.load(Ordering::Acquire);
+    if (little == libc::MAP_FAILED || is_ending)
+        && let Some(told) = WITHOUT_MEMORY.get()
+    {
+        told();
+    }
+}
+
+/// Writes to standard error and ends the process with exit code 1, without memory, locks or destructors. Of several
+/// threads that want to at a time, one does.
 pub fn end_with(message: &[u8]) -> ! {
+    while ENDING.swap(true, Ordering::AcqRel) {
+        // SAFETY: waits for a signal, or for the end of the process.
+        unsafe { libc::pause() };
+    }
     let mut left = message;
     while !left.is_empty() {
         // SAFETY: `left` is as long as is said.

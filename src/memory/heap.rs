@@ -69,10 +69,15 @@ const NO_ROOM_FOR_A_THREAD: &str = "alternative stack";
 /// Bytes of such a stack, on which a thread is told that its own has overflowed.
 const ALTERNATIVE_STACK: usize = 8 << 10;
 
+/// As [`exhausted`], where a thread gets no memory for its start.
+pub fn exhausted_by_a_thread() -> ! {
+    exhausted(ALTERNATIVE_STACK)
+}
+
 /// Ends the process as [`exhausted`] does if these words of a panic say that a thread gets no memory for its start.
 pub fn no_room_for_a_thread(words: &str) {
     if words.contains(NO_ROOM_FOR_A_THREAD) {
-        exhausted(ALTERNATIVE_STACK);
+        exhausted_by_a_thread();
     }
 }
 
