@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use octorec::base::{Error, console, interrupt, panics};
+use octorec::base::{Error, console, interrupt};
 use octorec::cli::Cli;
 use octorec::collective::World;
 use octorec::ffi::signals;
-use octorec::memory::{Heap, exhausted_by_a_thread, no_room_for_a_thread};
+use octorec::memory::{Heap, watch_starts_of_threads};
 
 #[global_allocator]
 static HEAP: Heap = Heap;
@@ -20,8 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     signals::refuse_large_files();
-    signals::tell_aborts_without_memory(exhausted_by_a_thread);
-    panics::watch(no_room_for_a_thread);
+    watch_starts_of_threads();
     match std::thread::Builder::new().name("octorec".to_owned()).stack_size(STACK).spawn(run) {
         // What a panic has to say was said.
         Ok(work) => work.join().unwrap_or(ExitCode::from(101)),

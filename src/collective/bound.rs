@@ -80,8 +80,7 @@ fn links_s(goal: &Goal, payload: Payload, site: &Site) -> f64 {
 }
 
 /// Seconds until every home has the bytes of all.
-#[must_use]
-pub fn gather_s(network: &Network, bytes: &[f64]) -> f64 {
+fn gather_s(network: &Network, bytes: &[f64]) -> f64 {
     (0..network.homes()).map(|to| until_all_have_come(network, bytes, to)).fold(0.0, f64::max)
 }
 
@@ -112,8 +111,7 @@ fn until_all_have_come(network: &Network, bytes: &[f64], to: usize) -> f64 {
 }
 
 /// Seconds until every home has the sum of all tensors of so many bytes.
-#[must_use]
-pub fn reduce_s(network: &Network, bytes: f64) -> f64 {
+fn reduce_s(network: &Network, bytes: f64) -> f64 {
     let homes = network.homes();
     if homes < 2 {
         return 0.0;
@@ -126,8 +124,7 @@ pub fn reduce_s(network: &Network, bytes: f64) -> f64 {
 }
 
 /// Seconds until `demand[from][to]` bytes have gone from each home to each.
-#[must_use]
-pub fn exchange_s(network: &Network, demand: &[Vec<f64>]) -> f64 {
+fn exchange_s(network: &Network, demand: &[Vec<f64>]) -> f64 {
     let (homes, arcs) = (network.homes(), network.arcs());
     let mut least: f64 = 0.0;
     if homes <= CUTS_OF {

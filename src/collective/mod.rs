@@ -28,7 +28,7 @@ mod shared_memory;
 mod slices;
 mod world;
 
-pub use bound::{Bound, exchange_s, gather_s, reduce_s};
+pub use bound::Bound;
 pub use carrier::{Carrier, Fabric, LaneSpec, Links};
 pub use executor::Executor;
 pub use launch::{Member, launch, launch_local};

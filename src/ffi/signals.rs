@@ -71,30 +71,31 @@ extern "C" fn on_bus(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) 
 /// Bytes that the system gives to every process that is not at its limits.
 const LITTLE: usize = 1 << 20;
 
-/// How a process ends for want of memory.
-static WITHOUT_MEMORY: OnceLock<fn() -> !> = OnceLock::new();
+/// The last words of a process that aborts for want of memory.
+static WITHOUT_MEMORY: OnceLock<Vec<u8>> = OnceLock::new();
 /// Whether a thread has begun to end the process.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// From now on a process that aborts because the system has no memory for it, as the C library does where it cannot start
-/// a thread, ends with `told` instead, which must end with [`end_with`]. The first one to be named stays.
-pub fn tell_aborts_without_memory(told: fn() -> !) {
-    if WITHOUT_MEMORY.set(told).is_ok() {
-        // SAFETY: the function takes a signal's number, and does what is async-signal-safe.
+/// a thread, ends with this message and exit code 1 instead. The first message to be named stays.
+pub fn tell_aborts_without_memory(message: Vec<u8>) {
+    if WITHOUT_MEMORY.set(message).is_ok() {
+        // SAFETY: the function takes a signal's number; it maps a page, reads what was written before it was named here, and
+        // calls `end_with`, all of which is async-signal-safe.
         unsafe { libc::signal(libc::SIGABRT, on_abort as extern "C" fn(c_int) as usize) };
     }
 }
 
 /// Where it returns, the process aborts as it was about to.
 extern "C" fn on_abort(_: c_int) {
-    let no_file = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping at an address of the system's choice touches nothing that is there.
-    let little = unsafe { libc::mmap(ptr::null_mut(), LITTLE, no_file.0, no_file.1, no_file.2, 0) };
+    let little = unsafe { libc::mmap(ptr::null_mut(), LITTLE, access, kind, -1, 0) };
     let is_ending = ENDING.load(Ordering::Acquire);
     if (little == libc::MAP_FAILED || is_ending)
-        && let Some(told) = WITHOUT_MEMORY.get()
+        && let Some(message) = WITHOUT_MEMORY.get()
     {
-        told();
+        end_with(message);
     }
 }
 

@@ -85,12 +85,6 @@ impl Network {
         self.arcs.iter().filter(|arc| part[arc.from] && !part[arc.to]).map(|arc| arc.capacity).sum()
     }
 
-    /// From each home to each vertex the length of the shortest way, where arc i is `lengths[i]` long.
-    #[must_use]
-    pub fn distances(&self, lengths: &[f64]) -> Vec<Vec<f64>> {
-        (0..self.homes).map(|home| self.ways(home, lengths).into_iter().map(|(length, _)| length).collect()).collect()
-    }
-
     /// From one vertex to each the length of the shortest way and its last arc; no arc to where it starts, nor to what it
     /// cannot reach.
     #[must_use]

@@ -141,7 +141,10 @@ pub struct Site {
     pub wires: Vec<Wire>,
     /// What was taken for unknown figures, and why.
     pub assumptions: Vec<String>,
-    /// For each rank its place in `paths`.
+    /// Those that have ranks, ascending.
+    #[serde(skip)]
+    nodes: Vec<NodeId>,
+    /// For each rank its place in `nodes` and `paths`.
     #[serde(skip)]
     homes: Vec<usize>,
     /// The wires from each rank's node to each other's.
@@ -192,6 +195,7 @@ impl Site {
             wires,
             assumptions,
             paths,
+            nodes,
         }
     }
 
@@ -201,16 +205,13 @@ impl Site {
         &self.paths[self.homes[from.index()]][self.homes[to.index()]]
     }
 
-    /// The node of each of the places that ranks share, in the order of [`Site::home`].
+    /// The nodes that have ranks, ascending.
     #[must_use]
-    pub fn homes(&self) -> Vec<NodeId> {
-        let mut nodes: Vec<NodeId> = self.ranks.iter().map(|standing| standing.node).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        nodes
+    pub fn homes(&self) -> &[NodeId] {
+        &self.nodes
     }
 
-    /// The position of a rank's node among those that have ranks.
+    /// The position of a rank's node in [`Site::homes`].
     #[must_use]
     pub fn home(&self, rank: RankId) -> usize {
         self.homes[rank.index()]
@@ -222,7 +223,7 @@ impl Site {
         /// Between ranks of one node: so wide that links count.
         const WITHIN: f64 = 1e6;
         let path = self.path(from, to);
-        let has_ranks = |end| matches!(end, End::Node(node) if self.ranks.iter().any(|standing| standing.node == node));
+        let has_ranks = |end| matches!(end, End::Node(node) if self.nodes.binary_search(&node).is_ok());
         let apart = path.iter().skip(1).any(|wire| has_ranks(self.wires[*wire].ends[0]));
         (from != to && !apart).then(|| path.iter().map(|wire| self.wires[*wire].gb_s).fold(WITHIN, f64::min))
     }

@@ -5,8 +5,9 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::{self, Write};
 
+use crate::base::panics;
 use crate::base::units::Bytes;
-use crate::ffi::signals::end_with;
+use crate::ffi::signals::{end_with, tell_aborts_without_memory};
 
 /// To be named with `#[global_allocator]`.
 #[derive(Debug)]
@@ -51,6 +52,11 @@ fn given(memory: *mut u8, bytes: usize) -> *mut u8 {
 /// would need memory.
 #[cold]
 pub fn exhausted(bytes: usize) -> ! {
+    let message = last_words(bytes);
+    end_with(&message.text[..message.len])
+}
+
+fn last_words(bytes: usize) -> Message {
     let mut message = Message { text: [0; 512], len: 0 };
     // It fits.
     let _ = writeln!(
@@ -60,7 +66,7 @@ pub fn exhausted(bytes: usize) -> ! {
          was saved before is whole",
         Bytes(bytes as u64)
     );
-    end_with(&message.text[..message.len])
+    message
 }
 
 /// What the standard library says, in a panic, of a thread whose start the system has no room for.
@@ -69,16 +75,16 @@ const NO_ROOM_FOR_A_THREAD: &str = "alternative stack";
 /// Bytes of such a stack, on which a thread is told that its own has overflowed.
 const ALTERNATIVE_STACK: usize = 8 << 10;
 
-/// As [`exhausted`], where a thread gets no memory for its start.
-pub fn exhausted_by_a_thread() -> ! {
-    exhausted(ALTERNATIVE_STACK)
-}
-
-/// Ends the process as [`exhausted`] does if these words of a panic say that a thread gets no memory for its start.
-pub fn no_room_for_a_thread(words: &str) {
-    if words.contains(NO_ROOM_FOR_A_THREAD) {
-        exhausted_by_a_thread();
-    }
+/// From now on a thread that gets no memory for its start ends the process as [`exhausted`] does, whether the standard
+/// library panics there or the C library aborts.
+pub fn watch_starts_of_threads() {
+    let message = last_words(ALTERNATIVE_STACK);
+    tell_aborts_without_memory(message.text[..message.len].to_vec());
+    panics::watch(|words| {
+        if words.contains(NO_ROOM_FOR_A_THREAD) {
+            exhausted(ALTERNATIVE_STACK);
+        }
+    });
 }
 
 /// Text that needs no memory.

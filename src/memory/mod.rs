@@ -17,7 +17,7 @@ pub use arena::{Arena, ArenaSlice, Binding, Pages};
 pub use buffer::{Buffer, Supply, recycled};
 pub use capacity::{Demand, NodeMemory, check_capacity, check_host};
 pub use file::{Access, FileBytes, FileCursor, FileMap};
-pub use heap::{Heap, exhausted, exhausted_by_a_thread, no_room_for_a_thread};
+pub use heap::{Heap, exhausted, watch_starts_of_threads};
 pub use homes::Homes;
 pub use lock::FolderLock;
 pub use plan::{Alignment, Need, Plan};

@@ -39,6 +39,8 @@ fn collectives_are_priced_beside_their_bounds() {
 fn what_cannot_be_simulated_is_told() {
     let message = fail("simulate collectives --topology this-small-box");
     assert!(message.contains("this-small-box has one rank, which sends nothing: set --ranks"), "{message}");
+    let message = fail("simulate collectives --topology twisted-hypercube-8 --ranks 300");
+    assert!(message.contains("--ranks: 300 ranks are too many to simulate: at most 256"), "{message}");
     let message = fail("simulate collectives --topology twisted-hypercub-8");
     assert!(message.contains("twisted-hypercube-8"), "{message}");
     let output = run("simulate collectives --topology two-socket --bytes 63");

@@ -20,6 +20,9 @@ use crate::machine::{Site, place};
 /// A tensor with more bytes is no message.
 const MOST_BYTES: u64 = 1 << 40;
 
+/// Every pair of ranks is looked at several times: beyond this it takes minutes.
+const MOST_RANKS: usize = 256;
+
 /// Flags of `octorec simulate collectives`.
 #[derive(Debug, Clone, Args)]
 pub struct CollectivesArgs {
@@ -91,6 +94,10 @@ impl CollectivesArgs {
             let reason =
                 format!("{} has one rank, which sends nothing: set --ranks, or name a larger machine", machine.name);
             return Err(Error::Config { origin: format!("--topology {}", self.topology), reason });
+        }
+        if site.ranks.len() > MOST_RANKS {
+            let reason = format!("{} ranks are too many to simulate: at most {MOST_RANKS}", site.ranks.len());
+            return Err(Error::Config { origin: "--ranks".to_owned(), reason });
         }
         let figures = figures::line(&machine, &site.assumptions);
         note!("{figures}");

@@ -116,7 +116,7 @@ impl Categorical {
 ///
 /// # Errors
 /// A sentence that names the columns.
-pub fn different<'a>(names: impl IntoIterator<Item = &'a str>) -> std::result::Result<(), String> {
+pub fn check_names<'a>(names: impl IntoIterator<Item = &'a str>) -> std::result::Result<(), String> {
     let mut seen = std::collections::HashSet::new();
     match names.into_iter().find(|name| !seen.insert(*name)) {
         Some(twice) => Err(format!("two columns are called {twice}")),
@@ -163,7 +163,7 @@ impl Description {
         }
         let dense = self.dense.iter().map(|column| column.name.as_str());
         let categorical = self.categorical.iter().map(|column| column.name.as_str());
-        different(dense.chain(categorical).chain([self.label.name.as_str()]))
+        check_names(dense.chain(categorical).chain([self.label.name.as_str()]))
     }
 
     /// Takes over what was learned of dense columns.

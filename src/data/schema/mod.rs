@@ -9,7 +9,7 @@ pub mod feature;
 use crate::base::config::{Interaction, ModelConfig};
 use crate::base::units::Many;
 use crate::base::{Error, Result};
-pub use description::{Categorical, Dense, Description, Label, Transform, different};
+pub use description::{Categorical, Dense, Description, Label, Transform, check_names};
 pub use feature::{Scale, Scales};
 
 /// The columns of a data set.

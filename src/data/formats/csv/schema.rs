@@ -49,7 +49,7 @@ use super::values;
 use crate::base::{Result, input};
 use crate::data::formats::bad;
 use crate::data::moment::Unit;
-use crate::data::schema::{Dense, Transform, different};
+use crate::data::schema::{Dense, Transform, check_names};
 
 /// The columns of a text file that are read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -187,7 +187,7 @@ impl TextSchema {
         }
         let dense = self.dense.iter().map(TextDense::name);
         let categorical = self.categorical.iter().map(TextCategorical::name);
-        different(dense.chain(categorical).chain([self.label.as_str()]))
+        check_names(dense.chain(categorical).chain([self.label.as_str()]))
             .map_err(|reason| format!("{reason}: give one of them another `name`"))
     }
 
