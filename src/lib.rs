@@ -36,7 +36,7 @@
 //! | `memory`    | ⚠ | one arena a rank, bound and verified; zeroed buffers on huge pages; files, mapped, read in pieces, or replaced as a whole; a folder's lock |
 //! | `simd`      | ⚠ | one vector interface; scalar, AVX2, AVX-512 and AVX512-BF16 twins; AMX tiles; bfloat16, halves, thirds; dispatch |
 //! | `sync`      | ⚠ | fork-join regions, the disjoint pieces that they hand out, rows under locks; windows, barriers, jobs of ranks; loom-checked |
-//! | `machine`   |   | machines as data, discovery, routes, placement of ranks, their picture, their links as a graph; the thread team; measured limits, and figures of whole machines |
+//! | `machine`   |   | machines as data, discovery, routes, placement of ranks, their picture, their links as a graph, and what shares them; the thread team; measured limits, and figures of whole machines |
 //! | `math`      |   | the blocked passes of a layer in f32 and bfloat16, sums by grains, pairs of vectors, the logistic function |
 //! | `collective` |  | schedules as values, their planners, proof, price, bounds and executor; one-sided exchange; carriers, that of shared memory; the bridge between machines (MPI) |
 //! | `data`      |   | schema, minibatch, sources, formats, preprocessing, shuffle, loaders of whole minibatches and of slices |
@@ -47,6 +47,7 @@
 //! | `exchange`  |   | what ranks send each other: ids, pooled rows, their gradients, layers; in any order or a fixed one; how many bytes |
 //! | `model`     |   | networks, of which every rank has a copy (DLRM); a rank's tables; the stages of a step and their work |
 //! | `train`     |   | step, ranks and their threads, reduction of dense gradients, clock, run, evaluation, checkpoint, report |
+//! | `simulate`  |   | what a step takes on a machine that is described or measured: stages and messages that share cores, memories and links |
 //! | `cli`       |   | one file a command |
 //!
 //! # Walls that matter
@@ -75,5 +76,6 @@ pub mod model;
 pub mod optim;
 pub mod shard;
 pub mod simd;
+pub mod simulate;
 pub mod sync;
 pub mod train;

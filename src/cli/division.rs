@@ -4,13 +4,16 @@
 use std::path::Path;
 
 use super::figures;
-use crate::base::config::{Config, Interaction, SourceKind};
+use super::session::{Learned, open_data};
+use crate::base::config::{Config, SourceKind};
+use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, input};
-use crate::data::{Schema, Source};
+use crate::data::{Labels, Schema, Source, Unseen};
 use crate::machine::placement::Placement;
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site};
+use crate::model::Shape;
 use crate::optim::{Kept, Optimizer};
 use crate::shard::demand::{Demand, measured};
 use crate::shard::planner::price;
@@ -125,7 +128,7 @@ fn keep(model: &Model<'_>, path: &Path, told: &mut Vec<String>) -> Result<Option
 
 /// What is asked of each table, as far as it is known without looking at the data; and, if that was looked at, a line that
 /// says so.
-pub fn demands(config: &Config, source: &dyn Source, sampled: bool) -> (Vec<Demand>, Option<String>) {
+fn demands(config: &Config, source: &dyn Source, sampled: bool) -> (Vec<Demand>, Option<String>) {
     let tables = source.schema().tables.len();
     if let Some(demand) = drawn(config) {
         return (vec![demand; tables], None);
@@ -147,8 +150,31 @@ fn drawn(config: &Config) -> Option<Demand> {
     (data.source == SourceKind::Random).then_some(Demand { lookups, skew: data.zipf })
 }
 
+/// What a configuration asks of a machine that need not be there: its data is looked at, nothing is built. Look-ups a sample
+/// and their skew may be known better.
+///
+/// # Errors
+/// When the data cannot be read, or the model has no tables.
+pub fn planned(config: &mut Config, lookups: Option<f64>, skew: Option<f64>) -> Result<Workload> {
+    let source = open_data(config, Learned::default(), Labels::Optional, Unseen::default())?;
+    let known = lookups.is_some() && skew.is_some();
+    let (mut demands, looked_at) = demands(config, &*source, !known);
+    looked_at.iter().for_each(|line| note!("{line}"));
+    for demand in &mut demands {
+        demand.lookups = lookups.unwrap_or(demand.lookups);
+        demand.skew = skew.unwrap_or(demand.skew);
+    }
+    let mut tables = tables(source.schema(), &demands);
+    tables.iter_mut().for_each(|table| table.rows = config.data.capped(table.rows));
+    if tables.is_empty() {
+        let reason = "the model has no embedding tables: there is nothing to divide".to_owned();
+        return Err(Error::Config { origin: "model.rows".to_owned(), reason });
+    }
+    Ok(workload(config, tables))
+}
+
 /// What is asked of the tables of a schema.
-pub fn tables(schema: &Schema, demands: &[Demand]) -> Vec<TableLoad> {
+fn tables(schema: &Schema, demands: &[Demand]) -> Vec<TableLoad> {
     let table = schema.tables.iter().zip(demands).map(|(column, demand)| TableLoad {
         name: column.name.clone(),
         rows: column.rows,
@@ -160,11 +186,12 @@ pub fn tables(schema: &Schema, demands: &[Demand]) -> Vec<TableLoad> {
 }
 
 /// What a configuration makes of tables.
-pub fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
+fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
     let precision = config.train.precision;
     let kept = |optimizer| Kept { precision, optimizer };
     let (layers, rows) = (kept(Optimizer::dense(&config.train)), kept(Optimizer::rows(&config.train)));
-    let dense = Dense::of(config, tables.len());
+    let shape = Shape::dlrm(&config.model, tables.len(), tables.len() * config.model.dim);
+    let parameters = shape.parameters() as u64;
     let weight_bytes = precision.read_bytes();
     let gradient = size_of::<f32>();
     Workload {
@@ -176,47 +203,12 @@ pub fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
         row_state_bytes: 0,
         exchange_bytes: config.train.wire.bytes(),
         // Weights with what is kept beside them, and gradients; activations and theirs.
-        dense_bytes: dense.parameters * (layers.bytes() + gradient) as u64,
-        sample_bytes: dense.activations * 2 * size_of::<f32>() as u64,
+        dense_bytes: parameters * (layers.bytes() + gradient) as u64,
+        sample_bytes: (shape.activations() * 2 * size_of::<f32>()) as u64,
         // There as gradients, back as weights.
-        gradient_bytes: dense.parameters * (config.train.wire.bytes() + gradient) as u64 / 2,
-        // Forward, and backward to inputs and to weights.
-        sample_operations: 3 * dense.operations,
+        gradient_bytes: parameters * (config.train.wire.bytes() + gradient) as u64 / 2,
+        sample_operations: shape.operations() as u64,
         bf16: precision.is_split(),
-    }
-}
-
-/// The MLPs (SC20, equation 1) and the interaction between them.
-struct Dense {
-    parameters: u64,
-    /// Numbers a sample.
-    activations: u64,
-    /// Of a sample's forward pass; a multiply-add counts as two.
-    operations: u64,
-}
-
-impl Dense {
-    fn of(config: &Config, tables: usize) -> Self {
-        let model = &config.model;
-        let bottom = model.bottom_widths();
-        let x = bottom[bottom.len() - 1];
-        let vectors = tables + usize::from(x > 0);
-        let itself = usize::from(model.interaction_itself);
-        let pairs = vectors * vectors.saturating_sub(1) / 2 + vectors * itself;
-        let (interacted, products) = match model.interaction {
-            Interaction::Dot => (x + pairs, pairs * model.dim),
-            Interaction::Cat => (x + tables * model.dim, 0),
-        };
-        let top: Vec<usize> = std::iter::once(interacted).chain(model.top.iter().copied()).collect();
-        let layers = || bottom.windows(2).chain(top.windows(2)).map(|pair| (pair[0], pair[1]));
-        let multiplied: usize = layers().map(|(inputs, outputs)| inputs * outputs).sum();
-        let biases: usize = layers().map(|(_, outputs)| outputs).sum();
-        let widths = bottom.iter().chain(&top).sum::<usize>() + vectors * model.dim;
-        Self {
-            parameters: (multiplied + biases) as u64,
-            activations: widths as u64,
-            operations: 2 * (multiplied + products) as u64,
-        }
     }
 }
 

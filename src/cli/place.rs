@@ -77,7 +77,7 @@ pub fn rank_count(text: &str) -> Result<RankCount, String> {
 }
 
 /// A `--comm-cores` value.
-fn comm_cores(text: &str) -> Result<CommCores, String> {
+pub fn comm_cores(text: &str) -> Result<CommCores, String> {
     match text {
         "auto" => Ok(CommCores::Auto),
         number => number.parse().map(CommCores::Count).map_err(|_| "a number or `auto` is expected".to_owned()),

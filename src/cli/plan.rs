@@ -5,16 +5,14 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::division::{about, demands, follow, tables, workload};
+use super::division::{about, follow, planned};
 use super::figures;
 use super::overrides::{BaseArgs, KeyArgs};
 use super::place::PlaceArgs;
-use super::session::{Learned, open_data};
 use crate::base::config::{Command, Config};
 use crate::base::console::note;
 use crate::base::error::nearest;
 use crate::base::{Error, Result, TableId, console};
-use crate::data::{Labels, Unseen};
 use crate::machine::site::Known;
 use crate::machine::{Site, place};
 use crate::memory::write_file;
@@ -192,21 +190,7 @@ impl PlanArgs {
     }
 
     fn workload(&self, config: &mut Config) -> Result<Workload> {
-        let source = open_data(config, Learned::default(), Labels::Optional, Unseen::default())?;
-        let known = self.lookups.is_some() && self.skew.is_some();
-        let (mut demands, looked_at) = demands(config, &*source, !known);
-        looked_at.iter().for_each(|line| note!("{line}"));
-        for demand in &mut demands {
-            demand.lookups = self.lookups.unwrap_or(demand.lookups);
-            demand.skew = self.skew.unwrap_or(demand.skew);
-        }
-        let mut tables = tables(source.schema(), &demands);
-        tables.iter_mut().for_each(|table| table.rows = config.data.capped(table.rows));
-        if tables.is_empty() {
-            let reason = "the model has no embedding tables: there is nothing to divide".to_owned();
-            return Err(Error::Config { origin: "plan".to_owned(), reason });
-        }
-        let workload = workload(config, tables);
+        let workload = planned(config, self.lookups, self.skew)?;
         Ok(Workload {
             weight_bytes: self.weight_bytes.unwrap_or(workload.weight_bytes),
             state_bytes: self.state_bytes.unwrap_or(workload.state_bytes),

@@ -35,7 +35,7 @@ pub use launch::{Member, launch, launch_local};
 pub use memory::{Between, Memory, Tensor, narrow, widen};
 pub use one_sided::{Incoming, OneSided};
 pub use parcels::{Parcel, Parcels};
-pub use price::{Timing, Works};
+pub use price::{Copier, Timing, Works, flow};
 pub use schedule::{Fold, Goal, Hop, Payload, Schedule};
 pub use shared_memory::{Lane, SharedMemory};
 pub use slices::Slices;

@@ -1,9 +1,7 @@
 //! What a schedule takes on a machine: its messages as fluids that share links and memories fairly.
 //!
-//! Each message flows from the moment at which both its ranks have begun its round. All messages on their way at a time get
-//! max-min fair rates (Bertsekas and Gallager, Data Networks, 1992, section 6.5.2): they grow together until a link or a
-//! memory is full; what passes there keeps its rate, the others go on growing. A message takes of a link its bytes, of its
-//! sender's memory what is read, and of its receiver's what is written into the window, read there, added and put into place
+//! Each message flows ([`Fluid`]) from the moment at which both its ranks have begun its round. It takes of a link its bytes,
+//! of its sender's memory what is read, and of its receiver's what is written into the window, read there, added and put into place
 //! ([`Schedule::memory_bytes`]). The last byte arrives with the latency of its way. A rank begins its next round when its
 //! messages of this one have gone and come, as the executor does.
 
@@ -12,6 +10,7 @@ use std::collections::BTreeMap;
 use super::schedule::{Fold, Hop, Schedule};
 use crate::base::RankId;
 use crate::machine::Site;
+use crate::machine::fluid::{Activity, After, Fluid};
 
 /// What is priced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,17 +41,11 @@ pub struct Busiest {
     pub share: f64,
 }
 
-/// The rate of what nothing limits, between ranks of one node where memories cost nothing: bytes a second.
-const AT_ONCE: f64 = 1e18;
-
 /// All hops of a round from one rank to another: they share a channel, so they go one after another.
 struct Message {
     from: usize,
     to: usize,
-    bytes: f64,
-    /// Which resources it takes, and how much of each for one byte on its way.
-    takes: Vec<(usize, f64)>,
-    latency_s: f64,
+    activity: Activity,
 }
 
 impl Timing {
@@ -63,39 +56,66 @@ impl Timing {
     #[must_use]
     pub fn of(schedule: &Schedule, site: &Site, works: Works) -> Self {
         assert_eq!(schedule.ranks(), site.ranks.len(), "a schedule among the ranks of a site");
-        let wires = site.wires.len();
-        let rates =
-            site.wires.iter().map(|wire| wire.gb_s).chain(site.pools.iter().map(|pool| pool.rates.stream_copy_gb_s));
-        let rates: Vec<f64> = rates.map(|gb_s| gb_s * 1e9).collect();
-        let rounds: Vec<Vec<Message>> =
-            schedule.rounds.iter().map(|hops| messages(schedule, hops, site, works)).collect();
-        let mut bytes = vec![0.0; rates.len()];
-        for message in rounds.iter().flatten() {
-            message.takes.iter().for_each(|(resource, share)| bytes[*resource] += share * message.bytes);
-        }
-        let seconds = Flowing::new(&rounds, &rates, schedule.ranks()).run();
-        Self { seconds, pool_bytes: bytes.split_off(wires), wire_bytes: bytes }
+        let mut fluid = Fluid::new(site.resources());
+        let start = vec![None; schedule.ranks()];
+        let ends: Vec<usize> = flow(schedule, site, works, None, &mut fluid, start).into_iter().flatten().collect();
+        let flowed = fluid.run();
+        let seconds = ends.into_iter().map(|end| flowed[end].gone_s).fold(0.0, f64::max);
+        let mut bytes = fluid.taken();
+        Self { seconds, pool_bytes: bytes.split_off(site.wires.len()), wire_bytes: bytes }
     }
 
     /// The link or memory that is busy for the largest share of the time; none where nothing moves.
     #[must_use]
     pub fn busiest(&self, site: &Site) -> Option<Busiest> {
-        let wires = site
-            .wires
-            .iter()
-            .zip(&self.wire_bytes)
-            .map(|(wire, bytes)| (format!("link {}", wire.name), bytes, wire.gb_s));
-        let pools = site.pools.iter().zip(&self.pool_bytes);
-        let pools =
-            pools.map(|(pool, bytes)| (format!("memory of {}", pool.name()), bytes, pool.rates.stream_copy_gb_s));
-        let all =
-            wires.chain(pools).map(|(name, bytes, gb_s)| Busiest { name, share: bytes / (gb_s * 1e9) / self.seconds });
+        let bytes = self.wire_bytes.iter().chain(&self.pool_bytes).zip(site.resources()).enumerate();
+        let all = bytes.map(|(resource, (bytes, rate))| Busiest {
+            name: site.resource_name(resource),
+            share: bytes / rate / self.seconds,
+        });
         all.filter(|busiest| busiest.share > 0.0).reduce(|a, b| if b.share > a.share { b } else { a })
     }
 }
 
+/// Who copies for a rank: a resource, and how much of it a byte takes that is read or written.
+pub type Copier = (usize, f64);
+
+/// Adds a schedule to what shares the resources of a site, and of the ranks' copiers, if those count: a rank begins after the
+/// activity in its place, and has ended with the one that is returned there.
+pub fn flow(
+    schedule: &Schedule,
+    site: &Site,
+    works: Works,
+    copiers: Option<&[Copier]>,
+    fluid: &mut Fluid,
+    mut done: Vec<Option<usize>>,
+) -> Vec<Option<usize>> {
+    for hops in &schedule.rounds {
+        let mut ends = vec![Vec::new(); schedule.ranks()];
+        for Message { from, to, activity } in messages(schedule, hops, site, works, copiers) {
+            let ready = [done[from], done[to].filter(|_| from != to)].into_iter().flatten().map(After::Gone);
+            let number = fluid.add(activity, ready);
+            ends[to].push(After::Arrived(number));
+            if from != to {
+                ends[from].push(After::Gone(number));
+            }
+        }
+        // A rank that has nothing to do in a round is in the next one already.
+        for (done, ends) in done.iter_mut().zip(ends).filter(|(_, ends)| !ends.is_empty()) {
+            *done = Some(fluid.add(Activity::MOMENT, ends));
+        }
+    }
+    done
+}
+
 /// The messages of a round.
-fn messages(schedule: &Schedule, hops: &[Hop], site: &Site, works: Works) -> Vec<Message> {
+fn messages(
+    schedule: &Schedule,
+    hops: &[Hop],
+    site: &Site,
+    works: Works,
+    copiers: Option<&[Copier]>,
+) -> Vec<Message> {
     let (there, travels) = schedule.payload.accesses();
     let mut channels: BTreeMap<(RankId, RankId), (f64, f64)> = BTreeMap::new();
     for hop in hops {
@@ -114,128 +134,19 @@ fn messages(schedule: &Schedule, hops: &[Hop], site: &Site, works: Works) -> Vec
         if works == Works::LinksAndMemories {
             let pool = |rank: RankId| site.wires.len() + site.ranks[rank.index()].pool;
             let (read, written) = (there as f64 / travels as f64, written / bytes);
+            if let Some(copiers) = copiers {
+                // The sender reads and writes into the window, the receiver does the rest.
+                let [own, theirs] = [from, to].map(|rank| copiers[rank.index()]);
+                takes.push((own.0, own.1 * (read + 1.0)));
+                takes.push((theirs.0, theirs.1 * (written - 1.0).max(0.0)));
+            }
             match pool(from) == pool(to) {
                 true => takes.push((pool(from), read + written)),
                 false => takes.extend([(pool(from), read), (pool(to), written)]),
             }
         }
-        Message { from: from.index(), to: to.index(), bytes, takes, latency_s: site.latency_s(from, to) }
+        let activity = Activity { amount: bytes, takes, latency_s: site.latency_s(from, to) };
+        Message { from: from.index(), to: to.index(), activity }
     };
     channels.into_iter().map(message).collect()
-}
-
-/// A schedule on its way.
-struct Flowing<'a> {
-    rounds: &'a [Vec<Message>],
-    rates: &'a [f64],
-    /// Each rank's round; all of them: it has ended.
-    at: Vec<usize>,
-    /// Messages of its round that it still waits for, sent and received.
-    open: Vec<usize>,
-    /// What flows, with the bytes that are left.
-    flows: Vec<(&'a Message, f64)>,
-    /// When what has left its sender arrives, and where.
-    arrivals: Vec<(f64, usize)>,
-    now: f64,
-}
-
-impl<'a> Flowing<'a> {
-    fn new(rounds: &'a [Vec<Message>], rates: &'a [f64], ranks: usize) -> Self {
-        let (at, open) = (vec![0; ranks], vec![0; ranks]);
-        Self { rounds, rates, at, open, flows: Vec::new(), arrivals: Vec::new(), now: 0.0 }
-    }
-
-    fn run(mut self) -> f64 {
-        (0..self.at.len()).for_each(|rank| self.enter(rank));
-        while !self.flows.is_empty() || !self.arrivals.is_empty() {
-            let rates = self.fair();
-            let ends = self.flows.iter().zip(&rates).map(|((_, left), rate)| left / rate).fold(f64::INFINITY, f64::min);
-            let comes = self.arrivals.iter().map(|(when, _)| when - self.now).fold(f64::INFINITY, f64::min);
-            let step = ends.min(comes).max(0.0);
-            self.now += step;
-            // What ends at the same moment but for rounding ends together.
-            let (now, soon) = (self.now, self.now * 1e-9 + 1e-15);
-            let mut gone = Vec::new();
-            let mut rate = rates.into_iter();
-            self.flows.retain_mut(|(message, left)| {
-                let rate = rate.next().expect("a rate for each flow");
-                *left -= step * rate;
-                let done = *left <= soon * rate;
-                if done {
-                    gone.push(*message);
-                }
-                !done
-            });
-            self.arrivals.extend(gone.iter().map(|message| (now + message.latency_s, message.to)));
-            let mut ready: Vec<usize> =
-                gone.iter().filter(|message| message.from != message.to).map(|message| message.from).collect();
-            self.arrivals.retain(|(when, to)| {
-                let here = *when <= now + soon;
-                if here {
-                    ready.push(*to);
-                }
-                !here
-            });
-            for rank in ready {
-                self.open[rank] -= 1;
-                if self.open[rank] == 0 {
-                    self.at[rank] += 1;
-                    self.enter(rank);
-                }
-            }
-        }
-        self.now
-    }
-
-    /// A rank begins its next round that has messages of it; those whose other rank is there, too, begin to flow.
-    fn enter(&mut self, rank: usize) {
-        while let Some(round) = self.rounds.get(self.at[rank]) {
-            let here = self.at[rank];
-            let mine = || round.iter().filter(|message| message.from == rank || message.to == rank);
-            // What stays is one thing to wait for, what goes or comes another.
-            self.open[rank] = mine().count();
-            if self.open[rank] > 0 {
-                let ready = mine().filter(|message| {
-                    let other = if message.from == rank { message.to } else { message.from };
-                    other == rank || self.at[other] == here && self.open[other] > 0
-                });
-                self.flows.extend(ready.map(|message| (message, message.bytes)));
-                return;
-            }
-            self.at[rank] += 1;
-        }
-        self.open[rank] = 0;
-    }
-
-    /// Max-min fair rates of all flows, in bytes on their way a second.
-    fn fair(&self) -> Vec<f64> {
-        let mut rates = vec![AT_ONCE; self.flows.len()];
-        let mut left = self.rates.to_vec();
-        let mut grows: Vec<usize> = (0..self.flows.len()).collect();
-        while !grows.is_empty() {
-            let mut shares = vec![0.0; left.len()];
-            for &flow in &grows {
-                self.flows[flow].0.takes.iter().for_each(|(resource, share)| shares[*resource] += share);
-            }
-            let fulls =
-                left.iter().zip(&shares).map(|(left, share)| if *share > 0.0 { left / share } else { f64::INFINITY });
-            let fulls: Vec<f64> = fulls.collect();
-            let level = fulls.iter().copied().fold(f64::INFINITY, f64::min);
-            if level == f64::INFINITY {
-                break;
-            }
-            let is_full = |resource: usize| fulls[resource] <= level * (1.0 + 1e-9);
-            let (stay, grow): (Vec<usize>, Vec<usize>) = grows
-                .into_iter()
-                .partition(|&flow| self.flows[flow].0.takes.iter().any(|(resource, _)| is_full(*resource)));
-            for flow in stay {
-                rates[flow] = level;
-                for (resource, share) in &self.flows[flow].0.takes {
-                    left[*resource] = (left[*resource] - share * level).max(0.0);
-                }
-            }
-            grows = grow;
-        }
-        rates
-    }
 }

@@ -126,12 +126,6 @@ impl Dot {
         self.shape.x() + self.shape.pairs()
     }
 
-    /// Vectors that meet, and their elements.
-    #[must_use]
-    pub const fn shape(&self) -> (usize, usize) {
-        (self.shape.vectors, self.shape.dim)
-    }
-
     /// Writes [x, z] of the first `samples` samples to the rows of `out`, samples x [`Dot::outputs`].
     ///
     /// # Panics

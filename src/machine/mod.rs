@@ -1,7 +1,8 @@
 //! The machine that octorec runs on: what it is, where ranks stand on it, and the threads of a rank.
 //!
 //! [`describe`] says what a machine is and [`discover`] finds out; [`routes`] follows its links; [`placement`] chooses
-//! nodes and cores for ranks; [`site`] is the machine as ranks see it, and [`network`] its links as a graph; [`draw`] shows
+//! nodes and cores for ranks; [`site`] is the machine as ranks see it, [`network`] its links as a graph, and [`fluid`] what
+//! shares them; [`draw`] shows
 //! all of it; [`team`] runs the threads; [`limits`] measures what they can do, and [`figures`] keeps that for the machine
 //! as a whole.
 
@@ -10,6 +11,7 @@ pub mod describe;
 pub mod discover;
 pub mod draw;
 pub mod figures;
+pub mod fluid;
 pub mod limits;
 pub mod network;
 pub mod placement;

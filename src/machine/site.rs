@@ -228,6 +228,25 @@ impl Site {
         (from != to && !apart).then(|| path.iter().map(|wire| self.wires[*wire].gb_s).fold(WITHIN, f64::min))
     }
 
+    /// Bytes a second of each wire, then of each pool, copied past the caches: what a [`Fluid`](super::fluid::Fluid) shares.
+    #[must_use]
+    pub fn resources(&self) -> Vec<f64> {
+        let wires = self.wires.iter().map(|wire| wire.gb_s);
+        wires.chain(self.pools.iter().map(|pool| pool.rates.stream_copy_gb_s)).map(|gb_s| gb_s * 1e9).collect()
+    }
+
+    /// What people call a resource: "link node 3 to node 4" or "memory of node 2".
+    ///
+    /// # Panics
+    /// When there is no such resource.
+    #[must_use]
+    pub fn resource_name(&self, resource: usize) -> String {
+        match self.wires.get(resource) {
+            Some(wire) => format!("link {}", wire.name),
+            None => format!("memory of {}", self.pools[resource - self.wires.len()].name()),
+        }
+    }
+
     /// Seconds of an empty message; 0 between ranks on one node.
     #[must_use]
     pub fn latency_s(&self, from: RankId, to: RankId) -> f64 {

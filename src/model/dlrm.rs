@@ -7,6 +7,7 @@
 
 use super::init;
 use super::network::{Announce, Network, NetworkSpec};
+use super::shape::Shape;
 use super::stage::{Stage, Work};
 use crate::base::Result;
 use crate::base::config::Interaction;
@@ -26,8 +27,7 @@ pub struct Dlrm {
     interaction: Interacts,
     loss: LossLayer,
     kept: Kept,
-    /// Elements of a sample's pooled rows.
-    row: usize,
+    shape: Shape,
     activations: Activations,
 }
 
@@ -77,7 +77,7 @@ impl Dlrm {
             activations: Activations::new(samples, row, supply)?,
             interaction,
             kept,
-            row,
+            shape: Shape::dlrm(config, positions.iter().sum(), row),
         }))
     }
 }
@@ -134,15 +134,15 @@ impl Network for Dlrm {
     }
 
     fn features_mut(&mut self, samples: usize) -> &mut [f32] {
-        &mut self.activations.features[..samples * self.row]
+        &mut self.activations.features[..samples * self.shape.row]
     }
 
     fn features_gradient(&self, samples: usize) -> &[f32] {
-        &self.activations.features_gradient[..samples * self.row]
+        &self.activations.features_gradient[..samples * self.shape.row]
     }
 
     fn features_gradient_mut(&mut self, samples: usize) -> &mut [f32] {
-        &mut self.activations.features_gradient[..samples * self.row]
+        &mut self.activations.features_gradient[..samples * self.shape.row]
     }
 
     fn bottom(&mut self, team: &Team, batch: &Batch) {
@@ -200,46 +200,7 @@ impl Network for Dlrm {
     }
 
     fn work(&self, stage: Stage, samples: usize) -> Work {
-        let weights =
-            |mlp: &Mlp| -> f64 { mlp.layers().iter().map(|layer| (layer.inputs() * layer.outputs()) as f64).sum() };
-        let (bottom, top) = (weights(&self.bottom), weights(&self.top));
-        let first = self.bottom.layers().first().map_or(0.0, |layer| (layer.inputs() * layer.outputs()) as f64);
-        let (vectors, dim) = self.interaction_shape();
-        let pairs = (vectors * (vectors.saturating_sub(1)) / 2 * dim) as f64;
-        // An interaction reads the bottom MLP's output and the pooled rows, and writes the top MLP's input; backward it
-        // reads both, and writes the gradient of what it read. Its products are too few to hide that.
-        let result = self.top.layers().first().map_or(0, |layer| layer.inputs()) as f64;
-        let features = self.bottom.layers().last().map_or(0, |layer| layer.outputs()) as f64 + self.row as f64;
-        let samples = samples as f64;
-        let stream = |operations: f64, elements: f64| {
-            Work::stream(samples * operations, samples * elements * size_of::<f32>() as f64)
-        };
-        match stage {
-            Stage::Bottom => Work::arithmetic(2.0 * samples * bottom),
-            Stage::Top => Work::arithmetic(2.0 * samples * top),
-            Stage::Interact => stream(2.0 * pairs, features + result),
-            Stage::Loss => stream(0.0, 4.0),
-            // By data and by weights, each as much as forward; nobody needs the dense features' gradient.
-            Stage::BackTop => Work::arithmetic(4.0 * samples * top),
-            Stage::BackBottom => Work::arithmetic(samples * (4.0 * bottom - 2.0 * first)),
-            Stage::BackInteract => stream(4.0 * pairs, 2.0 * features + result),
-            Stage::UpdateDense => {
-                let parameters = bottom + top;
-                let bytes = parameters * (2 * self.kept.bytes() + size_of::<f32>()) as f64;
-                Work::stream(2.0 * parameters, bytes)
-            }
-            _ => Work::NONE,
-        }
-    }
-}
-
-impl Dlrm {
-    /// Vectors that meet in the interaction, and their elements; `cat` multiplies nothing.
-    const fn interaction_shape(&self) -> (usize, usize) {
-        match &self.interaction {
-            Interacts::Dot(dot) => dot.shape(),
-            Interacts::Concat(_) => (0, 0),
-        }
+        self.shape.work(stage, samples, self.kept)
     }
 }
 

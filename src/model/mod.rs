@@ -5,6 +5,7 @@ mod init;
 mod network;
 mod parameter;
 mod roofline;
+mod shape;
 mod stage;
 mod tables;
 
@@ -12,5 +13,6 @@ pub use dlrm::Dlrm;
 pub use network::{Announce, BuildNetwork, Network, NetworkSpec};
 pub use parameter::{Parameter, Place, STATE};
 pub use roofline::Limits;
+pub use shape::Shape;
 pub use stage::{Bound, Stage, Work};
 pub use tables::{Room, Tables, check_tables};

@@ -169,6 +169,12 @@ impl<'a> Model<'a> {
         Self { workload, site, skews, uniques, lists, slices, reach, pairs, latency_s, mlp_s, dense_s }
     }
 
+    /// Samples of a rank's slice of the minibatch.
+    #[must_use]
+    pub fn samples(&self, rank: RankId) -> usize {
+        self.slices[rank.index()] as usize
+    }
+
     /// How many ranks.
     #[must_use]
     pub fn ranks(&self) -> usize {

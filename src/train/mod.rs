@@ -19,7 +19,7 @@ mod setup;
 mod step;
 mod tensor_file;
 mod tensors;
-mod trace;
+pub(crate) mod trace;
 mod verify;
 mod vocabulary;
 

@@ -14,18 +14,31 @@ pub(super) type RankSpans = (Vec<Span>, Vec<Vec<Span>>);
 pub(super) fn json(began: Instant, ranks: &[RankSpans]) -> String {
     let mut events = Vec::new();
     for (rank, (compute, communication)) in ranks.iter().enumerate() {
-        events.push(name("process_name", rank, 0, &format!("rank {rank}")));
-        events.push(name("thread_name", rank, 0, "compute threads"));
+        events.extend(names(rank));
         events.extend(compute.iter().map(|span| event(span, began, rank, 0, "stage")));
         for (thread, spans) in communication.iter().enumerate() {
             events.push(name("thread_name", rank, thread + 1, &format!("communication thread {thread}")));
             events.extend(spans.iter().map(|span| event(span, began, rank, thread + 1, "communication")));
         }
     }
+    document(events)
+}
+
+/// The names of a rank and of its compute threads.
+pub(crate) fn names(rank: usize) -> [Value; 2] {
+    [
+        name("process_name", rank, 0, &format!("rank {rank}")),
+        name("thread_name", rank, 0, "compute threads"),
+    ]
+}
+
+/// A trace of these events.
+pub(crate) fn document(events: Vec<Value>) -> String {
     json!({ "traceEvents": events, "displayTimeUnit": "ms" }).to_string()
 }
 
-fn name(kind: &str, pid: usize, tid: usize, name: &str) -> Value {
+/// What a track is called, or a process.
+pub(crate) fn name(kind: &str, pid: usize, tid: usize, name: &str) -> Value {
     json!({ "name": kind, "ph": "M", "pid": pid, "tid": tid, "args": { "name": name } })
 }
 
@@ -35,10 +48,21 @@ fn event(span: &Span, began: Instant, pid: usize, tid: usize, category: &str) ->
         "wait for data" => "data",
         _ => category,
     };
-    let us = |duration: std::time::Duration| duration.as_secs_f64() * 1e6;
     let number = if category == "communication" { "layer" } else { "step" };
+    let seconds = [span.began.saturating_duration_since(began), span.took].map(|time| time.as_secs_f64());
+    complete(span.name, category, [pid, tid], seconds, (number, span.number))
+}
+
+/// Something that began after so many seconds and took so many, on a track of a process.
+pub(crate) fn complete(
+    name: &str,
+    category: &str,
+    [pid, tid]: [usize; 2],
+    [began_s, took_s]: [f64; 2],
+    (what, number): (&str, u64),
+) -> Value {
     json!({
-        "name": span.name, "cat": category, "ph": "X", "pid": pid, "tid": tid,
-        "ts": us(span.began.saturating_duration_since(began)), "dur": us(span.took), "args": { number: span.number },
+        "name": name, "cat": category, "ph": "X", "pid": pid, "tid": tid,
+        "ts": began_s * 1e6, "dur": took_s * 1e6, "args": { what: number },
     })
 }

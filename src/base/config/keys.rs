@@ -12,6 +12,8 @@ pub enum Command {
     Train,
     /// `octorec plan`.
     Plan,
+    /// `octorec simulate`.
+    Simulate,
     /// `octorec tune gemm`.
     Tune,
     /// `octorec data generate`.
@@ -24,8 +26,16 @@ pub enum Command {
 
 impl Command {
     /// Every command.
-    pub const ALL: [Self; 7] =
-        [Self::Config, Self::Train, Self::Plan, Self::Tune, Self::Generate, Self::Step, Self::Overlap];
+    pub const ALL: [Self; 8] = [
+        Self::Config,
+        Self::Train,
+        Self::Plan,
+        Self::Simulate,
+        Self::Tune,
+        Self::Generate,
+        Self::Step,
+        Self::Overlap,
+    ];
 
     /// The words that start it.
     #[must_use]
@@ -34,6 +44,7 @@ impl Command {
             Self::Config => "config",
             Self::Train => "train",
             Self::Plan => "plan",
+            Self::Simulate => "simulate",
             Self::Tune => "tune gemm",
             Self::Generate => "data generate",
             Self::Step => "bench step",
@@ -63,16 +74,16 @@ enum When {
     Other(&'static str, fn(&Config) -> bool),
 }
 
-use Command::{Generate, Overlap, Plan, Step, Tune};
+use Command::{Generate, Overlap, Plan, Simulate, Step, Tune};
 use SourceKind::{Criteo, Files, Random, Tsv};
 use When::{Always, Other, Source};
 
 /// Those that build the whole model and run its step.
 const STEPS: &[Command] = &[Step, Overlap];
 /// Those that need the model's layers.
-const LAYERS: &[Command] = &[Plan, Tune, Step, Overlap];
+const LAYERS: &[Command] = &[Plan, Simulate, Tune, Step, Overlap];
 /// Those that read the data's shape.
-const SHAPES: &[Command] = &[Plan, Tune];
+const SHAPES: &[Command] = &[Plan, Simulate, Tune];
 const STORED: When = Source(&[Tsv, Files]);
 const RANDOM: When = Source(&[Random]);
 /// With text: formats that store row numbers have numbered their values, and checked their rows, before.
@@ -86,10 +97,10 @@ const fn key(name: &'static str, others: &'static [Command], when: When) -> Key 
 
 /// Every key.
 pub const KEYS: &[Key] = &[
-    key("model.bottom", &[Plan, Tune, Generate, Step, Overlap], Always),
+    key("model.bottom", &[Plan, Simulate, Tune, Generate, Step, Overlap], Always),
     key("model.top", LAYERS, Always),
     key("model.dim", LAYERS, Always),
-    key("model.rows", &[Plan, Tune, Generate, Step, Overlap], Source(&[Criteo, Random])),
+    key("model.rows", &[Plan, Simulate, Tune, Generate, Step, Overlap], Source(&[Criteo, Random])),
     key("model.pooling", STEPS, Always),
     key("model.interaction", LAYERS, Always),
     key(
@@ -106,7 +117,7 @@ pub const KEYS: &[Key] = &[
     key("data.test_path", SHAPES, STORED),
     key("data.test_fraction", SHAPES, STORED),
     key("data.vocab", SHAPES, TEXT),
-    key("data.rows_cap", &[Plan, Generate, Step, Overlap], Always),
+    key("data.rows_cap", &[Plan, Simulate, Generate, Step, Overlap], Always),
     key("data.on_bad_row", SHAPES, TEXT),
     key("data.max_line", SHAPES, TEXT),
     key("data.shuffle", &[], Source(&[Criteo, Tsv, Files])),
@@ -115,9 +126,9 @@ pub const KEYS: &[Key] = &[
     key("data.train_samples", &[Generate], Source(&[Criteo])),
     key("data.test_samples", &[Generate], Source(&[Criteo, Random])),
     key("data.seed", &[Generate, Step, Overlap], Source(&[Criteo, Random])),
-    key("data.lookups", &[Plan, Step, Overlap], RANDOM),
-    key("data.lookups_fixed", &[Plan, Step, Overlap], RANDOM),
-    key("data.zipf", &[Plan, Step, Overlap], RANDOM),
+    key("data.lookups", &[Plan, Simulate, Step, Overlap], RANDOM),
+    key("data.lookups_fixed", &[Plan, Simulate, Step, Overlap], RANDOM),
+    key("data.zipf", &[Plan, Simulate, Step, Overlap], RANDOM),
     key("train.batch", LAYERS, Always),
     key("train.steps", &[], Always),
     key("train.epochs", &[], Other("train.steps = 0", |config| config.train.steps == 0)),
@@ -125,8 +136,8 @@ pub const KEYS: &[Key] = &[
     key("train.warmup_steps", &[], Always),
     key("train.decay_start", &[], Other("train.decay_steps above 0", |config| config.train.decay_steps > 0)),
     key("train.decay_steps", &[], Always),
-    key("train.optimizer", &[Plan, Step, Overlap], Always),
-    key("train.optimizer_rows", &[Plan, Step, Overlap], Always),
+    key("train.optimizer", &[Plan, Simulate, Step, Overlap], Always),
+    key("train.optimizer_rows", &[Plan, Simulate, Step, Overlap], Always),
     key(
         "train.momentum",
         STEPS,
@@ -140,11 +151,11 @@ pub const KEYS: &[Key] = &[
         STEPS,
         Other("train.optimizer_rows = \"sgd\"", |config| config.train.optimizer_rows == OptimizerName::Sgd),
     ),
-    key("train.precision", &[Plan, Step, Overlap], Always),
+    key("train.precision", &[Plan, Simulate, Step, Overlap], Always),
     key("train.determinism", STEPS, Always),
-    key("train.wire", &[Plan, Step, Overlap], Always),
+    key("train.wire", &[Plan, Simulate, Step, Overlap], Always),
     key("train.seed", &[], Always),
-    key("train.threads", &[Plan, Tune, Step], Always),
+    key("train.threads", &[Plan, Simulate, Tune, Step], Always),
     key("train.tuned", &[Step], Always),
     key("train.isa", &[Tune, Step, Overlap], Always),
     key("train.eval_every", &[], Always),

@@ -155,7 +155,7 @@ impl CollectivesArgs {
 }
 
 /// How many ranks stand on each host, where there are several hosts and all have as many.
-fn ranks_of_a_host(placement: &Placement) -> Option<usize> {
+pub(super) fn ranks_of_a_host(placement: &Placement) -> Option<usize> {
     let hosts: Vec<&[_]> = placement.ranks.chunk_by(|a, b| a.host == b.host).collect();
     let local = hosts[0].len();
     (hosts.len() > 1 && hosts.iter().all(|host| host.len() == local)).then_some(local)

@@ -1,6 +1,8 @@
 //! `octorec simulate`: what machines would do, also such as one does not have.
 
+mod calibrate;
 mod collectives;
+mod step;
 
 use clap::{Args, Subcommand};
 
@@ -8,9 +10,12 @@ use crate::base::{Result, console};
 
 /// Arguments of `octorec simulate`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct SimulateArgs {
     #[command(subcommand)]
-    what: What,
+    what: Option<What>,
+    #[command(flatten)]
+    step: step::StepArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -25,7 +30,10 @@ impl SimulateArgs {
     /// # Errors
     /// When the machine cannot be read, or has no room for the ranks.
     pub fn run(&self) -> Result<()> {
-        let What::Collectives(args) = &self.what;
-        console::result(format_args!("{}", args.report()?)).map(|_| ())
+        let report = match &self.what {
+            Some(What::Collectives(args)) => args.report(),
+            None => self.step.report(),
+        };
+        console::result(format_args!("{}", report?)).map(|_| ())
     }
 }

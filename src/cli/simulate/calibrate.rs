@@ -1,0 +1,66 @@
+//! Rates that a bench has measured, for a simulation of more ranks of the same cores.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::base::{Error, Result, input};
+use crate::model::Stage;
+use crate::simulate::{Outcome, Rates};
+
+/// What is read of the report of `octorec bench step --json`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Measured {
+    ranks: usize,
+    threads: usize,
+    pub batch: usize,
+    ms_median: f64,
+    stages: Vec<MeasuredStage>,
+}
+
+#[derive(Debug, Deserialize)]
+struct MeasuredStage {
+    stage: String,
+    ms: f64,
+}
+
+/// The report in a file.
+pub(super) fn read(path: &Path) -> Result<Measured> {
+    let text = input::read_text(path)?;
+    let measured: Measured = serde_json::from_str(&text).map_err(|error| {
+        let reason = format!("{error}: this is not what `octorec bench step --ranks 1 --json` prints");
+        Error::Config { origin: path.display().to_string(), reason }
+    })?;
+    if measured.ranks != 1 {
+        let reason = format!("was measured with {} ranks: repeat `octorec bench step` with --ranks 1", measured.ranks);
+        return Err(Error::Config { origin: path.display().to_string(), reason });
+    }
+    Ok(measured)
+}
+
+impl Measured {
+    /// The share of its limits that each stage has reached on so many threads, of which `limits` says what it takes there at
+    /// least; what is no stage's is each step's.
+    pub(super) fn rates(&self, limits: &Outcome, threads: usize, path: &Path) -> Result<Rates> {
+        if self.threads != threads {
+            let reason = format!(
+                "was measured with {} threads a rank; on this machine one rank has {threads}: set --threads {}",
+                self.threads, self.threads
+            );
+            return Err(Error::Config { origin: path.display().to_string(), reason });
+        }
+        let mut rates = Rates::at_the_limits();
+        let mut staged_ms = 0.0;
+        for measured in &self.stages {
+            let Some(stage) = Stage::ALL.into_iter().find(|stage| stage.name() == measured.stage) else { continue };
+            staged_ms += measured.ms;
+            let least_s = limits.stages_s[stage as usize];
+            if least_s > 0.0 && measured.ms > 0.0 {
+                rates.of_limit[stage as usize] = least_s / (measured.ms * 1e-3);
+            }
+        }
+        rates.step_s = (self.ms_median - staged_ms).max(0.0) * 1e-3;
+        rates.told = format!("stages as fast as measured in {}", path.display());
+        Ok(rates)
+    }
+}

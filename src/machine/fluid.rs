@@ -1,0 +1,295 @@
+//! What shares links, memories and cores at a time: activities as fluids with max-min fair rates.
+//!
+//! An activity has an amount (bytes, seconds, whatever its unit is) and takes some of each of its resources for a unit of it.
+//! It flows from the moment at which all that it comes after has ended. All activities that flow at a time get max-min fair
+//! rates (Bertsekas and Gallager, Data Networks, 1992, section 6.5.2): they grow together until a resource is full; what
+//! takes of it keeps its rate, the others go on growing. When its amount has flowed, an activity is gone from its sender; a
+//! latency later it has arrived.
+
+/// What an activity comes after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum After {
+    /// The last of this activity has left its resources.
+    Gone(usize),
+    /// And its latency has passed.
+    Arrived(usize),
+}
+
+/// Something that flows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Activity {
+    /// How much of it.
+    pub amount: f64,
+    /// Resources, each with how much of it a unit takes.
+    pub takes: Vec<(usize, f64)>,
+    /// From its last unit's end until it has arrived.
+    pub latency_s: f64,
+}
+
+impl Activity {
+    /// Something that takes no time: other activities come after it.
+    pub const MOMENT: Self = Self { amount: 0.0, takes: Vec::new(), latency_s: 0.0 };
+}
+
+/// When an activity flowed, in seconds from the start.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Flowed {
+    /// It began.
+    pub began_s: f64,
+    /// Its last unit left its resources.
+    pub gone_s: f64,
+    /// It arrived.
+    pub arrived_s: f64,
+}
+
+/// Activities and what they share.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fluid {
+    /// How much of each resource there is a second.
+    rates: Vec<f64>,
+    activities: Vec<Activity>,
+    /// How many ends each activity waits for.
+    waits: Vec<usize>,
+    /// Who waits until an activity is gone, and until it has arrived.
+    next: Vec<[Vec<usize>; 2]>,
+}
+
+/// The rate of what nothing limits, in units a second.
+const AT_ONCE: f64 = 1e18;
+
+impl Fluid {
+    /// Nothing yet, on resources with so much a second each.
+    ///
+    /// # Panics
+    /// When a resource has nothing to give.
+    #[must_use]
+    pub fn new(rates: Vec<f64>) -> Self {
+        assert!(rates.iter().all(|rate| *rate > 0.0), "resources have something to give: {rates:?}");
+        Self { rates, activities: Vec::new(), waits: Vec::new(), next: Vec::new() }
+    }
+
+    /// Adds an activity after others, and returns its number.
+    ///
+    /// # Panics
+    /// When it comes after one that is not there yet, or takes of a resource that is not there.
+    pub fn add(&mut self, activity: Activity, after: impl IntoIterator<Item = After>) -> usize {
+        let number = self.activities.len();
+        assert!(activity.takes.iter().all(|(resource, _)| *resource < self.rates.len()), "resources that are there");
+        self.activities.push(activity);
+        self.next.push([Vec::new(), Vec::new()]);
+        let mut waits = 0;
+        for after in after {
+            let (earlier, end) = match after {
+                After::Gone(earlier) => (earlier, 0),
+                After::Arrived(earlier) => (earlier, 1),
+            };
+            assert!(earlier < number, "activities come after earlier ones");
+            self.next[earlier][end].push(number);
+            waits += 1;
+        }
+        self.waits.push(waits);
+        number
+    }
+
+    /// How much of each resource all activities take together.
+    #[must_use]
+    pub fn taken(&self) -> Vec<f64> {
+        let mut taken = vec![0.0; self.rates.len()];
+        for activity in &self.activities {
+            activity.takes.iter().for_each(|(resource, share)| taken[*resource] += share * activity.amount);
+        }
+        taken
+    }
+
+    /// How many activities there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.activities.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.activities.is_empty()
+    }
+
+    /// How much of each resource there is a second.
+    #[must_use]
+    pub fn rates(&self) -> &[f64] {
+        &self.rates
+    }
+
+    /// When each activity flows.
+    #[must_use]
+    pub fn run(&self) -> Vec<Flowed> {
+        let start = (0..self.activities.len()).filter(|number| self.waits[*number] == 0).collect();
+        let all = Running {
+            fluid: self,
+            waits: self.waits.clone(),
+            flowed: vec![Flowed::default(); self.activities.len()],
+            flows: Vec::new(),
+            arrivals: Vec::new(),
+            now: 0.0,
+        };
+        all.run(start)
+    }
+}
+
+/// Activities on their way.
+struct Running<'a> {
+    fluid: &'a Fluid,
+    waits: Vec<usize>,
+    flowed: Vec<Flowed>,
+    /// What flows, with the amount that is left.
+    flows: Vec<(usize, f64)>,
+    /// When what is gone arrives.
+    arrivals: Vec<(f64, usize)>,
+    now: f64,
+}
+
+impl Running<'_> {
+    fn run(mut self, start: Vec<usize>) -> Vec<Flowed> {
+        self.begin(start);
+        while !self.flows.is_empty() || !self.arrivals.is_empty() {
+            let rates = self.fair();
+            let ends = self.flows.iter().zip(&rates).map(|((_, left), rate)| left / rate).fold(f64::INFINITY, f64::min);
+            let comes = self.arrivals.iter().map(|(when, _)| when - self.now).fold(f64::INFINITY, f64::min);
+            let step = ends.min(comes).max(0.0);
+            self.now += step;
+            // What ends at the same moment but for rounding ends together.
+            let (now, soon) = (self.now, self.now * 1e-9 + 1e-15);
+            let mut gone = Vec::new();
+            let mut rate = rates.into_iter();
+            self.flows.retain_mut(|(number, left)| {
+                let rate = rate.next().expect("a rate for each flow");
+                *left -= step * rate;
+                let done = *left <= soon * rate;
+                if done {
+                    gone.push(*number);
+                }
+                !done
+            });
+            let mut arrived = Vec::new();
+            self.arrivals.retain(|(when, number)| {
+                let here = *when <= now + soon;
+                if here {
+                    arrived.push(*number);
+                }
+                !here
+            });
+            self.end(gone, arrived);
+        }
+        self.flowed
+    }
+
+    /// Begins activities; those of no amount end at once.
+    fn begin(&mut self, ready: Vec<usize>) {
+        let mut gone = Vec::new();
+        for number in ready {
+            self.flowed[number].began_s = self.now;
+            match self.fluid.activities[number].amount > 0.0 {
+                true => self.flows.push((number, self.fluid.activities[number].amount)),
+                false => gone.push(number),
+            }
+        }
+        if !gone.is_empty() {
+            self.end(gone, Vec::new());
+        }
+    }
+
+    /// Ends activities, and begins what has waited for them alone.
+    fn end(&mut self, gone: Vec<usize>, mut arrived: Vec<usize>) {
+        let mut ready = Vec::new();
+        for &number in &gone {
+            self.flowed[number].gone_s = self.now;
+            let latency_s = self.fluid.activities[number].latency_s;
+            match latency_s > 0.0 {
+                true => self.arrivals.push((self.now + latency_s, number)),
+                false => arrived.push(number),
+            }
+        }
+        for (ended, end) in [(&gone, 0), (&arrived, 1)] {
+            for &number in ended {
+                if end == 1 {
+                    self.flowed[number].arrived_s = self.now;
+                }
+                for &next in &self.fluid.next[number][end] {
+                    self.waits[next] -= 1;
+                    if self.waits[next] == 0 {
+                        ready.push(next);
+                    }
+                }
+            }
+        }
+        if !ready.is_empty() {
+            self.begin(ready);
+        }
+    }
+
+    /// Max-min fair rates of all flows, in units a second.
+    fn fair(&self) -> Vec<f64> {
+        let takes = |flow: usize| &self.fluid.activities[self.flows[flow].0].takes;
+        let mut rates = vec![AT_ONCE; self.flows.len()];
+        let mut left = self.fluid.rates.clone();
+        let mut grows: Vec<usize> = (0..self.flows.len()).collect();
+        while !grows.is_empty() {
+            let mut shares = vec![0.0; left.len()];
+            for &flow in &grows {
+                takes(flow).iter().for_each(|(resource, share)| shares[*resource] += share);
+            }
+            let fulls =
+                left.iter().zip(&shares).map(|(left, share)| if *share > 0.0 { left / share } else { f64::INFINITY });
+            let fulls: Vec<f64> = fulls.collect();
+            let level = fulls.iter().copied().fold(f64::INFINITY, f64::min);
+            if level == f64::INFINITY {
+                break;
+            }
+            let is_full = |resource: usize| fulls[resource] <= level * (1.0 + 1e-9);
+            let full = |flow: &usize| takes(*flow).iter().any(|(resource, share)| *share > 0.0 && is_full(*resource));
+            let (stay, grow): (Vec<usize>, Vec<usize>) = grows.into_iter().partition(full);
+            for flow in stay {
+                rates[flow] = level.min(AT_ONCE);
+                for (resource, share) in takes(flow) {
+                    left[*resource] = (left[*resource] - share * level).max(0.0);
+                }
+            }
+            grows = grow;
+        }
+        rates
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(amount: f64, takes: &[(usize, f64)]) -> Activity {
+        Activity { amount, takes: takes.to_vec(), latency_s: 0.0 }
+    }
+
+    #[test]
+    fn activities_share_what_they_take_and_come_after_each_other() {
+        // Two share resource 0 until the smaller one is gone; the third takes of both resources, after it.
+        let mut fluid = Fluid::new(vec![10.0, 2.0]);
+        let large = fluid.add(flow(100.0, &[(0, 1.0)]), []);
+        let small = fluid.add(Activity { latency_s: 3.0, ..flow(25.0, &[(0, 1.0)]) }, []);
+        let last = fluid.add(flow(8.0, &[(0, 1.0), (1, 1.0)]), [After::Gone(small)]);
+        let late = fluid.add(Activity::MOMENT, [After::Arrived(small), After::Gone(last)]);
+        let flowed = fluid.run();
+        assert_eq!((flowed[small].gone_s, flowed[small].arrived_s), (5.0, 8.0));
+        // From second 5 on the large one has 8 of 10, because the last one gets but 2 of resource 1, until second 9.
+        assert_eq!((flowed[last].began_s, flowed[last].gone_s), (5.0, 9.0));
+        assert!((flowed[large].gone_s - (9.0 + (75.0 - 32.0) / 10.0)).abs() < 1e-9, "{:?}", flowed[large]);
+        assert_eq!(flowed[late].began_s, 9.0);
+        assert_eq!(fluid.taken(), [133.0, 8.0]);
+    }
+
+    #[test]
+    fn a_resource_that_is_taken_more_of_is_full_sooner() {
+        let mut fluid = Fluid::new(vec![1.0]);
+        let (thin, thick) = (fluid.add(flow(1.0, &[(0, 1.0)]), []), fluid.add(flow(1.0, &[(0, 3.0)]), []));
+        let flowed = fluid.run();
+        // Both at a rate of 1/4.
+        assert_eq!((flowed[thin].gone_s, flowed[thick].gone_s), (4.0, 4.0));
+    }
+}

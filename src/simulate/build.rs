@@ -1,0 +1,397 @@
+//! A few steps as activities: each rank walks the corridor (`train/step.rs`), stage by stage, and messages lead from rank
+//! to rank.
+//!
+//! Ranks of one host write messages straight into each other's windows: the look-up of a row, or the packing of a gradient,
+//! is the message, and takes of the sender's cores, of both memories and of the links between. Between hosts they are
+//! staged, and travel while the ranks compute. Layers are reduced one after another, in the order in which their gradients
+//! are complete, by communication cores, or by the compute cores after the backward pass.
+
+use super::outcome::{Kind, Label, Outcome, Wait};
+use super::rates::Rates;
+use crate::base::RankId;
+use crate::collective::{Copier, Payload, Schedule, Slices, Works, flow};
+use crate::machine::Site;
+use crate::machine::fluid::{Activity, After, Fluid};
+use crate::model::{Limits, Shape, Stage, Work};
+use crate::optim::Kept;
+use crate::shard::scheme::Sharding;
+use crate::shard::traffic::ID_BYTES;
+use crate::shard::{Load, Model};
+
+/// Steps that are simulated: the first has nothing behind it, so the others are counted.
+pub(super) const STEPS: usize = 3;
+
+/// What is simulated.
+#[derive(Clone, Copy)]
+pub struct Scene<'a> {
+    /// The network.
+    pub shape: &'a Shape,
+    /// What is kept of its weights.
+    pub kept: Kept,
+    /// The tables on the machine.
+    pub model: &'a Model<'a>,
+    /// Who holds what of them.
+    pub sharding: &'a Sharding,
+    /// By rank, its host.
+    pub hosts: &'a [usize],
+    /// By rank, how many cores communicate.
+    pub comm_cores: &'a [usize],
+    /// The reduce-scatter of a layer's slices.
+    pub reduction: &'a dyn Fn(&Slices, Payload) -> Schedule,
+    /// What gradients travel in.
+    pub payload: Payload,
+    /// Whether layers are reduced behind the backward pass, where there are communication cores.
+    pub overlap: bool,
+    /// How near stages come to the machine's limits.
+    pub rates: &'a Rates,
+}
+
+/// What a training step takes.
+#[must_use]
+pub fn simulate(scene: &Scene<'_>) -> Outcome {
+    let mut builder = Builder::new(scene);
+    for step in 0..STEPS {
+        builder.step(step);
+    }
+    builder.outcome()
+}
+
+/// A rank on its way through the corridor.
+struct Walker {
+    /// Its last activity.
+    last: Option<usize>,
+    /// Messages that have come or are to come, by kind.
+    comes: [Vec<After>; Kind::ALL.len()],
+    load: Load,
+    samples: usize,
+    limits: Limits,
+}
+
+struct Builder<'a> {
+    scene: Scene<'a>,
+    site: &'a Site,
+    fluid: Fluid,
+    labels: Vec<Option<Label>>,
+    walkers: Vec<Walker>,
+    /// By rank, the end of the reduction that its communication cores were given last.
+    reduced: Vec<Option<usize>>,
+    /// By step, the last activity of each rank.
+    ends: Vec<Vec<usize>>,
+    step: usize,
+}
+
+impl<'a> Builder<'a> {
+    fn new(scene: &Scene<'a>) -> Self {
+        let (site, model) = (scene.model.site, scene.model);
+        let ranks = site.ranks.len();
+        let tally = model.tally(scene.sharding);
+        let bf16 = model.workload.bf16;
+        let walker = |rank: usize| {
+            let at = &site.ranks[rank];
+            let mut load = tally.ranks[rank];
+            load += tally.replicas;
+            let gflop_s = if bf16 { at.bf16_gflop_s } else { at.f32_gflop_s };
+            let limits = Limits {
+                gflop_s,
+                stream_gb_s: at.gb_s,
+                gather_gb_s: at.row_gb_s,
+                scatter_gb_s: at.row_update_gb_s,
+            };
+            let samples = model.samples(RankId(rank as u32));
+            Walker { last: None, comes: std::array::from_fn(|_| Vec::new()), load, samples, limits }
+        };
+        // Behind wires and memories: each rank's compute cores, then its communication cores, in seconds.
+        let mut rates = site.resources();
+        rates.extend(std::iter::repeat_n(1.0, 2 * ranks));
+        Self {
+            scene: *scene,
+            site,
+            fluid: Fluid::new(rates),
+            labels: Vec::new(),
+            walkers: (0..ranks).map(walker).collect(),
+            reduced: vec![None; ranks],
+            ends: Vec::new(),
+            step: 0,
+        }
+    }
+
+    fn ranks(&self) -> usize {
+        self.walkers.len()
+    }
+
+    fn pool(&self, rank: usize) -> usize {
+        self.site.wires.len() + self.site.ranks[rank].pool
+    }
+
+    fn cores(&self, rank: usize) -> usize {
+        self.site.wires.len() + self.site.pools.len() + rank
+    }
+
+    fn comm(&self, rank: usize) -> usize {
+        self.cores(rank) + self.ranks()
+    }
+
+    /// Bytes a second of a rank's memory, copied past the caches.
+    fn copied(&self, rank: usize) -> f64 {
+        self.site.ranks[rank].stream_copy_gb_s * 1e9
+    }
+
+    fn add(&mut self, activity: Activity, after: impl IntoIterator<Item = After>, label: Label) -> usize {
+        let number = self.fluid.add(activity, after);
+        self.labels.resize(number, None);
+        self.labels.push(Some(label));
+        number
+    }
+
+    /// Something that a rank's compute cores do next, once what it waits for has come: alone it takes `alone_s` seconds, of
+    /// which its memory is busy for `memory_s`.
+    fn walk(&mut self, rank: usize, stage: Stage, alone_s: f64, memory_s: f64, extra: Extra, waits: Option<Kind>) -> usize {
+        let mut takes = extra.takes;
+        let bytes = memory_s * self.copied(rank);
+        // Its unit is a byte in memory or on its way, so that what shares a memory or a link shares it fairly.
+        let amount = if extra.bytes > 0.0 { extra.bytes } else { bytes.max(alone_s * 1e6) };
+        if amount > 0.0 {
+            takes.push((self.cores(rank), alone_s / amount));
+            takes.push((self.pool(rank), bytes / amount));
+        }
+        let last = self.walkers[rank].last;
+        let comes = waits.map_or_else(Vec::new, |kind| std::mem::take(&mut self.walkers[rank].comes[kind as usize]));
+        let wait = waits.map(|kind| Wait { kind, after: last });
+        let label = Label::Stage { rank, stage, step: self.step, alone_s, sends: extra.kind, wait };
+        let after: Vec<After> = last.map(After::Gone).into_iter().chain(comes).collect();
+        let number = self.add(Activity { amount, takes, latency_s: extra.latency_s }, after, label);
+        self.walkers[rank].last = Some(number);
+        number
+    }
+
+    /// A stage of a rank that sends nothing.
+    fn stage(&mut self, rank: usize, stage: Stage, work: &Work, waits: Option<Kind>) -> usize {
+        let limits = &self.walkers[rank].limits;
+        let memory_s = limits.ms(&Work { operations: 0.0, ..*work }) * 1e-3;
+        let alone_s = limits.ms(work) * 1e-3 / self.scene.rates.of(stage);
+        self.walk(rank, stage, alone_s, memory_s, Extra::default(), waits)
+    }
+
+    /// A stage of a rank's tables: bytes of random rows, and bytes in order.
+    fn rows(&mut self, rank: usize, stage: Stage, [rows, stream]: [f64; 2], waits: Option<Kind>) -> usize {
+        let memory_s = self.rows_s(rank, stage, [rows, stream]);
+        self.walk(rank, stage, memory_s / self.scene.rates.of(stage), memory_s, Extra::default(), waits)
+    }
+
+    fn rows_s(&self, rank: usize, stage: Stage, [rows, stream]: [f64; 2]) -> f64 {
+        let limits = &self.walkers[rank].limits;
+        let random = if stage == Stage::UpdateRows { limits.scatter_gb_s } else { limits.gather_gb_s };
+        rows / (random * 1e9) + stream / (limits.stream_gb_s * 1e9)
+    }
+
+    /// A message that a rank's compute cores write: so many bytes, for which memory is busy for `memory_s` seconds.
+    fn send(&mut self, kind: Kind, stage: Stage, [from, to]: [usize; 2], bytes: f64, memory_s: f64) {
+        if bytes <= 0.0 {
+            return;
+        }
+        let [sender, receiver] = [from, to].map(|rank| RankId(rank as u32));
+        let latency_s = self.site.latency_s(sender, receiver);
+        let alone_s = memory_s / self.scene.rates.of(stage);
+        let mut takes: Vec<(usize, f64)> = self.site.path(sender, receiver).iter().map(|wire| (*wire, 1.0)).collect();
+        takes.push((self.pool(to), 1.0));
+        if self.scene.hosts[from] == self.scene.hosts[to] {
+            let extra = Extra { bytes, takes, latency_s, kind: Some(kind) };
+            let number = self.walk(from, stage, alone_s, memory_s, extra, None);
+            self.walkers[to].comes[kind as usize].push(After::Arrived(number));
+            return;
+        }
+        // Staged in own memory, then on its way.
+        let staged_s = memory_s + bytes / self.copied(from);
+        let staged = self.walk(from, stage, staged_s / self.scene.rates.of(stage), staged_s, Extra::default(), None);
+        takes.push((self.pool(from), 1.0));
+        let label = Label::Way { to, step: self.step, kind };
+        let way = self.add(Activity { amount: bytes, takes, latency_s }, [After::Gone(staged)], label);
+        self.walkers[to].comes[kind as usize].push(After::Arrived(way));
+    }
+
+    /// Messages of a kind from each rank to each other, the next one first; `work` gives the bytes and the seconds of memory.
+    fn exchange(&mut self, kind: Kind, stage: Stage, work: impl Fn(&Self, usize, usize) -> (f64, f64)) {
+        let ranks = self.ranks();
+        for step in 1..ranks {
+            for from in 0..ranks {
+                let to = (from + step) % ranks;
+                let (bytes, memory_s) = work(self, from, to);
+                self.send(kind, stage, [from, to], bytes, memory_s);
+            }
+        }
+    }
+
+    fn step(&mut self, step: usize) {
+        self.step = step;
+        let ranks = self.ranks();
+        let (batch, element) = {
+            let workload = self.scene.model.workload;
+            (workload.batch as f64, workload.exchange_bytes as f64)
+        };
+        let id = ID_BYTES as f64;
+        let part = |builder: &Self, rank: usize| builder.walkers[rank].samples as f64 / batch;
+        let overhead_s = self.scene.rates.step_s;
+        if overhead_s > 0.0 {
+            (0..ranks).for_each(|rank| _ = self.walk(rank, Stage::WaitData, overhead_s, 0.0, Extra::default(), None));
+        }
+        self.exchange(Kind::Ids, Stage::PackIds, |builder, from, to| {
+            let (load, share) = (&builder.walkers[to].load, part(builder, from));
+            let samples = builder.walkers[from].samples as f64;
+            let bytes = id * (load.streams as f64 * (samples + 1.0) + load.row_ids as f64 * share);
+            (bytes, 2.0 * bytes / builder.copied(from))
+        });
+        for rank in 0..ranks {
+            // What waits for ids has no work of its own.
+            self.walk(rank, Stage::LookUp, 0.0, 0.0, Extra::default(), Some(Kind::Ids));
+        }
+        self.exchange(Kind::PooledRows, Stage::LookUp, |builder, from, to| {
+            let (load, share) = (&builder.walkers[from].load, part(builder, to));
+            let bytes = load.columns as f64 * builder.walkers[to].samples as f64 * element;
+            (bytes, builder.rows_s(from, Stage::LookUp, [load.lookup_rows, load.lookup_stream].map(|all| all as f64 * share)))
+        });
+        for rank in 0..ranks {
+            let (load, share) = (&self.walkers[rank].load, part(self, rank));
+            let own = [load.lookup_rows, load.lookup_stream].map(|all| all as f64 * share);
+            self.rows(rank, Stage::LookUp, own, None);
+            self.work(rank, Stage::Bottom, Some(Kind::DenseGradients));
+            let all = self.walkers.iter().map(|walker| walker.load.columns as f64).sum::<f64>();
+            let others = (all - self.walkers[rank].load.columns as f64) * self.walkers[rank].samples as f64 * element;
+            let joined_s = 2.0 * others / self.copied(rank);
+            self.walk(rank, Stage::JoinRows, joined_s, joined_s, Extra::default(), Some(Kind::PooledRows));
+            for stage in [Stage::Interact, Stage::Top, Stage::Loss] {
+                self.work(rank, stage, None);
+            }
+        }
+        let complete = self.backward(element);
+        for rank in 0..ranks {
+            let load = self.walkers[rank].load;
+            let work = [load.update_rows, load.update_stream].map(|all| all as f64);
+            self.rows(rank, Stage::UpdateRows, work, Some(Kind::Gradients));
+        }
+        self.reduce(&complete);
+        let ends = self.walkers.iter().map(|walker| walker.last.expect("a rank has walked"));
+        self.ends.push(ends.collect());
+    }
+
+    /// A stage of the network.
+    fn work(&mut self, rank: usize, stage: Stage, waits: Option<Kind>) -> usize {
+        let work = self.scene.shape.work(stage, self.walkers[rank].samples, self.scene.kept);
+        self.stage(rank, stage, &work, waits)
+    }
+
+    /// The backward pass; by layer, in the order in which gradients are complete: its number, and what completes it on each
+    /// rank.
+    fn backward(&mut self, element: f64) -> Vec<(usize, Vec<usize>)> {
+        let ranks = self.ranks();
+        let (bottom, top) = (self.scene.shape.bottom.len(), self.scene.shape.top.len());
+        let mut complete = Vec::new();
+        self.layers(Stage::BackTop, bottom..bottom + top, &mut complete);
+        (0..ranks).for_each(|rank| _ = self.work(rank, Stage::BackInteract, None));
+        self.exchange(Kind::Gradients, Stage::PackGradients, |builder, from, to| {
+            let bytes = builder.walkers[to].load.columns as f64 * builder.walkers[from].samples as f64 * element;
+            (bytes, bytes / builder.copied(from))
+        });
+        self.layers(Stage::BackBottom, 0..bottom, &mut complete);
+        complete
+    }
+
+    /// Layers from the last to the first; nobody needs the gradient of the first one's inputs.
+    fn layers(&mut self, stage: Stage, layers: std::ops::Range<usize>, complete: &mut Vec<(usize, Vec<usize>)>) {
+        let sizes: Vec<[usize; 2]> = self.scene.shape.layers().collect();
+        for layer in layers.rev() {
+            let [inputs, outputs] = sizes[layer];
+            let passes = if layer == 0 { 2.0 } else { 4.0 };
+            let of_rank = |rank: usize, builder: &mut Self| {
+                let operations = passes * (builder.walkers[rank].samples * inputs * outputs) as f64;
+                builder.stage(rank, stage, &Work::arithmetic(operations), None)
+            };
+            complete.push((layer, (0..self.ranks()).map(|rank| of_rank(rank, self)).collect()));
+        }
+    }
+
+    /// The reduction of dense gradients and the update of the layers.
+    fn reduce(&mut self, complete: &[(usize, Vec<usize>)]) {
+        let ranks = self.ranks();
+        if ranks == 1 {
+            self.work(0, Stage::UpdateDense, None);
+            return;
+        }
+        let sizes: Vec<[usize; 2]> = self.scene.shape.layers().collect();
+        let by_cores = self.scene.comm_cores.iter().all(|cores| *cores > 0);
+        let copier = |rank: usize| -> Copier {
+            let own = self.scene.comm_cores[rank] as f64 * self.scene.rates.core_gb_s * 1e9;
+            match by_cores {
+                true => (self.comm(rank), 1.0 / own.min(self.copied(rank))),
+                false => (self.cores(rank), 1.0 / self.copied(rank)),
+            }
+        };
+        let copiers: Vec<Copier> = (0..ranks).map(copier).collect();
+        let last: Vec<usize> = self.walkers.iter().map(|walker| walker.last.expect("a rank has walked")).collect();
+        let mut done = self.reduced.clone();
+        for (layer, completes) in complete {
+            let [inputs, outputs] = sizes[*layer];
+            let ready = |rank: usize, fluid: &mut Fluid| {
+                let own = if by_cores && self.scene.overlap { completes[rank] } else { last[rank] };
+                let after = done[rank].into_iter().chain([own]).map(After::Gone).collect::<Vec<_>>();
+                Some(fluid.add(Activity::MOMENT, after))
+            };
+            let ready: Vec<Option<usize>> = (0..ranks).map(|rank| ready(rank, &mut self.fluid)).collect();
+            let parameters = (inputs + 1) * outputs;
+            let slices = Slices::even(parameters, ranks);
+            let scatter = (self.scene.reduction)(&slices, self.scene.payload);
+            let gather = (self.scene.reduction)(&slices, Payload::F32).reversed();
+            let works = Works::LinksAndMemories;
+            let began = ready.clone();
+            let summed = flow(&scatter, self.site, works, Some(&copiers), &mut self.fluid, ready);
+            let moved = self.update(summed, parameters, &copiers);
+            done = flow(&gather, self.site, works, Some(&copiers), &mut self.fluid, moved);
+            for rank in 0..ranks {
+                let began = began[rank].expect("it begins");
+                let label = Label::Layer { rank, step: self.step, layer: *layer, began };
+                let after = done[rank].map(After::Gone);
+                done[rank] = Some(self.add(Activity::MOMENT, after, label));
+            }
+        }
+        for (rank, done) in done.iter().enumerate() {
+            let done = done.expect("layers were reduced");
+            // Communication cores bring layers back in the next forward pass.
+            self.walkers[rank].comes[Kind::DenseGradients as usize].push(After::Gone(done));
+            if !by_cores {
+                self.walk(rank, Stage::ReduceDense, 0.0, 0.0, Extra::default(), Some(Kind::DenseGradients));
+            }
+        }
+        self.reduced = done;
+    }
+
+    /// Each rank moves its slice of a layer's parameters.
+    fn update(&mut self, summed: Vec<Option<usize>>, parameters: usize, copiers: &[Copier]) -> Vec<Option<usize>> {
+        let ranks = self.ranks();
+        // The sum is at hand: weights, and what is kept beside them, are read and written.
+        let bytes = parameters as f64 / ranks as f64 * (2 * self.scene.kept.bytes()) as f64;
+        let moved = summed.into_iter().enumerate().map(|(rank, summed)| {
+            let takes = vec![(copiers[rank].0, copiers[rank].1), (self.pool(rank), 1.0)];
+            Some(self.fluid.add(Activity { amount: bytes, takes, latency_s: 0.0 }, summed.map(After::Gone)))
+        });
+        moved.collect()
+    }
+
+    fn outcome(mut self) -> Outcome {
+        self.labels.resize(self.fluid.len(), None);
+        let named = |resource: usize| self.site.resource_name(resource);
+        let first = self.site.wires.len() + self.site.pools.len();
+        Outcome::of(&self.fluid, &self.labels, &self.ends, &|resource| match resource {
+            shared if shared < first => named(shared),
+            own if own < first + self.ranks() => format!("compute cores of rank {}", own - first),
+            comm => format!("communication cores of rank {}", comm - first - self.ranks()),
+        })
+    }
+}
+
+/// What an activity of the compute cores is besides: a message.
+#[derive(Default)]
+struct Extra {
+    bytes: f64,
+    takes: Vec<(usize, f64)>,
+    latency_s: f64,
+    kind: Option<Kind>,
+}

@@ -1,0 +1,208 @@
+//! What was simulated: a step's time, how much of it ranks compute, and what of each exchange they wait for.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::build::STEPS;
+use crate::machine::fluid::{Flowed, Fluid};
+use crate::model::Stage;
+use crate::train::trace::{complete, document, name, names};
+
+/// What ranks exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Ids of rows.
+    Ids,
+    /// Pooled rows.
+    PooledRows,
+    /// Gradients of pooled rows.
+    Gradients,
+    /// Gradients of layers, and moved weights.
+    DenseGradients,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Ids, Self::PooledRows, Self::Gradients, Self::DenseGradients];
+
+    /// As people call it, also where bytes are counted ([`crate::exchange::Traffic`]).
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ids => "ids",
+            Self::PooledRows => "pooled rows",
+            Self::Gradients => "their gradients",
+            Self::DenseGradients => "dense gradients",
+        }
+    }
+}
+
+/// What an activity is.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Label {
+    /// A stage of a rank, or a part of one.
+    Stage {
+        rank: usize,
+        stage: Stage,
+        step: usize,
+        /// Seconds if nobody else takes of what it takes, and links are endlessly fast.
+        alone_s: f64,
+        /// Set if it is a message at the same time.
+        sends: Option<Kind>,
+        wait: Option<Wait>,
+    },
+    /// A message on its way while its sender computes.
+    Way { to: usize, step: usize, kind: Kind },
+    /// The end of a layer's reduction on a rank, which began with another activity.
+    Layer { rank: usize, step: usize, layer: usize, began: usize },
+}
+
+/// What a stage waits for, once the rank's activity before has ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wait {
+    pub kind: Kind,
+    pub after: Option<usize>,
+}
+
+/// What a step takes; means over ranks.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// From the end of a step to the end of the next.
+    pub step_s: f64,
+    /// Of which ranks compute.
+    pub compute_s: f64,
+    /// By [`Stage::ALL`]: seconds of each stage on the rank where it takes longest, without waiting.
+    pub stages_s: [f64; Stage::ALL.len()],
+    /// By [`Kind::ALL`]: seconds that ranks wait, or write slower than their memory allows.
+    pub exposed_s: [f64; Kind::ALL.len()],
+    /// Seconds of exchanges while ranks compute.
+    pub hidden_s: [f64; Kind::ALL.len()],
+    /// Each resource with the share of the time in which it is busy, the busiest first.
+    pub busy: Vec<(String, f64)>,
+    spans: Vec<TraceSpan>,
+}
+
+#[derive(Debug, Clone)]
+struct TraceSpan {
+    name: String,
+    category: &'static str,
+    place: [usize; 2],
+    time_s: [f64; 2],
+    number: u64,
+}
+
+impl Outcome {
+    pub(super) fn of(
+        fluid: &Fluid,
+        labels: &[Option<Label>],
+        ends: &[Vec<usize>],
+        resource: &dyn Fn(usize) -> String,
+    ) -> Self {
+        let flowed = fluid.run();
+        let ranks = ends[0].len();
+        let end_s = |step: usize| ends[step].iter().map(|end| flowed[*end].gone_s).fold(0.0, f64::max);
+        let counted = (STEPS - 1) as f64;
+        let mut stages = vec![[0.0; Stage::ALL.len()]; ranks];
+        let (mut compute_s, mut exposed_s, mut total_s) = (0.0, [0.0; Kind::ALL.len()], [0.0; Kind::ALL.len()]);
+        let mut spans = Vec::new();
+        for (label, at) in labels.iter().zip(&flowed) {
+            let Some(label) = *label else { continue };
+            spans.extend(span(label, &flowed, at));
+            let first = match label {
+                Label::Stage { step, .. } | Label::Way { step, .. } | Label::Layer { step, .. } => step == 0,
+            };
+            if first {
+                continue;
+            }
+            let took_s = at.gone_s - at.began_s;
+            match label {
+                Label::Stage { rank, stage, alone_s, sends, wait, .. } => {
+                    let own_s = if sends.is_some() { took_s.min(alone_s) } else { took_s };
+                    compute_s += own_s;
+                    stages[rank][stage as usize] += own_s / counted;
+                    if let Some(kind) = sends {
+                        exposed_s[kind as usize] += took_s - own_s;
+                    }
+                    if let Some(Wait { kind, after }) = wait {
+                        exposed_s[kind as usize] += at.began_s - after.map_or(0.0, |after| flowed[after].gone_s);
+                    }
+                }
+                Label::Way { kind, .. } => total_s[kind as usize] += at.arrived_s - at.began_s,
+                Label::Layer { began, .. } => {
+                    total_s[Kind::DenseGradients as usize] += at.gone_s - flowed[began].gone_s;
+                }
+            }
+        }
+        let each = 1.0 / (counted * ranks as f64);
+        let whole_s = end_s(STEPS - 1).max(f64::MIN_POSITIVE);
+        let busy = fluid.taken().into_iter().zip(fluid.rates()).enumerate();
+        let mut busy: Vec<(String, f64)> =
+            busy.map(|(at, (taken, rate))| (resource(at), taken / rate / whole_s)).collect();
+        busy.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let stages_s = std::array::from_fn(|stage| stages.iter().map(|rank| rank[stage]).fold(0.0, f64::max));
+        Self {
+            step_s: (end_s(STEPS - 1) - end_s(0)) / counted,
+            compute_s: compute_s * each,
+            stages_s,
+            exposed_s: exposed_s.map(|all| all * each),
+            hidden_s: std::array::from_fn(|kind| ((total_s[kind] - exposed_s[kind]) * each).max(0.0)),
+            busy,
+            spans,
+        }
+    }
+
+    /// What limits the step, in words.
+    #[must_use]
+    pub fn bottleneck(&self) -> String {
+        let exposed: f64 = self.exposed_s.iter().sum();
+        let longest = Kind::ALL.into_iter().max_by(|a, b| {
+            let [a, b] = [a, b].map(|kind| self.exposed_s[*kind as usize]);
+            a.total_cmp(&b)
+        });
+        let shared = self.busy.iter().find(|(name, _)| !name.contains("cores"));
+        match (longest, shared) {
+            (Some(kind), Some((name, share))) if exposed > 0.1 * self.step_s => {
+                format!("{} on {name} ({:.0} % busy)", kind.name(), share * 1e2)
+            }
+            _ => {
+                let all = Stage::ALL.into_iter().max_by(|a, b| {
+                    let [a, b] = [a, b].map(|stage| self.stages_s[*stage as usize]);
+                    a.total_cmp(&b)
+                });
+                let stage = all.expect("a step has stages");
+                format!("{} ({:.0} % of the step)", stage.name(), self.stages_s[stage as usize] / self.step_s * 1e2)
+            }
+        }
+    }
+
+    /// A timeline for Perfetto.
+    #[must_use]
+    pub fn trace(&self) -> String {
+        let ranks = self.spans.iter().map(|span| span.place[0] + 1).max().unwrap_or(0);
+        let mut events: Vec<Value> = (0..ranks).flat_map(names).collect();
+        events.extend((0..ranks).map(|rank| name("thread_name", rank, 1, "communication cores")));
+        events.extend((0..ranks).map(|rank| name("thread_name", rank, 2, "messages to this rank")));
+        events.extend(self.spans.iter().map(|span| {
+            let TraceSpan { name, category, place, time_s, number } = span;
+            complete(name, category, *place, *time_s, ("step", *number))
+        }));
+        document(events)
+    }
+}
+
+fn span(label: Label, flowed: &[Flowed], at: &Flowed) -> Option<TraceSpan> {
+    let (name, category, place, began_s, end_s, step) = match label {
+        Label::Stage { rank, stage, step, .. } => {
+            (stage.name().to_owned(), "stage", [rank, 0], at.began_s, at.gone_s, step)
+        }
+        Label::Way { to, step, kind } => {
+            (kind.name().to_owned(), "communication", [to, 2], at.began_s, at.arrived_s, step)
+        }
+        Label::Layer { rank, step, layer, began } => {
+            (format!("reduce layer {layer}"), "communication", [rank, 1], flowed[began].gone_s, at.gone_s, step)
+        }
+    };
+    let time_s = [began_s, end_s - began_s];
+    (time_s[1] > 0.0).then(|| TraceSpan { name, category, place, time_s, number: step as u64 + 1 })
+}
