@@ -6,11 +6,14 @@
 //! staged, and travel while the ranks compute. Layers are reduced one after another, in the order in which their gradients
 //! are complete, by communication cores, or by the compute cores after the backward pass.
 
+use std::collections::BTreeMap;
+
 use super::outcome::{Kind, Label, Outcome, Wait};
 use super::rates::Rates;
 use crate::base::RankId;
 use crate::collective::{Copier, Payload, Schedule, Slices, Works, flow};
-use crate::machine::Site;
+use crate::machine::{Placement, Site};
+use crate::machine::placement::RankPlace;
 use crate::machine::fluid::{Activity, After, Fluid};
 use crate::model::{Limits, Shape, Stage, Work};
 use crate::optim::Kept;
@@ -32,10 +35,8 @@ pub struct Scene<'a> {
     pub model: &'a Model<'a>,
     /// Who holds what of them.
     pub sharding: &'a Sharding,
-    /// By rank, its host.
-    pub hosts: &'a [usize],
-    /// By rank, how many cores communicate.
-    pub comm_cores: &'a [usize],
+    /// Where ranks stand.
+    pub placement: &'a Placement,
     /// The reduce-scatter of a layer's slices.
     pub reduction: &'a dyn Fn(&Slices, Payload) -> Schedule,
     /// What gradients travel in.
@@ -78,6 +79,8 @@ struct Builder<'a> {
     /// By step, the last activity of each rank.
     ends: Vec<Vec<usize>>,
     step: usize,
+    /// By the number of parameters: how their gradients are summed, and the moved weights gathered.
+    schedules: BTreeMap<usize, [Schedule; 2]>,
 }
 
 impl<'a> Builder<'a> {
@@ -112,11 +115,16 @@ impl<'a> Builder<'a> {
             reduced: vec![None; ranks],
             ends: Vec::new(),
             step: 0,
+            schedules: BTreeMap::new(),
         }
     }
 
     fn ranks(&self) -> usize {
         self.walkers.len()
+    }
+
+    fn place(&self, rank: usize) -> &'a RankPlace {
+        &self.scene.placement.ranks[rank]
     }
 
     fn pool(&self, rank: usize) -> usize {
@@ -194,7 +202,7 @@ impl<'a> Builder<'a> {
         let alone_s = memory_s / self.scene.rates.of(stage);
         let mut takes: Vec<(usize, f64)> = self.site.path(sender, receiver).iter().map(|wire| (*wire, 1.0)).collect();
         takes.push((self.pool(to), 1.0));
-        if self.scene.hosts[from] == self.scene.hosts[to] {
+        if self.place(from).host == self.place(to).host {
             let extra = Extra { bytes, takes, latency_s, kind: Some(kind) };
             let number = self.walk(from, stage, alone_s, memory_s, extra, None);
             self.walkers[to].comes[kind as usize].push(After::Arrived(number));
@@ -230,9 +238,11 @@ impl<'a> Builder<'a> {
         };
         let id = ID_BYTES as f64;
         let part = |builder: &Self, rank: usize| builder.walkers[rank].samples as f64 / batch;
-        let overhead_s = self.scene.rates.step_s;
-        if overhead_s > 0.0 {
-            (0..ranks).for_each(|rank| _ = self.walk(rank, Stage::WaitData, overhead_s, 0.0, Extra::default(), None));
+        for rank in 0..ranks {
+            let besides_s = self.besides_s(rank, batch);
+            if besides_s > 0.0 {
+                self.walk(rank, Stage::WaitData, besides_s, 0.0, Extra::default(), None);
+            }
         }
         self.exchange(Kind::Ids, Stage::PackIds, |builder, from, to| {
             let (load, share) = (&builder.walkers[to].load, part(builder, from));
@@ -268,9 +278,19 @@ impl<'a> Builder<'a> {
             let work = [load.update_rows, load.update_stream].map(|all| all as f64);
             self.rows(rank, Stage::UpdateRows, work, Some(Kind::Gradients));
         }
-        self.reduce(&complete);
+        self.copy_gradients();
+        self.reduce(complete);
+        self.copy_gradients();
         let ends = self.walkers.iter().map(|walker| walker.last.expect("a rank has walked"));
         self.ends.push(ends.collect());
+    }
+
+    /// Seconds of a rank's step that are no stage's.
+    fn besides_s(&self, rank: usize, batch: f64) -> f64 {
+        let (rates, place) = (self.scene.rates, self.place(rank));
+        let (compute, all) = (place.compute.len() as f64, (place.compute.len() + place.comm.len()) as f64);
+        let sample_s = rates.sample_s * all / compute;
+        rates.step_s + sample_s * self.walkers[rank].samples as f64 + rates.whole_sample_s * batch
     }
 
     /// A stage of the network.
@@ -309,17 +329,39 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Layers that are reduced together: how many parameters, the last layer's number, and what completes its gradient.
+    fn buckets(&self, complete: Vec<(usize, Vec<usize>)>) -> Vec<(usize, usize, Vec<usize>)> {
+        let sizes: Vec<[usize; 2]> = self.scene.shape.layers().collect();
+        let (mut buckets, mut open, last) = (Vec::new(), 0, complete.len());
+        for (at, (layer, completes)) in complete.into_iter().enumerate() {
+            let [inputs, outputs] = sizes[layer];
+            open += (inputs + 1) * outputs;
+            if open * size_of::<f32>() >= self.scene.rates.bucket_bytes || at + 1 == last {
+                buckets.push((std::mem::take(&mut open), layer, completes));
+            }
+        }
+        buckets
+    }
+
+    /// Compute cores copy all gradients to another place, or all of them back.
+    fn copy_gradients(&mut self) {
+        let copying = self.scene.rates.copies_gradients && self.ranks() > 1;
+        for rank in 0..if copying { self.ranks() } else { 0 } {
+            let copied_s = (2 * self.scene.shape.parameters() * size_of::<f32>()) as f64 / self.copied(rank);
+            self.walk(rank, Stage::ReduceDense, copied_s, copied_s, Extra::default(), None);
+        }
+    }
+
     /// The reduction of dense gradients and the update of the layers.
-    fn reduce(&mut self, complete: &[(usize, Vec<usize>)]) {
+    fn reduce(&mut self, complete: Vec<(usize, Vec<usize>)>) {
         let ranks = self.ranks();
         if ranks == 1 {
             self.work(0, Stage::UpdateDense, None);
             return;
         }
-        let sizes: Vec<[usize; 2]> = self.scene.shape.layers().collect();
-        let by_cores = self.scene.comm_cores.iter().all(|cores| *cores > 0);
+        let by_cores = self.scene.placement.ranks.iter().all(|place| !place.comm.is_empty());
         let copier = |rank: usize| -> Copier {
-            let own = self.scene.comm_cores[rank] as f64 * self.scene.rates.core_gb_s * 1e9;
+            let own = self.place(rank).comm.len() as f64 * self.scene.rates.core_gb_s * 1e9;
             match by_cores {
                 true => (self.comm(rank), 1.0 / own.min(self.copied(rank))),
                 false => (self.cores(rank), 1.0 / self.copied(rank)),
@@ -328,26 +370,27 @@ impl<'a> Builder<'a> {
         let copiers: Vec<Copier> = (0..ranks).map(copier).collect();
         let last: Vec<usize> = self.walkers.iter().map(|walker| walker.last.expect("a rank has walked")).collect();
         let mut done = self.reduced.clone();
-        for (layer, completes) in complete {
-            let [inputs, outputs] = sizes[*layer];
+        for (parameters, layer, completes) in self.buckets(complete) {
             let ready = |rank: usize, fluid: &mut Fluid| {
                 let own = if by_cores && self.scene.overlap { completes[rank] } else { last[rank] };
                 let after = done[rank].into_iter().chain([own]).map(After::Gone).collect::<Vec<_>>();
                 Some(fluid.add(Activity::MOMENT, after))
             };
             let ready: Vec<Option<usize>> = (0..ranks).map(|rank| ready(rank, &mut self.fluid)).collect();
-            let parameters = (inputs + 1) * outputs;
-            let slices = Slices::even(parameters, ranks);
-            let scatter = (self.scene.reduction)(&slices, self.scene.payload);
-            let gather = (self.scene.reduction)(&slices, Payload::F32).reversed();
+            let [scatter, gather] = self.schedules.entry(parameters).or_insert_with(|| {
+                let slices = Slices::even(parameters, ranks);
+                let plan = self.scene.reduction;
+                [plan(&slices, self.scene.payload), plan(&slices, Payload::F32).reversed()]
+            });
             let works = Works::LinksAndMemories;
             let began = ready.clone();
+            let (scatter, gather) = (scatter.clone(), gather.clone());
             let summed = flow(&scatter, self.site, works, Some(&copiers), &mut self.fluid, ready);
             let moved = self.update(summed, parameters, &copiers);
             done = flow(&gather, self.site, works, Some(&copiers), &mut self.fluid, moved);
             for rank in 0..ranks {
                 let began = began[rank].expect("it begins");
-                let label = Label::Layer { rank, step: self.step, layer: *layer, began };
+                let label = Label::Layer { rank, step: self.step, layer, began };
                 let after = done[rank].map(After::Gone);
                 done[rank] = Some(self.add(Activity::MOMENT, after, label));
             }

@@ -1,4 +1,6 @@
-//! How near stages come to the limits of a machine.
+//! How near an implementation comes to the limits of a machine, and what it does besides.
+
+use serde::Deserialize;
 
 use crate::model::Stage;
 
@@ -11,6 +13,14 @@ pub struct Rates {
     pub core_gb_s: f64,
     /// Seconds of a step that are no stage's.
     pub step_s: f64,
+    /// Seconds of a sample of a rank's slice that are no stage's, with all cores of the rank.
+    pub sample_s: f64,
+    /// Seconds of a sample of the whole minibatch, on every rank: of loaders that read all of it.
+    pub whole_sample_s: f64,
+    /// Bytes of gradients that are reduced together at least, as far as there are so many: 0: each layer by itself.
+    pub bucket_bytes: usize,
+    /// Whether compute cores copy gradients into a buffer of their own before they are reduced, and back from it.
+    pub copies_gradients: bool,
     /// Where these figures come from, for people.
     pub told: String,
 }
@@ -22,19 +32,88 @@ const LAYERS: f64 = 0.72;
 /// (Section VI-B): 2.84 and 1.86 ms for the gradients and weights of five layers of 1024 x 1024.
 const CORE_GB_S: f64 = 9.0;
 
-impl Default for Rates {
-    /// Those of SC20's implementation; memory at its limits.
+/// A document of rates.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Document {
+    about: String,
+    layers: f64,
+    rows: f64,
+    core_gb_s: f64,
+    step_ms: f64,
+    sample_us: f64,
+    whole_sample_us: f64,
+    bucket_mib: f64,
+    copies_gradients: bool,
+}
+
+impl Default for Document {
     fn default() -> Self {
+        Self {
+            about: String::new(),
+            layers: LAYERS,
+            rows: 1.0,
+            core_gb_s: CORE_GB_S,
+            step_ms: 0.0,
+            sample_us: 0.0,
+            whole_sample_us: 0.0,
+            bucket_mib: 0.0,
+            copies_gradients: false,
+        }
+    }
+}
+
+impl Default for Rates {
+    /// octorec's exchanges with the layers of SC20; memory at its limits.
+    fn default() -> Self {
+        let told = format!("layers at {LAYERS} of the peak and {CORE_GB_S} GB/s a communication core, as in SC20");
+        Self { told, ..Self::from(Document::default()) }
+    }
+}
+
+impl From<Document> for Rates {
+    fn from(document: Document) -> Self {
         let of_limit = Stage::ALL.map(|stage| match stage {
-            Stage::Bottom | Stage::Top | Stage::BackTop | Stage::BackBottom => LAYERS,
+            Stage::Bottom | Stage::Top | Stage::BackTop | Stage::BackBottom => document.layers,
+            Stage::LookUp | Stage::UpdateRows => document.rows,
             _ => 1.0,
         });
-        let told = format!("layers at {LAYERS} of the peak and {CORE_GB_S} GB/s a communication core, as in SC20");
-        Self { of_limit, core_gb_s: CORE_GB_S, step_s: 0.0, told }
+        Self {
+            of_limit,
+            core_gb_s: document.core_gb_s,
+            step_s: document.step_ms * 1e-3,
+            sample_s: document.sample_us * 1e-6,
+            whole_sample_s: document.whole_sample_us * 1e-6,
+            bucket_bytes: (document.bucket_mib * f64::from(1 << 20)) as usize,
+            copies_gradients: document.copies_gradients,
+            told: document.about,
+        }
     }
 }
 
 impl Rates {
+    /// Those of a TOML document; keys that it leaves away are as [`Rates::default`] has them.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let document: Document = toml::from_str(text).map_err(|error| error.to_string())?;
+        let shares = [("layers", document.layers), ("rows", document.rows), ("core_gb_s", document.core_gb_s)];
+        if let Some((key, value)) = shares.into_iter().find(|(_, value)| !(value.is_finite() && *value > 0.0)) {
+            return Err(format!("{key} = {value}: must be more than 0"));
+        }
+        let times = [
+            ("step_ms", document.step_ms),
+            ("sample_us", document.sample_us),
+            ("whole_sample_us", document.whole_sample_us),
+            ("bucket_mib", document.bucket_mib),
+        ];
+        if let Some((key, value)) = times.into_iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0)) {
+            return Err(format!("{key} = {value}: must not be less than 0"));
+        }
+        Ok(Self::from(document))
+    }
+
     /// Of an implementation that is as fast as the machine allows.
     #[must_use]
     pub fn at_the_limits() -> Self {

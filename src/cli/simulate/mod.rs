@@ -1,6 +1,7 @@
 //! `octorec simulate`: what machines would do, also such as one does not have.
 
 mod calibrate;
+mod chart;
 mod collectives;
 mod step;
 

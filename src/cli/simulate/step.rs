@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use super::chart::{Line, lines};
 use super::collectives::ranks_of_a_host;
 use crate::base::config::{Command, Config, Wire};
 use crate::base::console::note;
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, input};
 use crate::cli::bench::table::Table;
 use crate::cli::division::planned;
 use crate::cli::figures;
@@ -66,12 +67,16 @@ pub struct StepArgs {
     /// Whether communication cores reduce layers behind the backward pass or after it
     #[arg(long, value_enum, default_value_t, help_heading = MACHINE)]
     overlap: Overlap,
-    /// Rates that were measured on real cores: what `octorec bench step --ranks 1 --json` printed for the same model
+    /// Rates that were measured on real cores: what `octorec bench step --ranks 1 --json` printed for the same model; or
+    /// FILE.toml with shares of the limits, as `topology/rates/sc20.toml`
     #[arg(long, value_name = "FILE", help_heading = MACHINE)]
     calibrate: Option<PathBuf>,
     /// Write a timeline of the last number of ranks for Perfetto
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     trace: Option<PathBuf>,
+    /// Draw step time and speed-up over the number of ranks
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    svg: Option<PathBuf>,
     /// Print one JSON object, for scripts
     #[arg(long, display_order = 10)]
     json: bool,
@@ -178,6 +183,9 @@ impl StepArgs {
             write_file(path, outcome.trace().as_bytes())?;
         }
         note!("{told}");
+        if let Some(path) = &self.svg {
+            write_file(path, chart(&machine.name, &points).as_bytes())?;
+        }
         let report = Report { machine: machine.name, figures: told, rates: rates.told, points };
         Ok(match self.json {
             true => serde_json::to_string_pretty(&report).expect("plain data with string keys is JSON") + "\n",
@@ -250,15 +258,12 @@ impl StepArgs {
             let all = reductions(slices, payload, &site, local);
             all.into_iter().find(|schedule| schedule.algorithm == name).expect("a schedule of that name was chosen")
         };
-        let hosts: Vec<usize> = placement.ranks.iter().map(|place| place.host as usize).collect();
-        let cores: Vec<usize> = placement.ranks.iter().map(|place| place.comm.len()).collect();
         let outcome = simulate(&Scene {
             shape: &shape,
             kept: Kept { precision: config.train.precision, optimizer: Optimizer::dense(&config.train) },
             model: &model,
             sharding: &plan.sharding,
-            hosts: &hosts,
-            comm_cores: &cores,
+            placement: &placement,
             reduction: &reduction,
             payload,
             overlap: self.overlap == Overlap::On,
@@ -296,6 +301,10 @@ impl StepArgs {
     /// Those of the file that was named, or SC20's.
     fn rates(&self, config: &Config, workload: &Workload, machine: &Machine) -> Result<Rates> {
         let Some(path) = &self.calibrate else { return Ok(Rates::default()) };
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let refuse = |reason| Error::Config { origin: path.display().to_string(), reason };
+            return Rates::parse(&input::read_text(path)?).map_err(refuse);
+        }
         let measured = super::calibrate::read(path)?;
         let (placement, site) = self.site(config, machine, Some(1), CommCores::Count(0))?;
         let workload = Workload { batch: measured.batch, ..workload.clone() };
@@ -307,8 +316,7 @@ impl StepArgs {
             kept: Kept { precision: config.train.precision, optimizer: Optimizer::dense(&config.train) },
             model: &model,
             sharding: &plan.sharding,
-            hosts: &[0],
-            comm_cores: &[0],
+            placement: &placement,
             reduction: &|_, _| unreachable!("one rank reduces nothing"),
             payload: Payload::F32,
             overlap: false,
@@ -316,6 +324,22 @@ impl StepArgs {
         });
         measured.rates(&outcome, placement.ranks[0].compute.len(), path)
     }
+}
+
+/// Samples a second, beside those that as many times the ranks would ideally give.
+fn chart(machine: &str, points: &[Point]) -> String {
+    let ranks = |point: &Point| point.ranks as f64;
+    let first = &points[0];
+    let line = |name: &str, of: &dyn Fn(&Point) -> f64| Line {
+        name: name.to_owned(),
+        points: points.iter().map(|point| (ranks(point), of(point))).collect(),
+        joined: true,
+    };
+    let all = [
+        line("predicted", &|point| point.samples_per_s),
+        line("in proportion to ranks", &|point| first.samples_per_s * ranks(point) / ranks(first)),
+    ];
+    lines(&format!("training on {machine}"), ["ranks", "samples a second"], &all)
 }
 
 struct Predicted {

@@ -1,0 +1,134 @@
+//! Charts as SVG: lines over the number of ranks, and bars of parts.
+
+use plotters::prelude::*;
+
+/// Pixels of a chart.
+const SIZE: (u32, u32) = (760, 440);
+
+/// Told apart by most people, also in print.
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0x1b, 0x6c, 0xa8),
+    RGBColor(0xe0, 0x7b, 0x00),
+    RGBColor(0x2a, 0x8f, 0x5b),
+    RGBColor(0xb0, 0x3a, 0x48),
+    RGBColor(0x6f, 0x56, 0xa3),
+    RGBColor(0x6b, 0x6b, 0x6b),
+];
+
+/// A line, or dots that are not joined.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    pub name: String,
+    pub points: Vec<(f64, f64)>,
+    pub joined: bool,
+}
+
+/// A bar of parts, one above the other.
+#[derive(Debug, Clone)]
+pub(super) struct Bar {
+    pub name: String,
+    pub parts: Vec<f64>,
+}
+
+fn largest(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, f64::max).max(f64::MIN_POSITIVE) * 1.08
+}
+
+/// What a backend that writes into a string cannot fail at.
+const DRAWN: &str = "a text takes every drawing";
+
+/// Lines over x, both axes from 0.
+pub(super) fn lines(title: &str, [x, y]: [&str; 2], all: &[Line]) -> String {
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        area.fill(&WHITE).expect(DRAWN);
+        let points = || all.iter().flat_map(|line| &line.points);
+        let (right, top) = (largest(points().map(|point| point.0)), largest(points().map(|point| point.1)));
+        let mut chart = ChartBuilder::on(&area)
+            .caption(title, ("sans-serif", 18))
+            .margin(14)
+            .x_label_area_size(40)
+            .y_label_area_size(56)
+            .build_cartesian_2d(0.0..right, 0.0..top)
+            .expect(DRAWN);
+        chart.configure_mesh().x_desc(x).y_desc(y).light_line_style(WHITE).draw().expect(DRAWN);
+        for (line, colour) in all.iter().zip(COLOURS.iter().cycle()) {
+            let colour = *colour;
+            if line.joined {
+                chart.draw_series(LineSeries::new(line.points.iter().copied(), colour.stroke_width(2))).expect(DRAWN);
+            }
+            let dots = line.points.iter().map(|point| Circle::new(*point, 4, colour.filled()));
+            chart
+                .draw_series(dots)
+                .expect(DRAWN)
+                .label(&line.name)
+                .legend(move |(x, y)| Circle::new((x + 8, y), 4, colour.filled()));
+        }
+        let labels = chart.configure_series_labels().position(SeriesLabelPosition::UpperLeft).border_style(BLACK.mix(0.2)).background_style(WHITE.mix(0.8)).draw();
+        labels.expect(DRAWN);
+        area.present().expect(DRAWN);
+    }
+    svg
+}
+
+/// Bars side by side.
+pub(super) fn bars(title: &str, y: &str, parts: &[&str], all: &[Bar]) -> String {
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        area.fill(&WHITE).expect(DRAWN);
+        let top = largest(all.iter().map(|bar| bar.parts.iter().sum()));
+        let mut chart = ChartBuilder::on(&area)
+            .caption(title, ("sans-serif", 18))
+            .margin(14)
+            .x_label_area_size(40)
+            .y_label_area_size(56)
+            .build_cartesian_2d((0..all.len().max(1)).into_segmented(), 0.0..top * 1.2)
+            .expect(DRAWN);
+        let name = |at: &SegmentValue<usize>| match at {
+            SegmentValue::CenterOf(at) => all.get(*at).map_or_else(String::new, |bar| bar.name.clone()),
+            _ => String::new(),
+        };
+        let mut mesh = chart.configure_mesh();
+        mesh.disable_x_mesh().y_desc(y).light_line_style(WHITE).x_labels(all.len()).x_label_formatter(&name);
+        mesh.draw().expect(DRAWN);
+        for (part, (label, colour)) in parts.iter().zip(COLOURS.iter().cycle()).enumerate() {
+            let colour = *colour;
+            let piece = |(at, bar): (usize, &Bar)| {
+                let from: f64 = bar.parts[..part].iter().sum();
+                let corners = [(SegmentValue::Exact(at), from), (SegmentValue::Exact(at + 1), from + bar.parts[part])];
+                let mut piece = Rectangle::new(corners, colour.filled());
+                piece.set_margin(0, 0, 6, 6);
+                piece
+            };
+            chart
+                .draw_series(all.iter().enumerate().map(piece))
+                .expect(DRAWN)
+                .label(*label)
+                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
+        }
+        let labels = chart.configure_series_labels().position(SeriesLabelPosition::UpperRight).border_style(BLACK.mix(0.2)).background_style(WHITE.mix(0.8)).draw();
+        labels.expect(DRAWN);
+        area.present().expect(DRAWN);
+    }
+    svg
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charts_show_their_titles_names_and_every_point() {
+        let line = Line { name: "octorec".to_owned(), points: vec![(1.0, 1.0), (2.0, 1.9), (4.0, 3.5)], joined: true };
+        let svg = lines("speed-up", ["ranks", "times"], &[line]);
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+        // Three points and the legend's.
+        assert_eq!(svg.matches("<circle").count(), 4);
+        assert!(["speed-up", "ranks", "times", "octorec"].iter().all(|text| svg.contains(text)), "{svg}");
+        let bar = |name: &str, parts: [f64; 2]| Bar { name: name.to_owned(), parts: parts.to_vec() };
+        let svg = bars("time", "ms", &["compute", "exposed"], &[bar("1", [3.0, 0.0]), bar("2", [1.5, 0.4])]);
+        assert!(["time", "ms", "compute", "exposed"].iter().all(|text| svg.contains(text)), "{svg}");
+    }
+}
