@@ -20,7 +20,7 @@ use crate::base::config::{Config, Determinism, SourceKind};
 use crate::base::console::note;
 use crate::base::{Error, PuId, Result};
 use crate::collective::World;
-use crate::collective::plan::Reduction;
+use crate::collective::plan::hierarchical;
 use crate::data::{self, Batch, LoaderMode, Opening, Schema, Source};
 use crate::ffi::linux::current_affinity;
 use crate::machine::placement::{CommCores, Placement, RankPlace, Wishes};
@@ -196,7 +196,9 @@ impl RankArgs {
         }
         let (world, machines) = (world.clone(), everyone.counts);
         let reduction = match machines[..] {
-            [first, _, ..] if machines.iter().all(|ranks| *ranks == first) => Reduction::Hierarchical(first),
+            [first, _, ..] if machines.iter().all(|ranks| *ranks == first) => {
+                hierarchical(first * machines.len(), first)
+            }
             _ => setup.reduction,
         };
         let setup = Setup { traced, places, world, machines, reduction, ..setup };

@@ -38,5 +38,5 @@ pub use parcels::{Parcel, Parcels};
 pub use price::{Timing, Works};
 pub use schedule::{Fold, Goal, Hop, Payload, Schedule};
 pub use shared_memory::{Lane, SharedMemory};
-pub use slices::Slices;
+pub use slices::{GRAIN, Slices};
 pub use world::{Raw, World};
