@@ -42,6 +42,8 @@ pub struct Division {
     pub sharding: Sharding,
     /// The same as a plan's file; nothing for one rank, which has no choice.
     pub toml: Option<String>,
+    /// How the plan that is followed says that dense gradients are reduced.
+    pub collective: Option<String>,
     /// Where it comes from, and by whose figures.
     pub told: Vec<String>,
 }
@@ -79,6 +81,9 @@ pub fn divide(
         (None, Some(path)) => keep(&model, path, &mut told)?,
         (None, None) => None,
     };
+    let path = wanted.file.or(wanted.kept).filter(|_| followed.is_some() && several);
+    let named = |path: &Path| file::collective(&input::read_text(path)?, &path.display().to_string());
+    let collective = path.map(named).transpose()?.flatten();
     let plan = match followed {
         Some(plan) => plan,
         None => {
@@ -90,7 +95,7 @@ pub fn divide(
         }
     };
     let toml = several.then(|| file::to_toml(&plan.sharding, &workload, &about(&model, &plan)));
-    Ok(Division { sharding: plan.sharding, toml, told })
+    Ok(Division { sharding: plan.sharding, toml, collective, told })
 }
 
 /// The plan of a file.

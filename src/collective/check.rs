@@ -141,7 +141,7 @@ impl Schedule {
 mod tests {
     use super::*;
     use crate::collective::Payload;
-    use crate::collective::plan::{Exchange, Reduction};
+    use crate::collective::plan::{Exchange, Ring, direct, ring};
 
     /// The schedule after a change must not pass.
     fn refused(good: &Schedule, change: impl FnOnce(&mut Schedule), why: &str) {
@@ -155,7 +155,8 @@ mod tests {
     #[test]
     fn wrong_schedules_are_refused() {
         let slices = Slices::of(&[32, 16, 48]);
-        let ring = Reduction::Ring.plan(&slices, Payload::F32).all_reduce();
+        let around = ring(&Ring::of(3));
+        let ring = around.plan(&slices, Payload::F32).all_reduce();
         refused(&ring, |bad| _ = bad.rounds[1].pop(), "is claimed");
         refused(&ring, |bad| bad.rounds.swap(0, 1), "is claimed");
         refused(&ring, |bad| bad.rounds[2][0].fold = Fold::Add, "is claimed");
@@ -166,10 +167,10 @@ mod tests {
             bad.rounds[0].extend(second);
         };
         refused(&ring, at_once, "reads what");
-        let gather = Reduction::Direct.plan(&slices, Payload::F32).reversed();
+        let gather = direct(3).plan(&slices, Payload::F32).reversed();
         refused(&gather, |bad| bad.rounds[0][0].source = 33..65, "goes nowhere");
         refused(&gather, |bad| bad.rounds[0][0].from = RankId(2), "reads what");
-        let around = Reduction::Ring.plan(&slices, Payload::F32).reversed();
+        let around = around.plan(&slices, Payload::F32).reversed();
         refused(&around, |bad| bad.rounds.swap(0, 1), "does not have");
         let twice = |bad: &mut Schedule| bad.rounds[0].extend_from_within(..1);
         refused(&gather, twice, "write the same");

@@ -266,7 +266,7 @@ mod models {
     use loom::thread;
 
     use super::super::memory::Tensor;
-    use super::super::plan::Reduction;
+    use super::super::plan::direct;
     use super::super::shared_memory::{Lane, pair};
     use super::super::slices::Slices;
     use super::*;
@@ -296,7 +296,7 @@ mod models {
     fn two_ranks_reduce_and_gather() {
         loom::model(|| {
             let slices = Slices::of(&[1, 1]);
-            let schedule = Reduction::Direct.plan(&slices, Payload::F32).all_reduce();
+            let schedule = direct(2).plan(&slices, Payload::F32).all_reduce();
             assert_eq!(exchange(&schedule, 2, 64), [[3.0, 3.0], [3.0, 3.0]]);
         });
     }
@@ -306,7 +306,7 @@ mod models {
     fn a_sender_waits_for_slots() {
         loom::model(|| {
             let slices = Slices::of(&[3 * 16, 0]);
-            let schedule = Reduction::Direct.plan(&slices, Payload::F32);
+            let schedule = direct(2).plan(&slices, Payload::F32);
             let [own, theirs] = exchange(&schedule, 48, 64);
             assert_eq!((own, theirs), (vec![3.0; 48], vec![2.0; 48]));
         });

@@ -233,11 +233,11 @@ impl fmt::Display for Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collective::plan::Reduction;
+    use crate::collective::plan::{Ring, ring};
 
     #[test]
     fn a_schedule_prints_itself() {
-        let schedule = Reduction::Ring.plan(&Slices::of(&[16, 0, 3]), Payload::Bf16);
+        let schedule = ring(&Ring::of(3)).plan(&Slices::of(&[16, 0, 3]), Payload::Bf16);
         let expected = "ring reduce-scatter among 3 ranks, bf16, 2 rounds\n\
                         round 1\n  rank 1 16..19 += rank 0 16..19, 6 B\n  rank 2 0..16 += rank 1 0..16, 32 B\n\
                         round 2\n  rank 2 16..19 += rank 1 16..19, 6 B\n  rank 0 0..16 += rank 2 0..16, 32 B\n\

@@ -35,34 +35,6 @@ impl Slices {
         Self((0..ranks).map(|rank| share(&(0..elements), rank, ranks)).collect())
     }
 
-    /// Of slices that lie one after another, each cut in two of these lengths: the first halves and the second halves.
-    ///
-    /// # Panics
-    /// When there is no rank.
-    #[must_use]
-    pub fn halves(lengths: &[[usize; 2]]) -> [Self; 2] {
-        let whole = Self::of(&lengths.iter().map(|[first, second]| first + second).collect::<Vec<_>>());
-        let middle = |(slice, [first, _]): (&Range<usize>, &[usize; 2])| slice.start + first;
-        let middles: Vec<usize> = whole.0.iter().zip(lengths).map(middle).collect();
-        let first = whole.0.iter().zip(&middles).map(|(slice, &middle)| slice.start..middle).collect();
-        let second = whole.0.iter().zip(&middles).map(|(slice, &middle)| middle..slice.end).collect();
-        [Self(first), Self(second)]
-    }
-
-    /// Each slice with the one that begins where it ends.
-    ///
-    /// # Panics
-    /// When there is none.
-    #[must_use]
-    pub fn joined(&self, after: &Self) -> Self {
-        let join = |(first, second): (&Range<usize>, &Range<usize>)| {
-            assert_eq!(first.end, second.start, "halves of a slice touch");
-            first.start..second.end
-        };
-        assert_eq!(self.ranks(), after.ranks(), "halves of all slices");
-        Self(self.0.iter().zip(&after.0).map(join).collect())
-    }
-
     /// How many ranks there are.
     #[must_use]
     pub fn ranks(&self) -> usize {

@@ -5,8 +5,8 @@
 //! they are in halves it follows at once, and both halves travel, so that every rank has the whole layer.
 //!
 //! Several threads of a rank share a layer: each takes a part of every rank's slice, in a lane of its own. Who owns an
-//! element and in which order its terms are added does not depend on their number: slices are cut in two halves first,
-//! which may go different ways, and then among threads.
+//! element and in which order its terms are added does not depend on their number: slices are cut in the ways of the
+//! reduction first, and then each way among threads.
 
 use std::ops::Range;
 
@@ -14,23 +14,25 @@ use super::pieces::{LINE, Pieces, PiecesMemory};
 use crate::base::Result;
 use crate::base::config::Wire;
 use crate::collective::plan::Reduction;
-use crate::collective::{Carrier, Executor, Fold, Links, Memory, Payload, Slices, Tensor, widen};
+use crate::collective::{Carrier, Executor, Fold, Links, Memory, Payload, Tensor, widen};
 use crate::layer::{Linear, Piece};
 use crate::simd::Isa;
 use crate::sync::{Line, Stores};
 
-/// Some weights and some biases of each half of each owner's slice, by owner.
+/// Some weights and some biases of each way of each owner's slice, by owner.
 pub type Share<'a> = Vec<[Piece<'a>; 2]>;
-
-/// Pieces of a share for each owner: weights and biases of two halves.
-const OF_OWNER: usize = 4;
 
 /// Elements of a last term that are widened at a time.
 const TERM: usize = 1024;
 
-/// Gives `deal` a layer's pieces for `threads` threads of each of `ranks` ranks: the thread, and what its share has next.
-pub fn share_out<'a>(layer: &'a mut Linear, ranks: usize, threads: usize, mut deal: impl FnMut(usize, [Piece<'a>; 2])) {
-    layer.pieces(2 * ranks * threads).enumerate().for_each(|(index, pieces)| deal(index % threads, pieces));
+/// Gives `deal` a layer's pieces for `threads` threads of each of `ranks` ranks, whose slices go so many ways: the thread,
+/// and what its share has next.
+pub fn share_out<'a>(
+    layer: &'a mut Linear,
+    [ranks, ways, threads]: [usize; 3],
+    mut deal: impl FnMut(usize, [Piece<'a>; 2]),
+) {
+    layer.pieces(ranks * ways * threads).enumerate().for_each(|(index, pieces)| deal(index % threads, pieces));
 }
 
 /// One thread's part in the exchange of one layer.
@@ -38,7 +40,8 @@ pub fn share_out<'a>(layer: &'a mut Linear, ranks: usize, threads: usize, mut de
 pub struct LayerExchange {
     scatter: Executor,
     gather: Executor,
-    owner: usize,
+    /// Positions in a share of what this rank owns.
+    own: Range<usize>,
     traffic: Links,
     /// Where each piece begins.
     starts: Vec<usize>,
@@ -51,11 +54,12 @@ impl LayerExchange {
     /// For pieces of these sizes, which are the same on all ranks.
     ///
     /// # Panics
-    /// When there is not a piece for each rank.
+    /// When there is not a piece for each way of each rank.
     #[must_use]
-    pub fn new(share: Share<'_>, carrier: &dyn Carrier, reduction: Reduction, wire: Wire) -> Self {
-        assert_eq!(share.len(), 2 * carrier.ranks(), "two halves for each rank");
+    pub fn new(share: Share<'_>, carrier: &dyn Carrier, reduction: &Reduction, wire: Wire) -> Self {
+        assert_eq!(share.len(), carrier.ranks() * reduction.ways, "pieces for each way of each rank");
         let owner = carrier.rank().index();
+        let own = owner * reduction.ways..(owner + 1) * reduction.ways;
         let payload = match wire {
             Wire::F32 => Payload::F32,
             Wire::Bf16 => Payload::Bf16,
@@ -71,19 +75,16 @@ impl LayerExchange {
             gradients.push(pieces.iter_mut().map(|piece| padded(piece.gradient().len(), line)).sum::<usize>());
             words.push(pieces.into_iter().flat_map(Piece::into_words).map(|words| padded(words.len(), LINE)).sum());
         }
-        let plan = |halves: &[usize], payload| {
-            let [first, second] = Slices::halves(halves.as_chunks().0);
-            reduction.plan_halves([&first, &second], payload)
-        };
-        let (scatter, gather) = (plan(&gradients, payload), plan(&words, Payload::F32).reversed());
+        let scatter = reduction.plan_cut(&gradients, payload);
+        let gather = reduction.plan_cut(&words, Payload::F32).reversed();
         let traffic = scatter.traffic().plus(&gather.traffic());
         let scatter = Executor::new(&scatter, carrier, "reduce-scatter of a layer's gradients");
         assert!(
-            carrier.ranks() == 1 || scatter.completed() == gradients[2 * owner..][..2].iter().sum::<usize>(),
+            carrier.ranks() == 1 || scatter.completed() == gradients[own.clone()].iter().sum::<usize>(),
             "every sum has a last term"
         );
         let gather = Executor::new(&gather, carrier, "all-gather of a layer's weights");
-        Self { scatter, gather, owner, traffic, starts, payload, memory: PiecesMemory::default() }
+        Self { scatter, gather, own, traffic, starts, payload, memory: PiecesMemory::default() }
     }
 
     /// Bytes from each rank to each other in one run.
@@ -103,9 +104,9 @@ impl LayerExchange {
         assert_eq!(share.len() * 2, self.starts.len(), "as many pieces as was planned");
         self.scatter.run(
             carrier,
-            &mut Sums { share, starts: &self.starts, owner: self.owner, payload: self.payload, isa, rate },
+            &mut Sums { share, starts: &self.starts, own: self.own.clone(), payload: self.payload, isa, rate },
         )?;
-        for piece in share[2 * self.owner..][..2].iter_mut().flatten() {
+        for piece in share[self.own.clone()].iter_mut().flatten() {
             if carrier.ranks() == 1 || !piece.is_whole() {
                 piece.update(isa, rate);
             }
@@ -122,7 +123,7 @@ impl LayerExchange {
 struct Sums<'a, 'b> {
     share: &'a mut Share<'b>,
     starts: &'a [usize],
-    owner: usize,
+    own: Range<usize>,
     payload: Payload,
     isa: Isa,
     rate: f32,
@@ -169,7 +170,8 @@ impl Memory for Sums<'_, '_> {
 
     fn complete(&mut self, target: Range<usize>, from: &[Line]) {
         let (isa, rate, payload) = (self.isa, self.rate, self.payload);
-        let own = OF_OWNER * self.owner..OF_OWNER * (self.owner + 1);
+        // Weights and biases of each.
+        let own = 2 * self.own.start..2 * self.own.end;
         self.meet(own, &target, |piece, part, lines| {
             let from = &from[lines];
             let moved = if payload == Payload::F32 {

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use super::outcome::{Kind, Label, Outcome, Wait};
 use super::rates::Rates;
 use crate::base::RankId;
+use crate::collective::plan::Reduction;
 use crate::collective::{Copier, Payload, Schedule, Slices, Works, flow};
 use crate::machine::{Placement, Site};
 use crate::machine::placement::RankPlace;
@@ -37,8 +38,8 @@ pub struct Scene<'a> {
     pub sharding: &'a Sharding,
     /// Where ranks stand.
     pub placement: &'a Placement,
-    /// The reduce-scatter of a layer's slices.
-    pub reduction: &'a dyn Fn(&Slices, Payload) -> Schedule,
+    /// How layers are reduced among several ranks.
+    pub reduction: Option<&'a Reduction>,
     /// What gradients travel in.
     pub payload: Payload,
     /// Whether layers are reduced behind the backward pass, where there are communication cores.
@@ -379,8 +380,8 @@ impl<'a> Builder<'a> {
             let ready: Vec<Option<usize>> = (0..ranks).map(|rank| ready(rank, &mut self.fluid)).collect();
             let [scatter, gather] = self.schedules.entry(parameters).or_insert_with(|| {
                 let slices = Slices::even(parameters, ranks);
-                let plan = self.scene.reduction;
-                [plan(&slices, self.scene.payload), plan(&slices, Payload::F32).reversed()]
+                let reduction = self.scene.reduction.expect("several ranks have one");
+                [reduction.plan(&slices, self.scene.payload), reduction.plan(&slices, Payload::F32).reversed()]
             });
             let works = Works::LinksAndMemories;
             let began = ready.clone();

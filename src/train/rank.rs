@@ -141,7 +141,7 @@ impl Rank {
         } else if layout.ranks() == 1 {
             Box::new(Alone)
         } else {
-            let sliced = Sliced::new(dense, replicas_lane, &mut *network, (setup.reduction, setup.wire), setup.traced);
+            let sliced = Sliced::new(dense, replicas_lane, &mut *network, (&setup.reduction, setup.wire), setup.traced);
             if place.comm.is_empty() {
                 Box::new(Blocking::new(sliced, replicas))
             } else {

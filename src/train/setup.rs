@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::base::Result;
 use crate::base::config::{ModelConfig, Wire};
-use crate::collective::plan::Reduction;
-use crate::collective::{Fabric, LaneSpec, Links, Payload, Slices, World};
+use crate::collective::plan::{Reduction, Ring, two_ring};
+use crate::collective::{Fabric, GRAIN, LaneSpec, Links, Payload, Slices, World};
 use crate::data::Schema;
 use crate::exchange::piece_of_pairs;
 use crate::machine::placement::{Placement, RankPlace};
@@ -78,7 +78,7 @@ impl Setup {
             machines: vec![placement.ranks.len()],
             spin: placement.spin,
             isa: Isa::best(),
-            reduction: Reduction::TwoRing,
+            reduction: two_ring(&Ring::of(placement.ranks.len())),
             overlap: true,
             grains: None,
             wire: Wire::F32,
@@ -129,6 +129,8 @@ impl Setup {
         // Large layers go in pieces, small ones need less; which ranks talk does not depend on the size.
         let widest = self.config.bottom.iter().chain(&self.config.top).max().map_or(1, |width| width * width);
         let slice = (widest / ranks / reducers(&self.places)).clamp(1024, SLICE);
+        // No way is empty.
+        let slice = slice.max(GRAIN * self.reduction.ways);
         let links = self.reduction.plan(&Slices::even(slice * ranks, ranks), Payload::F32).all_reduce().longest();
         vec![links; reducers(&self.places)]
     }

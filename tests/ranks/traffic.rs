@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use octorec::base::RankId;
 use octorec::base::config::{Config, DataConfig, ModelConfig, SourceKind, Wire};
-use octorec::collective::plan::Reduction;
+use octorec::collective::plan::{Reduction, Ring, Topology, reductions, ring, two_ring};
 use octorec::data::{self, Batch, Opening, Schema, Split};
 use octorec::exchange::Traffic;
 use octorec::machine::placement::Wishes;
@@ -42,6 +42,10 @@ fn mixed(ranks: usize) -> Vec<Scheme> {
 /// The tables whose look-ups have weights, where any have: divided by rows, replicated, whole.
 const WEIGHTED: [usize; 3] = [0, 1, 4];
 
+fn around(ranks: usize) -> Reduction {
+    ring(&Ring::of(ranks))
+}
+
 /// Ranks at work on minibatches of several sizes.
 fn at_work(
     ranks: usize,
@@ -75,11 +79,15 @@ fn at_work(
 #[test]
 fn ranks_send_what_was_planned_to_the_byte() {
     for ranks in [1, 2, 3, 5, 8] {
-        let ways = |wire| Reduction::ALL.map(|reduction| (reduction, None, false, wire));
+        let ways = |wire| {
+            let all = reductions(&Topology::of(ranks)).into_iter();
+            all.map(move |reduction| (reduction, None, false, wire))
+        };
         let grains = Some(Grains::of(BATCH));
         let more =
-            [(None, true), (grains, false), (grains, true)].map(|(grains, w)| (Reduction::Ring, grains, w, Wire::F32));
-        for (reduction, grains, weighted, wire) in ways(Wire::F32).into_iter().chain(ways(Wire::Bf16)).chain(more) {
+            [(None, true), (grains, false), (grains, true)].map(|(grains, w)| (around(ranks), grains, w, Wire::F32));
+        for (reduction, grains, weighted, wire) in ways(Wire::F32).chain(ways(Wire::Bf16)).chain(more) {
+            let name_of = reduction.name;
             let (ranks, _, batches) = at_work(ranks, reduction, grains, weighted, wire);
             let mut planned: Option<Traffic> = None;
             for batch in &batches {
@@ -88,7 +96,7 @@ fn ranks_send_what_was_planned_to_the_byte() {
                 planned = Some(planned.map_or_else(|| step.clone(), |before| before.plus(&step)));
                 let found = ranks.traffic().unwrap();
                 for ((name, planned), (_, found)) in planned.as_ref().unwrap().parts().into_iter().zip(found.parts()) {
-                    assert_eq!(found, planned, "{name}, {}, {grains:?}, from row to column", reduction.name());
+                    assert_eq!(found, planned, "{name}, {}, {grains:?}, from row to column", name_of);
                     let sends = match name {
                         "dense gradients" => grains.is_none(),
                         "for determinism" => grains.is_some(),
@@ -105,7 +113,7 @@ fn ranks_send_what_was_planned_to_the_byte() {
 fn the_planners_bytes_are_those_of_the_wire_but_for_whole_lines() {
     let cases = [(false, Wire::F32), (true, Wire::F32), (true, Wire::Bf16)];
     for (ranks, (weighted, rounded)) in [2, 3, 8].into_iter().flat_map(|ranks| cases.map(|case| (ranks, case))) {
-        let (ranks, schema, batches) = at_work(ranks, Reduction::TwoRing, None, weighted, rounded);
+        let (ranks, schema, batches) = at_work(ranks, two_ring(&Ring::of(ranks)), None, weighted, rounded);
         let element = rounded.bytes();
         let (layout, sharding) = (ranks.layout(), ranks.layout().sharding());
         for batch in &batches {
@@ -144,7 +152,7 @@ fn the_planners_bytes_are_those_of_the_wire_but_for_whole_lines() {
 
 #[test]
 fn every_region_of_every_rank_is_where_it_should_be() {
-    let (ranks, schema, _) = at_work(3, Reduction::Ring, Some(Grains::of(BATCH)), false, Wire::F32);
+    let (ranks, schema, _) = at_work(3, around(3), Some(Grains::of(BATCH)), false, Wire::F32);
     let names: Vec<_> = schema.tables.iter().map(|table| table.name.clone()).collect();
     let Some(verified) = required("numa-calls", ranks.verify()) else { return };
     assert!(verified.all_at_home(), "{verified}");
@@ -162,7 +170,7 @@ fn every_region_of_every_rank_is_where_it_should_be() {
 fn weights_cost_a_word_a_look_up_of_weighted_columns_and_nothing_else() {
     for grains in [None, Some(Grains::of(BATCH))] {
         let planned = |weighted| {
-            let (ranks, _, batches) = at_work(3, Reduction::Ring, grains, weighted, Wire::F32);
+            let (ranks, _, batches) = at_work(3, around(3), grains, weighted, Wire::F32);
             let planned = ranks.planned_traffic(&batches[0]).unwrap();
             (planned, ranks, batches[0].clone())
         };
@@ -193,7 +201,7 @@ fn weights_cost_a_word_a_look_up_of_weighted_columns_and_nothing_else() {
 #[test]
 fn windows_grow_with_the_number_of_ranks_and_not_with_its_square() {
     let bytes = |ranks: usize| -> usize {
-        let (ranks, ..) = at_work(ranks, Reduction::TwoRing, None, false, Wire::F32);
+        let (ranks, ..) = at_work(ranks, two_ring(&Ring::of(ranks)), None, false, Wire::F32);
         let regions = ranks.verify().unwrap().0;
         regions.iter().filter(|region| region.name == "receive windows").map(|region| region.bytes).sum()
     };

@@ -154,6 +154,7 @@ pub const KEYS: &[Key] = &[
     key("train.precision", &[Plan, Simulate, Step, Overlap], Always),
     key("train.determinism", STEPS, Always),
     key("train.wire", &[Plan, Simulate, Step, Overlap], Always),
+    key("train.collective", &[Simulate, Step, Overlap], Always),
     key("train.seed", &[], Always),
     key("train.threads", &[Plan, Simulate, Tune, Step], Always),
     key("train.tuned", &[Step], Always),

@@ -14,7 +14,7 @@ use super::ranks::{Figures, Frame, Sizes, Yard};
 use super::table::Table;
 use crate::base::units::Bytes;
 use crate::base::{Error, Result};
-use crate::collective::plan::Reduction;
+use crate::collective::plan::{Reduction, reductions};
 use crate::collective::{Executor, LaneSpec, Links, Payload, Raw, Slices, Tensor, World};
 use crate::memory::Buffer;
 
@@ -30,8 +30,8 @@ pub struct AllReduceArgs {
     /// Bytes of the tensor in f32; default: 64 KiB, 1 MiB and 16 MiB
     #[arg(long, value_name = "BYTES", value_parser = super::ranks::message_bytes)]
     bytes: Option<usize>,
-    /// One of direct, ring, two-ring, halving-doubling, under mpirun also hierarchical; default: all
-    #[arg(long, value_name = "NAME", value_parser = [Reduction::ALL.map(Reduction::name).as_slice(), &["hierarchical"]].concat())]
+    /// One schedule (`hierarchical` under mpirun, `breadth-first` without); default: all
+    #[arg(long, value_name = "NAME", value_parser = Reduction::NAMES)]
     algorithm: Option<String>,
     /// Send bfloat16 instead of f32; sums stay in f32
     #[arg(long)]
@@ -71,20 +71,27 @@ impl AllReduceArgs {
     /// When a sum is wrong.
     pub fn measure(&self, world: &World) -> Result<Report> {
         let yard = Yard::new(world, self.ranks as usize)?;
-        if self.algorithm.as_deref() == Some("hierarchical") && yard.local().is_none() {
-            let reason = "hierarchical is for several machines: start it with mpirun".to_owned();
-            return Err(Error::Config { origin: "--algorithm".to_owned(), reason });
+        let mut kinds = reductions(&yard.topology());
+        if let Some(wanted) = &self.algorithm {
+            kinds.retain(|kind| kind.name == wanted);
+            if kinds.is_empty() {
+                let several = if world.machines() > 1 {
+                    "one machine: start it without"
+                } else {
+                    "several machines: start it with"
+                };
+                let reason = format!("{wanted} is for {several} mpirun");
+                return Err(Error::Config { origin: "--algorithm".to_owned(), reason });
+            }
         }
         let sizes = self.bytes.map_or_else(|| vec![64 << 10, 1 << 20, 16 << 20], |bytes| vec![bytes]);
-        let wanted = |kind: &Reduction| self.algorithm.as_ref().is_none_or(|wanted| wanted == kind.name());
         let payload = if self.bf16 { Payload::Bf16 } else { Payload::F32 };
         let (frame, rows) = yard.measure(self.limit.bytes(), || {
             let mut rows = Vec::new();
             for &tensor_bytes in &sizes {
-                let machines = yard.local().map(Reduction::Hierarchical);
-                for kind in Reduction::ALL.into_iter().chain(machines).filter(wanted) {
+                for kind in &kinds {
                     let (rounds, figures) = time(&yard, kind, payload, tensor_bytes)?;
-                    rows.push(Row { algorithm: kind.name(), tensor_bytes, rounds, figures });
+                    rows.push(Row { algorithm: kind.name, tensor_bytes, rounds, figures });
                 }
                 // Around a ring of machines, each sends and receives nearly twice the tensor.
                 let moved = 2 * tensor_bytes * (world.machines() - 1);
@@ -99,7 +106,7 @@ impl AllReduceArgs {
     }
 }
 
-fn time(yard: &Yard, kind: Reduction, payload: Payload, tensor_bytes: usize) -> Result<(usize, Figures)> {
+fn time(yard: &Yard, kind: &Reduction, payload: Payload, tensor_bytes: usize) -> Result<(usize, Figures)> {
     let (ranks, elements) = (yard.ranks(), tensor_bytes / size_of::<f32>());
     let schedule = kind.plan(&Slices::even(elements, ranks), payload).all_reduce();
     let rounds = schedule.rounds.len();

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::base::{Error, PuId, Result};
+use crate::collective::plan::Topology;
 use crate::collective::{Carrier, LaneSpec, Member, Raw, World, launch_local};
 use crate::machine::limits::{self, Bracket, Field, Processor, STREAM_COPY_FORMULA, around};
 use crate::machine::placement::{CommCores, Wishes};
+use crate::machine::site::Known;
 use crate::machine::team::Team;
-use crate::machine::{Machine, Placement, place};
+use crate::machine::{Machine, Placement, Site, place};
 use crate::memory::{Arena, Pages, Plan, Supply};
 use crate::simd::Isa;
 use crate::sync::{Gate, Job, Patience};
@@ -178,6 +180,8 @@ fn agreed(world: &World, runs: usize) -> Result<usize> {
 /// Where the ranks of a bench stand: one thread each.
 pub struct Yard {
     placement: Placement,
+    /// The links between them, where all are on one machine.
+    site: Option<Site>,
     world: World,
     /// Ranks on each machine.
     machines: Vec<usize>,
@@ -191,7 +195,9 @@ impl Yard {
         let wishes =
             Wishes { ranks: Some(ranks), threads: Some(1), comm_cores: CommCores::Count(0), ..Wishes::default() };
         let (world, machines) = (world.clone(), vec![ranks; world.machines()]);
-        Ok(Self { placement: place(&machine, &wishes)?, world, machines })
+        let placement = place(&machine, &wishes)?;
+        let site = (machines.len() == 1).then(|| Site::new(&machine, &placement, Known::default()));
+        Ok(Self { placement, site, world, machines })
     }
 
     /// How many ranks there are, on all machines together.
@@ -199,9 +205,10 @@ impl Yard {
         self.machines.iter().sum()
     }
 
-    /// Ranks on each machine, of several.
-    pub fn local(&self) -> Option<usize> {
-        (self.machines.len() > 1).then_some(self.machines[0])
+    /// What is known of where they are.
+    pub fn topology(&self) -> Topology<'_> {
+        let local = (self.machines.len() > 1).then_some(self.machines[0]);
+        Topology { ranks: self.ranks(), site: self.site.as_ref(), local }
     }
 
     /// What MPI's own call takes among machines, in turns with the others; nothing for one machine.

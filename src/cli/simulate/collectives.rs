@@ -11,7 +11,7 @@ use crate::base::{Error, Result};
 use crate::cli::bench::table::Table;
 use crate::cli::figures;
 use crate::cli::place::{PlaceArgs, RankCount};
-use crate::collective::plan::{exchanges, reductions};
+use crate::collective::plan::{Topology, exchanges, reductions};
 use crate::collective::{Bound, Parcels, Payload, Schedule, Slices, Timing, Works};
 use crate::machine::placement::Placement;
 use crate::machine::site::Known;
@@ -116,7 +116,9 @@ impl CollectivesArgs {
         let ranks = site.ranks.len();
         let elements = bytes as usize / size_of::<f32>();
         let payload = if self.bf16 { Payload::Bf16 } else { Payload::F32 };
-        let reduce_scatters = reductions(&Slices::even(elements, ranks), payload, site, local);
+        let slices = Slices::even(elements, ranks);
+        let reductions = reductions(&Topology::along(site, local));
+        let reduce_scatters: Vec<Schedule> = reductions.iter().map(|kind| kind.plan(&slices, payload)).collect();
         let of_all = |change: fn(&Schedule) -> Schedule| reduce_scatters.iter().map(change).collect::<Vec<_>>();
         let all = [
             of_all(Schedule::reversed),

@@ -3,6 +3,7 @@
 mod calibrate;
 mod chart;
 mod collectives;
+mod question;
 mod step;
 
 use clap::{Args, Subcommand};

@@ -1,15 +1,16 @@
 //! `octorec simulate`: a training step on a machine that is described or measured, for several numbers of ranks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use super::calibrate;
 use super::chart::{Line, lines};
-use super::collectives::ranks_of_a_host;
-use crate::base::config::{Command, Config, Wire};
+use super::question::{Answer, Question};
+use crate::base::config::Command;
 use crate::base::console::note;
 use crate::base::{Error, Result, input};
 use crate::cli::bench::table::Table;
@@ -18,22 +19,13 @@ use crate::cli::figures;
 use crate::cli::help::{MACHINE, OUTPUT};
 use crate::cli::overrides::{BaseArgs, KeyArgs};
 use crate::cli::place::comm_cores;
-use crate::collective::plan::reductions;
-use crate::collective::{Payload, Schedule, Slices, Timing, Works};
-use crate::machine::placement::{CommCores, Placement, RankPer, Wishes};
-use crate::machine::site::Known;
-use crate::machine::{Machine, Site, place};
+use crate::machine::placement::{CommCores, RankPer};
 use crate::memory::write_file;
-use crate::model::Shape;
-use crate::optim::{Kept, Optimizer};
-use crate::shard::{Model, Options, Workload, plan};
-use crate::simulate::{Kind, Outcome, Rates, Scene, simulate};
+use crate::shard::Options;
+use crate::simulate::{Kind, Rates};
 
-/// Numbers of communication cores that are tried.
-const COMM_CORES: [usize; 6] = [0, 1, 2, 4, 6, 8];
-
-/// With more ranks than this fewer of them are tried.
-const MANY_RANKS: usize = 16;
+/// Links that `--json` lists, the busiest ones.
+const BUSIEST: usize = 8;
 
 /// Flags of `octorec simulate`.
 #[derive(Debug, Clone, Args)]
@@ -61,9 +53,6 @@ pub struct StepArgs {
     /// Cores of each rank that reduce the gradients of layers while the others compute; `auto`: as many as are predicted best
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = comm_cores, help_heading = MACHINE)]
     comm_cores: CommCores,
-    /// The schedule of dense gradients, one of those that `octorec simulate collectives` lists; `auto`: the fastest
-    #[arg(long, value_name = "NAME", default_value = "auto", help_heading = MACHINE)]
-    collective: String,
     /// Whether communication cores reduce layers behind the backward pass or after it
     #[arg(long, value_enum, default_value_t, help_heading = MACHINE)]
     overlap: Overlap,
@@ -80,6 +69,34 @@ pub struct StepArgs {
     /// Print one JSON object, for scripts
     #[arg(long, display_order = 10)]
     json: bool,
+}
+
+impl Point {
+    /// Compared with the samples a second of other ranks.
+    fn of(answer: &Answer, before: Option<(f64, usize)>) -> Self {
+        let (outcome, samples_per_s) = (&answer.outcome, answer.samples_per_s());
+        let (others, ranks) = before.unwrap_or((samples_per_s, answer.ranks));
+        let ms = |seconds: [f64; Kind::ALL.len()]| {
+            Kind::ALL.into_iter().zip(seconds).map(|(kind, seconds)| (kind.name(), seconds * 1e3)).collect()
+        };
+        let links = outcome.busy.iter().filter(|(name, share)| name.starts_with("link ") && *share > 0.0);
+        Self {
+            ranks: answer.ranks,
+            machines: answer.machines,
+            batch: answer.batch,
+            comm_cores: answer.comm_cores,
+            collective: answer.collective,
+            step_ms: outcome.step_s * 1e3,
+            samples_per_s,
+            compute_ms: outcome.compute_s * 1e3,
+            exposed_ms: ms(outcome.exposed_s),
+            hidden_ms: ms(outcome.hidden_s),
+            speedup: samples_per_s / others,
+            efficiency: samples_per_s / others * ranks as f64 / answer.ranks as f64,
+            links_busy: links.take(BUSIEST).cloned().collect(),
+            bottleneck: outcome.bottleneck(),
+        }
+    }
 }
 
 /// How the minibatch follows the number of ranks.
@@ -113,7 +130,7 @@ struct Point {
     machines: usize,
     batch: usize,
     comm_cores: usize,
-    collective: Option<String>,
+    collective: Option<&'static str>,
     step_ms: f64,
     samples_per_s: f64,
     compute_ms: f64,
@@ -138,46 +155,34 @@ impl StepArgs {
         if counts.is_empty() {
             counts.push(None);
         }
-        let rates = self.rates(&config, &workload, &machine)?;
-        let (mut points, mut first, mut told): (Vec<Point>, Option<(usize, usize)>, _) = (Vec::new(), None, String::new());
+        let (usual, options) = (Rates::default(), Options::default());
+        let question = Question {
+            config: &config,
+            machine: &machine,
+            workload: &workload,
+            rank_per: self.rank_per,
+            comm_cores: self.comm_cores,
+            overlap: self.overlap == Overlap::On,
+            options: &options,
+            rates: &usual,
+        };
+        let rates = self.rates(&question)?;
+        let question = Question { rates: &rates, ..question };
+        let (_, site) = question.site(counts[0], CommCores::Count(0))?;
+        let (first, told) = (site.ranks.len(), figures::line(&machine, &site.assumptions));
+        let mut points: Vec<Point> = Vec::new();
         let mut last = None;
         for count in counts {
-            let (placement, site) = self.site(&config, &machine, count, CommCores::Count(0))?;
-            told = figures::line(&machine, &site.assumptions);
-            let ranks = site.ranks.len();
-            let (of, batch) = first.unwrap_or((ranks, config.train.batch));
+            let ranks = question.site(count, CommCores::Count(0))?.1.ranks.len();
             let batch = match (self.batch_per_rank, self.scaling) {
                 (Some(each), _) => each as usize * ranks,
-                (None, Scaling::Weak) => batch * ranks / of,
-                (None, Scaling::Strong) => batch,
+                (None, Scaling::Weak) => config.train.batch * ranks / first,
+                (None, Scaling::Strong) => config.train.batch,
             };
-            first.get_or_insert((ranks, batch));
-            let workload = Workload { batch, ..workload.clone() };
-            let machines = placement.ranks.iter().map(|place| place.host).collect::<BTreeSet<_>>().len();
-            let best = self.best(&config, &machine, count, &workload, &rates)?;
-            let samples_per_s = batch as f64 / best.outcome.step_s;
-            let (before, ranks_before) = points.first().map_or((samples_per_s, ranks), |point| (point.samples_per_s, point.ranks));
-            let ms = |seconds: [f64; Kind::ALL.len()]| {
-                Kind::ALL.into_iter().zip(seconds).map(|(kind, seconds)| (kind.name(), seconds * 1e3)).collect()
-            };
-            let links = best.outcome.busy.iter().filter(|(name, share)| name.starts_with("link ") && *share > 0.0);
-            points.push(Point {
-                ranks,
-                machines,
-                batch,
-                comm_cores: best.comm_cores,
-                collective: best.collective,
-                step_ms: best.outcome.step_s * 1e3,
-                samples_per_s,
-                compute_ms: best.outcome.compute_s * 1e3,
-                exposed_ms: ms(best.outcome.exposed_s),
-                hidden_ms: ms(best.outcome.hidden_s),
-                speedup: samples_per_s / before,
-                efficiency: samples_per_s / before * ranks_before as f64 / ranks as f64,
-                links_busy: links.take(8).cloned().collect(),
-                bottleneck: best.outcome.bottleneck(),
-            });
-            last = Some(best.outcome);
+            let answer = question.ask(count, batch)?;
+            let before = points.first().map(|point| (point.samples_per_s, point.ranks));
+            points.push(Point::of(&answer, before));
+            last = Some(answer.outcome);
         }
         if let (Some(path), Some(outcome)) = (&self.trace, &last) {
             write_file(path, outcome.trace().as_bytes())?;
@@ -193,136 +198,18 @@ impl StepArgs {
         })
     }
 
-    fn site(
-        &self,
-        config: &Config,
-        machine: &Machine,
-        ranks: Option<usize>,
-        comm_cores: CommCores,
-    ) -> Result<(Placement, Site)> {
-        let threads = Some(config.train.threads).filter(|threads| *threads > 0);
-        let placement = place(machine, &Wishes { rank_per: self.rank_per, ranks, threads, comm_cores, smt: false })?;
-        let site = Site::new(machine, &placement, Known::default());
-        Ok((placement, site))
-    }
-
-    /// The best of the numbers of communication cores that were asked for.
-    fn best(
-        &self,
-        config: &Config,
-        machine: &Machine,
-        ranks: Option<usize>,
-        workload: &Workload,
-        rates: &Rates,
-    ) -> Result<Predicted> {
-        let (placement, _) = self.site(config, machine, ranks, CommCores::Count(0))?;
-        let cores = placement.ranks.iter().map(|place| place.compute.len()).min().unwrap_or(1);
-        let several = placement.ranks.len() > 1;
-        let tried: Vec<usize> = match self.comm_cores {
-            CommCores::Count(count) => vec![count],
-            CommCores::Auto if !several => vec![0],
-            CommCores::Auto => {
-                let few = placement.ranks.len() > MANY_RANKS;
-                let fits = |count: &usize| 2 * count < cores.max(1) && (!few || [0, 2, 4].contains(count));
-                COMM_CORES.into_iter().filter(fits).collect()
-            }
-        };
-        let mut best: Option<Predicted> = None;
-        for count in tried {
-            let predicted = self.predict(config, machine, ranks, count, workload, rates)?;
-            if best.as_ref().is_none_or(|best| predicted.outcome.step_s < best.outcome.step_s) {
-                best = Some(predicted);
-            }
-        }
-        Ok(best.expect("some number is tried"))
-    }
-
-    fn predict(
-        &self,
-        config: &Config,
-        machine: &Machine,
-        ranks: Option<usize>,
-        comm_cores: usize,
-        workload: &Workload,
-        rates: &Rates,
-    ) -> Result<Predicted> {
-        let (placement, site) = self.site(config, machine, ranks, CommCores::Count(comm_cores))?;
-        let model = Model::new(workload, &site);
-        let plan = plan(&model, &Options::default())?;
-        let shape = shape(config, workload);
-        let local = ranks_of_a_host(&placement);
-        let payload = if config.train.wire == Wire::Bf16 { Payload::Bf16 } else { Payload::F32 };
-        let collective = (site.ranks.len() > 1).then(|| self.collective(&shape, &site, local, payload)).transpose()?;
-        let name = collective.clone().unwrap_or_default();
-        let reduction = |slices: &Slices, payload: Payload| {
-            let all = reductions(slices, payload, &site, local);
-            all.into_iter().find(|schedule| schedule.algorithm == name).expect("a schedule of that name was chosen")
-        };
-        let outcome = simulate(&Scene {
-            shape: &shape,
-            kept: Kept { precision: config.train.precision, optimizer: Optimizer::dense(&config.train) },
-            model: &model,
-            sharding: &plan.sharding,
-            placement: &placement,
-            reduction: &reduction,
-            payload,
-            overlap: self.overlap == Overlap::On,
-            rates,
-        });
-        Ok(Predicted { outcome, comm_cores, collective })
-    }
-
-    /// The schedule that was asked for, or the fastest of all for this network's layers.
-    fn collective(&self, shape: &Shape, site: &Site, local: Option<usize>, payload: Payload) -> Result<String> {
-        let mut sizes: BTreeMap<usize, usize> = BTreeMap::new();
-        shape.layers().for_each(|[inputs, outputs]| *sizes.entry((inputs + 1) * outputs).or_default() += 1);
-        let mut seconds: BTreeMap<&str, f64> = BTreeMap::new();
-        for (parameters, count) in sizes {
-            for schedule in reductions(&Slices::even(parameters, site.ranks.len()), payload, site, local) {
-                let whole = Schedule::all_reduce(&schedule);
-                let took = Timing::of(&whole, site, Works::LinksAndMemories).seconds * count as f64;
-                *seconds.entry(schedule.algorithm).or_default() += took;
-            }
-        }
-        if self.collective == "auto" {
-            let least = seconds.into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
-            return Ok(least.expect("there are schedules").0.to_owned());
-        }
-        match seconds.keys().find(|name| **name == self.collective) {
-            Some(name) => Ok((*name).to_owned()),
-            None => {
-                let known: Vec<&str> = seconds.into_keys().collect();
-                let reason = format!("{} is none of auto, {}", self.collective, known.join(", "));
-                Err(Error::Config { origin: "--collective".to_owned(), reason })
-            }
-        }
-    }
-
-    /// Those of the file that was named, or SC20's.
-    fn rates(&self, config: &Config, workload: &Workload, machine: &Machine) -> Result<Rates> {
+    /// Those of the file that was named, or the usual ones.
+    fn rates(&self, question: &Question<'_>) -> Result<Rates> {
         let Some(path) = &self.calibrate else { return Ok(Rates::default()) };
         if path.extension().is_some_and(|extension| extension == "toml") {
             let refuse = |reason| Error::Config { origin: path.display().to_string(), reason };
             return Rates::parse(&input::read_text(path)?).map_err(refuse);
         }
-        let measured = super::calibrate::read(path)?;
-        let (placement, site) = self.site(config, machine, Some(1), CommCores::Count(0))?;
-        let workload = Workload { batch: measured.batch, ..workload.clone() };
-        let model = Model::new(&workload, &site);
-        let plan = plan(&model, &Options::default())?;
-        let shape = shape(config, &workload);
-        let outcome = simulate(&Scene {
-            shape: &shape,
-            kept: Kept { precision: config.train.precision, optimizer: Optimizer::dense(&config.train) },
-            model: &model,
-            sharding: &plan.sharding,
-            placement: &placement,
-            reduction: &|_, _| unreachable!("one rank reduces nothing"),
-            payload: Payload::F32,
-            overlap: false,
-            rates: &Rates::at_the_limits(),
-        });
-        measured.rates(&outcome, placement.ranks[0].compute.len(), path)
+        let measured = calibrate::read(path)?;
+        let limits = Rates::at_the_limits();
+        let (placement, _) = question.site(Some(1), CommCores::Count(0))?;
+        let least = Question { rates: &limits, ..*question }.ask(Some(1), measured.batch)?;
+        measured.rates(&least.outcome, placement.ranks[0].compute.len(), path)
     }
 }
 
@@ -340,16 +227,6 @@ fn chart(machine: &str, points: &[Point]) -> String {
         line("in proportion to ranks", &|point| first.samples_per_s * ranks(point) / ranks(first)),
     ];
     lines(&format!("training on {machine}"), ["ranks", "samples a second"], &all)
-}
-
-struct Predicted {
-    outcome: Outcome,
-    comm_cores: usize,
-    collective: Option<String>,
-}
-
-fn shape(config: &Config, workload: &Workload) -> Shape {
-    Shape::dlrm(&config.model, workload.tables.len(), workload.tables.len() * workload.dim)
 }
 
 impl fmt::Display for Report {

@@ -4,74 +4,72 @@
 //! links between neighbours are used, so where ranks see equally many others at each distance all links are always busy.
 //!
 //! Source: Zhao et al., Efficient direct-connect topologies for collective communications, arXiv 2202.03356, section 5.
+//! Their shares are real numbers. Here they are whole parts of a slice cut in a few ways, so that a schedule is the same for
+//! every size: the fewest ways that lose little.
 
-use super::{Fold, Hop, Slices};
+use super::{Flow, Reduction};
 use crate::base::RankId;
-use crate::collective::slices::GRAIN;
 use crate::machine::Site;
-use crate::machine::network::{Arc, max_flow};
+use crate::machine::network::{Arc, MaxFlow, max_flow};
 
-/// Which part of a rank's slice comes to another from whom.
-#[derive(Debug, Clone, PartialEq)]
-struct Arrival {
-    owner: usize,
+/// The most ways: shares are multiples of a twelfth at the finest, and of every fraction down to a quarter.
+const WAYS_MOST: usize = 12;
+
+/// Ways are few enough when their rounds take at most this much of what real shares would.
+const NEAR: f64 = 1.005;
+
+/// What must come to a rank in a round: the slices of some owners, each from any of some neighbours.
+struct Front {
     to: usize,
-    /// Neighbours, each with its share; all shares together are 1.
-    from: Vec<(usize, f64)>,
+    owners: Vec<usize>,
+    /// Neighbours that bring something, each with the GB/s of its way.
+    neighbours: Vec<(usize, f64)>,
+    /// Positions of owners and of neighbours that can bring their slices.
+    pairs: Vec<(usize, usize)>,
 }
 
-/// How slices spread over a machine's links.
-#[derive(Debug, Clone, PartialEq)]
-pub struct BreadthFirst {
-    ranks: usize,
-    /// What arrives in each round of the all-gather.
-    rounds: Vec<Vec<Arrival>>,
+/// Among the ranks of a site, whose slices are equal.
+///
+/// # Panics
+/// When there is no way from one rank to another.
+#[must_use]
+pub fn breadth_first(site: &Site) -> Reduction {
+    let ranks = site.ranks.len();
+    let rank = |number: usize| RankId(number as u32);
+    // 0: no neighbours.
+    let width = |from: usize, to: usize| site.neighbour_gb_s(rank(from), rank(to)).unwrap_or(0.0);
+    let widths: Vec<Vec<f64>> = (0..ranks).map(|from| (0..ranks).map(|to| width(from, to)).collect()).collect();
+    let far: Vec<Vec<usize>> = (0..ranks).map(|owner| distances(&widths, owner)).collect();
+    let last = far.iter().flatten().copied().max().unwrap_or(0);
+    assert!(last < ranks, "ranks of one machine reach each other");
+    let fronts = |round: usize| (0..ranks).map(|to| Front::of(to, round, &widths, &far)).collect();
+    let rounds: Vec<Vec<Front>> = (1..=last).map(fronts).collect();
+    let real: Vec<Vec<f64>> = rounds.iter().map(|fronts| fronts.iter().map(Front::seconds).collect()).collect();
+    let least: f64 = real.iter().map(|round| slowest(round)).sum();
+    let mut best: Option<(f64, usize, Vec<Vec<Flow>>)> = None;
+    for ways in 1..=WAYS_MOST {
+        let (mut seconds, mut flows) = (0.0, Vec::new());
+        for (fronts, real) in rounds.iter().zip(&real) {
+            let divided = fronts.iter().zip(real).map(|(front, real)| front.divide(ways, *real));
+            let (times, shares): (Vec<f64>, Vec<Vec<Flow>>) = divided.unzip();
+            seconds += slowest(&times);
+            flows.push(shares.concat());
+        }
+        if best.as_ref().is_none_or(|best| seconds < best.0) {
+            best = Some((seconds, ways, flows));
+        }
+        if seconds <= least * NEAR {
+            break;
+        }
+    }
+    let (_, ways, mut rounds) = best.expect("one way at least");
+    // The reduce-scatter: rounds of the all-gather from the last to the first, each hop turned round.
+    rounds.reverse();
+    Reduction::new("breadth-first", ranks, ways, rounds)
 }
 
-impl BreadthFirst {
-    /// Among the ranks of a site, whose slices are equal.
-    #[must_use]
-    pub fn of(site: &Site) -> Self {
-        let ranks = site.ranks.len();
-        let rank = |number: usize| RankId(number as u32);
-        // 0: no neighbours.
-        let width = |from: usize, to: usize| site.neighbour_gb_s(rank(from), rank(to)).unwrap_or(0.0);
-        let widths: Vec<Vec<f64>> = (0..ranks).map(|from| (0..ranks).map(|to| width(from, to)).collect()).collect();
-        let far: Vec<Vec<usize>> = (0..ranks).map(|owner| distances(&widths, owner)).collect();
-        let last = far.iter().flatten().copied().max().unwrap_or(0);
-        let round = |round: usize| {
-            let arrivals = |to: usize| {
-                let owners: Vec<usize> = (0..ranks).filter(|owner| far[*owner][to] == round).collect();
-                let brings = |owner: usize, from: usize| far[owner][from] + 1 == round && widths[from][to] > 0.0;
-                divide(&owners, to, &widths, brings)
-            };
-            (0..ranks).flat_map(arrivals).collect()
-        };
-        Self { ranks, rounds: (1..=last).map(round).collect() }
-    }
-
-    /// The rounds of the reduce-scatter: those of the all-gather from the last to the first, each hop turned round.
-    pub(super) fn rounds(&self, slices: &Slices) -> Vec<Vec<Hop>> {
-        assert_eq!(self.ranks, slices.ranks(), "a schedule for the ranks of the slices");
-        let hops = |arrival: &Arrival| {
-            let slice = slices.slice(arrival.owner);
-            let lines = slice.len().div_ceil(GRAIN);
-            let mut until = 0.0;
-            let mut start = slice.start;
-            let mut hops = Vec::new();
-            for (at, (neighbour, share)) in arrival.from.iter().enumerate() {
-                until += share;
-                let is_last = at + 1 == arrival.from.len();
-                let cut = (until * lines as f64).round() as usize * GRAIN;
-                let end = if is_last { slice.end } else { (slice.start + cut).min(slice.end) };
-                let (from, to) = (RankId(arrival.to as u32), RankId(*neighbour as u32));
-                hops.push(Hop { from, to, source: start..end, target: start..end, fold: Fold::Add });
-                start = end;
-            }
-            hops
-        };
-        self.rounds.iter().rev().map(|round| round.iter().flat_map(hops).collect()).collect()
-    }
+fn slowest(seconds: &[f64]) -> f64 {
+    seconds.iter().copied().fold(0.0, f64::max)
 }
 
 /// How many ways of neighbours lie between a rank and each.
@@ -90,36 +88,70 @@ fn distances(widths: &[Vec<f64>], owner: usize) -> Vec<usize> {
     far
 }
 
-/// Which neighbour brings how much of the slices of `owners`, so that the busiest way into a rank is as little busy as
-/// possible: seconds are raised, by Newton's method on the narrowest cut, until all slices find room in them.
-fn divide(owners: &[usize], to: usize, widths: &[Vec<f64>], brings: impl Fn(usize, usize) -> bool) -> Vec<Arrival> {
-    let ranks = widths.len();
-    let [source, sink] = [owners.len() + ranks, owners.len() + ranks + 1];
-    let neighbours: Vec<usize> = (0..ranks).filter(|from| owners.iter().any(|owner| brings(*owner, *from))).collect();
-    let mut seconds = 0.0;
-    loop {
-        let mut arcs: Vec<Arc> = Vec::new();
-        let mut pairs = Vec::new();
-        for (at, owner) in owners.iter().enumerate() {
-            for &from in neighbours.iter().filter(|from| brings(*owner, **from)) {
-                pairs.push((at, from));
-                arcs.push(Arc { from: at, to: owners.len() + from, capacity: 1.0 });
+impl Front {
+    /// What comes to `to` in a round of the all-gather.
+    fn of(to: usize, round: usize, widths: &[Vec<f64>], far: &[Vec<usize>]) -> Self {
+        let ranks = widths.len();
+        let owners: Vec<usize> = (0..ranks).filter(|owner| far[*owner][to] == round).collect();
+        let brings = |owner: usize, from: usize| far[owner][from] + 1 == round && widths[from][to] > 0.0;
+        let near = (0..ranks).filter(|from| owners.iter().any(|owner| brings(*owner, *from)));
+        let neighbours: Vec<(usize, f64)> = near.map(|from| (from, widths[from][to])).collect();
+        let all = (0..owners.len()).flat_map(|owner| (0..neighbours.len()).map(move |from| (owner, from)));
+        let pairs = all.filter(|(owner, from)| brings(owners[*owner], neighbours[*from].0)).collect();
+        Self { to, owners, neighbours, pairs }
+    }
+
+    /// The most that comes, of slices of so much and through ways that carry this.
+    fn flow(&self, slice: f64, carries: impl Fn(f64) -> f64) -> MaxFlow {
+        let middle = self.owners.len();
+        let [source, sink] = [middle + self.neighbours.len(), middle + self.neighbours.len() + 1];
+        let arc = |from: usize, to: usize, capacity: f64| Arc { from, to, capacity };
+        let mut arcs: Vec<Arc> = self.pairs.iter().map(|(owner, from)| arc(*owner, middle + from, slice)).collect();
+        arcs.extend((0..middle).map(|owner| arc(source, owner, slice)));
+        let neighbours = self.neighbours.iter().enumerate();
+        arcs.extend(neighbours.map(|(from, (_, width))| arc(middle + from, sink, carries(*width))));
+        max_flow(sink + 1, &arcs, source, sink)
+    }
+
+    /// Seconds in which the busiest way has carried its shares of slices of 1, as few as possible: raised, by Newton's
+    /// method on the narrowest cut, until all slices find room in them.
+    fn seconds(&self) -> f64 {
+        let whole = self.owners.len() as f64;
+        let mut seconds = 0.0;
+        loop {
+            let flow = self.flow(1.0, |width| width * seconds);
+            let crowded = (0..self.owners.len()).filter(|owner| flow.near[*owner]).count() as f64;
+            let near = self.neighbours.iter().zip(&flow.near[self.owners.len()..]).filter(|(_, near)| **near);
+            let longer = crowded / near.map(|((_, width), _)| width).sum::<f64>();
+            if flow.amount >= whole * (1.0 - 1e-9) || longer <= seconds * (1.0 + 1e-12) {
+                return seconds;
             }
+            seconds = longer;
         }
-        arcs.extend((0..owners.len()).map(|at| Arc { from: source, to: at, capacity: 1.0 }));
-        let room = |from: &usize| Arc { from: owners.len() + from, to: sink, capacity: widths[*from][to] * seconds };
-        arcs.extend(neighbours.iter().map(room));
-        let flow = max_flow(sink + 1, &arcs, source, sink);
-        let crowded: Vec<usize> = (0..owners.len()).filter(|at| flow.near[*at]).collect();
-        let ways = neighbours.iter().filter(|from| flow.near[owners.len() + *from]);
-        let longer = crowded.len() as f64 / ways.map(|from| widths[*from][to]).sum::<f64>();
-        if flow.amount >= owners.len() as f64 * (1.0 - 1e-9) || longer <= seconds * (1.0 + 1e-12) {
-            let share = |at: usize| {
-                let parts = pairs.iter().zip(&flow.arcs).filter(|((owner, _), flow)| *owner == at && **flow > 1e-9);
-                parts.map(|((_, from), flow)| (*from, *flow)).collect()
-            };
-            return owners.iter().enumerate().map(|(at, &owner)| Arrival { owner, to, from: share(at) }).collect();
-        }
-        seconds = longer;
+    }
+
+    /// The shares in parts of which a slice has `ways`, and the seconds of the busiest way, which are at least `seconds`.
+    fn divide(&self, ways: usize, mut seconds: f64) -> (f64, Vec<Flow>) {
+        let slice = ways as f64;
+        // A part that rounding would keep out by a hair comes in.
+        let parts = |width: f64, seconds: f64| (width * seconds * slice * (1.0 + 1e-9)).floor();
+        let flow = loop {
+            let flow = self.flow(slice, |width| parts(width, seconds));
+            if flow.amount > self.owners.len() as f64 * slice - 0.5 {
+                break flow;
+            }
+            let next = self.neighbours.iter().map(|(_, width)| (parts(*width, seconds) + 1.0) / (width * slice));
+            seconds = next.fold(f64::INFINITY, f64::min);
+        };
+        let mut until = vec![0; self.owners.len()];
+        let shares = self.pairs.iter().zip(&flow.arcs).filter(|(_, flow)| **flow > 0.5).map(|((owner, from), flow)| {
+            let start = until[*owner];
+            until[*owner] += flow.round() as usize;
+            Flow { from: self.to, to: self.neighbours[*from].0, owner: self.owners[*owner], ways: start..until[*owner] }
+        });
+        let mut flows: Vec<Flow> = shares.collect();
+        // What goes one way together follows each other.
+        flows.sort_by_key(|flow| (flow.to, flow.owner));
+        (seconds, flows)
     }
 }

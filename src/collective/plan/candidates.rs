@@ -1,25 +1,76 @@
-//! All schedules that could be taken for a collective on a machine: the list that a choice by price is made from.
+//! All that could be taken for a collective on a machine: the lists that a choice by price is made from.
 
-use super::{BreadthFirst, Exchange, Parcels, Payload, Reduction, Ring, Schedule, Slices};
+use super::{
+    Exchange, Parcels, Payload, Reduction, Ring, Schedule, breadth_first, direct, halving_doubling, hierarchical, ring,
+    two_ring,
+};
 use crate::machine::Site;
 
-/// The reduce-scatters of `slices` among the ranks of a site, of which `local` stand on each host; see
-/// [`Schedule::reversed`] and [`Schedule::all_reduce`] for what follows them.
-///
-/// # Panics
-/// When there are other ranks.
+/// What planners may know of where ranks are.
+#[derive(Debug, Clone, Copy)]
+pub struct Topology<'a> {
+    /// How many there are.
+    pub ranks: usize,
+    /// Where they stand, and the links between them.
+    pub site: Option<&'a Site>,
+    /// How many stand on each host, if there are several hosts with as many each.
+    pub local: Option<usize>,
+}
+
+/// Makes a reduction where it has what it needs to know.
+type Planner = fn(&Topology<'_>) -> Option<Reduction>;
+
+/// Every planner of reductions, by the name that its reductions have.
+const PLANNERS: [(&str, Planner); 6] = [
+    ("direct", |topology| Some(direct(topology.ranks))),
+    ("ring", |topology| Some(ring(&topology.ring()))),
+    ("two-ring", |topology| Some(two_ring(&topology.ring()))),
+    ("halving-doubling", |topology| Some(halving_doubling(topology.ranks))),
+    ("breadth-first", |topology| topology.site.map(breadth_first)),
+    ("hierarchical", |topology| topology.local.map(|local| hierarchical(topology.ranks, local))),
+];
+
+impl<'a> Topology<'a> {
+    /// Ranks of which nothing else is known.
+    #[must_use]
+    pub const fn of(ranks: usize) -> Self {
+        Self { ranks, site: None, local: None }
+    }
+
+    /// Ranks of a site, of which `local` stand on each host.
+    #[must_use]
+    pub const fn along(site: &'a Site, local: Option<usize>) -> Self {
+        Self { ranks: site.ranks.len(), site: Some(site), local }
+    }
+
+    fn ring(&self) -> Ring {
+        self.site.map_or_else(|| Ring::of(self.ranks), Ring::along)
+    }
+}
+
+impl Reduction {
+    /// The names of all planners.
+    pub const NAMES: [&str; PLANNERS.len()] = {
+        let mut names = [""; PLANNERS.len()];
+        let mut at = 0;
+        while at < names.len() {
+            names[at] = PLANNERS[at].0;
+            at += 1;
+        }
+        names
+    };
+
+    /// The one of this name; none if there is no such name, or what its planner needs to know is not known.
+    #[must_use]
+    pub fn named(name: &str, topology: &Topology<'_>) -> Option<Self> {
+        PLANNERS.iter().find(|planner| planner.0 == name).and_then(|(_, planner)| planner(topology))
+    }
+}
+
+/// All reductions that can be planned with what is known.
 #[must_use]
-pub fn reductions(slices: &Slices, payload: Payload, site: &Site, local: Option<usize>) -> Vec<Schedule> {
-    let ring = Ring::along(site);
-    let mut all = vec![
-        Reduction::Direct.plan(slices, payload),
-        ring.plan(slices, payload, false),
-        ring.plan(slices, payload, true),
-        Reduction::HalvingDoubling.plan(slices, payload),
-        BreadthFirst::of(site).plan(slices, payload),
-    ];
-    all.extend(local.map(|local| Reduction::Hierarchical(local).plan(slices, payload)));
-    all
+pub fn reductions(topology: &Topology<'_>) -> Vec<Reduction> {
+    PLANNERS.iter().filter_map(|(_, planner)| planner(topology)).collect()
 }
 
 /// The all-to-alls of `parcels`.

@@ -2,10 +2,12 @@
 //!
 //! The owner adds to its own part those of the ranks after it, in ring order.
 
-use super::{Hop, Slices, add};
+use super::{Flow, Reduction};
 
-pub(super) fn rounds(slices: &Slices) -> Vec<Vec<Hop>> {
-    let ranks = slices.ranks();
+/// Among so many ranks.
+#[must_use]
+pub fn direct(ranks: usize) -> Reduction {
     let pairs = (1..ranks).flat_map(|step| (0..ranks).map(move |to| ((to + step) % ranks, to)));
-    vec![pairs.flat_map(|(from, to)| add(slices, from, to, to..to + 1)).collect()]
+    let round = pairs.map(|(from, to)| Flow { from, to, owner: to, ways: 0..1 }).collect();
+    Reduction::new("direct", ranks, 1, vec![round])
 }

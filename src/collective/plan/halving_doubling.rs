@@ -8,21 +8,23 @@
 
 use std::ops::Range;
 
-use super::{Hop, Slices, add};
+use super::{Flow, Reduction};
 
-pub(super) fn rounds(slices: &Slices) -> Vec<Vec<Hop>> {
+/// Among so many ranks.
+#[must_use]
+pub fn halving_doubling(ranks: usize) -> Reduction {
     let mut rounds = Vec::new();
-    let mut groups: Vec<Range<usize>> = std::iter::once(0..slices.ranks()).collect();
+    let mut groups: Vec<Range<usize>> = std::iter::once(0..ranks).collect();
     while groups.iter().any(|group| group.len() > 1) {
         let mut round = Vec::new();
-        groups = groups.into_iter().flat_map(|group| split(slices, group, &mut round)).collect();
+        groups = groups.into_iter().flat_map(|group| split(group, &mut round)).collect();
         rounds.push(round);
     }
-    rounds
+    Reduction::new("halving-doubling", ranks, 1, rounds)
 }
 
 /// Divides a group in two, the first of which is the larger one if they differ.
-fn split(slices: &Slices, group: Range<usize>, round: &mut Vec<Hop>) -> Vec<Range<usize>> {
+fn split(group: Range<usize>, round: &mut Vec<Flow>) -> Vec<Range<usize>> {
     if group.len() < 2 {
         return vec![group];
     }
@@ -31,7 +33,7 @@ fn split(slices: &Slices, group: Range<usize>, round: &mut Vec<Hop>) -> Vec<Rang
     for (mine, theirs) in [(&low, &high), (&high, &low)] {
         for (index, from) in mine.clone().enumerate() {
             let to = theirs.start + index % theirs.len();
-            round.extend(add(slices, from, to, theirs.clone()));
+            round.extend(theirs.clone().map(|owner| Flow { from, to, owner, ways: 0..1 }));
         }
     }
     vec![low, high]

@@ -3,7 +3,7 @@
 //!
 //! Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
 
-use super::{Hop, Slices, add};
+use super::{Flow, Reduction};
 use crate::base::RankId;
 use crate::machine::Site;
 
@@ -79,14 +79,26 @@ impl Ring {
         Self(self.0.iter().rev().copied().collect())
     }
 
-    /// Slice s sets out at its owner's successor and arrives at its owner, each rank on its way adding its own part.
-    pub(super) fn rounds(&self, slices: &Slices) -> Vec<Vec<Hop>> {
-        let ranks = self.0.len();
-        assert_eq!(ranks, slices.ranks(), "a ring through the ranks of the slices");
-        let hop = |round: usize, at: usize| {
-            let [from, to, owner] = [at, at + 1, at + 2 * ranks - 1 - round].map(|at| self.0[at % ranks]);
-            add(slices, from, to, owner..owner + 1)
-        };
-        (0..ranks - 1).map(|round| (0..ranks).flat_map(|at| hop(round, at)).collect()).collect()
+    /// How many ranks it visits.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.0.len()
     }
+
+    /// The rounds of one way of every slice. Slice s sets out at its owner's successor and arrives at its owner, each rank
+    /// on its way adding its own part.
+    pub(super) fn rounds(&self, way: usize) -> Vec<Vec<Flow>> {
+        let ranks = self.0.len();
+        let flow = |round: usize, at: usize| {
+            let [from, to, owner] = [at, at + 1, at + 2 * ranks - 1 - round].map(|at| self.0[at % ranks]);
+            Flow { from, to, owner, ways: way..way + 1 }
+        };
+        (0..ranks - 1).map(|round| (0..ranks).map(|at| flow(round, at)).collect()).collect()
+    }
+}
+
+/// Around this ring.
+#[must_use]
+pub fn ring(order: &Ring) -> Reduction {
+    Reduction::new("ring", order.ranks(), 1, order.rounds(0))
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::base::units::Bytes;
 use crate::base::{RankId, Result};
-use crate::collective::plan::{Exchange, Reduction};
+use crate::collective::plan::{Exchange, direct};
 use crate::collective::{Carrier, Executor, Fold, Links, Memory, Parcels, Payload, Schedule, Slices};
 use crate::exchange::Pieces;
 use crate::machine::team::Team;
@@ -68,7 +68,7 @@ impl Nodes {
             received: supply.buffer("slices of partial gradients", sum.merges.len() * own)?,
             total: supply.buffer("a slice of the gradient", own)?,
             scatter: Exchange::AllToAll.plan(&Parcels::new(ranks, &sources), Payload::F32),
-            gather: Reduction::Direct.plan(&slices, Payload::F32).reversed(),
+            gather: direct(ranks).plan(&slices, Payload::F32).reversed(),
             share: shares[rank.index()].clone(),
             executors: None,
             rank,
@@ -100,7 +100,7 @@ impl Nodes {
     #[must_use]
     pub fn cost(&self) -> String {
         let buffer = size_of_val(&self.received[..]) + size_of_val(&self.total[..]);
-        let all_reduce = Reduction::Direct.plan(&self.slices, Payload::F32).all_reduce();
+        let all_reduce = direct(self.slices.ranks()).plan(&self.slices, Payload::F32).all_reduce();
         let sent = |links: &Links| Bytes(links.row(self.rank).iter().sum::<usize>() as u64);
         format!(
             "dense gradients in {} grains: up to {} copies on a rank at a time, {} of receive buffer; {} sent a rank and \

@@ -26,6 +26,8 @@ pub(in crate::train) struct Sliced {
     replicas_lane: Option<Box<dyn Carrier>>,
     rank: RankId,
     ranks: usize,
+    /// In how many parts a slice is cut, whatever the number of threads.
+    ways: usize,
     planned: Links,
     /// Memory that steps use again: they allocate nothing.
     tasks: Vec<Task<'static>>,
@@ -56,25 +58,26 @@ impl Sliced {
         lanes: Vec<Box<dyn Carrier>>,
         replicas_lane: Option<Box<dyn Carrier>>,
         network: &mut dyn Network,
-        (reduction, wire): (Reduction, Wire),
+        (reduction, wire): (&Reduction, Wire),
         traced: bool,
     ) -> Self {
         let (count, rank, ranks) = (lanes.len(), lanes[0].rank(), lanes[0].ranks());
+        let ways = reduction.ways;
         let spans = || Arc::new(Mutex::new(if traced { Vec::with_capacity(TRACED_SPANS) } else { Vec::new() }));
         let mut threads: Vec<Thread> = lanes
             .into_iter()
             .map(|lane| Thread { lane, layers: Vec::new(), share: Vec::new(), spans: spans() })
             .collect();
         for index in 0..network.layers() {
-            let mut shares: Vec<Share<'_>> = (0..count).map(|_| Vec::with_capacity(2 * ranks)).collect();
-            share_out(network.layer_mut(index), ranks, count, |thread, pieces| shares[thread].push(pieces));
+            let mut shares: Vec<Share<'_>> = (0..count).map(|_| Vec::with_capacity(ranks * ways)).collect();
+            share_out(network.layer_mut(index), [ranks, ways, count], |thread, pieces| shares[thread].push(pieces));
             for (thread, share) in threads.iter_mut().zip(shares) {
                 thread.layers.push(LayerExchange::new(share, &*thread.lane, reduction, wire));
             }
         }
         let layers = threads.iter().flat_map(|thread| &thread.layers);
         let planned = layers.fold(Links::uniform(ranks, 0), |sum, layer| sum.plus(layer.traffic()));
-        Self { threads, replicas_lane, rank, ranks, planned, tasks: Vec::new() }
+        Self { threads, replicas_lane, rank, ranks, ways, planned, tasks: Vec::new() }
     }
 
     pub(super) fn layers(&self) -> usize {
@@ -89,7 +92,7 @@ impl Sliced {
             let share = recycled(std::mem::take(&mut thread.share));
             Task { thread, share, outcome: Ok(()) }
         }));
-        share_out(layer, self.ranks, count, |thread, pieces| tasks[thread].share.push(pieces));
+        share_out(layer, [self.ranks, self.ways, count], |thread, pieces| tasks[thread].share.push(pieces));
         let run = |task: &mut Task<'_>| {
             let Thread { lane, layers, spans, .. } = &mut *task.thread;
             let began = Instant::now();
@@ -143,8 +146,8 @@ impl Sliced {
 
 /// Clears the moments of a layer's slices of other ranks: they are not moved here.
 pub(super) fn clear_foreign_moments(layer: &mut Linear, rank: RankId, ranks: usize) {
-    for (half, pieces) in layer.pieces(2 * ranks).enumerate() {
-        if half / 2 != rank.index() {
+    for (owner, pieces) in layer.pieces(ranks).enumerate() {
+        if owner != rank.index() {
             pieces.into_iter().for_each(|mut piece| piece.clear_moments());
         }
     }

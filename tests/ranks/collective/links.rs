@@ -1,8 +1,8 @@
 //! Schedules on the links of machines: proven, carried out, priced, and held against bounds that know no schedule.
 
 use octorec::base::RankId;
-use octorec::collective::plan::{BreadthFirst, Ring, exchanges, reductions};
-use octorec::collective::{Bound, Parcels, Payload, Schedule, Slices, Timing, Works};
+use octorec::collective::plan::{Ring, Topology, breadth_first, exchanges, reductions, two_ring};
+use octorec::collective::{Bound, Parcels, Payload, Reduced, Schedule, Slices, Timing, Works, priced};
 use octorec::machine::describe::SHIPPED;
 use octorec::machine::{Machine, Site};
 use proptest::prelude::*;
@@ -21,9 +21,13 @@ fn machines() -> impl Iterator<Item = Site> {
         .map(move |name| shipped(name, nodes(name)))
 }
 
+fn scatters(slices: &Slices, payload: Payload, site: &Site) -> Vec<Schedule> {
+    reductions(&Topology::along(site, None)).iter().map(|kind| kind.plan(slices, payload)).collect()
+}
+
 /// Reduce-scatters, all-gathers and all-reduces.
 fn all(slices: &Slices, payload: Payload, site: &Site) -> Vec<Schedule> {
-    let scatters = reductions(slices, payload, site, None);
+    let scatters = scatters(slices, payload, site);
     scatters.into_iter().flat_map(|scatter| [scatter.reversed(), scatter.all_reduce(), scatter]).collect()
 }
 
@@ -46,7 +50,7 @@ fn on_every_machine_the_chosen_schedule_is_near_the_bound() {
                     let times = schedules.iter().map(|schedule| seconds(schedule, &site, works));
                     times.fold(f64::INFINITY, f64::min) / bound
                 };
-                let scatters = reductions(&Slices::even(elements, ranks), Payload::F32, &site, None);
+                let scatters = scatters(&Slices::even(elements, ranks), Payload::F32, &site);
                 for change in [Schedule::reversed, Schedule::clone, Schedule::all_reduce] {
                     let found = near(&scatters.iter().map(change).collect::<Vec<_>>());
                     assert!(found <= 1.05, "{}: {found} of the bound", site.machine);
@@ -62,10 +66,10 @@ fn on_every_machine_the_chosen_schedule_is_near_the_bound() {
 fn the_twisted_hypercube_is_used_whole() {
     let site = shipped("twisted-hypercube-8", 8);
     let slices = Slices::even(1 << 22, 8);
-    let (few, rings) = (BreadthFirst::of(&site).plan(&slices, Payload::F32), Ring::along(&site));
+    let (few, rings) = (breadth_first(&site).plan(&slices, Payload::F32), Ring::along(&site));
     assert_eq!(few.rounds.len(), 2);
     // The ring goes over links, each way of it over a third of them.
-    let rings = rings.plan(&slices, Payload::F32, true);
+    let rings = two_ring(&rings).plan(&slices, Payload::F32);
     let direct = |schedule: &Schedule| {
         let traffic = schedule.traffic();
         let pairs = (0..64).map(|at| (RankId(at / 8), RankId(at % 8)));
@@ -74,6 +78,28 @@ fn the_twisted_hypercube_is_used_whole() {
     assert!(direct(&few) && direct(&rings));
     let [few, rings] = [few, rings].map(|schedule| seconds(&schedule, &site, Works::Links));
     assert!(rings / few >= 1.45, "{few} {rings}");
+}
+
+#[test]
+fn the_cheapest_is_chosen_for_the_layers_of_a_model_and_twins_are_one() {
+    let names = |machine: &str, ranks: usize, payload| {
+        let site = shipped(machine, ranks);
+        // 13-512-256-64-16 and 367-512-256-1, each with its biases.
+        let layers = [(13, 512), (512, 256), (256, 64), (64, 16), (367, 512), (512, 256), (256, 1)];
+        let layer = |(inputs, outputs): (usize, usize)| (inputs + 1) * outputs;
+        let layers = layers.map(layer).map(|elements| Reduced { gradients: elements, words: elements });
+        let all = priced(reductions(&Topology::along(&site, None)), &layers, payload, &site);
+        let least = all.iter().map(|priced| priced.seconds).fold(f64::INFINITY, f64::min);
+        assert!(all[0].seconds <= least * 1.01 && all[1..].is_sorted_by_key(|priced| priced.seconds), "{machine}");
+        all.iter().map(|priced| priced.reduction.name).collect::<Vec<_>>()
+    };
+    for payload in [Payload::F32, Payload::Bf16] {
+        assert_eq!(names("twisted-hypercube-8", 8, payload)[0], "breadth-first");
+        // Two ranks send each other their halves, whatever that is called.
+        assert_eq!(names("two-socket", 2, payload), ["direct"]);
+        // In one memory all take the same, so that fewest rounds win.
+        assert_eq!(names("two-socket", 4, payload)[0], "direct");
+    }
 }
 
 #[test]
@@ -131,7 +157,7 @@ proptest! {
         let site = on(&linked(&vec![(4096, 50.0); ranks], &links), ranks);
         let slices = Slices::of(&sizes(seed * 3 + 1, ranks, 400));
         let payload = if bf16 { Payload::Bf16 } else { Payload::F32 };
-        let scatter = BreadthFirst::of(&site).plan(&slices, payload);
+        let scatter = breadth_first(&site).plan(&slices, payload);
         for schedule in [scatter.reversed(), scatter.all_reduce(), scatter] {
             prop_assert_eq!(schedule.check(), Ok(()));
             seconds(&schedule, &site, Works::Links);

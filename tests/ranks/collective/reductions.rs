@@ -1,6 +1,6 @@
 //! Reduce-scatter, all-gather and all-reduce, and the all-to-all that copies.
 
-use octorec::collective::plan::{Exchange, Reduction, Ring};
+use octorec::collective::plan::{self, Exchange, Reduction, Ring, Topology, hierarchical, two_ring};
 use octorec::collective::{Between, Executor, Links, Parcels, Payload, Schedule, Slices, Tensor};
 use octorec::simd::Isa;
 use proptest::prelude::*;
@@ -9,8 +9,8 @@ use super::{interpret, job, numbers, rank, sizes, with_lanes};
 
 /// All ways to reduce among so many ranks, on any number of machines.
 fn reductions(ranks: usize) -> impl Iterator<Item = Reduction> {
-    let machines = (1..=ranks).filter(move |local| ranks.is_multiple_of(*local)).map(Reduction::Hierarchical);
-    Reduction::ALL.into_iter().chain(machines)
+    let machines = (1..=ranks).filter(move |local| ranks.is_multiple_of(*local));
+    plan::reductions(&Topology::of(ranks)).into_iter().chain(machines.map(move |local| hierarchical(ranks, local)))
 }
 
 /// All schedules of a division into slices.
@@ -56,7 +56,8 @@ fn every_schedule_proves_itself() {
             }
         }
     }
-    let hypercube = Ring::through(vec![0, 1, 2, 4, 7, 6, 5, 3]).plan(&Slices::even(4096, 8), Payload::F32, true);
+    let hypercube = two_ring(&Ring::through(vec![0, 1, 2, 4, 7, 6, 5, 3]));
+    let hypercube = hypercube.plan(&Slices::even(4096, 8), Payload::F32);
     assert_eq!(hypercube.check(), Ok(()));
     assert!(hypercube.traffic().at(rank(2), rank(4)) > 0 && hypercube.traffic().at(rank(2), rank(3)) == 0);
 }
@@ -65,7 +66,7 @@ fn every_schedule_proves_itself() {
 fn between_machines_each_part_of_the_tensor_goes_once() {
     let (machines, local) = (3, 4);
     let slices = Slices::even(128 * machines * local, machines * local);
-    let traffic = Reduction::Hierarchical(local).plan(&slices, Payload::F32).traffic();
+    let traffic = hierarchical(machines * local, local).plan(&slices, Payload::F32).traffic();
     let machine = |rank: usize| rank / local;
     let pairs = || (0..machines * local).flat_map(|from| (0..machines * local).map(move |to| (from, to)));
     for (from, to) in pairs().filter(|(from, to)| machine(*from) != machine(*to)) {
@@ -79,7 +80,7 @@ fn two_rings_use_both_ways_of_each_link_alike() {
     for ranks in 3..=9 {
         // Slices of whole pairs of cache lines, so that both halves are as long.
         let slices = Slices::even(128 * ranks, ranks);
-        let scatter = Reduction::TwoRing.plan(&slices, Payload::F32);
+        let scatter = two_ring(&Ring::of(ranks)).plan(&slices, Payload::F32);
         for schedule in [scatter.reversed(), scatter.all_reduce(), scatter] {
             let traffic = schedule.traffic();
             let share = traffic.total() / (2 * ranks);
@@ -185,7 +186,7 @@ proptest! {
 fn threads_of_a_rank_reduce_parts_of_a_tensor_side_by_side() {
     let (ranks, lanes, part) = (3, 2, 500);
     let slices = Slices::even(part, ranks);
-    let schedule = Reduction::TwoRing.plan(&slices, Payload::F32).all_reduce();
+    let schedule = two_ring(&Ring::of(ranks)).plan(&slices, Payload::F32).all_reduce();
     let windows = vec![Links::uniform(ranks, 128); lanes];
     let plan = schedule.clone();
     let results = with_lanes(&job(ranks), windows, move |member, mut lanes| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use octorec::base::rng::{Random, Stream};
 use octorec::base::{Place, RankId, Trouble};
-use octorec::collective::plan::{Exchange, Reduction};
+use octorec::collective::plan::{Exchange, Topology, reductions};
 use octorec::collective::{Between, Carrier, Executor, Links, OneSided, Parcels, Payload, Slices, Tensor};
 use octorec::simd::Isa;
 use octorec::sync::Line;
@@ -101,7 +101,8 @@ fn rounds(ranks: usize, rounds: u64) {
     let slices = Slices::of(&sizes(ranks as u64 + 7, ranks, 200));
     let scatters = [Payload::F32, Payload::Bf16]
         .into_iter()
-        .flat_map(|payload| Reduction::ALL.map(|kind| kind.plan(&slices, payload)).into_iter());
+        .flat_map(|payload| reductions(&Topology::of(ranks)).into_iter().map(move |kind| (kind, payload)));
+    let scatters = scatters.map(|(kind, payload)| kind.plan(&slices, payload));
     let reductions: Vec<_> = scatters.flat_map(|scatter| [scatter.reversed(), scatter.all_reduce(), scatter]).collect();
     let sources: Vec<_> = (0..5).map(|at| (rank(at % ranks), sizes(at as u64 + 50, ranks, 90))).collect();
     let parcels = Parcels::new(ranks, &sources);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use octorec::base::{Error, RankId, Result};
-use octorec::collective::plan::Reduction;
+use octorec::collective::plan::{Ring, direct, ring};
 use octorec::collective::{Carrier, Executor, Links, Member, Payload, Slices, Tensor};
 use octorec::simd::Isa;
 use octorec::sync::{Job, Patience};
@@ -22,7 +22,7 @@ fn reduce_until(
     let start = Instant::now();
     let windows = vec![Links::uniform(RANKS, 256)];
     let result = with_lanes(&job, windows, move |member: Member, mut lanes: Vec<Box<dyn Carrier>>| {
-        let schedule = Reduction::Ring.plan(&Slices::even(1000, RANKS), Payload::F32).all_reduce();
+        let schedule = ring(&Ring::of(RANKS)).plan(&Slices::even(1000, RANKS), Payload::F32).all_reduce();
         let mut executor = Executor::new(&schedule, &*lanes[0], "all-reduce of the test");
         let mut data = vec![1.0; 1000];
         for step in 0.. {
@@ -70,7 +70,7 @@ fn different_schedules_are_noticed() {
     let error = with_lanes(&job, vec![Links::uniform(2, 4096)], |member: Member, mut lanes: Vec<Box<dyn Carrier>>| {
         let mut data = vec![1.0; 1000];
         let elements = if member.rank == RankId(0) { 1000 } else { 900 };
-        let schedule = Reduction::Direct.plan(&Slices::even(elements, 2), Payload::F32);
+        let schedule = direct(2).plan(&Slices::even(elements, 2), Payload::F32);
         let mut executor = Executor::new(&schedule, &*lanes[0], "test");
         executor.run(&mut *lanes[0], &mut Tensor::new(&mut data, Payload::F32, Isa::best()))
     });
