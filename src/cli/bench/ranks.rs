@@ -11,8 +11,9 @@ use crate::base::{Error, PuId, Result};
 use crate::collective::{Carrier, LaneSpec, Member, Raw, World, launch_local};
 use crate::machine::limits::{self, Bracket, Field, Processor, STREAM_COPY_FORMULA, around};
 use crate::machine::placement::{CommCores, Wishes};
+use crate::machine::site::Known;
 use crate::machine::team::Team;
-use crate::machine::{Machine, Placement, place};
+use crate::machine::{Machine, Placement, Site, place};
 use crate::memory::{Arena, Pages, Plan, Supply};
 use crate::simd::Isa;
 use crate::sync::{Gate, Job, Patience};
@@ -177,6 +178,7 @@ fn agreed(world: &World, runs: usize) -> Result<usize> {
 
 /// Where the ranks of a bench stand: one thread each.
 pub struct Yard {
+    machine: Machine,
     placement: Placement,
     world: World,
     /// Ranks on each machine.
@@ -191,12 +193,18 @@ impl Yard {
         let wishes =
             Wishes { ranks: Some(ranks), threads: Some(1), comm_cores: CommCores::Count(0), ..Wishes::default() };
         let (world, machines) = (world.clone(), vec![ranks; world.machines()]);
-        Ok(Self { placement: place(&machine, &wishes)?, world, machines })
+        let placement = place(&machine, &wishes)?;
+        Ok(Self { machine, placement, world, machines })
     }
 
     /// How many ranks there are, on all machines together.
     pub fn ranks(&self) -> usize {
         self.machines.iter().sum()
+    }
+
+    /// The ranks on their machine, if it is the only one.
+    pub fn site(&self) -> Option<Site> {
+        (self.machines.len() == 1).then(|| Site::new(&self.machine, &self.placement, Known::default()))
     }
 
     /// Ranks on each machine, of several.

@@ -1,6 +1,7 @@
 //! All schedules that could be taken for a collective on a machine: the list that a choice by price is made from.
 
-use super::{BreadthFirst, Exchange, Parcels, Payload, Reduction, Ring, Schedule, Slices};
+use super::{BreadthFirst, Exchange, Parcels, Payload, Reduction, Ring, Schedule, Slices, relayed};
+use crate::collective::price::Works;
 use crate::machine::Site;
 
 /// The reduce-scatters of `slices` among the ranks of a site, of which `local` stand on each host; see
@@ -22,8 +23,12 @@ pub fn reductions(slices: &Slices, payload: Payload, site: &Site, local: Option<
     all
 }
 
-/// The all-to-alls of `parcels`.
+/// The all-to-alls of `parcels` among the ranks of a site, of which those with relays count these works.
+///
+/// # Panics
+/// When there are other ranks.
 #[must_use]
-pub fn exchanges(parcels: &Parcels, payload: Payload) -> Vec<Schedule> {
-    Exchange::ALL.map(|exchange| exchange.plan(parcels, payload)).to_vec()
+pub fn exchanges(parcels: &Parcels, payload: Payload, site: &Site, works: Works) -> Vec<Schedule> {
+    let calls = Exchange::ALL.into_iter().map(|exchange| exchange.plan(parcels, payload));
+    calls.chain([relayed(parcels, payload, site, works)]).collect()
 }

@@ -7,6 +7,8 @@ mod direct;
 mod fused_scatter;
 mod halving_doubling;
 mod hierarchical;
+mod phases;
+mod relayed;
 mod ring;
 mod scatter_list;
 mod two_ring;
@@ -18,6 +20,7 @@ use crate::base::RankId;
 
 pub use breadth_first::BreadthFirst;
 pub use candidates::{exchanges, reductions};
+pub use relayed::relayed;
 pub use ring::Ring;
 
 /// How a reduction goes from rank to rank; each is a reduce-scatter, whose reverse is the all-gather.
