@@ -3,6 +3,7 @@
 //! The symbol of a span is the list of terms that it is the sum of: how often each rank's own value is in it. Spans are
 //! cut wherever any hop or slice begins or ends, so the proof costs as little for a gigabyte as for a line.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::parcels::Parcels;
@@ -108,25 +109,54 @@ impl Schedule {
         Ok(())
     }
 
+    /// Elements keep their names, whose they were and where they lay in that rank's send buffer, on all their way.
     fn check_parcels(&self, parcels: &Parcels) -> Result<(), String> {
         let mut moved = 0;
-        let mut targets: Vec<(RankId, Range<usize>)> = Vec::new();
-        for hop in self.rounds.iter().flatten() {
-            let mut at = hop.source.start;
-            while at < hop.source.end {
-                let holds = parcels.between(hop.from, hop.to).find(|parcel| parcel.send.contains(&at));
-                let Some(parcel) = holds else { return Err(format!("{hop:?} sends element {at}, which is not due")) };
-                let lands = hop.target.start + (at - hop.source.start);
-                if lands != parcel.receive.start + (at - parcel.send.start) {
-                    return Err(format!("{hop:?} puts element {at} of {parcel:?} at {lands}"));
+        let mut arrived: Vec<(RankId, Range<usize>)> = Vec::new();
+        let mut transit = vec![Transit::default(); self.ranks()];
+        let starts: Vec<_> = (0..self.ranks()).map(|rank| parcels.transit_starts(RankId(rank as u32))).collect();
+        for round in &self.rounds {
+            // What comes in a round can be sent on in the next.
+            let mut comes = Vec::new();
+            for hop in round {
+                if hop.fold == Fold::Add {
+                    return Err(format!("{hop:?} adds what an all-to-all only moves"));
                 }
-                at = parcel.send.end.min(hop.source.end);
+                let [[sends, _], [_, receives]] = [hop.from, hop.to].map(|rank| starts[rank.index()]);
+                let (sent, received) = (hop.source.end <= sends, hop.target.end <= receives);
+                if !sent && hop.source.start < sends || !received && hop.target.start < receives {
+                    return Err(format!("{hop:?} is partly in transit"));
+                }
+                if hop.from == hop.to && !(sent && received) {
+                    return Err(format!("{hop:?} is in transit though it stays"));
+                }
+                let named = match sent {
+                    true => vec![Named { owner: hop.from, span: hop.source.clone() }],
+                    false => transit[hop.from.index()]
+                        .read(hop.source.start - sends..hop.source.end - sends)
+                        .ok_or_else(|| format!("{hop:?} sends what its sender does not have"))?,
+                };
+                let mut lands = hop.target.start;
+                for Named { owner, span } in named {
+                    let end = lands + span.len();
+                    if received {
+                        due(parcels, owner, hop, span, lands)?;
+                    } else {
+                        comes.push((hop, lands - receives, Named { owner, span }));
+                    }
+                    lands = end;
+                }
+                if received {
+                    moved += hop.target.len();
+                    arrived.push((hop.to, hop.target.clone()));
+                }
             }
-            moved += hop.source.len();
-            targets.push((hop.to, hop.target.clone()));
+            for (hop, at, named) in comes {
+                transit[hop.to.index()].write(at, named).map_err(|()| format!("{hop:?} writes where others were"))?;
+            }
         }
-        targets.sort_by_key(|(to, target)| (*to, target.start));
-        for pair in targets.windows(2) {
+        arrived.sort_by_key(|(to, target)| (*to, target.start));
+        for pair in arrived.windows(2) {
             let [(to, first), (other, second)] = pair else { unreachable!("windows of two") };
             if to == other && overlap(first, second) {
                 return Err(format!("{to} receives elements {first:?} and {second:?}"));
@@ -134,6 +164,62 @@ impl Schedule {
         }
         let due: usize = parcels.iter().map(|parcel| parcel.send.len()).sum();
         if moved == due { Ok(()) } else { Err(format!("{moved} elements move, {due} are due")) }
+    }
+}
+
+/// Elements of an owner's send buffer.
+#[derive(Debug, Clone)]
+struct Named {
+    owner: RankId,
+    span: Range<usize>,
+}
+
+/// Whether these elements are due where a hop brings them, from `lands` on.
+fn due(parcels: &Parcels, owner: RankId, hop: &Hop, span: Range<usize>, mut lands: usize) -> Result<(), String> {
+    let mut at = span.start;
+    while at < span.end {
+        let holds = parcels.between(owner, hop.to).find(|parcel| parcel.send.contains(&at));
+        let Some(parcel) = holds else {
+            return Err(format!("{hop:?} sends element {at} of {owner}, which is not due"));
+        };
+        if lands != parcel.receive.start + (at - parcel.send.start) {
+            return Err(format!("{hop:?} puts element {at} of {parcel:?} at {lands}"));
+        }
+        let end = parcel.send.end.min(span.end);
+        (at, lands) = (end, lands + end - at);
+    }
+    Ok(())
+}
+
+/// A rank's transit buffer: what lies there, by its first element. Each is written once, so that nothing is lost.
+#[derive(Debug, Clone, Default)]
+struct Transit(BTreeMap<usize, Named>);
+
+impl Transit {
+    fn write(&mut self, at: usize, named: Named) -> Result<(), ()> {
+        let before = self.0.range(..at + named.span.len()).next_back();
+        if before.is_some_and(|(start, other)| start + other.span.len() > at) {
+            return Err(());
+        }
+        self.0.insert(at, named);
+        Ok(())
+    }
+
+    /// What lies in a part of it; nothing if that is not all there.
+    fn read(&self, part: Range<usize>) -> Option<Vec<Named>> {
+        let mut at = part.start;
+        let mut named = Vec::new();
+        while at < part.end {
+            let (start, found) = self.0.range(..=at).next_back()?;
+            let end = (start + found.span.len()).min(part.end);
+            if end <= at {
+                return None;
+            }
+            let first = found.span.start + (at - start);
+            named.push(Named { owner: found.owner, span: first..first + (end - at) });
+            at = end;
+        }
+        Some(named)
     }
 }
 
@@ -181,5 +267,35 @@ mod tests {
         refused(&plan, |bad| bad.rounds[0][0].target = 4..6, "puts element");
         refused(&plan, |bad| bad.rounds[0][0].to = RankId(1), "not due");
         refused(&plan, |bad| bad.rounds.extend_from_within(..1), "receives elements");
+        refused(&plan, |bad| bad.rounds[0][0].fold = Fold::Add, "only moves");
+    }
+
+    #[test]
+    fn wrong_relays_are_refused() {
+        // Of 8 elements from 0 to 1 rank 2 relays 4, the last ones first; it has nothing of its own, and gets nothing.
+        let parcels = Parcels::new(3, &[(RankId(0), vec![0, 8, 0])]);
+        let hop = |from: u32, to: u32, source: Range<usize>, target: Range<usize>| {
+            let [from, to] = [from, to].map(RankId);
+            Hop { from, to, source, target, fold: Fold::Copy }
+        };
+        let first = vec![hop(0, 1, 0..4, 0..4), hop(0, 2, 6..8, 0..2), hop(0, 2, 4..6, 2..4)];
+        let second = vec![hop(2, 1, 2..4, 4..6), hop(2, 1, 0..2, 6..8)];
+        let plan = Schedule::new("by hand", Goal::AllToAll(parcels), Payload::Raw(4), vec![first, second]);
+        assert_eq!((plan.transit_len(RankId(2)), plan.transit_len(RankId(1))), (4, 0));
+        refused(&plan, |bad| bad.rounds.swap(0, 1), "does not have");
+        let at_once = |bad: &mut Schedule| {
+            let second = bad.rounds.remove(1);
+            bad.rounds[0].extend(second);
+        };
+        refused(&plan, at_once, "does not have");
+        refused(&plan, |bad| _ = bad.rounds[0].pop(), "does not have");
+        refused(&plan, |bad| _ = bad.rounds[1].pop(), "are due");
+        refused(&plan, |bad| bad.rounds[1][0].source = 0..2, "puts element");
+        refused(&plan, |bad| bad.rounds[0][2].target = 1..3, "write the same");
+        refused(&plan, |bad| bad.rounds[1].push(hop(0, 2, 4..6, 2..4)), "where others were");
+        refused(&plan, |bad| bad.rounds[0][0].target = 6..10, "partly in transit");
+        refused(&plan, |bad| bad.rounds[0].push(hop(0, 0, 0..2, 0..2)), "though it stays");
+        // What is sent on twice arrives twice.
+        refused(&plan, |bad| bad.rounds.extend_from_within(1..), "receives elements");
     }
 }

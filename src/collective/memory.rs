@@ -217,19 +217,32 @@ impl Kernel for Widen<'_> {
     }
 }
 
-/// A send and a receive buffer, whose elements travel as they are.
+/// A send and a receive buffer, and a transit buffer if it relays, whose elements travel as they are.
 pub struct Between<'a, T> {
     send: &'a [T],
     receive: &'a mut [T],
+    transit: &'a mut [T],
     isa: Isa,
 }
 
 impl<'a, T: Pod> Between<'a, T> {
-    /// From one to the other.
+    /// From one to the other, for schedules without relays.
     #[must_use]
     pub fn new(send: &'a [T], receive: &'a mut [T], isa: Isa) -> Self {
-        Self { send, receive, isa }
+        Self { send, receive, transit: &mut [], isa }
     }
+
+    /// With a transit buffer of [`super::Schedule::transit_len`] elements; send and receive buffer must be as long as the
+    /// parcels.
+    #[must_use]
+    pub fn relaying(self, transit: &'a mut [T]) -> Self {
+        Self { transit, ..self }
+    }
+}
+
+/// Where a span lies in the buffer behind one of `len` elements; nothing when it does not.
+fn behind(len: usize, span: &Range<usize>) -> Option<Range<usize>> {
+    (span.start >= len).then(|| span.start - len..span.end - len)
 }
 
 impl<T: Pod> Memory for Between<'_, T> {
@@ -238,12 +251,20 @@ impl<T: Pod> Memory for Between<'_, T> {
     }
 
     fn put(&mut self, source: Range<usize>, lines: &mut [Line], _: Fold, stores: Stores) {
-        write_lines(self.isa, stores, lines, &self.send[source]);
+        let from = match behind(self.send.len(), &source) {
+            None => &self.send[source],
+            Some(span) => &self.transit[span],
+        };
+        write_lines(self.isa, stores, lines, from);
     }
 
     fn get(&mut self, target: Range<usize>, lines: &[Line], _: Fold) {
         let all = size_of_val(self.receive);
-        let target: &mut [u8] = bytemuck::cast_slice_mut(&mut self.receive[target]);
+        let target = match behind(self.receive.len(), &target) {
+            None => &mut self.receive[target],
+            Some(span) => &mut self.transit[span],
+        };
+        let target: &mut [u8] = bytemuck::cast_slice_mut(target);
         copy_part(self.isa, target, &bytemuck::cast_slice(lines)[..target.len()], all);
     }
 

@@ -87,7 +87,9 @@ pub enum Goal {
     AllGather(Slices),
     /// Each rank has a tensor; afterwards every rank has the sum of all of them.
     AllReduce(Slices),
-    /// Each rank has parcels for the others in a send buffer; afterwards each has its own in a receive buffer.
+    /// Each rank has parcels for the others in a send buffer; afterwards each has its own in a receive buffer. What others
+    /// relay waits in a transit buffer: its element i is element `send_len + i` where the rank sends it, and element
+    /// `receive_len + i` where the rank receives it. No hop is in two of these buffers.
     AllToAll(Parcels),
 }
 
@@ -168,6 +170,14 @@ impl Schedule {
         longest
     }
 
+    /// Elements of a rank's transit buffer, in which it keeps what it relays in an all-to-all; a reduction needs none.
+    #[must_use]
+    pub fn transit_len(&self, rank: RankId) -> usize {
+        let Goal::AllToAll(parcels) = &self.goal else { return 0 };
+        let comes = self.rounds.iter().flatten().filter(|hop| hop.to == rank).map(|hop| hop.target.end);
+        comes.max().unwrap_or(0).saturating_sub(parcels.receive_len(rank))
+    }
+
     /// Bytes of memory that must be read and written at the least, by all ranks: two for each byte that is copied into
     /// a window or from it, three where it is added (the term, the sum before and after). An element is read and
     /// written as f32, or as it is; it travels as the payload says.
@@ -216,6 +226,18 @@ impl Schedule {
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (goal, ranks) = (self.goal.name(), self.ranks());
+        let starts: Vec<[usize; 2]> = match &self.goal {
+            Goal::AllToAll(parcels) => (0..ranks).map(|rank| parcels.transit_starts(RankId(rank as u32))).collect(),
+            _ => vec![[usize::MAX; 2]; ranks],
+        };
+        let beside = |rank: &RankId, span: &Range<usize>, side: usize| {
+            let start = starts[rank.index()][side];
+            if span.start < start {
+                format!("{span:?}")
+            } else {
+                format!("transit {:?}", span.start - start..span.end - start)
+            }
+        };
         writeln!(f, "{} {goal} among {ranks} ranks, {}, {} rounds", self.algorithm, self.payload, self.rounds.len())?;
         for (number, round) in self.rounds.iter().enumerate() {
             writeln!(f, "round {}", number + 1)?;
@@ -223,7 +245,8 @@ impl fmt::Display for Schedule {
                 let Hop { from, to, source, target, fold } = hop;
                 let sign = if *fold == Fold::Add { "+=" } else { "=" };
                 let bytes = Bytes(self.hop_bytes(hop) as u64);
-                writeln!(f, "  {to} {target:?} {sign} {from} {source:?}, {bytes}")?;
+                let (source, target) = (beside(from, source, 0), beside(to, target, 1));
+                writeln!(f, "  {to} {target} {sign} {from} {source}, {bytes}")?;
             }
         }
         write!(f, "bytes from (row) to (column)\n{}", self.traffic())

@@ -1,7 +1,8 @@
 //! `octorec bench alltoall`: what an all-to-all moves, against the non-temporal copy limit of the same minute.
 //!
 //! "in place" writes straight into the receivers' windows, where they read it: one read and one write a byte. The three
-//! ways of calling (SC20, section IV-B) copy once more, out of the window: two reads and two writes.
+//! ways of calling (SC20, section IV-B) copy once more, out of the window: two reads and two writes. "relayed" goes by way of
+//! other ranks where the machine's routes collide, which reads and writes once more; where none do, it is "alltoall".
 
 use std::fmt;
 
@@ -13,8 +14,9 @@ use super::ranks::{Figures, Frame, Sizes, Yard};
 use super::table::Table;
 use crate::base::units::Bytes;
 use crate::base::{RankId, Result};
-use crate::collective::plan::Exchange;
-use crate::collective::{Between, Executor, LaneSpec, Links, OneSided, Parcels, Payload, Raw, World};
+use crate::collective::plan::{Exchange, relayed};
+use crate::collective::{Between, Executor, LaneSpec, Links, OneSided, Parcels, Payload, Raw, Works, World};
+use crate::machine::Site;
 use crate::memory::Buffer;
 use crate::sync::{Line, write_lines};
 
@@ -34,14 +36,40 @@ pub struct AllToAllArgs {
     /// Embedding tables of each rank, among which its bytes are divided
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
     tables: u32,
-    /// One of in-place, alltoall, fused-scatter, scatter-list; default: all
-    #[arg(long, value_name = "NAME", value_parser = ["in-place", "alltoall", "fused-scatter", "scatter-list"])]
+    /// One of in-place, alltoall, fused-scatter, scatter-list, relayed (on one machine); default: all
+    #[arg(long, value_name = "NAME", value_parser = Kind::ALL.map(Kind::name))]
     algorithm: Option<String>,
     #[command(flatten)]
     limit: LimitArgs,
     /// Print one JSON object, for scripts
     #[arg(long)]
     pub(super) json: bool,
+}
+
+/// How ranks exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    InPlace,
+    Call(Exchange),
+    Relayed,
+}
+
+impl Kind {
+    const ALL: [Self; 5] = [
+        Self::InPlace,
+        Self::Call(Exchange::AllToAll),
+        Self::Call(Exchange::FusedScatter),
+        Self::Call(Exchange::ScatterList),
+        Self::Relayed,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::InPlace => "in-place",
+            Self::Call(exchange) => exchange.name(),
+            Self::Relayed => "relayed",
+        }
+    }
 }
 
 /// What was measured.
@@ -78,16 +106,17 @@ impl AllToAllArgs {
     pub fn measure(&self, world: &World) -> Result<Report> {
         let yard = Yard::new(world, self.ranks as usize)?;
         let sizes = self.bytes.map_or_else(|| vec![64 << 10, 1 << 20, 16 << 20], |bytes| vec![bytes]);
-        let kinds = [None].into_iter().chain(Exchange::ALL.into_iter().rev().map(Some));
-        let name = |kind: Option<Exchange>| kind.map_or("in-place", Exchange::name);
-        let wanted = |kind: &Option<Exchange>| self.algorithm.as_ref().is_none_or(|wanted| wanted == name(*kind));
-        let kinds: Vec<_> = kinds.filter(wanted).collect();
+        // Between machines nobody knows the routes.
+        let site = yard.site();
+        let possible = |kind: &Kind| *kind != Kind::Relayed || site.is_some();
+        let wanted = |kind: &Kind| self.algorithm.as_ref().is_none_or(|wanted| wanted == kind.name());
+        let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(possible).filter(wanted).collect();
         let (frame, rows) = yard.measure(self.limit.bytes(), || {
             let mut rows = Vec::new();
             for &message_bytes in &sizes {
                 for &kind in &kinds {
-                    let figures = self.time(&yard, kind, message_bytes)?;
-                    rows.push(Row { algorithm: name(kind), message_bytes, figures });
+                    let figures = self.time(&yard, kind, site, message_bytes)?;
+                    rows.push(Row { algorithm: kind.name(), message_bytes, figures });
                 }
                 // All that the ranks of a machine have for those of another.
                 let bytes = message_bytes * (self.ranks * self.ranks) as usize;
@@ -102,22 +131,28 @@ impl AllToAllArgs {
         Ok(Report { frame, tables: self.tables, rows })
     }
 
-    fn time(&self, yard: &Yard, kind: Option<Exchange>, message_bytes: usize) -> Result<Figures> {
+    fn time(&self, yard: &Yard, kind: Kind, site: Option<&Site>, message_bytes: usize) -> Result<Figures> {
         let (ranks, tables) = (yard.ranks(), self.tables as usize);
         let elements = message_bytes / 4;
         let sizes = |table: usize| vec![elements * (table + 1) / tables - elements * table / tables; ranks];
         let sources: Vec<_> =
             (0..ranks * tables).map(|at| (RankId((at / tables) as u32), sizes(at % tables))).collect();
         let parcels = Parcels::new(ranks, &sources);
-        let schedule = kind.unwrap_or(Exchange::AllToAll).plan(&parcels, Payload::Raw(4));
+        let payload = Payload::Raw(4);
+        let schedule = match (kind, site) {
+            (Kind::Relayed, Some(site)) => relayed(&parcels, payload, site, Works::LinksAndMemories),
+            (Kind::Call(exchange), _) => exchange.plan(&parcels, payload),
+            _ => Exchange::AllToAll.plan(&parcels, payload),
+        };
         let moved = schedule.traffic().total();
-        let memory = if kind.is_some() { schedule.memory_bytes() } else { 2 * moved };
+        let copies = kind != Kind::InPlace;
+        let memory = if copies { schedule.memory_bytes() } else { 2 * moved };
         let sizes = Sizes { moved, memory };
         // What is read where it lies must be there as a whole.
         let [least, most] = WINDOW_BYTES;
-        let room = if kind.is_some() { (message_bytes / 4).clamp(least, most) } else { message_bytes };
+        let room = if copies { (message_bytes / 4).clamp(least, most) } else { message_bytes };
         let windows = Links::uniform(ranks, room.next_multiple_of(Line::BYTES));
-        let lane = if kind.is_some() { LaneSpec::at_once(windows) } else { LaneSpec::together(windows) };
+        let lane = if copies { LaneSpec::at_once(windows) } else { LaneSpec::together(windows) };
         yard.time(sizes, lane, move |member, lane, isa, clock| {
             let (me, spans) = (member.rank, move |to: usize| to * elements..(to + 1) * elements);
             let mut send = Buffer::<u32>::zeroed(parcels.send_len(me));
@@ -129,10 +164,14 @@ impl AllToAllArgs {
                 let due = |(at, &found): (usize, &u32)| found == word(RankId(from as u32), me, at);
                 assert!(words.iter().enumerate().all(due), "rank {from} to {me}");
             };
-            if kind.is_some() {
+            if copies {
                 let mut receive = Buffer::<u32>::zeroed(parcels.receive_len(me));
+                let mut transit = Buffer::<u32>::zeroed(schedule.transit_len(me));
                 let mut executor = Executor::new(&schedule, lane, "bench all-to-all");
-                clock.run(&mut member.gate, || executor.run(lane, &mut Between::new(&send, &mut receive, isa)))?;
+                clock.run(&mut member.gate, || {
+                    let mut memory = Between::new(&send, &mut receive, isa).relaying(&mut transit);
+                    executor.run(lane, &mut memory)
+                })?;
                 (0..ranks).for_each(|from| right(from, &receive[spans(from)]));
             } else {
                 let mut exchange = OneSided::new(lane, "bench all-to-all");

@@ -211,6 +211,11 @@ impl Yard {
         Topology { ranks: self.ranks(), site: self.site.as_ref(), local }
     }
 
+    /// The ranks on their machine, if it is the only one.
+    pub const fn site(&self) -> Option<&Site> {
+        self.site.as_ref()
+    }
+
     /// What MPI's own call takes among machines, in turns with the others; nothing for one machine.
     pub fn time_raw(&self, what: Raw, sizes: Sizes, bytes: usize) -> Result<Option<Figures>> {
         let (mut runs, mut all) = (RUNS_FIRST, Vec::new());

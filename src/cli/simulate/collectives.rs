@@ -124,14 +124,19 @@ impl CollectivesArgs {
             of_all(Schedule::reversed),
             reduce_scatters.clone(),
             of_all(Schedule::all_reduce),
-            exchanges(&Parcels::uniform(ranks, elements / ranks), Payload::Raw(4)),
+            exchanges(&Parcels::uniform(ranks, elements / ranks), Payload::Raw(4), site, self.works()),
         ];
         all.into_iter().flat_map(|schedules| self.priced(&schedules, site, bytes)).collect()
     }
 
+    /// What is priced.
+    const fn works(&self) -> Works {
+        if self.links_only { Works::Links } else { Works::LinksAndMemories }
+    }
+
     /// One collective by all of its schedules.
     fn priced(&self, schedules: &[Schedule], site: &Site, bytes: u64) -> Vec<Row> {
-        let works = if self.links_only { Works::Links } else { Works::LinksAndMemories };
+        let works = self.works();
         let bound = Bound::of(&schedules[0].goal, schedules[0].payload, site);
         let bound_s = if self.links_only { bound.links_s } else { bound.seconds() };
         let timings: Vec<Timing> = schedules.iter().map(|schedule| Timing::of(schedule, site, works)).collect();

@@ -1,9 +1,10 @@
 //! All that could be taken for a collective on a machine: the lists that a choice by price is made from.
 
 use super::{
-    Exchange, Parcels, Payload, Reduction, Ring, Schedule, breadth_first, direct, halving_doubling, hierarchical, ring,
-    two_ring,
+    Exchange, Parcels, Payload, Reduction, Ring, Schedule, breadth_first, direct, halving_doubling, hierarchical, relayed,
+    ring, two_ring,
 };
+use crate::collective::price::Works;
 use crate::machine::Site;
 
 /// What planners may know of where ranks are.
@@ -73,8 +74,12 @@ pub fn reductions(topology: &Topology<'_>) -> Vec<Reduction> {
     PLANNERS.iter().filter_map(|(_, planner)| planner(topology)).collect()
 }
 
-/// The all-to-alls of `parcels`.
+/// The all-to-alls of `parcels` among the ranks of a site, of which those with relays count these works.
+///
+/// # Panics
+/// When there are other ranks.
 #[must_use]
-pub fn exchanges(parcels: &Parcels, payload: Payload) -> Vec<Schedule> {
-    Exchange::ALL.map(|exchange| exchange.plan(parcels, payload)).to_vec()
+pub fn exchanges(parcels: &Parcels, payload: Payload, site: &Site, works: Works) -> Vec<Schedule> {
+    let calls = Exchange::ALL.into_iter().map(|exchange| exchange.plan(parcels, payload));
+    calls.chain([relayed(parcels, payload, site, works)]).collect()
 }

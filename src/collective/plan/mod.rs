@@ -9,7 +9,9 @@ mod direct;
 mod fused_scatter;
 mod halving_doubling;
 mod hierarchical;
+mod phases;
 mod reduction;
+mod relayed;
 mod ring;
 mod scatter_list;
 mod two_ring;
@@ -25,6 +27,7 @@ pub use direct::direct;
 pub use halving_doubling::halving_doubling;
 pub use hierarchical::hierarchical;
 pub use reduction::{Flow, Reduction};
+pub use relayed::relayed;
 pub use ring::{Ring, ring};
 pub use two_ring::two_ring;
 

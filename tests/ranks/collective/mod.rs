@@ -5,6 +5,7 @@ mod bench;
 mod links;
 mod one_sided;
 mod reductions;
+mod relays;
 mod stress;
 mod trouble;
 
