@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::figures;
-use crate::base::config::{Config, Interaction, SourceKind};
+use crate::base::config::{Config, Interaction, ModelConfig, SourceKind};
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, input};
 use crate::data::{Schema, Source};
@@ -39,6 +39,8 @@ pub struct Division {
     pub sharding: Sharding,
     /// The same as a plan's file; nothing for one rank, which has no choice.
     pub toml: Option<String>,
+    /// How the plan that is followed says that dense gradients are reduced.
+    pub collective: Option<String>,
     /// Where it comes from, and by whose figures.
     pub told: Vec<String>,
 }
@@ -76,6 +78,9 @@ pub fn divide(
         (None, Some(path)) => keep(&model, path, &mut told)?,
         (None, None) => None,
     };
+    let path = wanted.file.or(wanted.kept).filter(|_| followed.is_some() && several);
+    let named = |path: &Path| file::collective(&input::read_text(path)?, &path.display().to_string());
+    let collective = path.map(named).transpose()?.flatten();
     let plan = match followed {
         Some(plan) => plan,
         None => {
@@ -87,7 +92,7 @@ pub fn divide(
         }
     };
     let toml = several.then(|| file::to_toml(&plan.sharding, &workload, &about(&model, &plan)));
-    Ok(Division { sharding: plan.sharding, toml, told })
+    Ok(Division { sharding: plan.sharding, toml, collective, told })
 }
 
 /// The plan of a file.
@@ -198,26 +203,37 @@ struct Dense {
 impl Dense {
     fn of(config: &Config, tables: usize) -> Self {
         let model = &config.model;
-        let bottom = model.bottom_widths();
-        let x = bottom[bottom.len() - 1];
-        let vectors = tables + usize::from(x > 0);
-        let itself = usize::from(model.interaction_itself);
-        let pairs = vectors * vectors.saturating_sub(1) / 2 + vectors * itself;
-        let (interacted, products) = match model.interaction {
-            Interaction::Dot => (x + pairs, pairs * model.dim),
-            Interaction::Cat => (x + tables * model.dim, 0),
-        };
-        let top: Vec<usize> = std::iter::once(interacted).chain(model.top.iter().copied()).collect();
-        let layers = || bottom.windows(2).chain(top.windows(2)).map(|pair| (pair[0], pair[1]));
-        let multiplied: usize = layers().map(|(inputs, outputs)| inputs * outputs).sum();
-        let biases: usize = layers().map(|(_, outputs)| outputs).sum();
-        let widths = bottom.iter().chain(&top).sum::<usize>() + vectors * model.dim;
+        let [vectors, products, interacted] = interaction(model, tables);
+        let layers = layer_sizes(model, tables);
+        let multiplied: usize = layers.iter().map(|(inputs, outputs)| inputs * outputs).sum();
+        let biases: usize = layers.iter().map(|(_, outputs)| outputs).sum();
+        let widths = model.bottom_widths()[0] + interacted + biases + vectors * model.dim;
         Self {
             parameters: (multiplied + biases) as u64,
             activations: widths as u64,
             operations: 2 * (multiplied + products) as u64,
         }
     }
+}
+
+/// Of a sample's interaction, how many vectors meet, how many numbers are multiplied, and how many features come out.
+fn interaction(model: &ModelConfig, tables: usize) -> [usize; 3] {
+    let bottom = model.bottom_widths();
+    let x = bottom[bottom.len() - 1];
+    let vectors = tables + usize::from(x > 0);
+    let itself = usize::from(model.interaction_itself);
+    let pairs = vectors * vectors.saturating_sub(1) / 2 + vectors * itself;
+    match model.interaction {
+        Interaction::Dot => [vectors, pairs * model.dim, x + pairs],
+        Interaction::Cat => [vectors, 0, x + tables * model.dim],
+    }
+}
+
+/// Inputs and outputs of every layer of both MLPs.
+pub fn layer_sizes(model: &ModelConfig, tables: usize) -> Vec<(usize, usize)> {
+    let [.., interacted] = interaction(model, tables);
+    let top: Vec<usize> = std::iter::once(interacted).chain(model.top.iter().copied()).collect();
+    model.bottom_widths().windows(2).chain(top.windows(2)).map(|pair| (pair[0], pair[1])).collect()
 }
 
 /// The first lines of a plan's file.

@@ -3,6 +3,7 @@
 //! Results that a script may want go to stdout, everything that people watch goes to stderr.
 
 pub mod bench;
+mod collective;
 mod config;
 mod convert;
 mod data;
@@ -25,6 +26,7 @@ mod session;
 mod simulate;
 pub mod topo;
 mod train;
+mod trials;
 mod tune;
 mod tuned;
 

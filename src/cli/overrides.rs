@@ -11,7 +11,7 @@ use crate::base::{Error, Result};
 use crate::data::formats::Format;
 
 /// The flags of single keys, and their keys.
-pub const FLAGS: [(&str, &str); 28] = [
+pub const FLAGS: [(&str, &str); 29] = [
     ("--data", "data.path"),
     ("--schema", "data.schema"),
     ("--source", "data.source"),
@@ -33,6 +33,7 @@ pub const FLAGS: [(&str, &str); 28] = [
     ("--precision", "train.precision"),
     ("--determinism", "train.determinism"),
     ("--wire", "train.wire"),
+    ("--collective", "train.collective"),
     ("--seed", "train.seed"),
     ("--threads", "train.threads"),
     ("--tuned", "train.tuned"),
@@ -146,6 +147,11 @@ pub struct KeyArgs {
     #[arg(long, value_name = "NAME", help_heading = TRAINING)]
     wire: Option<String>,
 
+    /// How the gradients of layers are reduced among ranks: auto (the quickest by this machine's figures), direct, ring,
+    /// two-ring, halving-doubling, breadth-first or hierarchical (several machines).
+    #[arg(long, value_name = "NAME", help_heading = MACHINE)]
+    collective: Option<String>,
+
     /// Seed of initial weights and of the shuffle.
     #[arg(long, value_name = "N", help_heading = TRAINING)]
     seed: Option<u64>,
@@ -252,6 +258,7 @@ impl KeyArgs {
             text(self.precision.clone()),
             text(self.determinism.clone()),
             text(self.wire.clone()),
+            text(self.collective.clone()),
             integer(self.seed),
             integer(self.threads),
             text(path(&self.tuned)),

@@ -9,19 +9,20 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::bench::step::draw;
+use super::collective::{Choice, Dense, choose};
 use super::division::{Division, Wanted, divide};
 use super::figures;
 use super::help::{DATA, MACHINE};
-use super::machines::{compare, introduce};
+use super::machines::{Everyone, compare, introduce};
 use super::place::{PlaceArgs, RankCount};
 use super::session::room;
+use super::trials::{TRIAL_ROWS, Trials};
 use super::tuned::use_plans;
-use crate::base::config::{Config, Determinism, SourceKind};
+use crate::base::config::{Config, Determinism};
 use crate::base::console::note;
 use crate::base::{Error, PuId, Result};
 use crate::collective::World;
-use crate::collective::plan::hierarchical;
-use crate::data::{self, Batch, LoaderMode, Opening, Schema, Source};
+use crate::data::{Batch, LoaderMode, Schema, Source};
 use crate::ffi::linux::current_affinity;
 use crate::machine::placement::{CommCores, Placement, RankPlace, Wishes};
 use crate::machine::team::Team;
@@ -29,13 +30,10 @@ use crate::machine::{Machine, place};
 use crate::math::Grains;
 use crate::model::Stage;
 use crate::shard::Sharding;
+use crate::shard::file::with_collective;
 use crate::simd::Isa;
 use crate::train::{Breakdown, DEADLINE, Ranks, Setup};
 
-/// Rows of a table, at most, in the steps that choose the number of communication threads: they are about what is dense.
-const TRIAL_ROWS: u64 = 1000;
-/// Steps by which a number of communication threads is judged, after as many as warm up.
-const TRIAL_STEPS: usize = 6;
 /// Communication threads that are tried, at most a quarter of a rank's cores.
 const TRIALS: [usize; 5] = [0, 1, 2, 4, 8];
 
@@ -108,6 +106,8 @@ pub struct Task<'a> {
     pub purpose: Purpose,
     /// How tables are to be divided.
     pub wanted: Wanted<'a>,
+    /// How dense gradients are to be reduced.
+    pub dense: Dense,
     /// Whether it is kept when each stage began.
     pub traced: bool,
 }
@@ -122,6 +122,8 @@ pub struct Started {
     pub isa: Isa,
     /// Who holds what, as a plan's file; nothing for one rank.
     pub plan: Option<String>,
+    /// Why dense gradients are reduced as they are, where that was chosen.
+    pub dense: Option<Choice>,
 }
 
 impl RankArgs {
@@ -153,7 +155,7 @@ impl RankArgs {
         let own = figures::load(&self.place.topology)?;
         let placement = self.place(world, config, source.schema(), &own, purpose)?;
         let wanted = Wanted { file: self.plan.as_deref(), kept, sampled: purpose != Purpose::Predict };
-        let task = Task { world, config, source, purpose, wanted, traced };
+        let task = Task { world, config, source, purpose, wanted, dense: Dense::Chosen, traced };
         let started = self.start_on(&own, placement, task, &mut |line: &str| note!("{line}"))?;
         let Started { ranks, .. } = &started;
         // Where the kernel does not say, the ranks' warnings do.
@@ -169,7 +171,7 @@ impl RankArgs {
     }
 
     /// The same on ranks that stand on this machine already; all machines do so at the same time. `tell` hears how tables
-    /// were divided.
+    /// were divided, and how dense gradients are reduced.
     ///
     /// # Errors
     /// As [`RankArgs::start`].
@@ -180,10 +182,10 @@ impl RankArgs {
         task: Task<'_>,
         tell: &mut dyn FnMut(&str),
     ) -> Result<Started> {
-        let Task { world, config, source, purpose, wanted, traced } = task;
+        let Task { world, config, source, purpose, wanted, traced, .. } = task;
         let (isa, deadline) = (Isa::chosen(config.train.isa)?, Duration::from_secs_f64(self.timeout));
         let everyone = introduce(world, config, source, (own, &placement), isa, deadline)?;
-        let Division { sharding, toml: plan, told } =
+        let Division { sharding, toml: plan, collective: kept, told } =
             divide(config, source, &everyone.machine, &everyone.placement, wanted)?;
         told.iter().for_each(|line| tell(line));
         compare(world, "follow one plan", plan.as_deref().unwrap_or_default(), deadline)?;
@@ -194,16 +196,50 @@ impl RankArgs {
         for (place, own) in places[first..].iter_mut().zip(&placement.ranks) {
             *place = RankPlace { rank: place.rank, ..own.clone() };
         }
-        let (world, machines) = (world.clone(), everyone.counts);
-        let reduction = match machines[..] {
-            [first, _, ..] if machines.iter().all(|ranks| *ranks == first) => {
-                hierarchical(first * machines.len(), first)
-            }
-            _ => setup.reduction,
+        let dense = self.choose_dense(&task, &everyone, kept.as_deref(), (own, &placement))?;
+        let plan = plan.map(|plan| dense.iter().fold(plan, |plan, choice| with_collective(&plan, choice.schedule())));
+        dense.iter().for_each(|choice| tell(&choice.to_string()));
+        let reduction = match (&task.dense, &dense) {
+            (Dense::Given(reduction), _) => reduction.clone(),
+            (_, Some(choice)) => choice.reduction().clone(),
+            (_, None) => setup.reduction,
         };
+        let (world, machines) = (world.clone(), everyone.counts);
         let setup = Setup { traced, places, world, machines, reduction, ..setup };
         use_plans(config, placement.ranks[0].compute.len(), setup.isa)?;
-        Ok(Started { ranks: Ranks::start(setup)?, placement, isa, plan })
+        Ok(Started { ranks: Ranks::start(setup)?, placement, isa, plan, dense })
+    }
+
+    /// How dense gradients are reduced, if several ranks do and nobody has said it: as is predicted to be quickest, and of
+    /// the best as a few steps are, where such a run may differ from the next one. The first machine decides.
+    fn choose_dense(
+        &self,
+        task: &Task<'_>,
+        everyone: &Everyone,
+        kept: Option<&str>,
+        (own, placement): (&Machine, &Placement),
+    ) -> Result<Option<Choice>> {
+        let Task { world, config, source, purpose, dense, .. } = task;
+        let (determinism, deadline) = (config.train.determinism, Duration::from_secs_f64(self.timeout));
+        let Purpose::Train(overlap) = *purpose else { return Ok(None) };
+        let alone = everyone.placement.ranks.len() == 1;
+        if alone || determinism == Determinism::Ranks || matches!(dense, Dense::Given(_)) {
+            return Ok(None);
+        }
+        let mut choice = choose(config, source.schema().tables.len(), everyone, kept)?;
+        let agree = |name: &str| world.all_gather("agree on a schedule", name.as_bytes().to_vec(), deadline);
+        choice.take(&agree(choice.schedule())?[0]);
+        let may_try = matches!(dense, Dense::Chosen) && determinism == Determinism::None && everyone.placement.spin;
+        let doubtful = if may_try { choice.doubtful() } else { Vec::new() };
+        if !doubtful.is_empty() {
+            let trials = Trials::new(config, source.schema())?;
+            let trial =
+                |reduction| trials.step_ms((self, world, overlap), own, placement.clone(), Dense::Given(reduction));
+            let steps_ms = doubtful.into_iter().map(trial).collect::<Result<Vec<_>>>()?;
+            let quickest = choice.tried(&steps_ms).to_owned();
+            choice.take(&agree(&quickest)?[0]);
+        }
+        Ok(Some(choice))
     }
 
     /// Where the ranks stand, which is printed.
@@ -297,18 +333,10 @@ impl RankArgs {
         if plain.ranks.len() * world.machines() == 1 || counts.len() < 2 {
             return Ok(0);
         }
-        let mut small = config.clone();
-        small.data.source = SourceKind::Random;
-        small.data.rows_cap = TRIAL_ROWS;
-        small.model.rows = schema.tables.iter().map(|column| column.rows.min(TRIAL_ROWS)).collect();
-        let source = data::open(&small, Opening::default())?;
-        let batches = minibatches(&*source, 2, small.train.batch)?;
+        let trials = Trials::new(config, schema)?;
         let trial = |count: usize| {
-            let (placement, purpose) = (placement(count)?, Purpose::Train(Overlap::On));
-            let wanted = Wanted::default();
-            let task = Task { world, config: &small, source: &*source, purpose, wanted, traced: false };
-            let Started { ranks, .. } = self.start_on(machine, placement, task, &mut |_: &str| ())?;
-            Ok((count, Steps::run(&ranks, &batches, TRIAL_STEPS, small.train.lr as f32)?.median_ms()))
+            let (placement, by_price) = (placement(count)?, Dense::Priced);
+            Ok((count, trials.step_ms((self, world, Overlap::On), machine, placement, by_price)?))
         };
         let trials: Vec<(usize, f64)> = counts.into_iter().map(trial).collect::<Result<_>>()?;
         let &(best, _) = trials.iter().min_by(|a, b| a.1.total_cmp(&b.1)).expect("two trials at least");

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
+use super::collective::Choice;
 use super::help::{MODEL, OUTPUT};
 use super::overrides::{BaseArgs, KeyArgs};
 use super::profile::{Profiled, limits};
@@ -87,6 +88,9 @@ struct Results<'a> {
     /// Bytes from each rank to each other, evaluations included.
     #[serde(skip_serializing_if = "Option::is_none")]
     traffic: Option<&'a Traffic>,
+    /// How dense gradients are reduced among several ranks, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    collective: Option<&'a Choice>,
 }
 
 impl TrainArgs {
@@ -129,7 +133,7 @@ impl TrainArgs {
             None => (self.keys.finish(self.base.layers()?, Command::Train)?, Learned::default(), None),
         };
         let progress = checkpoint.as_ref().map(|(_, progress)| *progress);
-        let (mut run, placement, isa) = self.prepare(world, config, known, output, progress)?;
+        let (mut run, placement, isa, collective) = self.prepare(world, config, known, output, progress)?;
         if let Some((path, progress)) = &checkpoint {
             run.restore(path, !self.verify.no_verify)?;
             note!("resuming after step {} ({})", progress.step, path.display());
@@ -150,7 +154,13 @@ impl TrainArgs {
         };
         // What the run found is told before anything that may fail.
         let several = traffic.as_ref().ok().filter(|traffic| traffic.ids.ranks() > 1);
-        let told = self.report(&run, &Results { summary: &summary, profile: profiled.as_ref(), traffic: several });
+        let results = Results {
+            summary: &summary,
+            profile: profiled.as_ref(),
+            traffic: several,
+            collective: collective.as_ref(),
+        };
+        let told = self.report(&run, &results);
         if let Some(path) = self.trace.as_ref().filter(|_| world.is_first()) {
             let text = run.ranks.trace()?;
             write_file(path, text.as_bytes())?;
@@ -169,7 +179,7 @@ impl TrainArgs {
         known: Learned,
         mut output: Option<OutputDir>,
         resumed: Option<Progress>,
-    ) -> Result<(Run, Placement, Isa)> {
+    ) -> Result<(Run, Placement, Isa, Option<Choice>)> {
         let inputs =
             [&config.data.path, &config.data.test_path, &config.data.schema, &config.train.tuned].map(Path::new);
         let inputs: Vec<&Path> = inputs.into_iter().chain(self.init.as_deref()).collect();
@@ -192,7 +202,7 @@ impl TrainArgs {
         }
         let loss_trace = self.trace_loss.as_deref().filter(|_| world.is_first()).map(LossTrace::create).transpose()?;
         describe(&config, &*source, &started)?;
-        let Started { ranks, placement, isa, plan } = started;
+        let Started { ranks, placement, isa, plan, dense } = started;
         let run = Run {
             config,
             source,
@@ -207,12 +217,12 @@ impl TrainArgs {
             saved: None,
         };
         run.describe_itself()?;
-        Ok((run, placement, isa))
+        Ok((run, placement, isa, dense))
     }
 
     /// Tells what came out; training has ended and saved, whoever reads.
     fn report(&self, run: &Run, results: &Results<'_>) -> Result<()> {
-        let Results { summary, profile, traffic } = results;
+        let Results { summary, profile, traffic, .. } = results;
         let mut written = Ok(());
         if self.json {
             let text = serde_json::to_string(&results).expect("a summary is representable in JSON");

@@ -1,6 +1,7 @@
 //! Collectives among ranks: planned as a value, carried out by one executor over any carrier.
 //!
-//! A planner ([`plan`]) turns sizes into a [`Schedule`]: rounds of hops, each with its ranks, spans, fold and bytes. A
+//! A planner ([`plan`]) turns sizes into a [`Schedule`]: rounds of hops, each with its ranks, spans, fold and bytes; one of
+//! reductions by way of a [`plan::Reduction`], which is the same for all sizes, and of which the best is [`priced`] first. A
 //! schedule prints itself, proves symbolically that it computes what it claims ([`Schedule::check`]) and knows its
 //! traffic; [`Timing`] prices it on a machine, and [`Bound`] says how fast any schedule could be there. An [`Executor`]
 //! carries out one rank's part over a [`Carrier`]; [`SharedMemory`] is the fabric that gives ranks of one machine theirs.
@@ -14,6 +15,7 @@
 mod bound;
 mod carrier;
 mod check;
+mod choice;
 mod executor;
 mod launch;
 mod memory;
@@ -30,6 +32,7 @@ mod world;
 
 pub use bound::Bound;
 pub use carrier::{Carrier, Fabric, LaneSpec, Links};
+pub use choice::{Priced, Reduced, priced};
 pub use executor::Executor;
 pub use launch::{Member, launch, launch_local};
 pub use memory::{Between, Memory, Tensor, narrow, widen};

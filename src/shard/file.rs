@@ -5,6 +5,7 @@
 //! ```toml
 //! ranks = 4
 //! dim = 16
+//! collective = "ring"  # how dense gradients are reduced; where left out, as the configuration says
 //!
 //! [[table]]
 //! id = 0
@@ -36,6 +37,7 @@ use crate::base::{Error, RankId, Result, TableId};
 struct File {
     ranks: Spanned<usize>,
     dim: Spanned<usize>,
+    collective: Option<String>,
     #[serde(default)]
     table: Vec<Spanned<Entry>>,
 }
@@ -110,6 +112,21 @@ impl Source<'_> {
 /// As [`parse`], for what is no plan.
 pub fn ranks(text: &str, origin: &str) -> Result<usize> {
     Ok(*shape(&Source { text, origin })?.ranks.get_ref())
+}
+
+/// How a plan says that dense gradients are reduced, if it does.
+///
+/// # Errors
+/// As [`ranks`].
+pub fn collective(text: &str, origin: &str) -> Result<Option<String>> {
+    Ok(shape(&Source { text, origin })?.collective)
+}
+
+/// A plan that [`to_toml`] wrote, and how dense gradients are reduced.
+#[must_use]
+pub fn with_collective(plan: &str, name: &str) -> String {
+    let (head, tables) = plan.split_at(plan.find("\n[[table]]").unwrap_or(plan.len()));
+    format!("{head}collective = \"{name}\"\n{tables}")
 }
 
 fn shape(source: &Source<'_>) -> Result<File> {

@@ -88,6 +88,7 @@ const CASES: &[Case] = &[
     case("train.precision", "bf16", BUILT_IN, &[]),
     case("train.determinism", "ranks", BUILT_IN, &[]),
     case("train.wire", "bf16", BUILT_IN, &[]),
+    case("train.collective", "ring", BUILT_IN, &[]),
     case("train.seed", "5", BUILT_IN, &[]),
     case("train.threads", "1", BUILT_IN, &[("train.threads", "2")]),
     case("train.tuned", "nowhere.toml", BUILT_IN, &[]),

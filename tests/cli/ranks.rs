@@ -73,6 +73,70 @@ fn flags_of_ranks_that_would_have_no_effect_are_refused() {
 }
 
 #[test]
+fn dense_gradients_go_as_was_asked_or_as_is_predicted_to_be_quickest_and_the_run_says_why() {
+    let train = format!("{} --steps 2 --threads 1", tiny_training());
+    let told = |flags: &str| {
+        let output = succeed(&format!("{train} --json {flags}"));
+        let said = String::from_utf8(output.stderr).unwrap();
+        let said = said.lines().find(|line| line.starts_with("dense gradients:")).map(str::to_owned);
+        (serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap(), said)
+    };
+    // Who sends to the rank after the next one: nobody around a ring.
+    for (name, skips) in [("direct", true), ("ring", false), ("two-ring", false), ("halving-doubling", true)] {
+        let (results, said) = told(&format!("--ranks 4 --collective {name}"));
+        let sent = results["traffic"]["dense_gradients"][0][2].as_u64().unwrap();
+        assert_eq!(sent > 0, skips, "{name}: {results}");
+        let back = results["traffic"]["dense_gradients"][1][0].as_u64().unwrap();
+        assert!(name != "two-ring" || back > 0, "{results}");
+        assert_eq!(results["collective"]["schedule"], name);
+        assert!(said.is_some_and(|said| said.contains(&format!("{name}, as asked, "))), "{name}");
+    }
+    let (results, said) = told("--ranks 3");
+    let (chosen, said) = (results["collective"]["schedule"].as_str().unwrap(), said.unwrap());
+    assert!(said.starts_with(&format!("dense gradients: {chosen}, ")), "{said}");
+    assert!(said.contains(" ms a step predicted (") && said.contains("; figures "), "{said}");
+    let candidates = results["collective"]["candidates"].as_array().unwrap();
+    let ms: Vec<f64> = candidates.iter().map(|candidate| candidate["predicted_ms"].as_f64().unwrap()).collect();
+    assert!(ms.len() > 2 && ms.iter().all(|other| ms[0] <= other * 1.01), "{results}");
+    // What makes no difference is neither chosen nor told.
+    for flags in ["--ranks 1", "--ranks 3 --determinism ranks"] {
+        let (results, said) = told(flags);
+        assert!(results["collective"].is_null() && said.is_none(), "{flags}: {results}");
+    }
+    let refused = |flags: &str, words: &[&str]| {
+        let message = fail(&format!("{train} {flags}"));
+        assert!(words.iter().all(|word| message.contains(word)), "{flags}: {message}");
+    };
+    refused("--ranks 3 --collective hierarchical", &["train.collective", "several machines", "--collective auto"]);
+    refused("--collective ring --determinism ranks", &["--collective", "exchange of their own", "--determinism run"]);
+    refused("--collective star", &["--collective", "two-ring"]);
+}
+
+#[test]
+fn a_run_goes_on_with_the_schedule_that_it_began_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, plan) = (folder.path().join("run"), folder.path().join("run/plan.toml"));
+    let said = |line: &str| {
+        let said = String::from_utf8(succeed(line).stderr).unwrap();
+        said.lines().find(|line| line.starts_with("dense gradients:")).unwrap().to_owned()
+    };
+    let first = said(&format!("{} --steps 2 --ranks 3 --threads 1 --out {}", tiny_training(), out.display()));
+    let text = fs::read_to_string(&plan).unwrap();
+    let line = text.lines().find(|line| line.starts_with("collective = ")).unwrap();
+    let chosen = line.split('"').nth(1).unwrap();
+    assert!(first.starts_with(&format!("dense gradients: {chosen}, ")), "{first}");
+    // Whatever another choice would be predicted to give.
+    fs::write(&plan, text.replace(line, "collective = \"ring\"")).unwrap();
+    let resume = format!("train --resume {} --threads 1", out.display());
+    let again = said(&format!("{resume} --steps 4 --ranks 3"));
+    assert!(again.starts_with("dense gradients: ring, as the plan says, "), "{again}");
+    let named = said(&format!("{resume} --steps 6 --ranks 3 --collective two-ring"));
+    assert!(named.starts_with("dense gradients: two-ring, as asked, "), "{named}");
+    let others = said(&format!("{resume} --steps 8 --ranks 2 --collective auto"));
+    assert!(others.starts_with("dense gradients: direct, 0."), "{others}");
+}
+
+#[test]
 fn this_machines_own_description_places_ranks_as_the_machine_does() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("host.toml");

@@ -1,6 +1,6 @@
 //! What the type of a single key cannot say: that layers fit each other and that numbers are in range.
 
-use super::{Config, Determinism, Interaction, ModelConfig, OptimizerName, THREADS_MAX, Update, Wire};
+use super::{Collective, Config, Determinism, Interaction, ModelConfig, OptimizerName, THREADS_MAX, Update, Wire};
 use crate::base::error::{Error, Result};
 
 /// Keys whose values do not go together, or one whose value is out of range.
@@ -96,6 +96,16 @@ impl Config {
                 &["train.wire", "train.determinism"],
                 "train.wire = \"bf16\" rounds what ranks send each other, and how much that is depends on their number: use \
                  train.wire = \"f32\", or train.determinism = \"run\"",
+            );
+        }
+        if train.determinism == Determinism::Ranks && train.collective != Collective::Auto {
+            return fail(
+                &["train.collective", "train.determinism"],
+                format!(
+                    "train.collective = \"{}\" has no effect with train.determinism = \"ranks\", whose sums in a fixed order have an \
+                     exchange of their own: leave it away, or use train.determinism = \"run\" (--determinism run)",
+                    train.collective.name()
+                ),
             );
         }
         if train.optimizer_rows != OptimizerName::Sgd && !matches!(train.update, Update::Auto | Update::Sorted) {

@@ -95,6 +95,55 @@ impl Wire {
     }
 }
 
+/// How the gradients of layers are reduced and their weights gathered, from rank to rank. Which rank's term is added first
+/// follows from it, so that the bits of more than two ranks do, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Collective {
+    /// The one that is predicted to be the quickest on this machine; with `train.determinism = "none"` the best are tried.
+    #[default]
+    Auto,
+    /// Everybody sends everybody its part at once.
+    Direct,
+    /// Around one ring.
+    Ring,
+    /// Around a ring in both directions, half each.
+    TwoRing,
+    /// Halving the ranks and the tensor in each round.
+    HalvingDoubling,
+    /// In as few rounds as the machine's links allow, over links between neighbours alone.
+    BreadthFirst,
+    /// Inside each machine first, then between machines.
+    Hierarchical,
+}
+
+impl Collective {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Auto,
+        Self::Direct,
+        Self::Ring,
+        Self::TwoRing,
+        Self::HalvingDoubling,
+        Self::BreadthFirst,
+        Self::Hierarchical,
+    ];
+
+    /// Its name in configurations.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Direct => "direct",
+            Self::Ring => "ring",
+            Self::TwoRing => "two-ring",
+            Self::HalvingDoubling => "halving-doubling",
+            Self::BreadthFirst => "breadth-first",
+            Self::Hierarchical => "hierarchical",
+        }
+    }
+}
+
 /// What weights are read in by the forward and the backward pass, and how much of them an update keeps.
 ///
 /// The split ones are SC20's Split-SGD-BF16 (Section VII): the upper halves of the weights are what the passes read,

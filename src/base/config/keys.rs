@@ -143,6 +143,7 @@ pub const KEYS: &[Key] = &[
     key("train.precision", &[Plan, Step, Overlap], Always),
     key("train.determinism", STEPS, Always),
     key("train.wire", &[Plan, Step, Overlap], Always),
+    key("train.collective", STEPS, Always),
     key("train.seed", &[], Always),
     key("train.threads", &[Plan, Tune, Step], Always),
     key("train.tuned", &[Step], Always),

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use cache::cache_dir;
 pub use check::Contradiction;
-pub use choices::{Determinism, IsaChoice, OptimizerName, Precision, Update, Wire};
+pub use choices::{Collective, Determinism, IsaChoice, OptimizerName, Precision, Update, Wire};
 pub use keys::{Command, KEYS, Key};
 pub use launcher::{bound_although_alone, launched, one_caller};
 pub use layers::Layers;
@@ -225,6 +225,9 @@ pub struct TrainConfig {
     /// What rows and gradients travel in, from rank to rank.
     #[serde(default)]
     pub wire: Wire,
+    /// How the gradients of layers are reduced, from rank to rank.
+    #[serde(default)]
+    pub collective: Collective,
     /// Seed of initial weights and of the shuffle.
     pub seed: u64,
     /// Compute threads; 0: one for each core.
@@ -359,6 +362,7 @@ impl Default for TrainConfig {
             precision: Precision::F32,
             determinism: Determinism::Run,
             wire: Wire::F32,
+            collective: Collective::Auto,
             seed: 123,
             threads: 0,
             tuned: String::new(),
@@ -376,9 +380,19 @@ impl Config {
     /// a rank (0: one for each core), the widest instruction set, no order of sums over ranks, since predictions have
     /// none, rows that travel as they are, and no memory for an optimizer's moments.
     pub fn use_here(&mut self, threads: usize) {
-        let TrainConfig { isa, tuned, determinism, wire, optimizer, optimizer_rows, .. } = TrainConfig::default();
-        self.train =
-            TrainConfig { threads, isa, tuned, determinism, wire, optimizer, optimizer_rows, ..self.train.clone() };
+        let TrainConfig { isa, tuned, determinism, wire, collective, optimizer, optimizer_rows, .. } =
+            TrainConfig::default();
+        self.train = TrainConfig {
+            threads,
+            isa,
+            tuned,
+            determinism,
+            wire,
+            collective,
+            optimizer,
+            optimizer_rows,
+            ..self.train.clone()
+        };
     }
 }
 

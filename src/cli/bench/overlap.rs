@@ -14,6 +14,7 @@ use crate::base::Result;
 use crate::base::config::{Command, Config};
 use crate::base::console::note;
 use crate::base::units::Bytes;
+use crate::cli::collective::{Choice, Dense};
 use crate::cli::division::Wanted;
 use crate::cli::figures;
 use crate::cli::overrides::{BaseArgs, KeyArgs};
@@ -64,6 +65,9 @@ pub struct Report {
     precision: &'static str,
     /// Bytes between ranks in a step, for dense gradients and weights.
     bytes: usize,
+    /// How they are reduced, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    collective: Option<Choice>,
     rows: Vec<Row>,
 }
 
@@ -119,7 +123,7 @@ impl OverlapArgs {
             ("blocking, communication threads", &posted, Overlap::Off),
             ("overlapped", &posted, Overlap::On),
         ];
-        let (mut rows, mut bytes) = (Vec::new(), 0);
+        let (mut rows, mut bytes, mut chosen) = (Vec::new(), 0, None::<Choice>);
         for (mode, placement, overlap) in modes {
             let first = rows.is_empty();
             let tell = &mut |line: &str| {
@@ -128,8 +132,11 @@ impl OverlapArgs {
                 }
             };
             let (purpose, wanted) = (Purpose::Train(overlap), Wanted::default());
-            let task = Task { world, config: &config, source: &*source, purpose, wanted, traced: false };
-            let Started { ranks, .. } = args.start_on(&host, placement.clone(), task, tell)?;
+            // All modes send the same.
+            let dense = chosen.as_ref().map_or(Dense::Chosen, |choice| Dense::Given(choice.reduction().clone()));
+            let task = Task { world, config: &config, source: &*source, purpose, wanted, dense, traced: false };
+            let Started { ranks, dense, .. } = args.start_on(&host, placement.clone(), task, tell)?;
+            chosen = dense.or(chosen);
             let steps = Steps::run(&ranks, &batches, self.repeat as usize, config.train.lr as f32)?;
             bytes = ranks.dense_traffic()?.total();
             let step_ms = steps.median_ms();
@@ -149,7 +156,18 @@ impl OverlapArgs {
         let machine = Processor::of_this_machine()?;
         let (comm_cores, batch) = (self.comm_cores, config.train.batch);
         let precision = config.train.precision.name();
-        Ok(Report { machine, ranks, machines, comm_cores, cores_shared, batch, precision, bytes, rows })
+        Ok(Report {
+            machine,
+            ranks,
+            machines,
+            comm_cores,
+            cores_shared,
+            batch,
+            precision,
+            bytes,
+            collective: chosen,
+            rows,
+        })
     }
 
     /// Without communication cores, and with them if there are enough.

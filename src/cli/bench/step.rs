@@ -14,6 +14,7 @@ use super::LimitArgs;
 use crate::base::config::{Command, Config};
 use crate::base::units::{Bytes, Many};
 use crate::base::{Error, Result};
+use crate::cli::collective::Choice;
 use crate::cli::overrides::{BaseArgs, KeyArgs};
 use crate::cli::place::{PlaceArgs, RankCount};
 use crate::cli::profile::{Profiled, limits};
@@ -92,6 +93,9 @@ pub struct Report {
     /// `alone_ms / ms_median - 1`: the samples/s that the division gains; negative: loses.
     #[serde(skip_serializing_if = "Option::is_none")]
     gain: Option<f64>,
+    /// How dense gradients are reduced, and why, where there are several ranks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    collective: Option<Choice>,
     #[serde(flatten)]
     profile: Profiled,
 }
@@ -137,7 +141,8 @@ impl StepArgs {
         let before = if alone { Some(self.alone(&config, &*source, &batches, used)?) } else { None };
         let (steps, warm, profile) = self.time(&started, &config, &batches)?;
         let cores_shared = !started.placement.spin;
-        drop(started);
+        let Started { dense: collective, ranks, .. } = started;
+        drop(ranks);
         let alone_ms = match before {
             Some(before) => Some(Bracket { before, after: self.alone(&config, &*source, &batches, used)? }),
             None => None,
@@ -161,6 +166,7 @@ impl StepArgs {
             ratio: roofline_ms / ms_median,
             gain: alone_ms.as_ref().map(|alone| alone.mean() / ms_median - 1.0),
             alone_ms,
+            collective,
             profile,
             machine,
         })

@@ -1,0 +1,228 @@
+//! How the dense gradients of a run are reduced: as the user says, or by the schedule that is predicted to be the quickest,
+//! and, where that may change bits from run to run, was found to be.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::division::layer_sizes;
+use super::machines::Everyone;
+use crate::base::config::{Collective, Config, Wire};
+use crate::base::{Error, Result};
+use crate::collective::plan::{Reduction, Topology, reductions};
+use crate::collective::{Payload, Priced, Reduced, priced};
+use crate::machine::site::Known;
+use crate::machine::{Machine, Site};
+
+/// Prices of more ranks take longer than they are worth.
+const MOST_RANKS: usize = 64;
+/// Candidates that are tried beside each other, at most.
+const TRIED: usize = 3;
+/// Prices of figures that were measured are right within this much.
+const DOUBT: f64 = 1.3;
+
+/// How dense gradients are to be reduced.
+#[derive(Debug, Clone, Default)]
+pub enum Dense {
+    /// As the configuration says; where it leaves the choice, by price and, if the run may depend on time, by trial.
+    #[default]
+    Chosen,
+    /// The same without trials.
+    Priced,
+    /// So, whatever else.
+    Given(Reduction),
+}
+
+/// What was chosen, and why.
+#[derive(Debug, Clone, Serialize)]
+pub struct Choice {
+    schedule: &'static str,
+    #[serde(skip)]
+    why: Why,
+    /// Whose figures the prices are.
+    figures: String,
+    /// The chosen one first.
+    candidates: Vec<Candidate>,
+    #[serde(skip)]
+    reductions: Vec<Reduction>,
+    #[serde(skip)]
+    assumed: bool,
+}
+
+/// Why a schedule is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Cheapest,
+    Asked,
+    Kept,
+}
+
+/// A schedule that could be taken.
+#[derive(Debug, Clone, Serialize)]
+pub struct Candidate {
+    schedule: &'static str,
+    /// Milliseconds of a step in which gradients are reduced and weights gathered, nothing hidden.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    predicted_ms: Option<f64>,
+    /// Milliseconds of a step with small tables, where it was tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step_ms: Option<f64>,
+}
+
+/// What is taken for the layers of this model among these ranks; `kept` is what the run has taken until now, with which it
+/// goes on unless somebody says otherwise.
+///
+/// # Errors
+/// When the configuration names a schedule that these machines do not allow.
+pub fn choose(config: &Config, tables: usize, everyone: &Everyone, kept: Option<&str>) -> Result<Choice> {
+    let Everyone { machine, placement, counts } = everyone;
+    let site = Site::new(machine, placement, Known::default());
+    let local = (counts.len() > 1 && counts.iter().all(|ranks| *ranks == counts[0])).then_some(counts[0]);
+    let topology = Topology::along(&site, local);
+    let wanted = config.train.collective;
+    let kept = kept.filter(|_| wanted == Collective::Auto).and_then(|name| Reduction::named(name, &topology));
+    let (why, candidates) = match wanted {
+        _ if kept.is_some() => (Why::Kept, kept.into_iter().collect()),
+        Collective::Auto if site.ranks.len() > MOST_RANKS => {
+            let usual = local.map_or("two-ring", |_| "hierarchical");
+            (Why::Cheapest, Reduction::named(usual, &topology).into_iter().collect())
+        }
+        Collective::Auto => (Why::Cheapest, reductions(&topology)),
+        named => (Why::Asked, Reduction::named(named.name(), &topology).into_iter().collect::<Vec<_>>()),
+    };
+    if candidates.is_empty() {
+        return Err(Error::Config {
+            origin: "train.collective".to_owned(),
+            reason: format!(
+                "{} is for several machines with equally many ranks: leave the choice to octorec (--collective auto), or start \
+                 as many ranks on each machine",
+                wanted.name()
+            ),
+        });
+    }
+    let payload = match config.train.wire {
+        Wire::F32 => Payload::F32,
+        Wire::Bf16 => Payload::Bf16,
+    };
+    let few = site.ranks.len() <= MOST_RANKS;
+    let tensors = if few { tensors(config, tables) } else { Vec::new() };
+    let (reductions, candidates) = priced(candidates, &tensors, payload, &site)
+        .into_iter()
+        .map(|Priced { reduction, seconds }| {
+            let predicted_ms = few.then_some(seconds * 1e3);
+            let candidate = Candidate { schedule: reduction.name, predicted_ms, step_ms: None };
+            (reduction, candidate)
+        })
+        .unzip::<_, _, Vec<_>, Vec<_>>();
+    let figures = figures(machine, &site);
+    let assumed = !site.assumptions.is_empty();
+    Ok(Choice { schedule: reductions[0].name, why, figures, candidates, reductions, assumed })
+}
+
+/// The layers of a model as they are sent.
+fn tensors(config: &Config, tables: usize) -> Vec<Reduced> {
+    let precision = config.train.precision;
+    let tensor = |(inputs, outputs): (usize, usize)| Reduced {
+        gradients: (inputs + 1) * outputs,
+        words: inputs * outputs * precision.bytes() / size_of::<f32>() + outputs,
+    };
+    layer_sizes(&config.model, tables).into_iter().map(tensor).collect()
+}
+
+/// Whose figures prices are, in a few words.
+fn figures(machine: &Machine, site: &Site) -> String {
+    match &machine.measured {
+        Some(measured) => format!("figures measured {measured}"),
+        None if machine.is_this_system && !site.assumptions.is_empty() => "figures assumed, not measured".to_owned(),
+        None => format!("figures as described for {}", machine.name),
+    }
+}
+
+impl Choice {
+    /// What is taken.
+    #[must_use]
+    pub fn reduction(&self) -> &Reduction {
+        &self.reductions[0]
+    }
+
+    /// Those that a trial must tell apart: prices of measured figures that differ by little, and any that were priced with
+    /// assumptions. None where there is nothing to choose.
+    #[must_use]
+    pub fn doubtful(&self) -> Vec<Reduction> {
+        let most = if self.assumed { None } else { self.candidates[0].predicted_ms.map(|ms| ms * DOUBT) };
+        let near = |candidate: &&Candidate| most.is_none_or(|most| candidate.predicted_ms.is_some_and(|ms| ms <= most));
+        let near = self.candidates.iter().take(TRIED).take_while(near).count();
+        if near < 2 { Vec::new() } else { self.reductions[..near].to_vec() }
+    }
+
+    /// The name of what is taken.
+    #[must_use]
+    pub const fn schedule(&self) -> &'static str {
+        self.schedule
+    }
+
+    /// Takes the one of this name, if it is there.
+    pub fn take(&mut self, name: &[u8]) {
+        if let Some(at) = self.reductions.iter().position(|reduction| reduction.name.as_bytes() == name) {
+            self.candidates[..=at].rotate_right(1);
+            self.reductions[..=at].rotate_right(1);
+            self.schedule = self.reductions[0].name;
+        }
+    }
+
+    /// Notes what a step of the first candidates has taken; returns the name of the quickest.
+    pub fn tried(&mut self, steps_ms: &[f64]) -> &'static str {
+        self.candidates.iter_mut().zip(steps_ms).for_each(|(candidate, ms)| candidate.step_ms = Some(*ms));
+        let tried = self.candidates.iter().zip(steps_ms);
+        tried.min_by(|a, b| a.1.total_cmp(b.1)).map_or(self.schedule, |(quickest, _)| quickest.schedule)
+    }
+}
+
+/// A number with three digits at least that say something.
+fn figure(ms: f64) -> String {
+    let digits = if ms >= 0.1 { 2 } else { 4 };
+    format!("{ms:.digits$}")
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "dense gradients: {}", self.schedule)?;
+        f.write_str(match self.why {
+            Why::Cheapest => "",
+            Why::Asked => ", as asked",
+            Why::Kept => ", as the plan says",
+        })?;
+        let [first, others @ ..] = &self.candidates[..] else { return Ok(()) };
+        let Some(ms) = first.predicted_ms else {
+            return write!(f, ", since more than {MOST_RANKS} ranks are not priced");
+        };
+        write!(f, ", {} ms a step predicted", figure(ms))?;
+        let list = |number: fn(&Candidate) -> Option<f64>, all: &[Candidate]| {
+            let told = all.iter().filter_map(|other| Some(format!("{} {}", other.schedule, figure(number(other)?))));
+            told.collect::<Vec<_>>().join(", ")
+        };
+        if !others.is_empty() {
+            write!(f, " ({})", list(|other| other.predicted_ms, others))?;
+        }
+        write!(f, "; {}", self.figures)?;
+        if first.step_ms.is_some() {
+            write!(f, "; ms of a step with small tables: {}", list(|tried| tried.step_ms, &self.candidates))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_planner_can_be_asked_for() {
+        let names = Collective::ALL.map(Collective::name);
+        assert_eq!(names[0], "auto");
+        let (mut names, mut planners) = (names[1..].to_vec(), Reduction::NAMES.to_vec());
+        names.sort_unstable();
+        planners.sort_unstable();
+        assert_eq!(names, planners, "each in the list of the configuration and in that of planners");
+    }
+}

@@ -1,0 +1,64 @@
+//! Steps on small tables, by which what nobody can predict is judged before a run: they are about what is dense.
+
+use std::sync::Arc;
+
+use super::collective::Dense;
+use super::division::Wanted;
+use super::ranks::{Overlap, Purpose, RankArgs, Started, Steps, Task, minibatches};
+use crate::base::Result;
+use crate::base::config::{Config, SourceKind};
+use crate::collective::World;
+use crate::data::{self, Batch, Opening, Schema, Source};
+use crate::machine::{Machine, Placement};
+
+/// Rows of a table, at most.
+pub const TRIAL_ROWS: u64 = 1000;
+/// Steps that are timed, after as many that warm up.
+const TRIAL_STEPS: usize = 6;
+
+/// A model with small tables, and minibatches for it.
+pub struct Trials {
+    config: Config,
+    source: Arc<dyn Source>,
+    batches: Vec<Arc<Batch>>,
+}
+
+impl Trials {
+    /// For a model and its data.
+    ///
+    /// # Errors
+    /// When minibatches cannot be drawn.
+    pub fn new(config: &Config, schema: &Schema) -> Result<Self> {
+        let mut config = config.clone();
+        config.data.source = SourceKind::Random;
+        config.data.rows_cap = TRIAL_ROWS;
+        config.model.rows = schema.tables.iter().map(|column| column.rows.min(TRIAL_ROWS)).collect();
+        let source = data::open(&config, Opening::default())?;
+        let batches = minibatches(&*source, 2, config.train.batch)?;
+        Ok(Self { config, source, batches })
+    }
+
+    /// Milliseconds of the median step of ranks that are placed and reduce so; all machines try at the same time.
+    ///
+    /// # Errors
+    /// As [`RankArgs::start_on`], and when a rank fails.
+    pub fn step_ms(
+        &self,
+        (args, world, overlap): (&RankArgs, &World, Overlap),
+        machine: &Machine,
+        placement: Placement,
+        dense: Dense,
+    ) -> Result<f64> {
+        let task = Task {
+            world,
+            config: &self.config,
+            source: &*self.source,
+            purpose: Purpose::Train(overlap),
+            wanted: Wanted::default(),
+            dense,
+            traced: false,
+        };
+        let Started { ranks, .. } = args.start_on(machine, placement, task, &mut |_: &str| ())?;
+        Ok(Steps::run(&ranks, &self.batches, TRIAL_STEPS, self.config.train.lr as f32)?.median_ms())
+    }
+}
