@@ -12,15 +12,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use self::packing::{Edge, Tree, pack};
 use self::splitting::{Way, divide};
-use super::{Flow, Reduction};
+use super::{Flow, Payload, Reduction, Slices, breadth_first};
 use crate::base::RankId;
-use crate::collective::bound::gather_s;
+use crate::collective::bound::{Bound, gather_s};
+use crate::collective::price::{Timing, Works};
 use crate::machine::Site;
 use crate::machine::network::{Arc, Network};
 
-/// How many chunks follow each other up a tree that is pipelined: what its levels do not do at the same time is this share
-/// of the whole for each level.
-const CHUNKS: usize = 32;
+/// Trees are pipelined in so many chunks that their levels wait for each other for at most this share of the time; but in no
+/// more than so many, because every message takes some time.
+const IDLE: f64 = 0.02;
+const CHUNKS_MOST: f64 = 64.0;
+
+/// Beyond so many ranks a schedule near enough to the bound is good enough.
+const MANY: usize = 16;
+const NEAR: f64 = 1.02;
 
 /// Among the ranks of a site, whose slices are equal: every part of a slice goes up its tree at once, in as few rounds as
 /// the trees have levels. None where the machine's routes leave too little of its links.
@@ -29,10 +35,23 @@ pub fn spanning_trees(site: &Site) -> Option<Reduction> {
     Trees::of(site).map(|trees| trees.reduction("spanning-trees", 1))
 }
 
-/// As [`spanning_trees`], in chunks.
+/// As [`spanning_trees`], in chunks. None for many ranks whose [`breadth_first`] schedule leaves nothing to gain, because
+/// many rounds among many take long to price.
 #[must_use]
 pub fn pipelined_trees(site: &Site) -> Option<Reduction> {
-    Trees::of(site).map(|trees| trees.reduction("pipelined-trees", CHUNKS))
+    if site.ranks.len() > MANY && breadth_first_over_bound(site) <= NEAR {
+        return None;
+    }
+    Trees::of(site).map(|trees| {
+        let chunks = (trees.levels_over_links(site) - 1.0) / IDLE;
+        trees.reduction("pipelined-trees", chunks.ceil().clamp(2.0, CHUNKS_MOST) as usize)
+    })
+}
+
+/// Time over bound of large tensors on links.
+fn breadth_first_over_bound(site: &Site) -> f64 {
+    let schedule = breadth_first(site).plan(&Slices::even(1 << 30, site.ranks.len()), Payload::F32);
+    Timing::of(&schedule, site, Works::Links).seconds / Bound::of(&schedule.goal, schedule.payload, site).links_s
 }
 
 /// Trees from every rank to all others along a machine's links.
@@ -65,6 +84,24 @@ impl Trees {
         let (units, ways) = divide(&network, &ranks, seconds, &|arcs| parts.contains(arcs))?;
         let trees = pack(site.ranks.len(), &edges(&homes, &ways, units), units)?;
         Some(Self { ranks: site.ranks.len(), parts: units, trees })
+    }
+
+    /// Time of one level of all trees after the other, over that of the busiest link.
+    fn levels_over_links(&self, site: &Site) -> f64 {
+        let mut levels = vec![vec![0.0; site.wires.len()]; self.ranks];
+        for tree in &self.trees {
+            let mut depths = vec![0; self.ranks];
+            for &[parent, child] in &tree.edges {
+                depths[child] = depths[parent] + 1;
+                let wires = site.path(RankId(child as u32), RankId(parent as u32));
+                let seconds = |wire: usize| tree.units as f64 / site.wires[wire].gb_s;
+                wires.iter().for_each(|wire| levels[depths[parent]][*wire] += seconds(*wire));
+            }
+        }
+        let most = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
+        let all: Vec<f64> = (0..site.wires.len()).map(|wire| levels.iter().map(|level| level[wire]).sum()).collect();
+        let apart = levels.iter().map(|level| most(level)).sum::<f64>();
+        if apart > 0.0 { apart / most(&all) } else { 1.0 }
     }
 
     /// The reduce-scatter along these trees, in which every part of a slice is cut in so many chunks.
