@@ -60,7 +60,7 @@ impl Search<'_> {
             }
             // Most likely nobody has taken its reverse.
             let back: Vec<usize> = ring.iter().rev().copied().collect();
-            let ends = self.take_ring(&back) && {
+            let ends = found.len() + 1 < self.most() && self.take_ring(&back) && {
                 let ends = self.with(found, &[ring, &back]);
                 self.give_ring(&back, ranks);
                 ends
