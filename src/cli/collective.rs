@@ -93,11 +93,18 @@ pub fn choose(config: &Config, tables: usize, everyone: &Everyone, kept: Option<
     if candidates.is_empty() {
         return Err(Error::Config {
             origin: "train.collective".to_owned(),
-            reason: format!(
-                "{} is for several machines with equally many ranks: leave the choice to octorec (--collective auto), or start \
-                 as many ranks on each machine",
-                wanted.name()
-            ),
+            reason: match wanted {
+                Collective::Hierarchical => format!(
+                    "{} is for several machines with equally many ranks: leave the choice to octorec (--collective auto), or \
+                     start as many ranks on each machine",
+                    wanted.name()
+                ),
+                _ => format!(
+                    "{} finds no way along the links of this machine, or nothing to gain there: leave the choice to octorec \
+                     (--collective auto)",
+                    wanted.name()
+                ),
+            },
         });
     }
     let payload = match config.train.wire {

@@ -148,7 +148,8 @@ pub struct KeyArgs {
     wire: Option<String>,
 
     /// How the gradients of layers are reduced among ranks: auto (the quickest by this machine's figures), direct, ring,
-    /// two-ring, halving-doubling, breadth-first or hierarchical (several machines).
+    /// two-ring, multi-ring, halving-doubling, breadth-first, spanning-trees, pipelined-trees or hierarchical (several
+    /// machines).
     #[arg(long, value_name = "NAME", help_heading = MACHINE)]
     collective: Option<String>,
 

@@ -80,7 +80,7 @@ fn links_s(goal: &Goal, payload: Payload, site: &Site) -> f64 {
 }
 
 /// Seconds until every home has the bytes of all.
-fn gather_s(network: &Network, bytes: &[f64]) -> f64 {
+pub(super) fn gather_s(network: &Network, bytes: &[f64]) -> f64 {
     (0..network.homes()).map(|to| until_all_have_come(network, bytes, to)).fold(0.0, f64::max)
 }
 

@@ -109,13 +109,7 @@ pub fn flow(
 }
 
 /// The messages of a round.
-fn messages(
-    schedule: &Schedule,
-    hops: &[Hop],
-    site: &Site,
-    works: Works,
-    copiers: Option<&[Copier]>,
-) -> Vec<Message> {
+fn messages(schedule: &Schedule, hops: &[Hop], site: &Site, works: Works, copiers: Option<&[Copier]>) -> Vec<Message> {
     let (there, travels) = schedule.payload.accesses();
     let mut channels: BTreeMap<(RankId, RankId), (f64, f64)> = BTreeMap::new();
     for hop in hops {

@@ -13,9 +13,9 @@ use super::rates::Rates;
 use crate::base::RankId;
 use crate::collective::plan::Reduction;
 use crate::collective::{Copier, Payload, Schedule, Slices, Works, flow};
-use crate::machine::{Placement, Site};
-use crate::machine::placement::RankPlace;
 use crate::machine::fluid::{Activity, After, Fluid};
+use crate::machine::placement::RankPlace;
+use crate::machine::{Placement, Site};
 use crate::model::{Limits, Shape, Stage, Work};
 use crate::optim::Kept;
 use crate::shard::scheme::Sharding;
@@ -95,12 +95,8 @@ impl<'a> Builder<'a> {
             let mut load = tally.ranks[rank];
             load += tally.replicas;
             let gflop_s = if bf16 { at.bf16_gflop_s } else { at.f32_gflop_s };
-            let limits = Limits {
-                gflop_s,
-                stream_gb_s: at.gb_s,
-                gather_gb_s: at.row_gb_s,
-                scatter_gb_s: at.row_update_gb_s,
-            };
+            let limits =
+                Limits { gflop_s, stream_gb_s: at.gb_s, gather_gb_s: at.row_gb_s, scatter_gb_s: at.row_update_gb_s };
             let samples = model.samples(RankId(rank as u32));
             Walker { last: None, comes: std::array::from_fn(|_| Vec::new()), load, samples, limits }
         };
@@ -154,7 +150,15 @@ impl<'a> Builder<'a> {
 
     /// Something that a rank's compute cores do next, once what it waits for has come: alone it takes `alone_s` seconds, of
     /// which its memory is busy for `memory_s`.
-    fn walk(&mut self, rank: usize, stage: Stage, alone_s: f64, memory_s: f64, extra: Extra, waits: Option<Kind>) -> usize {
+    fn walk(
+        &mut self,
+        rank: usize,
+        stage: Stage,
+        alone_s: f64,
+        memory_s: f64,
+        extra: Extra,
+        waits: Option<Kind>,
+    ) -> usize {
         let mut takes = extra.takes;
         let bytes = memory_s * self.copied(rank);
         // Its unit is a byte in memory or on its way, so that what shares a memory or a link shares it fairly.
@@ -258,7 +262,14 @@ impl<'a> Builder<'a> {
         self.exchange(Kind::PooledRows, Stage::LookUp, |builder, from, to| {
             let (load, share) = (&builder.walkers[from].load, part(builder, to));
             let bytes = load.columns as f64 * builder.walkers[to].samples as f64 * element;
-            (bytes, builder.rows_s(from, Stage::LookUp, [load.lookup_rows, load.lookup_stream].map(|all| all as f64 * share)))
+            (
+                bytes,
+                builder.rows_s(
+                    from,
+                    Stage::LookUp,
+                    [load.lookup_rows, load.lookup_stream].map(|all| all as f64 * share),
+                ),
+            )
         });
         for rank in 0..ranks {
             let (load, share) = (&self.walkers[rank].load, part(self, rank));

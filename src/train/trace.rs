@@ -26,10 +26,7 @@ pub(super) fn json(began: Instant, ranks: &[RankSpans]) -> String {
 
 /// The names of a rank and of its compute threads.
 pub(crate) fn names(rank: usize) -> [Value; 2] {
-    [
-        name("process_name", rank, 0, &format!("rank {rank}")),
-        name("thread_name", rank, 0, "compute threads"),
-    ]
+    [name("process_name", rank, 0, &format!("rank {rank}")), name("thread_name", rank, 0, "compute threads")]
 }
 
 /// A trace of these events.

@@ -113,19 +113,28 @@ pub enum Collective {
     HalvingDoubling,
     /// In as few rounds as the machine's links allow, over links between neighbours alone.
     BreadthFirst,
+    /// Around as many rings as share no link.
+    MultiRing,
+    /// Along trees that take links as they can carry them, level by level.
+    SpanningTrees,
+    /// Along these trees, in chunks that keep all levels busy.
+    PipelinedTrees,
     /// Inside each machine first, then between machines.
     Hierarchical,
 }
 
 impl Collective {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::Auto,
         Self::Direct,
         Self::Ring,
         Self::TwoRing,
         Self::HalvingDoubling,
         Self::BreadthFirst,
+        Self::MultiRing,
+        Self::SpanningTrees,
+        Self::PipelinedTrees,
         Self::Hierarchical,
     ];
 
@@ -139,6 +148,9 @@ impl Collective {
             Self::TwoRing => "two-ring",
             Self::HalvingDoubling => "halving-doubling",
             Self::BreadthFirst => "breadth-first",
+            Self::MultiRing => "multi-ring",
+            Self::SpanningTrees => "spanning-trees",
+            Self::PipelinedTrees => "pipelined-trees",
             Self::Hierarchical => "hierarchical",
         }
     }

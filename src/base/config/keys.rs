@@ -26,16 +26,8 @@ pub enum Command {
 
 impl Command {
     /// Every command.
-    pub const ALL: [Self; 8] = [
-        Self::Config,
-        Self::Train,
-        Self::Plan,
-        Self::Simulate,
-        Self::Tune,
-        Self::Generate,
-        Self::Step,
-        Self::Overlap,
-    ];
+    pub const ALL: [Self; 8] =
+        [Self::Config, Self::Train, Self::Plan, Self::Simulate, Self::Tune, Self::Generate, Self::Step, Self::Overlap];
 
     /// The words that start it.
     #[must_use]

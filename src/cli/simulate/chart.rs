@@ -65,7 +65,12 @@ pub(super) fn lines(title: &str, [x, y]: [&str; 2], all: &[Line]) -> String {
                 .label(&line.name)
                 .legend(move |(x, y)| Circle::new((x + 8, y), 4, colour.filled()));
         }
-        let labels = chart.configure_series_labels().position(SeriesLabelPosition::UpperLeft).border_style(BLACK.mix(0.2)).background_style(WHITE.mix(0.8)).draw();
+        let labels = chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .border_style(BLACK.mix(0.2))
+            .background_style(WHITE.mix(0.8))
+            .draw();
         labels.expect(DRAWN);
         area.present().expect(DRAWN);
     }
@@ -108,7 +113,12 @@ pub(super) fn bars(title: &str, y: &str, parts: &[&str], all: &[Bar]) -> String 
                 .label(*label)
                 .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
         }
-        let labels = chart.configure_series_labels().position(SeriesLabelPosition::UpperRight).border_style(BLACK.mix(0.2)).background_style(WHITE.mix(0.8)).draw();
+        let labels = chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
+            .border_style(BLACK.mix(0.2))
+            .background_style(WHITE.mix(0.8))
+            .draw();
         labels.expect(DRAWN);
         area.present().expect(DRAWN);
     }

@@ -233,8 +233,17 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "A training step on {}; {}\n", self.machine, self.rates)?;
         let mut table = Table::new([
-            "ranks", "minibatch", "step ms", "samples/s", "compute ms", "exposed ms", "hidden ms", "speedup", "efficiency",
-            "dense gradients", "limited by",
+            "ranks",
+            "minibatch",
+            "step ms",
+            "samples/s",
+            "compute ms",
+            "exposed ms",
+            "hidden ms",
+            "speedup",
+            "efficiency",
+            "dense gradients",
+            "limited by",
         ]);
         for point in &self.points {
             let sum = |ms: &BTreeMap<&str, f64>| ms.values().sum::<f64>();

@@ -1,8 +1,8 @@
 //! All that could be taken for a collective on a machine: the lists that a choice by price is made from.
 
 use super::{
-    Exchange, Parcels, Payload, Reduction, Ring, Schedule, breadth_first, direct, halving_doubling, hierarchical, relayed,
-    ring, two_ring,
+    Exchange, Parcels, Payload, Reduction, Ring, Schedule, breadth_first, direct, disjoint_rings, halving_doubling,
+    hierarchical, multi_ring, pipelined_trees, relayed, ring, spanning_trees, two_ring,
 };
 use crate::collective::price::Works;
 use crate::machine::Site;
@@ -22,12 +22,15 @@ pub struct Topology<'a> {
 type Planner = fn(&Topology<'_>) -> Option<Reduction>;
 
 /// Every planner of reductions, by the name that its reductions have.
-const PLANNERS: [(&str, Planner); 6] = [
+const PLANNERS: [(&str, Planner); 9] = [
     ("direct", |topology| Some(direct(topology.ranks))),
     ("ring", |topology| Some(ring(&topology.ring()))),
     ("two-ring", |topology| Some(two_ring(&topology.ring()))),
+    ("multi-ring", |topology| topology.rings().map(|rings| multi_ring(&rings))),
     ("halving-doubling", |topology| Some(halving_doubling(topology.ranks))),
     ("breadth-first", |topology| topology.site.map(breadth_first)),
+    ("spanning-trees", |topology| topology.site.and_then(spanning_trees)),
+    ("pipelined-trees", |topology| topology.site.and_then(pipelined_trees)),
     ("hierarchical", |topology| topology.local.map(|local| hierarchical(topology.ranks, local))),
 ];
 
@@ -46,6 +49,11 @@ impl<'a> Topology<'a> {
 
     fn ring(&self) -> Ring {
         self.site.map_or_else(|| Ring::of(self.ranks), Ring::along)
+    }
+
+    /// Those that share no link, where there are any.
+    fn rings(&self) -> Option<Vec<Ring>> {
+        self.site.map(disjoint_rings).filter(|rings| !rings.is_empty())
     }
 }
 

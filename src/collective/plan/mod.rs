@@ -9,11 +9,13 @@ mod direct;
 mod fused_scatter;
 mod halving_doubling;
 mod hierarchical;
+mod multi_ring;
 mod phases;
 mod reduction;
 mod relayed;
 mod ring;
 mod scatter_list;
+mod trees;
 mod two_ring;
 
 use super::parcels::{Parcel, Parcels};
@@ -26,9 +28,11 @@ pub use candidates::{Topology, exchanges, reductions};
 pub use direct::direct;
 pub use halving_doubling::halving_doubling;
 pub use hierarchical::hierarchical;
+pub use multi_ring::{disjoint_rings, multi_ring};
 pub use reduction::{Flow, Reduction};
 pub use relayed::relayed;
 pub use ring::{Ring, ring};
+pub use trees::{pipelined_trees, spanning_trees};
 pub use two_ring::two_ring;
 
 /// How an all-to-all is divided into calls (SC20, section IV-B).

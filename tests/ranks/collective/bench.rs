@@ -20,7 +20,20 @@ fn reports_tell_bytes_rates_and_their_ratio_to_the_limit() {
     let all_reduce = json("bench allreduce --ranks 2 --bytes 100000 --bf16 --limit-mib 16 --json");
     for (report, bytes, names) in [
         (&all_to_all, 6 * 4100, &["in-place", "alltoall", "fused-scatter", "scatter-list", "relayed"][..]),
-        (&all_reduce, 2 * 50000, &["direct", "ring", "two-ring", "halving-doubling", "breadth-first"]),
+        (
+            &all_reduce,
+            2 * 50000,
+            &[
+                "direct",
+                "ring",
+                "two-ring",
+                "multi-ring",
+                "halving-doubling",
+                "breadth-first",
+                "spanning-trees",
+                "pipelined-trees",
+            ],
+        ),
     ] {
         let limit = &report["copy_limit"];
         let limit = (limit["before"]["median"].as_f64().unwrap() + limit["after"]["median"].as_f64().unwrap()) / 2.0;

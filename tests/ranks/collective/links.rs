@@ -1,7 +1,10 @@
 //! Schedules on the links of machines: proven, carried out, priced, and held against bounds that know no schedule.
 
 use octorec::base::RankId;
-use octorec::collective::plan::{Exchange, Ring, Topology, breadth_first, exchanges, reductions, two_ring};
+use octorec::collective::plan::{
+    Exchange, Reduction, Ring, Topology, breadth_first, disjoint_rings, exchanges, multi_ring, pipelined_trees,
+    reductions, spanning_trees, two_ring,
+};
 use octorec::collective::{Bound, Parcels, Payload, Reduced, Schedule, Slices, Timing, Works, priced};
 use octorec::machine::describe::SHIPPED;
 use octorec::machine::{Machine, Site};
@@ -9,7 +12,7 @@ use proptest::prelude::*;
 
 use super::reductions::{bits, run};
 use super::{interpret, numbers, sizes};
-use crate::shard::{linked, on, shipped};
+use crate::shard::{on, shipped};
 
 /// All shipped machines that have several nodes, with a rank on each.
 fn machines() -> impl Iterator<Item = Site> {
@@ -104,6 +107,74 @@ fn the_cheapest_is_chosen_for_the_layers_of_a_model_and_twins_are_one() {
     }
 }
 
+/// A machine whose links are all different: of ranks among each other, or of ranks and these switches, which form a tree.
+fn unequal(seed: u64, ranks: usize, switches: usize) -> Site {
+    let any = |stream: u64, below: usize| sizes(seed * 64 + stream, 1, 1 << 20)[0] % below;
+    let mut pairs: Vec<(usize, usize)> = match switches {
+        0 => (1..ranks).map(|rank| (any(rank as u64, rank), rank)).collect(),
+        _ => {
+            let between = (1..switches).map(|switch| (ranks + any(switch as u64, switch), ranks + switch));
+            between.chain((0..ranks).map(|rank| (rank, ranks + any(8 + rank as u64, switches)))).collect()
+        }
+    };
+    if switches == 0 {
+        let further = (0..ranks as u64 + 2).map(|at| (any(16 + at, ranks), any(32 + at, ranks)));
+        pairs.extend(further.filter(|(a, b)| a < b));
+    }
+    pairs.sort_unstable();
+    pairs.dedup();
+    let mut text = format!("name = \"unequal\"\n[[node]]\nids = \"0-{}\"\ncores = 4\nmemory_gib = 4\n", ranks - 1);
+    text += "memory_gb_s = 50\n";
+    (0..switches).for_each(|switch| text += &format!("[[switch]]\nname = \"s{switch}\"\n"));
+    let end = |at: usize| if at < ranks { at.to_string() } else { format!("\"s{}\"", at - ranks) };
+    for (number, (a, b)) in pairs.iter().enumerate() {
+        let gb_s = 8.0 + any(40 + number as u64, 400) as f64 / 10.0;
+        text += &format!("[[link]]\npairs = [[{}, {}]]\ngb_s = {gb_s:?}\n", end(*a), end(*b));
+    }
+    on(&Machine::parse(&text, "unequal").expect("a valid machine"), ranks)
+}
+
+/// The worst and the mean ratio of a schedule's time to the bound on many machines, for links alone.
+fn ratios(sites: &[Site], plan: impl Fn(&Site) -> Reduction) -> (f64, f64) {
+    let ratio = |site: &Site| {
+        let scatter = plan(site).plan(&Slices::even(1 << 26, site.ranks.len()), Payload::F32);
+        let over = |schedule: &Schedule| {
+            seconds(schedule, site, Works::Links) / Bound::of(&schedule.goal, schedule.payload, site).links_s
+        };
+        over(&scatter).max(over(&scatter.reversed()))
+    };
+    let all: Vec<f64> = sites.iter().map(ratio).collect();
+    (all.iter().copied().fold(0.0, f64::max), all.iter().sum::<f64>() / all.len() as f64)
+}
+
+#[test]
+fn trees_reach_the_bound_where_links_are_unequal() {
+    let sites = |switches: fn(usize) -> usize| -> Vec<Site> {
+        (0..36).map(|seed| unequal(seed, 3 + seed as usize % 6, switches(seed as usize))).collect()
+    };
+    let trees = |site: &Site| pipelined_trees(site).expect("routes leave enough");
+    let linked = sites(|_| 0);
+    let (worst, mean) = ratios(&linked, trees);
+    let (_, breadth) = ratios(&linked, breadth_first);
+    assert!(worst <= 1.05 && mean <= 1.03 && breadth >= 1.15, "{worst} {mean} {breadth}");
+    // What a round of unequal messages loses to fair shares of a link is more behind several switches.
+    let switched = sites(|seed| 1 + seed / 6 % 3);
+    let (worst, mean) = ratios(&switched, trees);
+    let (widest, breadth) = ratios(&switched, breadth_first);
+    assert!(worst <= 1.12 && mean <= 1.02 && breadth > mean && widest > worst, "{worst} {mean} {breadth} {widest}");
+}
+
+#[test]
+fn disjoint_rings_take_their_links_equally() {
+    let site = shipped("twisted-hypercube-8", 8);
+    let schedule = multi_ring(&disjoint_rings(&site)).plan(&Slices::even(1 << 22, 8), Payload::F32);
+    assert_eq!(schedule.rounds.len(), 7);
+    let wires = Timing::of(&schedule, &site, Works::Links).wire_bytes;
+    let each = wires.iter().copied().fold(0.0, f64::max);
+    assert_eq!(wires.iter().filter(|bytes| **bytes == each).count(), 16);
+    assert_eq!(wires.iter().filter(|bytes| **bytes == 0.0).count(), 8);
+}
+
 #[test]
 fn links_carry_what_a_schedule_sends_along_their_routes() {
     for site in machines() {
@@ -147,27 +218,29 @@ fn prices_are_those_that_a_hand_computes() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// On any machine in one piece, with any slices, and carried out to the last bit.
+    /// On any machine in one piece, with any links and slices, and carried out to the last bit.
     #[test]
-    fn breadth_first_reduces_and_gathers(ranks in 2usize..8, seed in 0u64..1000, bf16 in any::<bool>()) {
-        let more = sizes(seed, ranks, ranks - 1);
-        let links = (1..ranks).map(|rank| (rank, sizes(seed + rank as u64, 1, 1000)[0] % rank));
-        let further = more.iter().enumerate().map(|(from, to)| (from, *to)).filter(|(from, to)| from > to);
-        let mut links: Vec<(usize, usize)> = links.chain(further).collect();
-        links.sort_unstable();
-        links.dedup();
-        let site = on(&linked(&vec![(4096, 50.0); ranks], &links), ranks);
+    fn what_goes_along_links_reduces_and_gathers(
+        ranks in 2usize..9, switches in 0usize..3, seed in 0u64..1000, bf16 in any::<bool>()
+    ) {
+        let site = unequal(seed, ranks, switches);
         let slices = Slices::of(&sizes(seed * 3 + 1, ranks, 400));
         let payload = if bf16 { Payload::Bf16 } else { Payload::F32 };
-        let scatter = breadth_first(&site).plan(&slices, payload);
-        for schedule in [scatter.reversed(), scatter.all_reduce(), scatter] {
-            prop_assert_eq!(schedule.check(), Ok(()));
-            seconds(&schedule, &site, Works::Links);
-            let data: Vec<Vec<f32>> = (0..ranks as u64).map(|rank| numbers(seed * 8 + rank, slices.end())).collect();
-            let mut expected = data.clone();
-            interpret(&schedule, &mut expected);
-            for (seen, expected) in run(&schedule, &data, 256).iter().zip(&expected) {
-                prop_assert_eq!(bits(&seen.0), bits(expected));
+        let trees = [spanning_trees(&site), pipelined_trees(&site)].map(|trees| trees.expect("routes leave enough"));
+        let rings = disjoint_rings(&site);
+        let kinds = trees.into_iter().chain((!rings.is_empty()).then(|| multi_ring(&rings)));
+        for kind in kinds.chain([breadth_first(&site)]) {
+            let scatter = kind.plan(&slices, payload);
+            for schedule in [scatter.reversed(), scatter.all_reduce(), scatter] {
+                prop_assert_eq!(schedule.check(), Ok(()));
+                seconds(&schedule, &site, Works::Links);
+                let data: Vec<Vec<f32>> =
+                    (0..ranks as u64).map(|rank| numbers(seed * 8 + rank, slices.end())).collect();
+                let mut expected = data.clone();
+                interpret(&schedule, &mut expected);
+                for (seen, expected) in run(&schedule, &data, 256).iter().zip(&expected) {
+                    prop_assert_eq!(bits(&seen.0), bits(expected));
+                }
             }
         }
     }
