@@ -23,16 +23,7 @@ fn reports_tell_bytes_rates_and_their_ratio_to_the_limit() {
         (
             &all_reduce,
             2 * 50000,
-            &[
-                "direct",
-                "ring",
-                "two-ring",
-                "multi-ring",
-                "halving-doubling",
-                "breadth-first",
-                "spanning-trees",
-                "pipelined-trees",
-            ],
+            &["direct", "ring", "two-ring", "multi-ring", "halving-doubling", "breadth-first", "spanning-trees"],
         ),
     ] {
         let limit = &report["copy_limit"];

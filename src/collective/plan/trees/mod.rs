@@ -24,28 +24,24 @@ use crate::machine::network::{Arc, Network};
 const IDLE: f64 = 0.02;
 const CHUNKS_MOST: f64 = 64.0;
 
-/// Beyond so many ranks a schedule near enough to the bound is good enough.
+/// Beyond so many ranks trees are not tried where another schedule is so near to the bound: many messages take long to price.
 const MANY: usize = 16;
 const NEAR: f64 = 1.02;
 
 /// Among the ranks of a site, whose slices are equal: every part of a slice goes up its tree at once, in as few rounds as
-/// the trees have levels. None where the machine's routes leave too little of its links.
+/// the trees have levels. None where the machine's routes leave too little of its links, or where many ranks have nothing to
+/// gain over [`breadth_first`].
 #[must_use]
 pub fn spanning_trees(site: &Site) -> Option<Reduction> {
     Trees::of(site).map(|trees| trees.reduction("spanning-trees", 1))
 }
 
-/// As [`spanning_trees`], in chunks. None for many ranks whose [`breadth_first`] schedule leaves nothing to gain, because
-/// many rounds among many take long to price.
+/// As [`spanning_trees`], in chunks. None, too, where trees keep links busy without.
 #[must_use]
 pub fn pipelined_trees(site: &Site) -> Option<Reduction> {
-    if site.ranks.len() > MANY && breadth_first_over_bound(site) <= NEAR {
-        return None;
-    }
-    Trees::of(site).map(|trees| {
-        let chunks = (trees.levels_over_links(site) - 1.0) / IDLE;
-        trees.reduction("pipelined-trees", chunks.ceil().clamp(2.0, CHUNKS_MOST) as usize)
-    })
+    let trees = Trees::of(site)?;
+    let chunks = ((trees.levels_over_links(site) - 1.0) / IDLE).ceil().min(CHUNKS_MOST) as usize;
+    (chunks > 1).then(|| trees.reduction("pipelined-trees", chunks))
 }
 
 /// Time over bound of large tensors on links.
@@ -65,6 +61,9 @@ struct Trees {
 
 impl Trees {
     fn of(site: &Site) -> Option<Self> {
+        if site.ranks.len() > MANY && breadth_first_over_bound(site) <= NEAR {
+            return None;
+        }
         let mut homes: Vec<Vec<usize>> = vec![Vec::new(); site.homes().len()];
         (0..site.ranks.len()).for_each(|rank| homes[site.home(RankId(rank as u32))].push(rank));
         // From parent to child, against the direction in which sums go.

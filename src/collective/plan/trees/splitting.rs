@@ -42,24 +42,20 @@ pub fn divide(
     allows: &dyn Fn(&[usize]) -> bool,
 ) -> Option<(u64, Vec<Way>)> {
     let all: u64 = ranks.iter().sum();
-    let attempts = SLOWER
-        .iter()
-        .flat_map(|slower| (1..=TREES_MOST.max(TREES_OF_ALL / all.max(1))).map(move |units| (1.0 + slower, units)));
-    attempts
-        .filter_map(|(slower, units)| {
-            let carries = |gb_s: f64| ((gb_s * seconds * units as f64 * slower + 1e-6) as u64).min(all * units);
-            let arcs = network.arcs().iter().enumerate().filter(|(number, _)| allows(&[*number]));
-            let ways = arcs.map(|(number, arc)| Way {
-                from: arc.from,
-                to: arc.to,
-                units: carries(arc.capacity),
-                arcs: vec![number],
-            });
-            let sends = ranks.iter().map(|ranks| ranks * units).collect();
-            let mut graph = Graph::new(sends, network.vertices(), ways.collect(), allows);
-            (graph.suffices() && graph.split_off()).then_some((units, graph.ways))
-        })
-        .next()
+    let most = TREES_MOST.max(TREES_OF_ALL / all.max(1));
+    SLOWER.iter().flat_map(|slower| (1..=most).map(move |units| (1.0 + slower, units))).find_map(|(slower, units)| {
+        let carries = |gb_s: f64| ((gb_s * seconds * units as f64 * slower + 1e-6) as u64).min(all * units);
+        let arcs = network.arcs().iter().enumerate().filter(|(number, _)| allows(&[*number]));
+        let ways = arcs.map(|(number, arc)| Way {
+            from: arc.from,
+            to: arc.to,
+            units: carries(arc.capacity),
+            arcs: vec![number],
+        });
+        let sends = ranks.iter().map(|ranks| ranks * units).collect();
+        let mut graph = Graph::new(sends, network.vertices(), ways.collect(), allows);
+        (graph.suffices() && graph.split_off()).then_some((units, graph.ways))
+    })
 }
 
 /// Ways between homes, the first vertices, and others; each home must get what all homes send.
