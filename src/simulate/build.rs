@@ -411,7 +411,7 @@ impl<'a> Builder<'a> {
             let done = done.expect("layers were reduced");
             // Communication cores bring layers back in the next forward pass.
             self.walkers[rank].comes[Kind::DenseGradients as usize].push(After::Gone(done));
-            if !by_cores {
+            if !by_cores || self.scene.rates.waits_at_end {
                 self.walk(rank, Stage::ReduceDense, 0.0, 0.0, Extra::default(), Some(Kind::DenseGradients));
             }
         }

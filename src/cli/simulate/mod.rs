@@ -4,6 +4,7 @@ mod calibrate;
 mod chart;
 mod collectives;
 mod question;
+mod sc20;
 mod step;
 
 use clap::{Args, Subcommand};
@@ -24,6 +25,8 @@ pub struct SimulateArgs {
 enum What {
     /// What each schedule of each collective would take, against the least that links and memories allow.
     Collectives(collectives::CollectivesArgs),
+    /// The scaling results of the SC20 paper from its machines and its implementation's rates, beside what it tells.
+    Sc20(sc20::Sc20Args),
 }
 
 impl SimulateArgs {
@@ -34,6 +37,7 @@ impl SimulateArgs {
     pub fn run(&self) -> Result<()> {
         let report = match &self.what {
             Some(What::Collectives(args)) => args.report(),
+            Some(What::Sc20(args)) => args.report(),
             None => self.step.report(),
         };
         console::result(format_args!("{}", report?)).map(|_| ())
