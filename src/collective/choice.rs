@@ -62,7 +62,10 @@ pub fn priced(reductions: Vec<Reduction>, tensors: &[Reduced], payload: Payload,
     let near = all.iter().take_while(|priced| alike(all[0].seconds, priced.seconds));
     let links: Vec<f64> = near.map(|priced| takes(&priced.reduction, Works::Links)).collect();
     let least = links.iter().copied().fold(f64::INFINITY, f64::min);
-    let best = (0..links.len()).filter(|at| alike(least, links[*at])).min_by_key(|at| all[*at].reduction.rounds.len());
+    // Links that are busy for less than prices are right by decide nothing, such as those of ranks in one memory.
+    let idle = |at: usize| links[at] <= (ALIKE - 1.0) * all[at].seconds;
+    let short = (0..links.len()).filter(|at| alike(least, links[*at]) || idle(*at));
+    let best = short.min_by_key(|at| all[*at].reduction.rounds.len());
     if let Some(best) = best {
         all[..=best].rotate_right(1);
     }
