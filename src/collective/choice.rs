@@ -1,15 +1,12 @@
 //! Which reduction the tensors of a model take on a machine: all that can be planned there, priced for their sizes.
 
-use std::cmp::Ordering;
-
 use super::plan::Reduction;
 use super::price::{Timing, Works};
 use super::schedule::{Hop, Payload, Schedule};
 use super::slices::Slices;
 use crate::machine::Site;
 
-/// Within this much of the least price, prices say nothing: then the one with the fewest rounds is best, since ranks meet in
-/// each of them, which costs more than the latency of links that is priced.
+/// Prices that differ by less than this say nothing.
 const ALIKE: f64 = 1.01;
 
 /// A reduction and what it takes.
@@ -30,40 +27,48 @@ pub struct Reduced {
     pub words: usize,
 }
 
-/// The reductions among a site's ranks with their prices, the best first. Of those that send the same, as most do among two
-/// ranks, only the first is listed.
+/// The reductions among a site's ranks with their prices, the best first, then from the cheapest on. Of those that send the
+/// same, as most do among two ranks, only the first is listed.
+///
+/// Where memories make several take alike, the one that takes links the shortest is best: they are what pooled rows need,
+/// too, and what is priced of a memory may in truth be a cache's. Where links are alike, too, the one with the fewest rounds
+/// is: ranks meet in each of them, which takes more than the latency that is priced.
 ///
 /// # Panics
 /// When the site has other ranks, or the payload is raw bytes.
 #[must_use]
 pub fn priced(reductions: Vec<Reduction>, tensors: &[Reduced], payload: Payload, site: &Site) -> Vec<Priced> {
     let ranks = site.ranks.len();
+    let takes = |reduction: &Reduction, works: Works| -> f64 {
+        let plan = |elements: usize, payload| reduction.plan(&Slices::even(elements, ranks), payload);
+        let seconds = |schedule: &Schedule| Timing::of(schedule, site, works).seconds;
+        let both = |tensor: &Reduced| {
+            seconds(&plan(tensor.gradients, payload)) + seconds(&plan(tensor.words, Payload::F32).reversed())
+        };
+        tensors.iter().map(both).sum()
+    };
     let largest = tensors.iter().map(|tensor| tensor.gradients).max().unwrap_or(0);
     let mut known: Vec<Vec<Vec<Hop>>> = Vec::new();
     let mut all: Vec<Priced> = Vec::new();
     for reduction in reductions {
         let hops = sorted(&reduction.plan(&Slices::even(largest, ranks), payload));
-        if known.contains(&hops) {
-            continue;
+        if !known.contains(&hops) {
+            known.push(hops);
+            all.push(Priced { seconds: takes(&reduction, Works::LinksAndMemories), reduction });
         }
-        known.push(hops);
-        let takes = |schedule: &Schedule| Timing::of(schedule, site, Works::LinksAndMemories).seconds;
-        let plan = |elements: usize, payload| reduction.plan(&Slices::even(elements, ranks), payload);
-        let both = |tensor: &Reduced| {
-            takes(&plan(tensor.gradients, payload)) + takes(&plan(tensor.words, Payload::F32).reversed())
-        };
-        let seconds = tensors.iter().map(both).sum();
-        all.push(Priced { reduction, seconds });
     }
-    let least = all.iter().map(|priced| priced.seconds).fold(f64::INFINITY, f64::min);
-    let place = |priced: &Priced| {
-        let alike = priced.seconds <= least * ALIKE;
-        (!alike, if alike { priced.reduction.rounds.len() } else { 0 })
-    };
-    all.sort_by(|a, b| match place(a).cmp(&place(b)) {
-        Ordering::Equal => a.seconds.total_cmp(&b.seconds),
-        other => other,
-    });
+    all.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    let alike = |least: f64, seconds: f64| seconds <= least * ALIKE;
+    let near = all.iter().take_while(|priced| alike(all[0].seconds, priced.seconds));
+    let links: Vec<f64> = near.map(|priced| takes(&priced.reduction, Works::Links)).collect();
+    let least = links.iter().copied().fold(f64::INFINITY, f64::min);
+    // Links that are busy for less than prices are right by decide nothing, such as those of ranks in one memory.
+    let idle = |at: usize| links[at] <= (ALIKE - 1.0) * all[at].seconds;
+    let short = (0..links.len()).filter(|at| alike(least, links[*at]) || idle(*at));
+    let best = short.min_by_key(|at| all[*at].reduction.rounds.len());
+    if let Some(best) = best {
+        all[..=best].rotate_right(1);
+    }
     all
 }
 

@@ -202,6 +202,27 @@ fn what_machines_have_trained_goes_on_on_any_number_of_them_and_is_scored_by_all
 }
 
 #[test]
+fn schedules_in_doubt_are_tried_by_all_machines_where_a_run_may_depend_on_time() {
+    let line = format!(
+        "train {TINY} --steps 3 --ranks 1 --threads 1 --comm-cores 0 --source random --set model.rows=[10,20] --json"
+    );
+    for (determinism, tried) in [("none", 3), ("run", 0)] {
+        let Some(output) = mpirun(3, Wire::SharedMemory, &format!("{line} --determinism {determinism}")) else {
+            return;
+        };
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{told}");
+        let results: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let candidates = results["collective"]["candidates"].as_array().unwrap();
+        assert_eq!(candidates[0]["schedule"], results["collective"]["schedule"], "{results}");
+        let steps: Vec<f64> = candidates.iter().filter_map(|candidate| candidate["step_ms"].as_f64()).collect();
+        // Figures are assumed here.
+        assert!(steps.len() == tried && steps.iter().all(|ms| *ms >= steps[0]), "{results}");
+        assert_eq!(told.contains("ms of a step with small tables: "), tried > 0, "{told}");
+    }
+}
+
+#[test]
 fn machines_that_mean_different_jobs_are_told_so() {
     let folder = tempdir().unwrap();
     let script = folder.path().join("differs");

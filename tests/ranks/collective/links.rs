@@ -87,23 +87,25 @@ fn the_twisted_hypercube_is_used_whole() {
 
 #[test]
 fn the_cheapest_is_chosen_for_the_layers_of_a_model_and_twins_are_one() {
-    let names = |machine: &str, ranks: usize, payload| {
-        let site = shipped(machine, ranks);
-        // 13-512-256-64-16 and 367-512-256-1, each with its biases.
-        let layers = [(13, 512), (512, 256), (256, 64), (64, 16), (367, 512), (512, 256), (256, 1)];
-        let layer = |(inputs, outputs): (usize, usize)| (inputs + 1) * outputs;
-        let layers = layers.map(layer).map(|elements| Reduced { gradients: elements, words: elements });
-        let all = priced(reductions(&Topology::along(&site, None)), &layers, payload, &site);
-        let least = all.iter().map(|priced| priced.seconds).fold(f64::INFINITY, f64::min);
-        assert!(all[0].seconds <= least * 1.01 && all[1..].is_sorted_by_key(|priced| priced.seconds), "{machine}");
-        all.iter().map(|priced| priced.reduction.name).collect::<Vec<_>>()
-    };
+    // 13-512-256-64-16 and 367-512-256-1, each with its biases.
+    let layers = [(13, 512), (512, 256), (256, 64), (64, 16), (367, 512), (512, 256), (256, 1)];
+    let layer = |(inputs, outputs): (usize, usize)| (inputs + 1) * outputs;
+    let layers = layers.map(layer).map(|elements| Reduced { gradients: elements, words: elements });
     for payload in [Payload::F32, Payload::Bf16] {
-        assert_eq!(names("twisted-hypercube-8", 8, payload)[0], "breadth-first");
+        let names = |site: &Site| {
+            let all = priced(reductions(&Topology::along(site, None)), &layers, payload, site);
+            let least = all.iter().map(|priced| priced.seconds).fold(f64::INFINITY, f64::min);
+            assert!(all[0].seconds <= least * 1.01 && all[1..].is_sorted_by_key(|priced| priced.seconds));
+            all.iter().map(|priced| priced.reduction.name).collect::<Vec<_>>()
+        };
+        // As much for memories as others, and least for links.
+        assert_eq!(names(&shipped("twisted-hypercube-8", 8))[0], "breadth-first");
         // Two ranks send each other their halves, whatever that is called.
-        assert_eq!(names("two-socket", 2, payload), ["direct"]);
-        // In one memory all take the same, so that fewest rounds win.
-        assert_eq!(names("two-socket", 4, payload)[0], "direct");
+        assert_eq!(names(&shipped("two-socket", 2)), ["direct"]);
+        // Without links, fewest rounds win.
+        for ranks in [3, 4, 7] {
+            assert_eq!(names(&on(&linked(&[(4096, 50.0)], &[]), ranks))[0], "direct");
+        }
     }
 }
 
