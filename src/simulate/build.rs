@@ -12,7 +12,7 @@ use super::outcome::{Kind, Label, Outcome, Wait};
 use super::rates::Rates;
 use crate::base::RankId;
 use crate::collective::plan::Reduction;
-use crate::collective::{Copier, Payload, Schedule, Slices, Works, flow};
+use crate::collective::{Copier, Payload, Slices, Works, flow};
 use crate::machine::fluid::{Activity, After, Fluid};
 use crate::machine::placement::RankPlace;
 use crate::machine::{Placement, Site};
@@ -75,13 +75,13 @@ struct Builder<'a> {
     fluid: Fluid,
     labels: Vec<Option<Label>>,
     walkers: Vec<Walker>,
-    /// By rank, the end of the reduction that its communication cores were given last.
-    reduced: Vec<Option<usize>>,
+    /// The reduction that communication cores were given last.
+    reduced: Option<usize>,
     /// By step, the last activity of each rank.
     ends: Vec<Vec<usize>>,
     step: usize,
-    /// By the number of parameters: how their gradients are summed, and the moved weights gathered.
-    schedules: BTreeMap<usize, [Schedule; 2]>,
+    /// By the number of parameters.
+    reductions: BTreeMap<usize, Activity>,
 }
 
 impl<'a> Builder<'a> {
@@ -109,10 +109,10 @@ impl<'a> Builder<'a> {
             fluid: Fluid::new(rates),
             labels: Vec::new(),
             walkers: (0..ranks).map(walker).collect(),
-            reduced: vec![None; ranks],
+            reduced: None,
             ends: Vec::new(),
             step: 0,
-            schedules: BTreeMap::new(),
+            reductions: BTreeMap::new(),
         }
     }
 
@@ -285,14 +285,15 @@ impl<'a> Builder<'a> {
             }
         }
         let complete = self.backward(element);
-        for rank in 0..ranks {
-            let load = self.walkers[rank].load;
-            let work = [load.update_rows, load.update_stream].map(|all| all as f64);
-            self.rows(rank, Stage::UpdateRows, work, Some(Kind::Gradients));
+        if !self.scene.rates.waits_before_update {
+            self.update_rows();
         }
         self.copy_gradients();
         self.reduce(complete);
         self.copy_gradients();
+        if self.scene.rates.waits_before_update {
+            self.update_rows();
+        }
         let ends = self.walkers.iter().map(|walker| walker.last.expect("a rank has walked"));
         self.ends.push(ends.collect());
     }
@@ -341,6 +342,15 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Backward and update of the rows.
+    fn update_rows(&mut self) {
+        for rank in 0..self.ranks() {
+            let load = self.walkers[rank].load;
+            let work = [load.update_rows, load.update_stream].map(|all| all as f64);
+            self.rows(rank, Stage::UpdateRows, work, Some(Kind::Gradients));
+        }
+    }
+
     /// Layers that are reduced together: how many parameters, the last layer's number, and what completes its gradient.
     fn buckets(&self, complete: Vec<(usize, Vec<usize>)>) -> Vec<(usize, usize, Vec<usize>)> {
         let sizes: Vec<[usize; 2]> = self.scene.shape.layers().collect();
@@ -381,53 +391,62 @@ impl<'a> Builder<'a> {
         };
         let copiers: Vec<Copier> = (0..ranks).map(copier).collect();
         let last: Vec<usize> = self.walkers.iter().map(|walker| walker.last.expect("a rank has walked")).collect();
-        let mut done = self.reduced.clone();
         for (parameters, layer, completes) in self.buckets(complete) {
-            let ready = |rank: usize, fluid: &mut Fluid| {
-                let own = if by_cores && self.scene.overlap { completes[rank] } else { last[rank] };
-                let after = done[rank].into_iter().chain([own]).map(After::Gone).collect::<Vec<_>>();
-                Some(fluid.add(Activity::MOMENT, after))
-            };
-            let ready: Vec<Option<usize>> = (0..ranks).map(|rank| ready(rank, &mut self.fluid)).collect();
-            let [scatter, gather] = self.schedules.entry(parameters).or_insert_with(|| {
-                let slices = Slices::even(parameters, ranks);
-                let reduction = self.scene.reduction.expect("several ranks have one");
-                [reduction.plan(&slices, self.scene.payload), reduction.plan(&slices, Payload::F32).reversed()]
-            });
-            let works = Works::LinksAndMemories;
-            let began = ready.clone();
-            let (scatter, gather) = (scatter.clone(), gather.clone());
-            let summed = flow(&scatter, self.site, works, Some(&copiers), &mut self.fluid, ready);
-            let moved = self.update(summed, parameters, &copiers);
-            done = flow(&gather, self.site, works, Some(&copiers), &mut self.fluid, moved);
+            let own = if by_cores && self.scene.overlap { completes } else { last.clone() };
+            let after: Vec<After> = self.reduced.into_iter().chain(own).map(After::Gone).collect();
+            let began = self.fluid.add(Activity::MOMENT, after);
+            let reduction = self.reduction(parameters, &copiers);
+            let done = self.fluid.add(reduction, [After::Gone(began)]);
+            self.reduced = Some(done);
             for rank in 0..ranks {
-                let began = began[rank].expect("it begins");
                 let label = Label::Layer { rank, step: self.step, layer, began };
-                let after = done[rank].map(After::Gone);
-                done[rank] = Some(self.add(Activity::MOMENT, after, label));
+                self.add(Activity::MOMENT, [After::Gone(done)], label);
             }
         }
-        for (rank, done) in done.iter().enumerate() {
-            let done = done.expect("layers were reduced");
+        let done = self.reduced.expect("layers were reduced");
+        for rank in 0..ranks {
             // Communication cores bring layers back in the next forward pass.
             self.walkers[rank].comes[Kind::DenseGradients as usize].push(After::Gone(done));
-            if !by_cores || self.scene.rates.waits_at_end {
+            if !by_cores || self.scene.rates.waits_before_update {
                 self.walk(rank, Stage::ReduceDense, 0.0, 0.0, Extra::default(), Some(Kind::DenseGradients));
             }
         }
-        self.reduced = done;
     }
 
-    /// Each rank moves its slice of a layer's parameters.
-    fn update(&mut self, summed: Vec<Option<usize>>, parameters: usize, copiers: &[Copier]) -> Vec<Option<usize>> {
-        let ranks = self.ranks();
+    /// The reduction of so many parameters, their update and the way back, as one activity of all ranks: it takes as long as
+    /// by itself, or longer where others take of the same links and memories.
+    fn reduction(&mut self, parameters: usize, copiers: &[Copier]) -> Activity {
+        if let Some(known) = self.reductions.get(&parameters) {
+            return known.clone();
+        }
+        let (ranks, scene) = (self.ranks(), self.scene);
+        let slices = Slices::even(parameters, ranks);
+        let reduction = scene.reduction.expect("several ranks have one");
+        let scatter = reduction.plan(&slices, scene.payload);
+        let gather = reduction.plan(&slices, Payload::F32).reversed();
+        let mut alone = Fluid::new(self.fluid.rates().to_vec());
+        let (works, start) = (Works::LinksAndMemories, vec![None; ranks]);
+        let summed = flow(&scatter, self.site, works, Some(copiers), &mut alone, start);
         // The sum is at hand: weights, and what is kept beside them, are read and written.
-        let bytes = parameters as f64 / ranks as f64 * (2 * self.scene.kept.bytes()) as f64;
+        let bytes = parameters as f64 / ranks as f64 * (2 * scene.kept.bytes()) as f64;
         let moved = summed.into_iter().enumerate().map(|(rank, summed)| {
-            let takes = vec![(copiers[rank].0, copiers[rank].1), (self.pool(rank), 1.0)];
-            Some(self.fluid.add(Activity { amount: bytes, takes, latency_s: 0.0 }, summed.map(After::Gone)))
+            let takes = vec![copiers[rank], (self.pool(rank), 1.0)];
+            Some(alone.add(Activity { amount: bytes, takes, latency_s: 0.0 }, summed.map(After::Gone)))
         });
-        moved.collect()
+        let moved = moved.collect();
+        let ends = flow(&gather, self.site, works, Some(copiers), &mut alone, moved);
+        let flowed = alone.run();
+        let seconds = ends.into_iter().flatten().map(|end| flowed[end].gone_s).fold(0.0, f64::max);
+        // Its unit is a byte of the gradients, so that it shares memory and links as messages do; the copiers are all its own.
+        let amount = (parameters * size_of::<f32>()) as f64;
+        let taken = alone.taken().into_iter().enumerate().filter(|(_, taken)| *taken > 0.0);
+        let mut takes: Vec<(usize, f64)> = taken.map(|(resource, taken)| (resource, taken / amount)).collect();
+        let copier = |resource: usize| copiers.iter().any(|copier| copier.0 == resource);
+        takes.retain(|(resource, _)| !copier(*resource));
+        takes.extend(copiers.iter().map(|copier| (copier.0, seconds / amount)));
+        let activity = Activity { amount, takes, latency_s: 0.0 };
+        self.reductions.insert(parameters, activity.clone());
+        activity
     }
 
     fn outcome(mut self) -> Outcome {

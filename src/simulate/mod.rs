@@ -8,6 +8,8 @@
 mod build;
 mod outcome;
 mod rates;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub use build::{Scene, simulate};
 pub use outcome::{Kind, Outcome};

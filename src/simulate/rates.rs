@@ -21,8 +21,8 @@ pub struct Rates {
     pub bucket_bytes: usize,
     /// Whether compute cores copy gradients into a buffer of their own before they are reduced, and back from it.
     pub copies_gradients: bool,
-    /// Whether a step ends when its gradients are reduced; else that goes on until layers are needed again.
-    pub waits_at_end: bool,
+    /// Whether rows move when all gradients are reduced; else that goes on until layers are needed again.
+    pub waits_before_update: bool,
     /// Where these figures come from, for people.
     pub told: String,
 }
@@ -47,7 +47,7 @@ struct Document {
     whole_sample_us: f64,
     bucket_mib: f64,
     copies_gradients: bool,
-    waits_at_end: bool,
+    waits_before_update: bool,
 }
 
 impl Default for Document {
@@ -62,7 +62,7 @@ impl Default for Document {
             whole_sample_us: 0.0,
             bucket_mib: 0.0,
             copies_gradients: false,
-            waits_at_end: false,
+            waits_before_update: false,
         }
     }
 }
@@ -90,7 +90,7 @@ impl From<Document> for Rates {
             whole_sample_s: document.whole_sample_us * 1e-6,
             bucket_bytes: (document.bucket_mib * f64::from(1 << 20)) as usize,
             copies_gradients: document.copies_gradients,
-            waits_at_end: document.waits_at_end,
+            waits_before_update: document.waits_before_update,
             told: document.about,
         }
     }

@@ -48,3 +48,103 @@ fn what_cannot_be_simulated_is_told() {
     assert_eq!(output.status.code(), Some(2));
     assert!(message.contains("--bytes") && message.contains("a multiple of 4 from 64"), "{message}");
 }
+
+#[test]
+fn steps_are_predicted_for_any_number_of_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let [trace, svg] = ["trace.json", "chart.svg"].map(|name| folder.path().join(name));
+    let line = "simulate --topology twisted-hypercube-8 --preset small --rows-cap 100000 --batch 8192 --ranks 1,2,4,8";
+    let files = format!("--trace {} --svg {}", trace.display(), svg.display());
+    let found = json(&format!("{line} {files} --json"));
+    let points = found["points"].as_array().unwrap();
+    let number = |point: &serde_json::Value, key: &str| point[key].as_f64().unwrap();
+    assert_eq!(points.iter().map(|point| number(point, "ranks")).collect::<Vec<_>>(), [1.0, 2.0, 4.0, 8.0]);
+    for pair in points.windows(2) {
+        assert!(number(&pair[0], "step_ms") > number(&pair[1], "step_ms"), "{pair:?}");
+        assert!(number(&pair[0], "efficiency") > number(&pair[1], "efficiency"), "{pair:?}");
+    }
+    for point in points {
+        let exposed: f64 = point["exposed_ms"].as_object().unwrap().values().map(|ms| ms.as_f64().unwrap()).sum();
+        let (step, compute) = (number(point, "step_ms"), number(point, "compute_ms"));
+        assert!(((compute + exposed) / step - 1.0).abs() < 0.03, "{point}");
+        assert!((number(point, "samples_per_s") / (8192.0 / step * 1e3) - 1.0).abs() < 1e-9);
+        assert!((number(point, "speedup") / number(point, "ranks") - number(point, "efficiency")).abs() < 1e-9);
+        assert_eq!((point["batch"].as_u64(), point["machines"].as_u64()), (Some(8192), Some(1)));
+    }
+    assert!(points[0]["collective"].is_null() && points[3]["collective"].is_string());
+    let trace: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(trace).unwrap()).unwrap();
+    let tracks: std::collections::BTreeSet<_> =
+        trace["traceEvents"].as_array().unwrap().iter().map(|event| event["pid"].as_u64().unwrap()).collect();
+    assert_eq!(tracks.len(), 8);
+    let svg = std::fs::read_to_string(svg).unwrap();
+    assert!(svg.contains("training on twisted-hypercube-8") && svg.contains("predicted"), "{svg}");
+
+    // The minibatch grows with the ranks in two ways of saying so, and a named schedule is taken.
+    let batches = |line: &str| -> Vec<u64> {
+        let found = json(&format!("simulate --topology ring-4 --preset small --rows-cap 1000 {line} --json"));
+        found["points"].as_array().unwrap().iter().map(|point| point["batch"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(batches("--ranks 2,4 --batch-per-rank 512"), [1024, 2048]);
+    assert_eq!(batches("--ranks 2,4 --batch 1024 --scaling weak"), [1024, 2048]);
+    let ring =
+        json("simulate --topology ring-4 --preset small --rows-cap 1000 --collective ring --comm-cores 2 --json");
+    assert_eq!((&ring["points"][0]["collective"], &ring["points"][0]["comm_cores"]), (&"ring".into(), &2.into()));
+    let table = succeed("simulate --topology ring-4 --preset small --rows-cap 1000 --ranks 1,4 --overlap off").stdout;
+    let table = String::from_utf8_lossy(&table);
+    assert!(
+        table.contains("A training step on ring-4; layers at 0.72 of the peak") && table.contains("their gradients")
+    );
+}
+
+#[test]
+fn a_bench_of_one_rank_calibrates_what_is_predicted() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = folder.path().join("bench.json");
+    let model = "--set model.bottom=[16,64,32] --set model.top=[64,1] --set model.dim=32 --set model.rows=[5000,5000]";
+    let model = format!("{model} --source random --batch 512 --threads 1");
+    let step = format!("bench step {model} --ranks 1 --comm-cores 0 --repeat 4 --minibatches 8 --limit-mib 16 --json");
+    let measured = json(&step);
+    std::fs::write(&bench, measured.to_string()).unwrap();
+    let calibrate = format!("--calibrate {}", bench.display());
+    let found = json(&format!("simulate {model} --ranks 1 {calibrate} --json"));
+    let (predicted, measured) =
+        (found["points"][0]["step_ms"].as_f64().unwrap(), measured["ms_median"].as_f64().unwrap());
+    // By construction: stages take what they took, and the rest of a step what is left; the median is no sum of means.
+    assert!(predicted >= 0.95 * measured && predicted < 2.0 * measured, "{predicted} {measured}");
+    assert!(found["rates"].as_str().unwrap().contains("bench.json"), "{found}");
+    let message = fail(&format!("simulate {} --ranks 1 {calibrate}", model.replace("--threads 1", "--threads 2")));
+    assert!(message.contains("was measured with 1 thread a rank") && message.contains("--threads 1"), "{message}");
+
+    let rates = folder.path().join("rates.toml");
+    std::fs::write(&rates, "about = \"half the peak\"\nlayers = 0.5\n").unwrap();
+    let line = "simulate --topology two-socket --preset small --rows-cap 1000 --ranks 1";
+    let found = json(&format!("{line} --calibrate {} --json", rates.display()));
+    assert_eq!(found["rates"], "half the peak");
+    std::fs::write(&rates, "layer = 0.5\n").unwrap();
+    let message = fail(&format!("{line} --calibrate {}", rates.display()));
+    assert!(message.contains("rates.toml") && message.contains("unknown field `layer`"), "{message}");
+    std::fs::write(&bench, "{}").unwrap();
+    let message = fail(&format!("{line} {calibrate}"));
+    assert!(message.contains("bench.json") && message.contains("octorec bench step --ranks 1 --json"), "{message}");
+}
+
+#[test]
+fn published_results_are_simulated_and_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let found = json(&format!("simulate sc20 --out {} --json", folder.path().display()));
+    let cases = found["cases"].as_array().unwrap();
+    let case = |what: &str| cases.iter().find(|case| case["what"].as_str().unwrap().starts_with(what)).unwrap();
+    for (what, published) in [("Small, one socket", 38.0), ("mlperf, strong, 26", 8.5), ("mlperf, weak, 26", 17.0)] {
+        assert_eq!(case(what)["published"][0], published);
+    }
+    for model in ["small", "large", "mlperf"] {
+        let volume = case(&format!("{model}: MiB of an all-reduce"));
+        assert!(volume["deviation"].as_f64().unwrap().abs() < 0.01, "{volume}");
+    }
+    let figures = ["06", "09", "10-large", "10-mlperf", "11-large", "11-mlperf", "12", "13-large", "14-mlperf", "15"];
+    for figure in figures {
+        let svg = std::fs::read_to_string(folder.path().join(format!("figure-{figure}.svg"))).unwrap();
+        assert!(svg.starts_with("<svg"), "{figure}");
+        assert!(folder.path().join(format!("figure-{figure}.json")).exists(), "{figure}");
+    }
+}

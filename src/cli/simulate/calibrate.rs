@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use crate::base::units::Many;
 use crate::base::{Error, Result, input};
 use crate::model::Stage;
 use crate::simulate::{Outcome, Rates};
@@ -44,8 +45,9 @@ impl Measured {
     pub(super) fn rates(&self, limits: &Outcome, threads: usize, path: &Path) -> Result<Rates> {
         if self.threads != threads {
             let reason = format!(
-                "was measured with {} threads a rank; on this machine one rank has {threads}: set --threads {}",
-                self.threads, self.threads
+                "was measured with {} a rank; on this machine one rank has {threads}: set --threads {}",
+                Many(self.threads as u64, "thread"),
+                self.threads
             );
             return Err(Error::Config { origin: path.display().to_string(), reason });
         }

@@ -234,7 +234,12 @@ fn hidden(sockets: &Bench, figures: &Figures<'_>) -> Result<Vec<Case>> {
     let [hidden, exposed] = [answer.outcome.hidden_s, answer.outcome.exposed_s].map(|kinds| kinds[dense] * 1e3);
     let bar = |name: &str, parts: [f64; 2]| Bar { name: name.to_owned(), parts: parts.to_vec() };
     let all = [bar("published", [2.84 + 1.86, 0.0]), bar("simulated", [hidden, exposed])];
-    figures.draw(6, "", &bars("communication of five layers behind the backward pass, 8 sockets", "ms", &["hidden", "exposed"], &all), &all.map(|bar| (bar.name, bar.parts)))?;
+    figures.draw(
+        6,
+        "",
+        &bars("communication of five layers behind the backward pass, 8 sockets", "ms", &["hidden", "exposed"], &all),
+        &all.map(|bar| (bar.name, bar.parts)),
+    )?;
     Ok(vec![Case::new("VI-B", "five layers of 1024, 8 sockets: ms of communication", [4.70; 2], hidden + exposed)])
 }
 
@@ -269,7 +274,12 @@ fn flat(sockets: &Bench, figures: &Figures<'_>) -> Result<Case> {
         joined: true,
     };
     let drawn = [line("flat all-to-all", |point| point.1), line("the quickest schedule", |point| point.2)];
-    figures.draw(15, "", &lines("all-to-all of MLPerf, strong scaling on 8 sockets", ["sockets", "ms"], &drawn), &all)?;
+    figures.draw(
+        15,
+        "",
+        &lines("all-to-all of MLPerf, strong scaling on 8 sockets", ["sockets", "ms"], &drawn),
+        &all,
+    )?;
     let gained = all[1].1 / all[2].1;
     Ok(Case::new("VI-D3", "flat all-to-all, 4 sockets over 8 (at most 1.5 is told)", [1.0, 1.5], gained)
         .beside(all[1].2 / all[2].2))
@@ -337,7 +347,8 @@ impl<'a> Figures<'a> {
         }
         let told = published.iter().map(|(_, ranks, told)| (*ranks as f64, f64::midpoint(told[0], told[1])));
         drawn.push(Line { name: "published".to_owned(), points: told.collect(), joined: false });
-        let title = if strong { "strong scaling, over the fewest ranks" } else { "weak scaling, over the fewest ranks" };
+        let title =
+            if strong { "strong scaling, over the fewest ranks" } else { "weak scaling, over the fewest ranks" };
         let data: Vec<_> = drawn.iter().map(|line| (&line.name, &line.points)).collect();
         self.draw(number, "", &lines(title, ["ranks", "speed-up"], &drawn), &data)
     }
@@ -345,8 +356,12 @@ impl<'a> Figures<'a> {
     /// Compute and exposed time, and communication by kind, with and without overlap, and octorec's.
     fn breakdown(&self, whole: usize, parts: usize, model: &Model, ways: [&Vec<Answer>; 3]) -> Result<()> {
         let names = ["overlapped", "blocking", "octorec"];
-        let series = || ways.into_iter().zip(names).flat_map(|(all, name)| all.iter().map(move |answer| (answer, name)));
-        let bar = |answer: &Answer, name: &str, parts: Vec<f64>| Bar { name: format!("{} {}", answer.ranks, &name[..4]), parts };
+        let series =
+            || ways.into_iter().zip(names).flat_map(|(all, name)| all.iter().map(move |answer| (answer, name)));
+        let bar = |answer: &Answer, name: &str, parts: Vec<f64>| Bar {
+            name: format!("{} {}", answer.ranks, &name[..4]),
+            parts,
+        };
         let ms = |seconds: f64| seconds * 1e3;
         let first: Vec<Bar> = series()
             .map(|(answer, name)| {

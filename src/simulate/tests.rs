@@ -1,0 +1,173 @@
+//! Steps whose time follows from a few divisions.
+
+use super::{Kind, Outcome, Rates, Scene, simulate};
+use crate::collective::Payload;
+use crate::collective::plan::direct;
+use crate::machine::placement::{CommCores, Wishes};
+use crate::machine::site::Known;
+use crate::machine::{Machine, Site, place};
+use crate::model::{Limits, Shape, Stage};
+use crate::optim::Kept;
+use crate::shard::{Kind as Division, Model, Options, TableLoad, Workload, plan};
+
+/// Two nodes of four cores: 100 GB/s and 1000 GFLOP/s each, 10 GB/s between them.
+const MACHINE: &str = r#"
+    name = "pair"
+    [[node]]
+    ids = "0-1"
+    cores = 4
+    memory_gib = 64
+    memory_gb_s = 100
+    peak_f32_gflop_s = 1000
+    [[link]]
+    pairs = [[0, 1]]
+    gb_s = 10
+    latency_ns = 0
+"#;
+
+fn workload(batch: usize) -> Workload {
+    let table =
+        |name: &str| TableLoad { name: name.to_owned(), rows: 1 << 20, lookups: 1.0, skew: 0.0, weighted: false };
+    Workload {
+        tables: vec![table("a"), table("b")],
+        dim: 64,
+        batch,
+        weight_bytes: 4,
+        state_bytes: 0,
+        row_state_bytes: 0,
+        exchange_bytes: 4,
+        dense_bytes: 0,
+        sample_bytes: 0,
+        gradient_bytes: 0,
+        sample_operations: 0,
+        bf16: false,
+    }
+}
+
+fn shape(layer: [usize; 2]) -> Shape {
+    Shape { bottom: vec![[16, 64]], top: vec![layer], row: 128, products: 0 }
+}
+
+fn step(ranks: usize, comm_cores: usize, overlap: bool, batch: usize, shape: &Shape, rates: &Rates) -> Outcome {
+    let machine = Machine::parse(MACHINE, "here").unwrap();
+    let wishes = Wishes { ranks: Some(ranks), comm_cores: CommCores::Count(comm_cores), ..Wishes::default() };
+    let placement = place(&machine, &wishes).unwrap();
+    let site = Site::new(&machine, &placement, Known::default());
+    let workload = workload(batch);
+    let model = Model::new(&workload, &site);
+    let options = Options { replicate_below: 0, scheme: Some(Division::Table) };
+    let plan = plan(&model, &options).unwrap();
+    let reduction = (ranks > 1).then(|| direct(ranks));
+    simulate(&Scene {
+        shape,
+        kept: Kept::default(),
+        model: &model,
+        sharding: &plan.sharding,
+        placement: &placement,
+        reduction: reduction.as_ref(),
+        payload: Payload::F32,
+        overlap,
+        rates,
+    })
+}
+
+fn near(found: f64, wanted: f64, part: f64) {
+    assert!((found / wanted - 1.0).abs() < part, "{found:e} is not {wanted:e}");
+}
+
+#[test]
+fn a_rank_alone_takes_the_sum_of_its_stages_and_waits_for_nobody() {
+    let (shape, batch) = (shape([192, 256]), 4096);
+    let mut rates = Rates::at_the_limits();
+    let outcome = step(1, 0, true, batch, &shape, &rates);
+    let limits = Limits { gflop_s: 1000.0, stream_gb_s: 100.0, gather_gb_s: 100.0, scatter_gb_s: 100.0 };
+    let ms = |stage| limits.ms(&shape.work(stage, batch, Kept::default()));
+    let network: f64 = Stage::ALL.into_iter().map(ms).sum();
+    // Two tables: a row of 256 bytes read for a look-up, a sum written, an id read; as much and a row's write to update.
+    let rows = (2 * batch) as f64 * (256.0 + 256.0 + 4.0 + 512.0 + 256.0 + 4.0) / 100e6;
+    near(outcome.step_s * 1e3, network + rows, 0.01);
+    near(outcome.compute_s, outcome.step_s, 1e-9);
+    assert_eq!(outcome.exposed_s, [0.0; Kind::ALL.len()]);
+
+    // Half the rate of one stage, and what is no stage's.
+    rates.of_limit[Stage::Top as usize] = 0.5;
+    (rates.step_s, rates.sample_s, rates.whole_sample_s) = (1e-3, 1e-6, 2e-6);
+    let slower = step(1, 0, true, batch, &shape, &rates);
+    near((slower.step_s - outcome.step_s) * 1e3, ms(Stage::Top) + 1.0 + 3e-3 * batch as f64, 1e-6);
+}
+
+#[test]
+fn two_ranks_halve_what_they_compute_and_wait_for_a_slow_link() {
+    let (shape, rates) = (shape([192, 64]), Rates::at_the_limits());
+    let [one, two] = [1, 2].map(|ranks| step(ranks, 0, true, 65_536, &shape, &rates));
+    // Half of each table's rows go to the other rank.
+    let bytes = 65_536.0 / 2.0 * 64.0 * 4.0;
+    for kind in [Kind::PooledRows, Kind::Gradients] {
+        let found = two.exposed_s[kind as usize];
+        assert!(found > 0.5 * bytes / 10e9 && found < 1.1 * bytes / 10e9, "{found:e}");
+    }
+    assert!(two.compute_s > 0.4 * one.compute_s && two.compute_s < 0.75 * one.compute_s, "{one:?} {two:?}");
+    assert!(two.bottleneck().contains("link node"), "{}", two.bottleneck());
+    let links = two.busy.iter().filter(|(name, _)| name.starts_with("link")).count();
+    assert_eq!(links, 2);
+}
+
+#[test]
+fn layers_are_reduced_behind_the_backward_pass_or_waited_for() {
+    // Half of 64 MiB each way over the link, as gradients and as weights; nobody is slowed by copying.
+    let (wide, rates) = (shape([4096, 4096]), Rates { core_gb_s: 1e3, ..Rates::at_the_limits() });
+    let dense = Kind::DenseGradients as usize;
+    let wire_s = f64::from(64 << 20) / 10e9;
+    let [overlapped, after] = [true, false].map(|overlap| step(2, 1, overlap, 64, &wide, &rates));
+    near(overlapped.exposed_s[dense] + overlapped.hidden_s[dense], wire_s, 0.15);
+    assert!(after.exposed_s[dense] >= overlapped.exposed_s[dense]);
+    near(after.exposed_s[dense], wire_s, 0.15);
+
+    // With a thousand times the samples the backward pass of the bottom layer does not matter: layers come back in the
+    // next step, behind look-ups, unless the step waits for them.
+    let waits = Rates { waits_before_update: true, ..rates.clone() };
+    let [later, now] = [&rates, &waits].map(|rates| step(2, 1, true, 8192, &wide, rates));
+    assert!(now.exposed_s[dense] > later.exposed_s[dense], "{now:?} {later:?}");
+    assert!(now.step_s > later.step_s);
+
+    // Compute cores have nothing to hide behind.
+    let blocking = step(2, 0, true, 64, &wide, &rates);
+    assert!(blocking.hidden_s[dense] < 0.05 * wire_s && blocking.exposed_s[dense] > 0.9 * wire_s, "{blocking:?}");
+}
+
+#[test]
+fn gradients_go_in_buckets_and_are_copied_where_an_implementation_does_so() {
+    let shape = Shape { bottom: vec![[16, 64]; 3], top: vec![[192, 64], [64, 1]], row: 128, products: 0 };
+    let rates = Rates::at_the_limits();
+    let layers = |outcome: &Outcome| {
+        let trace: serde_json::Value = serde_json::from_str(&outcome.trace()).unwrap();
+        let events = trace["traceEvents"].as_array().unwrap();
+        let reduced = |event: &&serde_json::Value| {
+            event["name"].as_str().unwrap().starts_with("reduce layer")
+                && event["pid"] == 0
+                && event["args"]["step"] == 2
+        };
+        events.iter().filter(reduced).count()
+    };
+    assert_eq!(layers(&step(2, 1, true, 512, &shape, &rates)), 5);
+    let buckets = Rates { bucket_bytes: 25 << 20, copies_gradients: true, ..rates.clone() };
+    let bucketed = step(2, 1, true, 512, &shape, &buckets);
+    assert_eq!(layers(&bucketed), 1);
+    let copied_s = 2.0 * (2 * shape.parameters() * 4) as f64 / 100e9;
+    near(bucketed.stages_s[Stage::ReduceDense as usize], copied_s, 0.05);
+}
+
+#[test]
+fn rates_are_documents() {
+    let rates = Rates::parse("layers = 0.5\nstep_ms = 2\nbucket_mib = 1").unwrap();
+    assert_eq!(
+        (rates.of(Stage::Top), rates.of(Stage::LookUp), rates.step_s, rates.bucket_bytes),
+        (0.5, 1.0, 2e-3, 1 << 20)
+    );
+    for (text, why) in
+        [("layers = 0", "layers = 0"), ("step_ms = -1", "step_ms = -1"), ("layer = 1", "unknown field `layer`")]
+    {
+        let reason = Rates::parse(text).unwrap_err();
+        assert!(reason.contains(why), "{reason}");
+    }
+}
