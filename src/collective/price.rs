@@ -77,8 +77,18 @@ impl Timing {
     }
 }
 
-/// Who copies for a rank: a resource, and how much of it a byte takes that is read or written.
-pub type Copier = (usize, f64);
+/// Who copies for a rank.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Copier {
+    /// A resource.
+    pub resource: usize,
+    /// How much of it a byte takes that is read or written.
+    pub takes: f64,
+    /// The rank's host.
+    pub host: u32,
+    /// How often a byte that leaves the host, or comes from another, is read or written besides.
+    pub network: f64,
+}
 
 /// Adds a schedule to what shares the resources of a site, and of the ranks' copiers, if those count: a rank begins after the
 /// activity in its place, and has ended with the one that is returned there.
@@ -131,8 +141,9 @@ fn messages(schedule: &Schedule, hops: &[Hop], site: &Site, works: Works, copier
             if let Some(copiers) = copiers {
                 // The sender reads and writes into the window, the receiver does the rest.
                 let [own, theirs] = [from, to].map(|rank| copiers[rank.index()]);
-                takes.push((own.0, own.1 * (read + 1.0)));
-                takes.push((theirs.0, theirs.1 * (written - 1.0).max(0.0)));
+                let besides = if own.host == theirs.host { [0.0; 2] } else { [own.network, theirs.network] };
+                takes.push((own.resource, own.takes * (read + 1.0 + besides[0])));
+                takes.push((theirs.resource, theirs.takes * ((written - 1.0).max(0.0) + besides[1])));
             }
             match pool(from) == pool(to) {
                 true => takes.push((pool(from), read + written)),

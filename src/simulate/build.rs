@@ -217,6 +217,13 @@ impl<'a> Builder<'a> {
         let staged_s = memory_s + bytes / self.copied(from);
         let staged = self.walk(from, stage, staged_s / self.scene.rates.of(stage), staged_s, Extra::default(), None);
         takes.push((self.pool(from), 1.0));
+        if self.by_cores() {
+            // Read from where it is staged and written to the network; read there and written to its place.
+            for rank in [from, to] {
+                let copier = self.copier(rank);
+                takes.push((copier.resource, copier.takes * (2.0 + copier.network)));
+            }
+        }
         let label = Label::Way { to, step: self.step, kind };
         let way = self.add(Activity { amount: bytes, takes, latency_s }, [After::Gone(staged)], label);
         self.walkers[to].comes[kind as usize].push(After::Arrived(way));
@@ -342,6 +349,21 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Whether communication cores carry what travels.
+    fn by_cores(&self) -> bool {
+        self.scene.placement.ranks.iter().all(|place| !place.comm.is_empty())
+    }
+
+    fn copier(&self, rank: usize) -> Copier {
+        let (place, rates) = (self.place(rank), self.scene.rates);
+        let own = place.comm.len() as f64 * rates.core_gb_s * 1e9;
+        let (resource, bytes_s) = match self.by_cores() {
+            true => (self.comm(rank), own.min(self.copied(rank))),
+            false => (self.cores(rank), self.copied(rank)),
+        };
+        Copier { resource, takes: 1.0 / bytes_s, host: place.host, network: rates.network_copies }
+    }
+
     /// Backward and update of the rows.
     fn update_rows(&mut self) {
         for rank in 0..self.ranks() {
@@ -381,15 +403,8 @@ impl<'a> Builder<'a> {
             self.work(0, Stage::UpdateDense, None);
             return;
         }
-        let by_cores = self.scene.placement.ranks.iter().all(|place| !place.comm.is_empty());
-        let copier = |rank: usize| -> Copier {
-            let own = self.place(rank).comm.len() as f64 * self.scene.rates.core_gb_s * 1e9;
-            match by_cores {
-                true => (self.comm(rank), 1.0 / own.min(self.copied(rank))),
-                false => (self.cores(rank), 1.0 / self.copied(rank)),
-            }
-        };
-        let copiers: Vec<Copier> = (0..ranks).map(copier).collect();
+        let by_cores = self.by_cores();
+        let copiers: Vec<Copier> = (0..ranks).map(|rank| self.copier(rank)).collect();
         let last: Vec<usize> = self.walkers.iter().map(|walker| walker.last.expect("a rank has walked")).collect();
         for (parameters, layer, completes) in self.buckets(complete) {
             let own = if by_cores && self.scene.overlap { completes } else { last.clone() };
@@ -430,7 +445,7 @@ impl<'a> Builder<'a> {
         // The sum is at hand: weights, and what is kept beside them, are read and written.
         let bytes = parameters as f64 / ranks as f64 * (2 * scene.kept.bytes()) as f64;
         let moved = summed.into_iter().enumerate().map(|(rank, summed)| {
-            let takes = vec![copiers[rank], (self.pool(rank), 1.0)];
+            let takes = vec![(copiers[rank].resource, copiers[rank].takes), (self.pool(rank), 1.0)];
             Some(alone.add(Activity { amount: bytes, takes, latency_s: 0.0 }, summed.map(After::Gone)))
         });
         let moved = moved.collect();
@@ -441,9 +456,9 @@ impl<'a> Builder<'a> {
         let amount = (parameters * size_of::<f32>()) as f64;
         let taken = alone.taken().into_iter().enumerate().filter(|(_, taken)| *taken > 0.0);
         let mut takes: Vec<(usize, f64)> = taken.map(|(resource, taken)| (resource, taken / amount)).collect();
-        let copier = |resource: usize| copiers.iter().any(|copier| copier.0 == resource);
+        let copier = |resource: usize| copiers.iter().any(|copier| copier.resource == resource);
         takes.retain(|(resource, _)| !copier(*resource));
-        takes.extend(copiers.iter().map(|copier| (copier.0, seconds / amount)));
+        takes.extend(copiers.iter().map(|copier| (copier.resource, seconds / amount)));
         let activity = Activity { amount, takes, latency_s: 0.0 };
         self.reductions.insert(parameters, activity.clone());
         activity

@@ -21,6 +21,9 @@ pub struct Rates {
     pub bucket_bytes: usize,
     /// Whether compute cores copy gradients into a buffer of their own before they are reduced, and back from it.
     pub copies_gradients: bool,
+    /// How often a byte that leaves its host, or comes from another, is read or written by communication cores besides: what
+    /// the network's software copies.
+    pub network_copies: f64,
     /// Whether rows move when all gradients are reduced; else that goes on until layers are needed again.
     pub waits_before_update: bool,
     /// Where these figures come from, for people.
@@ -46,6 +49,7 @@ struct Document {
     sample_us: f64,
     whole_sample_us: f64,
     bucket_mib: f64,
+    network_copies: f64,
     copies_gradients: bool,
     waits_before_update: bool,
 }
@@ -61,6 +65,7 @@ impl Default for Document {
             sample_us: 0.0,
             whole_sample_us: 0.0,
             bucket_mib: 0.0,
+            network_copies: 0.0,
             copies_gradients: false,
             waits_before_update: false,
         }
@@ -89,6 +94,7 @@ impl From<Document> for Rates {
             sample_s: document.sample_us * 1e-6,
             whole_sample_s: document.whole_sample_us * 1e-6,
             bucket_bytes: (document.bucket_mib * f64::from(1 << 20)) as usize,
+            network_copies: document.network_copies,
             copies_gradients: document.copies_gradients,
             waits_before_update: document.waits_before_update,
             told: document.about,
@@ -112,6 +118,7 @@ impl Rates {
             ("sample_us", document.sample_us),
             ("whole_sample_us", document.whole_sample_us),
             ("bucket_mib", document.bucket_mib),
+            ("network_copies", document.network_copies),
         ];
         if let Some((key, value)) = times.into_iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0)) {
             return Err(format!("{key} = {value}: must not be less than 0"));

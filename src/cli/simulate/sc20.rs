@@ -43,6 +43,9 @@ pub struct Sc20Args {
     /// Write each figure as SVG, and its numbers as JSON, into this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Only these models: small, large, mlperf; default: all, which takes a minute
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = [SMALL.name, LARGE.name, MLPERF.name])]
+    models: Vec<String>,
     /// Print one JSON object, for scripts
     #[arg(long)]
     json: bool,
@@ -145,7 +148,7 @@ impl Bench {
             machine: &self.machine,
             workload,
             rank_per: RankPer::default(),
-            comm_cores: if way == Way::Octorec { CommCores::Auto } else { CommCores::Count(COMM_CORES) },
+            comm_cores: CommCores::Count(COMM_CORES),
             overlap: way != Way::Blocking,
             options: if way == Way::Octorec { &self.own } else { &self.paper },
             rates: if way == Way::Octorec { &self.usual } else { &rates },
@@ -167,6 +170,11 @@ fn gain(series: &[Answer], ranks: usize) -> f64 {
 }
 
 impl Sc20Args {
+    fn models(&self) -> Vec<&'static Model> {
+        let wanted = |model: &&Model| self.models.is_empty() || self.models.iter().any(|name| name == model.name);
+        [&SMALL, &LARGE, &MLPERF].into_iter().filter(wanted).collect()
+    }
+
     /// The table as text or JSON; writes the figures.
     pub(super) fn report(&self) -> Result<String> {
         let cluster = Bench::new("fat-tree-64")?;
@@ -177,7 +185,7 @@ impl Sc20Args {
         cases.extend(hidden(&sockets, &figures)?);
         for (strong, figure) in [(true, [9, 10, 11]), (false, [12, 13, 14])] {
             let mut all = Vec::new();
-            for model in [&SMALL, &LARGE, &MLPERF] {
+            for model in self.models() {
                 note!("{} scaling, {}", if strong { "strong" } else { "weak" }, model.name);
                 let [paper, own] = [Way::Overlapped, Way::Octorec].map(|way| cluster.series(model, strong, way));
                 all.push((model, paper?, own?));
@@ -186,13 +194,14 @@ impl Sc20Args {
                 true => ("VI-D1", [("small", 8, [5.0, 6.0]), ("large", 32, [5.0, 6.0]), ("mlperf", 26, [8.5; 2])]),
                 false => ("VI-D2", [("small", 8, [6.4; 2]), ("large", 64, [13.5; 2]), ("mlperf", 26, [17.0; 2])]),
             };
-            for ((model, paper, own), (_, ranks, told)) in all.iter().zip(published) {
+            for (model, paper, own) in &all {
+                let (_, ranks, told) = *published.iter().find(|result| result.0 == model.name).expect("of each model");
                 let kind = if strong { "strong" } else { "weak" };
                 let what = format!("{}, {kind}, {ranks} ranks over {}", model.name, model.ranks[0]);
                 cases.push(Case::new(section, what, told, gain(paper, ranks)).beside(gain(own, ranks)));
             }
             figures.speedups(figure[0], strong, &all, &published)?;
-            for (model, paper, own) in all.iter().skip(1) {
+            for (model, paper, own) in all.iter().filter(|of| of.0.name != SMALL.name) {
                 let blocking = cluster.series(model, strong, Way::Blocking)?;
                 figures.breakdown(figure[1], figure[2], model, [paper, &blocking, own])?;
             }
