@@ -28,8 +28,11 @@ use crate::simulate::{Kind, Rates};
 /// The paper's implementation.
 const RATES: &str = include_str!("../../../topology/rates/sc20.toml");
 
-/// Seconds of a sample that a loader spends on every rank, where samples come from files (Section VI-D2): 160 bytes.
-const LOADER_S: f64 = 0.17e-6;
+/// Seconds of a sample that a loader spends on every rank, where samples come from files (Section VI-D2): its 160 bytes are
+/// read and written by a core.
+fn loader_s(rates: &Rates) -> f64 {
+    2.0 * 160.0 / (rates.core_gb_s * 1e9)
+}
 
 /// Communication cores of each socket (Section VI-B).
 const COMM_CORES: usize = 4;
@@ -141,7 +144,7 @@ impl Bench {
         let mut rates = self.rates.clone();
         if way != Way::Octorec {
             config.train.collective = crate::base::config::Collective::Ring;
-            rates.whole_sample_s = if model.loads { LOADER_S } else { 0.0 };
+            rates.whole_sample_s = if model.loads { loader_s(&rates) } else { 0.0 };
         }
         let question = Question {
             config: &config,

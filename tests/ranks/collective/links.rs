@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use super::reductions::{bits, run};
 use super::{interpret, numbers, sizes};
-use crate::shard::{on, shipped};
+use crate::shard::{linked, on, shipped};
 
 /// All shipped machines that have several nodes, with a rank on each.
 fn machines() -> impl Iterator<Item = Site> {
