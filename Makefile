@@ -3,7 +3,7 @@
 CARGO ?= cargo
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: train build test format lint docs unit loom collectives campaign bench bench-data clean system test-mpi test-mpich test-numa valgrind mutants
+.PHONY: train build test format lint docs unit loom collectives campaign figures bench bench-data clean system test-mpi test-mpich test-numa valgrind mutants
 
 # Trains on the built-in click log and ends with the test AUC.
 train: build
@@ -79,6 +79,11 @@ valgrind: system
 # the arithmetic. Minutes a mutant.
 mutants: system
 	CARGO="$(CARGO)" .ci/mutants "$(BASE)" "$(SAMPLE)" "$(SEED)"
+
+# The figures of the SC20 paper, simulated, with their numbers, into FIGURES.
+FIGURES ?= figures
+figures: build
+	target/release/octorec simulate sc20 --out "$(FIGURES)"
 
 bench: build
 	$(CARGO) bench --locked

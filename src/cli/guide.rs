@@ -14,3 +14,6 @@ pub mod precision {}
 
 #[doc = include_str!("guide/results.md")]
 pub mod results {}
+
+#[doc = include_str!("guide/prediction.md")]
+pub mod prediction {}

@@ -54,7 +54,7 @@ pub(super) fn lines(title: &str, [x, y]: [&str; 2], all: &[Line]) -> String {
             .expect(DRAWN);
         chart.configure_mesh().x_desc(x).y_desc(y).light_line_style(WHITE).draw().expect(DRAWN);
         for (line, colour) in all.iter().zip(COLOURS.iter().cycle()) {
-            let colour = *colour;
+            let colour = if line.joined { *colour } else { BLACK };
             if line.joined {
                 chart.draw_series(LineSeries::new(line.points.iter().copied(), colour.stroke_width(2))).expect(DRAWN);
             }

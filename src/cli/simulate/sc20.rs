@@ -367,13 +367,10 @@ impl<'a> Figures<'a> {
 
     /// Compute and exposed time, and communication by kind, with and without overlap, and octorec's.
     fn breakdown(&self, whole: usize, parts: usize, model: &Model, ways: [&Vec<Answer>; 3]) -> Result<()> {
-        let names = ["overlapped", "blocking", "octorec"];
+        let names = ["", "b", "o"];
         let series =
             || ways.into_iter().zip(names).flat_map(|(all, name)| all.iter().map(move |answer| (answer, name)));
-        let bar = |answer: &Answer, name: &str, parts: Vec<f64>| Bar {
-            name: format!("{} {}", answer.ranks, &name[..4]),
-            parts,
-        };
+        let bar = |answer: &Answer, name: &str, parts: Vec<f64>| Bar { name: format!("{}{name}", answer.ranks), parts };
         let ms = |seconds: f64| seconds * 1e3;
         let first: Vec<Bar> = series()
             .map(|(answer, name)| {
@@ -390,7 +387,12 @@ impl<'a> Figures<'a> {
             (parts, "exposed communication by kind", Kind::ALL.map(Kind::name).to_vec(), second),
         ] {
             let data: Vec<_> = all.iter().map(|bar| (&bar.name, &bar.parts)).collect();
-            self.draw(number, &part, &bars(&format!("{}: {title}", model.name), "ms a step", &kinds, &all), &data)?;
+            self.draw(
+                number,
+                &part,
+                &bars(&format!("{}: {title} (b: blocking, o: octorec)", model.name), "ms a step", &kinds, &all),
+                &data,
+            )?;
         }
         Ok(())
     }
