@@ -101,13 +101,15 @@ fn weights(layers: &[[usize; 2]]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::config::{Config, preset};
+    use crate::base::config::{Command, Layers};
 
     #[test]
     fn parameters_are_those_of_the_papers_table_2() {
         // SC20, Table II: bytes of the all-reduce in MB.
         for (name, mib) in [("small", 9.53), ("large", 1046.8), ("mlperf", 9.04)] {
-            let model = toml::from_str::<Config>(preset(name).unwrap()).unwrap().model;
+            let mut layers = Layers::default();
+            layers.preset(name).unwrap();
+            let model = layers.finish(Command::Plan).unwrap().model;
             let shape = Shape::dlrm(&model, model.rows.len(), model.rows.len() * model.dim);
             let found = shape.parameters() as f64 * 4.0 / f64::from(1 << 20);
             assert!((found / mib - 1.0).abs() < 1e-3, "{name}: {found}");

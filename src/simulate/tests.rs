@@ -22,7 +22,7 @@ const MACHINE: &str = r#"
     [[link]]
     pairs = [[0, 1]]
     gb_s = 10
-    latency_ns = 0
+    latency_ns = 1
 "#;
 
 fn workload(batch: usize) -> Workload {

@@ -101,7 +101,7 @@ fn a_bench_of_one_rank_calibrates_what_is_predicted() {
     let folder = tempfile::tempdir().unwrap();
     let bench = folder.path().join("bench.json");
     let model = "--set model.bottom=[16,64,32] --set model.top=[64,1] --set model.dim=32 --set model.rows=[5000,5000]";
-    let model = format!("{model} --source random --batch 512 --threads 1");
+    let model = format!("--preset small {model} --batch 512 --threads 1");
     let step = format!("bench step {model} --ranks 1 --comm-cores 0 --repeat 4 --minibatches 8 --limit-mib 16 --json");
     let measured = json(&step);
     std::fs::write(&bench, measured.to_string()).unwrap();
