@@ -160,7 +160,9 @@ impl Outcome {
             let [a, b] = [a, b].map(|kind| self.exposed_s[*kind as usize]);
             a.total_cmp(&b)
         });
-        let shared = self.busy.iter().find(|(name, _)| !name.contains("cores"));
+        // What is exposed is more than memory takes, so that a link is to blame if one is busy.
+        let named = |start: &str| self.busy.iter().find(|(name, share)| name.starts_with(start) && *share > 0.0);
+        let shared = named("link").or_else(|| named("memory"));
         match (longest, shared) {
             (Some(kind), Some((name, share))) if exposed > 0.1 * self.step_s => {
                 format!("{} on {name} ({:.0} % busy)", kind.name(), share * 1e2)

@@ -30,7 +30,7 @@ const NEAR: f64 = 1.02;
 
 /// Among the ranks of a site, whose slices are equal: every part of a slice goes up its tree at once, in as few rounds as
 /// the trees have levels. None where the machine's routes leave too little of its links, or where many ranks have nothing to
-/// gain over [`breadth_first`].
+/// gain over `breadth-first`.
 #[must_use]
 pub fn spanning_trees(site: &Site) -> Option<Reduction> {
     Trees::of(site).map(|trees| trees.reduction("spanning-trees", 1))
