@@ -43,6 +43,10 @@ fn what_cannot_be_simulated_is_told() {
     assert!(message.contains("--ranks: 300 ranks are too many to simulate: at most 256"), "{message}");
     let message = fail("simulate collectives --topology twisted-hypercub-8");
     assert!(message.contains("twisted-hypercube-8"), "{message}");
+    let message = fail("simulate --topology two-socket --preset small --ranks 1 --comm-cores 4");
+    assert!(message.contains("--comm-cores: one rank has nobody to communicate with"), "{message}");
+    let message = fail("simulate --topology fat-tree-64 --preset small --ranks 8,65");
+    assert!(message.contains("--ranks: 65 ranks are too many to simulate a step of: at most 64"), "{message}");
     let output = run("simulate collectives --topology two-socket --bytes 63");
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2));

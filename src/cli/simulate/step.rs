@@ -27,6 +27,9 @@ use crate::simulate::{Kind, Rates};
 /// Links that `--json` lists, the busiest ones.
 const BUSIEST: usize = 8;
 
+/// More ranks send each other so many messages that they take minutes.
+const MOST_RANKS: usize = 64;
+
 /// Flags of `octorec simulate`.
 #[derive(Debug, Clone, Args)]
 #[command(args_override_self = true)]
@@ -170,6 +173,17 @@ impl StepArgs {
         let question = Question { rates: &rates, ..question };
         let (_, site) = question.site(counts[0], CommCores::Count(0))?;
         let (first, told) = (site.ranks.len(), figures::line(&machine, &site.assumptions));
+        let refuse = |origin: &str, reason: String| Err(Error::Config { origin: origin.to_owned(), reason });
+        if matches!(self.comm_cores, CommCores::Count(1..)) && counts.iter().all(|count| count.unwrap_or(first) == 1) {
+            let reason = "one rank has nobody to communicate with: use more --ranks, or leave it away";
+            return refuse("--comm-cores", reason.to_owned());
+        }
+        if let Some(ranks) = counts.iter().map(|count| count.unwrap_or(first)).find(|ranks| *ranks > MOST_RANKS) {
+            return refuse(
+                "--ranks",
+                format!("{ranks} ranks are too many to simulate a step of: at most {MOST_RANKS}"),
+            );
+        }
         let mut points: Vec<Point> = Vec::new();
         let mut last = None;
         for count in counts {
