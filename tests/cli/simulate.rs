@@ -107,8 +107,9 @@ fn a_bench_of_one_rank_calibrates_what_is_predicted() {
     let model = "--set model.bottom=[16,64,32] --set model.top=[64,1] --set model.dim=32 --set model.rows=[5000,5000]";
     let model = format!("--preset small {model} --batch 512 --threads 1");
     let step = format!("bench step {model} --ranks 1 --comm-cores 0 --repeat 4 --minibatches 8 --limit-mib 16 --json");
-    let measured = json(&step);
-    std::fs::write(&bench, measured.to_string()).unwrap();
+    let measured = succeed(&step).stdout;
+    std::fs::write(&bench, &measured).unwrap();
+    let measured: serde_json::Value = serde_json::from_slice(&measured).unwrap();
     let calibrate = format!("--calibrate {}", bench.display());
     let found = json(&format!("simulate {model} --ranks 1 {calibrate} --json"));
     let (predicted, measured) =

@@ -55,9 +55,10 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::InPlace,
         Self::Call(Exchange::AllToAll),
+        Self::Call(Exchange::Pairwise),
         Self::Call(Exchange::FusedScatter),
         Self::Call(Exchange::ScatterList),
         Self::Relayed,

@@ -41,10 +41,10 @@ impl<'a> Topology<'a> {
         Self { ranks, site: None, local: None }
     }
 
-    /// Ranks of a site, of which `local` stand on each host.
+    /// Ranks of a site.
     #[must_use]
-    pub const fn along(site: &'a Site, local: Option<usize>) -> Self {
-        Self { ranks: site.ranks.len(), site: Some(site), local }
+    pub const fn along(site: &'a Site) -> Self {
+        Self { ranks: site.ranks.len(), site: Some(site), local: site.local }
     }
 
     fn ring(&self) -> Ring {
