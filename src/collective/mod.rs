@@ -42,4 +42,4 @@ pub use price::{Copier, Timing, Works, flow};
 pub use schedule::{Fold, Goal, Hop, Payload, Schedule};
 pub use shared_memory::{Lane, SharedMemory};
 pub use slices::{GRAIN, Slices};
-pub use world::{Raw, World};
+pub use world::{Buffers, Raw, World};

@@ -392,9 +392,9 @@ impl<'a> Builder<'a> {
         }
         let done = self.reduced.expect("layers were reduced");
         for rank in 0..ranks {
-            // Communication cores bring layers back in the next forward pass.
+            // What communication cores reduce behind other work is needed in the next forward pass.
             self.walkers[rank].comes[Kind::DenseGradients as usize].push(After::Gone(done));
-            if !by_cores || self.scene.rates.waits_before_update {
+            if !by_cores || !self.scene.overlap || self.scene.rates.waits_before_update {
                 self.walk(rank, Stage::ReduceDense, 0.0, 0.0, Extra::default(), Some(Kind::DenseGradients));
             }
         }

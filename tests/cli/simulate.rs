@@ -1,5 +1,8 @@
 //! `octorec simulate`: predictions for machines that one does not have.
 
+use std::path::Path;
+use std::process::Command;
+
 use super::{fail, json, run, succeed};
 
 #[test]
@@ -151,5 +154,39 @@ fn published_results_are_simulated_and_drawn() {
         let svg = std::fs::read_to_string(folder.path().join(format!("figure-{figure}.svg"))).unwrap();
         assert!(svg.starts_with("<svg"), "{figure}");
         assert!(folder.path().join(format!("figure-{figure}.json")).exists(), "{figure}");
+    }
+}
+
+#[test]
+fn models_of_terabytes_are_planned_and_simulated_within_a_gigabyte() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shipped, large) = ("topology/twisted-hypercube-8.toml", folder.path().join("large.toml"));
+    let shipped = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(shipped)).unwrap();
+    std::fs::write(&large, shipped.replace("memory_gib = 192", "memory_gib = 2048")).unwrap();
+    let rows = |rows: u64| format!("--preset large --set model.rows=[{}]", vec![rows.to_string(); 64].join(","));
+    // 421 GiB; 64 tables of 256 columns: 0.95 and 9.5 TiB.
+    let models = [
+        ("--preset nvidia-113b --source random".to_owned(), "twisted-hypercube-8"),
+        (rows(16_000_000), "twisted-hypercube-8"),
+        (rows(160_000_000), large.to_str().unwrap()),
+    ];
+    for (model, topology) in models {
+        for command in ["plan", "simulate --comm-cores 4"] {
+            let line = format!("{command} {model} --topology {topology} --ranks 8 --json");
+            let output = Command::new("sh")
+                .args(["-c", "ulimit -v 1048576; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_octorec")])
+                .args(line.split_whitespace())
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+            let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            if command == "plan" {
+                let ranks = found["plan"]["cost"]["ranks"].as_array().unwrap();
+                let held: u64 = ranks.iter().map(|rank| rank["shard_bytes"].as_u64().unwrap()).sum();
+                assert!(held >> 30 >= 400, "{held} bytes of shards");
+            } else {
+                assert!(found["points"][0]["step_ms"].as_f64().unwrap() > 0.0);
+            }
+        }
     }
 }

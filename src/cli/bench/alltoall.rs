@@ -122,9 +122,8 @@ impl AllToAllArgs {
                 // All that the ranks of a machine have for those of another.
                 let bytes = message_bytes * (self.ranks * self.ranks) as usize;
                 let moved = bytes * world.machines() * (world.machines() - 1);
-                if let Some(figures) = yard.time_raw(Raw::AllToAll, Sizes { moved, memory: 2 * moved }, bytes)? {
-                    rows.push(Row { algorithm: Raw::AllToAll.name(), message_bytes, figures });
-                }
+                let raw = yard.time_raw(Raw::AllToAll, Sizes { moved, memory: 2 * moved }, bytes)?;
+                rows.extend(raw.into_iter().map(|(algorithm, figures)| Row { algorithm, message_bytes, figures }));
             }
             Ok(rows)
         })?;
