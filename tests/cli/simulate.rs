@@ -190,3 +190,26 @@ fn models_of_terabytes_are_planned_and_simulated_within_a_gigabyte() {
         }
     }
 }
+
+#[test]
+fn communication_threads_share_compute_cores_where_there_are_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = folder.path().join("pair.toml");
+    let text = "name = \"pair\"\n[[node]]\nids = \"0-1\"\ncores = CORES\nmemory_gib = 64\nmemory_gb_s = 50\n\
+                peak_f32_gflop_s = 200\n[[link]]\npairs = [[0, 1]]\ngb_s = 10\nlatency_ns = 100\n";
+    let point = |cores: &str, more: &str| {
+        std::fs::write(&machine, text.replace("CORES", cores)).unwrap();
+        let line = format!("simulate --preset small --rows-cap 1000 --topology {} --ranks 2 {more}", machine.display());
+        json(&format!("{line} --json"))["points"][0].clone()
+    };
+    let ms = |point: &serde_json::Value| point["step_ms"].as_f64().unwrap();
+    let (alone, shared) = (point("1", "--comm-cores 0"), point("1", "--comm-cores 1"));
+    assert_eq!((&shared["comm_cores"], &shared["cores_shared"]), (&1.into(), &true.into()));
+    assert_eq!(alone["cores_shared"], false);
+    // What a thread copies on a compute core is hidden behind nothing: the core's time is spent on it.
+    assert!(ms(&shared) >= 0.99 * ms(&alone), "{} {}", ms(&shared), ms(&alone));
+    let apart = point("2", "--comm-cores 1");
+    assert_eq!(apart["cores_shared"], false);
+    let blocked = point("1", "--comm-cores 1 --overlap off");
+    assert!(blocked["exposed_ms"]["dense gradients"].as_f64().unwrap() > 0.0, "{blocked}");
+}
