@@ -10,6 +10,7 @@ mod placement;
 #[path = "../support/requirement.rs"]
 mod requirement;
 mod requirements;
+mod schedule;
 
 use std::alloc::System;
 use std::env;

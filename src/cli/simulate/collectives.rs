@@ -47,7 +47,7 @@ pub struct CollectivesArgs {
 }
 
 /// A `--bytes` value.
-fn tensor_bytes(text: &str) -> std::result::Result<u64, String> {
+pub(crate) fn tensor_bytes(text: &str) -> std::result::Result<u64, String> {
     let bytes = parse_bytes(text)?;
     match (64..=MOST_BYTES).contains(&bytes) && bytes % 4 == 0 {
         true => Ok(bytes),
@@ -162,7 +162,7 @@ impl CollectivesArgs {
 }
 
 /// How many ranks stand on each host, where there are several hosts and all have as many.
-pub(super) fn ranks_of_a_host(placement: &Placement) -> Option<usize> {
+pub(crate) fn ranks_of_a_host(placement: &Placement) -> Option<usize> {
     let hosts: Vec<&[_]> = placement.ranks.chunk_by(|a, b| a.host == b.host).collect();
     let local = hosts[0].len();
     (hosts.len() > 1 && hosts.iter().all(|host| host.len() == local)).then_some(local)
