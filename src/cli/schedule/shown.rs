@@ -77,7 +77,7 @@ impl Load {
         let total = Bytes(loads.bytes.iter().flatten().sum());
         let busiest = loads.bottleneck(machine).map(|busiest| {
             let ms = busiest.seconds * 1e3;
-            format!(", the busiest {} for {} ms", direction(machine, &busiest.hop), digits(ms))
+            format!("; longest on {}: {} ms", direction(machine, &busiest.hop), digits(ms))
         });
         format!("{total} on links{}", busiest.unwrap_or_default())
     }

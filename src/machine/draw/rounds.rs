@@ -2,7 +2,8 @@
 //! direction of a link that carries something.
 //!
 //! Width is bytes, alike in all panels but that of the sum; colour is time, over that of the busiest link of the panel. Where
-//! the mouse rests, an arrow tells its exact bytes.
+//! nodes share a line to their switch, their boxes have the colour of their own link. Where the mouse rests, an arrow tells
+//! its exact bytes.
 
 use std::fmt::Write as _;
 
@@ -11,7 +12,7 @@ use super::canvas::{
 };
 use super::layout::{Layout, Rect, Spacing, Wire, layout};
 use crate::base::units::Bytes;
-use crate::machine::describe::Machine;
+use crate::machine::describe::{End, Link, Machine};
 use crate::machine::routes::{Hop, LinkLoads};
 
 /// A picture of a schedule.
@@ -62,6 +63,8 @@ const THIN: f64 = 1.4;
 const THICK: f64 = 6.5;
 /// Letters of labels.
 const LABEL: f64 = 9.0;
+/// From this share of the busiest link's time on a link is as busy.
+const BUSIEST: f64 = 0.99;
 
 /// Boxes of nodes: what fits into small multiples.
 #[derive(Clone, Copy)]
@@ -75,10 +78,10 @@ struct Scale {
 impl Scale {
     const fn of(nodes: usize) -> Self {
         if nodes <= 16 {
-            let spacing = Spacing { gap: 58.0, margin: 10.0, storey: 74.0, switch: (92.0, 24.0) };
+            let spacing = Spacing { gap: 58.0, margin: 10.0, storey: 110.0, switch: (92.0, 24.0) };
             Self { node: (58.0, 34.0), spacing, ranks: true }
         } else {
-            let spacing = Spacing { gap: 26.0, margin: 5.0, storey: 64.0, switch: (76.0, 22.0) };
+            let spacing = Spacing { gap: 26.0, margin: 5.0, storey: 100.0, switch: (76.0, 22.0) };
             Self { node: (24.0, 16.0), spacing, ranks: false }
         }
     }
@@ -135,9 +138,11 @@ pub fn rounds(machine: &Machine, picture: &Picture) -> String {
 
 fn nodes(out: &mut String, machine: &Machine, plan: &Layout, picture: &Picture, panel: &Panel, scale: Scale) {
     switches(out, plan, machine.switches.iter().map(|switch| switch.name.clone()), LABEL + 1.0);
-    let boxes = machine.nodes.iter().zip(&plan.nodes).zip(&picture.ranks).zip(&panel.within);
-    for (((node, place), ranks), within) in boxes {
+    let tints = tints(machine, plan, &panel.loads);
+    let boxes = machine.nodes.iter().zip(&plan.nodes).zip(&picture.ranks).zip(&panel.within).zip(&tints);
+    for ((((node, place), ranks), within), tint) in boxes {
         let (fill, ink) = if ranks.is_empty() { ("#eef1f3", PALE) } else { ("#ffffff", INK) };
+        let fill = tint.as_deref().unwrap_or(fill);
         let (x, y) = place.center();
         if *within > 0 {
             // Behind the box, so that it shows as a rim.
@@ -159,6 +164,23 @@ fn nodes(out: &mut String, machine: &Machine, plan: &Layout, picture: &Picture, 
             text(out, (x, place.y + place.height + LABEL + 3.0), LABEL, INK, "middle", &words);
         }
     }
+}
+
+/// Colours of nodes that share a line to their switch: of the busier direction of their own link, where one carries anything.
+fn tints(machine: &Machine, plan: &Layout, loads: &LinkLoads) -> Vec<Option<String>> {
+    let busy = shares(machine, loads);
+    let shared = plan.wires.iter().filter(|wire| wire.links.len() > 1).flat_map(|wire| &wire.links);
+    let mut tints = vec![None; machine.nodes.len()];
+    for hop in shared {
+        let share = busy[hop.link].into_iter().fold(0.0, f64::max);
+        let ends = machine.links[hop.link].ends;
+        let node = machine.nodes.iter().position(|node| ends.contains(&End::Node(node.id)));
+        if let Some(node) = node.filter(|_| share > 0.0) {
+            let full = if share >= BUSIEST { COMM } else { COMPUTE };
+            tints[node] = Some(mixed(full, 0.12 + 0.4 * share));
+        }
+    }
+    tints
 }
 
 /// Links, arrows along those that carry something, and labels on these.
@@ -183,7 +205,12 @@ fn links(out: &mut String, machine: &Machine, plan: &Layout, panel: &Panel, thic
             let shape = arrow_path(&arrow, width, both);
             let _ = writeln!(out, "<path d=\"{shape}\" fill=\"{}\"><title>{title}</title></path>", colour(way.share));
         }
-        let words = ways.each_ref().map(|way| way.label(panel.rounds, wire.links.len()));
+        let mut words = ways.each_ref().map(|way| way.label(panel.rounds, wire.links.len()));
+        // What division into whole lines makes of equal parts is one number.
+        let [there, back] = &ways;
+        if there.used == back.used && alike(there.most, back.most) && alike(there.least, back.least) {
+            words[1] = words[0].clone();
+        }
         labels.push((clipped, words));
     }
     let mut places: Vec<Rect> = Vec::new();
@@ -255,6 +282,11 @@ impl Way {
     }
 }
 
+/// Whether the difference would not be seen.
+fn alike(a: u64, b: u64) -> bool {
+    a.abs_diff(b) as f64 <= 0.01 * a.max(b) as f64
+}
+
 /// "node 3 to leaf0".
 #[must_use]
 pub fn direction(machine: &Machine, hop: &Hop) -> String {
@@ -268,7 +300,7 @@ pub fn direction(machine: &Machine, hop: &Hop) -> String {
 /// Each direction's time over that of the busiest; links are taken as alike where the bandwidth of one is unknown.
 fn shares(machine: &Machine, loads: &LinkLoads) -> Vec<[f64; 2]> {
     let known = machine.links.iter().all(|link| link.gb_s.is_some());
-    let seconds = |(bytes, link): (&[u64; 2], &crate::machine::describe::Link)| {
+    let seconds = |(bytes, link): (&[u64; 2], &Link)| {
         let gb_s = link.gb_s.filter(|_| known).unwrap_or(1.0);
         bytes.map(|bytes| bytes as f64 / gb_s)
     };
@@ -277,11 +309,15 @@ fn shares(machine: &Machine, loads: &LinkLoads) -> Vec<[f64; 2]> {
     all.into_iter().map(|both| both.map(|seconds| seconds / most)).collect()
 }
 
-/// From blue for nearly nothing to orange for the busiest.
+/// Orange for what is busy as long as the busiest, blue for the others, the paler the less.
 fn colour(share: f64) -> String {
-    let part = |colour: &str, at: usize| f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap_or(0));
-    let mixed = [1, 3, 5].map(|at| part(COMPUTE, at) + (part(COMM, at) - part(COMPUTE, at)) * share.clamp(0.0, 1.0));
-    let [red, green, blue] = mixed.map(|part| part.round() as u8);
+    if share >= BUSIEST { COMM.to_owned() } else { mixed(COMPUTE, 0.3 + 0.7 * share.clamp(0.0, 1.0)) }
+}
+
+/// So much of a colour on white.
+fn mixed(colour: &str, share: f64) -> String {
+    let part = |at: usize| f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap_or(0));
+    let [red, green, blue] = [1, 3, 5].map(|at| (255.0 + (part(at) - 255.0) * share).round() as u8);
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
@@ -329,11 +365,16 @@ fn arrow_path(wire: &Wire, width: f64, both: bool) -> String {
 
 fn legend(out: &mut String, y: f64) {
     let mut x = BORDER;
-    for step in 1..=6 {
-        let place = Rect { x, y: y - 9.0, width: 16.0, height: 9.0 };
-        rect(out, &place, &colour(f64::from(step) / 6.0), "none", 0.0);
-        x += 16.0;
-    }
-    let words = "colour: time on the link, over that of the panel's busiest link (orange); width: bytes; grey: unused";
-    text(out, (x + 10.0, y), 11.0, PALE, "start", words);
+    let mut entry = |colours: &[String], words: &str| {
+        for colour in colours {
+            rect(out, &Rect { x, y: y - 9.0, width: 12.0, height: 9.0 }, colour, "none", 0.0);
+            x += 12.0;
+        }
+        text(out, (x + 7.0, y), 11.0, PALE, "start", words);
+        x += 30.0 + words.len() as f64 * 6.2;
+    };
+    entry(&[colour(1.0)], "the panel's busiest links");
+    entry(&[0.1, 0.5, 0.9].map(colour), "busy for less of the time");
+    entry(&[IDLE.to_owned()], "unused");
+    entry(&[], "width and numbers: bytes");
 }
