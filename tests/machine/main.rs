@@ -5,6 +5,7 @@ mod describe;
 mod discover;
 mod draw;
 mod house;
+mod links;
 mod loader_allocation;
 mod placement;
 #[path = "../support/requirement.rs"]
