@@ -246,21 +246,28 @@ impl Guess {
         self
     }
 
-    /// With other ways among the shortest, pair by pair, where they help.
+    /// With other ways among the shortest, pair by pair, until they help no more.
     fn with_routes(mut self, measured: &Measured<'_>) -> Self {
-        for [from, to] in pairs(measured.nodes.len()).into_iter().filter(|[a, b]| a < b) {
-            if self.error <= EXPLAINED || !self.error.is_finite() {
-                break;
+        let all: Vec<[usize; 2]> = pairs(measured.nodes.len()).into_iter().filter(|[a, b]| a < b).collect();
+        loop {
+            let before = self.error;
+            for [from, to] in all.iter().copied() {
+                if self.error <= EXPLAINED || !self.error.is_finite() {
+                    return self;
+                }
+                let ways = self.shortest(from, to);
+                let change = |way: Vec<usize>| {
+                    let kept = self.routes.iter().filter(|other| (other[0], other[other.len() - 1]) != (from, to));
+                    Self::new(measured, self.links.clone(), kept.cloned().chain([way]).collect())
+                };
+                let others: Vec<Self> =
+                    if ways.len() > 1 { ways.into_iter().map(change).collect() } else { Vec::new() };
+                self = self.or_nearer(others.into_iter());
             }
-            let others = self.shortest(from, to);
-            let change = |way: Vec<usize>| {
-                let kept = self.routes.iter().filter(|other| (other[0], other[other.len() - 1]) != (from, to));
-                Self::new(measured, self.links.clone(), kept.cloned().chain([way]).collect())
-            };
-            let all: Vec<Self> = if others.len() > 1 { others.into_iter().map(change).collect() } else { Vec::new() };
-            self = self.or_nearer(all.into_iter());
+            if self.error >= before {
+                return self;
+            }
         }
-        self
     }
 
     /// All shortest ways between two nodes.

@@ -113,7 +113,6 @@ fn what_pairs_write_at_once_tells_links_that_distances_do_not() {
             let found = ideal(&machine).noisy(0.03, seed).flat().infer();
             // On the smallest machines all distances are alike anyway.
             let alike = ["two-socket", "full-4"].contains(&name);
-            println!("{name} {seed}: {:?}", found);
             if name == "ring-4" || alike {
                 assert_eq!(found.links, links(&machine), "{name}");
             }
@@ -131,6 +130,27 @@ fn another_way_than_the_usual_one_is_found() {
         let expected = Inferred { links: links(&machine), routes: vec![vec![0, 3, 2]], doubts: Vec::new() };
         assert_eq!(found, expected);
     }
+}
+
+#[test]
+fn links_are_known_again_whatever_the_routes() {
+    let machine = shipped("twisted-hypercube-8");
+    let joined = |a: usize, b: usize| links(&machine).contains(&[a.min(b), a.max(b)]);
+    let mut explained = 0;
+    for seed in 0..20 {
+        let random = Random::new(seed, Stream::Label);
+        let mut routes = String::new();
+        for (a, b) in (0..8).flat_map(|a| (a + 1..8).map(move |b| (a, b))).filter(|(a, b)| !joined(*a, *b)) {
+            let between: Vec<usize> = (0..8).filter(|at| joined(a, *at) && joined(*at, b)).collect();
+            let at = between[random.below((8 * a + b) as u64, between.len() as u64) as usize];
+            routes += &format!("\n[[route]]\npath = [{a}, {at}, {b}]\n");
+        }
+        let machine = changed("twisted-hypercube-8", "\n[[link]]", &format!("{routes}\n[[link]]"));
+        let found = ideal(&machine).noisy(0.03, seed).infer();
+        assert_eq!(found.links, links(&machine), "seed {seed}: {:?}", found.doubts);
+        explained += usize::from(found.doubts.is_empty());
+    }
+    assert!(explained >= 16, "{explained} of 20");
 }
 
 #[test]
