@@ -36,7 +36,7 @@
 //! | `memory`    | ⚠ | one arena a rank, bound and verified; zeroed buffers on huge pages; files, mapped, read in pieces, or replaced as a whole; a folder's lock |
 //! | `simd`      | ⚠ | one vector interface; scalar, AVX2, AVX-512 and AVX512-BF16 twins; AMX tiles; bfloat16, halves, thirds; dispatch |
 //! | `sync`      | ⚠ | fork-join regions, the disjoint pieces that they hand out, rows under locks; windows, barriers, jobs of ranks; loom-checked |
-//! | `machine`   |   | machines as data, discovery, routes, placement of ranks, their picture, their links as a graph, and what shares them; the thread team; measured limits, and figures of whole machines |
+//! | `machine`   |   | machines as data, discovery, links as inferred and as a graph, routes, placement of ranks, pictures of all that, and what shares them; the thread team; measured limits, and figures of whole machines |
 //! | `math`      |   | the blocked passes of a layer in f32 and bfloat16, sums by grains, pairs of vectors, the logistic function |
 //! | `collective` |  | schedules as values, their planners, proof, price, bounds and executor; one-sided exchange; carriers, that of shared memory; the bridge between machines (MPI) |
 //! | `data`      |   | schema, minibatch, sources, formats, preprocessing, shuffle, loaders of whole minibatches and of slices |

@@ -201,7 +201,23 @@ fn write(figures: &Figures, out: &mut String) -> std::fmt::Result {
     }
     writeln!(out, "{table}")?;
     matrix(figures, "written to the memory of node, GB/s", |pair| Some(format!("{:.1}", pair.write_gb_s)), out)?;
+    if figures.nodes.len() > 1 {
+        let loaded = |pair: &figures::PairFigures| Some(format!("{:.1}", pair.loaded_gb_s?));
+        matrix(figures, "the same while all write to all", loaded, out)?;
+    }
     matrix(figures, "a cache line to a core of node, ns", |pair| Some(format!("{:.0}", pair.latency_ns?)), out)?;
+    match (figures.nodes.len(), &figures.links[..]) {
+        (1, _) => writeln!(out, "links      nothing to measure: only one node may be used")?,
+        (_, []) => {}
+        (_, links) => {
+            let links = links.iter().map(|[a, b]| format!("{a}-{b}")).collect::<Vec<_>>().join(" ");
+            writeln!(out, "links      {links}: inferred from distances and what pairs write")?;
+        }
+    }
+    for route in &figures.routes {
+        let way = route.iter().map(u32::to_string).collect::<Vec<_>>().join("-");
+        writeln!(out, "route      {way}: inferred from what pairs write while all do")?;
+    }
     figures.doubts.iter().try_for_each(|doubt| writeln!(out, "doubtful: {doubt}"))
 }
 

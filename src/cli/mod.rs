@@ -21,6 +21,7 @@ mod predict;
 mod preprocess;
 mod profile;
 mod ranks;
+mod schedule;
 mod schema;
 mod session;
 mod simulate;

@@ -1,4 +1,5 @@
-//! `octorec topo`: what octorec thinks of a machine, where it would place ranks, and why; and what it measures of it.
+//! `octorec topo`: what octorec thinks of a machine, where it would place ranks, and why; what it measures of it; and what
+//! schedules put on its links.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use serde::Serialize;
 
 use super::figures;
 use super::place::PlaceArgs;
+use super::schedule::{self, ScheduleArgs};
 use crate::base::{Error, Result, console};
 use crate::collective::World;
 use crate::machine::placement::{Placement, Wishes};
@@ -24,7 +26,10 @@ pub struct TopoArgs {
     /// Compute threads of each rank; 0: one on each core that does not communicate
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
-    /// Draw machine and ranks as a picture
+    /// Which schedule is shown instead
+    #[command(flatten)]
+    pub shown: ScheduleArgs,
+    /// Draw machine and ranks, or the schedule, as a picture
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Print everything as JSON, for scripts
@@ -95,6 +100,9 @@ pub fn report(args: &TopoArgs, world: &World) -> Result<String> {
     args.check()?;
     if args.measure {
         return figures::measure(args, world);
+    }
+    if let Some(name) = &args.shown.schedule {
+        return schedule::report(name, &args.shown, &args.place, args.svg.as_deref(), args.json);
     }
     let machine = figures::load(&args.place.topology)?;
     let exported = match &args.export {

@@ -123,7 +123,21 @@ impl Fluid {
     #[must_use]
     pub fn run(&self) -> Vec<Flowed> {
         let start = (0..self.activities.len()).filter(|number| self.waits[*number] == 0).collect();
-        let all = Running {
+        self.at_rest().run(start)
+    }
+
+    /// The max-min fair rates of all activities while all of them flow, in units a second.
+    #[must_use]
+    pub fn fair(&self) -> Vec<f64> {
+        let flow = |(number, activity): (usize, &Activity)| Flow { number, left: activity.amount, rate: AT_ONCE };
+        let flows = self.activities.iter().enumerate().map(flow).collect();
+        let mut all = Running { flows, changed: (0..self.rates.len()).collect(), ..self.at_rest() };
+        all.share();
+        all.flows.iter().map(|flow| flow.rate).collect()
+    }
+
+    fn at_rest(&self) -> Running<'_> {
+        Running {
             fluid: self,
             waits: self.waits.clone(),
             flowed: vec![Flowed::default(); self.activities.len()],
@@ -131,8 +145,7 @@ impl Fluid {
             arrivals: Vec::new(),
             now: 0.0,
             changed: Vec::new(),
-        };
-        all.run(start)
+        }
     }
 }
 
@@ -323,6 +336,7 @@ mod tests {
     fn a_resource_that_is_taken_more_of_is_full_sooner() {
         let mut fluid = Fluid::new(vec![1.0]);
         let (thin, thick) = (fluid.add(flow(1.0, &[(0, 1.0)]), []), fluid.add(flow(1.0, &[(0, 3.0)]), []));
+        assert_eq!(fluid.fair(), [0.25, 0.25]);
         let flowed = fluid.run();
         // Both at a rate of 1/4.
         assert_eq!((flowed[thin].gone_s, flowed[thick].gone_s), (4.0, 4.0));

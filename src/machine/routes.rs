@@ -48,9 +48,21 @@ impl Routes {
             End::Node(id) => ids.binary_search(&id).expect("links end at nodes of the machine"),
             End::Switch(position) => ids.len() + position,
         };
-        let mut steps: Vec<Vec<Step>> = vec![Vec::new(); ids.len() + machine.switches.len()];
-        for (link, described) in machine.links.iter().enumerate() {
-            let [from, to] = described.ends.map(vertex);
+        let links: Vec<[usize; 2]> = machine.links.iter().map(|link| link.ends.map(vertex)).collect();
+        let explicit = machine.routes.iter().map(|route| route.path.iter().map(|end| vertex(*end)).collect());
+        let explicit: Vec<Vec<usize>> = explicit.collect();
+        Self::along(ids, machine.switches.len(), &links, &explicit)
+    }
+
+    /// All paths between nodes with these numbers, ascending, along links between positions in the list, behind which
+    /// switches follow; `explicit` ones pass positions, too.
+    ///
+    /// # Panics
+    /// When a link ends nowhere, or an explicit path follows no links.
+    #[must_use]
+    pub fn along(ids: Vec<NodeId>, switches: usize, links: &[[usize; 2]], explicit: &[Vec<usize>]) -> Self {
+        let mut steps: Vec<Vec<Step>> = vec![Vec::new(); ids.len() + switches];
+        for (link, [from, to]) in links.iter().copied().enumerate() {
             steps[from].push(Step { vertex: to, hop: Hop { link, forward: true } });
             steps[to].push(Step { vertex: from, hop: Hop { link, forward: false } });
         }
@@ -59,18 +71,17 @@ impl Routes {
         }
         let hops: Vec<_> = (0..ids.len()).map(|goal| hops_to(goal, &steps)).collect();
         let next = hops.iter().map(|hops| first_steps(hops, &steps)).collect();
-        let mut explicit = BTreeMap::new();
-        for route in &machine.routes {
-            let way: Vec<usize> = route.path.iter().map(|end| vertex(*end)).collect();
-            for way in [way.clone(), way.into_iter().rev().collect()] {
+        let mut paths = BTreeMap::new();
+        for way in explicit {
+            for way in [way.clone(), way.iter().rev().copied().collect()] {
                 let path = way.windows(2).map(|pair| {
                     let step = steps[pair[0]].iter().find(|step| step.vertex == pair[1]);
                     step.expect("routes follow links, checked when the machine was described").hop
                 });
-                explicit.insert((way[0], way[way.len() - 1]), path.collect());
+                paths.insert((way[0], way[way.len() - 1]), path.collect());
             }
         }
-        Self { ids, next, hops, explicit }
+        Self { ids, next, hops, explicit: paths }
     }
 
     /// The steps of a message; empty from a node to itself.

@@ -102,6 +102,9 @@ fn a_machine_is_measured_once_and_known_again() {
     let pairs = report["pairs"].as_array().unwrap();
     assert_eq!(pairs.len(), nodes.len() * nodes.len());
     assert!(pairs.iter().all(|pair| positive(&pair["write_gb_s"])), "{report}");
+    // Within a node nothing is written while all write to all, and one node has no links.
+    assert!(pairs.iter().all(|pair| positive(&pair["loaded_gb_s"]) == (pair["from"] != pair["to"])), "{report}");
+    assert_eq!(report["links"].is_null(), nodes.len() == 1, "{report}");
     for line in [&plan, &train, step] {
         let told = cache.figures(line);
         assert!(told.starts_with("figures: measured on this machine "), "{line}: {told}");
@@ -176,6 +179,7 @@ fn figures_of_another_machine_and_damaged_ones_are_left_alone() {
     refused("topo --seconds 2", "--measure");
     refused("topo --measure --export host.xml", "ends in .toml");
     refused("topo --export toml --json", "--export FILE");
+    refused("topo --measure --schedule ring", "--schedule");
     let nowhere = octorec()
         .args(["topo", "--measure", "--seconds", "0.5"])
         .env_remove("OCTOREC_CACHE")

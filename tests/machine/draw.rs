@@ -9,21 +9,21 @@ use octorec::machine::describe::SHIPPED;
 use octorec::machine::{Machine, discover};
 
 #[derive(Parser)]
-struct Command {
+pub struct Command {
     #[command(flatten)]
     args: TopoArgs,
 }
 
-fn args(words: &[&str]) -> TopoArgs {
+pub fn args(words: &[&str]) -> TopoArgs {
     Command::try_parse_from([&["topo"], words].concat()).unwrap_or_else(|error| panic!("{error}")).args
 }
 
-fn told(words: &[&str]) -> String {
+pub fn told(words: &[&str]) -> String {
     report(&args(words), &World::alone()).unwrap_or_else(|error| panic!("{words:?}: {error}"))
 }
 
 /// Every tag is closed in order, attributes are quoted, text has no bare `<` or `&`.
-fn assert_well_formed(svg: &str) {
+pub fn assert_well_formed(svg: &str) {
     let mut open = Vec::new();
     let mut rest = svg.trim();
     while let Some(start) = rest.find('<') {

@@ -5,11 +5,13 @@ mod describe;
 mod discover;
 mod draw;
 mod house;
+mod links;
 mod loader_allocation;
 mod placement;
 #[path = "../support/requirement.rs"]
 mod requirement;
 mod requirements;
+mod schedule;
 
 use std::alloc::System;
 use std::env;

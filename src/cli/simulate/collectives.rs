@@ -46,7 +46,7 @@ pub struct CollectivesArgs {
 }
 
 /// A `--bytes` value.
-fn tensor_bytes(text: &str) -> std::result::Result<u64, String> {
+pub(crate) fn tensor_bytes(text: &str) -> std::result::Result<u64, String> {
     let bytes = parse_bytes(text)?;
     match (64..=MOST_BYTES).contains(&bytes) && bytes % 4 == 0 {
         true => Ok(bytes),

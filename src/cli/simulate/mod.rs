@@ -2,7 +2,7 @@
 
 mod calibrate;
 mod chart;
-mod collectives;
+pub(super) mod collectives;
 mod question;
 mod sc20;
 mod step;

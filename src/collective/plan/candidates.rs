@@ -82,12 +82,44 @@ pub fn reductions(topology: &Topology<'_>) -> Vec<Reduction> {
     PLANNERS.iter().filter_map(|(_, planner)| planner(topology)).collect()
 }
 
-/// The all-to-alls of `parcels` among the ranks of a site, of which those with relays count these works.
+/// Makes an all-to-all among the ranks of a site.
+type Exchanger = fn(&Parcels, Payload, &Site, Works) -> Schedule;
+
+/// Every planner of all-to-alls, by the name that its schedules have.
+const EXCHANGERS: [(&str, Exchanger); 5] = [
+    (Exchange::ScatterList.name(), |parcels, payload, _, _| Exchange::ScatterList.plan(parcels, payload)),
+    (Exchange::FusedScatter.name(), |parcels, payload, _, _| Exchange::FusedScatter.plan(parcels, payload)),
+    (Exchange::AllToAll.name(), |parcels, payload, _, _| Exchange::AllToAll.plan(parcels, payload)),
+    (Exchange::Pairwise.name(), |parcels, payload, _, _| Exchange::Pairwise.plan(parcels, payload)),
+    ("relayed", relayed),
+];
+
+/// The names of all planners of all-to-alls.
+pub const EXCHANGES: [&str; EXCHANGERS.len()] = {
+    let mut names = [""; EXCHANGERS.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = EXCHANGERS[at].0;
+        at += 1;
+    }
+    names
+};
+
+/// The all-to-all of `parcels` of this name among the ranks of a site; with relays it counts these works. None if there is no
+/// such name.
+///
+/// # Panics
+/// When there are other ranks.
+#[must_use]
+pub fn exchange(name: &str, parcels: &Parcels, payload: Payload, site: &Site, works: Works) -> Option<Schedule> {
+    EXCHANGERS.iter().find(|planner| planner.0 == name).map(|(_, planner)| planner(parcels, payload, site, works))
+}
+
+/// All all-to-alls of `parcels` among the ranks of a site, of which those with relays count these works.
 ///
 /// # Panics
 /// When there are other ranks.
 #[must_use]
 pub fn exchanges(parcels: &Parcels, payload: Payload, site: &Site, works: Works) -> Vec<Schedule> {
-    let calls = Exchange::ALL.into_iter().map(|exchange| exchange.plan(parcels, payload));
-    calls.chain([relayed(parcels, payload, site, works)]).collect()
+    EXCHANGERS.iter().map(|(_, planner)| planner(parcels, payload, site, works)).collect()
 }

@@ -1,6 +1,6 @@
 //! Planners, one file each. Those of all-to-alls make a schedule of sizes; those of reductions, which training takes for
-//! many tensors, a [`Reduction`], which makes schedules. A new one is a file and a line in a list ([`reductions`],
-//! [`Exchange::ALL`]).
+//! many tensors, a [`Reduction`], which makes schedules. A new one is a file and a line in a list ([`reductions()`],
+//! [`exchanges()`]).
 
 mod alltoall;
 mod breadth_first;
@@ -25,7 +25,7 @@ use super::slices::Slices;
 use crate::base::RankId;
 
 pub use breadth_first::breadth_first;
-pub use candidates::{Topology, exchanges, reductions};
+pub use candidates::{EXCHANGES, Topology, exchange, exchanges, reductions};
 pub use direct::direct;
 pub use halving_doubling::halving_doubling;
 pub use hierarchical::hierarchical;

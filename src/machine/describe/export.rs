@@ -1,11 +1,14 @@
 //! A machine as TOML, so that what was discovered can be corrected by hand and loaded again.
 //!
 //! Invariant: parsing the text gives an equal machine, save for what only this process knows (permissions,
-//! `is_this_system`, inferred assumptions): a test holds it for every machine.
+//! `is_this_system`, inferred assumptions) and for distances that measured links contradict: a test holds it for every machine.
 
 use std::fmt::Write as _;
 
 use super::{End, L3Group, Machine, Node};
+use crate::base::NodeId;
+use crate::machine::links::follow;
+use crate::machine::routes::Routes;
 
 pub fn to_toml(machine: &Machine) -> String {
     let mut text = String::new();
@@ -22,11 +25,17 @@ fn write(machine: &Machine, out: &mut String) -> std::fmt::Result {
     for assumption in &machine.assumptions {
         writeln!(out, "# {}", assumption.replace('\n', " "))?;
     }
-    writeln!(out, "distances = [")?;
-    for row in &machine.distances.rows {
-        writeln!(out, "    {row:?},")?;
+    let nodes: Vec<NodeId> = machine.nodes.iter().map(|node| node.id).collect();
+    // Nodes with cores are first in the matrix.
+    if follow(&machine.distances.rows, &nodes, &Routes::new(machine)) {
+        writeln!(out, "distances = [")?;
+        for row in &machine.distances.rows {
+            writeln!(out, "    {row:?},")?;
+        }
+        writeln!(out, "]")?;
+    } else {
+        writeln!(out, "# the firmware's distances are left out: they are not those of the links")?;
     }
-    writeln!(out, "]")?;
     for node in &machine.nodes {
         node_entry(node, out)?;
     }

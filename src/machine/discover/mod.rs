@@ -18,13 +18,15 @@ use hwlocality::topology::builder::{BuildFlags, TopologyBuilder};
 use super::describe::{
     CapacityTier, Distances, End, LOCAL_DISTANCE, Link, Machine, NODES_MOST, Node, PUS_MOST, nearest_nodes,
 };
-use super::routes::Routes;
+use super::links::by_distance;
 use crate::base::{Error, NodeId, Result, input};
 use crate::ffi::child::in_child;
 use crate::ffi::linux::current_affinity;
 
 /// What hwloc cannot tell.
 pub(super) const UNMEASURED: &str = "bandwidths, latencies and peaks: unknown, hwloc does not measure";
+/// How an assumption begins that says how links were found.
+pub(super) const LINKS: &str = "links: inferred";
 
 /// The machine that runs this process, with what the process may use: control group, container and affinity.
 ///
@@ -252,33 +254,14 @@ fn distances(topology: &Topology, ids: Vec<NodeId>, assumptions: &mut Vec<String
     Distances { ids, rows }
 }
 
-/// The least remote distance is taken for a direct link, if that gives one piece and hops in the order of distances;
-/// else larger distances are added until it does. At worst every pair is linked.
+/// The least remote distance is taken for a direct link, if that gives one piece and hops in the order of distances; else larger
+/// distances are added until it does.
 fn infer_links(machine: &mut Machine) {
     let ids: Vec<NodeId> = machine.nodes.iter().map(|node| node.id).collect();
-    let mut pairs = Vec::new();
-    for (position, from) in ids.iter().enumerate() {
-        for to in &ids[position + 1..] {
-            pairs.push((machine.distances.between(*from, *to).unwrap_or(u32::MAX), *from, *to));
-        }
-    }
-    let steps: BTreeSet<u32> = pairs.iter().map(|pair| pair.0).collect();
-    for limit in steps {
-        let near = pairs.iter().filter(|pair| pair.0 <= limit);
-        let link = |(_, from, to): &(u32, NodeId, NodeId)| Link {
-            ends: [End::Node(*from), End::Node(*to)],
-            gb_s: None,
-            latency_ns: None,
-        };
-        machine.links = near.map(link).collect();
-        let routes = Routes::new(machine);
-        let mut by_hops: Vec<_> = pairs.iter().map(|pair| (routes.shortest_hops(pair.1, pair.2), pair.0)).collect();
-        by_hops.sort_unstable();
-        let whole = by_hops.iter().all(|(hops, _)| hops.is_some());
-        if whole && by_hops.windows(2).all(|two| two[0].1 <= two[1].1) {
-            let reason = format!("links: inferred, one between any two nodes at distance {limit} or less");
-            machine.assumptions.push(reason);
-            return;
-        }
-    }
+    let distance = |from: &NodeId, to: &NodeId| machine.distances.between(*from, *to).unwrap_or(u32::MAX);
+    let distances: Vec<Vec<u32>> = ids.iter().map(|from| ids.iter().map(|to| distance(from, to)).collect()).collect();
+    let Some((limit, links)) = by_distance(&distances).into_iter().next() else { return };
+    let link = |pair: [usize; 2]| Link { ends: pair.map(|at| End::Node(ids[at])), gb_s: None, latency_ns: None };
+    machine.links = links.into_iter().map(link).collect();
+    machine.assumptions.push(format!("{LINKS}, one between any two nodes at distance {limit} or less"));
 }

@@ -3,16 +3,26 @@
 //! Invariant: no two boxes overlap. Round the circle the order follows a ring of direct links if there is one, so that
 //! most links run between neighbours. Units are SVG pixels, y grows downwards.
 
-use crate::machine::describe::{End, Machine};
+use crate::machine::describe::{End, Link, Machine};
+use crate::machine::routes::Hop;
 
-/// Free space between boxes.
-const GAP: f64 = 64.0;
-/// Height of a switch.
-const SWITCH_HEIGHT: f64 = 34.0;
-/// Space between the rows of switches and the frames.
-const STOREY: f64 = 90.0;
-/// Inner margin of a frame.
-const MARGIN: f64 = 14.0;
+/// How far things are apart.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spacing {
+    /// Free space between boxes round the circle, and the most of it between frames.
+    pub gap: f64,
+    /// Inner margin of a frame.
+    pub margin: f64,
+    /// Space between the rows of switches and the frames.
+    pub storey: f64,
+    /// Width and height of a switch.
+    pub switch: (f64, f64),
+}
+
+impl Spacing {
+    /// Of a picture for its own sake.
+    pub const WIDE: Self = Self { gap: 64.0, margin: 14.0, storey: 90.0, switch: (150.0, 34.0) };
+}
 
 /// A box by its upper left corner.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -32,6 +42,11 @@ impl Rect {
         (self.x + self.width / 2.0, self.y + self.height / 2.0)
     }
 
+    /// Whether the point is inside.
+    pub fn holds(&self, (x, y): (f64, f64)) -> bool {
+        x > self.x && x < self.x + self.width && y > self.y && y < self.y + self.height
+    }
+
     /// Whether the boxes come nearer than `gap`.
     pub fn touches(&self, other: &Self, gap: f64) -> bool {
         self.x < other.x + other.width + gap
@@ -46,7 +61,15 @@ impl Rect {
 pub struct Wire {
     pub from: (f64, f64),
     pub to: (f64, f64),
-    pub links: Vec<usize>,
+    /// The directions of these links in which the line is drawn.
+    pub links: Vec<Hop>,
+}
+
+impl Wire {
+    /// The point after a share of its length.
+    pub fn point(&self, share: f64) -> (f64, f64) {
+        (self.from.0 + share * (self.to.0 - self.from.0), self.from.1 + share * (self.to.1 - self.from.1))
+    }
 }
 
 /// The whole picture, its origin at the upper left corner of everything.
@@ -61,11 +84,11 @@ pub struct Layout {
 }
 
 /// Places boxes of `width` by `height`, one a node.
-pub fn layout(machine: &Machine, width: f64, height: f64) -> Layout {
+pub fn layout(machine: &Machine, width: f64, height: f64, spacing: &Spacing) -> Layout {
     let mut layout = if machine.switches.is_empty() && machine.nodes.len() <= 8 {
-        circle(machine, width, height)
+        circle(machine, width, height, spacing)
     } else {
-        storeys(machine, width, height)
+        storeys(machine, width, height, spacing)
     };
     let boxes = || layout.nodes.iter().chain(&layout.switches).chain(&layout.frames);
     let left = boxes().map(|rect| rect.x).fold(f64::INFINITY, f64::min);
@@ -83,7 +106,7 @@ pub fn layout(machine: &Machine, width: f64, height: f64) -> Layout {
     layout
 }
 
-fn circle(machine: &Machine, width: f64, height: f64) -> Layout {
+fn circle(machine: &Machine, width: f64, height: f64, spacing: &Spacing) -> Layout {
     let order = ring(machine);
     let count = order.len();
     let step = std::f64::consts::TAU / count as f64;
@@ -96,29 +119,31 @@ fn circle(machine: &Machine, width: f64, height: f64) -> Layout {
             let angle = first + step * position as f64;
             nodes[*node] = Rect::around((radius * 1.15 * angle.cos(), radius * angle.sin()), width, height);
         }
-        let crowded = (0..count).any(|a| (0..a).any(|b| nodes[a].touches(&nodes[b], GAP)));
+        let crowded = (0..count).any(|a| (0..a).any(|b| nodes[a].touches(&nodes[b], spacing.gap)));
         if !crowded {
             break;
         }
         radius += 10.0;
     }
-    let wires = node_wires(machine, &nodes, |_| true);
-    Layout { nodes, wires, ..Layout::default() }
+    let mut layout = Layout { nodes, ..Layout::default() };
+    layout.wires = straight(machine, &layout, |_| true);
+    layout
 }
 
-/// Links between two nodes, as straight lines from centre to centre.
-fn node_wires(machine: &Machine, nodes: &[Rect], wanted: impl Fn(usize) -> bool) -> Vec<Wire> {
+/// Links as straight lines from centre to centre.
+fn straight(machine: &Machine, layout: &Layout, wanted: impl Fn(usize) -> bool) -> Vec<Wire> {
     let center = |end: End| match end {
         End::Node(id) => {
-            nodes.iter().zip(&machine.nodes).find(|(_, node)| node.id == id).map(|(rect, _)| rect.center())
+            let node = machine.nodes.iter().position(|node| node.id == id).expect("links end at nodes of the machine");
+            layout.nodes[node].center()
         }
-        End::Switch(_) => None,
+        End::Switch(position) => layout.switches[position].center(),
     };
-    let wire = |(link, described): (usize, &crate::machine::describe::Link)| {
-        let [from, to] = described.ends;
-        Some(Wire { from: center(from)?, to: center(to)?, links: vec![link] })
+    let wire = |(link, described): (usize, &Link)| {
+        let [from, to] = described.ends.map(center);
+        Wire { from, to, links: vec![Hop { link, forward: true }] }
     };
-    machine.links.iter().enumerate().filter(|(link, _)| wanted(*link)).filter_map(wire).collect()
+    machine.links.iter().enumerate().filter(|(link, _)| wanted(*link)).map(wire).collect()
 }
 
 /// Positions of nodes along a ring of direct links; in the machine's order if there is none.
@@ -149,19 +174,21 @@ fn ring(machine: &Machine) -> Vec<usize> {
 }
 
 /// Switches without nodes on top, then those with nodes, then a frame with the nodes of each.
-fn storeys(machine: &Machine, width: f64, height: f64) -> Layout {
+fn storeys(machine: &Machine, width: f64, height: f64, spacing: &Spacing) -> Layout {
+    let Spacing { gap, margin, storey, switch: (switch_width, switch_height) } = *spacing;
     let home = |node: usize| {
         machine.links.iter().enumerate().find_map(|(link, described)| match described.ends {
             [End::Node(id), End::Switch(switch)] | [End::Switch(switch), End::Node(id)]
                 if id == machine.nodes[node].id =>
             {
-                Some((switch, link))
+                // Down, as its line is drawn.
+                Some((switch, Hop { link, forward: matches!(described.ends[0], End::Switch(_)) }))
             }
             _ => None,
         })
     };
     // Frames: one for each switch with nodes, in the machine's order, and one for nodes without a switch.
-    let mut groups: Vec<(Option<usize>, Vec<usize>, Vec<usize>)> = Vec::new();
+    let mut groups: Vec<(Option<usize>, Vec<usize>, Vec<Hop>)> = Vec::new();
     for node in 0..machine.nodes.len() {
         let (switch, link) = home(node).unzip();
         match groups.iter_mut().find(|group| group.0 == switch) {
@@ -174,8 +201,8 @@ fn storeys(machine: &Machine, width: f64, height: f64) -> Layout {
     }
     let leaves: Vec<usize> = groups.iter().filter_map(|group| group.0).collect();
     let upper: Vec<usize> = (0..machine.switches.len()).filter(|switch| !leaves.contains(switch)).collect();
-    let leaf_y = if upper.is_empty() { 0.0 } else { SWITCH_HEIGHT + STOREY };
-    let frame_y = if leaves.is_empty() { 0.0 } else { leaf_y + SWITCH_HEIGHT + STOREY * 0.7 };
+    let leaf_y = if upper.is_empty() { 0.0 } else { switch_height + storey };
+    let frame_y = if leaves.is_empty() { 0.0 } else { leaf_y + switch_height + storey * 0.7 };
 
     let mut layout = Layout {
         nodes: vec![Rect::default(); machine.nodes.len()],
@@ -190,37 +217,32 @@ fn storeys(machine: &Machine, width: f64, height: f64) -> Layout {
         let frame = Rect {
             x,
             y: frame_y,
-            width: columns as f64 * (width + MARGIN) + MARGIN,
-            height: rows as f64 * (height + MARGIN) + MARGIN,
+            width: columns as f64 * (width + margin) + margin,
+            height: rows as f64 * (height + margin) + margin,
         };
         for (position, node) in members.iter().enumerate() {
             let (row, column) = ((position / columns) as f64, (position % columns) as f64);
-            let corner = (frame.x + MARGIN + column * (width + MARGIN), frame.y + MARGIN + row * (height + MARGIN));
+            let corner = (frame.x + margin + column * (width + margin), frame.y + margin + row * (height + margin));
             layout.nodes[*node] = Rect { x: corner.0, y: corner.1, width, height };
         }
         if let Some(switch) = switch {
             let middle = frame.center().0;
-            layout.switches[*switch] = Rect::around((middle, leaf_y + SWITCH_HEIGHT / 2.0), 150.0, SWITCH_HEIGHT);
-            let wire = Wire { from: (middle, leaf_y + SWITCH_HEIGHT), to: (middle, frame.y), links: links.clone() };
+            layout.switches[*switch] =
+                Rect::around((middle, leaf_y + switch_height / 2.0), switch_width, switch_height);
+            let wire = Wire { from: (middle, leaf_y + switch_height), to: (middle, frame.y), links: links.clone() };
             layout.wires.push(wire);
-            shown.extend(links);
+            shown.extend(links.iter().map(|hop| hop.link));
         }
-        x += frame.width + GAP * 2.5;
+        x += frame.width + gap * 2.5;
         layout.frames.push(frame);
     }
-    let whole = x - GAP * 2.5;
+    let whole = x - gap * 2.5;
     for (position, switch) in upper.iter().enumerate() {
         let middle = whole * (position as f64 + 0.5) / upper.len() as f64;
-        layout.switches[*switch] = Rect::around((middle, SWITCH_HEIGHT / 2.0), 150.0, SWITCH_HEIGHT);
+        layout.switches[*switch] = Rect::around((middle, switch_height / 2.0), switch_width, switch_height);
     }
-    for (link, described) in machine.links.iter().enumerate() {
-        if let [End::Switch(from), End::Switch(to)] = described.ends {
-            let (from, to) = (layout.switches[from].center(), layout.switches[to].center());
-            layout.wires.push(Wire { from, to, links: vec![link] });
-        }
-    }
-    let direct = node_wires(machine, &layout.nodes, |link| !shown.contains(&link));
-    layout.wires.extend(direct);
+    let others = straight(machine, &layout, |link| !shown.contains(&link));
+    layout.wires.extend(others);
     layout
 }
 
@@ -239,7 +261,7 @@ mod tests {
     fn no_boxes_overlap() {
         for (name, _) in SHIPPED {
             let machine = Machine::load(name).expect("shipped machines are right");
-            let layout = layout(&machine, 170.0, 120.0);
+            let layout = layout(&machine, 170.0, 120.0, &Spacing::WIDE);
             let boxes: Vec<&Rect> = layout.nodes.iter().chain(&layout.switches).collect();
             for (position, a) in boxes.iter().enumerate() {
                 assert!(a.x >= 0.0 && a.x + a.width <= layout.width + 1e-9, "{name}: {a:?}");

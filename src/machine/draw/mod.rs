@@ -1,11 +1,15 @@
-//! A machine and its ranks for the eye: as text (`octorec topo`) and as a picture (`--svg`).
+//! A machine and its ranks for the eye: as text (`octorec topo`) and as a picture (`--svg`); and what a schedule puts on its
+//! links ([`rounds()`]).
 //!
-//! Both show only what is in [`super::Machine`] and [`super::Placement`]: what is unknown is shown as unknown.
+//! All show only what is in [`super::Machine`] and [`super::Placement`]: what is unknown is shown as unknown.
 
+mod canvas;
 mod layout;
+mod rounds;
 mod svg;
 mod text;
 
+pub use rounds::{Panel, Picture, direction, rounds};
 pub use svg::svg;
 pub(crate) use text::table;
 pub use text::text;

@@ -1,26 +1,19 @@
 //! The machine as a picture: sockets with their cores, links with their bandwidths, ranks by colour.
-//!
-//! Plain SVG text, well-formed by construction: every text goes through `escaped`.
 
 use std::fmt::Write as _;
 
+use super::canvas::{
+    BORDER, COMM, COMPUTE, IDLE, INK, PALE, PAPER, WIRE, frames, free_place, line, open, rect, switches, text,
+};
 use super::known;
-use super::layout::{Layout, Rect, Wire, layout};
+use super::layout::{Layout, Rect, Spacing, Wire, layout};
 use crate::base::PuId;
 use crate::base::units::Bytes;
-use crate::machine::describe::{Machine, Node};
+use crate::machine::describe::{Machine, Node, Switch};
 use crate::machine::placement::Placement;
 
-const COMPUTE: &str = "#2f7fb8";
-const COMM: &str = "#e8872b";
-const IDLE: &str = "#d3d9de";
 const FORBIDDEN: &str = "#ffffff";
-const INK: &str = "#22303c";
-const PALE: &str = "#5c6b78";
-const WIRE: &str = "#8fa0ae";
 
-/// Space round the picture.
-const BORDER: f64 = 28.0;
 /// Height of the head with title and summary.
 const HEAD: f64 = 62.0;
 
@@ -73,32 +66,23 @@ pub fn svg(machine: &Machine, placement: &Placement) -> String {
         2.0 * scale.pad + 2.0 * scale.line() + scale.gap + cores
     };
     let height = blocks.iter().map(box_height).fold(0.0, f64::max);
-    let plan = layout(machine, scale.width(), height);
+    let plan = layout(machine, scale.width(), height, &Spacing::WIDE);
     let tiers = if machine.tiers.is_empty() { 0.0 } else { 64.0 };
     let total_width = plan.width.max(620.0) + 2.0 * BORDER;
     let total_height = plan.height + HEAD + tiers + 2.0 * BORDER + 34.0;
 
-    let mut out = String::new();
-    // Writing to a String cannot fail.
-    let _ = write!(
-        out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{total_width:.0}\" height=\"{total_height:.0}\" \
-         viewBox=\"0 0 {total_width:.0} {total_height:.0}\" font-family=\"DejaVu Sans, Helvetica, Arial, sans-serif\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#fbfcfd\"/>\n"
-    );
+    let mut out = open(total_width, total_height);
     head(&mut out, machine, placement);
     let left = BORDER + (plan.width.max(620.0) - plan.width) / 2.0;
+    // Writing to a String cannot fail.
     let _ = writeln!(out, "<g transform=\"translate({left:.1} {:.1})\">", BORDER + HEAD);
-    for frame in &plan.frames {
-        rect(&mut out, frame, "#f1f4f6", "#c6d0d8", 8.0);
-    }
+    frames(&mut out, &plan);
     wires(&mut out, machine, &plan);
-    for (switch, place) in machine.switches.iter().zip(&plan.switches) {
-        rect(&mut out, place, "#e4edf4", PALE, 6.0);
+    let name = |switch: &Switch| {
         let ratio = switch.oversubscription.map_or_else(String::new, |ratio| format!(" ({ratio}:1)"));
-        let (x, y) = place.center();
-        text(&mut out, (x, y + 4.0), 13.0, INK, "middle", &format!("{}{ratio}", switch.name));
-    }
+        format!("{}{ratio}", switch.name)
+    };
+    switches(&mut out, &plan, machine.switches.iter().map(name), 13.0);
     for ((node, blocks), place) in machine.nodes.iter().zip(&blocks).zip(&plan.nodes) {
         node_box(&mut out, node, blocks, place, scale);
     }
@@ -177,18 +161,13 @@ fn node_box(out: &mut String, node: &Node, blocks: &[Block], place: &Rect, scale
 
 fn wires(out: &mut String, machine: &Machine, plan: &Layout) {
     for wire in &plan.wires {
-        let ((x1, y1), (x2, y2)) = (wire.from, wire.to);
-        let thick = if wire.links.len() > 1 { 5.0 } else { 2.0 };
-        let _ = writeln!(
-            out,
-            "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{WIRE}\" stroke-width=\"{thick}\"/>"
-        );
+        line(out, wire, WIRE, if wire.links.len() > 1 { 5.0 } else { 2.0 });
     }
     let mut labels: Vec<Rect> = Vec::new();
     for wire in &plan.wires {
         let Some(label) = wire_label(machine, wire) else { continue };
-        let place = free_place(wire, label.len() as f64 * 6.6 + 8.0, plan, &labels);
-        rect(out, &place, "#fbfcfd", "none", 4.0);
+        let place = free_place(wire, 0.5, (label.len() as f64 * 6.6 + 8.0, 16.0), plan, &labels);
+        rect(out, &place, PAPER, "none", 4.0);
         let (x, y) = place.center();
         text(out, (x, y + 4.0), 11.0, INK, "middle", &label);
         labels.push(place);
@@ -197,7 +176,7 @@ fn wires(out: &mut String, machine: &Machine, plan: &Layout) {
 
 /// The bandwidth of one direction; `None` when it is unknown.
 fn wire_label(machine: &Machine, wire: &Wire) -> Option<String> {
-    let speeds = wire.links.iter().filter_map(|link| machine.links[*link].gb_s);
+    let speeds = wire.links.iter().filter_map(|hop| machine.links[hop.link].gb_s);
     let (least, most) = speeds.fold((f64::INFINITY, 0.0_f64), |(low, high), gb_s| (low.min(gb_s), high.max(gb_s)));
     if most == 0.0 {
         return None;
@@ -207,34 +186,6 @@ fn wire_label(machine: &Machine, wire: &Wire) -> Option<String> {
         false => format!("{}-{}", known(Some(least)), known(Some(most))),
     };
     Some(if wire.links.len() > 1 { format!("{} x {speed} GB/s", wire.links.len()) } else { format!("{speed} GB/s") })
-}
-
-/// The place along a wire where a label covers the least: boxes and other labels count most, other wires little.
-fn free_place(wire: &Wire, width: f64, plan: &Layout, labels: &[Rect]) -> Rect {
-    let cost = |place: &Rect, share: f64| {
-        let hit = |rects: &[Rect]| rects.iter().filter(|rect| rect.touches(place, 2.0)).count() as f64;
-        let crossed = plan.wires.iter().filter(|other| *other != wire && crosses(other, place)).count() as f64;
-        100.0 * (hit(&plan.nodes) + hit(&plan.switches) + hit(labels)) + 3.0 * crossed + (share - 0.5).abs()
-    };
-    let places = (0..=60).map(|step| {
-        let share = 0.2 + 0.01 * f64::from(step);
-        let (x, y) = point(wire, share);
-        let place = Rect::around((x, y), width, 16.0);
-        (cost(&place, share), place)
-    });
-    places.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, place)| place).unwrap_or_default()
-}
-
-fn point(wire: &Wire, share: f64) -> (f64, f64) {
-    (wire.from.0 + share * (wire.to.0 - wire.from.0), wire.from.1 + share * (wire.to.1 - wire.from.1))
-}
-
-/// Whether a wire comes near a label.
-fn crosses(wire: &Wire, place: &Rect) -> bool {
-    let place = Rect::around(place.center(), place.width + 14.0, place.height + 14.0);
-    (0..=200)
-        .map(|step| point(wire, f64::from(step) / 200.0))
-        .any(|(x, y)| x > place.x && x < place.x + place.width && y > place.y && y < place.y + place.height)
 }
 
 fn tier_row(out: &mut String, machine: &Machine, width: f64, y: f64) {
@@ -262,39 +213,7 @@ fn legend(out: &mut String, machine: &Machine, y: f64) {
     text(out, (x, y), 11.0, PALE, "start", note);
 }
 
-fn rect(out: &mut String, place: &Rect, fill: &str, stroke: &str, radius: f64) {
-    let Rect { x, y, width, height } = place;
-    let _ = writeln!(
-        out,
-        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"{radius}\" fill=\"{fill}\" \
-         stroke=\"{stroke}\"/>"
-    );
-}
-
 fn square(out: &mut String, (x, y): (f64, f64), size: f64, colour: &str) {
     let stroke = if colour == FORBIDDEN { PALE } else { "none" };
     rect(out, &Rect { x, y, width: size, height: size }, colour, stroke, 1.5);
-}
-
-fn text(out: &mut String, (x, y): (f64, f64), size: f64, colour: &str, anchor: &str, words: &str) {
-    let words = escaped(words);
-    let _ = writeln!(
-        out,
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" fill=\"{colour}\" text-anchor=\"{anchor}\">{words}</text>"
-    );
-}
-
-/// Text between tags: the three characters with a meaning are replaced, what XML cannot hold is left out.
-fn escaped(text: &str) -> String {
-    let mut out = String::new();
-    for letter in text.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            letter if letter.is_control() => out.push(' '),
-            letter => out.push(letter),
-        }
-    }
-    out
 }

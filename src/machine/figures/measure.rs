@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::store::now_s;
 use super::{Figures, Fingerprint, NodeFigures, PairFigures, ROW_BYTES, VERSION};
-use crate::base::units::Bytes;
+use crate::base::units::{Bytes, Many};
 use crate::base::{Error, NodeId, PuId, Result};
 use crate::machine::describe::{Machine, Node};
-use crate::machine::limits::{Field, Pages, bf16_pass_peak, f32_peak, journeys};
-use crate::machine::routes::Routes;
+use crate::machine::limits::{Field, Pages, bf16_pass_peak, f32_peak, journeys, write_together};
+use crate::machine::links::{Measured, infer};
 use crate::machine::team::Team;
 use crate::memory::{NodeMemory, available_bytes};
 use crate::simd::Isa;
@@ -42,8 +42,9 @@ const TRIPS: usize = 500;
 const WARM_UP: usize = 100;
 const JOURNEYS: Duration = Duration::from_millis(50);
 
-/// A pair that is this many times as fast as a link on its way: then there is another way, and the links are wrong.
-const FASTER_THAN_ITS_LINKS: f64 = 1.3;
+/// How long all pairs write at once, and how often.
+const TOGETHER: Duration = Duration::from_millis(200);
+const TIMES_TOGETHER: usize = 3;
 
 /// A node that can be measured.
 struct Place {
@@ -93,7 +94,7 @@ pub fn measure(machine: &Machine, budget: Duration, told: &mut dyn FnMut(&str)) 
         slowest = f64::max(slowest, a_byte);
         nodes.push(figures);
     }
-    told("pairs of nodes");
+    told("pairs of nodes, each alone and then all at once");
     let left = budget.saturating_sub(began.elapsed()).as_secs_f64();
     let bytes = left / (PAIR_PASSES * slowest * (places.len() * places.len()) as f64);
     let pairs = pair_figures(&places, bytes as usize, &mut doubts)?;
@@ -105,9 +106,11 @@ pub fn measure(machine: &Machine, budget: Duration, told: &mut dyn FnMut(&str)) 
         row_bytes: ROW_BYTES,
         nodes,
         pairs,
+        links: Vec::new(),
+        routes: Vec::new(),
         doubts,
     };
-    doubt_links(machine, &mut figures);
+    infer_links(machine, &mut figures);
     figures.check().map_err(|reason| Error::Placement { reason })?;
     Ok(figures)
 }
@@ -186,8 +189,19 @@ fn pair_figures(places: &[Place], most_bytes: usize, doubts: &mut Vec<String>) -
         let team = from.team()?;
         for (to, target) in places.iter().zip(&mut targets) {
             let write_gb_s = rounded(target.write(&team).median);
-            pairs.push(PairFigures { from: from.node.0, to: to.node.0, write_gb_s, latency_ns: None });
+            pairs.push(PairFigures {
+                from: from.node.0,
+                to: to.node.0,
+                write_gb_s,
+                loaded_gb_s: None,
+                latency_ns: None,
+            });
         }
+    }
+    if places.len() > 1 {
+        let loaded = loaded(places, &mut targets, doubts)?;
+        let figures = pairs.iter_mut().zip(loaded.into_iter().flatten());
+        figures.filter(|(pair, _)| pair.from != pair.to).for_each(|(pair, gb_s)| pair.loaded_gb_s = Some(gb_s));
     }
     for pair in &mut pairs {
         let place = |node: u32| places.iter().find(|place| place.node.0 == node).expect("a node of the list");
@@ -200,6 +214,31 @@ fn pair_figures(places: &[Place], most_bytes: usize, doubts: &mut Vec<String>) -
     Ok(pairs)
 }
 
+/// What each writes to each while all do: the median of a few times.
+fn loaded(places: &[Place], targets: &mut [Field], doubts: &mut Vec<String>) -> Result<Vec<Vec<f64>>> {
+    let pus: Vec<PuId> = places.iter().flat_map(|place| place.pus.clone()).collect();
+    let nodes: Vec<usize> = places.iter().zip(0..).flat_map(|(place, node)| vec![node; place.pus.len()]).collect();
+    let few: Vec<&Place> = places.iter().filter(|place| place.pus.len() < places.len() - 1).collect();
+    if let [first, ..] = &few[..] {
+        let (count, others) = (Many(few.len() as u64, "node"), places.len() - 1);
+        doubts.push(format!(
+            "{count} with fewer cores than there are other nodes ({} has {} for {others}): each core writes to several in turn \
+             while all write to all",
+            first.node,
+            first.pus.len()
+        ));
+    }
+    let team = Team::pinned(&pus, true, Isa::best())?;
+    let all: Vec<Vec<Vec<f64>>> =
+        (0..TIMES_TOGETHER).map(|_| write_together(&team, &nodes, targets, TOGETHER)).collect();
+    let median = |from: usize, to: usize| {
+        let mut times: Vec<f64> = all.iter().map(|rates| rates[from][to]).collect();
+        times.sort_unstable_by(f64::total_cmp);
+        rounded(times[times.len() / 2])
+    };
+    Ok((0..places.len()).map(|from| (0..places.len()).map(|to| median(from, to)).collect()).collect())
+}
+
 /// Half the median journey of a line to another hardware thread and back.
 fn latency_ns(from: PuId, to: PuId) -> Result<f64> {
     let team = Team::pinned(&[from, to], true, Isa::best())?;
@@ -209,35 +248,36 @@ fn latency_ns(from: PuId, to: PuId) -> Result<f64> {
     Ok(rounded((all[all.len() / 2] / 2.0).max(1.0)))
 }
 
-/// Links were inferred from distances: a pair that is faster than them takes another way.
-fn doubt_links(machine: &Machine, figures: &mut Figures) {
-    let mut measured = machine.clone();
-    figures.complete(&mut measured, "");
-    let routes = Routes::new(&measured);
-    let mut wrong = Vec::new();
-    for pair in figures.pairs.iter().filter(|pair| pair.from != pair.to) {
-        let path = routes.path(NodeId(pair.from), NodeId(pair.to));
-        let slowest = path.iter().filter_map(|hop| measured.links[hop.link].gb_s).min_by(f64::total_cmp);
-        if path.len() > 1 && slowest.is_some_and(|gb_s| pair.write_gb_s > FASTER_THAN_ITS_LINKS * gb_s) {
-            wrong.push(format!("{} to {}", pair.from, pair.to));
-        }
+/// Finds the links and routes that the figures speak for, if all nodes were measured.
+fn infer_links(machine: &Machine, figures: &mut Figures) {
+    let nodes: Vec<NodeId> = machine.nodes.iter().map(|node| node.id).collect();
+    if nodes.len() < 2 {
+        return;
     }
-    if let [first, more @ ..] = &wrong[..] {
-        let others = match more.len() {
-            0 => String::new(),
-            1 => " and 1 more pair".to_owned(),
-            count => format!(" and {count} more pairs"),
-        };
-        figures.doubts.push(format!(
-            "nodes {first}{others} are written to faster than the links on their way: these were inferred from distances, and \
-             there may be others"
-        ));
-    }
+    let matrix = |figure: &dyn Fn(&PairFigures) -> Option<f64>| -> Option<Vec<Vec<f64>>> {
+        // Under load nobody writes within a node.
+        let of = |from: NodeId, to: NodeId| figure(figures.pair(from, to)?).or((from == to).then_some(0.0));
+        nodes.iter().map(|from| nodes.iter().map(|to| of(*from, *to)).collect()).collect()
+    };
+    let (alone, loaded) = (matrix(&|pair| Some(pair.write_gb_s)), matrix(&|pair| pair.loaded_gb_s));
+    let (Some(alone), Some(loaded)) = (alone, loaded) else {
+        figures.doubts.push("links were inferred from distances alone, since not all nodes may be used".to_owned());
+        return;
+    };
+    let distance = |from: &NodeId, to: &NodeId| machine.distances.between(*from, *to).unwrap_or(u32::MAX);
+    let distances: Vec<Vec<u32>> =
+        nodes.iter().map(|from| nodes.iter().map(|to| distance(from, to)).collect()).collect();
+    let found = infer(&Measured { nodes: &nodes, distances: &distances, alone: &alone, loaded: &loaded });
+    figures.links = found.links.iter().map(|pair| pair.map(|at| nodes[at].0)).collect();
+    figures.routes = found.routes.iter().map(|route| route.iter().map(|at| nodes[*at].0).collect()).collect();
+    figures.doubts.extend(found.doubts);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ffi::linux::current_affinity;
+    use crate::machine::describe::End;
 
     #[test]
     fn a_figure_has_four_digits() {
@@ -261,7 +301,7 @@ mod tests {
         };
         let pair = |from: u32, to: u32| {
             let (write_gb_s, latency_ns) = figures(from, to);
-            PairFigures { from, to, write_gb_s, latency_ns: Some(latency_ns) }
+            PairFigures { from, to, write_gb_s, loaded_gb_s: None, latency_ns: Some(latency_ns) }
         };
         let figures = Figures {
             version: VERSION,
@@ -271,6 +311,8 @@ mod tests {
             row_bytes: ROW_BYTES,
             nodes: (0..8).map(node).collect(),
             pairs: (0..8).flat_map(|from| (0..8).map(move |to| (from, to))).map(|(from, to)| pair(from, to)).collect(),
+            links: Vec::new(),
+            routes: Vec::new(),
             doubts: Vec::new(),
         };
         (machine, figures)
@@ -290,14 +332,58 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_that_is_faster_than_its_links_makes_them_doubtful() {
-        // 0 and 2 have no link.
-        for (far, doubts) in [(20.0, 0), (40.0, 1)] {
-            let fast = |from: u32, to: u32| [(0, 2), (2, 0)].contains(&(from, to));
-            let (machine, mut figures) = measured(|from, to| (if fast(from, to) { far } else { 20.0 }, 100.0));
-            doubt_links(&machine, &mut figures);
-            assert_eq!(figures.doubts.len(), doubts, "{:?}", figures.doubts);
-            assert!(figures.doubts.iter().all(|doubt| doubt.contains("nodes 0 to 2 and 1 more pair are written")));
+    fn pairs_are_measured_alone_and_all_at_once() {
+        // As if these were nodes: what lies elsewhere is told.
+        let pus = current_affinity().unwrap();
+        let places = [0, 1, 2].map(|node| Place { node: NodeId(node), pus: vec![pus[node as usize % pus.len()]] });
+        let mut doubts = Vec::new();
+        let pairs = pair_figures(&places, LEAST_BYTES, &mut doubts).unwrap();
+        assert_eq!(pairs.len(), 9);
+        for pair in &pairs {
+            assert_eq!(pair.loaded_gb_s.is_some_and(|gb_s| gb_s > 0.0), pair.from != pair.to, "{pair:?}");
+            assert!(pair.write_gb_s > 0.0);
+        }
+        let few =
+            doubts.iter().filter(|doubt| doubt.starts_with("3 nodes with fewer cores than there are other nodes"));
+        assert_eq!(few.count(), 1, "{doubts:?}");
+    }
+
+    #[test]
+    fn links_that_were_inferred_replace_those_of_distances() {
+        let (mut machine, mut figures) = measured(|_, _| (20.0, 100.0));
+        // As one who may not use all nodes.
+        infer_links(&machine, &mut figures);
+        assert!(figures.links.is_empty() && figures.doubts[0].contains("from distances alone"), "{:?}", figures.doubts);
+        figures.doubts.clear();
+        // So much that a node's own memory limits all that it writes: any links would do, and distances decide.
+        figures
+            .pairs
+            .iter_mut()
+            .filter(|pair| pair.from != pair.to)
+            .for_each(|pair| pair.loaded_gb_s = Some(20.0 / 7.0));
+        infer_links(&machine, &mut figures);
+        assert_eq!((figures.links.len(), &figures.routes[..], &figures.doubts[..]), (12, &[][..], &[][..]));
+        assert_eq!(figures.check(), Ok(()));
+
+        figures.links.retain(|link| *link != [0, 1]);
+        figures.links.push([2, 0]);
+        figures.routes = vec![vec![0, 2, 1]];
+        assert_eq!(figures.check(), Ok(()));
+        figures.complete(&mut machine, "here");
+        let ends = [End::Node(NodeId(2)), End::Node(NodeId(0))];
+        assert!(machine.links.len() == 12 && machine.links.iter().any(|link| link.ends == ends));
+        assert_eq!(machine.routes.len(), 1);
+        // The firmware's distances speak for other links, so a description leaves them out.
+        let again = Machine::parse(&machine.to_toml(), "exported").expect("what was inferred can be described");
+        assert_eq!((&again.links, &again.routes), (&machine.links, &machine.routes));
+        assert_ne!(again.distances, machine.distances);
+        for (links, routes, words) in [
+            (vec![[0, 1]], vec![], "leave node 2 apart"),
+            (vec![[0, 9]], vec![], "no link between nodes 0 and 9"),
+            (figures.links.clone(), vec![vec![0, 7, 5]], "no route"),
+        ] {
+            let reason = Figures { links, routes, ..figures.clone() }.check().unwrap_err();
+            assert!(reason.contains(words), "{reason}");
         }
     }
 }

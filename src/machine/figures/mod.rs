@@ -10,7 +10,7 @@ mod store;
 
 use serde::{Deserialize, Serialize};
 
-use super::describe::{End, Machine};
+use super::describe::{End, Link, Machine, Route};
 use super::discover;
 use crate::base::{NodeId, Result};
 pub use fingerprint::Fingerprint;
@@ -42,6 +42,12 @@ pub struct Figures {
     pub nodes: Vec<NodeFigures>,
     /// From each node to each, itself included, in the order of nodes.
     pub pairs: Vec<PairFigures>,
+    /// Nodes that are joined by links, as far as it was inferred from distances and pairs; empty where it was not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<[u32; 2]>,
+    /// Ways along links that messages take though others are as short: the nodes that they pass.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<Vec<u32>>,
     /// What makes a figure doubtful.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
@@ -82,8 +88,11 @@ pub struct PairFigures {
     pub from: u32,
     /// Whose memory is written.
     pub to: u32,
-    /// Bytes written past the caches by all threads of `from`, in GB/s.
+    /// Bytes written past the caches by all threads of `from` while nobody else writes, in GB/s.
     pub write_gb_s: f64,
+    /// The same while every node writes to every other, each with a share of its threads; none within a node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded_gb_s: Option<f64>,
     /// Half the journey of a cache line to a core of `to` and back, in ns; none within a node of one core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<f64>,
@@ -102,7 +111,9 @@ impl Figures {
             let gb_s = [node.read_gb_s, node.copy_gb_s, node.stream_copy_gb_s, node.row_gb_s, node.row_update_gb_s];
             gb_s.into_iter().chain([node.peak_f32_gflop_s]).chain(node.peak_bf16_gflop_s).collect::<Vec<_>>()
         };
-        let pair = |pair: &PairFigures| [pair.write_gb_s].into_iter().chain(pair.latency_ns).collect::<Vec<_>>();
+        let pair = |pair: &PairFigures| {
+            [pair.write_gb_s].into_iter().chain(pair.loaded_gb_s).chain(pair.latency_ns).collect::<Vec<_>>()
+        };
         let wrong = |figures: &[f64]| figures.iter().copied().find(|figure| !(figure.is_finite() && *figure > 0.0));
         if self.version != VERSION {
             return Err(format!("version {} is not this octorec's, which is {VERSION}", self.version));
@@ -120,10 +131,42 @@ impl Figures {
                 ));
             }
         }
-        Ok(())
+        self.check_links()
     }
 
-    /// Gives a machine its figures: nodes theirs, and each link the lesser bandwidth and the longer latency of the two
+    /// Every link and route that this machine cannot have.
+    fn check_links(&self) -> std::result::Result<(), String> {
+        let known = |node: &u32| self.nodes.iter().any(|own| own.node == *node);
+        let joined = |pair: &[u32]| self.links.iter().any(|[a, b]| pair == [*a, *b] || pair == [*b, *a]);
+        for (at, [a, b]) in self.links.iter().enumerate() {
+            let again = self.links[..at].iter().any(|other| other == &[*a, *b] || other == &[*b, *a]);
+            if a == b || again || !known(a) || !known(b) {
+                return Err(format!("there is no link between nodes {a} and {b}"));
+            }
+        }
+        for route in &self.routes {
+            let twice = (1..route.len()).any(|at| route[..at].contains(&route[at]));
+            if route.len() < 2 || twice || !route.windows(2).all(joined) {
+                return Err(format!("there is no route {route:?}"));
+            }
+        }
+        let mut reached: Vec<u32> = self.nodes.iter().take(1).map(|node| node.node).collect();
+        let mut at = 0;
+        while at < reached.len() {
+            let here = reached[at];
+            let next =
+                self.links.iter().filter_map(|[a, b]| if *a == here { Some(*b) } else { (*b == here).then_some(*a) });
+            let next: Vec<u32> = next.filter(|next| !reached.contains(next)).collect();
+            reached.extend(next);
+            at += 1;
+        }
+        match self.nodes.iter().find(|node| !self.links.is_empty() && !reached.contains(&node.node)) {
+            Some(apart) => Err(format!("links leave node {} apart", apart.node)),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives a machine its figures: nodes theirs, the links that were inferred, and each link the lesser bandwidth and the longer latency of the two
     /// directions between its ends. `kept` says where the figures are.
     pub fn complete(&self, machine: &mut Machine, kept: &str) {
         for node in &mut machine.nodes {
@@ -135,6 +178,18 @@ impl Figures {
             node.row_update_gb_s = Some(own.row_update_gb_s);
             node.peak_f32_gflop_s = Some(own.peak_f32_gflop_s);
             node.peak_bf16_gflop_s = own.peak_bf16_gflop_s;
+        }
+        if !self.links.is_empty() {
+            let ends = |nodes: &[u32]| nodes.iter().map(|node| End::Node(NodeId(*node))).collect::<Vec<_>>();
+            let link = |[a, b]: &[u32; 2]| Link {
+                ends: [a, b].map(|node| End::Node(NodeId(*node))),
+                gb_s: None,
+                latency_ns: None,
+            };
+            machine.links = self.links.iter().map(link).collect();
+            machine.routes = self.routes.iter().map(|route| Route { path: ends(route) }).collect();
+            machine.assumptions.retain(|line| !line.starts_with(discover::LINKS));
+            machine.assumptions.push(format!("{} from distances and what pairs of nodes write", discover::LINKS));
         }
         for link in &mut machine.links {
             let [End::Node(a), End::Node(b)] = link.ends else { continue };

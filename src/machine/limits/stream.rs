@@ -17,7 +17,12 @@ pub const STREAM_COPY_FORMULA: &str = "2 x bytes copied / s (read once, written 
 pub const WRITE_FORMULA: &str = "bytes written past the caches / s (from a source that stays in them)";
 
 /// Cells of the source of [`Field::write`]: 16 KiB, half of a first-level cache.
-const SOURCE: usize = 4 << 10;
+pub(super) const SOURCE: usize = 4 << 10;
+
+/// What is written: small whole numbers.
+pub(super) fn source() -> Vec<f32> {
+    (0..SOURCE).map(|cell| (cell % 251) as f32).collect()
+}
 
 /// Running sums of [`Sum`]; more than the latency of an addition times two a cycle.
 const SUMS: usize = 8;
@@ -61,10 +66,10 @@ pub(super) fn horizontal<S: Simd>(simd: S, sums: &[S::V]) -> f64 {
 }
 
 /// `to = from`.
-struct Copy<'a> {
-    from: &'a [f32],
-    to: &'a mut [f32],
-    past_caches: bool,
+pub(super) struct Copy<'a> {
+    pub from: &'a [f32],
+    pub to: &'a mut [f32],
+    pub past_caches: bool,
 }
 
 impl Kernel for Copy<'_> {
@@ -118,7 +123,7 @@ impl Field {
     /// When a cell did not arrive.
     pub fn write(&mut self, team: &Team) -> Rate {
         let (threads, isa) = (team.threads(), team.isa());
-        let source: Vec<f32> = (0..SOURCE).map(|cell| (cell % 251) as f32).collect();
+        let source = source();
         let cells = self.cells_mut();
         let rate = Rate::measure(size_of_val(&*cells) as f64, || {
             team.each(Rows::new(&mut *cells, LINE, threads, 1), |band| {

@@ -35,6 +35,7 @@ fn writers(stock: &Stock) -> Vec<Writer> {
         writer(format!("{train} --trace-loss {{}}"), false),
         writer(format!("inspect {csv} --write-schema {{}}"), false),
         writer("topo --topology twisted-hypercube-8 --svg {}".to_owned(), false),
+        writer("topo --topology ring-4 --schedule auto --svg {}".to_owned(), false),
         writer("plan --preset kaggle --ranks 2 --out {}".to_owned(), false),
     ];
     all.iter_mut().for_each(|writer| writer.run = writer.words.starts_with("train") && writer.folder);
