@@ -6,16 +6,14 @@ use std::fmt;
 use serde::Serialize;
 
 use super::machines::Everyone;
-use crate::base::config::{Collective, Config, Wire};
+use crate::base::config::{Collective, Config, Precision, Wire};
 use crate::base::{Error, Result};
-use crate::collective::plan::{Reduction, Topology, reductions};
-use crate::collective::{Payload, Priced, Reduced, priced};
+use crate::collective::plan::Reduction;
+use crate::collective::{MOST_COMPARED, Payload, Priced, Reduced, candidates, priced};
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site};
 use crate::model::Shape;
 
-/// Prices of more ranks take longer than they are worth.
-const MOST_RANKS: usize = 64;
 /// Candidates that are tried beside each other, at most.
 const TRIED: usize = 3;
 /// Prices of figures that were measured are right within this much.
@@ -47,6 +45,9 @@ pub struct Choice {
     reductions: Vec<Reduction>,
     #[serde(skip)]
     assumed: bool,
+    /// Whether there are too many ranks for others to be compared.
+    #[serde(skip)]
+    many: bool,
 }
 
 /// Why a schedule is taken.
@@ -62,8 +63,7 @@ enum Why {
 pub struct Candidate {
     schedule: &'static str,
     /// Milliseconds of a step in which gradients are reduced and weights gathered, nothing hidden.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    predicted_ms: Option<f64>,
+    predicted_ms: f64,
     /// Milliseconds of a step with small tables, where it was tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     step_ms: Option<f64>,
@@ -75,65 +75,62 @@ pub struct Candidate {
 /// # Errors
 /// When the configuration names a schedule that these machines do not allow.
 pub fn choose(config: &Config, tables: usize, everyone: &Everyone, kept: Option<&str>) -> Result<Choice> {
-    let Everyone { machine, placement, counts } = everyone;
+    let Everyone { machine, placement, .. } = everyone;
     let site = Site::new(machine, placement, Known::default());
-    let local = (counts.len() > 1 && counts.iter().all(|ranks| *ranks == counts[0])).then_some(counts[0]);
-    let topology = Topology::along(&site, local);
     let wanted = config.train.collective;
-    let kept = kept.filter(|_| wanted == Collective::Auto).and_then(|name| Reduction::named(name, &topology));
-    let (why, candidates) = match wanted {
-        _ if kept.is_some() => (Why::Kept, kept.into_iter().collect()),
-        Collective::Auto if site.ranks.len() > MOST_RANKS => {
-            let usual = local.map_or("two-ring", |_| "hierarchical");
-            (Why::Cheapest, Reduction::named(usual, &topology).into_iter().collect())
-        }
-        Collective::Auto => (Why::Cheapest, reductions(&topology)),
-        named => (Why::Asked, Reduction::named(named.name(), &topology).into_iter().collect::<Vec<_>>()),
+    let named = |name: &str| candidates(Some(name), &site);
+    let kept = kept.filter(|_| wanted == Collective::Auto).map(named).filter(|kept| !kept.is_empty());
+    let (why, candidates) = match (kept, wanted) {
+        (Some(kept), _) => (Why::Kept, kept),
+        (None, Collective::Auto) => (Why::Cheapest, candidates(None, &site)),
+        (None, asked) => (Why::Asked, named(asked.name())),
     };
     if candidates.is_empty() {
-        return Err(Error::Config {
-            origin: "train.collective".to_owned(),
-            reason: match wanted {
-                Collective::Hierarchical => format!(
-                    "{} is for several machines with equally many ranks: leave the choice to octorec (--collective auto), or \
-                     start as many ranks on each machine",
-                    wanted.name()
-                ),
-                _ => format!(
-                    "{} finds no way along the links of this machine, or nothing to gain there: leave the choice to octorec \
-                     (--collective auto)",
-                    wanted.name()
-                ),
-            },
-        });
+        return Err(impossible(wanted));
     }
     let payload = match config.train.wire {
         Wire::F32 => Payload::F32,
         Wire::Bf16 => Payload::Bf16,
     };
-    let few = site.ranks.len() <= MOST_RANKS;
-    let tensors = if few { tensors(config, tables) } else { Vec::new() };
+    let shape = Shape::dlrm(&config.model, tables, tables * config.model.dim);
+    let tensors = tensors(&shape, config.train.precision);
     let (reductions, candidates) = priced(candidates, &tensors, payload, &site)
         .into_iter()
         .map(|Priced { reduction, seconds }| {
-            let predicted_ms = few.then_some(seconds * 1e3);
-            let candidate = Candidate { schedule: reduction.name, predicted_ms, step_ms: None };
+            let candidate = Candidate { schedule: reduction.name, predicted_ms: seconds * 1e3, step_ms: None };
             (reduction, candidate)
         })
         .unzip::<_, _, Vec<_>, Vec<_>>();
     let figures = figures(machine, &site);
     let assumed = !site.assumptions.is_empty();
-    Ok(Choice { schedule: reductions[0].name, why, figures, candidates, reductions, assumed })
+    let many = why == Why::Cheapest && site.ranks.len() > MOST_COMPARED;
+    Ok(Choice { schedule: reductions[0].name, why, figures, candidates, reductions, assumed, many })
+}
+
+/// A schedule is named that these machines do not allow.
+pub(super) fn impossible(wanted: Collective) -> Error {
+    let reason = match wanted {
+        Collective::Hierarchical => format!(
+            "{} is for several machines with equally many ranks: leave the choice to octorec (--collective auto), or start as \
+             many ranks on each machine",
+            wanted.name()
+        ),
+        _ => format!(
+            "{} finds no way along the links of this machine, or nothing to gain there: leave the choice to octorec \
+             (--collective auto)",
+            wanted.name()
+        ),
+    };
+    Error::Config { origin: "train.collective".to_owned(), reason }
 }
 
 /// The layers of a model as they are sent.
-pub(super) fn tensors(config: &Config, tables: usize) -> Vec<Reduced> {
-    let precision = config.train.precision;
+pub(super) fn tensors(shape: &Shape, precision: Precision) -> Vec<Reduced> {
     let tensor = |[inputs, outputs]: [usize; 2]| Reduced {
         gradients: (inputs + 1) * outputs,
         words: inputs * outputs * precision.bytes() / size_of::<f32>() + outputs,
     };
-    Shape::dlrm(&config.model, tables, tables * config.model.dim).layers().map(tensor).collect()
+    shape.layers().map(tensor).collect()
 }
 
 /// Whose figures prices are, in a few words.
@@ -156,8 +153,8 @@ impl Choice {
     /// assumptions. None where there is nothing to choose.
     #[must_use]
     pub fn doubtful(&self) -> Vec<Reduction> {
-        let most = if self.assumed { None } else { self.candidates[0].predicted_ms.map(|ms| ms * DOUBT) };
-        let near = |candidate: &&Candidate| most.is_none_or(|most| candidate.predicted_ms.is_some_and(|ms| ms <= most));
+        let most = if self.assumed { f64::INFINITY } else { self.candidates[0].predicted_ms * DOUBT };
+        let near = |candidate: &&Candidate| candidate.predicted_ms <= most;
         let near = self.candidates.iter().take(TRIED).take_while(near).count();
         if near < 2 { Vec::new() } else { self.reductions[..near].to_vec() }
     }
@@ -200,16 +197,16 @@ impl fmt::Display for Choice {
             Why::Kept => ", as the plan says",
         })?;
         let [first, others @ ..] = &self.candidates[..] else { return Ok(()) };
-        let Some(ms) = first.predicted_ms else {
-            return write!(f, ", since more than {MOST_RANKS} ranks are not priced");
-        };
-        write!(f, ", {} ms a step predicted", figure(ms))?;
+        write!(f, ", {} ms a step predicted", figure(first.predicted_ms))?;
+        if self.many {
+            write!(f, " (others are compared among at most {MOST_COMPARED} ranks)")?;
+        }
         let list = |number: fn(&Candidate) -> Option<f64>, all: &[Candidate]| {
             let told = all.iter().filter_map(|other| Some(format!("{} {}", other.schedule, figure(number(other)?))));
             told.collect::<Vec<_>>().join(", ")
         };
         if !others.is_empty() {
-            write!(f, " ({})", list(|other| other.predicted_ms, others))?;
+            write!(f, " ({})", list(|other| Some(other.predicted_ms), others))?;
         }
         write!(f, "; {}", self.figures)?;
         if first.step_ms.is_some() {

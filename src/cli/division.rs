@@ -3,9 +3,10 @@
 
 use std::path::Path;
 
+use super::collective::tensors;
 use super::figures;
 use super::session::{Learned, open_data};
-use crate::base::config::{Config, SourceKind};
+use crate::base::config::{Collective, Config, SourceKind};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, input};
@@ -192,7 +193,7 @@ fn tables(schema: &Schema, demands: &[Demand]) -> Vec<TableLoad> {
 
 /// What a configuration makes of tables.
 fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
-    let precision = config.train.precision;
+    let (precision, collective) = (config.train.precision, config.train.collective);
     let kept = |optimizer| Kept { precision, optimizer };
     let (layers, rows) = (kept(Optimizer::dense(&config.train)), kept(Optimizer::rows(&config.train)));
     let shape = Shape::dlrm(&config.model, tables.len(), tables.len() * config.model.dim);
@@ -210,8 +211,8 @@ fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
         // Weights with what is kept beside them, and gradients; activations and theirs.
         dense_bytes: parameters * (layers.bytes() + gradient) as u64,
         sample_bytes: (shape.activations() * 2 * size_of::<f32>()) as u64,
-        // There as gradients, back as weights.
-        gradient_bytes: parameters * (config.train.wire.bytes() + gradient) as u64 / 2,
+        layers: tensors(&shape, precision),
+        collective: (collective != Collective::Auto).then(|| collective.name()),
         sample_operations: shape.operations() as u64,
         bf16: precision.is_split(),
     }

@@ -12,7 +12,7 @@ use crate::base::config::cache_dir;
 use crate::base::console::note;
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
-use crate::collective::{Raw, World};
+use crate::collective::{Buffers, Raw, World};
 use crate::machine::cluster::{UNMEASURED, cluster};
 use crate::machine::figures::{self, Figures, Network, Store};
 use crate::machine::limits::Processor;
@@ -143,7 +143,7 @@ fn measure_network(world: &World) -> Result<Option<Network>> {
     let hosts = hosts.into_iter().map(|name| String::from_utf8_lossy(&name).into_owned()).collect();
     let (whole, short) = (world.time_pairs(BYTES, RUNS)?, world.time_pairs(1, SHORT_RUNS)?);
     let pairs: Vec<[f64; 2]> = whole.into_iter().zip(short).map(|(whole, short)| [whole, short]).collect();
-    let together = world.time_raw(Raw::AllToAll, BYTES, RUNS)?.unwrap_or_default();
+    let together = world.time_raw(Raw::AllToAll, Buffers::AsTheyAre, BYTES, RUNS)?.unwrap_or_default();
     Ok(Some(Network::of(hosts, BYTES, &pairs, together)))
 }
 

@@ -20,7 +20,7 @@ pub struct Profiled {
     stages: Vec<StageTime>,
     /// Mean milliseconds a step in which communication threads were at work while the compute threads were, too.
     hidden_dense_ms: f64,
-    ranks: usize,
+    pub(super) ranks: usize,
     /// The least milliseconds of a step whose f32 are multiplied on tiles; the stages' are of fused multiply-adds.
     #[serde(skip_serializing_if = "Option::is_none")]
     tiles_roofline_ms: Option<f64>,

@@ -32,7 +32,7 @@ mod world;
 
 pub use bound::Bound;
 pub use carrier::{Carrier, Fabric, LaneSpec, Links};
-pub use choice::{Priced, Reduced, priced};
+pub use choice::{MOST_COMPARED, Priced, Reduced, candidates, priced};
 pub use executor::Executor;
 pub use launch::{Member, launch, launch_local};
 pub use memory::{Between, Memory, Tensor, narrow, widen};
@@ -42,4 +42,4 @@ pub use price::{Copier, Timing, Works, flow};
 pub use schedule::{Fold, Goal, Hop, Payload, Schedule};
 pub use shared_memory::{Lane, SharedMemory};
 pub use slices::{GRAIN, Slices};
-pub use world::{Raw, World};
+pub use world::{Buffers, Raw, World};

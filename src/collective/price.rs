@@ -77,6 +77,23 @@ impl Timing {
     }
 }
 
+/// Seconds of a schedule among the ranks of a site if none waited for another: what the busiest link or memory takes, and the
+/// longest latency of each round.
+#[must_use]
+pub fn without_waits(schedule: &Schedule, site: &Site, works: Works) -> f64 {
+    let rates = site.resources();
+    let (mut loads, mut latencies_s) = (vec![0.0; rates.len()], 0.0);
+    for hops in &schedule.rounds {
+        let mut latency_s = 0.0;
+        for Message { activity, .. } in messages(schedule, hops, site, works, None) {
+            activity.takes.iter().for_each(|(resource, takes)| loads[*resource] += takes * activity.amount);
+            latency_s = f64::max(latency_s, activity.latency_s);
+        }
+        latencies_s += latency_s;
+    }
+    loads.iter().zip(rates).map(|(load, rate)| load / rate).fold(0.0, f64::max) + latencies_s
+}
+
 /// Who copies for a rank.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Copier {

@@ -31,6 +31,26 @@ impl Raw {
             Self::AllReduce => "MPI_Allreduce",
         }
     }
+
+    /// The same, and what is timed of it.
+    #[must_use]
+    pub const fn name_with(self, buffers: Buffers) -> &'static str {
+        match (self, buffers) {
+            (_, Buffers::AsTheyAre) => self.name(),
+            (Self::AllToAll, Buffers::Filled) => "MPI_Alltoall, copied",
+            (Self::AllReduce, Buffers::Filled) => "MPI_Allreduce, copied",
+        }
+    }
+}
+
+/// What is timed of a call of MPI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Buffers {
+    /// The call alone.
+    AsTheyAre,
+    /// What is sent is first copied into the call's buffer, and what has come out of it, as whoever keeps tensors of their own
+    /// must do. octorec's ranks write into messages what they would otherwise write into such a tensor.
+    Filled,
 }
 
 /// All machines of a job; a clone is the same job. A process that nobody has started as one of several is alone.
@@ -165,8 +185,8 @@ impl World {
     ///
     /// # Errors
     /// What MPI says.
-    pub fn time_raw(&self, what: Raw, bytes: usize, runs: usize) -> Result<Option<f64>> {
-        self.0.as_ref().map(|processes| processes.time_raw(what, bytes, runs)).transpose()
+    pub fn time_raw(&self, what: Raw, buffers: Buffers, bytes: usize, runs: usize) -> Result<Option<f64>> {
+        self.0.as_ref().map(|processes| processes.time_raw(what, buffers, bytes, runs)).transpose()
     }
 
     /// Seconds in which the first machine and each other one send each other so many bytes, the median of so many runs, as
@@ -215,7 +235,7 @@ impl Processes {
         match *self {}
     }
 
-    const fn time_raw(&self, _: Raw, _: usize, _: usize) -> Result<f64> {
+    const fn time_raw(&self, _: Raw, _: Buffers, _: usize, _: usize) -> Result<f64> {
         match *self {}
     }
 

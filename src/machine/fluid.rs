@@ -129,8 +129,11 @@ impl Fluid {
     /// The max-min fair rates of all activities while all of them flow, in units a second.
     #[must_use]
     pub fn fair(&self) -> Vec<f64> {
-        let flows = self.activities.iter().map(|activity| activity.amount).enumerate().collect();
-        Running { flows, ..self.at_rest() }.fair()
+        let flow = |(number, activity): (usize, &Activity)| Flow { number, left: activity.amount, rate: AT_ONCE };
+        let flows = self.activities.iter().enumerate().map(flow).collect();
+        let mut all = Running { flows, changed: (0..self.rates.len()).collect(), ..self.at_rest() };
+        all.share();
+        all.flows.iter().map(|flow| flow.rate).collect()
     }
 
     fn at_rest(&self) -> Running<'_> {
@@ -141,6 +144,7 @@ impl Fluid {
             flows: Vec::new(),
             arrivals: Vec::new(),
             now: 0.0,
+            changed: Vec::new(),
         }
     }
 }
@@ -150,32 +154,40 @@ struct Running<'a> {
     fluid: &'a Fluid,
     waits: Vec<usize>,
     flowed: Vec<Flowed>,
-    /// What flows, with the amount that is left.
-    flows: Vec<(usize, f64)>,
+    flows: Vec<Flow>,
     /// When what is gone arrives.
     arrivals: Vec<(f64, usize)>,
     now: f64,
+    /// Resources of which something else is taken since rates were found.
+    changed: Vec<usize>,
+}
+
+/// An activity that goes on.
+struct Flow {
+    number: usize,
+    /// What is left of its amount.
+    left: f64,
+    /// Units a second.
+    rate: f64,
 }
 
 impl Running<'_> {
     fn run(mut self, start: Vec<usize>) -> Vec<Flowed> {
         self.begin(start);
         while !self.flows.is_empty() || !self.arrivals.is_empty() {
-            let rates = self.fair();
-            let ends = self.flows.iter().zip(&rates).map(|((_, left), rate)| left / rate).fold(f64::INFINITY, f64::min);
+            self.share();
+            let ends = self.flows.iter().map(|flow| flow.left / flow.rate).fold(f64::INFINITY, f64::min);
             let comes = self.arrivals.iter().map(|(when, _)| when - self.now).fold(f64::INFINITY, f64::min);
             let step = ends.min(comes).max(0.0);
             self.now += step;
             // What ends at the same moment but for rounding ends together.
             let (now, soon) = (self.now, self.now * 1e-9 + 1e-15);
             let mut gone = Vec::new();
-            let mut rate = rates.into_iter();
-            self.flows.retain_mut(|(number, left)| {
-                let rate = rate.next().expect("a rate for each flow");
-                *left -= step * rate;
-                let done = *left <= soon * rate;
+            self.flows.retain_mut(|flow| {
+                flow.left -= step * flow.rate;
+                let done = flow.left <= soon * flow.rate;
                 if done {
-                    gone.push(*number);
+                    gone.push(flow.number);
                 }
                 !done
             });
@@ -187,6 +199,8 @@ impl Running<'_> {
                 }
                 !here
             });
+            let taken = gone.iter().flat_map(|number| &self.fluid.activities[*number].takes);
+            self.changed.extend(taken.map(|(resource, _)| *resource));
             self.end(gone, arrived);
         }
         self.flowed
@@ -197,9 +211,12 @@ impl Running<'_> {
         let mut gone = Vec::new();
         for number in ready {
             self.flowed[number].began_s = self.now;
-            match self.fluid.activities[number].amount > 0.0 {
-                true => self.flows.push((number, self.fluid.activities[number].amount)),
-                false => gone.push(number),
+            let activity = &self.fluid.activities[number];
+            if activity.amount > 0.0 {
+                self.flows.push(Flow { number, left: activity.amount, rate: AT_ONCE });
+                self.changed.extend(activity.takes.iter().map(|(resource, _)| *resource));
+            } else {
+                gone.push(number);
             }
         }
         if !gone.is_empty() {
@@ -236,42 +253,63 @@ impl Running<'_> {
         }
     }
 
-    /// Max-min fair rates of all flows, in units a second.
-    fn fair(&self) -> Vec<f64> {
-        let takes = |flow: usize| &self.fluid.activities[self.flows[flow].0].takes;
-        let mut rates = vec![AT_ONCE; self.flows.len()];
+    /// What an activity takes, but for that of which it takes nothing.
+    fn takes(&self, flow: usize) -> impl Iterator<Item = (usize, f64)> {
+        self.fluid.activities[self.flows[flow].number].takes.iter().copied().filter(|(_, share)| *share > 0.0)
+    }
+
+    /// Flows whose rates may be other than they were: those that take of what has changed, and whoever shares a resource with
+    /// such a one. Most ranks compute by themselves, so these are few.
+    fn touched(&mut self) -> Vec<usize> {
+        let mut users: Vec<Vec<usize>> = vec![Vec::new(); self.fluid.rates.len()];
+        for flow in 0..self.flows.len() {
+            self.takes(flow).for_each(|(resource, _)| users[resource].push(flow));
+        }
+        let mut touched = vec![false; self.flows.len()];
+        let mut found = Vec::new();
+        let mut open = std::mem::take(&mut self.changed);
+        while let Some(resource) = open.pop() {
+            // Whoever comes here again finds nobody.
+            for flow in std::mem::take(&mut users[resource]) {
+                if !std::mem::replace(&mut touched[flow], true) {
+                    found.push(flow);
+                    open.extend(self.takes(flow).map(|(resource, _)| resource));
+                }
+            }
+        }
+        found
+    }
+
+    /// Finds the max-min fair rates of all flows.
+    fn share(&mut self) {
+        let mut grows = self.touched();
         let mut left = self.fluid.rates.clone();
-        let mut grows: Vec<usize> = (0..self.flows.len()).collect();
         while !grows.is_empty() {
             let mut shares = vec![0.0; left.len()];
             for &flow in &grows {
-                takes(flow).iter().for_each(|(resource, share)| shares[*resource] += share);
+                self.takes(flow).for_each(|(resource, share)| shares[resource] += share);
             }
             let fulls =
                 left.iter().zip(&shares).map(|(left, share)| if *share > 0.0 { left / share } else { f64::INFINITY });
             let fulls: Vec<f64> = fulls.collect();
             let level = fulls.iter().copied().fold(f64::INFINITY, f64::min);
-            if level == f64::INFINITY {
-                break;
-            }
             let is_full = |resource: usize| fulls[resource] <= level * (1.0 + 1e-9);
-            let full = |flow: &usize| takes(*flow).iter().any(|(resource, share)| *share > 0.0 && is_full(*resource));
+            let full = |flow: &usize| self.takes(*flow).any(|(resource, _)| is_full(resource));
             let (stay, grow): (Vec<usize>, Vec<usize>) = grows.into_iter().partition(full);
             for flow in stay {
-                rates[flow] = level.min(AT_ONCE);
-                for (resource, share) in takes(flow) {
-                    left[*resource] = (left[*resource] - share * level).max(0.0);
-                }
+                self.takes(flow)
+                    .for_each(|(resource, share)| left[resource] = (left[resource] - share * level).max(0.0));
+                self.flows[flow].rate = level.min(AT_ONCE);
             }
             grows = grow;
         }
-        rates
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::rng::{Random, Stream};
 
     fn flow(amount: f64, takes: &[(usize, f64)]) -> Activity {
         Activity { amount, takes: takes.to_vec(), latency_s: 0.0 }
@@ -302,5 +340,30 @@ mod tests {
         let flowed = fluid.run();
         // Both at a rate of 1/4.
         assert_eq!((flowed[thin].gone_s, flowed[thick].gone_s), (4.0, 4.0));
+    }
+
+    #[test]
+    fn what_shares_nothing_changes_nothing() {
+        // Whether something connects all activities, of which there is more than they take, makes no difference.
+        let numbers = Random::new(7, Stream::Sample(0));
+        let draw = |index: u64| numbers.uniform(index);
+        let build = |connected: bool| {
+            let mut rates: Vec<f64> = (0..6).map(|resource| 1.0 + draw(resource)).collect();
+            rates.push(1e9);
+            let mut fluid = Fluid::new(rates);
+            for number in 0..200u64 {
+                let part = |at: u64| draw(1000 + 10 * number + at);
+                let mut takes = vec![((part(0) * 6.0) as usize, 0.5 + part(1))];
+                takes.extend((part(2) < 0.3).then_some(((part(3) * 6.0) as usize, 1.0)));
+                takes.extend(connected.then_some((6, 1e-3)));
+                let after = (number > 4).then(|| After::Arrived((part(4) * number as f64) as usize));
+                fluid.add(Activity { amount: part(5), takes, latency_s: 0.1 * part(6) }, after);
+            }
+            fluid.run()
+        };
+        for (alone, connected) in build(false).iter().zip(build(true)) {
+            let apart = (alone.gone_s - connected.gone_s).abs();
+            assert!(apart < 1e-6 * connected.gone_s, "{alone:?} {connected:?}");
+        }
     }
 }

@@ -120,6 +120,14 @@ pub struct Standing {
     pub bf16_gflop_s: f64,
 }
 
+impl Standing {
+    /// Peak of its compute threads' cores in GFLOP/s, of bfloat16 or f32.
+    #[must_use]
+    pub const fn peak_gflop_s(&self, bf16: bool) -> f64 {
+        if bf16 { self.bf16_gflop_s } else { self.f32_gflop_s }
+    }
+}
+
 impl std::ops::Deref for Standing {
     type Target = Rates;
 
@@ -141,6 +149,9 @@ pub struct Site {
     pub wires: Vec<Wire>,
     /// What was taken for unknown figures, and why.
     pub assumptions: Vec<String>,
+    /// How many ranks stand on each host, if there are several hosts with as many each.
+    #[serde(skip)]
+    pub local: Option<usize>,
     /// Those that have ranks, ascending.
     #[serde(skip)]
     nodes: Vec<NodeId>,
@@ -187,6 +198,9 @@ impl Site {
         };
         let paths = nodes.iter().map(|from| nodes.iter().map(|to| path(*from, *to)).collect()).collect();
         let home = |node: NodeId| nodes.binary_search(&node).expect("every rank's node is in the list");
+        let hosts: Vec<&[RankPlace]> = placement.ranks.chunk_by(|a, b| a.host == b.host).collect();
+        let local = hosts.first().map_or(0, |host| host.len());
+        let alike = hosts.len() > 1 && hosts.iter().all(|host| host.len() == local);
         Self {
             machine: machine.name.clone(),
             homes: placement.ranks.iter().map(|place| home(place.node)).collect(),
@@ -194,6 +208,7 @@ impl Site {
             pools,
             wires,
             assumptions,
+            local: alike.then_some(local),
             paths,
             nodes,
         }

@@ -10,7 +10,7 @@
 //!   and stored what it receives (past the caches), whichever is later, and then the latency of the way from its farthest
 //!   peer. Nothing is taken as hidden behind computation.
 //! * all-reduce: of replicated tables, each rank's list of the rows that its samples name, with their summed gradients,
-//!   brought to every other; of the MLPs' gradients, a ring (SC20 equation 1), with the latency of each round.
+//!   brought to every other; of the MLPs' gradients, layer by layer, the schedule that they take, as [`priced`].
 //! * update: pooled gradients read, each named row (and its optimizer state) read and written once; of replicated
 //!   tables each rank sums its samples' gradients by row, and moves the rows that any rank names (SC20 III-A).
 //! * MLPs: operations of the rank's samples over the peak of its cores, in f32 or bfloat16; the same for every division,
@@ -25,6 +25,7 @@ use super::skew::Skew;
 use super::traffic::{ID_BYTES, id_streams};
 use super::workload::{Load, TableLoad, Workload};
 use crate::base::{RankId, TableId};
+use crate::collective::{Priced, candidates, priced};
 use crate::machine::Site;
 
 /// Bytes that memory hands out at once.
@@ -109,9 +110,11 @@ pub struct Model<'a> {
     pairs: Vec<i64>,
     /// Seconds of the longest way from or to another rank, by rank.
     latency_s: Vec<f64>,
-    /// Seconds of each rank's MLPs, and of the all-reduce of their gradients.
+    /// Seconds of each rank's MLPs.
     mlp_s: Vec<f64>,
-    dense_s: Vec<f64>,
+    /// How gradients of layers are reduced, and what that takes; nothing with one rank, or where the schedule that was named
+    /// is not to be had.
+    pub dense: Option<Priced>,
 }
 
 /// `bytes` in whole cache lines.
@@ -162,11 +165,17 @@ impl<'a> Model<'a> {
         });
         let latency_s = latency_s.collect();
         let mlp_s = site.ranks.iter().zip(&slices).map(|(standing, samples)| {
-            let peak = if workload.bf16 { standing.bf16_gflop_s } else { standing.f32_gflop_s };
-            *samples as f64 * workload.sample_operations as f64 / (peak * 1e9)
+            *samples as f64 * workload.sample_operations as f64 / (standing.peak_gflop_s(workload.bf16) * 1e9)
         });
-        let (mlp_s, dense_s) = (mlp_s.collect(), dense_s(workload, site, &ids));
-        Self { workload, site, skews, uniques, lists, slices, reach, pairs, latency_s, mlp_s, dense_s }
+        let mlp_s = mlp_s.collect();
+        let candidates = if ranks > 1 { candidates(workload.collective, site) } else { Vec::new() };
+        let dense = priced(candidates, &workload.layers, workload.payload(), site).into_iter().next();
+        Self { workload, site, skews, uniques, lists, slices, reach, pairs, latency_s, mlp_s, dense }
+    }
+
+    /// Seconds in which the gradients of all layers are reduced and the weights come back.
+    fn dense_s(&self) -> f64 {
+        self.dense.as_ref().map_or(0.0, |dense| dense.seconds)
     }
 
     /// Samples of a rank's slice of the minibatch.
@@ -396,7 +405,7 @@ impl<'a> Model<'a> {
         [
             lookup,
             exchanges + 3.0 * latency(tally.all.columns > 0),
-            reduced.max(allreduce_wire_s) + latency(tally.replicated > 0) + self.dense_s[rank],
+            reduced.max(allreduce_wire_s) + latency(tally.replicated > 0) + self.dense_s(),
             update,
             self.mlp_s[rank],
         ]
@@ -432,25 +441,4 @@ impl<'a> Model<'a> {
         }
         Some(Score { slowest_s: slowest, mean_s: sum / self.ranks() as f64 })
     }
-}
-
-/// Seconds in which the MLPs' gradients are reduced by a ring, by rank: what the busiest wire or the rank's memory takes
-/// for both halves of it, and a message's latency in each round.
-fn dense_s(workload: &Workload, site: &Site, ids: &[RankId]) -> Vec<f64> {
-    let ranks = ids.len();
-    if ranks == 1 {
-        return vec![0.0];
-    }
-    let mut crossings = vec![0.0; site.wires.len()];
-    let mut slowest_s = 0.0;
-    for (from, to) in ids.iter().zip(ids.iter().cycle().skip(1)) {
-        site.path(*from, *to).iter().for_each(|wire| crossings[*wire] += 1.0);
-        slowest_s = f64::max(slowest_s, site.latency_s(*from, *to));
-    }
-    let rounds = 2.0 * (ranks - 1) as f64;
-    let sent = workload.gradient_bytes as f64 * rounds / ranks as f64;
-    let wires = crossings.iter().zip(&site.wires).map(|(times, wire)| times * sent / (wire.gb_s * 1e9));
-    let wire_s = wires.fold(0.0, f64::max);
-    let memory_s = |rank: usize| 2.0 * sent / (site.ranks[rank].copy_gb_s * 1e9);
-    (0..ranks).map(|rank| memory_s(rank).max(wire_s) + rounds * slowest_s).collect()
 }

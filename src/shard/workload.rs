@@ -7,6 +7,7 @@ use std::ops::{AddAssign, Mul, SubAssign};
 use serde::Serialize;
 
 use super::traffic::ID_BYTES;
+use crate::collective::{Payload, Reduced};
 
 /// What one table asks for.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -57,12 +58,22 @@ pub struct Workload {
     pub dense_bytes: u64,
     /// Bytes of activations and their gradients a sample.
     pub sample_bytes: u64,
-    /// Bytes of the MLPs' gradients, which are all-reduced.
-    pub gradient_bytes: u64,
+    /// The MLPs' layers, whose gradients are all-reduced.
+    pub layers: Vec<Reduced>,
+    /// The schedule by which they are, if not that of the least price.
+    pub collective: Option<&'static str>,
     /// Operations of MLPs and interaction a sample, forward and backward; a multiply-add counts as two.
     pub sample_operations: u64,
     /// Whether these multiply bfloat16.
     pub bf16: bool,
+}
+
+impl Workload {
+    /// What gradients of layers travel in: the same as pooled rows.
+    #[must_use]
+    pub const fn payload(&self) -> Payload {
+        if self.exchange_bytes < size_of::<f32>() { Payload::Bf16 } else { Payload::F32 }
+    }
 }
 
 /// What a part of a table adds to its rank.

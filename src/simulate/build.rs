@@ -3,7 +3,7 @@
 //!
 //! Ranks of one host write messages straight into each other's windows: the look-up of a row, or the packing of a gradient,
 //! is the message, and takes of the sender's cores, of both memories and of the links between. Between hosts they are
-//! staged, and travel while the ranks compute. Layers are reduced one after another, in the order in which their gradients
+//! staged, and travel while the ranks compute: one message from all ranks of a host to all of another. Layers are reduced one after another, in the order in which their gradients
 //! are complete, by communication cores, or by the compute cores after the backward pass.
 
 use std::collections::BTreeMap;
@@ -59,27 +59,30 @@ pub fn simulate(scene: &Scene<'_>) -> Outcome {
 }
 
 /// A rank on its way through the corridor.
-struct Walker {
+pub(super) struct Walker {
     /// Its last activity.
     last: Option<usize>,
     /// Messages that have come or are to come, by kind.
-    comes: [Vec<After>; Kind::ALL.len()],
+    pub(super) comes: [Vec<After>; Kind::ALL.len()],
     load: Load,
     samples: usize,
+    /// Its part of what all ranks of its memory can do.
     limits: Limits,
+    /// What its cores would do if the memory were theirs alone.
+    alone: Limits,
 }
 
-struct Builder<'a> {
-    scene: Scene<'a>,
-    site: &'a Site,
+pub(super) struct Builder<'a> {
+    pub(super) scene: Scene<'a>,
+    pub(super) site: &'a Site,
     fluid: Fluid,
     labels: Vec<Option<Label>>,
-    walkers: Vec<Walker>,
+    pub(super) walkers: Vec<Walker>,
     /// The reduction that communication cores were given last.
     reduced: Option<usize>,
     /// By step, the last activity of each rank.
     ends: Vec<Vec<usize>>,
-    step: usize,
+    pub(super) step: usize,
     /// By the number of parameters.
     reductions: BTreeMap<usize, Activity>,
 }
@@ -94,11 +97,19 @@ impl<'a> Builder<'a> {
             let at = &site.ranks[rank];
             let mut load = tally.ranks[rank];
             load += tally.replicas;
-            let gflop_s = if bf16 { at.bf16_gflop_s } else { at.f32_gflop_s };
+            let gflop_s = at.peak_gflop_s(bf16);
             let limits =
                 Limits { gflop_s, stream_gb_s: at.gb_s, gather_gb_s: at.row_gb_s, scatter_gb_s: at.row_update_gb_s };
+            let sharers = site.pools[at.pool].ranks.len() as f64;
+            let draws = scene.rates.measured_on_gflop_s.map_or(1.0, |measured_on| sharers * gflop_s / measured_on);
+            let alone = Limits {
+                gflop_s,
+                stream_gb_s: limits.stream_gb_s * draws,
+                gather_gb_s: limits.gather_gb_s * draws,
+                scatter_gb_s: limits.scatter_gb_s * draws,
+            };
             let samples = model.samples(RankId(rank as u32));
-            Walker { last: None, comes: std::array::from_fn(|_| Vec::new()), load, samples, limits }
+            Walker { last: None, comes: std::array::from_fn(|_| Vec::new()), load, samples, limits, alone }
         };
         // Behind wires and memories: each rank's compute cores, then its communication cores, in seconds.
         let mut rates = site.resources();
@@ -116,15 +127,15 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn ranks(&self) -> usize {
+    pub(super) fn ranks(&self) -> usize {
         self.walkers.len()
     }
 
-    fn place(&self, rank: usize) -> &'a RankPlace {
+    pub(super) fn place(&self, rank: usize) -> &'a RankPlace {
         &self.scene.placement.ranks[rank]
     }
 
-    fn pool(&self, rank: usize) -> usize {
+    pub(super) fn pool(&self, rank: usize) -> usize {
         self.site.wires.len() + self.site.ranks[rank].pool
     }
 
@@ -132,16 +143,17 @@ impl<'a> Builder<'a> {
         self.site.wires.len() + self.site.pools.len() + rank
     }
 
+    /// The cores of a rank's communication threads: its compute cores where they share them.
     fn comm(&self, rank: usize) -> usize {
-        self.cores(rank) + self.ranks()
+        if self.place(rank).shares_cores() { self.cores(rank) } else { self.cores(rank) + self.ranks() }
     }
 
     /// Bytes a second of a rank's memory, copied past the caches.
-    fn copied(&self, rank: usize) -> f64 {
+    pub(super) fn copied(&self, rank: usize) -> f64 {
         self.site.ranks[rank].stream_copy_gb_s * 1e9
     }
 
-    fn add(&mut self, activity: Activity, after: impl IntoIterator<Item = After>, label: Label) -> usize {
+    pub(super) fn add(&mut self, activity: Activity, after: impl IntoIterator<Item = After>, label: Label) -> usize {
         let number = self.fluid.add(activity, after);
         self.labels.resize(number, None);
         self.labels.push(Some(label));
@@ -150,7 +162,7 @@ impl<'a> Builder<'a> {
 
     /// Something that a rank's compute cores do next, once what it waits for has come: alone it takes `alone_s` seconds, of
     /// which its memory is busy for `memory_s`.
-    fn walk(
+    pub(super) fn walk(
         &mut self,
         rank: usize,
         stage: Stage,
@@ -179,66 +191,25 @@ impl<'a> Builder<'a> {
 
     /// A stage of a rank that sends nothing.
     fn stage(&mut self, rank: usize, stage: Stage, work: &Work, waits: Option<Kind>) -> usize {
-        let limits = &self.walkers[rank].limits;
+        let Walker { limits, alone, .. } = &self.walkers[rank];
         let memory_s = limits.ms(&Work { operations: 0.0, ..*work }) * 1e-3;
-        let alone_s = limits.ms(work) * 1e-3 / self.scene.rates.of(stage);
+        let alone_s = alone.ms(work) * 1e-3 / self.scene.rates.of(stage);
         self.walk(rank, stage, alone_s, memory_s, Extra::default(), waits)
     }
 
     /// A stage of a rank's tables: bytes of random rows, and bytes in order.
     fn rows(&mut self, rank: usize, stage: Stage, [rows, stream]: [f64; 2], waits: Option<Kind>) -> usize {
-        let memory_s = self.rows_s(rank, stage, [rows, stream]);
-        self.walk(rank, stage, memory_s / self.scene.rates.of(stage), memory_s, Extra::default(), waits)
+        let [alone_s, memory_s] = self.rows_s(rank, stage, [rows, stream]);
+        self.walk(rank, stage, alone_s / self.scene.rates.of(stage), memory_s, Extra::default(), waits)
     }
 
-    fn rows_s(&self, rank: usize, stage: Stage, [rows, stream]: [f64; 2]) -> f64 {
-        let limits = &self.walkers[rank].limits;
-        let random = if stage == Stage::UpdateRows { limits.scatter_gb_s } else { limits.gather_gb_s };
-        rows / (random * 1e9) + stream / (limits.stream_gb_s * 1e9)
-    }
-
-    /// A message that a rank's compute cores write: so many bytes, for which memory is busy for `memory_s` seconds.
-    fn send(&mut self, kind: Kind, stage: Stage, [from, to]: [usize; 2], bytes: f64, memory_s: f64) {
-        if bytes <= 0.0 {
-            return;
-        }
-        let [sender, receiver] = [from, to].map(|rank| RankId(rank as u32));
-        let latency_s = self.site.latency_s(sender, receiver);
-        let alone_s = memory_s / self.scene.rates.of(stage);
-        let mut takes: Vec<(usize, f64)> = self.site.path(sender, receiver).iter().map(|wire| (*wire, 1.0)).collect();
-        takes.push((self.pool(to), 1.0));
-        if self.place(from).host == self.place(to).host {
-            let extra = Extra { bytes, takes, latency_s, kind: Some(kind) };
-            let number = self.walk(from, stage, alone_s, memory_s, extra, None);
-            self.walkers[to].comes[kind as usize].push(After::Arrived(number));
-            return;
-        }
-        // Staged in own memory, then on its way.
-        let staged_s = memory_s + bytes / self.copied(from);
-        let staged = self.walk(from, stage, staged_s / self.scene.rates.of(stage), staged_s, Extra::default(), None);
-        takes.push((self.pool(from), 1.0));
-        if self.by_cores() {
-            // Read from where it is staged and written to the network; read there and written to its place.
-            for rank in [from, to] {
-                let copier = self.copier(rank);
-                takes.push((copier.resource, copier.takes * (2.0 + copier.network)));
-            }
-        }
-        let label = Label::Way { to, step: self.step, kind };
-        let way = self.add(Activity { amount: bytes, takes, latency_s }, [After::Gone(staged)], label);
-        self.walkers[to].comes[kind as usize].push(After::Arrived(way));
-    }
-
-    /// Messages of a kind from each rank to each other, the next one first; `work` gives the bytes and the seconds of memory.
-    fn exchange(&mut self, kind: Kind, stage: Stage, work: impl Fn(&Self, usize, usize) -> (f64, f64)) {
-        let ranks = self.ranks();
-        for step in 1..ranks {
-            for from in 0..ranks {
-                let to = (from + step) % ranks;
-                let (bytes, memory_s) = work(self, from, to);
-                self.send(kind, stage, [from, to], bytes, memory_s);
-            }
-        }
+    /// Seconds of the rank's cores, had they the memory to themselves, and of its part of the memory.
+    fn rows_s(&self, rank: usize, stage: Stage, [rows, stream]: [f64; 2]) -> [f64; 2] {
+        let Walker { limits, alone, .. } = &self.walkers[rank];
+        [alone, limits].map(|limits| {
+            let random = if stage == Stage::UpdateRows { limits.scatter_gb_s } else { limits.gather_gb_s };
+            rows / (random * 1e9) + stream / (limits.stream_gb_s * 1e9)
+        })
     }
 
     fn step(&mut self, step: usize) {
@@ -260,7 +231,7 @@ impl<'a> Builder<'a> {
             let (load, share) = (&builder.walkers[to].load, part(builder, from));
             let samples = builder.walkers[from].samples as f64;
             let bytes = id * (load.streams as f64 * (samples + 1.0) + load.row_ids as f64 * share);
-            (bytes, 2.0 * bytes / builder.copied(from))
+            (bytes, [2.0 * bytes / builder.copied(from); 2])
         });
         for rank in 0..ranks {
             // What waits for ids has no work of its own.
@@ -308,7 +279,8 @@ impl<'a> Builder<'a> {
     /// Seconds of a rank's step that are no stage's.
     fn besides_s(&self, rank: usize, batch: f64) -> f64 {
         let (rates, place) = (self.scene.rates, self.place(rank));
-        let (compute, all) = (place.compute.len() as f64, (place.compute.len() + place.comm.len()) as f64);
+        let others = if place.shares_cores() { 0 } else { place.comm.len() };
+        let (compute, all) = (place.compute.len() as f64, (place.compute.len() + others) as f64);
         let sample_s = rates.sample_s * all / compute;
         rates.step_s + sample_s * self.walkers[rank].samples as f64 + rates.whole_sample_s * batch
     }
@@ -329,7 +301,7 @@ impl<'a> Builder<'a> {
         (0..ranks).for_each(|rank| _ = self.work(rank, Stage::BackInteract, None));
         self.exchange(Kind::Gradients, Stage::PackGradients, |builder, from, to| {
             let bytes = builder.walkers[to].load.columns as f64 * builder.walkers[from].samples as f64 * element;
-            (bytes, bytes / builder.copied(from))
+            (bytes, [bytes / builder.copied(from); 2])
         });
         self.layers(Stage::BackBottom, 0..bottom, &mut complete);
         complete
@@ -350,11 +322,11 @@ impl<'a> Builder<'a> {
     }
 
     /// Whether communication cores carry what travels.
-    fn by_cores(&self) -> bool {
+    pub(super) fn by_cores(&self) -> bool {
         self.scene.placement.ranks.iter().all(|place| !place.comm.is_empty())
     }
 
-    fn copier(&self, rank: usize) -> Copier {
+    pub(super) fn copier(&self, rank: usize) -> Copier {
         let (place, rates) = (self.place(rank), self.scene.rates);
         let own = place.comm.len() as f64 * rates.core_gb_s * 1e9;
         let (resource, bytes_s) = match self.by_cores() {
@@ -420,9 +392,9 @@ impl<'a> Builder<'a> {
         }
         let done = self.reduced.expect("layers were reduced");
         for rank in 0..ranks {
-            // Communication cores bring layers back in the next forward pass.
+            // What communication cores reduce behind other work is needed in the next forward pass.
             self.walkers[rank].comes[Kind::DenseGradients as usize].push(After::Gone(done));
-            if !by_cores || self.scene.rates.waits_before_update {
+            if !by_cores || !self.scene.overlap || self.scene.rates.waits_before_update {
                 self.walk(rank, Stage::ReduceDense, 0.0, 0.0, Extra::default(), Some(Kind::DenseGradients));
             }
         }
@@ -478,9 +450,9 @@ impl<'a> Builder<'a> {
 
 /// What an activity of the compute cores is besides: a message.
 #[derive(Default)]
-struct Extra {
-    bytes: f64,
-    takes: Vec<(usize, f64)>,
-    latency_s: f64,
-    kind: Option<Kind>,
+pub(super) struct Extra {
+    pub bytes: f64,
+    pub takes: Vec<(usize, f64)>,
+    pub latency_s: f64,
+    pub kind: Option<Kind>,
 }

@@ -6,6 +6,7 @@
 //! model: what a planner, a choice of collectives and a simulation say of a machine cannot differ.
 
 mod build;
+mod messages;
 mod outcome;
 mod rates;
 #[cfg(all(test, not(loom)))]

@@ -1,5 +1,7 @@
 //! What was simulated: a step's time, how much of it ranks compute, and what of each exchange they wait for.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde_json::Value;
 
@@ -52,8 +54,8 @@ pub(super) enum Label {
         sends: Option<Kind>,
         wait: Option<Wait>,
     },
-    /// A message on its way while its sender computes.
-    Way { to: usize, step: usize, kind: Kind },
+    /// A message to some ranks of one host, the first of which is named, on its way while its senders compute.
+    Way { to: usize, receivers: usize, step: usize, kind: Kind },
     /// The end of a layer's reduction on a rank, which began with another activity.
     Layer { rank: usize, step: usize, layer: usize, began: usize },
 }
@@ -106,6 +108,7 @@ impl Outcome {
         let mut stages = vec![[0.0; Stage::ALL.len()]; ranks];
         let (mut compute_s, mut exposed_s, mut total_s) = (0.0, [0.0; Kind::ALL.len()], [0.0; Kind::ALL.len()]);
         let mut spans = Vec::new();
+        let mut under_way: BTreeMap<(usize, usize), (usize, Vec<[f64; 2]>)> = BTreeMap::new();
         for (label, at) in labels.iter().zip(&flowed) {
             let Some(label) = *label else { continue };
             spans.extend(span(label, &flowed, at));
@@ -128,11 +131,17 @@ impl Outcome {
                         exposed_s[kind as usize] += at.began_s - after.map_or(0.0, |after| flowed[after].gone_s);
                     }
                 }
-                Label::Way { kind, .. } => total_s[kind as usize] += at.arrived_s - at.began_s,
+                Label::Way { to, receivers, kind, .. } => {
+                    let (_, ways) = under_way.entry((to, kind as usize)).or_insert((receivers, Vec::new()));
+                    ways.push([at.began_s, at.arrived_s]);
+                }
                 Label::Layer { began, .. } => {
                     total_s[Kind::DenseGradients as usize] += at.gone_s - flowed[began].gone_s;
                 }
             }
+        }
+        for ((_, kind), (receivers, ways)) in under_way {
+            total_s[kind] += receivers as f64 * covered(ways);
         }
         let each = 1.0 / (counted * ranks as f64);
         let whole_s = end_s(STEPS - 1).max(f64::MIN_POSITIVE);
@@ -193,12 +202,21 @@ impl Outcome {
     }
 }
 
+/// Seconds that lie in some of these times.
+fn covered(mut times: Vec<[f64; 2]>) -> f64 {
+    times.sort_by(|a, b| a[0].total_cmp(&b[0]));
+    let add = |(seconds, until): (f64, f64), [begins, ends]: [f64; 2]| {
+        (seconds + (ends - begins.max(until)).max(0.0), until.max(ends))
+    };
+    times.into_iter().fold((0.0, 0.0), add).0
+}
+
 fn span(label: Label, flowed: &[Flowed], at: &Flowed) -> Option<TraceSpan> {
     let (name, category, place, began_s, end_s, step) = match label {
         Label::Stage { rank, stage, step, .. } => {
             (stage.name().to_owned(), "stage", [rank, 0], at.began_s, at.gone_s, step)
         }
-        Label::Way { to, step, kind } => {
+        Label::Way { to, step, kind, .. } => {
             (kind.name().to_owned(), "communication", [to, 2], at.began_s, at.arrived_s, step)
         }
         Label::Layer { rank, step, layer, began } => {

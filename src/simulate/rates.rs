@@ -26,6 +26,10 @@ pub struct Rates {
     pub network_copies: f64,
     /// Whether rows move when all gradients are reduced; else that goes on until layers are needed again.
     pub waits_before_update: bool,
+    /// Where the shares were measured: peak of the cores of a rank that had its memory to itself, in GFLOP/s. What a rank draws
+    /// of memory then grows with its cores until all ranks together draw what there is; else ranks of one memory have equal
+    /// parts of its bandwidth.
+    pub measured_on_gflop_s: Option<f64>,
     /// Where these figures come from, for people.
     pub told: String,
 }
@@ -97,6 +101,7 @@ impl From<Document> for Rates {
             network_copies: document.network_copies,
             copies_gradients: document.copies_gradients,
             waits_before_update: document.waits_before_update,
+            measured_on_gflop_s: None,
             told: document.about,
         }
     }

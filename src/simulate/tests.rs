@@ -38,7 +38,8 @@ fn workload(batch: usize) -> Workload {
         exchange_bytes: 4,
         dense_bytes: 0,
         sample_bytes: 0,
-        gradient_bytes: 0,
+        layers: Vec::new(),
+        collective: None,
         sample_operations: 0,
         bf16: false,
     }

@@ -11,6 +11,8 @@ mod determinism;
 mod foreign_numbers;
 mod initial;
 mod integrity;
+#[path = "../support/keyed_once.rs"]
+mod keyed_once;
 mod learning;
 mod lifecycle;
 mod messages;
@@ -33,6 +35,7 @@ mod tune;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use keyed_once::KeyedOnce;
 use sample::criteo_sample;
 use serde_json::Value;
 
@@ -66,7 +69,8 @@ fn fail(line: &str) -> String {
 /// The JSON object that a successful command printed.
 fn json(line: &str) -> Value {
     let output = succeed(line);
-    serde_json::from_slice(&output.stdout)
+    serde_json::from_slice::<KeyedOnce>(&output.stdout)
+        .map(|KeyedOnce(value)| value)
         .unwrap_or_else(|error| panic!("octorec {line}: {error}: {}", String::from_utf8_lossy(&output.stdout)))
 }
 

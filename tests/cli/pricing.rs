@@ -212,7 +212,7 @@ fn every_figure_of_a_machine_has_its_price() {
     };
     for (from, to, more) in [
         ("memory_gb_s = 50", "memory_gb_s = 5", ""),
-        ("\ncopy_gb_s = 30", "\ncopy_gb_s = 0.3", ""),
+        ("\ncopy_gb_s = 30", "\ncopy_gb_s = 0.3", "--scheme replicated"),
         ("stream_copy_gb_s = 40", "stream_copy_gb_s = 4", ""),
         ("row_gb_s = 20", "row_gb_s = 2", ""),
         ("row_update_gb_s = 10", "row_update_gb_s = 1", ""),

@@ -1,5 +1,8 @@
 //! `octorec simulate`: predictions for machines that one does not have.
 
+use std::path::Path;
+use std::process::Command;
+
 use super::{fail, json, run, succeed};
 
 #[test]
@@ -107,8 +110,9 @@ fn a_bench_of_one_rank_calibrates_what_is_predicted() {
     let model = "--set model.bottom=[16,64,32] --set model.top=[64,1] --set model.dim=32 --set model.rows=[5000,5000]";
     let model = format!("--preset small {model} --batch 512 --threads 1");
     let step = format!("bench step {model} --ranks 1 --comm-cores 0 --repeat 4 --minibatches 8 --limit-mib 16 --json");
-    let measured = json(&step);
-    std::fs::write(&bench, measured.to_string()).unwrap();
+    let measured = succeed(&step).stdout;
+    std::fs::write(&bench, &measured).unwrap();
+    let measured: serde_json::Value = serde_json::from_slice(&measured).unwrap();
     let calibrate = format!("--calibrate {}", bench.display());
     let found = json(&format!("simulate {model} --ranks 1 {calibrate} --json"));
     let (predicted, measured) =
@@ -151,4 +155,61 @@ fn published_results_are_simulated_and_drawn() {
         assert!(svg.starts_with("<svg"), "{figure}");
         assert!(folder.path().join(format!("figure-{figure}.json")).exists(), "{figure}");
     }
+}
+
+#[test]
+fn models_of_terabytes_are_planned_and_simulated_within_a_gigabyte() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shipped, large) = ("topology/twisted-hypercube-8.toml", folder.path().join("large.toml"));
+    let shipped = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(shipped)).unwrap();
+    std::fs::write(&large, shipped.replace("memory_gib = 192", "memory_gib = 2048")).unwrap();
+    let rows = |rows: u64| format!("--preset large --set model.rows=[{}]", vec![rows.to_string(); 64].join(","));
+    // 421 GiB; 64 tables of 256 columns: 0.95 and 9.5 TiB.
+    let models = [
+        ("--preset nvidia-113b --source random".to_owned(), "twisted-hypercube-8"),
+        (rows(16_000_000), "twisted-hypercube-8"),
+        (rows(160_000_000), large.to_str().unwrap()),
+    ];
+    for (model, topology) in models {
+        for command in ["plan", "simulate --comm-cores 4"] {
+            let line = format!("{command} {model} --topology {topology} --ranks 8 --json");
+            let output = Command::new("sh")
+                .args(["-c", "ulimit -v 1048576; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_octorec")])
+                .args(line.split_whitespace())
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+            let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            if command == "plan" {
+                let ranks = found["plan"]["cost"]["ranks"].as_array().unwrap();
+                let held: u64 = ranks.iter().map(|rank| rank["shard_bytes"].as_u64().unwrap()).sum();
+                assert!(held >> 30 >= 400, "{held} bytes of shards");
+            } else {
+                assert!(found["points"][0]["step_ms"].as_f64().unwrap() > 0.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn communication_threads_share_compute_cores_where_there_are_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = folder.path().join("pair.toml");
+    let text = "name = \"pair\"\n[[node]]\nids = \"0-1\"\ncores = CORES\nmemory_gib = 64\nmemory_gb_s = 50\n\
+                peak_f32_gflop_s = 200\n[[link]]\npairs = [[0, 1]]\ngb_s = 10\nlatency_ns = 100\n";
+    let point = |cores: &str, more: &str| {
+        std::fs::write(&machine, text.replace("CORES", cores)).unwrap();
+        let line = format!("simulate --preset small --rows-cap 1000 --topology {} --ranks 2 {more}", machine.display());
+        json(&format!("{line} --json"))["points"][0].clone()
+    };
+    let ms = |point: &serde_json::Value| point["step_ms"].as_f64().unwrap();
+    let (alone, shared) = (point("1", "--comm-cores 0"), point("1", "--comm-cores 1"));
+    assert_eq!((&shared["comm_cores"], &shared["cores_shared"]), (&1.into(), &true.into()));
+    assert_eq!(alone["cores_shared"], false);
+    // What a thread copies on a compute core is hidden behind nothing: the core's time is spent on it.
+    assert!(ms(&shared) >= 0.99 * ms(&alone), "{} {}", ms(&shared), ms(&alone));
+    let apart = point("2", "--comm-cores 1");
+    assert_eq!(apart["cores_shared"], false);
+    let blocked = point("1", "--comm-cores 1 --overlap off");
+    assert!(blocked["exposed_ms"]["dense gradients"].as_f64().unwrap() > 0.0, "{blocked}");
 }

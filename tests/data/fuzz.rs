@@ -229,7 +229,8 @@ fn workload() -> Workload {
         exchange_bytes,
         dense_bytes,
         sample_bytes,
-        gradient_bytes: 500,
+        layers: Vec::new(),
+        collective: None,
         sample_operations: 2000,
         bf16: false,
     }

@@ -18,24 +18,22 @@ use super::draw::{Command, args, assert_well_formed, told};
 const BYTES: usize = 1 << 20;
 const OPERATIONS: [&str; 4] = ["all-gather", "reduce-scatter", "all-reduce", "all-to-all"];
 
-/// Ranks on a shipped machine, and how many stand on each host if there are several.
-fn site(name: &str, ranks: usize) -> (Site, Option<usize>) {
+/// Ranks on a shipped machine.
+fn site(name: &str, ranks: usize) -> Site {
     let machine = Machine::load(name).expect("shipped");
     let placement =
         place(&machine, &Wishes { ranks: Some(ranks), threads: Some(1), ..Wishes::default() }).expect("placed");
-    let local = (name == "fat-tree-64").then_some(2);
-    (Site::new(&machine, &placement, Known::default()), local)
+    Site::new(&machine, &placement, Known::default())
 }
 
 /// The schedule of a name, where there is one.
-fn planned(name: &str, operation: &str, site: &Site, local: Option<usize>) -> Option<Schedule> {
+fn planned(name: &str, operation: &str, site: &Site) -> Option<Schedule> {
     let (ranks, elements) = (site.ranks.len(), BYTES / 4);
     if operation == "all-to-all" {
         let parcels = Parcels::uniform(ranks, elements / ranks);
         return exchange(name, &parcels, Payload::Raw(4), site, Works::LinksAndMemories);
     }
-    let scatter =
-        Reduction::named(name, &Topology::along(site, local))?.plan(&Slices::even(elements, ranks), Payload::F32);
+    let scatter = Reduction::named(name, &Topology::along(site))?.plan(&Slices::even(elements, ranks), Payload::F32);
     Some(match operation {
         "all-gather" => scatter.reversed(),
         "all-reduce" => scatter.all_reduce(),
@@ -92,14 +90,14 @@ fn every_schedule_is_told_and_drawn_as_it_is() {
         ("epyc-nps4-2s", 8),
         ("fat-tree-64", 8),
     ] {
-        let (site, local) = site(machine, ranks);
+        let site = site(machine, ranks);
         for (name, operation) in
             Reduction::NAMES.iter().chain(&EXCHANGES).flat_map(|name| OPERATIONS.map(|operation| (*name, operation)))
         {
             let (count, bytes) = (ranks.to_string(), BYTES.to_string());
             let words =
                 ["--topology", machine, "--ranks", &count, "--schedule", name, "--of", operation, "--bytes", &bytes];
-            let Some(schedule) = planned(name, operation, &site, local) else {
+            let Some(schedule) = planned(name, operation, &site) else {
                 let message = report(&args(&words), &World::alone()).expect_err("no such schedule").to_string();
                 assert!(message.starts_with(&format!("--schedule: {name} ")), "{message}");
                 continue;

@@ -152,7 +152,7 @@ pub fn whatever(path: &str) -> String {
     let (schema, batches) = first_batches(&config);
     let names = ["direct", "pipelined-trees"];
     for name in names {
-        let reduction = Reduction::named(name, &Topology::along(&site, None)).expect("links for it");
+        let reduction = Reduction::named(name, &Topology::along(&site)).expect("links for it");
         let ranks = started(&config, &schema, &placement, |setup| Setup { grains: grains(), reduction, ..setup });
         assert_eq!(losses(&ranks, &config, &batches), expected(path), "{name}");
     }

@@ -87,7 +87,7 @@ pub fn all() -> String {
     let ranks = site.ranks.len();
     assert_eq!((ranks, machine.nodes.len()), (8, 8), "a rank on each node");
     let slices = Slices::even(ELEMENTS, ranks);
-    let scatters = reductions(&Topology::along(&site, None)).into_iter().map(|kind| kind.plan(&slices, Payload::F32));
+    let scatters = reductions(&Topology::along(&site)).into_iter().map(|kind| kind.plan(&slices, Payload::F32));
     let mut schedules: Vec<Schedule> =
         scatters.flat_map(|scatter| [scatter.reversed(), scatter.all_reduce(), scatter]).collect();
     let parcels = Parcels::uniform(ranks, ELEMENTS / ranks);

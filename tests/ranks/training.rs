@@ -138,7 +138,7 @@ fn every_way(ranks: usize) -> Vec<Reduction> {
     let site = on(&linked(&vec![(4096, 50.0); ranks], &links), ranks);
     let machines = (1..=ranks).filter(|local| ranks.is_multiple_of(*local));
     let machines = machines.map(|local| hierarchical(ranks, local));
-    reductions(&Topology::along(&site, None)).into_iter().chain(machines).collect()
+    reductions(&Topology::along(&site)).into_iter().chain(machines).collect()
 }
 
 /// Sizes that add up to `whole`, as even as they come, dealt to ranks in turn from `first` on.

@@ -95,9 +95,9 @@ impl AllReduceArgs {
                 }
                 // Around a ring of machines, each sends and receives nearly twice the tensor.
                 let moved = 2 * tensor_bytes * (world.machines() - 1);
-                if let Some(figures) = yard.time_raw(Raw::AllReduce, Sizes { moved, memory: moved }, tensor_bytes)? {
-                    rows.push(Row { algorithm: Raw::AllReduce.name(), tensor_bytes, rounds: 1, figures });
-                }
+                let raw = yard.time_raw(Raw::AllReduce, Sizes { moved, memory: moved }, tensor_bytes)?;
+                let row = |(algorithm, figures)| Row { algorithm, tensor_bytes, rounds: 1, figures };
+                rows.extend(raw.into_iter().map(row));
             }
             Ok(rows)
         })?;

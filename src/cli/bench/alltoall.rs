@@ -55,9 +55,10 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::InPlace,
         Self::Call(Exchange::AllToAll),
+        Self::Call(Exchange::Pairwise),
         Self::Call(Exchange::FusedScatter),
         Self::Call(Exchange::ScatterList),
         Self::Relayed,
@@ -121,9 +122,8 @@ impl AllToAllArgs {
                 // All that the ranks of a machine have for those of another.
                 let bytes = message_bytes * (self.ranks * self.ranks) as usize;
                 let moved = bytes * world.machines() * (world.machines() - 1);
-                if let Some(figures) = yard.time_raw(Raw::AllToAll, Sizes { moved, memory: 2 * moved }, bytes)? {
-                    rows.push(Row { algorithm: Raw::AllToAll.name(), message_bytes, figures });
-                }
+                let raw = yard.time_raw(Raw::AllToAll, Sizes { moved, memory: 2 * moved }, bytes)?;
+                rows.extend(raw.into_iter().map(|(algorithm, figures)| Row { algorithm, message_bytes, figures }));
             }
             Ok(rows)
         })?;

@@ -115,7 +115,7 @@ impl OverlapArgs {
         let args = RankArgs::count(self.ranks as usize);
         let (own, mut with_threads) = self.placements(&config, &host)?;
         let cores_shared = with_threads.is_none();
-        let posted = with_threads.take().unwrap_or_else(|| share_cores(&own, self.comm_cores as usize));
+        let posted = with_threads.take().unwrap_or_else(|| own.sharing(self.comm_cores as usize));
         let source = data::open(&config, Opening::default())?;
         let batches = minibatches(&*source, 4, config.train.batch)?;
         let modes = [
@@ -181,15 +181,6 @@ impl OverlapArgs {
         };
         Ok((place(host, &wishes(0))?, place(host, &wishes(self.comm_cores as usize)).ok()))
     }
-}
-
-/// Communication threads on the compute threads' cores, which then yield while they wait.
-fn share_cores(placement: &Placement, threads: usize) -> Placement {
-    let mut shared = Placement { spin: false, ..placement.clone() };
-    for rank in &mut shared.ranks {
-        rank.comm = rank.compute.iter().copied().cycle().take(threads).collect();
-    }
-    shared
 }
 
 impl fmt::Display for Report {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::base::{Error, PuId, Result};
 use crate::collective::plan::Topology;
-use crate::collective::{Carrier, LaneSpec, Member, Raw, World, launch_local};
+use crate::collective::{Buffers, Carrier, LaneSpec, Member, Raw, World, launch_local};
 use crate::machine::limits::{self, Bracket, Field, Processor, STREAM_COPY_FORMULA, around};
 use crate::machine::placement::{CommCores, Wishes};
 use crate::machine::site::Known;
@@ -216,17 +216,22 @@ impl Yard {
         self.site.as_ref()
     }
 
-    /// What MPI's own call takes among machines, in turns with the others; nothing for one machine.
-    pub fn time_raw(&self, what: Raw, sizes: Sizes, bytes: usize) -> Result<Option<Figures>> {
-        let (mut runs, mut all) = (RUNS_FIRST, Vec::new());
-        for batch in 0..=BATCHES {
-            let agreed = agreed(&self.world, runs)?;
-            let Some(seconds) = self.world.time_raw(what, bytes, agreed)? else { return Ok(None) };
-            runs = next_runs(agreed, seconds);
-            all.extend((batch > 0).then_some(seconds));
+    /// What MPI's own call takes among machines, by its name: alone, and with the copies into its buffer and out of it; nothing
+    /// for one machine.
+    pub fn time_raw(&self, what: Raw, sizes: Sizes, bytes: usize) -> Result<Vec<(&'static str, Figures)>> {
+        let mut found = Vec::new();
+        for buffers in [Buffers::AsTheyAre, Buffers::Filled] {
+            let (mut runs, mut all) = (RUNS_FIRST, Vec::new());
+            for batch in 0..=BATCHES {
+                let agreed = agreed(&self.world, runs)?;
+                let Some(seconds) = self.world.time_raw(what, buffers, bytes, agreed)? else { return Ok(found) };
+                runs = next_runs(agreed, seconds);
+                all.extend((batch > 0).then_some(seconds));
+            }
+            all.sort_by(f64::total_cmp);
+            found.push((what.name_with(buffers), Figures::new(all[all.len() / 2], sizes)));
         }
-        all.sort_by(f64::total_cmp);
-        Ok(Some(Figures::new(all[all.len() / 2], sizes)))
+        Ok(found)
     }
 
     /// Does the work between two measurements of the limit, which the cores of all ranks reach together, on memory of

@@ -64,7 +64,6 @@ pub struct StepArgs {
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Processor,
-    ranks: usize,
     /// Compute threads of rank 0.
     threads: usize,
     /// Whether ranks share cores, so that they wait for each other's turn.
@@ -149,7 +148,6 @@ impl StepArgs {
         };
         let (ms_median, roofline_ms) = (steps.median_ms(), profile.roofline_ms());
         Ok(Report {
-            ranks: several,
             threads,
             cores_shared,
             batch: config.train.batch,
@@ -248,9 +246,10 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.machine)?;
         let shared = if self.cores_shared { ", which share cores" } else { "" };
-        let Self { ranks, threads, profile, ms_median, ms_min, ms_max, .. } = self;
+        let Self { threads, profile, ms_median, ms_min, ms_max, .. } = self;
         let threads = Many(*threads as u64, "thread");
-        let teams = if *ranks == 1 { threads.to_string() } else { format!("{ranks} ranks of {threads}") };
+        let ranks = profile.ranks;
+        let teams = if ranks == 1 { threads.to_string() } else { format!("{ranks} ranks of {threads}") };
         writeln!(f, "a step of {} in {} on {teams}{shared}", Many(self.batch as u64, "sample"), self.precision)?;
         let (rows, cold) =
             (Bytes(self.row_bytes as u64), if self.cold { "cold" } else { "cached: fewer than the cache holds" });

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use self::shown::Shown;
 use super::figures;
 use super::place::PlaceArgs;
-use super::simulate::collectives::{ranks_of_a_host, tensor_bytes};
+use super::simulate::collectives::tensor_bytes;
 use crate::base::console::note;
 use crate::base::units::Bytes;
 use crate::base::{Error, Result};
@@ -36,7 +36,7 @@ pub struct ScheduleArgs {
     #[arg(conflicts_with_all = ["export", "measure", "threads", "smt", "comm_cores"])]
     pub schedule: Option<String>,
     /// Which collective the schedule is of: by default `all-to-all` where its name is one of `scatter-list`,
-    /// `fused-scatter`, `alltoall` and `relayed`, else `all-reduce`
+    /// `fused-scatter`, `alltoall`, `pairwise` and `relayed`, else `all-reduce`
     #[arg(long, value_name = "COLLECTIVE", value_enum, requires = "schedule")]
     pub of: Option<Operation>,
     /// Bytes of each rank's tensor (reductions, and the result of gathers) or send buffer (all-to-all)
@@ -98,7 +98,7 @@ pub fn report(name: &str, args: &ScheduleArgs, places: &PlaceArgs, svg: Option<&
         _ => {}
     }
     note!("{}", figures::line(&machine, &site.assumptions));
-    let schedule = args.plan(name, &site, ranks_of_a_host(&placement))?;
+    let schedule = args.plan(name, &site)?;
     let shown = Shown::new(&schedule, &machine, &placement, &site, args.bytes);
     if let Some(path) = svg {
         write_file(path, rounds(&machine, &shown.picture()).as_bytes())?;
@@ -115,7 +115,7 @@ pub fn report(name: &str, args: &ScheduleArgs, places: &PlaceArgs, svg: Option<&
 
 impl ScheduleArgs {
     /// The schedule that is shown.
-    fn plan(&self, name: &str, site: &Site, local: Option<usize>) -> Result<Schedule> {
+    fn plan(&self, name: &str, site: &Site) -> Result<Schedule> {
         let exchanges_all = EXCHANGES.contains(&name);
         let usual = if exchanges_all { Operation::AllToAll } else { Operation::AllReduce };
         let of = self.of.unwrap_or(usual);
@@ -145,7 +145,7 @@ impl ScheduleArgs {
             let reason = format!("{name} is of all-to-alls: leave --of away, or name {}", one_of(&Reduction::NAMES));
             return refuse("--schedule", reason);
         }
-        let topology = Topology::along(site, local);
+        let topology = Topology::along(site);
         let reduction = if name == AUTO {
             // As training chooses: for the reduce-scatter and the all-gather together.
             let tensor = Reduced { gradients: elements, words: elements };

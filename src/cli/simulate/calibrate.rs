@@ -40,9 +40,9 @@ pub(super) fn read(path: &Path) -> Result<Measured> {
 }
 
 impl Measured {
-    /// The share of its limits that each stage has reached on so many threads, of which `limits` says what it takes there at
-    /// least; what is no stage's is each step's.
-    pub(super) fn rates(&self, limits: &Outcome, threads: usize, path: &Path) -> Result<Rates> {
+    /// The share of its limits that each stage has reached on so many threads with this peak, of which `limits` says what it
+    /// takes there at least; what is no stage's is each step's.
+    pub(super) fn rates(&self, limits: &Outcome, threads: usize, gflop_s: f64, path: &Path) -> Result<Rates> {
         if self.threads != threads {
             let reason = format!(
                 "was measured with {} a rank; on this machine one rank has {threads}: set --threads {}",
@@ -62,6 +62,7 @@ impl Measured {
             }
         }
         rates.step_s = (self.ms_median - staged_ms).max(0.0) * 1e-3;
+        rates.measured_on_gflop_s = Some(gflop_s);
         rates.told = format!("stages as fast as measured in {}", path.display());
         Ok(rates)
     }

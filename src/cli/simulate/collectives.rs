@@ -13,7 +13,6 @@ use crate::cli::figures;
 use crate::cli::place::{PlaceArgs, RankCount};
 use crate::collective::plan::{Topology, exchanges, reductions};
 use crate::collective::{Bound, Parcels, Payload, Schedule, Slices, Timing, Works};
-use crate::machine::placement::Placement;
 use crate::machine::site::Known;
 use crate::machine::{Site, place};
 
@@ -101,8 +100,7 @@ impl CollectivesArgs {
         }
         let figures = figures::line(&machine, &site.assumptions);
         note!("{figures}");
-        let local = ranks_of_a_host(&placement);
-        let rows = self.bytes.iter().flat_map(|bytes| self.rows(&site, local, *bytes)).collect();
+        let rows = self.bytes.iter().flat_map(|bytes| self.rows(&site, *bytes)).collect();
         let ranks = site.ranks.len();
         let report = Report { machine: machine.name, figures, ranks, links_only: self.links_only, rows };
         Ok(match self.json {
@@ -112,12 +110,12 @@ impl CollectivesArgs {
     }
 
     /// All collectives with tensors of so many bytes.
-    fn rows(&self, site: &Site, local: Option<usize>, bytes: u64) -> Vec<Row> {
+    fn rows(&self, site: &Site, bytes: u64) -> Vec<Row> {
         let ranks = site.ranks.len();
         let elements = bytes as usize / size_of::<f32>();
         let payload = if self.bf16 { Payload::Bf16 } else { Payload::F32 };
         let slices = Slices::even(elements, ranks);
-        let reductions = reductions(&Topology::along(site, local));
+        let reductions = reductions(&Topology::along(site));
         let reduce_scatters: Vec<Schedule> = reductions.iter().map(|kind| kind.plan(&slices, payload)).collect();
         let of_all = |change: fn(&Schedule) -> Schedule| reduce_scatters.iter().map(change).collect::<Vec<_>>();
         let all = [
@@ -159,13 +157,6 @@ impl CollectivesArgs {
         };
         schedules.iter().zip(&timings).enumerate().map(row).collect()
     }
-}
-
-/// How many ranks stand on each host, where there are several hosts and all have as many.
-pub(crate) fn ranks_of_a_host(placement: &Placement) -> Option<usize> {
-    let hosts: Vec<&[_]> = placement.ranks.chunk_by(|a, b| a.host == b.host).collect();
-    let local = hosts[0].len();
-    (hosts.len() > 1 && hosts.iter().all(|host| host.len() == local)).then_some(local)
 }
 
 impl fmt::Display for Report {

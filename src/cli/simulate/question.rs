@@ -2,12 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::collectives::ranks_of_a_host;
-use crate::base::config::{Collective, Config, Wire};
-use crate::base::{Error, Result};
-use crate::cli::collective::tensors;
-use crate::collective::plan::{Reduction, Topology, reductions};
-use crate::collective::{Payload, priced};
+use crate::base::Result;
+use crate::base::config::Config;
+use crate::cli::collective::impossible;
+use crate::collective::plan::Reduction;
 use crate::machine::placement::{CommCores, Placement, RankPer, Wishes};
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site, place};
@@ -43,6 +41,8 @@ pub(super) struct Answer {
     pub machines: usize,
     pub batch: usize,
     pub comm_cores: usize,
+    /// Whether they are compute cores, too.
+    pub cores_shared: bool,
     /// How dense gradients are reduced; nothing with one rank.
     pub collective: Option<&'static str>,
     pub outcome: Outcome,
@@ -59,7 +59,13 @@ impl Question<'_> {
     pub fn site(&self, ranks: Option<usize>, comm_cores: CommCores) -> Result<(Placement, Site)> {
         let threads = Some(self.config.train.threads).filter(|threads| *threads > 0);
         let wishes = Wishes { rank_per: self.rank_per, ranks, threads, comm_cores, smt: false };
-        let placement = place(self.machine, &wishes)?;
+        let placement = match (comm_cores, place(self.machine, &wishes)) {
+            // As `octorec bench overlap` does where there are no other cores.
+            (CommCores::Count(count @ 1..), Err(_)) => {
+                place(self.machine, &Wishes { comm_cores: CommCores::Count(0), ..wishes })?.sharing(count)
+            }
+            (_, placement) => placement?,
+        };
         let site = Site::new(self.machine, &placement, Known::default());
         Ok((placement, site))
     }
@@ -95,8 +101,7 @@ impl Question<'_> {
         let plan = plan(&model, self.options)?;
         let tables = workload.tables.len();
         let shape = Shape::dlrm(&self.config.model, tables, tables * workload.dim);
-        let payload = if self.config.train.wire == Wire::Bf16 { Payload::Bf16 } else { Payload::F32 };
-        let reduction = self.reduction(&placement, &site, payload)?;
+        let reduction = self.reduction(&model)?;
         let kept = Kept { precision: self.config.train.precision, optimizer: Optimizer::dense(&self.config.train) };
         let outcome = simulate(&Scene {
             shape: &shape,
@@ -104,8 +109,8 @@ impl Question<'_> {
             model: &model,
             sharding: &plan.sharding,
             placement: &placement,
-            reduction: reduction.as_ref(),
-            payload,
+            reduction,
+            payload: workload.payload(),
             overlap: self.overlap,
             rates: self.rates,
         });
@@ -115,27 +120,19 @@ impl Question<'_> {
             machines: hosts.len(),
             batch: workload.batch,
             comm_cores,
+            cores_shared: placement.shares_cores(),
             collective: reduction.map(|reduction| reduction.name),
             outcome,
         })
     }
 
-    /// The schedule that was asked for, or the quickest of all for this network's layers.
-    fn reduction(&self, placement: &Placement, site: &Site, payload: Payload) -> Result<Option<Reduction>> {
-        if site.ranks.len() == 1 {
-            return Ok(None);
+    /// The schedule that was asked for, or the quickest of all for this network's layers; none for one rank.
+    fn reduction<'m>(&self, model: &'m Model<'_>) -> Result<Option<&'m Reduction>> {
+        let wanted = self.config.train.collective;
+        let dense = model.dense.as_ref().map(|dense| &dense.reduction);
+        if dense.is_none() && model.ranks() > 1 {
+            return Err(impossible(wanted));
         }
-        let topology = Topology::along(site, ranks_of_a_host(placement));
-        if self.config.train.collective != Collective::Auto {
-            let name = self.config.train.collective.name();
-            let named = Reduction::named(name, &topology);
-            return named.map(Some).ok_or_else(|| {
-                let reason = format!("{name} is for several machines with equally many ranks: choose another");
-                Error::Config { origin: "train.collective".to_owned(), reason }
-            });
-        }
-        let tensors = tensors(self.config, self.workload.tables.len());
-        let best = priced(reductions(&topology), &tensors, payload, site).into_iter().next();
-        Ok(best.map(|best| best.reduction))
+        Ok(dense)
     }
 }

@@ -53,7 +53,8 @@ pub struct StepArgs {
     /// What a rank is given
     #[arg(long, value_enum, default_value_t, help_heading = MACHINE)]
     rank_per: RankPer,
-    /// Cores of each rank that reduce the gradients of layers while the others compute; `auto`: as many as are predicted best
+    /// Cores of each rank that reduce the gradients of layers while the others compute; threads on its compute cores where it
+    /// has no others; `auto`: as many as are predicted best
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = comm_cores, help_heading = MACHINE)]
     comm_cores: CommCores,
     /// Whether communication cores reduce layers behind the backward pass or after it
@@ -88,6 +89,7 @@ impl Point {
             machines: answer.machines,
             batch: answer.batch,
             comm_cores: answer.comm_cores,
+            cores_shared: answer.cores_shared,
             collective: answer.collective,
             step_ms: outcome.step_s * 1e3,
             samples_per_s,
@@ -133,6 +135,8 @@ struct Point {
     machines: usize,
     batch: usize,
     comm_cores: usize,
+    /// Whether these compute, too, since there are no others.
+    cores_shared: bool,
     collective: Option<&'static str>,
     step_ms: f64,
     samples_per_s: f64,
@@ -221,9 +225,10 @@ impl StepArgs {
         }
         let measured = calibrate::read(path)?;
         let limits = Rates::at_the_limits();
-        let (placement, _) = question.site(Some(1), CommCores::Count(0))?;
+        let (placement, site) = question.site(Some(1), CommCores::Count(0))?;
         let least = Question { rates: &limits, ..*question }.ask(Some(1), measured.batch)?;
-        measured.rates(&least.outcome, placement.ranks[0].compute.len(), path)
+        let peak = site.ranks[0].peak_gflop_s(question.workload.bf16);
+        measured.rates(&least.outcome, placement.ranks[0].compute.len(), peak, path)
     }
 }
 
@@ -264,6 +269,7 @@ impl fmt::Display for Report {
             let by = match (&point.collective, point.comm_cores) {
                 (None, _) => String::new(),
                 (Some(name), 0) => format!("{name}, compute cores"),
+                (Some(name), threads) if point.cores_shared => format!("{name}, {threads} threads on compute cores"),
                 (Some(name), cores) => format!("{name}, {cores} cores"),
             };
             table.row([

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use self::driver::Driver;
 use self::endpoint::{Endpoint, Route, header, lines_of};
 use self::lane::{Bridge, Machines};
-use super::Raw;
 use super::carrier::{Fabric, LaneSpec};
+use super::{Buffers, Raw};
 use crate::base::config::one_caller;
 use crate::base::{Error, RankId, Result};
 use crate::ffi::mpi::{Calls, Communicator, Part};
@@ -182,20 +182,29 @@ impl Processes {
     ///
     /// # Errors
     /// What MPI says.
-    pub fn time_raw(&self, what: Raw, bytes: usize, runs: usize) -> Result<f64> {
+    pub fn time_raw(&self, what: Raw, buffers: Buffers, bytes: usize, runs: usize) -> Result<f64> {
         let processes = self.machines();
         self.driver.call(what.name(), PATIENCE, move |world| {
             let (mut floats, mut send, mut receive) = match what {
                 Raw::AllReduce => (vec![0f32; bytes / size_of::<f32>()], Vec::new(), Vec::new()),
                 Raw::AllToAll => (Vec::new(), vec![0u8; bytes * processes], vec![0u8; bytes * processes]),
             };
+            let (mut tensor, mut own, filled) = (floats.clone(), send.clone(), buffers == Buffers::Filled);
             let mut began = Instant::now();
             // The first call warms up.
             for run in 0..=runs {
                 began = if run == 1 { Instant::now() } else { began };
+                if filled {
+                    floats.copy_from_slice(&tensor);
+                    send.copy_from_slice(&own);
+                }
                 match what {
                     Raw::AllReduce => world.all_reduce(&mut floats)?,
                     Raw::AllToAll => world.all_to_all(&send, &mut receive)?,
+                }
+                if filled {
+                    tensor.copy_from_slice(&floats);
+                    own.copy_from_slice(&receive);
                 }
                 std::mem::swap(&mut send, &mut receive);
             }

@@ -41,10 +41,10 @@ impl<'a> Topology<'a> {
         Self { ranks, site: None, local: None }
     }
 
-    /// Ranks of a site, of which `local` stand on each host.
+    /// Ranks of a site.
     #[must_use]
-    pub const fn along(site: &'a Site, local: Option<usize>) -> Self {
-        Self { ranks: site.ranks.len(), site: Some(site), local }
+    pub const fn along(site: &'a Site) -> Self {
+        Self { ranks: site.ranks.len(), site: Some(site), local: site.local }
     }
 
     fn ring(&self) -> Ring {
@@ -86,10 +86,11 @@ pub fn reductions(topology: &Topology<'_>) -> Vec<Reduction> {
 type Exchanger = fn(&Parcels, Payload, &Site, Works) -> Schedule;
 
 /// Every planner of all-to-alls, by the name that its schedules have.
-const EXCHANGERS: [(&str, Exchanger); 4] = [
+const EXCHANGERS: [(&str, Exchanger); 5] = [
     (Exchange::ScatterList.name(), |parcels, payload, _, _| Exchange::ScatterList.plan(parcels, payload)),
     (Exchange::FusedScatter.name(), |parcels, payload, _, _| Exchange::FusedScatter.plan(parcels, payload)),
     (Exchange::AllToAll.name(), |parcels, payload, _, _| Exchange::AllToAll.plan(parcels, payload)),
+    (Exchange::Pairwise.name(), |parcels, payload, _, _| Exchange::Pairwise.plan(parcels, payload)),
     ("relayed", relayed),
 ];
 

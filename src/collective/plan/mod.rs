@@ -10,6 +10,7 @@ mod fused_scatter;
 mod halving_doubling;
 mod hierarchical;
 mod multi_ring;
+mod pairwise;
 mod phases;
 mod reduction;
 mod relayed;
@@ -35,7 +36,7 @@ pub use ring::{Ring, ring};
 pub use trees::{pipelined_trees, spanning_trees};
 pub use two_ring::two_ring;
 
-/// How an all-to-all is divided into calls (SC20, section IV-B).
+/// How an all-to-all is divided into calls or rounds (SC20, section IV-B).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exchange {
     /// One scatter for each source (embedding table).
@@ -44,11 +45,13 @@ pub enum Exchange {
     FusedScatter,
     /// All at once.
     AllToAll,
+    /// Each rank with one other a round.
+    Pairwise,
 }
 
 impl Exchange {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::ScatterList, Self::FusedScatter, Self::AllToAll];
+    pub const ALL: [Self; 4] = [Self::ScatterList, Self::FusedScatter, Self::AllToAll, Self::Pairwise];
 
     /// As people write it.
     #[must_use]
@@ -57,6 +60,7 @@ impl Exchange {
             Self::ScatterList => "scatter-list",
             Self::FusedScatter => "fused-scatter",
             Self::AllToAll => "alltoall",
+            Self::Pairwise => "pairwise",
         }
     }
 
@@ -67,6 +71,7 @@ impl Exchange {
             Self::ScatterList => scatter_list::rounds(parcels),
             Self::FusedScatter => fused_scatter::rounds(parcels),
             Self::AllToAll => alltoall::rounds(parcels),
+            Self::Pairwise => pairwise::rounds(parcels),
         };
         Schedule::new(self.name(), Goal::AllToAll(parcels.clone()), payload, rounds)
     }

@@ -29,7 +29,7 @@ const TASTES: [Taste; 3] = [
     Taste { phases: 3, wire: 1e-4, relay: 0.0, longest: 1e-3 },
 ];
 const FEW: usize = 8;
-const NEAR: f64 = 1.02;
+const NEAR: f64 = 1.005;
 
 /// What is taken where there are more.
 const TASTE_OF_MANY: Taste = Taste { phases: 2, wire: 1e-4, relay: 0.0, longest: 0.0 };

@@ -90,7 +90,31 @@ pub struct Placement {
     pub warnings: Vec<String>,
 }
 
+impl RankPlace {
+    /// Whether its communication threads run on cores that compute.
+    #[must_use]
+    pub fn shares_cores(&self) -> bool {
+        self.comm.iter().any(|pu| self.compute.contains(pu))
+    }
+}
+
 impl Placement {
+    /// So many communication threads of each rank on its compute threads' cores, which then yield while they wait.
+    #[must_use]
+    pub fn sharing(&self, threads: usize) -> Self {
+        let mut shared = Self { spin: false, ..self.clone() };
+        for rank in &mut shared.ranks {
+            rank.comm = rank.compute.iter().copied().cycle().take(threads).collect();
+        }
+        shared
+    }
+
+    /// Whether communication threads of a rank run on cores that compute.
+    #[must_use]
+    pub fn shares_cores(&self) -> bool {
+        self.ranks.iter().any(RankPlace::shares_cores)
+    }
+
     /// One line on where a rank stands: `rank 0 on node 0: 28 threads on cpus 0-27, 4 communicate on 24-27`.
     #[must_use]
     pub fn line(&self, rank: &RankPlace) -> String {

@@ -19,7 +19,7 @@ fn reports_tell_bytes_rates_and_their_ratio_to_the_limit() {
     let all_to_all = json("bench alltoall --ranks 3 --bytes 4100 --tables 2 --limit-mib 16 --json");
     let all_reduce = json("bench allreduce --ranks 2 --bytes 100000 --bf16 --limit-mib 16 --json");
     for (report, bytes, names) in [
-        (&all_to_all, 6 * 4100, &["in-place", "alltoall", "fused-scatter", "scatter-list", "relayed"][..]),
+        (&all_to_all, 6 * 4100, &["in-place", "alltoall", "pairwise", "fused-scatter", "scatter-list", "relayed"][..]),
         (
             &all_reduce,
             2 * 50000,

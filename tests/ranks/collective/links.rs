@@ -25,7 +25,7 @@ fn machines() -> impl Iterator<Item = Site> {
 }
 
 fn scatters(slices: &Slices, payload: Payload, site: &Site) -> Vec<Schedule> {
-    reductions(&Topology::along(site, None)).iter().map(|kind| kind.plan(slices, payload)).collect()
+    reductions(&Topology::along(site)).iter().map(|kind| kind.plan(slices, payload)).collect()
 }
 
 /// Reduce-scatters, all-gathers and all-reduces.
@@ -93,7 +93,7 @@ fn the_cheapest_is_chosen_for_the_layers_of_a_model_and_twins_are_one() {
     let layers = layers.map(layer).map(|elements| Reduced { gradients: elements, words: elements });
     for payload in [Payload::F32, Payload::Bf16] {
         let names = |site: &Site| {
-            let all = priced(reductions(&Topology::along(site, None)), &layers, payload, site);
+            let all = priced(reductions(&Topology::along(site)), &layers, payload, site);
             let least = all.iter().map(|priced| priced.seconds).fold(f64::INFINITY, f64::min);
             assert!(all[0].seconds <= least * 1.01 && all[1..].is_sorted_by_key(|priced| priced.seconds));
             all.iter().map(|priced| priced.reduction.name).collect::<Vec<_>>()

@@ -2,6 +2,7 @@
 //! nearly indifferent to names.
 
 use octorec::base::{RankId, TableId};
+use octorec::collective::Reduced;
 use octorec::machine::{Machine, Site};
 use octorec::shard::planner::{alternatives, price};
 use octorec::shard::{Kind, Model, Options, Part, Plan, Rows, Scheme, Sharding, Workload, plan};
@@ -54,6 +55,35 @@ fn mlperf_on_the_eight_sockets_of_sc20() {
         whole.cost.score
     );
     assert_eq!(plan, planned(&work, &site), "the same input, the same plan");
+}
+
+#[test]
+fn layers_are_reduced_by_the_schedule_that_is_priced() {
+    let layer = Reduced { gradients: 1 << 20, words: 1 << 20 };
+    let of = |collective, layers: &[Reduced], site: &Site| {
+        let work = Workload { collective, layers: layers.to_vec(), ..workload(&[1_000_000; 8], 16, 1024) };
+        let plan = planned(&work, site);
+        let dense = Model::new(&work, site).dense.expect("several ranks reduce their layers");
+        let apart = plan.cost.ranks[0].allreduce_s - dense.seconds;
+        assert!(apart.abs() < 1e-9, "what replicated tables take besides: none is replicated: {apart}");
+        dense
+    };
+    let site = shipped("twisted-hypercube-8", 8);
+    let best = of(None, &[layer], &site);
+    // 4 MiB there and back: no rank sends less than 7/8 of it over three links of 22 GB/s, or takes less of its memory.
+    let links_s = 2.0 * 7.0 / 8.0 * f64::from(4 << 20) / (3.0 * 22e9);
+    assert!(best.seconds > links_s && best.seconds < 10.0 * links_s, "{} {links_s}", best.seconds);
+    let twice = of(None, &[layer, layer], &site).seconds / best.seconds;
+    assert!((twice - 2.0).abs() < 1e-9, "one after another: {twice}");
+    let ring = of(Some("ring"), &[layer], &site);
+    assert_eq!(ring.reduction.name, "ring");
+    assert!(ring.seconds > best.seconds, "{} {}", ring.seconds, best.seconds);
+
+    // More ranks than are compared take the usual one, of which no more is counted than what is busiest.
+    let many = Machine::load("synthetic:Package:66 NUMANode:1 Core:1 PU:1").expect("a valid description");
+    let many = of(None, &[layer], &on(&many, 66));
+    assert_eq!(many.reduction.name, "two-ring");
+    assert!(many.seconds > 0.0 && many.seconds.is_finite(), "{}", many.seconds);
 }
 
 fn plan_with(work: &Workload, site: &Site, kind: Kind) -> Plan {
