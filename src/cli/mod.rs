@@ -65,7 +65,7 @@ enum Command {
     Schema(schema::SchemaArgs),
     /// Check or generate a data set.
     Data(data::DataArgs),
-    /// Show a machine, where ranks and threads go on it, and why.
+    /// Show a machine, where ranks and threads go on it, and why; measure it, or show a schedule on its links.
     Topo(topo::TopoArgs),
     /// Decide which rank holds which part of which table, and why.
     Plan(plan::PlanArgs),

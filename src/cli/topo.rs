@@ -26,9 +26,6 @@ pub struct TopoArgs {
     /// Compute threads of each rank; 0: one on each core that does not communicate
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
-    /// Which schedule is shown instead
-    #[command(flatten)]
-    pub shown: ScheduleArgs,
     /// Draw machine and ranks, or the schedule, as a picture
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
@@ -40,14 +37,17 @@ pub struct TopoArgs {
     #[arg(long, value_name = "FILE|toml")]
     pub export: Option<Export>,
     /// Measure this machine (seconds a node) and keep the figures in the user's cache, from where `train`, `plan` and `bench`
-    /// take them: memory bandwidth and peak of each node, bandwidth and latency from each to each. The cache is
-    /// $OCTOREC_CACHE, else $XDG_CACHE_HOME/octorec, else ~/.cache/octorec. Under mpirun every machine measures itself, and
+    /// take them: memory bandwidth and peak of each node, bandwidth from each to each, alone and while all write to all,
+    /// latency, and the links that follow from these. The cache is $OCTOREC_CACHE, else $XDG_CACHE_HOME/octorec, else ~/.cache/octorec. Under mpirun every machine measures itself, and
     /// then all measure the network between them
     #[arg(long, conflicts_with_all = ["svg", "ranks", "threads", "rank_per", "smt", "comm_cores"])]
     pub measure: bool,
     /// About how long measuring may take: less memory is measured on where it would take longer
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, requires = "measure", value_parser = seconds)]
     pub seconds: f64,
+    /// Which schedule is shown instead
+    #[command(flatten)]
+    pub shown: ScheduleArgs,
 }
 
 /// A number of seconds.

@@ -146,11 +146,12 @@ fn by_share(measured: &Measured<'_>) -> Vec<Guess> {
 
 /// Each figure as the median of its kind, so that noise does not decide which of several like links is full first.
 fn smooth(figures: &[f64]) -> Vec<f64> {
+    let mut sorted = figures.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
     let median = |figure: &f64| {
-        let near = |other: &&f64| **other < figure * ONE_KIND && **other > figure / ONE_KIND;
-        let mut kind: Vec<f64> = figures.iter().filter(near).copied().collect();
-        kind.sort_unstable_by(f64::total_cmp);
-        kind[kind.len() / 2]
+        let first = sorted.partition_point(|other| *other <= figure / ONE_KIND);
+        let last = sorted.partition_point(|other| *other < figure * ONE_KIND);
+        sorted[(first + last) / 2]
     };
     figures.iter().map(median).collect()
 }
@@ -323,6 +324,10 @@ impl Guess {
                 name(*pair),
                 others(more.len())
             ));
+        }
+        if doubts.is_empty() && self.error > EXPLAINED {
+            let percent = self.error * 100.0;
+            doubts.push(format!("links and routes explain what pairs write within {percent:.0} % on average only"));
         }
         if expected.strength < WEAK {
             let percent = expected.strength * 100.0;

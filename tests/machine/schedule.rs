@@ -155,6 +155,16 @@ fn the_shortest_command_draws_the_chosen_schedule() {
     assert!(text.contains("rounds 1-7, each: 8.0 MiB on links; longest on node "), "{text}");
     let ways = text.lines().find_map(|line| line.trim_start().strip_prefix("1.0 MiB ")).expect(&text);
     assert_eq!(ways.split_whitespace().filter(|way| way.contains('>')).count(), 8, "{text}");
+    // Ranks that share a node use no link.
+    let picture = folder.join("schedule-within.svg");
+    let path = picture.to_str().expect("a plain path");
+    let words = ["--topology", "this-small-box", "--ranks", "2", "--schedule", "ring"];
+    let text = told(&words);
+    assert!(text.contains("0 B on links") && text.contains("64.0 MiB  within node 0"), "{text}");
+    told(&[&words[..], &["--svg", path]].concat());
+    let svg = fs::read_to_string(&picture).expect("the picture was written");
+    assert_well_formed(&svg);
+    assert!(svg.contains("64.0 MiB inside") && svg.contains("ranks 0-1"), "{svg}");
     // The cheapest all-to-all is one of the all-to-alls.
     let text = told(&["--schedule", "auto", "--of", "all-to-all", "--topology", "twisted-hypercube-8"]);
     assert!(EXCHANGES.iter().any(|name| text.starts_with(&format!("schedule   {name} "))), "{text}");

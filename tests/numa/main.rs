@@ -8,6 +8,7 @@ mod memory;
 mod place;
 mod ranks;
 mod report;
+mod schedules;
 mod training;
 mod whole;
 
@@ -74,6 +75,8 @@ fn guest(scenario: &str, losses: &str) -> ExitCode {
             report.check("a thousand regions", || place::regions(1000, 8));
             report.check("losses are those of the bare machine", || training::compare(losses));
             report.check("eight ranks train as one", || ranks::train(losses));
+            report.check("schedules are carried out as planned", schedules::all);
+            report.check("schedules change no bit", || ranks::whatever(losses));
             report.check("all nodes and pairs are measured", whole::measure);
             report.check("training takes all nodes by itself", whole::train);
         }

@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use octorec::base::RankId;
 use octorec::base::config::Config;
+use octorec::collective::plan::{Reduction, Topology};
 use octorec::data::{Batch, Schema};
-use octorec::machine::Placement;
 use octorec::machine::placement::{CommCores, RankPlace, Wishes};
+use octorec::machine::site::Known;
+use octorec::machine::{Placement, Site};
 use octorec::math::Grains;
 use octorec::model::Room;
 use octorec::shard::scheme::{Part, Scheme, Sharding};
@@ -39,12 +41,17 @@ fn schemes(rows: &[u64], ranks: usize) -> Vec<Scheme> {
 
 /// Sums by `grains`, or in the order in which ranks come.
 fn start(config: &Config, schema: &Schema, placement: &Placement, isa: Isa, grains: Option<Grains>) -> Ranks {
+    started(config, schema, placement, |setup| Setup { grains, isa, ..setup })
+}
+
+/// With a change to what is usual.
+fn started(config: &Config, schema: &Schema, placement: &Placement, change: impl FnOnce(Setup) -> Setup) -> Ranks {
     let ranks = placement.ranks.len();
     let sharding = Sharding::new(&config.model.rows, config.model.dim, ranks, schemes(&config.model.rows, ranks));
     let (room, batch) = (Room::samples(config.train.batch), config.train.batch);
     let setup = Setup::new(&config.model, schema, sharding.expect("the schemes divide the tables"), room, placement);
     assert!(batch >= 8);
-    let ranks = Ranks::start(Setup { grains, isa, ..setup }).expect("the ranks start");
+    let ranks = Ranks::start(change(setup)).expect("the ranks start");
     ranks.initialise(config.train.seed).expect("the ranks draw weights");
     ranks
 }
@@ -135,6 +142,21 @@ pub fn choose() -> String {
     let trade = told.lines().find_map(|line| line.strip_prefix("communication cores of a rank: ")).expect(&told);
     assert!(trade.contains("with 0: ") && trade.contains(", 1: "), "{trade}");
     trade.to_owned()
+}
+
+/// Trains on all nodes with dense gradients reduced by other schedules where they are reduced by one: sums by grains have an
+/// exchange of their own, and the bits in the file at `path` come out again.
+pub fn whatever(path: &str) -> String {
+    let (config, placement) = (config(), placement());
+    let site = Site::new(&crate::host(), &placement, Known::default());
+    let (schema, batches) = first_batches(&config);
+    let names = ["direct", "pipelined-trees"];
+    for name in names {
+        let reduction = Reduction::named(name, &Topology::along(&site)).expect("links for it");
+        let ranks = started(&config, &schema, &placement, |setup| Setup { grains: grains(), reduction, ..setup });
+        assert_eq!(losses(&ranks, &config, &batches), expected(path), "{name}");
+    }
+    format!("the bits of one rank with {}", names.join(" and "))
 }
 
 /// Trains on all nodes; the losses in the file at `path`, of one rank on the bare machine, must come out again.

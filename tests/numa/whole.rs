@@ -25,10 +25,17 @@ pub fn measure() -> String {
     for pair in &pairs {
         let other = pair["from"] != pair["to"];
         assert!(positive(&pair["write_gb_s"]) && (!other || positive(&pair["latency_ns"])), "{pair}");
+        assert_eq!(positive(&pair["loaded_gb_s"]), other, "{pair}: while all write to all");
     }
+    // Emulated memory knows no links: those of distances stay, since nothing else explains the figures better.
+    let links = list("links").len();
+    assert_eq!(links, 12, "{report}");
     let doubts = report["doubts"].as_array().map_or(0, Vec::len);
     assert!(!report.to_string().contains("lies on other nodes"), "{report}");
-    format!("8 nodes and 64 pairs in {:.1} s, {doubts} doubts", report["took_s"].as_f64().expect("a time"))
+    format!(
+        "8 nodes and 64 pairs in {:.1} s, {links} links, {doubts} doubts",
+        report["took_s"].as_f64().expect("a time")
+    )
 }
 
 /// `octorec train` with a model and nothing else: a rank on each node, which it says, priced with what was measured.

@@ -32,7 +32,7 @@ const MOST_RANKS: usize = 64;
 pub struct ScheduleArgs {
     /// Show a collective's schedule instead of machine and ranks: the bytes that its rounds put on each link, as text, as JSON
     /// or drawn (--svg); `auto`: the cheapest one there
-    #[arg(long, value_name = "NAME|auto", value_parser = names(), hide_possible_values = true)]
+    #[arg(long, value_name = "NAME|auto", value_parser = names())]
     #[arg(conflicts_with_all = ["export", "measure", "threads", "smt", "comm_cores"])]
     pub schedule: Option<String>,
     /// Which collective the schedule is of: by default `all-to-all` where its name is one of `scatter-list`,
