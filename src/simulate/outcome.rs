@@ -108,7 +108,8 @@ impl Outcome {
         let mut stages = vec![[0.0; Stage::ALL.len()]; ranks];
         let (mut compute_s, mut exposed_s, mut total_s) = (0.0, [0.0; Kind::ALL.len()], [0.0; Kind::ALL.len()]);
         let mut spans = Vec::new();
-        let mut under_way: BTreeMap<(usize, usize), (usize, Vec<[f64; 2]>)> = BTreeMap::new();
+        // By the first receiver and kind.
+        let mut under_way = BTreeMap::<(usize, usize), UnderWay>::new();
         for (label, at) in labels.iter().zip(&flowed) {
             let Some(label) = *label else { continue };
             spans.extend(span(label, &flowed, at));
@@ -132,16 +133,17 @@ impl Outcome {
                     }
                 }
                 Label::Way { to, receivers, kind, .. } => {
-                    let (_, ways) = under_way.entry((to, kind as usize)).or_insert((receivers, Vec::new()));
-                    ways.push([at.began_s, at.arrived_s]);
+                    let all = under_way.entry((to, kind as usize)).or_default();
+                    all.receivers = receivers;
+                    all.times.push([at.began_s, at.arrived_s]);
                 }
                 Label::Layer { began, .. } => {
                     total_s[Kind::DenseGradients as usize] += at.gone_s - flowed[began].gone_s;
                 }
             }
         }
-        for ((_, kind), (receivers, ways)) in under_way {
-            total_s[kind] += receivers as f64 * covered(ways);
+        for ((_, kind), UnderWay { receivers, times }) in under_way {
+            total_s[kind] += receivers as f64 * covered(times);
         }
         let each = 1.0 / (counted * ranks as f64);
         let whole_s = end_s(STEPS - 1).max(f64::MIN_POSITIVE);
@@ -200,6 +202,14 @@ impl Outcome {
         }));
         document(events)
     }
+}
+
+/// Messages of a kind to the ranks of a host.
+#[derive(Default)]
+struct UnderWay {
+    receivers: usize,
+    /// When each is on its way.
+    times: Vec<[f64; 2]>,
 }
 
 /// Seconds that lie in some of these times.
