@@ -205,7 +205,7 @@ fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
         batch: config.train.batch,
         weight_bytes,
         state_bytes: rows.bytes() - weight_bytes,
-        row_state_bytes: 0,
+        row_state_bytes: rows.row_bytes(),
         exchange_bytes: config.train.wire.bytes(),
         // Weights with what is kept beside them, and gradients; activations and theirs.
         dense_bytes: parameters * (layers.bytes() + gradient) as u64,

@@ -122,11 +122,11 @@ pub struct KeyArgs {
     #[arg(long, value_name = "RATE", display_order = 6)]
     lr: Option<f64>,
 
-    /// Optimizer of the network's layers: sgd or momentum.
+    /// Optimizer of the network's layers: sgd, momentum, adagrad or adam.
     #[arg(long, value_name = "NAME", help_heading = TRAINING)]
     optimizer: Option<String>,
 
-    /// Optimizer of the tables' rows: sgd or momentum.
+    /// Optimizer of the tables' rows: sgd, momentum, adagrad, rowwise-adagrad or adam.
     #[arg(long, value_name = "NAME", help_heading = TRAINING)]
     optimizer_rows: Option<String>,
 

@@ -63,9 +63,9 @@ pub struct PlanArgs {
     /// train.optimizer_rows say.
     #[arg(long, value_name = "N")]
     state_bytes: Option<usize>,
-    /// Bytes of optimizer state a row: row-wise Adagrad 4.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    row_state_bytes: usize,
+    /// Bytes of optimizer state a row; default: what train.optimizer_rows says.
+    #[arg(long, value_name = "N")]
+    row_state_bytes: Option<usize>,
     /// Memory bandwidth of every node in GB/s, for streams, copies and random rows, instead of what was measured or
     /// described.
     #[arg(long, value_name = "GB/S")]
@@ -183,7 +183,7 @@ impl PlanArgs {
         if self.weight_bytes.is_some_and(|bytes| ![2, 4].contains(&bytes)) {
             return fail("--weight-bytes", "must be 2 (bf16) or 4 (f32)");
         }
-        if self.state_bytes.is_some_and(|bytes| bytes > 64) || self.row_state_bytes > 4096 {
+        if self.state_bytes.is_some_and(|bytes| bytes > 64) || self.row_state_bytes.is_some_and(|bytes| bytes > 4096) {
             return fail("--state-bytes and --row-state-bytes", "must be at most 64 and 4096");
         }
         Ok(())
@@ -194,7 +194,7 @@ impl PlanArgs {
         Ok(Workload {
             weight_bytes: self.weight_bytes.unwrap_or(workload.weight_bytes),
             state_bytes: self.state_bytes.unwrap_or(workload.state_bytes),
-            row_state_bytes: self.row_state_bytes,
+            row_state_bytes: self.row_state_bytes.unwrap_or(workload.row_state_bytes),
             ..workload
         })
     }

@@ -32,7 +32,7 @@ use crate::model::Stage;
 use crate::shard::Sharding;
 use crate::shard::file::with_collective;
 use crate::simd::Isa;
-use crate::train::{Breakdown, DEADLINE, Ranks, Setup};
+use crate::train::{Breakdown, DEADLINE, Ranks, Rates, Setup};
 
 /// Communication threads that are tried, at most a quarter of a rank's cores.
 const TRIALS: [usize; 5] = [0, 1, 2, 4, 8];
@@ -389,15 +389,16 @@ impl Steps {
     ///
     /// # Errors
     /// When a rank fails, or the loss is no number.
-    pub fn run(ranks: &Ranks, batches: &[Arc<Batch>], count: usize, rate: f32) -> Result<Self> {
+    pub fn run(ranks: &Ranks, batches: &[Arc<Batch>], count: usize, rates: Rates) -> Result<Self> {
         ranks.initialise(1)?;
         let mut number = 0;
         let mut step = |batch: &Arc<Batch>| {
             number += 1;
             let began = Instant::now();
-            let loss = ranks.step(batch, rate)?;
+            let loss = ranks.step(batch, rates)?;
             if !loss.is_finite() {
-                return Err(Error::Diverged { step: number, loss, rate: f64::from(rate), cause: None, saved: None });
+                let rate = f64::from(rates.layers.max(rates.rows));
+                return Err(Error::Diverged { step: number, loss, rate, cause: None, saved: None });
             }
             Ok(began.elapsed().as_secs_f64() * 1e3)
         };

@@ -10,6 +10,7 @@ use crate::base::config::{Config, SourceKind};
 use crate::collective::World;
 use crate::data::{self, Batch, Opening, Schema, Source};
 use crate::machine::{Machine, Placement};
+use crate::train::Rates;
 
 /// Rows of a table, at most.
 pub const TRIAL_ROWS: u64 = 1000;
@@ -59,6 +60,6 @@ impl Trials {
             traced: false,
         };
         let Started { ranks, .. } = args.start_on(machine, placement, task, &mut |_: &str| ())?;
-        Ok(Steps::run(&ranks, &self.batches, TRIAL_STEPS, self.config.train.lr as f32)?.median_ms())
+        Ok(Steps::run(&ranks, &self.batches, TRIAL_STEPS, Rates::base(&self.config.train))?.median_ms())
     }
 }

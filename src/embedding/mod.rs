@@ -14,6 +14,7 @@ mod row;
 mod sorted;
 mod table;
 mod update;
+mod walk;
 
 pub use choice::Choice;
 pub use lookup::LookUp;

@@ -204,7 +204,7 @@ pub(super) fn add_all<S: Simd>(simd: S, sum: &mut [f32], records: &[u64], feeds:
     }
 }
 
-/// Moves a row, weights and then moments, by the sum of its gradients.
+/// Moves a row, its weights and the moments behind them, by the sum of its gradients.
 #[inline(always)]
 pub(super) fn apply<S: Simd, F: Form, R: Rule>(simd: S, form: F, rule: R, row: &mut [u32], sum: &[f32]) {
     let dim = sum.len();

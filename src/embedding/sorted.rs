@@ -19,17 +19,13 @@ use std::ops::Range;
 use super::Table;
 use super::feed::{Feed, Feeds, sample_of};
 use super::form::Form;
-use super::row::{MoveAll, add_all, apply, columns, prefetch};
 use super::update::{Spec, meet};
+use super::walk::{MoveEach, SumEach, SumRowwise, WalkRows};
 use crate::base::Result;
 use crate::machine::team::Team;
-use crate::memory::{Arena, Buffer, Supply};
-use crate::optim::{Optimizer, Rule, with_rule};
-use crate::simd::{Kernel, Simd};
-use crate::sync::{AtomicU64, Band, Lender, Rows, atomic_words, put};
-
-/// How many look-ups ahead a row and a gradient are asked for.
-const PREFETCH_DISTANCE: usize = 16;
+use crate::memory::{Arena, Buffer, Supply, recycled};
+use crate::optim::{Optimizer, Pace, with_rule};
+use crate::sync::{AtomicU64, Lender, Rows, atomic_words, put};
 
 /// Look-ups that a bucket has on average: enough to pay for its counters, few enough to be sorted in the first cache.
 const BUCKET_LOOKUPS: usize = 256;
@@ -59,6 +55,10 @@ pub(super) struct Sorter {
     lend_tables: Lender<u32>,
     lend_records: Lender<u64>,
     lend_spare: Lender<u64>,
+    /// Numbers that are kept of rows, where they are.
+    lend_row_moments: Lender<f32>,
+    /// Memory that steps use again.
+    row_moments: Vec<(&'static mut [f32], usize)>,
     optimizer: Optimizer,
     /// The sum of a row's gradients, one for each piece of the work, from a cache line on.
     sums: Buffer<f32>,
@@ -94,6 +94,8 @@ impl Sorter {
             lend_tables: Lender::new(tables, threads),
             lend_records: Lender::new(1, threads),
             lend_spare: Lender::new(1, threads),
+            lend_row_moments: Lender::new(0, threads),
+            row_moments: Vec::new(),
             sums: supply.buffer("sums of a row's gradients", sums)?,
             optimizer,
         })
@@ -109,7 +111,7 @@ impl Sorter {
     }
 
     /// Moves all rows; `feeds` has as many sources for each table.
-    pub(super) fn run<F: Form>(&mut self, form: F, team: &Team, tables: &mut [Table], feeds: &[Feed<'_>], rate: f32) {
+    pub(super) fn run<F: Form>(&mut self, form: F, team: &Team, tables: &mut [Table], feeds: &[Feed<'_>], pace: Pace) {
         let (threads, isa) = (team.threads(), team.isa());
         let Some(dim) = tables.first().map(Table::dim) else { return };
         let sources = feeds.len() / tables.len();
@@ -120,15 +122,23 @@ impl Sorter {
         self.share_out(total, buckets, team.pieces());
 
         let Self { records, spare, starts, layouts, bounds, lend_tables, lend_records, lend_spare, .. } = self;
-        let (starts, layouts, bounds) = (&starts[..=buckets], &layouts[..], &bounds[..]);
-        let tables = lend_tables.matrices(tables.iter_mut().map(Table::matrix_mut));
+        let (starts, layouts, bounds, rate) = (&starts[..=buckets], &layouts[..], &bounds[..], pace.rate);
+        let rowwise = self.optimizer.row_moment().is_some();
+        let mut row_moments: Vec<(&mut [f32], usize)> = recycled(std::mem::take(&mut self.row_moments));
+        let tables = lend_tables.matrices(tables.iter_mut().map(|table| {
+            let (matrix, moments) = table.matrices_mut();
+            row_moments.extend(rowwise.then_some((moments, 1)));
+            matrix
+        }));
+        let lent_moments = self.lend_row_moments.matrices(row_moments.drain(..));
         let records = lend_records.matrices([(&mut records[..total], 1)]);
         let spare = lend_spare.matrices([(&mut spare[..total], 1)]);
         let optimizer = self.optimizer;
         let width = if optimizer == Optimizer::Sgd { 1 } else { dim.next_multiple_of(16) };
         self.sums.grow(team.pieces() * width);
         let sums = Rows::new(&mut self.sums[..team.pieces() * width], width, team.pieces(), 1);
-        team.share((tables, ((records, spare), sums)), |(mut tables, ((mut records, mut spare), sums))| {
+        let lent = ((tables, lent_moments), ((records, spare), sums));
+        team.share(lent, |((mut tables, mut row_moments), ((mut records, mut spare), sums))| {
             let (first, end) = (bounds[tables.part()], bounds[tables.part() + 1]);
             let (mut records, mut spare) = (records.band(0), spare.band(0));
             let (records, spare) = (records.all(), spare.all());
@@ -144,16 +154,22 @@ impl Sorter {
                 }
                 let records = &records[offset(from)..offset(to)];
                 let (band, feeds) = (tables.band(index), Feeds(&feeds[index * sources..][..sources]));
-                if optimizer == Optimizer::Sgd {
-                    isa.run(WalkRows { band, records, feeds, each: MoveEach { form, dim, rate } });
-                } else {
-                    let sum = &mut sums.data[..dim];
-                    with_rule!(optimizer, rate, rule => {
+                let sum = &mut sums.data[..if optimizer == Optimizer::Sgd { 0 } else { dim }];
+                match optimizer {
+                    Optimizer::Sgd => {
+                        isa.run(WalkRows { band, records, feeds, each: MoveEach { form, dim, rate } });
+                    }
+                    Optimizer::RowwiseAdagrad { eps, .. } => {
+                        let kept = row_moments.band(index);
+                        isa.run(WalkRows { band, records, feeds, each: SumRowwise { form, sum, kept, rate, eps } });
+                    }
+                    _ => with_rule!(optimizer, pace, rule => {
                         isa.run(WalkRows { band, records, feeds, each: SumEach { form, sum, rule } });
-                    });
+                    }),
                 }
             }
         });
+        self.row_moments = recycled(row_moments);
     }
 
     /// Chooses buckets; returns how many look-ups and buckets there are.
@@ -236,6 +252,8 @@ impl Sorter {
         self.lend_tables.reset(self.layouts.len(), pieces);
         self.lend_records.reset(1, pieces);
         self.lend_spare.reset(1, pieces);
+        let rowwise = self.optimizer.row_moment().is_some();
+        self.lend_row_moments.reset(if rowwise { self.layouts.len() } else { 0 }, pieces);
         for (piece, &bound) in self.bounds.iter().enumerate() {
             self.lend_records.cut(0, piece, starts[bound] as usize);
             self.lend_spare.cut(0, piece, starts[bound] as usize);
@@ -243,6 +261,9 @@ impl Sorter {
                 let bucket = bound.saturating_sub(layout.first);
                 let row = if bucket >= layout.buckets { layout.rows } else { bucket << layout.shift };
                 self.lend_tables.cut(index, piece, row);
+                if rowwise {
+                    self.lend_row_moments.cut(index, piece, row);
+                }
             }
         }
     }
@@ -318,95 +339,6 @@ fn sort_digit(from: &[u64], to: &mut [u64], shift: u32, digit: u32) {
         let place = &mut places[of(record)];
         to[*place as usize] = record;
         *place += 1;
-    }
-}
-
-/// What is done to the rows of one table that are walked in their order.
-trait EachRow {
-    /// Some look-ups of a row, of whose look-ups they are the `first`, the `last`, or both.
-    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: Feeds<'_>, ends: Ends);
-}
-
-/// Whether some look-ups of a row are its first ones, and its last ones.
-#[derive(Clone, Copy)]
-struct Ends {
-    first: bool,
-    last: bool,
-}
-
-/// Each look-up moves its row.
-struct MoveEach<F> {
-    form: F,
-    dim: usize,
-    rate: f32,
-}
-
-impl<F: Form> EachRow for MoveEach<F> {
-    #[inline(always)]
-    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: Feeds<'_>, _: Ends) {
-        let Self { form, dim, rate } = *self;
-        columns(simd, dim, &mut MoveAll { form, row, dim, records, feeds, rate });
-    }
-}
-
-/// The sum of a row's look-ups moves it.
-struct SumEach<'a, F, R> {
-    form: F,
-    sum: &'a mut [f32],
-    rule: R,
-}
-
-impl<F: Form, R: Rule> EachRow for SumEach<'_, F, R> {
-    #[inline(always)]
-    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: Feeds<'_>, ends: Ends) {
-        let Self { form, ref mut sum, rule } = *self;
-        if ends.first {
-            sum.fill(0.0);
-        }
-        add_all(simd, sum, records, feeds);
-        if ends.last {
-            apply(simd, form, rule, row, sum);
-        }
-    }
-}
-
-/// A thread's sorted look-ups of one table.
-struct WalkRows<'a, E> {
-    band: Band<'a, u32>,
-    records: &'a [u64],
-    feeds: Feeds<'a>,
-    each: E,
-}
-
-impl<E: EachRow> Kernel for WalkRows<'_, E> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let Self { mut band, records, feeds, mut each } = self;
-        let row_of = |record: u64| (record >> 32) as usize;
-        for &ahead in records.iter().take(PREFETCH_DISTANCE) {
-            prefetch(simd, band.row(row_of(ahead)));
-            prefetch(simd, feeds.of(ahead as u32).0);
-        }
-        let (mut at, mut first) = (0, true);
-        while at < records.len() {
-            let row = row_of(records[at]);
-            // A hot row's look-ups are taken piece by piece, so that their gradients are asked for in time.
-            let limit = records.len().min(at + PREFETCH_DISTANCE);
-            let mut end = at + 1;
-            while end < limit && row_of(records[end]) == row {
-                end += 1;
-            }
-            let horizon = records.len().min(end + PREFETCH_DISTANCE);
-            for &ahead in &records[horizon.min(at + PREFETCH_DISTANCE)..horizon] {
-                prefetch(simd, band.row(row_of(ahead)));
-                prefetch(simd, feeds.of(ahead as u32).0);
-            }
-            let last = records.get(end).is_none_or(|next| row_of(*next) != row);
-            each.take(simd, band.row(row), &records[at..end], feeds, Ends { first, last });
-            (at, first) = (end, last);
-        }
     }
 }
 

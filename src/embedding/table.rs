@@ -8,7 +8,7 @@ use crate::base::Result;
 use crate::base::config::Precision;
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
-use crate::optim::Kept;
+use crate::optim::{Kept, Optimizer};
 use crate::sync::Rows;
 
 /// The rows of one categorical column.
@@ -22,10 +22,14 @@ pub struct Table {
     moments: usize,
     /// Row-major: a row's weights, of whose words `form` says what they mean, then its moments, one after another.
     words: Buffer<u32>,
+    /// A number a row, or none: apart, so that rows begin at cache lines.
+    row_moments: Buffer<f32>,
+    /// What moments begin with.
+    initial: f32,
 }
 
 impl Table {
-    /// A table of zeros.
+    /// A table of zeros, which is complete once [`Table::begin`] has run.
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -37,12 +41,27 @@ impl Table {
         let moments = optimizer.moments().len();
         let rows = u32::try_from(rows).expect("rows are below 2^32") as usize;
         let words = supply.buffer(&name, rows * (words(precision, dim) + moments * dim))?;
-        Ok(Self { name, dim, precision, moments, words })
+        let row_moments = supply.buffer(&name, if optimizer.row_moment().is_some() { rows } else { 0 })?;
+        Ok(Self { name, dim, precision, moments, words, row_moments, initial: optimizer.initial() })
     }
 
     /// Takes its rows from the arena.
     pub fn settle(&mut self, arena: &mut Arena) {
         self.words.settle(arena);
+        self.row_moments.settle(arena);
+    }
+
+    /// Sets what the optimizer keeps to what it begins with; each thread its own rows.
+    pub fn begin(&mut self, team: &Team) {
+        let (width, moments, initial) = (self.width(), self.moments * self.dim, self.initial);
+        if initial == 0.0 {
+            // As memory is.
+            return;
+        }
+        self.row_moments.fill(initial);
+        team.each(Rows::new(&mut self.words, width, team.threads(), 1), |band| {
+            band.data.chunks_exact_mut(width).for_each(|row| row[width - moments..].fill(initial.to_bits()));
+        });
     }
 
     /// Number of rows.
@@ -66,7 +85,7 @@ impl Table {
     /// Bytes of all rows.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        size_of_val(self.words())
+        size_of_val(self.words()) + size_of_val(&self.row_moments[..])
     }
 
     /// Words of a row.
@@ -80,9 +99,16 @@ impl Table {
         (&mut self.words, width)
     }
 
-    /// How many moments a weight has.
-    pub(super) const fn moments(&self) -> usize {
-        self.moments
+    /// All rows with the words of one, and the number that is kept of each, if one is.
+    pub(super) fn matrices_mut(&mut self) -> ((&mut [u32], usize), &mut [f32]) {
+        let width = self.width();
+        ((&mut self.words, width), &mut self.row_moments)
+    }
+
+    /// Whether it keeps what this optimizer needs.
+    pub(super) fn keeps(&self, optimizer: Optimizer) -> bool {
+        let rows = if optimizer.row_moment().is_some() { self.rows() } else { 0 };
+        self.moments == optimizer.moments().len() && self.row_moments.len() == rows
     }
 
     /// All rows.
@@ -165,6 +191,23 @@ impl Table {
         for (row, values) in rows.zip(values.chunks_exact(self.dim)) {
             row[place.clone()].iter_mut().zip(values).for_each(|(bits, x)| *bits = x.to_bits());
         }
+    }
+
+    /// The number that is kept of each of some rows.
+    ///
+    /// # Panics
+    /// When there are no such rows, or no number is kept of them.
+    #[must_use]
+    pub fn row_moment_of(&self, rows: Range<usize>) -> &[f32] {
+        &self.row_moments[rows]
+    }
+
+    /// Overwrites the number that is kept of each row from row `first` on.
+    ///
+    /// # Panics
+    /// When there are no such rows, or no number is kept of them.
+    pub fn set_row_moment(&mut self, first: usize, values: &[f32]) {
+        self.row_moments[first..][..values.len()].copy_from_slice(values);
     }
 
     fn moment_in_row(&self, moment: usize) -> Range<usize> {

@@ -4,8 +4,8 @@
 //! look-up moving its row by `-rate * gradient` with one fused multiply-add an element. `serial`, `race-free` and
 //! `sorted` give its bits for any number of threads; `atomic` and `rtm` only up to the order of a row's sums.
 //!
-//! An optimizer with moments moves a row once: by the sum of its look-ups' gradients, in the same order, each rounded
-//! before it is added. Only sorted look-ups bring them together.
+//! Every other optimizer moves a row once: by the sum of its look-ups' gradients, in the same order, each rounded before it
+//! is added. Only sorted look-ups bring them together. What is kept of rows that a step does not meet stays as it is.
 //!
 //! Each comes in two forms with the same bits: fused, where a look-up takes its bag's gradient, and separate, where a
 //! backward pass writes one gradient row a look-up first, as deep-learning frameworks do.
@@ -24,7 +24,7 @@ use crate::base::Result;
 use crate::base::config::{Pooling, Update};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply, recycled};
-use crate::optim::{Kept, Optimizer};
+use crate::optim::{Kept, Optimizer, Pace};
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Lender, Rows, Rtm, Stripes, atomic_floats};
 
@@ -117,16 +117,17 @@ impl Updater {
 
     /// Moves, for every sample and table, each row that the sample's bag names against the sample's gradient: the
     /// gradient of the pooled vector, times the look-up's weight and divided by the bag's length under mean pooling, is
-    /// that of every row in it. Sources count in their order, each with one bag a table.
+    /// that of every row in it. Sources count in their order, each with one bag a table. `pace` is a [`Pace`], or of the
+    /// first update the learning rate.
     ///
     /// # Panics
     /// When a gradient has fewer rows than a bag has samples, or a bag names a row that the table does not have.
-    pub fn run(&mut self, team: &Team, tables: &mut [Table], sources: &[Source<'_>], rate: f32) {
+    pub fn run(&mut self, team: &Team, tables: &mut [Table], sources: &[Source<'_>], pace: impl Into<Pace>) {
+        let pace = pace.into();
         let Spec { dim, kept, pooling, .. } = self.spec;
         sources.iter().for_each(|source| source.lookups.check(tables.len()));
         assert!(tables.iter().all(|table| table.dim() == dim), "all tables have {dim} columns");
-        let moments = kept.optimizer.moments().len();
-        let planned = precision_of(tables) == kept.precision && tables.iter().all(|table| table.moments() == moments);
+        let planned = precision_of(tables) == kept.precision && tables.iter().all(|table| table.keeps(kept.optimizer));
         assert!(tables.is_empty() || planned, "tables are as was planned");
         if sources.is_empty() {
             return;
@@ -143,7 +144,7 @@ impl Updater {
         }
         self.choose(team, tables, &feeds);
         if self.spec.fused {
-            self.apply(team, tables, &feeds, rate);
+            self.apply(team, tables, &feeds, pace);
             self.feeds = recycled(feeds);
         } else {
             let mut rows = std::mem::replace(&mut self.rows, Buffer::zeroed(0));
@@ -160,7 +161,7 @@ impl Updater {
                     before += count as u32;
                 }
             }
-            self.apply(team, tables, &feeds, rate);
+            self.apply(team, tables, &feeds, pace);
             self.feeds = recycled(feeds);
             self.rows = rows;
         }
@@ -178,11 +179,12 @@ impl Updater {
         }
     }
 
-    fn apply(&mut self, team: &Team, tables: &mut [Table], feeds: &[Feed<'_>], rate: f32) {
-        with_form!(self.spec.kept.precision, form => self.move_rows(form, team, tables, feeds, rate));
+    fn apply(&mut self, team: &Team, tables: &mut [Table], feeds: &[Feed<'_>], pace: Pace) {
+        with_form!(self.spec.kept.precision, form => self.move_rows(form, team, tables, feeds, pace));
     }
 
-    fn move_rows<F: Form>(&mut self, form: F, team: &Team, tables: &mut [Table], feeds: &[Feed<'_>], rate: f32) {
+    fn move_rows<F: Form>(&mut self, form: F, team: &Team, tables: &mut [Table], feeds: &[Feed<'_>], pace: Pace) {
+        let rate = pace.rate;
         let (isa, threads, dim) = (team.isa(), team.threads(), self.spec.dim);
         let sources = feeds.len() / tables.len().max(1);
         let of_table = || feeds.chunks(sources.max(1));
@@ -203,7 +205,7 @@ impl Updater {
                     }
                 });
             }
-            Update::Sorted => self.sorter.run(form, team, tables, feeds, rate),
+            Update::Sorted => self.sorter.run(form, team, tables, feeds, pace),
             Update::Atomic | Update::Rtm => {
                 for (table, feeds) in tables.iter_mut().zip(of_table()) {
                     for &feed in feeds {

@@ -16,6 +16,7 @@ use crate::base::config::Wire;
 use crate::collective::plan::Reduction;
 use crate::collective::{Carrier, Executor, Fold, Links, Memory, Payload, Tensor, widen};
 use crate::layer::{Linear, Piece};
+use crate::optim::Pace;
 use crate::simd::Isa;
 use crate::sync::{Line, Stores};
 
@@ -93,22 +94,22 @@ impl LayerExchange {
         &self.traffic
     }
 
-    /// Moves the weights of these pieces at learning rate `rate`, by the sum of all ranks' gradients; takes the pieces.
+    /// Moves the weights of these pieces at this pace, by the sum of all ranks' gradients; takes the pieces.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     ///
     /// # Panics
     /// When the pieces have other sizes than were planned.
-    pub fn run(&mut self, carrier: &mut dyn Carrier, share: &mut Share<'_>, isa: Isa, rate: f32) -> Result<()> {
+    pub fn run(&mut self, carrier: &mut dyn Carrier, share: &mut Share<'_>, isa: Isa, pace: Pace) -> Result<()> {
         assert_eq!(share.len() * 2, self.starts.len(), "as many pieces as was planned");
         self.scatter.run(
             carrier,
-            &mut Sums { share, starts: &self.starts, own: self.own.clone(), payload: self.payload, isa, rate },
+            &mut Sums { share, starts: &self.starts, own: self.own.clone(), payload: self.payload, isa, pace },
         )?;
         for piece in share[self.own.clone()].iter_mut().flatten() {
             if carrier.ranks() == 1 || !piece.is_whole() {
-                piece.update(isa, rate);
+                piece.update(isa, pace);
             }
         }
         let mut words = Pieces::within(&mut self.memory, isa);
@@ -126,7 +127,7 @@ struct Sums<'a, 'b> {
     own: Range<usize>,
     payload: Payload,
     isa: Isa,
-    rate: f32,
+    pace: Pace,
 }
 
 impl<'b> Sums<'_, 'b> {
@@ -169,14 +170,14 @@ impl Memory for Sums<'_, '_> {
     }
 
     fn complete(&mut self, target: Range<usize>, from: &[Line]) {
-        let (isa, rate, payload) = (self.isa, self.rate, self.payload);
+        let (isa, pace, payload) = (self.isa, self.pace, self.payload);
         // Weights and biases of each.
         let own = 2 * self.own.start..2 * self.own.end;
         self.meet(own, &target, |piece, part, lines| {
             let from = &from[lines];
             let moved = if payload == Payload::F32 {
                 let term: &[f32] = &bytemuck::cast_slice(from)[..part.len()];
-                piece.update_with(part.clone(), term, isa, rate)
+                piece.update_with(part.clone(), term, isa, pace)
             } else {
                 let mut term = [0.0; TERM];
                 let starts = part.clone().step_by(TERM);
@@ -185,7 +186,7 @@ impl Memory for Sums<'_, '_> {
                     let part = start..part.end.min(start + TERM);
                     let term = &mut term[..part.len()];
                     widen(isa, from, term);
-                    piece.update_with(part, term, isa, rate)
+                    piece.update_with(part, term, isa, pace)
                 })
             };
             if !moved {

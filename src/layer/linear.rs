@@ -15,7 +15,7 @@ use crate::machine::team::Team;
 use crate::math::brgemm::{self, After, Panels, Scratch, WIDTH, bf16, bias_gradient_of};
 use crate::math::{Leaf, add};
 use crate::memory::{Arena, Buffer, Supply, recycled};
-use crate::optim::{Kept, Optimizer};
+use crate::optim::{Kept, Optimizer, Pace};
 use crate::sync::Each;
 
 /// Weights, bias and their gradients.
@@ -124,7 +124,7 @@ const fn after<'a, C>(relu: bool) -> After<'a, C> {
 const MIXED: &str = "a chain's weights and activations have one precision";
 
 impl Linear {
-    /// A layer whose weights are 0.
+    /// A layer whose weights are 0, complete once [`Linear::begin`] has run.
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -150,6 +150,14 @@ impl Linear {
         let more = (1..count).map(|_| Tensors::new("gradient", self.inputs(), self.outputs(), supply));
         self.partial = more.collect::<Result<_>>()?;
         Ok(())
+    }
+
+    /// Sets what the optimizer keeps to what it begins with.
+    pub fn begin(&mut self) {
+        let initial = self.optimizer.initial();
+        if initial != 0.0 {
+            self.moments.iter_mut().flat_map(Tensors::parts_mut).for_each(|part| part.fill(initial));
+        }
     }
 
     /// Takes all planned buffers from the arena.
@@ -359,15 +367,16 @@ impl Linear {
         }
     }
 
-    /// Moves weights and bias against their gradients.
-    pub fn update(&mut self, team: &Team, rate: f32) {
+    /// Moves weights and bias against their gradients. `pace` is a [`Pace`], or of the first update the learning rate.
+    pub fn update(&mut self, team: &Team, pace: impl Into<Pace>) {
+        let pace = pace.into();
         // Fewer elements are moved before another thread has begun.
         const FEW: usize = 2048;
         let count = (self.inputs() * self.outputs() / FEW).clamp(1, team.pieces());
         let (isa, mut pieces) = (team.isa(), recycled(std::mem::take(&mut self.pieces)));
         pieces.extend(self.pieces(count));
         team.share(Each::new(&mut pieces), |pieces: &mut [Piece<'_>; 2]| {
-            pieces.iter_mut().for_each(|piece| piece.update(isa, rate));
+            pieces.iter_mut().for_each(|piece| piece.update(isa, pace));
         });
         self.pieces = recycled(pieces);
     }

@@ -13,7 +13,7 @@ use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, Scratch, narrow_panels};
 use crate::math::{Leaf, Share};
 use crate::memory::{Arena, Supply};
-use crate::optim::Kept;
+use crate::optim::{Kept, Pace};
 
 /// Layers, their activations and the gradients that flow between them.
 #[derive(Debug)]
@@ -212,9 +212,10 @@ impl Mlp {
         }
     }
 
-    /// Moves all weights against their gradients.
-    pub fn update(&mut self, team: &Team, rate: f32) {
-        self.layers.iter_mut().for_each(|layer| layer.update(team, rate));
+    /// Moves all weights against their gradients; `pace` is that of [`Linear::update`].
+    pub fn update(&mut self, team: &Team, pace: impl Into<Pace>) {
+        let pace = pace.into();
+        self.layers.iter_mut().for_each(|layer| layer.update(team, pace));
     }
 }
 

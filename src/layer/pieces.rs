@@ -11,7 +11,7 @@ use super::Linear;
 use super::linear::Parts;
 use super::weight::{Halves, Weight};
 use crate::math::brgemm::{Row, WIDTH};
-use crate::optim::{Low, MOMENTS, Move, MoveSplit, Optimizer, Rule, with_rule};
+use crate::optim::{Low, MOMENTS, Move, MoveSplit, Optimizer, Pace, Rule, with_rule};
 use crate::simd::Isa;
 
 /// Elements to a cache line, at which a bias is cut.
@@ -210,12 +210,12 @@ impl<'a> Piece<'a> {
     }
 
     /// Moves the weights against the gradients.
-    pub fn update(&mut self, isa: Isa, rate: f32) {
+    pub fn update(&mut self, isa: Isa, pace: Pace) {
         // Of few biases most pieces have none.
         if self.gradient.is_empty() {
             return;
         }
-        with_rule!(self.optimizer, rate, rule => self.move_by(rule, isa));
+        with_rule!(self.optimizer, pace, rule => self.move_by(rule, isa));
     }
 
     fn move_by<R: Rule>(&mut self, rule: R, isa: Isa) {
@@ -229,11 +229,11 @@ impl<'a> Piece<'a> {
 
     /// Moves the weights `range` against their gradients to which `term` is still to be added, if they are kept as
     /// 32-bit floats; false where they are not, and nothing is done.
-    pub fn update_with(&mut self, range: Range<usize>, term: &[f32], isa: Isa, rate: f32) -> bool {
+    pub fn update_with(&mut self, range: Range<usize>, term: &[f32], isa: Isa, pace: Pace) -> bool {
         let Part::Whole(weight) = &mut self.weight else { return false };
         let (weight, gradient) = (&mut weight[range.clone()], &self.gradient[range.clone()]);
         let moments = self.moments.each_mut().map(|moment| moment.get_mut(range.clone()).unwrap_or_default());
-        with_rule!(self.optimizer, rate, rule => isa.run(Move { rule, weight, gradient, term, moments }));
+        with_rule!(self.optimizer, pace, rule => isa.run(Move { rule, weight, gradient, term, moments }));
         true
     }
 
@@ -285,7 +285,7 @@ mod tests {
     use crate::machine::team::Team;
     use crate::math::random;
     use crate::memory::Supply;
-    use crate::optim::Kept;
+    use crate::optim::{Averages, Kept};
 
     /// A layer with weights, biases and gradients; equal for equal shapes.
     fn layer(inputs: usize, outputs: usize, kept: Kept) -> Linear {
@@ -315,36 +315,43 @@ mod tests {
             let mut layer = layer(inputs, outputs, kept);
             let count = inputs * outputs;
             let (mut weights, mut biases) = (random(count, 1), random(outputs, 2));
-            let (mut weight_buffer, mut bias_buffer) = (vec![0.0; count], vec![0.0; outputs]);
+            let [mut of_weights, mut of_biases] = [count, outputs].map(|len| [vec![0.0f32; len], vec![0.0; len]]);
             // Gradients are inputs x outputs, weights outputs x inputs.
             let gradient: Vec<f32> = {
                 let g = random(count, 3);
                 (0..count).map(|at| g[at % inputs * outputs + at / inputs]).collect()
             };
-            let momentum = if kept.optimizer == Optimizer::Sgd { 0.0f32 } else { 0.9 };
-            let step = |weights: &mut [f32], buffer: &mut [f32], gradient: &[f32]| {
-                for ((weight, buffer), gradient) in weights.iter_mut().zip(buffer).zip(gradient) {
-                    *buffer = momentum.mul_add(*buffer, *gradient);
-                    *weight = (-0.3f32).mul_add(*buffer, *weight);
+            let step = |weights: &mut [f32], kept_of: &mut [Vec<f32>; MOMENTS], gradient: &[f32], pace: Pace| {
+                for (at, (weight, gradient)) in weights.iter_mut().zip(gradient).enumerate() {
+                    let mut own = [kept_of[0][at], kept_of[1][at]];
+                    *weight = with_rule!(kept.optimizer, pace, rule => rule.step(*weight, *gradient, &mut own));
+                    [kept_of[0][at], kept_of[1][at]] = own;
                 }
             };
-            for _ in 0..3 {
-                layer.update(&team, 0.3);
-                step(&mut weights, &mut weight_buffer, &gradient);
-                step(&mut biases, &mut bias_buffer, &random(outputs, 4));
+            for number in 1..=3 {
+                let pace = Pace { rate: 0.3, step: number };
+                layer.update(&team, pace);
+                step(&mut weights, &mut of_weights, &gradient, pace);
+                step(&mut biases, &mut of_biases, &random(outputs, 4), pace);
             }
             let expected: Vec<u32> = weights.iter().chain(&biases).map(|x| x.to_bits()).collect();
             assert_eq!(bits(&layer), expected, "{inputs} x {outputs} {kept:?}");
-            if kept.optimizer != Optimizer::Sgd {
-                assert_eq!(moments(&mut layer), [weight_buffer, bias_buffer], "{inputs} x {outputs} {kept:?}");
-            }
+            let of_each = of_weights.into_iter().zip(of_biases).take(kept.optimizer.moments().len());
+            let expected: Vec<_> = of_each.flat_map(|(weight, bias)| [weight, bias]).collect();
+            assert_eq!(moments(&mut layer), expected, "{inputs} x {outputs} {kept:?}");
         }
     }
 
     const SHAPES: [(usize, usize); 6] = [(1, 1), (13, 64), (33, 65), (64, 130), (129, 48), (200, 513)];
 
     fn cases() -> impl Iterator<Item = ((usize, usize), Kept)> {
-        let optimizers = [Optimizer::Sgd, Optimizer::Momentum { momentum: 0.9 }];
+        let averages = Averages { beta1: 0.9, beta2: 0.999, eps: 1e-8, bias_correction: true };
+        let optimizers = [
+            Optimizer::Sgd,
+            Optimizer::SgdWithDecay { decay: 0.1 },
+            Optimizer::Momentum { momentum: 0.9, decay: 0.0 },
+            Optimizer::Adam { averages, decay: 0.1 },
+        ];
         let precisions = [Precision::F32, Precision::Bf16, Precision::Bf16Lsb8];
         let kept = precisions.map(|precision| optimizers.map(|optimizer| Kept { precision, optimizer }));
         SHAPES.into_iter().flat_map(move |shape| kept.concat().into_iter().map(move |kept| (shape, kept)))
@@ -358,7 +365,7 @@ mod tests {
                 let (mut whole, mut cut) = (layer(inputs, outputs, kept), layer(inputs, outputs, kept));
                 for _ in 0..2 {
                     whole.update(&team, 0.3);
-                    cut.pieces(count).flatten().for_each(|mut piece| piece.update(team.isa(), 0.3));
+                    cut.pieces(count).flatten().for_each(|mut piece| piece.update(team.isa(), 0.3.into()));
                 }
                 assert_eq!(moments(&mut whole), moments(&mut cut), "{inputs} x {outputs} {kept:?} in {count}");
                 assert_eq!(bits(&whole), bits(&cut), "{inputs} x {outputs} {kept:?} in {count}");

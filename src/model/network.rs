@@ -17,7 +17,7 @@ use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::math::Share;
 use crate::memory::{Arena, Supply};
-use crate::optim::Kept;
+use crate::optim::{Kept, Pace};
 
 /// Gets the number of a layer whose gradient is complete, and the layer.
 pub type Announce<'a> = &'a mut dyn FnMut(usize, &mut Linear);
@@ -140,7 +140,7 @@ impl dyn Network + '_ {
     }
 
     /// Moves the weights of all layers against their gradients.
-    pub fn update(&mut self, team: &Team, rate: f32) {
-        (0..self.layers()).for_each(|index| self.layer_mut(index).update(team, rate));
+    pub fn update(&mut self, team: &Team, pace: Pace) {
+        (0..self.layers()).for_each(|index| self.layer_mut(index).update(team, pace));
     }
 }

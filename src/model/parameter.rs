@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use crate::layer::Linear;
-use crate::optim::Optimizer;
+use crate::optim::{Moment, Optimizer};
 
 /// What the names of an optimizer's tensors begin with.
 pub const STATE: &str = "state.";
@@ -16,12 +16,12 @@ pub const STATE: &str = "state.";
 pub struct Parameter {
     /// E.g. `emb_l.0.weight`, `bot_l.0.weight`, `top_l.2.bias`, `state.top_l.2.bias.momentum_buffer`.
     pub name: String,
-    /// Rows and columns, or the length of a bias.
+    /// Rows and columns, the length of a bias, or nothing of a single number.
     pub shape: Vec<usize>,
     /// Where it is kept.
     pub place: Place,
-    /// Which of the optimizer's moments of these weights it is; `None`: the weights themselves.
-    pub moment: Option<usize>,
+    /// Which of the things it is that the optimizer keeps of these weights; `None`: the weights themselves.
+    pub moment: Option<Moment>,
 }
 
 /// Where a tensor is kept.
@@ -53,9 +53,13 @@ impl Parameter {
 
     /// What this optimizer keeps beside these weights, by the names of PyTorch's optimizer state.
     pub fn moments(&self, optimizer: Optimizer) -> impl Iterator<Item = Self> {
-        optimizer.moments().iter().enumerate().map(|(moment, kind)| {
+        let of_weights = optimizer.moments().iter().enumerate();
+        let of_weights = of_weights.map(|(moment, kind)| (*kind, self.shape.clone(), Moment::OfWeight(moment)));
+        let of_rows = optimizer.row_moment().map(|kind| (kind, vec![self.rows()], Moment::OfRow));
+        let updates = optimizer.counter().map(|kind| (kind, Vec::new(), Moment::Updates));
+        of_weights.chain(of_rows).chain(updates).map(|(kind, shape, moment)| {
             let name = format!("{STATE}{}.{kind}", self.name);
-            Self { name, moment: Some(moment), ..self.clone() }
+            Self { name, shape, place: self.place, moment: Some(moment) }
         })
     }
 
@@ -65,16 +69,22 @@ impl Parameter {
         if let Place::Table(table) = self.place { Some(table) } else { None }
     }
 
-    /// Rows; of a bias, its elements.
+    /// Whether it is a table's weights, or what is kept of them.
+    #[must_use]
+    pub const fn is_of_table(&self) -> bool {
+        self.table().is_some()
+    }
+
+    /// Rows; of a bias, its elements; of a single number 1.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.shape[0]
+        self.shape.first().copied().unwrap_or(1)
     }
 
     /// Elements of a row.
     #[must_use]
     pub fn columns(&self) -> usize {
-        self.shape[1..].iter().product()
+        self.shape.iter().skip(1).product()
     }
 
     /// Elements of all rows.

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use super::init;
-use crate::base::config::{ModelConfig, Pooling, Precision, Update};
+use crate::base::config::{ModelConfig, Pooling};
 use crate::base::units::Bytes;
 use crate::base::{Error, RankId, Result, TableId};
 use crate::data::{Bag, Batch, Schema};
@@ -16,50 +16,10 @@ use crate::embedding::{Choice, LookUp, Lookups, Slots, Source, Spec, Table, Upda
 use crate::exchange::{Ids, Layout, Replicas, average};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply, available_bytes, recycled};
+use crate::model::Room;
 use crate::model::stage::{Bound, Work};
-use crate::optim::{Kept, Optimizer};
+use crate::optim::{Kept, Moment, Pace};
 use crate::shard::scheme::Shard;
-
-/// What a model has room for, and how it moves embedding rows.
-#[derive(Debug, Clone, Copy)]
-pub struct Room {
-    /// Samples of the largest minibatch.
-    pub samples: usize,
-    /// Look-ups a table and sample that are expected at most; more are possible, but allocate memory when they come.
-    pub lookups: usize,
-    /// How embedding rows are moved.
-    pub update: Update,
-    /// Whether they are moved without gradient rows in between.
-    pub update_fused: bool,
-    /// What weights are read in and how much of them is kept.
-    pub precision: Precision,
-    /// The optimizer of the network's layers.
-    pub optimizer: Optimizer,
-    /// That of embedding rows.
-    pub optimizer_rows: Optimizer,
-}
-
-impl Room {
-    /// What is kept of the network's weights.
-    #[must_use]
-    pub const fn kept_layers(&self) -> Kept {
-        Kept { precision: self.precision, optimizer: self.optimizer }
-    }
-
-    /// What is kept of embedding rows.
-    #[must_use]
-    pub const fn kept_rows(&self) -> Kept {
-        Kept { precision: self.precision, optimizer: self.optimizer_rows }
-    }
-
-    /// For minibatches of `samples` with one look-up a table, rows moved as the look-ups suggest, by SGD.
-    #[must_use]
-    pub const fn samples(samples: usize) -> Self {
-        let (precision, optimizer) = (Precision::F32, Optimizer::Sgd);
-        let (update, update_fused) = (Update::Auto, true);
-        Self { samples, lookups: 1, update, update_fused, precision, optimizer, optimizer_rows: optimizer }
-    }
-}
 
 /// A rank's part of the tables.
 #[derive(Debug)]
@@ -224,6 +184,13 @@ impl Tables {
         }
     }
 
+    /// Sets what the optimizer keeps of rows to what it begins with.
+    pub fn begin(&mut self, team: &Team) {
+        let own = self.groups.iter_mut().flat_map(|group| &mut group.tables);
+        own.chain(self.replicas.iter_mut().flat_map(|replica| &mut replica.weights))
+            .for_each(|table| table.begin(team));
+    }
+
     /// Draws initial weights: a pure function of seed, table and place, whoever holds what.
     pub fn initialise(&mut self, team: &Team, layout: &Layout, seed: u64) {
         let (sharding, holding) = (layout.sharding(), layout.of(self.rank));
@@ -327,7 +294,7 @@ impl Tables {
         ids: &Ids,
         messages: &'m dyn Fn(RankId) -> Option<&'m [f32]>,
         (batch, own): (&Batch, &[f32]),
-        rate: f32,
+        pace: Pace,
     ) {
         let holding = layout.of(self.rank);
         for (group, place) in self.groups.iter_mut().zip(&holding.groups) {
@@ -347,7 +314,7 @@ impl Tables {
                 };
                 sources.push(Source { lookups, gradient, slots });
             }
-            group.updater.run(team, &mut group.tables, &sources, rate);
+            group.updater.run(team, &mut group.tables, &sources, pace);
             self.sources = recycled(sources);
         }
     }
@@ -367,11 +334,11 @@ impl Tables {
     }
 
     /// Moves the replicated tables by what all ranks have for them.
-    pub fn update_replicas(&mut self, team: &Team, from: &Replicas, rate: f32) {
+    pub fn update_replicas(&mut self, team: &Team, from: &Replicas, pace: Pace) {
         for (index, Replica { weights, updater, .. }) in self.replicas.iter_mut().enumerate() {
             let mut sources: Vec<Source<'_>> = recycled(std::mem::take(&mut self.sources));
             sources.extend(from.sources(index));
-            updater.run(team, weights, &sources, rate);
+            updater.run(team, weights, &sources, pace);
             self.sources = recycled(sources);
         }
     }
@@ -382,11 +349,13 @@ impl Tables {
     pub fn work(&self, layout: &Layout, ids: &Ids, batch: &Batch, whole: usize) -> [Work; 2] {
         let own = Lookups::of(batch);
         // Elements of look-ups, of different rows, and of pooled rows.
-        let (mut looked_up, mut met, mut pooled) = (0, 0, 0);
+        let (mut looked_up, mut met, mut met_rows, mut pooled) = (0, 0, 0, 0);
         for Replica { table, columns, weights, .. } in &self.replicas {
             let (rows, dim) = (own.bag(table.index()).rows, weights[0].dim());
             looked_up += rows.len() * dim;
-            met += rows.iter().collect::<HashSet<_>>().len() * dim;
+            let different = rows.iter().collect::<HashSet<_>>().len();
+            met += different * dim;
+            met_rows += different;
             pooled += batch.samples() * columns.len();
         }
         for place in &layout.of(self.rank).groups {
@@ -398,26 +367,35 @@ impl Tables {
                 pooled += layout.samples(whole, from) * place.shards.len() * place.positions * place.width;
                 rows.iter_mut().zip(lookups.bags()).for_each(|(rows, bag)| rows.extend(bag.rows));
             }
-            met += rows.iter().map(HashSet::len).sum::<usize>() * place.width;
+            let different = rows.iter().map(HashSet::len).sum::<usize>();
+            met += different * place.width;
+            met_rows += different;
         }
         let [looked_up, met, pooled] = [looked_up, met, pooled].map(|elements| elements as f64);
         // A look-up reads what the precision lets it and writes a pooled row a bag; an update reads and writes all that is
         // kept, and reads the pooled row's gradient.
         let [read, kept] = [self.kept.precision.read_bytes(), self.kept.bytes()].map(|bytes| bytes as f64);
+        let beside = met_rows as f64 * self.kept.row_bytes() as f64;
         let streamed = pooled * size_of::<f32>() as f64;
         [
             Work { bound: Bound::Gather, operations: looked_up, bytes: met * read, streamed, sent: 0.0 },
-            Work { bound: Bound::Scatter, operations: 2.0 * looked_up, bytes: 2.0 * met * kept, streamed, sent: 0.0 },
+            Work {
+                bound: Bound::Scatter,
+                operations: 2.0 * looked_up,
+                bytes: 2.0 * (met * kept + beside),
+                streamed,
+                sent: 0.0,
+            },
         ]
     }
 
-    /// Lends this rank's part of rows `rows` of a table, weights or one of their moments, shard by shard, exactly: the shard,
+    /// Lends this rank's part of rows `rows` of a table, weights or what is kept of them, shard by shard, exactly: the shard,
     /// its own numbers of the rows, and the values. All ranks have the same copy of a replicated table; the first one gives it.
     pub fn export(
         &self,
         layout: &Layout,
         table: TableId,
-        moment: Option<usize>,
+        moment: Option<Moment>,
         rows: &Range<usize>,
         mut take: impl FnMut(&Shard, Range<usize>, &[f32]),
     ) {
@@ -429,33 +407,39 @@ impl Tables {
             let local = shard.rows.within(rows);
             match moment {
                 None => take(shard, local.clone(), &part.weights_of(local)),
-                Some(moment) => take(shard, local.clone(), &part.moment_of(moment, local)),
+                Some(Moment::OfWeight(moment)) => take(shard, local.clone(), &part.moment_of(moment, local)),
+                Some(Moment::OfRow) => take(shard, local.clone(), part.row_moment_of(local)),
+                Some(Moment::Updates) => unreachable!("a rank counts them, not its tables"),
             }
         }
     }
 
-    /// Overwrites this rank's part of rows `rows` of a table, given row-major: the weights, or one of their moments.
+    /// Overwrites this rank's part of rows `rows` of a table, given row-major: the weights, or what is kept of them.
     pub fn import(
         &mut self,
         layout: &Layout,
         table: TableId,
-        moment: Option<usize>,
+        moment: Option<Moment>,
         rows: &Range<usize>,
         values: &[f32],
     ) {
         let put = |part: &mut Table, first: usize, values: &[f32]| match moment {
             None => part.set_weights(first, values),
-            Some(moment) => part.set_moment(moment, first, values),
+            Some(Moment::OfWeight(moment)) => part.set_moment(moment, first, values),
+            Some(Moment::OfRow) => part.set_row_moment(first, values),
+            Some(Moment::Updates) => unreachable!("a rank counts them, not its tables"),
         };
-        let dim = layout.sharding().dim(table);
+        let of_rows = moment == Some(Moment::OfRow);
+        let dim = if of_rows { 1 } else { layout.sharding().dim(table) };
         let shards = layout.of(self.rank).shards.iter();
         let parts = shards.zip(self.groups.iter_mut().flat_map(|group| &mut group.tables));
         for (shard, part) in parts.filter(|(shard, _)| shard.table == table) {
             let local = shard.rows.within(rows);
-            let mut part_of = Vec::with_capacity(local.len() * shard.columns.len());
+            let columns = if of_rows { 0..1 } else { shard.columns.clone() };
+            let mut part_of = Vec::with_capacity(local.len() * columns.len());
             for row in local.clone() {
                 let start = (shard.rows.global(row as u64) as usize - rows.start) * dim;
-                part_of.extend_from_slice(&values[start + shard.columns.start..start + shard.columns.end]);
+                part_of.extend_from_slice(&values[start + columns.start..start + columns.end]);
             }
             put(part, local.start, &part_of);
         }
@@ -470,7 +454,7 @@ impl Tables {
 /// # Errors
 /// [`Error::TableTooBig`], which names the largest.
 pub fn check_tables(schema: &Schema, dim: usize, kept: Kept) -> Result<()> {
-    let bytes = |rows: u64| rows.saturating_mul((dim * kept.bytes()) as u64);
+    let bytes = |rows: u64| rows.saturating_mul((dim * kept.bytes() + kept.row_bytes()) as u64);
     let need = schema.tables.iter().fold(0u64, |sum, column| sum.saturating_add(bytes(column.rows)));
     let Some(free) = available_bytes() else { return Ok(()) };
     let largest = schema.tables.iter().enumerate().max_by_key(|(_, column)| column.rows);

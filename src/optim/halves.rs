@@ -109,7 +109,7 @@ fn move_pair<L: Low, R: Rule>(rule: R, high: &mut Row<u32>, low: &mut Row<L>, gr
 mod tests {
     use super::*;
     use crate::math::random;
-    use crate::optim::{Momentum, Sgd};
+    use crate::optim::{Averages, Optimizer, Pace, Sgd, with_rule};
     use crate::simd::Isa;
     use crate::simd::split::split;
 
@@ -135,19 +135,35 @@ mod tests {
 
     #[test]
     fn split_weights_move_bit_for_bit_as_whole_ones() {
+        let averages = Averages { beta1: 0.9, beta2: 0.999, eps: 1e-8, bias_correction: true };
+        for optimizer in [
+            Optimizer::SgdWithDecay { decay: 0.1 },
+            Optimizer::Momentum { momentum: 0.9, decay: 0.0 },
+            Optimizer::Adagrad { eps: 1e-10, initial: 0.0, decay: 0.0 },
+            Optimizer::Adam { averages, decay: 0.1 },
+            Optimizer::SparseAdam { averages },
+        ] {
+            split_as_whole(optimizer);
+        }
+    }
+
+    fn split_as_whole(optimizer: Optimizer) {
         for isa in Isa::all() {
             let mut weights = rows(1);
             let (mut high, mut low) = pairs::<u32>(&weights);
-            let [mut buffer, mut split_buffer] = [vec![[0.0; WIDTH]; ROWS], vec![[0.0; WIDTH]; ROWS]];
-            let rule = Momentum { rate: RATE, momentum: 0.9 };
+            let zeros = || [(); MOMENTS].map(|()| vec![[0.0; WIDTH]; ROWS]);
+            let [mut kept, mut split_kept] = [zeros(), zeros()];
             for step in 0..50 {
                 let gradient = &rows(2 + step)[..];
-                let moments = [&mut split_buffer[..], &mut []];
-                isa.run(MoveSplit { rule, high: &mut high, low: &mut low, gradient, moments });
-                let (weight, gradient) = (weights.as_flattened_mut(), gradient.as_flattened());
-                isa.run(Move { rule, weight, gradient, term: &[], moments: [buffer.as_flattened_mut(), &mut []] });
-                assert_eq!(split_buffer, buffer, "{isa:?}, step {step}");
-                assert_eq!((high.clone(), low.clone()), pairs::<u32>(&weights), "{isa:?}, step {step}");
+                with_rule!(optimizer, Pace { rate: RATE, step: 1 + u64::from(step) }, rule => {
+                    let moments = split_kept.each_mut().map(|moment| &mut moment[..]);
+                    isa.run(MoveSplit { rule, high: &mut high, low: &mut low, gradient, moments });
+                    let (weight, gradient) = (weights.as_flattened_mut(), gradient.as_flattened());
+                    let moments = kept.each_mut().map(|moment| moment.as_flattened_mut());
+                    isa.run(Move { rule, weight, gradient, term: &[], moments });
+                });
+                assert_eq!(split_kept, kept, "{optimizer:?}, {isa:?}, step {step}");
+                assert_eq!((high.clone(), low.clone()), pairs::<u32>(&weights), "{optimizer:?}, {isa:?}, step {step}");
             }
             // The passes read the upper halves, pair by pair.
             assert_eq!(high[2][5] & 0xffff, u32::from(split(weights[4][5]).0), "{isa:?}");

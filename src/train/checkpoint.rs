@@ -29,6 +29,8 @@ use crate::base::{Error, Result};
 use crate::data::schema::Scales;
 use crate::data::{Schema, Vocabulary};
 use crate::memory::FileMap;
+use crate::model::Parameter;
+use crate::optim::Moment;
 
 /// The metadata key that holds [`Header`] as JSON; one key, so that equal runs write equal bytes.
 const METADATA: &str = "octorec";
@@ -321,12 +323,24 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// When it is no whole file, or a rank has failed.
     pub fn has_moments(&self, ranks: &Ranks) -> Result<bool> {
-        let (tensors, moments) = (self.tensors()?, ranks.moments(&ranks.parameters()?));
-        Ok(moments.is_empty() || moments.iter().any(|moment| tensors.tensor(&moment.name).is_ok()))
+        let kept = self.moments(ranks, &ranks.parameters()?)?;
+        Ok(kept.iter().all(|(moments, found)| *found || moments.is_empty()))
     }
 
-    /// Overwrites every tensor of the ranks' model, piece by piece, and what their optimizers keep if the file has any of
-    /// it.
+    /// What the optimizers of layers and of rows keep beside these tensors, each with whether the file has any of it.
+    fn moments(&self, ranks: &Ranks, of: &[Parameter]) -> Result<[(Vec<Parameter>, bool); 2]> {
+        let (tensors, (rows, layers)) =
+            (self.tensors()?, ranks.moments(of).into_iter().partition(Parameter::is_of_table));
+        // All of them count their updates: that alone is not theirs.
+        let has = |moment: &Parameter| moment.moment != Some(Moment::Updates) && tensors.tensor(&moment.name).is_ok();
+        Ok([layers, rows].map(|moments: Vec<_>| {
+            let found = moments.iter().any(has);
+            (moments, found)
+        }))
+    }
+
+    /// Overwrites every tensor of the ranks' model, piece by piece, and what the optimizer of layers or of rows keeps if the
+    /// file has any of it.
     ///
     /// # Errors
     /// When a tensor is missing, is damaged, has another shape or type, or is one that the model does not have.
@@ -344,9 +358,10 @@ impl<'a> Checkpoint<'a> {
                 )));
             }
         }
-        if self.has_moments(ranks)? {
-            parameters.extend(ranks.moments(&parameters));
-        }
+        let kept = self.moments(ranks, &parameters)?.into_iter().filter(|(_, found)| *found);
+        let kept: Vec<_> = kept.flat_map(|(moments, _)| moments).collect();
+        parameters.extend(kept);
+        let mut updates: [Option<f32>; 2] = [None; 2];
         for parameter in &parameters {
             let tensor = tensors
                 .tensor(&parameter.name)
@@ -363,6 +378,9 @@ impl<'a> Checkpoint<'a> {
                 let reason = format!("tensor {} has type {:?}; convert it to F32", parameter.name, tensor.dtype());
                 return Err(self.fail(reason));
             }
+            if parameter.moment == Some(Moment::Updates) {
+                self.check_updates(parameter, tensor.data(), &mut updates[usize::from(parameter.is_of_table())])?;
+            }
             let row = parameter.columns() * size_of::<f32>();
             let mut check = self.hashes.as_ref().map(|hashes| hashes.check(&parameter.name, tensor.data()));
             for rows in parameter.ranges(PIECE) {
@@ -378,6 +396,24 @@ impl<'a> Checkpoint<'a> {
             if check.is_some_and(|check| !check.found_sound()) {
                 return Err(self.fail(format!("tensor {} is damaged (its hash differs): {REMEDY}", parameter.name)));
             }
+        }
+        Ok(())
+    }
+
+    /// Checks a tensor that counts updates; all of layers count the same, and so do all of rows.
+    fn check_updates(&self, parameter: &Parameter, bytes: &[u8], before: &mut Option<f32>) -> Result<()> {
+        let count: f32 = bytemuck::pod_read_unaligned(bytes);
+        let name = &parameter.name;
+        if !(count >= 0.0 && count.fract() == 0.0) {
+            return Err(self.fail(format!("tensor {name} is {count}: it counts updates")));
+        }
+        if *before.get_or_insert(count) != count {
+            let reason = format!(
+                "tensor {name} counts {count} updates and another one {}: layers are updated together, and so are tables; \
+                 give them one number",
+                before.unwrap_or(count)
+            );
+            return Err(self.fail(reason));
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::clock::Breakdown;
+use super::pace::{Rates, Updates};
 use super::profile::StepWork;
 use super::ranks::Step;
 use super::reduction::{Alone, Blocking, ByGrains, DenseReduction, Overlapped, Place as CommPlace, Sliced};
@@ -18,6 +19,7 @@ use crate::machine::team::Team;
 use crate::math::Share;
 use crate::memory::{Arena, Demand, Pages, Plan, Supply, check_capacity};
 use crate::model::{self, Network, NetworkSpec, Parameter, Stage, Tables, Work};
+use crate::optim::Moment;
 use crate::shard::scheme::Shard;
 use crate::sync::{Gate, Job};
 
@@ -42,12 +44,15 @@ pub struct Rank {
     /// Samples of the whole minibatch of the last step.
     whole: usize,
     pub(super) steps: u64,
+    pub(super) updates: Updates,
     feed: Option<Feed>,
     /// All of this rank's memory, and what lies where in it.
     pub(super) arena: Arena,
     pub(super) plan: Plan,
     gate: Gate,
 }
+
+const NO_LAYERS: &str = "nothing is kept of a layer's rows, and a rank counts updates";
 
 /// The lanes that the corridor uses; the dense reduction has its own.
 pub(super) struct Lanes {
@@ -128,6 +133,8 @@ impl Rank {
         gradients.settle(&mut arena);
         windows.settle(&mut arena);
         nodes.iter_mut().for_each(|nodes| nodes.settle(&mut arena));
+        network.each_layer_mut(&mut |layer| layer.begin());
+        tables.begin(&team);
 
         let mut ends = fabric.connect(&mut gate, windows)?.into_iter();
         let mut lane = || ends.next().expect("the lanes of the plan, in its order");
@@ -158,6 +165,7 @@ impl Rank {
             batch: Arc::new(Batch::new(&setup.schema)),
             whole: 0,
             steps: 0,
+            updates: Updates::default(),
             feed: None,
             reduction,
             lanes,
@@ -207,26 +215,27 @@ impl Rank {
     ///
     /// # Panics
     /// When there is no slice.
-    pub(super) fn advance(&mut self, rate: f32) -> Result<(Step<()>, Result<bool>)> {
+    pub(super) fn advance(&mut self, rates: Rates) -> Result<(Step<()>, Result<bool>)> {
         let feed = self.feed.as_mut().expect("the ranks are fed");
         let mut portion = feed.next.take().expect("there is a slice, as was said");
         let (samples, position) = (portion.samples, portion.position);
         portion.take(Arc::make_mut(&mut self.batch));
         feed.loader.recycle(portion);
         self.spread_sequences();
-        self.walk(samples, rate)?;
+        self.walk(samples, rates)?;
         Ok((Step { loss: (), samples, position }, self.fetch()))
     }
 
     /// Trains on its slice of this minibatch.
-    pub(super) fn train(&mut self, whole: &Arc<Batch>, rate: f32) -> Result<()> {
+    pub(super) fn train(&mut self, whole: &Arc<Batch>, rates: Rates) -> Result<()> {
         self.take_slice(whole);
-        self.walk(whole.samples(), rate)
+        self.walk(whole.samples(), rates)
     }
 
-    fn walk(&mut self, whole: usize, rate: f32) -> Result<()> {
+    fn walk(&mut self, whole: usize, rates: Rates) -> Result<()> {
         self.whole = whole;
-        step::step(self, whole, rate)
+        let paces = self.updates.next(rates);
+        step::step(self, whole, paces)
     }
 
     /// Makes `batch` this rank's slice of a minibatch: alone, and without sequences, the minibatch itself, without a copy.
@@ -316,7 +325,7 @@ impl Rank {
     pub(super) fn export_table(
         &self,
         table: TableId,
-        moment: Option<usize>,
+        moment: Option<Moment>,
         rows: &Range<usize>,
         take: impl FnMut(&Shard, Range<usize>, &[f32]),
     ) {
@@ -335,30 +344,36 @@ impl Rank {
         }
         match (place, moment) {
             (model::Place::Bias(_), None) => layer.bias()[rows.clone()].to_vec(),
-            (model::Place::Bias(_), Some(moment)) => layer.bias_moment_mut(moment)[rows.clone()].to_vec(),
+            (model::Place::Bias(_), Some(Moment::OfWeight(moment))) => {
+                layer.bias_moment_mut(moment)[rows.clone()].to_vec()
+            }
             (_, None) => layer.export_weight(rows.clone()),
-            (_, Some(moment)) => layer.export_moment(moment, rows.clone()),
+            (_, Some(Moment::OfWeight(moment))) => layer.export_moment(moment, rows.clone()),
+            (_, Some(Moment::OfRow | Moment::Updates)) => unreachable!("{NO_LAYERS}"),
         }
     }
 
     /// Overwrites this rank's part of some rows of a tensor.
     pub(super) fn import(&mut self, parameter: &Parameter, rows: &Range<usize>, values: &[f32]) {
         match (parameter.place, parameter.moment) {
+            (model::Place::Table(_), Some(Moment::Updates)) => self.updates.rows = values[0] as u64,
+            (_, Some(Moment::Updates)) => self.updates.layers = values[0] as u64,
             (model::Place::Table(table), moment) => {
                 self.tables.import(&self.layout, TableId(table as u32), moment, rows, values);
             }
             (model::Place::Weight(index), None) => {
                 self.network.layer_mut(index).import_weight(rows.clone(), values);
             }
-            (model::Place::Weight(index), Some(moment)) => {
+            (model::Place::Weight(index), Some(Moment::OfWeight(moment))) => {
                 self.network.layer_mut(index).import_moment(moment, rows.clone(), values);
             }
             (model::Place::Bias(index), None) => {
                 self.network.layer_mut(index).bias_mut()[rows.clone()].copy_from_slice(values);
             }
-            (model::Place::Bias(index), Some(moment)) => {
+            (model::Place::Bias(index), Some(Moment::OfWeight(moment))) => {
                 self.network.layer_mut(index).bias_moment_mut(moment)[rows.clone()].copy_from_slice(values);
             }
+            (_, Some(Moment::OfRow)) => unreachable!("{NO_LAYERS}"),
         }
     }
 

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::Setup;
+use super::pace::Rates;
 use super::rank::{Common, Rank};
 use crate::base::config::ModelConfig;
 use crate::base::{Error, NodeId, Place, RankId, Result, Trouble};
@@ -52,9 +53,9 @@ type Call = Box<dyn FnOnce(&mut Rank) -> Result<()> + Send>;
 enum Task {
     Call(Call),
     /// Train on its slice of this minibatch.
-    Train(Arc<Batch>, f32),
+    Train(Arc<Batch>, Rates),
     /// Train on the slice that it has loaded.
-    Advance(f32),
+    Advance(Rates),
 }
 
 /// What a rank tells of a step.
@@ -106,13 +107,13 @@ impl Task {
                 rank.complete()?;
                 work(rank)
             }
-            Self::Train(batch, rate) => {
-                rank.train(&batch, rate)?;
+            Self::Train(batch, rates) => {
+                rank.train(&batch, rates)?;
                 outcome().take(rank);
                 Ok(())
             }
-            Self::Advance(rate) => {
-                let (step, more) = rank.advance(rate)?;
+            Self::Advance(rates) => {
+                let (step, more) = rank.advance(rates)?;
                 let mut outcome = outcome();
                 outcome.take(rank);
                 (outcome.step, outcome.more) = (Some(step), Some(more));
@@ -142,6 +143,7 @@ impl Ranks {
         assert_eq!(setup.places.len(), setup.sharding.ranks(), "a place for each rank of the sharding");
         Setup::check_host(&setup.places)?;
         setup.schema.check_model(&setup.config)?;
+        check_columns(setup.sharding.schemes(), setup.room.optimizer_rows)?;
         check_tables(&setup.schema, setup.config.dim, setup.room.kept_rows())?;
         let layout = Layout::new(setup.sharding.clone()).with_grains(setup.grains).with_wire(setup.wire);
         let layout = Arc::new(layout.with_weights(&setup.schema).with_sequences(&setup.sequences));
@@ -361,13 +363,14 @@ impl Ranks {
         .map(|_| ())
     }
 
-    /// Trains on one minibatch at learning rate `rate` and returns its mean loss (from before the update): the sum of
+    /// Trains on one minibatch at learning rates `rates`, or one for all weights, and returns its mean loss (from before the update): the sum of
     /// the samples' losses in their order, whatever the number of ranks.
     ///
     /// # Errors
     /// As [`Ranks::all`].
-    pub fn step(&self, batch: &Arc<Batch>, rate: f32) -> Result<f64> {
-        self.run(|_| Task::Train(batch.clone(), rate))?;
+    pub fn step(&self, batch: &Arc<Batch>, rates: impl Into<Rates>) -> Result<f64> {
+        let rates = rates.into();
+        self.run(|_| Task::Train(batch.clone(), rates))?;
         self.mean_loss(batch.samples())
     }
 
@@ -419,7 +422,7 @@ impl Ranks {
         Ok((waited.into_iter().max_by_key(|waited| waited.all).unwrap_or_default(), bytes))
     }
 
-    /// Trains on the minibatch that the ranks have loaded, at learning rate `rate`; the loss is that of [`Ranks::step`].
+    /// Trains on the minibatch that the ranks have loaded, at these learning rates; the loss is that of [`Ranks::step`].
     /// Beside it, whether there is a next minibatch.
     ///
     /// # Errors
@@ -427,8 +430,8 @@ impl Ranks {
     ///
     /// # Panics
     /// When there is no minibatch.
-    pub fn advance(&self, rate: f32) -> Result<(Step, Result<bool>)> {
-        self.run(|_| Task::Advance(rate))?;
+    pub fn advance(&self, rates: Rates) -> Result<(Step, Result<bool>)> {
+        self.run(|_| Task::Advance(rates))?;
         let outcome = |rank: usize| self.outcomes[rank].lock().unwrap_or_else(PoisonError::into_inner);
         let Step { samples, position, .. } = outcome(0).step.take().expect("a step was made");
         let loss = self.mean_loss(samples)?;
@@ -455,6 +458,22 @@ impl Drop for Ranks {
         for thread in self.others.borrow_mut().threads.drain(..) {
             // It guards itself, and nobody is there to act on an error.
             let _ = thread.join();
+        }
+    }
+}
+
+/// Refuses to divide the columns of a table where something is kept of whole rows.
+fn check_columns(schemes: &[Scheme], optimizer: Optimizer) -> Result<()> {
+    let divided = schemes.iter().position(|scheme| matches!(scheme, Scheme::Column(parts) if parts.len() > 1));
+    match divided.filter(|_| optimizer.row_moment().is_some()) {
+        None => Ok(()),
+        Some(table) => {
+            let reason = format!(
+                "train.optimizer_rows = \"rowwise-adagrad\" keeps one number a row, for which a rank needs all of its columns, and \
+                 the plan divides those of table {table}: divide it by rows, as a plan without --scheme column does, or use \
+                 train.optimizer_rows = \"adagrad\""
+            );
+            Err(Error::Config { origin: "train.optimizer_rows".to_owned(), reason })
         }
     }
 }

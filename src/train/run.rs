@@ -14,7 +14,7 @@ use super::metrics::Scores;
 use super::output::OutputDir;
 use super::report::Reporter;
 use super::vocabulary::save_vocabulary;
-use super::{Profile, Ranks, Step};
+use super::{Profile, Ranks, Rates, Step};
 use crate::base::config::Config;
 use crate::base::console::note;
 use crate::base::{Error, Result};
@@ -125,6 +125,7 @@ struct StepEntry {
     epoch: u64,
     loss: f64,
     lr: f64,
+    lr_rows: f64,
     ms: f64,
     samples_per_s: f64,
 }
@@ -196,7 +197,7 @@ impl Run {
     /// stays.
     pub fn train(&mut self) -> Result<Summary> {
         let total = self.total_steps()?;
-        let schedule = Schedule::new(&self.config.train);
+        let (layers, rows) = (Schedule::new(&self.config.train), Schedule::rows(&self.config.train));
         let train = self.config.train.clone();
         let mut reporter = Reporter::new(self.progress.step, total);
         let mut tally = Tally {
@@ -218,10 +219,10 @@ impl Run {
             }
             let began = Instant::now();
             let number = self.progress.step + 1;
-            let rate = schedule.rate(number);
+            let rates = [layers.rate(number), rows.rate(number)];
             let advanced = match std::mem::replace(&mut more, Ok(false)) {
                 Ok(false) => break,
-                Ok(true) => self.ranks.advance(rate as f32),
+                Ok(true) => self.ranks.advance(Rates { layers: rates[0] as f32, rows: rates[1] as f32 }),
                 Err(error) => Err(error),
             };
             let step = match advanced {
@@ -243,12 +244,12 @@ impl Run {
             }
             if !loss.is_finite() {
                 reporter.finish();
-                return Err(self.diverged(number, loss, rate));
+                return Err(self.diverged(number, loss, rates[0].max(rates[1])));
             }
             if self.profile.is_none() {
                 self.profile = Some(self.ranks.profile()?);
             }
-            self.record(&mut tally, samples, loss, rate, took)?;
+            self.record(&mut tally, samples, loss, rates, took)?;
             self.progress = Progress { step: number, epoch: position.epoch, sample: position.sample };
             reporter.step(number, loss, samples);
             if train.eval_every > 0 && number.is_multiple_of(train.eval_every) {
@@ -307,7 +308,7 @@ impl Run {
         }
     }
 
-    fn record(&mut self, tally: &mut Tally, samples: usize, loss: f64, rate: f64, took: Duration) -> Result<()> {
+    fn record(&mut self, tally: &mut Tally, samples: usize, loss: f64, rates: [f64; 2], took: Duration) -> Result<()> {
         tally.samples += samples as u64;
         tally.steps += 1;
         tally.training += took;
@@ -322,7 +323,8 @@ impl Run {
                 step: self.progress.step + 1,
                 epoch: self.progress.epoch,
                 loss,
-                lr: rate,
+                lr: rates[0],
+                lr_rows: rates[1],
                 ms: seconds * 1e3,
                 samples_per_s: samples as f64 / seconds,
             })?;

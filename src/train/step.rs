@@ -3,13 +3,14 @@
 //! Each rank walks its own slice. A rank that is alone has no peers to exchange with: its rows are pooled straight into
 //! the features, nothing is copied, and nothing waits.
 
+use super::pace::Paces;
 use super::rank::Rank;
 use super::reduction::Scene;
 use crate::base::Result;
 use crate::model::Stage;
 
-/// Trains on this rank's slice of a minibatch of `whole` samples at learning rate `rate`; leaves the losses of its own.
-pub(super) fn step(rank: &mut Rank, whole: usize, rate: f32) -> Result<()> {
+/// Trains on this rank's slice of a minibatch of `whole` samples; leaves the losses of its own.
+pub(super) fn step(rank: &mut Rank, whole: usize, paces: Paces) -> Result<()> {
     rank.reduction.cut(&mut *rank.network, whole);
     forward(rank, whole)?;
     rank.enter("backward");
@@ -17,7 +18,7 @@ pub(super) fn step(rank: &mut Rank, whole: usize, rate: f32) -> Result<()> {
 
     // The reduction of each layer's gradient over the ranks begins as soon as the gradient is complete.
     clock.time(Stage::BackTop, || {
-        network.back_top(team, batch, &mut |index, layer| reduction.begin(index, layer, rate))
+        network.back_top(team, batch, &mut |index, layer| reduction.begin(index, layer, paces.layers))
     });
     clock.time(Stage::BackInteract, || {
         network.back_interact(team, batch);
@@ -32,14 +33,15 @@ pub(super) fn step(rank: &mut Rank, whole: usize, rate: f32) -> Result<()> {
         gradients.begin(team, layout, lane, whole, network.features_gradient(batch.samples()))
     })?;
     clock.time(Stage::BackBottom, || {
-        network.back_bottom(team, batch, &mut |index, layer| reduction.begin(index, layer, rate));
+        network.back_bottom(team, batch, &mut |index, layer| reduction.begin(index, layer, paces.layers));
     });
     clock.exchange([Stage::UpdateRows, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
         let own = (&**batch, network.features_gradient(batch.samples()));
-        gradients.finish(team, layout, lane, |messages| tables.update_rows(team, layout, ids, messages, own, rate))
+        gradients
+            .finish(team, layout, lane, |messages| tables.update_rows(team, layout, ids, messages, own, paces.rows))
     })?;
 
-    reduction.update(Scene { team, network: &mut **network, tables, rate, clock })?;
+    reduction.update(Scene { team, network: &mut **network, tables, paces, clock })?;
     clock.step_done();
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::Ranks;
 use crate::base::{RankId, Result, TableId};
 use crate::model::Parameter;
+use crate::optim::Moment;
 
 impl Ranks {
     /// Every tensor, in the order of the reference's state dict.
@@ -32,6 +33,9 @@ impl Ranks {
     /// The machine whose ranks have all that a checkpoint holds of a tensor; nothing where several have parts of it.
     pub(super) fn holder(&self, parameter: &Parameter) -> Option<usize> {
         let machines = self.world().machines();
+        if parameter.moment == Some(Moment::Updates) {
+            return Some(0);
+        }
         let Some(table) = parameter.table() else {
             return (machines == 1 || parameter.moment.is_none()).then_some(0);
         };
@@ -59,6 +63,12 @@ impl Ranks {
 
     fn rows_of(&self, parameter: &Parameter, rows: Range<usize>, alone: bool) -> Result<Vec<f32>> {
         let (columns, first) = (parameter.columns(), rows.start);
+        if parameter.moment == Some(Moment::Updates) {
+            // Every rank counts the same.
+            let of_rows = parameter.table().is_some();
+            let counts = self.all(move |rank| Ok(if of_rows { rank.updates.rows } else { rank.updates.layers }))?;
+            return Ok(vec![counts[0] as f32]);
+        }
         let (moment, Some(table)) = (parameter.moment, parameter.table()) else {
             let (parameter, is_moment) = (parameter.clone(), parameter.moment.is_some());
             let first = RankId(self.local().start as u32);
@@ -102,11 +112,13 @@ impl Ranks {
             }
             for rank in self.ranks_of(number) {
                 for shard in self.layout().exported(TableId(table as u32), RankId(rank as u32)) {
-                    let (local, width) = (shard.rows.within(&rows), shard.columns.len());
+                    let of_rows = moment == Some(Moment::OfRow);
+                    let within = if of_rows { 0..1 } else { shard.columns.clone() };
+                    let (local, width) = (shard.rows.within(&rows), within.len());
                     let (part, rest) = values.split_at(local.len() * width);
                     values = rest;
                     for (local, row) in local.zip(part.chunks_exact(width)) {
-                        let start = (shard.rows.global(local as u64) as usize - first) * columns + shard.columns.start;
+                        let start = (shard.rows.global(local as u64) as usize - first) * columns + within.start;
                         whole[start..start + row.len()].copy_from_slice(row);
                     }
                 }

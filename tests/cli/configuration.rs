@@ -46,6 +46,12 @@ const fn case(
     Case { key, value, data, with }
 }
 
+/// Rates that decay within a run.
+const DECAY: &[(&str, &str)] = &[("train.decay_steps", "3"), ("train.decay_start", "1")];
+
+/// In steps.
+const FALL: &[(&str, &str)] = &[("train.decay_steps", "3"), ("train.decay_start", "1"), ("train.decay", "steps")];
+
 const CASES: &[Case] = &[
     case("model.bottom", "[13,24,8]", BUILT_IN, &[]),
     case("model.top", "[24,1]", BUILT_IN, &[]),
@@ -78,12 +84,28 @@ const CASES: &[Case] = &[
     case("train.steps", "3", BUILT_IN, &[]),
     case("train.epochs", "1", BUILT_IN, &[("train.steps", "0")]),
     case("train.lr", "0.2", BUILT_IN, &[]),
+    case("train.lr_rows", "0.3", BUILT_IN, &[]),
+    case("train.lr_scaling", "sqrt", BUILT_IN, &[("train.lr_scaling", "linear"), ("train.lr_batch", "16")]),
+    case("train.lr_batch", "16", BUILT_IN, &[("train.lr_scaling", "linear"), ("train.lr_batch", "32")]),
     case("train.warmup_steps", "4", BUILT_IN, &[]),
+    case("train.decay", "cosine", BUILT_IN, DECAY),
+    case("train.decay_power", "1.0", BUILT_IN, DECAY),
+    case("train.decay_factor", "0.5", BUILT_IN, FALL),
+    case("train.warmup_steps_rows", "4", BUILT_IN, &[]),
+    case("train.decay_rows", "exponential", BUILT_IN, DECAY),
+    case("train.decay_start_rows", "2", BUILT_IN, DECAY),
+    case("train.decay_steps_rows", "9", BUILT_IN, DECAY),
     case("train.decay_start", "2", BUILT_IN, &[("train.decay_steps", "3")]),
     case("train.decay_steps", "3", BUILT_IN, &[("train.decay_steps", "9"), ("train.decay_start", "1")]),
     case("train.optimizer", "momentum", BUILT_IN, &[]),
     case("train.optimizer_rows", "momentum", BUILT_IN, &[]),
     case("train.momentum", "0.5", BUILT_IN, &[("train.optimizer", "momentum")]),
+    case("train.eps", "0.01", BUILT_IN, &[("train.optimizer", "adam")]),
+    case("train.beta1", "0.5", BUILT_IN, &[("train.optimizer", "adam")]),
+    case("train.beta2", "0.5", BUILT_IN, &[("train.optimizer_rows", "adam")]),
+    case("train.bias_correction", "false", BUILT_IN, &[("train.optimizer_rows", "adam")]),
+    case("train.weight_decay", "0.1", BUILT_IN, &[]),
+    case("train.initial_accumulator", "0.5", BUILT_IN, &[("train.optimizer_rows", "rowwise-adagrad")]),
     case("train.update", "sorted", BUILT_IN, &[("train.update", "serial")]),
     case("train.precision", "bf16", BUILT_IN, &[]),
     case("train.determinism", "ranks", BUILT_IN, &[]),
@@ -294,6 +316,11 @@ fn a_key_without_effect_on_this_data_is_refused_on_the_command_line_and_passed_o
         ("--vocab hash", "only with text"),
         ("--schema one.toml", "only with files"),
         ("--set train.momentum=0.5", "only with an optimizer that is `momentum`"),
+        ("--optimizer adagrad --set train.beta1=0.8", "only with an optimizer that is `adam`"),
+        ("--set train.decay_factor=0.5", "only with train.decay_steps above 0 and train.decay = \"steps\""),
+        ("--set train.eps=much", "or auto, is expected"),
+        ("--optimizer rowwise-adagrad", "use train.optimizer_rows = \"rowwise-adagrad\""),
+        ("--set train.lr_scaling=sqrt", "set train.lr_batch"),
         ("--set model.loss_weights=[1,2]", "only with model.loss = \"wbce\""),
         ("--epochs 2 --steps 3", "only with train.steps = 0"),
     ] {

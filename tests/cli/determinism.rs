@@ -76,14 +76,27 @@ fn every_number_of_ranks_gives_the_same_bits_if_asked() {
 #[test]
 fn what_optimizers_keep_is_saved_and_goes_on_with_any_number_of_ranks() {
     let folder = tempfile::tempdir().unwrap();
-    let momentum = "--optimizer momentum --optimizer-rows momentum --lr 0.02 --threads 1 --set train.eval_batch=100";
-    let (plain, _) = run(folder.path(), "plain", "--lr 0.02 --threads 1 --set train.eval_batch=100");
-    for (name, determinism, first, then) in
-        [("alone", "", 1, 1), ("slices", "", 3, 3), ("ranks", "--determinism ranks", 2, 5)]
-    {
-        let train = format!("{momentum} {determinism} --ranks {first}");
+    let of = |layers: &str, rows: &str| {
+        let more = "--lr 0.02 --threads 1 --set train.eval_batch=100";
+        format!("--optimizer {layers} --optimizer-rows {rows} {more}")
+    };
+    let (momentum, adam) = (of("momentum", "momentum"), of("adam", "adam"));
+    let adagrad = of("adagrad", "rowwise-adagrad") + " --set train.initial_accumulator=0.1";
+    let (plain, _) = run(folder.path(), "plain", &of("sgd", "sgd"));
+    let buffers = ["emb_l.0.weight.momentum_buffer", "top_l.0.bias.momentum_buffer"];
+    let sums = ["emb_l.0.weight.momentum", "top_l.0.bias.sum"];
+    for (name, optimizers, tensors, determinism, first, then) in [
+        ("alone", &momentum, buffers, "", 1, 1),
+        ("slices", &momentum, buffers, "", 3, 3),
+        ("ranks", &momentum, buffers, "--determinism ranks", 2, 5),
+        ("adam", &adam, ["emb_l.0.weight.exp_avg_sq", "top_l.0.bias.step"], "", 3, 3),
+        ("adam-ranks", &adam, ["emb_l.0.weight.step", "top_l.0.bias.exp_avg"], "--determinism ranks", 3, 2),
+        ("adagrad", &adagrad, sums, "", 2, 2),
+        ("adagrad-ranks", &adagrad, sums, "--determinism ranks", 5, 3),
+    ] {
+        let train = format!("{optimizers} {determinism} --ranks {first}");
         let (losses, whole) = run(folder.path(), name, &train);
-        assert_ne!(losses, plain, "momentum matters");
+        assert_ne!(losses, plain, "{name} matters");
         let begun = format!("{name}-begun");
         let (start, _) = run(folder.path(), &begun, &format!("{train} --steps 15"));
         let (out, trace) = (folder.path().join(begun), folder.path().join("rest.txt"));
@@ -94,12 +107,16 @@ fn what_optimizers_keep_is_saved_and_goes_on_with_any_number_of_ranks() {
         let continued = fs::read(out.join("checkpoint.safetensors")).unwrap();
         assert!(weights(&whole) == weights(&continued), "{name}: weights and moments of {then} ranks after {first}");
         let header = String::from_utf8_lossy(&continued[8..continued.len() - weights(&continued).len()]).into_owned();
-        for tensor in ["state.emb_l.0.weight.momentum_buffer", "state.top_l.0.bias.momentum_buffer"] {
-            assert!(header.contains(tensor), "{name}: {tensor}");
+        for tensor in tensors {
+            assert!(header.contains(&format!("\"state.{tensor}\"")), "{name}: {tensor}");
         }
         // Predictions need none of it.
         succeed(&format!("eval --checkpoint {} --threads 1", out.display()));
     }
+    // A run goes on with its own optimizers.
+    let out = folder.path().join("adam");
+    let message = fail(&format!("train --resume {} --optimizer-rows adagrad --threads 1", out.display()));
+    assert!(message.contains("has nothing of what the optimizer kept"), "{message}");
     // Weights alone: a new run begins with no momentum.
     let from = folder.path().join("plain/checkpoint.safetensors");
     run(folder.path(), "from", &format!("{momentum} --ranks 2 --init {}", from.display()));

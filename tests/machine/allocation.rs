@@ -12,7 +12,7 @@ use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
 use octorec::math::Grains;
 use octorec::model::Room;
-use octorec::optim::Optimizer;
+use octorec::optim::{Averages, Optimizer};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
 use octorec::train::{Ranks, Setup};
@@ -47,6 +47,16 @@ fn config(interaction: Interaction, pooling: Pooling) -> Config {
     let source = octorec::base::config::SourceKind::Random;
     let data = DataConfig { source, lookups: 4, zipf: 1.05, ..DataConfig::default() };
     Config { model, data, ..Config::default() }
+}
+
+fn rank_of(at: usize, ranks: usize) -> RankId {
+    RankId((at % ranks) as u32)
+}
+
+/// Two parts.
+fn half(whole: u64, ranks: usize) -> Vec<Part> {
+    let part = |at: usize, size: u64| Part { rank: rank_of(at, ranks), size };
+    vec![part(1, whole / 2), part(0, whole - whole / 2)]
 }
 
 fn batches(config: &Config, sizes: &[usize]) -> Vec<Arc<Batch>> {
@@ -113,18 +123,27 @@ fn a_step_allocates_nothing_once_it_has_run() {
     let config = config(Interaction::Dot, Pooling::Mean);
     let batches = self::batches(&config, &[96, 96, 96, 41]);
     let schema = data::open(&config, Opening::default()).unwrap().schema().clone();
-    let momentum = Optimizer::Momentum { momentum: 0.9 };
-    for (count, optimizer) in [(2, Optimizer::Sgd), (4, Optimizer::Sgd), (2, momentum)] {
-        let room = Room { lookups: 4, optimizer, optimizer_rows: optimizer, ..Room::samples(96) };
+    let averages = Averages { beta1: 0.9, beta2: 0.999, eps: 1e-8, bias_correction: true };
+    let (sgd, adam) = (Optimizer::Sgd, Optimizer::Adam { averages, decay: 0.0 });
+    let pairs = [
+        (2, (sgd, sgd)),
+        (4, (sgd, sgd)),
+        (2, (Optimizer::Momentum { momentum: 0.9, decay: 0.0 }, Optimizer::SparseAdam { averages })),
+        (2, (adam, Optimizer::RowwiseAdagrad { eps: 1e-8, initial: 0.0 })),
+    ];
+    for (count, (optimizer, optimizer_rows)) in pairs {
+        let room = Room { lookups: 4, optimizer, optimizer_rows, ..Room::samples(96) };
+        let columns = match optimizer_rows.row_moment() {
+            None => Scheme::Column(half(16, count)),
+            Some(_) => Scheme::RowContiguous(half(40, count)),
+        };
         let wishes = Wishes { ranks: Some(count), threads: Some(1), ..Wishes::default() };
         let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
-        let rank = |at: usize| RankId((at % count) as u32);
-        let half =
-            |whole: u64| vec![Part { rank: rank(1), size: whole / 2 }, Part { rank: rank(0), size: whole - whole / 2 }];
+        let rank = |at: usize| rank_of(at, count);
         for schemes in [
-            vec![Scheme::Table(rank(0)), Scheme::Replicated, Scheme::Column(half(16))],
+            vec![Scheme::Table(rank(0)), Scheme::Replicated, columns],
             vec![
-                Scheme::RowContiguous(half(500)),
+                Scheme::RowContiguous(half(500, count)),
                 Scheme::Table(rank(1)),
                 Scheme::RowCyclic((0..count).map(rank).collect()),
             ],
@@ -135,7 +154,7 @@ fn a_step_allocates_nothing_once_it_has_run() {
             with_threads.places.iter_mut().for_each(|place| place.comm = place.compute.clone());
             let by_grains = Setup { grains: Some(Grains::exactly(8)), ..setup.clone() };
             for (way, setup) in [("blocking", setup), ("overlapped", with_threads), ("by grains", by_grains)] {
-                let name = format!("{count} ranks, {way}, {:?}", setup.sharding.schemes());
+                let name = format!("{count} ranks, {way}, {optimizer_rows:?}, {:?}", setup.sharding.schemes());
                 nothing_is_taken(&Ranks::start(setup).unwrap(), &batches, 12, &name);
             }
         }

@@ -10,7 +10,7 @@ use octorec::data::{Batch, Column, Schema};
 use octorec::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater};
 use octorec::machine::team::Team;
 use octorec::memory::{Arena, Pages, Plan, Supply};
-use octorec::optim::{Kept, Optimizer};
+use octorec::optim::{Averages, Kept, Optimizer, rowwise_rate};
 use octorec::simd::Isa;
 use octorec::simd::split::shorten;
 use proptest::prelude::*;
@@ -466,21 +466,26 @@ impl Case {
         let mut tables = self.tables();
         let spec = self.spec(update, fused, team.threads());
         let mut updater = Updater::new(spec, &mut Supply::System).expect("memory");
+        tables.iter_mut().for_each(|table| table.begin(team));
         let sources: Vec<_> = parts.iter().map(|(case, gradient)| case.source(gradient)).collect();
         (0..3).for_each(|_| updater.run(team, &mut tables, &sources, RATE));
         let moments = tables.iter().flat_map(|table| {
             let of = |moment| table.moment_of(moment, 0..table.rows());
-            (0..self.optimizer.moments().len()).map(of)
+            let of_rows = self.optimizer.row_moment().map(|_| table.row_moment_of(0..table.rows()).to_vec());
+            (0..self.optimizer.moments().len()).map(of).chain(of_rows)
         });
         tables.iter().map(|table| table.weights().to_vec()).chain(moments).collect()
     }
 
-    /// What momentum is, in plain loops: rows and their buffers after three updates.
-    fn with_momentum(&self, momentum: f32) -> Vec<Vec<f32>> {
+    /// What an optimizer is, in plain loops: rows and what is kept of them after three updates. `step` moves a row and its
+    /// moments, `kept` numbers a weight or one of the row, by the sum of the row's gradients.
+    fn defined(&self, kept: usize, step: impl Fn(&mut [f32], &[f32], &mut [Vec<f32>])) -> Vec<Vec<f32>> {
         let (gradient, slots) = (self.gradient(), self.slots());
         let mut all: Vec<_> = self.tables().iter().map(|table| table.weights().to_vec()).collect();
-        let mut buffers: Vec<_> = all.iter().map(|rows| vec![0.0f32; rows.len()]).collect();
-        for (t, (rows, buffers)) in all.iter_mut().zip(&mut buffers).enumerate() {
+        let of_row = if self.optimizer.row_moment().is_some() { 1 } else { self.dim };
+        let one = |rows: &Vec<f32>| vec![self.optimizer.initial(); rows.len() / self.dim * of_row];
+        let mut moments: Vec<Vec<Vec<f32>>> = all.iter().map(|rows| vec![one(rows); kept]).collect();
+        for (t, (rows, moments)) in all.iter_mut().zip(&mut moments).enumerate() {
             let mut sums = std::collections::BTreeMap::<usize, Vec<f32>>::new();
             for n in 0..self.batch.samples() {
                 for (position, factor) in self.factors(t, n) {
@@ -492,25 +497,81 @@ impl Case {
             }
             for _ in 0..3 {
                 for (row, sum) in &sums {
-                    for e in 0..self.dim {
-                        let (weight, buffer) = (&mut rows[row * self.dim + e], &mut buffers[row * self.dim + e]);
-                        *buffer = momentum.mul_add(*buffer, sum[e]);
-                        *weight = self.kept((-RATE).mul_add(*buffer, *weight));
-                    }
+                    let (of_weights, of_moments) =
+                        (row * self.dim..(row + 1) * self.dim, row * of_row..(row + 1) * of_row);
+                    let mut own: Vec<_> = moments.iter().map(|moment| moment[of_moments.clone()].to_vec()).collect();
+                    step(&mut rows[of_weights.clone()], sum, &mut own);
+                    rows[of_weights].iter_mut().for_each(|weight| *weight = self.kept(*weight));
+                    moments
+                        .iter_mut()
+                        .zip(own)
+                        .for_each(|(moment, own)| moment[of_moments.clone()].copy_from_slice(&own));
                 }
             }
         }
-        all.into_iter().chain(buffers).collect()
+        all.into_iter().chain(moments.into_iter().flatten()).collect()
+    }
+
+    /// The same for an optimizer with a formula for each weight.
+    fn by_weight(&self, formula: impl Fn(f32, f32, &mut [f32; 2]) -> f32) -> Vec<Vec<f32>> {
+        let kept = self.optimizer.moments().len();
+        self.defined(kept, |weights, sum, moments| {
+            for (e, weight) in weights.iter_mut().enumerate() {
+                let mut own = [0.0; 2];
+                (0..kept).for_each(|which| own[which] = moments[which][e]);
+                *weight = formula(*weight, sum[e], &mut own);
+                (0..kept).for_each(|which| moments[which][e] = own[which]);
+            }
+        })
+    }
+
+    /// What each optimizer but SGD is; three updates at the first step's pace.
+    fn moved_once(&self) -> Vec<Vec<f32>> {
+        match self.optimizer {
+            Optimizer::Momentum { momentum, .. } => self.by_weight(|weight, g, [buffer, _]| {
+                *buffer = momentum.mul_add(*buffer, g);
+                (-RATE).mul_add(*buffer, weight)
+            }),
+            Optimizer::Adagrad { eps, .. } => self.by_weight(|weight, g, [sum, _]| {
+                *sum = g.mul_add(g, *sum);
+                (-RATE).mul_add(g / (sum.sqrt() + eps), weight)
+            }),
+            Optimizer::SparseAdam { averages } => self.by_weight(|weight, g, [mean, square]| {
+                let [rest1, rest2] = [averages.beta1, averages.beta2].map(|beta| (1.0 - beta) as f32);
+                *mean = (averages.beta1 as f32).mul_add(*mean, rest1 * g);
+                *square = (averages.beta2 as f32).mul_add(*square, (rest2 * g) * g);
+                // The first step: 1 - beta^1.
+                let step = f64::from(RATE) * (1.0 - averages.beta2).sqrt() / (1.0 - averages.beta1);
+                (-(step as f32)).mul_add(*mean / (square.sqrt() + averages.eps), weight)
+            }),
+            Optimizer::RowwiseAdagrad { eps, .. } => self.defined(1, |weights, sum, moments| {
+                let rate = rowwise_rate(sum, &mut moments[0][0], RATE, eps);
+                weights.iter_mut().zip(sum).for_each(|(weight, g)| *weight = (-rate).mul_add(*g, *weight));
+            }),
+            other => panic!("{other:?} is not for rows that move once"),
+        }
     }
 }
 
 #[test]
-fn momentum_moves_a_row_once_by_the_sum_of_its_gradients_from_any_number_of_sources() {
+fn a_row_moves_once_by_the_sum_of_its_gradients_from_any_number_of_sources() {
+    let averages = Averages { beta1: 0.9, beta2: 0.999, eps: 1e-8, bias_correction: true };
+    for optimizer in [
+        Optimizer::Momentum { momentum: 0.9, decay: 0.0 },
+        Optimizer::Adagrad { eps: 1e-10, initial: 0.25, decay: 0.0 },
+        Optimizer::SparseAdam { averages },
+        Optimizer::RowwiseAdagrad { eps: 1e-8, initial: 0.0 },
+    ] {
+        moves_once(optimizer);
+    }
+}
+
+fn moves_once(optimizer: Optimizer) {
     for (weighted, pooling) in [(false, Pooling::Sum), (true, Pooling::Mean)] {
         for (dim, precision) in [3, 16, 100, 300].into_iter().flat_map(|dim| PRECISIONS.map(|p| (dim, p))) {
             let mut case = Case::skewed(dim, 60, 8, weighted, pooling).at(precision);
-            case.optimizer = Optimizer::Momentum { momentum: 0.9 };
-            let expected = bits(&case.with_momentum(0.9));
+            case.optimizer = optimizer;
+            let expected = bits(&case.moved_once());
             for isa in Isa::all() {
                 for (threads, fused) in [(1, true), (3, true), (2, false)] {
                     let team = Team::with_isa(threads, isa).unwrap();
@@ -519,7 +580,7 @@ fn momentum_moves_a_row_once_by_the_sum_of_its_gradients_from_any_number_of_sour
                         assert_eq!(
                             bits(&moved),
                             expected,
-                            "{isa:?}, {threads} threads, dim {dim}, {precision:?}, {ends:?}"
+                            "{optimizer:?}, {isa:?}, {threads} threads, dim {dim}, {precision:?}, {ends:?}"
                         );
                     }
                 }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use octorec::base::config::{Command, Config, Layers};
 use octorec::data::{Bag, Batch, Schema};
 use octorec::model::Room;
-use octorec::optim::Schedule;
+use octorec::optim::{Optimizer, Schedule};
 use octorec::simd::Isa;
-use octorec::train::{Ranks, auc};
+use octorec::train::{Ranks, Rates, auc};
 use safetensors::SafeTensors;
 use serde_json::Value;
 
@@ -117,6 +117,74 @@ fn pytorch_test_vectors_are_followed() {
         for threads in [1, 3] {
             for name in names {
                 follow(&format!("{name}.safetensors"), threads, isa);
+            }
+        }
+    }
+}
+
+/// The keys of each of the optimizers' cases.
+const OPTIMIZERS: [(&str, &[&str]); 4] = [
+    (
+        "momentum",
+        &["optimizer=momentum", "momentum=0.8", "weight_decay=0.01", "optimizer_rows=sgd", "lr=0.02", "lr_rows=0.05"],
+    ),
+    (
+        "adagrad",
+        &[
+            "optimizer=adagrad",
+            "weight_decay=0.01",
+            "optimizer_rows=adagrad",
+            "initial_accumulator=0.05",
+            "lr=0.02",
+            "lr_rows=0.05",
+        ],
+    ),
+    ("rowwise", &["optimizer=adagrad", "optimizer_rows=rowwise-adagrad", "lr=0.02", "lr_rows=0.05"]),
+    ("adam", &["optimizer=adam", "weight_decay=0.01", "optimizer_rows=adam", "lr=0.002", "lr_rows=0.004"]),
+];
+
+/// Trains for 30 steps by one of these, and compares every loss, every weight and all that the optimizers keep.
+fn follow_optimizer(case: &str, keys: &[&str], threads: usize, isa: Isa) {
+    let bytes = vector_file("optimizers.safetensors");
+    let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+    let (tensors, metadata) = (SafeTensors::deserialize(&bytes).unwrap(), header.metadata().as_ref().unwrap());
+    let mut layers = Layers::default();
+    layers.document("[model]\nbottom = [13, 16, 8]\ntop = [12, 1]\ndim = 8", "vectors").unwrap();
+    keys.iter().for_each(|key| layers.assignment(&format!("train.{key}")).unwrap());
+    let config = layers.finish(Command::Train).unwrap();
+    let schema = Schema::criteo(13, &[3, 17, 40]);
+    let (optimizer, optimizer_rows) = (Optimizer::dense(&config.train), Optimizer::rows(&config.train));
+    let room = Room { optimizer, optimizer_rows, ..Room::samples(24) };
+    let model = Ranks::alone(&config.model, &schema, room, threads, isa).unwrap();
+    let mut parameters = model.parameters().unwrap();
+    for parameter in &parameters {
+        model.import(parameter, &numbers::<f32>(&tensors, &format!("init.{}", parameter.name))).unwrap();
+    }
+    let minibatches: usize = metadata["minibatches"].parse().unwrap();
+    let losses: Vec<f32> = numbers(&tensors, &format!("{case}.losses"));
+    assert_eq!(losses.len(), 30);
+    for (step, &expected) in losses.iter().enumerate() {
+        let batch = batch(&tensors, step % minibatches, 3, 13);
+        let loss = model.step(&Arc::new(batch), Rates::base(&config.train)).unwrap();
+        let apart = (loss / f64::from(expected) - 1.0).abs();
+        assert!(apart < 1e-5, "{case}, step {}: loss {loss}, PyTorch {expected}", step + 1);
+    }
+    parameters.extend(model.moments(&parameters));
+    for parameter in &parameters {
+        let expected: Vec<f32> = numbers(&tensors, &format!("{case}.{}", parameter.name));
+        let apart = distance(&model.export(parameter).unwrap(), &expected);
+        assert!(apart < 1e-5, "{case}: {} is {apart:e} from PyTorch's", parameter.name);
+    }
+    let theirs = tensors.names().into_iter().filter(|name| name.starts_with(&format!("{case}."))).count();
+    assert_eq!(theirs, 1 + parameters.len(), "{case}: nothing is kept that is not compared");
+}
+
+#[test]
+fn pytorch_optimizers_and_their_state_are_followed() {
+    for (case, keys) in OPTIMIZERS {
+        for isa in Isa::every() {
+            for threads in [1, 3] {
+                follow_optimizer(case, keys, threads, isa);
             }
         }
     }

@@ -18,7 +18,7 @@ use octorec::data::{self, Batch, Opening, Schema, Split};
 use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
 use octorec::model::{BuildNetwork, Dlrm, Room, Stage};
-use octorec::optim::Optimizer;
+use octorec::optim::{Averages, Optimizer};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
 use octorec::train::{BuildFabric, Ranks, Setup};
@@ -32,6 +32,18 @@ const RATE: f32 = 0.05;
 /// What ranks are connected by: windows in shared memory, and channels that copy.
 const FABRICS: [(&str, BuildFabric); 2] =
     [("windows", World::fabric), ("channels", |_, job, _, lanes| Ok(Box::new(Channels::new(job, lanes))))];
+
+/// How steps are averaged; `eps` is large, so that the order of sums matters little where gradients are small.
+const AVERAGES: Averages = Averages { beta1: 0.9, beta2: 0.99, eps: 0.01, bias_correction: true };
+
+/// Optimizers of layers and rows that keep something.
+const KEEPING: [(Optimizer, Optimizer); 2] = [
+    (Optimizer::Adam { averages: AVERAGES, decay: 0.01 }, Optimizer::SparseAdam { averages: AVERAGES }),
+    (
+        Optimizer::Adagrad { eps: 0.01, initial: 0.05, decay: 0.01 },
+        Optimizer::RowwiseAdagrad { eps: 0.01, initial: 0.05 },
+    ),
+];
 
 struct Case {
     config: Config,
@@ -197,26 +209,50 @@ fn means_concatenation_and_halves_too() {
 }
 
 #[test]
-fn momentum_of_layers_and_rows_is_that_of_one_rank_wherever_it_is_kept() {
-    for (precision, bound) in [(Precision::F32, 1e-5), (Precision::Bf16, 1e-3)] {
+fn what_optimizers_keep_of_layers_and_rows_is_that_of_one_rank_wherever_it_is_kept() {
+    let momentum = Optimizer::Momentum { momentum: 0.9, decay: 0.0 };
+    let pairs = KEEPING.into_iter().chain([(momentum, momentum)]);
+    let cases = pairs.flat_map(|pair| [(Precision::F32, 1e-5), (Precision::Bf16, 1e-3)].map(|bound| (pair, bound)));
+    for ((optimizer, optimizer_rows), (precision, bound)) in cases {
         let mut case = Case::new(Pooling::Mean, Interaction::Dot, precision, 12).weighted(|table| table == 2);
         let plain = case.alone();
-        let momentum = Optimizer::Momentum { momentum: 0.9 };
-        case.room = Room { optimizer: momentum, optimizer_rows: momentum, ..case.room };
+        case.room = Room { optimizer, optimizer_rows, ..case.room };
         let alone = case.alone();
-        assert!(alone.0[11] != plain.0[11] && alone.1.len() == plain.1.len() + ROWS.len() + 8, "momentum matters");
+        // Numbers of weights and rows, and counters.
+        let of = |optimizer: Optimizer| {
+            let single = optimizer.row_moment().is_some() as usize + optimizer.counter().is_some() as usize;
+            optimizer.moments().len() + single
+        };
+        let kept = ROWS.len() * of(optimizer_rows) + 8 * of(optimizer);
+        assert!(alone.0[11] != plain.0[11] && alone.1.len() == plain.1.len() + kept, "{optimizer:?} matters");
         for ranks in [1, 2, 3, 5] {
             for kind in 0..6 {
-                let kind_of = |table| if kind == 5 { table } else { kind };
+                let kind_of = |table| match if kind == 5 { table } else { kind } {
+                    // Whose rows stay whole.
+                    1 if optimizer_rows.row_moment().is_some() => 2,
+                    kind => kind,
+                };
                 let schemes = (0..ROWS.len()).map(|table| scheme(kind_of(table), table, ranks)).collect();
-                let (setup, what) =
-                    (case.setup(schemes, ranks, 1), format!("{precision:?}, {ranks} ranks, scheme {kind}"));
+                let (setup, what) = (
+                    case.setup(schemes, ranks, 1),
+                    format!("{optimizer:?}, {precision:?}, {ranks} ranks, scheme {kind}"),
+                );
                 case.compare(&alone, setup.clone(), bound, &what);
                 let overlapped = Case::with_communication(setup, 2, true);
                 case.compare(&alone, overlapped, bound, &format!("{what}, overlapped"));
             }
         }
     }
+}
+
+#[test]
+fn columns_of_a_table_are_not_divided_where_a_number_is_kept_of_whole_rows() {
+    let mut case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 1);
+    case.room = Room { optimizer_rows: KEEPING[1].1, ..case.room };
+    let schemes = |kind| (0..ROWS.len()).map(|table| scheme(kind, table, 2)).collect();
+    let error = Ranks::start(case.setup(schemes(1), 2, 1)).err().expect("refused").to_string();
+    assert!(error.contains("table 0: divide it by rows") && error.contains("rowwise-adagrad"), "{error}");
+    case.together(case.setup(schemes(2), 2, 1));
 }
 
 #[test]
@@ -324,7 +360,7 @@ fn rows_and_gradients_travel_in_halves_if_asked() {
             }
         }
         // Momentum does not take the shorter way, in which the last term of a sum moves the weight.
-        let momentum = Optimizer::Momentum { momentum: 0.9 };
+        let momentum = Optimizer::Momentum { momentum: 0.9, decay: 0.0 };
         for optimizer in [Optimizer::Sgd, momentum] {
             case.room = Room { optimizer, ..case.room };
             let alone = case.alone();

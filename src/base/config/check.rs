@@ -1,6 +1,8 @@
 //! What the type of a single key cannot say: that layers fit each other and that numbers are in range.
 
-use super::{Collective, Config, Determinism, Interaction, ModelConfig, OptimizerName, THREADS_MAX, Update, Wire};
+use super::{
+    Collective, Config, Determinism, Interaction, LrScaling, ModelConfig, OptimizerName, THREADS_MAX, Update, Wire,
+};
 use crate::base::error::{Error, Result};
 
 /// Keys whose values do not go together, or one whose value is out of range.
@@ -75,12 +77,6 @@ impl Config {
         within!("train.batch", train.batch, (1..=1 << 31), "[1, 2^31]");
         within!("train.threads", train.threads, (0..=THREADS_MAX), "[0, 4096]");
         within!("train.eval_batch", train.eval_batch, (1..=1 << 31), "[1, 2^31]");
-        if !(train.lr.is_finite() && train.lr >= 0.0) {
-            return fail(
-                &["train.lr"],
-                format!("train.lr = {} must be a finite number that is not negative", train.lr),
-            );
-        }
         if train.determinism != Determinism::None && matches!(train.update, Update::Atomic | Update::Rtm) {
             let name = if train.update == Update::Atomic { "atomic" } else { "rtm" };
             return fail(
@@ -115,7 +111,23 @@ impl Config {
                  use train.update = \"auto\" or \"sorted\"",
             );
         }
+        if train.optimizer == OptimizerName::RowwiseAdagrad {
+            return fail(
+                &["train.optimizer"],
+                "train.optimizer = \"rowwise-adagrad\" is for the rows of tables: use train.optimizer_rows = \"rowwise-adagrad\" \
+                 (--optimizer-rows), and for layers train.optimizer = \"adagrad\"",
+            );
+        }
         within!("train.momentum", train.momentum, (0.0..1.0), "[0, 1)");
+        within!("train.beta1", train.beta1, (0.0..1.0), "[0, 1)");
+        within!("train.beta2", train.beta2, (0.0..1.0), "[0, 1)");
+        within!("train.weight_decay", train.weight_decay, (0.0..=1e6), "[0, 10^6]");
+        within!("train.initial_accumulator", train.initial_accumulator, (0.0..=1e6), "[0, 10^6]");
+        if let Some(eps) = train.eps.given() {
+            // Smaller ones are none in 32 bits.
+            within!("train.eps", eps, (1e-37..=1.0), "[1e-37, 1]");
+        }
+        self.check_schedule()?;
         if train.epochs == 0 && train.steps == 0 {
             return fail(
                 &["train.epochs", "train.steps"],
@@ -123,6 +135,27 @@ impl Config {
             );
         }
         within!("train.target_auc", train.target_auc, (0.0..=1.0), "[0, 1]");
+        Ok(())
+    }
+}
+
+impl Config {
+    fn check_schedule(&self) -> std::result::Result<(), Contradiction> {
+        let train = &self.train;
+        for (key, lr) in [("train.lr", train.lr), ("train.lr_rows", train.lr_rows.or(train.lr))] {
+            if !(lr.is_finite() && lr >= 0.0) {
+                return fail(&[key], format!("{key} = {lr} must be a finite number that is not negative"));
+            }
+        }
+        if train.lr_scaling != LrScaling::None && train.lr_batch == 0 {
+            return fail(
+                &["train.lr_scaling", "train.lr_batch"],
+                "train.lr_scaling needs to know for how many samples a minibatch train.lr was chosen: set train.lr_batch",
+            );
+        }
+        within!("train.lr_batch", train.lr_batch, (0..=1 << 31), "[0, 2^31]");
+        within!("train.decay_power", train.decay_power, (0.0..=100.0), "[0, 100]");
+        within!("train.decay_factor", train.decay_factor, (0.0..=1.0), "[0, 1]");
         Ok(())
     }
 }

@@ -11,6 +11,54 @@ pub enum OptimizerName {
     Sgd,
     /// The same with momentum (`train.momentum`), as PyTorch's without dampening and Nesterov's correction.
     Momentum,
+    /// Adagrad, as PyTorch's without decay of the rate.
+    Adagrad,
+    /// Adagrad with one number a row, the sum of the mean squares of its gradients, as TorchRec's. For rows alone.
+    RowwiseAdagrad,
+    /// Adam, as PyTorch's; of rows, as its SparseAdam.
+    Adam,
+}
+
+impl OptimizerName {
+    /// Its name in configurations.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sgd => "sgd",
+            Self::Momentum => "momentum",
+            Self::Adagrad => "adagrad",
+            Self::RowwiseAdagrad => "rowwise-adagrad",
+            Self::Adam => "adam",
+        }
+    }
+}
+
+/// How the learning rate decays, t steps after `train.decay_start`, of T = `train.decay_steps`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Decay {
+    /// By `((T - t) / T) ^ decay_power`, until one step is left.
+    #[default]
+    Polynomial,
+    /// By `(1 + cos(pi t / T)) / 2`, until T.
+    Cosine,
+    /// By `decay_factor` once in T steps.
+    Steps,
+    /// By `decay_factor ^ (t / T)`.
+    Exponential,
+}
+
+/// How base learning rates grow with the minibatch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LrScaling {
+    /// They do not.
+    #[default]
+    None,
+    /// By `batch / lr_batch` (Goyal et al. 2017).
+    Linear,
+    /// By its square root (Krizhevsky 2014; You et al. 2020, for LAMB).
+    Sqrt,
 }
 
 /// The instruction set that kernels use.

@@ -1,7 +1,7 @@
 //! Which command uses which key, and when: one table, by which a key that would have no effect is refused, and by which
 //! `--help` shows the flags that a command honours.
 
-use super::{Config, Interaction, Loss, OptimizerName, SourceKind};
+use super::{Config, Decay, Interaction, Loss, LrScaling, OptimizerName, SourceKind};
 
 /// A command that takes a configuration. `octorec config` prints one and so takes every key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +87,32 @@ const fn key(name: &'static str, others: &'static [Command], when: When) -> Key 
     Key { name, others, when }
 }
 
+const ADAM: &str = "an optimizer that is `adam`";
+
+/// Whether one of these moves layers or rows.
+fn optimizers(config: &Config, names: &[OptimizerName]) -> bool {
+    names.contains(&config.train.optimizer) || names.contains(&config.train.optimizer_rows)
+}
+
+const DECAYS: &str = "train.decay_steps above 0";
+
+/// How the rate of rows decays, if it does.
+fn rows_decay(config: &Config) -> Option<Decay> {
+    let train = &config.train;
+    (train.decay_steps_rows.or(train.decay_steps) > 0).then(|| train.decay_rows.or(train.decay))
+}
+
+/// Whether the rate of layers decays, or that of rows, if it follows.
+fn follow_decay(config: &Config, rows_follow: bool) -> bool {
+    config.train.decay_steps > 0 || rows_follow && rows_decay(config).is_some()
+}
+
+/// Whether the rate of layers or rows decays in one of these ways.
+fn decays(config: &Config, ways: &[Decay]) -> bool {
+    let layers = (config.train.decay_steps > 0).then_some(config.train.decay);
+    [layers, rows_decay(config)].into_iter().flatten().any(|way| ways.contains(&way))
+}
+
 /// Every key.
 pub const KEYS: &[Key] = &[
     key("model.bottom", &[Plan, Simulate, Tune, Generate, Step, Overlap], Always),
@@ -125,16 +151,62 @@ pub const KEYS: &[Key] = &[
     key("train.steps", &[], Always),
     key("train.epochs", &[], Other("train.steps = 0", |config| config.train.steps == 0)),
     key("train.lr", STEPS, Always),
+    key("train.lr_rows", STEPS, Always),
+    key("train.lr_scaling", STEPS, Always),
+    key(
+        "train.lr_batch",
+        STEPS,
+        Other("train.lr_scaling = \"linear\" or \"sqrt\"", |config| config.train.lr_scaling != LrScaling::None),
+    ),
     key("train.warmup_steps", &[], Always),
-    key("train.decay_start", &[], Other("train.decay_steps above 0", |config| config.train.decay_steps > 0)),
+    key("train.decay", &[], Other(DECAYS, |config| follow_decay(config, config.train.decay_rows.given().is_none()))),
+    key(
+        "train.decay_start",
+        &[],
+        Other(DECAYS, |config| follow_decay(config, config.train.decay_start_rows.given().is_none())),
+    ),
     key("train.decay_steps", &[], Always),
+    key(
+        "train.decay_power",
+        &[],
+        Other("train.decay_steps above 0 and train.decay = \"polynomial\"", |config| {
+            decays(config, &[Decay::Polynomial])
+        }),
+    ),
+    key(
+        "train.decay_factor",
+        &[],
+        Other("train.decay_steps above 0 and train.decay = \"steps\" or \"exponential\"", |config| {
+            decays(config, &[Decay::Steps, Decay::Exponential])
+        }),
+    ),
+    key("train.warmup_steps_rows", &[], Always),
+    key("train.decay_rows", &[], Other(DECAYS, |config| rows_decay(config).is_some())),
+    key("train.decay_start_rows", &[], Other(DECAYS, |config| rows_decay(config).is_some())),
+    key("train.decay_steps_rows", &[], Always),
     key("train.optimizer", &[Plan, Simulate, Step, Overlap], Always),
     key("train.optimizer_rows", &[Plan, Simulate, Step, Overlap], Always),
     key(
         "train.momentum",
         STEPS,
-        Other("an optimizer that is `momentum`", |config| {
-            [config.train.optimizer, config.train.optimizer_rows].contains(&OptimizerName::Momentum)
+        Other("an optimizer that is `momentum`", |config| optimizers(config, &[OptimizerName::Momentum])),
+    ),
+    key(
+        "train.eps",
+        STEPS,
+        Other("an optimizer that is `adagrad`, `rowwise-adagrad` or `adam`", |config| {
+            optimizers(config, &[OptimizerName::Adagrad, OptimizerName::RowwiseAdagrad, OptimizerName::Adam])
+        }),
+    ),
+    key("train.beta1", STEPS, Other(ADAM, |config| optimizers(config, &[OptimizerName::Adam]))),
+    key("train.beta2", STEPS, Other(ADAM, |config| optimizers(config, &[OptimizerName::Adam]))),
+    key("train.bias_correction", STEPS, Other(ADAM, |config| optimizers(config, &[OptimizerName::Adam]))),
+    key("train.weight_decay", STEPS, Always),
+    key(
+        "train.initial_accumulator",
+        STEPS,
+        Other("an optimizer that is `adagrad` or `rowwise-adagrad`", |config| {
+            optimizers(config, &[OptimizerName::Adagrad, OptimizerName::RowwiseAdagrad])
         }),
     ),
     key("train.update", STEPS, Always),

@@ -218,7 +218,8 @@ impl Layers {
         if let Err(error) = merged.clone().try_into::<Config>() {
             let message = error.message().trim();
             // Of names, the parser lists those that are possible.
-            let reason = if message.starts_with("unknown variant") { message } else { kind };
+            let tells = message.starts_with("unknown variant") || message.ends_with("is expected");
+            let reason = if tells { message } else { kind };
             return Err(Error::Config { origin: origin.place, reason: format!("{told}: {reason}") });
         }
         self.merged = merged;

@@ -11,16 +11,20 @@ mod keys;
 mod launcher;
 mod layers;
 mod presets;
+mod setting;
+mod train;
 
 use serde::{Deserialize, Serialize};
 
 pub use cache::cache_dir;
 pub use check::Contradiction;
-pub use choices::{Collective, Determinism, IsaChoice, OptimizerName, Precision, Update, Wire};
+pub use choices::{Collective, Decay, Determinism, IsaChoice, LrScaling, OptimizerName, Precision, Update, Wire};
 pub use keys::{Command, KEYS, Key};
 pub use launcher::{bound_although_alone, launched, one_caller};
 pub use layers::Layers;
 pub use presets::{DEFAULT_PRESET, PRESETS, preset};
+pub use setting::Setting;
+pub use train::TrainConfig;
 
 /// Everything that determines a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -185,71 +189,6 @@ pub enum OnBadRow {
     Skip,
 }
 
-/// Optimisation, evaluation and the length of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TrainConfig {
-    /// Samples a step.
-    pub batch: usize,
-    /// Steps in all; 0: as many as the epochs take.
-    pub steps: u64,
-    /// Passes over the training samples.
-    pub epochs: u64,
-    /// Base learning rate.
-    pub lr: f64,
-    /// Steps over which the rate rises linearly to `lr`.
-    pub warmup_steps: u64,
-    /// The step at which polynomial decay (power 2) begins.
-    pub decay_start: u64,
-    /// Steps over which the rate decays; 0: no decay.
-    pub decay_steps: u64,
-    /// The optimizer of the network's layers.
-    #[serde(default)]
-    pub optimizer: OptimizerName,
-    /// The optimizer of the tables' rows. One with moments moves each row that a step looked up once, by the sum of its
-    /// gradients; the moments of other rows stay as they are.
-    #[serde(default)]
-    pub optimizer_rows: OptimizerName,
-    /// The part of the last step that `momentum` makes again.
-    #[serde(default = "momentum")]
-    pub momentum: f64,
-    /// How the embedding rows that a minibatch looked up are moved.
-    pub update: Update,
-    /// Whether embedding rows are moved straight from the gradient of their bags, without gradient rows in between.
-    pub update_fused: bool,
-    /// What weights are read in, and how much of them is kept.
-    #[serde(default)]
-    pub precision: Precision,
-    /// What may differ between two runs that give the same bits.
-    #[serde(default)]
-    pub determinism: Determinism,
-    /// What rows and gradients travel in, from rank to rank.
-    #[serde(default)]
-    pub wire: Wire,
-    /// How the gradients of layers are reduced, from rank to rank.
-    #[serde(default)]
-    pub collective: Collective,
-    /// Seed of initial weights and of the shuffle.
-    pub seed: u64,
-    /// Compute threads; 0: one for each core.
-    pub threads: usize,
-    /// A file of `octorec tune gemm` with the blocking of the MLPs' passes; empty: by the cost model.
-    pub tuned: String,
-    /// The instruction set. All but those with AMX give the same bits.
-    pub isa: IsaChoice,
-    /// Steps between evaluations; 0: at the end only.
-    pub eval_every: u64,
-    /// Samples an evaluation step.
-    pub eval_batch: usize,
-    /// Training stops once an evaluation reaches this AUC; 0: never.
-    pub target_auc: f64,
-    /// Steps between checkpoints; 0: at the end and when interrupted.
-    pub checkpoint_every: u64,
-}
-
-const fn momentum() -> f64 {
-    0.9
-}
-
 impl Default for ModelConfig {
     fn default() -> Self {
         Self {
@@ -341,37 +280,6 @@ impl DataConfig {
     #[must_use]
     pub const fn capped(&self, rows: u64) -> u64 {
         if self.rows_cap == 0 || rows < self.rows_cap { rows } else { self.rows_cap }
-    }
-}
-
-impl Default for TrainConfig {
-    fn default() -> Self {
-        Self {
-            batch: 128,
-            steps: 0,
-            epochs: 1,
-            lr: 0.1,
-            warmup_steps: 0,
-            decay_start: 0,
-            decay_steps: 0,
-            optimizer: OptimizerName::Sgd,
-            optimizer_rows: OptimizerName::Sgd,
-            momentum: momentum(),
-            update: Update::Auto,
-            update_fused: true,
-            precision: Precision::F32,
-            determinism: Determinism::Run,
-            wire: Wire::F32,
-            collective: Collective::Auto,
-            seed: 123,
-            threads: 0,
-            tuned: String::new(),
-            isa: IsaChoice::Auto,
-            eval_every: 0,
-            eval_batch: 4096,
-            target_auc: 0.0,
-            checkpoint_every: 0,
-        }
     }
 }
 

@@ -25,6 +25,7 @@ use crate::machine::limits::Processor;
 use crate::machine::placement::{CommCores, Placement, Wishes};
 use crate::machine::{Machine, place};
 use crate::model::Stage;
+use crate::train::Rates;
 
 /// Rows of a table, unless the user caps them otherwise.
 const ROWS: i64 = 1000;
@@ -137,7 +138,7 @@ impl OverlapArgs {
             let task = Task { world, config: &config, source: &*source, purpose, wanted, dense, traced: false };
             let Started { ranks, dense, .. } = args.start_on(&host, placement.clone(), task, tell)?;
             chosen = dense.or(chosen);
-            let steps = Steps::run(&ranks, &batches, self.repeat as usize, config.train.lr as f32)?;
+            let steps = Steps::run(&ranks, &batches, self.repeat as usize, Rates::base(&config.train))?;
             bytes = ranks.dense_traffic()?.total();
             let step_ms = steps.median_ms();
             let breakdowns = Breakdowns::new(steps.breakdowns);

@@ -22,6 +22,7 @@ use crate::cli::ranks::{ExchangeArgs, Purpose, RankArgs, Started, Steps};
 use crate::collective::World;
 use crate::data::{self, Batch, Opening, Source, Split};
 use crate::machine::limits::{Bracket, Processor, Rate};
+use crate::train::Rates;
 
 /// Times the last-level cache that the rows of all minibatches take.
 const CACHES: usize = 2;
@@ -176,12 +177,13 @@ impl StepArgs {
     fn time(&self, started: &Started, config: &Config, batches: &[Arc<Batch>]) -> Result<(Steps, Steps, Profiled)> {
         let (dim, precision) = (config.model.dim, config.train.precision);
         let measure = || limits(&started.machine_team()?, dim, precision, self.limit.bytes());
-        let (repeat, rate) = (self.repeat as usize, config.train.lr as f32);
+        let repeat = self.repeat as usize;
+        let rates = Rates::base(&config.train);
         let before = measure()?;
-        let steps = Steps::run(&started.ranks, batches, repeat, rate)?;
+        let steps = Steps::run(&started.ranks, batches, repeat, rates)?;
         let profile = started.ranks.profile()?;
         let after = measure()?;
-        let warm = Steps::run(&started.ranks, &batches[..1], repeat, rate)?;
+        let warm = Steps::run(&started.ranks, &batches[..1], repeat, rates)?;
         let brackets = std::array::from_fn(|i| Bracket { before: before[i], after: after[i] });
         let profiled = Profiled::new(&profile, &steps.breakdowns, brackets);
         Ok((steps, warm, profiled))
@@ -200,7 +202,7 @@ impl StepArgs {
         };
         let started =
             args.start(&World::alone(), &config, source, Purpose::Train(self.exchange.overlap), None, false)?;
-        let steps = Steps::run(&started.ranks, batches, self.repeat as usize, config.train.lr as f32)?;
+        let steps = Steps::run(&started.ranks, batches, self.repeat as usize, Rates::base(&config.train))?;
         let (ms, passes) = (&steps.ms, steps.ms.len());
         Ok(Rate { median: steps.median_ms(), min: ms[0], max: ms[passes - 1], passes })
     }

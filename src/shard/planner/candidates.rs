@@ -105,7 +105,8 @@ pub fn candidates(model: &Model<'_>, table: TableId, options: &Options) -> Vec<R
         let load = model.load(table, &Rows::all(rows), dim, true);
         found.push(Candidate { shape: Shape::Table, loads: vec![load] });
     }
-    if allowed(Kind::Column) {
+    // What is kept of a row needs all of its columns; who asks for columns alone gets them priced.
+    if allowed(Kind::Column) && (work.row_state_bytes == 0 || options.scheme.is_some()) {
         // Slices of whole cache lines, so that no line is read by two ranks; narrower only where asked for.
         let line = CACHE_LINE / work.weight_bytes.clamp(1, CACHE_LINE);
         let grain = if options.scheme.is_some() && dim / line < 2 { 1 } else { line };

@@ -7,19 +7,20 @@ use crate::data::Batch;
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::model::{Network, Stage, Tables};
+use crate::optim::Pace;
 use crate::train::Clock;
 
 /// Nothing to reduce.
 pub(in crate::train) struct Alone;
 
 impl DenseReduction for Alone {
-    fn begin(&mut self, _: usize, _: &mut Linear, _: f32) {}
+    fn begin(&mut self, _: usize, _: &mut Linear, _: Pace) {}
 
     fn begin_replicas(&mut self, _: &Team, _: &mut Tables, _: &Batch, _: &[f32]) {}
 
     fn update(&mut self, scene: Scene<'_>) -> Result<()> {
-        let Scene { team, network, rate, clock, .. } = scene;
-        clock.time(Stage::UpdateDense, || network.update(team, rate));
+        let Scene { team, network, paces, clock, .. } = scene;
+        clock.time(Stage::UpdateDense, || network.update(team, paces.layers));
         Ok(())
     }
 

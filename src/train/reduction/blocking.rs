@@ -7,6 +7,7 @@ use crate::exchange::Replicas;
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::model::{Network, Stage, Tables};
+use crate::optim::Pace;
 use crate::train::Clock;
 
 /// A reduction that the compute threads wait for.
@@ -24,7 +25,7 @@ impl Blocking {
 }
 
 impl DenseReduction for Blocking {
-    fn begin(&mut self, index: usize, _: &mut Linear, _: f32) {
+    fn begin(&mut self, index: usize, _: &mut Linear, _: Pace) {
         self.ready.push(index);
     }
 
@@ -33,16 +34,16 @@ impl DenseReduction for Blocking {
     }
 
     fn update(&mut self, scene: Scene<'_>) -> Result<()> {
-        let Scene { team, network, tables, rate, clock, .. } = scene;
+        let Scene { team, network, tables, paces, clock, .. } = scene;
         let Self { sliced, replicas, ready } = self;
         clock.time(Stage::ReduceDense, || {
             let layers = ready.drain(..);
             for index in layers {
-                sliced.layer(team, index, network.layer_mut(index), rate)?;
+                sliced.layer(team, index, network.layer_mut(index), paces.layers)?;
             }
             sliced.replicas(replicas)
         })?;
-        clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, rate));
+        clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, paces.rows));
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::memory::recycled;
 use crate::model::{Network, Stage, Tables};
+use crate::optim::Pace;
 use crate::train::Clock;
 
 /// A reduction in a fixed order.
@@ -43,18 +44,18 @@ impl DenseReduction for ByGrains {
         network.cut(self.nodes.share(), whole);
     }
 
-    fn begin(&mut self, _: usize, _: &mut Linear, _: f32) {}
+    fn begin(&mut self, _: usize, _: &mut Linear, _: Pace) {}
 
     fn begin_replicas(&mut self, team: &Team, tables: &mut Tables, batch: &Batch, gradient: &[f32]) {
         tables.list_replicas(team, batch, gradient, &mut self.replicas);
     }
 
     fn update(&mut self, scene: Scene<'_>) -> Result<()> {
-        let Scene { team, network, tables, rate, clock } = scene;
+        let Scene { team, network, tables, paces, clock } = scene;
         let Self { nodes, replicas, replicas_lane, lane, memory, list } = self;
         if let Some(lane) = replicas_lane {
             clock.exchange([Stage::UpdateRows, Stage::ReduceDense], &mut **lane, |lane| replicas.exchange(lane))?;
-            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, rate));
+            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, paces.rows));
         }
         clock.time(Stage::ReduceDense, || {
             let mut parts: Vec<Pieces<'_>> = recycled(std::mem::take(list));
@@ -69,7 +70,7 @@ impl DenseReduction for ByGrains {
             *list = recycled(parts);
             result
         })?;
-        clock.time(Stage::UpdateDense, || network.update(team, rate));
+        clock.time(Stage::UpdateDense, || network.update(team, paces.layers));
         Ok(())
     }
 

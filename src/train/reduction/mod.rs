@@ -28,19 +28,21 @@ pub(super) use sliced::Sliced;
 
 use super::Clock;
 use super::clock::Span;
+use super::pace::Paces;
 use crate::base::Result;
 use crate::collective::Links;
 use crate::data::Batch;
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::model::{Network, Stage, Tables};
+use crate::optim::Pace;
 
 /// What the end of a step works on.
 pub(super) struct Scene<'a> {
     pub team: &'a Team,
     pub network: &'a mut dyn Network,
     pub tables: &'a mut Tables,
-    pub rate: f32,
+    pub paces: Paces,
     pub clock: &'a mut Clock,
 }
 
@@ -58,8 +60,8 @@ pub(super) trait DenseReduction: Send {
     /// Before the forward pass of a minibatch of `whole` samples.
     fn cut(&mut self, _network: &mut dyn Network, _whole: usize) {}
 
-    /// The gradient of a layer is complete.
-    fn begin(&mut self, index: usize, layer: &mut Linear, rate: f32);
+    /// The gradient of a layer is complete; it moves at this pace.
+    fn begin(&mut self, index: usize, layer: &mut Linear, pace: Pace);
 
     /// The gradient of the features is complete, and with it what the replicated tables need.
     fn begin_replicas(&mut self, team: &Team, tables: &mut Tables, batch: &Batch, gradient: &[f32]);

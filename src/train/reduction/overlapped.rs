@@ -19,6 +19,7 @@ use crate::exchange::Replicas;
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::model::{Network, Stage, Tables};
+use crate::optim::Pace;
 use crate::simd::Isa;
 use crate::sync::{Job, Waiting};
 use crate::train::Clock;
@@ -27,8 +28,8 @@ use crate::train::clock::Span;
 /// What is reduced at a time. Layers travel by value: a box would be an allocation a layer and step.
 #[allow(clippy::large_enum_variant)]
 enum Block {
-    /// A layer with its number, to be moved at this learning rate.
-    Layer(usize, Linear, f32),
+    /// A layer with its number, to be moved at this pace.
+    Layer(usize, Linear, Pace),
     /// What this rank has for all replicated tables.
     Replicas(Replicas),
 }
@@ -96,7 +97,7 @@ impl Overlapped {
                 for mut block in &inbox {
                     let began = Instant::now();
                     match &mut block {
-                        Block::Layer(index, layer, rate) => sliced.layer(&team, *index, layer, *rate)?,
+                        Block::Layer(index, layer, pace) => sliced.layer(&team, *index, layer, *pace)?,
                         Block::Replicas(replicas) => sliced.replicas(replicas)?,
                     }
                     sliced.sent_so_far(&mut own_sent.lock().unwrap_or_else(PoisonError::into_inner));
@@ -131,8 +132,8 @@ impl Overlapped {
         let _ = self.requests.as_ref().expect("not asked to end yet").send(block);
     }
 
-    fn request_layer(&mut self, index: usize, layer: &mut Linear, rate: f32) {
-        self.request(Block::Layer(index, std::mem::replace(layer, Linear::hollow()), rate));
+    fn request_layer(&mut self, index: usize, layer: &mut Linear, pace: Pace) {
+        self.request(Block::Layer(index, std::mem::replace(layer, Linear::hollow()), pace));
     }
 
     fn request_replicas(&mut self) {
@@ -166,9 +167,9 @@ impl Overlapped {
 }
 
 impl DenseReduction for Overlapped {
-    fn begin(&mut self, index: usize, layer: &mut Linear, rate: f32) {
+    fn begin(&mut self, index: usize, layer: &mut Linear, pace: Pace) {
         if self.overlap {
-            self.request_layer(index, layer, rate);
+            self.request_layer(index, layer, pace);
         } else {
             self.ready.push(index);
         }
@@ -183,11 +184,11 @@ impl DenseReduction for Overlapped {
     }
 
     fn update(&mut self, scene: Scene<'_>) -> Result<()> {
-        let Scene { team, network, tables, rate, clock, .. } = scene;
+        let Scene { team, network, tables, paces, clock, .. } = scene;
         clock.time(Stage::ReduceDense, || {
             for at in 0..self.ready.len() {
                 let index = self.ready[at];
-                self.request_layer(index, network.layer_mut(index), rate);
+                self.request_layer(index, network.layer_mut(index), paces.layers);
             }
             self.ready.clear();
             if !self.overlap && self.replicas.as_ref().is_some_and(|replicas| !replicas.is_empty()) {
@@ -199,7 +200,7 @@ impl DenseReduction for Overlapped {
             Ok(())
         })?;
         if let Some(replicas) = &self.replicas {
-            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, rate));
+            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, paces.rows));
         }
         Ok(())
     }
@@ -288,7 +289,7 @@ mod tests {
                 .all(move |rank| {
                     if rank.number == RankId(culprit) {
                         // The other rank never gives its own, so this one stays under way.
-                        rank.reduction.begin(0, rank.network.layer_mut(0), 0.1);
+                        rank.reduction.begin(0, rank.network.layer_mut(0), 0.1.into());
                         panic!("row 7 is bad");
                     }
                     rank.meet()

@@ -16,6 +16,7 @@ use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::memory::recycled;
 use crate::model::Network;
+use crate::optim::Pace;
 use crate::sync::Each;
 use crate::train::clock::{Span, TRACED_SPANS};
 
@@ -85,7 +86,7 @@ impl Sliced {
     }
 
     /// Reduces a layer's gradients and updates it.
-    pub(super) fn layer(&mut self, team: &Team, index: usize, layer: &mut Linear, rate: f32) -> Result<()> {
+    pub(super) fn layer(&mut self, team: &Team, index: usize, layer: &mut Linear, pace: Pace) -> Result<()> {
         let (isa, count) = (team.isa(), self.threads.len());
         let mut tasks: Vec<Task<'_>> = recycled(std::mem::take(&mut self.tasks));
         tasks.extend(self.threads.iter_mut().map(|thread| {
@@ -96,7 +97,7 @@ impl Sliced {
         let run = |task: &mut Task<'_>| {
             let Thread { lane, layers, spans, .. } = &mut *task.thread;
             let began = Instant::now();
-            task.outcome = layers[index].run(&mut **lane, &mut task.share, isa, rate);
+            task.outcome = layers[index].run(&mut **lane, &mut task.share, isa, pace);
             let mut spans = spans.lock().unwrap_or_else(PoisonError::into_inner);
             if spans.len() < spans.capacity() {
                 spans.push(Span { name: "reduce layer", number: index as u64, began, took: began.elapsed() });

@@ -1,0 +1,181 @@
+//! The keys of `[train]`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Collective, Decay, Determinism, IsaChoice, LrScaling, OptimizerName, Precision, Setting, Update, Wire};
+
+/// Optimisation, evaluation and the length of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrainConfig {
+    /// Samples a step.
+    pub batch: usize,
+    /// Steps in all; 0: as many as the epochs take.
+    pub steps: u64,
+    /// Passes over the training samples.
+    pub epochs: u64,
+    /// Base learning rate.
+    pub lr: f64,
+    /// That of the tables' rows; `auto`: the same.
+    #[serde(default)]
+    pub lr_rows: Setting<f64>,
+    /// How the base rates grow with the minibatch, from what they are at `lr_batch` samples.
+    #[serde(default)]
+    pub lr_scaling: LrScaling,
+    /// Samples of the minibatch for which the base rates were chosen.
+    #[serde(default)]
+    pub lr_batch: usize,
+    /// Steps over which the rate rises linearly to `lr`.
+    pub warmup_steps: u64,
+    /// How the rate decays.
+    #[serde(default)]
+    pub decay: Decay,
+    /// The step at which decay begins.
+    pub decay_start: u64,
+    /// Steps over which the rate decays, or after which it has decayed once by `decay_factor`; 0: no decay.
+    pub decay_steps: u64,
+    /// The power of polynomial decay.
+    #[serde(default = "decay_power")]
+    pub decay_power: f64,
+    /// What the rate is multiplied by in `decay_steps` steps, where it decays in steps or exponentially.
+    #[serde(default = "decay_factor")]
+    pub decay_factor: f64,
+    /// `warmup_steps` of the tables' rows; `auto`: the same, as of the next three.
+    #[serde(default)]
+    pub warmup_steps_rows: Setting<u64>,
+    /// `decay` of the tables' rows.
+    #[serde(default)]
+    pub decay_rows: Setting<Decay>,
+    /// `decay_start` of the tables' rows.
+    #[serde(default)]
+    pub decay_start_rows: Setting<u64>,
+    /// `decay_steps` of the tables' rows.
+    #[serde(default)]
+    pub decay_steps_rows: Setting<u64>,
+    /// The optimizer of the network's layers.
+    #[serde(default)]
+    pub optimizer: OptimizerName,
+    /// The optimizer of the tables' rows. All but `sgd` move each row that a step looked up once, by the sum of its
+    /// gradients; what they keep of other rows stays as it is.
+    #[serde(default)]
+    pub optimizer_rows: OptimizerName,
+    /// The part of the last step that `momentum` makes again.
+    #[serde(default = "momentum")]
+    pub momentum: f64,
+    /// What the denominators of `adagrad`, `rowwise-adagrad` and `adam` are at least; `auto`: 1e-10, 1e-8 and 1e-8.
+    #[serde(default)]
+    pub eps: Setting<f64>,
+    /// The part of the mean of gradients that stays in a step of `adam`.
+    #[serde(default = "beta1")]
+    pub beta1: f64,
+    /// The part of the mean of their squares that stays.
+    #[serde(default = "beta2")]
+    pub beta2: f64,
+    /// Whether the means are made up for having begun at 0; `auto`: of `adam`.
+    #[serde(default)]
+    pub bias_correction: Setting<bool>,
+    /// The part of a weight that is added to its gradient, in the network's layers.
+    #[serde(default)]
+    pub weight_decay: f64,
+    /// What the sums of squares of `adagrad` and `rowwise-adagrad` begin with.
+    #[serde(default)]
+    pub initial_accumulator: f64,
+    /// How the embedding rows that a minibatch looked up are moved.
+    pub update: Update,
+    /// Whether embedding rows are moved straight from the gradient of their bags, without gradient rows in between.
+    pub update_fused: bool,
+    /// What weights are read in, and how much of them is kept.
+    #[serde(default)]
+    pub precision: Precision,
+    /// What may differ between two runs that give the same bits.
+    #[serde(default)]
+    pub determinism: Determinism,
+    /// What rows and gradients travel in, from rank to rank.
+    #[serde(default)]
+    pub wire: Wire,
+    /// How the gradients of layers are reduced, from rank to rank.
+    #[serde(default)]
+    pub collective: Collective,
+    /// Seed of initial weights and of the shuffle.
+    pub seed: u64,
+    /// Compute threads; 0: one for each core.
+    pub threads: usize,
+    /// A file of `octorec tune gemm` with the blocking of the MLPs' passes; empty: by the cost model.
+    pub tuned: String,
+    /// The instruction set. All but those with AMX give the same bits.
+    pub isa: IsaChoice,
+    /// Steps between evaluations; 0: at the end only.
+    pub eval_every: u64,
+    /// Samples an evaluation step.
+    pub eval_batch: usize,
+    /// Training stops once an evaluation reaches this AUC; 0: never.
+    pub target_auc: f64,
+    /// Steps between checkpoints; 0: at the end and when interrupted.
+    pub checkpoint_every: u64,
+}
+
+const fn momentum() -> f64 {
+    0.9
+}
+
+const fn beta1() -> f64 {
+    0.9
+}
+
+const fn beta2() -> f64 {
+    0.999
+}
+
+const fn decay_power() -> f64 {
+    2.0
+}
+
+const fn decay_factor() -> f64 {
+    0.1
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        Self {
+            batch: 128,
+            steps: 0,
+            epochs: 1,
+            lr: 0.1,
+            lr_rows: Setting::AUTO,
+            lr_scaling: LrScaling::None,
+            lr_batch: 0,
+            warmup_steps: 0,
+            decay: Decay::Polynomial,
+            decay_start: 0,
+            decay_steps: 0,
+            decay_power: decay_power(),
+            decay_factor: decay_factor(),
+            warmup_steps_rows: Setting::AUTO,
+            decay_rows: Setting::AUTO,
+            decay_start_rows: Setting::AUTO,
+            decay_steps_rows: Setting::AUTO,
+            optimizer: OptimizerName::Sgd,
+            optimizer_rows: OptimizerName::Sgd,
+            momentum: momentum(),
+            eps: Setting::AUTO,
+            beta1: beta1(),
+            beta2: beta2(),
+            bias_correction: Setting::AUTO,
+            weight_decay: 0.0,
+            initial_accumulator: 0.0,
+            update: Update::Auto,
+            update_fused: true,
+            precision: Precision::F32,
+            determinism: Determinism::Run,
+            wire: Wire::F32,
+            collective: Collective::Auto,
+            seed: 123,
+            threads: 0,
+            tuned: String::new(),
+            isa: IsaChoice::Auto,
+            eval_every: 0,
+            eval_batch: 4096,
+            target_auc: 0.0,
+            checkpoint_every: 0,
+        }
+    }
+}

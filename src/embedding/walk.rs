@@ -1,0 +1,141 @@
+//! Walks over the rows of a table in their order, each with all of its look-ups: what is done to a row by them.
+
+use super::feed::Feeds;
+use super::form::Form;
+use super::row::{MoveAll, add_all, apply, columns, prefetch};
+use crate::optim::{Rule, Sgd, rowwise_rate};
+use crate::simd::{Kernel, Simd};
+use crate::sync::Band;
+
+/// How many look-ups ahead a row and a gradient are asked for.
+const PREFETCH_DISTANCE: usize = 16;
+
+/// What is done to the rows of one table that are walked in their order.
+pub(super) trait EachRow {
+    /// Some look-ups of a row, of whose look-ups they are the `first`, the `last`, or both.
+    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: Feeds<'_>, ends: Ends);
+
+    /// Asks for what it keeps of a row beside it.
+    #[inline(always)]
+    fn prefetch<S: Simd>(&mut self, _: S, _row: usize) {}
+}
+
+/// Whether some look-ups of a row are its first ones, and its last ones.
+#[derive(Clone, Copy)]
+pub(super) struct Ends {
+    first: bool,
+    last: bool,
+}
+
+/// Each look-up moves its row.
+pub(super) struct MoveEach<F> {
+    pub form: F,
+    pub dim: usize,
+    pub rate: f32,
+}
+
+impl<F: Form> EachRow for MoveEach<F> {
+    #[inline(always)]
+    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: Feeds<'_>, _: Ends) {
+        let Self { form, dim, rate } = *self;
+        columns(simd, dim, &mut MoveAll { form, row, dim, records, feeds, rate });
+    }
+}
+
+/// The sum of a row's look-ups moves it.
+pub(super) struct SumEach<'a, F, R> {
+    pub form: F,
+    pub sum: &'a mut [f32],
+    pub rule: R,
+}
+
+impl<F: Form, R: Rule> EachRow for SumEach<'_, F, R> {
+    #[inline(always)]
+    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: Feeds<'_>, ends: Ends) {
+        let Self { form, ref mut sum, rule } = *self;
+        if ends.first {
+            sum.fill(0.0);
+        }
+        add_all(simd, sum, records, feeds);
+        if ends.last {
+            apply(simd, form, rule, row, sum);
+        }
+    }
+}
+
+/// The sum of a row's look-ups moves it at the row's own rate.
+pub(super) struct SumRowwise<'a, F> {
+    pub form: F,
+    pub sum: &'a mut [f32],
+    /// A number a row.
+    pub kept: Band<'a, f32>,
+    pub rate: f32,
+    pub eps: f32,
+}
+
+impl<F: Form> EachRow for SumRowwise<'_, F> {
+    #[inline(always)]
+    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: Feeds<'_>, ends: Ends) {
+        let Self { form, ref mut sum, ref mut kept, rate, eps } = *self;
+        if ends.first {
+            sum.fill(0.0);
+        }
+        add_all(simd, sum, records, feeds);
+        if ends.last {
+            let kept = &mut kept.row(row_of(records[0]))[0];
+            apply(simd, form, Sgd { rate: rowwise_rate(sum, kept, rate, eps) }, row, sum);
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch<S: Simd>(&mut self, simd: S, row: usize) {
+        simd.prefetch_ahead(self.kept.row(row), 0);
+    }
+}
+
+/// The row of a record.
+#[inline(always)]
+const fn row_of(record: u64) -> usize {
+    (record >> 32) as usize
+}
+
+/// A thread's sorted look-ups of one table.
+pub(super) struct WalkRows<'a, E> {
+    pub band: Band<'a, u32>,
+    pub records: &'a [u64],
+    pub feeds: Feeds<'a>,
+    pub each: E,
+}
+
+impl<E: EachRow> Kernel for WalkRows<'_, E> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { mut band, records, feeds, mut each } = self;
+        for &ahead in records.iter().take(PREFETCH_DISTANCE) {
+            prefetch(simd, band.row(row_of(ahead)));
+            each.prefetch(simd, row_of(ahead));
+            prefetch(simd, feeds.of(ahead as u32).0);
+        }
+        let (mut at, mut first) = (0, true);
+        while at < records.len() {
+            let row = row_of(records[at]);
+            // A hot row's look-ups are taken piece by piece, so that their gradients are asked for in time.
+            let limit = records.len().min(at + PREFETCH_DISTANCE);
+            let mut end = at + 1;
+            while end < limit && row_of(records[end]) == row {
+                end += 1;
+            }
+            let horizon = records.len().min(end + PREFETCH_DISTANCE);
+            for &ahead in &records[horizon.min(at + PREFETCH_DISTANCE)..horizon] {
+                prefetch(simd, band.row(row_of(ahead)));
+                each.prefetch(simd, row_of(ahead));
+                prefetch(simd, feeds.of(ahead as u32).0);
+            }
+            let last = records.get(end).is_none_or(|next| row_of(*next) != row);
+            each.take(simd, band.row(row), &records[at..end], feeds, Ends { first, last });
+            (at, first) = (end, last);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What a model has room for.
+
+use crate::base::config::{Precision, Update};
+use crate::optim::{Kept, Optimizer};
+
+/// What a model has room for, and how it moves embedding rows.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// Samples of the largest minibatch.
+    pub samples: usize,
+    /// Look-ups a table and sample that are expected at most; more are possible, but allocate memory when they come.
+    pub lookups: usize,
+    /// How embedding rows are moved.
+    pub update: Update,
+    /// Whether they are moved without gradient rows in between.
+    pub update_fused: bool,
+    /// What weights are read in and how much of them is kept.
+    pub precision: Precision,
+    /// The optimizer of the network's layers.
+    pub optimizer: Optimizer,
+    /// That of embedding rows.
+    pub optimizer_rows: Optimizer,
+}
+
+impl Room {
+    /// What is kept of the network's weights.
+    #[must_use]
+    pub const fn kept_layers(&self) -> Kept {
+        Kept { precision: self.precision, optimizer: self.optimizer }
+    }
+
+    /// What is kept of embedding rows.
+    #[must_use]
+    pub const fn kept_rows(&self) -> Kept {
+        Kept { precision: self.precision, optimizer: self.optimizer_rows }
+    }
+
+    /// For minibatches of `samples` with one look-up a table, rows moved as the look-ups suggest, by SGD.
+    #[must_use]
+    pub const fn samples(samples: usize) -> Self {
+        let (precision, optimizer) = (Precision::F32, Optimizer::Sgd);
+        let (update, update_fused) = (Update::Auto, true);
+        Self { samples, lookups: 1, update, update_fused, precision, optimizer, optimizer_rows: optimizer }
+    }
+}

@@ -1,0 +1,241 @@
+//! Optimizers by name: what is the same in all steps, what they keep, and their rule at one step.
+
+use super::{Adagrad, Adam, Averages, Decayed, Momentum, Sgd};
+use crate::base::config::{OptimizerName, Precision, TrainConfig};
+
+/// An optimizer, with what is the same in all steps.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Optimizer {
+    /// See [`Sgd`].
+    #[default]
+    Sgd,
+    /// The same with decay of weights.
+    SgdWithDecay {
+        /// The part of a weight that is added to its gradient, see [`Decayed`].
+        decay: f32,
+    },
+    /// See [`Momentum`].
+    Momentum {
+        /// The part of the last step that is made again.
+        momentum: f32,
+        /// As [`Optimizer::SgdWithDecay`] has it.
+        decay: f32,
+    },
+    /// See [`Adagrad`].
+    Adagrad {
+        /// Of its denominator.
+        eps: f32,
+        /// What sums of squares begin with.
+        initial: f32,
+        /// As [`Optimizer::SgdWithDecay`] has it.
+        decay: f32,
+    },
+    /// See [`super::rowwise_rate`]: of rows alone.
+    RowwiseAdagrad {
+        /// Of its denominator.
+        eps: f32,
+        /// What sums of squares begin with.
+        initial: f32,
+    },
+    /// See [`Adam`].
+    Adam {
+        /// What it averages.
+        averages: Averages,
+        /// As [`Optimizer::SgdWithDecay`] has it.
+        decay: f32,
+    },
+    /// See [`Adam::sparse`].
+    SparseAdam {
+        /// What it averages.
+        averages: Averages,
+    },
+}
+
+/// What an optimizer keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// A number beside each weight, by its place among those of [`Optimizer::moments`].
+    OfWeight(usize),
+    /// A number beside each row, see [`Optimizer::row_moment`].
+    OfRow,
+    /// How many updates were made, see [`Optimizer::counter`].
+    Updates,
+}
+
+/// When in a run weights move, and how far.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pace {
+    /// The learning rate.
+    pub rate: f32,
+    /// The number of this update, from 1, since what the optimizer keeps began.
+    pub step: u64,
+}
+
+impl From<f32> for Pace {
+    /// The first update, at this rate; most optimizers do not count.
+    fn from(rate: f32) -> Self {
+        Self { rate, step: 1 }
+    }
+}
+
+/// The rule by which each weight moves in one step.
+#[derive(Debug, Clone, Copy)]
+pub enum StepRule {
+    /// Of SGD.
+    Sgd(Sgd),
+    /// Of SGD with decay.
+    SgdWithDecay(Decayed<Sgd>),
+    /// Of momentum.
+    Momentum(Decayed<Momentum>),
+    /// Of Adagrad.
+    Adagrad(Decayed<Adagrad>),
+    /// Of Adam.
+    Adam(Decayed<Adam>),
+}
+
+impl Optimizer {
+    /// That of the network's layers.
+    ///
+    /// # Panics
+    /// When it is one for rows, which [`crate::base::config::Config::contradiction`] refuses.
+    #[must_use]
+    pub const fn dense(config: &TrainConfig) -> Self {
+        let decay = config.weight_decay as f32;
+        match config.optimizer {
+            OptimizerName::Sgd if decay == 0.0 => Self::Sgd,
+            OptimizerName::Sgd => Self::SgdWithDecay { decay },
+            OptimizerName::Momentum => Self::Momentum { momentum: config.momentum as f32, decay },
+            OptimizerName::Adagrad => Self::Adagrad { eps: eps(config, 1e-10), initial: initial(config), decay },
+            OptimizerName::RowwiseAdagrad => panic!("layers have no rows of their own"),
+            OptimizerName::Adam => Self::Adam { averages: averages(config, 1e-8, true), decay },
+        }
+    }
+
+    /// That of the tables' rows. Their weights do not decay: PyTorch, too, refuses it of sparse gradients.
+    #[must_use]
+    pub const fn rows(config: &TrainConfig) -> Self {
+        match config.optimizer_rows {
+            OptimizerName::Sgd => Self::Sgd,
+            OptimizerName::Momentum => Self::Momentum { momentum: config.momentum as f32, decay: 0.0 },
+            OptimizerName::Adagrad => Self::Adagrad { eps: eps(config, 1e-10), initial: initial(config), decay: 0.0 },
+            OptimizerName::RowwiseAdagrad => Self::RowwiseAdagrad { eps: eps(config, 1e-8), initial: initial(config) },
+            OptimizerName::Adam => Self::SparseAdam { averages: averages(config, 1e-8, true) },
+        }
+    }
+
+    /// What each moment of a weight is called in PyTorch's optimizer state.
+    #[must_use]
+    pub const fn moments(self) -> &'static [&'static str] {
+        match self {
+            Self::Sgd | Self::SgdWithDecay { .. } | Self::RowwiseAdagrad { .. } => &[],
+            Self::Momentum { .. } => &["momentum_buffer"],
+            Self::Adagrad { .. } => &["sum"],
+            Self::Adam { .. } | Self::SparseAdam { .. } => &["exp_avg", "exp_avg_sq"],
+        }
+    }
+
+    /// What the number that is kept of a row is called, if one is: as in facebookresearch/dlrm's `RWSAdagrad`.
+    #[must_use]
+    pub const fn row_moment(self) -> Option<&'static str> {
+        if let Self::RowwiseAdagrad { .. } = self { Some("momentum") } else { None }
+    }
+
+    /// What the number of its updates is called in its state, where it has one.
+    #[must_use]
+    pub const fn counter(self) -> Option<&'static str> {
+        match self {
+            Self::Sgd | Self::SgdWithDecay { .. } | Self::Momentum { .. } => None,
+            Self::Adagrad { .. } | Self::RowwiseAdagrad { .. } | Self::Adam { .. } | Self::SparseAdam { .. } => {
+                Some("step")
+            }
+        }
+    }
+
+    /// What everything that it keeps of weights and rows begins with.
+    #[must_use]
+    pub const fn initial(self) -> f32 {
+        match self {
+            Self::Adagrad { initial, .. } | Self::RowwiseAdagrad { initial, .. } => initial,
+            _ => 0.0,
+        }
+    }
+
+    /// Its rule at one step. What row-wise Adagrad leaves to do once a row's rate is known is SGD.
+    #[must_use]
+    pub fn at(self, pace: Pace) -> StepRule {
+        let rate = pace.rate;
+        match self {
+            Self::Sgd | Self::RowwiseAdagrad { .. } => StepRule::Sgd(Sgd { rate }),
+            Self::SgdWithDecay { decay } => StepRule::SgdWithDecay(Decayed { rule: Sgd { rate }, decay }),
+            Self::Momentum { momentum, decay } => {
+                StepRule::Momentum(Decayed { rule: Momentum { rate, momentum }, decay })
+            }
+            Self::Adagrad { eps, decay, .. } => StepRule::Adagrad(Decayed { rule: Adagrad { rate, eps }, decay }),
+            Self::Adam { averages, decay } => StepRule::Adam(Decayed { rule: Adam::dense(averages, pace), decay }),
+            Self::SparseAdam { averages } => StepRule::Adam(Decayed { rule: Adam::sparse(averages, pace), decay: 0.0 }),
+        }
+    }
+}
+
+/// What was configured, or the optimizer's own.
+const fn eps(config: &TrainConfig, own: f32) -> f32 {
+    match config.eps.given() {
+        Some(eps) => eps as f32,
+        None => own,
+    }
+}
+
+const fn initial(config: &TrainConfig) -> f32 {
+    config.initial_accumulator as f32
+}
+
+const fn averages(config: &TrainConfig, own_eps: f32, corrects: bool) -> Averages {
+    let bias_correction = match config.bias_correction.given() {
+        Some(given) => given,
+        None => corrects,
+    };
+    Averages { beta1: config.beta1, beta2: config.beta2, eps: eps(config, own_eps), bias_correction }
+}
+
+/// What is kept of weights.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Kept {
+    /// Of the weights themselves.
+    pub precision: Precision,
+    /// Whose moments are kept beside them.
+    pub optimizer: Optimizer,
+}
+
+impl From<Precision> for Kept {
+    fn from(precision: Precision) -> Self {
+        Self { precision, optimizer: Optimizer::Sgd }
+    }
+}
+
+impl Kept {
+    /// Bytes of a weight, without what layouts pad it with.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        self.precision.bytes() + self.optimizer.moments().len() * size_of::<f32>()
+    }
+
+    /// Bytes of a row beside those of its weights.
+    #[must_use]
+    pub const fn row_bytes(self) -> usize {
+        if self.optimizer.row_moment().is_some() { size_of::<f32>() } else { 0 }
+    }
+}
+
+/// Runs `$body` with `$rule` bound to the rule of `$optimizer` at the pace `$pace`.
+macro_rules! with_rule {
+    ($optimizer:expr, $pace:expr, $rule:ident => $body:expr) => {
+        match $crate::optim::Optimizer::at($optimizer, $pace) {
+            $crate::optim::StepRule::Sgd($rule) => $body,
+            $crate::optim::StepRule::SgdWithDecay($rule) => $body,
+            $crate::optim::StepRule::Momentum($rule) => $body,
+            $crate::optim::StepRule::Adagrad($rule) => $body,
+            $crate::optim::StepRule::Adam($rule) => $body,
+        }
+    };
+}
+pub(crate) use with_rule;

@@ -1,0 +1,55 @@
+//! How far weights move in a step, and how often they have moved.
+
+use crate::base::config::TrainConfig;
+use crate::optim::{Pace, Schedule};
+
+/// The learning rates of one step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rates {
+    /// That of the network's layers.
+    pub layers: f32,
+    /// That of the tables' rows.
+    pub rows: f32,
+}
+
+impl Rates {
+    /// Those of a configuration between warm-up and decay.
+    #[must_use]
+    pub fn base(config: &TrainConfig) -> Self {
+        let [layers, rows] = [Schedule::new(config), Schedule::rows(config)].map(|schedule| schedule.base() as f32);
+        Self { layers, rows }
+    }
+}
+
+impl From<f32> for Rates {
+    /// The same of layers and rows.
+    fn from(rate: f32) -> Self {
+        Self { layers: rate, rows: rate }
+    }
+}
+
+/// The pace of layers and of rows in one step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Paces {
+    pub layers: Pace,
+    pub rows: Pace,
+}
+
+/// Updates that were made since what the optimizers keep began: PyTorch's `step`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Updates {
+    pub layers: u64,
+    pub rows: u64,
+}
+
+impl Updates {
+    /// Counts one more, at these rates.
+    pub(super) const fn next(&mut self, rates: Rates) -> Paces {
+        self.layers += 1;
+        self.rows += 1;
+        Paces {
+            layers: Pace { rate: rates.layers, step: self.layers },
+            rows: Pace { rate: rates.rows, step: self.rows },
+        }
+    }
+}
