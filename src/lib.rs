@@ -41,7 +41,7 @@
 //! | `collective` |  | schedules as values, their planners, proof, price, bounds and executor; one-sided exchange; carriers, that of shared memory; the bridge between machines (MPI) |
 //! | `data`      |   | schema, minibatch, sources, formats, preprocessing, shuffle, loaders of whole minibatches and of slices |
 //! | `shard`     |   | who holds which part of which table; the cost of a division; the planner; plans as files |
-//! | `optim`     |   | optimizers (SGD, momentum), on whole weights and on halves (Split-SGD-BF16); the learning rate's schedule |
+//! | `optim`     |   | optimizers (SGD to LAMB), on whole weights and on halves (Split-SGD-BF16); the learning rate's schedule |
 //! | `embedding` |   | tables, whole or in halves, look-up, update |
 //! | `layer`     |   | linear, MLP, dot and cat interaction, loss: forward beside backward |
 //! | `exchange`  |   | what ranks send each other: ids, pooled rows, their gradients, layers; in any order or a fixed one; how many bytes |

@@ -122,7 +122,7 @@ pub struct KeyArgs {
     #[arg(long, value_name = "RATE", display_order = 6)]
     lr: Option<f64>,
 
-    /// Optimizer of the network's layers: sgd, momentum, adagrad or adam.
+    /// Optimizer of the network's layers: sgd, momentum, adagrad, adam or lamb.
     #[arg(long, value_name = "NAME", help_heading = TRAINING)]
     optimizer: Option<String>,
 

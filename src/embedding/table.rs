@@ -51,14 +51,20 @@ impl Table {
         self.row_moments.settle(arena);
     }
 
-    /// Sets what the optimizer keeps to what it begins with; each thread its own rows.
+    /// Sets what the optimizer keeps to what it begins with, in memory that is new.
     pub fn begin(&mut self, team: &Team) {
+        if self.initial != 0.0 {
+            self.forget(team);
+        }
+    }
+
+    /// Sets what the optimizer keeps to what it begins with; each thread its own rows.
+    pub fn forget(&mut self, team: &Team) {
         let (width, moments, initial) = (self.width(), self.moments * self.dim, self.initial);
-        if initial == 0.0 {
-            // As memory is.
+        self.row_moments.fill(initial);
+        if moments == 0 {
             return;
         }
-        self.row_moments.fill(initial);
         team.each(Rows::new(&mut self.words, width, team.threads(), 1), |band| {
             band.data.chunks_exact_mut(width).for_each(|row| row[width - moments..].fill(initial.to_bits()));
         });

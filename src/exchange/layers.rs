@@ -94,23 +94,49 @@ impl LayerExchange {
         &self.traffic
     }
 
-    /// Moves the weights of these pieces at this pace, by the sum of all ranks' gradients; takes the pieces.
+    /// Sums this rank's pieces of all ranks' gradients, and moves their weights at this pace; where that needs norms of the
+    /// whole layer, gradients become directions, and [`LayerExchange::spread`] moves the weights.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     ///
     /// # Panics
     /// When the pieces have other sizes than were planned.
-    pub fn run(&mut self, carrier: &mut dyn Carrier, share: &mut Share<'_>, isa: Isa, pace: Pace) -> Result<()> {
+    pub fn reduce(&mut self, carrier: &mut dyn Carrier, share: &mut Share<'_>, isa: Isa, pace: Pace) -> Result<()> {
         assert_eq!(share.len() * 2, self.starts.len(), "as many pieces as was planned");
         self.scatter.run(
             carrier,
             &mut Sums { share, starts: &self.starts, own: self.own.clone(), payload: self.payload, isa, pace },
         )?;
         for piece in share[self.own.clone()].iter_mut().flatten() {
-            if carrier.ranks() == 1 || !piece.is_whole() {
+            if let Some(rule) = piece.optimizer().direction(pace) {
+                piece.direct(isa, rule);
+            } else if carrier.ranks() == 1 || !piece.is_whole() {
                 piece.update(isa, pace);
             }
+        }
+        Ok(())
+    }
+
+    /// This rank's pieces, in their order: each way's.
+    pub fn own<'s, 'p>(&self, share: &'s Share<'p>) -> &'s [[Piece<'p>; 2]] {
+        &share[self.own.clone()]
+    }
+
+    /// Gives this rank's weights to all, first moved at `paces` if there are some, weights and biases; takes the pieces.
+    ///
+    /// # Errors
+    /// As [`LayerExchange::reduce`].
+    pub fn spread(
+        &mut self,
+        carrier: &mut dyn Carrier,
+        share: &mut Share<'_>,
+        isa: Isa,
+        paces: Option<[Pace; 2]>,
+    ) -> Result<()> {
+        for pair in &mut share[self.own.clone()] {
+            let paces = paces.into_iter().flatten();
+            pair.iter_mut().zip(paces).for_each(|(piece, pace)| piece.update(isa, pace));
         }
         let mut words = Pieces::within(&mut self.memory, isa);
         share.drain(..).flatten().flat_map(Piece::into_words).for_each(|part| words.push(part));

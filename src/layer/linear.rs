@@ -8,14 +8,14 @@
 
 use std::ops::Range;
 
-use super::pieces::Piece;
+use super::pieces::{LINE, Piece, TensorSquares};
 use super::weight::Weight;
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::brgemm::{self, After, Panels, Scratch, WIDTH, bf16, bias_gradient_of};
 use crate::math::{Leaf, add};
 use crate::memory::{Arena, Buffer, Supply, recycled};
-use crate::optim::{Kept, Optimizer, Pace};
+use crate::optim::{Kept, Optimizer, Pace, Squares};
 use crate::sync::Each;
 
 /// Weights, bias and their gradients.
@@ -30,6 +30,8 @@ pub struct Linear {
     optimizer: Optimizer,
     /// What the optimizer keeps of each weight and bias.
     moments: Vec<Tensors>,
+    /// Squares of weights and directions, and of biases and theirs, row by row of their memory; none where no norm is needed.
+    squares: [Buffer<Squares>; 2],
     /// Memory that steps use again.
     pieces: Vec<[Piece<'static>; 2]>,
 }
@@ -41,6 +43,7 @@ pub(super) struct Parts<'a> {
     pub gradient: &'a mut Tensors,
     pub optimizer: Optimizer,
     pub moments: &'a mut [Tensors],
+    pub squares: [&'a mut [Squares]; 2],
 }
 
 /// A number for each weight and bias.
@@ -61,6 +64,11 @@ impl Tensors {
     fn settle(&mut self, arena: &mut Arena) {
         self.weight.settle(arena);
         self.bias.settle(arena);
+    }
+
+    /// The lengths of [`Tensors::parts_mut`], which are known before there is memory.
+    const fn sizes(&self) -> [usize; 2] {
+        [self.weight.panels() * self.weight.stride() * WIDTH, self.weight.columns()]
     }
 
     fn parts_mut(&mut self) -> [&mut [f32]; 2] {
@@ -131,8 +139,18 @@ impl Linear {
     pub fn new(inputs: usize, outputs: usize, kept: impl Into<Kept>, supply: &mut Supply<'_>) -> Result<Self> {
         let kept = kept.into();
         let moments = kept.optimizer.moments().iter().map(|name| Tensors::new(name, inputs, outputs, supply));
+        let moments = moments.collect::<Result<Vec<_>>>()?;
+        let mut squares = [Buffer::default(), Buffer::default()];
+        if kept.optimizer.needs_norms() {
+            let [weights, biases] = moments[0].sizes();
+            squares = [
+                supply.buffer("squares of weights", weights.div_ceil(WIDTH))?,
+                supply.buffer("squares of biases", biases.div_ceil(LINE))?,
+            ];
+        }
         Ok(Self {
-            moments: moments.collect::<Result<_>>()?,
+            moments,
+            squares,
             weight: Weight::new(inputs, outputs, kept.precision, supply)?,
             bias: supply.buffer("bias", outputs)?,
             gradient: Tensors::new("gradient", inputs, outputs, supply)?,
@@ -162,8 +180,9 @@ impl Linear {
 
     /// Takes all planned buffers from the arena.
     pub fn settle(&mut self, arena: &mut Arena) {
-        let Self { weight, bias, gradient, partial, moments, .. } = self;
+        let Self { weight, bias, gradient, partial, moments, squares, .. } = self;
         weight.settle(arena);
+        squares.iter_mut().for_each(|squares| squares.settle(arena));
         bias.settle(arena);
         std::iter::once(gradient).chain(partial).chain(moments).for_each(|tensors| tensors.settle(arena));
     }
@@ -225,6 +244,7 @@ impl Linear {
             partial: Vec::new(),
             optimizer: Optimizer::Sgd,
             moments: Vec::new(),
+            squares: [Buffer::default(), Buffer::default()],
             pieces: Vec::new(),
         }
     }
@@ -264,8 +284,9 @@ impl Linear {
 
     /// Weights, biases, the gradients of both, the optimizer and its moments.
     pub(super) fn parts(&mut self) -> Parts<'_> {
-        let Self { weight, bias, gradient, optimizer, moments, .. } = self;
-        Parts { weight, bias, gradient, optimizer: *optimizer, moments }
+        let Self { weight, bias, gradient, optimizer, moments, squares, .. } = self;
+        let squares = squares.each_mut().map(|squares| &mut squares[..]);
+        Parts { weight, bias, gradient, optimizer: *optimizer, moments, squares }
     }
 
     /// The gradients of weights and bias; the first with the padding of its layout.
@@ -276,8 +297,7 @@ impl Linear {
     /// The lengths of [`Linear::gradients_mut`], which are known before there is memory.
     #[must_use]
     pub const fn gradient_sizes(&self) -> [usize; 2] {
-        let weight = &self.gradient.weight;
-        [weight.panels() * weight.stride() * WIDTH, weight.columns()]
+        self.gradient.sizes()
     }
 
     /// As [`Linear::gradients_mut`], of each part of the minibatch that there is room for; the first is the same.
@@ -373,11 +393,33 @@ impl Linear {
         // Fewer elements are moved before another thread has begun.
         const FEW: usize = 2048;
         let count = (self.inputs() * self.outputs() / FEW).clamp(1, team.pieces());
-        let (isa, mut pieces) = (team.isa(), recycled(std::mem::take(&mut self.pieces)));
-        pieces.extend(self.pieces(count));
-        team.share(Each::new(&mut pieces), |pieces: &mut [Piece<'_>; 2]| {
-            pieces.iter_mut().for_each(|piece| piece.update(isa, pace));
+        let isa = team.isa();
+        let mut paces = [pace; 2];
+        if let Some(rule) = self.optimizer.direction(pace) {
+            self.share(team, count, |[weights, biases]| {
+                weights.direct(isa, rule);
+                biases.direct(isa, rule);
+            });
+            let mut sums = TensorSquares::default();
+            self.pieces(1).for_each(|pieces| sums.add(&pieces));
+            paces = sums.paces(pace);
+        }
+        self.share(team, count, |pieces| {
+            pieces.iter_mut().zip(paces).for_each(|(piece, pace)| piece.update(isa, pace));
         });
+    }
+
+    /// Deals `count` pieces to the threads of a team.
+    fn share(&mut self, team: &Team, count: usize, work: impl Fn(&mut [Piece<'_>; 2]) + Sync) {
+        let mut pieces = recycled(std::mem::take(&mut self.pieces));
+        pieces.extend(self.pieces(count));
+        team.share(Each::new(&mut pieces), work);
         self.pieces = recycled(pieces);
+    }
+
+    /// The optimizer that moves it.
+    #[must_use]
+    pub const fn optimizer(&self) -> Optimizer {
+        self.optimizer
     }
 }

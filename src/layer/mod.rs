@@ -19,4 +19,4 @@ pub use features::{Features, FeaturesMut};
 pub use linear::Linear;
 pub use loss::LossLayer;
 pub use mlp::{InputGradient, Mlp};
-pub use pieces::Piece;
+pub use pieces::{Piece, TensorSquares};

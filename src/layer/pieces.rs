@@ -11,11 +11,13 @@ use super::Linear;
 use super::linear::Parts;
 use super::weight::{Halves, Weight};
 use crate::math::brgemm::{Row, WIDTH};
-use crate::optim::{Low, MOMENTS, Move, MoveSplit, Optimizer, Pace, Rule, with_rule};
+use crate::optim::{
+    Direct, Lamb, Low, MOMENTS, Move, MoveSplit, Optimizer, Pace, ROW, Rule, Squares, trust, with_rule,
+};
 use crate::simd::Isa;
 
 /// Elements to a cache line, at which a bias is cut.
-const LINE: usize = 16;
+pub(super) const LINE: usize = 16;
 
 /// Some of a layer's weights or biases with their gradients, padding included.
 #[derive(Debug)]
@@ -25,6 +27,10 @@ pub struct Piece<'a> {
     optimizer: Optimizer,
     /// As many elements as gradients in each that the optimizer has.
     moments: Moments<'a>,
+    /// Elements of a row of memory.
+    row: usize,
+    /// A pair a row, where a norm is needed.
+    squares: &'a mut [Squares],
 }
 
 type Moments<'a> = [&'a mut [f32]; MOMENTS];
@@ -84,7 +90,8 @@ fn take<'a, T>(rest: &mut &'a mut [T], count: usize) -> &'a mut [T] {
 impl Linear {
     /// The layer in `count` nearly equal pieces: each some of the weights and some of the biases.
     pub fn pieces(&mut self, count: usize) -> impl Iterator<Item = [Piece<'_>; 2]> {
-        let Parts { weight, mut bias, gradient, optimizer, moments } = self.parts();
+        let Parts { weight, mut bias, gradient, optimizer, moments, squares: [squares, mut bias_squares] } =
+            self.parts();
         let (outputs, mut bias_gradient, mut bias_moments) = (bias.len(), &mut gradient.bias[..], Moments::default());
         let mut left = Moments::default();
         for ((tensors, bias), left) in moments.iter_mut().zip(&mut bias_moments).zip(&mut left) {
@@ -96,6 +103,7 @@ impl Linear {
             gradient: gradient.weight.cells_mut().as_flattened_mut(),
             optimizer,
             moments: left,
+            squares,
         };
         (0..count).map(move |piece| {
             let lines = cut(outputs.div_ceil(LINE), piece, count);
@@ -105,6 +113,8 @@ impl Linear {
                 weight: Part::Whole(take(&mut bias, len)),
                 optimizer,
                 moments: take_moments(&mut bias_moments, len),
+                row: LINE,
+                squares: take_some(&mut bias_squares, len.div_ceil(LINE)),
             };
             [weights.next(piece, count), biases]
         })
@@ -113,7 +123,12 @@ impl Linear {
 
 /// Takes the first elements of the moments that there are.
 fn take_moments<'a>(rest: &mut Moments<'a>, count: usize) -> Moments<'a> {
-    rest.each_mut().map(|rest| if rest.is_empty() { &mut [] } else { take(rest, count) })
+    rest.each_mut().map(|rest| take_some(rest, count))
+}
+
+/// Takes the first elements of a slice, if it has any.
+fn take_some<'a, T>(rest: &mut &'a mut [T], count: usize) -> &'a mut [T] {
+    if rest.is_empty() { &mut [] } else { take(rest, count) }
 }
 
 /// What is left of a layer's weights while pieces are cut from their start.
@@ -122,6 +137,7 @@ struct WeightsLeft<'a> {
     gradient: &'a mut [f32],
     optimizer: Optimizer,
     moments: Moments<'a>,
+    squares: &'a mut [Squares],
 }
 
 enum Left<'a> {
@@ -174,7 +190,8 @@ impl<'a> WeightsLeft<'a> {
         };
         let len = rows * WIDTH;
         let moments = take_moments(&mut self.moments, len);
-        Piece { gradient: take(&mut self.gradient, len), weight, optimizer: self.optimizer, moments }
+        let (gradient, squares) = (take(&mut self.gradient, len), take_some(&mut self.squares, rows));
+        Piece { gradient, weight, optimizer: self.optimizer, moments, row: WIDTH, squares }
     }
 }
 
@@ -197,6 +214,12 @@ impl<'a> Piece<'a> {
     /// The gradients, in the order of memory.
     pub fn gradient(&mut self) -> &mut [f32] {
         self.gradient
+    }
+
+    /// The optimizer that moves it.
+    #[must_use]
+    pub const fn optimizer(&self) -> Optimizer {
+        self.optimizer
     }
 
     /// All that is kept of the weights, as words that mean nothing.
@@ -227,9 +250,39 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Moves the weights `range` against their gradients to which `term` is still to be added, if they are kept as
-    /// 32-bit floats; false where they are not, and nothing is done.
+    /// Puts directions in the place of the gradients, and notes the squares of which norms are made.
+    pub fn direct(&mut self, isa: Isa, rule: Lamb) {
+        let Self { gradient, row, squares, weight, .. } = self;
+        if gradient.is_empty() {
+            return;
+        }
+        let (row, gradient, squares) = (*row, &mut **gradient, &mut **squares);
+        let moments = self.moments.each_mut().map(|moment| &mut **moment);
+        match weight {
+            Part::Whole(weight) => {
+                let weights = |index: usize, to: &mut [f32; ROW]| {
+                    let from = &weight[index * row..weight.len().min((index + 1) * row)];
+                    to[..from.len()].copy_from_slice(from);
+                };
+                isa.run(Direct { rule, weights, row, gradient, moments, squares });
+            }
+            Part::Split(pairs) => {
+                let weights = |index: usize, to: &mut [f32; ROW]| pairs.join_row(index, to);
+                isa.run(Direct { rule, weights, row, gradient, moments, squares });
+            }
+            Part::Short(pairs) => {
+                let weights = |index: usize, to: &mut [f32; ROW]| pairs.join_row(index, to);
+                isa.run(Direct { rule, weights, row, gradient, moments, squares });
+            }
+        }
+    }
+
+    /// Moves the weights `range` against their gradients to which `term` is still to be added, if each is kept as a 32-bit
+    /// float and moves on its own; false where not, and nothing is done.
     pub fn update_with(&mut self, range: Range<usize>, term: &[f32], isa: Isa, pace: Pace) -> bool {
+        if !self.is_whole() {
+            return false;
+        }
         let Part::Whole(weight) = &mut self.weight else { return false };
         let (weight, gradient) = (&mut weight[range.clone()], &self.gradient[range.clone()]);
         let moments = self.moments.each_mut().map(|moment| moment.get_mut(range.clone()).unwrap_or_default());
@@ -245,7 +298,7 @@ impl<'a> Piece<'a> {
     /// Whether [`Piece::update_with`] has an effect.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
-        matches!(self.weight, Part::Whole(_))
+        matches!(self.weight, Part::Whole(_)) && !self.optimizer.needs_norms()
     }
 }
 
@@ -253,7 +306,41 @@ fn words<T: bytemuck::Pod>(rows: &mut [Row<T>]) -> &mut [f32] {
     bytemuck::cast_slice_mut(rows.as_flattened_mut())
 }
 
+/// The squares of a layer's weights and of its biases, with those of their directions.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TensorSquares(pub [[f64; 2]; 2]);
+
+impl TensorSquares {
+    /// Adds those of the next pieces, row by row: however a layer is cut, in its order of memory the sums are the same.
+    pub fn add(&mut self, pieces: &[Piece<'_>; 2]) {
+        for (sums, piece) in self.0.iter_mut().zip(pieces) {
+            for of_row in &*piece.squares {
+                sums.iter_mut().zip(of_row).for_each(|(sum, square)| *sum += f64::from(*square));
+            }
+        }
+    }
+
+    /// The pace of the weights and that of the biases.
+    #[must_use]
+    pub fn paces(self, pace: Pace) -> [Pace; 2] {
+        self.0.map(|squares| Pace { rate: pace.rate * trust(squares), ..pace })
+    }
+}
+
 impl<L: Low> Pairs<'_, L> {
+    /// The weights whose gradients are row `index` of this piece's; of padding 0.
+    #[inline(always)]
+    fn join_row(&self, index: usize, to: &mut Row<f32>) {
+        let Shape { stride, gradient_stride, rows } = self.shape;
+        let row = self.shape.gradient_row(self.first) + index;
+        let (panel, row) = (row / gradient_stride, row % gradient_stride);
+        if row < rows {
+            let pair = panel * stride + row / 2 - self.first;
+            let both = self.high[pair].iter().zip(&self.low[pair]);
+            to.iter_mut().zip(both).for_each(|(to, (high, low))| *to = low.join(*high)[row % 2]);
+        }
+    }
+
     fn move_by<R: Rule>(&mut self, rule: R, gradient: &[f32], moments: Moments<'_>, isa: Isa) {
         let mut moments = moments.map(|moment| moment.as_chunks_mut().0);
         let (Shape { stride, rows, .. }, first) = (self.shape, self.first);
@@ -279,119 +366,4 @@ impl<L: Low> Pairs<'_, L> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::config::Precision;
-    use crate::machine::team::Team;
-    use crate::math::random;
-    use crate::memory::Supply;
-    use crate::optim::{Averages, Kept};
-
-    /// A layer with weights, biases and gradients; equal for equal shapes.
-    fn layer(inputs: usize, outputs: usize, kept: Kept) -> Linear {
-        let mut layer = Linear::new(inputs, outputs, kept, &mut Supply::System).unwrap();
-        layer.import_weight(0..outputs, &random(inputs * outputs, 1));
-        layer.bias_mut().copy_from_slice(&random(outputs, 2));
-        let gradient = layer.parts().gradient;
-        gradient.weight.import(0..inputs, &random(inputs * outputs, 3), outputs);
-        gradient.bias.copy_from_slice(&random(outputs, 4));
-        layer
-    }
-
-    fn bits(layer: &Linear) -> Vec<u32> {
-        layer.export_weight(0..layer.outputs()).iter().chain(layer.bias()).map(|x| x.to_bits()).collect()
-    }
-
-    fn moments(layer: &mut Linear) -> Vec<Vec<f32>> {
-        let count = layer.parts().optimizer.moments().len();
-        let of = |moment| [layer.export_moment(moment, 0..layer.outputs()), layer.bias_moment_mut(moment).to_vec()];
-        (0..count).flat_map(of).collect()
-    }
-
-    #[test]
-    fn a_layer_moves_as_each_of_its_weights() {
-        let team = Team::new(3).unwrap();
-        for ((inputs, outputs), kept) in cases().filter(|(_, kept)| kept.precision != Precision::Bf16Lsb8) {
-            let mut layer = layer(inputs, outputs, kept);
-            let count = inputs * outputs;
-            let (mut weights, mut biases) = (random(count, 1), random(outputs, 2));
-            let [mut of_weights, mut of_biases] = [count, outputs].map(|len| [vec![0.0f32; len], vec![0.0; len]]);
-            // Gradients are inputs x outputs, weights outputs x inputs.
-            let gradient: Vec<f32> = {
-                let g = random(count, 3);
-                (0..count).map(|at| g[at % inputs * outputs + at / inputs]).collect()
-            };
-            let step = |weights: &mut [f32], kept_of: &mut [Vec<f32>; MOMENTS], gradient: &[f32], pace: Pace| {
-                for (at, (weight, gradient)) in weights.iter_mut().zip(gradient).enumerate() {
-                    let mut own = [kept_of[0][at], kept_of[1][at]];
-                    *weight = with_rule!(kept.optimizer, pace, rule => rule.step(*weight, *gradient, &mut own));
-                    [kept_of[0][at], kept_of[1][at]] = own;
-                }
-            };
-            for number in 1..=3 {
-                let pace = Pace { rate: 0.3, step: number };
-                layer.update(&team, pace);
-                step(&mut weights, &mut of_weights, &gradient, pace);
-                step(&mut biases, &mut of_biases, &random(outputs, 4), pace);
-            }
-            let expected: Vec<u32> = weights.iter().chain(&biases).map(|x| x.to_bits()).collect();
-            assert_eq!(bits(&layer), expected, "{inputs} x {outputs} {kept:?}");
-            let of_each = of_weights.into_iter().zip(of_biases).take(kept.optimizer.moments().len());
-            let expected: Vec<_> = of_each.flat_map(|(weight, bias)| [weight, bias]).collect();
-            assert_eq!(moments(&mut layer), expected, "{inputs} x {outputs} {kept:?}");
-        }
-    }
-
-    const SHAPES: [(usize, usize); 6] = [(1, 1), (13, 64), (33, 65), (64, 130), (129, 48), (200, 513)];
-
-    fn cases() -> impl Iterator<Item = ((usize, usize), Kept)> {
-        let averages = Averages { beta1: 0.9, beta2: 0.999, eps: 1e-8, bias_correction: true };
-        let optimizers = [
-            Optimizer::Sgd,
-            Optimizer::SgdWithDecay { decay: 0.1 },
-            Optimizer::Momentum { momentum: 0.9, decay: 0.0 },
-            Optimizer::Adam { averages, decay: 0.1 },
-        ];
-        let precisions = [Precision::F32, Precision::Bf16, Precision::Bf16Lsb8];
-        let kept = precisions.map(|precision| optimizers.map(|optimizer| Kept { precision, optimizer }));
-        SHAPES.into_iter().flat_map(move |shape| kept.concat().into_iter().map(move |kept| (shape, kept)))
-    }
-
-    #[test]
-    fn pieces_move_as_the_layer_does() {
-        let team = Team::new(1).unwrap();
-        for ((inputs, outputs), kept) in cases() {
-            for count in [1, 2, 3, 8, 40] {
-                let (mut whole, mut cut) = (layer(inputs, outputs, kept), layer(inputs, outputs, kept));
-                for _ in 0..2 {
-                    whole.update(&team, 0.3);
-                    cut.pieces(count).flatten().for_each(|mut piece| piece.update(team.isa(), 0.3.into()));
-                }
-                assert_eq!(moments(&mut whole), moments(&mut cut), "{inputs} x {outputs} {kept:?} in {count}");
-                assert_eq!(bits(&whole), bits(&cut), "{inputs} x {outputs} {kept:?} in {count}");
-            }
-        }
-    }
-
-    #[test]
-    fn words_are_all_there_is_and_finer_cuts_keep_boundaries() {
-        for ((inputs, outputs), kept) in cases() {
-            let (mut from, mut to) = (layer(inputs, outputs, kept), layer(inputs, outputs, kept));
-            to.import_weight(0..outputs, &vec![0.0; inputs * outputs]);
-            to.bias_mut().fill(0.0);
-            for (from, to) in from.pieces(6).flatten().zip(to.pieces(6).flatten()) {
-                for (from, to) in from.into_words().into_iter().zip(to.into_words()) {
-                    to.copy_from_slice(from);
-                }
-            }
-            assert_eq!(bits(&from), bits(&to), "{inputs} x {outputs} {kept:?}");
-
-            let lengths = |layer: &mut Linear, count: usize| -> Vec<[usize; 2]> {
-                layer.pieces(count).map(|pair| pair.map(|mut piece| piece.gradient().len())).collect()
-            };
-            let (coarse, fine) = (lengths(&mut from, 3), lengths(&mut from, 6));
-            let joined: Vec<_> = fine.chunks(2).map(|two| [two[0][0] + two[1][0], two[0][1] + two[1][1]]).collect();
-            assert_eq!(coarse, joined, "{inputs} x {outputs} {kept:?}");
-        }
-    }
-}
+mod tests;

@@ -86,7 +86,10 @@ impl Shape {
             Stage::BackInteract => stream(4.0 * products, 2.0 * features + result),
             Stage::UpdateDense => {
                 let parameters = bottom + top;
-                let bytes = parameters * (2 * kept.bytes() + size_of::<f32>()) as f64;
+                // Where norms are needed, directions are written, and read in a second pass with the weights.
+                let again =
+                    if kept.optimizer.needs_norms() { 2 * size_of::<f32>() + kept.precision.bytes() } else { 0 };
+                let bytes = parameters * (2 * kept.bytes() + size_of::<f32>() + again) as f64;
                 Work::stream(2.0 * parameters, bytes)
             }
             _ => Work::NONE,

@@ -24,12 +24,17 @@ impl Rule for Adagrad {
 
 /// Adds the mean of the squares of a row's `gradient` to what is kept of the row, `sum`; the rate at which SGD then moves the
 /// row: `rate / (sqrt(sum) + eps)`.
-///
-/// Squares are added up in 16 lanes, element i in lane i mod 16, and the lanes in pairs of ever fewer: the order does not
-/// depend on the width of vectors.
 #[inline(always)]
 pub fn rowwise_rate(gradient: &[f32], sum: &mut f32, rate: f32, eps: f32) -> f32 {
-    let (mut lanes, (whole, rest)) = ([0.0f32; LANES], gradient.as_chunks::<LANES>());
+    *sum += sum_of_squares(gradient) / gradient.len() as f32;
+    rate / (sum.sqrt() + eps)
+}
+
+/// Added up in 16 lanes, element i in lane i mod 16, and the lanes in pairs of ever fewer: the order does not depend on the
+/// width of vectors.
+#[inline(always)]
+pub(super) fn sum_of_squares(numbers: &[f32]) -> f32 {
+    let (mut lanes, (whole, rest)) = ([0.0f32; LANES], numbers.as_chunks::<LANES>());
     for some in whole {
         lanes.iter_mut().zip(some).for_each(|(lane, g)| *lane = g.mul_add(*g, *lane));
     }
@@ -41,8 +46,7 @@ pub fn rowwise_rate(gradient: &[f32], sum: &mut f32, rate: f32, eps: f32) -> f32
         }
         count /= 2;
     }
-    *sum += lanes[0] / gradient.len() as f32;
-    rate / (sum.sqrt() + eps)
+    lanes[0]
 }
 
 const LANES: usize = 16;

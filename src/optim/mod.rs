@@ -3,7 +3,8 @@
 //! An optimizer is a [`Rule`]: what one weight becomes by its gradient and the moments that belong to it. Who owns weights
 //! applies the rule to all of them: layers to whole blocks ([`Move`], and [`MoveSplit`] where weights are in halves),
 //! embedding tables to each row that a step looked up. Moments lie beside the weights: they are allocated, divided and
-//! saved with them. Row-wise Adagrad keeps a number a row instead, from which follows the rate of SGD.
+//! saved with them. Two move weights as SGD does, at a rate that follows from what they keep: row-wise Adagrad, with
+//! a number a row, and LAMB, which needs norms of whole tensors and so passes over them twice ([`Direct`]).
 //!
 //! A new optimizer is one new file with its rule, one variant of [`Optimizer`] and of [`StepRule`].
 
@@ -11,6 +12,7 @@ mod adagrad;
 mod adam;
 mod decay;
 mod halves;
+mod lamb;
 mod momentum;
 mod optimizer;
 mod schedule;
@@ -21,6 +23,7 @@ pub use adagrad::{Adagrad, rowwise_rate};
 pub use adam::{Adam, Averages};
 pub use decay::Decayed;
 pub use halves::{Low, MoveSplit};
+pub use lamb::{Direct, LONGEST, Lamb, ROW, Squares, trust};
 pub use momentum::Momentum;
 pub(crate) use optimizer::with_rule;
 pub use optimizer::{Kept, Moment, Optimizer, Pace, StepRule};

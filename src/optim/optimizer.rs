@@ -1,6 +1,6 @@
 //! Optimizers by name: what is the same in all steps, what they keep, and their rule at one step.
 
-use super::{Adagrad, Adam, Averages, Decayed, Momentum, Sgd};
+use super::{Adagrad, Adam, Averages, Decayed, Lamb, Momentum, Sgd};
 use crate::base::config::{OptimizerName, Precision, TrainConfig};
 
 /// An optimizer, with what is the same in all steps.
@@ -48,6 +48,13 @@ pub enum Optimizer {
     SparseAdam {
         /// What it averages.
         averages: Averages,
+    },
+    /// See [`Lamb`]: of layers alone.
+    Lamb {
+        /// What it averages.
+        averages: Averages,
+        /// The part of a weight that is added to its direction.
+        decay: f32,
     },
 }
 
@@ -108,10 +115,14 @@ impl Optimizer {
             OptimizerName::Adagrad => Self::Adagrad { eps: eps(config, 1e-10), initial: initial(config), decay },
             OptimizerName::RowwiseAdagrad => panic!("layers have no rows of their own"),
             OptimizerName::Adam => Self::Adam { averages: averages(config, 1e-8, true), decay },
+            OptimizerName::Lamb => Self::Lamb { averages: averages(config, 1e-6, false), decay },
         }
     }
 
     /// That of the tables' rows. Their weights do not decay: PyTorch, too, refuses it of sparse gradients.
+    ///
+    /// # Panics
+    /// When it is one for layers, which [`crate::base::config::Config::contradiction`] refuses.
     #[must_use]
     pub const fn rows(config: &TrainConfig) -> Self {
         match config.optimizer_rows {
@@ -120,6 +131,7 @@ impl Optimizer {
             OptimizerName::Adagrad => Self::Adagrad { eps: eps(config, 1e-10), initial: initial(config), decay: 0.0 },
             OptimizerName::RowwiseAdagrad => Self::RowwiseAdagrad { eps: eps(config, 1e-8), initial: initial(config) },
             OptimizerName::Adam => Self::SparseAdam { averages: averages(config, 1e-8, true) },
+            OptimizerName::Lamb => panic!("rows have no norm of their own"),
         }
     }
 
@@ -130,7 +142,7 @@ impl Optimizer {
             Self::Sgd | Self::SgdWithDecay { .. } | Self::RowwiseAdagrad { .. } => &[],
             Self::Momentum { .. } => &["momentum_buffer"],
             Self::Adagrad { .. } => &["sum"],
-            Self::Adam { .. } | Self::SparseAdam { .. } => &["exp_avg", "exp_avg_sq"],
+            Self::Adam { .. } | Self::SparseAdam { .. } | Self::Lamb { .. } => &["exp_avg", "exp_avg_sq"],
         }
     }
 
@@ -145,9 +157,11 @@ impl Optimizer {
     pub const fn counter(self) -> Option<&'static str> {
         match self {
             Self::Sgd | Self::SgdWithDecay { .. } | Self::Momentum { .. } => None,
-            Self::Adagrad { .. } | Self::RowwiseAdagrad { .. } | Self::Adam { .. } | Self::SparseAdam { .. } => {
-                Some("step")
-            }
+            Self::Adagrad { .. }
+            | Self::RowwiseAdagrad { .. }
+            | Self::Adam { .. }
+            | Self::SparseAdam { .. }
+            | Self::Lamb { .. } => Some("step"),
         }
     }
 
@@ -160,12 +174,25 @@ impl Optimizer {
         }
     }
 
-    /// Its rule at one step. What row-wise Adagrad leaves to do once a row's rate is known is SGD.
+    /// By what gradients become directions before weights move, if they do.
+    #[must_use]
+    pub fn direction(self, pace: Pace) -> Option<Lamb> {
+        if let Self::Lamb { averages, decay } = self { Some(Lamb::at(averages, decay, pace)) } else { None }
+    }
+
+    /// Whether a tensor's weights move at a rate that depends on all of them: by [`Optimizer::direction`] first.
+    #[must_use]
+    pub const fn needs_norms(self) -> bool {
+        matches!(self, Self::Lamb { .. })
+    }
+
+    /// Its rule at one step. What row-wise Adagrad leaves to do once a row's rate is known, and LAMB once a tensor's is, is
+    /// SGD.
     #[must_use]
     pub fn at(self, pace: Pace) -> StepRule {
         let rate = pace.rate;
         match self {
-            Self::Sgd | Self::RowwiseAdagrad { .. } => StepRule::Sgd(Sgd { rate }),
+            Self::Sgd | Self::RowwiseAdagrad { .. } | Self::Lamb { .. } => StepRule::Sgd(Sgd { rate }),
             Self::SgdWithDecay { decay } => StepRule::SgdWithDecay(Decayed { rule: Sgd { rate }, decay }),
             Self::Momentum { momentum, decay } => {
                 StepRule::Momentum(Decayed { rule: Momentum { rate, momentum }, decay })

@@ -157,10 +157,18 @@ fn embedding_bags_are_held_against_random_rows() {
     assert_eq!(halves["precision"], "bf16");
     let updates = halves["loads"][0]["updates"].as_array().unwrap();
     assert!(updates.iter().all(|row| row["update"] != "rtm" && row["gb_s"].as_f64().unwrap() > 0.0), "{halves}");
+    for (optimizer, bytes) in [("adagrad", 24 * 8), ("rowwise-adagrad", 24 * 4 + 4)] {
+        let report = json(&format!("bench embedding {sizes} --zipf 0 --optimizer {optimizer} --json"));
+        assert_eq!((&report["table_bytes"], &report["optimizer"]), (&(3 * 3000 * bytes).into(), &optimizer.into()));
+        let updates = report["loads"][0]["updates"].as_array().unwrap();
+        assert!(updates.iter().all(|row| row["update"] == "sorted") && updates.len() == 2, "{report}");
+    }
+    let message = fail(&format!("bench embedding {sizes} --optimizer adam --update serial"));
+    assert!(message.contains("use --update sorted"), "{message}");
     let text = succeed(&format!("bench embedding {sizes} --zipf 0 --update race-free,sorted")).stdout;
     let text = String::from_utf8(text).unwrap();
     assert!(text.contains("look up") && text.contains("update sorted, separate") && !text.contains("Zipf"), "{text}");
-    for bad in ["--update quick", "--zipf -1", "--tables 0", "--lookups many"] {
+    for bad in ["--update quick", "--zipf -1", "--tables 0", "--lookups many", "--optimizer lamb"] {
         assert_eq!(run(&format!("bench embedding {bad}")).status.code(), Some(2), "{bad}");
     }
 }

@@ -46,6 +46,12 @@ const fn case(
     Case { key, value, data, with }
 }
 
+/// Rates that decay within a run.
+const DECAY: &[(&str, &str)] = &[("train.decay_steps", "3"), ("train.decay_start", "1")];
+
+/// In steps.
+const FALL: &[(&str, &str)] = &[("train.decay_steps", "3"), ("train.decay_start", "1"), ("train.decay", "steps")];
+
 const CASES: &[Case] = &[
     case("model.bottom", "[13,24,8]", BUILT_IN, &[]),
     case("model.top", "[24,1]", BUILT_IN, &[]),
@@ -82,13 +88,13 @@ const CASES: &[Case] = &[
     case("train.lr_scaling", "sqrt", BUILT_IN, &[("train.lr_scaling", "linear"), ("train.lr_batch", "16")]),
     case("train.lr_batch", "16", BUILT_IN, &[("train.lr_scaling", "linear"), ("train.lr_batch", "32")]),
     case("train.warmup_steps", "4", BUILT_IN, &[]),
-    case("train.decay", "cosine", BUILT_IN, &[("train.decay_steps", "3")]),
-    case("train.decay_power", "1.0", BUILT_IN, &[("train.decay_steps", "3")]),
-    case("train.decay_factor", "0.5", BUILT_IN, &[("train.decay_steps", "3"), ("train.decay", "steps")]),
+    case("train.decay", "cosine", BUILT_IN, DECAY),
+    case("train.decay_power", "1.0", BUILT_IN, DECAY),
+    case("train.decay_factor", "0.5", BUILT_IN, FALL),
     case("train.warmup_steps_rows", "4", BUILT_IN, &[]),
-    case("train.decay_rows", "exponential", BUILT_IN, &[("train.decay_steps", "3")]),
-    case("train.decay_start_rows", "2", BUILT_IN, &[("train.decay_steps", "3")]),
-    case("train.decay_steps_rows", "3", BUILT_IN, &[]),
+    case("train.decay_rows", "exponential", BUILT_IN, DECAY),
+    case("train.decay_start_rows", "2", BUILT_IN, DECAY),
+    case("train.decay_steps_rows", "9", BUILT_IN, DECAY),
     case("train.decay_start", "2", BUILT_IN, &[("train.decay_steps", "3")]),
     case("train.decay_steps", "3", BUILT_IN, &[("train.decay_steps", "9"), ("train.decay_start", "1")]),
     case("train.optimizer", "momentum", BUILT_IN, &[]),
@@ -310,9 +316,10 @@ fn a_key_without_effect_on_this_data_is_refused_on_the_command_line_and_passed_o
         ("--vocab hash", "only with text"),
         ("--schema one.toml", "only with files"),
         ("--set train.momentum=0.5", "only with an optimizer that is `momentum`"),
-        ("--optimizer adagrad --set train.beta1=0.8", "only with an optimizer that is `adam`"),
-        ("--set train.decay=cosine", "only with train.decay_steps above 0"),
+        ("--optimizer adagrad --set train.beta1=0.8", "only with an optimizer that is `adam` or `lamb`"),
+        ("--set train.decay_factor=0.5", "only with train.decay_steps above 0 and train.decay = \"steps\""),
         ("--set train.eps=much", "or auto, is expected"),
+        ("--optimizer-rows lamb", "use train.optimizer = \"lamb\""),
         ("--optimizer rowwise-adagrad", "use train.optimizer_rows = \"rowwise-adagrad\""),
         ("--set train.lr_scaling=sqrt", "set train.lr_batch"),
         ("--set model.loss_weights=[1,2]", "only with model.loss = \"wbce\""),

@@ -81,6 +81,7 @@ fn what_optimizers_keep_is_saved_and_goes_on_with_any_number_of_ranks() {
         format!("--optimizer {layers} --optimizer-rows {rows} {more}")
     };
     let (momentum, adam) = (of("momentum", "momentum"), of("adam", "adam"));
+    let lamb = of("lamb", "adagrad");
     let adagrad = of("adagrad", "rowwise-adagrad") + " --set train.initial_accumulator=0.1";
     let (plain, _) = run(folder.path(), "plain", &of("sgd", "sgd"));
     let buffers = ["emb_l.0.weight.momentum_buffer", "top_l.0.bias.momentum_buffer"];
@@ -91,6 +92,8 @@ fn what_optimizers_keep_is_saved_and_goes_on_with_any_number_of_ranks() {
         ("ranks", &momentum, buffers, "--determinism ranks", 2, 5),
         ("adam", &adam, ["emb_l.0.weight.exp_avg_sq", "top_l.0.bias.step"], "", 3, 3),
         ("adam-ranks", &adam, ["emb_l.0.weight.step", "top_l.0.bias.exp_avg"], "--determinism ranks", 3, 2),
+        ("lamb", &lamb, ["top_l.0.weight.exp_avg_sq", "bot_l.0.weight.step"], "", 3, 3),
+        ("lamb-ranks", &lamb, ["emb_l.0.weight.sum", "top_l.0.weight.exp_avg"], "--determinism ranks", 2, 3),
         ("adagrad", &adagrad, sums, "", 2, 2),
         ("adagrad-ranks", &adagrad, sums, "--determinism ranks", 5, 3),
     ] {

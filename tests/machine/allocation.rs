@@ -130,6 +130,7 @@ fn a_step_allocates_nothing_once_it_has_run() {
         (4, (sgd, sgd)),
         (2, (Optimizer::Momentum { momentum: 0.9, decay: 0.0 }, Optimizer::SparseAdam { averages })),
         (2, (adam, Optimizer::RowwiseAdagrad { eps: 1e-8, initial: 0.0 })),
+        (2, (Optimizer::Lamb { averages, decay: 0.0 }, sgd)),
     ];
     for (count, (optimizer, optimizer_rows)) in pairs {
         let room = Room { lookups: 4, optimizer, optimizer_rows, ..Room::samples(96) };

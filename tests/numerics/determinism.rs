@@ -179,6 +179,7 @@ fn halves_means_and_concatenation_too_on_any_instruction_set() {
                 Optimizer::Adagrad { eps: 1e-10, initial: 0.0, decay: 0.0 },
                 Optimizer::RowwiseAdagrad { eps: 1e-8, initial: 0.1 },
             ),
+            (Optimizer::Lamb { averages, decay: 0.01 }, Optimizer::Adagrad { eps: 1e-10, initial: 0.0, decay: 0.0 }),
         ];
         for (isa, (optimizer, optimizer_rows)) in Isa::all().into_iter().flat_map(|isa| pairs.map(|pair| (isa, pair))) {
             case.isa = isa;

@@ -568,7 +568,8 @@ fn a_row_moves_once_by_the_sum_of_its_gradients_from_any_number_of_sources() {
 
 fn moves_once(optimizer: Optimizer) {
     for (weighted, pooling) in [(false, Pooling::Sum), (true, Pooling::Mean)] {
-        for (dim, precision) in [3, 16, 100, 300].into_iter().flat_map(|dim| PRECISIONS.map(|p| (dim, p))) {
+        let dims: &[usize] = if optimizer.moments() == ["momentum_buffer"] { &[3, 16, 100, 300] } else { &[3, 100] };
+        for (dim, precision) in dims.iter().flat_map(|dim| PRECISIONS.map(|p| (*dim, p))) {
             let mut case = Case::skewed(dim, 60, 8, weighted, pooling).at(precision);
             case.optimizer = optimizer;
             let expected = bits(&case.moved_once());

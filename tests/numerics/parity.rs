@@ -123,7 +123,7 @@ fn pytorch_test_vectors_are_followed() {
 }
 
 /// The keys of each of the optimizers' cases.
-const OPTIMIZERS: [(&str, &[&str]); 4] = [
+const OPTIMIZERS: [(&str, &[&str]); 6] = [
     (
         "momentum",
         &["optimizer=momentum", "momentum=0.8", "weight_decay=0.01", "optimizer_rows=sgd", "lr=0.02", "lr_rows=0.05"],
@@ -140,6 +140,19 @@ const OPTIMIZERS: [(&str, &[&str]); 4] = [
         ],
     ),
     ("rowwise", &["optimizer=adagrad", "optimizer_rows=rowwise-adagrad", "lr=0.02", "lr_rows=0.05"]),
+    ("lamb", &["optimizer=lamb", "weight_decay=0.01", "optimizer_rows=adagrad", "lr=0.01", "lr_rows=0.02"]),
+    (
+        "lamb-corrected",
+        &[
+            "optimizer=lamb",
+            "bias_correction=true",
+            "eps=1e-5",
+            "beta2=0.99",
+            "optimizer_rows=sgd",
+            "lr=0.004",
+            "lr_rows=0.05",
+        ],
+    ),
     ("adam", &["optimizer=adam", "weight_decay=0.01", "optimizer_rows=adam", "lr=0.002", "lr_rows=0.004"]),
 ];
 

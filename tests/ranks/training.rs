@@ -37,12 +37,13 @@ const FABRICS: [(&str, BuildFabric); 2] =
 const AVERAGES: Averages = Averages { beta1: 0.9, beta2: 0.99, eps: 0.01, bias_correction: true };
 
 /// Optimizers of layers and rows that keep something.
-const KEEPING: [(Optimizer, Optimizer); 2] = [
+const KEEPING: [(Optimizer, Optimizer); 3] = [
     (Optimizer::Adam { averages: AVERAGES, decay: 0.01 }, Optimizer::SparseAdam { averages: AVERAGES }),
     (
         Optimizer::Adagrad { eps: 0.01, initial: 0.05, decay: 0.01 },
         Optimizer::RowwiseAdagrad { eps: 0.01, initial: 0.05 },
     ),
+    (Optimizer::Lamb { averages: AVERAGES, decay: 0.01 }, Optimizer::Adagrad { eps: 0.01, initial: 0.05, decay: 0.0 }),
 ];
 
 struct Case {
@@ -211,9 +212,9 @@ fn means_concatenation_and_halves_too() {
 #[test]
 fn what_optimizers_keep_of_layers_and_rows_is_that_of_one_rank_wherever_it_is_kept() {
     let momentum = Optimizer::Momentum { momentum: 0.9, decay: 0.0 };
-    let pairs = KEEPING.into_iter().chain([(momentum, momentum)]);
-    let cases = pairs.flat_map(|pair| [(Precision::F32, 1e-5), (Precision::Bf16, 1e-3)].map(|bound| (pair, bound)));
-    for ((optimizer, optimizer_rows), (precision, bound)) in cases {
+    let whole = KEEPING.into_iter().chain([(momentum, momentum)]).map(|pair| (pair, Precision::F32, 1e-5));
+    let halves = [KEEPING[0], KEEPING[2], (momentum, momentum)].map(|pair| (pair, Precision::Bf16, 1e-3));
+    for ((optimizer, optimizer_rows), precision, bound) in whole.chain(halves) {
         let mut case = Case::new(Pooling::Mean, Interaction::Dot, precision, 12).weighted(|table| table == 2);
         let plain = case.alone();
         case.room = Room { optimizer, optimizer_rows, ..case.room };
@@ -361,7 +362,8 @@ fn rows_and_gradients_travel_in_halves_if_asked() {
         }
         // Momentum does not take the shorter way, in which the last term of a sum moves the weight.
         let momentum = Optimizer::Momentum { momentum: 0.9, decay: 0.0 };
-        for optimizer in [Optimizer::Sgd, momentum] {
+        // LAMB's norms are of what all threads and ranks have.
+        for optimizer in [Optimizer::Sgd, momentum, KEEPING[2].0] {
             case.room = Room { optimizer, ..case.room };
             let alone = case.alone();
             for reduction in every_way(4) {

@@ -46,6 +46,32 @@ class RowwiseAdagrad:
 
 
 
+class Lamb:
+    """LAMB of Intel's MLPerf DLRM submissions: no correction of bias unless asked for, weights' norms of at most 10."""
+
+    def __init__(self, parameters, lr, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0, bias_correction=False):
+        self.parameters, self.lr, self.betas, self.eps = list(parameters), lr, betas, eps
+        self.decay, self.corrects, self.steps = weight_decay, bias_correction, 0
+        self.state = {p: {kind: np.zeros_like(p.detach().numpy()) for kind in ("exp_avg", "exp_avg_sq")}
+                      for p in self.parameters}
+
+    def step(self):
+        self.steps += 1
+        shares = [1.0 - beta**self.steps if self.corrects else 1.0 for beta in self.betas]
+        for p in self.parameters:
+            gradient, weights, state = p.grad.numpy(), p.detach().numpy(), self.state[p]
+            for kind, beta, value in zip(("exp_avg", "exp_avg_sq"), self.betas, (gradient, gradient * gradient)):
+                state[kind] *= beta
+                state[kind] += (1.0 - beta) * value
+            means = [state[kind] / share for kind, share in zip(("exp_avg", "exp_avg_sq"), shares)]
+            direction = means[0] / (np.sqrt(means[1]) + self.eps) + self.decay * weights
+            weight_norm = min(10.0, np.sqrt(np.sum(weights * weights)))
+            norm = np.sqrt(np.sum(direction * direction))
+            trust = weight_norm / norm if weight_norm > 0.0 and norm > 0.0 else 1.0
+            weights -= (self.lr * trust * direction).astype(weights.dtype)
+            state["step"] = float(self.steps)
+
+
 # Layers' optimizer and rows', each with its options.
 CASES = {
     "momentum": (
@@ -59,6 +85,14 @@ CASES = {
     "rowwise": (
         (torch.optim.Adagrad, dict(lr=0.02)),
         (RowwiseAdagrad, dict(lr=0.05)),
+    ),
+    "lamb": (
+        (Lamb, dict(lr=0.01, weight_decay=0.01)),
+        (torch.optim.Adagrad, dict(lr=0.02)),
+    ),
+    "lamb-corrected": (
+        (Lamb, dict(lr=0.004, betas=(0.9, 0.99), eps=1e-5, bias_correction=True)),
+        (torch.optim.SGD, dict(lr=0.05)),
     ),
     "adam": (
         (torch.optim.Adam, dict(lr=0.002, weight_decay=0.01)),

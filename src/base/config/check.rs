@@ -118,6 +118,14 @@ impl Config {
                  (--optimizer-rows), and for layers train.optimizer = \"adagrad\"",
             );
         }
+        if train.optimizer_rows == OptimizerName::Lamb {
+            return fail(
+                &["train.optimizer_rows"],
+                "train.optimizer_rows = \"lamb\" needs the norm of a whole tensor, and a step meets some rows: use \
+                 train.optimizer = \"lamb\" (--optimizer) for the layers, and for rows sgd, momentum, adagrad, rowwise-adagrad \
+                 or adam",
+            );
+        }
         within!("train.momentum", train.momentum, (0.0..1.0), "[0, 1)");
         within!("train.beta1", train.beta1, (0.0..1.0), "[0, 1)");
         within!("train.beta2", train.beta2, (0.0..1.0), "[0, 1)");

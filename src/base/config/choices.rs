@@ -17,6 +17,8 @@ pub enum OptimizerName {
     RowwiseAdagrad,
     /// Adam, as PyTorch's; of rows, as its SparseAdam.
     Adam,
+    /// LAMB, as in Intel's MLPerf submissions. For layers alone.
+    Lamb,
 }
 
 impl OptimizerName {
@@ -29,6 +31,7 @@ impl OptimizerName {
             Self::Adagrad => "adagrad",
             Self::RowwiseAdagrad => "rowwise-adagrad",
             Self::Adam => "adam",
+            Self::Lamb => "lamb",
         }
     }
 }

@@ -87,7 +87,12 @@ const fn key(name: &'static str, others: &'static [Command], when: When) -> Key 
     Key { name, others, when }
 }
 
-const ADAM: &str = "an optimizer that is `adam`";
+const ADAM: &str = "an optimizer that is `adam` or `lamb`";
+
+/// Whether one of them moves layers or rows.
+fn averages(config: &Config) -> bool {
+    optimizers(config, &[OptimizerName::Adam, OptimizerName::Lamb])
+}
 
 /// Whether one of these moves layers or rows.
 fn optimizers(config: &Config, names: &[OptimizerName]) -> bool {
@@ -194,13 +199,13 @@ pub const KEYS: &[Key] = &[
     key(
         "train.eps",
         STEPS,
-        Other("an optimizer that is `adagrad`, `rowwise-adagrad` or `adam`", |config| {
-            optimizers(config, &[OptimizerName::Adagrad, OptimizerName::RowwiseAdagrad, OptimizerName::Adam])
+        Other("an optimizer that is `adagrad`, `rowwise-adagrad`, `adam` or `lamb`", |config| {
+            optimizers(config, &[OptimizerName::Adagrad, OptimizerName::RowwiseAdagrad]) || averages(config)
         }),
     ),
-    key("train.beta1", STEPS, Other(ADAM, |config| optimizers(config, &[OptimizerName::Adam]))),
-    key("train.beta2", STEPS, Other(ADAM, |config| optimizers(config, &[OptimizerName::Adam]))),
-    key("train.bias_correction", STEPS, Other(ADAM, |config| optimizers(config, &[OptimizerName::Adam]))),
+    key("train.beta1", STEPS, Other(ADAM, averages)),
+    key("train.beta2", STEPS, Other(ADAM, averages)),
+    key("train.bias_correction", STEPS, Other(ADAM, averages)),
     key("train.weight_decay", STEPS, Always),
     key(
         "train.initial_accumulator",

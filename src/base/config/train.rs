@@ -61,19 +61,21 @@ pub struct TrainConfig {
     /// The part of the last step that `momentum` makes again.
     #[serde(default = "momentum")]
     pub momentum: f64,
-    /// What the denominators of `adagrad`, `rowwise-adagrad` and `adam` are at least; `auto`: 1e-10, 1e-8 and 1e-8.
+    /// What the denominators of `adagrad`, `rowwise-adagrad`, `adam` and `lamb` are at least; `auto`: 1e-10, 1e-8, 1e-8 and
+    /// 1e-6.
     #[serde(default)]
     pub eps: Setting<f64>,
-    /// The part of the mean of gradients that stays in a step of `adam`.
+    /// The part of the mean of gradients that stays in a step of `adam` and `lamb`.
     #[serde(default = "beta1")]
     pub beta1: f64,
     /// The part of the mean of their squares that stays.
     #[serde(default = "beta2")]
     pub beta2: f64,
-    /// Whether the means are made up for having begun at 0; `auto`: of `adam`.
+    /// Whether the means are made up for having begun at 0; `auto`: of `adam`, not of
+    /// `lamb`.
     #[serde(default)]
     pub bias_correction: Setting<bool>,
-    /// The part of a weight that is added to its gradient, in the network's layers.
+    /// The part of a weight that is added to its gradient, in the network's layers; with `lamb`, to its direction.
     #[serde(default)]
     pub weight_decay: f64,
     /// What the sums of squares of `adagrad` and `rowwise-adagrad` begin with.

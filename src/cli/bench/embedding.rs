@@ -4,6 +4,8 @@
 //! training. The limits are measured on a field as large as all tables together, so that caches help them as much as
 //! they help the tables. All ways to update take turns, so that a machine that drifts does not decide between them.
 
+mod tables;
+
 use std::fmt;
 use std::time::Instant;
 
@@ -11,22 +13,20 @@ use clap::Args;
 use serde::de::IntoDeserializer;
 use serde::{Deserialize, Serialize};
 
+use self::tables::{Bench, Way};
 use super::step::draw;
 use super::table::Table as Text;
-use crate::base::config::{DataConfig, IsaChoice, Pooling, Precision, Update};
+use crate::base::config::{DataConfig, IsaChoice, OptimizerName, Precision, TrainConfig, Update};
 use crate::base::console::note;
 use crate::base::units::Bytes;
-use crate::base::{NodeId, Result};
+use crate::base::{Error, NodeId, Result};
 use crate::cli::session::place_team;
 use crate::data::{Batch, Random};
-use crate::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater};
 use crate::machine::limits::{Bracket, Field, Pages, Processor, around};
 use crate::machine::team::Team;
-use crate::memory::{self, Arena, Buffer, Plan, Supply, available_bytes};
+use crate::memory::available_bytes;
+use crate::optim::{Kept, Optimizer};
 use crate::sync::Rtm;
-
-/// A rate that moves rows and leaves weights near where they were.
-const RATE: f32 = 1e-3;
 
 /// Flags of `octorec bench embedding`.
 #[derive(Debug, Clone, Args)]
@@ -49,7 +49,10 @@ pub struct EmbeddingArgs {
     /// Exponents of the Zipf distributions of rows, one load each; 0: uniform
     #[arg(long, value_name = "EXPONENT,…", value_delimiter = ',', default_values_t = [0.0, 1.05], value_parser = exponent)]
     zipf: Vec<f64>,
-    /// Ways to update: serial, atomic, rtm, race-free, sorted or auto; default: all
+    /// Optimizer of the rows: sgd, momentum, adagrad, rowwise-adagrad or adam; all but sgd sort look-ups
+    #[arg(long, value_name = "NAME", default_value = "sgd", value_parser = read_optimizer)]
+    optimizer: OptimizerName,
+    /// Ways to update: serial, atomic, rtm, race-free, sorted or auto; default: all that the optimizer can use
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = read::<Update>)]
     update: Vec<Update>,
     /// How tables keep their numbers: f32, bf16 (in halves, of which look-ups read the upper) or bf16-lsb8
@@ -74,6 +77,14 @@ fn exponent(text: &str) -> std::result::Result<f64, String> {
     number.ok_or_else(|| "a number from 0 to 10 is expected".to_owned())
 }
 
+/// One for rows.
+fn read_optimizer(text: &str) -> std::result::Result<OptimizerName, String> {
+    read::<OptimizerName>(text).and_then(|name| match name {
+        OptimizerName::Lamb => Err("lamb is for layers: use one of the others".to_owned()),
+        name => Ok(name),
+    })
+}
+
 /// As the configuration reads it.
 fn read<T: for<'de> Deserialize<'de>>(text: &str) -> std::result::Result<T, String> {
     T::deserialize(text.into_deserializer()).map_err(|error: serde::de::value::Error| error.to_string())
@@ -90,6 +101,7 @@ pub struct Report {
     lookups: usize,
     batch: usize,
     precision: &'static str,
+    optimizer: &'static str,
     table_bytes: u64,
     /// `table_bytes` over the last-level caches.
     times_l3: Option<f64>,
@@ -149,134 +161,6 @@ impl Row {
     }
 }
 
-/// One way to update, fused or not.
-struct Way {
-    update: Update,
-    fused: bool,
-    updater: Updater,
-}
-
-/// Tables and everything that look-up and update need.
-struct Bench {
-    tables: Vec<Table>,
-    ways: Vec<Way>,
-    look_up: LookUp,
-    features: Buffer<f32>,
-    gradient: Buffer<f32>,
-    /// Elements of a sample's features.
-    row: usize,
-    /// Where each table's begin.
-    starts: Vec<usize>,
-    /// Of the arena.
-    warnings: Vec<String>,
-}
-
-impl Bench {
-    /// In one arena on the nodes of `home`.
-    fn new(team: &Team, args: &EmbeddingArgs, updates: &[Update], home: &[NodeId]) -> Result<Self> {
-        let (count, dim, samples) = (args.tables as usize, args.dim as usize, args.batch as usize);
-        let mut plan = Plan::new();
-        let supply = &mut Supply::Arena(&mut plan);
-        let (rows, precision) = (u64::from(args.rows), args.precision);
-        let table = |number| Table::new(format!("C{number}"), rows, dim, precision, supply);
-        let mut tables = (1..=count).map(table).collect::<Result<Vec<_>>>()?;
-        let supply = &mut Supply::Arena(&mut plan);
-        let way = |(update, fused)| {
-            let lookups = count * samples * args.lookups as usize;
-            let (pooling, threads) = (Pooling::Sum, team.threads());
-            let spec = Spec { update, fused, pooling, tables: count, dim, kept: precision.into(), lookups, threads };
-            Ok(Way { update, fused, updater: Updater::new(spec, supply)? })
-        };
-        let both = updates.iter().flat_map(|&update| [(update, true), (update, false)]);
-        let mut ways = both.map(way).collect::<Result<Vec<_>>>()?;
-        // As in a model, whose bottom MLP has the first vector.
-        let (row, starts) = (dim + count * dim, (1..=count).map(|table| table * dim).collect::<Vec<_>>());
-        let supply = &mut Supply::Arena(&mut plan);
-        let mut features = supply.buffer("features", samples * row)?;
-        let mut gradient: Buffer<f32> = supply.buffer("feature gradients", samples * row)?;
-        let mut arena = Arena::build(&plan, home, memory::Pages::Transparent, |memory| team.touch(memory))?;
-        let warnings = arena.warnings().to_vec();
-        tables.iter_mut().for_each(|table| table.settle(&mut arena));
-        ways.iter_mut().for_each(|way| way.updater.settle(&mut arena));
-        [&mut features, &mut gradient].into_iter().for_each(|buffer| buffer.settle(&mut arena));
-        gradient.iter_mut().enumerate().for_each(|(place, cell)| *cell = value(place) * 1e-2);
-        let look_up = LookUp::new(Pooling::Sum, count, team.threads());
-        let mut bench = Self { tables, ways, look_up, features, gradient, row, starts, warnings };
-        bench.fill(team);
-        Ok(bench)
-    }
-
-    /// The weights that every run of a check starts from.
-    fn fill(&mut self, team: &Team) {
-        for table in &mut self.tables {
-            table.fill(team, |first, row| {
-                row.iter_mut().zip(first..).for_each(|(weight, place)| *weight = value(place));
-            });
-        }
-    }
-
-    fn forward(&mut self, team: &Team, batch: &Batch) {
-        let slots = Slots::new(self.row, &self.starts);
-        self.look_up.run(team, &self.tables, Lookups::plain(&batch.bags), &mut self.features, slots);
-    }
-
-    fn update(&mut self, team: &Team, way: usize, batch: &Batch) {
-        let Self { tables, ways, gradient, row, starts, .. } = self;
-        let slots = Slots::new(*row, starts);
-        let source = Source { lookups: Lookups::plain(&batch.bags), gradient, slots };
-        ways[way].updater.run(team, tables, &[source], RATE);
-    }
-
-    /// Holds some pooled rows of the last look-up against their definition.
-    fn check_forward(&self, batch: &Batch) {
-        for (number, (table, bag)) in self.tables.iter().zip(&batch.bags).enumerate() {
-            let (dim, weights) = (table.dim(), table.weights());
-            // What a look-up reads of a number in halves.
-            let seen = if table.precision().is_split() { 0xffff_0000 } else { u32::MAX };
-            for sample in [0, batch.samples() / 2, batch.samples() - 1] {
-                let at = sample * self.row + self.starts[number];
-                for (column, &found) in self.features[at..][..dim].iter().enumerate() {
-                    let weight = |row: &u32| f32::from_bits(weights[*row as usize * dim + column].to_bits() & seen);
-                    let expected = bag.of(sample).iter().map(weight).fold(0.0, |sum, weight| sum + weight);
-                    assert!(
-                        found == expected,
-                        "sample {sample}, table {number}, column {column}: {found}, not {expected}"
-                    );
-                }
-            }
-        }
-    }
-
-    /// Holds the tables after each way's update against those after `serial`'s: the first is that.
-    fn check_updates(&mut self, team: &Team, batch: &Batch) {
-        let mut expected: Vec<Vec<f32>> = Vec::new();
-        for way in 0..self.ways.len() {
-            self.fill(team);
-            self.update(team, way, batch);
-            if expected.is_empty() {
-                expected = self.tables.iter().map(|table| table.weights().to_vec()).collect();
-            }
-            let Way { update, fused, .. } = self.ways[way];
-            // Sums in an order left to chance differ by half a bit of a weight below 1 for each look-up of its row, in
-            // both orders; a look-up that is lost or doubled moves numbers by up to a hundred times as much.
-            let each = if matches!(update, Update::Atomic | Update::Rtm) { f32::EPSILON / 2.0 } else { 0.0 };
-            for ((table, bag), expected) in self.tables.iter().zip(&batch.bags).zip(&expected) {
-                let (found, dim) = (table.weights(), table.dim());
-                let mut bounds = vec![0.0; found.len() / dim];
-                bag.rows.iter().for_each(|row| bounds[*row as usize] += each);
-                let right = |at: usize, bound: f32| (at..at + dim).all(|at| (found[at] - expected[at]).abs() <= bound);
-                let right = bounds.iter().enumerate().all(|(row, &bound)| right(row * dim, bound));
-                assert!(right, "{update:?} (fused: {fused}) gives the rows of serial");
-            }
-        }
-    }
-}
-
-/// A number in [-0.5, 0.5): a multiplicative hash (Knuth, TAOCP volume 3, 6.4) of its place.
-fn value(place: usize) -> f32 {
-    ((place as u32).wrapping_mul(0x9E37_79B1) >> 8) as f32 / 16_777_216.0 - 0.5
-}
-
 fn ms(work: impl FnOnce()) -> f64 {
     let began = Instant::now();
     work();
@@ -291,8 +175,31 @@ impl EmbeddingArgs {
         draw(&Random::new(&config, &rows, 0)?, self.minibatches as usize, self.batch as usize)
     }
 
+    /// What is kept of rows.
+    fn kept(&self) -> Kept {
+        let train = TrainConfig { optimizer_rows: self.optimizer, ..TrainConfig::default() };
+        Kept { precision: self.precision, optimizer: Optimizer::rows(&train) }
+    }
+
+    /// Bytes of a row that a look-up reads, and that an update reads and writes: with what the optimizer keeps.
+    fn row_bytes(&self) -> [usize; 2] {
+        let (dim, kept) = (self.dim as usize, self.kept());
+        [dim * self.precision.read_bytes(), dim * kept.bytes() + kept.row_bytes()]
+    }
+
     /// Ways that this processor has, and a remark on one that it has not.
-    fn ways(&self) -> (Vec<Update>, Option<String>) {
+    fn ways(&self) -> Result<(Vec<Update>, Option<String>)> {
+        let sorts = |update: &Update| matches!(update, Update::Sorted | Update::Auto);
+        if self.optimizer != OptimizerName::Sgd {
+            if !self.update.iter().all(sorts) {
+                let reason = format!(
+                    "--optimizer {} sums a row's gradients, for which look-ups are sorted: use --update sorted, or leave it away",
+                    self.optimizer.name()
+                );
+                return Err(Error::Config { origin: "--update".to_owned(), reason });
+            }
+            return Ok((vec![Update::Sorted], None));
+        }
         let all =
             [Update::Serial, Update::Atomic, Update::Rtm, Update::RaceFree, Update::Sorted, Update::Auto].to_vec();
         let mut ways = if self.update.is_empty() { all } else { self.update.clone() };
@@ -300,16 +207,17 @@ impl EmbeddingArgs {
         match rtm {
             Err(reason) if ways.contains(&Update::Rtm) => {
                 ways.retain(|update| *update != Update::Rtm);
-                (ways, Some(format!("rtm is not measured: {reason}")))
+                Ok((ways, Some(format!("rtm is not measured: {reason}"))))
             }
-            _ => (ways, None),
+            _ => Ok((ways, None)),
         }
     }
 
     /// All ways on small tables, held against `serial`.
     fn check(&self, team: &Team, ways: &[Update], home: &[NodeId]) -> Result<()> {
         let small = Self { rows: self.rows.min(997), batch: self.batch.min(64), minibatches: 1, ..self.clone() };
-        let mut bench = Bench::new(team, &small, &[&[Update::Serial], ways].concat(), home)?;
+        let definition = if self.optimizer == OptimizerName::Sgd { Update::Serial } else { Update::Sorted };
+        let mut bench = Bench::new(team, &small, &[&[definition], ways].concat(), home)?;
         for &zipf in &self.zipf {
             let batch = &small.batches(zipf)?[0];
             bench.check_updates(team, batch);
@@ -323,13 +231,12 @@ impl EmbeddingArgs {
     /// When threads or memory are refused, or the hardware cannot be explored.
     pub fn measure(&self) -> Result<Report> {
         let (team, home) = place_team(self.threads, IsaChoice::Auto)?;
-        let (ways, note) = self.ways();
+        let (ways, note) = self.ways()?;
         self.check(&team, &ways, &home)?;
         let mut bench = Bench::new(&team, self, &ways, &home)?;
         bench.warnings.iter().for_each(|warning| note!("warning: {warning}"));
         let machine = Processor::of_this_machine()?;
-        let [read_row, row_bytes] =
-            [self.precision.read_bytes(), self.precision.bytes()].map(|bytes| self.dim as usize * bytes);
+        let [read_row, row_bytes] = self.row_bytes();
         let table_bytes = u64::from(self.tables) * u64::from(self.rows) * row_bytes as u64;
         let times_l3 = machine.l3_bytes.map(|l3| table_bytes as f64 / l3 as f64);
         let mut remarks: Vec<String> = note.into_iter().collect();
@@ -372,6 +279,7 @@ impl EmbeddingArgs {
             lookups: self.lookups as usize,
             batch: self.batch as usize,
             precision: self.precision.name(),
+            optimizer: self.optimizer.name(),
             table_bytes,
             times_l3,
             loads,
@@ -389,9 +297,8 @@ impl EmbeddingArgs {
         zipf: f64,
     ) -> Load {
         let repeat = self.repeat as usize;
-        let rows = u64::from(self.tables) * u64::from(self.batch) * u64::from(self.lookups) * u64::from(self.dim);
-        let [read, moved] =
-            [self.precision.read_bytes(), self.precision.bytes()].map(|bytes| (rows * bytes as u64) as f64);
+        let rows = u64::from(self.tables) * u64::from(self.batch) * u64::from(self.lookups);
+        let [read, moved] = self.row_bytes().map(|bytes| (rows * bytes as u64) as f64);
         bench.forward(team, &batches[0]);
         bench.check_forward(&batches[0]);
         let ([gather_limit], times) = around(
@@ -448,11 +355,11 @@ fn name(update: Update) -> String {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { machine, threads, tables, rows, dim, lookups, batch, precision, .. } = self;
+        let Self { machine, threads, tables, rows, dim, lookups, batch, precision, optimizer, .. } = self;
         writeln!(f, "{machine}")?;
         write!(f, "{tables} tables of {rows} rows x {dim} {precision}, {}", Bytes(self.table_bytes))?;
         self.times_l3.map_or(Ok(()), |times| write!(f, " ({times:.1} x L3)"))?;
-        writeln!(f, "; {lookups} look-ups, {batch} samples, {threads} threads")?;
+        writeln!(f, "; {lookups} look-ups, {batch} samples, {threads} threads, {optimizer}")?;
         for load in &self.loads {
             let title = if load.zipf > 0.0 { format!("Zipf {}", load.zipf) } else { "uniform rows".to_owned() };
             let mut table = Text::new([&title[..], "ms", "min", "max", "GB/s", "limit", "reached"]);

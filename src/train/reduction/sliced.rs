@@ -11,8 +11,8 @@ use crate::base::config::Wire;
 use crate::base::{RankId, Result};
 use crate::collective::plan::Reduction;
 use crate::collective::{Carrier, Links};
-use crate::exchange::{LayerExchange, Replicas, Share, share_out};
-use crate::layer::Linear;
+use crate::exchange::{LayerExchange, Replicas, Share, SquaresExchange, share_out};
+use crate::layer::{Linear, TensorSquares};
 use crate::machine::team::Team;
 use crate::memory::recycled;
 use crate::model::Network;
@@ -30,6 +30,8 @@ pub(in crate::train) struct Sliced {
     /// In how many parts a slice is cut, whatever the number of threads.
     ways: usize,
     planned: Links,
+    /// Where the optimizer needs norms of layers, in the first thread's lane.
+    squares: Option<SquaresExchange>,
     /// Memory that steps use again: they allocate nothing.
     tasks: Vec<Task<'static>>,
 }
@@ -77,8 +79,13 @@ impl Sliced {
             }
         }
         let layers = threads.iter().flat_map(|thread| &thread.layers);
-        let planned = layers.fold(Links::uniform(ranks, 0), |sum, layer| sum.plus(layer.traffic()));
-        Self { threads, replicas_lane, rank, ranks, ways, planned, tasks: Vec::new() }
+        let mut planned = layers.fold(Links::uniform(ranks, 0), |sum, layer| sum.plus(layer.traffic()));
+        let norms = (0..network.layers()).filter(|index| network.layer(*index).optimizer().needs_norms()).count();
+        let squares = (norms > 0).then(|| SquaresExchange::new(&*threads[0].lane, reduction));
+        if let Some(squares) = &squares {
+            planned = (0..norms).fold(planned, |sum, _| sum.plus(squares.traffic()));
+        }
+        Self { threads, replicas_lane, rank, ranks, ways, planned, squares, tasks: Vec::new() }
     }
 
     pub(super) fn layers(&self) -> usize {
@@ -94,23 +101,24 @@ impl Sliced {
             Task { thread, share, outcome: Ok(()) }
         }));
         share_out(layer, [self.ranks, self.ways, count], |thread, pieces| tasks[thread].share.push(pieces));
-        let run = |task: &mut Task<'_>| {
-            let Thread { lane, layers, spans, .. } = &mut *task.thread;
-            let began = Instant::now();
-            task.outcome = layers[index].run(&mut **lane, &mut task.share, isa, pace);
-            let mut spans = spans.lock().unwrap_or_else(PoisonError::into_inner);
-            if spans.len() < spans.capacity() {
-                spans.push(Span { name: "reduce layer", number: index as u64, began, took: began.elapsed() });
+        let needs_norms = self.squares.is_some();
+        let mut result = each(team, &mut tasks, index, |exchange, lane, share| {
+            exchange.reduce(lane, share, isa, pace)?;
+            if needs_norms { Ok(()) } else { exchange.spread(lane, share, isa, None) }
+        });
+        if let (Some(squares), Ok(())) = (&mut self.squares, &result) {
+            let mut own = TensorSquares::default();
+            for way in 0..self.ways {
+                let pieces = tasks.iter().map(|task| &task.thread.layers[index].own(&task.share)[way]);
+                pieces.for_each(|pieces| own.add(pieces));
             }
-        };
-        match &mut tasks[..] {
-            [only] => run(only),
-            many => team.each(Each::new(many), run),
+            result = squares.run(&mut *tasks[0].thread.lane, own, isa).and_then(|sums| {
+                let paces = Some(sums.paces(pace));
+                each(team, &mut tasks, index, |exchange, lane, share| exchange.spread(lane, share, isa, paces))
+            });
         }
-        let mut result = Ok(());
         for task in &mut tasks {
             task.thread.share = recycled(std::mem::take(&mut task.share));
-            result = result.and(std::mem::replace(&mut task.outcome, Ok(())));
         }
         self.tasks = recycled(tasks);
         result
@@ -143,6 +151,33 @@ impl Sliced {
     pub(super) fn spans(&self) -> Vec<Spans> {
         self.threads.iter().map(|thread| thread.spans.clone()).collect()
     }
+}
+
+/// Lets every thread work on its part of a layer.
+fn each(
+    team: &Team,
+    tasks: &mut [Task<'_>],
+    index: usize,
+    work: impl Fn(&mut LayerExchange, &mut dyn Carrier, &mut Share<'_>) -> Result<()> + Sync,
+) -> Result<()> {
+    let run = |task: &mut Task<'_>| {
+        let Thread { lane, layers, spans, .. } = &mut *task.thread;
+        let began = Instant::now();
+        task.outcome = work(&mut layers[index], &mut **lane, &mut task.share);
+        let mut spans = spans.lock().unwrap_or_else(PoisonError::into_inner);
+        if spans.len() < spans.capacity() {
+            spans.push(Span { name: "reduce layer", number: index as u64, began, took: began.elapsed() });
+        }
+    };
+    match &mut *tasks {
+        [only] => run(only),
+        many => team.each(Each::new(many), run),
+    }
+    let mut result = Ok(());
+    for task in tasks {
+        result = result.and(std::mem::replace(&mut task.outcome, Ok(())));
+    }
+    result
 }
 
 /// Clears the moments of a layer's slices of other ranks: they are not moved here.
