@@ -208,6 +208,9 @@ fn communication_threads_share_compute_cores_where_there_are_no_others() {
     assert_eq!(alone["cores_shared"], false);
     // What a thread copies on a compute core is hidden behind nothing: the core's time is spent on it.
     assert!(ms(&shared) >= 0.99 * ms(&alone), "{} {}", ms(&shared), ms(&alone));
+    let line = format!("simulate --preset small --topology {} --ranks 2 --comm-cores 3", machine.display());
+    std::fs::write(&machine, text.replace("CORES", "2")).unwrap();
+    assert!(fail(&line).contains("leaves none of its 2 cores for computing: use at most 1"));
     let apart = point("2", "--comm-cores 1");
     assert_eq!(apart["cores_shared"], false);
     let blocked = point("1", "--comm-cores 1 --overlap off");

@@ -59,13 +59,16 @@ impl Question<'_> {
     pub fn site(&self, ranks: Option<usize>, comm_cores: CommCores) -> Result<(Placement, Site)> {
         let threads = Some(self.config.train.threads).filter(|threads| *threads > 0);
         let wishes = Wishes { rank_per: self.rank_per, ranks, threads, comm_cores, smt: false };
-        let placement = match (comm_cores, place(self.machine, &wishes)) {
-            // As `octorec bench overlap` does where there are no other cores.
-            (CommCores::Count(count @ 1..), Err(_)) => {
-                place(self.machine, &Wishes { comm_cores: CommCores::Count(0), ..wishes })?.sharing(count)
+        let placement = place(self.machine, &wishes).or_else(|refused| {
+            let alone = place(self.machine, &Wishes { comm_cores: CommCores::Count(0), ..wishes })?;
+            match comm_cores {
+                // As `octorec bench overlap` does.
+                CommCores::Count(count) if alone.ranks.iter().all(|place| place.compute.len() == 1) => {
+                    Ok(alone.sharing(count))
+                }
+                _ => Err(refused),
             }
-            (_, placement) => placement?,
-        };
+        })?;
         let site = Site::new(self.machine, &placement, Known::default());
         Ok((placement, site))
     }

@@ -53,8 +53,8 @@ pub struct StepArgs {
     /// What a rank is given
     #[arg(long, value_enum, default_value_t, help_heading = MACHINE)]
     rank_per: RankPer,
-    /// Cores of each rank that reduce the gradients of layers while the others compute; threads on its compute cores where it
-    /// has no others; `auto`: as many as are predicted best
+    /// Cores of each rank that reduce the gradients of layers while the others compute; threads on its core where it has but
+    /// one; `auto`: as many as are predicted best
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = comm_cores, help_heading = MACHINE)]
     comm_cores: CommCores,
     /// Whether communication cores reduce layers behind the backward pass or after it
