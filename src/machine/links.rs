@@ -23,6 +23,8 @@ const HELPS: f64 = 0.97;
 const FAR_OFF: f64 = 1.3;
 /// All pairs together reach less than this share of what their links carry alone: that is told.
 const WEAK: f64 = 0.8;
+/// With less than this something else limits them, such as cores that take turns: that explains no links.
+const LIMITED: f64 = 0.5;
 
 /// Links and routes are changed one by one on machines of so many nodes, at most; there are too many of them on larger ones.
 const FEW: usize = 8;
@@ -100,7 +102,7 @@ pub fn infer(measured: &Measured<'_>) -> Inferred {
     let of_distances: Vec<Guess> =
         by_distance(measured.distances).into_iter().map(|(_, links)| Guess::new(measured, links, Vec::new())).collect();
     let first = of_distances[0].clone();
-    let explains = |guess: &&Guess| guess.error <= EXPLAINED;
+    let explains = |guess: &&Guess| guess.error <= EXPLAINED && guess.strength >= LIMITED;
     let mut best = of_distances.iter().find(explains).cloned();
     if best.is_none() && nodes <= FEW {
         best = of_distances.iter().map(|guess| guess.clone().with_routes(measured)).find(|guess| explains(&guess));
@@ -162,6 +164,8 @@ struct Guess {
     links: Vec<[usize; 2]>,
     routes: Vec<Vec<usize>>,
     error: f64,
+    /// As [`Expected`] has it.
+    strength: f64,
 }
 
 /// What would be measured with some links and routes.
@@ -174,8 +178,9 @@ struct Expected {
 
 impl Guess {
     fn new(measured: &Measured<'_>, links: Vec<[usize; 2]>, routes: Vec<Vec<usize>>) -> Self {
-        let mut guess = Self { links, routes, error: f64::INFINITY };
+        let mut guess = Self { links, routes, error: f64::INFINITY, strength: 0.0 };
         if let Some(expected) = guess.expect(measured) {
+            guess.strength = expected.strength;
             let pairs = pairs(measured.nodes.len());
             let off = |pair: &[usize; 2]| expected.off(measured, *pair).iter().map(|off| off.ln().powi(2)).sum::<f64>();
             let sum: f64 = pairs.iter().map(off).sum();
