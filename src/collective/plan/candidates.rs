@@ -59,15 +59,7 @@ impl<'a> Topology<'a> {
 
 impl Reduction {
     /// The names of all planners.
-    pub const NAMES: [&str; PLANNERS.len()] = {
-        let mut names = [""; PLANNERS.len()];
-        let mut at = 0;
-        while at < names.len() {
-            names[at] = PLANNERS[at].0;
-            at += 1;
-        }
-        names
-    };
+    pub const NAMES: [&str; PLANNERS.len()] = names(&PLANNERS);
 
     /// The one of this name; none if there is no such name, or what its planner needs to know is not known.
     #[must_use]
@@ -95,15 +87,18 @@ const EXCHANGERS: [(&str, Exchanger); 5] = [
 ];
 
 /// The names of all planners of all-to-alls.
-pub const EXCHANGES: [&str; EXCHANGERS.len()] = {
-    let mut names = [""; EXCHANGERS.len()];
+pub const EXCHANGES: [&str; EXCHANGERS.len()] = names(&EXCHANGERS);
+
+/// Those of a list.
+const fn names<T, const N: usize>(planners: &[(&'static str, T); N]) -> [&'static str; N] {
+    let mut names = [""; N];
     let mut at = 0;
-    while at < names.len() {
-        names[at] = EXCHANGERS[at].0;
+    while at < N {
+        names[at] = planners[at].0;
         at += 1;
     }
     names
-};
+}
 
 /// The all-to-all of `parcels` of this name among the ranks of a site; with relays it counts these works. None if there is no
 /// such name.
