@@ -20,6 +20,8 @@ pub struct Room {
     pub optimizer: Optimizer,
     /// That of embedding rows.
     pub optimizer_rows: Optimizer,
+    /// The bound of the norm of all layers' gradients together, if they are clipped.
+    pub clip_norm: Option<f64>,
 }
 
 impl Room {
@@ -40,6 +42,15 @@ impl Room {
     pub const fn samples(samples: usize) -> Self {
         let (precision, optimizer) = (Precision::F32, Optimizer::Sgd);
         let (update, update_fused) = (Update::Auto, true);
-        Self { samples, lookups: 1, update, update_fused, precision, optimizer, optimizer_rows: optimizer }
+        Self {
+            samples,
+            lookups: 1,
+            update,
+            update_fused,
+            precision,
+            optimizer,
+            optimizer_rows: optimizer,
+            clip_norm: None,
+        }
     }
 }
