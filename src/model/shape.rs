@@ -46,13 +46,20 @@ impl Shape {
         self.layers().map(|[inputs, outputs]| (inputs + 1) * outputs).sum()
     }
 
-    /// Numbers that a sample leaves between the layers.
+    /// Bytes that a sample leaves between the layers, of activations and their gradients: while its part of a minibatch is
+    /// worked on.
     #[must_use]
-    pub fn activations(&self) -> usize {
+    pub fn part_bytes(&self) -> usize {
         let ends = |layers: &[[usize; 2]]| {
             layers.first().map_or(0, |layer| layer[0]) + layers.iter().map(|layer| layer[1]).sum::<usize>()
         };
-        ends(&self.bottom) + ends(&self.top) + self.row + self.bottom.last().map_or(0, |layer| layer[1])
+        (ends(&self.bottom) + ends(&self.top)) * 2 * size_of::<f32>()
+    }
+
+    /// Bytes that a sample of a whole slice of a minibatch keeps: pooled rows with their gradient, its probability and loss.
+    #[must_use]
+    pub const fn sample_bytes(&self) -> usize {
+        self.row * 2 * size_of::<f32>() + size_of::<f32>() + size_of::<f64>()
     }
 
     /// Operations of a sample, forward and backward to inputs and weights, of layers and products; a multiply-add counts as
