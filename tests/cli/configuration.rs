@@ -97,6 +97,7 @@ const CASES: &[Case] = &[
     case("train.decay_steps_rows", "9", BUILT_IN, DECAY),
     case("train.decay_start", "2", BUILT_IN, &[("train.decay_steps", "3")]),
     case("train.decay_steps", "3", BUILT_IN, &[("train.decay_steps", "9"), ("train.decay_start", "1")]),
+    case("train.accumulate", "2", BUILT_IN, &[]),
     case("train.optimizer", "momentum", BUILT_IN, &[]),
     case("train.optimizer_rows", "momentum", BUILT_IN, &[]),
     case("train.momentum", "0.5", BUILT_IN, &[("train.optimizer", "momentum")]),
@@ -120,7 +121,8 @@ const CASES: &[Case] = &[
 ];
 
 /// Keys that by their meaning change the speed, the memory or the moment of something, and no result.
-const UNSEEN: [&str; 4] = ["data.prefetch", "train.eval_batch", "train.update_fused", "train.checkpoint_every"];
+const UNSEEN: [&str; 5] =
+    ["data.prefetch", "train.part", "train.eval_batch", "train.update_fused", "train.checkpoint_every"];
 
 fn folder() -> tempfile::TempDir {
     use std::fmt::Write;
