@@ -21,7 +21,7 @@ pub(super) fn step(rank: &mut Rank, whole: usize, paces: Paces) -> Result<()> {
         network.back_top(team, batch, &mut |index, layer| reduction.begin(index, layer, paces.layers))
     });
     clock.time(Stage::BackInteract, || {
-        network.back_interact(team, batch);
+        network.back_interact(team, batch, &mut |index, layer| reduction.begin(index, layer, paces.layers));
         tables.average(team, layout, batch, network.features_gradient_mut(batch.samples()));
     });
     clock.time(Stage::UpdateRows, || {

@@ -7,6 +7,7 @@ mod campaign;
 #[path = "../support/chance.rs"]
 mod chance;
 mod configuration;
+mod dcnv2;
 mod determinism;
 mod foreign_numbers;
 mod initial;

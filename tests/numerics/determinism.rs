@@ -42,7 +42,7 @@ impl Case {
     fn new(model: ModelConfig, lookups: usize, batches: &[usize], precision: Precision) -> Self {
         let data = DataConfig {
             source: SourceKind::Random,
-            lookups,
+            lookups: lookups.into(),
             lookups_fixed: false,
             zipf: 1.05,
             ..DataConfig::default()
@@ -138,7 +138,8 @@ fn scheme(kind: usize, table: usize, ranks: usize, rows: u64, dim: usize) -> Sch
 
 fn small(pooling: Pooling, interaction: Interaction) -> ModelConfig {
     let (bottom, top, rows) = (vec![13, 40, 12], vec![33, 1], vec![700, 3, 41, 1000, 260]);
-    ModelConfig { bottom, top, dim: 12, rows, interaction, pooling, ..Default::default() }
+    let (cross_layers, cross_rank) = (2, 9);
+    ModelConfig { bottom, top, dim: 12, rows, interaction, pooling, cross_layers, cross_rank, ..Default::default() }
 }
 
 /// Twenty minibatches, that at the end of an epoch being smaller, down to fewer samples than ranks.
@@ -161,12 +162,14 @@ fn every_scheme_on_any_number_of_ranks_gives_the_bits_of_one() {
 }
 
 #[test]
-fn halves_means_and_concatenation_too_on_any_instruction_set() {
+fn halves_means_concatenation_and_cross_layers_too_on_any_instruction_set() {
     for (pooling, interaction, precision) in [
         (Pooling::Mean, Interaction::Dot, Precision::F32),
         (Pooling::Sum, Interaction::Cat, Precision::F32),
         (Pooling::Mean, Interaction::Dot, Precision::Bf16),
         (Pooling::Sum, Interaction::Dot, Precision::Bf16Lsb8),
+        (Pooling::Sum, Interaction::Dcn, Precision::F32),
+        (Pooling::Sum, Interaction::Dcn, Precision::Bf16),
     ] {
         let mut case = Case::new(small(pooling, interaction), 4, &twenty(), precision);
         let momentum = Optimizer::Momentum { momentum: 0.9, decay: 0.0 };

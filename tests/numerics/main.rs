@@ -1,5 +1,6 @@
 //! Numbers: gradients, kernels and precisions against definitions, references and themselves.
 
+mod dcnv2;
 mod determinism;
 mod embedding;
 mod gradients;
@@ -8,6 +9,8 @@ mod kernels;
 mod limits;
 mod parity;
 mod precision;
+#[path = "../support/renamed.rs"]
+mod renamed;
 #[path = "../support/requirement.rs"]
 mod requirement;
 #[path = "../weighing/mod.rs"]
