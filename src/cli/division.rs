@@ -139,7 +139,7 @@ fn demands(config: &Config, source: &dyn Source, sampled: bool) -> (Vec<Demand>,
     if config.data.source == SourceKind::Random {
         return ((0..tables).map(|table| drawn(&config.data, table)).collect(), None);
     }
-    let samples = config.train.batch.clamp(*MEASURED.start(), *MEASURED.end());
+    let samples = config.train.minibatch().clamp(*MEASURED.start(), *MEASURED.end());
     if let Some((demands, samples)) = sampled.then(|| measured(source, samples)).flatten() {
         let told =
             format!("look-ups of a sample, and how often rows come: as in the first {} samples", Count(samples as u64));
@@ -205,14 +205,16 @@ fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
     Workload {
         tables,
         dim: config.model.dim,
-        batch: config.train.batch,
+        batch: config.train.minibatch(),
         weight_bytes,
         state_bytes: rows.bytes() - weight_bytes,
         row_state_bytes: rows.row_bytes(),
         exchange_bytes: config.train.wire.bytes(),
         // Weights with what is kept beside them, and gradients; activations and theirs.
         dense_bytes: parameters * (layers.bytes() + gradient) as u64,
-        sample_bytes: (shape.activations() * 2 * size_of::<f32>()) as u64,
+        sample_bytes: shape.sample_bytes() as u64,
+        part_bytes: shape.part_bytes() as u64,
+        part: config.train.part.given(),
         layers: tensors(&shape, precision),
         collective: (collective != Collective::Auto).then(|| collective.name()),
         sample_operations: shape.operations() as u64,

@@ -21,13 +21,13 @@ use super::{Concat, Features, FeaturesMut, Linear};
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Cell, Panels, Row, Scratch, WIDTH};
-use crate::math::{Leaf, Share};
+use crate::math::{Part, Share};
 use crate::memory::{Arena, Supply};
 use crate::optim::Kept;
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Grid, GridPart};
 
-/// Cross layers with what a minibatch leaves in them.
+/// Cross layers with what a part of a minibatch leaves in them.
 #[derive(Debug)]
 pub struct Cross {
     concat: Concat,
@@ -44,8 +44,6 @@ pub struct Cross {
     /// samples.
     pairs: Option<[Panels<u32>; 2]>,
     scratch: Scratch,
-    /// The grains that gradients of weights are summed by; none: all samples at once.
-    leaves: Vec<Leaf>,
 }
 
 /// What a layer's forward pass leaves for its backward pass, samples x numbers.
@@ -58,7 +56,7 @@ struct Level {
 
 impl Cross {
     /// `[layers, rank]` layers, which have as many numbers between V and W, on the concatenation of a sample's vectors, all
-    /// weights 0, with room for minibatches of `samples`.
+    /// weights 0, with room for parts of `samples` samples.
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -103,7 +101,6 @@ impl Cross {
             concat,
             layers: matrices,
             scratch: Scratch::default(),
-            leaves: Vec::new(),
         })
     }
 
@@ -117,19 +114,12 @@ impl Cross {
         pairs.iter_mut().flatten().for_each(|panels| panels.settle(arena));
     }
 
-    /// Plans room for the gradients of parts of a minibatch; see [`Cross::cut`].
+    /// Plans room for the sums over a rank's grains ([`Linear::sums_mut`]).
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn plan_parts(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        self.layers.iter_mut().try_for_each(|layer| layer.plan_parts(share.sum.depth, supply))
-    }
-
-    /// The next backward pass sums the gradients of weights by these grains of a minibatch of `whole` samples, and leaves
-    /// the parts that they make ([`Linear::parts_mut`]).
-    pub fn cut(&mut self, share: &Share, whole: usize) {
-        self.leaves.clear();
-        self.leaves.extend(share.leaves(whole));
+    pub fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
+        self.layers.iter_mut().try_for_each(|layer| layer.plan_sums(share.sum.depth, supply))
     }
 
     /// V and W of each layer in turn, first to last.
@@ -178,23 +168,24 @@ impl Cross {
         }
     }
 
-    /// Writes the gradient of the features of the first `samples` samples, given `gradient` with respect to x_L; what goes
-    /// to x becomes 0 where x, a ReLU's output, is. `done` gets each of [`Cross::layers`], last to first, as soon as the
-    /// gradients of its weights are there; until the next forward pass nothing else needs it.
+    /// Writes the gradient of the features of the samples of a part, that of the last forward pass, given `gradient` with
+    /// respect to x_L; what goes to x becomes 0 where x, a ReLU's output, is. With the last part, `done` gets each of
+    /// [`Cross::layers`], last to first, as soon as the gradients of its weights are complete: until the next forward pass
+    /// nothing else needs it.
     ///
     /// # Panics
     /// As [`Cross::forward`].
     pub fn backward(
         &mut self,
         team: &Team,
-        samples: usize,
+        part: &Part<'_>,
         from: Features<'_, f32>,
         gradient: &Panels<f32>,
         to: FeaturesMut<'_, f32>,
         mut done: impl FnMut(usize, &mut Linear),
     ) {
         let Self { layers, levels, x0_gradient, x_gradients, h_gradient, u_gradient, pairs, scratch, .. } = self;
-        let count = levels.len();
+        let (count, samples) = (levels.len(), part.len());
         for (index, layer) in layers.chunks_exact_mut(2).enumerate().rev() {
             let [first, second] = &mut *x_gradients;
             let (below, above) = if index % 2 == 0 { (first, &*second) } else { (second, &*first) };
@@ -215,13 +206,17 @@ impl Cross {
             // Pairs are in the order of the operands: u, then the gradient of h; x, then the gradient of u.
             w.backward_data(team, samples, h_gradient, u_gradient, Backward::Keep, scratch);
             pairs.iter_mut().for_each(|pairs| pairs.reverse());
-            w.backward_weights(team, samples, &self.leaves, u, h_gradient, pairs.as_mut());
-            done(2 * index + 1, w);
+            w.backward_weights(team, part, [u, h_gradient], pairs.as_mut());
+            if part.is_last {
+                done(2 * index + 1, w);
+            }
             let round = if index == 0 { x0_gradient.whole() } else { above };
             v.backward_data(team, samples, u_gradient, below, Backward::Add(round), scratch);
             pairs.iter_mut().for_each(|pairs| pairs.reverse());
-            v.backward_weights(team, samples, &self.leaves, x, u_gradient, pairs.as_mut());
-            done(2 * index, v);
+            v.backward_weights(team, part, [x, u_gradient], pairs.as_mut());
+            if part.is_last {
+                done(2 * index, v);
+            }
         }
         self.concat.backward(team, samples, from, self.x_gradients[0].whole(), to);
     }

@@ -13,8 +13,8 @@ use super::pieces::{LINE, Piece, TensorSquares};
 use super::weight::Weight;
 use crate::base::Result;
 use crate::machine::team::Team;
-use crate::math::brgemm::{self, After, Cell, Panels, Scratch, WIDTH, bf16, bias_gradient_of};
-use crate::math::{Leaf, add};
+use crate::math::brgemm::{self, After, Cell, Onto, Panels, Scratch, WIDTH, bf16, bias_gradient_of};
+use crate::math::{Part, add};
 use crate::memory::{Arena, Buffer, Supply, recycled};
 use crate::optim::{Kept, Optimizer, Pace, Squares};
 use crate::sync::Each;
@@ -27,7 +27,7 @@ pub struct Linear {
     /// One an output, or none.
     bias: Buffer<f32>,
     gradient: Tensors,
-    /// Where minibatches are summed by grains: gradients of parts of the minibatch that are not added up yet.
+    /// Where minibatches are summed by grains: sums over grains that are not added up yet.
     partial: Vec<Tensors>,
     optimizer: Optimizer,
     /// What the optimizer keeps of each weight and bias.
@@ -80,26 +80,36 @@ impl Tensors {
     }
 
     /// The sums over some samples; `pairs` is room for both operands in pairs of samples.
-    fn sum(&mut self, team: &Team, samples: Range<usize>, x: &Flow, dy: &Flow, pairs: Option<&mut [Panels<u32>; 2]>) {
+    fn sum(
+        &mut self,
+        team: &Team,
+        samples: Range<usize>,
+        [x, dy]: [&Flow; 2],
+        pairs: Option<&mut [Panels<u32>; 2]>,
+        onto: Onto,
+    ) {
         if samples.is_empty() {
-            return self.parts_mut().into_iter().for_each(|part| part.fill(0.0));
+            if onto == Onto::Zero {
+                self.parts_mut().into_iter().for_each(|part| part.fill(0.0));
+            }
+            return;
         }
         match (x, dy, pairs) {
             (Flow::Whole(x), Flow::Whole(dy), _) => {
-                brgemm::backward_weights_of(team, samples.clone(), x, dy, &mut self.weight);
-                self.sum_biases(team, samples, dy);
+                brgemm::backward_weights_of(team, samples.clone(), x, dy, onto, &mut self.weight);
+                self.sum_biases(team, samples, dy, onto);
             }
             (Flow::Half(x), Flow::Half(dy), Some(pairs)) => {
-                bf16::backward_weights_of(team, samples.clone(), x, dy, pairs, &mut self.weight);
-                self.sum_biases(team, samples, dy);
+                bf16::backward_weights_of(team, samples.clone(), x, dy, pairs, onto, &mut self.weight);
+                self.sum_biases(team, samples, dy, onto);
             }
             _ => unreachable!("{MIXED}"),
         }
     }
 
-    fn sum_biases<C: Cell>(&mut self, team: &Team, samples: Range<usize>, dy: &Panels<C>) {
+    fn sum_biases<C: Cell>(&mut self, team: &Team, samples: Range<usize>, dy: &Panels<C>, onto: Onto) {
         if self.biases > 0 {
-            bias_gradient_of(team, samples, dy, &mut self.bias);
+            bias_gradient_of(team, samples, dy, onto, &mut self.bias);
         }
     }
 }
@@ -155,11 +165,11 @@ impl Linear {
         })
     }
 
-    /// Plans room for the gradients of `count` parts of a minibatch, instead of one.
+    /// Plans room for `count` sums over samples, instead of one.
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn plan_parts(&mut self, count: usize, supply: &mut Supply<'_>) -> Result<()> {
+    pub fn plan_sums(&mut self, count: usize, supply: &mut Supply<'_>) -> Result<()> {
         let sizes = [self.inputs(), self.outputs(), self.biases()];
         let more = (1..count).map(|_| Tensors::new("gradient", sizes, supply));
         self.partial = more.collect::<Result<_>>()?;
@@ -302,8 +312,8 @@ impl Linear {
         self.gradient.sizes()
     }
 
-    /// As [`Linear::gradients_mut`], of each part of the minibatch that there is room for; the first is the same.
-    pub fn parts_mut(&mut self) -> impl Iterator<Item = [&mut [f32]; 2]> {
+    /// As [`Linear::gradients_mut`], of each sum over samples that there is room for; the first is the same.
+    pub fn sums_mut(&mut self) -> impl Iterator<Item = [&mut [f32]; 2]> {
         std::iter::once(&mut self.gradient).chain(&mut self.partial).map(Tensors::parts_mut)
     }
 
@@ -353,28 +363,31 @@ impl Linear {
         }
     }
 
-    /// dW = Xᵀ dY and db = the column sums of dY, over the first `samples` rows; `pairs` is room for both operands in
-    /// pairs of samples, which passes on bfloat16 need. With `leaves`, which have all of these rows, over each leaf alone:
-    /// they are added up as they say, and what is left are the parts.
+    /// dW = Xᵀ dY and db = the column sums of dY, over the samples of a part, which are the first rows of both; they go on
+    /// from the part before. `pairs` is room for both operands in pairs of samples, which passes on bfloat16 need. With
+    /// leaves, over each leaf alone: they are added up as they say, and what is left after the last part are
+    /// [`Linear::sums_mut`].
     ///
     /// # Panics
-    /// When a matrix is too small, or there is no room for the parts.
+    /// When a matrix is too small, or there is no room for the sums.
     pub(super) fn backward_weights(
         &mut self,
         team: &Team,
-        samples: usize,
-        leaves: &[Leaf],
-        x: &Flow,
-        dy: &Flow,
+        part: &Part<'_>,
+        flows: [&Flow; 2],
         mut pairs: Option<&mut [Panels<u32>; 2]>,
     ) {
-        if leaves.is_empty() {
-            return self.gradient.sum(team, 0..samples, x, dy, pairs);
+        let first = part.samples.start;
+        if part.leaves.is_empty() {
+            let onto = if first == 0 { Onto::Zero } else { Onto::Result };
+            return self.gradient.sum(team, 0..part.len(), flows, pairs, onto);
         }
-        let mut height = 0;
-        for leaf in leaves {
+        let (before, own) = (&part.leaves[..part.own_leaves.start], &part.leaves[part.own_leaves.clone()]);
+        let mut height = before.len() - before.iter().map(|leaf| leaf.merges).sum::<usize>();
+        for leaf in own {
             let top = if height == 0 { &mut self.gradient } else { &mut self.partial[height - 1] };
-            top.sum(team, leaf.samples.clone(), x, dy, pairs.as_deref_mut());
+            let samples = leaf.samples.start - first..leaf.samples.end - first;
+            top.sum(team, samples, flows, pairs.as_deref_mut(), Onto::Zero);
             height += 1;
             for _ in 0..leaf.merges {
                 height -= 1;

@@ -18,12 +18,12 @@ use crate::base::config::Interaction;
 use crate::data::Batch;
 use crate::layer::{Concat, Cross, Dot, Features, FeaturesMut, InputGradient, Linear, LossLayer, Mlp};
 use crate::machine::team::Team;
-use crate::math::Share;
 use crate::math::brgemm::{export_rows, import_rows};
+use crate::math::{Part, Share};
 use crate::memory::{Arena, Buffer, Supply};
 use crate::optim::Kept;
 
-/// MLPs, interaction and loss with the activations of the current minibatch.
+/// MLPs, interaction and loss with the activations of the current part of a minibatch.
 #[derive(Debug)]
 pub struct Dlrm {
     bottom: Mlp,
@@ -42,13 +42,13 @@ enum Interacts {
     Cross(Box<Cross>),
 }
 
-/// What a minibatch leaves in memory between its forward and its backward pass.
+/// What lies around the MLPs.
 #[derive(Debug)]
 struct Activations {
-    /// Pooled rows, samples x row.
+    /// Pooled rows of the whole slice of a minibatch, samples x row.
     features: Buffer<f32>,
     features_gradient: Buffer<f32>,
-    /// Samples.
+    /// Of the current part.
     logits: Buffer<f32>,
 }
 
@@ -61,7 +61,7 @@ impl Dlrm {
     /// # Panics
     /// When tables differ in width although their vectors are multiplied with each other.
     pub fn build(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>) -> Result<Box<dyn Network>> {
-        let NetworkSpec { config, dims, positions, samples, threads, kept } = *spec;
+        let NetworkSpec { config, dims, positions, samples, part, threads, kept } = *spec;
         let row = dims.iter().zip(positions).map(|(dim, positions)| dim * positions).sum();
         let bottom = config.bottom_widths();
         // A bottom MLP without layers has no input either; both its ends are one empty matrix.
@@ -76,15 +76,15 @@ impl Dlrm {
             Interaction::Dcn => {
                 let (concat, sizes) =
                     (Concat::new(bottom[bottom.len() - 1], row), [config.cross_layers, config.cross_rank]);
-                Interacts::Cross(Box::new(Cross::new(concat, sizes, samples, kept, supply)?))
+                Interacts::Cross(Box::new(Cross::new(concat, sizes, part, kept, supply)?))
             }
         };
         let top: Vec<_> = std::iter::once(interaction.outputs()).chain(config.top.iter().copied()).collect();
         Ok(Box::new(Self {
-            bottom: Mlp::new(bottom, samples, ends, kept, supply)?,
-            top: Mlp::new(&top, samples, InputGradient::Needed, kept, supply)?,
-            loss: LossLayer::new(config, samples, supply)?,
-            activations: Activations::new(samples, row, supply)?,
+            bottom: Mlp::new(bottom, part, ends, kept, supply)?,
+            top: Mlp::new(&top, part, InputGradient::Needed, kept, supply)?,
+            loss: LossLayer::new(config, samples, part, supply)?,
+            activations: Activations::new([samples, part], row, supply)?,
             interaction,
             kept,
             shape: Shape::dlrm(config, positions.iter().sum(), row),
@@ -141,20 +141,12 @@ impl Network for Dlrm {
         self.project().table(table)
     }
 
-    fn plan_parts(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        self.bottom.plan_parts(share, supply)?;
+    fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
+        self.bottom.plan_sums(share, supply)?;
         if let Interacts::Cross(cross) = &mut self.interaction {
-            cross.plan_parts(share, supply)?;
+            cross.plan_sums(share, supply)?;
         }
-        self.top.plan_parts(share, supply)
-    }
-
-    fn cut(&mut self, share: &Share, whole: usize) {
-        self.bottom.cut(share, whole);
-        if let Interacts::Cross(cross) = &mut self.interaction {
-            cross.cut(share, whole);
-        }
-        self.top.cut(share, whole);
+        self.top.plan_sums(share, supply)
     }
 
     fn features_mut(&mut self, samples: usize) -> &mut [f32] {
@@ -169,28 +161,31 @@ impl Network for Dlrm {
         &mut self.activations.features_gradient[..samples * self.shape.row]
     }
 
-    fn bottom(&mut self, team: &Team, batch: &Batch) {
-        import_rows(team, batch.samples(), &batch.dense, batch.dense_width, self.bottom.input_mut());
-        self.bottom.forward(team, batch.samples(), true);
+    fn bottom(&mut self, team: &Team, batch: &Batch, part: &Part<'_>) {
+        let dense = &batch.dense[part.samples.start * batch.dense_width..];
+        import_rows(team, part.len(), dense, batch.dense_width, self.bottom.input_mut());
+        self.bottom.forward(team, part.len(), true);
     }
 
-    fn interact(&mut self, team: &Team, batch: &Batch) {
-        let from = Features { x: self.bottom.output(), pooled: &self.activations.features };
+    fn interact(&mut self, team: &Team, part: &Part<'_>) {
+        let pooled = &self.activations.features[part.samples.start * self.shape.row..];
+        let from = Features { x: self.bottom.output(), pooled };
         let out = self.top.input_mut();
         match &mut self.interaction {
-            Interacts::Dot(dot) => dot.forward(team, batch.samples(), from, out),
-            Interacts::Concat(concat) => concat.forward(team, batch.samples(), from, out),
-            Interacts::Cross(cross) => cross.forward(team, batch.samples(), from, out),
+            Interacts::Dot(dot) => dot.forward(team, part.len(), from, out),
+            Interacts::Concat(concat) => concat.forward(team, part.len(), from, out),
+            Interacts::Cross(cross) => cross.forward(team, part.len(), from, out),
         }
     }
 
-    fn top(&mut self, team: &Team, batch: &Batch) {
-        self.top.forward(team, batch.samples(), false);
-        export_rows(team, self.top.output(), &mut self.activations.logits[..batch.samples()], 1);
+    fn top(&mut self, team: &Team, part: &Part<'_>) {
+        self.top.forward(team, part.len(), false);
+        export_rows(team, self.top.output(), &mut self.activations.logits[..part.len()], 1);
     }
 
-    fn loss(&mut self, team: &Team, batch: &Batch, whole: usize) {
-        self.loss.forward(team, &self.activations.logits[..batch.samples()], &batch.labels, whole);
+    fn loss(&mut self, team: &Team, batch: &Batch, part: &Part<'_>, whole: usize) {
+        let (first, labels) = (part.samples.start, &batch.labels[part.samples.clone()]);
+        self.loss.forward(team, first, &self.activations.logits[..part.len()], labels, whole);
     }
 
     fn losses(&self, samples: usize) -> &[f64] {
@@ -201,32 +196,33 @@ impl Network for Dlrm {
         self.loss.probabilities(samples)
     }
 
-    fn back_top(&mut self, team: &Team, batch: &Batch, announce: Announce<'_>) {
+    fn back_top(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>) {
         let (_, gradient) = self.top.output_and_gradient();
-        import_rows(team, batch.samples(), self.loss.gradient(), 1, gradient);
+        import_rows(team, part.len(), self.loss.gradient(), 1, gradient);
         let before = self.bottom.layers().len() + self.interaction.layers().len();
-        self.top.backward_each(team, batch.samples(), |index, layer| announce(before + index, layer));
+        self.top.backward(team, part, |index, layer| announce(before + index, layer));
     }
 
-    fn back_interact(&mut self, team: &Team, batch: &Batch, announce: Announce<'_>) {
+    fn back_interact(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>) {
         let before = self.bottom.layers().len();
         let (x, x_gradient) = self.bottom.output_and_gradient();
         let Activations { features, features_gradient, .. } = &mut self.activations;
-        let from = Features { x, pooled: features };
-        let to = FeaturesMut { x: x_gradient, pooled: features_gradient };
+        let first = part.samples.start * self.shape.row;
+        let from = Features { x, pooled: &features[first..] };
+        let to = FeaturesMut { x: x_gradient, pooled: &mut features_gradient[first..] };
         let gradient = self.top.input_gradient();
         match &mut self.interaction {
-            Interacts::Dot(dot) => dot.backward(team, batch.samples(), from, gradient, to),
-            Interacts::Concat(concat) => concat.backward(team, batch.samples(), from, gradient, to),
+            Interacts::Dot(dot) => dot.backward(team, part.len(), from, gradient, to),
+            Interacts::Concat(concat) => concat.backward(team, part.len(), from, gradient, to),
             Interacts::Cross(cross) => {
                 let announce = |index, layer: &mut Linear| announce(before + index, layer);
-                cross.backward(team, batch.samples(), from, gradient, to, announce);
+                cross.backward(team, part, from, gradient, to, announce);
             }
         }
     }
 
-    fn back_bottom(&mut self, team: &Team, batch: &Batch, announce: Announce<'_>) {
-        self.bottom.backward_each(team, batch.samples(), announce);
+    fn back_bottom(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>) {
+        self.bottom.backward(team, part, announce);
     }
 
     fn work(&self, stage: Stage, samples: usize) -> Work {
@@ -270,11 +266,11 @@ impl Interacts {
 }
 
 impl Activations {
-    fn new(samples: usize, features: usize, supply: &mut Supply<'_>) -> Result<Self> {
+    fn new([samples, part]: [usize; 2], features: usize, supply: &mut Supply<'_>) -> Result<Self> {
         Ok(Self {
             features: supply.buffer("features", samples * features)?,
             features_gradient: supply.buffer("feature gradients", samples * features)?,
-            logits: supply.buffer("logits", samples)?,
+            logits: supply.buffer("logits", part)?,
         })
     }
 

@@ -16,16 +16,17 @@ use crate::base::config::ModelConfig;
 use crate::data::Batch;
 use crate::layer::Linear;
 use crate::machine::team::Team;
-use crate::math::Share;
+use crate::math::{Part, Share};
 use crate::memory::{Arena, Supply};
 use crate::optim::{Kept, Pace};
 
 /// Gets the number of a layer whose gradient is complete, and the layer.
 pub type Announce<'a> = &'a mut dyn FnMut(usize, &mut Linear);
 
-/// A network, and what a minibatch leaves in it between its forward and its backward pass.
+/// A network, and what a part of a minibatch leaves in it between its forward and its backward pass.
 ///
-/// Each method of a stage is called once a step, in the order of [`Stage`].
+/// Each method of a stage is called once for each part of a minibatch, in the order of [`Stage`]: a part goes forward and
+/// back before the next, and the gradients of weights are complete with the last.
 pub trait Network: Debug + Send {
     /// Takes all planned buffers from the arena.
     fn settle(&mut self, arena: &mut Arena);
@@ -62,51 +63,47 @@ pub trait Network: Debug + Send {
         Project::Dlrm.table(table)
     }
 
-    /// Plans room for the gradients of parts of a minibatch; see [`Network::cut`].
+    /// Plans room for the gradients of weights as sums over a rank's grains ([`Linear::sums_mut`]).
     ///
     /// # Errors
     /// When the supply is exhausted.
-    fn plan_parts(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()>;
+    fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()>;
 
-    /// The next backward pass sums the gradients of weights by these grains of a minibatch of `whole` samples, and leaves
-    /// the parts that they make.
-    fn cut(&mut self, share: &Share, whole: usize);
-
-    /// The pooled rows of `samples` samples, to be written.
+    /// The pooled rows of a slice of `samples` samples, to be written.
     fn features_mut(&mut self, samples: usize) -> &mut [f32];
 
-    /// The gradient of the pooled rows of `samples` samples.
+    /// The gradient of the pooled rows of a slice of `samples` samples.
     fn features_gradient(&self, samples: usize) -> &[f32];
 
     /// As [`Network::features_gradient`], to be changed.
     fn features_gradient_mut(&mut self, samples: usize) -> &mut [f32];
 
     /// Forward: what needs no pooled rows.
-    fn bottom(&mut self, team: &Team, batch: &Batch);
+    fn bottom(&mut self, team: &Team, batch: &Batch, part: &Part<'_>);
 
     /// Forward: the interaction of all features.
-    fn interact(&mut self, team: &Team, batch: &Batch);
+    fn interact(&mut self, team: &Team, part: &Part<'_>);
 
     /// Forward: from there to one logit a sample.
-    fn top(&mut self, team: &Team, batch: &Batch);
+    fn top(&mut self, team: &Team, part: &Part<'_>);
 
     /// The part of these samples in the mean loss of a minibatch of `whole` samples, and its gradient.
-    fn loss(&mut self, team: &Team, batch: &Batch, whole: usize);
+    fn loss(&mut self, team: &Team, batch: &Batch, part: &Part<'_>, whole: usize);
 
-    /// Each sample's loss, from the last [`Network::loss`].
+    /// Each sample's loss in the last minibatch.
     fn losses(&self, samples: usize) -> &[f64];
 
-    /// The click probabilities of the last [`Network::loss`], one a sample.
+    /// The click probabilities of the last minibatch, one a sample.
     fn probabilities(&self, samples: usize) -> &[f32];
 
     /// Backward of [`Network::top`].
-    fn back_top(&mut self, team: &Team, batch: &Batch, announce: Announce<'_>);
+    fn back_top(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>);
 
-    /// Backward of [`Network::interact`]: afterwards the gradient of the pooled rows is complete.
-    fn back_interact(&mut self, team: &Team, batch: &Batch, announce: Announce<'_>);
+    /// Backward of [`Network::interact`]: afterwards the gradient of the part's pooled rows is complete.
+    fn back_interact(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>);
 
     /// Backward of [`Network::bottom`].
-    fn back_bottom(&mut self, team: &Team, batch: &Batch, announce: Announce<'_>);
+    fn back_bottom(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>);
 
     /// The work of one of its own stages for a minibatch of `samples`; none for any other stage.
     fn work(&self, stage: Stage, samples: usize) -> Work;
@@ -123,6 +120,8 @@ pub struct NetworkSpec<'a> {
     pub positions: &'a [usize],
     /// Samples of the rank's largest slice of a minibatch.
     pub samples: usize,
+    /// Samples of its largest part.
+    pub part: usize,
     /// Threads of the rank's team.
     pub threads: usize,
     /// What is kept of the layers' weights.

@@ -8,6 +8,8 @@ use crate::optim::{Kept, Optimizer};
 pub struct Room {
     /// Samples of the largest minibatch.
     pub samples: usize,
+    /// Samples that walk through the network at a time, at most: see [`crate::math::Parts`].
+    pub part: usize,
     /// Look-ups a table and sample that are expected at most; more are possible, but allocate memory when they come.
     pub lookups: usize,
     /// How embedding rows are moved.
@@ -40,6 +42,15 @@ impl Room {
     pub const fn samples(samples: usize) -> Self {
         let (precision, optimizer) = (Precision::F32, Optimizer::Sgd);
         let (update, update_fused) = (Update::Auto, true);
-        Self { samples, lookups: 1, update, update_fused, precision, optimizer, optimizer_rows: optimizer }
+        Self {
+            samples,
+            part: samples,
+            lookups: 1,
+            update,
+            update_fused,
+            precision,
+            optimizer,
+            optimizer_rows: optimizer,
+        }
     }
 }

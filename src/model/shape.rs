@@ -87,15 +87,24 @@ impl Shape {
         self.layers().map(LayerShape::parameters).sum()
     }
 
-    /// Numbers that a sample leaves between the layers.
+    /// Bytes that a sample leaves between the layers, of activations and their gradients: while its part of a minibatch is
+    /// worked on.
     #[must_use]
-    pub fn activations(&self) -> usize {
+    pub fn part_bytes(&self) -> usize {
         let ends = |layers: &[LayerShape]| {
             layers.first().map_or(0, |layer| layer.inputs) + layers.iter().map(|layer| layer.outputs).sum::<usize>()
         };
-        // Of a cross layer there are the outputs of V and of W, and its input, which is as wide as its biases.
+        // Of a cross layer there are the outputs of V and of W, and its input, which is as wide as its biases; of all of them
+        // together three gradients as wide as that, that of W's output, and that of V's.
         let crossed: usize = self.cross.iter().map(|layer| layer.outputs + layer.biases).sum();
-        ends(&self.bottom) + crossed + ends(&self.top) + self.row + self.bottom.last().map_or(0, |layer| layer.outputs)
+        let gradients = self.cross.first().map_or(0, |v| 4 * v.inputs + v.outputs);
+        ((ends(&self.bottom) + ends(&self.top)) * 2 + crossed + gradients) * size_of::<f32>()
+    }
+
+    /// Bytes that a sample of a whole slice of a minibatch keeps: pooled rows with their gradient, its probability and loss.
+    #[must_use]
+    pub const fn sample_bytes(&self) -> usize {
+        self.row * 2 * size_of::<f32>() + size_of::<f32>() + size_of::<f64>()
     }
 
     /// Numbers of a sample that cross layers multiply one by one: those of x_0, once a layer.

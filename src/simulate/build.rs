@@ -66,6 +66,8 @@ pub(super) struct Walker {
     pub(super) comes: [Vec<After>; Kind::ALL.len()],
     load: Load,
     samples: usize,
+    /// How many of them walk through the network last, once the others have gone forward and back.
+    last_part: usize,
     /// Its part of what all ranks of its memory can do.
     limits: Limits,
     /// What its cores would do if the memory were theirs alone.
@@ -108,8 +110,11 @@ impl<'a> Builder<'a> {
                 gather_gb_s: limits.gather_gb_s * draws,
                 scatter_gb_s: limits.scatter_gb_s * draws,
             };
-            let samples = model.samples(RankId(rank as u32));
-            Walker { last: None, comes: std::array::from_fn(|_| Vec::new()), load, samples, limits, alone }
+            let rank = RankId(rank as u32);
+            let samples = model.samples(rank);
+            let last_part = samples / samples.div_ceil(model.part(rank).max(1)).max(1);
+            let comes = std::array::from_fn(|_| Vec::new());
+            Walker { last: None, comes, load, samples, last_part, limits, alone }
         };
         // Behind wires and memories: each rank's compute cores, then its communication cores, in seconds.
         let mut rates = site.resources();
@@ -253,14 +258,21 @@ impl<'a> Builder<'a> {
             let (load, share) = (&self.walkers[rank].load, part(self, rank));
             let own = [load.lookup_rows, load.lookup_stream].map(|all| all as f64 * share);
             self.rows(rank, Stage::LookUp, own, None);
-            self.work(rank, Stage::Bottom, Some(Kind::DenseGradients));
+            let Walker { samples, last_part, .. } = self.walkers[rank];
+            // While pooled rows travel, only the first part has something to do.
+            self.work(rank, Stage::Bottom, last_part, Some(Kind::DenseGradients));
             let all = self.walkers.iter().map(|walker| walker.load.columns as f64).sum::<f64>();
             let others = (all - self.walkers[rank].load.columns as f64) * self.walkers[rank].samples as f64 * element;
             let joined_s = 2.0 * others / self.copied(rank);
             self.walk(rank, Stage::JoinRows, joined_s, joined_s, Extra::default(), Some(Kind::PooledRows));
-            for stage in [Stage::Interact, Stage::Top, Stage::Loss] {
-                self.work(rank, stage, None);
+            let (forward, back) = (
+                [Stage::Bottom, Stage::Interact, Stage::Top, Stage::Loss],
+                [Stage::BackTop, Stage::BackInteract, Stage::BackBottom],
+            );
+            if samples > last_part {
+                forward.into_iter().chain(back).for_each(|stage| _ = self.work(rank, stage, samples - last_part, None));
             }
+            forward[1..].iter().for_each(|stage| _ = self.work(rank, *stage, last_part, None));
         }
         let complete = self.backward(element);
         if !self.scene.rates.waits_before_update {
@@ -285,13 +297,13 @@ impl<'a> Builder<'a> {
         rates.step_s + sample_s * self.walkers[rank].samples as f64 + rates.whole_sample_s * batch
     }
 
-    /// A stage of the network.
-    fn work(&mut self, rank: usize, stage: Stage, waits: Option<Kind>) -> usize {
-        let work = self.scene.shape.work(stage, self.walkers[rank].samples, self.scene.kept);
+    /// A stage of the network, for so many samples.
+    fn work(&mut self, rank: usize, stage: Stage, samples: usize, waits: Option<Kind>) -> usize {
+        let work = self.scene.shape.work(stage, samples, self.scene.kept);
         self.stage(rank, stage, &work, waits)
     }
 
-    /// The backward pass; by layer, in the order in which gradients are complete: its number, and what completes it on each
+    /// The backward pass of the last part, with which gradients are complete; by layer, in the order in which gradients are complete: its number, and what completes it on each
     /// rank.
     fn backward(&mut self, element: f64) -> Vec<(usize, Vec<usize>)> {
         let ranks = self.ranks();
@@ -304,7 +316,7 @@ impl<'a> Builder<'a> {
         self.layers(Stage::BackInteract, before..crossed, &mut complete);
         for rank in 0..ranks {
             // Beside the layers.
-            let samples = self.walkers[rank].samples;
+            let samples = self.walkers[rank].last_part;
             let mut rest = self.scene.shape.work(Stage::BackInteract, samples, self.scene.kept);
             rest.operations -= (4 * samples * products) as f64;
             self.stage(rank, Stage::BackInteract, &rest, None);
@@ -323,7 +335,7 @@ impl<'a> Builder<'a> {
         for layer in layers.rev() {
             let passes = if layer == 0 && stage == Stage::BackBottom { 2.0 } else { 4.0 };
             let of_rank = |rank: usize, builder: &mut Self| {
-                let operations = passes * (builder.walkers[rank].samples * shapes[layer].weights()) as f64;
+                let operations = passes * (builder.walkers[rank].last_part * shapes[layer].weights()) as f64;
                 builder.stage(rank, stage, &Work::arithmetic(operations), None)
             };
             complete.push((layer, (0..self.ranks()).map(|rank| of_rank(rank, self)).collect()));
@@ -380,7 +392,7 @@ impl<'a> Builder<'a> {
     fn reduce(&mut self, complete: Vec<(usize, Vec<usize>)>) {
         let ranks = self.ranks();
         if ranks == 1 {
-            self.work(0, Stage::UpdateDense, None);
+            self.work(0, Stage::UpdateDense, 0, None);
             return;
         }
         let by_cores = self.by_cores();

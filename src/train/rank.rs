@@ -16,7 +16,7 @@ use crate::exchange::{
     Gradients, Ids, Layout, Nodes, Pieces, Pooled, Replicas, Unpooled, gradient_bytes, pooled_bytes,
 };
 use crate::machine::team::Team;
-use crate::math::Share;
+use crate::math::{Parts, Share};
 use crate::memory::{Arena, Demand, Pages, Plan, Supply, check_capacity};
 use crate::model::{self, Network, NetworkSpec, Parameter, Stage, Tables, Work};
 use crate::optim::Moment;
@@ -41,6 +41,8 @@ pub struct Rank {
     pub(super) clock: Clock,
     /// This rank's slice of the minibatch.
     pub(super) batch: Arc<Batch>,
+    /// How it is parted.
+    pub(super) parts: Parts,
     /// Samples of the whole minibatch of the last step.
     whole: usize,
     pub(super) steps: u64,
@@ -102,11 +104,14 @@ impl Rank {
         let supply = &mut Supply::Arena(&mut plan);
         let dims: Vec<usize> =
             (0..layout.sharding().tables() as u32).map(|table| layout.sharding().dim(TableId(table))).collect();
+        let share = layout.grains().map(|grains| Share::new(grains, layout.ranks(), rank.index()));
+        let mut parts = Parts::new(setup.room.part, share.clone());
         let spec = NetworkSpec {
             config: &setup.config,
             dims: &dims,
             positions: &setup.sequences,
             samples: samples.max(1),
+            part: parts.room(samples, setup.room.samples),
             threads: team.threads(),
             kept: setup.room.kept_layers(),
         };
@@ -117,8 +122,8 @@ impl Rank {
         let mut pooled = Pooled::memory(&layout, rank, setup.room.samples, supply)?;
         let mut gradients = Gradients::memory(&layout, rank, setup.room.samples, supply)?;
         let mut nodes = None;
-        if let Some(grains) = layout.grains() {
-            network.plan_parts(&Share::new(grains, layout.ranks(), rank.index()), supply)?;
+        if let (Some(grains), Some(share)) = (layout.grains(), &share) {
+            network.plan_sums(share, supply)?;
             let len = Pieces::len_of(network.gradient_sizes());
             nodes = Some(Nodes::new(grains, layout.ranks(), rank, len, supply)?);
         }
@@ -163,6 +168,7 @@ impl Rank {
             gradients: Gradients::new(&*lanes.gradients, gradients),
             unpooled: layout.grains().map(|_| Unpooled::new(&layout, rank, &team)),
             batch: Arc::new(Batch::new(&setup.schema)),
+            parts,
             whole: 0,
             steps: 0,
             updates: Updates::default(),
@@ -273,7 +279,7 @@ impl Rank {
         self.take_slice(whole);
         // What an evaluation takes is no part of a step.
         let stopped = self.clock.stop(true);
-        let result = step::forward(self, whole.samples());
+        let result = step::evaluate(self, whole.samples());
         self.clock.stop(stopped);
         let probabilities = self.network.probabilities(self.batch.samples()).to_vec();
         // Alone, the caller gets its minibatch back.

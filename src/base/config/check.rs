@@ -90,6 +90,19 @@ impl Config {
     fn check_training(&self) -> std::result::Result<(), Contradiction> {
         let train = &self.train;
         within!("train.batch", train.batch, (1..=1 << 31), "[1, 2^31]");
+        within!("train.accumulate", train.accumulate, (1..=1 << 20), "[1, 2^20]");
+        if train.minibatch() > 1 << 31 {
+            return fail(
+                &["train.batch", "train.accumulate"],
+                format!(
+                    "train.batch = {} times train.accumulate = {} are more than 2^31 samples a step",
+                    train.batch, train.accumulate
+                ),
+            );
+        }
+        if let Some(part) = train.part.given() {
+            within!("train.part", part, (1..=1 << 31), "[1, 2^31]");
+        }
         within!("train.threads", train.threads, (0..=THREADS_MAX), "[0, 4096]");
         within!("train.eval_batch", train.eval_batch, (1..=1 << 31), "[1, 2^31]");
         if train.determinism != Determinism::None && matches!(train.update, Update::Atomic | Update::Rtm) {

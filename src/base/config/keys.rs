@@ -156,6 +156,8 @@ pub const KEYS: &[Key] = &[
     key("data.lookups_fixed", &[Plan, Simulate, Step, Overlap], RANDOM),
     key("data.zipf", &[Plan, Simulate, Step, Overlap], RANDOM),
     key("train.batch", LAYERS, Always),
+    key("train.accumulate", &[Plan, Simulate, Step, Overlap], Always),
+    key("train.part", LAYERS, Always),
     key("train.steps", &[], Always),
     key("train.epochs", &[], Other("train.steps = 0", |config| config.train.steps == 0)),
     key("train.lr", STEPS, Always),

@@ -137,7 +137,7 @@ fn passes_in_thirds_give_the_bits_of_their_definition() {
             thirds::backward_data(&team, amx, n, [&pdy, &pw], &mut out, After::Add(&px));
             assert!(same(&out, &|i, j| dx(i, j) + x[i * c + j]), "with what goes round, {facts}");
             let mut out = Panels::zeroed(c, k);
-            thirds::backward_weights(&team, amx, 0..n, [&px, &pdy], &mut out);
+            thirds::backward_weights(&team, amx, 0..n, [&px, &pdy], Onto::Zero, &mut out);
             assert!(same(&out, &dw), "backward weights, {facts}");
         }
     }
@@ -359,5 +359,35 @@ fn bf16_passes_read_nothing_of_the_rows_beyond_the_minibatch() {
             dw.to_rows()
         };
         assert_eq!(bits(&weights(&x_all, &dy_all)), bits(&weights(&x, &dy)), "{:?}", team.isa());
+    }
+}
+
+/// Parts end at multiples of 64 samples; the last one may be of any length.
+#[test]
+fn gradients_of_weights_in_parts_have_the_bits_of_the_whole() {
+    let sizes = [[200, 70, 66], [300, 3, 130], [1100, 40, 20], [129, 65, 1], [64, 20, 20]];
+    for ([n, c, k], team) in sizes.into_iter().flat_map(|size| teams(Isa::every()).into_iter().map(move |t| (size, t)))
+    {
+        let (x, dy) = (activations(n * c, 1), random(n * k, 3));
+        let (px, pdy) = (Panels::from_rows(&x, n, c), Panels::from_rows(&dy, n, k));
+        let (hx, hdy) = (Panels::from_rows(&halves(&x), n, c), Panels::from_rows(&halves(&dy), n, k));
+        let with = |part: usize| {
+            let (mut dw, mut dw_halves) = (Panels::zeroed(c, k), Panels::zeroed(c, k));
+            let [mut db, mut db_halves] = [vec![7.0; k], vec![7.0; k]];
+            let mut pairs = [c, k].map(|columns| Panels::zeroed(n.div_ceil(2), columns));
+            for first in (0..n).step_by(part) {
+                let (samples, onto) = (first..n.min(first + part), if first == 0 { Onto::Zero } else { Onto::Result });
+                backward_weights_of(&team, samples.clone(), &px, &pdy, onto, &mut dw);
+                bias_gradient_of(&team, samples.clone(), &pdy, onto, &mut db);
+                bf16::backward_weights_of(&team, samples.clone(), &hx, &hdy, &mut pairs, onto, &mut dw_halves);
+                bias_gradient_of(&team, samples, &hdy, onto, &mut db_halves);
+            }
+            assert!(padding_is_zero(&dw) && padding_is_zero(&dw_halves));
+            [dw.to_rows(), dw_halves.to_rows(), db, db_halves].map(|values| bits(&values))
+        };
+        let whole = with(n);
+        for part in [TOGETHER, 2 * TOGETHER, 5 * TOGETHER] {
+            assert!(with(part) == whole, "parts of {part}, {n} x {c} x {k}, {:?} x {}", team.isa(), team.threads());
+        }
     }
 }
