@@ -14,7 +14,7 @@ use super::network::{Announce, Network, NetworkSpec};
 use super::shape::Shape;
 use super::stage::{Stage, Work};
 use crate::base::Result;
-use crate::base::config::Interaction;
+use crate::base::config::{Interaction, Triangle};
 use crate::data::Batch;
 use crate::layer::{Concat, Cross, Dot, Features, FeaturesMut, InputGradient, Linear, LossLayer, Mlp};
 use crate::machine::team::Team;
@@ -31,6 +31,9 @@ pub struct Dlrm {
     interaction: Interacts,
     loss: LossLayer,
     kept: Kept,
+    project: Project,
+    /// Where in the top MLP's input the inputs by their names are, if not in their order.
+    named_inputs: Option<Vec<usize>>,
     shape: Shape,
     activations: Activations,
 }
@@ -85,6 +88,11 @@ impl Dlrm {
             top: Mlp::new(&top, part, InputGradient::Needed, kept, supply)?,
             loss: LossLayer::new(config, samples, part, supply)?,
             activations: Activations::new([samples, part], row, supply)?,
+            project: Project::of(config),
+            named_inputs: match &interaction {
+                Interacts::Dot(dot) if config.triangle == Triangle::Upper => Some(dot.upper_triangle()),
+                _ => None,
+            },
             interaction,
             kept,
             shape: Shape::dlrm(config, positions.iter().sum(), row),
@@ -106,7 +114,7 @@ impl Network for Dlrm {
     }
 
     fn initialise(&mut self, seed: u64) {
-        let project = self.project();
+        let project = self.project;
         init::mlp(project, self.bottom.layers_mut(), 0, seed);
         init::mlp(project, self.top.layers_mut(), 1, seed);
         init::cross(self.interaction.layers_mut(), 2, seed);
@@ -131,14 +139,19 @@ impl Network for Dlrm {
     fn layer_names(&self, index: usize) -> [String; 2] {
         let [bottom, crossed, top] = self.chains().map(<[_]>::len);
         match index {
-            _ if index < bottom => self.project().bottom(index),
+            _ if index < bottom => self.project.bottom(index),
             _ if index < bottom + crossed => names::cross(index - bottom),
-            _ => self.project().top(index - bottom - crossed, top),
+            _ => self.project.top(index - bottom - crossed, top),
         }
     }
 
+    fn named_inputs(&self, index: usize) -> Option<&[usize]> {
+        let [bottom, crossed, _] = self.chains().map(<[_]>::len);
+        self.named_inputs.as_deref().filter(|_| index == bottom + crossed)
+    }
+
     fn table_name(&self, table: usize) -> String {
-        self.project().table(table)
+        self.project.table(table)
     }
 
     fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
@@ -240,10 +253,6 @@ impl Dlrm {
 
     fn chains_mut(&mut self) -> [&mut [Linear]; 3] {
         [self.bottom.layers_mut(), self.interaction.layers_mut(), self.top.layers_mut()]
-    }
-
-    const fn project(&self) -> Project {
-        if let Interacts::Cross(_) = self.interaction { Project::TorchRec } else { Project::Dlrm }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What tensors are called in a state dict: as in the project that defines the model.
 
+use crate::base::config::{Interaction, ModelConfig, Triangle};
+
 /// Who defines a model: its initial weights, and what its tensors are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Project {
@@ -18,6 +20,14 @@ fn of_module(module: &str) -> [String; 2] {
 }
 
 impl Project {
+    /// The one that defines this model.
+    pub(super) const fn of(model: &ModelConfig) -> Self {
+        match (model.interaction, model.triangle) {
+            (Interaction::Dcn, _) | (Interaction::Dot, Triangle::Upper) => Self::TorchRec,
+            (Interaction::Dot, Triangle::Lower) | (Interaction::Cat, _) => Self::Dlrm,
+        }
+    }
+
     /// The weights of a table.
     pub(super) fn table(self, table: usize) -> String {
         match self {

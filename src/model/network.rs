@@ -58,6 +58,15 @@ pub trait Network: Debug + Send {
     /// When there is no such layer.
     fn layer_names(&self, index: usize) -> [String; 2];
 
+    /// Where in a layer's inputs those of its weights in a state dict are; nothing where they come in their order.
+    ///
+    /// # Panics
+    /// When there is no such layer.
+    fn named_inputs(&self, index: usize) -> Option<&[usize]> {
+        let _ = index;
+        None
+    }
+
     /// What the weights of a table are called there.
     fn table_name(&self, table: usize) -> String {
         Project::Dlrm.table(table)

@@ -63,6 +63,7 @@ const CASES: &[Case] = &[
     case("model.pooling", "mean", RANDOM, &[("data.lookups", "3")]),
     case("model.interaction", "cat", BUILT_IN, &[]),
     case("model.interaction_itself", "true", BUILT_IN, &[]),
+    case("model.triangle", "upper", BUILT_IN, &[]),
     case("model.cross_layers", "2", BUILT_IN, CROSS),
     case("model.cross_rank", "5", BUILT_IN, CROSS),
     case("model.loss", "mse", BUILT_IN, &[]),

@@ -7,7 +7,6 @@ mod campaign;
 #[path = "../support/chance.rs"]
 mod chance;
 mod configuration;
-mod dcnv2;
 mod determinism;
 mod foreign_numbers;
 mod initial;
@@ -30,6 +29,7 @@ mod sample;
 mod simulate;
 #[path = "../support/spoil.rs"]
 mod spoil;
+mod torchrec;
 mod transforms;
 mod tune;
 

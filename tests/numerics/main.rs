@@ -1,6 +1,5 @@
 //! Numbers: gradients, kernels and precisions against definitions, references and themselves.
 
-mod dcnv2;
 mod determinism;
 mod embedding;
 mod gradients;
@@ -13,5 +12,6 @@ mod precision;
 mod renamed;
 #[path = "../support/requirement.rs"]
 mod requirement;
+mod torchrec;
 #[path = "../weighing/mod.rs"]
 mod weighing;

@@ -57,6 +57,10 @@ pub struct ModelConfig {
     pub interaction: Interaction,
     /// Whether `dot` keeps each vector's product with itself.
     pub interaction_itself: bool,
+    /// In which order `dot` gives its products; with `upper` the model is TorchRec's DLRM, by its initial weights and the
+    /// names of its tensors, too.
+    #[serde(default)]
+    pub triangle: Triangle,
     /// Layers of the cross network (`dcn`).
     #[serde(default = "cross_layers")]
     pub cross_layers: usize,
@@ -86,12 +90,23 @@ pub enum Pooling {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Interaction {
-    /// Pairwise dot products, lower triangle.
+    /// Pairwise dot products.
     Dot,
     /// Concatenation.
     Cat,
     /// Concatenation through the low-rank cross network of DCNv2.
     Dcn,
+}
+
+/// Which half of the matrix of all products `dot` gives, row by row: each product once in either case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Triangle {
+    /// Below the diagonal, as facebookresearch/dlrm: each vector with those before it.
+    #[default]
+    Lower,
+    /// Above it, as TorchRec: each vector with those behind it.
+    Upper,
 }
 
 /// The loss function; all are means over the minibatch.
@@ -210,6 +225,7 @@ impl Default for ModelConfig {
             pooling: Pooling::Sum,
             interaction: Interaction::Dot,
             interaction_itself: false,
+            triangle: Triangle::Lower,
             cross_layers: cross_layers(),
             cross_rank: cross_rank(),
             loss: Loss::Bce,

@@ -1,11 +1,12 @@
-//! DCNv2 as a user trains it: its presets, its checkpoints under TorchRec's names, and what comes after training.
+//! TorchRec's models as a user trains them: DCNv2's presets, checkpoints under TorchRec's names, and what comes after
+//! training.
 
 use std::fs;
 use std::path::Path;
 
 use safetensors::SafeTensors;
 
-use super::{ONE_EPOCH, fail, json, octorec, succeed, tsv};
+use super::{ONE_EPOCH, fail, json, octorec, succeed, tiny_training, tsv};
 
 /// A training of 40 steps on bags of several rows.
 fn training() -> String {
@@ -112,6 +113,35 @@ fn predictions_are_those_of_the_evaluation_and_weights_start_a_run() {
     assert!(message.contains("inter_arch.crossnet.V_kernels.0 has shape [9, "), "{message}");
     let message = fail(&format!("{on_data} --init {} --set model.cross_layers=1", weights.display()));
     assert!(message.contains("inter_arch.crossnet.") && message.contains("has no place in the model"), "{message}");
+}
+
+#[test]
+fn dot_products_above_the_diagonal_are_torchrecs_dlrm() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = |triangle: &str| format!("{} --triangle {triangle}", tiny_training());
+    let out = folder.path().join("run");
+    succeed(&format!("{} --steps 5 --ranks 2 --threads 1 --out {}", line("upper"), out.display()));
+    let names: Vec<_> = layers(&checkpoint(&out)).into_iter().map(|(name, _)| name).collect();
+    let module = |name: &str| ["bias", "weight"].map(|kind| format!("{name}.{kind}"));
+    let modules =
+        ["dense_arch.model._mlp.0._linear", "dense_arch.model._mlp.1._linear", "over_arch.model.0._mlp.0._linear"];
+    let expected: Vec<_> = modules.into_iter().chain(["over_arch.model.1"]).flat_map(module).collect();
+    assert_eq!(names, expected);
+
+    // Weights come back to the inputs that they are for, and go on as if nothing had been written.
+    let weights = out.join("checkpoint.safetensors");
+    let from =
+        |seed: u64| json(&format!("{} --init {} --no-shuffle --seed {seed} --json", line("upper"), weights.display()));
+    assert_eq!(from(1)["final_loss"], from(2)["final_loss"]);
+    let parts = folder.path().join("parts");
+    succeed(&format!("{} --steps 3 --optimizer momentum --threads 1 --out {}", line("upper"), parts.display()));
+    succeed(&format!("train --resume {} --steps 5", parts.display()));
+    succeed(&format!("{} --steps 5 --optimizer momentum --threads 1 --out {} --force", line("upper"), out.display()));
+    assert!(checkpoint(&out) == checkpoint(&parts), "stopping and resuming changes no bit");
+    let message = fail(&format!("{} --init {}", line("lower"), weights.display()));
+    assert!(message.contains("has no place in the model"), "{message}");
+    let message = fail(&format!("{} --triangle upper", training()));
+    assert!(message.contains("model.triangle has an effect only with model.interaction = \"dot\""), "{message}");
 }
 
 #[test]

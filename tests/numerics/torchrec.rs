@@ -1,4 +1,4 @@
-//! DCNv2 against PyTorch: logits of the same weights, and what 30 steps make of them. `tests/vectors/README.md` says where
+//! TorchRec's models against PyTorch: logits of the same weights, and what 30 steps make of them. `tests/vectors/README.md` says where
 //! the file comes from.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::parity::{batch, distance, numbers, vector_file};
 
 /// Trains for 30 steps, and compares logits, every loss, every weight and all that the optimizers keep.
 fn follow(case: &str, threads: usize, isa: Isa, precision: Precision) {
-    let bytes = vector_file("dcnv2.safetensors");
+    let bytes = vector_file("torchrec.safetensors");
     let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let mut layers = Layers::default();
@@ -70,7 +70,7 @@ fn follow(case: &str, threads: usize, isa: Isa, precision: Precision) {
 
 #[test]
 fn pytorch_is_followed_on_any_instruction_set() {
-    for case in ["sgd", "adagrad", "one-layer"] {
+    for case in ["sgd", "adagrad", "one-layer", "dot"] {
         for isa in Isa::every() {
             for threads in [1, 3] {
                 follow(case, threads, isa, Precision::F32);
@@ -82,7 +82,7 @@ fn pytorch_is_followed_on_any_instruction_set() {
 /// By SGD: Adagrad divides by what it has seen, and of gradients that are nearly 0 their rounding decides.
 #[test]
 fn bfloat16_is_near_pytorch() {
-    for isa in Isa::every() {
-        follow("sgd", 2, isa, Precision::Bf16);
+    for (case, isa) in Isa::every().into_iter().flat_map(|isa| [("sgd", isa), ("dot", isa)]) {
+        follow(case, 2, isa, Precision::Bf16);
     }
 }

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Writes dcnv2.safetensors: logits of a small DCNv2 in PyTorch, and what it is after 30 steps.
+"""Writes torchrec.safetensors: logits of TorchRec's models in PyTorch, small ones, and what they are after 30 steps.
 
-The model is written from the published definition of DCNv2 in low rank (Wang et al. 2020, as MLPerf trains it): bottom
+The models are written from their published definitions. DCNv2 in low rank (Wang et al. 2020, as MLPerf trains it): bottom
 MLP, multi-hot tables with sum pooling, their concatenation, cross layers, top MLP, mean binary cross-entropy of logits.
-It shares no code with octorec. Its tensors are named as in TorchRec's state dict of DLRM_DCN, and with --torchrec FILE,
-torchrec/modules/crossnet.py, the cross layers are held against TorchRec's own. Every case runs in float32 and in float64,
-which shows how much of a difference is rounding. See README.md.
+DLRM: dot products above the diagonal instead of cross layers. They share no code with octorec. Tensors are named as in
+TorchRec's state dicts of DLRM_DCN and DLRM, and with --torchrec FILE, torchrec/modules/crossnet.py, the cross layers are
+held against TorchRec's own. Every case runs in float32 and in float64, which shows how much of a difference is rounding.
+See README.md.
 
-    python dcnv2.py            write dcnv2.safetensors here
-    python dcnv2.py --check    write nothing: fail unless the committed file holds what would be written
+    python torchrec_models.py            write torchrec.safetensors here
+    python torchrec_models.py --check    write nothing: fail unless the committed file holds what would be written
 """
 
 import argparse
@@ -35,14 +36,15 @@ class Case:
     dim: int
     rows: list
     hots: list  # look-ups of every sample
-    layers: int
+    layers: int  # cross layers; 0: dot products
     rank: int
     batches: list  # samples of each minibatch, used in turn
     optimizer: type
     options: dict
 
     def width(self):
-        return self.bottom[-1] + len(self.rows) * self.dim
+        tables = len(self.rows)
+        return self.bottom[-1] + (tables * self.dim if self.layers else tables * (tables + 1) // 2)
 
 
 ADAGRAD = dict(lr=0.002, eps=1e-8)
@@ -52,6 +54,7 @@ CASES = {
     # More than a panel of 64 columns everywhere, so that AMX multiplies in three parts.
     "adagrad": Case(4, [13, 30, 22], [40, 1], 22, [12, 40], [2, 5], 2, 65, [40, 40, 31], torch.optim.Adagrad, ADAGRAD),
     "one-layer": Case(7, [5, 6], [1], 4, [9, 30], [3, 1], 1, 3, [16, 16, 5], torch.optim.Adagrad, ADAGRAD),
+    "dot": Case(5, [7, 15, 6], [14, 9, 1], 6, [9, 30, 4, 17], [3, 1, 2, 5], 0, 0, [20, 20, 20, 9], torch.optim.SGD, dict(lr=0.2)),
 }
 
 
@@ -87,7 +90,18 @@ class Cross(torch.nn.Module):
         return x
 
 
-class Dcnv2(torch.nn.Module):
+class Dot(torch.nn.Module):
+    def __init__(self, vectors):
+        super().__init__()
+        self.pairs = torch.triu_indices(vectors, vectors, 1)
+
+    def forward(self, x, pooled):
+        vectors = torch.stack([x, *pooled], dim=1)
+        products = vectors @ vectors.transpose(1, 2)
+        return torch.cat([x, products[:, self.pairs[0], self.pairs[1]]], dim=1)
+
+
+class Dlrm(torch.nn.Module):
     """Dense features and bags of row numbers -> logits, [N]."""
 
     def __init__(self, case):
@@ -101,21 +115,26 @@ class Dcnv2(torch.nn.Module):
         self.sparse_arch.embedding_bag_collection = module()
         self.sparse_arch.embedding_bag_collection.embedding_bags = tables
         self.dense_arch.model = Chain(case.bottom)
-        self.inter_arch.crossnet = Cross(case.width(), case.layers, case.rank)
+        if case.layers:
+            self.inter_arch.crossnet = Cross(case.width(), case.layers, case.rank)
+        else:
+            self.dot = Dot(1 + len(case.rows))
         top = [case.width(), *case.top]
         self.over_arch.model = torch.nn.Sequential(Chain(top[:-1]), torch.nn.Linear(*top[-2:]))
 
     def forward(self, batch):
         tables = self.sparse_arch.embedding_bag_collection.embedding_bags.values()
         pooled = [table(*bag) for table, bag in zip(tables, batch["bags"])]
-        features = torch.cat([self.dense_arch.model(batch["dense"]), *pooled], dim=1)
-        return self.over_arch.model(self.inter_arch.crossnet(features)).squeeze(1)
+        x = self.dense_arch.model(batch["dense"])
+        if hasattr(self, "dot"):
+            return self.over_arch.model(self.dot(x, pooled)).squeeze(1)
+        return self.over_arch.model(self.inter_arch.crossnet(torch.cat([x, *pooled], dim=1))).squeeze(1)
 
 
 def initial_parameters(case, draw):
     """TorchRec's distributions, but biases of cross layers that are not 0: otherwise nothing would tell them apart."""
     parameters = {}
-    for name, parameter in Dcnv2(case).named_parameters():
+    for name, parameter in Dlrm(case).named_parameters():
         shape = tuple(parameter.shape)
         if "embedding_bags" in name:
             values = draw.uniform(-(shape[0] ** -0.5), shape[0] ** -0.5, shape)
@@ -142,7 +161,7 @@ def random_minibatch(case, samples, draw):
 
 
 def train(case, initial, minibatches, dtype):
-    model = Dcnv2(case)
+    model = Dlrm(case)
     model.load_state_dict({name: torch.from_numpy(values) for name, values in initial.items()})
     model.to(dtype)
     named = dict(model.named_parameters())
@@ -200,7 +219,7 @@ def tensors(torchrec):
         draw = np.random.RandomState(case.seed)
         initial = initial_parameters(case, draw)
         minibatches = [random_minibatch(case, samples, draw) for samples in case.batches]
-        if torchrec:
+        if torchrec and case.layers:
             check_cross(torchrec, case, initial)
         run = train(case, initial, minibatches, torch.float32)
         exact = train(case, initial, minibatches, torch.float64)
@@ -227,12 +246,15 @@ def metadata():
     """The keys of each case, as octorec has them."""
     keys = {}
     for name, case in CASES.items():
+        interaction = {"model.interaction": '"dot"', "model.triangle": '"upper"'}
+        if case.layers:
+            sizes = {"model.cross_layers": case.layers, "model.cross_rank": case.rank}
+            interaction = {"model.interaction": '"dcn"'} | sizes
         options = {
-            "model.bottom": case.bottom, "model.top": case.top, "model.dim": case.dim, "model.interaction": '"dcn"',
-            "model.cross_layers": case.layers, "model.cross_rank": case.rank, "model.rows": case.rows,
+            "model.bottom": case.bottom, "model.top": case.top, "model.dim": case.dim, "model.rows": case.rows,
             "train.optimizer": f'"{case.optimizer.__name__.lower()}"',
             "train.optimizer_rows": f'"{case.optimizer.__name__.lower()}"',
-        } | {f"train.{option}": value for option, value in case.options.items()}
+        } | interaction | {f"train.{option}": value for option, value in case.options.items()}
         keys[name] = "\n".join(f"{key} = {value}" for key, value in options.items())
     return keys
 
@@ -244,7 +266,7 @@ def main():
     arguments = arguments.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    path, made = HERE / "dcnv2.safetensors", tensors(arguments.torchrec)
+    path, made = HERE / "torchrec.safetensors", tensors(arguments.torchrec)
     if not arguments.check:
         path.write_bytes(container(made, metadata()))
         return
