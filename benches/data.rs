@@ -32,7 +32,7 @@ fn sources(criterion: &mut Criterion) {
     let config = DataConfig { train_samples: SAMPLES, test_fraction: 0.0, ..DataConfig::default() };
     let log = data::Criteo::new(&config, &[], 13).expect("a valid configuration");
     let large = data::Criteo::new(&config, &[40_000_000; 26], 13).expect("a valid configuration");
-    let random = DataConfig { lookups: 50, ..config.clone() };
+    let random = DataConfig { lookups: 50.into(), ..config.clone() };
     let random = data::Random::new(&random, &[1_000_000; 8], 512).expect("a valid configuration");
     let mut group = criterion.benchmark_group("generate");
     group.throughput(Throughput::Elements(SAMPLES)).sample_size(10);

@@ -44,9 +44,9 @@
 //! | `shard`     |   | who holds which part of which table; the cost of a division; the planner; plans as files |
 //! | `optim`     |   | optimizers (SGD to LAMB), on whole weights and on halves (Split-SGD-BF16); the learning rate's schedule |
 //! | `embedding` |   | tables, whole or in halves, look-up, update |
-//! | `layer`     |   | linear, MLP, dot and cat interaction, loss: forward beside backward |
+//! | `layer`     |   | linear, MLP, dot and cat interaction, cross network, loss: forward beside backward |
 //! | `exchange`  |   | what ranks send each other: ids, pooled rows, their gradients, layers; in any order or a fixed one; how many bytes |
-//! | `model`     |   | networks, of which every rank has a copy (DLRM); a rank's tables; the stages of a step and their work |
+//! | `model`     |   | networks, of which every rank has a copy (DLRM, DCNv2); a rank's tables; the stages of a step and their work |
 //! | `train`     |   | step, ranks and their threads, reduction of dense gradients, clock, run, evaluation, checkpoint, report |
 //! | `simulate`  |   | what a step takes on a machine that is described or measured: stages and messages that share cores, memories and links |
 //! | `cli`       |   | one file a command |

@@ -11,7 +11,7 @@ use crate::base::{Error, Result};
 use crate::data::formats::Format;
 
 /// The flags of single keys, and their keys.
-pub const FLAGS: [(&str, &str); 29] = [
+pub const FLAGS: [(&str, &str); 30] = [
     ("--data", "data.path"),
     ("--schema", "data.schema"),
     ("--source", "data.source"),
@@ -23,6 +23,7 @@ pub const FLAGS: [(&str, &str); 29] = [
     ("--max-line", "data.max_line"),
     ("--no-shuffle", "data.shuffle"),
     ("--prefetch", "data.prefetch"),
+    ("--triangle", "model.triangle"),
     ("--batch", "train.batch"),
     ("--steps", "train.steps"),
     ("--epochs", "train.epochs"),
@@ -105,6 +106,10 @@ pub struct KeyArgs {
     /// Change any key of the configuration; may be repeated.
     #[arg(long, value_name = "KEY=VALUE", help_heading = MODEL)]
     set: Vec<String>,
+
+    /// Order of dot products: lower (the reference's), or upper (TorchRec's DLRM, whose weights --init then takes).
+    #[arg(long, value_name = "NAME", help_heading = MODEL)]
+    triangle: Option<String>,
 
     /// Samples a step.
     #[arg(long, value_name = "N", display_order = 5)]
@@ -249,6 +254,7 @@ impl KeyArgs {
             integer(self.max_line),
             shuffle,
             integer(self.prefetch),
+            text(self.triangle.clone()),
             integer(self.batch),
             integer(self.steps),
             integer(self.epochs),

@@ -8,11 +8,12 @@
 
 use std::ops::Range;
 
+use super::flow::{Backward, Flow, MIXED};
 use super::pieces::{LINE, Piece, TensorSquares};
 use super::weight::Weight;
 use crate::base::Result;
 use crate::machine::team::Team;
-use crate::math::brgemm::{self, After, Onto, Panels, Scratch, WIDTH, bf16, bias_gradient_of};
+use crate::math::brgemm::{self, After, Cell, Onto, Panels, Scratch, WIDTH, bf16, bias_gradient_of};
 use crate::math::{Part, add};
 use crate::memory::{Arena, Buffer, Supply, recycled};
 use crate::optim::{Kept, Optimizer, Pace, Squares};
@@ -23,6 +24,7 @@ use crate::sync::Each;
 pub struct Linear {
     /// Inputs x outputs.
     weight: Weight,
+    /// One an output, or none.
     bias: Buffer<f32>,
     gradient: Tensors,
     /// Where minibatches are summed by grains: sums over grains that are not added up yet.
@@ -51,13 +53,15 @@ pub(super) struct Parts<'a> {
 pub(super) struct Tensors {
     pub weight: Panels<f32>,
     pub bias: Buffer<f32>,
+    biases: usize,
 }
 
 impl Tensors {
-    fn new(name: &str, inputs: usize, outputs: usize, supply: &mut Supply<'_>) -> Result<Self> {
+    fn new(name: &str, [inputs, outputs, biases]: [usize; 3], supply: &mut Supply<'_>) -> Result<Self> {
         Ok(Self {
             weight: Panels::supplied(&format!("weight {name}"), inputs, outputs, supply)?,
-            bias: supply.buffer(&format!("bias {name}"), outputs)?,
+            bias: supply.buffer(&format!("bias {name}"), biases)?,
+            biases,
         })
     }
 
@@ -68,7 +72,7 @@ impl Tensors {
 
     /// The lengths of [`Tensors::parts_mut`], which are known before there is memory.
     const fn sizes(&self) -> [usize; 2] {
-        [self.weight.panels() * self.weight.stride() * WIDTH, self.weight.columns()]
+        [self.weight.panels() * self.weight.stride() * WIDTH, self.biases]
     }
 
     fn parts_mut(&mut self) -> [&mut [f32]; 2] {
@@ -93,44 +97,20 @@ impl Tensors {
         match (x, dy, pairs) {
             (Flow::Whole(x), Flow::Whole(dy), _) => {
                 brgemm::backward_weights_of(team, samples.clone(), x, dy, onto, &mut self.weight);
-                bias_gradient_of(team, samples, dy, onto, &mut self.bias);
+                self.sum_biases(team, samples, dy, onto);
             }
             (Flow::Half(x), Flow::Half(dy), Some(pairs)) => {
                 bf16::backward_weights_of(team, samples.clone(), x, dy, pairs, onto, &mut self.weight);
-                bias_gradient_of(team, samples, dy, onto, &mut self.bias);
+                self.sum_biases(team, samples, dy, onto);
             }
             _ => unreachable!("{MIXED}"),
         }
     }
-}
 
-/// What flows between layers, samples x features: in the layers' precision or, at the ends of a chain, in 32 bits.
-#[derive(Debug)]
-pub(super) enum Flow {
-    /// 32-bit floats.
-    Whole(Panels<f32>),
-    /// bfloat16.
-    Half(Panels<u16>),
-}
-
-impl Flow {
-    pub(super) fn settle(&mut self, arena: &mut Arena) {
-        match self {
-            Self::Whole(panels) => panels.settle(arena),
-            Self::Half(panels) => panels.settle(arena),
+    fn sum_biases<C: Cell>(&mut self, team: &Team, samples: Range<usize>, dy: &Panels<C>, onto: Onto) {
+        if self.biases > 0 {
+            bias_gradient_of(team, samples, dy, onto, &mut self.bias);
         }
-    }
-
-    /// What is in 32-bit floats.
-    pub(super) fn whole(&self) -> &Panels<f32> {
-        let Self::Whole(panels) = self else { unreachable!("the ends of a chain are in 32-bit floats") };
-        panels
-    }
-
-    /// As [`Flow::whole`], to be overwritten.
-    pub(super) fn whole_mut(&mut self) -> &mut Panels<f32> {
-        let Self::Whole(panels) = self else { unreachable!("the ends of a chain are in 32-bit floats") };
-        panels
     }
 }
 
@@ -139,16 +119,31 @@ const fn after<'a, C>(relu: bool) -> After<'a, C> {
     if relu { After::Relu } else { After::Keep }
 }
 
-const MIXED: &str = "a chain's weights and activations have one precision";
-
 impl Linear {
     /// A layer whose weights are 0, complete once [`Linear::begin`] has run.
     ///
     /// # Errors
     /// When the supply is exhausted.
     pub fn new(inputs: usize, outputs: usize, kept: impl Into<Kept>, supply: &mut Supply<'_>) -> Result<Self> {
-        let kept = kept.into();
-        let moments = kept.optimizer.moments().iter().map(|name| Tensors::new(name, inputs, outputs, supply));
+        Self::build([inputs, outputs, outputs], kept.into(), supply)
+    }
+
+    /// The same without biases: Y = act(X W).
+    ///
+    /// # Errors
+    /// As [`Linear::new`].
+    pub fn without_biases(
+        inputs: usize,
+        outputs: usize,
+        kept: impl Into<Kept>,
+        supply: &mut Supply<'_>,
+    ) -> Result<Self> {
+        Self::build([inputs, outputs, 0], kept.into(), supply)
+    }
+
+    fn build(sizes: [usize; 3], kept: Kept, supply: &mut Supply<'_>) -> Result<Self> {
+        let [inputs, outputs, biases] = sizes;
+        let moments = kept.optimizer.moments().iter().map(|name| Tensors::new(name, sizes, supply));
         let moments = moments.collect::<Result<Vec<_>>>()?;
         let mut squares = [Buffer::default(), Buffer::default()];
         if kept.optimizer.needs_norms() {
@@ -162,8 +157,8 @@ impl Linear {
             moments,
             squares,
             weight: Weight::new(inputs, outputs, kept.precision, supply)?,
-            bias: supply.buffer("bias", outputs)?,
-            gradient: Tensors::new("gradient", inputs, outputs, supply)?,
+            bias: supply.buffer("bias", biases)?,
+            gradient: Tensors::new("gradient", sizes, supply)?,
             partial: Vec::new(),
             optimizer: kept.optimizer,
             pieces: Vec::new(),
@@ -175,7 +170,8 @@ impl Linear {
     /// # Errors
     /// When the supply is exhausted.
     pub fn plan_sums(&mut self, count: usize, supply: &mut Supply<'_>) -> Result<()> {
-        let more = (1..count).map(|_| Tensors::new("gradient", self.inputs(), self.outputs(), supply));
+        let sizes = [self.inputs(), self.outputs(), self.biases()];
+        let more = (1..count).map(|_| Tensors::new("gradient", sizes, supply));
         self.partial = more.collect::<Result<_>>()?;
         Ok(())
     }
@@ -209,6 +205,12 @@ impl Linear {
         self.gradient.weight.columns()
     }
 
+    /// Biases: as many as outputs, or none.
+    #[must_use]
+    pub const fn biases(&self) -> usize {
+        self.gradient.biases
+    }
+
     /// Bytes of the weights, without what the layout pads them with.
     #[must_use]
     pub fn weight_bytes(&self) -> usize {
@@ -233,7 +235,7 @@ impl Linear {
         self.weight.import(self.inputs(), outputs, rows);
     }
 
-    /// The bias, one element an output.
+    /// The bias, one element an output, or none.
     #[must_use]
     pub fn bias(&self) -> &[f32] {
         &self.bias
@@ -250,7 +252,7 @@ impl Linear {
         Self {
             weight: Weight::Whole(Panels::zeroed(0, 0)),
             bias: Buffer::default(),
-            gradient: Tensors { weight: Panels::zeroed(0, 0), bias: Buffer::default() },
+            gradient: Tensors { weight: Panels::zeroed(0, 0), bias: Buffer::default(), biases: 0 },
             partial: Vec::new(),
             optimizer: Optimizer::Sgd,
             moments: Vec::new(),
@@ -284,7 +286,7 @@ impl Linear {
         }
     }
 
-    /// A moment of the biases, one element an output.
+    /// A moment of the biases, one element an output, or none.
     ///
     /// # Panics
     /// When the optimizer has no such moment.
@@ -334,8 +336,7 @@ impl Linear {
         }
     }
 
-    /// dX = dY Wᵀ for the first `samples` rows; `x` is the ReLU's output that X is, if it is one: dX becomes 0 where
-    /// it is.
+    /// dX = dY Wᵀ for the first `samples` rows, and what `then` makes of it.
     ///
     /// # Panics
     /// When a matrix is too small.
@@ -345,23 +346,20 @@ impl Linear {
         samples: usize,
         dy: &Flow,
         dx: &mut Flow,
-        x: Option<&Flow>,
+        then: Backward<'_>,
         scratch: &mut Scratch,
     ) {
-        match (&self.weight, dy, dx, x) {
-            (Weight::Whole(w), Flow::Whole(dy), Flow::Whole(dx), None) => {
-                brgemm::backward_data(team, samples, dy, w, dx, After::Keep, scratch);
+        match (&self.weight, dy, dx) {
+            (Weight::Whole(w), Flow::Whole(dy), Flow::Whole(dx)) => {
+                brgemm::backward_data(team, samples, dy, w, dx, then.whole(), scratch);
             }
-            (Weight::Whole(w), Flow::Whole(dy), Flow::Whole(dx), Some(Flow::Whole(x))) => {
-                brgemm::backward_data(team, samples, dy, w, dx, After::Gate(x), scratch);
+            (weight, Flow::Half(dy), Flow::Whole(dx)) => {
+                bf16::backward_data(team, samples, dy, weight.high(), dx, then.whole(), scratch);
             }
-            (weight, Flow::Half(dy), Flow::Whole(dx), None) => {
-                bf16::backward_data(team, samples, dy, weight.high(), dx, After::Keep, scratch);
+            (weight, Flow::Half(dy), Flow::Half(dx)) => {
+                bf16::backward_data(team, samples, dy, weight.high(), dx, then.half(), scratch);
             }
-            (weight, Flow::Half(dy), Flow::Half(dx), Some(Flow::Half(x))) => {
-                bf16::backward_data(team, samples, dy, weight.high(), dx, After::Gate(x), scratch);
-            }
-            _ => unreachable!("{MIXED}"),
+            (_, Flow::Whole(_), _) => unreachable!("{MIXED}"),
         }
     }
 

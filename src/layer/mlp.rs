@@ -7,7 +7,7 @@
 //! logit of 8 bits would tell too few samples apart.
 
 use super::Linear;
-use super::linear::Flow;
+use super::flow::{Backward, Flow};
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, Scratch, narrow_panels};
@@ -67,10 +67,7 @@ impl Mlp {
         let layers = layers.collect::<Result<_>>()?;
         let doors = if precision.is_split() { Some(Doors::new(widths, samples, supply)?) } else { None };
         let mut flow = |name: &str, width: usize, half: bool| {
-            Ok(match half && precision.is_split() {
-                true => Flow::Half(Panels::supplied(name, samples, width, supply)?),
-                false => Flow::Whole(Panels::supplied(name, samples, width, supply)?),
-            })
+            Flow::supplied(name, samples, width, half && precision.is_split(), supply)
         };
         // The last layer's output and the input's gradient leave the chain in 32-bit floats.
         let last = widths.len() - 1;
@@ -186,8 +183,8 @@ impl Mlp {
             let Some(dy) = &after[0] else { unreachable!("only the input may lack a gradient") };
             if let Some(dx) = &mut before[index] {
                 // The input of the first layer is no ReLU's output.
-                let gate = (index > 0).then(|| &activations[index]);
-                layer.backward_data(team, samples, dy, dx, gate, scratch);
+                let then = if index > 0 { Backward::Gate(&activations[index]) } else { Backward::Keep };
+                layer.backward_data(team, samples, dy, dx, then, scratch);
             }
             let pairs = doors.as_mut().map(|doors| &mut doors.pairs[index]);
             layer.backward_weights(team, part, [&activations[index], dy], pairs);

@@ -9,6 +9,7 @@
 use std::fmt::Debug;
 
 use super::Parameter;
+use super::names::Project;
 use super::stage::{Stage, Work};
 use crate::base::Result;
 use crate::base::config::ModelConfig;
@@ -51,11 +52,25 @@ pub trait Network: Debug + Send {
     /// Gives `each` all layers, in their order.
     fn each_layer_mut<'a>(&'a mut self, each: &mut dyn FnMut(&'a mut Linear));
 
-    /// What a layer's tensors are called in a state dict, before `.weight` and `.bias`.
+    /// What a layer's weights and its biases are called in a state dict.
     ///
     /// # Panics
     /// When there is no such layer.
-    fn layer_name(&self, index: usize) -> String;
+    fn layer_names(&self, index: usize) -> [String; 2];
+
+    /// Where in a layer's inputs those of its weights in a state dict are; nothing where they come in their order.
+    ///
+    /// # Panics
+    /// When there is no such layer.
+    fn named_inputs(&self, index: usize) -> Option<&[usize]> {
+        let _ = index;
+        None
+    }
+
+    /// What the weights of a table are called there.
+    fn table_name(&self, table: usize) -> String {
+        Project::Dlrm.table(table)
+    }
 
     /// Plans room for the gradients of weights as sums over a rank's grains ([`Linear::sums_mut`]).
     ///
@@ -94,7 +109,7 @@ pub trait Network: Debug + Send {
     fn back_top(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>);
 
     /// Backward of [`Network::interact`]: afterwards the gradient of the part's pooled rows is complete.
-    fn back_interact(&mut self, team: &Team, part: &Part<'_>);
+    fn back_interact(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>);
 
     /// Backward of [`Network::bottom`].
     fn back_bottom(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>);
@@ -129,7 +144,7 @@ impl dyn Network + '_ {
     /// Every tensor of its layers, in their order.
     #[must_use]
     pub fn parameters(&self) -> Vec<Parameter> {
-        let of_layer = |index| Parameter::of_layer(index, &self.layer_name(index), self.layer(index));
+        let of_layer = |index| Parameter::of_layer(index, self.layer_names(index), self.layer(index));
         (0..self.layers()).flat_map(of_layer).collect()
     }
 

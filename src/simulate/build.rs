@@ -16,7 +16,7 @@ use crate::collective::{Copier, Payload, Slices, Works, flow};
 use crate::machine::fluid::{Activity, After, Fluid};
 use crate::machine::placement::RankPlace;
 use crate::machine::{Placement, Site};
-use crate::model::{Limits, Shape, Stage, Work};
+use crate::model::{LayerShape, Limits, Shape, Stage, Work};
 use crate::optim::Kept;
 use crate::shard::scheme::Sharding;
 use crate::shard::traffic::ID_BYTES;
@@ -307,26 +307,35 @@ impl<'a> Builder<'a> {
     /// rank.
     fn backward(&mut self, element: f64) -> Vec<(usize, Vec<usize>)> {
         let ranks = self.ranks();
-        let (bottom, top) = (self.scene.shape.bottom.len(), self.scene.shape.top.len());
+        let Shape { bottom, cross, top, .. } = &self.scene.shape;
+        let (before, crossed) = (bottom.len(), bottom.len() + cross.len());
+        let products: usize = cross.iter().copied().map(LayerShape::weights).sum();
+        let all = crossed + top.len();
         let mut complete = Vec::new();
-        self.layers(Stage::BackTop, bottom..bottom + top, &mut complete);
-        (0..ranks).for_each(|rank| _ = self.work(rank, Stage::BackInteract, self.walkers[rank].last_part, None));
+        self.layers(Stage::BackTop, crossed..all, &mut complete);
+        self.layers(Stage::BackInteract, before..crossed, &mut complete);
+        for rank in 0..ranks {
+            // Beside the layers.
+            let samples = self.walkers[rank].last_part;
+            let mut rest = self.scene.shape.work(Stage::BackInteract, samples, self.scene.kept);
+            rest.operations -= (4 * samples * products) as f64;
+            self.stage(rank, Stage::BackInteract, &rest, None);
+        }
         self.exchange(Kind::Gradients, Stage::PackGradients, |builder, from, to| {
             let bytes = builder.walkers[to].load.columns as f64 * builder.walkers[from].samples as f64 * element;
             (bytes, [bytes / builder.copied(from); 2])
         });
-        self.layers(Stage::BackBottom, 0..bottom, &mut complete);
+        self.layers(Stage::BackBottom, 0..before, &mut complete);
         complete
     }
 
-    /// Layers from the last to the first; nobody needs the gradient of the first one's inputs.
+    /// Layers from the last to the first; nobody needs the gradient of the dense features.
     fn layers(&mut self, stage: Stage, layers: std::ops::Range<usize>, complete: &mut Vec<(usize, Vec<usize>)>) {
-        let sizes: Vec<[usize; 2]> = self.scene.shape.layers().collect();
+        let shapes: Vec<LayerShape> = self.scene.shape.layers().collect();
         for layer in layers.rev() {
-            let [inputs, outputs] = sizes[layer];
-            let passes = if layer == 0 { 2.0 } else { 4.0 };
+            let passes = if layer == 0 && stage == Stage::BackBottom { 2.0 } else { 4.0 };
             let of_rank = |rank: usize, builder: &mut Self| {
-                let operations = passes * (builder.walkers[rank].last_part * inputs * outputs) as f64;
+                let operations = passes * (builder.walkers[rank].last_part * shapes[layer].weights()) as f64;
                 builder.stage(rank, stage, &Work::arithmetic(operations), None)
             };
             complete.push((layer, (0..self.ranks()).map(|rank| of_rank(rank, self)).collect()));
@@ -359,11 +368,10 @@ impl<'a> Builder<'a> {
 
     /// Layers that are reduced together: how many parameters, the last layer's number, and what completes its gradient.
     fn buckets(&self, complete: Vec<(usize, Vec<usize>)>) -> Vec<(usize, usize, Vec<usize>)> {
-        let sizes: Vec<[usize; 2]> = self.scene.shape.layers().collect();
+        let shapes: Vec<LayerShape> = self.scene.shape.layers().collect();
         let (mut buckets, mut open, last) = (Vec::new(), 0, complete.len());
         for (at, (layer, completes)) in complete.into_iter().enumerate() {
-            let [inputs, outputs] = sizes[layer];
-            open += (inputs + 1) * outputs;
+            open += shapes[layer].parameters();
             if open * size_of::<f32>() >= self.scene.rates.bucket_bytes || at + 1 == last {
                 buckets.push((std::mem::take(&mut open), layer, completes));
             }

@@ -348,19 +348,36 @@ impl Rank {
         if moment.is_some() {
             self.reduction.clear_foreign_moments(layer);
         }
-        match (place, moment) {
-            (model::Place::Bias(_), None) => layer.bias()[rows.clone()].to_vec(),
+        let weights = match (place, moment) {
+            (model::Place::Bias(_), None) => return layer.bias()[rows.clone()].to_vec(),
             (model::Place::Bias(_), Some(Moment::OfWeight(moment))) => {
-                layer.bias_moment_mut(moment)[rows.clone()].to_vec()
+                return layer.bias_moment_mut(moment)[rows.clone()].to_vec();
             }
             (_, None) => layer.export_weight(rows.clone()),
             (_, Some(Moment::OfWeight(moment))) => layer.export_moment(moment, rows.clone()),
             (_, Some(Moment::OfRow | Moment::Updates)) => unreachable!("{NO_LAYERS}"),
+        };
+        match self.network.named_inputs(index) {
+            None => weights,
+            Some(inputs) => {
+                weights.chunks_exact(inputs.len()).flat_map(|row| inputs.iter().map(|&input| row[input])).collect()
+            }
         }
     }
 
     /// Overwrites this rank's part of some rows of a tensor.
     pub(super) fn import(&mut self, parameter: &Parameter, rows: &Range<usize>, values: &[f32]) {
+        let mut ordered = Vec::new();
+        let mut values = values;
+        if let (model::Place::Weight(index), None | Some(Moment::OfWeight(_))) = (parameter.place, parameter.moment)
+            && let Some(inputs) = self.network.named_inputs(index)
+        {
+            ordered.resize(values.len(), 0.0);
+            for (to, from) in ordered.chunks_exact_mut(inputs.len()).zip(values.chunks_exact(inputs.len())) {
+                inputs.iter().zip(from).for_each(|(&input, value)| to[input] = *value);
+            }
+            values = &ordered;
+        }
         match (parameter.place, parameter.moment) {
             (model::Place::Table(_), Some(Moment::Updates)) => self.updates.rows = values[0] as u64,
             (_, Some(Moment::Updates)) => self.updates.layers = values[0] as u64,

@@ -95,7 +95,9 @@ fn backward(rank: &mut Rank, whole: usize, part: usize, paces: Paces) -> Result<
     clock.time(Stage::BackTop, || {
         network.back_top(team, part, &mut |index, layer| reduction.begin(index, layer, paces.layers))
     });
-    clock.time(Stage::BackInteract, || network.back_interact(team, part));
+    clock.time(Stage::BackInteract, || {
+        network.back_interact(team, part, &mut |index, layer| reduction.begin(index, layer, paces.layers));
+    });
 
     // Gradients of pooled rows travel while the bottom MLP runs back.
     if part.is_last {

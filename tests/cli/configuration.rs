@@ -46,6 +46,9 @@ const fn case(
     Case { key, value, data, with }
 }
 
+/// A cross network.
+const CROSS: &[(&str, &str)] = &[("model.interaction", "dcn"), ("model.cross_rank", "4")];
+
 /// Rates that decay within a run.
 const DECAY: &[(&str, &str)] = &[("train.decay_steps", "3"), ("train.decay_start", "1")];
 
@@ -60,6 +63,9 @@ const CASES: &[Case] = &[
     case("model.pooling", "mean", RANDOM, &[("data.lookups", "3")]),
     case("model.interaction", "cat", BUILT_IN, &[]),
     case("model.interaction_itself", "true", BUILT_IN, &[]),
+    case("model.triangle", "upper", BUILT_IN, &[]),
+    case("model.cross_layers", "2", BUILT_IN, CROSS),
+    case("model.cross_rank", "5", BUILT_IN, CROSS),
     case("model.loss", "mse", BUILT_IN, &[]),
     case("model.loss_weights", "[1.0,2.0]", BUILT_IN, &[("model.loss", "wbce")]),
     case("model.loss_threshold", "0.45", BUILT_IN, &[]),
@@ -77,7 +83,7 @@ const CASES: &[Case] = &[
     case("data.train_samples", "320", BUILT_IN, &[("train.steps", "0")]),
     case("data.test_samples", "64", BUILT_IN, &[]),
     case("data.seed", "5", BUILT_IN, &[]),
-    case("data.lookups", "4", RANDOM, &[]),
+    case("data.lookups", "4", BUILT_IN, &[]),
     case("data.lookups_fixed", "false", RANDOM, &[("data.lookups", "4")]),
     case("data.zipf", "1.2", RANDOM, &[]),
     case("train.batch", "32", BUILT_IN, &[]),

@@ -29,6 +29,7 @@ mod sample;
 mod simulate;
 #[path = "../support/spoil.rs"]
 mod spoil;
+mod torchrec;
 mod transforms;
 mod tune;
 

@@ -43,7 +43,7 @@ impl Case {
     fn new(model: ModelConfig, lookups: usize, batches: &[usize], precision: Precision) -> Self {
         let data = DataConfig {
             source: SourceKind::Random,
-            lookups,
+            lookups: lookups.into(),
             lookups_fixed: false,
             zipf: 1.05,
             ..DataConfig::default()
@@ -139,7 +139,8 @@ fn scheme(kind: usize, table: usize, ranks: usize, rows: u64, dim: usize) -> Sch
 
 fn small(pooling: Pooling, interaction: Interaction) -> ModelConfig {
     let (bottom, top, rows) = (vec![13, 40, 12], vec![33, 1], vec![700, 3, 41, 1000, 260]);
-    ModelConfig { bottom, top, dim: 12, rows, interaction, pooling, ..Default::default() }
+    let (cross_layers, cross_rank) = (2, 9);
+    ModelConfig { bottom, top, dim: 12, rows, interaction, pooling, cross_layers, cross_rank, ..Default::default() }
 }
 
 /// Twenty minibatches, that at the end of an epoch being smaller, down to fewer samples than ranks.
@@ -165,9 +166,12 @@ fn every_scheme_on_any_number_of_ranks_gives_the_bits_of_one() {
 #[test]
 fn how_a_minibatch_is_parted_changes_no_bit() {
     let batches = [300, 300, 193, 128, 3];
-    for precision in [Precision::F32, Precision::Bf16] {
+    let precisions = [Precision::F32, Precision::Bf16];
+    for (interaction, precision) in
+        [Interaction::Dot, Interaction::Dcn].into_iter().flat_map(|interaction| precisions.map(|of| (interaction, of)))
+    {
         for isa in Isa::every() {
-            let mut case = Case::new(small(Pooling::Mean, Interaction::Dot), 3, &batches, precision);
+            let mut case = Case::new(small(Pooling::Mean, interaction), 3, &batches, precision);
             case.isa = isa;
             for grains in [None, Some(Grains::of(300)), Some(Grains::exactly(4))] {
                 case.grains = grains;
@@ -177,7 +181,9 @@ fn how_a_minibatch_is_parted_changes_no_bit() {
                     assert!(whole.losses.iter().all(|loss| f64::from_bits(*loss).is_finite()));
                     for part in [1, 64, 150] {
                         let found = Case { room: Room { part, ..case.room }, ..case.clone() }.run(schemes(), ranks, 2);
-                        let what = format!("parts of {part}, {ranks} ranks, {precision:?}, {isa:?}, {grains:?}");
+                        let what = format!(
+                            "parts of {part}, {ranks} ranks, {interaction:?}, {precision:?}, {isa:?}, {grains:?}"
+                        );
                         assert_same(&whole, &found, &what);
                     }
                 }
@@ -187,12 +193,14 @@ fn how_a_minibatch_is_parted_changes_no_bit() {
 }
 
 #[test]
-fn halves_means_and_concatenation_too_on_any_instruction_set() {
+fn halves_means_concatenation_and_cross_layers_too_on_any_instruction_set() {
     for (pooling, interaction, precision) in [
         (Pooling::Mean, Interaction::Dot, Precision::F32),
         (Pooling::Sum, Interaction::Cat, Precision::F32),
         (Pooling::Mean, Interaction::Dot, Precision::Bf16),
         (Pooling::Sum, Interaction::Dot, Precision::Bf16Lsb8),
+        (Pooling::Sum, Interaction::Dcn, Precision::F32),
+        (Pooling::Sum, Interaction::Dcn, Precision::Bf16),
     ] {
         let mut case = Case::new(small(pooling, interaction), 4, &twenty(), precision);
         let momentum = Optimizer::Momentum { momentum: 0.9, decay: 0.0 };

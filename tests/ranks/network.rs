@@ -79,8 +79,8 @@ impl Network for LinearModel {
         self.layer.layers_mut().iter_mut().for_each(each);
     }
 
-    fn layer_name(&self, _: usize) -> String {
-        "linear".to_owned()
+    fn layer_names(&self, _: usize) -> [String; 2] {
+        ["linear.weight", "linear.bias"].map(str::to_owned)
     }
 
     fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
@@ -132,7 +132,7 @@ impl Network for LinearModel {
         self.layer.backward(team, part, announce);
     }
 
-    fn back_interact(&mut self, team: &Team, part: &math::Part<'_>) {
+    fn back_interact(&mut self, team: &Team, part: &math::Part<'_>, _: Announce<'_>) {
         let width = self.row - UNUSED;
         export_rows(team, self.layer.input_gradient(), &mut self.used[..part.len() * width], width);
         let rows = self.gradient.chunks_exact_mut(self.row).skip(part.samples.start).take(part.len());
@@ -164,7 +164,8 @@ const SEQUENCES: [usize; 4] = [1, 5, 2, 1];
 
 fn config() -> Config {
     let model = ModelConfig { bottom: vec![13, 4], top: vec![1], dim: 4, rows: ROWS.to_vec(), ..Default::default() };
-    let data = DataConfig { source: SourceKind::Random, lookups: 4, lookups_fixed: false, ..DataConfig::default() };
+    let data =
+        DataConfig { source: SourceKind::Random, lookups: 4.into(), lookups_fixed: false, ..DataConfig::default() };
     Config { model, data, ..Config::default() }
 }
 

@@ -78,6 +78,8 @@ const LAYERS: &[Command] = &[Plan, Simulate, Tune, Step, Overlap];
 const SHAPES: &[Command] = &[Plan, Simulate, Tune];
 const STORED: When = Source(&[Tsv, Files]);
 const RANDOM: When = Source(&[Random]);
+const DOT: When = Other("model.interaction = \"dot\"", |config| config.model.interaction == Interaction::Dot);
+const CROSS: When = Other("model.interaction = \"dcn\"", |config| config.model.interaction == Interaction::Dcn);
 /// With text: formats that store row numbers have numbered their values, and checked their rows, before.
 const TEXT: When = Other("text (data.source = \"tsv\", or a data.schema: --schema FILE)", |config| {
     config.data.source == Tsv || (config.data.source == Files && !config.data.schema.is_empty())
@@ -126,11 +128,10 @@ pub const KEYS: &[Key] = &[
     key("model.rows", &[Plan, Simulate, Tune, Generate, Step, Overlap], Source(&[Criteo, Random])),
     key("model.pooling", STEPS, Always),
     key("model.interaction", LAYERS, Always),
-    key(
-        "model.interaction_itself",
-        LAYERS,
-        Other("model.interaction = \"dot\"", |config| config.model.interaction == Interaction::Dot),
-    ),
+    key("model.interaction_itself", LAYERS, DOT),
+    key("model.triangle", &[], DOT),
+    key("model.cross_layers", LAYERS, CROSS),
+    key("model.cross_rank", LAYERS, CROSS),
     key("model.loss", STEPS, Always),
     key("model.loss_weights", STEPS, Other("model.loss = \"wbce\"", |config| config.model.loss == Loss::Wbce)),
     key("model.loss_threshold", STEPS, Always),
@@ -149,7 +150,7 @@ pub const KEYS: &[Key] = &[
     key("data.train_samples", &[Generate], Source(&[Criteo])),
     key("data.test_samples", &[Generate], Source(&[Criteo, Random])),
     key("data.seed", &[Generate, Step, Overlap], Source(&[Criteo, Random])),
-    key("data.lookups", &[Plan, Simulate, Step, Overlap], RANDOM),
+    key("data.lookups", &[Plan, Simulate, Generate, Step, Overlap], Source(&[Criteo, Random])),
     key("data.lookups_fixed", &[Plan, Simulate, Step, Overlap], RANDOM),
     key("data.zipf", &[Plan, Simulate, Step, Overlap], RANDOM),
     key("train.batch", LAYERS, Always),

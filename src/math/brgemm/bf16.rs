@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use super::operands::{LeftSource, RightSource};
 use super::panels::{Panels, WIDTH};
-use super::passes::{After, Onto, Pass, check, forward_shape, weights_shape};
+use super::passes::{After, Onto, Pass, biases, check, forward_shape, weights_shape};
 use super::plan::{Plan, Shape};
 use super::sweep::Ready;
 use super::terms::Samples;
@@ -100,7 +100,8 @@ fn rows_of(panels: &Panels<u16>) -> amx::Left<'_> {
 
 /// Y = act(X W + b) for the first `samples` rows, rounded to bfloat16 unless Y is in 32-bit floats.
 ///
-/// `x` is samples x inputs, `w` pairs of inputs x outputs, `y` samples x outputs; one `bias` an output.
+/// `x` is samples x inputs, `w` pairs of inputs x outputs, `y` samples x outputs; one `bias` an output, or none
+/// at all.
 ///
 /// # Panics
 /// When sizes do not fit together.
@@ -116,16 +117,16 @@ pub fn forward<C: Cell>(
     check("X", x, samples, x.columns());
     check("W", w, x.columns().div_ceil(2), y.columns());
     check("Y", y, samples, w.columns());
-    assert_eq!(bias.len(), w.columns(), "one bias an output");
+    let bias = biases(bias, w.columns());
     let shape = forward_shape_in_pairs(samples, x.columns(), w.columns(), team.threads());
     if let Some(amx) = team.isa().amx() {
         let left = LeftSource::<u16>::Ready(rows_of(x));
         let right = RightSource::Ready { cells: bytemuck::cast_slice(w.cells()), stride: w.stride() };
-        return TiledPass { shape, left, right, bias: Some(bias), onto: Onto::Zero, after }.run(team, amx, y);
+        return TiledPass { shape, left, right, bias, onto: Onto::Zero, after }.run(team, amx, y);
     }
     let left = ByRow::<{ WIDTH / 2 }> { cells: bytemuck::cast_slice(x.cells()), stride: x.stride() };
     let right = Ready { cells: bytemuck::cast_slice(w.cells()), stride: w.stride() };
-    Pass { shape, plan: Plan::new(shape), left, right, bias: Some(bias), onto: Onto::Zero, after }.run(team, y, None);
+    Pass { shape, plan: Plan::new(shape), left, right, bias, onto: Onto::Zero, after }.run(team, y, None);
 }
 
 /// dX = dY Wᵀ for the first `samples` rows, rounded to bfloat16 unless dX is in 32-bit floats.

@@ -25,6 +25,8 @@ pub enum After<'a, C> {
     Relu,
     /// ReLU's gradient: 0 where the activation, which has the result's shape, is 0 or less.
     Gate(&'a Panels<C>),
+    /// What is added to them, of the result's shape: the gradient that went round the layer.
+    Add(&'a Panels<C>),
 }
 
 impl<'a, C> From<After<'a, C>> for Ending<'a, C> {
@@ -33,6 +35,7 @@ impl<'a, C> From<After<'a, C>> for Ending<'a, C> {
             After::Keep => Self::Keep,
             After::Relu => Self::Relu,
             After::Gate(gate) => Self::Gate(gate),
+            After::Add(term) => Self::Add(term),
         }
     }
 }
@@ -102,7 +105,7 @@ impl<L: Left, B: Right, C: Cell> Pass<'_, L, B, C> {
 
 /// Y = act(X W + b) for the first `samples` rows.
 ///
-/// `x` is samples x inputs, `w` inputs x outputs, `y` samples x outputs; one `bias` an output.
+/// `x` is samples x inputs, `w` inputs x outputs, `y` samples x outputs; one `bias` an output, or none at all.
 ///
 /// # Panics
 /// When sizes do not fit together.
@@ -117,14 +120,20 @@ pub fn forward(
 ) {
     check("X", x, samples, w.rows());
     check("Y", y, samples, w.columns());
-    assert_eq!(bias.len(), w.columns(), "one bias an output");
+    let bias = biases(bias, w.columns());
     if let Some(amx) = thirds::thirds_for(team.isa(), w.rows(), w.columns()) {
         return thirds::forward(team, amx, samples, [x, w], bias, y, after);
     }
     let shape = forward_shape(samples, w.rows(), w.columns(), team.threads());
     let left = ByRow { cells: x.cells(), stride: x.stride() };
     let right = Ready { cells: w.cells(), stride: w.stride() };
-    Pass { shape, plan: Plan::new(shape), left, right, bias: Some(bias), onto: Onto::Zero, after }.run(team, y, None);
+    Pass { shape, plan: Plan::new(shape), left, right, bias, onto: Onto::Zero, after }.run(team, y, None);
+}
+
+/// What sums start from, if there are biases.
+pub(super) fn biases(bias: &[f32], outputs: usize) -> Option<&[f32]> {
+    assert!(bias.is_empty() || bias.len() == outputs, "one bias an output, or none");
+    (!bias.is_empty()).then_some(bias)
 }
 
 /// The shape of [`forward`]'s work; backward-by-data's has inputs and outputs exchanged.

@@ -58,6 +58,7 @@ pub(super) enum Ending<'a, C> {
     Keep,
     Relu,
     Gate(&'a Panels<C>),
+    Add(&'a Panels<C>),
 }
 
 /// What a thread keeps from piece to piece of one chunk.
@@ -140,6 +141,7 @@ impl<L: Left, B: Right, C: Cell> Sweep<'_, '_, L, B, C> {
             Ending::Keep => Finish::Keep,
             Ending::Relu => Finish::Relu,
             Ending::Gate(gate) => Finish::Gate(&gate.panel(panel)[rows.clone()]),
+            Ending::Add(term) => Finish::Add(&term.panel(panel)[rows.clone()]),
         };
         let b = self.right.steps(group, index, self.steps.clone(), self.own.rows);
         let first_row = self.out.rows().start;

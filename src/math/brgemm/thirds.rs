@@ -36,13 +36,13 @@ pub(super) fn forward(
     amx: Amx,
     samples: usize,
     [x, w]: [&Panels<f32>; 2],
-    bias: &[f32],
+    bias: Option<&[f32]>,
     y: &mut Panels<f32>,
     after: After<'_, f32>,
 ) {
     let shape = forward_shape_in_pairs(samples, w.rows(), w.columns(), team.threads());
     let (left, right) = (LeftSource::ByRow(rows(x, 0, samples)), RightSource::ByRow(rows(w, 0, w.rows())));
-    TiledPass { shape, left, right, bias: Some(bias), onto: Onto::Zero, after }.run(team, amx, y);
+    TiledPass { shape, left, right, bias, onto: Onto::Zero, after }.run(team, amx, y);
 }
 
 /// As [`super::backward_data`].

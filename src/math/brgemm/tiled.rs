@@ -234,6 +234,7 @@ impl<T: Term, C: Cell> TiledSweep<'_, T, C> {
             Ending::Keep => Finish::Keep,
             Ending::Relu => Finish::Relu,
             Ending::Gate(gate) => Finish::Gate(&gate.panel(panel)[rows.clone()]),
+            Ending::Add(term) => Finish::Add(&term.panel(panel)[rows.clone()]),
         };
         let start = self.out.rows().start;
         let out = &mut self.out.panel(panel)[rows.start - start..rows.end - start];
