@@ -255,7 +255,7 @@ fn every_key_of_generated_data_changes_them_and_others_are_refused() {
 
 #[test]
 fn keys_that_benches_do_not_use_are_refused_with_those_that_do() {
-    for command in [Command::Tune, Command::Step, Command::Overlap] {
+    for command in [Command::Tune, Command::Step, Command::Overlap, Command::Inspect] {
         for key in KEYS {
             let Some(case) = CASES.iter().find(|case| case.key == key.name) else { continue };
             let mut layers = Layers::default();
