@@ -1,5 +1,6 @@
 //! `octorec data`: checks a data set, or generates one.
 
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -15,6 +16,7 @@ use crate::data::blocks::{Options, Role};
 use crate::data::formats::{self, Format, Target};
 use crate::data::stack_distance::{StackCounter, StackProfile, StackTrace};
 use crate::data::{Criteo, Samples, Source, Split};
+use crate::memory::WholeFile;
 
 /// Arguments of `octorec data`.
 #[derive(Debug, Args)]
@@ -87,6 +89,10 @@ struct GenerateArgs {
 
     #[command(flatten)]
     output: OutputArgs,
+
+    /// Write text in Criteo's layout instead, as `preprocess` reads it: day_0 has the training samples, day_1 those for test
+    #[arg(long, conflicts_with_all = ["format", "codec", "block_rows", "access", "trace"])]
+    text: bool,
 
     /// How rows are looked up
     #[arg(long, value_enum, default_value = "log")]
@@ -186,6 +192,30 @@ impl GenerateArgs {
         (0..columns).map(trace).collect()
     }
 
+    fn write_text(&self, log: &Criteo) -> Result<()> {
+        std::fs::create_dir_all(&self.to).map_err(Error::io(&self.to, "create"))?;
+        for (name, split) in [("day_0", Split::Train), ("day_1", Split::Test)] {
+            let (path, count) = (self.to.join(name), log.samples(split).unwrap_or(0));
+            let bar = bar(count, "generating");
+            let mut file = WholeFile::create(&path)?;
+            let mut text = BufWriter::new(&mut file);
+            for from in (0..count).step_by(Self::PORTION as usize) {
+                if interrupt::requested() {
+                    return Err(Error::Interrupted);
+                }
+                let rows = from..count.min(from + Self::PORTION);
+                bar.inc(rows.end - rows.start);
+                log.write_tsv(split, rows, &mut text).map_err(Error::io(&path, "write"))?;
+            }
+            text.flush().map_err(Error::io(&path, "write"))?;
+            drop(text);
+            file.finish()?;
+            bar.finish_and_clear();
+            note!("{}: {}", path.display(), Many(count, "sample"));
+        }
+        Ok(())
+    }
+
     /// Samples that are drawn at a time.
     const PORTION: u64 = 1 << 14;
 
@@ -194,6 +224,9 @@ impl GenerateArgs {
         let format = Format::named(&self.output.format, "--format")?;
         let dense = config.model.dense();
         let log = Criteo::new(&config.data, &config.model.rows, dense)?;
+        if self.text {
+            return self.write_text(&log);
+        }
         let description = log.description();
         let (train, test) = (config.data.train_samples, config.data.test_samples);
         let bar = bar(train + test, "generating");

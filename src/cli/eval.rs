@@ -1,5 +1,6 @@
 //! `octorec eval`: scores a trained model on labelled data.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -10,12 +11,16 @@ use super::ranks::{Purpose, RankArgs, Started};
 use super::session::{Trained, VerifyArgs, load, open_data, report_skipped, report_unseen};
 use crate::base::config::{Config, SourceKind};
 use crate::base::console::note;
-use crate::base::units::Count;
-use crate::base::{Error, Result, console, interrupt};
+use crate::base::error::nearest;
+use crate::base::units::{Count, Many};
+use crate::base::{Error, Result, TableId, console, interrupt};
 use crate::collective::World;
 use crate::data::formats::Format;
 use crate::data::{Labels, Source, Split, Unseen};
-use crate::train::{Scores, auc, predict};
+use crate::train::{Bucket, Evaluation, Grouped, Questions, Scores, evaluate};
+
+/// Buckets of calibration in JSON.
+const BUCKETS: u64 = 10;
 
 /// Arguments of `octorec eval`.
 #[derive(Debug, Args)]
@@ -36,6 +41,16 @@ pub struct EvalArgs {
     /// Compute threads of each rank; 0: one for each core.
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
+
+    /// Show calibration by so many buckets of probabilities, each of as many samples (equal ones stay together); in --json
+    /// 10 unless told otherwise, 0: none.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    calibration_buckets: Option<u64>,
+
+    /// Also give the mean AUC of groups, weighted by their samples: a group is a value of this categorical column (values
+    /// that share a row are one). Groups of one class are left out.
+    #[arg(long, value_name = "COLUMN")]
+    gauc: Option<String>,
 
     #[command(flatten)]
     verify: VerifyArgs,
@@ -69,34 +84,92 @@ impl EvalArgs {
         config.use_here(self.threads);
         let Started { ranks, .. } = self.ranks.start(world, &config, &*source, Purpose::Predict, None, false)?;
         load(&trained.path, self.verify, &*source, &ranks)?;
-        let found = predict(&ranks, &source, split, config.train.eval_batch)?;
+        let questions = Questions {
+            buckets: self.calibration_buckets.unwrap_or(BUCKETS),
+            groups: self.gauc.as_deref().map(|column| table_of(&*source, column)).transpose()?,
+        };
+        let found = evaluate(&ranks, &source, (split, config.train.eval_batch), questions)?;
         report_unseen(&*source);
         report_skipped(source.skipped_rows());
-        if found.labels.is_empty() {
+        let Some(found) = found else {
             let (origin, reason) = match &self.data {
                 Some(path) => ("--data", format!("{} has no samples: name labelled data", path.display())),
                 None => ("eval", "this run kept no test samples: name labelled data with --data FILE".to_owned()),
             };
             return Err(Error::Config { origin: origin.to_owned(), reason });
-        }
-        let scores = Scores::new(&found.probabilities, &found.labels);
-        let truth = source.truth(split, 0, found.labels.len());
-        let best_possible = truth.map(|truth| auc(&truth, &found.labels));
+        };
         if self.json {
-            let text = serde_json::to_string(&scores).expect("scores are representable in JSON");
+            let text = serde_json::to_string(&found).expect("scores are representable in JSON");
             console::result(format_args!("{text}\n"))?;
         } else {
-            let possible = best_possible.map_or(String::new(), |best| format!("  possible   {best:.6}\n"));
-            let Scores { auc, logloss, accuracy, calibration, label_rate, samples } = scores;
-            let number = |x: f64, digits: usize| if x.is_finite() { format!("{x:.digits$}") } else { "-".to_owned() };
-            console::result(format_args!(
-                "AUC          {}\n{possible}log loss     {logloss:.6}\naccuracy     {accuracy:.6}\n\
-                 calibration  {}\nlabel rate   {label_rate:.6}\nsamples      {}\n",
-                number(auc, 6),
-                number(calibration, 4),
-                Count(samples)
-            ))?;
-            scores.undefined().iter().for_each(|why| note!("note: {why}"));
+            let table = self.calibration_buckets.is_some();
+            console::result(format_args!("{}", Told { found: &found, groups: self.gauc.as_deref(), table }))?;
+            found.scores.undefined().iter().for_each(|why| note!("note: {why}"));
+        }
+        Ok(())
+    }
+}
+
+/// The categorical column of that name.
+fn table_of(source: &dyn Source, column: &str) -> Result<TableId> {
+    let tables = &source.schema().tables;
+    let found = (0..).map(TableId).zip(tables).find(|(_, table)| table.name == column);
+    found.map(|(table, _)| table).ok_or_else(|| {
+        let likest = nearest(column, tables.iter().map(|table| &*table.name));
+        let likest = likest.map_or_else(String::new, |name| format!(": is {name} meant?"));
+        let reason =
+            format!("none of the {} is called {column}{likest}", Many(tables.len() as u64, "categorical column"));
+        Error::Config { origin: "--gauc".to_owned(), reason }
+    })
+}
+
+/// An evaluation for people.
+struct Told<'a> {
+    found: &'a Evaluation,
+    /// The column of the groups.
+    groups: Option<&'a str>,
+    /// Whether buckets are shown.
+    table: bool,
+}
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Evaluation { scores, best_possible_auc, calibration_buckets, grouped } = self.found;
+        let Scores { auc, pr_auc, logloss, normalised_entropy, accuracy, calibration, label_rate, samples } = *scores;
+        let number = |x: f64, digits: usize| if x.is_finite() { format!("{x:.digits$}") } else { "-".to_owned() };
+        writeln!(f, "AUC          {}", number(auc, 6))?;
+        if let Some(best) = best_possible_auc {
+            writeln!(f, "  possible   {best:.6}")?;
+        }
+        if let (Some(found), Some(column)) = (grouped, self.groups) {
+            let Grouped { gauc, gauc_groups, gauc_samples, .. } = *found;
+            writeln!(
+                f,
+                "GAUC         {}  ({} of {column}, {}; left out: {} of one class with {}, {} without a value)",
+                number(gauc, 6),
+                Many(gauc_groups, "group"),
+                Many(gauc_samples, "sample"),
+                Many(found.gauc_groups_of_one_class, "group"),
+                Many(found.gauc_samples_of_one_class, "sample"),
+                Many(found.gauc_samples_without_group, "sample"),
+            )?;
+        }
+        writeln!(f, "PR-AUC       {}", number(pr_auc, 6))?;
+        writeln!(f, "log loss     {}", number(logloss, 6))?;
+        writeln!(f, "NE           {}", number(normalised_entropy, 6))?;
+        writeln!(f, "accuracy     {}", number(accuracy, 6))?;
+        writeln!(f, "calibration  {}", number(calibration, 4))?;
+        writeln!(f, "label rate   {label_rate:.6}")?;
+        writeln!(f, "samples      {}", Count(samples))?;
+        if self.table && !calibration_buckets.is_empty() {
+            writeln!(f, "\nprobabilities            mean      clicked   calibration  samples")?;
+        }
+        for Bucket { lowest, highest, samples, probability, clicked } in
+            calibration_buckets.iter().filter(|_| self.table)
+        {
+            let range = format!("{lowest:.6} .. {highest:.6}");
+            let ratio = number(probability / clicked, 4);
+            writeln!(f, "{range:<23}  {probability:.6}  {clicked:.6}  {ratio:<11}  {}", Count(*samples))?;
         }
         Ok(())
     }

@@ -17,3 +17,6 @@ pub mod results {}
 
 #[doc = include_str!("guide/prediction.md")]
 pub mod prediction {}
+
+#[doc = include_str!("guide/search.md")]
+pub mod search {}

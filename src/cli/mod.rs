@@ -25,6 +25,7 @@ mod profile;
 mod ranks;
 mod schedule;
 mod schema;
+mod search;
 mod session;
 mod simulate;
 pub mod topo;
@@ -56,6 +57,8 @@ enum Command {
     Predict(predict::PredictArgs),
     /// Turn raw logs into octorec's blocks.
     Preprocess(Box<preprocess::PreprocessArgs>),
+    /// Train with many configurations and say which was best.
+    Search(Box<search::SearchArgs>),
     /// Print a configuration: a preset, a file, or both with changes.
     Config(config::ConfigArgs),
     /// Turn a data set of one format into another.
@@ -109,6 +112,7 @@ impl Cli {
             // The others are one machine's.
             _ if !world.is_first() => Ok(()),
             Command::Preprocess(args) => args.run(),
+            Command::Search(args) => args.run(),
             Command::Config(args) => args.run(),
             Command::Convert(args) => args.run().map_err(told(ELSEWHERE)),
             Command::Inspect(args) => args.run().map_err(told(ELSEWHERE)),

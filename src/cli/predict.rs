@@ -63,22 +63,22 @@ impl PredictArgs {
         config.use_here(self.threads);
         let Started { ranks, .. } = self.ranks.start(world, &config, &*source, Purpose::Predict, None, false)?;
         load(&trained.path, self.verify, &*source, &ranks)?;
-        let found = predict(&ranks, &source, Split::Train, config.train.eval_batch)?;
+        let probabilities = predict(&ranks, &source, Split::Train, config.train.eval_batch)?;
         report_unseen(&*source);
         match &self.out {
             _ if !world.is_first() => (),
             Some(path) => {
                 let mut file = WholeFile::create(path)?;
-                write_lines(&mut file, &found.probabilities).map_err(Error::io(path, "write"))?;
+                write_lines(&mut file, &probabilities).map_err(Error::io(path, "write"))?;
                 file.finish()?;
             }
-            None => match write_lines(std::io::stdout().lock(), &found.probabilities) {
+            None => match write_lines(std::io::stdout().lock(), &probabilities) {
                 // The reader has seen enough.
                 Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => (),
                 result => result.map_err(Error::io(Path::new("stdout"), "write"))?,
             },
         }
-        let rows = found.probabilities.len() as u64;
+        let rows = probabilities.len() as u64;
         let plural = if rows == 1 { "y" } else { "ies" };
         note!("{} probabilit{plural}: one for each row of {}, in its order", Count(rows), self.data.display());
         Ok(())

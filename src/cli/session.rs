@@ -103,6 +103,7 @@ pub fn room(config: &Config, source: &dyn Source, placement: &Placement) -> Room
         precision: config.train.precision,
         optimizer: Optimizer::dense(&config.train),
         optimizer_rows: Optimizer::rows(&config.train),
+        clip_norm: Some(config.train.clip_norm).filter(|bound| *bound > 0.0),
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
 use super::collective::Choice;
@@ -17,13 +18,15 @@ use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many, Seconds};
 use crate::base::{Error, Result, console, interrupt};
 use crate::collective::World;
-use crate::data::{Labels, Unseen};
+use crate::data::{Labels, Split, Unseen};
 use crate::exchange::Traffic;
-use crate::machine::limits::Bracket;
+use crate::machine::limits::{Bracket, Processor};
 use crate::machine::placement::Placement;
-use crate::memory::write_file;
+use crate::memory::{forget_cached, write_file};
 use crate::simd::Isa;
-use crate::train::{LossTrace, Outcome, OutputDir, Progress, Run, Summary, Writers, plan_in};
+use crate::train::{
+    Benchmark, LossTrace, MlLog, Outcome, OutputDir, Progress, Run, Submission, Summary, Writers, plan_in,
+};
 
 /// Arguments of `octorec train`.
 #[derive(Debug, Args)]
@@ -63,6 +66,18 @@ pub struct TrainArgs {
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     trace_loss: Option<PathBuf>,
 
+    /// Write MLPerf's log of the run to this file: its `:::MLLOG` lines, as mlcommons/logging checks them.
+    #[arg(long, value_name = "FILE", conflicts_with = "resume", help_heading = OUTPUT)]
+    mllog: Option<PathBuf>,
+
+    /// By which of MLPerf's rules it is logged: dlrm (v0.7 to v2.1), or dlrm_dcnv2 (from v3.0 on).
+    #[arg(long, value_name = "NAME", value_parser = benchmark(), requires = "mllog", help_heading = OUTPUT)]
+    mllog_benchmark: Option<Benchmark>,
+
+    /// Who submits it.
+    #[arg(long, value_name = "NAME", requires = "mllog", help_heading = OUTPUT)]
+    mllog_org: Option<String>,
+
     /// Print where the steps' time went: a table of stages beside this machine's limits, which are measured before and
     /// after training. With --json they are in the object, too.
     #[arg(long, help_heading = OUTPUT)]
@@ -76,6 +91,11 @@ pub struct TrainArgs {
     /// Print the results as one JSON object on stdout.
     #[arg(long, display_order = 10)]
     json: bool,
+}
+
+fn benchmark() -> impl TypedValueParser<Value = Benchmark> {
+    PossibleValuesParser::new(Benchmark::ALL.map(Benchmark::name))
+        .map(|name| Benchmark::ALL.into_iter().find(|one| one.name() == name).expect("no other value is possible"))
 }
 
 /// What `--json` prints.
@@ -172,6 +192,24 @@ impl TrainArgs {
         if summary.outcome == Outcome::Interrupted { Err(Error::Interrupted) } else { Ok(()) }
     }
 
+    /// Begins MLPerf's log, if one is asked for: before anything is read, and with what is read on the disk.
+    fn begin_mllog(&self, world: &World, config: &Config) -> Result<Option<MlLog>> {
+        let Some(path) = &self.mllog else { return Ok(None) };
+        let data = [&config.data.path, &config.data.test_path].map(Path::new);
+        let stored = config.data.is_stored();
+        let mut cleared = true;
+        for path in data.into_iter().filter(|path| stored && !path.as_os_str().is_empty()) {
+            if let Err(error) = forget_cached(path) {
+                note!("warning: {error}: the log says that nothing was forgotten");
+                cleared = false;
+            }
+        }
+        if !world.is_first() {
+            return Ok(None);
+        }
+        MlLog::begin(path, self.mllog_benchmark.unwrap_or_default(), cleared).map(Some)
+    }
+
     fn prepare(
         &self,
         world: &World,
@@ -185,6 +223,8 @@ impl TrainArgs {
         let inputs: Vec<&Path> = inputs.into_iter().chain(self.init.as_deref()).collect();
         refuse_overwriting("--trace-loss", self.trace_loss.as_deref(), &inputs)?;
         refuse_overwriting("--trace", self.trace.as_deref(), &inputs)?;
+        refuse_overwriting("--mllog", self.mllog.as_deref(), &inputs)?;
+        let mut mllog = self.begin_mllog(world, &config)?;
         let source = open_data(&mut config, known, Labels::Required, Unseen::Fault)?;
         let purpose = Purpose::Train(self.exchange.overlap);
         let kept = self.resume.as_deref().map(plan_in);
@@ -193,6 +233,17 @@ impl TrainArgs {
             Some(path) => self.verify.open(path)?.load_into(&started.ranks)?,
             None if self.resume.is_some() => (),
             None => started.ranks.initialise(config.train.seed)?,
+        }
+        if let Some(log) = &mut mllog {
+            let (org, samples) = (self.mllog_org.as_deref(), |split| source.samples(split).unwrap_or(0));
+            let submission = Submission {
+                benchmark: self.mllog_benchmark.unwrap_or_default(),
+                org: org.unwrap_or("octorec").to_owned(),
+                platform: Processor::model_here(),
+            };
+            log.describe(&config, &submission, [samples(Split::Train), samples(Split::Test)])?;
+            // The bottom's first width is that of the dense features; the top's input is the interaction's.
+            log.initialised([config.model.bottom.len().saturating_sub(1), config.model.top.len()])?;
         }
         if let Some(output) = &mut output {
             match resumed {
@@ -213,6 +264,7 @@ impl TrainArgs {
             saves: self.out.is_some() || self.resume.is_some(),
             plan,
             loss_trace,
+            mllog,
             profile: None,
             saved: None,
         };
@@ -243,7 +295,9 @@ impl TrainArgs {
         }
         report_skipped(summary.skipped_rows);
         if summary.outcome == Outcome::TargetReached {
-            note!("reached AUC {} after {}", run.config.train.target_auc, Seconds(summary.seconds));
+            let whole = summary.target_seconds.map(|seconds| format!(" ({} with evaluations)", Seconds(seconds)));
+            let (target, took) = (run.config.train.target_auc, Seconds(summary.seconds));
+            note!("reached AUC {target} after {took}{}", whole.unwrap_or_default());
         }
         match (&run.output, summary.outcome) {
             (Some(output), Outcome::Interrupted) => {

@@ -95,27 +95,45 @@ impl LayerExchange {
     }
 
     /// Sums this rank's pieces of all ranks' gradients, and moves their weights at this pace; where that needs norms of the
-    /// whole layer, gradients become directions, and [`LayerExchange::spread`] moves the weights.
+    /// whole layer, gradients become directions, and [`LayerExchange::spread`] moves the weights. Without a pace, notes the
+    /// squares of the sums, which [`LayerExchange::clip`] moves by.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     ///
     /// # Panics
     /// When the pieces have other sizes than were planned.
-    pub fn reduce(&mut self, carrier: &mut dyn Carrier, share: &mut Share<'_>, isa: Isa, pace: Pace) -> Result<()> {
+    pub fn reduce(
+        &mut self,
+        carrier: &mut dyn Carrier,
+        share: &mut Share<'_>,
+        isa: Isa,
+        pace: Option<Pace>,
+    ) -> Result<()> {
         assert_eq!(share.len() * 2, self.starts.len(), "as many pieces as was planned");
         self.scatter.run(
             carrier,
             &mut Sums { share, starts: &self.starts, own: self.own.clone(), payload: self.payload, isa, pace },
         )?;
         for piece in share[self.own.clone()].iter_mut().flatten() {
-            if let Some(rule) = piece.optimizer().direction(pace) {
-                piece.direct(isa, rule);
-            } else if carrier.ranks() == 1 || !piece.is_whole() {
-                piece.update(isa, pace);
+            match pace {
+                None => piece.square(isa),
+                Some(pace) if carrier.ranks() == 1 || !piece.is_whole() => begin_step(piece, isa, pace),
+                Some(_) => (),
             }
         }
         Ok(())
+    }
+
+    /// Does with gradients that were summed without a pace, multiplied by a factor, what [`LayerExchange::reduce`] does with
+    /// one.
+    pub fn clip(&self, share: &mut Share<'_>, isa: Isa, factor: f32, pace: Pace) {
+        for piece in share[self.own.clone()].iter_mut().flatten() {
+            if factor != 1.0 {
+                piece.scale(isa, factor);
+            }
+            begin_step(piece, isa, pace);
+        }
     }
 
     /// This rank's pieces, in their order: each way's.
@@ -146,14 +164,22 @@ impl LayerExchange {
     }
 }
 
-/// Gradients on their way to their owners; the owner's become steps.
+/// Moves weights, or where that needs norms of the whole layer, puts directions in the place of gradients.
+fn begin_step(piece: &mut Piece<'_>, isa: Isa, pace: Pace) {
+    match piece.optimizer().direction(pace) {
+        Some(rule) => piece.direct(isa, rule),
+        None => piece.update(isa, pace),
+    }
+}
+
+/// Gradients on their way to their owners; the owner's become steps, if they have a pace.
 struct Sums<'a, 'b> {
     share: &'a mut Share<'b>,
     starts: &'a [usize],
     own: Range<usize>,
     payload: Payload,
     isa: Isa,
-    pace: Pace,
+    pace: Option<Pace>,
 }
 
 impl<'b> Sums<'_, 'b> {
@@ -201,6 +227,9 @@ impl Memory for Sums<'_, '_> {
         let own = 2 * self.own.start..2 * self.own.end;
         self.meet(own, &target, |piece, part, lines| {
             let from = &from[lines];
+            let Some(pace) = pace else {
+                return Tensor::new(piece.gradient(), payload, isa).get(part, from, Fold::Add);
+            };
             let moved = if payload == Payload::F32 {
                 let term: &[f32] = &bytemuck::cast_slice(from)[..part.len()];
                 piece.update_with(part.clone(), term, isa, pace)

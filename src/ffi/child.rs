@@ -1,12 +1,13 @@
-//! Work in a process of its own, for libraries that may crash on what they are given.
+//! Work in a process of its own, for libraries that may crash on what they are given; and processes that end with the one
+//! that started them.
 //!
 //! Sources: fork(2), alarm(2), prctl(2), signal-safety(7).
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::ExitStatus;
+use std::process::{Child, Command, ExitStatus};
 
 /// What `work` returns, computed by a copy of this process that ends with it. A crash, an exit or a hang of more than
 /// `seconds` there is an error here, and nothing that the work writes in memory is seen.
@@ -52,6 +53,38 @@ fn end_of(seconds: u32, mut to: impl Write, work: impl FnOnce() -> Vec<u8>) -> !
     let written = answer.is_ok_and(|answer| to.write_all(&answer).is_ok());
     // SAFETY: ends the copy, and runs nothing of what it shares with the process before it.
     unsafe { libc::_exit(i32::from(!written)) }
+}
+
+/// Starts a program in a group of its own, which the keys of this terminal do not reach; it is asked to end (SIGTERM) when the
+/// thread that starts it ends, however that comes.
+///
+/// # Errors
+/// When the system refuses.
+pub fn start_bound(command: &mut Command) -> io::Result<Child> {
+    let parent = std::process::id();
+    let bind = move || {
+        // SAFETY: asks the kernel for something that concerns the new process alone.
+        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // Who ended before that would not be noticed.
+        // SAFETY: only reads.
+        if unsafe { libc::getppid() }.cast_unsigned() == parent {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+    };
+    command.process_group(0);
+    // SAFETY: between fork and exec `bind` makes two system calls, and an error of either holds no memory.
+    unsafe { command.pre_exec(bind) };
+    command.spawn()
+}
+
+/// Asks a program to end in good order, as a key would (SIGINT); one that has ended hears nothing.
+pub fn interrupt(child: &Child) {
+    // SAFETY: a signal to a process of ours, whose number is its own until it is waited for.
+    unsafe { libc::kill(child.id().cast_signed(), libc::SIGINT) };
 }
 
 fn wait(child: libc::pid_t) -> io::Result<ExitStatus> {

@@ -32,7 +32,8 @@ pub struct Linear {
     optimizer: Optimizer,
     /// What the optimizer keeps of each weight and bias.
     moments: Vec<Tensors>,
-    /// Squares of weights and directions, and of biases and theirs, row by row of their memory; none where no norm is needed.
+    /// Squares of weights and directions, and of biases and theirs, row by row of their memory; those of gradients where
+    /// these are clipped. None where no norm is needed.
     squares: [Buffer<Squares>; 2],
     /// Memory that steps use again.
     pieces: Vec<[Piece<'static>; 2]>,
@@ -145,24 +146,37 @@ impl Linear {
         let [inputs, outputs, biases] = sizes;
         let moments = kept.optimizer.moments().iter().map(|name| Tensors::new(name, sizes, supply));
         let moments = moments.collect::<Result<Vec<_>>>()?;
-        let mut squares = [Buffer::default(), Buffer::default()];
-        if kept.optimizer.needs_norms() {
-            let [weights, biases] = moments[0].sizes();
-            squares = [
-                supply.buffer("squares of weights", weights.div_ceil(WIDTH))?,
-                supply.buffer("squares of biases", biases.div_ceil(LINE))?,
-            ];
-        }
-        Ok(Self {
+        let mut layer = Self {
             moments,
-            squares,
+            squares: Default::default(),
             weight: Weight::new(inputs, outputs, kept.precision, supply)?,
             bias: supply.buffer("bias", biases)?,
             gradient: Tensors::new("gradient", sizes, supply)?,
             partial: Vec::new(),
             optimizer: kept.optimizer,
             pieces: Vec::new(),
-        })
+        };
+        if kept.optimizer.needs_norms() {
+            layer.supply_squares(supply)?;
+        }
+        Ok(layer)
+    }
+
+    /// Plans room for the squares that the norm of gradients is made of: where the optimizer needs norms, there is some.
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    pub fn plan_squares(&mut self, supply: &mut Supply<'_>) -> Result<()> {
+        if self.optimizer.needs_norms() { Ok(()) } else { self.supply_squares(supply) }
+    }
+
+    fn supply_squares(&mut self, supply: &mut Supply<'_>) -> Result<()> {
+        let [weights, biases] = self.gradient_sizes();
+        self.squares = [
+            supply.buffer("squares of weights", weights.div_ceil(WIDTH))?,
+            supply.buffer("squares of biases", biases.div_ceil(LINE))?,
+        ];
+        Ok(())
     }
 
     /// Plans room for `count` sums over samples, instead of one.
@@ -401,10 +415,7 @@ impl Linear {
     /// Moves weights and bias against their gradients. `pace` is a [`Pace`], or of the first update the learning rate.
     pub fn update(&mut self, team: &Team, pace: impl Into<Pace>) {
         let pace = pace.into();
-        // Fewer elements are moved before another thread has begun.
-        const FEW: usize = 2048;
-        let count = (self.inputs() * self.outputs() / FEW).clamp(1, team.pieces());
-        let isa = team.isa();
+        let (count, isa) = (self.shares(team), team.isa());
         let mut paces = [pace; 2];
         if let Some(rule) = self.optimizer.direction(pace) {
             self.share(team, count, |[weights, biases]| {
@@ -418,6 +429,31 @@ impl Linear {
         self.share(team, count, |pieces| {
             pieces.iter_mut().zip(paces).for_each(|(piece, pace)| piece.update(isa, pace));
         });
+    }
+
+    /// The squares of its gradients.
+    ///
+    /// # Panics
+    /// Without [`Linear::plan_squares`].
+    pub fn gradient_squares(&mut self, team: &Team) -> TensorSquares {
+        let (count, isa) = (self.shares(team), team.isa());
+        self.share(team, count, |pieces| pieces.iter_mut().for_each(|piece| piece.square(isa)));
+        let mut sums = TensorSquares::default();
+        self.pieces(1).for_each(|pieces| sums.add(&pieces));
+        sums
+    }
+
+    /// Multiplies its gradients by a factor.
+    pub fn scale_gradient(&mut self, team: &Team, factor: f32) {
+        let (count, isa) = (self.shares(team), team.isa());
+        self.share(team, count, |pieces| pieces.iter_mut().for_each(|piece| piece.scale(isa, factor)));
+    }
+
+    /// In how many pieces a team works on it.
+    fn shares(&self, team: &Team) -> usize {
+        // Fewer elements are done before another thread has begun.
+        const FEW: usize = 2048;
+        (self.inputs() * self.outputs() / FEW).clamp(1, team.pieces())
     }
 
     /// Deals `count` pieces to the threads of a team.

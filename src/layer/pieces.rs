@@ -12,7 +12,8 @@ use super::linear::Parts;
 use super::weight::{Halves, Weight};
 use crate::math::brgemm::{Row, WIDTH};
 use crate::optim::{
-    Direct, Lamb, Low, MOMENTS, Move, MoveSplit, Optimizer, Pace, ROW, Rule, Squares, trust, with_rule,
+    Direct, Lamb, Low, MOMENTS, Move, MoveSplit, Optimizer, Pace, ROW, Rule, Scale, SquareRows, Squares, trust,
+    with_rule,
 };
 use crate::simd::Isa;
 
@@ -277,6 +278,17 @@ impl<'a> Piece<'a> {
         }
     }
 
+    /// Notes the squares of the gradients, of which the norm of all layers is made ([`Linear::plan_squares`]).
+    pub fn square(&mut self, isa: Isa) {
+        let Self { gradient, row, squares, .. } = self;
+        isa.run(SquareRows { gradient, row: *row, squares });
+    }
+
+    /// Multiplies the gradients by a factor.
+    pub fn scale(&mut self, isa: Isa, factor: f32) {
+        isa.run(Scale { gradient: self.gradient, factor });
+    }
+
     /// Moves the weights `range` against their gradients to which `term` is still to be added, if each is kept as a 32-bit
     /// float and moves on its own; false where not, and nothing is done.
     pub fn update_with(&mut self, range: Range<usize>, term: &[f32], isa: Isa, pace: Pace) -> bool {
@@ -306,7 +318,8 @@ fn words<T: bytemuck::Pod>(rows: &mut [Row<T>]) -> &mut [f32] {
     bytemuck::cast_slice_mut(rows.as_flattened_mut())
 }
 
-/// The squares of a layer's weights and of its biases, with those of their directions.
+/// The squares of a layer's weights and of its biases, with those of their directions; or no squares, with those of
+/// gradients.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TensorSquares(pub [[f64; 2]; 2]);
 
@@ -318,6 +331,18 @@ impl TensorSquares {
                 sums.iter_mut().zip(of_row).for_each(|(sum, square)| *sum += f64::from(*square));
             }
         }
+    }
+
+    /// Adds other layers'.
+    pub fn plus(&mut self, others: &Self) {
+        let others = others.0.as_flattened();
+        self.0.as_flattened_mut().iter_mut().zip(others).for_each(|(sum, square)| *sum += square);
+    }
+
+    /// Of all weights and biases, those of directions or gradients.
+    #[must_use]
+    pub fn second(self) -> f64 {
+        self.0[0][1] + self.0[1][1]
     }
 
     /// The pace of the weights and that of the biases.

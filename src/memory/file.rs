@@ -27,6 +27,23 @@ pub enum Access {
     Random,
 }
 
+/// Has the system forget what it holds of a file, or of all files in a folder and those below it, so that what is read next
+/// comes from the disk. What is not on the disk yet stays.
+///
+/// # Errors
+/// When it cannot be opened, or the system refuses.
+pub fn forget_cached(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        let entries = std::fs::read_dir(path).map_err(Error::io(path, "list"))?;
+        return entries
+            .into_iter()
+            .try_for_each(|entry| forget_cached(&entry.map_err(Error::io(path, "list"))?.path()));
+    }
+    let file = input::open(path)?;
+    let told = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+    told.map_err(|error| Error::io(path, "leave the cache of")(error.into()))
+}
+
 /// A mapped file: one that is replaced and never written into, as octorec's own are.
 #[derive(Debug)]
 pub struct FileMap {

@@ -22,6 +22,8 @@ pub struct Room {
     pub optimizer: Optimizer,
     /// That of embedding rows.
     pub optimizer_rows: Optimizer,
+    /// The bound of the norm of all layers' gradients together, if they are clipped.
+    pub clip_norm: Option<f64>,
 }
 
 impl Room {
@@ -51,6 +53,7 @@ impl Room {
             precision,
             optimizer,
             optimizer_rows: optimizer,
+            clip_norm: None,
         }
     }
 }

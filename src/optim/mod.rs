@@ -10,6 +10,7 @@
 
 mod adagrad;
 mod adam;
+mod clip;
 mod decay;
 mod halves;
 mod lamb;
@@ -21,6 +22,7 @@ mod whole;
 
 pub use adagrad::{Adagrad, rowwise_rate};
 pub use adam::{Adam, Averages};
+pub use clip::{Scale, SquareRows, clip_factor};
 pub use decay::Decayed;
 pub use halves::{Low, MoveSplit};
 pub use lamb::{Direct, LONGEST, Lamb, ROW, Squares, trust};

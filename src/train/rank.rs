@@ -7,7 +7,7 @@ use super::clock::Breakdown;
 use super::pace::{Rates, Updates};
 use super::profile::StepWork;
 use super::ranks::Step;
-use super::reduction::{Alone, Blocking, ByGrains, DenseReduction, Overlapped, Place as CommPlace, Sliced};
+use super::reduction::{Alone, Blocking, ByGrains, Clip, DenseReduction, Overlapped, Place as CommPlace, Sliced};
 use super::{Clock, Setup, step};
 use crate::base::{Error, Place, RankId, Result, TableId};
 use crate::collective::{Carrier, Fabric, Member};
@@ -116,6 +116,10 @@ impl Rank {
             kept: setup.room.kept_layers(),
         };
         let mut network = (setup.network)(&spec, supply)?;
+        let clip = setup.room.clip_norm.map(Clip::to);
+        if clip.is_some() {
+            (0..network.layers()).try_for_each(|index| network.layer_mut(index).plan_squares(supply))?;
+        }
         let mut tables = Tables::new(&setup.config, &setup.schema, &layout, rank, &team, setup.room, supply)?;
         let room = [setup.room.samples, setup.room.lookups];
         let mut ids = Ids::new(&layout, rank, &team, room, supply)?;
@@ -149,11 +153,12 @@ impl Rank {
         let replicas = Replicas::new(&layout, rank, setup.isa);
         let reduction: Box<dyn DenseReduction> = if let Some(nodes) = nodes {
             let lane = dense.into_iter().next().expect("a lane for sums by grains");
-            Box::new(ByGrains::new(nodes, replicas, replicas_lane, lane))
+            Box::new(ByGrains::new(nodes, replicas, replicas_lane, lane, clip))
         } else if layout.ranks() == 1 {
-            Box::new(Alone)
+            Box::new(Alone::new(clip))
         } else {
-            let sliced = Sliced::new(dense, replicas_lane, &mut *network, (&setup.reduction, setup.wire), setup.traced);
+            let (ways, lanes) = ((&setup.reduction, setup.wire), (dense, replicas_lane));
+            let sliced = Sliced::new(lanes, &mut *network, ways, clip, setup.traced);
             if place.comm.is_empty() {
                 Box::new(Blocking::new(sliced, replicas))
             } else {

@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::checkpoint::{self, Checkpoint, Origin, Progress, Writers};
-use super::evaluation::evaluate;
-use super::metrics::Scores;
+use super::evaluation::{Questions, evaluate};
+use super::metrics::{Evaluation, Scores};
+use super::mllog::MlLog;
 use super::output::OutputDir;
 use super::report::Reporter;
+use super::summary::{Outcome, Summary};
 use super::vocabulary::save_vocabulary;
 use super::{Profile, Ranks, Rates, Step};
-use crate::base::config::Config;
+use crate::base::config::{Config, TrainConfig};
 use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::data::{Loader, LoaderMode, Plan, Position, Shuffle, Source, Split, Waited};
@@ -46,6 +48,8 @@ pub struct Run {
     pub plan: Option<String>,
     /// One loss a line goes here, if anywhere.
     pub loss_trace: Option<LossTrace>,
+    /// MLPerf's log, if one is written.
+    pub mllog: Option<MlLog>,
     /// What a step has to do, from the first one on.
     pub profile: Option<Profile>,
     /// Who has written the last checkpoint, if there was one.
@@ -63,59 +67,6 @@ pub struct LossTrace {
 struct DataUse {
     waited: Waited,
     bytes: Vec<u64>,
-}
-
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Outcome {
-    /// All steps were done.
-    Finished,
-    /// An evaluation reached the target AUC.
-    TargetReached,
-    /// The user asked it to stop.
-    Interrupted,
-}
-
-/// A run's results, as `--json` prints them.
-#[derive(Debug, Clone, Serialize)]
-pub struct Summary {
-    /// Why training ended.
-    pub outcome: Outcome,
-    /// Test AUC; absent without test samples, as are the other scores.
-    pub auc: Option<f64>,
-    /// The AUC of the true probabilities, where the data is synthetic.
-    pub best_possible_auc: Option<f64>,
-    /// Mean binary cross-entropy on the test samples.
-    pub logloss: Option<f64>,
-    /// Share of test samples predicted rightly.
-    pub accuracy: Option<f64>,
-    /// Mean probability over mean label.
-    pub calibration: Option<f64>,
-    /// The run's last step: those since it began, before it was resumed included.
-    pub step: u64,
-    /// Steps of this process.
-    pub steps: u64,
-    /// Samples of these steps, of all ranks together.
-    pub samples: u64,
-    /// Seconds from when the first minibatch was asked for to the end of the last step, without evaluations and
-    /// checkpoints: the same wall clock for any number of ranks.
-    pub seconds: f64,
-    /// Of these, seconds in which the next minibatch was not ready; of several ranks, the one that waited longest.
-    pub data_wait_seconds: f64,
-    /// Of these, seconds before the first step: a shuffle's first window has to be read by then.
-    pub data_first_wait_seconds: f64,
-    /// The others, milliseconds a step.
-    pub data_wait_ms_step: f64,
-    /// Bytes of data files that were read for training, minibatches that are still ahead included: one entry a rank that
-    /// reads.
-    pub data_bytes_read: Vec<u64>,
-    /// `samples / seconds`.
-    pub samples_per_s: f64,
-    /// Training loss of the last step.
-    pub final_loss: Option<f64>,
-    /// Malformed rows that were left out.
-    pub skipped_rows: u64,
 }
 
 #[derive(Serialize)]
@@ -161,6 +112,9 @@ struct Tally {
     training: Duration,
     final_loss: Option<f64>,
     scores: Option<(u64, Scores, Option<f64>)>,
+    began: Instant,
+    /// How long it took to the target.
+    reached: Option<Duration>,
     flushed: Instant,
 }
 
@@ -206,8 +160,12 @@ impl Run {
             training: Duration::ZERO,
             final_loss: None,
             scores: None,
+            began: Instant::now(),
+            reached: None,
             flushed: Instant::now(),
         };
+        let epoch_steps = self.source.samples(Split::Train).map(|samples| samples.div_ceil(train.minibatch() as u64));
+        self.mllog.as_mut().map_or(Ok(()), |log| log.run_starts(epoch_steps))?;
         let began = Instant::now();
         let mut more = self.ranks.feed(&self.source, self.plan(), self.loader)?;
         tally.training += began.elapsed();
@@ -252,12 +210,13 @@ impl Run {
             self.record(&mut tally, samples, loss, rates, took)?;
             self.progress = Progress { step: number, epoch: position.epoch, sample: position.sample };
             reporter.step(number, loss, samples);
-            if train.eval_every > 0 && number.is_multiple_of(train.eval_every) {
-                let auc = self.evaluate(&mut tally, &reporter)?;
-                if train.target_auc > 0.0 && auc >= train.target_auc {
+            if evaluation_due(&train, epoch_steps, number) {
+                self.evaluate(&mut tally, &reporter)?;
+                if tally.reached.is_some() {
                     outcome = Outcome::TargetReached;
                     break;
                 }
+                self.mllog.as_mut().map_or(Ok(()), |log| log.goes_on(number))?;
             }
             if train.checkpoint_every > 0 && number.is_multiple_of(train.checkpoint_every) {
                 self.save()?;
@@ -267,11 +226,12 @@ impl Run {
         let data = DataUse { waited, bytes };
         self.save()?;
         if outcome != Outcome::Interrupted && tally.scores.is_none_or(|(step, ..)| step != self.progress.step) {
-            let auc = self.evaluate(&mut tally, &reporter)?;
-            if train.target_auc > 0.0 && auc >= train.target_auc {
+            self.evaluate(&mut tally, &reporter)?;
+            if tally.reached.is_some() {
                 outcome = Outcome::TargetReached;
             }
         }
+        self.mllog.as_mut().map_or(Ok(()), |log| log.run_stops(false))?;
         reporter.finish();
         self.flush()?;
         Ok(self.summary(&tally, outcome, data))
@@ -336,25 +296,38 @@ impl Run {
         Ok(())
     }
 
-    /// Evaluates, logs and returns the AUC; NaN without test samples.
-    fn evaluate(&mut self, tally: &mut Tally, reporter: &Reporter) -> Result<f64> {
+    /// Evaluates and logs, if there are test samples, and notes whether the target is reached.
+    fn evaluate(&mut self, tally: &mut Tally, reporter: &Reporter) -> Result<()> {
         if self.source.samples(Split::Test) == Some(0) {
-            return Ok(f64::NAN);
+            return Ok(());
         }
-        let result = evaluate(&self.ranks, &self.source, self.config.train.eval_batch);
-        let (scores, best_possible_auc) = match result {
+        let step = self.progress.step;
+        self.mllog.as_mut().map_or(Ok(()), |log| log.eval_starts(step))?;
+        let which = (Split::Test, self.config.train.eval_batch);
+        let found = match evaluate(&self.ranks, &self.source, which, Questions::default()) {
             // The weights are saved already or will be: the caller's loop sees the flag next.
-            Err(Error::Interrupted) => return Ok(f64::NAN),
+            Err(Error::Interrupted) => return Ok(()),
             result => result?,
         };
-        let step = self.progress.step;
+        let Some(Evaluation { scores, best_possible_auc, .. }) = found else { return Ok(()) };
+        let target = self.config.train.target_auc;
+        if target > 0.0 && scores.auc >= target {
+            tally.reached = Some(tally.began.elapsed());
+        }
+        if let Some(log) = &mut self.mllog {
+            log.eval_stops(step, scores.auc)?;
+            if tally.reached.is_some() {
+                // Before anything is saved: that is no part of the run's time.
+                log.run_stops(true)?;
+            }
+        }
         reporter.evaluation(step, &scores, best_possible_auc);
         if let Some(output) = &mut self.output {
             output.log(&EvalEntry { kind: "eval", step, scores, best_possible_auc })?;
             output.flush()?;
         }
         tally.scores = Some((step, scores, best_possible_auc));
-        Ok(scores.auc)
+        Ok(())
     }
 
     /// Writes to the output, if there is one, how the model is trained and what maps its categories to rows.
@@ -435,6 +408,8 @@ impl Run {
             auc: scores.map(|scores| scores.auc),
             best_possible_auc: tally.scores.and_then(|(_, _, best)| best),
             logloss: scores.map(|scores| scores.logloss),
+            pr_auc: scores.map(|scores| scores.pr_auc),
+            normalised_entropy: scores.map(|scores| scores.normalised_entropy),
             accuracy: scores.map(|scores| scores.accuracy),
             calibration: scores.map(|scores| scores.calibration),
             step: self.progress.step,
@@ -446,8 +421,35 @@ impl Run {
             data_wait_ms_step: if tally.steps == 0 { 0.0 } else { 1e3 * between / tally.steps as f64 },
             data_bytes_read: data.bytes,
             samples_per_s: if tally.samples == 0 { 0.0 } else { tally.samples as f64 / seconds },
+            target_seconds: tally.reached.map(|took| took.as_secs_f64()),
             final_loss: tally.final_loss,
             skipped_rows: self.source.skipped_rows(),
         }
+    }
+}
+
+/// Whether an evaluation is due after this step: by steps, or because a part of the epoch was completed.
+fn evaluation_due(train: &TrainConfig, epoch_steps: Option<u64>, number: u64) -> bool {
+    let parts = |steps: u64| {
+        let done = |step: u64| u128::from(step) * u128::from(train.evals_per_epoch) / u128::from(steps.max(1));
+        done(number) > done(number - 1)
+    };
+    train.eval_every > 0 && number.is_multiple_of(train.eval_every) || epoch_steps.is_some_and(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evaluations_are_due_by_steps_and_by_parts_of_an_epoch() {
+        let due = |eval_every: u64, evals_per_epoch: u64, epoch_steps: Option<u64>| -> Vec<u64> {
+            let train = TrainConfig { eval_every, evals_per_epoch, ..TrainConfig::default() };
+            (1..=20).filter(|step| evaluation_due(&train, epoch_steps, *step)).collect()
+        };
+        assert_eq!(due(0, 4, Some(10)), [3, 5, 8, 10, 13, 15, 18, 20]);
+        assert_eq!(due(7, 1, Some(10)), [7, 10, 14, 20]);
+        assert_eq!(due(0, 99, Some(3)), (1..=20).collect::<Vec<_>>());
+        assert!(due(0, 0, Some(10)).is_empty() && due(0, 4, None).is_empty());
     }
 }

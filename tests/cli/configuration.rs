@@ -123,6 +123,8 @@ const CASES: &[Case] = &[
     case("train.tuned", "nowhere.toml", BUILT_IN, &[]),
     case("train.isa", "scalar", BUILT_IN, &[]),
     case("train.eval_every", "2", BUILT_IN, &[]),
+    case("train.clip_norm", "0.01", BUILT_IN, &[]),
+    case("train.evals_per_epoch", "4", BUILT_IN, &[]),
     case("train.target_auc", "0.01", BUILT_IN, &[]),
 ];
 

@@ -1,6 +1,6 @@
 //! Models learn: the built-in log and, where it is present, the real sample.
 
-use super::{criteo_sample, json, succeed, tiny_training};
+use super::{criteo_sample, fail, json, succeed, tiny_training};
 
 #[test]
 fn the_built_in_log_is_learned_towards_its_ceiling() {
@@ -30,10 +30,55 @@ fn the_real_sample_reaches_the_auc_of_pytorch() {
 #[test]
 fn the_summary_has_the_promised_keys() {
     let summary = json(&format!("{} --json", tiny_training()));
-    for key in ["auc", "logloss", "accuracy", "steps", "samples", "seconds", "samples_per_s", "final_loss"] {
+    for key in [
+        "auc",
+        "pr_auc",
+        "logloss",
+        "normalised_entropy",
+        "accuracy",
+        "steps",
+        "samples",
+        "seconds",
+        "samples_per_s",
+        "final_loss",
+    ] {
         assert!(summary[key].is_number(), "{key}: {summary}");
     }
     assert_eq!((summary["steps"].as_u64(), summary["samples"].as_u64()), (Some(40), Some(2560)));
+}
+
+#[test]
+fn scores_are_of_all_samples_whatever_ranks_and_threads_have_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let summary = json(&format!("{} --determinism ranks --out {} --json", tiny_training(), out.display()));
+    let eval = format!("eval --checkpoint {} --gauc C5", out.display());
+    let scores = |ranks: usize, threads: usize| {
+        json(&format!("{eval} --calibration-buckets 6 --ranks {ranks} --threads {threads} --json"))
+    };
+    let one = scores(1, 1);
+    for (ranks, threads) in [(1, 2), (2, 1), (3, 2), (5, 1)] {
+        assert_eq!(scores(ranks, threads), one, "{ranks} ranks of {threads} threads");
+    }
+    for key in ["auc", "best_possible_auc", "pr_auc", "logloss", "normalised_entropy", "accuracy", "calibration"] {
+        assert_eq!(one[key], summary[key], "{key}");
+    }
+    let buckets = one["calibration_buckets"].as_array().unwrap();
+    let samples = |value: &serde_json::Value| value.as_u64().unwrap();
+    assert_eq!(buckets.iter().map(|bucket| samples(&bucket["samples"])).sum::<u64>(), 640);
+    assert!(buckets.len() > 3 && buckets.is_sorted_by_key(|bucket| bucket["probability"].as_f64()), "{buckets:?}");
+    let parts = ["gauc_samples", "gauc_samples_of_one_class", "gauc_samples_without_group"];
+    assert_eq!(parts.iter().map(|part| samples(&one[*part])).sum::<u64>(), 640);
+    assert!((0.3..0.8).contains(&one["gauc"].as_f64().unwrap()) && samples(&one["gauc_groups"]) > 1, "{one}");
+    // Ten buckets unless told otherwise, in JSON alone.
+    let plain = json(&format!("{} --json", eval.replace(" --gauc C5", "")));
+    assert!(plain["calibration_buckets"].as_array().unwrap().len() <= 10 && plain.get("gauc").is_none(), "{plain}");
+    let told = |line: &str| String::from_utf8(succeed(line).stdout).unwrap();
+    let table = told(&format!("{eval} --calibration-buckets 6"));
+    assert!(table.contains("probabilities ") && table.contains("left out: ") && table.contains("NE  "), "{table}");
+    assert!(!told(&eval).contains("probabilities "));
+    let message = fail(&eval.replace("C5", "c5"));
+    assert!(message.contains("--gauc") && message.contains("is C5 meant?"), "{message}");
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod keyed_once;
 mod learning;
 mod lifecycle;
 mod messages;
+mod mllog;
 mod mpi;
 mod precision;
 mod pricing;
@@ -26,6 +27,7 @@ mod ranks;
 mod requirement;
 #[path = "../support/sample.rs"]
 mod sample;
+mod search;
 mod simulate;
 #[path = "../support/spoil.rs"]
 mod spoil;

@@ -137,7 +137,8 @@ fn a_step_allocates_nothing_once_it_has_run() {
         (2, (Optimizer::Lamb { averages, decay: 0.0 }, sgd)),
     ];
     for (count, (optimizer, optimizer_rows)) in pairs {
-        let room = Room { lookups: 4, optimizer, optimizer_rows, ..Room::samples(96) };
+        let clip_norm = (optimizer != sgd).then_some(0.01);
+        let room = Room { lookups: 4, optimizer, optimizer_rows, clip_norm, ..Room::samples(96) };
         let columns = match optimizer_rows.row_moment() {
             None => Scheme::Column(half(16, count)),
             Some(_) => Scheme::RowContiguous(half(40, count)),

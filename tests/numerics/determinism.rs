@@ -217,7 +217,9 @@ fn halves_means_concatenation_and_cross_layers_too_on_any_instruction_set() {
         ];
         for (isa, (optimizer, optimizer_rows)) in Isa::all().into_iter().flat_map(|isa| pairs.map(|pair| (isa, pair))) {
             case.isa = isa;
-            case.room = Room { optimizer, optimizer_rows, ..case.room };
+            // Momentum and LAMB have their gradients clipped, in all steps.
+            let clip_norm = (optimizer == momentum || optimizer.needs_norms()).then_some(0.02);
+            case.room = Room { optimizer, optimizer_rows, clip_norm, ..case.room };
             let alone = case.alone();
             for ranks in [2, 3, 5] {
                 // Of rows of which a number is kept all columns stay together.

@@ -10,7 +10,7 @@ use octorec::data::{Bag, Batch, Schema};
 use octorec::model::Room;
 use octorec::optim::{Optimizer, Schedule};
 use octorec::simd::Isa;
-use octorec::train::{Ranks, Rates, auc};
+use octorec::train::{Evaluation, Ranks, Rates, auc};
 use safetensors::SafeTensors;
 use serde_json::Value;
 
@@ -124,7 +124,7 @@ fn pytorch_test_vectors_are_followed() {
 }
 
 /// The keys of each of the optimizers' cases.
-const OPTIMIZERS: [(&str, &[&str]); 6] = [
+const OPTIMIZERS: [(&str, &[&str]); 7] = [
     (
         "momentum",
         &["optimizer=momentum", "momentum=0.8", "weight_decay=0.01", "optimizer_rows=sgd", "lr=0.02", "lr_rows=0.05"],
@@ -155,6 +155,7 @@ const OPTIMIZERS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("adam", &["optimizer=adam", "weight_decay=0.01", "optimizer_rows=adam", "lr=0.002", "lr_rows=0.004"]),
+    ("clipped", &["optimizer=momentum", "momentum=0.8", "weight_decay=0.01", "clip_norm=0.3", "lr=0.05"]),
 ];
 
 /// Trains for 30 steps by one of these, and compares every loss, every weight and all that the optimizers keep.
@@ -168,7 +169,8 @@ fn follow_optimizer(case: &str, keys: &[&str], threads: usize, isa: Isa) {
     let config = layers.finish(Command::Train).unwrap();
     let schema = Schema::criteo(13, &[3, 17, 40]);
     let (optimizer, optimizer_rows) = (Optimizer::dense(&config.train), Optimizer::rows(&config.train));
-    let room = Room { optimizer, optimizer_rows, ..Room::samples(24) };
+    let clip_norm = Some(config.train.clip_norm).filter(|bound| *bound > 0.0);
+    let room = Room { optimizer, optimizer_rows, clip_norm, ..Room::samples(24) };
     let model = Ranks::alone(&config.model, &schema, room, threads, isa).unwrap();
     let mut parameters = model.parameters().unwrap();
     for parameter in &parameters {
@@ -270,5 +272,49 @@ fn auc_is_that_of_sklearn() {
         let scores = octorec::train::Scores::new(&scores, &labels);
         let expected = case["log_loss"].as_f64().unwrap();
         assert!((scores.logloss - expected).abs() < 1e-6, "{}: {} {expected}", case["name"], scores.logloss);
+    }
+}
+
+#[test]
+fn scores_are_those_of_sklearn_and_of_their_definitions() {
+    let cases: Value = serde_json::from_slice(&vector_file("metrics.json")).unwrap();
+    let cases = cases.as_array().unwrap();
+    assert!(cases.len() >= 5);
+    for case in cases {
+        let floats = |key: &str| -> Vec<f32> {
+            case[key].as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
+        };
+        let (name, groups) = (&case["name"], floats("groups"));
+        let groups: Vec<_> = groups.iter().map(|group| Some(*group as u32)).collect();
+        let expected = case["buckets"].as_array().unwrap();
+        let found = Evaluation::of(&floats("scores"), &floats("labels"), 7, Some(&groups));
+        let close = |key: &str, found: f64, expected: &Value, bound: f64| match expected.as_f64() {
+            Some(expected) => assert!((found - expected).abs() < bound, "{name}, {key}: {found}, not {expected}"),
+            None => assert!(found.is_nan(), "{name}, {key}: {found}"),
+        };
+        close("auc", found.scores.auc, &case["auc"], 1e-12);
+        close("pr_auc", found.scores.pr_auc, &case["pr_auc"], 1e-12);
+        close("logloss", found.scores.logloss, &case["logloss"], 1e-6);
+        close("normalised_entropy", found.scores.normalised_entropy, &case["normalised_entropy"], 1e-5);
+        assert_eq!(found.calibration_buckets.len(), expected.len(), "{name}");
+        for (bucket, expected) in found.calibration_buckets.iter().zip(expected) {
+            let range = [&expected[0], &expected[1]].map(|score| score.as_f64().unwrap() as f32);
+            assert_eq!(
+                ([bucket.lowest, bucket.highest], bucket.samples),
+                (range, expected[2].as_u64().unwrap()),
+                "{name}"
+            );
+            close("mean probability", bucket.probability, &expected[3], 1e-12);
+            close("clicked", bucket.clicked, &expected[4], 1e-12);
+        }
+        let grouped = found.grouped.unwrap();
+        close("gauc", grouped.gauc, &case["gauc"][0], 1e-12);
+        let counts = [
+            grouped.gauc_groups,
+            grouped.gauc_samples,
+            grouped.gauc_groups_of_one_class,
+            grouped.gauc_samples_of_one_class,
+        ];
+        assert_eq!(counts.map(Value::from)[..], case["gauc"].as_array().unwrap()[1..], "{name}");
     }
 }

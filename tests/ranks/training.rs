@@ -261,6 +261,42 @@ fn columns_of_a_table_are_not_divided_where_a_number_is_kept_of_whole_rows() {
 }
 
 #[test]
+fn gradients_are_clipped_by_the_norm_of_those_of_all_ranks() {
+    // The last two minibatches have other norms: of one epoch, some steps are clipped and others are not.
+    for (optimizer, precision, bound) in [
+        (Optimizer::Sgd, Precision::F32, 1e-5),
+        (Optimizer::Momentum { momentum: 0.9, decay: 0.01 }, Precision::Bf16, 1e-3),
+        (KEEPING[2].0, Precision::F32, 1e-5),
+    ] {
+        let mut case = Case::new(Pooling::Mean, Interaction::Dot, precision, 12);
+        let of_norm = |case: &mut Case, clip_norm: f64| {
+            case.room = Room { optimizer, clip_norm: Some(clip_norm), ..case.room };
+            case.alone()
+        };
+        case.room = Room { optimizer, ..case.room };
+        let plain = case.alone();
+        let [wide, alone, tight] = [1e6, 0.2, 0.02].map(|norm| of_norm(&mut case, norm));
+        assert!(wide == plain, "{optimizer:?}: a bound that nothing reaches changes no bit");
+        assert!(alone.0[11] != plain.0[11] && alone.0[11] != tight.0[11], "{optimizer:?}: clipping matters");
+        of_norm(&mut case, 0.2);
+        for ranks in [2, 3, 5] {
+            for reduction in every_way(ranks) {
+                let name = reduction.name;
+                let schemes = (0..ROWS.len()).map(|table| scheme(table, table, ranks)).collect();
+                let setup = Setup { reduction, ..case.setup(schemes, ranks, 1) };
+                let what = format!("{optimizer:?}, {precision:?}, {ranks} ranks, {name}");
+                let own = case.together(setup.clone());
+                for (threads, overlap) in [(1, false), (1, true), (3, true)] {
+                    let found = case.together(Case::with_communication(setup.clone(), threads, overlap));
+                    assert!(found == own, "{what}: {threads} communication threads, overlap {overlap}");
+                }
+                case.close(&alone, own, bound, &what);
+            }
+        }
+    }
+}
+
+#[test]
 fn weights_of_look_ups_go_with_them_in_every_scheme() {
     let plain = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 12).alone();
     for pooling in [Pooling::Sum, Pooling::Mean] {

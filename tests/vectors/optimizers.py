@@ -72,7 +72,7 @@ class Lamb:
             state["step"] = float(self.steps)
 
 
-# Layers' optimizer and rows', each with its options.
+# Layers' optimizer and rows', each with its options; and the norm to which layers' gradients are clipped, if they are.
 CASES = {
     "momentum": (
         (torch.optim.SGD, dict(lr=0.02, momentum=0.8, weight_decay=0.01)),
@@ -98,6 +98,11 @@ CASES = {
         (torch.optim.Adam, dict(lr=0.002, weight_decay=0.01)),
         (torch.optim.SparseAdam, dict(lr=0.004)),
     ),
+    "clipped": (
+        (torch.optim.SGD, dict(lr=0.05, momentum=0.8, weight_decay=0.01)),
+        (torch.optim.SGD, dict(lr=0.05)),
+        0.3,
+    ),
 }
 
 
@@ -107,7 +112,7 @@ def state_of(optimizer, parameter):
     return {name: np.asarray(value.detach() if torch.is_tensor(value) else value) for name, value in state.items()}
 
 
-def train(initial, minibatches, layers, rows, dtype):
+def train(initial, minibatches, layers, rows, clip, dtype):
     model = Dlrm(MODEL, sparse_grads=True)
     model.load_state_dict({name: torch.from_numpy(values) for name, values in initial.items()})
     model.to(dtype)
@@ -117,7 +122,7 @@ def train(initial, minibatches, layers, rows, dtype):
         (layers[0](list(p for name, p in named.items() if name not in tables), **layers[1])),
         (rows[0](list(p for name, p in named.items() if name in tables), **rows[1])),
     ]
-    losses = []
+    losses, norms = [], []
     for step in range(STEPS):
         minibatch = minibatches[step % MINIBATCHES]
         batch = {
@@ -127,9 +132,13 @@ def train(initial, minibatches, layers, rows, dtype):
         model.zero_grad()
         loss = model.loss(model(batch), torch.from_numpy(minibatch["labels"]).to(dtype))
         loss.backward()
+        if clip is not None:
+            of_layers = [p for name, p in named.items() if name not in tables]
+            norms.append(float(torch.nn.utils.clip_grad_norm_(of_layers, clip)))
         for optimizer in optimizers:
             optimizer.step()
         losses.append(loss.item())
+    assert clip is None or min(norms) < clip < max(norms), f"norms from {min(norms)} to {max(norms)}"
     results = {"losses": np.array(losses)}
     for name, parameter in named.items():
         results[name] = parameter.detach().numpy()
@@ -140,6 +149,8 @@ def train(initial, minibatches, layers, rows, dtype):
 
 def distance(found, expected):
     """The largest difference over the largest number."""
+    if expected.size == 0:
+        return 0.0
     return float(np.abs(found - expected).max() / max(1e-30, np.abs(expected).max()))
 
 
@@ -157,9 +168,10 @@ def tensors():
         for table, (rows, offsets) in enumerate(minibatch["bags"]):
             found[f"batch{i}.rows{table}"] = rows
             found[f"batch{i}.offsets{table}"] = offsets
-    for case, (layers, rows) in CASES.items():
-        run = train(initial, minibatches, layers, rows, torch.float32)
-        exact = train(initial, minibatches, layers, rows, torch.float64)
+    for case, (layers, rows, *clip) in CASES.items():
+        clip = clip[0] if clip else None
+        run = train(initial, minibatches, layers, rows, clip, torch.float32)
+        exact = train(initial, minibatches, layers, rows, clip, torch.float64)
         worst = max(run, key=lambda name: distance(run[name], exact[name]))
         print(f"{case}: losses {run['losses'][0]:.6f} .. {run['losses'][-1]:.6f}; float64 is "
               f"{distance(run[worst], exact[worst]):.1e} away in {worst}")

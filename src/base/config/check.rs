@@ -158,6 +158,7 @@ impl Config {
         within!("train.beta1", train.beta1, (0.0..1.0), "[0, 1)");
         within!("train.beta2", train.beta2, (0.0..1.0), "[0, 1)");
         within!("train.weight_decay", train.weight_decay, (0.0..=1e6), "[0, 10^6]");
+        within!("train.clip_norm", train.clip_norm, (0.0..=1e30), "[0, 10^30]");
         within!("train.initial_accumulator", train.initial_accumulator, (0.0..=1e6), "[0, 10^6]");
         if let Some(eps) = train.eps.given() {
             // Smaller ones are none in 32 bits.
@@ -170,6 +171,7 @@ impl Config {
                 "train.epochs and train.steps are both 0: nothing to train; use --epochs N or --steps N",
             );
         }
+        within!("train.evals_per_epoch", train.evals_per_epoch, (0..=1 << 20), "[0, 2^20]");
         within!("train.target_auc", train.target_auc, (0.0..=1.0), "[0, 1]");
         Ok(())
     }

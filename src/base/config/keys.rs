@@ -225,6 +225,7 @@ pub const KEYS: &[Key] = &[
     key("train.beta2", STEPS, Other(ADAM, averages)),
     key("train.bias_correction", STEPS, Other(ADAM, averages)),
     key("train.weight_decay", STEPS, Always),
+    key("train.clip_norm", STEPS, Always),
     key(
         "train.initial_accumulator",
         STEPS,
@@ -247,6 +248,7 @@ pub const KEYS: &[Key] = &[
     key("train.tuned", &[Step], Always),
     key("train.isa", &[Tune, Step, Overlap], Always),
     key("train.eval_every", &[], Always),
+    key("train.evals_per_epoch", &[], Source(&[Criteo, Tsv, Files])),
     key("train.eval_batch", &[], Always),
     key("train.target_auc", &[], Always),
     key("train.checkpoint_every", &[], Always),

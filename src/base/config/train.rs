@@ -86,6 +86,10 @@ pub struct TrainConfig {
     /// The part of a weight that is added to its gradient, in the network's layers; with `lamb`, to its direction.
     #[serde(default)]
     pub weight_decay: f64,
+    /// The gradients of all layers together are scaled down to this norm where theirs is longer, before the optimizer sees
+    /// them (PyTorch's `clip_grad_norm_`); 0: never. Those of rows are not clipped and do not count.
+    #[serde(default)]
+    pub clip_norm: f64,
     /// What the sums of squares of `adagrad` and `rowwise-adagrad` begin with.
     #[serde(default)]
     pub initial_accumulator: f64,
@@ -115,6 +119,9 @@ pub struct TrainConfig {
     pub isa: IsaChoice,
     /// Steps between evaluations; 0: at the end only.
     pub eval_every: u64,
+    /// Evaluations in an epoch, evenly, beside those of `eval_every`; 0: none.
+    #[serde(default)]
+    pub evals_per_epoch: u64,
     /// Samples an evaluation step.
     pub eval_batch: usize,
     /// Training stops once an evaluation reaches this AUC; 0: never.
@@ -185,6 +192,7 @@ impl Default for TrainConfig {
             beta2: beta2(),
             bias_correction: Setting::AUTO,
             weight_decay: 0.0,
+            clip_norm: 0.0,
             initial_accumulator: 0.0,
             update: Update::Auto,
             update_fused: true,
@@ -197,6 +205,7 @@ impl Default for TrainConfig {
             tuned: String::new(),
             isa: IsaChoice::Auto,
             eval_every: 0,
+            evals_per_epoch: 0,
             eval_batch: 4096,
             target_auc: 0.0,
             checkpoint_every: 0,

@@ -75,8 +75,7 @@ pub fn classify(
         }
         let mut tally = Tally::default();
         for number in 0..portions {
-            let (take, give): &(Receiver<Result<(Classified, usize)>>, Sender<Classified>) =
-                &lanes[(number % workers) as usize];
+            let (take, give) = &lanes[(number % workers) as usize];
             let (classified, hot) = take.recv().expect("a worker hands out all of its portions, or an error")?;
             sink(&classified)?;
             tally.inputs += classified.batch.samples() as u64;

@@ -1,6 +1,6 @@
 //! One rank: its gradients are the sums, and its copy is the only one.
 
-use super::{DenseReduction, Scene, Sent};
+use super::{Clip, DenseReduction, Scene, Sent};
 use crate::base::Result;
 use crate::collective::Links;
 use crate::data::Batch;
@@ -11,7 +11,15 @@ use crate::optim::Pace;
 use crate::train::Clock;
 
 /// Nothing to reduce.
-pub(in crate::train) struct Alone;
+pub(in crate::train) struct Alone {
+    clip: Option<Clip>,
+}
+
+impl Alone {
+    pub(in crate::train) const fn new(clip: Option<Clip>) -> Self {
+        Self { clip }
+    }
+}
 
 impl DenseReduction for Alone {
     fn begin(&mut self, _: usize, _: &mut Linear, _: Pace) {}
@@ -20,7 +28,10 @@ impl DenseReduction for Alone {
 
     fn update(&mut self, scene: Scene<'_>) -> Result<()> {
         let Scene { team, network, paces, clock, .. } = scene;
-        clock.time(Stage::UpdateDense, || network.update(team, paces.layers));
+        clock.time(Stage::UpdateDense, || {
+            self.clip.iter().for_each(|clip| clip.whole(team, network));
+            network.update(team, paces.layers);
+        });
         Ok(())
     }
 

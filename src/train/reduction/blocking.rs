@@ -37,10 +37,16 @@ impl DenseReduction for Blocking {
         let Scene { team, network, tables, paces, clock, .. } = scene;
         let Self { sliced, replicas, ready } = self;
         clock.time(Stage::ReduceDense, || {
-            let layers = ready.drain(..);
-            for index in layers {
+            for &index in &*ready {
                 sliced.layer(team, index, network.layer_mut(index), paces.layers)?;
             }
+            if sliced.clips() {
+                let factor = sliced.factor(team)?;
+                for &index in &*ready {
+                    sliced.finish(team, (index, network.layer_mut(index)), paces.layers, factor)?;
+                }
+            }
+            ready.clear();
             sliced.replicas(replicas)
         })?;
         clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, paces.rows));

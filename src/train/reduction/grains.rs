@@ -3,7 +3,7 @@
 //! The gradients of replicated tables go to all ranks sample by sample, and every rank applies them in that order, as the
 //! owner of a divided table does.
 
-use super::{DenseReduction, Scene, Sent};
+use super::{Clip, DenseReduction, Scene, Sent};
 use crate::base::Result;
 use crate::collective::Carrier;
 use crate::data::Batch;
@@ -25,6 +25,7 @@ pub(in crate::train) struct ByGrains {
     /// Memory that steps use again, one a part of the gradient.
     memory: Vec<PiecesMemory>,
     list: Vec<Pieces<'static>>,
+    clip: Option<Clip>,
 }
 
 impl ByGrains {
@@ -33,9 +34,10 @@ impl ByGrains {
         replicas: Replicas,
         replicas_lane: Option<Box<dyn Carrier>>,
         lane: Box<dyn Carrier>,
+        clip: Option<Clip>,
     ) -> Self {
         let memory = (0..nodes.parts()).map(|_| PiecesMemory::default()).collect();
-        Self { nodes, replicas, replicas_lane, lane, memory, list: Vec::new() }
+        Self { nodes, replicas, replicas_lane, lane, memory, list: Vec::new(), clip }
     }
 }
 
@@ -48,7 +50,7 @@ impl DenseReduction for ByGrains {
 
     fn update(&mut self, scene: Scene<'_>) -> Result<()> {
         let Scene { team, network, tables, paces, clock } = scene;
-        let Self { nodes, replicas, replicas_lane, lane, memory, list } = self;
+        let Self { nodes, replicas, replicas_lane, lane, memory, list, clip } = self;
         if let Some(lane) = replicas_lane {
             clock.exchange([Stage::UpdateRows, Stage::ReduceDense], &mut **lane, |lane| replicas.exchange(lane))?;
             clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, paces.rows));
@@ -66,7 +68,11 @@ impl DenseReduction for ByGrains {
             *list = recycled(parts);
             result
         })?;
-        clock.time(Stage::UpdateDense, || network.update(team, paces.layers));
+        // Every rank has all sums, and so the same norm.
+        clock.time(Stage::UpdateDense, || {
+            clip.iter().for_each(|clip| clip.whole(team, network));
+            network.update(team, paces.layers);
+        });
         Ok(())
     }
 

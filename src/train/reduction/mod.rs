@@ -10,10 +10,12 @@
 //!
 //! The corridor announces a layer when its gradient is complete ([`DenseReduction::begin`]), updates at the end of a step
 //! ([`DenseReduction::update`]), and needs all layers back before the next forward pass uses them
-//! ([`DenseReduction::complete`]). Weights do not depend on who exchanges, how many threads do, and when.
+//! ([`DenseReduction::complete`]). Weights do not depend on who exchanges, how many threads do, and when. Where gradients are
+//! clipped ([`Clip`]), layers are summed as they come, and all of them are moved once the last one's norm is known.
 
 mod alone;
 mod blocking;
+mod clip;
 mod grains;
 mod overlapped;
 mod sliced;
@@ -22,6 +24,7 @@ use std::time::Duration;
 
 pub(super) use alone::Alone;
 pub(super) use blocking::Blocking;
+pub(super) use clip::Clip;
 pub(super) use grains::ByGrains;
 pub(super) use overlapped::{Overlapped, Place};
 pub(super) use sliced::Sliced;

@@ -94,15 +94,36 @@ impl Overlapped {
             // Its error is the job's, which all others meet.
             let _ = own_job.guard(rank, || {
                 let team = Team::pinned(&place.pus, place.spin, place.isa)?;
+                // Layers that are summed and wait for the norm of all, with how long that took.
+                let mut summed: Vec<(Block, Duration)> = Vec::with_capacity(sliced.layers());
+                let complete = |sliced: &Sliced, block, busy| {
+                    sliced.sent_so_far(&mut own_sent.lock().unwrap_or_else(PoisonError::into_inner));
+                    // The rank has ended if it does not take it.
+                    let _ = outbox.send(Completion { block, busy });
+                };
                 for mut block in &inbox {
                     let began = Instant::now();
                     match &mut block {
                         Block::Layer(index, layer, pace) => sliced.layer(&team, *index, layer, *pace)?,
                         Block::Replicas(replicas) => sliced.replicas(replicas)?,
                     }
-                    sliced.sent_so_far(&mut own_sent.lock().unwrap_or_else(PoisonError::into_inner));
-                    // The rank has ended if it does not take it.
-                    let _ = outbox.send(Completion { block, busy: began.elapsed() });
+                    if !sliced.clips() || matches!(block, Block::Replicas(_)) {
+                        complete(&sliced, block, began.elapsed());
+                        continue;
+                    }
+                    summed.push((block, began.elapsed()));
+                    if summed.len() < sliced.layers() {
+                        continue;
+                    }
+                    let mut began = Instant::now();
+                    let factor = sliced.factor(&team)?;
+                    for (mut block, busy) in summed.drain(..) {
+                        if let Block::Layer(index, layer, pace) = &mut block {
+                            sliced.finish(&team, (*index, layer), *pace, factor)?;
+                        }
+                        complete(&sliced, block, busy + began.elapsed());
+                        began = Instant::now();
+                    }
                 }
                 Ok(())
             });

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use super::Sent;
+use super::{Clip, Sent};
 use crate::base::config::Wire;
 use crate::base::{RankId, Result};
 use crate::collective::plan::Reduction;
@@ -24,21 +24,29 @@ use crate::train::clock::{Span, TRACED_SPANS};
 pub(in crate::train) struct Sliced {
     threads: Vec<Thread>,
     /// Where there are replicated tables.
-    replicas_lane: Option<Box<dyn Carrier>>,
+    replicas_lane: Option<Lane>,
     rank: RankId,
     ranks: usize,
     /// In how many parts a slice is cut, whatever the number of threads.
     ways: usize,
     planned: Links,
-    /// Where the optimizer needs norms of layers, in the first thread's lane.
+    /// Where the optimizer needs norms of layers, or gradients are clipped: in the first thread's lane.
     squares: Option<SquaresExchange>,
+    /// Whether the optimizer needs norms of layers.
+    needs_norms: bool,
+    clip: Option<Clip>,
+    /// The squares of this rank's slices of the gradients that are summed, and wait for those of all layers.
+    clipped: TensorSquares,
     /// Memory that steps use again: they allocate nothing.
     tasks: Vec<Task<'static>>,
 }
 
+/// A lane of one thread.
+type Lane = Box<dyn Carrier>;
+
 /// What one thread needs.
 struct Thread {
-    lane: Box<dyn Carrier>,
+    lane: Lane,
     layers: Vec<LayerExchange>,
     /// Memory for its share of a layer.
     share: Share<'static>,
@@ -55,13 +63,23 @@ struct Task<'a> {
     outcome: Result<()>,
 }
 
+/// What threads do for one layer.
+struct LayerWork<'a> {
+    tasks: Vec<Task<'a>>,
+    /// The layer's number.
+    index: usize,
+    ways: usize,
+    squares: &'a mut Option<SquaresExchange>,
+    memory: &'a mut Vec<Task<'static>>,
+}
+
 impl Sliced {
     /// For the layers of a model, one lane a thread, and its replicated tables.
     pub(in crate::train) fn new(
-        lanes: Vec<Box<dyn Carrier>>,
-        replicas_lane: Option<Box<dyn Carrier>>,
+        (lanes, replicas_lane): (Vec<Lane>, Option<Lane>),
         network: &mut dyn Network,
         (reduction, wire): (&Reduction, Wire),
+        clip: Option<Clip>,
         traced: bool,
     ) -> Self {
         let (count, rank, ranks) = (lanes.len(), lanes[0].rank(), lanes[0].ranks());
@@ -81,47 +99,82 @@ impl Sliced {
         let layers = threads.iter().flat_map(|thread| &thread.layers);
         let mut planned = layers.fold(Links::uniform(ranks, 0), |sum, layer| sum.plus(layer.traffic()));
         let norms = (0..network.layers()).filter(|index| network.layer(*index).optimizer().needs_norms()).count();
-        let squares = (norms > 0).then(|| SquaresExchange::new(&*threads[0].lane, reduction));
+        let exchanges = norms + usize::from(clip.is_some());
+        let squares = (exchanges > 0).then(|| SquaresExchange::new(&*threads[0].lane, reduction));
         if let Some(squares) = &squares {
-            planned = (0..norms).fold(planned, |sum, _| sum.plus(squares.traffic()));
+            planned = (0..exchanges).fold(planned, |sum, _| sum.plus(squares.traffic()));
         }
-        Self { threads, replicas_lane, rank, ranks, ways, planned, squares, tasks: Vec::new() }
+        let (needs_norms, clipped, tasks) = (norms > 0, TensorSquares::default(), Vec::new());
+        Self { threads, replicas_lane, rank, ranks, ways, planned, squares, needs_norms, clip, clipped, tasks }
+    }
+
+    /// Whether layers wait for [`Sliced::finish`] once they are summed.
+    pub(super) const fn clips(&self) -> bool {
+        self.clip.is_some()
     }
 
     pub(super) fn layers(&self) -> usize {
         self.threads[0].layers.len()
     }
 
-    /// Reduces a layer's gradients and updates it.
+    /// Reduces a layer's gradients and updates it; where gradients are clipped, only sums them.
     pub(super) fn layer(&mut self, team: &Team, index: usize, layer: &mut Linear, pace: Pace) -> Result<()> {
-        let (isa, count) = (team.isa(), self.threads.len());
-        let mut tasks: Vec<Task<'_>> = recycled(std::mem::take(&mut self.tasks));
-        tasks.extend(self.threads.iter_mut().map(|thread| {
+        let (isa, clips, needs_norms) = (team.isa(), self.clips(), self.needs_norms);
+        let mut work = self.work(index, layer);
+        let mut result = work.each(team, |exchange, lane, share| {
+            exchange.reduce(lane, share, isa, (!clips).then_some(pace))?;
+            if clips || needs_norms { Ok(()) } else { exchange.spread(lane, share, isa, None) }
+        });
+        let mut squares = None;
+        if clips && result.is_ok() {
+            squares = Some(work.own_squares());
+        } else if needs_norms && result.is_ok() {
+            result = work.spread_by_norms(team, pace);
+        }
+        work.end();
+        squares.iter().for_each(|squares| self.clipped.plus(squares));
+        result
+    }
+
+    /// What the gradients of all layers are multiplied by, once all of them are summed.
+    pub(super) fn factor(&mut self, team: &Team) -> Result<f32> {
+        let own = std::mem::take(&mut self.clipped);
+        let (Some(clip), Some(squares)) = (self.clip, &mut self.squares) else { return Ok(1.0) };
+        Ok(clip.factor(squares.run(&mut *self.threads[0].lane, own, team.isa())?))
+    }
+
+    /// Updates a layer whose gradients were only summed, multiplied by this factor.
+    pub(super) fn finish(
+        &mut self,
+        team: &Team,
+        (index, layer): (usize, &mut Linear),
+        pace: Pace,
+        factor: f32,
+    ) -> Result<()> {
+        let (isa, needs_norms) = (team.isa(), self.needs_norms);
+        let mut work = self.work(index, layer);
+        let mut result = work.each(team, |exchange, lane, share| {
+            exchange.clip(share, isa, factor, pace);
+            if needs_norms { Ok(()) } else { exchange.spread(lane, share, isa, None) }
+        });
+        if needs_norms && result.is_ok() {
+            result = work.spread_by_norms(team, pace);
+        }
+        work.end();
+        result
+    }
+
+    /// A layer, shared out to the threads.
+    fn work<'a>(&'a mut self, index: usize, layer: &'a mut Linear) -> LayerWork<'a> {
+        let Self { threads, tasks: memory, squares, ways, ranks, .. } = self;
+        let (ways, count) = (*ways, threads.len());
+        let mut tasks: Vec<Task<'_>> = recycled(std::mem::take(memory));
+        tasks.extend(threads.iter_mut().map(|thread| {
             let share = recycled(std::mem::take(&mut thread.share));
             Task { thread, share, outcome: Ok(()) }
         }));
-        share_out(layer, [self.ranks, self.ways, count], |thread, pieces| tasks[thread].share.push(pieces));
-        let needs_norms = self.squares.is_some();
-        let mut result = each(team, &mut tasks, index, |exchange, lane, share| {
-            exchange.reduce(lane, share, isa, pace)?;
-            if needs_norms { Ok(()) } else { exchange.spread(lane, share, isa, None) }
-        });
-        if let (Some(squares), Ok(())) = (&mut self.squares, &result) {
-            let mut own = TensorSquares::default();
-            for way in 0..self.ways {
-                let pieces = tasks.iter().map(|task| &task.thread.layers[index].own(&task.share)[way]);
-                pieces.for_each(|pieces| own.add(pieces));
-            }
-            result = squares.run(&mut *tasks[0].thread.lane, own, isa).and_then(|sums| {
-                let paces = Some(sums.paces(pace));
-                each(team, &mut tasks, index, |exchange, lane, share| exchange.spread(lane, share, isa, paces))
-            });
-        }
-        for task in &mut tasks {
-            task.thread.share = recycled(std::mem::take(&mut task.share));
-        }
-        self.tasks = recycled(tasks);
-        result
+        share_out(layer, [*ranks, ways, count], |thread, pieces| tasks[thread].share.push(pieces));
+        LayerWork { tasks, index, ways, squares, memory }
     }
 
     /// Brings what all ranks have for the replicated tables to all.
@@ -153,31 +206,61 @@ impl Sliced {
     }
 }
 
-/// Lets every thread work on its part of a layer.
-fn each(
-    team: &Team,
-    tasks: &mut [Task<'_>],
-    index: usize,
-    work: impl Fn(&mut LayerExchange, &mut dyn Carrier, &mut Share<'_>) -> Result<()> + Sync,
-) -> Result<()> {
-    let run = |task: &mut Task<'_>| {
-        let Thread { lane, layers, spans, .. } = &mut *task.thread;
-        let began = Instant::now();
-        task.outcome = work(&mut layers[index], &mut **lane, &mut task.share);
-        let mut spans = spans.lock().unwrap_or_else(PoisonError::into_inner);
-        if spans.len() < spans.capacity() {
-            spans.push(Span { name: "reduce layer", number: index as u64, began, took: began.elapsed() });
+impl LayerWork<'_> {
+    /// Lets every thread work on its part.
+    fn each(
+        &mut self,
+        team: &Team,
+        work: impl Fn(&mut LayerExchange, &mut dyn Carrier, &mut Share<'_>) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let index = self.index;
+        let run = |task: &mut Task<'_>| {
+            let Thread { lane, layers, spans, .. } = &mut *task.thread;
+            let began = Instant::now();
+            task.outcome = work(&mut layers[index], &mut **lane, &mut task.share);
+            let mut spans = spans.lock().unwrap_or_else(PoisonError::into_inner);
+            if spans.len() < spans.capacity() {
+                spans.push(Span { name: "reduce layer", number: index as u64, began, took: began.elapsed() });
+            }
+        };
+        match &mut self.tasks[..] {
+            [only] => run(only),
+            many => team.each(Each::new(many), run),
         }
-    };
-    match &mut *tasks {
-        [only] => run(only),
-        many => team.each(Each::new(many), run),
+        let mut result = Ok(());
+        for task in &mut self.tasks {
+            result = result.and(std::mem::replace(&mut task.outcome, Ok(())));
+        }
+        result
     }
-    let mut result = Ok(());
-    for task in tasks {
-        result = result.and(std::mem::replace(&mut task.outcome, Ok(())));
+
+    /// What this rank's pieces have noted, in the order of memory: the same for any number of threads.
+    fn own_squares(&self) -> TensorSquares {
+        let mut own = TensorSquares::default();
+        for way in 0..self.ways {
+            let pieces = self.tasks.iter().map(|task| &task.thread.layers[self.index].own(&task.share)[way]);
+            pieces.for_each(|pieces| own.add(pieces));
+        }
+        own
     }
-    result
+
+    /// Moves this rank's weights along their directions, as far as norms of the whole layer say, and gives them to all.
+    fn spread_by_norms(&mut self, team: &Team, pace: Pace) -> Result<()> {
+        let own = self.own_squares();
+        let Some(squares) = &mut *self.squares else { return Ok(()) };
+        let sums = squares.run(&mut *self.tasks[0].thread.lane, own, team.isa())?;
+        let (isa, paces) = (team.isa(), Some(sums.paces(pace)));
+        self.each(team, |exchange, lane, share| exchange.spread(lane, share, isa, paces))
+    }
+
+    /// Gives the memory back.
+    fn end(self) {
+        let Self { mut tasks, memory, .. } = self;
+        for task in &mut tasks {
+            task.thread.share = recycled(std::mem::take(&mut task.share));
+        }
+        *memory = recycled(tasks);
+    }
 }
 
 /// Clears the moments of a layer's slices of other ranks: they are not moved here.

@@ -1,0 +1,229 @@
+//! What a search has done, a line at a time: where a kill leaves it, the next process goes on.
+//!
+//! The first line says what is searched; then come trials that began, with their places, and how they ended. A line that a
+//! kill cut off was not done.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::base::{Error, Result};
+
+/// The file's name.
+pub const JOURNAL: &str = "search.jsonl";
+
+/// What is searched: a search goes on only where all of it is the same.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Subject {
+    pub space: String,
+    pub configuration: String,
+    pub target: String,
+    pub sampler: String,
+    pub halving: u64,
+    pub seed: u64,
+}
+
+/// One evaluation of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    pub step: u64,
+    /// `None` where it is no number.
+    pub auc: Option<f64>,
+    pub logloss: Option<f64>,
+}
+
+/// How a trial ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    Finished,
+    TargetReached,
+    /// By successive halving.
+    Stopped,
+    Failed,
+}
+
+impl End {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::TargetReached => "target reached",
+            Self::Stopped => "stopped early",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// A trial.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    pub number: u64,
+    /// In [0, 1), by the space's keys.
+    pub places: Vec<f64>,
+    /// What they mean.
+    pub values: Vec<Value>,
+    pub end: Option<End>,
+    /// Why it failed.
+    pub reason: Option<String>,
+    pub evaluations: Vec<Found>,
+    /// Of training, without evaluations.
+    pub seconds: f64,
+    /// To the target, with them, where it was reached.
+    pub target_seconds: Option<f64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Line {
+    Search(Subject),
+    Began(Trial),
+    Ended(Trial),
+}
+
+/// A search's journal.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    /// By number; those without an end were under way.
+    pub trials: Vec<Trial>,
+}
+
+impl Journal {
+    /// Goes on with the search of a folder, or begins it.
+    ///
+    /// # Errors
+    /// When the folder holds another search, and when the system refuses.
+    pub fn open(folder: &Path, subject: &Subject) -> Result<Self> {
+        let path = folder.join(JOURNAL);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(Error::io(&path, "read")(error)),
+        };
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let mut lines = text[..whole].lines().map(|line| {
+            serde_json::from_str::<Line>(line).map_err(|error| Error::BadFile {
+                path: path.clone(),
+                reason: format!("is no journal of a search ({error}): remove it, or name another --out"),
+            })
+        });
+        let mut trials: Vec<Trial> = Vec::new();
+        let begun = match lines.next().transpose()? {
+            None => false,
+            Some(Line::Search(other)) if other == *subject => true,
+            Some(_) => {
+                let reason = format!(
+                    "{} holds a search of another space, configuration, target, sampler or seed: name another folder, or \
+                     remove that one",
+                    folder.display()
+                );
+                return Err(Error::Config { origin: "--out".to_owned(), reason });
+            }
+        };
+        for line in lines {
+            match line? {
+                Line::Search(_) => (),
+                Line::Began(trial) => trials.push(trial),
+                Line::Ended(trial) => {
+                    if let Some(known) = trials.iter_mut().find(|known| known.number == trial.number) {
+                        *known = trial;
+                    }
+                }
+            }
+        }
+        let file = File::options().create(true).append(true).open(&path).map_err(Error::io(&path, "create"))?;
+        file.set_len(whole as u64).map_err(Error::io(&path, "write"))?;
+        let mut journal = Self { path, file, trials };
+        if !begun {
+            journal.line(&Line::Search(subject.clone()))?;
+        }
+        Ok(journal)
+    }
+
+    fn line(&mut self, line: &Line) -> Result<()> {
+        let text = serde_json::to_string(line).expect("a trial is representable in JSON");
+        writeln!(self.file, "{text}").and_then(|()| self.file.sync_data()).map_err(Error::io(&self.path, "write"))
+    }
+
+    /// A trial begins.
+    ///
+    /// # Errors
+    /// When the line cannot be written.
+    pub fn begin(&mut self, trial: Trial) -> Result<()> {
+        let line = Line::Began(trial);
+        self.line(&line)?;
+        if let Line::Began(trial) = line {
+            self.trials.push(trial);
+        }
+        Ok(())
+    }
+
+    /// A trial has ended.
+    ///
+    /// # Errors
+    /// When the line cannot be written.
+    pub fn end(&mut self, trial: Trial) -> Result<()> {
+        let line = Line::Ended(trial);
+        self.line(&line)?;
+        if let Line::Ended(trial) = line
+            && let Some(known) = self.trials.iter_mut().find(|known| known.number == trial.number)
+        {
+            *known = trial;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(number: u64, end: Option<End>) -> Trial {
+        let found = Found { step: 7, auc: Some(0.7), logloss: None };
+        Trial {
+            number,
+            places: vec![0.25],
+            values: vec![Value::from(3)],
+            end,
+            reason: None,
+            evaluations: vec![found],
+            seconds: 1.5,
+            target_seconds: None,
+        }
+    }
+
+    #[test]
+    fn a_journal_goes_on_where_a_kill_left_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let subject = Subject {
+            space: "a".to_owned(),
+            configuration: "b".to_owned(),
+            target: "auc".to_owned(),
+            sampler: "tpe".to_owned(),
+            halving: 3,
+            seed: 1,
+        };
+        let mut journal = Journal::open(folder.path(), &subject).unwrap();
+        journal.begin(trial(0, None)).unwrap();
+        journal.begin(trial(1, None)).unwrap();
+        journal.end(trial(0, Some(End::Stopped))).unwrap();
+        drop(journal);
+        // A line that was cut off.
+        let path = folder.path().join(JOURNAL);
+        fs::write(&path, fs::read_to_string(&path).unwrap() + "{\"ended\":{\"number\":1,").unwrap();
+        let mut journal = Journal::open(folder.path(), &subject).unwrap();
+        assert_eq!(journal.trials, [trial(0, Some(End::Stopped)), trial(1, None)]);
+        journal.end(trial(1, Some(End::Finished))).unwrap();
+        drop(journal);
+        let journal = Journal::open(folder.path(), &subject).unwrap();
+        assert_eq!(journal.trials, [trial(0, Some(End::Stopped)), trial(1, Some(End::Finished))]);
+        let message = Journal::open(folder.path(), &Subject { seed: 2, ..subject.clone() }).unwrap_err().to_string();
+        assert!(message.contains("--out") && message.contains("another"), "{message}");
+        fs::write(&path, "loss\n").unwrap();
+        assert!(Journal::open(folder.path(), &subject).unwrap_err().to_string().contains("no journal"));
+    }
+}

@@ -1,0 +1,442 @@
+//! `octorec search`: trains with many configurations and says which was best.
+//!
+//! Each trial is an ordinary run with a directory of its own, in a process of its own on cores of its own. What was done is
+//! in a journal: after a kill the same command goes on, trials that were under way from their last checkpoints.
+
+mod halving;
+mod importance;
+mod journal;
+mod page;
+mod sampler;
+mod space;
+mod trial;
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::bench::table::Table;
+use super::overrides::{BaseArgs, KeyArgs};
+use crate::base::config::{Command, Config};
+use crate::base::console::note;
+use crate::base::units::{Many, Seconds};
+use crate::base::{Error, PuId, Result, console, input, interrupt};
+use crate::ffi::linux::pin_current_thread;
+use crate::machine::Machine;
+use crate::memory::{FolderLock, write_file};
+use halving::Halving;
+use journal::{End, Found, Journal, Subject, Trial};
+use page::{Page, json_of, shown};
+use sampler::Sampler;
+use space::Space;
+use trial::{Ended, Files};
+
+/// What a good trial is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum Target {
+    /// The highest AUC of the last evaluation
+    #[default]
+    Auc,
+    /// Its lowest log loss
+    Logloss,
+    /// The shortest time, evaluations included, to train.target_auc
+    TimeToAuc,
+}
+
+impl Target {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Auc => "AUC",
+            Self::Logloss => "log loss",
+            Self::TimeToAuc => "seconds to the target AUC",
+        }
+    }
+
+    /// What an evaluation found, small where it is good.
+    fn of(self, found: &Found) -> f64 {
+        match self {
+            Self::Logloss => found.logloss.unwrap_or(f64::INFINITY),
+            Self::Auc | Self::TimeToAuc => found.auc.map_or(f64::INFINITY, |auc| 1.0 - auc),
+        }
+    }
+
+    /// What a trial is worth, small where it is good; infinite where it failed.
+    fn score(self, trial: &Trial) -> f64 {
+        /// More than any run takes: behind all that reach their target.
+        const NEVER: f64 = 1e12;
+        let last = trial.evaluations.last().map_or(f64::INFINITY, |found| self.of(found));
+        match self {
+            _ if trial.end == Some(End::Failed) => f64::INFINITY,
+            Self::TimeToAuc => trial.target_seconds.unwrap_or(NEVER * (1.0 + last)),
+            Self::Auc | Self::Logloss => last,
+        }
+    }
+
+    /// The same for people.
+    fn shown(self, trial: &Trial) -> String {
+        let last = trial.evaluations.last();
+        let number = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |number| format!("{number:.5}"));
+        match self {
+            Self::Auc => number(last.and_then(|found| found.auc)),
+            Self::Logloss => number(last.and_then(|found| found.logloss)),
+            Self::TimeToAuc => trial.target_seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1}")),
+        }
+    }
+}
+
+/// Arguments of `octorec search`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct SearchArgs {
+    #[command(flatten)]
+    keys: KeyArgs,
+    #[command(flatten)]
+    base: BaseArgs,
+
+    /// The keys that are searched over, a TOML file: `[train]` and below it `lr = { from = 0.01, to = 10.0, log = true }` or
+    /// `optimizer = { choices = ["sgd", "adagrad"] }`; of a range whose ends are whole, all numbers are.
+    #[arg(long, value_name = "FILE", display_order = 0)]
+    space: PathBuf,
+
+    /// The folder of the search: a run's directory a trial, a journal, and a page. One that is there goes on.
+    #[arg(long, value_name = "DIR", display_order = 0)]
+    out: PathBuf,
+
+    /// Trials in all.
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=100_000), display_order = 0)]
+    trials: u64,
+
+    /// Trials at a time: cores are divided among them.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024), display_order = 0)]
+    parallel: u64,
+
+    /// What is searched for.
+    #[arg(long, value_enum, default_value_t, display_order = 0)]
+    target: Target,
+
+    /// How trials are chosen.
+    #[arg(long, value_enum, default_value_t, display_order = 0)]
+    sampler: Sampler,
+
+    /// Stop trials early (asynchronous successive halving): of those that reach evaluation 1, N, N^2, ... the best 1/N go on;
+    /// 0: all do.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = halving, display_order = 0)]
+    halving: u64,
+
+    /// Seed of the choice of trials.
+    #[arg(long, value_name = "N", default_value_t = 1, display_order = 0)]
+    search_seed: u64,
+
+    /// Print all trials as one JSON object on stdout.
+    #[arg(long, display_order = 10)]
+    json: bool,
+}
+
+fn halving(text: &str) -> std::result::Result<u64, String> {
+    let number = text.parse().ok().filter(|number| *number != 1 && *number <= 1000);
+    number.ok_or_else(|| "0 or a whole number from 2 to 1000 is expected".to_owned())
+}
+
+/// What the trials that are under way share.
+struct Shared {
+    journal: Journal,
+    halving: Option<Halving>,
+    /// Those that a process before has left, to be gone on with first.
+    left: Vec<u64>,
+    /// The first thing that went wrong with the search itself.
+    error: Option<Error>,
+}
+
+/// A search.
+struct Search<'a> {
+    args: &'a SearchArgs,
+    base: Config,
+    space: Space,
+    shared: Mutex<Shared>,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    best: Option<u64>,
+    trials: Vec<Value>,
+    importance: Vec<(&'a str, Option<f64>)>,
+}
+
+impl SearchArgs {
+    /// Searches, and tells what was found.
+    pub fn run(&self) -> Result<()> {
+        interrupt::install()?;
+        let base = self.keys.finish(self.base.layers()?, Command::Train)?;
+        self.check(&base)?;
+        let space = Space::read(&self.space)?;
+        space.check(&base)?;
+        fs::create_dir_all(&self.out).map_err(Error::io(&self.out, "create"))?;
+        let _lock = FolderLock::take(&self.out)?;
+        let subject = Subject {
+            space: input::read_text(&self.space)?,
+            configuration: base.to_toml(),
+            target: self.target.name().to_owned(),
+            sampler: format!("{:?}", self.sampler),
+            halving: self.halving,
+            seed: self.search_seed,
+        };
+        let journal = Journal::open(&self.out, &subject)?;
+        let left: Vec<u64> =
+            journal.trials.iter().filter(|trial| trial.end.is_none()).map(|trial| trial.number).rev().collect();
+        let mut halving = (self.halving > 0).then(|| Halving::new(self.halving));
+        for trial in &journal.trials {
+            for (found, evaluation) in trial.evaluations.iter().zip(1..) {
+                halving.as_mut().map(|halving| halving.goes_on(trial.number, evaluation, self.target.of(found)));
+            }
+        }
+        if !journal.trials.is_empty() {
+            let done = journal.trials.len() - left.len();
+            note!("going on: {} done, {} under way", Many(done as u64, "trial"), left.len());
+        }
+        let shared = Mutex::new(Shared { journal, halving, left, error: None });
+        let search = Search { args: self, base, space, shared };
+        let places = search.cores()?;
+        std::thread::scope(|scope| {
+            for cores in &places {
+                scope.spawn(|| search.work(cores));
+            }
+        });
+        let Search { space, shared, .. } = search;
+        let shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.tell(&space, &shared.journal.trials)?;
+        match shared.error {
+            Some(error) => Err(error),
+            None if interrupt::requested() => Err(Error::Interrupted),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses what no trial could do.
+    fn check(&self, base: &Config) -> Result<()> {
+        let train = &base.train;
+        let fail =
+            |origin: &str, reason: &str| Err(Error::Config { origin: origin.to_owned(), reason: reason.to_owned() });
+        if self.target == Target::TimeToAuc && train.target_auc == 0.0 {
+            return fail("--target time-to-auc", "says nothing of how good: use --target-auc AUC, too");
+        }
+        if (self.halving > 0 || self.target == Target::TimeToAuc) && train.eval_every == 0 && train.evals_per_epoch == 0
+        {
+            let origin = if self.halving > 0 { "--halving" } else { "--target time-to-auc" };
+            return fail(
+                origin,
+                "needs evaluations on the way: use --eval-every STEPS, or --set train.evals_per_epoch=N",
+            );
+        }
+        Ok(())
+    }
+
+    /// The table, what matters, and the page.
+    fn tell(&self, space: &Space, trials: &[Trial]) -> Result<()> {
+        let ended: Vec<&Trial> = trials.iter().filter(|trial| trial.end.is_some()).collect();
+        let mut scored: Vec<(&Trial, f64, String)> =
+            ended.iter().map(|trial| (*trial, self.target.score(trial), self.target.shown(trial))).collect();
+        let places: Vec<(Vec<f64>, f64)> =
+            scored.iter().map(|(trial, score, _)| (trial.places.clone(), *score)).collect();
+        let shares = importance::shares(space, &places);
+        let page = Page { space, trials: &scored, target: self.target.name(), shares: &shares }.html();
+        let path = self.out.join("search.html");
+        write_file(&path, page.as_bytes())?;
+        scored.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let best = scored.first().filter(|(_, score, _)| score.is_finite()).map(|(trial, ..)| *trial);
+        if self.json {
+            let trial = |(trial, _, _): &(&Trial, f64, String)| self.json_of(space, trial);
+            let importance = space.parameters.iter().map(|parameter| &parameter.key[..]).zip(shares.iter().copied());
+            let report = Report {
+                best: best.map(|trial| trial.number),
+                trials: scored.iter().map(trial).collect(),
+                importance: importance.collect(),
+            };
+            let text = serde_json::to_string(&report).expect("trials are representable in JSON");
+            console::result(format_args!("{text}\n"))?;
+        } else {
+            console::result(format_args!("{}\n{}", self.table(space, &scored), matters(space, &shares)))?;
+        }
+        note!("page: {}", path.display());
+        if let Some(best) = best {
+            let run = Files::of(&self.out, best.number).run;
+            note!(
+                "best: trial {} in {}; its config.toml is a configuration for `train --config`",
+                best.number,
+                run.display()
+            );
+        }
+        Ok(())
+    }
+
+    fn json_of(&self, space: &Space, trial: &Trial) -> Value {
+        let keys = space.parameters.iter().map(|parameter| parameter.key.clone());
+        let last = trial.evaluations.last();
+        json!({
+            "trial": trial.number,
+            "run": Files::of(&self.out, trial.number).run,
+            "end": trial.end,
+            "reason": trial.reason,
+            "auc": last.and_then(|found| found.auc),
+            "logloss": last.and_then(|found| found.logloss),
+            "evaluations": trial.evaluations.len(),
+            "seconds": trial.seconds,
+            "target_seconds": trial.target_seconds,
+            "values": keys.zip(trial.values.iter().cloned()).collect::<serde_json::Map<_, _>>(),
+        })
+    }
+
+    fn table(&self, space: &Space, scored: &[(&Trial, f64, String)]) -> Table {
+        let keys = space.parameters.iter().map(|parameter| parameter.key.clone());
+        let headings = ["trial", self.target.name(), "end", "training"].map(str::to_owned);
+        let mut table = Table::new(headings.into_iter().chain(keys));
+        for (trial, _, score) in scored {
+            let end = trial.end.map_or("under way", End::name).to_owned();
+            let cells = [trial.number.to_string(), score.clone(), end, Seconds(trial.seconds).to_string()];
+            table.row(cells.into_iter().chain(trial.values.iter().map(shown)));
+        }
+        table
+    }
+}
+
+/// What each key explains.
+fn matters(space: &Space, shares: &[Option<f64>]) -> Table {
+    let mut table = Table::new(["key", "share of the variance of ranks that it explains alone"]);
+    for (parameter, share) in space.parameters.iter().zip(shares) {
+        let share = share.map_or_else(|| "too few trials".to_owned(), |share| format!("{:.0} %", 100.0 * share));
+        table.row([parameter.key.clone(), share]);
+    }
+    table
+}
+
+impl Search<'_> {
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The cores of each trial at a time.
+    fn cores(&self) -> Result<Vec<Vec<PuId>>> {
+        let machine = Machine::load("host")?;
+        let cores = machine.nodes.iter().flat_map(|node| &node.cores);
+        let allowed = cores.map(|core| core.pus.iter().filter(|pu| pu.allowed).map(|pu| pu.id).collect::<Vec<_>>());
+        let cores: Vec<Vec<PuId>> = allowed.filter(|pus| !pus.is_empty()).collect();
+        let parallel = self.args.parallel as usize;
+        if parallel > cores.len() {
+            note!("warning: {parallel} trials at a time share {}", Many(cores.len() as u64, "core"));
+        }
+        let of = |at: usize| match cores.len() / parallel {
+            0 => cores[at % cores.len()].clone(),
+            _ => cores[cores.len() * at / parallel..cores.len() * (at + 1) / parallel].concat(),
+        };
+        Ok((0..parallel).map(of).collect())
+    }
+
+    /// Runs trials on these cores until there are none left.
+    fn work(&self, cores: &[PuId]) {
+        let result = pin_current_thread(cores).and_then(|()| {
+            while let Some(trial) = self.next()? {
+                self.try_out(trial)?;
+            }
+            Ok(())
+        });
+        if let Err(error) = result {
+            self.shared().error.get_or_insert(error);
+        }
+    }
+
+    /// Whether the search goes on.
+    fn wanted(&self) -> bool {
+        !interrupt::requested() && self.shared().error.is_none()
+    }
+
+    /// The trial that comes next: one that was left, or a new one.
+    fn next(&self) -> Result<Option<Trial>> {
+        if !self.wanted() {
+            return Ok(None);
+        }
+        let mut shared = self.shared();
+        if let Some(number) = shared.left.pop() {
+            return Ok(shared.journal.trials.iter().find(|trial| trial.number == number).cloned());
+        }
+        let number = shared.journal.trials.len() as u64;
+        if number >= self.args.trials {
+            return Ok(None);
+        }
+        let ended = shared.journal.trials.iter().filter(|trial| trial.end.is_some());
+        let ended: Vec<_> = ended.map(|trial| (trial.places.clone(), self.args.target.score(trial))).collect();
+        let places = self.args.sampler.next(&self.space, self.args.search_seed, number, &ended);
+        let values = self.space.parameters.iter().zip(&places);
+        let trial = Trial {
+            number,
+            values: values.map(|(parameter, place)| json_of(&parameter.domain.at(*place))).collect(),
+            places,
+            end: None,
+            reason: None,
+            evaluations: Vec::new(),
+            seconds: 0.0,
+            target_seconds: None,
+        };
+        shared.journal.begin(trial.clone())?;
+        Ok(Some(trial))
+    }
+
+    fn try_out(&self, mut trial: Trial) -> Result<()> {
+        let files = Files::of(&self.args.out, trial.number);
+        let mut stopped = false;
+        let ended = match self.space.at(&self.base, &trial.places) {
+            Err(error) => Ended::Failed(error.to_string()),
+            Ok(config) => {
+                write_file(&files.configuration, config.to_toml().as_bytes())?;
+                let mut goes_on = |found: Found| {
+                    trial.evaluations.push(found);
+                    let evaluation = trial.evaluations.len() as u64;
+                    let value = self.args.target.of(&found);
+                    let goes_on = self
+                        .shared()
+                        .halving
+                        .as_mut()
+                        .is_none_or(|halving| halving.goes_on(trial.number, evaluation, value));
+                    stopped |= !goes_on;
+                    Ok(goes_on)
+                };
+                trial::run(&files, &mut goes_on, || self.wanted())?
+            }
+        };
+        let results = match ended {
+            // Nobody has stopped it but the search's own end: the next process goes on with it.
+            Ended::Stopped(_) if !stopped => return Ok(()),
+            Ended::Stopped(results) => {
+                trial.end = Some(End::Stopped);
+                results
+            }
+            Ended::Done(results) => {
+                let reached = results["outcome"] == "target-reached";
+                trial.end = Some(if reached { End::TargetReached } else { End::Finished });
+                results
+            }
+            Ended::Failed(reason) => {
+                trial.end = Some(End::Failed);
+                trial.reason = Some(reason);
+                Value::Null
+            }
+        };
+        trial.seconds = results["seconds"].as_f64().unwrap_or(0.0);
+        trial.target_seconds = results["target_seconds"].as_f64();
+        self.say(&trial);
+        self.shared().journal.end(trial)
+    }
+
+    fn say(&self, trial: &Trial) {
+        let keys = self.space.parameters.iter().zip(&trial.values);
+        let values: Vec<String> =
+            keys.map(|(parameter, value)| format!("{} {}", parameter.key, shown(value))).collect();
+        let end = trial.end.map_or("under way", End::name);
+        let reason = trial.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
+        let (score, target) = (self.args.target.shown(trial), self.args.target.name());
+        note!("trial {}: {target} {score}, {end}{reason}: {}", trial.number, values.join(", "));
+    }
+}

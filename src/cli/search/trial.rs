@@ -1,0 +1,185 @@
+//! One trial: an ordinary `octorec train` in a process of its own, on cores of its own, watched by its metrics.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::journal::Found;
+use crate::base::{Error, Result};
+use crate::ffi::child::{interrupt, start_bound};
+use crate::memory::FolderLock;
+use crate::train::checkpoint_in;
+
+/// How often a trial is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Where a trial's files are: its run's directory, and beside it its configuration, what it said and what it found.
+#[derive(Debug, Clone)]
+pub struct Files {
+    pub run: PathBuf,
+    pub configuration: PathBuf,
+    pub said: PathBuf,
+    pub results: PathBuf,
+}
+
+impl Files {
+    pub fn of(folder: &Path, number: u64) -> Self {
+        let name = format!("trial-{number:03}");
+        let file = |extension: &str| folder.join(format!("{name}.{extension}"));
+        Self { run: folder.join(&name), configuration: file("toml"), said: file("log"), results: file("json") }
+    }
+
+    /// The last line that the trial has said: why it failed.
+    fn last_words(&self) -> String {
+        let said = fs::read_to_string(&self.said).unwrap_or_default();
+        said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned()
+    }
+}
+
+/// How the process ended.
+pub enum Ended {
+    /// With its results, as `train --json` prints them.
+    Done(Value),
+    /// After it was asked to, with them if it had some.
+    Stopped(Value),
+    /// With what it said last.
+    Failed(String),
+}
+
+/// Runs a trial to its end, until `goes_on` says otherwise of an evaluation, or until nobody is `wanted` any more. Of
+/// evaluations behind the one that ends it nothing is told, however late it is noticed.
+///
+/// # Errors
+/// When the process cannot be started, or its files cannot be read.
+pub fn run(files: &Files, mut goes_on: impl FnMut(Found) -> Result<bool>, wanted: impl Fn() -> bool) -> Result<Ended> {
+    if !wait_until_free(&files.run, &wanted)? {
+        return Ok(Ended::Stopped(Value::Null));
+    }
+    let mut child = start(files)?;
+    let mut metrics = Metrics::new(files.run.join("metrics.jsonl"));
+    let (mut last, mut decided) = (None, false);
+    let mut asked = false;
+    let status = loop {
+        let ended = child.try_wait().map_err(Error::io(&files.run, "wait for the process of"))?;
+        for found in metrics.new_evaluations()? {
+            if !decided && last.is_none_or(|last| found.step > last) {
+                last = Some(found.step);
+                decided = !goes_on(found)?;
+            }
+        }
+        if let Some(status) = ended {
+            break status;
+        }
+        if !asked && (decided || !wanted()) {
+            asked = true;
+            interrupt(&child);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    };
+    let results = fs::read_to_string(&files.results).ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
+    Ok(match results {
+        // It had come to its end by then.
+        Some(results) if status.success() && (!decided || results["step"].as_u64() == last) => Ended::Done(results),
+        results if status.success() || asked => Ended::Stopped(results.unwrap_or_default()),
+        _ => Ended::Failed(files.last_words()),
+    })
+}
+
+/// Waits for a process that a search before has left to let go of the run's directory; false when nobody is wanted any more.
+fn wait_until_free(run: &Path, wanted: &impl Fn() -> bool) -> Result<bool> {
+    loop {
+        match FolderLock::take(run).map(|_| ()) {
+            Err(Error::OutputBusy { .. }) if wanted() => std::thread::sleep(LOOK_EVERY),
+            Err(Error::OutputBusy { .. }) => return Ok(false),
+            Err(error) if run.exists() => return Err(error),
+            // Nobody has it, or it is not there yet.
+            _ => return Ok(true),
+        }
+    }
+}
+
+fn start(files: &Files) -> Result<Child> {
+    let program = std::env::current_exe().map_err(Error::io(Path::new("octorec"), "find the program"))?;
+    let mut command = Command::new(program);
+    command.arg("train").arg("--json");
+    if checkpoint_in(&files.run).exists() {
+        command.arg("--resume").arg(&files.run);
+    } else {
+        command.arg("--config").arg(&files.configuration).arg("--out").arg(&files.run).arg("--force");
+    }
+    let create = |path: &Path| File::create(path).map_err(Error::io(path, "create"));
+    command.stdin(Stdio::null()).stdout(create(&files.results)?).stderr(create(&files.said)?);
+    start_bound(&mut command).map_err(Error::io(&files.run, "start the process of"))
+}
+
+/// A run's metrics, read as they grow.
+struct Metrics {
+    path: PathBuf,
+    /// The file that was read, and how much of it: one that replaces it is read from its start.
+    inode: u64,
+    read: u64,
+}
+
+impl Metrics {
+    const fn new(path: PathBuf) -> Self {
+        Self { path, inode: 0, read: 0 }
+    }
+
+    /// Evaluations since the last call; of a file that was replaced, all.
+    fn new_evaluations(&mut self) -> Result<Vec<Found>> {
+        // It may not be there yet, or be just replaced.
+        let Ok(mut file) = File::open(&self.path) else { return Ok(Vec::new()) };
+        let inode = file.metadata().map_err(Error::io(&self.path, "read"))?.ino();
+        if std::mem::replace(&mut self.inode, inode) != inode {
+            self.read = 0;
+        }
+        let mut text = Vec::new();
+        file.seek(SeekFrom::Start(self.read)).map_err(Error::io(&self.path, "read"))?;
+        file.read_to_end(&mut text).map_err(Error::io(&self.path, "read"))?;
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        self.read += whole as u64;
+        let lines = text[..whole].split(|byte| *byte == b'\n');
+        let entries = lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok());
+        let evaluations = entries.filter(|entry| entry["kind"] == "eval");
+        let found = evaluations.filter_map(|entry| {
+            Some(Found {
+                step: entry["step"].as_u64()?,
+                auc: entry["auc"].as_f64(),
+                logloss: entry["logloss"].as_f64(),
+            })
+        });
+        Ok(found.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_read_as_they_grow() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        let mut metrics = Metrics::new(path.clone());
+        assert!(metrics.new_evaluations().unwrap().is_empty());
+        let mut text =
+            "{\"kind\":\"step\",\"step\":1}\n{\"kind\":\"eval\",\"step\":1,\"auc\":0.5,\"logloss\":null}\n{\"ki"
+                .to_owned();
+        fs::write(&path, &text).unwrap();
+        assert_eq!(metrics.new_evaluations().unwrap(), [Found { step: 1, auc: Some(0.5), logloss: None }]);
+        text += "nd\":\"eval\",\"step\":2,\"auc\":0.75,\"logloss\":0.5}\n";
+        fs::write(&path, &text).unwrap();
+        assert_eq!(metrics.new_evaluations().unwrap(), [Found { step: 2, auc: Some(0.75), logloss: Some(0.5) }]);
+        assert!(metrics.new_evaluations().unwrap().is_empty());
+        // As a run that is resumed replaces it.
+        let other = folder.path().join("other");
+        fs::write(&other, &text).unwrap();
+        fs::rename(&other, &path).unwrap();
+        assert_eq!(metrics.new_evaluations().unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,331 @@
+//! How good probabilities are: AUC, log loss and normalised entropy, average precision, accuracy and calibration, all of them
+//! together and by bucket or group.
+//!
+//! Ranks tally their own samples ([`Tally`]); what follows from all of them is added up and merged ([`runs`]), so that the
+//! number of ranks and machines changes no bit.
+
+mod curve;
+mod runs;
+mod tally;
+
+use std::fmt;
+
+use serde::Serialize;
+
+pub use curve::{Bucket, Grouped};
+pub(super) use runs::Tied;
+pub(super) use tally::{Sums, Tally};
+
+use curve::{Curve, Groups};
+use runs::{Merged, Runs, any_key, merge_machines};
+
+use crate::base::Result;
+use crate::base::units::Many;
+
+/// The scores of a set of samples. A label of at least 0.5 counts as a click where samples are clicked or not.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Scores {
+    /// Area under the ROC curve; NaN when all labels are the same.
+    pub auc: f64,
+    /// Area under the precision-recall curve, as sklearn's `average_precision_score`; NaN without clicks.
+    pub pr_auc: f64,
+    /// Mean binary cross-entropy.
+    pub logloss: f64,
+    /// The mean binary cross-entropy over that of the mean label as everybody's probability (He et al. 2014): 1 is no better
+    /// than the mean, 0 is perfect. NaN when all labels are the same.
+    pub normalised_entropy: f64,
+    /// Share of samples whose rounded probability is their label.
+    pub accuracy: f64,
+    /// Mean probability over mean label: 1 is calibrated, 2 promises twice the clicks that come.
+    pub calibration: f64,
+    /// Mean label.
+    pub label_rate: f64,
+    /// How many samples.
+    pub samples: u64,
+}
+
+/// What an evaluation found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Evaluation {
+    /// Of all samples.
+    #[serde(flatten)]
+    pub scores: Scores,
+    /// The AUC of the true probabilities, where the data is synthetic.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_possible_auc: Option<f64>,
+    /// Calibration by bucket of probabilities, each of as many samples, where asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub calibration_buckets: Vec<Bucket>,
+    /// AUC by group, where asked for.
+    #[serde(flatten)]
+    pub grouped: Option<Grouped>,
+}
+
+/// What is asked of an evaluation beside scores.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// Buckets of probabilities.
+    pub buckets: u64,
+    /// Whether samples have groups.
+    pub groups: bool,
+}
+
+/// What machines tell each other for an evaluation.
+pub(super) trait Exchange {
+    /// This machine's number, and how many there are.
+    fn machines(&self) -> (usize, usize);
+
+    /// All machines' sums.
+    fn sums(&self, own: Sums) -> Result<Vec<Sums>>;
+
+    /// All machines' pieces of streams, by machine.
+    fn tied(&self, own: Vec<Tied>) -> Result<Vec<Vec<Tied>>>;
+}
+
+/// One machine.
+struct Alone;
+
+impl Exchange for Alone {
+    fn machines(&self) -> (usize, usize) {
+        (0, 1)
+    }
+
+    fn sums(&self, own: Sums) -> Result<Vec<Sums>> {
+        Ok(vec![own])
+    }
+
+    fn tied(&self, own: Vec<Tied>) -> Result<Vec<Vec<Tied>>> {
+        Ok(vec![own])
+    }
+}
+
+impl Evaluation {
+    /// Of the sorted tallies of this machine's ranks, and of those of all machines; all of them call it at the same time.
+    ///
+    /// # Errors
+    /// What the exchange says.
+    pub(super) fn new(tallies: &[Tally], asked: Asked, exchange: &dyn Exchange) -> Result<Self> {
+        let add = |all: &mut dyn Iterator<Item = Sums>| {
+            all.fold(Sums::default(), |mut sums, own| {
+                sums.plus(&own);
+                sums
+            })
+        };
+        let own = add(&mut tallies.iter().map(|tally| tally.sums));
+        let sums = add(&mut exchange.sums(own)?.into_iter());
+        let stream = |each: &mut dyn FnMut(Tied), of: fn(&Tally) -> &Runs<u32>| {
+            let (machine, machines) = exchange.machines();
+            merge_machines(Merged::new(tallies.iter().map(of)), machine, machines, |own| exchange.tied(own), each)
+        };
+        let mut curve = Curve::new(sums.samples - sums.broken, sums.clicks, asked.buckets);
+        let mut scores = Scores::without_order(&sums);
+        let mut calibration_buckets = Vec::new();
+        if sums.broken == 0 {
+            stream(&mut |tied| curve.push(tied), |tally| &tally.scores)?;
+            (scores.auc, scores.pr_auc) = (curve.auc(), curve.average_precision());
+            calibration_buckets = curve.into_buckets();
+        }
+        let mut best_possible_auc = None;
+        if sums.truths > 0 {
+            let mut curve = Curve::new(sums.truths, sums.clicks, 0);
+            stream(&mut |tied| curve.push(tied), |tally| &tally.truths)?;
+            best_possible_auc = Some(curve.auc());
+        }
+        let mut grouped = None;
+        if asked.groups && sums.broken == 0 {
+            let mut groups = Groups::new(sums.without_group);
+            let (machine, machines) = exchange.machines();
+            let own = Merged::new(tallies.iter().map(|tally| &tally.groups));
+            merge_machines(own, machine, machines, |own| exchange.tied(own), |tied| groups.push(tied))?;
+            grouped = Some(groups.finish());
+        }
+        Ok(Self { scores, best_possible_auc, calibration_buckets, grouped })
+    }
+
+    /// Of samples that are all here; `groups` has a group for each sample that has one.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    #[must_use]
+    pub fn of(probabilities: &[f32], labels: &[f32], buckets: u64, groups: Option<&[Option<u32>]>) -> Self {
+        let mut tally = Tally::default();
+        tally.take(probabilities, labels, groups.map(|groups| groups.iter().copied()), None);
+        tally.sort(None);
+        let asked = Asked { buckets, groups: groups.is_some() };
+        Self::new(&[tally], asked, &Alone).expect("nothing is exchanged")
+    }
+}
+
+impl Scores {
+    /// Scores `probabilities` against `labels` (0 or 1).
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    #[must_use]
+    pub fn new(probabilities: &[f32], labels: &[f32]) -> Self {
+        Evaluation::of(probabilities, labels, 0, None).scores
+    }
+
+    /// Those that need no order of samples; the others are NaN.
+    fn without_order(sums: &Sums) -> Self {
+        let count = sums.samples as f64;
+        let rate = sums.labels.value() / count;
+        let entropy = -(rate * rate.ln() + (1.0 - rate) * (1.0 - rate).ln());
+        let known = |x: f64| if sums.broken == 0 { x } else { f64::NAN };
+        let logloss = known(sums.entropy.value() / count);
+        Self {
+            auc: f64::NAN,
+            pr_auc: f64::NAN,
+            logloss,
+            normalised_entropy: logloss / entropy,
+            accuracy: known(sums.right as f64 / count),
+            calibration: known(sums.promised.value() / sums.labels.value()),
+            label_rate: rate,
+            samples: sums.samples,
+        }
+    }
+
+    /// Why there is no AUC, where there is none.
+    #[must_use]
+    pub fn undefined(&self) -> Option<String> {
+        let only = match self.label_rate {
+            0.0 => "all labels are 0",
+            1.0 => "all labels are 1",
+            _ if self.logloss.is_nan() => return Some("the model gives probabilities that are no numbers".to_owned()),
+            _ => "all labels lie on one side of 0.5",
+        };
+        self.auc.is_nan().then(|| {
+            let others = if self.label_rate == 0.0 { "AUC and calibration need" } else { "an AUC needs" };
+            format!("{only}; {others} samples of both kinds")
+        })
+    }
+}
+
+impl fmt::Display for Scores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { auc, logloss, accuracy, calibration, samples, .. } = self;
+        let number = |x: f64, digits: usize| if x.is_finite() { format!("{x:.digits$}") } else { "-".to_owned() };
+        write!(
+            f,
+            "AUC {}  log loss {logloss:.4}  accuracy {accuracy:.4}  calibration {}  ({})",
+            number(*auc, 4),
+            number(*calibration, 3),
+            Many(*samples, "sample")
+        )?;
+        self.undefined().map_or(Ok(()), |why| write!(f, ": {why}"))
+    }
+}
+
+/// The area under the ROC curve of any scores: the share of (click, no click) pairs that they order rightly, a tie counting
+/// half. This is what sklearn's `roc_auc_score` returns. Exact: pairs are counted in integers. NaN when there is no pair or
+/// a score is NaN.
+///
+/// # Panics
+/// When the lengths differ.
+#[must_use]
+pub fn auc(scores: &[f32], labels: &[f32]) -> f64 {
+    assert_eq!(scores.len(), labels.len(), "one score a label");
+    let mut runs = Runs::default();
+    for (&score, &label) in scores.iter().zip(labels) {
+        let Some(key) = any_key(score, label >= 0.5) else { return f64::NAN };
+        runs.push(key);
+    }
+    runs.sort();
+    let mut curve = Curve::new(labels.len() as u64, 0, 0);
+    Merged::new(std::iter::once(&runs)).for_each(|tied| curve.push_pairs(tied));
+    curve.auc()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::rng::{Random, Stream};
+
+    /// The definition: every pair.
+    fn count_pairs(scores: &[f32], labels: &[f32]) -> f64 {
+        let (mut right, mut pairs) = (0.0, 0.0);
+        for (i, &click) in labels.iter().enumerate() {
+            for (j, &other) in labels.iter().enumerate() {
+                if click == 1.0 && other == 0.0 {
+                    pairs += 1.0;
+                    right += match scores[i].partial_cmp(&scores[j]) {
+                        Some(std::cmp::Ordering::Greater) => 1.0,
+                        Some(std::cmp::Ordering::Equal) => 0.5,
+                        _ => 0.0,
+                    };
+                }
+            }
+        }
+        right / pairs
+    }
+
+    #[test]
+    fn auc_is_the_share_of_ordered_pairs() {
+        for (round, levels) in [1u64, 2, 3, 10, 1000].into_iter().enumerate() {
+            let random = Random::new(3, Stream::Column(round as u32));
+            let scores: Vec<f32> = (0..300).map(|i| random.below(i, levels) as f32 / levels as f32 - 0.3).collect();
+            let labels: Vec<f32> = (0..300).map(|i| f32::from(random.uniform(1000 + i) < 0.2)).collect();
+            assert_eq!(auc(&scores, &labels), count_pairs(&scores, &labels));
+        }
+        assert_eq!(auc(&[0.1, 0.9], &[0.0, 1.0]), 1.0);
+        assert_eq!(auc(&[-0.0, 0.0], &[0.0, 1.0]), 0.5);
+        assert!(auc(&[0.1, 0.9], &[1.0, 1.0]).is_nan());
+        assert!(auc(&[0.1, f32::NAN], &[0.0, 1.0]).is_nan());
+    }
+
+    #[test]
+    fn the_other_scores_follow_their_definitions() {
+        let scores = Scores::new(&[0.8, 0.4, 0.6, 0.0], &[1.0, 0.0, 0.0, 0.0]);
+        assert_eq!(scores.accuracy, 0.75);
+        // An even chance is a click, as sklearn's `p >= 0.5`, and so is half a label.
+        assert_eq!(Scores::new(&[0.5, 0.5, 0.5, 0.4], &[1.0, 1.0, 0.0, 0.5]).accuracy, 0.5);
+        assert_eq!(Scores::new(&[0.5, 0.9, 0.1], &[1.0, 0.5, 0.5]).accuracy, 2.0 / 3.0);
+        assert!((scores.calibration - 1.8).abs() < 1e-6);
+        let expected = -(0.8f64.ln() + 0.6f64.ln() + 0.4f64.ln()) / 4.0;
+        assert!((scores.logloss - expected).abs() < 1e-6);
+        let by_mean = -(0.25f64 * 0.25f64.ln() + 0.75 * 0.75f64.ln());
+        assert!((scores.normalised_entropy - expected / by_mean).abs() < 1e-6);
+        // One click above all others, or below one of three.
+        assert_eq!(scores.pr_auc, 1.0);
+        assert_eq!(Scores::new(&[0.5, 0.4, 0.6, 0.0], &[1.0, 0.0, 0.0, 0.0]).pr_auc, 0.5);
+        assert!(Scores::new(&[0.5, 0.4], &[0.0, 0.0]).pr_auc.is_nan());
+    }
+
+    #[test]
+    fn a_probability_that_is_no_number_leaves_no_score() {
+        for bad in [f32::NAN, 1.5] {
+            let found = Evaluation::of(&[0.8, bad, 0.6], &[1.0, 0.0, 0.0], 3, Some(&[Some(1); 3]));
+            let Scores { auc, pr_auc, logloss, accuracy, calibration, .. } = found.scores;
+            assert!([auc, pr_auc, logloss, accuracy, calibration].iter().all(|score| score.is_nan()), "{bad}");
+            assert!(found.calibration_buckets.is_empty() && found.grouped.is_none());
+            assert!(found.scores.undefined().unwrap().contains("no numbers"));
+        }
+    }
+
+    #[test]
+    fn buckets_hold_equal_numbers_and_ties_stay_together() {
+        let probabilities = [0.1, 0.9, 0.2, 0.2, 0.2, 0.2, 0.7, 0.8];
+        let labels = [0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0];
+        let found = Evaluation::of(&probabilities, &labels, 4, None).calibration_buckets;
+        // 0.1 and all of 0.2, whose first is the second of the lowest quarter; the second and the third quarter are empty.
+        let of = |bucket: &Bucket| (bucket.lowest, bucket.highest, bucket.samples, bucket.clicked);
+        assert_eq!(
+            found.iter().map(of).collect::<Vec<_>>(),
+            [(0.1, 0.2, 5, 0.2), (0.7, 0.7, 1, 0.0), (0.8, 0.9, 2, 1.0)]
+        );
+        assert!((found[2].probability - 0.85).abs() < 1e-7);
+        assert!(Evaluation::of(&probabilities, &labels, 0, None).calibration_buckets.is_empty());
+    }
+
+    #[test]
+    fn groups_of_one_class_and_samples_without_a_group_are_left_out_and_counted() {
+        let probabilities = [0.1, 0.9, 0.5, 0.4, 0.3, 0.2, 0.6];
+        let labels = [0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0];
+        let groups = [Some(7), Some(7), Some(2), Some(2), Some(2), Some(9), None];
+        let found = Evaluation::of(&probabilities, &labels, 0, Some(&groups)).grouped.unwrap();
+        // Group 7 is in order; of group 2 one of two pairs.
+        assert_eq!((found.gauc, found.gauc_groups, found.gauc_samples), ((2.0 + 3.0 * 0.5) / 5.0, 2, 5));
+        assert_eq!((found.gauc_groups_of_one_class, found.gauc_samples_of_one_class), (1, 1));
+        assert_eq!(found.gauc_samples_without_group, 1);
+    }
+}

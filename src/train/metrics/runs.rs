@@ -1,0 +1,339 @@
+//! Sorted runs of scored samples, and their merging into one stream, lowest score first: what every ranking metric reads.
+//!
+//! A sample is one integer: its score's bits, which rise with the score, and below them whether it was clicked; where samples
+//! have groups, the group above both. Each rank keeps those of its own samples, 4 bytes each or 8 with a group, and its
+//! threads sort them, each a part. Merging adds up equal scores: what a machine tells the others is how many samples there
+//! are at each of its scores, in pieces of [`PIECE`], so that none of them ever holds all, and all get the same stream,
+//! whatever was where.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::base::Result;
+use crate::machine::team::Team;
+use crate::sync::Each;
+
+/// Scores of a machine that another one holds at a time: less than 1 MB.
+const PIECE: usize = 1 << 15;
+
+/// Samples below which sorting is not shared out.
+const FEW: usize = 1 << 14;
+
+/// A sample that orders itself: by group, score and label.
+pub trait Key: Copy + Ord + Send {
+    /// All in one word.
+    fn word(self) -> u64;
+}
+
+impl Key for u32 {
+    fn word(self) -> u64 {
+        u64::from(self)
+    }
+}
+
+impl Key for u64 {
+    fn word(self) -> u64 {
+        self
+    }
+}
+
+/// A probability and whether it was clicked, in the order of the probabilities; `None` where it lies outside of [0, 1].
+pub fn key(probability: f32, click: bool) -> Option<u32> {
+    // + 0 makes one zero of two. The bits of 1 are below 2^30.
+    (0.0..=1.0).contains(&probability).then(|| (probability + 0.0).to_bits() << 1 | u32::from(click))
+}
+
+/// As [`key`], of a group.
+pub fn grouped(group: u32, key: u32) -> u64 {
+    u64::from(group) << 32 | u64::from(key)
+}
+
+/// Any score and whether it was clicked, in the order of scores; `None` where it is no number.
+pub fn any_key(score: f32, click: bool) -> Option<u64> {
+    let bits = (score + 0.0).to_bits();
+    let ordered = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
+    (!score.is_nan()).then(|| u64::from(ordered) << 1 | u64::from(click))
+}
+
+/// All samples of one score and group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Tied {
+    /// Group and score: a key without its label.
+    score: u64,
+    /// Those that were clicked.
+    pub clicks: u64,
+    /// The others.
+    pub others: u64,
+}
+
+impl Tied {
+    /// The probability, where keys are those of [`key`] or [`grouped`].
+    pub fn probability(&self) -> f32 {
+        f32::from_bits(self.score as u32 & 0x7fff_ffff)
+    }
+
+    /// The group, where keys are those of [`grouped`].
+    pub const fn group(&self) -> u32 {
+        (self.score >> 31) as u32
+    }
+
+    /// How many samples.
+    pub const fn samples(&self) -> u64 {
+        self.clicks + self.others
+    }
+}
+
+/// A rank's samples, in parts that are sorted each.
+#[derive(Debug)]
+pub struct Runs<K> {
+    keys: Vec<K>,
+    /// Keys of a run but the last, once they are sorted.
+    length: usize,
+}
+
+impl<K> Default for Runs<K> {
+    fn default() -> Self {
+        Self { keys: Vec::new(), length: 0 }
+    }
+}
+
+impl<K: Key> Runs<K> {
+    pub fn push(&mut self, key: K) {
+        self.keys.push(key);
+    }
+
+    /// Sorts on this thread.
+    pub fn sort(&mut self) {
+        self.length = self.keys.len();
+        self.keys.sort_unstable();
+    }
+
+    /// Sorts, each thread a part.
+    pub fn sort_by(&mut self, team: &Team) {
+        self.length = self.keys.len().div_ceil(team.threads()).max(FEW);
+        let mut parts: Vec<&mut [K]> = self.keys.chunks_mut(self.length).collect();
+        team.each(Each::new(&mut parts), |part| part.sort_unstable());
+    }
+
+    fn sorted(&self) -> impl Iterator<Item = &[K]> {
+        self.keys.chunks(self.length.max(1))
+    }
+}
+
+/// The sorted runs of some ranks as one stream.
+pub struct Merged<'a, K> {
+    /// What is left of each.
+    runs: Vec<&'a [K]>,
+    /// The first key of each that has one, lowest first.
+    heads: BinaryHeap<Reverse<(K, usize)>>,
+}
+
+impl<'a, K: Key> Merged<'a, K> {
+    /// Of ranks whose runs are sorted.
+    pub fn new(ranks: impl Iterator<Item = &'a Runs<K>>) -> Self
+    where
+        K: 'a,
+    {
+        let runs: Vec<&[K]> = ranks.flat_map(Runs::sorted).collect();
+        let heads = runs.iter().enumerate().map(|(run, keys)| Reverse((keys[0], run))).collect();
+        Self { runs, heads }
+    }
+}
+
+impl<K: Key> Iterator for Merged<'_, K> {
+    type Item = Tied;
+
+    fn next(&mut self) -> Option<Tied> {
+        let mut tied: Option<Tied> = None;
+        while let Some(mut head) = self.heads.peek_mut() {
+            let Reverse((key, run)) = *head;
+            let score = key.word() >> 1;
+            if tied.is_some_and(|tied| tied.score != score) {
+                break;
+            }
+            let keys = &mut self.runs[run];
+            let equal = keys.iter().take_while(|other| **other == key).count();
+            *keys = &keys[equal..];
+            let of_score = tied.get_or_insert(Tied { score, clicks: 0, others: 0 });
+            *(if key.word() & 1 == 1 { &mut of_score.clicks } else { &mut of_score.others }) += equal as u64;
+            match keys.first() {
+                Some(next) => *head = Reverse((*next, run)),
+                None => drop(std::collections::binary_heap::PeekMut::pop(head)),
+            }
+        }
+        tied
+    }
+}
+
+/// Gives `each` the samples of all machines, lowest first: the same on all of them. `exchange` gathers what every machine
+/// gives, by machine; this one is number `machine`.
+///
+/// Each of them gives as much of its stream as fills its queue of `piece` scores, which all keep of all. A queue that runs
+/// empty is filled before anything behind its last score is passed on.
+///
+/// # Errors
+/// What `exchange` says.
+fn merge(
+    mut own: impl Iterator<Item = Tied>,
+    (machine, machines, piece): (usize, usize, usize),
+    mut exchange: impl FnMut(Vec<Tied>) -> Result<Vec<Vec<Tied>>>,
+    mut each: impl FnMut(Tied),
+) -> Result<()> {
+    let mut queues: Vec<VecDeque<Tied>> = vec![VecDeque::new(); machines];
+    let mut ended = vec![false; machines];
+    while !ended.iter().all(|ended| *ended) {
+        let wanted = piece - queues[machine].len();
+        let given = exchange(own.by_ref().take(wanted).collect())?;
+        for ((queue, ended), given) in queues.iter_mut().zip(&mut ended).zip(given) {
+            *ended |= given.len() < piece - queue.len();
+            queue.extend(given);
+        }
+        let certain =
+            |queues: &[VecDeque<Tied>]| queues.iter().zip(&ended).all(|(queue, ended)| *ended || !queue.is_empty());
+        while certain(&queues) {
+            let Some(lowest) = queues.iter().filter_map(|queue| queue.front()).map(|tied| tied.score).min() else {
+                break;
+            };
+            let mut tied = Tied { score: lowest, clicks: 0, others: 0 };
+            for queue in &mut queues {
+                if queue.front().is_some_and(|own| own.score == lowest)
+                    && let Some(own) = queue.pop_front()
+                {
+                    tied.clicks += own.clicks;
+                    tied.others += own.others;
+                }
+            }
+            each(tied);
+        }
+    }
+    Ok(())
+}
+
+/// As [`merge`], in pieces that fit.
+///
+/// # Errors
+/// As [`merge`].
+pub fn merge_machines(
+    own: impl Iterator<Item = Tied>,
+    machine: usize,
+    machines: usize,
+    exchange: impl FnMut(Vec<Tied>) -> Result<Vec<Vec<Tied>>>,
+    each: impl FnMut(Tied),
+) -> Result<()> {
+    if machines == 1 {
+        own.for_each(each);
+        return Ok(());
+    }
+    merge(own, (machine, machines, PIECE), exchange, each)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::rng::{Random, Stream};
+    use std::sync::{Barrier, Mutex};
+
+    /// Samples with many ties, by rank.
+    fn samples(ranks: usize, levels: u64) -> Vec<Vec<u32>> {
+        let random = Random::new(5, Stream::Column(levels as u32));
+        let mut ranks = vec![Vec::new(); ranks];
+        for i in 0..3000u64 {
+            let probability = random.below(i, levels) as f32 / levels as f32;
+            // Some ranks have no low scores, and one has very few samples.
+            let rank = (random.below(10_000 + i, 97) as usize * (1 + i as usize % 2)) % ranks.len();
+            let rank = if probability < 0.3 { rank / 2 } else { rank };
+            ranks[rank].push(key(probability, random.uniform(20_000 + i) < 0.3).unwrap());
+        }
+        ranks
+    }
+
+    /// The definition: all at once.
+    fn counted(ranks: &[Vec<u32>]) -> Vec<Tied> {
+        let mut all = ranks.concat();
+        all.sort_unstable();
+        let tied = all.chunk_by(|a, b| a >> 1 == b >> 1).map(|tied| {
+            let clicks = tied.iter().filter(|key| **key & 1 == 1).count() as u64;
+            Tied { score: u64::from(tied[0] >> 1), clicks, others: tied.len() as u64 - clicks }
+        });
+        tied.collect()
+    }
+
+    fn runs(keys: &[u32], team: &Team) -> Runs<u32> {
+        let mut runs = Runs::default();
+        keys.iter().for_each(|key| runs.push(*key));
+        runs.sort_by(team);
+        // As many threads would have it.
+        runs.length = runs.length.min(keys.len().div_ceil(3).max(1));
+        runs.keys.chunks_mut(runs.length).for_each(<[u32]>::sort_unstable);
+        runs
+    }
+
+    #[test]
+    fn runs_are_merged_into_the_stream_of_all() {
+        let team = Team::new(2).unwrap();
+        for (ranks, levels) in [(1, 1), (1, 40), (3, 700), (5, 1 << 20)] {
+            let keys = samples(ranks, levels);
+            let of_ranks: Vec<_> = keys.iter().map(|keys| runs(keys, &team)).collect();
+            assert_eq!(
+                Merged::new(of_ranks.iter()).collect::<Vec<_>>(),
+                counted(&keys),
+                "{ranks} ranks, {levels} levels"
+            );
+        }
+        assert_eq!(Merged::new(std::iter::once(&Runs::<u32>::default())).next(), None);
+    }
+
+    #[test]
+    fn machines_get_the_same_stream_whatever_they_hold_and_however_little_at_a_time() {
+        let team = Team::new(1).unwrap();
+        for (machines, levels, piece) in [(2, 40, 1), (3, 700, 7), (5, 1 << 20, 64), (4, 9, 1 << 15)] {
+            let keys = samples(machines, levels);
+            let expected = counted(&keys);
+            let (table, barrier) = (Mutex::new(vec![Vec::new(); machines]), Barrier::new(machines));
+            let most = Mutex::new(0);
+            std::thread::scope(|scope| {
+                for machine in 0..machines {
+                    let (table, barrier, most, expected, keys, team) =
+                        (&table, &barrier, &most, &expected, &keys[machine], &team);
+                    let runs = runs(keys, team);
+                    scope.spawn(move || {
+                        let exchange = |own: Vec<Tied>| {
+                            let mut longest = most.lock().unwrap();
+                            *longest = own.len().max(*longest);
+                            drop(longest);
+                            table.lock().unwrap()[machine] = own;
+                            barrier.wait();
+                            let all = table.lock().unwrap().clone();
+                            barrier.wait();
+                            Ok(all)
+                        };
+                        let mut found = Vec::new();
+                        let own = Merged::new(std::iter::once(&runs));
+                        merge(own, (machine, machines, piece), exchange, |tied| found.push(tied)).unwrap();
+                        assert!(found == *expected, "{machines} machines, {levels} levels, {piece} at a time");
+                    });
+                }
+            });
+            assert!(*most.lock().unwrap() <= piece, "no more than a piece travels");
+        }
+    }
+
+    #[test]
+    fn keys_keep_what_they_are_of() {
+        for probability in [0.0, -0.0, f32::from_bits(1), 0.25, 1.0 - f32::EPSILON, 1.0] {
+            let key = key(probability, true).unwrap();
+            let mut runs = Runs::default();
+            runs.push(grouped(u32::MAX, key));
+            runs.sort();
+            let tied = Merged::new(std::iter::once(&runs)).next().unwrap();
+            assert_eq!((tied.probability(), tied.group(), tied.clicks, tied.others), (probability, u32::MAX, 1, 0));
+        }
+        assert_eq!([f32::NAN, 1.5, -0.1].map(|probability| key(probability, false)), [None; 3]);
+        let rising = [f32::NEG_INFINITY, -2.0, -1e-40, 0.0, 1e-40, 3.0, f32::INFINITY];
+        assert!(rising.map(|score| any_key(score, false)).is_sorted() && any_key(f32::NAN, false).is_none());
+        assert_eq!(any_key(-0.0, true), any_key(0.0, true));
+    }
+}

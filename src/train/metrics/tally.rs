@@ -1,0 +1,165 @@
+//! What a rank notes of the samples that it has scored: sums whose order does not matter, and what their order tells.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::runs::{Runs, grouped, key};
+use crate::machine::team::Team;
+
+/// A sum of 64-bit floats in fixed point: whoever adds which of them, in whatever order, the bits are the same.
+///
+/// Its unit is 2^-64: terms of at least 2^-11 lose nothing, and a smaller one less than the unit. Terms of up to 100 add up
+/// exactly until there are 10^17 of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(transparent)]
+pub struct FixedSum(i128);
+
+const UNIT: f64 = 1.0 / (1u128 << 64) as f64;
+
+impl FixedSum {
+    /// Adds a number.
+    pub fn add(&mut self, number: f64) {
+        self.0 = self.0.saturating_add((number / UNIT) as i128);
+    }
+
+    /// The sum.
+    pub fn value(self) -> f64 {
+        self.0 as f64 * UNIT
+    }
+}
+
+/// Sums over samples.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct Sums {
+    /// Of binary cross-entropies.
+    pub entropy: FixedSum,
+    /// Of probabilities.
+    pub promised: FixedSum,
+    /// Of labels.
+    pub labels: FixedSum,
+    /// Samples whose rounded probability is their label.
+    pub right: u64,
+    /// Labels of at least 0.5.
+    pub clicks: u64,
+    pub samples: u64,
+    /// Probabilities that lie outside of [0, 1]: with one, there are no scores.
+    pub broken: u64,
+    /// Samples that have no group, where groups are asked for.
+    pub without_group: u64,
+    /// Probabilities that were planted.
+    pub truths: u64,
+}
+
+impl Sums {
+    /// Adds those of other samples.
+    pub fn plus(&mut self, other: &Self) {
+        self.entropy.0 = self.entropy.0.saturating_add(other.entropy.0);
+        self.promised.0 = self.promised.0.saturating_add(other.promised.0);
+        self.labels.0 = self.labels.0.saturating_add(other.labels.0);
+        self.right += other.right;
+        self.clicks += other.clicks;
+        self.samples += other.samples;
+        self.broken += other.broken;
+        self.without_group += other.without_group;
+        self.truths += other.truths;
+    }
+}
+
+/// A rank's samples.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Added up.
+    pub sums: Sums,
+    /// By probability.
+    pub scores: Runs<u32>,
+    /// By true probability, where somebody planted it.
+    pub truths: Runs<u32>,
+    /// By group and probability, where groups are asked for.
+    pub groups: Runs<u64>,
+}
+
+impl Tally {
+    /// Notes samples: their probabilities, labels (0 or 1; at least 0.5 counts as a click), where asked for their groups, and
+    /// where known their true probabilities.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub fn take(
+        &mut self,
+        probabilities: &[f32],
+        labels: &[f32],
+        groups: Option<impl Iterator<Item = Option<u32>>>,
+        truths: Option<&[f32]>,
+    ) {
+        assert_eq!(probabilities.len(), labels.len(), "one probability a label");
+        // As sklearn's log_loss: probabilities of type f32 are kept this far from 0 and 1.
+        let edge = f64::from(f32::EPSILON);
+        let mut groups = groups;
+        for (&probability, &label) in probabilities.iter().zip(labels) {
+            let (p, t, click) = (f64::from(probability), f64::from(label), label >= 0.5);
+            let sums = &mut self.sums;
+            sums.samples += 1;
+            sums.clicks += u64::from(click);
+            sums.labels.add(t);
+            let group = groups.as_mut().map(|groups| groups.next().expect("one group a label"));
+            sums.without_group += u64::from(group == Some(None));
+            let Some(key) = key(probability, click) else {
+                sums.broken += 1;
+                continue;
+            };
+            let kept = p.clamp(edge, 1.0 - edge);
+            sums.entropy.add(-(t * kept.ln() + (1.0 - t) * (1.0 - kept).ln()));
+            sums.right += u64::from((p >= 0.5) == click);
+            sums.promised.add(p);
+            self.scores.push(key);
+            if let Some(Some(group)) = group {
+                self.groups.push(grouped(group, key));
+            }
+        }
+        if let Some(truths) = truths {
+            assert_eq!(truths.len(), labels.len(), "one true probability a label");
+            let keys = truths.iter().zip(labels).filter_map(|(&truth, &label)| key(truth, label >= 0.5));
+            keys.for_each(|key| self.truths.push(key));
+            self.sums.truths += truths.len() as u64;
+        }
+    }
+
+    /// Sorts what was noted.
+    pub fn sort(&mut self, team: Option<&Team>) {
+        let Self { scores, truths, groups, .. } = self;
+        match team {
+            Some(team) => {
+                scores.sort_by(team);
+                truths.sort_by(team);
+                groups.sort_by(team);
+            }
+            None => {
+                scores.sort();
+                truths.sort();
+                groups.sort();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_in_fixed_point_are_exact_in_any_order() {
+        let numbers: Vec<f64> = (0..1000).map(|i| f64::from((i * 7919 % 1000) as f32 / 1013.0) - 0.3).collect();
+        let sum = |numbers: &mut dyn Iterator<Item = &f64>| {
+            let mut sum = FixedSum::default();
+            numbers.for_each(|number| sum.add(*number));
+            sum
+        };
+        let (forth, back) = (sum(&mut numbers.iter()), sum(&mut numbers.iter().rev()));
+        assert_eq!(forth, back);
+        assert!((forth.value() - numbers.iter().sum::<f64>()).abs() < 1e-9);
+        let mut many = FixedSum::default();
+        many.add(-0.25);
+        many.add(f64::from(f32::from_bits(1)));
+        assert_eq!(many.value(), -0.25);
+    }
+}

@@ -1,0 +1,286 @@
+//! MLPerf's log of a run: a line an event, as mlcommons/logging writes and checks them.
+//!
+//! `:::MLLOG {"namespace", "time_ms", "event_type", "key", "value", "metadata"}`, times in milliseconds since 1970. Keys and
+//! their order are those of the rules of two benchmarks: DLRM (training v0.7 to v2.1) and DLRM-DCNv2 (v3.0 on), which differ in
+//! hyper-parameters and in how they count epochs: from 1 and from 0.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::base::config::{Command, Config, Decay, Layers, OptimizerName, SourceKind};
+use crate::base::{Error, Result};
+use crate::optim::Schedule;
+
+/// Which rules a run is logged by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Benchmark {
+    /// DLRM, of v0.7 to v2.1.
+    #[default]
+    Dlrm,
+    /// DLRM-DCNv2, of v3.0 on.
+    DlrmDcnv2,
+}
+
+impl Benchmark {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Dlrm, Self::DlrmDcnv2];
+
+    /// Its name in the rules.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dlrm => "dlrm",
+            Self::DlrmDcnv2 => "dlrm_dcnv2",
+        }
+    }
+
+    /// The number of the first epoch.
+    const fn first_epoch(self) -> f64 {
+        match self {
+            Self::Dlrm => 1.0,
+            Self::DlrmDcnv2 => 0.0,
+        }
+    }
+
+    /// Whether a run is one of the closed division: its model, its optimizer and its target are those of the rules.
+    #[must_use]
+    pub fn is_closed(self, config: &Config) -> bool {
+        // The network of DCNv2 is another one.
+        let Self::Dlrm = self else { return false };
+        let mut layers = Layers::default();
+        let Ok(rules) = layers.preset(RULES).and_then(|()| layers.finish(Command::Config)) else { return false };
+        let train = &config.train;
+        config.model == rules.model
+            && [train.optimizer, train.optimizer_rows] == [OptimizerName::Sgd; 2]
+            && (train.decay, train.decay_power) == (Decay::Polynomial, 2.0)
+            && train.clip_norm == 0.0
+            && train.weight_decay == 0.0
+            && train.target_auc >= rules.train.target_auc
+            && config.data.source == SourceKind::Files
+    }
+}
+
+/// Who runs what, and where.
+#[derive(Debug, Clone)]
+pub struct Submission {
+    /// The rules.
+    pub benchmark: Benchmark,
+    /// Who submits.
+    pub org: String,
+    /// The processor.
+    pub platform: String,
+}
+
+/// A log that is being written; every line is handed to the system at once.
+#[derive(Debug)]
+pub struct MlLog {
+    path: PathBuf,
+    file: File,
+    benchmark: Benchmark,
+    /// Steps of an epoch, where they end.
+    epoch_steps: Option<u64>,
+    /// Where the block that is under way began, in epochs.
+    block: Option<f64>,
+    ended: bool,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    namespace: &'static str,
+    time_ms: u64,
+    event_type: &'static str,
+    key: &'a str,
+    value: Value,
+    metadata: Value,
+}
+
+/// The preset that holds what the closed division fixes.
+const RULES: &str = "mlperf-v1";
+
+const START: &str = "INTERVAL_START";
+const END: &str = "INTERVAL_END";
+const POINT: &str = "POINT_IN_TIME";
+
+impl MlLog {
+    /// Begins a log: what the system held of the data is forgotten, or not, and initialisation begins.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn begin(path: &Path, benchmark: Benchmark, cache_cleared: bool) -> Result<Self> {
+        let file = File::create(path).map_err(Error::io(path, "create"))?;
+        let mut log = Self { path: path.to_owned(), file, benchmark, epoch_steps: None, block: None, ended: false };
+        log.point("cache_clear", json!(cache_cleared))?;
+        log.line(START, "init_start", Value::Null, json!({}))?;
+        Ok(log)
+    }
+
+    /// Who submits what: the hyper-parameters that the rules ask for, and the samples.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn describe(&mut self, config: &Config, submission: &Submission, [train, eval]: [u64; 2]) -> Result<()> {
+        let Submission { benchmark, org, platform } = submission;
+        let division = if benchmark.is_closed(config) { "closed" } else { "open" };
+        let keys = &config.train;
+        let [layers, rows] = [Schedule::new(keys), Schedule::rows(keys)].map(|schedule| schedule.base());
+        let common = [
+            ("submission_benchmark", json!(benchmark.name())),
+            ("submission_division", json!(division)),
+            ("submission_org", json!(org)),
+            ("submission_platform", json!(platform)),
+            ("submission_status", json!("research")),
+            ("seed", json!(keys.seed)),
+            ("global_batch_size", json!(keys.minibatch())),
+            ("gradient_accumulation_steps", json!(keys.accumulate)),
+            ("opt_base_learning_rate", json!(layers)),
+            ("opt_learning_rate_warmup_steps", json!(keys.warmup_steps)),
+        ];
+        let start = if keys.decay_steps > 0 { keys.decay_start } else { 0 };
+        let own = match benchmark {
+            Benchmark::Dlrm => vec![
+                ("lr_decay_start_steps", json!(start)),
+                ("sgd_opt_base_learning_rate", json!(rows)),
+                ("sgd_opt_learning_rate_decay_poly_power", json!(keys.decay_power)),
+                ("sgd_opt_learning_rate_decay_steps", json!(keys.decay_steps)),
+            ],
+            Benchmark::DlrmDcnv2 => vec![
+                ("opt_name", json!(keys.optimizer.name())),
+                ("opt_adagrad_learning_rate_decay", json!(0.0)),
+                ("opt_weight_decay", json!(keys.weight_decay)),
+                ("opt_adagrad_initial_accumulator_value", json!(keys.initial_accumulator)),
+                // PyTorch's Adagrad's, unless the key says otherwise.
+                ("opt_adagrad_epsilon", json!(keys.eps.or(1e-10))),
+                ("opt_learning_rate_decay_start_step", json!(start)),
+                ("opt_learning_rate_decay_steps", json!(keys.decay_steps)),
+            ],
+        };
+        let samples = [("train_samples", json!(train)), ("eval_samples", json!(eval))];
+        common.into_iter().chain(own).chain(samples).try_for_each(|(key, value)| self.point(key, value))
+    }
+
+    /// Weights were drawn: of the tables, and of so many layers of the bottom and the top MLP.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn initialised(&mut self, [bottom, top]: [usize; 2]) -> Result<()> {
+        let layers = |mlp: &'static str, count| (1..=count).map(move |layer| format!("{mlp}_mlp_dense{layer}"));
+        let tensors =
+            std::iter::once("embeddings".to_owned()).chain(layers("bottom", bottom)).chain(layers("top", top));
+        for tensor in tensors {
+            self.line(POINT, "weights_initialization", Value::Null, json!({ "tensor": tensor }))?;
+        }
+        Ok(())
+    }
+
+    /// Initialisation is over, and the run's time begins: no sample was read before.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(super) fn run_starts(&mut self, epoch_steps: Option<u64>) -> Result<()> {
+        self.epoch_steps = epoch_steps;
+        self.line(END, "init_stop", Value::Null, json!({}))?;
+        self.line(START, "run_start", Value::Null, json!({}))?;
+        self.block_starts(0)
+    }
+
+    fn block_starts(&mut self, step: u64) -> Result<()> {
+        let first = self.epoch(step);
+        self.block = Some(first);
+        // Blocks last until the next evaluation; how long that is is known when they stop.
+        self.line(START, "block_start", Value::Null, json!({ "first_epoch_num": first, "epoch_count": 1 }))
+    }
+
+    fn block_stops(&mut self) -> Result<()> {
+        let Some(first) = self.block.take() else { return Ok(()) };
+        self.line(END, "block_stop", Value::Null, json!({ "first_epoch_num": first }))
+    }
+
+    /// After this step an evaluation begins.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(super) fn eval_starts(&mut self, step: u64) -> Result<()> {
+        self.block_stops()?;
+        self.line(START, "eval_start", Value::Null, json!({ "epoch_num": self.epoch(step) }))
+    }
+
+    /// What it found.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(super) fn eval_stops(&mut self, step: u64, auc: f64) -> Result<()> {
+        let epoch = json!({ "epoch_num": self.epoch(step) });
+        self.line(POINT, "eval_accuracy", json!(auc), epoch.clone())?;
+        self.line(END, "eval_stop", Value::Null, epoch)
+    }
+
+    /// Training goes on behind an evaluation.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(super) fn goes_on(&mut self, step: u64) -> Result<()> {
+        self.block_starts(step)
+    }
+
+    /// The run's time ends: at its target, or without it. Later calls say nothing.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(super) fn run_stops(&mut self, success: bool) -> Result<()> {
+        if std::mem::replace(&mut self.ended, true) {
+            return Ok(());
+        }
+        self.block_stops()?;
+        let status = if success { "success" } else { "aborted" };
+        self.line(END, "run_stop", Value::Null, json!({ "status": status }))
+    }
+
+    /// The epoch in which a step ends, and how far in it; to four digits, as rules count twentieths.
+    fn epoch(&self, step: u64) -> f64 {
+        let done = self.epoch_steps.map_or(0.0, |steps| step as f64 / steps.max(1) as f64);
+        self.benchmark.first_epoch() + (done * 1e4).round() / 1e4
+    }
+
+    fn point(&mut self, key: &str, value: Value) -> Result<()> {
+        self.line(POINT, key, value, json!({}))
+    }
+
+    fn line(&mut self, event_type: &'static str, key: &str, value: Value, metadata: Value) -> Result<()> {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let line = Line { namespace: "", time_ms: since.as_millis() as u64, event_type, key, value, metadata };
+        let text = serde_json::to_string(&line).expect("an event is representable in JSON");
+        writeln!(self.file, ":::MLLOG {text}").map_err(Error::io(&self.path, "write"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_closed_as_long_as_it_keeps_what_the_rules_fix() {
+        let closed = |changes: &[&str]| {
+            let mut layers = Layers::default();
+            layers.preset(RULES).unwrap();
+            for change in ["data.source=files", "data.path=blocks"].iter().chain(changes) {
+                layers.assignment(change).unwrap();
+            }
+            Benchmark::Dlrm.is_closed(&layers.finish(Command::Config).unwrap())
+        };
+        assert!(closed(&[]) && closed(&["train.batch=55296", "train.lr=24.0", "train.warmup_steps=2750"]));
+        for change in
+            ["model.top=[512,1]", "train.optimizer=lamb", "train.optimizer_rows=adagrad", "train.target_auc=0.8"]
+        {
+            assert!(!closed(&[change]), "{change}");
+        }
+        let mut layers = Layers::default();
+        layers.preset(RULES).unwrap();
+        let generated = layers.finish(Command::Config).unwrap();
+        assert!(Benchmark::ALL.iter().all(|benchmark| !benchmark.is_closed(&generated)));
+    }
+}

@@ -1,0 +1,63 @@
+//! What came out of a run.
+
+use serde::Serialize;
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// All steps were done.
+    Finished,
+    /// An evaluation reached the target AUC.
+    TargetReached,
+    /// The user asked it to stop.
+    Interrupted,
+}
+
+/// A run's results, as `--json` prints them.
+#[derive(Debug, Clone, Serialize)]
+pub struct Summary {
+    /// Why training ended.
+    pub outcome: Outcome,
+    /// Test AUC; absent without test samples, as are the other scores.
+    pub auc: Option<f64>,
+    /// The AUC of the true probabilities, where the data is synthetic.
+    pub best_possible_auc: Option<f64>,
+    /// Mean binary cross-entropy on the test samples.
+    pub logloss: Option<f64>,
+    /// Area under the precision-recall curve.
+    pub pr_auc: Option<f64>,
+    /// Log loss over that of the mean label.
+    pub normalised_entropy: Option<f64>,
+    /// Share of test samples predicted rightly.
+    pub accuracy: Option<f64>,
+    /// Mean probability over mean label.
+    pub calibration: Option<f64>,
+    /// The run's last step: those since it began, before it was resumed included.
+    pub step: u64,
+    /// Steps of this process.
+    pub steps: u64,
+    /// Samples of these steps, of all ranks together.
+    pub samples: u64,
+    /// Seconds from when the first minibatch was asked for to the end of the last step, without evaluations and
+    /// checkpoints: the same wall clock for any number of ranks.
+    pub seconds: f64,
+    /// Of these, seconds in which the next minibatch was not ready; of several ranks, the one that waited longest.
+    pub data_wait_seconds: f64,
+    /// Of these, seconds before the first step: a shuffle's first window has to be read by then.
+    pub data_first_wait_seconds: f64,
+    /// The others, milliseconds a step.
+    pub data_wait_ms_step: f64,
+    /// Bytes of data files that were read for training, minibatches that are still ahead included: one entry a rank that
+    /// reads.
+    pub data_bytes_read: Vec<u64>,
+    /// `samples / seconds`.
+    pub samples_per_s: f64,
+    /// Seconds from when the first minibatch was asked for until an evaluation reached the target AUC, evaluations and
+    /// checkpoints included; absent where none did.
+    pub target_seconds: Option<f64>,
+    /// Training loss of the last step.
+    pub final_loss: Option<f64>,
+    /// Malformed rows that were left out.
+    pub skipped_rows: u64,
+}

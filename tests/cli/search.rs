@@ -1,0 +1,128 @@
+//! Searches: trials are runs, a kill loses none, and what matters is found.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{ONE_EPOCH, TINY, fail, json, octorec, succeed};
+
+const SPACE: &str = "[train]\nlr = { from = 0.0001, to = 1.0, log = true }\nseed = { from = 1, to = 1000 }\n\
+                     optimizer = { choices = [\"sgd\", \"adagrad\"] }\n";
+
+/// A search in a folder, with a space of its own.
+fn search(folder: &Path, flags: &str) -> String {
+    let space = folder.join("space.toml");
+    fs::write(&space, SPACE).unwrap();
+    let line = format!("search {ONE_EPOCH} {TINY} --threads 1 --space {}", space.display());
+    format!("{line} --out {} {flags}", folder.join("search").display())
+}
+
+/// What tells of a trial, without times.
+fn outline(report: &Value) -> Vec<Value> {
+    let mut trials: Vec<Value> = report["trials"].as_array().unwrap().clone();
+    trials.sort_by_key(|trial| trial["trial"].as_u64());
+    for trial in &mut trials {
+        for key in ["seconds", "run", "target_seconds"] {
+            trial.as_object_mut().unwrap().remove(key);
+        }
+    }
+    trials
+}
+
+#[test]
+fn the_best_of_many_trials_is_found_and_every_trial_is_a_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = search(folder.path(), "--trials 14 --parallel 2 --json");
+    let report = json(&line);
+    let trials = report["trials"].as_array().unwrap();
+    assert_eq!(trials.len(), 14);
+    let auc = |trial: &Value| trial["auc"].as_f64().unwrap();
+    assert!(trials.is_sorted_by(|a, b| auc(a) >= auc(b)) && auc(&trials[0]) > auc(&trials[13]) + 0.02, "{report}");
+    assert_eq!(report["best"], trials[0]["trial"]);
+    // A trial is a run like any other: scored again, and trained again from its configuration.
+    let run = trials[0]["run"].as_str().unwrap();
+    assert_eq!(json(&format!("eval --checkpoint {run} --threads 1 --json"))["auc"], trials[0]["auc"]);
+    assert_eq!(json(&format!("train --config {run}/config.toml --json"))["auc"], trials[0]["auc"]);
+    // The rate matters, the seed does not.
+    let importance = report["importance"].as_array().unwrap();
+    let of = |key: &str| importance.iter().find(|pair| pair[0] == key).unwrap()[1].as_f64().unwrap();
+    assert!(of("train.lr") > 0.3 && of("train.seed") < of("train.lr"), "{importance:?}");
+    let page = fs::read_to_string(folder.path().join("search/search.html")).unwrap();
+    assert_eq!(page.matches("<svg").count(), 2);
+    // Once more there is nothing to do but to tell; with more trials it goes on, and people get a table.
+    assert_eq!(outline(&json(&line)), outline(&report));
+    let output = succeed(&line.replace("--trials 14", "--trials 15").replace("--json", ""));
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("train.optimizer") && table.lines().count() >= 15 + 1 + 4, "{table}");
+    // Another search does not go on with this one.
+    let message = fail(&format!("{line} --search-seed 2"));
+    assert!(message.contains("--out") && message.contains("another"), "{message}");
+}
+
+#[test]
+fn a_killed_search_has_the_trials_of_one_that_was_not() {
+    let [whole, killed] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let flags = "--trials 12 --eval-every 10 --halving 2 --json";
+    let expected = json(&search(whole.path(), flags));
+    let ends: Vec<&str> =
+        expected["trials"].as_array().unwrap().iter().map(|trial| trial["end"].as_str().unwrap()).collect();
+    assert!(ends.contains(&"stopped") && ends.contains(&"finished"), "{expected}");
+
+    let line = search(killed.path(), flags);
+    let journal = killed.path().join("search/search.jsonl");
+    for trials in [1, 3, 8] {
+        let mut search =
+            octorec().args(line.split_whitespace()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // Killed when so many have begun.
+        while search.try_wait().unwrap().is_none()
+            && fs::read_to_string(&journal).unwrap_or_default().matches("\"began\"").count() < trials
+        {
+            sleep(Duration::from_millis(2));
+        }
+        sleep(Duration::from_millis(40));
+        search.kill().unwrap();
+        search.wait().unwrap();
+    }
+    assert_eq!(outline(&json(&line)), outline(&expected));
+}
+
+#[test]
+fn the_shortest_time_to_a_target_wins_and_wrong_trials_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = "--trials 6 --target time-to-auc --json";
+    let message = fail(&search(folder.path(), flags));
+    assert!(message.contains("--target-auc"), "{message}");
+    let message = fail(&search(folder.path(), &format!("{flags} --target-auc 0.55")));
+    assert!(message.contains("--eval-every"), "{message}");
+    let message = fail(&search(folder.path(), "--halving 3"));
+    assert!(message.contains("--halving") && message.contains("evals_per_epoch"), "{message}");
+    let report = json(&search(folder.path(), &format!("{flags} --target-auc 0.55 --set train.evals_per_epoch=10")));
+    let trials = report["trials"].as_array().unwrap();
+    let reached: Vec<f64> = trials.iter().filter_map(|trial| trial["target_seconds"].as_f64()).collect();
+    assert!(!reached.is_empty() && reached.is_sorted(), "{report}");
+    for trial in trials {
+        assert_eq!(trial["end"] == "target-reached", trial["target_seconds"].is_number(), "{trial}");
+    }
+
+    // Tables of 16 columns do not go with a bottom MLP that ends in 8.
+    let space = folder.path().join("dim.toml");
+    fs::write(&space, "[model]\ndim = { choices = [8, 16] }\n").unwrap();
+    let out = folder.path().join("dims");
+    let line = format!(
+        "search {ONE_EPOCH} {TINY} --threads 1 --space {} --out {} --trials 5 --json",
+        space.display(),
+        out.display()
+    );
+    let report = json(&line);
+    for trial in report["trials"].as_array().unwrap() {
+        let wrong = trial["values"]["model.dim"] == 16;
+        assert_eq!(trial["end"] == "failed", wrong, "{trial}");
+        assert!(!wrong || trial["reason"].as_str().unwrap().contains("model.dim"), "{trial}");
+    }
+    let message = fail(&line.replace("dim.toml", "none.toml"));
+    assert!(message.contains("none.toml"), "{message}");
+}
