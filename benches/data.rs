@@ -12,7 +12,7 @@ use octorec::base::config::{DataConfig, Vocab};
 use octorec::data::blocks::{Codec, Options, Role};
 use octorec::data::formats::{Files, Format, Sink, Target};
 use octorec::data::{
-    self, Batch, Loader, LoaderMode, Plan, Position, RankLoader, Samples, Shuffle, Source, Split, Tsv,
+    self, Batch, Loader, LoaderMode, Plan, Position, RankLoader, Samples, Shuffle, Source, Split, Tsv, hot,
 };
 
 const SAMPLES: u64 = 50_000;
@@ -32,7 +32,7 @@ fn sources(criterion: &mut Criterion) {
     let config = DataConfig { train_samples: SAMPLES, test_fraction: 0.0, ..DataConfig::default() };
     let log = data::Criteo::new(&config, &[], 13).expect("a valid configuration");
     let large = data::Criteo::new(&config, &[40_000_000; 26], 13).expect("a valid configuration");
-    let random = DataConfig { lookups: 50, ..config.clone() };
+    let random = DataConfig { lookups: 50.into(), ..config.clone() };
     let random = data::Random::new(&random, &[1_000_000; 8], 512).expect("a valid configuration");
     let mut group = criterion.benchmark_group("generate");
     group.throughput(Throughput::Elements(SAMPLES)).sample_size(10);
@@ -137,6 +137,55 @@ fn files(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// Hot rows: a sample of the inputs against all of them, and telling hot inputs from cold ones against reading alone; raw
+/// blocks in the page cache. Rows with at least ten look-ups in all are hot enough for the budget.
+fn hot(criterion: &mut Criterion) {
+    const SAMPLES: u64 = 1 << 20;
+    let config = DataConfig { train_samples: SAMPLES, test_samples: 0, test_fraction: 0.0, ..DataConfig::default() };
+    let rows =
+        [1000, 5_000_000, 2_000_000, 300, 24, 12_000, 600, 3, 90_000, 5000, 8_000_000, 3000, 27, 15_000, 5_000_000];
+    let log = data::Criteo::new(&config, &rows, 13).expect("a valid configuration");
+    let mut samples = Samples::new(&log.description());
+    log.fill(Split::Train, 0..SAMPLES, &mut samples);
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let options = Options { codec: Codec::Raw, ..Options::default() };
+    let mut target =
+        Target::create(folder.path(), Format::Octorec, &log.description(), options).expect("an empty directory");
+    let fill = |sink: &mut dyn Sink| sink.push(&samples).map(|()| SAMPLES);
+    target.write(Role::Train, fill).and_then(|_| target.seal()).expect("room in the temporary directory");
+    let config = DataConfig { path: folder.path().display().to_string(), ..config };
+    let source = Files::open(&config).expect("a whole data set");
+    let mut group = criterion.benchmark_group("hot rows");
+    group.throughput(Throughput::Elements(SAMPLES)).sample_size(10);
+    let wanted = |share| hot::Options { share, budget: 8 << 20, row_bytes: 64, memory: 1 << 30, seed: 1 };
+    let profile = |share| hot::profile(&source, &wanted(share), &|_| ()).expect("a whole data set");
+    assert_eq!(profile(1.0).sampled, SAMPLES, "everything is counted");
+    for (name, share) in [("profile, 5 %", 0.05), ("profile, all", 1.0)] {
+        group.bench_function(name, |bencher| bencher.iter(|| black_box(profile(share).chosen)));
+    }
+    let set = profile(0.05).set;
+    let tell = |workers| {
+        let tally = hot::classify(&source, Split::Train, &set, workers, |_| Ok(())).expect("a whole data set");
+        assert_eq!(tally.inputs, SAMPLES, "every input is told");
+        tally.hot
+    };
+    let all = tell(1);
+    for workers in [1, 2] {
+        assert_eq!(tell(workers), all, "as many are hot, whoever tells");
+        group.bench_function(format!("classify, {workers} workers"), |bencher| {
+            bencher.iter(|| black_box(tell(workers)))
+        });
+    }
+    let mut batch = Batch::new(source.schema());
+    let mut flags = Vec::new();
+    source.open(Split::Train, 0).and_then(|mut reader| reader.read(&mut batch, 4096)).expect("a whole data set");
+    group.throughput(Throughput::Elements(batch.samples() as u64));
+    group.bench_function("classify, one minibatch in memory", |bencher| {
+        bencher.iter(|| black_box(set.classify(&batch, &mut flags)));
+    });
+    group.finish();
+}
+
 /// Slices for 1, 2, 4 and 8 ranks, read one after the other by one thread each: what all of them cost together, and how
 /// many bytes they read. (The modes differ by what is read and parsed, so they are compared where both are one core's.)
 fn ranks(criterion: &mut Criterion) {
@@ -191,5 +240,5 @@ fn ranks(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, sources, files, ranks);
+criterion_group!(benches, sources, files, hot, ranks);
 criterion_main!(benches);

@@ -20,7 +20,8 @@
 //! | backward and update of rows                  | [`embedding`] |
 //! | update of dense weights, where they were reduced | [`optim`] |
 //!
-//! A rank that is alone has no peers: it exchanges nothing, copies nothing and waits for nobody. How dense gradients are
+//! Bottom MLP to loss and back is done part by part ([`math::Parts`]), so that activations stay in the caches. A rank that
+//! is alone has no peers: it exchanges nothing, copies nothing and waits for nobody. How dense gradients are
 //! reduced (alone, by the compute threads, by communication threads behind the backward pass, or in an order that does not
 //! depend on ranks) is one of the implementations in `train/reduction`. A network is known by the trait
 //! [`model::Network`], what carries messages by [`collective::Carrier`], how a weight moves by [`optim::Rule`]: the corridor
@@ -39,13 +40,13 @@
 //! | `machine`   |   | machines as data, discovery, links as inferred and as a graph, routes, placement of ranks, pictures of all that, and what shares them; the thread team; measured limits, and figures of whole machines |
 //! | `math`      |   | the blocked passes of a layer in f32 and bfloat16, sums by grains, pairs of vectors, the logistic function |
 //! | `collective` |  | schedules as values, their planners, proof, price, bounds and executor; one-sided exchange; carriers, that of shared memory; the bridge between machines (MPI) |
-//! | `data`      |   | schema, minibatch, sources, formats, preprocessing, shuffle, loaders of whole minibatches and of slices |
+//! | `data`      |   | schema, minibatch, sources, formats, preprocessing, shuffle, loaders of whole minibatches and of slices, hot rows |
 //! | `shard`     |   | who holds which part of which table; the cost of a division; the planner; plans as files |
 //! | `optim`     |   | optimizers (SGD to LAMB), on whole weights and on halves (Split-SGD-BF16); the learning rate's schedule |
 //! | `embedding` |   | tables, whole or in halves, look-up, update |
-//! | `layer`     |   | linear, MLP, dot and cat interaction, loss: forward beside backward |
+//! | `layer`     |   | linear, MLP, dot and cat interaction, cross network, loss: forward beside backward |
 //! | `exchange`  |   | what ranks send each other: ids, pooled rows, their gradients, layers; in any order or a fixed one; how many bytes |
-//! | `model`     |   | networks, of which every rank has a copy (DLRM); a rank's tables; the stages of a step and their work |
+//! | `model`     |   | networks, of which every rank has a copy (DLRM, DCNv2); a rank's tables; the stages of a step and their work |
 //! | `train`     |   | step, ranks and their threads, reduction of dense gradients, clock, run, evaluation, checkpoint, report |
 //! | `simulate`  |   | what a step takes on a machine that is described or measured: stages and messages that share cores, memories and links |
 //! | `cli`       |   | one file a command |

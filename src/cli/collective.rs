@@ -12,7 +12,7 @@ use crate::collective::plan::Reduction;
 use crate::collective::{MOST_COMPARED, Payload, Priced, Reduced, candidates, priced};
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site};
-use crate::model::Shape;
+use crate::model::{LayerShape, Shape};
 
 /// Candidates that are tried beside each other, at most.
 const TRIED: usize = 3;
@@ -126,9 +126,9 @@ pub(super) fn impossible(wanted: Collective) -> Error {
 
 /// The layers of a model as they are sent.
 pub(super) fn tensors(shape: &Shape, precision: Precision) -> Vec<Reduced> {
-    let tensor = |[inputs, outputs]: [usize; 2]| Reduced {
-        gradients: (inputs + 1) * outputs,
-        words: inputs * outputs * precision.bytes() / size_of::<f32>() + outputs,
+    let tensor = |layer: LayerShape| Reduced {
+        gradients: layer.parameters(),
+        words: layer.weights() * precision.bytes() / size_of::<f32>() + layer.biases,
     };
     shape.layers().map(tensor).collect()
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::collective::tensors;
 use super::figures;
 use super::session::{Learned, open_data};
-use crate::base::config::{Collective, Config, SourceKind};
+use crate::base::config::{Collective, Config, DataConfig, SourceKind};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, input};
@@ -136,24 +136,26 @@ fn keep(model: &Model<'_>, path: &Path, told: &mut Vec<String>) -> Result<Option
 /// says so.
 fn demands(config: &Config, source: &dyn Source, sampled: bool) -> (Vec<Demand>, Option<String>) {
     let tables = source.schema().tables.len();
-    if let Some(demand) = drawn(config) {
-        return (vec![demand; tables], None);
+    if config.data.source == SourceKind::Random {
+        return ((0..tables).map(|table| drawn(&config.data, table)).collect(), None);
     }
-    let samples = config.train.batch.clamp(*MEASURED.start(), *MEASURED.end());
+    let samples = config.train.minibatch().clamp(*MEASURED.start(), *MEASURED.end());
     if let Some((demands, samples)) = sampled.then(|| measured(source, samples)).flatten() {
         let told =
             format!("look-ups of a sample, and how often rows come: as in the first {} samples", Count(samples as u64));
         return (demands, Some(told));
     }
-    (vec![Demand { lookups: source.lookups() as f64, skew: 0.0 }; tables], None)
+    let look_ups = |table: usize| match config.data.is_stored() {
+        true => source.lookups(),
+        false => config.data.lookups.of(table),
+    };
+    ((0..tables).map(|table| Demand { lookups: look_ups(table) as f64, skew: 0.0 }).collect(), None)
 }
 
-/// What random data asks of every table.
-fn drawn(config: &Config) -> Option<Demand> {
-    let data = &config.data;
-    let most = data.lookups as f64;
-    let lookups = if data.lookups_fixed { most } else { (most + 1.0) / 2.0 };
-    (data.source == SourceKind::Random).then_some(Demand { lookups, skew: data.zipf })
+/// What random data asks of a table.
+fn drawn(data: &DataConfig, table: usize) -> Demand {
+    let most = data.lookups.of(table) as f64;
+    Demand { lookups: if data.lookups_fixed { most } else { (most + 1.0) / 2.0 }, skew: data.zipf }
 }
 
 /// What a configuration asks of a machine that need not be there: its data is looked at, nothing is built. Look-ups a sample
@@ -203,14 +205,16 @@ fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
     Workload {
         tables,
         dim: config.model.dim,
-        batch: config.train.batch,
+        batch: config.train.minibatch(),
         weight_bytes,
         state_bytes: rows.bytes() - weight_bytes,
         row_state_bytes: rows.row_bytes(),
         exchange_bytes: config.train.wire.bytes(),
         // Weights with what is kept beside them, and gradients; activations and theirs.
         dense_bytes: parameters * (layers.bytes() + gradient) as u64,
-        sample_bytes: (shape.activations() * 2 * size_of::<f32>()) as u64,
+        sample_bytes: shape.sample_bytes() as u64,
+        part_bytes: shape.part_bytes() as u64,
+        part: config.train.part.given(),
         layers: tensors(&shape, precision),
         collective: (collective != Collective::Auto).then(|| collective.name()),
         sample_operations: shape.operations() as u64,

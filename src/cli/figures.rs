@@ -12,7 +12,7 @@ use crate::base::config::cache_dir;
 use crate::base::console::note;
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
-use crate::collective::{Buffers, Raw, World};
+use crate::collective::World;
 use crate::machine::cluster::{UNMEASURED, cluster};
 use crate::machine::figures::{self, Figures, Network, Store};
 use crate::machine::limits::Processor;
@@ -133,6 +133,9 @@ fn measure_network(world: &World) -> Result<Option<Network>> {
     /// Long enough for the bandwidth, short enough for seconds on a slow network.
     const BYTES: usize = 4 << 20;
     const RUNS: usize = 9;
+    /// Messages of a machine that are under way at once, as in a step of training, and their size.
+    const AT_ONCE: usize = 8;
+    const PART_BYTES: usize = 1 << 20;
     /// Of the shortest messages, since one is quickly done.
     const SHORT_RUNS: usize = 200;
     if world.machines() == 1 {
@@ -143,8 +146,10 @@ fn measure_network(world: &World) -> Result<Option<Network>> {
     let hosts = hosts.into_iter().map(|name| String::from_utf8_lossy(&name).into_owned()).collect();
     let (whole, short) = (world.time_pairs(BYTES, RUNS)?, world.time_pairs(1, SHORT_RUNS)?);
     let pairs: Vec<[f64; 2]> = whole.into_iter().zip(short).map(|(whole, short)| [whole, short]).collect();
-    let together = world.time_raw(Raw::AllToAll, Buffers::AsTheyAre, BYTES, RUNS)?.unwrap_or_default();
-    Ok(Some(Network::of(hosts, BYTES, &pairs, together)))
+    let others = world.machines() - 1;
+    let at_once = AT_ONCE.div_ceil(others);
+    let together_s = world.time_together(PART_BYTES, at_once, RUNS)?.unwrap_or_default();
+    Ok(Some(Network::of(hosts, BYTES, &pairs, [(PART_BYTES * at_once * others) as f64, together_s])))
 }
 
 /// All machines as one, which a description may keep.

@@ -1,12 +1,15 @@
-//! `octorec inspect`: what a data set holds, and the schema that it proposes.
+//! `octorec inspect`: what a data set holds, and the schema that it proposes. What is hot is another question: see
+//! [`super::hot`].
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
 
+use super::hot::HotArgs;
+use super::overrides::{BaseArgs, KeyArgs};
 use super::session::refuse_overwriting;
-use crate::base::units::{Count, parse_bytes};
+use crate::base::units::Count;
 use crate::base::{Error, Result, console, interrupt};
 use crate::data::Description;
 use crate::data::formats::csv::{self, LeftOut};
@@ -18,17 +21,15 @@ use crate::memory::write_file;
 
 /// Arguments of `octorec inspect`.
 #[derive(Debug, Args)]
+#[command(args_override_self = true)]
 pub struct InspectArgs {
-    /// A data set in any format, or text in Criteo's layout (plain or gzip).
-    path: PathBuf,
+    /// A data set in any format, or text in Criteo's layout (plain or gzip). With --hot: without it, the built-in click log.
+    #[arg(required_unless_present = "hot")]
+    path: Option<PathBuf>,
 
     /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, parquet.
     #[arg(long, value_name = "NAME")]
     format: Option<String>,
-
-    /// What describes it, where it is text with a header line; without it, one is proposed.
-    #[arg(long, value_name = "FILE")]
-    schema: Option<PathBuf>,
 
     /// Where a schema is proposed: the label's column, or a comparison such as "rating >= 4"; without it, it is told from
     /// names and values.
@@ -39,10 +40,6 @@ pub struct InspectArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     rows: u64,
 
-    /// The longest line of a text file.
-    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_bytes)]
-    max_line: u64,
-
     /// Write the proposed schema to this file: for a text file with a header line, what --schema takes.
     #[arg(long, value_name = "FILE")]
     write_schema: Option<PathBuf>,
@@ -50,7 +47,19 @@ pub struct InspectArgs {
     /// Print what was found as one JSON object.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    hot: HotArgs,
+
+    #[command(flatten)]
+    base: BaseArgs,
+
+    #[command(flatten)]
+    keys: KeyArgs,
 }
+
+/// Flags of [`KeyArgs`] that are not for --hot alone.
+const ALWAYS: [&str; 2] = ["--schema", "--max-line"];
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -78,27 +87,35 @@ impl InspectArgs {
     /// Looks and prints.
     pub fn run(&self) -> Result<()> {
         interrupt::install()?;
-        let inputs = [Some(&self.path), self.schema.as_ref()].into_iter().flatten().map(PathBuf::as_path);
+        if self.hot.hot {
+            return self.hot.run(self.path.as_deref(), &self.base, &self.keys, self.json);
+        }
+        let base = self.base.preset.as_ref().map(|_| "--preset").or(self.base.config.as_ref().map(|_| "--config"));
+        if let Some(flag) = base.or(self.keys.given(&ALWAYS)?) {
+            let reason = "has an effect only with --hot: leave it away, or ask for hot rows".to_owned();
+            return Err(Error::Config { origin: flag.to_owned(), reason });
+        }
+        let (path, schema) = (self.path.as_deref().expect("clap requires it"), self.keys.schema());
+        let inputs = [Some(path), schema].into_iter().flatten();
         refuse_overwriting("--write-schema", self.write_schema.as_deref(), &inputs.collect::<Vec<_>>())?;
         let format = self.format.as_deref().map(|name| Format::named(name, "--format")).transpose()?;
         let limit = if self.rows == 0 { u64::MAX } else { self.rows };
-        let text = format.is_none() && !self.path.is_dir() && Format::detect(&self.path).is_none();
-        let text = text && self.schema.is_none();
-        let is_csv = format.or_else(|| Format::detect(&self.path)) == Some(Format::Csv);
+        let text = format.is_none() && !path.is_dir() && Format::detect(path).is_none();
+        let text = text && schema.is_none();
+        let is_csv = format.or_else(|| Format::detect(path)) == Some(Format::Csv);
         if self.label.is_some() && !is_csv {
             let reason = "only tables of text with a header line have a label to be named".to_owned();
             return Err(Error::Config { origin: "--label".to_owned(), reason });
         }
-        let (seen, proposed) = if is_csv && self.schema.is_none() {
-            let proposal = csv::propose(&self.path, limit, self.label.as_deref())?;
+        let (seen, proposed) = if is_csv && schema.is_none() {
+            let proposal = csv::propose(path, limit, self.label.as_deref())?;
             let proposed = proposal.to_toml();
-            let dataset = csv::open_as(&self.path, proposal.schema, &csv::Choices::default())?;
+            let dataset = csv::open_as(path, proposal.schema, &csv::Choices::default())?;
             (Seen { left_out: proposal.left_out, ..surveyed(&dataset, "csv", limit)? }, proposed)
         } else {
-            let seen = if text {
-                seen_text(&self.path, limit, self.max_line as usize)?
-            } else {
-                self.seen_files(format, limit)?
+            let seen = match text {
+                true => seen_text(path, limit, self.keys.max_line())?,
+                false => seen_files(path, format, schema, limit)?,
             };
             let proposed = seen.schema.to_toml();
             (seen, proposed)
@@ -116,12 +133,12 @@ impl InspectArgs {
         }
         Ok(())
     }
+}
 
-    fn seen_files(&self, format: Option<Format>, limit: u64) -> Result<Seen> {
-        let dataset = formats::open(&self.path, format, self.schema.as_deref())?;
-        let format = format.or_else(|| Format::detect(&self.path)).map_or("csv", Format::name);
-        surveyed(&dataset, format, limit)
-    }
+fn seen_files(path: &Path, format: Option<Format>, schema: Option<&Path>, limit: u64) -> Result<Seen> {
+    let dataset = formats::open(path, format, schema)?;
+    let format = format.or_else(|| Format::detect(path)).map_or("csv", Format::name);
+    surveyed(&dataset, format, limit)
 }
 
 fn surveyed(dataset: &Dataset, format: &'static str, limit: u64) -> Result<Seen> {

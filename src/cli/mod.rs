@@ -3,6 +3,7 @@
 //! Results that a script may want go to stdout, everything that people watch goes to stderr.
 
 pub mod bench;
+mod chart;
 mod collective;
 mod config;
 mod convert;
@@ -12,6 +13,7 @@ mod eval;
 mod figures;
 pub mod guide;
 mod help;
+mod hot;
 mod inspect;
 mod machines;
 mod overrides;

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::help::{DATA, MACHINE, MODEL, TRAINING};
-use crate::base::config::{Command, Config, DEFAULT_PRESET, Layers, SourceKind};
+use crate::base::config::{Command, Config, DEFAULT_PRESET, Layers, MAX_LINE, SourceKind};
 use crate::base::units::parse_bytes;
 use crate::base::{Error, Result};
 use crate::data::formats::Format;
 
 /// The flags of single keys, and their keys.
-pub const FLAGS: [(&str, &str); 29] = [
+pub const FLAGS: [(&str, &str); 30] = [
     ("--data", "data.path"),
     ("--schema", "data.schema"),
     ("--source", "data.source"),
@@ -23,6 +23,7 @@ pub const FLAGS: [(&str, &str); 29] = [
     ("--max-line", "data.max_line"),
     ("--no-shuffle", "data.shuffle"),
     ("--prefetch", "data.prefetch"),
+    ("--triangle", "model.triangle"),
     ("--batch", "train.batch"),
     ("--steps", "train.steps"),
     ("--epochs", "train.epochs"),
@@ -62,7 +63,7 @@ pub struct KeyArgs {
     #[arg(long, value_name = "PATH", display_order = 1)]
     data: Option<PathBuf>,
 
-    /// What describes a text file with a header line (`octorec inspect` proposes it); for --data.
+    /// What describes a text file with a header line (`octorec inspect` proposes it).
     #[arg(long, value_name = "FILE", display_order = 2)]
     schema: Option<PathBuf>,
 
@@ -105,6 +106,10 @@ pub struct KeyArgs {
     /// Change any key of the configuration; may be repeated.
     #[arg(long, value_name = "KEY=VALUE", help_heading = MODEL)]
     set: Vec<String>,
+
+    /// Order of dot products: lower (the reference's), or upper (TorchRec's DLRM, whose weights --init then takes).
+    #[arg(long, value_name = "NAME", help_heading = MODEL)]
+    triangle: Option<String>,
 
     /// Samples a step.
     #[arg(long, value_name = "N", display_order = 5)]
@@ -208,6 +213,35 @@ impl KeyArgs {
         for assignment in &self.set {
             layers.assignment(assignment)?;
         }
+        for ((flag, key), value) in FLAGS.into_iter().zip(self.values()?) {
+            if let Some(value) = value {
+                layers.set(key, value, flag)?;
+            }
+        }
+        layers.finish(command)
+    }
+
+    /// The first flag that was given of those that are not among `known`.
+    ///
+    /// # Errors
+    /// When a number is too large for any.
+    pub fn given(&self, known: &[&str]) -> Result<Option<&'static str>> {
+        let given = FLAGS.into_iter().zip(self.values()?).filter_map(|((flag, _), value)| value.map(|_| flag));
+        Ok(given.chain((!self.set.is_empty()).then_some("--set")).find(|flag| !known.contains(flag)))
+    }
+
+    /// What describes text.
+    pub fn schema(&self) -> Option<&Path> {
+        self.schema.as_deref()
+    }
+
+    /// The longest line of a text file.
+    pub fn max_line(&self) -> usize {
+        self.max_line.map_or(MAX_LINE, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+    }
+
+    /// The value that each of [`FLAGS`] gives its key.
+    fn values(&self) -> Result<[Option<toml::Value>; FLAGS.len()]> {
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         // Checked below: none is larger than TOML's integers.
         let integer = |value: Option<u64>| value.map(|value| toml::Value::Integer(value.cast_signed()));
@@ -237,7 +271,7 @@ impl KeyArgs {
             .clone()
             .or_else(|| self.data.as_ref().map(|path| if files(path) { "files" } else { "tsv" }.to_owned()));
         let shuffle = self.no_shuffle.then_some(toml::Value::Boolean(false));
-        let values = [
+        Ok([
             text(path(&self.data)),
             text(path(&self.schema)),
             text(source),
@@ -249,6 +283,7 @@ impl KeyArgs {
             integer(self.max_line),
             shuffle,
             integer(self.prefetch),
+            text(self.triangle.clone()),
             integer(self.batch),
             integer(self.steps),
             integer(self.epochs),
@@ -267,13 +302,7 @@ impl KeyArgs {
             integer(self.eval_every),
             float(self.target_auc),
             integer(self.checkpoint_every),
-        ];
-        for ((flag, key), value) in FLAGS.into_iter().zip(values) {
-            if let Some(value) = value {
-                layers.set(key, value, flag)?;
-            }
-        }
-        layers.finish(command)
+        ])
     }
 }
 

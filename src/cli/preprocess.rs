@@ -166,7 +166,7 @@ pub struct PreprocessArgs {
 }
 
 /// Memory for the work: see [`parse_bytes`].
-fn memory(text: &str) -> std::result::Result<u64, String> {
+pub(super) fn memory(text: &str) -> std::result::Result<u64, String> {
     let bytes = parse_bytes(text)?;
     if bytes < 16 << 20 { Err("at least 16MiB are needed".to_owned()) } else { Ok(bytes) }
 }

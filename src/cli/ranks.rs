@@ -310,8 +310,8 @@ impl RankArgs {
         sharding: Sharding,
         purpose: Purpose,
     ) -> Result<Setup> {
-        let setup = Setup::new(&config.model, source.schema(), sharding, room(config, source), placement);
-        let grains = (config.train.determinism == Determinism::Ranks).then(|| Grains::of(config.train.batch));
+        let setup = Setup::new(&config.model, source.schema(), sharding, room(config, source, placement), placement);
+        let grains = (config.train.determinism == Determinism::Ranks).then(|| Grains::of(config.train.minibatch()));
         let (isa, overlap) = (Isa::chosen(config.train.isa)?, purpose != Purpose::Train(Overlap::Off));
         let wire = config.train.wire;
         Ok(Setup { isa, overlap, grains, wire, deadline: Duration::from_secs_f64(self.timeout), ..setup })

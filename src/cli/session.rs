@@ -14,11 +14,12 @@ use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, NodeId, Result};
 use crate::data::schema::{Scale, Scales};
 use crate::data::{self, Labels, Opening, Source, Split, Unseen, Vocabulary};
-use crate::machine::placement::Wishes;
+use crate::machine::placement::{Placement, Wishes};
 use crate::machine::team::Team;
 use crate::machine::{Machine, place};
+use crate::math::part_for;
 use crate::memory::same_file;
-use crate::model::Room;
+use crate::model::{Room, Shape};
 use crate::optim::Optimizer;
 use crate::simd::Isa;
 use crate::train::{Checkpoint, Progress, Ranks, checkpoint_in, load_vocabulary, vocabulary_in};
@@ -88,10 +89,14 @@ pub fn place_team(threads: usize, isa: IsaChoice) -> Result<(Team, Vec<NodeId>)>
     Ok((team, rank.memory_nodes.clone()))
 }
 
-/// Room for training and evaluation.
-pub fn room(config: &Config, source: &dyn Source) -> Room {
+/// Room for training and evaluation, on these places.
+pub fn room(config: &Config, source: &dyn Source, placement: &Placement) -> Room {
+    let tables = source.schema().tables.len();
+    let threads = placement.ranks.iter().map(|rank| rank.compute.len()).max().unwrap_or(1);
+    let shape = Shape::dlrm(&config.model, tables, tables * config.model.dim);
     Room {
-        samples: config.train.batch.max(config.train.eval_batch),
+        samples: config.train.minibatch().max(config.train.eval_batch),
+        part: config.train.part.given().unwrap_or_else(|| part_for(shape.part_bytes(), threads)),
         lookups: source.lookups(),
         update: config.train.update,
         update_fused: config.train.update_fused,

@@ -35,7 +35,7 @@ impl Trials {
         config.data.rows_cap = TRIAL_ROWS;
         config.model.rows = schema.tables.iter().map(|column| column.rows.min(TRIAL_ROWS)).collect();
         let source = data::open(&config, Opening::default())?;
-        let batches = minibatches(&*source, 2, config.train.batch)?;
+        let batches = minibatches(&*source, 2, config.train.minibatch())?;
         Ok(Self { config, source, batches })
     }
 

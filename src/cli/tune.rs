@@ -1,8 +1,9 @@
 //! `octorec tune gemm`: measures how the passes of a model's layers are best cut and blocked on this machine.
 //!
 //! The library's choice comes from a cost model that knows no machine (`math/brgemm/plan.rs`). Here all plans that the
-//! library can follow are tried on the shapes of a configuration. First each runs a few times, then the quickest run
-//! against the model's choice in turn, so that a machine that drifts does not decide; medians are compared.
+//! library can follow are tried on the shapes of a configuration. First each runs a few times, then the quickest in turns.
+//! The one that is then best runs against the model's choice, pair by pair, so that a machine that drifts does not decide:
+//! it is called better only if it won more pairs than chance would let it win in one of 20 comparisons.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,9 +25,10 @@ use crate::data::{self, Opening, Schema};
 use crate::machine::limits::Processor;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Plan, install};
+use crate::math::{Parts, part_for};
 use crate::memory::write_file;
 use crate::memory::{self, Supply};
-use crate::model::{Dlrm, NetworkSpec};
+use crate::model::{Dlrm, NetworkSpec, Shape};
 use crate::simd::Isa;
 
 /// Plans that reach the second round, the model's included.
@@ -35,8 +37,11 @@ const FINALISTS: usize = 5;
 /// The least time and runs of one measurement of the first round.
 const TRIAL: (Duration, usize) = (Duration::from_millis(3), 3);
 
-/// A plan that is not quicker than the model's by more than this is not written: it would be noise.
+/// A plan that is not quicker than the model's by more than this is not worth a line in a file.
 const WORTH_WRITING: f64 = 1.01;
+
+/// How likely it may be that a plan that is no better is called better.
+const CHANCE: f64 = 0.05;
 
 /// Flags of `octorec tune`.
 #[derive(Debug, Clone, Args)]
@@ -65,7 +70,7 @@ pub struct GemmArgs {
     /// Tune for one kind of numbers; default: f32, and bf16 where the processor multiplies it
     #[arg(long, value_name = "NAME")]
     only: Option<Precision>,
-    /// Runs of each of the quickest plans, in turn
+    /// Runs of each of the quickest plans, in turn, and then pairs of the best and the model's: 5 at least can tell them apart
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
     /// Print one JSON object, for scripts
@@ -92,9 +97,12 @@ struct Row {
     /// Plans that were measured.
     candidates: usize,
     model: Choice,
+    /// The quickest, if it is surely quicker than the model's; else the model's.
     best: Choice,
-    /// `model.ms / best.ms`.
+    /// The median of the pairs' `model / best`.
     gain: f64,
+    /// Pairs that `best` won, of how many.
+    won: [usize; 2],
     #[serde(skip)]
     entry: Entry,
 }
@@ -133,8 +141,8 @@ impl TuneArgs {
 impl GemmArgs {
     fn measure(&self) -> Result<(Report, PlanFile)> {
         let config = self.keys.finish(self.base.layers()?, Command::Tune)?;
-        let layers = layers(&config)?;
         let (team, _) = place_team(config.train.threads, config.train.isa)?;
+        let (layers, samples) = layers(&config, team.threads())?;
         let precisions = match self.only {
             Some(one) => vec![one],
             None if matches!(team.isa(), Isa::Avx512Bf16(_) | Isa::AmxBf16(_) | Isa::AmxThirds(_)) => {
@@ -146,7 +154,7 @@ impl GemmArgs {
         let mut rows = Vec::new();
         for precision in precisions {
             for &(c, k) in &layers {
-                let sizes = [config.train.batch, c, k];
+                let sizes = [samples, c, k];
                 let mut chain = Chain::new(&team, sizes[0], &[c, k], precision);
                 for pass in Pass::ALL {
                     rows.push(tune(&team, &mut chain, sizes, precision, pass, self.repeat as usize));
@@ -167,8 +175,8 @@ impl GemmArgs {
     }
 }
 
-/// Inputs and outputs of the model's layers, each pair once.
-fn layers(config: &Config) -> Result<Vec<(usize, usize)>> {
+/// Inputs and outputs of the model's layers, each pair once, and the samples that they get at a time.
+fn layers(config: &Config, threads: usize) -> Result<(Vec<(usize, usize)>, usize)> {
     // Tables count, their rows do not; only the built-in sources know them without reading a file.
     let mut small = config.clone();
     small.model.rows.iter_mut().for_each(|rows| *rows = 1);
@@ -184,7 +192,7 @@ fn layers(config: &Config) -> Result<Vec<(usize, usize)>> {
     small.model.follow(schema.dense, schema.rows());
     let (config, dims) = (&small.model, vec![small.model.dim; schema.tables.len()]);
     let (positions, kept) = (vec![1; dims.len()], small.train.precision.into());
-    let spec = NetworkSpec { config, dims: &dims, positions: &positions, samples: 1, threads: 1, kept };
+    let spec = NetworkSpec { config, dims: &dims, positions: &positions, samples: 1, part: 1, threads: 1, kept };
     // Its memory is planned, and never taken.
     let network = Dlrm::build(&spec, &mut Supply::Arena(&mut memory::Plan::new()))?;
     let mut layers = Vec::new();
@@ -196,7 +204,10 @@ fn layers(config: &Config) -> Result<Vec<(usize, usize)>> {
             layers.push((c, k));
         }
     }
-    Ok(layers)
+    let shape = Shape::dlrm(config, dims.len(), dims.iter().sum());
+    let mut parts = Parts::new(small.train.part.given().unwrap_or_else(|| part_for(shape.part_bytes(), threads)), None);
+    parts.cut(small.train.batch, small.train.batch);
+    Ok((layers, parts.part(0).len()))
 }
 
 /// Measures the plans of one pass.
@@ -237,11 +248,39 @@ fn tune(team: &Team, chain: &mut Chain, sizes: [usize; 3], precision: Precision,
     };
     let choices: Vec<Choice> = finalists.iter().zip(&mut times).map(choice).collect();
     let best = choices.iter().copied().min_by(|a, b| a.ms.total_cmp(&b.ms)).expect("the model's plan is one");
-    let [n, c, k] = sizes;
-    let gain = choices[0].ms / best.ms;
     debug_assert_eq!(choices[0].plan, model);
+
+    // What was quickest of several was lucky, too: the two meet once more.
+    let [mut of_model, mut of_best, mut ratios] = [const { Vec::new() }; 3];
+    for round in 0..repeat {
+        let mut both = [model, best.plan];
+        both.rotate_left(round % 2);
+        let mut ms = both.map(|plan| run(plan, chain));
+        ms.rotate_left(round % 2);
+        of_model.push(ms[0]);
+        of_best.push(ms[1]);
+        ratios.push(ms[0] / ms[1]);
+    }
+    let won = ratios.iter().filter(|ratio| **ratio > 1.0).count();
+    let sure = best.plan != model && is_no_chance(won, repeat) && median(&mut ratios) > 1.0;
+    let model = Choice { ms: median(&mut of_model), ..choices[0] };
+    let (best, gain) =
+        if sure { (Choice { ms: median(&mut of_best), ..best }, median(&mut ratios)) } else { (model, 1.0) };
+    let [n, c, k] = sizes;
     let entry = Entry::new(shape, best.plan, gain);
-    Row { n, c, k, precision, pass, candidates: candidates.len(), model: choices[0], best, gain, entry }
+    Row { n, c, k, precision, pass, candidates: candidates.len(), model, best, gain, won: [won, repeat], entry }
+}
+
+/// Whether somebody who wins every second round would win so many of `rounds` with a probability of at most [`CHANCE`]: the
+/// sign test.
+fn is_no_chance(won: usize, rounds: usize) -> bool {
+    let (mut ways, mut as_many) = (1.0, 0.0);
+    let all = 2.0f64.powi(rounds as i32);
+    for wins in (won..=rounds).rev() {
+        as_many += ways / all;
+        ways *= wins as f64 / (rounds - wins + 1) as f64;
+    }
+    as_many <= CHANCE
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -254,7 +293,8 @@ impl fmt::Display for Report {
         let Self { machine, isa, threads, rows } = self;
         writeln!(f, "{machine}")?;
         writeln!(f, "{threads} threads with {isa}; plans: panels / rows cut, steps x panels at a time\n")?;
-        let mut table = Table::new(["N x C x K", "numbers", "pass", "tried", "model's", "ms", "best", "ms", "gain"]);
+        let mut table =
+            Table::new(["N x C x K", "numbers", "pass", "tried", "model's", "ms", "best", "ms", "gain", "pairs won"]);
         for row in rows {
             let plan = |choice: &Choice| {
                 let Choice { across, down, depth, group, .. } = choice;
@@ -266,12 +306,33 @@ impl fmt::Display for Report {
                 row.pass.name().to_owned(),
                 row.candidates.to_string(),
             ];
-            let gain = [format!("{:+.1} %", 100.0 * (row.gain - 1.0))];
+            let [won, pairs] = row.won;
+            let gain = if row.best.plan == row.model.plan {
+                "-".to_owned()
+            } else {
+                format!("{:+.1} %", 100.0 * (row.gain - 1.0))
+            };
+            let gain = [gain, format!("{won} of {pairs}")];
             table.row(names.into_iter().chain(plan(&row.model)).chain(plan(&row.best)).chain(gain));
         }
         writeln!(f, "{table}")?;
         let total = |choice: fn(&Row) -> f64| rows.iter().map(choice).sum::<f64>();
         let (model, best) = (total(|row| row.model.ms), total(|row| row.best.ms));
         writeln!(f, "  all passes once: {model:.3} ms by the model, {best:.3} ms by the best plans")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_no_chance;
+
+    #[test]
+    fn chance_is_ruled_out_by_the_sign_test() {
+        // P(at least 12 of 15) = 0.0176, P(at least 11) = 0.0592; P(5 of 5) = 0.03125, P(4 of 4) = 0.0625.
+        for (won, rounds, no_chance) in
+            [(12, 15, true), (11, 15, false), (5, 5, true), (4, 4, false), (0, 0, false), (1000, 1000, true)]
+        {
+            assert_eq!(is_no_chance(won, rounds), no_chance, "{won} of {rounds}");
+        }
     }
 }

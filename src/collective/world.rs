@@ -198,6 +198,15 @@ impl World {
         self.0.as_ref().map_or_else(|| Ok(Vec::new()), |processes| processes.time_pairs(bytes, runs))
     }
 
+    /// Seconds in which each machine sends each other so many messages at once, the median of so many runs; nothing for one
+    /// machine. All machines call it at the same time.
+    ///
+    /// # Errors
+    /// What MPI says.
+    pub fn time_together(&self, bytes: usize, at_once: usize, runs: usize) -> Result<Option<f64>> {
+        self.0.as_ref().map(|processes| processes.time_together(bytes, at_once, runs)).transpose()
+    }
+
     /// Ends the processes of all machines, with this exit code.
     pub fn abort(&self, code: u8) -> ! {
         match &self.0 {
@@ -240,6 +249,10 @@ impl Processes {
     }
 
     const fn time_pairs(&self, _: usize, _: usize) -> Result<Vec<f64>> {
+        match *self {}
+    }
+
+    const fn time_together(&self, _: usize, _: usize, _: usize) -> Result<f64> {
         match *self {}
     }
 

@@ -8,6 +8,7 @@ pub mod blocks;
 mod criteo;
 pub mod dense;
 pub mod formats;
+pub mod hot;
 mod loader;
 pub mod moment;
 mod portions;

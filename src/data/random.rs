@@ -1,13 +1,13 @@
 //! Random look-ups, dense features and labels: the load of the papers' benchmarks (DLRM, Naumov et al. 2019; SC20).
 //!
 //! Sample n is a pure function of (`data.seed`, n); training never ends. Unlike the reference's generator, which sorts a
-//! bag and drops repeated indices, a bag here keeps every draw in its order: with `data.lookups_fixed` it has exactly
-//! `data.lookups` of them, as the bandwidth figures of the papers assume. Otherwise its size is uniform in
-//! 1..=`data.lookups`.
+//! bag and drops repeated indices, a bag here keeps every draw in its order: with `data.lookups_fixed` it has exactly the
+//! table's `data.lookups` of them, as the bandwidth figures of the papers assume. Otherwise its size is uniform in 1 to so
+//! many.
 
 use super::zipf::{Scatter, Zipf};
 use super::{Batch, Reader, Schema, Source, Split};
-use crate::base::config::DataConfig;
+use crate::base::config::{DataConfig, LookUps};
 use crate::base::rng::{Random as Numbers, Stream};
 use crate::base::{Error, Result};
 
@@ -19,12 +19,17 @@ pub struct Random {
     schema: Schema,
     common: Numbers,
     tables: Vec<Table>,
-    lookups: u64,
     fixed: bool,
     test_samples: u64,
 }
 
 struct Table {
+    draws: Draws,
+    lookups: u64,
+}
+
+/// The rows that samples look up in a table.
+pub(super) struct Draws {
     numbers: Numbers,
     rows: u64,
     /// Frequency ranks, and where in the table they lie; nothing: uniform.
@@ -35,7 +40,7 @@ impl Random {
     /// Look-ups into tables of `model_rows` rows, beside `dense` features.
     ///
     /// # Errors
-    /// [`Error::Config`] when there are no tables, or a table or bag without rows.
+    /// [`Error::Config`] when there are no tables, a table or bag without rows, or not a size of bags for each table.
     pub fn new(config: &DataConfig, model_rows: &[u64], dense: usize) -> Result<Self> {
         let fail =
             |origin: &str, reason: &str| Err(Error::Config { origin: origin.to_owned(), reason: reason.to_owned() });
@@ -45,24 +50,24 @@ impl Random {
         if model_rows.iter().any(|&rows| rows == 0 || rows > u64::from(u32::MAX)) {
             return fail("model.rows", "every table needs 1 to 2^32 - 1 rows");
         }
-        if config.lookups == 0 {
+        if config.lookups.counts().contains(&0) {
             return fail("data.lookups", "a bag needs at least 1 look-up");
+        }
+        if matches!(&config.lookups, LookUps::Each(counts) if counts.len() != model_rows.len()) {
+            return fail("data.lookups", "there must be one for each of model.rows");
         }
         let rows: Vec<u64> = model_rows.iter().map(|rows| config.capped(*rows)).collect();
         let tables = (0u32..)
             .zip(&rows)
             .map(|(table, &rows)| Table {
-                numbers: Numbers::new(config.seed, Stream::Column(table)),
-                rows,
-                skew: (config.zipf > 0.0)
-                    .then(|| (Zipf::new(rows, config.zipf), Scatter::new(rows, 7 * u64::from(table) + 1))),
+                draws: Draws::new(config.seed, table, rows, config.zipf),
+                lookups: config.lookups.of(table as usize) as u64,
             })
             .collect();
         Ok(Self {
             schema: Schema::criteo(dense, &rows),
             common: Numbers::new(config.seed, Stream::Sample(0)),
             tables,
-            lookups: config.lookups as u64,
             fixed: config.lookups_fixed,
             test_samples: config.test_samples,
         })
@@ -78,20 +83,32 @@ impl Random {
             let uniform = self.common.block(block).map(|word| (word >> 8) as f32 / 16_777_216.0);
             batch.dense.extend(&uniform[..(dense - at).min(4)]);
         }
-        let blocks = 1 + self.lookups.div_ceil(2);
         for (table, bag) in self.tables.iter().zip(&mut batch.bags) {
-            let first = n.wrapping_mul(blocks);
-            let size = if self.fixed { self.lookups } else { 1 + table.numbers.below(first, self.lookups) };
-            for pair in 0..size.div_ceil(2) {
-                let rows = table.pair(first + 1 + pair);
-                bag.rows.extend(&rows[..(size - 2 * pair).min(2) as usize]);
-            }
+            let first = n.wrapping_mul(1 + table.lookups.div_ceil(2));
+            let size = if self.fixed { table.lookups } else { 1 + table.draws.numbers.below(first, table.lookups) };
+            table.draws.push(first + 1, size, &mut bag.rows);
             bag.close();
         }
     }
 }
 
-impl Table {
+impl Draws {
+    /// Of table number `table`, by a Zipf distribution, or uniform where its exponent is 0.
+    pub(super) fn new(seed: u64, table: u32, rows: u64, zipf: f64) -> Self {
+        let numbers = Numbers::new(seed, Stream::Column(table));
+        let skew = (zipf > 0.0).then(|| (Zipf::new(rows, zipf), Scatter::new(rows, 7 * u64::from(table) + 1)));
+        Self { numbers, rows, skew }
+    }
+
+    /// Appends `count` rows, two from each block of numbers from `first` on.
+    #[inline]
+    pub(super) fn push(&self, first: u64, count: u64, to: &mut Vec<u32>) {
+        for pair in 0..count.div_ceil(2) {
+            let rows = self.pair(first.wrapping_add(pair));
+            to.extend(&rows[..(count - 2 * pair).min(2) as usize]);
+        }
+    }
+
     /// Two rows.
     #[inline]
     fn pair(&self, block: u64) -> [u32; 2] {
@@ -115,7 +132,7 @@ impl Source for Random {
     }
 
     fn lookups(&self) -> usize {
-        self.lookups as usize
+        self.tables.iter().map(|table| table.lookups as usize).max().unwrap_or(1)
     }
 
     fn samples(&self, split: Split) -> Option<u64> {
@@ -178,7 +195,7 @@ mod tests {
 
     #[test]
     fn fixed_bags_have_exactly_their_size_and_others_every_size() {
-        let mut config = DataConfig { lookups: 7, ..DataConfig::default() };
+        let mut config = DataConfig { lookups: LookUps::Same(7), ..DataConfig::default() };
         let batch = read(&config, &[3, 1000], 5000);
         assert!((0..5000).all(|n| batch.bags.iter().all(|bag| bag.of(n).len() == 7)));
         let mean = batch.bags[1].rows.iter().map(|&row| f64::from(row)).sum::<f64>() / 35_000.0;
@@ -194,8 +211,22 @@ mod tests {
     }
 
     #[test]
+    fn each_table_has_bags_of_its_own_size() {
+        let config = DataConfig { lookups: LookUps::Each(vec![3, 1, 12]), ..DataConfig::default() };
+        let batch = read(&config, &[50, 1000, 7], 200);
+        let sizes = |n| [0, 1, 2].map(|table: usize| batch.bags[table].of(n).len());
+        assert!((0..200).all(|n| sizes(n) == [3, 1, 12]));
+        assert_eq!(Random::new(&config, &[50, 1000, 7], 5).unwrap().lookups(), 12);
+        // A table's look-ups do not depend on other tables.
+        let alone = read(&DataConfig { lookups: LookUps::Same(3), ..config.clone() }, &[50], 200);
+        assert_eq!(alone.bags[0], batch.bags[0]);
+        let message = Random::new(&config, &[50, 1000], 5).err().unwrap().to_string();
+        assert_eq!(message, "data.lookups: there must be one for each of model.rows");
+    }
+
+    #[test]
     fn zipf_has_a_hot_row_that_is_not_row_0() {
-        let config = DataConfig { lookups: 10, zipf: 1.1, ..DataConfig::default() };
+        let config = DataConfig { lookups: LookUps::Same(10), zipf: 1.1, ..DataConfig::default() };
         let batch = read(&config, &[10_000], 5000);
         let mut counts = vec![0u32; 10_000];
         batch.bags[0].rows.iter().for_each(|&row| counts[row as usize] += 1);

@@ -1,7 +1,7 @@
-//! The `cat` interaction: the top MLP reads a sample's vectors side by side.
+//! The `cat` interaction: what comes next reads a sample's vectors side by side.
 //!
-//! The bottom MLP's output x, then the pooled rows as they lie in memory: forward writes them to the top MLP's input,
-//! backward takes the input's gradient apart again.
+//! The bottom MLP's output x, then the pooled rows as they lie in memory: forward writes them to the next input, in its
+//! precision, backward takes the input's gradient apart again.
 
 use super::{Features, FeaturesMut};
 use crate::machine::team::Team;
@@ -35,7 +35,7 @@ impl Concat {
     ///
     /// # Panics
     /// When a matrix has another shape than the interaction or too few rows.
-    pub fn forward<C: Cell>(&self, team: &Team, samples: usize, from: Features<'_, C>, out: &mut Panels<C>) {
+    pub fn forward<C: Cell, D: Cell>(&self, team: &Team, samples: usize, from: Features<'_, C>, out: &mut Panels<D>) {
         let (isa, shape) = (team.isa(), *self);
         from.check(samples, self.x, self.pooled);
         assert!(out.columns() == self.outputs() && out.rows() >= samples, "{out:?} takes the interaction");
@@ -70,20 +70,24 @@ impl Concat {
     }
 }
 
-struct Forward<'a, C> {
+struct Forward<'a, C, D> {
     shape: Concat,
     from: Features<'a, C>,
-    out: GridPart<'a, Row<C>>,
+    out: GridPart<'a, Row<D>>,
 }
 
-impl<C: Cell> Kernel for Forward<'_, C> {
+impl<C: Cell, D: Cell> Kernel for Forward<'_, C, D> {
     type Out = ();
+    const BF16: bool = size_of::<C>() < 4 || size_of::<D>() < 4;
 
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
         let Concat { x, pooled } = self.shape;
         for (index, sample) in self.out.rows().enumerate() {
-            self.from.copy_x(sample, 1, &mut self.out);
+            for panel in 0..x.div_ceil(WIDTH) {
+                let width = WIDTH.min(x - panel * WIDTH);
+                convert(simd, &self.from.x.panel(panel)[sample][..width], &mut self.out.panel(panel)[index][..width]);
+            }
             let mut from = &self.from.pooled[sample * pooled..][..pooled];
             for panel in x / WIDTH..self.out.panels().end {
                 let to = &mut self.out.panel(panel)[index][x.saturating_sub(panel * WIDTH)..];
@@ -130,7 +134,7 @@ impl<C: Cell> Kernel for Backward<'_, C> {
     }
 }
 
-/// Copies all of `from` to `to`, which is as long.
+/// Copies all of `from` to `to`, which is as long, rounding where that is less precise.
 #[inline(always)]
 fn convert<S: Simd, A: Cell, B: Cell>(simd: S, from: &[A], to: &mut [B]) {
     for (to, from) in to.chunks_mut(S::LANES).zip(from.chunks(S::LANES)) {

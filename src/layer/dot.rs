@@ -4,7 +4,7 @@
 //! samples have no dense features there is no x: T are the pooled rows, and the result is z alone.
 //! Forward: Z = T Tᵀ, and the result is [x, z] with z the entries of Z's lower triangle, row by row (i ascending, j < i,
 //! or j <= i with `itself`), as facebookresearch/dlrm orders them. (TorchRec takes the upper triangle: its top weights
-//! are not interchangeable with these.)
+//! come in another order, [`Dot::upper_triangle`].)
 //! Backward: with the symmetric S that has dz at (i, j) and (j, i), dT = S T, plus dx in row 0.
 //!
 //! Every number is read from where its producer left it and written to where its consumer wants it, once: x and its
@@ -124,6 +124,16 @@ impl Dot {
     #[must_use]
     pub const fn outputs(&self) -> usize {
         self.shape.x() + self.shape.pairs()
+    }
+
+    /// The columns of the result in the order of the upper triangle of Z, row by row, as TorchRec gives them: [x, z] with
+    /// z_ij at i ascending, j > i, or j >= i with `itself`. The products are the same.
+    #[must_use]
+    pub fn upper_triangle(&self) -> Vec<usize> {
+        let Shape { vectors, itself, .. } = self.shape;
+        let row = |i: usize| (i + usize::from(!itself)..vectors).map(move |j| pairs_before(j, itself) + i);
+        let x = self.shape.x();
+        (0..x).chain((0..vectors).flat_map(row).map(|pair| x + pair)).collect()
     }
 
     /// Writes [x, z] of the first `samples` samples to the rows of `out`, samples x [`Dot::outputs`].
@@ -337,6 +347,25 @@ fn widen<S: Simd, C: Cell>(simd: S, from: &Panels<C>, row: usize, to: &mut [f32]
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Supply;
+
+    #[test]
+    fn the_upper_triangle_has_each_product_in_its_row() {
+        for (vectors, itself) in [(2, false), (3, false), (6, false), (1, true), (5, true)] {
+            for with_x in [false, true] {
+                let rows = [vectors - usize::from(with_x), 2];
+                let dot = Dot::new(with_x, rows, itself, 1, &mut Supply::System).unwrap();
+                let lower = (0..vectors).flat_map(|i| (0..i + usize::from(itself)).map(move |j| [j, i]));
+                let lower: Vec<_> = lower.collect();
+                let mut upper = lower.clone();
+                upper.sort_unstable();
+                let x = if with_x { 2 } else { 0 };
+                let columns = dot.upper_triangle();
+                assert!(columns[..x].iter().copied().eq(0..x));
+                assert!(columns[x..].iter().map(|column| lower[column - x]).eq(upper), "{vectors}, {itself}");
+            }
+        }
+    }
     use crate::math::random;
     use crate::simd::Isa;
 

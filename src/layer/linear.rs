@@ -8,12 +8,13 @@
 
 use std::ops::Range;
 
+use super::flow::{Backward, Flow, MIXED};
 use super::pieces::{LINE, Piece, TensorSquares};
 use super::weight::Weight;
 use crate::base::Result;
 use crate::machine::team::Team;
-use crate::math::brgemm::{self, After, Panels, Scratch, WIDTH, bf16, bias_gradient_of};
-use crate::math::{Leaf, add};
+use crate::math::brgemm::{self, After, Cell, Onto, Panels, Scratch, WIDTH, bf16, bias_gradient_of};
+use crate::math::{Part, add};
 use crate::memory::{Arena, Buffer, Supply, recycled};
 use crate::optim::{Kept, Optimizer, Pace, Squares};
 use crate::sync::Each;
@@ -23,9 +24,10 @@ use crate::sync::Each;
 pub struct Linear {
     /// Inputs x outputs.
     weight: Weight,
+    /// One an output, or none.
     bias: Buffer<f32>,
     gradient: Tensors,
-    /// Where minibatches are summed by grains: gradients of parts of the minibatch that are not added up yet.
+    /// Where minibatches are summed by grains: sums over grains that are not added up yet.
     partial: Vec<Tensors>,
     optimizer: Optimizer,
     /// What the optimizer keeps of each weight and bias.
@@ -52,13 +54,15 @@ pub(super) struct Parts<'a> {
 pub(super) struct Tensors {
     pub weight: Panels<f32>,
     pub bias: Buffer<f32>,
+    biases: usize,
 }
 
 impl Tensors {
-    fn new(name: &str, inputs: usize, outputs: usize, supply: &mut Supply<'_>) -> Result<Self> {
+    fn new(name: &str, [inputs, outputs, biases]: [usize; 3], supply: &mut Supply<'_>) -> Result<Self> {
         Ok(Self {
             weight: Panels::supplied(&format!("weight {name}"), inputs, outputs, supply)?,
-            bias: supply.buffer(&format!("bias {name}"), outputs)?,
+            bias: supply.buffer(&format!("bias {name}"), biases)?,
+            biases,
         })
     }
 
@@ -69,7 +73,7 @@ impl Tensors {
 
     /// The lengths of [`Tensors::parts_mut`], which are known before there is memory.
     const fn sizes(&self) -> [usize; 2] {
-        [self.weight.panels() * self.weight.stride() * WIDTH, self.weight.columns()]
+        [self.weight.panels() * self.weight.stride() * WIDTH, self.biases]
     }
 
     fn parts_mut(&mut self) -> [&mut [f32]; 2] {
@@ -77,51 +81,37 @@ impl Tensors {
     }
 
     /// The sums over some samples; `pairs` is room for both operands in pairs of samples.
-    fn sum(&mut self, team: &Team, samples: Range<usize>, x: &Flow, dy: &Flow, pairs: Option<&mut [Panels<u32>; 2]>) {
+    fn sum(
+        &mut self,
+        team: &Team,
+        samples: Range<usize>,
+        [x, dy]: [&Flow; 2],
+        pairs: Option<&mut [Panels<u32>; 2]>,
+        onto: Onto,
+    ) {
         if samples.is_empty() {
-            return self.parts_mut().into_iter().for_each(|part| part.fill(0.0));
+            if onto == Onto::Zero {
+                self.parts_mut().into_iter().for_each(|part| part.fill(0.0));
+            }
+            return;
         }
         match (x, dy, pairs) {
             (Flow::Whole(x), Flow::Whole(dy), _) => {
-                brgemm::backward_weights_of(team, samples.clone(), x, dy, &mut self.weight);
-                bias_gradient_of(team, samples, dy, &mut self.bias);
+                brgemm::backward_weights_of(team, samples.clone(), x, dy, onto, &mut self.weight);
+                self.sum_biases(team, samples, dy, onto);
             }
             (Flow::Half(x), Flow::Half(dy), Some(pairs)) => {
-                bf16::backward_weights_of(team, samples.clone(), x, dy, pairs, &mut self.weight);
-                bias_gradient_of(team, samples, dy, &mut self.bias);
+                bf16::backward_weights_of(team, samples.clone(), x, dy, pairs, onto, &mut self.weight);
+                self.sum_biases(team, samples, dy, onto);
             }
             _ => unreachable!("{MIXED}"),
         }
     }
-}
 
-/// What flows between layers, samples x features: in the layers' precision or, at the ends of a chain, in 32 bits.
-#[derive(Debug)]
-pub(super) enum Flow {
-    /// 32-bit floats.
-    Whole(Panels<f32>),
-    /// bfloat16.
-    Half(Panels<u16>),
-}
-
-impl Flow {
-    pub(super) fn settle(&mut self, arena: &mut Arena) {
-        match self {
-            Self::Whole(panels) => panels.settle(arena),
-            Self::Half(panels) => panels.settle(arena),
+    fn sum_biases<C: Cell>(&mut self, team: &Team, samples: Range<usize>, dy: &Panels<C>, onto: Onto) {
+        if self.biases > 0 {
+            bias_gradient_of(team, samples, dy, onto, &mut self.bias);
         }
-    }
-
-    /// What is in 32-bit floats.
-    pub(super) fn whole(&self) -> &Panels<f32> {
-        let Self::Whole(panels) = self else { unreachable!("the ends of a chain are in 32-bit floats") };
-        panels
-    }
-
-    /// As [`Flow::whole`], to be overwritten.
-    pub(super) fn whole_mut(&mut self) -> &mut Panels<f32> {
-        let Self::Whole(panels) = self else { unreachable!("the ends of a chain are in 32-bit floats") };
-        panels
     }
 }
 
@@ -130,23 +120,38 @@ const fn after<'a, C>(relu: bool) -> After<'a, C> {
     if relu { After::Relu } else { After::Keep }
 }
 
-const MIXED: &str = "a chain's weights and activations have one precision";
-
 impl Linear {
     /// A layer whose weights are 0, complete once [`Linear::begin`] has run.
     ///
     /// # Errors
     /// When the supply is exhausted.
     pub fn new(inputs: usize, outputs: usize, kept: impl Into<Kept>, supply: &mut Supply<'_>) -> Result<Self> {
-        let kept = kept.into();
-        let moments = kept.optimizer.moments().iter().map(|name| Tensors::new(name, inputs, outputs, supply));
+        Self::build([inputs, outputs, outputs], kept.into(), supply)
+    }
+
+    /// The same without biases: Y = act(X W).
+    ///
+    /// # Errors
+    /// As [`Linear::new`].
+    pub fn without_biases(
+        inputs: usize,
+        outputs: usize,
+        kept: impl Into<Kept>,
+        supply: &mut Supply<'_>,
+    ) -> Result<Self> {
+        Self::build([inputs, outputs, 0], kept.into(), supply)
+    }
+
+    fn build(sizes: [usize; 3], kept: Kept, supply: &mut Supply<'_>) -> Result<Self> {
+        let [inputs, outputs, biases] = sizes;
+        let moments = kept.optimizer.moments().iter().map(|name| Tensors::new(name, sizes, supply));
         let moments = moments.collect::<Result<Vec<_>>>()?;
         let mut layer = Self {
             moments,
             squares: Default::default(),
             weight: Weight::new(inputs, outputs, kept.precision, supply)?,
-            bias: supply.buffer("bias", outputs)?,
-            gradient: Tensors::new("gradient", inputs, outputs, supply)?,
+            bias: supply.buffer("bias", biases)?,
+            gradient: Tensors::new("gradient", sizes, supply)?,
             partial: Vec::new(),
             optimizer: kept.optimizer,
             pieces: Vec::new(),
@@ -174,12 +179,13 @@ impl Linear {
         Ok(())
     }
 
-    /// Plans room for the gradients of `count` parts of a minibatch, instead of one.
+    /// Plans room for `count` sums over samples, instead of one.
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn plan_parts(&mut self, count: usize, supply: &mut Supply<'_>) -> Result<()> {
-        let more = (1..count).map(|_| Tensors::new("gradient", self.inputs(), self.outputs(), supply));
+    pub fn plan_sums(&mut self, count: usize, supply: &mut Supply<'_>) -> Result<()> {
+        let sizes = [self.inputs(), self.outputs(), self.biases()];
+        let more = (1..count).map(|_| Tensors::new("gradient", sizes, supply));
         self.partial = more.collect::<Result<_>>()?;
         Ok(())
     }
@@ -213,6 +219,12 @@ impl Linear {
         self.gradient.weight.columns()
     }
 
+    /// Biases: as many as outputs, or none.
+    #[must_use]
+    pub const fn biases(&self) -> usize {
+        self.gradient.biases
+    }
+
     /// Bytes of the weights, without what the layout pads them with.
     #[must_use]
     pub fn weight_bytes(&self) -> usize {
@@ -237,7 +249,7 @@ impl Linear {
         self.weight.import(self.inputs(), outputs, rows);
     }
 
-    /// The bias, one element an output.
+    /// The bias, one element an output, or none.
     #[must_use]
     pub fn bias(&self) -> &[f32] {
         &self.bias
@@ -254,7 +266,7 @@ impl Linear {
         Self {
             weight: Weight::Whole(Panels::zeroed(0, 0)),
             bias: Buffer::default(),
-            gradient: Tensors { weight: Panels::zeroed(0, 0), bias: Buffer::default() },
+            gradient: Tensors { weight: Panels::zeroed(0, 0), bias: Buffer::default(), biases: 0 },
             partial: Vec::new(),
             optimizer: Optimizer::Sgd,
             moments: Vec::new(),
@@ -288,7 +300,7 @@ impl Linear {
         }
     }
 
-    /// A moment of the biases, one element an output.
+    /// A moment of the biases, one element an output, or none.
     ///
     /// # Panics
     /// When the optimizer has no such moment.
@@ -314,8 +326,8 @@ impl Linear {
         self.gradient.sizes()
     }
 
-    /// As [`Linear::gradients_mut`], of each part of the minibatch that there is room for; the first is the same.
-    pub fn parts_mut(&mut self) -> impl Iterator<Item = [&mut [f32]; 2]> {
+    /// As [`Linear::gradients_mut`], of each sum over samples that there is room for; the first is the same.
+    pub fn sums_mut(&mut self) -> impl Iterator<Item = [&mut [f32]; 2]> {
         std::iter::once(&mut self.gradient).chain(&mut self.partial).map(Tensors::parts_mut)
     }
 
@@ -338,8 +350,7 @@ impl Linear {
         }
     }
 
-    /// dX = dY Wᵀ for the first `samples` rows; `x` is the ReLU's output that X is, if it is one: dX becomes 0 where
-    /// it is.
+    /// dX = dY Wᵀ for the first `samples` rows, and what `then` makes of it.
     ///
     /// # Panics
     /// When a matrix is too small.
@@ -349,48 +360,48 @@ impl Linear {
         samples: usize,
         dy: &Flow,
         dx: &mut Flow,
-        x: Option<&Flow>,
+        then: Backward<'_>,
         scratch: &mut Scratch,
     ) {
-        match (&self.weight, dy, dx, x) {
-            (Weight::Whole(w), Flow::Whole(dy), Flow::Whole(dx), None) => {
-                brgemm::backward_data(team, samples, dy, w, dx, After::Keep, scratch);
+        match (&self.weight, dy, dx) {
+            (Weight::Whole(w), Flow::Whole(dy), Flow::Whole(dx)) => {
+                brgemm::backward_data(team, samples, dy, w, dx, then.whole(), scratch);
             }
-            (Weight::Whole(w), Flow::Whole(dy), Flow::Whole(dx), Some(Flow::Whole(x))) => {
-                brgemm::backward_data(team, samples, dy, w, dx, After::Gate(x), scratch);
+            (weight, Flow::Half(dy), Flow::Whole(dx)) => {
+                bf16::backward_data(team, samples, dy, weight.high(), dx, then.whole(), scratch);
             }
-            (weight, Flow::Half(dy), Flow::Whole(dx), None) => {
-                bf16::backward_data(team, samples, dy, weight.high(), dx, After::Keep, scratch);
+            (weight, Flow::Half(dy), Flow::Half(dx)) => {
+                bf16::backward_data(team, samples, dy, weight.high(), dx, then.half(), scratch);
             }
-            (weight, Flow::Half(dy), Flow::Half(dx), Some(Flow::Half(x))) => {
-                bf16::backward_data(team, samples, dy, weight.high(), dx, After::Gate(x), scratch);
-            }
-            _ => unreachable!("{MIXED}"),
+            (_, Flow::Whole(_), _) => unreachable!("{MIXED}"),
         }
     }
 
-    /// dW = Xᵀ dY and db = the column sums of dY, over the first `samples` rows; `pairs` is room for both operands in
-    /// pairs of samples, which passes on bfloat16 need. With `leaves`, which have all of these rows, over each leaf alone:
-    /// they are added up as they say, and what is left are the parts.
+    /// dW = Xᵀ dY and db = the column sums of dY, over the samples of a part, which are the first rows of both; they go on
+    /// from the part before. `pairs` is room for both operands in pairs of samples, which passes on bfloat16 need. With
+    /// leaves, over each leaf alone: they are added up as they say, and what is left after the last part are
+    /// [`Linear::sums_mut`].
     ///
     /// # Panics
-    /// When a matrix is too small, or there is no room for the parts.
+    /// When a matrix is too small, or there is no room for the sums.
     pub(super) fn backward_weights(
         &mut self,
         team: &Team,
-        samples: usize,
-        leaves: &[Leaf],
-        x: &Flow,
-        dy: &Flow,
+        part: &Part<'_>,
+        flows: [&Flow; 2],
         mut pairs: Option<&mut [Panels<u32>; 2]>,
     ) {
-        if leaves.is_empty() {
-            return self.gradient.sum(team, 0..samples, x, dy, pairs);
+        let first = part.samples.start;
+        if part.leaves.is_empty() {
+            let onto = if first == 0 { Onto::Zero } else { Onto::Result };
+            return self.gradient.sum(team, 0..part.len(), flows, pairs, onto);
         }
-        let mut height = 0;
-        for leaf in leaves {
+        let (before, own) = (&part.leaves[..part.own_leaves.start], &part.leaves[part.own_leaves.clone()]);
+        let mut height = before.len() - before.iter().map(|leaf| leaf.merges).sum::<usize>();
+        for leaf in own {
             let top = if height == 0 { &mut self.gradient } else { &mut self.partial[height - 1] };
-            top.sum(team, leaf.samples.clone(), x, dy, pairs.as_deref_mut());
+            let samples = leaf.samples.start - first..leaf.samples.end - first;
+            top.sum(team, samples, flows, pairs.as_deref_mut(), Onto::Zero);
             height += 1;
             for _ in 0..leaf.merges {
                 height -= 1;

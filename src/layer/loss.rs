@@ -18,7 +18,7 @@ use crate::memory::{Arena, Buffer, Supply};
 use crate::simd::{Kernel, Simd};
 use crate::sync::Rows;
 
-/// The loss of a minibatch, with room for its probabilities and gradient.
+/// The loss of a minibatch, with room for its probabilities and for the gradient of one part.
 #[derive(Debug)]
 pub struct LossLayer {
     objective: Objective,
@@ -29,11 +29,11 @@ pub struct LossLayer {
 }
 
 impl LossLayer {
-    /// The loss that a model's configuration asks for, with room for minibatches of `samples`.
+    /// The loss that a model's configuration asks for, with room for minibatches of `samples` in parts of `part`.
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn new(config: &ModelConfig, samples: usize, supply: &mut Supply<'_>) -> Result<Self> {
+    pub fn new(config: &ModelConfig, samples: usize, part: usize, supply: &mut Supply<'_>) -> Result<Self> {
         Ok(Self {
             objective: Objective::new(
                 config.loss,
@@ -42,7 +42,7 @@ impl LossLayer {
             ),
             probabilities: supply.buffer("probabilities", samples)?,
             terms: supply.buffer("losses", samples)?,
-            gradient: supply.buffer("logit gradients", samples)?,
+            gradient: supply.buffer("logit gradients", part)?,
         })
     }
 
@@ -54,17 +54,18 @@ impl LossLayer {
         }
     }
 
-    /// What `logits` against `labels` contribute to the mean loss of a minibatch of `whole` samples, of which they are
-    /// a part; keeps every probability and the logits' gradient.
+    /// What the samples from number `first` on, a part of a minibatch of `whole`, contribute to its mean loss by their
+    /// `logits` against their `labels`; keeps every probability, and the gradient of these logits.
     ///
     /// # Panics
     /// When the lengths differ or there is no room.
-    pub fn forward(&mut self, team: &Team, logits: &[f32], labels: &[f32], whole: usize) -> f64 {
+    pub fn forward(&mut self, team: &Team, first: usize, logits: &[f32], labels: &[f32], whole: usize) -> f64 {
         let samples = logits.len();
         assert_eq!(samples, labels.len(), "one label a logit");
+        let part = first..first + samples;
         let (isa, objective) = (team.isa(), self.objective);
-        let probabilities = Rows::new(&mut self.probabilities[..samples], 1, team.threads(), 16);
-        let terms = Rows::new(&mut self.terms[..samples], 1, team.threads(), 16);
+        let probabilities = Rows::new(&mut self.probabilities[part.clone()], 1, team.threads(), 16);
+        let terms = Rows::new(&mut self.terms[part.clone()], 1, team.threads(), 16);
         let gradient = Rows::new(&mut self.gradient[..samples], 1, team.threads(), 16);
         team.each((probabilities, (terms, gradient)), |(probabilities, (terms, gradient))| {
             let here = terms.first..terms.first + terms.rows;
@@ -72,7 +73,7 @@ impl LossLayer {
             let results = Results { probabilities: probabilities.data, terms: terms.data, gradient: gradient.data };
             isa.run(Samples { objective, logits, labels, samples: whole as f64, results });
         });
-        self.terms[..samples].iter().sum::<f64>() / whole as f64
+        self.terms[part].iter().sum::<f64>() / whole as f64
     }
 
     /// Each sample's loss in the last minibatch: the terms of the mean.
@@ -81,7 +82,7 @@ impl LossLayer {
         &self.terms[..samples]
     }
 
-    /// The gradient with respect to the logits of the last minibatch.
+    /// The gradient with respect to the logits of the last part.
     #[must_use]
     pub fn gradient(&self) -> &[f32] {
         &self.gradient
@@ -208,7 +209,7 @@ mod tests {
 
     fn layer(loss: Loss, loss_threshold: f32) -> LossLayer {
         let config = ModelConfig { loss, loss_threshold, loss_weights: [0.5, 3.0], ..ModelConfig::default() };
-        LossLayer::new(&config, 8, &mut Supply::System).unwrap()
+        LossLayer::new(&config, 8, 8, &mut Supply::System).unwrap()
     }
 
     fn at(objective: &Objective, z: f64, t: f64) -> Point {
@@ -231,7 +232,7 @@ mod tests {
                     }
                 }
                 let mut layer = layer(loss, threshold as f32);
-                let mean = layer.forward(&team, &[0.7, -0.4], &[1.0, 0.0], 2);
+                let mean = layer.forward(&team, 0, &[0.7, -0.4], &[1.0, 0.0], 2);
                 let each = |z, t| at(&layer.objective, f64::from(z), t).value;
                 assert_eq!(mean, (each(0.7f32, 1.0) + each(-0.4f32, 0.0)) / 2.0);
             }
@@ -279,8 +280,8 @@ mod tests {
                 let mut runs =
                     crate::simd::Isa::all().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]).map(|(isa, threads)| {
                         let team = Team::with_isa(threads, isa).unwrap();
-                        let mut layer = LossLayer::new(&config, 2048, &mut Supply::System).unwrap();
-                        let mean = layer.forward(&team, &logits, &labels, labels.len());
+                        let mut layer = LossLayer::new(&config, 2048, 2048, &mut Supply::System).unwrap();
+                        let mean = layer.forward(&team, 0, &logits, &labels, labels.len());
                         (
                             mean,
                             layer.probabilities(samples as usize).to_vec(),
@@ -311,9 +312,9 @@ mod tests {
     fn extreme_logits_stay_finite_and_nan_stays_nan() {
         let team = Team::new(1).unwrap();
         let mut layer = layer(Loss::Bce, 0.0);
-        let loss = layer.forward(&team, &[1e4, -1e4, 1e4], &[0.0, 1.0, 1.0], 3);
+        let loss = layer.forward(&team, 0, &[1e4, -1e4, 1e4], &[0.0, 1.0, 1.0], 3);
         assert_eq!(loss, 2e4 / 3.0);
         assert!(layer.gradient()[..3].iter().all(|g| g.is_finite()));
-        assert!(layer.forward(&team, &[f32::NAN], &[1.0], 1).is_nan());
+        assert!(layer.forward(&team, 0, &[f32::NAN], &[1.0], 1).is_nan());
     }
 }

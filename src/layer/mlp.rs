@@ -1,17 +1,17 @@
 //! A multilayer perceptron: fully connected layers with ReLU between them.
 //!
-//! It keeps every activation for the backward pass, in panels sized for the largest minibatch. Its neighbours write its
+//! It keeps every activation for the backward pass, in panels sized for the largest part of a minibatch. Its neighbours write its
 //! input and read its output there, and likewise for the gradients, so nothing is repacked at its doors.
 //!
 //! Layers of split weights pass bfloat16 to each other. What they get and give at the ends is in 32-bit floats: a
 //! logit of 8 bits would tell too few samples apart.
 
 use super::Linear;
-use super::linear::Flow;
+use super::flow::{Backward, Flow};
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, Scratch, narrow_panels};
-use crate::math::{Leaf, Share};
+use crate::math::{Part, Share};
 use crate::memory::{Arena, Supply};
 use crate::optim::{Kept, Pace};
 
@@ -26,8 +26,6 @@ pub struct Mlp {
     /// Where layers compute in bfloat16: what is in 32-bit floats at their ends, and both operands in pairs.
     doors: Option<Doors>,
     scratch: Scratch,
-    /// The grains that gradients of weights are summed by; none: all samples at once.
-    leaves: Vec<Leaf>,
 }
 
 /// What a chain in bfloat16 keeps besides.
@@ -51,7 +49,7 @@ pub enum InputGradient {
 }
 
 impl Mlp {
-    /// Layers from `widths[0]` inputs through each further width, all weights 0, with room for minibatches of
+    /// Layers from `widths[0]` inputs through each further width, all weights 0, with room for parts of
     /// `samples`. With one width there are no layers: the output is the input.
     ///
     /// # Errors
@@ -69,10 +67,7 @@ impl Mlp {
         let layers = layers.collect::<Result<_>>()?;
         let doors = if precision.is_split() { Some(Doors::new(widths, samples, supply)?) } else { None };
         let mut flow = |name: &str, width: usize, half: bool| {
-            Ok(match half && precision.is_split() {
-                true => Flow::Half(Panels::supplied(name, samples, width, supply)?),
-                false => Flow::Whole(Panels::supplied(name, samples, width, supply)?),
-            })
+            Flow::supplied(name, samples, width, half && precision.is_split(), supply)
         };
         // The last layer's output and the input's gradient leave the chain in 32-bit floats.
         let last = widths.len() - 1;
@@ -84,22 +79,15 @@ impl Mlp {
             wanted.then(|| flow("activation gradients", width, index > 0)).transpose()
         });
         let gradients = gradients.collect::<Result<_>>()?;
-        Ok(Self { layers, activations, gradients, doors, scratch: Scratch::default(), leaves: Vec::new() })
+        Ok(Self { layers, activations, gradients, doors, scratch: Scratch::default() })
     }
 
-    /// Plans room for the gradients of parts of a minibatch; see [`Mlp::cut`].
+    /// Plans room for the sums over a rank's grains ([`Linear::sums_mut`]).
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn plan_parts(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        self.layers.iter_mut().try_for_each(|layer| layer.plan_parts(share.sum.depth, supply))
-    }
-
-    /// The next backward pass sums the gradients of weights by these grains of a minibatch of `whole` samples, and leaves
-    /// the parts that they make ([`Linear::parts_mut`]).
-    pub fn cut(&mut self, share: &Share, whole: usize) {
-        self.leaves.clear();
-        self.leaves.extend(share.leaves(whole));
+    pub fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
+        self.layers.iter_mut().try_for_each(|layer| layer.plan_sums(share.sum.depth, supply))
     }
 
     /// Takes all planned buffers from the arena.
@@ -178,23 +166,15 @@ impl Mlp {
         }
     }
 
-    /// Back from the gradient of the output to every weight's gradient, and to the input's where it was planned for.
-    ///
-    /// `samples` is that of the last forward pass.
-    ///
-    /// # Panics
-    /// When there is no room for the samples.
-    pub fn backward(&mut self, team: &Team, samples: usize) {
-        self.backward_each(team, samples, |_, _| ());
-    }
-
-    /// As [`Mlp::backward`]; `done` gets each layer, last to first, as soon as the gradients of its weights are there.
-    /// Until the next forward pass nothing else needs it.
+    /// Back from the gradient of the output to every weight's gradient, and to the input's where it was planned for; the
+    /// part is that of the last forward pass. With the last part, `done` gets each layer, last to first, as soon as the
+    /// gradients of its weights are complete: until the next forward pass nothing else needs it.
     ///
     /// # Panics
     /// When there is no room for the samples.
-    pub fn backward_each(&mut self, team: &Team, samples: usize, mut done: impl FnMut(usize, &mut Linear)) {
-        let Self { layers, activations, gradients, doors, scratch, leaves } = self;
+    pub fn backward(&mut self, team: &Team, part: &Part<'_>, mut done: impl FnMut(usize, &mut Linear)) {
+        let Self { layers, activations, gradients, doors, scratch } = self;
+        let samples = part.len();
         if let (Some(doors), Some(Some(Flow::Half(gradient)))) = (&doors, gradients.last_mut()) {
             narrow_panels(team, samples, &doors.output_gradient, gradient);
         }
@@ -203,12 +183,14 @@ impl Mlp {
             let Some(dy) = &after[0] else { unreachable!("only the input may lack a gradient") };
             if let Some(dx) = &mut before[index] {
                 // The input of the first layer is no ReLU's output.
-                let gate = (index > 0).then(|| &activations[index]);
-                layer.backward_data(team, samples, dy, dx, gate, scratch);
+                let then = if index > 0 { Backward::Gate(&activations[index]) } else { Backward::Keep };
+                layer.backward_data(team, samples, dy, dx, then, scratch);
             }
             let pairs = doors.as_mut().map(|doors| &mut doors.pairs[index]);
-            layer.backward_weights(team, samples, leaves, &activations[index], dy, pairs);
-            done(index, layer);
+            layer.backward_weights(team, part, [&activations[index], dy], pairs);
+            if part.is_last {
+                done(index, layer);
+            }
         }
     }
 

@@ -5,8 +5,10 @@
 //! nothing of the model around it.
 
 mod concat;
+mod cross;
 mod dot;
 mod features;
+mod flow;
 mod linear;
 mod loss;
 mod mlp;
@@ -14,6 +16,7 @@ mod pieces;
 mod weight;
 
 pub use concat::Concat;
+pub use cross::Cross;
 pub use dot::Dot;
 pub use features::{Features, FeaturesMut};
 pub use linear::Linear;

@@ -93,7 +93,7 @@ impl Linear {
     pub fn pieces(&mut self, count: usize) -> impl Iterator<Item = [Piece<'_>; 2]> {
         let Parts { weight, mut bias, gradient, optimizer, moments, squares: [squares, mut bias_squares] } =
             self.parts();
-        let (outputs, mut bias_gradient, mut bias_moments) = (bias.len(), &mut gradient.bias[..], Moments::default());
+        let (biases, mut bias_gradient, mut bias_moments) = (bias.len(), &mut gradient.bias[..], Moments::default());
         let mut left = Moments::default();
         for ((tensors, bias), left) in moments.iter_mut().zip(&mut bias_moments).zip(&mut left) {
             (*bias, *left) = (&mut tensors.bias, tensors.weight.cells_mut().as_flattened_mut());
@@ -107,9 +107,9 @@ impl Linear {
             squares,
         };
         (0..count).map(move |piece| {
-            let lines = cut(outputs.div_ceil(LINE), piece, count);
-            let len = (lines.end * LINE).min(outputs) - (lines.start * LINE).min(outputs);
-            let biases = Piece {
+            let lines = cut(biases.div_ceil(LINE), piece, count);
+            let len = (lines.end * LINE).min(biases) - (lines.start * LINE).min(biases);
+            let of_biases = Piece {
                 gradient: take(&mut bias_gradient, len),
                 weight: Part::Whole(take(&mut bias, len)),
                 optimizer,
@@ -117,7 +117,7 @@ impl Linear {
                 row: LINE,
                 squares: take_some(&mut bias_squares, len.div_ceil(LINE)),
             };
-            [weights.next(piece, count), biases]
+            [weights.next(piece, count), of_biases]
         })
     }
 }

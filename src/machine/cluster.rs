@@ -109,7 +109,7 @@ mod tests {
         let machine = Machine::load("twisted-hypercube-8").unwrap();
         let placement = place(&machine, &Wishes { ranks: Some(8), threads: Some(1), ..Wishes::default() }).unwrap();
         let parts = [(machine.clone(), placement.clone()), (machine, placement)];
-        let network = Network::of(vec!["a".to_owned(), "b".to_owned()], 1_000_000, &[[1e-3, 4e-6]], 2e-3);
+        let network = Network::of(vec!["a".to_owned(), "b".to_owned()], 1_000_000, &[[1e-3, 4e-6]], [1e6, 2e-3]);
         let (measured, _) = cluster(&parts, Some(&network));
         let link = measured.links.iter().find(|link| link.ends[1] == End::Switch(0)).unwrap();
         assert_eq!((link.gb_s, link.latency_ns), (Some(0.5), Some(2000.0)));

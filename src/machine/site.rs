@@ -114,6 +114,8 @@ pub struct Standing {
     /// Its share of that memory's bandwidths.
     #[serde(flatten)]
     pub rates: Rates,
+    /// Its compute threads.
+    pub threads: usize,
     /// Peak of its compute threads' cores with f32, in GFLOP/s; cores that ranks share are divided among them.
     pub f32_gflop_s: f64,
     /// The same with bfloat16; that of f32 where the cores have nothing better.
@@ -187,7 +189,14 @@ impl Site {
         let ranks = placement.ranks.iter().zip(&pool_of).zip(peaks).map(|((place, pool), [f32, bf16])| {
             let share = 1.0 / pools[*pool].ranks.len() as f64;
             let rates = pools[*pool].rates.map(Rates::flat(share), |rate, share| rate * share);
-            Standing { node: place.node, pool: *pool, rates, f32_gflop_s: f32, bf16_gflop_s: bf16 }
+            Standing {
+                node: place.node,
+                pool: *pool,
+                rates,
+                threads: place.compute.len(),
+                f32_gflop_s: f32,
+                bf16_gflop_s: bf16,
+            }
         });
         let mut nodes: Vec<NodeId> = placement.ranks.iter().map(|place| place.node).collect();
         nodes.sort_unstable();

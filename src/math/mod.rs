@@ -9,6 +9,7 @@ mod grains;
 mod logistic;
 mod mirrored;
 mod pairs;
+mod part;
 mod transpose;
 
 pub use gemm::{Gemm, Start, Strided};
@@ -16,6 +17,7 @@ pub use grains::{Grains, Leaf, Node, Share, Sum, add};
 pub use logistic::{exp_of_negative, log1p_of_fraction};
 pub use mirrored::{Mirrored, SLACK, Take};
 pub use pairs::{Block, GROUP, Lanes, Pairs, STEPS, pairs_before};
+pub use part::{Part, Parts, part_for};
 pub use transpose::transpose;
 
 #[cfg(test)]

@@ -2,24 +2,28 @@
 //! a bottom MLP over the dense features, the interaction of its output with the pooled rows, a top MLP and the loss. Where
 //! samples have no dense features there is no bottom MLP, and pooled rows interact among themselves.
 //!
+//! With a cross network for an interaction it is DCNv2 as MLPerf trains it since v3.0 (TorchRec's `DLRM_DCN`): an
+//! interaction that has layers of its own, which are numbered between those of the MLPs.
+//!
 //! The MLPs keep their own ends, and each stage reads and writes its neighbours', so that none copies what another has
 //! written.
 
 use super::init;
+use super::names::{self, Project};
 use super::network::{Announce, Network, NetworkSpec};
 use super::shape::Shape;
 use super::stage::{Stage, Work};
 use crate::base::Result;
-use crate::base::config::Interaction;
+use crate::base::config::{Interaction, Triangle};
 use crate::data::Batch;
-use crate::layer::{Concat, Dot, Features, FeaturesMut, InputGradient, Linear, LossLayer, Mlp};
+use crate::layer::{Concat, Cross, Dot, Features, FeaturesMut, InputGradient, Linear, LossLayer, Mlp};
 use crate::machine::team::Team;
-use crate::math::Share;
 use crate::math::brgemm::{export_rows, import_rows};
+use crate::math::{Part, Share};
 use crate::memory::{Arena, Buffer, Supply};
 use crate::optim::Kept;
 
-/// MLPs, interaction and loss with the activations of the current minibatch.
+/// MLPs, interaction and loss with the activations of the current part of a minibatch.
 #[derive(Debug)]
 pub struct Dlrm {
     bottom: Mlp,
@@ -27,6 +31,9 @@ pub struct Dlrm {
     interaction: Interacts,
     loss: LossLayer,
     kept: Kept,
+    project: Project,
+    /// Where in the top MLP's input the inputs by their names are, if not in their order.
+    named_inputs: Option<Vec<usize>>,
     shape: Shape,
     activations: Activations,
 }
@@ -35,15 +42,16 @@ pub struct Dlrm {
 enum Interacts {
     Dot(Dot),
     Concat(Concat),
+    Cross(Box<Cross>),
 }
 
-/// What a minibatch leaves in memory between its forward and its backward pass.
+/// What lies around the MLPs.
 #[derive(Debug)]
 struct Activations {
-    /// Pooled rows, samples x row.
+    /// Pooled rows of the whole slice of a minibatch, samples x row.
     features: Buffer<f32>,
     features_gradient: Buffer<f32>,
-    /// Samples.
+    /// Of the current part.
     logits: Buffer<f32>,
 }
 
@@ -56,7 +64,7 @@ impl Dlrm {
     /// # Panics
     /// When tables differ in width although their vectors are multiplied with each other.
     pub fn build(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>) -> Result<Box<dyn Network>> {
-        let NetworkSpec { config, dims, positions, samples, threads, kept } = *spec;
+        let NetworkSpec { config, dims, positions, samples, part, threads, kept } = *spec;
         let row = dims.iter().zip(positions).map(|(dim, positions)| dim * positions).sum();
         let bottom = config.bottom_widths();
         // A bottom MLP without layers has no input either; both its ends are one empty matrix.
@@ -68,13 +76,23 @@ impl Dlrm {
                 Interacts::Dot(Dot::new(!config.bottom.is_empty(), rows, config.interaction_itself, threads, supply)?)
             }
             Interaction::Cat => Interacts::Concat(Concat::new(bottom[bottom.len() - 1], row)),
+            Interaction::Dcn => {
+                let (concat, sizes) =
+                    (Concat::new(bottom[bottom.len() - 1], row), [config.cross_layers, config.cross_rank]);
+                Interacts::Cross(Box::new(Cross::new(concat, sizes, part, kept, supply)?))
+            }
         };
         let top: Vec<_> = std::iter::once(interaction.outputs()).chain(config.top.iter().copied()).collect();
         Ok(Box::new(Self {
-            bottom: Mlp::new(bottom, samples, ends, kept, supply)?,
-            top: Mlp::new(&top, samples, InputGradient::Needed, kept, supply)?,
-            loss: LossLayer::new(config, samples, supply)?,
-            activations: Activations::new(samples, row, supply)?,
+            bottom: Mlp::new(bottom, part, ends, kept, supply)?,
+            top: Mlp::new(&top, part, InputGradient::Needed, kept, supply)?,
+            loss: LossLayer::new(config, samples, part, supply)?,
+            activations: Activations::new([samples, part], row, supply)?,
+            project: Project::of(config),
+            named_inputs: match &interaction {
+                Interacts::Dot(dot) if config.triangle == Triangle::Upper => Some(dot.upper_triangle()),
+                _ => None,
+            },
             interaction,
             kept,
             shape: Shape::dlrm(config, positions.iter().sum(), row),
@@ -86,51 +104,62 @@ impl Network for Dlrm {
     fn settle(&mut self, arena: &mut Arena) {
         self.bottom.settle(arena);
         self.top.settle(arena);
-        if let Interacts::Dot(dot) = &mut self.interaction {
-            dot.settle(arena);
+        match &mut self.interaction {
+            Interacts::Dot(dot) => dot.settle(arena),
+            Interacts::Concat(_) => {}
+            Interacts::Cross(cross) => cross.settle(arena),
         }
         self.loss.settle(arena);
         self.activations.settle(arena);
     }
 
     fn initialise(&mut self, seed: u64) {
-        init::mlp(&mut self.bottom, 0, seed);
-        init::mlp(&mut self.top, 1, seed);
+        let project = self.project;
+        init::mlp(project, self.bottom.layers_mut(), 0, seed);
+        init::mlp(project, self.top.layers_mut(), 1, seed);
+        init::cross(self.interaction.layers_mut(), 2, seed);
     }
 
     fn layers(&self) -> usize {
-        self.bottom.layers().len() + self.top.layers().len()
+        self.chains().map(<[_]>::len).into_iter().sum()
     }
 
     fn layer(&self, index: usize) -> &Linear {
-        let before = self.bottom.layers().len();
-        if index < before { &self.bottom.layers()[index] } else { &self.top.layers()[index - before] }
+        self.chains().into_iter().flatten().nth(index).expect(NO_LAYER)
     }
 
     fn layer_mut(&mut self, index: usize) -> &mut Linear {
-        let before = self.bottom.layers().len();
-        if index < before { &mut self.bottom.layers_mut()[index] } else { &mut self.top.layers_mut()[index - before] }
+        self.chains_mut().into_iter().flatten().nth(index).expect(NO_LAYER)
     }
 
     fn each_layer_mut<'a>(&'a mut self, each: &mut dyn FnMut(&'a mut Linear)) {
-        self.bottom.layers_mut().iter_mut().chain(self.top.layers_mut()).for_each(each);
+        self.chains_mut().into_iter().flatten().for_each(each);
     }
 
-    fn layer_name(&self, index: usize) -> String {
-        let before = self.bottom.layers().len();
-        let (prefix, layer) = if index < before { ("bot_l", index) } else { ("top_l", index - before) };
-        // Every second module of the reference's Sequential is an activation.
-        format!("{prefix}.{}", 2 * layer)
+    fn layer_names(&self, index: usize) -> [String; 2] {
+        let [bottom, crossed, top] = self.chains().map(<[_]>::len);
+        match index {
+            _ if index < bottom => self.project.bottom(index),
+            _ if index < bottom + crossed => names::cross(index - bottom),
+            _ => self.project.top(index - bottom - crossed, top),
+        }
     }
 
-    fn plan_parts(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        self.bottom.plan_parts(share, supply)?;
-        self.top.plan_parts(share, supply)
+    fn named_inputs(&self, index: usize) -> Option<&[usize]> {
+        let [bottom, crossed, _] = self.chains().map(<[_]>::len);
+        self.named_inputs.as_deref().filter(|_| index == bottom + crossed)
     }
 
-    fn cut(&mut self, share: &Share, whole: usize) {
-        self.bottom.cut(share, whole);
-        self.top.cut(share, whole);
+    fn table_name(&self, table: usize) -> String {
+        self.project.table(table)
+    }
+
+    fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
+        self.bottom.plan_sums(share, supply)?;
+        if let Interacts::Cross(cross) = &mut self.interaction {
+            cross.plan_sums(share, supply)?;
+        }
+        self.top.plan_sums(share, supply)
     }
 
     fn features_mut(&mut self, samples: usize) -> &mut [f32] {
@@ -145,27 +174,31 @@ impl Network for Dlrm {
         &mut self.activations.features_gradient[..samples * self.shape.row]
     }
 
-    fn bottom(&mut self, team: &Team, batch: &Batch) {
-        import_rows(team, batch.samples(), &batch.dense, batch.dense_width, self.bottom.input_mut());
-        self.bottom.forward(team, batch.samples(), true);
+    fn bottom(&mut self, team: &Team, batch: &Batch, part: &Part<'_>) {
+        let dense = &batch.dense[part.samples.start * batch.dense_width..];
+        import_rows(team, part.len(), dense, batch.dense_width, self.bottom.input_mut());
+        self.bottom.forward(team, part.len(), true);
     }
 
-    fn interact(&mut self, team: &Team, batch: &Batch) {
-        let from = Features { x: self.bottom.output(), pooled: &self.activations.features };
+    fn interact(&mut self, team: &Team, part: &Part<'_>) {
+        let pooled = &self.activations.features[part.samples.start * self.shape.row..];
+        let from = Features { x: self.bottom.output(), pooled };
         let out = self.top.input_mut();
         match &mut self.interaction {
-            Interacts::Dot(dot) => dot.forward(team, batch.samples(), from, out),
-            Interacts::Concat(concat) => concat.forward(team, batch.samples(), from, out),
+            Interacts::Dot(dot) => dot.forward(team, part.len(), from, out),
+            Interacts::Concat(concat) => concat.forward(team, part.len(), from, out),
+            Interacts::Cross(cross) => cross.forward(team, part.len(), from, out),
         }
     }
 
-    fn top(&mut self, team: &Team, batch: &Batch) {
-        self.top.forward(team, batch.samples(), false);
-        export_rows(team, self.top.output(), &mut self.activations.logits[..batch.samples()], 1);
+    fn top(&mut self, team: &Team, part: &Part<'_>) {
+        self.top.forward(team, part.len(), false);
+        export_rows(team, self.top.output(), &mut self.activations.logits[..part.len()], 1);
     }
 
-    fn loss(&mut self, team: &Team, batch: &Batch, whole: usize) {
-        self.loss.forward(team, &self.activations.logits[..batch.samples()], &batch.labels, whole);
+    fn loss(&mut self, team: &Team, batch: &Batch, part: &Part<'_>, whole: usize) {
+        let (first, labels) = (part.samples.start, &batch.labels[part.samples.clone()]);
+        self.loss.forward(team, first, &self.activations.logits[..part.len()], labels, whole);
     }
 
     fn losses(&self, samples: usize) -> &[f64] {
@@ -176,27 +209,33 @@ impl Network for Dlrm {
         self.loss.probabilities(samples)
     }
 
-    fn back_top(&mut self, team: &Team, batch: &Batch, announce: Announce<'_>) {
+    fn back_top(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>) {
         let (_, gradient) = self.top.output_and_gradient();
-        import_rows(team, batch.samples(), self.loss.gradient(), 1, gradient);
-        let before = self.bottom.layers().len();
-        self.top.backward_each(team, batch.samples(), |index, layer| announce(before + index, layer));
+        import_rows(team, part.len(), self.loss.gradient(), 1, gradient);
+        let before = self.bottom.layers().len() + self.interaction.layers().len();
+        self.top.backward(team, part, |index, layer| announce(before + index, layer));
     }
 
-    fn back_interact(&mut self, team: &Team, batch: &Batch) {
+    fn back_interact(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>) {
+        let before = self.bottom.layers().len();
         let (x, x_gradient) = self.bottom.output_and_gradient();
         let Activations { features, features_gradient, .. } = &mut self.activations;
-        let from = Features { x, pooled: features };
-        let to = FeaturesMut { x: x_gradient, pooled: features_gradient };
+        let first = part.samples.start * self.shape.row;
+        let from = Features { x, pooled: &features[first..] };
+        let to = FeaturesMut { x: x_gradient, pooled: &mut features_gradient[first..] };
         let gradient = self.top.input_gradient();
         match &mut self.interaction {
-            Interacts::Dot(dot) => dot.backward(team, batch.samples(), from, gradient, to),
-            Interacts::Concat(concat) => concat.backward(team, batch.samples(), from, gradient, to),
+            Interacts::Dot(dot) => dot.backward(team, part.len(), from, gradient, to),
+            Interacts::Concat(concat) => concat.backward(team, part.len(), from, gradient, to),
+            Interacts::Cross(cross) => {
+                let announce = |index, layer: &mut Linear| announce(before + index, layer);
+                cross.backward(team, part, from, gradient, to, announce);
+            }
         }
     }
 
-    fn back_bottom(&mut self, team: &Team, batch: &Batch, announce: Announce<'_>) {
-        self.bottom.backward_each(team, batch.samples(), announce);
+    fn back_bottom(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>) {
+        self.bottom.backward(team, part, announce);
     }
 
     fn work(&self, stage: Stage, samples: usize) -> Work {
@@ -204,21 +243,43 @@ impl Network for Dlrm {
     }
 }
 
+const NO_LAYER: &str = "there is no such layer";
+
+impl Dlrm {
+    /// The layers of the bottom MLP, of the interaction and of the top MLP.
+    fn chains(&self) -> [&[Linear]; 3] {
+        [self.bottom.layers(), self.interaction.layers(), self.top.layers()]
+    }
+
+    fn chains_mut(&mut self) -> [&mut [Linear]; 3] {
+        [self.bottom.layers_mut(), self.interaction.layers_mut(), self.top.layers_mut()]
+    }
+}
+
 impl Interacts {
-    const fn outputs(&self) -> usize {
+    fn outputs(&self) -> usize {
         match self {
             Self::Dot(dot) => dot.outputs(),
             Self::Concat(concat) => concat.outputs(),
+            Self::Cross(cross) => cross.outputs(),
         }
+    }
+
+    fn layers(&self) -> &[Linear] {
+        if let Self::Cross(cross) = self { cross.layers() } else { &[] }
+    }
+
+    fn layers_mut(&mut self) -> &mut [Linear] {
+        if let Self::Cross(cross) = self { cross.layers_mut() } else { &mut [] }
     }
 }
 
 impl Activations {
-    fn new(samples: usize, features: usize, supply: &mut Supply<'_>) -> Result<Self> {
+    fn new([samples, part]: [usize; 2], features: usize, supply: &mut Supply<'_>) -> Result<Self> {
         Ok(Self {
             features: supply.buffer("features", samples * features)?,
             features_gradient: supply.buffer("feature gradients", samples * features)?,
-            logits: supply.buffer("logits", samples)?,
+            logits: supply.buffer("logits", part)?,
         })
     }
 

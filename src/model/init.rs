@@ -1,30 +1,65 @@
 //! Initial weights, by the reference's distributions (facebookresearch/dlrm, `create_mlp` and `create_emb`):
 //! W ~ N(0, sqrt(2 / (m + n))) for m outputs and n inputs, b ~ N(0, sqrt(1 / m)), embedding rows ~ U(-sqrt(1 / rows),
-//! sqrt(1 / rows)). Drawn as f64 and rounded once.
+//! sqrt(1 / rows)). Models that TorchRec defines begin as there: layers of MLPs with PyTorch's W, b ~ U(-sqrt(1 / n),
+//! sqrt(1 / n)), cross layers with W ~ N(0, sqrt(2 / (m + n))) and b = 0, embedding rows as above. Drawn as f64 and rounded
+//! once.
 //!
 //! The reference draws all of them from one sequential generator, so they depend on what was drawn before; here each
 //! number is a pure function of (seed, tensor, position), whatever the threads, ranks or order.
 
+use super::names::Project;
 use crate::base::rng::{Random, Stream};
 use crate::embedding::Table;
-use crate::layer::Mlp;
+use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::shard::scheme::Shard;
 
-/// Fills an MLP; `which` tells it from the model's other MLPs.
-pub(super) fn mlp(mlp: &mut Mlp, which: u32, seed: u64) {
-    for (index, layer) in (0..).zip(mlp.layers_mut()) {
-        let (inputs, outputs) = (layer.inputs() as f64, layer.outputs() as f64);
-        let fill = |stream, len: usize, deviation: f64| -> Vec<f32> {
-            let random = Random::new(seed, stream);
-            (0..len as u64).map(|i| (random.normal(i) * deviation) as f32).collect()
+/// A distribution around 0.
+#[derive(Debug, Clone, Copy)]
+enum Draw {
+    Zero,
+    /// Normal, by its standard deviation.
+    Normal(f64),
+    /// Uniform up to this on either side.
+    Uniform(f64),
+}
+
+impl Draw {
+    fn fill(self, random: Random, len: usize) -> Vec<f32> {
+        let number = |i| match self {
+            Self::Zero => 0.0,
+            Self::Normal(deviation) => random.normal(i) * deviation,
+            Self::Uniform(bound) => 2.0f64.mul_add(random.uniform(i), -1.0) * bound,
         };
-        let deviation = libm::sqrt(2.0 / (inputs + outputs));
-        layer.import_weight(
-            0..layer.outputs(),
-            &fill(Stream::Weight(which, index), layer.inputs() * layer.outputs(), deviation),
-        );
-        let bias = fill(Stream::Bias(which, index), layer.outputs(), libm::sqrt(1.0 / outputs));
+        (0..len as u64).map(|i| number(i) as f32).collect()
+    }
+}
+
+/// The variance of a layer's weights by Glorot and Bengio (2010).
+fn glorot(layer: &Linear) -> Draw {
+    Draw::Normal(libm::sqrt(2.0 / (layer.inputs() as f64 + layer.outputs() as f64)))
+}
+
+/// Fills the layers of an MLP; `which` tells it from the model's other chains of layers.
+pub(super) fn mlp(project: Project, layers: &mut [Linear], which: u32, seed: u64) {
+    fill(layers, which, seed, |layer| match project {
+        Project::Dlrm => [glorot(layer), Draw::Normal(libm::sqrt(1.0 / layer.outputs() as f64))],
+        Project::TorchRec => [Draw::Uniform(libm::sqrt(1.0 / layer.inputs() as f64)); 2],
+    });
+}
+
+/// Fills the layers of a cross network, as [`mlp`] does.
+pub(super) fn cross(layers: &mut [Linear], which: u32, seed: u64) {
+    fill(layers, which, seed, |layer| [glorot(layer), Draw::Zero]);
+}
+
+/// Fills layers, `by` the distributions of weights and biases.
+fn fill(layers: &mut [Linear], which: u32, seed: u64, by: impl Fn(&Linear) -> [Draw; 2]) {
+    for (index, layer) in (0..).zip(layers) {
+        let [weight, bias] = by(layer);
+        let weight = weight.fill(Random::new(seed, Stream::Weight(which, index)), layer.inputs() * layer.outputs());
+        layer.import_weight(0..layer.outputs(), &weight);
+        let bias = bias.fill(Random::new(seed, Stream::Bias(which, index)), layer.biases());
         layer.bias_mut().copy_from_slice(&bias);
     }
 }

@@ -2,6 +2,7 @@
 
 mod dlrm;
 mod init;
+mod names;
 mod network;
 mod parameter;
 mod roofline;
@@ -11,10 +12,11 @@ mod stage;
 mod tables;
 
 pub use dlrm::Dlrm;
+pub use names::ROOTS;
 pub use network::{Announce, BuildNetwork, Network, NetworkSpec};
 pub use parameter::{Parameter, Place, STATE};
 pub use roofline::Limits;
 pub use room::Room;
-pub use shape::Shape;
+pub use shape::{LayerShape, Shape};
 pub use stage::{Bound, Stage, Work};
 pub use tables::{Tables, check_tables};

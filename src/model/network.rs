@@ -9,22 +9,24 @@
 use std::fmt::Debug;
 
 use super::Parameter;
+use super::names::Project;
 use super::stage::{Stage, Work};
 use crate::base::Result;
 use crate::base::config::ModelConfig;
 use crate::data::Batch;
 use crate::layer::Linear;
 use crate::machine::team::Team;
-use crate::math::Share;
+use crate::math::{Part, Share};
 use crate::memory::{Arena, Supply};
 use crate::optim::{Kept, Pace};
 
 /// Gets the number of a layer whose gradient is complete, and the layer.
 pub type Announce<'a> = &'a mut dyn FnMut(usize, &mut Linear);
 
-/// A network, and what a minibatch leaves in it between its forward and its backward pass.
+/// A network, and what a part of a minibatch leaves in it between its forward and its backward pass.
 ///
-/// Each method of a stage is called once a step, in the order of [`Stage`].
+/// Each method of a stage is called once for each part of a minibatch, in the order of [`Stage`]: a part goes forward and
+/// back before the next, and the gradients of weights are complete with the last.
 pub trait Network: Debug + Send {
     /// Takes all planned buffers from the arena.
     fn settle(&mut self, arena: &mut Arena);
@@ -50,57 +52,67 @@ pub trait Network: Debug + Send {
     /// Gives `each` all layers, in their order.
     fn each_layer_mut<'a>(&'a mut self, each: &mut dyn FnMut(&'a mut Linear));
 
-    /// What a layer's tensors are called in a state dict, before `.weight` and `.bias`.
+    /// What a layer's weights and its biases are called in a state dict.
     ///
     /// # Panics
     /// When there is no such layer.
-    fn layer_name(&self, index: usize) -> String;
+    fn layer_names(&self, index: usize) -> [String; 2];
 
-    /// Plans room for the gradients of parts of a minibatch; see [`Network::cut`].
+    /// Where in a layer's inputs those of its weights in a state dict are; nothing where they come in their order.
+    ///
+    /// # Panics
+    /// When there is no such layer.
+    fn named_inputs(&self, index: usize) -> Option<&[usize]> {
+        let _ = index;
+        None
+    }
+
+    /// What the weights of a table are called there.
+    fn table_name(&self, table: usize) -> String {
+        Project::Dlrm.table(table)
+    }
+
+    /// Plans room for the gradients of weights as sums over a rank's grains ([`Linear::sums_mut`]).
     ///
     /// # Errors
     /// When the supply is exhausted.
-    fn plan_parts(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()>;
+    fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()>;
 
-    /// The next backward pass sums the gradients of weights by these grains of a minibatch of `whole` samples, and leaves
-    /// the parts that they make.
-    fn cut(&mut self, share: &Share, whole: usize);
-
-    /// The pooled rows of `samples` samples, to be written.
+    /// The pooled rows of a slice of `samples` samples, to be written.
     fn features_mut(&mut self, samples: usize) -> &mut [f32];
 
-    /// The gradient of the pooled rows of `samples` samples.
+    /// The gradient of the pooled rows of a slice of `samples` samples.
     fn features_gradient(&self, samples: usize) -> &[f32];
 
     /// As [`Network::features_gradient`], to be changed.
     fn features_gradient_mut(&mut self, samples: usize) -> &mut [f32];
 
     /// Forward: what needs no pooled rows.
-    fn bottom(&mut self, team: &Team, batch: &Batch);
+    fn bottom(&mut self, team: &Team, batch: &Batch, part: &Part<'_>);
 
     /// Forward: the interaction of all features.
-    fn interact(&mut self, team: &Team, batch: &Batch);
+    fn interact(&mut self, team: &Team, part: &Part<'_>);
 
     /// Forward: from there to one logit a sample.
-    fn top(&mut self, team: &Team, batch: &Batch);
+    fn top(&mut self, team: &Team, part: &Part<'_>);
 
     /// The part of these samples in the mean loss of a minibatch of `whole` samples, and its gradient.
-    fn loss(&mut self, team: &Team, batch: &Batch, whole: usize);
+    fn loss(&mut self, team: &Team, batch: &Batch, part: &Part<'_>, whole: usize);
 
-    /// Each sample's loss, from the last [`Network::loss`].
+    /// Each sample's loss in the last minibatch.
     fn losses(&self, samples: usize) -> &[f64];
 
-    /// The click probabilities of the last [`Network::loss`], one a sample.
+    /// The click probabilities of the last minibatch, one a sample.
     fn probabilities(&self, samples: usize) -> &[f32];
 
     /// Backward of [`Network::top`].
-    fn back_top(&mut self, team: &Team, batch: &Batch, announce: Announce<'_>);
+    fn back_top(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>);
 
-    /// Backward of [`Network::interact`]: afterwards the gradient of the pooled rows is complete.
-    fn back_interact(&mut self, team: &Team, batch: &Batch);
+    /// Backward of [`Network::interact`]: afterwards the gradient of the part's pooled rows is complete.
+    fn back_interact(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>);
 
     /// Backward of [`Network::bottom`].
-    fn back_bottom(&mut self, team: &Team, batch: &Batch, announce: Announce<'_>);
+    fn back_bottom(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>);
 
     /// The work of one of its own stages for a minibatch of `samples`; none for any other stage.
     fn work(&self, stage: Stage, samples: usize) -> Work;
@@ -117,6 +129,8 @@ pub struct NetworkSpec<'a> {
     pub positions: &'a [usize],
     /// Samples of the rank's largest slice of a minibatch.
     pub samples: usize,
+    /// Samples of its largest part.
+    pub part: usize,
     /// Threads of the rank's team.
     pub threads: usize,
     /// What is kept of the layers' weights.
@@ -130,7 +144,7 @@ impl dyn Network + '_ {
     /// Every tensor of its layers, in their order.
     #[must_use]
     pub fn parameters(&self) -> Vec<Parameter> {
-        let of_layer = |index| Parameter::of_layer(index, &self.layer_name(index), self.layer(index));
+        let of_layer = |index| Parameter::of_layer(index, self.layer_names(index), self.layer(index));
         (0..self.layers()).flat_map(of_layer).collect()
     }
 

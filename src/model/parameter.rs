@@ -1,7 +1,7 @@
 //! A model's tensors by name: what checkpoints and other programs' weights go through.
 //!
-//! Names and shapes are those of facebookresearch/dlrm's state dict. Tensors are read and written in ranges of rows, so
-//! that nobody needs a second copy of a large one.
+//! Names and shapes are those of a state dict of the model's own project ([`super::Network`] says which). Tensors are read
+//! and written in ranges of rows, so that nobody needs a second copy of a large one.
 
 use std::ops::Range;
 
@@ -38,17 +38,16 @@ pub enum Place {
 impl Parameter {
     /// The weights of table `table`, rows x dim.
     #[must_use]
-    pub fn of_table(table: usize, rows: usize, dim: usize) -> Self {
-        let name = format!("emb_l.{table}.weight");
+    pub fn of_table(name: String, table: usize, [rows, dim]: [usize; 2]) -> Self {
         Self { name, shape: vec![rows, dim], place: Place::Table(table), moment: None }
     }
 
-    /// Weights and bias of layer number `index`.
-    #[must_use]
-    pub fn of_layer(index: usize, name: &str, layer: &Linear) -> [Self; 2] {
-        let of = |kind, shape, place| Self { name: format!("{name}.{kind}"), shape, place, moment: None };
-        let weight = of("weight", vec![layer.outputs(), layer.inputs()], Place::Weight(index));
-        [weight, of("bias", vec![layer.outputs()], Place::Bias(index))]
+    /// Weights of layer number `index`, and its biases if it has any, by the names of both.
+    pub fn of_layer(index: usize, [weight, bias]: [String; 2], layer: &Linear) -> impl Iterator<Item = Self> + use<> {
+        let of = |name, shape, place| Self { name, shape, place, moment: None };
+        let weight = of(weight, vec![layer.outputs(), layer.inputs()], Place::Weight(index));
+        let bias = (layer.biases() > 0).then(|| of(bias, vec![layer.biases()], Place::Bias(index)));
+        std::iter::once(weight).chain(bias)
     }
 
     /// What this optimizer keeps beside these weights, by the names of PyTorch's optimizer state.

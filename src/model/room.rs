@@ -8,6 +8,8 @@ use crate::optim::{Kept, Optimizer};
 pub struct Room {
     /// Samples of the largest minibatch.
     pub samples: usize,
+    /// Samples that walk through the network at a time, at most: see [`crate::math::Parts`].
+    pub part: usize,
     /// Look-ups a table and sample that are expected at most; more are possible, but allocate memory when they come.
     pub lookups: usize,
     /// How embedding rows are moved.
@@ -44,6 +46,7 @@ impl Room {
         let (update, update_fused) = (Update::Auto, true);
         Self {
             samples,
+            part: samples,
             lookups: 1,
             update,
             update_fused,

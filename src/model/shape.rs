@@ -5,13 +5,46 @@ use super::stage::{Stage, Work};
 use crate::base::config::{Interaction, ModelConfig};
 use crate::optim::Kept;
 
+/// The sizes of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LayerShape {
+    /// Columns of its input.
+    pub inputs: usize,
+    /// Columns of its output.
+    pub outputs: usize,
+    /// As many as outputs, or none.
+    pub biases: usize,
+}
+
+impl LayerShape {
+    /// With biases.
+    #[must_use]
+    pub const fn new(inputs: usize, outputs: usize) -> Self {
+        Self { inputs, outputs, biases: outputs }
+    }
+
+    /// Weights, biases left out.
+    #[must_use]
+    pub const fn weights(self) -> usize {
+        self.inputs * self.outputs
+    }
+
+    /// Weights and biases.
+    #[must_use]
+    pub const fn parameters(self) -> usize {
+        self.weights() + self.biases
+    }
+}
+
 /// The sizes of a DLRM (`model::Dlrm`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
-    /// Inputs and outputs of the bottom MLP's layers.
-    pub bottom: Vec<[usize; 2]>,
-    /// Those of the top MLP's.
-    pub top: Vec<[usize; 2]>,
+    /// The bottom MLP's layers.
+    pub bottom: Vec<LayerShape>,
+    /// The interaction's, where it has any: V and W of each cross layer in turn.
+    pub cross: Vec<LayerShape>,
+    /// The top MLP's.
+    pub top: Vec<LayerShape>,
     /// Elements of a sample's pooled rows.
     pub row: usize,
     /// Multiply-adds of the interaction's dot products, a sample.
@@ -22,55 +55,81 @@ impl Shape {
     /// Of a model whose samples have `row` elements of pooled rows, in `vectors` vectors.
     #[must_use]
     pub fn dlrm(model: &ModelConfig, vectors: usize, row: usize) -> Self {
-        let pairs_of = |widths: &[usize]| widths.windows(2).map(|pair| [pair[0], pair[1]]).collect::<Vec<_>>();
+        let pairs_of =
+            |widths: &[usize]| widths.windows(2).map(|pair| LayerShape::new(pair[0], pair[1])).collect::<Vec<_>>();
         let bottom = pairs_of(model.bottom_widths());
         let x = *model.bottom_widths().last().expect("a bottom MLP has an end");
         let vectors = vectors + usize::from(x > 0);
         let pairs = vectors * vectors.saturating_sub(1) / 2 + usize::from(model.interaction_itself) * vectors;
         let (interacted, products) = match model.interaction {
             Interaction::Dot => (x + pairs, pairs * model.dim),
-            Interaction::Cat => (x + row, 0),
+            Interaction::Cat | Interaction::Dcn => (x + row, 0),
+        };
+        let cross = match model.interaction {
+            Interaction::Dcn => {
+                let v = LayerShape { biases: 0, ..LayerShape::new(interacted, model.cross_rank) };
+                [v, LayerShape::new(model.cross_rank, interacted)].repeat(model.cross_layers)
+            }
+            Interaction::Dot | Interaction::Cat => Vec::new(),
         };
         let widths: Vec<usize> = std::iter::once(interacted).chain(model.top.iter().copied()).collect();
-        Self { bottom, top: pairs_of(&widths), row, products }
+        Self { bottom, cross, top: pairs_of(&widths), row, products }
     }
 
     /// All layers, in the order in which they are numbered.
-    pub fn layers(&self) -> impl Iterator<Item = [usize; 2]> {
-        self.bottom.iter().chain(&self.top).copied()
+    pub fn layers(&self) -> impl Iterator<Item = LayerShape> {
+        self.bottom.iter().chain(&self.cross).chain(&self.top).copied()
     }
 
     /// Weights and biases.
     #[must_use]
     pub fn parameters(&self) -> usize {
-        self.layers().map(|[inputs, outputs]| (inputs + 1) * outputs).sum()
+        self.layers().map(LayerShape::parameters).sum()
     }
 
-    /// Numbers that a sample leaves between the layers.
+    /// Bytes that a sample leaves between the layers, of activations and their gradients: while its part of a minibatch is
+    /// worked on.
     #[must_use]
-    pub fn activations(&self) -> usize {
-        let ends = |layers: &[[usize; 2]]| {
-            layers.first().map_or(0, |layer| layer[0]) + layers.iter().map(|layer| layer[1]).sum::<usize>()
+    pub fn part_bytes(&self) -> usize {
+        let ends = |layers: &[LayerShape]| {
+            layers.first().map_or(0, |layer| layer.inputs) + layers.iter().map(|layer| layer.outputs).sum::<usize>()
         };
-        ends(&self.bottom) + ends(&self.top) + self.row + self.bottom.last().map_or(0, |layer| layer[1])
+        // Of a cross layer there are the outputs of V and of W, and its input, which is as wide as its biases; of all of them
+        // together three gradients as wide as that, that of W's output, and that of V's.
+        let crossed: usize = self.cross.iter().map(|layer| layer.outputs + layer.biases).sum();
+        let gradients = self.cross.first().map_or(0, |v| 4 * v.inputs + v.outputs);
+        ((ends(&self.bottom) + ends(&self.top)) * 2 + crossed + gradients) * size_of::<f32>()
+    }
+
+    /// Bytes that a sample of a whole slice of a minibatch keeps: pooled rows with their gradient, its probability and loss.
+    #[must_use]
+    pub const fn sample_bytes(&self) -> usize {
+        self.row * 2 * size_of::<f32>() + size_of::<f32>() + size_of::<f64>()
+    }
+
+    /// Numbers of a sample that cross layers multiply one by one: those of x_0, once a layer.
+    fn factors(&self) -> usize {
+        self.cross.iter().map(|layer| layer.biases).sum()
     }
 
     /// Operations of a sample, forward and backward to inputs and weights, of layers and products; a multiply-add counts as
     /// two.
     #[must_use]
     pub fn operations(&self) -> usize {
-        6 * (weights(&self.bottom) + weights(&self.top) + self.products)
+        6 * (weights(&self.bottom) + weights(&self.cross) + weights(&self.top) + self.products)
     }
 
     /// The work of one of its stages for a minibatch of `samples` samples; none for any other stage.
     #[must_use]
     pub fn work(&self, stage: Stage, samples: usize, kept: Kept) -> Work {
-        let [bottom, top] = [weights(&self.bottom), weights(&self.top)].map(|weights| weights as f64);
-        let first = self.bottom.first().map_or(0.0, |[inputs, outputs]| (inputs * outputs) as f64);
+        let [bottom, cross, top] = [&self.bottom, &self.cross, &self.top].map(|layers| weights(layers) as f64);
+        let first = self.bottom.first().map_or(0.0, |layer| layer.weights() as f64);
         // An interaction reads the bottom MLP's output and the pooled rows, and writes the top MLP's input; backward it
-        // reads both, and writes the gradient of what it read. Its products are too few to hide that.
-        let result = self.top.first().map_or(0, |layer| layer[0]) as f64;
-        let features = (self.bottom.last().map_or(0, |layer| layer[1]) + self.row) as f64;
+        // reads both, and writes the gradient of what it read. Dot products are too few to hide that; cross layers are not:
+        // a factor is multiplied and added to something forward, and backward twice multiplied and twice added.
+        let result = self.top.first().map_or(0, |layer| layer.inputs) as f64;
+        let features = (self.bottom.last().map_or(0, |layer| layer.outputs) + self.row) as f64;
+        let factors = self.factors() as f64;
         let (products, samples) = (self.products as f64, samples as f64);
         let stream = |operations: f64, elements: f64| {
             Work::stream(samples * operations, samples * elements * size_of::<f32>() as f64)
@@ -78,14 +137,20 @@ impl Shape {
         match stage {
             Stage::Bottom => Work::arithmetic(2.0 * samples * bottom),
             Stage::Top => Work::arithmetic(2.0 * samples * top),
+            Stage::Interact if cross > 0.0 => {
+                Work::arithmetic(2.0 * samples * (cross + factors)).plus(stream(0.0, features + result))
+            }
             Stage::Interact => stream(2.0 * products, features + result),
             Stage::Loss => stream(0.0, 4.0),
             // By data and by weights, each as much as forward; nobody needs the dense features' gradient.
             Stage::BackTop => Work::arithmetic(4.0 * samples * top),
             Stage::BackBottom => Work::arithmetic(samples * (4.0 * bottom - 2.0 * first)),
+            Stage::BackInteract if cross > 0.0 => {
+                Work::arithmetic(4.0 * samples * (cross + factors)).plus(stream(0.0, 2.0 * features + result))
+            }
             Stage::BackInteract => stream(4.0 * products, 2.0 * features + result),
             Stage::UpdateDense => {
-                let parameters = bottom + top;
+                let parameters = bottom + cross + top;
                 // Where norms are needed, directions are written, and read in a second pass with the weights.
                 let again =
                     if kept.optimizer.needs_norms() { 2 * size_of::<f32>() + kept.precision.bytes() } else { 0 };
@@ -97,8 +162,8 @@ impl Shape {
     }
 }
 
-fn weights(layers: &[[usize; 2]]) -> usize {
-    layers.iter().map(|[inputs, outputs]| inputs * outputs).sum()
+fn weights(layers: &[LayerShape]) -> usize {
+    layers.iter().copied().map(LayerShape::weights).sum()
 }
 
 #[cfg(test)]
@@ -106,16 +171,33 @@ mod tests {
     use super::*;
     use crate::base::config::{Command, Layers};
 
+    fn shape_of(preset: &str) -> Shape {
+        let mut layers = Layers::default();
+        layers.preset(preset).unwrap();
+        let model = layers.finish(Command::Plan).unwrap().model;
+        Shape::dlrm(&model, model.rows.len(), model.rows.len() * model.dim)
+    }
+
     #[test]
     fn parameters_are_those_of_the_papers_table_2() {
         // SC20, Table II: bytes of the all-reduce in MB.
         for (name, mib) in [("small", 9.53), ("large", 1046.8), ("mlperf", 9.04)] {
-            let mut layers = Layers::default();
-            layers.preset(name).unwrap();
-            let model = layers.finish(Command::Plan).unwrap().model;
-            let shape = Shape::dlrm(&model, model.rows.len(), model.rows.len() * model.dim);
-            let found = shape.parameters() as f64 * 4.0 / f64::from(1 << 20);
+            let found = shape_of(name).parameters() as f64 * 4.0 / f64::from(1 << 20);
             assert!((found / mib - 1.0).abs() < 1e-3, "{name}: {found}");
         }
+    }
+
+    #[test]
+    fn parameters_of_dcnv2_are_those_of_mlperf() {
+        let shape = shape_of("dcnv2");
+        // MLPs of 13-512-256-128 and 3456-1024-1024-512-256-1, and three layers of V (512 x 3456), W (3456 x 512) and b.
+        let mlps = 171_392 + 5_245_953;
+        assert_eq!(shape.parameters(), mlps + 3 * (2 * 512 * 3456 + 3456));
+        assert_eq!(shape.operations(), 6 * (shape.layers().map(LayerShape::weights).sum::<usize>()));
+        // Forward, what the layers multiply and the element-wise rest, a multiply-add for each number of x_0 and layer.
+        let work = shape.work(Stage::Interact, 10, Kept::default());
+        assert_eq!(work.operations, 20.0 * f64::from(3 * (2 * 512 * 3456 + 3456)));
+        assert_eq!(work.bytes, f64::from(10 * 4 * (3456 + 3456)));
+        assert_eq!(shape.work(Stage::BackInteract, 10, Kept::default()).operations, 2.0 * work.operations);
     }
 }

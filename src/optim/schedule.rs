@@ -82,7 +82,7 @@ impl Schedule {
 
 /// A base rate at this minibatch.
 fn scaled(config: &TrainConfig, lr: f64) -> f64 {
-    let times = || config.batch as f64 / config.lr_batch as f64;
+    let times = || config.minibatch() as f64 / config.lr_batch as f64;
     match config.lr_scaling {
         LrScaling::None => lr,
         LrScaling::Linear => lr * times(),

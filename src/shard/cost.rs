@@ -27,6 +27,7 @@ use super::workload::{Load, TableLoad, Workload};
 use crate::base::{RankId, TableId};
 use crate::collective::{Priced, candidates, priced};
 use crate::machine::Site;
+use crate::math::part_for;
 
 /// Bytes that memory hands out at once.
 pub const CACHE_LINE: usize = 64;
@@ -334,9 +335,19 @@ impl<'a> Model<'a> {
         self.exchanged(tally, rank).iter().map(|[received, _]| 2 * received).sum()
     }
 
+    /// Samples of a rank's slice that walk through its network at a time.
+    #[must_use]
+    pub fn part(&self, rank: RankId) -> usize {
+        let (work, threads) = (self.workload, self.site.ranks[rank.index()].threads);
+        let part = work.part.unwrap_or_else(|| part_for(work.part_bytes as usize, threads));
+        part.min(self.samples(rank))
+    }
+
     pub(super) fn dense(&self, tally: &Tally, rank: usize) -> i64 {
         let work = self.workload;
-        tally.replicas.memory + work.dense_bytes as i64 + self.slices[rank] * work.sample_bytes as i64
+        let (samples, part) = (self.slices[rank], self.part(RankId(rank as u32)) as i64);
+        let activations = samples * work.sample_bytes as i64 + part * work.part_bytes as i64;
+        tally.replicas.memory + work.dense_bytes as i64 + activations
     }
 
     /// Bytes wanted of a pool.

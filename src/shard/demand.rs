@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn look_ups_and_skew_of_random_data_are_found_again() {
         for zipf in [0.0, 0.7, 1.05, 1.3] {
-            let config = DataConfig { lookups: 7, lookups_fixed: false, zipf, ..DataConfig::default() };
+            let config = DataConfig { lookups: 7.into(), lookups_fixed: false, zipf, ..DataConfig::default() };
             let source = Random::new(&config, &[3, 500, 10_000, 3_000_000], 1).unwrap();
             let (found, samples) = measured(&source, 4_000).unwrap();
             assert_eq!(samples, 4_000);

@@ -56,8 +56,12 @@ pub struct Workload {
     pub exchange_bytes: usize,
     /// Bytes of each rank's MLPs: weights, gradients and state.
     pub dense_bytes: u64,
-    /// Bytes of activations and their gradients a sample.
+    /// Bytes that a sample keeps throughout a step: pooled rows and their gradients.
     pub sample_bytes: u64,
+    /// Bytes that a sample leaves between the layers while its part of a minibatch is worked on.
+    pub part_bytes: u64,
+    /// Samples of a part, if that is not for each rank to choose.
+    pub part: Option<usize>,
     /// The MLPs' layers, whose gradients are all-reduced.
     pub layers: Vec<Reduced>,
     /// The schedule by which they are, if not that of the least price.

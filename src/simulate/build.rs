@@ -16,7 +16,7 @@ use crate::collective::{Copier, Payload, Slices, Works, flow};
 use crate::machine::fluid::{Activity, After, Fluid};
 use crate::machine::placement::RankPlace;
 use crate::machine::{Placement, Site};
-use crate::model::{Limits, Shape, Stage, Work};
+use crate::model::{LayerShape, Limits, Shape, Stage, Work};
 use crate::optim::Kept;
 use crate::shard::scheme::Sharding;
 use crate::shard::traffic::ID_BYTES;
@@ -66,6 +66,8 @@ pub(super) struct Walker {
     pub(super) comes: [Vec<After>; Kind::ALL.len()],
     load: Load,
     samples: usize,
+    /// How many of them walk through the network last, once the others have gone forward and back.
+    last_part: usize,
     /// Its part of what all ranks of its memory can do.
     limits: Limits,
     /// What its cores would do if the memory were theirs alone.
@@ -108,8 +110,11 @@ impl<'a> Builder<'a> {
                 gather_gb_s: limits.gather_gb_s * draws,
                 scatter_gb_s: limits.scatter_gb_s * draws,
             };
-            let samples = model.samples(RankId(rank as u32));
-            Walker { last: None, comes: std::array::from_fn(|_| Vec::new()), load, samples, limits, alone }
+            let rank = RankId(rank as u32);
+            let samples = model.samples(rank);
+            let last_part = samples / samples.div_ceil(model.part(rank).max(1)).max(1);
+            let comes = std::array::from_fn(|_| Vec::new());
+            Walker { last: None, comes, load, samples, last_part, limits, alone }
         };
         // Behind wires and memories: each rank's compute cores, then its communication cores, in seconds.
         let mut rates = site.resources();
@@ -253,14 +258,21 @@ impl<'a> Builder<'a> {
             let (load, share) = (&self.walkers[rank].load, part(self, rank));
             let own = [load.lookup_rows, load.lookup_stream].map(|all| all as f64 * share);
             self.rows(rank, Stage::LookUp, own, None);
-            self.work(rank, Stage::Bottom, Some(Kind::DenseGradients));
+            let Walker { samples, last_part, .. } = self.walkers[rank];
+            // While pooled rows travel, only the first part has something to do.
+            self.work(rank, Stage::Bottom, last_part, Some(Kind::DenseGradients));
             let all = self.walkers.iter().map(|walker| walker.load.columns as f64).sum::<f64>();
             let others = (all - self.walkers[rank].load.columns as f64) * self.walkers[rank].samples as f64 * element;
             let joined_s = 2.0 * others / self.copied(rank);
             self.walk(rank, Stage::JoinRows, joined_s, joined_s, Extra::default(), Some(Kind::PooledRows));
-            for stage in [Stage::Interact, Stage::Top, Stage::Loss] {
-                self.work(rank, stage, None);
+            let (forward, back) = (
+                [Stage::Bottom, Stage::Interact, Stage::Top, Stage::Loss],
+                [Stage::BackTop, Stage::BackInteract, Stage::BackBottom],
+            );
+            if samples > last_part {
+                forward.into_iter().chain(back).for_each(|stage| _ = self.work(rank, stage, samples - last_part, None));
             }
+            forward[1..].iter().for_each(|stage| _ = self.work(rank, *stage, last_part, None));
         }
         let complete = self.backward(element);
         if !self.scene.rates.waits_before_update {
@@ -285,36 +297,45 @@ impl<'a> Builder<'a> {
         rates.step_s + sample_s * self.walkers[rank].samples as f64 + rates.whole_sample_s * batch
     }
 
-    /// A stage of the network.
-    fn work(&mut self, rank: usize, stage: Stage, waits: Option<Kind>) -> usize {
-        let work = self.scene.shape.work(stage, self.walkers[rank].samples, self.scene.kept);
+    /// A stage of the network, for so many samples.
+    fn work(&mut self, rank: usize, stage: Stage, samples: usize, waits: Option<Kind>) -> usize {
+        let work = self.scene.shape.work(stage, samples, self.scene.kept);
         self.stage(rank, stage, &work, waits)
     }
 
-    /// The backward pass; by layer, in the order in which gradients are complete: its number, and what completes it on each
+    /// The backward pass of the last part, with which gradients are complete; by layer, in the order in which gradients are complete: its number, and what completes it on each
     /// rank.
     fn backward(&mut self, element: f64) -> Vec<(usize, Vec<usize>)> {
         let ranks = self.ranks();
-        let (bottom, top) = (self.scene.shape.bottom.len(), self.scene.shape.top.len());
+        let Shape { bottom, cross, top, .. } = &self.scene.shape;
+        let (before, crossed) = (bottom.len(), bottom.len() + cross.len());
+        let products: usize = cross.iter().copied().map(LayerShape::weights).sum();
+        let all = crossed + top.len();
         let mut complete = Vec::new();
-        self.layers(Stage::BackTop, bottom..bottom + top, &mut complete);
-        (0..ranks).for_each(|rank| _ = self.work(rank, Stage::BackInteract, None));
+        self.layers(Stage::BackTop, crossed..all, &mut complete);
+        self.layers(Stage::BackInteract, before..crossed, &mut complete);
+        for rank in 0..ranks {
+            // Beside the layers.
+            let samples = self.walkers[rank].last_part;
+            let mut rest = self.scene.shape.work(Stage::BackInteract, samples, self.scene.kept);
+            rest.operations -= (4 * samples * products) as f64;
+            self.stage(rank, Stage::BackInteract, &rest, None);
+        }
         self.exchange(Kind::Gradients, Stage::PackGradients, |builder, from, to| {
             let bytes = builder.walkers[to].load.columns as f64 * builder.walkers[from].samples as f64 * element;
             (bytes, [bytes / builder.copied(from); 2])
         });
-        self.layers(Stage::BackBottom, 0..bottom, &mut complete);
+        self.layers(Stage::BackBottom, 0..before, &mut complete);
         complete
     }
 
-    /// Layers from the last to the first; nobody needs the gradient of the first one's inputs.
+    /// Layers from the last to the first; nobody needs the gradient of the dense features.
     fn layers(&mut self, stage: Stage, layers: std::ops::Range<usize>, complete: &mut Vec<(usize, Vec<usize>)>) {
-        let sizes: Vec<[usize; 2]> = self.scene.shape.layers().collect();
+        let shapes: Vec<LayerShape> = self.scene.shape.layers().collect();
         for layer in layers.rev() {
-            let [inputs, outputs] = sizes[layer];
-            let passes = if layer == 0 { 2.0 } else { 4.0 };
+            let passes = if layer == 0 && stage == Stage::BackBottom { 2.0 } else { 4.0 };
             let of_rank = |rank: usize, builder: &mut Self| {
-                let operations = passes * (builder.walkers[rank].samples * inputs * outputs) as f64;
+                let operations = passes * (builder.walkers[rank].last_part * shapes[layer].weights()) as f64;
                 builder.stage(rank, stage, &Work::arithmetic(operations), None)
             };
             complete.push((layer, (0..self.ranks()).map(|rank| of_rank(rank, self)).collect()));
@@ -347,11 +368,10 @@ impl<'a> Builder<'a> {
 
     /// Layers that are reduced together: how many parameters, the last layer's number, and what completes its gradient.
     fn buckets(&self, complete: Vec<(usize, Vec<usize>)>) -> Vec<(usize, usize, Vec<usize>)> {
-        let sizes: Vec<[usize; 2]> = self.scene.shape.layers().collect();
+        let shapes: Vec<LayerShape> = self.scene.shape.layers().collect();
         let (mut buckets, mut open, last) = (Vec::new(), 0, complete.len());
         for (at, (layer, completes)) in complete.into_iter().enumerate() {
-            let [inputs, outputs] = sizes[layer];
-            open += (inputs + 1) * outputs;
+            open += shapes[layer].parameters();
             if open * size_of::<f32>() >= self.scene.rates.bucket_bytes || at + 1 == last {
                 buckets.push((std::mem::take(&mut open), layer, completes));
             }
@@ -372,7 +392,7 @@ impl<'a> Builder<'a> {
     fn reduce(&mut self, complete: Vec<(usize, Vec<usize>)>) {
         let ranks = self.ranks();
         if ranks == 1 {
-            self.work(0, Stage::UpdateDense, None);
+            self.work(0, Stage::UpdateDense, 0, None);
             return;
         }
         let by_cores = self.by_cores();

@@ -6,7 +6,7 @@ use crate::collective::plan::direct;
 use crate::machine::placement::{CommCores, Wishes};
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site, place};
-use crate::model::{Limits, Shape, Stage};
+use crate::model::{LayerShape, Limits, Shape, Stage};
 use crate::optim::Kept;
 use crate::shard::{Kind as Division, Model, Options, TableLoad, Workload, plan};
 
@@ -38,6 +38,8 @@ fn workload(batch: usize) -> Workload {
         exchange_bytes: 4,
         dense_bytes: 0,
         sample_bytes: 0,
+        part_bytes: 0,
+        part: None,
         layers: Vec::new(),
         collective: None,
         sample_operations: 0,
@@ -45,8 +47,9 @@ fn workload(batch: usize) -> Workload {
     }
 }
 
-fn shape(layer: [usize; 2]) -> Shape {
-    Shape { bottom: vec![[16, 64]], top: vec![layer], row: 128, products: 0 }
+fn shape([inputs, outputs]: [usize; 2]) -> Shape {
+    let (bottom, top) = (vec![LayerShape::new(16, 64)], vec![LayerShape::new(inputs, outputs)]);
+    Shape { bottom, cross: Vec::new(), top, row: 128, products: 0 }
 }
 
 fn step(ranks: usize, comm_cores: usize, overlap: bool, batch: usize, shape: &Shape, rates: &Rates) -> Outcome {
@@ -74,6 +77,30 @@ fn step(ranks: usize, comm_cores: usize, overlap: bool, batch: usize, shape: &Sh
 
 fn near(found: f64, wanted: f64, part: f64) {
     assert!((found / wanted - 1.0).abs() < part, "{found:e} is not {wanted:e}");
+}
+
+#[test]
+fn layers_of_an_interaction_take_their_time_and_are_reduced() {
+    let (batch, plain) = (4096, shape([192, 256]));
+    let cross = vec![LayerShape { biases: 0, ..LayerShape::new(192, 1000) }, LayerShape::new(1000, 192)];
+    let crossed = Shape { cross, ..plain.clone() };
+    assert_eq!(crossed.parameters() - plain.parameters(), 192 * 1000 + 1000 * 192 + 192);
+    let rates = Rates::at_the_limits();
+    let limits = Limits { gflop_s: 1000.0, stream_gb_s: 100.0, gather_gb_s: 100.0, scatter_gb_s: 100.0 };
+    let ms = |shape: &Shape| -> f64 {
+        Stage::ALL.into_iter().map(|stage| limits.ms(&shape.work(stage, batch, Kept::default()))).sum()
+    };
+    let took = |shape: &Shape| step(1, 0, true, batch, shape, &rates).step_s * 1e3;
+    // Backward, what is beside the layers comes after them: some of it is no longer hidden.
+    let (more, least) = (took(&crossed) - took(&plain), ms(&crossed) - ms(&plain));
+    assert!(more > 0.99 * least && more < 1.1 * least, "{more} ms, of {least}");
+    // Of two ranks, gradients of all layers are reduced.
+    let reduced = |shape: &Shape| {
+        let outcome = step(2, 0, false, batch, shape, &rates);
+        outcome.exposed_s[Kind::DenseGradients as usize]
+    };
+    let bytes = |shape: &Shape| shape.parameters() as f64;
+    near(reduced(&crossed) / reduced(&plain), bytes(&crossed) / bytes(&plain), 0.05);
 }
 
 #[test]
@@ -138,7 +165,11 @@ fn layers_are_reduced_behind_the_backward_pass_or_waited_for() {
 
 #[test]
 fn gradients_go_in_buckets_and_are_copied_where_an_implementation_does_so() {
-    let shape = Shape { bottom: vec![[16, 64]; 3], top: vec![[192, 64], [64, 1]], row: 128, products: 0 };
+    let shape = Shape {
+        bottom: vec![LayerShape::new(16, 64); 3],
+        top: vec![LayerShape::new(192, 64), LayerShape::new(64, 1)],
+        ..shape([192, 64])
+    };
     let rates = Rates::at_the_limits();
     let layers = |outcome: &Outcome| {
         let trace: serde_json::Value = serde_json::from_str(&outcome.trace()).unwrap();

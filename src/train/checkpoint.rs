@@ -29,7 +29,7 @@ use crate::base::{Error, Result};
 use crate::data::schema::Scales;
 use crate::data::{Schema, Vocabulary};
 use crate::memory::FileMap;
-use crate::model::Parameter;
+use crate::model::{Parameter, ROOTS};
 use crate::optim::Moment;
 
 /// The metadata key that holds [`Header`] as JSON; one key, so that equal runs write equal bytes.
@@ -348,7 +348,7 @@ impl<'a> Checkpoint<'a> {
         let tensors = self.tensors()?;
         let mut parameters = ranks.parameters()?;
         let tables = parameters.iter().filter(|parameter| parameter.table().is_some()).count();
-        let ours = |name: &str| ["emb_l.", "bot_l.", "top_l."].iter().any(|prefix| name.starts_with(prefix));
+        let ours = |name: &str| ROOTS.iter().any(|root| name.starts_with(root));
         // Searched by hash: there may be many thousands of tables.
         let known: HashSet<&str> = parameters.iter().map(|parameter| &*parameter.name).collect();
         for name in tensors.names() {

@@ -135,8 +135,8 @@ impl MlLog {
             ("submission_platform", json!(platform)),
             ("submission_status", json!("research")),
             ("seed", json!(keys.seed)),
-            ("global_batch_size", json!(keys.batch)),
-            ("gradient_accumulation_steps", json!(1)),
+            ("global_batch_size", json!(keys.minibatch())),
+            ("gradient_accumulation_steps", json!(keys.accumulate)),
             ("opt_base_learning_rate", json!(layers)),
             ("opt_learning_rate_warmup_steps", json!(keys.warmup_steps)),
         ];

@@ -16,7 +16,7 @@ use crate::exchange::{
     Gradients, Ids, Layout, Nodes, Pieces, Pooled, Replicas, Unpooled, gradient_bytes, pooled_bytes,
 };
 use crate::machine::team::Team;
-use crate::math::Share;
+use crate::math::{Parts, Share};
 use crate::memory::{Arena, Demand, Pages, Plan, Supply, check_capacity};
 use crate::model::{self, Network, NetworkSpec, Parameter, Stage, Tables, Work};
 use crate::optim::Moment;
@@ -41,6 +41,8 @@ pub struct Rank {
     pub(super) clock: Clock,
     /// This rank's slice of the minibatch.
     pub(super) batch: Arc<Batch>,
+    /// How it is parted.
+    pub(super) parts: Parts,
     /// Samples of the whole minibatch of the last step.
     whole: usize,
     pub(super) steps: u64,
@@ -102,11 +104,14 @@ impl Rank {
         let supply = &mut Supply::Arena(&mut plan);
         let dims: Vec<usize> =
             (0..layout.sharding().tables() as u32).map(|table| layout.sharding().dim(TableId(table))).collect();
+        let share = layout.grains().map(|grains| Share::new(grains, layout.ranks(), rank.index()));
+        let mut parts = Parts::new(setup.room.part, share.clone());
         let spec = NetworkSpec {
             config: &setup.config,
             dims: &dims,
             positions: &setup.sequences,
             samples: samples.max(1),
+            part: parts.room(samples, setup.room.samples),
             threads: team.threads(),
             kept: setup.room.kept_layers(),
         };
@@ -121,8 +126,8 @@ impl Rank {
         let mut pooled = Pooled::memory(&layout, rank, setup.room.samples, supply)?;
         let mut gradients = Gradients::memory(&layout, rank, setup.room.samples, supply)?;
         let mut nodes = None;
-        if let Some(grains) = layout.grains() {
-            network.plan_parts(&Share::new(grains, layout.ranks(), rank.index()), supply)?;
+        if let (Some(grains), Some(share)) = (layout.grains(), &share) {
+            network.plan_sums(share, supply)?;
             let len = Pieces::len_of(network.gradient_sizes());
             nodes = Some(Nodes::new(grains, layout.ranks(), rank, len, supply)?);
         }
@@ -168,6 +173,7 @@ impl Rank {
             gradients: Gradients::new(&*lanes.gradients, gradients),
             unpooled: layout.grains().map(|_| Unpooled::new(&layout, rank, &team)),
             batch: Arc::new(Batch::new(&setup.schema)),
+            parts,
             whole: 0,
             steps: 0,
             updates: Updates::default(),
@@ -278,7 +284,7 @@ impl Rank {
         self.take_slice(whole);
         // What an evaluation takes is no part of a step.
         let stopped = self.clock.stop(true);
-        let result = step::forward(self, whole.samples());
+        let result = step::evaluate(self, whole.samples());
         self.clock.stop(stopped);
         let probabilities = self.network.probabilities(self.batch.samples()).to_vec();
         // Alone, the caller gets its minibatch back.
@@ -347,19 +353,36 @@ impl Rank {
         if moment.is_some() {
             self.reduction.clear_foreign_moments(layer);
         }
-        match (place, moment) {
-            (model::Place::Bias(_), None) => layer.bias()[rows.clone()].to_vec(),
+        let weights = match (place, moment) {
+            (model::Place::Bias(_), None) => return layer.bias()[rows.clone()].to_vec(),
             (model::Place::Bias(_), Some(Moment::OfWeight(moment))) => {
-                layer.bias_moment_mut(moment)[rows.clone()].to_vec()
+                return layer.bias_moment_mut(moment)[rows.clone()].to_vec();
             }
             (_, None) => layer.export_weight(rows.clone()),
             (_, Some(Moment::OfWeight(moment))) => layer.export_moment(moment, rows.clone()),
             (_, Some(Moment::OfRow | Moment::Updates)) => unreachable!("{NO_LAYERS}"),
+        };
+        match self.network.named_inputs(index) {
+            None => weights,
+            Some(inputs) => {
+                weights.chunks_exact(inputs.len()).flat_map(|row| inputs.iter().map(|&input| row[input])).collect()
+            }
         }
     }
 
     /// Overwrites this rank's part of some rows of a tensor.
     pub(super) fn import(&mut self, parameter: &Parameter, rows: &Range<usize>, values: &[f32]) {
+        let mut ordered = Vec::new();
+        let mut values = values;
+        if let (model::Place::Weight(index), None | Some(Moment::OfWeight(_))) = (parameter.place, parameter.moment)
+            && let Some(inputs) = self.network.named_inputs(index)
+        {
+            ordered.resize(values.len(), 0.0);
+            for (to, from) in ordered.chunks_exact_mut(inputs.len()).zip(values.chunks_exact(inputs.len())) {
+                inputs.iter().zip(from).for_each(|(&input, value)| to[input] = *value);
+            }
+            values = &ordered;
+        }
         match (parameter.place, parameter.moment) {
             (model::Place::Table(_), Some(Moment::Updates)) => self.updates.rows = values[0] as u64,
             (_, Some(Moment::Updates)) => self.updates.layers = values[0] as u64,

@@ -164,7 +164,7 @@ impl Run {
             reached: None,
             flushed: Instant::now(),
         };
-        let epoch_steps = self.source.samples(Split::Train).map(|samples| samples.div_ceil(train.batch as u64));
+        let epoch_steps = self.source.samples(Split::Train).map(|samples| samples.div_ceil(train.minibatch() as u64));
         self.mllog.as_mut().map_or(Ok(()), |log| log.run_starts(epoch_steps))?;
         let began = Instant::now();
         let mut more = self.ranks.feed(&self.source, self.plan(), self.loader)?;
@@ -246,7 +246,7 @@ impl Run {
                 origin: "data".to_owned(),
                 reason: "there is no training sample: lower data.test_fraction".to_owned(),
             }),
-            Some(samples) => Ok(Some(train.epochs.saturating_mul(samples.div_ceil(train.batch as u64)))),
+            Some(samples) => Ok(Some(train.epochs.saturating_mul(samples.div_ceil(train.minibatch() as u64)))),
             None => Err(Error::Config {
                 origin: "train.steps".to_owned(),
                 reason: "this data source never ends: say how many steps to train, e.g. --steps 1000".to_owned(),
@@ -259,7 +259,7 @@ impl Run {
         let data = &self.config.data;
         Plan {
             split: Split::Train,
-            batch: train.batch,
+            batch: train.minibatch(),
             // A number of steps goes through as many epochs as it takes.
             epochs: if train.steps > 0 { u64::MAX } else { train.epochs },
             start: Position { epoch: self.progress.epoch, sample: self.progress.sample },

@@ -1,7 +1,8 @@
 //! The corridor: one minibatch from its samples to moved weights, on each of 1 to n ranks, every stage named once.
 //!
 //! Each rank walks its own slice. A rank that is alone has no peers to exchange with: its rows are pooled straight into
-//! the features, nothing is copied, and nothing waits.
+//! the features, nothing is copied, and nothing waits. Rows are looked up, exchanged and moved for the whole slice; the
+//! network takes it in parts, each forward and back before the next.
 
 use super::pace::Paces;
 use super::rank::Rank;
@@ -11,30 +12,12 @@ use crate::model::Stage;
 
 /// Trains on this rank's slice of a minibatch of `whole` samples; leaves the losses of its own.
 pub(super) fn step(rank: &mut Rank, whole: usize, paces: Paces) -> Result<()> {
-    rank.reduction.cut(&mut *rank.network, whole);
-    forward(rank, whole)?;
-    rank.enter("backward");
+    look_up(rank, whole)?;
+    for part in 0..rank.parts.count() {
+        forward(rank, whole, part)?;
+        backward(rank, whole, part, paces)?;
+    }
     let Rank { layout, team, network, tables, ids, gradients, reduction, lanes, batch, clock, .. } = rank;
-
-    // The reduction of each layer's gradient over the ranks begins as soon as the gradient is complete.
-    clock.time(Stage::BackTop, || {
-        network.back_top(team, batch, &mut |index, layer| reduction.begin(index, layer, paces.layers))
-    });
-    clock.time(Stage::BackInteract, || {
-        network.back_interact(team, batch);
-        tables.average(team, layout, batch, network.features_gradient_mut(batch.samples()));
-    });
-    clock.time(Stage::UpdateRows, || {
-        reduction.begin_replicas(team, tables, batch, network.features_gradient(batch.samples()));
-    });
-
-    // Gradients of pooled rows travel while the bottom MLP runs back.
-    clock.exchange([Stage::PackGradients, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
-        gradients.begin(team, layout, lane, whole, network.features_gradient(batch.samples()))
-    })?;
-    clock.time(Stage::BackBottom, || {
-        network.back_bottom(team, batch, &mut |index, layer| reduction.begin(index, layer, paces.layers));
-    });
     clock.exchange([Stage::UpdateRows, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
         let own = (&**batch, network.features_gradient(batch.samples()));
         gradients
@@ -46,11 +29,18 @@ pub(super) fn step(rank: &mut Rank, whole: usize, paces: Paces) -> Result<()> {
     Ok(())
 }
 
-/// The way to the loss: also all of an evaluation.
-pub(super) fn forward(rank: &mut Rank, whole: usize) -> Result<()> {
+/// The way to the loss alone: all of an evaluation.
+pub(super) fn evaluate(rank: &mut Rank, whole: usize) -> Result<()> {
+    look_up(rank, whole)?;
+    (0..rank.parts.count()).try_for_each(|part| forward(rank, whole, part))
+}
+
+/// Rows of the whole slice: sent for, pooled for others, pooled for this rank's own samples.
+fn look_up(rank: &mut Rank, whole: usize) -> Result<()> {
     rank.steps += 1;
     rank.enter("forward");
-    let Rank { layout, team, network, tables, ids, pooled, unpooled, reduction, lanes, batch, clock, .. } = rank;
+    let Rank { layout, team, network, tables, ids, pooled, unpooled, reduction, lanes, batch, parts, clock, .. } = rank;
+    parts.cut(batch.samples(), whole);
 
     clock.exchange([Stage::PackIds, Stage::WaitIds], &mut *lanes.ids, |lane| {
         ids.exchange(team, layout, lane, batch, whole)
@@ -72,16 +62,57 @@ pub(super) fn forward(rank: &mut Rank, whole: usize) -> Result<()> {
         let (features, partial) = (network.features_mut(batch.samples()), pooled.own_mut(layout));
         tables.look_up_own(team, layout, ids, batch, features, partial);
     });
-    reduction.complete(&mut **network, clock)?;
-    clock.time(Stage::Bottom, || network.bottom(team, batch));
-    clock.exchange([Stage::JoinRows, Stage::WaitRows], &mut *lanes.pooled, |lane| {
-        let unpooled = unpooled.as_ref().map(|unpooled| (unpooled, &**batch));
-        pooled.finish(team, layout, lane, network.features_mut(batch.samples()), unpooled)
-    })?;
-    clock.time(Stage::JoinRows, || tables.average(team, layout, batch, network.features_mut(batch.samples())));
+    reduction.complete(&mut **network, clock)
+}
 
-    clock.time(Stage::Interact, || network.interact(team, batch));
-    clock.time(Stage::Top, || network.top(team, batch));
-    clock.time(Stage::Loss, || network.loss(team, batch, whole));
+/// A part's way to the loss; the first one joins the pooled rows of other ranks, of the whole slice.
+fn forward(rank: &mut Rank, whole: usize, part: usize) -> Result<()> {
+    rank.enter("forward");
+    let Rank { layout, team, network, tables, pooled, unpooled, lanes, batch, parts, clock, .. } = rank;
+    let (is_first, part) = (part == 0, &parts.part(part));
+    clock.time(Stage::Bottom, || network.bottom(team, batch, part));
+    if is_first {
+        clock.exchange([Stage::JoinRows, Stage::WaitRows], &mut *lanes.pooled, |lane| {
+            let unpooled = unpooled.as_ref().map(|unpooled| (unpooled, &**batch));
+            pooled.finish(team, layout, lane, network.features_mut(batch.samples()), unpooled)
+        })?;
+        clock.time(Stage::JoinRows, || tables.average(team, layout, batch, network.features_mut(batch.samples())));
+    }
+
+    clock.time(Stage::Interact, || network.interact(team, part));
+    clock.time(Stage::Top, || network.top(team, part));
+    clock.time(Stage::Loss, || network.loss(team, batch, part, whole));
+    Ok(())
+}
+
+/// A part's way back; the last one sends the gradients of pooled rows, of the whole slice.
+fn backward(rank: &mut Rank, whole: usize, part: usize, paces: Paces) -> Result<()> {
+    rank.enter("backward");
+    let Rank { layout, team, network, tables, gradients, reduction, lanes, batch, parts, clock, .. } = rank;
+    let part = &parts.part(part);
+
+    // The reduction of each layer's gradient over the ranks begins as soon as the gradient is complete.
+    clock.time(Stage::BackTop, || {
+        network.back_top(team, part, &mut |index, layer| reduction.begin(index, layer, paces.layers))
+    });
+    clock.time(Stage::BackInteract, || {
+        network.back_interact(team, part, &mut |index, layer| reduction.begin(index, layer, paces.layers));
+    });
+
+    // Gradients of pooled rows travel while the bottom MLP runs back.
+    if part.is_last {
+        clock.time(Stage::BackInteract, || {
+            tables.average(team, layout, batch, network.features_gradient_mut(batch.samples()));
+        });
+        clock.time(Stage::UpdateRows, || {
+            reduction.begin_replicas(team, tables, batch, network.features_gradient(batch.samples()));
+        });
+        clock.exchange([Stage::PackGradients, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
+            gradients.begin(team, layout, lane, whole, network.features_gradient(batch.samples()))
+        })?;
+    }
+    clock.time(Stage::BackBottom, || {
+        network.back_bottom(team, part, &mut |index, layer| reduction.begin(index, layer, paces.layers));
+    });
     Ok(())
 }

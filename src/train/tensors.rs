@@ -4,22 +4,28 @@
 use std::ops::Range;
 
 use super::Ranks;
+use super::rank::Rank;
 use crate::base::{RankId, Result, TableId};
 use crate::model::Parameter;
 use crate::optim::Moment;
 
 impl Ranks {
-    /// Every tensor, in the order of the reference's state dict.
+    /// Every tensor: tables, then layers in their order.
     ///
     /// # Errors
     /// As [`Ranks::all`].
     pub fn parameters(&self) -> Result<Vec<Parameter>> {
         let sharding = self.layout().sharding();
-        let tables = (0..sharding.tables()).map(|table| {
+        let count = sharding.tables();
+        let of_network = move |rank: &mut Rank| {
+            let names: Vec<_> = (0..count).map(|table| rank.network.table_name(table)).collect();
+            Ok((names, rank.network.parameters()))
+        };
+        let (names, dense) = self.all(of_network)?.swap_remove(0);
+        let tables = names.into_iter().enumerate().map(|(table, name)| {
             let number = TableId(table as u32);
-            Parameter::of_table(table, sharding.rows(number) as usize, sharding.dim(number))
+            Parameter::of_table(name, table, [sharding.rows(number) as usize, sharding.dim(number)])
         });
-        let dense = self.all(|rank| Ok(rank.network.parameters()))?.swap_remove(0);
         Ok(tables.chain(dense).collect())
     }
 
@@ -168,7 +174,6 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::all`].
     pub fn export_table(&self, table: TableId) -> Result<Vec<f32>> {
-        let sharding = self.layout().sharding();
-        self.export(&Parameter::of_table(table.index(), sharding.rows(table) as usize, sharding.dim(table)))
+        self.export(&self.parameters()?[table.index()])
     }
 }

@@ -46,6 +46,9 @@ const fn case(
     Case { key, value, data, with }
 }
 
+/// A cross network.
+const CROSS: &[(&str, &str)] = &[("model.interaction", "dcn"), ("model.cross_rank", "4")];
+
 /// Rates that decay within a run.
 const DECAY: &[(&str, &str)] = &[("train.decay_steps", "3"), ("train.decay_start", "1")];
 
@@ -60,6 +63,9 @@ const CASES: &[Case] = &[
     case("model.pooling", "mean", RANDOM, &[("data.lookups", "3")]),
     case("model.interaction", "cat", BUILT_IN, &[]),
     case("model.interaction_itself", "true", BUILT_IN, &[]),
+    case("model.triangle", "upper", BUILT_IN, &[]),
+    case("model.cross_layers", "2", BUILT_IN, CROSS),
+    case("model.cross_rank", "5", BUILT_IN, CROSS),
     case("model.loss", "mse", BUILT_IN, &[]),
     case("model.loss_weights", "[1.0,2.0]", BUILT_IN, &[("model.loss", "wbce")]),
     case("model.loss_threshold", "0.45", BUILT_IN, &[]),
@@ -77,7 +83,7 @@ const CASES: &[Case] = &[
     case("data.train_samples", "320", BUILT_IN, &[("train.steps", "0")]),
     case("data.test_samples", "64", BUILT_IN, &[]),
     case("data.seed", "5", BUILT_IN, &[]),
-    case("data.lookups", "4", RANDOM, &[]),
+    case("data.lookups", "4", BUILT_IN, &[]),
     case("data.lookups_fixed", "false", RANDOM, &[("data.lookups", "4")]),
     case("data.zipf", "1.2", RANDOM, &[]),
     case("train.batch", "32", BUILT_IN, &[]),
@@ -97,6 +103,7 @@ const CASES: &[Case] = &[
     case("train.decay_steps_rows", "9", BUILT_IN, DECAY),
     case("train.decay_start", "2", BUILT_IN, &[("train.decay_steps", "3")]),
     case("train.decay_steps", "3", BUILT_IN, &[("train.decay_steps", "9"), ("train.decay_start", "1")]),
+    case("train.accumulate", "2", BUILT_IN, &[]),
     case("train.optimizer", "momentum", BUILT_IN, &[]),
     case("train.optimizer_rows", "momentum", BUILT_IN, &[]),
     case("train.momentum", "0.5", BUILT_IN, &[("train.optimizer", "momentum")]),
@@ -122,7 +129,8 @@ const CASES: &[Case] = &[
 ];
 
 /// Keys that by their meaning change the speed, the memory or the moment of something, and no result.
-const UNSEEN: [&str; 4] = ["data.prefetch", "train.eval_batch", "train.update_fused", "train.checkpoint_every"];
+const UNSEEN: [&str; 5] =
+    ["data.prefetch", "train.part", "train.eval_batch", "train.update_fused", "train.checkpoint_every"];
 
 fn folder() -> tempfile::TempDir {
     use std::fmt::Write;
@@ -249,7 +257,7 @@ fn every_key_of_generated_data_changes_them_and_others_are_refused() {
 
 #[test]
 fn keys_that_benches_do_not_use_are_refused_with_those_that_do() {
-    for command in [Command::Tune, Command::Step, Command::Overlap] {
+    for command in [Command::Tune, Command::Step, Command::Overlap, Command::Inspect] {
         for key in KEYS {
             let Some(case) = CASES.iter().find(|case| case.key == key.name) else { continue };
             let mut layers = Layers::default();

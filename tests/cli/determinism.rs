@@ -167,3 +167,24 @@ fn real_clicks_give_the_same_bits_on_any_number_of_ranks() {
         }
     }
 }
+
+#[test]
+fn parts_of_a_minibatch_and_accumulated_ones_give_the_bits_of_the_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let ways = ["--threads 2", "--threads 1 --ranks 2 --precision bf16", "--threads 1 --ranks 3 --determinism ranks"];
+    for (way, more) in ways.into_iter().enumerate() {
+        let train =
+            |name: &str, further: &str| run(folder.path(), &format!("{name}-{way}"), &format!("{more} {further}"));
+        let (losses, checkpoint) = train("whole", "--batch 384 --steps 6 --set train.part=384");
+        assert_eq!(losses.lines().count(), 6);
+        for (name, further) in [
+            ("parts", "--batch 384 --set train.part=64"),
+            ("accumulated", "--batch 96 --set train.accumulate=4"),
+            ("both", "--batch 48 --set train.accumulate=8 --set train.part=1"),
+        ] {
+            let (other_losses, other) = train(name, &format!("{further} --steps 6"));
+            assert_eq!(losses, other_losses, "{name}, {more}");
+            assert!(weights(&checkpoint) == weights(&other), "weights of {name}, {more}");
+        }
+    }
+}

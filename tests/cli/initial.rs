@@ -64,6 +64,48 @@ fn weights_begin_with_the_deviations_of_the_reference() {
 }
 
 #[test]
+fn a_dcnv2_begins_with_the_deviations_of_torchrec() {
+    let folder = tempfile::tempdir().unwrap();
+    let layers = "--set model.bottom=[13,800,8] --set model.top=[700,1] --set model.interaction=dcn \
+                  --set model.cross_rank=30 --set model.cross_layers=2";
+    let checkpoint = begun(folder.path(), &format!("{layers} --seed 3"));
+    let moment = |numbers: &[f64], power| numbers.iter().map(|x| x.powi(power)).sum::<f64>() / numbers.len() as f64;
+    // Uniform up to the root of one over the inputs, weights and biases alike.
+    let width = numbers(&checkpoint, "inter_arch.crossnet.bias.0").len() as f64;
+    for (layer, inputs) in [
+        ("dense_arch.model._mlp.0._linear", 13.0),
+        ("dense_arch.model._mlp.1._linear", 800.0),
+        ("over_arch.model.0._mlp.0._linear", width),
+        ("over_arch.model.1", 700.0f64),
+    ] {
+        for kind in ["weight", "bias"] {
+            let found: Vec<_> =
+                numbers(&checkpoint, &format!("{layer}.{kind}")).iter().map(|x| x * inputs.sqrt()).collect();
+            assert!(found.iter().all(|x| x.abs() <= 1.000_001), "{layer}.{kind}");
+            if found.len() >= 500 {
+                let bound = 5.0 / (found.len() as f64).sqrt();
+                assert!(moment(&found, 1).abs() < bound * (1.0f64 / 3.0).sqrt(), "{layer}.{kind}: mean");
+                assert!((moment(&found, 2) - 1.0 / 3.0).abs() < bound * (4.0f64 / 45.0).sqrt(), "{layer}.{kind}");
+            }
+        }
+    }
+    // Xavier's normal distribution, and no bias.
+    for matrix in ["V_kernels.0", "W_kernels.0", "V_kernels.1", "W_kernels.1"] {
+        let found = numbers(&checkpoint, &format!("inter_arch.crossnet.{matrix}"));
+        let (variance, bound) = (2.0 / (width + 30.0), 5.0 / (found.len() as f64).sqrt());
+        assert!(moment(&found, 1).abs() < bound * variance.sqrt(), "{matrix}: mean");
+        assert!((moment(&found, 2) / variance - 1.0).abs() < bound * 2f64.sqrt(), "{matrix}: variance");
+        assert!((moment(&found, 4) / variance.powi(2) - 3.0).abs() < bound * 96f64.sqrt(), "{matrix}: fourth");
+    }
+    assert!(numbers(&checkpoint, "inter_arch.crossnet.bias.1").iter().all(|x| x.abs() < 1e-20));
+    let table = numbers(&checkpoint, "sparse_arch.embedding_bag_collection.embedding_bags.t_cat_2.weight");
+    let largest = table.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+    assert!((largest / (8.0 / table.len() as f64).sqrt() - 1.0).abs() < 0.01, "{largest}");
+    let same = numbers(&checkpoint, "inter_arch.crossnet.V_kernels.0");
+    assert_ne!(same, numbers(&checkpoint, "inter_arch.crossnet.V_kernels.1"), "each layer draws its own");
+}
+
+#[test]
 fn the_seed_orders_the_samples() {
     let folder = tempfile::tempdir().unwrap();
     let first = folder.path().join("first.safetensors");

@@ -31,6 +31,7 @@ mod search;
 mod simulate;
 #[path = "../support/spoil.rs"]
 mod spoil;
+mod torchrec;
 mod transforms;
 mod tune;
 

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use octorec::base::config::DataConfig;
-use octorec::data::{Batch, Criteo, Source, Split};
+use octorec::base::config::{DataConfig, LookUps};
+use octorec::data::{Batch, Criteo, Samples, Source, Split};
 
 const SAMPLES: usize = 80_000;
 
@@ -219,4 +219,40 @@ fn tables_of_any_number_and_size() {
     let tiny = Criteo::new(&DataConfig { train_samples: 10_000, ..config }, &[50], 0).unwrap();
     let rate = read(&tiny, Split::Train, 10_000).labels.iter().sum::<f32>() / 10_000.0;
     assert!((0.2..0.28).contains(&rate), "{rate}");
+}
+
+#[test]
+fn bags_of_several_begin_with_the_row_that_tells_something() {
+    let config = DataConfig { train_samples: 3000, test_samples: 100, ..DataConfig::default() };
+    let rows = [500, 7, 100_000];
+    let alone = Criteo::new(&config, &rows, 13).unwrap();
+    let several = DataConfig { lookups: LookUps::Each(vec![4, 1, 9]), ..config.clone() };
+    let log = Criteo::new(&several, &rows, 13).unwrap();
+    assert_eq!((log.lookups(), alone.lookups()), (9, 1));
+    let (one, many) = (read(&alone, Split::Train, 3000), read(&log, Split::Train, 3000));
+    assert!(one.labels == many.labels && one.dense == many.dense);
+    assert_eq!(log.truth(Split::Test, 3, 50), alone.truth(Split::Test, 3, 50));
+    for (table, count) in [4, 1, 9].into_iter().enumerate() {
+        let bags: Vec<_> = (0..3000).map(|n| many.bags[table].of(n)).collect();
+        assert!(bags.iter().enumerate().all(|(n, bag)| bag.len() == count && bag[0] == one.bags[table].of(n)[0]));
+        // The others fall on all rows alike: the mean of their numbers, within five standard errors.
+        let others: Vec<_> = bags.iter().flat_map(|bag| &bag[1..]).map(|row| f64::from(*row)).collect();
+        if let Some(middle) = (count > 1).then(|| (rows[table] - 1) as f64 / 2.0) {
+            let mean = others.iter().sum::<f64>() / others.len() as f64;
+            assert!((mean - middle).abs() < 5.0 * middle / (3.0 * others.len() as f64).sqrt(), "{table}: {mean}");
+        }
+    }
+    // What files get of samples is what a reader of the log gets, from any sample on.
+    let description = log.description();
+    assert!(description.categorical.iter().map(|column| column.hots).eq([4, 1, 9]));
+    let mut samples = Samples::new(&description);
+    log.fill(Split::Train, 1000..1200, &mut samples);
+    for (lookups, (bag, count)) in samples.lookups.iter().zip(many.bags.iter().zip([4, 1, 9])) {
+        assert_eq!(lookups.rows, bag.rows[1000 * count..1200 * count]);
+    }
+    let mut batch = Batch::new(log.schema());
+    log.open(Split::Train, 1000).unwrap().read(&mut batch, 200).unwrap();
+    assert_eq!(batch.bags[2].rows, samples.lookups[2].rows);
+    let message = Criteo::new(&DataConfig { lookups: LookUps::Each(vec![4, 1]), ..config }, &rows, 13).err().unwrap();
+    assert_eq!(message.to_string(), "data.lookups: there must be 1 or more for each of 3 tables");
 }

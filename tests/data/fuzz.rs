@@ -229,6 +229,8 @@ fn workload() -> Workload {
         exchange_bytes,
         dense_bytes,
         sample_bytes,
+        part_bytes: 100,
+        part: None,
         layers: Vec::new(),
         collective: None,
         sample_operations: 2000,

@@ -8,6 +8,7 @@ mod criteo;
 mod formats;
 mod formats_cli;
 mod fuzz;
+mod hot;
 mod integrity;
 mod loader;
 mod parquet;

@@ -354,7 +354,7 @@ fn an_error_reaches_every_rank_after_the_minibatches_before_it() {
 
 #[test]
 fn minibatches_of_an_endless_source_are_sliced_and_dropped_loaders_end() {
-    let config = DataConfig { lookups: 2, ..DataConfig::default() };
+    let config = DataConfig { lookups: 2.into(), ..DataConfig::default() };
     let source: Arc<dyn Source> = Arc::new(Random::new(&config, &[10; 3], 2).unwrap());
     for mode in LoaderMode::ALL {
         let mut loaders =

@@ -40,7 +40,8 @@ static SOURCES: LazyLock<Sources> = LazyLock::new(|| {
         open(DataConfig { source: SourceKind::Tsv, path, vocab, ..config.data.clone() }, &[])
     };
     let random = |lookups_fixed, zipf| {
-        let data = DataConfig { source: SourceKind::Random, lookups: 5, lookups_fixed, zipf, ..config.data.clone() };
+        let data =
+            DataConfig { source: SourceKind::Random, lookups: 5.into(), lookups_fixed, zipf, ..config.data.clone() };
         open(data, &[10, 100_000, 3])
     };
     let list = vec![

@@ -43,9 +43,10 @@ fn taken(work: impl FnOnce()) -> (Stats, i128) {
 fn config(interaction: Interaction, pooling: Pooling) -> Config {
     let bottom = vec![13, 70, 16];
     let rows = vec![500, 3, 40];
-    let model = ModelConfig { bottom, top: vec![33, 1], dim: 16, rows, interaction, pooling, ..ModelConfig::default() };
+    let (top, cross_rank) = (vec![33, 1], 9);
+    let model = ModelConfig { bottom, top, dim: 16, rows, interaction, pooling, cross_rank, ..ModelConfig::default() };
     let source = octorec::base::config::SourceKind::Random;
-    let data = DataConfig { source, lookups: 4, zipf: 1.05, ..DataConfig::default() };
+    let data = DataConfig { source, lookups: 4.into(), zipf: 1.05, ..DataConfig::default() };
     Config { model, data, ..Config::default() }
 }
 
@@ -105,6 +106,8 @@ fn a_step_allocates_nothing_once_it_has_run() {
             (Interaction::Dot, Pooling::Sum, Precision::F32),
             (Interaction::Cat, Pooling::Mean, Precision::F32),
             (Interaction::Dot, Pooling::Sum, Precision::Bf16),
+            (Interaction::Dcn, Pooling::Sum, Precision::F32),
+            (Interaction::Dcn, Pooling::Sum, Precision::Bf16),
         ] {
             let config = config(interaction, pooling);
             // An epoch ends with a smaller minibatch.
@@ -119,8 +122,9 @@ fn a_step_allocates_nothing_once_it_has_run() {
             }
         }
     }
-    // Several ranks, every way to divide a table among them, and every way to reduce dense gradients.
-    let config = config(Interaction::Dot, Pooling::Mean);
+    // Several ranks, every way to divide a table among them, and every way to reduce dense gradients: also of layers
+    // without biases.
+    let config = config(Interaction::Dcn, Pooling::Mean);
     let batches = self::batches(&config, &[96, 96, 96, 41]);
     let schema = data::open(&config, Opening::default()).unwrap().schema().clone();
     let averages = Averages { beta1: 0.9, beta2: 0.999, eps: 1e-8, bias_correction: true };

@@ -22,12 +22,13 @@ use proptest::prelude::*;
 
 const RATE: f32 = 0.05;
 
+#[derive(Clone)]
 struct Case {
     config: Config,
     schema: Schema,
     batches: Vec<Arc<Batch>>,
     room: Room,
-    grains: Grains,
+    grains: Option<Grains>,
     isa: Isa,
 }
 
@@ -42,7 +43,7 @@ impl Case {
     fn new(model: ModelConfig, lookups: usize, batches: &[usize], precision: Precision) -> Self {
         let data = DataConfig {
             source: SourceKind::Random,
-            lookups,
+            lookups: lookups.into(),
             lookups_fixed: false,
             zipf: 1.05,
             ..DataConfig::default()
@@ -59,7 +60,7 @@ impl Case {
         let largest = *batches.iter().max().unwrap();
         let batches = batches.iter().map(draw).collect();
         let room = Room { lookups, precision, ..Room::samples(largest) };
-        Self { schema, config, batches, room, grains: Grains::of(largest), isa: Isa::best() }
+        Self { schema, config, batches, room, grains: Some(Grains::of(largest)), isa: Isa::best() }
     }
 
     /// With weights of the look-ups in some tables.
@@ -74,7 +75,7 @@ impl Case {
         let placement = place(&machine, &wishes).unwrap();
         let sharding = Sharding::new(&self.config.model.rows, self.config.model.dim, ranks, schemes).unwrap();
         let setup = Setup::new(&self.config.model, &self.schema, sharding, self.room, &placement);
-        Ranks::start(Setup { grains: Some(self.grains), isa: self.isa, ..setup }).unwrap()
+        Ranks::start(Setup { grains: self.grains, isa: self.isa, ..setup }).unwrap()
     }
 
     fn run(&self, schemes: Vec<Scheme>, ranks: usize, threads: usize) -> Outcome {
@@ -138,7 +139,8 @@ fn scheme(kind: usize, table: usize, ranks: usize, rows: u64, dim: usize) -> Sch
 
 fn small(pooling: Pooling, interaction: Interaction) -> ModelConfig {
     let (bottom, top, rows) = (vec![13, 40, 12], vec![33, 1], vec![700, 3, 41, 1000, 260]);
-    ModelConfig { bottom, top, dim: 12, rows, interaction, pooling, ..Default::default() }
+    let (cross_layers, cross_rank) = (2, 9);
+    ModelConfig { bottom, top, dim: 12, rows, interaction, pooling, cross_layers, cross_rank, ..Default::default() }
 }
 
 /// Twenty minibatches, that at the end of an epoch being smaller, down to fewer samples than ranks.
@@ -160,13 +162,45 @@ fn every_scheme_on_any_number_of_ranks_gives_the_bits_of_one() {
     }
 }
 
+/// Minibatches of several parts of 64 samples, or of several grains, down to less than one.
 #[test]
-fn halves_means_and_concatenation_too_on_any_instruction_set() {
+fn how_a_minibatch_is_parted_changes_no_bit() {
+    let batches = [300, 300, 193, 128, 3];
+    let precisions = [Precision::F32, Precision::Bf16];
+    for (interaction, precision) in
+        [Interaction::Dot, Interaction::Dcn].into_iter().flat_map(|interaction| precisions.map(|of| (interaction, of)))
+    {
+        for isa in Isa::every() {
+            let mut case = Case::new(small(Pooling::Mean, interaction), 3, &batches, precision);
+            case.isa = isa;
+            for grains in [None, Some(Grains::of(300)), Some(Grains::exactly(4))] {
+                case.grains = grains;
+                for ranks in [1, 2] {
+                    let schemes = || case.schemes(|table| table, ranks);
+                    let whole = case.run(schemes(), ranks, 2);
+                    assert!(whole.losses.iter().all(|loss| f64::from_bits(*loss).is_finite()));
+                    for part in [1, 64, 150] {
+                        let found = Case { room: Room { part, ..case.room }, ..case.clone() }.run(schemes(), ranks, 2);
+                        let what = format!(
+                            "parts of {part}, {ranks} ranks, {interaction:?}, {precision:?}, {isa:?}, {grains:?}"
+                        );
+                        assert_same(&whole, &found, &what);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn halves_means_concatenation_and_cross_layers_too_on_any_instruction_set() {
     for (pooling, interaction, precision) in [
         (Pooling::Mean, Interaction::Dot, Precision::F32),
         (Pooling::Sum, Interaction::Cat, Precision::F32),
         (Pooling::Mean, Interaction::Dot, Precision::Bf16),
         (Pooling::Sum, Interaction::Dot, Precision::Bf16Lsb8),
+        (Pooling::Sum, Interaction::Dcn, Precision::F32),
+        (Pooling::Sum, Interaction::Dcn, Precision::Bf16),
     ] {
         let mut case = Case::new(small(pooling, interaction), 4, &twenty(), precision);
         let momentum = Optimizer::Momentum { momentum: 0.9, decay: 0.0 };
@@ -297,7 +331,7 @@ fn layers_of_several_panels_and_many_grains() {
     for precision in [Precision::F32, Precision::Bf16] {
         let mut case = Case::new(model.clone(), 2, &[300, 300, 77], precision);
         for grains in [1, 8, 64] {
-            case.grains = Grains::exactly(grains);
+            case.grains = Some(Grains::exactly(grains));
             let alone = case.alone();
             for ranks in [2, 3, 5] {
                 let found = case.run(case.schemes(|table| table + ranks, ranks), ranks, 2);
@@ -312,7 +346,7 @@ fn a_minibatch_is_the_sum_of_its_grains() {
     // The other mode sums in another order: close, and not the same, or this mode would do nothing.
     let case = Case::new(small(Pooling::Sum, Interaction::Dot), 4, &twenty()[..8], Precision::F32);
     let by_grains = case.alone();
-    let at_once = Case { grains: Grains::exactly(1), ..case }.alone();
+    let at_once = Case { grains: Some(Grains::exactly(1)), ..case }.alone();
     assert!(by_grains.weights != at_once.weights);
     for (a, b) in by_grains.losses.iter().zip(&at_once.losses).map(|(a, b)| (f64::from_bits(*a), f64::from_bits(*b))) {
         assert!((a - b).abs() <= 1e-5 * b.abs(), "{a} and {b}");
@@ -365,7 +399,7 @@ fn what_some_ranks_saved_others_continue() {
 fn two_ranks_give_the_same_bits_on_any_number_of_threads_in_either_mode() {
     let case = Case::new(small(Pooling::Sum, Interaction::Dot), 4, &twenty()[..8], Precision::F32);
     let machine = Machine::load("host").unwrap();
-    for grains in [None, Some(case.grains)] {
+    for grains in [None, case.grains] {
         let run = |threads| {
             let wishes = Wishes { ranks: Some(2), threads: Some(threads), ..Wishes::default() };
             let model = &case.config.model;
@@ -404,7 +438,7 @@ proptest! {
         let model = ModelConfig { bottom: vec![4, hidden, dim], top: vec![hidden, 1], dim, rows, pooling, ..Default::default() };
         let precision = if half { Precision::Bf16 } else { Precision::F32 };
         let mut case = Case::new(model, lookups, &batches, precision).weighted(|table| weighted[table]);
-        case.grains = Grains::exactly(1 << grains);
+        case.grains = Some(Grains::exactly(1 << grains));
         let alone = case.alone();
         let found = case.run(case.schemes(|table| kinds[table], ranks), ranks, 1);
         assert_same(&alone, &found, &format!("{ranks} ranks, {kinds:?}, {weighted:?}"));

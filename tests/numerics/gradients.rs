@@ -12,6 +12,8 @@ use octorec::model::Room;
 use octorec::simd::Isa;
 use octorec::train::Ranks;
 
+use crate::renamed::renamed;
+
 /// All tensors by name, in f64.
 type Weights = Vec<(String, Vec<usize>, Vec<f64>)>;
 
@@ -31,6 +33,20 @@ fn perceptron(weights: &Weights, prefix: &str, mut x: Vec<f64>, relu_last: bool)
             .collect();
     }
     x
+}
+
+/// x_{l+1} = x_0 ⊙ (W (V x_l) + b) + x_l, layer by layer.
+fn cross(weights: &Weights, layers: usize, first: &[f64]) -> Vec<f64> {
+    let product = |name: String, x: &[f64]| -> Vec<f64> {
+        let rows = tensor(weights, &name).chunks(x.len());
+        rows.map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum()).collect()
+    };
+    (0..layers).fold(first.to_vec(), |x, layer| {
+        let u = product(format!("inter_arch.crossnet.V_kernels.{layer}"), &x);
+        let h = product(format!("inter_arch.crossnet.W_kernels.{layer}"), &u);
+        let bias = tensor(weights, &format!("inter_arch.crossnet.bias.{layer}"));
+        (0..x.len()).map(|i| first[i] * (h[i] + bias[i]) + x[i]).collect()
+    })
 }
 
 /// The mean loss of the specification (reference page, C1).
@@ -59,6 +75,10 @@ fn loss(config: &Config, weights: &Weights, batch: &Batch) -> f64 {
                         features.push(vectors[i].iter().zip(&vectors[j]).map(|(a, b)| a * b).sum());
                     }
                 }
+            }
+            Interaction::Dcn => {
+                vectors[1..].iter().for_each(|vector| features.extend(vector));
+                features = cross(weights, model.cross_layers, &features);
             }
         }
         let z = perceptron(weights, "top_l", features, false)[0];
@@ -127,7 +147,8 @@ fn check_weighted(settings: &[&str], threads: usize, seed: u64, weighted: &[usiz
     let export = |model: &Ranks| -> Weights {
         let wide = |values: Vec<f32>| values.into_iter().map(f64::from).collect();
         let parameters = model.parameters().unwrap();
-        parameters.iter().map(|p| (p.name.clone(), p.shape.clone(), wide(model.export(p).unwrap()))).collect()
+        let name = |name: &str| renamed(name, config.model.top.len());
+        parameters.iter().map(|p| (name(&p.name), p.shape.clone(), wide(model.export(p).unwrap()))).collect()
     };
     let mut weights = export(&model);
     let expected_loss = loss(&config, &weights, &batch);
@@ -182,6 +203,19 @@ fn dot_with_itself_and_squared_error() {
 fn concatenation_and_weighted_cross_entropy() {
     let sizes = ["model.interaction=cat", "model.bottom=[6, 9, 7]", "model.top=[11, 5, 1]", "model.dim=4"];
     check(&[&sizes[..], &["model.loss=wbce", "model.loss_weights=[0.6, 2.5]"]].concat(), 2, 5);
+}
+
+#[test]
+fn cross_layers_and_cross_entropy() {
+    let sizes = ["model.interaction=dcn", "model.bottom=[6, 9, 7]", "model.top=[11, 5, 1]", "model.dim=4"];
+    for (layers, rank, threads) in
+        [("model.cross_layers=1", 3, 1), ("model.cross_layers=2", 5, 2), ("model.cross_layers=3", 1, 3)]
+    {
+        check(&[&sizes[..], &[layers, &format!("model.cross_rank={rank}")]].concat(), threads, 9);
+    }
+    // More numbers between V and W than x_0 has, and one layer behind.
+    let other = ["model.interaction=dcn", "model.bottom=[3, 4]", "model.top=[1]", "model.dim=4", "model.cross_rank=19"];
+    check(&[&other[..], &["model.cross_layers=2", "model.pooling=mean"]].concat(), 2, 10);
 }
 
 #[test]

@@ -15,6 +15,8 @@ use octorec::simd::Isa;
 use octorec::simd::bf16::{narrow, widen};
 use octorec::train::Ranks;
 
+use crate::renamed::renamed;
+
 const SAMPLES: usize = 53;
 const DIM: usize = 16;
 const ROWS: [u64; 3] = [50, 3, 400];
@@ -36,13 +38,20 @@ fn dot(a: impl IntoIterator<Item = f64>, b: impl IntoIterator<Item = f64>) -> f6
 /// Tensors by name.
 struct Tensors(Vec<(String, Vec<f64>)>);
 
+/// Whether it is the weights of a layer of the top MLP.
+fn is_of_top(name: &str) -> bool {
+    (name.starts_with("over_arch") || name.starts_with("top_l")) && name.ends_with("weight")
+}
+
 impl Tensors {
     fn of(model: &Ranks, see: impl Fn(&str, f32) -> f64) -> Self {
         let tensor = |parameter| model.export(parameter).unwrap();
         let parameters = model.parameters().unwrap();
+        let top = parameters.iter().filter(|parameter| is_of_top(&parameter.name)).count();
         let tensors = parameters.iter().map(|parameter| {
-            let name = &parameter.name;
-            (name.clone(), tensor(parameter).into_iter().map(|x| see(name, x)).collect())
+            let name = renamed(&parameter.name, top);
+            let see = |x| see(&name, x);
+            (name.clone(), tensor(parameter).into_iter().map(see).collect())
         });
         Self(tensors.collect())
     }
@@ -99,8 +108,60 @@ fn backward(
     dy
 }
 
+/// What a cross layer leaves: its input x, V x and what x_0 is multiplied by, all rounded.
+type Crossed = [Vec<f64>; 3];
+
+/// The matrix with a row for each of so many outputs times a vector.
+fn times(matrix: &[f64], x: &[f64]) -> Vec<f64> {
+    matrix.chunks(x.len()).map(|row| dot(row.iter().copied(), x.iter().copied())).collect()
+}
+
+/// The same with the matrix transposed.
+fn times_transposed(matrix: &[f64], dy: &[f64]) -> Vec<f64> {
+    let columns = matrix.len() / dy.len();
+    (0..columns).map(|c| dot(dy.iter().copied(), matrix.iter().skip(c).step_by(columns).copied())).collect()
+}
+
+/// Each layer's numbers, and what leaves the last, which is not rounded.
+fn cross(weights: &Tensors, features: &[f64]) -> (Vec<Crossed>, Vec<f64>) {
+    let rounded_all = |x: Vec<f64>| x.into_iter().map(rounded).collect::<Vec<_>>();
+    let first = rounded_all(features.to_vec());
+    let layers = weights.0.iter().filter(|(name, _)| name.contains("V_kernels")).count();
+    let (mut levels, mut x) = (Vec::new(), first.clone());
+    for layer in 0..layers {
+        let of = |kind: &str| weights.get(&format!("inter_arch.crossnet.{kind}.{layer}"));
+        let u = rounded_all(times(of("V_kernels"), &x));
+        let h = rounded_all(times(of("W_kernels"), &u).iter().zip(of("bias")).map(|(h, b)| h + b).collect());
+        let next: Vec<f64> = (0..x.len()).map(|i| first[i] * h[i] + x[i]).collect();
+        levels.push([x, u, h]);
+        x = if layer + 1 < layers { rounded_all(next) } else { next };
+    }
+    (levels, x)
+}
+
+/// Adds a sample's gradients of all cross layers; returns that of x_0, given that of what leaves the last layer.
+fn cross_back(weights: &Tensors, levels: &[Crossed], mut above: Vec<f64>, sums: &mut Tensors) -> Vec<f64> {
+    let mut round = vec![0.0; above.len()];
+    for (layer, [x, u, h]) in levels.iter().enumerate().rev() {
+        let name = |kind: &str| format!("inter_arch.crossnet.{kind}.{layer}");
+        let dh: Vec<f64> = above.iter().zip(&levels[0][0]).map(|(g, x0)| rounded(g * x0)).collect();
+        round.iter_mut().zip(&above).zip(h).for_each(|((sum, g), h)| *sum += g * h);
+        let du: Vec<f64> = times_transposed(weights.get(&name("W_kernels")), &dh).into_iter().map(rounded).collect();
+        for (kind, dy, x) in [("W_kernels", &dh, u), ("V_kernels", &du, x)] {
+            for (dw, dy) in sums.get_mut(&name(kind)).chunks_mut(x.len()).zip(dy) {
+                dw.iter_mut().zip(x).for_each(|(dw, x)| *dw += dy * x);
+            }
+        }
+        sums.get_mut(&name("bias")).iter_mut().zip(&dh).for_each(|(db, dh)| *db += dh);
+        let dx = times_transposed(weights.get(&name("V_kernels")), &du);
+        above.iter_mut().zip(dx).for_each(|(above, dx)| *above += dx);
+    }
+    above.iter().zip(round).map(|(above, round)| above + round).collect()
+}
+
 /// The mean loss, and the gradients of all weights.
 fn model_of_the_roundings(weights: &Tensors, batch: &Batch) -> (f64, Tensors) {
+    let is_crossed = weights.0.iter().any(|(name, _)| name.contains("crossnet"));
     let mut sums = Tensors(weights.0.iter().map(|(name, values)| (name.clone(), vec![0.0; values.len()])).collect());
     let mut loss = 0.0;
     for n in 0..SAMPLES {
@@ -114,7 +175,12 @@ fn model_of_the_roundings(weights: &Tensors, batch: &Batch) -> (f64, Tensors) {
         }
         let pairs: Vec<_> = (0..vectors.len()).flat_map(|i| (0..i).map(move |j| (i, j))).collect();
         let mut features = vectors[0].clone();
-        features.extend(pairs.iter().map(|&(i, j)| dot(vectors[i].iter().copied(), vectors[j].iter().copied())));
+        let mut levels = Vec::new();
+        if is_crossed {
+            (levels, features) = cross(weights, &vectors.concat());
+        } else {
+            features.extend(pairs.iter().map(|&(i, j)| dot(vectors[i].iter().copied(), vectors[j].iter().copied())));
+        }
         let top = forward(weights, "top_l", &features, false);
         let (z, label) = (top.last().unwrap()[0], f64::from(batch.labels[n]));
         let p = 1.0 / (1.0 + (-z).exp());
@@ -123,8 +189,13 @@ fn model_of_the_roundings(weights: &Tensors, batch: &Batch) -> (f64, Tensors) {
         let dz = std::iter::once((p - label) / SAMPLES as f64);
         let dfeatures = backward(weights, "top_l", &top, dz, &mut sums);
         let mut dvectors = vec![vec![0.0; DIM]; vectors.len()];
-        dvectors[0].copy_from_slice(&dfeatures[..DIM]);
-        for (&(i, j), dz) in pairs.iter().zip(&dfeatures[DIM..]) {
+        if is_crossed {
+            let dfeatures = cross_back(weights, &levels, dfeatures.clone(), &mut sums);
+            dvectors.iter_mut().zip(dfeatures.chunks(DIM)).for_each(|(to, from)| to.copy_from_slice(from));
+        } else {
+            dvectors[0].copy_from_slice(&dfeatures[..DIM]);
+        }
+        for (&(i, j), dz) in pairs.iter().zip(&dfeatures[DIM..]).filter(|_| !is_crossed) {
             for e in 0..DIM {
                 dvectors[i][e] += dz * vectors[j][e];
                 dvectors[j][e] += dz * vectors[i][e];
@@ -163,8 +234,19 @@ fn batch(schema: &Schema, seed: u64) -> Batch {
 
 #[test]
 fn gradients_are_those_of_a_model_with_the_same_roundings() {
+    gradients_are_those(&[]);
+}
+
+#[test]
+fn gradients_of_cross_layers_are_those_of_a_model_with_the_same_roundings() {
+    gradients_are_those(&["model.interaction=dcn", "model.cross_layers=1", "model.cross_rank=70"]);
+    gradients_are_those(&["model.interaction=dcn", "model.cross_layers=3", "model.cross_rank=9"]);
+}
+
+fn gradients_are_those(more: &[&str]) {
     let mut layers = Layers::default();
-    for setting in ["model.bottom=[7, 70, 33, 16]", "model.top=[65, 20, 1]", "model.dim=16"] {
+    let sizes = ["model.bottom=[7, 70, 33, 16]", "model.top=[65, 20, 1]", "model.dim=16"];
+    for setting in sizes.iter().chain(more) {
         layers.assignment(setting).unwrap();
     }
     let (config, schema) = (layers.finish(Command::Train).unwrap(), Schema::criteo(7, &ROWS));
@@ -173,7 +255,7 @@ fn gradients_are_those_of_a_model_with_the_same_roundings() {
         let model = Ranks::alone(&config.model, &schema, room, 2, isa).unwrap();
         model.initialise(seed).unwrap();
         let batch = batch(&schema, seed);
-        let see = |name: &str, x: f32| if name.ends_with("bias") { f64::from(x) } else { upper_half(x) };
+        let see = |name: &str, x: f32| if name.contains("bias") { f64::from(x) } else { upper_half(x) };
         let (expected_loss, expected) = model_of_the_roundings(&Tensors::of(&model, see), &batch);
         let rate = 0.5f32;
         let before = Tensors::of(&model, |_, x| f64::from(x));

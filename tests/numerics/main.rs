@@ -8,7 +8,10 @@ mod kernels;
 mod limits;
 mod parity;
 mod precision;
+#[path = "../support/renamed.rs"]
+mod renamed;
 #[path = "../support/requirement.rs"]
 mod requirement;
+mod torchrec;
 #[path = "../weighing/mod.rs"]
 mod weighing;

@@ -14,20 +14,20 @@ use octorec::train::{Evaluation, Ranks, Rates, auc};
 use safetensors::SafeTensors;
 use serde_json::Value;
 
-fn vector_file(name: &str) -> Vec<u8> {
+pub fn vector_file(name: &str) -> Vec<u8> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(name);
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// Numbers of a tensor.
-fn numbers<T: bytemuck::Pod>(tensors: &SafeTensors<'_>, name: &str) -> Vec<T> {
+pub fn numbers<T: bytemuck::Pod>(tensors: &SafeTensors<'_>, name: &str) -> Vec<T> {
     bytemuck::allocation::pod_collect_to_vec(
         tensors.tensor(name).unwrap_or_else(|_| panic!("{name} is missing")).data(),
     )
 }
 
 /// |found - expected| over the largest |expected|, which is how far apart two tensors are.
-fn distance(found: &[f32], expected: &[f32]) -> f64 {
+pub fn distance(found: &[f32], expected: &[f32]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let scale = expected.iter().fold(1e-30f64, |scale, &x| scale.max(f64::from(x).abs()));
     let apart = found.iter().zip(expected).map(|(&a, &b)| (f64::from(a) - f64::from(b)).abs());
@@ -56,17 +56,18 @@ fn config(metadata: &HashMap<String, String>) -> Config {
     layers.finish(Command::Train).unwrap()
 }
 
-fn batch(tensors: &SafeTensors<'_>, number: usize, tables: usize, dense_width: usize) -> Batch {
+/// The minibatch whose tensors' names begin so.
+pub fn batch(tensors: &SafeTensors<'_>, name: &str, tables: usize, dense_width: usize) -> Batch {
     let bag = |t: usize| Bag {
-        offsets: numbers(tensors, &format!("batch{number}.offsets{t}")),
-        rows: numbers(tensors, &format!("batch{number}.rows{t}")),
+        offsets: numbers(tensors, &format!("{name}.offsets{t}")),
+        rows: numbers(tensors, &format!("{name}.rows{t}")),
     };
     Batch {
         dense_width,
-        dense: numbers(tensors, &format!("batch{number}.dense")),
+        dense: numbers(tensors, &format!("{name}.dense")),
         bags: (0..tables).map(bag).collect(),
         weights: vec![Vec::new(); tables],
-        labels: numbers(tensors, &format!("batch{number}.labels")),
+        labels: numbers(tensors, &format!("{name}.labels")),
     }
 }
 
@@ -90,7 +91,7 @@ fn follow(name: &str, threads: usize, isa: Isa) {
     assert!(losses.len() >= 3, "{name} has its minibatches");
     let schedule = Schedule::new(&config.train);
     for (number, &expected) in losses.iter().enumerate() {
-        let batch = batch(&tensors, number, rows.len(), schema.dense);
+        let batch = batch(&tensors, &format!("batch{number}"), rows.len(), schema.dense);
         batch.check(&schema).unwrap();
         let rate = schedule.rate(number as u64 + 1) as f32;
         let batch = Arc::new(batch);
@@ -179,7 +180,7 @@ fn follow_optimizer(case: &str, keys: &[&str], threads: usize, isa: Isa) {
     let losses: Vec<f32> = numbers(&tensors, &format!("{case}.losses"));
     assert_eq!(losses.len(), 30);
     for (step, &expected) in losses.iter().enumerate() {
-        let batch = batch(&tensors, step % minibatches, 3, 13);
+        let batch = batch(&tensors, &format!("batch{}", step % minibatches), 3, 13);
         let loss = model.step(&Arc::new(batch), Rates::base(&config.train)).unwrap();
         let apart = (loss / f64::from(expected) - 1.0).abs();
         assert!(apart < 1e-5, "{case}, step {}: loss {loss}, PyTorch {expected}", step + 1);

@@ -108,6 +108,7 @@ fn no_second_copy_of_the_weights_exists() {
             dims: &dims,
             positions: &[1; 3],
             samples: SAMPLES,
+            part: SAMPLES,
             threads: 2,
             kept: precision.into(),
         };

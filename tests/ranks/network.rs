@@ -11,7 +11,7 @@ use octorec::machine::placement::Wishes;
 use octorec::machine::team::Team;
 use octorec::machine::{Machine, place};
 use octorec::math::brgemm::{export_rows, import_rows};
-use octorec::math::{Grains, Share};
+use octorec::math::{self, Grains, Share};
 use octorec::memory::{Arena, Buffer, Supply};
 use octorec::model::{Announce, Network, NetworkSpec, Parameter, Room, Stage, Work};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
@@ -38,12 +38,12 @@ struct LinearModel {
 fn build(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>) -> Result<Box<dyn Network>> {
     let row: usize = spec.dims.iter().zip(spec.positions).map(|(dim, positions)| dim * positions).sum();
     Ok(Box::new(LinearModel {
-        layer: Mlp::new(&[row - UNUSED, 1], spec.samples, InputGradient::Needed, spec.kept, supply)?,
-        loss: LossLayer::new(spec.config, spec.samples, supply)?,
+        layer: Mlp::new(&[row - UNUSED, 1], spec.part, InputGradient::Needed, spec.kept, supply)?,
+        loss: LossLayer::new(spec.config, spec.samples, spec.part, supply)?,
         features: supply.buffer("features", spec.samples * row)?,
         gradient: supply.buffer("feature gradients", spec.samples * row)?,
-        used: supply.buffer("used features", spec.samples * (row - UNUSED))?,
-        logits: supply.buffer("logits", spec.samples)?,
+        used: supply.buffer("used features", spec.part * (row - UNUSED))?,
+        logits: supply.buffer("logits", spec.part)?,
         row,
     }))
 }
@@ -79,16 +79,12 @@ impl Network for LinearModel {
         self.layer.layers_mut().iter_mut().for_each(each);
     }
 
-    fn layer_name(&self, _: usize) -> String {
-        "linear".to_owned()
+    fn layer_names(&self, _: usize) -> [String; 2] {
+        ["linear.weight", "linear.bias"].map(str::to_owned)
     }
 
-    fn plan_parts(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        self.layer.plan_parts(share, supply)
-    }
-
-    fn cut(&mut self, share: &Share, whole: usize) {
-        self.layer.cut(share, whole);
+    fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
+        self.layer.plan_sums(share, supply)
     }
 
     fn features_mut(&mut self, samples: usize) -> &mut [f32] {
@@ -103,23 +99,23 @@ impl Network for LinearModel {
         &mut self.gradient[..samples * self.row]
     }
 
-    fn bottom(&mut self, _: &Team, _: &Batch) {}
+    fn bottom(&mut self, _: &Team, _: &Batch, _: &math::Part<'_>) {}
 
-    fn interact(&mut self, team: &Team, batch: &Batch) {
-        let (samples, width) = (batch.samples(), self.row - UNUSED);
-        for (to, from) in self.used.chunks_exact_mut(width).zip(self.features.chunks_exact(self.row)).take(samples) {
-            to.copy_from_slice(&from[..width]);
-        }
-        import_rows(team, samples, &self.used, width, self.layer.input_mut());
+    fn interact(&mut self, team: &Team, part: &math::Part<'_>) {
+        let width = self.row - UNUSED;
+        let rows = self.features.chunks_exact(self.row).skip(part.samples.start).take(part.len());
+        self.used.chunks_exact_mut(width).zip(rows).for_each(|(to, from)| to.copy_from_slice(&from[..width]));
+        import_rows(team, part.len(), &self.used, width, self.layer.input_mut());
     }
 
-    fn top(&mut self, team: &Team, batch: &Batch) {
-        self.layer.forward(team, batch.samples(), false);
-        export_rows(team, self.layer.output(), &mut self.logits[..batch.samples()], 1);
+    fn top(&mut self, team: &Team, part: &math::Part<'_>) {
+        self.layer.forward(team, part.len(), false);
+        export_rows(team, self.layer.output(), &mut self.logits[..part.len()], 1);
     }
 
-    fn loss(&mut self, team: &Team, batch: &Batch, whole: usize) {
-        self.loss.forward(team, &self.logits[..batch.samples()], &batch.labels, whole);
+    fn loss(&mut self, team: &Team, batch: &Batch, part: &math::Part<'_>, whole: usize) {
+        let labels = &batch.labels[part.samples.clone()];
+        self.loss.forward(team, part.samples.start, &self.logits[..part.len()], labels, whole);
     }
 
     fn losses(&self, samples: usize) -> &[f64] {
@@ -130,22 +126,23 @@ impl Network for LinearModel {
         self.loss.probabilities(samples)
     }
 
-    fn back_top(&mut self, team: &Team, batch: &Batch, announce: Announce<'_>) {
+    fn back_top(&mut self, team: &Team, part: &math::Part<'_>, announce: Announce<'_>) {
         let (_, gradient) = self.layer.output_and_gradient();
-        import_rows(team, batch.samples(), self.loss.gradient(), 1, gradient);
-        self.layer.backward_each(team, batch.samples(), announce);
+        import_rows(team, part.len(), self.loss.gradient(), 1, gradient);
+        self.layer.backward(team, part, announce);
     }
 
-    fn back_interact(&mut self, team: &Team, batch: &Batch) {
-        let (samples, width) = (batch.samples(), self.row - UNUSED);
-        export_rows(team, self.layer.input_gradient(), &mut self.used[..samples * width], width);
-        for (to, from) in self.gradient.chunks_exact_mut(self.row).zip(self.used.chunks_exact(width)).take(samples) {
+    fn back_interact(&mut self, team: &Team, part: &math::Part<'_>, _: Announce<'_>) {
+        let width = self.row - UNUSED;
+        export_rows(team, self.layer.input_gradient(), &mut self.used[..part.len() * width], width);
+        let rows = self.gradient.chunks_exact_mut(self.row).skip(part.samples.start).take(part.len());
+        for (to, from) in rows.zip(self.used.chunks_exact(width)) {
             to[..width].copy_from_slice(from);
             to[width..].fill(0.0);
         }
     }
 
-    fn back_bottom(&mut self, _: &Team, _: &Batch, _: Announce<'_>) {}
+    fn back_bottom(&mut self, _: &Team, _: &math::Part<'_>, _: Announce<'_>) {}
 
     fn work(&self, stage: Stage, samples: usize) -> Work {
         let weights = (samples * (self.row - UNUSED)) as f64;
@@ -167,7 +164,8 @@ const SEQUENCES: [usize; 4] = [1, 5, 2, 1];
 
 fn config() -> Config {
     let model = ModelConfig { bottom: vec![13, 4], top: vec![1], dim: 4, rows: ROWS.to_vec(), ..Default::default() };
-    let data = DataConfig { source: SourceKind::Random, lookups: 4, lookups_fixed: false, ..DataConfig::default() };
+    let data =
+        DataConfig { source: SourceKind::Random, lookups: 4.into(), lookups_fixed: false, ..DataConfig::default() };
     Config { model, data, ..Config::default() }
 }
 

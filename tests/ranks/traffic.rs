@@ -54,7 +54,7 @@ fn at_work(
     weighted: bool,
     wire: Wire,
 ) -> (Ranks, Schema, Vec<Arc<Batch>>) {
-    let data = DataConfig { source: SourceKind::Random, lookups: 4, ..DataConfig::default() };
+    let data = DataConfig { source: SourceKind::Random, lookups: 4.into(), ..DataConfig::default() };
     let config = Config { model: model(), data, ..Config::default() };
     let source = data::open(&config, Opening::default()).unwrap();
     let mut reader = source.open(Split::Train, 0).unwrap();

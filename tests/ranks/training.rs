@@ -56,10 +56,9 @@ struct Case {
 impl Case {
     fn new(pooling: Pooling, interaction: Interaction, precision: Precision, steps: usize) -> Self {
         let bottom = vec![13, 40, DIM];
-        let rows = ROWS.to_vec();
-        let model =
-            ModelConfig { bottom, top: vec![33, 1], dim: DIM, rows, interaction, pooling, ..Default::default() };
-        let data = DataConfig { source: SourceKind::Random, lookups: 4, zipf: 1.05, ..DataConfig::default() };
+        let (rows, top, cross_rank) = (ROWS.to_vec(), vec![33, 1], 9);
+        let model = ModelConfig { bottom, top, dim: DIM, rows, interaction, pooling, cross_rank, ..Default::default() };
+        let data = DataConfig { source: SourceKind::Random, lookups: 4.into(), zipf: 1.05, ..DataConfig::default() };
         let config = Config { model, data, ..Config::default() };
         let source = data::open(&config, Opening::default()).unwrap();
         let mut reader = source.open(Split::Train, 0).unwrap();
@@ -192,12 +191,14 @@ fn every_scheme_on_any_number_of_ranks_trains_as_one_rank_does() {
 }
 
 #[test]
-fn means_concatenation_and_halves_too() {
+fn means_concatenation_cross_layers_and_halves_too() {
     for (pooling, interaction, precision, bound) in [
         (Pooling::Mean, Interaction::Dot, Precision::F32, 1e-5),
         (Pooling::Sum, Interaction::Cat, Precision::F32, 1e-5),
         // Sums of gradients in another order move a weight over a rounding border of bfloat16 now and then.
         (Pooling::Mean, Interaction::Dot, Precision::Bf16, 1e-3),
+        (Pooling::Sum, Interaction::Dcn, Precision::F32, 1e-5),
+        (Pooling::Sum, Interaction::Dcn, Precision::Bf16, 1e-3),
     ] {
         let case = Case::new(pooling, interaction, precision, 20);
         let alone = case.alone();

@@ -1,9 +1,11 @@
 //! What the type of a single key cannot say: that layers fit each other and that numbers are in range.
 
 use super::{
-    Collective, Config, Determinism, Interaction, LrScaling, ModelConfig, OptimizerName, THREADS_MAX, Update, Wire,
+    Collective, Config, Determinism, Interaction, LookUps, LrScaling, ModelConfig, OptimizerName, THREADS_MAX, Update,
+    Wire,
 };
 use crate::base::error::{Error, Result};
+use crate::base::units::Many;
 
 /// Keys whose values do not go together, or one whose value is out of range.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +66,20 @@ impl Config {
             return fail(&["data.source"], "data.source = \"tsv\" and \"files\" need data.path: use --data PATH");
         }
         within!("data.test_fraction", data.test_fraction, (0.0..1.0), "[0, 1)");
-        within!("data.lookups", data.lookups, (1..=1 << 20), "[1, 2^20]");
+        for count in data.lookups.counts() {
+            within!("data.lookups", *count, (1..=1 << 20), "[1, 2^20]");
+        }
+        let tables = self.model.rows.len();
+        if let (false, LookUps::Each(counts)) = (data.is_stored() || tables == 0, &data.lookups)
+            && counts.len() != tables
+        {
+            let reason = format!(
+                "data.lookups has {} for the {} of model.rows: give one for each, or a single number for all",
+                Many(counts.len() as u64, "number"),
+                Many(tables as u64, "table")
+            );
+            return fail(&["data.lookups", "model.rows"], reason);
+        }
         within!("data.shuffle_window", data.shuffle_window, (1..1 << 32), "[1, 2^32 - 1]");
         within!("data.max_line", data.max_line, (1..=1 << 30), "[1, 2^30]");
         within!("data.prefetch", data.prefetch, (1..=1024), "[1, 1024]");
@@ -75,6 +90,19 @@ impl Config {
     fn check_training(&self) -> std::result::Result<(), Contradiction> {
         let train = &self.train;
         within!("train.batch", train.batch, (1..=1 << 31), "[1, 2^31]");
+        within!("train.accumulate", train.accumulate, (1..=1 << 20), "[1, 2^20]");
+        if train.minibatch() > 1 << 31 {
+            return fail(
+                &["train.batch", "train.accumulate"],
+                format!(
+                    "train.batch = {} times train.accumulate = {} are more than 2^31 samples a step",
+                    train.batch, train.accumulate
+                ),
+            );
+        }
+        if let Some(part) = train.part.given() {
+            within!("train.part", part, (1..=1 << 31), "[1, 2^31]");
+        }
         within!("train.threads", train.threads, (0..=THREADS_MAX), "[0, 4096]");
         within!("train.eval_batch", train.eval_batch, (1..=1 << 31), "[1, 2^31]");
         if train.determinism != Determinism::None && matches!(train.update, Update::Atomic | Update::Rtm) {
@@ -209,11 +237,13 @@ impl ModelConfig {
                 &["model.bottom", "model.dim", "model.interaction"],
                 format!(
                     "model.bottom ends in {out} but model.dim is {}: the dot interaction multiplies them, so they must be \
-                     equal (or use model.interaction = \"cat\")",
+                     equal (or use model.interaction = \"cat\" or \"dcn\")",
                     self.dim
                 ),
             );
         }
+        within!("model.cross_layers", self.cross_layers, (1..=64), "[1, 64]");
+        within!("model.cross_rank", self.cross_rank, (1..=1 << 20), "[1, 2^20]");
         if self.rows.len() > TABLES_MOST {
             let reason = format!("model.rows: {} tables are more than {TABLES_MOST}, the most", self.rows.len());
             return fail(&["model.rows"], reason);

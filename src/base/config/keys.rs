@@ -22,12 +22,23 @@ pub enum Command {
     Step,
     /// `octorec bench overlap`.
     Overlap,
+    /// `octorec inspect --hot`.
+    Inspect,
 }
 
 impl Command {
     /// Every command.
-    pub const ALL: [Self; 8] =
-        [Self::Config, Self::Train, Self::Plan, Self::Simulate, Self::Tune, Self::Generate, Self::Step, Self::Overlap];
+    pub const ALL: [Self; 9] = [
+        Self::Config,
+        Self::Train,
+        Self::Plan,
+        Self::Simulate,
+        Self::Tune,
+        Self::Generate,
+        Self::Step,
+        Self::Overlap,
+        Self::Inspect,
+    ];
 
     /// The words that start it.
     #[must_use]
@@ -41,6 +52,7 @@ impl Command {
             Self::Generate => "data generate",
             Self::Step => "bench step",
             Self::Overlap => "bench overlap",
+            Self::Inspect => "inspect",
         }
     }
 }
@@ -66,7 +78,7 @@ enum When {
     Other(&'static str, fn(&Config) -> bool),
 }
 
-use Command::{Generate, Overlap, Plan, Simulate, Step, Tune};
+use Command::{Generate, Inspect, Overlap, Plan, Simulate, Step, Tune};
 use SourceKind::{Criteo, Files, Random, Tsv};
 use When::{Always, Other, Source};
 
@@ -74,10 +86,15 @@ use When::{Always, Other, Source};
 const STEPS: &[Command] = &[Step, Overlap];
 /// Those that need the model's layers.
 const LAYERS: &[Command] = &[Plan, Simulate, Tune, Step, Overlap];
-/// Those that read the data's shape.
+/// Those that need to know what a table is.
+const TABLES: &[Command] = &[Plan, Simulate, Tune, Generate, Step, Overlap, Inspect];
+/// Those that read data; where these are, inspect is told by an argument of its own.
 const SHAPES: &[Command] = &[Plan, Simulate, Tune];
+const READERS: &[Command] = &[Plan, Simulate, Tune, Inspect];
 const STORED: When = Source(&[Tsv, Files]);
 const RANDOM: When = Source(&[Random]);
+const DOT: When = Other("model.interaction = \"dot\"", |config| config.model.interaction == Interaction::Dot);
+const CROSS: When = Other("model.interaction = \"dcn\"", |config| config.model.interaction == Interaction::Dcn);
 /// With text: formats that store row numbers have numbered their values, and checked their rows, before.
 const TEXT: When = Other("text (data.source = \"tsv\", or a data.schema: --schema FILE)", |config| {
     config.data.source == Tsv || (config.data.source == Files && !config.data.schema.is_empty())
@@ -120,39 +137,40 @@ fn decays(config: &Config, ways: &[Decay]) -> bool {
 
 /// Every key.
 pub const KEYS: &[Key] = &[
-    key("model.bottom", &[Plan, Simulate, Tune, Generate, Step, Overlap], Always),
+    key("model.bottom", TABLES, Always),
     key("model.top", LAYERS, Always),
-    key("model.dim", LAYERS, Always),
-    key("model.rows", &[Plan, Simulate, Tune, Generate, Step, Overlap], Source(&[Criteo, Random])),
+    key("model.dim", &[Plan, Simulate, Tune, Step, Overlap, Inspect], Always),
+    key("model.rows", TABLES, Source(&[Criteo, Random])),
     key("model.pooling", STEPS, Always),
     key("model.interaction", LAYERS, Always),
-    key(
-        "model.interaction_itself",
-        LAYERS,
-        Other("model.interaction = \"dot\"", |config| config.model.interaction == Interaction::Dot),
-    ),
+    key("model.interaction_itself", LAYERS, DOT),
+    key("model.triangle", &[], DOT),
+    key("model.cross_layers", LAYERS, CROSS),
+    key("model.cross_rank", LAYERS, CROSS),
     key("model.loss", STEPS, Always),
     key("model.loss_weights", STEPS, Other("model.loss = \"wbce\"", |config| config.model.loss == Loss::Wbce)),
     key("model.loss_threshold", STEPS, Always),
-    key("data.source", SHAPES, Always),
+    key("data.source", READERS, Always),
     key("data.path", SHAPES, STORED),
-    key("data.schema", SHAPES, Source(&[Files])),
-    key("data.test_path", SHAPES, STORED),
-    key("data.test_fraction", SHAPES, STORED),
-    key("data.vocab", SHAPES, TEXT),
-    key("data.rows_cap", &[Plan, Simulate, Generate, Step, Overlap], Always),
-    key("data.on_bad_row", SHAPES, TEXT),
-    key("data.max_line", SHAPES, TEXT),
+    key("data.schema", READERS, Source(&[Files])),
+    key("data.test_path", READERS, STORED),
+    key("data.test_fraction", READERS, STORED),
+    key("data.vocab", READERS, TEXT),
+    key("data.rows_cap", &[Plan, Simulate, Generate, Step, Overlap, Inspect], Always),
+    key("data.on_bad_row", READERS, TEXT),
+    key("data.max_line", READERS, TEXT),
     key("data.shuffle", &[], Source(&[Criteo, Tsv, Files])),
     key("data.shuffle_window", &[], Other("data.shuffle = true", |config| config.data.shuffle)),
     key("data.prefetch", &[], Always),
-    key("data.train_samples", &[Generate], Source(&[Criteo])),
+    key("data.train_samples", &[Generate, Inspect], Source(&[Criteo])),
     key("data.test_samples", &[Generate], Source(&[Criteo, Random])),
-    key("data.seed", &[Generate, Step, Overlap], Source(&[Criteo, Random])),
-    key("data.lookups", &[Plan, Simulate, Step, Overlap], RANDOM),
+    key("data.seed", &[Generate, Step, Overlap, Inspect], Source(&[Criteo, Random])),
+    key("data.lookups", &[Plan, Simulate, Generate, Step, Overlap], Source(&[Criteo, Random])),
     key("data.lookups_fixed", &[Plan, Simulate, Step, Overlap], RANDOM),
     key("data.zipf", &[Plan, Simulate, Step, Overlap], RANDOM),
     key("train.batch", LAYERS, Always),
+    key("train.accumulate", &[Plan, Simulate, Step, Overlap], Always),
+    key("train.part", LAYERS, Always),
     key("train.steps", &[], Always),
     key("train.epochs", &[], Other("train.steps = 0", |config| config.train.steps == 0)),
     key("train.lr", STEPS, Always),
@@ -190,7 +208,7 @@ pub const KEYS: &[Key] = &[
     key("train.decay_start_rows", &[], Other(DECAYS, |config| rows_decay(config).is_some())),
     key("train.decay_steps_rows", &[], Always),
     key("train.optimizer", &[Plan, Simulate, Step, Overlap], Always),
-    key("train.optimizer_rows", &[Plan, Simulate, Step, Overlap], Always),
+    key("train.optimizer_rows", &[Plan, Simulate, Step, Overlap, Inspect], Always),
     key(
         "train.momentum",
         STEPS,
@@ -221,12 +239,12 @@ pub const KEYS: &[Key] = &[
         STEPS,
         Other("train.optimizer_rows = \"sgd\"", |config| config.train.optimizer_rows == OptimizerName::Sgd),
     ),
-    key("train.precision", &[Plan, Simulate, Step, Overlap], Always),
+    key("train.precision", &[Plan, Simulate, Step, Overlap, Inspect], Always),
     key("train.determinism", STEPS, Always),
     key("train.wire", &[Plan, Simulate, Step, Overlap], Always),
     key("train.collective", &[Simulate, Step, Overlap], Always),
-    key("train.seed", &[], Always),
-    key("train.threads", &[Plan, Simulate, Tune, Step], Always),
+    key("train.seed", &[Inspect], Always),
+    key("train.threads", &[Plan, Simulate, Tune, Step, Inspect], Always),
     key("train.tuned", &[Step], Always),
     key("train.isa", &[Tune, Step, Overlap], Always),
     key("train.eval_every", &[], Always),

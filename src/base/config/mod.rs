@@ -10,6 +10,7 @@ mod choices;
 mod keys;
 mod launcher;
 mod layers;
+mod look_ups;
 mod presets;
 mod setting;
 mod train;
@@ -22,6 +23,7 @@ pub use choices::{Collective, Decay, Determinism, IsaChoice, LrScaling, Optimize
 pub use keys::{Command, KEYS, Key};
 pub use launcher::{bound_although_alone, launched, one_caller};
 pub use layers::Layers;
+pub use look_ups::LookUps;
 pub use presets::{DEFAULT_PRESET, PRESETS, preset};
 pub use setting::Setting;
 pub use train::TrainConfig;
@@ -55,6 +57,16 @@ pub struct ModelConfig {
     pub interaction: Interaction,
     /// Whether `dot` keeps each vector's product with itself.
     pub interaction_itself: bool,
+    /// In which order `dot` gives its products; with `upper` the model is TorchRec's DLRM, by its initial weights and the
+    /// names of its tensors, too.
+    #[serde(default)]
+    pub triangle: Triangle,
+    /// Layers of the cross network (`dcn`).
+    #[serde(default = "cross_layers")]
+    pub cross_layers: usize,
+    /// Numbers between the two matrices of a cross layer (`dcn`).
+    #[serde(default = "cross_rank")]
+    pub cross_rank: usize,
     /// What is minimised.
     pub loss: Loss,
     /// Weights of the two classes, label 0 first (`wbce`).
@@ -78,10 +90,23 @@ pub enum Pooling {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Interaction {
-    /// Pairwise dot products, lower triangle.
+    /// Pairwise dot products.
     Dot,
     /// Concatenation.
     Cat,
+    /// Concatenation through the low-rank cross network of DCNv2.
+    Dcn,
+}
+
+/// Which half of the matrix of all products `dot` gives, row by row: each product once in either case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Triangle {
+    /// Below the diagonal, as facebookresearch/dlrm: each vector with those before it.
+    #[default]
+    Lower,
+    /// Above it, as TorchRec: each vector with those behind it.
+    Upper,
 }
 
 /// The loss function; all are means over the minibatch.
@@ -132,9 +157,10 @@ pub struct DataConfig {
     pub test_samples: u64,
     /// Seed of generated data (initial weights have their own).
     pub seed: u64,
-    /// Look-ups a table and sample; for `random`.
-    pub lookups: usize,
-    /// Whether every bag has exactly `lookups` indices, or 1 to `lookups`; for `random`.
+    /// Look-ups of a sample in each table: a number for all, or a list with one for each; for
+    /// `criteo`, whose further ones tell nothing, and `random`.
+    pub lookups: LookUps,
+    /// Whether every bag has exactly so many indices, or 1 to so many; for `random`.
     pub lookups_fixed: bool,
     /// Exponent of a Zipf distribution of rows; 0: uniform; for `random`.
     pub zipf: f64,
@@ -199,6 +225,9 @@ impl Default for ModelConfig {
             pooling: Pooling::Sum,
             interaction: Interaction::Dot,
             interaction_itself: false,
+            triangle: Triangle::Lower,
+            cross_layers: cross_layers(),
+            cross_rank: cross_rank(),
             loss: Loss::Bce,
             loss_weights: [1.0, 1.0],
             loss_threshold: 0.0,
@@ -208,6 +237,16 @@ impl Default for ModelConfig {
 
 fn prefetch() -> usize {
     4
+}
+
+/// MLPerf's DCNv2.
+const fn cross_layers() -> usize {
+    3
+}
+
+/// MLPerf's DCNv2.
+const fn cross_rank() -> usize {
+    512
 }
 
 /// [`DataConfig::max_line`] unless somebody says otherwise: 16 MiB.
@@ -238,7 +277,7 @@ impl Default for DataConfig {
             train_samples: 400_000,
             test_samples: 50_000,
             seed: 1,
-            lookups: 1,
+            lookups: LookUps::Same(1),
             lookups_fixed: true,
             zipf: 0.0,
         }

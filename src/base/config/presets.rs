@@ -8,13 +8,15 @@ use crate::base::error::{Error, Result, nearest};
 pub const DEFAULT_PRESET: &str = "demo";
 
 /// Name and document of every preset, in the order in which they are listed to users.
-pub const PRESETS: [(&str, &str); 15] = [
+pub const PRESETS: [(&str, &str); 17] = [
     ("demo", include_str!("presets/demo.toml")),
     ("kaggle", include_str!("presets/kaggle.toml")),
     ("terabyte", include_str!("presets/terabyte.toml")),
     ("small", include_str!("presets/small.toml")),
     ("large", include_str!("presets/large.toml")),
     ("mlperf", include_str!("presets/mlperf.toml")),
+    ("dcnv2", include_str!("presets/dcnv2.toml")),
+    ("dcnv2-small", include_str!("presets/dcnv2-small.toml")),
     ("mlperf-v1", include_str!("presets/mlperf-v1.toml")),
     ("nvidia-113b", include_str!("presets/nvidia-113b.toml")),
     ("rmc2", include_str!("presets/rmc2.toml")),

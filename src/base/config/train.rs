@@ -7,8 +7,16 @@ use super::{Collective, Decay, Determinism, IsaChoice, LrScaling, OptimizerName,
 /// Optimisation, evaluation and the length of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrainConfig {
-    /// Samples a step.
+    /// Samples a step, or with `accumulate` a part of a step.
     pub batch: usize,
+    /// Minibatches of `batch` samples whose gradients are summed for one update: the same as one minibatch that is as many
+    /// times as large.
+    #[serde(default = "accumulate")]
+    pub accumulate: usize,
+    /// Samples that walk through a rank's network at a time, forward and back, at most; `auto`: so many that what they leave
+    /// between the layers stays in the caches. No bit of the results depends on it.
+    #[serde(default)]
+    pub part: Setting<usize>,
     /// Steps in all; 0: as many as the epochs take.
     pub steps: u64,
     /// Passes over the training samples.
@@ -122,6 +130,10 @@ pub struct TrainConfig {
     pub checkpoint_every: u64,
 }
 
+const fn accumulate() -> usize {
+    1
+}
+
 const fn momentum() -> f64 {
     0.9
 }
@@ -142,10 +154,20 @@ const fn decay_factor() -> f64 {
     0.1
 }
 
+impl TrainConfig {
+    /// Samples of a step: the minibatch that one update is made of.
+    #[must_use]
+    pub const fn minibatch(&self) -> usize {
+        self.batch * self.accumulate
+    }
+}
+
 impl Default for TrainConfig {
     fn default() -> Self {
         Self {
             batch: 128,
+            accumulate: accumulate(),
+            part: Setting::AUTO,
             steps: 0,
             epochs: 1,
             lr: 0.1,

@@ -170,7 +170,7 @@ fn ms(work: impl FnOnce()) -> f64 {
 
 impl EmbeddingArgs {
     fn batches(&self, zipf: f64) -> Result<Vec<Batch>> {
-        let config = DataConfig { lookups: self.lookups as usize, zipf, ..DataConfig::default() };
+        let config = DataConfig { lookups: (self.lookups as usize).into(), zipf, ..DataConfig::default() };
         let rows = vec![u64::from(self.rows); self.tables as usize];
         draw(&Random::new(&config, &rows, 0)?, self.minibatches as usize, self.batch as usize)
     }

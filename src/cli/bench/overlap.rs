@@ -118,7 +118,7 @@ impl OverlapArgs {
         let cores_shared = with_threads.is_none();
         let posted = with_threads.take().unwrap_or_else(|| own.sharing(self.comm_cores as usize));
         let source = data::open(&config, Opening::default())?;
-        let batches = minibatches(&*source, 4, config.train.batch)?;
+        let batches = minibatches(&*source, 4, config.train.minibatch())?;
         let modes = [
             ("blocking, compute threads", &own, Overlap::Off),
             ("blocking, communication threads", &posted, Overlap::Off),
@@ -155,7 +155,7 @@ impl OverlapArgs {
             });
         }
         let machine = Processor::of_this_machine()?;
-        let (comm_cores, batch) = (self.comm_cores, config.train.batch);
+        let (comm_cores, batch) = (self.comm_cores, config.train.minibatch());
         let precision = config.train.precision.name();
         Ok(Report {
             machine,

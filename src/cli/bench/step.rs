@@ -151,7 +151,7 @@ impl StepArgs {
         Ok(Report {
             threads,
             cores_shared,
-            batch: config.train.batch,
+            batch: config.train.minibatch(),
             precision: config.train.precision.name(),
             minibatches: batches.len(),
             row_bytes: rows * row,
@@ -159,7 +159,7 @@ impl StepArgs {
             ms_median,
             ms_min: steps.ms[0],
             ms_max: steps.ms[steps.ms.len() - 1],
-            samples_per_s: config.train.batch as f64 / ms_median * 1e3,
+            samples_per_s: config.train.minibatch() as f64 / ms_median * 1e3,
             warm_ms_median: warm.median_ms(),
             roofline_ms,
             ratio: roofline_ms / ms_median,
@@ -224,7 +224,7 @@ impl StepArgs {
                 return Ok((batches, count));
             }
             let mut batch = Batch::new(source.schema());
-            reader.read(&mut batch, config.train.batch)?;
+            reader.read(&mut batch, config.train.minibatch())?;
             batch.check(source.schema())?;
             met.iter_mut().zip(&batch.bags).for_each(|(met, bag)| met.extend(&bag.rows));
             batches.push(Arc::new(batch));

@@ -1,7 +1,6 @@
 //! `octorec simulate`: what machines would do, also such as one does not have.
 
 mod calibrate;
-mod chart;
 pub(super) mod collectives;
 mod question;
 mod sc20;
@@ -9,6 +8,7 @@ mod step;
 
 use clap::{Args, Subcommand};
 
+use super::chart;
 use crate::base::{Result, console};
 
 /// Arguments of `octorec simulate`.

@@ -131,7 +131,7 @@ impl Bench {
             let mut layers = Layers::default();
             layers.preset(model.name)?;
             let mut config = layers.finish(Command::Simulate)?;
-            let workload = planned(&mut config, None, None)?;
+            let workload = in_one_part(planned(&mut config, None, None)?);
             configs.insert(model.name, (config, workload));
         }
         let paper = Options { replicate_below: 0, scheme: Some(Division::Table) };
@@ -230,7 +230,7 @@ fn hidden(sockets: &Bench, figures: &Figures<'_>) -> Result<Vec<Case>> {
     layers.assignment("model.rows=[1000]")?;
     let mut config = layers.finish(Command::Simulate)?;
     config.train.collective = crate::base::config::Collective::TwoRing;
-    let workload = planned(&mut config, None, None)?;
+    let workload = in_one_part(planned(&mut config, None, None)?);
     let question = Question {
         config: &config,
         machine: &sockets.machine,
@@ -417,4 +417,9 @@ impl fmt::Display for Report {
         }
         write!(f, "{table}")
     }
+}
+
+/// PyTorch takes a minibatch through the network as a whole.
+fn in_one_part(workload: Workload) -> Workload {
+    Workload { part: Some(usize::MAX), ..workload }
 }

@@ -194,8 +194,8 @@ impl StepArgs {
             let ranks = question.site(count, CommCores::Count(0))?.1.ranks.len();
             let batch = match (self.batch_per_rank, self.scaling) {
                 (Some(each), _) => each as usize * ranks,
-                (None, Scaling::Weak) => config.train.batch * ranks / first,
-                (None, Scaling::Strong) => config.train.batch,
+                (None, Scaling::Weak) => config.train.minibatch() * ranks / first,
+                (None, Scaling::Strong) => config.train.minibatch(),
             };
             let answer = question.ask(count, batch)?;
             let before = points.first().map(|point| (point.samples_per_s, point.ranks));

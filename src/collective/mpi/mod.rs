@@ -18,7 +18,7 @@ use super::carrier::{Fabric, LaneSpec};
 use super::{Buffers, Raw};
 use crate::base::config::one_caller;
 use crate::base::{Error, RankId, Result};
-use crate::ffi::mpi::{Calls, Communicator, Part};
+use crate::ffi::mpi::{Calls, Communicator, Failure, Part};
 use crate::sync::{Job, Line, Yielding};
 
 /// The stage in which a machine tells why it ends.
@@ -242,6 +242,40 @@ impl Processes {
         })
     }
 
+    /// Seconds in which each process sends each other so many messages, all of them under way at once and asked for again and
+    /// again, as lanes do it: the median of so many runs. All processes call it at the same time.
+    ///
+    /// # Errors
+    /// What MPI says.
+    pub fn time_together(&self, bytes: usize, at_once: usize, runs: usize) -> Result<f64> {
+        let (own, processes) = (self.machine(), self.machines());
+        self.driver.call("time all machines at once", PATIENCE, move |world| {
+            let others = (0..processes).filter(|other| *other != own);
+            let peers: Vec<usize> = others.flat_map(|other| std::iter::repeat_n(other, at_once)).collect();
+            let mut memory: Vec<[Vec<u8>; 2]> = peers.iter().map(|_| [vec![1; bytes], vec![0; bytes]]).collect();
+            let mut seconds = Vec::new();
+            // The first one warms up.
+            for run in 0..=runs {
+                world.barrier()?;
+                let began = Instant::now();
+                let (mut going, mut coming) = (Vec::new(), Vec::new());
+                for (&peer, [from, to]) in peers.iter().zip(memory.drain(..)) {
+                    coming.push(world.receive(to, peer, 0)?);
+                    going.push(world.send(vec![Part { memory: from, used: bytes }], peer, 0)?);
+                }
+                let (mut left, mut come) = (Vec::new(), Vec::new());
+                while !(going.is_empty() && coming.is_empty()) {
+                    drain(&mut going, |message| Ok(message.test()?.map(|mut parts| left.extend(parts.pop()))))?;
+                    drain(&mut coming, |message| Ok(message.test()?.map(|(memory, _)| come.push(memory))))?;
+                }
+                seconds.extend((run > 0).then(|| began.elapsed().as_secs_f64()));
+                memory.extend(left.into_iter().zip(come).map(|(part, to)| [part.memory, to]));
+            }
+            seconds.sort_unstable_by(f64::total_cmp);
+            Ok(seconds[seconds.len() / 2])
+        })
+    }
+
     /// Connects the ranks of a job, so many on each machine. All processes call it at the same time.
     ///
     /// # Errors
@@ -255,6 +289,21 @@ impl Drop for Processes {
     fn drop(&mut self) {
         self.driver.leave(vec![self.control.clone()], PATIENCE);
     }
+}
+
+/// Lets those go that are done.
+fn drain<T>(
+    messages: &mut Vec<T>,
+    mut done: impl FnMut(&mut T) -> std::result::Result<Option<()>, Failure>,
+) -> std::result::Result<(), Failure> {
+    let mut index = 0;
+    while index < messages.len() {
+        match done(&mut messages[index])? {
+            Some(()) => drop(messages.swap_remove(index)),
+            None => index += 1,
+        }
+    }
+    Ok(())
 }
 
 /// The first letters of a stage's name.

@@ -1,5 +1,8 @@
 //! The built-in click log: generated with the shape of Criteo's, labelled by a planted click model.
 //!
+//! With more `data.lookups` than one, further rows are drawn uniformly beside a sample's own, as MLPerf makes multi-hot
+//! data of Criteo's: they tell nothing.
+//!
 //! Sample n is a pure function of (`data.seed`, n): nothing is stored, any sample is reached at once, and the tables may
 //! be of any size. Test samples are the numbers after the training samples. The true click probability of every sample
 //! is known ([`Source::truth`]), so a model's AUC can be held against the best that is possible.
@@ -15,10 +18,12 @@ use shape::{CATEGORIES, INTEGERS};
 use teacher::Teacher;
 
 use super::dense::log_count;
+use super::random::Draws;
 use super::zipf::Scatter;
 use super::{Batch, Reader, Schema, Source, Split};
-use crate::base::config::DataConfig;
+use crate::base::config::{DataConfig, LookUps};
 use crate::base::rng::{Random, Stream};
+use crate::base::units::Many;
 use crate::base::{Error, Result};
 
 /// Samples that the click model is calibrated on.
@@ -31,6 +36,8 @@ pub struct Criteo {
     teacher: Teacher,
     random: Random,
     scatters: Vec<Scatter>,
+    /// What else a bag has, and how many rows of it, by table.
+    further: Vec<(Draws, u64)>,
     train_samples: u64,
     test_samples: u64,
 }
@@ -40,7 +47,7 @@ impl Criteo {
     /// Criteo's sample. Columns beyond Criteo's 13 and 26 repeat their shapes.
     ///
     /// # Errors
-    /// [`Error::Config`] when a table has 0 rows or 2^32 and more.
+    /// [`Error::Config`] when a table has 0 rows or 2^32 and more, a bag no look-up, or `data.lookups` not one for each table.
     pub fn new(config: &DataConfig, model_rows: &[u64], dense: usize) -> Result<Self> {
         let sample_rows: Vec<u64> = CATEGORIES.iter().map(|shape| shape.rows).collect();
         let rows = if model_rows.is_empty() { &sample_rows[..] } else { model_rows };
@@ -50,6 +57,15 @@ impl Criteo {
             let reason = format!("table {table} has {} rows; 1 to 2^32 - 1 are possible", rows[table]);
             return Err(Error::Config { origin: "model.rows".to_owned(), reason });
         }
+        let look_ups = &config.lookups;
+        if look_ups.counts().contains(&0) || matches!(look_ups, LookUps::Each(counts) if counts.len() != rows.len()) {
+            let reason = format!("there must be 1 or more for each of {}", Many(rows.len() as u64, "table"));
+            return Err(Error::Config { origin: "data.lookups".to_owned(), reason });
+        }
+        let further = (0u32..)
+            .zip(rows)
+            .map(|(table, &rows)| (Draws::new(config.seed, table, rows, 0.0), look_ups.of(table as usize) as u64 - 1));
+        let further = further.collect();
         let drawer = Drawer::new(dense, rows);
         let shapes: Vec<_> = INTEGERS.iter().copied().cycle().take(dense).collect();
         let mut teacher = Teacher::new(config.seed, &shapes, rows.len());
@@ -61,6 +77,7 @@ impl Criteo {
             teacher,
             random: Random::new(config.seed, Stream::Sample(0)),
             scatters: (0..).zip(rows).map(|(column, &rows)| Scatter::new(rows, 7 * column + 1)).collect(),
+            further,
             train_samples: config.train_samples,
             test_samples: config.test_samples,
         })
@@ -81,6 +98,13 @@ impl Criteo {
         }
     }
 
+    /// Appends what sample number `n` among all looks up in a table.
+    fn look_up(&self, table: usize, n: u64, sample: &Sample, to: &mut Vec<u32>) {
+        to.push(self.scatters[table].row(u64::from(sample.ranks[table])));
+        let (draws, count) = &self.further[table];
+        draws.push(n.wrapping_mul(count.div_ceil(2)), *count, to);
+    }
+
     fn label(&self, sample: &Sample) -> u8 {
         u8::from(sample.luck < self.teacher.probability(sample))
     }
@@ -89,6 +113,10 @@ impl Criteo {
 impl Source for Criteo {
     fn schema(&self) -> &Schema {
         &self.schema
+    }
+
+    fn lookups(&self) -> usize {
+        self.further.iter().map(|(_, count)| 1 + *count as usize).max().unwrap_or(1)
     }
 
     fn samples(&self, split: Split) -> Option<u64> {
@@ -130,8 +158,8 @@ impl Reader for Generated<'_> {
             self.log.drawer.draw(&self.log.random, self.next, &mut self.sample);
             batch.labels.push(f32::from(self.log.label(&self.sample)));
             batch.dense.extend(self.sample.integers.iter().map(|&value| log_count(value)));
-            for ((bag, scatter), &rank) in batch.bags.iter_mut().zip(&self.log.scatters).zip(&self.sample.ranks) {
-                bag.rows.push(scatter.row(u64::from(rank)));
+            for (table, bag) in batch.bags.iter_mut().enumerate() {
+                self.log.look_up(table, self.next, &self.sample, &mut bag.rows);
                 bag.close();
             }
             self.next = self.next.wrapping_add(1);

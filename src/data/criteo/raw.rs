@@ -12,7 +12,11 @@ impl Criteo {
     /// The columns of its samples as files store them.
     #[must_use]
     pub fn description(&self) -> Description {
-        Description::criteo(self.schema.dense, &self.schema.rows())
+        let mut description = Description::criteo(self.schema.dense, &self.schema.rows());
+        for (column, (_, further)) in description.categorical.iter_mut().zip(&self.further) {
+            column.hots = 1 + *further as u32;
+        }
+        description
     }
 
     /// Appends samples `range` of a split as files store them: counts, and row numbers.
@@ -22,21 +26,23 @@ impl Criteo {
     pub fn fill(&self, split: Split, range: Range<u64>, samples: &mut Samples) {
         let mut sample = Sample::default();
         for n in range {
-            self.drawer.draw(&self.random, self.number(split, n), &mut sample);
+            let number = self.number(split, n);
+            self.drawer.draw(&self.random, number, &mut sample);
             samples.labels.push(f32::from(self.label(&sample)));
             for (values, integer) in samples.dense.iter_mut().zip(&sample.integers) {
                 let Values::Integers(values) = values else { panic!("a click log counts in integers") };
                 // Larger counts than an i32 holds are drawn next to never; the largest stands for them.
                 values.push(integer.map_or(MISSING, |value| i32::try_from(value).unwrap_or(i32::MAX)));
             }
-            for ((lookups, scatter), &rank) in samples.lookups.iter_mut().zip(&self.scatters).zip(&sample.ranks) {
-                lookups.rows.push(scatter.row(u64::from(rank)));
+            for (table, lookups) in samples.lookups.iter_mut().enumerate() {
+                self.look_up(table, number, &sample, &mut lookups.rows);
             }
         }
     }
 
     /// Writes samples `range` of a split: label, integers and 8-digit hexadecimal categories, separated by tabs; what is
-    /// missing is empty. A category's value is a function of its column and row, different for every row and never 0.
+    /// missing is empty, and there is no place for more than the first row of a bag. A category's value is a function of its
+    /// column and row, different for every row and never 0.
     ///
     /// # Errors
     /// When `out` cannot be written to.

@@ -84,12 +84,6 @@ impl Nodes {
         self.total.settle(arena);
     }
 
-    /// This rank's grains, and how it adds them.
-    #[must_use]
-    pub const fn share(&self) -> &Share {
-        &self.share
-    }
-
     /// How many parts of the gradient this rank gives: its nodes of the tree, and one for the sum if it has none.
     #[must_use]
     pub fn parts(&self) -> usize {

@@ -24,15 +24,15 @@ pub struct Network {
     pub pairs_gb_s: Vec<f64>,
     /// How long the shortest messages between them take, in ns.
     pub pairs_ns: Vec<f64>,
-    /// What leaves each machine when all send to all, in GB/s.
+    /// What leaves each machine when all send to all, several messages at once, in GB/s.
     pub together_gb_s: f64,
 }
 
 impl Network {
     /// Measured just now: seconds of both directions of a message of so many bytes and of the shortest, between the first
-    /// machine and each other, and of an all-to-all of such messages.
+    /// machine and each other; bytes that left each machine when all sent to all, and in how many seconds.
     #[must_use]
-    pub fn of(hosts: Vec<String>, message_bytes: usize, pairs_s: &[[f64; 2]], together_s: f64) -> Self {
+    pub fn of(hosts: Vec<String>, message_bytes: usize, pairs_s: &[[f64; 2]], [bytes, together_s]: [f64; 2]) -> Self {
         let gb_s = |bytes: usize, seconds: f64| bytes as f64 / seconds / 1e9;
         Self {
             version: VERSION,
@@ -40,7 +40,7 @@ impl Network {
             message_bytes,
             pairs_gb_s: pairs_s.iter().map(|[whole, _]| gb_s(message_bytes, *whole)).collect(),
             pairs_ns: pairs_s.iter().map(|[_, least]| least * 1e9).collect(),
-            together_gb_s: gb_s(message_bytes * (hosts.len() - 1), together_s),
+            together_gb_s: bytes / together_s / 1e9,
             hosts,
         }
     }
@@ -89,7 +89,7 @@ mod tests {
     fn network(hosts: &[&str]) -> Network {
         let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
         let pairs = vec![[1e-3, 2e-6]; hosts.len() - 1];
-        Network::of(hosts, 1_000_000, &pairs, 2e-3)
+        Network::of(hosts, 1_000_000, &pairs, [2e6, 2e-3])
     }
 
     #[test]

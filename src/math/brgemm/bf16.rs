@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use super::operands::{LeftSource, RightSource};
 use super::panels::{Panels, WIDTH};
-use super::passes::{After, Pass, check, forward_shape, weights_shape};
+use super::passes::{After, Onto, Pass, biases, check, forward_shape, weights_shape};
 use super::plan::{Plan, Shape};
 use super::sweep::Ready;
 use super::terms::Samples;
@@ -100,7 +100,8 @@ fn rows_of(panels: &Panels<u16>) -> amx::Left<'_> {
 
 /// Y = act(X W + b) for the first `samples` rows, rounded to bfloat16 unless Y is in 32-bit floats.
 ///
-/// `x` is samples x inputs, `w` pairs of inputs x outputs, `y` samples x outputs; one `bias` an output.
+/// `x` is samples x inputs, `w` pairs of inputs x outputs, `y` samples x outputs; one `bias` an output, or none
+/// at all.
 ///
 /// # Panics
 /// When sizes do not fit together.
@@ -116,16 +117,16 @@ pub fn forward<C: Cell>(
     check("X", x, samples, x.columns());
     check("W", w, x.columns().div_ceil(2), y.columns());
     check("Y", y, samples, w.columns());
-    assert_eq!(bias.len(), w.columns(), "one bias an output");
+    let bias = biases(bias, w.columns());
     let shape = forward_shape_in_pairs(samples, x.columns(), w.columns(), team.threads());
     if let Some(amx) = team.isa().amx() {
         let left = LeftSource::<u16>::Ready(rows_of(x));
         let right = RightSource::Ready { cells: bytemuck::cast_slice(w.cells()), stride: w.stride() };
-        return TiledPass { shape, left, right, bias: Some(bias), after }.run(team, amx, y);
+        return TiledPass { shape, left, right, bias, onto: Onto::Zero, after }.run(team, amx, y);
     }
     let left = ByRow::<{ WIDTH / 2 }> { cells: bytemuck::cast_slice(x.cells()), stride: x.stride() };
     let right = Ready { cells: bytemuck::cast_slice(w.cells()), stride: w.stride() };
-    Pass { shape, plan: Plan::new(shape), left, right, bias: Some(bias), after }.run(team, y, None);
+    Pass { shape, plan: Plan::new(shape), left, right, bias, onto: Onto::Zero, after }.run(team, y, None);
 }
 
 /// dX = dY Wᵀ for the first `samples` rows, rounded to bfloat16 unless dX is in 32-bit floats.
@@ -151,13 +152,13 @@ pub fn backward_data<C: Cell>(
         let left = LeftSource::<u16>::Ready(rows_of(dy));
         let cells = bytemuck::cast_slice(w.cells());
         let right = RightSource::Transposed { cells, stride: w.stride(), rows: w.rows() };
-        return TiledPass { shape, left, right, bias: None, after }.run(team, amx, dx);
+        return TiledPass { shape, left, right, bias: None, onto: Onto::Zero, after }.run(team, amx, dx);
     }
     let plan = Plan::new(shape);
     let left = ByRow::<{ WIDTH / 2 }> { cells: bytemuck::cast_slice(dy.cells()), stride: dy.stride() };
     let cells = bytemuck::cast_slice(w.cells());
     let right = Transposed::<true> { cells, stride: w.stride(), rows: w.rows(), depth: plan.depth };
-    Pass { shape, plan, left, right, bias: None, after }.run(team, dx, Some(scratch));
+    Pass { shape, plan, left, right, bias: None, onto: Onto::Zero, after }.run(team, dx, Some(scratch));
 }
 
 /// dW = Xᵀ dY over the first `samples` rows, in 32-bit floats; `x` is samples x inputs, `dy` samples x outputs. `pairs` is
@@ -173,10 +174,10 @@ pub fn backward_weights(
     pairs: &mut [Panels<u32>; 2],
     dw: &mut Panels<f32>,
 ) {
-    backward_weights_of(team, 0..samples, x, dy, pairs, dw);
+    backward_weights_of(team, 0..samples, x, dy, pairs, Onto::Zero, dw);
 }
 
-/// As [`backward_weights`], over a range of samples.
+/// As [`backward_weights`], over a range of samples; see [`super::backward_weights_of`].
 ///
 /// # Panics
 /// When sizes do not fit together.
@@ -186,6 +187,7 @@ pub fn backward_weights_of(
     x: &Panels<u16>,
     dy: &Panels<u16>,
     pairs: &mut [Panels<u32>; 2],
+    onto: Onto,
     dw: &mut Panels<f32>,
 ) {
     check("X", x, samples.end, dw.rows());
@@ -195,12 +197,12 @@ pub fn backward_weights_of(
         let (first, count) = (samples.start, samples.len());
         let [x, dy] = [x, dy].map(|from| Samples { cells: from.cells_from(first), stride: from.stride(), count });
         let (left, right) = (LeftSource::ByColumn(x), RightSource::ByRow(dy));
-        return TiledPass { shape, left, right, bias: None, after: After::Keep }.run(team, amx, dw);
+        return TiledPass { shape, left, right, bias: None, onto, after: After::Keep }.run(team, amx, dw);
     }
     let [x_pairs, dy_pairs] = pairs;
     pair_rows(team, samples.clone(), x, x_pairs);
     pair_rows(team, samples, dy, dy_pairs);
     let left = ByColumn::<true> { cells: bytemuck::cast_slice(x_pairs.cells()), stride: x_pairs.stride() };
     let right = Ready { cells: bytemuck::cast_slice(dy_pairs.cells()), stride: dy_pairs.stride() };
-    Pass { shape, plan: Plan::new(shape), left, right, bias: None, after: After::Keep }.run(team, dw, None);
+    Pass { shape, plan: Plan::new(shape), left, right, bias: None, onto, after: After::Keep }.run(team, dw, None);
 }

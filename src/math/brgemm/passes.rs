@@ -12,6 +12,10 @@ use crate::machine::team::Team;
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Grid, Rows};
 
+/// Samples that one part of a minibatch has a multiple of, so that sums over its parts have the bits of sums over the
+/// whole: passes on bfloat16 take samples in pairs, tiles 64 at a time.
+pub const TOGETHER: usize = 64;
+
 /// What a pass does with complete sums.
 #[derive(Debug, Clone, Copy)]
 pub enum After<'a, C> {
@@ -21,6 +25,8 @@ pub enum After<'a, C> {
     Relu,
     /// ReLU's gradient: 0 where the activation, which has the result's shape, is 0 or less.
     Gate(&'a Panels<C>),
+    /// What is added to them, of the result's shape: the gradient that went round the layer.
+    Add(&'a Panels<C>),
 }
 
 impl<'a, C> From<After<'a, C>> for Ending<'a, C> {
@@ -29,8 +35,18 @@ impl<'a, C> From<After<'a, C>> for Ending<'a, C> {
             After::Keep => Self::Keep,
             After::Relu => Self::Relu,
             After::Gate(gate) => Self::Gate(gate),
+            After::Add(term) => Self::Add(term),
         }
     }
+}
+
+/// What the sums over samples start from: those of a minibatch that is taken in parts go on from one part to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Onto {
+    /// From 0.
+    Zero,
+    /// From what the result holds.
+    Result,
 }
 
 /// Sizes that the operands of a pass must agree on.
@@ -47,13 +63,15 @@ pub(super) struct Pass<'a, L, B, C> {
     pub(super) right: B,
     /// One a column of the result.
     pub(super) bias: Option<&'a [f32]>,
+    /// Without a bias.
+    pub(super) onto: Onto,
     pub(super) after: After<'a, C>,
 }
 
 impl<L: Left, B: Right, C: Cell> Pass<'_, L, B, C> {
     /// Shares the first `shape.rows` rows of `out` out among the team, for one chunk of depth after another.
     pub(super) fn run(self, team: &Team, out: &mut Panels<C>, mut scratch: Option<&mut Scratch>) {
-        let Self { shape, plan, left, right, bias, after } = self;
+        let Self { shape, plan, left, right, bias, onto, after } = self;
         let sizes = [out.panels(), shape.rows, out.stride()];
         if sizes[0] == 0 || sizes[1] == 0 {
             return;
@@ -65,7 +83,7 @@ impl<L: Left, B: Right, C: Cell> Pass<'_, L, B, C> {
             let (steps, group, bias) = (first..end, plan.group, bias.filter(|_| first == 0));
             let ending = if end == shape.steps { Ending::from(after) } else { Ending::Keep };
             let sweep = |own: &mut Own<'_>, out| {
-                isa.run(Sweep { out, columns, left, right, own, steps: steps.clone(), group, bias, ending });
+                isa.run(Sweep { out, columns, left, right, own, steps: steps.clone(), group, bias, onto, ending });
             };
             let grid = Grid::new(out.cells_mut(), sizes, [plan.across, plan.down], shape.grain).split(pieces);
             match scratch.as_deref_mut() {
@@ -87,7 +105,7 @@ impl<L: Left, B: Right, C: Cell> Pass<'_, L, B, C> {
 
 /// Y = act(X W + b) for the first `samples` rows.
 ///
-/// `x` is samples x inputs, `w` inputs x outputs, `y` samples x outputs; one `bias` an output.
+/// `x` is samples x inputs, `w` inputs x outputs, `y` samples x outputs; one `bias` an output, or none at all.
 ///
 /// # Panics
 /// When sizes do not fit together.
@@ -102,14 +120,20 @@ pub fn forward(
 ) {
     check("X", x, samples, w.rows());
     check("Y", y, samples, w.columns());
-    assert_eq!(bias.len(), w.columns(), "one bias an output");
+    let bias = biases(bias, w.columns());
     if let Some(amx) = thirds::thirds_for(team.isa(), w.rows(), w.columns()) {
         return thirds::forward(team, amx, samples, [x, w], bias, y, after);
     }
     let shape = forward_shape(samples, w.rows(), w.columns(), team.threads());
     let left = ByRow { cells: x.cells(), stride: x.stride() };
     let right = Ready { cells: w.cells(), stride: w.stride() };
-    Pass { shape, plan: Plan::new(shape), left, right, bias: Some(bias), after }.run(team, y, None);
+    Pass { shape, plan: Plan::new(shape), left, right, bias, onto: Onto::Zero, after }.run(team, y, None);
+}
+
+/// What sums start from, if there are biases.
+pub(super) fn biases(bias: &[f32], outputs: usize) -> Option<&[f32]> {
+    assert!(bias.is_empty() || bias.len() == outputs, "one bias an output, or none");
+    (!bias.is_empty()).then_some(bias)
 }
 
 /// The shape of [`forward`]'s work; backward-by-data's has inputs and outputs exchanged.
@@ -142,7 +166,7 @@ pub fn backward_data(
     let plan = Plan::new(shape);
     let left = ByRow { cells: dy.cells(), stride: dy.stride() };
     let right = Transposed::<false> { cells: w.cells(), stride: w.stride(), rows: w.rows(), depth: plan.depth };
-    Pass { shape, plan, left, right, bias: None, after }.run(team, dx, Some(scratch));
+    Pass { shape, plan, left, right, bias: None, onto: Onto::Zero, after }.run(team, dx, Some(scratch));
 }
 
 /// dW = Xᵀ dY over the first `samples` rows.
@@ -152,10 +176,11 @@ pub fn backward_data(
 /// # Panics
 /// When sizes do not fit together.
 pub fn backward_weights(team: &Team, samples: usize, x: &Panels<f32>, dy: &Panels<f32>, dw: &mut Panels<f32>) {
-    backward_weights_of(team, 0..samples, x, dy, dw);
+    backward_weights_of(team, 0..samples, x, dy, Onto::Zero, dw);
 }
 
-/// As [`backward_weights`], over a range of rows.
+/// As [`backward_weights`], over a range of rows. Ranges that follow each other, each but the last a multiple of
+/// [`TOGETHER`] samples, give the bits of one range.
 ///
 /// # Panics
 /// When sizes do not fit together.
@@ -164,17 +189,18 @@ pub fn backward_weights_of(
     samples: Range<usize>,
     x: &Panels<f32>,
     dy: &Panels<f32>,
+    onto: Onto,
     dw: &mut Panels<f32>,
 ) {
     check("X", x, samples.end, dw.rows());
     check("dY", dy, samples.end, dw.columns());
     if let Some(amx) = thirds::thirds_for(team.isa(), dw.rows(), dw.columns()) {
-        return thirds::backward_weights(team, amx, samples, [x, dy], dw);
+        return thirds::backward_weights(team, amx, samples, [x, dy], onto, dw);
     }
     let shape = weights_shape(samples.len(), dw.rows(), dw.columns(), team.threads());
     let left = ByColumn::<false> { cells: x.cells_from(samples.start), stride: x.stride() };
     let right = Ready { cells: dy.cells_from(samples.start), stride: dy.stride() };
-    Pass { shape, plan: Plan::new(shape), left, right, bias: None, after: After::Keep }.run(team, dw, None);
+    Pass { shape, plan: Plan::new(shape), left, right, bias: None, onto, after: After::Keep }.run(team, dw, None);
 }
 
 /// The shape of [`backward_weights`]'s work.
@@ -188,20 +214,20 @@ pub const fn weights_shape(samples: usize, inputs: usize, outputs: usize, thread
 /// # Panics
 /// When sizes do not fit together.
 pub fn bias_gradient<C: Cell>(team: &Team, samples: usize, dy: &Panels<C>, out: &mut [f32]) {
-    bias_gradient_of(team, 0..samples, dy, out);
+    bias_gradient_of(team, 0..samples, dy, Onto::Zero, out);
 }
 
 /// As [`bias_gradient`], over a range of rows.
 ///
 /// # Panics
 /// When sizes do not fit together.
-pub fn bias_gradient_of<C: Cell>(team: &Team, samples: Range<usize>, dy: &Panels<C>, out: &mut [f32]) {
+pub fn bias_gradient_of<C: Cell>(team: &Team, samples: Range<usize>, dy: &Panels<C>, onto: Onto, out: &mut [f32]) {
     check("dY", dy, samples.end, out.len());
     let isa = team.isa();
     team.share(Rows::new(out, 1, team.pieces(), WIDTH), |band| {
         for (index, out) in band.data.chunks_mut(WIDTH).enumerate() {
             let from = &dy.panel(band.first / WIDTH + index)[samples.clone()];
-            isa.run(PanelSums { out, from });
+            isa.run(PanelSums { out, onto, from });
         }
     });
 }
@@ -209,6 +235,7 @@ pub fn bias_gradient_of<C: Cell>(team: &Team, samples: Range<usize>, dy: &Panels
 /// Sums down the columns of a panel, as many as `out` has.
 struct PanelSums<'a, C> {
     out: &'a mut [f32],
+    onto: Onto,
     from: &'a [Row<C>],
 }
 
@@ -218,9 +245,15 @@ impl<C: Cell> Kernel for PanelSums<'_, C> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let mut sums = [0.0; WIDTH];
+        if self.onto == Onto::Result {
+            sums[..self.out.len()].copy_from_slice(self.out);
+        }
         for column in (0..self.out.len()).step_by(4 * S::LANES) {
             let count = (WIDTH - column).min(4 * S::LANES) / S::LANES;
             let mut four = [simd.splat(0.0); 4];
+            for (v, sum) in four.iter_mut().enumerate().take(count) {
+                *sum = simd.load(&sums[column + v * S::LANES..]);
+            }
             for row in self.from {
                 for (v, sum) in four.iter_mut().enumerate().take(count) {
                     *sum = simd.add(*sum, C::load(simd, &row[column + v * S::LANES..]));

@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use super::panels::{Panels, Row, WIDTH};
+use super::passes::Onto;
 use super::tile::{Cell, Finish, Heights, Left, Start, Tile};
 use crate::simd::{Kernel, Simd};
 use crate::sync::GridPart;
@@ -57,6 +58,7 @@ pub(super) enum Ending<'a, C> {
     Keep,
     Relu,
     Gate(&'a Panels<C>),
+    Add(&'a Panels<C>),
 }
 
 /// What a thread keeps from piece to piece of one chunk.
@@ -82,6 +84,8 @@ pub(super) struct Sweep<'a, 'b, L, B, C> {
     pub(super) group: usize,
     /// One a column of the whole result: what the sums of the first chunk start from, if not 0.
     pub(super) bias: Option<&'a [f32]>,
+    /// What they start from where there is no bias.
+    pub(super) onto: Onto,
     /// What becomes of the sums after this chunk.
     pub(super) ending: Ending<'a, C>,
 }
@@ -124,18 +128,20 @@ impl<L: Left, B: Right, C: Cell> Sweep<'_, '_, L, B, C> {
         let panel = group.start + index;
         let width = WIDTH.min(self.columns - panel * WIDTH);
         let mut bias = [0.0; WIDTH];
-        let start = match self.bias {
+        let start = match (self.bias, self.onto) {
             _ if self.steps.start > 0 => Start::Out,
-            Some(all) => {
+            (Some(all), _) => {
                 bias[..width].copy_from_slice(&all[panel * WIDTH..][..width]);
                 Start::Bias(&bias)
             }
-            None => Start::Zero,
+            (None, Onto::Result) => Start::Out,
+            (None, Onto::Zero) => Start::Zero,
         };
         let finish = match self.ending {
             Ending::Keep => Finish::Keep,
             Ending::Relu => Finish::Relu,
             Ending::Gate(gate) => Finish::Gate(&gate.panel(panel)[rows.clone()]),
+            Ending::Add(term) => Finish::Add(&term.panel(panel)[rows.clone()]),
         };
         let b = self.right.steps(group, index, self.steps.clone(), self.own.rows);
         let first_row = self.out.rows().start;

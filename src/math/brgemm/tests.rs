@@ -71,8 +71,12 @@ fn passes_give_the_bits_of_the_plain_product() {
         let (px, pw, pdy) = (Panels::from_rows(&x, n, c), Panels::from_rows(&w, c, k), Panels::from_rows(&dy, n, k));
         let y = product(&x, &w, [n, c, k], Start::Bias(&bias), true);
         let linear = product(&x, &w, [n, c, k], Start::Bias(&bias), false);
-        let mut dx = product(&dy, &transpose(&w, c, k), [n, k, c], Start::Zero, false);
-        dx.iter_mut().zip(&x).for_each(|(dx, &x)| *dx = if x <= 0.0 { 0.0 } else { *dx });
+        let bare = product(&x, &w, [n, c, k], Start::Zero, false);
+        let whole = product(&dy, &transpose(&w, c, k), [n, k, c], Start::Zero, false);
+        let dx: Vec<_> = whole.iter().zip(&x).map(|(&dx, &x)| if x <= 0.0 { 0.0 } else { dx }).collect();
+        let round = random(n * c, 5);
+        let added: Vec<_> = whole.iter().zip(&round).map(|(dx, round)| dx + round).collect();
+        let round = Panels::from_rows(&round, n, c);
         let dw = product(&transpose(&x, n, c), &dy, [c, n, k], Start::Zero, false);
         for team in teams(Isa::all()) {
             let facts = format!("{:?} x {}, {n} x {c} x {k}", team.isa(), team.threads());
@@ -81,10 +85,14 @@ fn passes_give_the_bits_of_the_plain_product() {
             assert!(bits(&out.to_rows()) == bits(&y) && padding_is_zero(&out), "forward, {facts}");
             forward(&team, n, &px, &pw, &bias, &mut out, After::Keep);
             assert!(bits(&out.to_rows()) == bits(&linear) && padding_is_zero(&out), "linear, {facts}");
+            forward(&team, n, &px, &pw, &[], &mut out, After::Keep);
+            assert!(bits(&out.to_rows()) == bits(&bare) && padding_is_zero(&out), "without biases, {facts}");
             let mut out = Panels::zeroed(n, c);
             let mut scratch = Scratch::default();
             backward_data(&team, n, &pdy, &pw, &mut out, After::Gate(&px), &mut scratch);
             assert!(bits(&out.to_rows()) == bits(&dx) && padding_is_zero(&out), "backward data, {facts}");
+            backward_data(&team, n, &pdy, &pw, &mut out, After::Add(&round), &mut scratch);
+            assert!(bits(&out.to_rows()) == bits(&added) && padding_is_zero(&out), "with what goes round, {facts}");
             let mut out = Panels::zeroed(c, k);
             backward_weights(&team, n, &px, &pdy, &mut out);
             assert!(bits(&out.to_rows()) == bits(&dw) && padding_is_zero(&out), "backward weights, {facts}");
@@ -115,16 +123,21 @@ fn passes_in_thirds_give_the_bits_of_their_definition() {
         let dx = |i, j| sum_in_thirds(0.0, k, |d| (dy[i * k + d], w[j * k + d]));
         let dw = |i, j| sum_in_thirds(0.0, n, |d| (x[d * c + i], dy[d * k + j]));
         let open = |i, j, value: f32| if x[i * c + j] <= 0.0 { 0.0 } else { value };
+        let bare = |i, j| sum_in_thirds(0.0, c, |d| (x[i * c + d], w[d * k + j]));
         for team in teams(vec![Isa::AmxThirds(amx)]) {
             let facts = format!("{n} x {c} x {k} on {} threads", team.threads());
             let mut out = Panels::zeroed(n, k);
-            thirds::forward(&team, amx, n, [&px, &pw], &bias, &mut out, After::Relu);
+            thirds::forward(&team, amx, n, [&px, &pw], Some(&bias), &mut out, After::Relu);
             assert!(same(&out, &|i, j| if y(i, j) <= 0.0 { 0.0 } else { y(i, j) }), "forward, {facts}");
+            thirds::forward(&team, amx, n, [&px, &pw], None, &mut out, After::Keep);
+            assert!(same(&out, &bare), "without biases, {facts}");
             let mut out = Panels::zeroed(n, c);
             thirds::backward_data(&team, amx, n, [&pdy, &pw], &mut out, After::Gate(&px));
             assert!(same(&out, &|i, j| open(i, j, dx(i, j))), "backward data, {facts}");
+            thirds::backward_data(&team, amx, n, [&pdy, &pw], &mut out, After::Add(&px));
+            assert!(same(&out, &|i, j| dx(i, j) + x[i * c + j]), "with what goes round, {facts}");
             let mut out = Panels::zeroed(c, k);
-            thirds::backward_weights(&team, amx, 0..n, [&px, &pdy], &mut out);
+            thirds::backward_weights(&team, amx, 0..n, [&px, &pdy], Onto::Zero, &mut out);
             assert!(same(&out, &dw), "backward weights, {facts}");
         }
     }
@@ -284,8 +297,12 @@ fn bf16_passes_give_the_bits_of(
         let (px, pdy) = (Panels::from_rows(&x, n, c), Panels::from_rows(&dy, n, k));
         let y = define([n, c, k], &|i, d| x[i * c + d], &|d, j| w[d * k + j], &|j| bias[j]);
         let y: Vec<_> = y.iter().map(|&y| narrow(if y <= 0.0 { 0.0 } else { y })).collect();
-        let dx = define([n, k, c], &|i, d| dy[i * k + d], &|d, j| w[j * k + d], &|_| 0.0);
-        let dx: Vec<_> = dx.iter().zip(&x).map(|(&dx, &x)| if widen(x) <= 0.0 { 0 } else { narrow(dx) }).collect();
+        let bare = define([n, c, k], &|i, d| x[i * c + d], &|d, j| w[d * k + j], &|_| 0.0);
+        let whole = define([n, k, c], &|i, d| dy[i * k + d], &|d, j| w[j * k + d], &|_| 0.0);
+        let dx: Vec<_> = whole.iter().zip(&x).map(|(&dx, &x)| if widen(x) <= 0.0 { 0 } else { narrow(dx) }).collect();
+        let round = random(n * c, 5);
+        let added: Vec<_> = whole.iter().zip(&round).map(|(dx, round)| dx + round).collect();
+        let round = Panels::from_rows(&round, n, c);
         let dw = define([c, n, k], &|i, d| x[d * c + i], &|d, j| dy[d * k + j], &|_| 0.0);
         for team in teams {
             let facts = format!("{:?} x {}, {n} x {c} x {k}", team.isa(), team.threads());
@@ -293,9 +310,15 @@ fn bf16_passes_give_the_bits_of(
             let mut out = Panels::<u16>::zeroed(n, k);
             bf16::forward(team, n, &px, &pw, &bias, &mut out, After::Relu);
             assert!(out.to_rows() == y && padding_is_zero(&out), "forward, {facts}");
+            let mut out = Panels::<f32>::zeroed(n, k);
+            bf16::forward(team, n, &px, &pw, &[], &mut out, After::Keep);
+            assert!(bits(&out.to_rows()) == bits(&bare) && padding_is_zero(&out), "without biases, {facts}");
             let mut out = Panels::<u16>::zeroed(n, c);
             bf16::backward_data(team, n, &pdy, &pw, &mut out, After::Gate(&px), &mut Scratch::default());
             assert!(out.to_rows() == dx && padding_is_zero(&out), "backward data, {facts}");
+            let mut out = Panels::<f32>::zeroed(n, c);
+            bf16::backward_data(team, n, &pdy, &pw, &mut out, After::Add(&round), &mut Scratch::default());
+            assert!(bits(&out.to_rows()) == bits(&added) && padding_is_zero(&out), "with what goes round, {facts}");
             let mut pairs = [c, k].map(|columns| Panels::zeroed(n.div_ceil(2), columns));
             let mut out = Panels::zeroed(c, k);
             bf16::backward_weights(team, n, &px, &pdy, &mut pairs, &mut out);
@@ -336,5 +359,35 @@ fn bf16_passes_read_nothing_of_the_rows_beyond_the_minibatch() {
             dw.to_rows()
         };
         assert_eq!(bits(&weights(&x_all, &dy_all)), bits(&weights(&x, &dy)), "{:?}", team.isa());
+    }
+}
+
+/// Parts end at multiples of 64 samples; the last one may be of any length.
+#[test]
+fn gradients_of_weights_in_parts_have_the_bits_of_the_whole() {
+    let sizes = [[200, 70, 66], [300, 3, 130], [1100, 40, 20], [129, 65, 1], [64, 20, 20]];
+    for ([n, c, k], team) in sizes.into_iter().flat_map(|size| teams(Isa::every()).into_iter().map(move |t| (size, t)))
+    {
+        let (x, dy) = (activations(n * c, 1), random(n * k, 3));
+        let (px, pdy) = (Panels::from_rows(&x, n, c), Panels::from_rows(&dy, n, k));
+        let (hx, hdy) = (Panels::from_rows(&halves(&x), n, c), Panels::from_rows(&halves(&dy), n, k));
+        let with = |part: usize| {
+            let (mut dw, mut dw_halves) = (Panels::zeroed(c, k), Panels::zeroed(c, k));
+            let [mut db, mut db_halves] = [vec![7.0; k], vec![7.0; k]];
+            let mut pairs = [c, k].map(|columns| Panels::zeroed(n.div_ceil(2), columns));
+            for first in (0..n).step_by(part) {
+                let (samples, onto) = (first..n.min(first + part), if first == 0 { Onto::Zero } else { Onto::Result });
+                backward_weights_of(&team, samples.clone(), &px, &pdy, onto, &mut dw);
+                bias_gradient_of(&team, samples.clone(), &pdy, onto, &mut db);
+                bf16::backward_weights_of(&team, samples.clone(), &hx, &hdy, &mut pairs, onto, &mut dw_halves);
+                bias_gradient_of(&team, samples, &hdy, onto, &mut db_halves);
+            }
+            assert!(padding_is_zero(&dw) && padding_is_zero(&dw_halves));
+            [dw.to_rows(), dw_halves.to_rows(), db, db_halves].map(|values| bits(&values))
+        };
+        let whole = with(n);
+        for part in [TOGETHER, 2 * TOGETHER, 5 * TOGETHER] {
+            assert!(with(part) == whole, "parts of {part}, {n} x {c} x {k}, {:?} x {}", team.isa(), team.threads());
+        }
     }
 }

@@ -10,7 +10,7 @@
 use super::bf16::{forward_shape_in_pairs, weights_shape_in_pairs};
 use super::operands::{LeftSource, RightSource};
 use super::panels::{Panels, WIDTH};
-use super::passes::After;
+use super::passes::{After, Onto};
 use super::terms::Samples;
 use super::tiled::TiledPass;
 use crate::machine::team::Team;
@@ -36,13 +36,13 @@ pub(super) fn forward(
     amx: Amx,
     samples: usize,
     [x, w]: [&Panels<f32>; 2],
-    bias: &[f32],
+    bias: Option<&[f32]>,
     y: &mut Panels<f32>,
     after: After<'_, f32>,
 ) {
     let shape = forward_shape_in_pairs(samples, w.rows(), w.columns(), team.threads());
     let (left, right) = (LeftSource::ByRow(rows(x, 0, samples)), RightSource::ByRow(rows(w, 0, w.rows())));
-    TiledPass { shape, left, right, bias: Some(bias), after }.run(team, amx, y);
+    TiledPass { shape, left, right, bias, onto: Onto::Zero, after }.run(team, amx, y);
 }
 
 /// As [`super::backward_data`].
@@ -56,7 +56,7 @@ pub(super) fn backward_data(
 ) {
     let shape = forward_shape_in_pairs(samples, w.columns(), w.rows(), team.threads());
     let (left, right) = (LeftSource::ByRow(rows(dy, 0, samples)), RightSource::ByColumn(rows(w, 0, w.rows())));
-    TiledPass { shape, left, right, bias: None, after }.run(team, amx, dx);
+    TiledPass { shape, left, right, bias: None, onto: Onto::Zero, after }.run(team, amx, dx);
 }
 
 /// As [`super::backward_weights_of`].
@@ -65,10 +65,11 @@ pub(super) fn backward_weights(
     amx: Amx,
     samples: std::ops::Range<usize>,
     [x, dy]: [&Panels<f32>; 2],
+    onto: Onto,
     dw: &mut Panels<f32>,
 ) {
     let (first, count) = (samples.start, samples.len());
     let shape = weights_shape_in_pairs(count, dw.rows(), dw.columns(), team.threads());
     let (left, right) = (LeftSource::ByColumn(rows(x, first, count)), RightSource::ByRow(rows(dy, first, count)));
-    TiledPass { shape, left, right, bias: None, after: After::Keep }.run(team, amx, dw);
+    TiledPass { shape, left, right, bias: None, onto, after: After::Keep }.run(team, amx, dw);
 }

@@ -306,6 +306,8 @@ pub(super) enum Finish<'a, C> {
     Relu,
     /// 0 where this is 0 or less: ReLU's gradient.
     Gate(&'a [Row<C>]),
+    /// This is added to them.
+    Add(&'a [Row<C>]),
 }
 
 /// One tile of the result: rows of a panel, and where in it.
@@ -349,8 +351,8 @@ impl<C: Cell> Tile<'_, C> {
                 if !matches!(self.start, Start::Out) {
                     simd.prefetch_ahead(&out[r], column + line);
                 }
-                if let Finish::Gate(gate) = self.finish {
-                    simd.prefetch_ahead(&gate[r], column + line);
+                if let Finish::Gate(other) | Finish::Add(other) = self.finish {
+                    simd.prefetch_ahead(&other[r], column + line);
                 }
             }
         };
@@ -378,6 +380,7 @@ pub(super) fn put<S: Simd, C: Cell>(
         Finish::Keep => sum,
         Finish::Relu => simd.relu(sum),
         Finish::Gate(gate) => simd.gate(sum, C::load(simd, &gate[r][at..])),
+        Finish::Add(term) => simd.add(sum, C::load(simd, &term[r][at..])),
     };
     if at + S::LANES <= width {
         C::store(simd, value, &mut out[at..]);

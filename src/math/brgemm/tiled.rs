@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use super::operands::{Copies, LeftOperand, LeftSource, RightOperand, RightSource, STRIPS, first};
 use super::panels::{Panels, Row, WIDTH};
-use super::passes::After;
+use super::passes::{After, Onto};
 use super::plan::{Plan, Shape};
 use super::sweep::Ending;
 use super::terms::Term;
@@ -72,6 +72,8 @@ struct TiledSweep<'a, T, C> {
     steps: usize,
     /// One a column of the whole result.
     bias: Option<&'a [f32]>,
+    /// What sums start from where there is no bias.
+    onto: Onto,
     ending: Ending<'a, C>,
 }
 
@@ -187,11 +189,15 @@ impl<T: Term, C: Cell> TiledSweep<'_, T, C> {
             if let Some(all) = self.bias {
                 bias[..width].copy_from_slice(&all[strip * BLOCK..][..width]);
             }
-            let origin = if units.start == 0 { Origin::Row(&bias) } else { Origin::Sums };
+            let begins = units.start == 0;
+            let origin = if begins && self.onto == Onto::Zero { Origin::Row(&bias) } else { Origin::Sums };
             for (row, sums) in rows.clone().step_by(BLOCK).zip(sums) {
                 let height = BLOCK.min(rows.end - row);
                 let next = if row + BLOCK < rows.end { row + BLOCK } else { rows.start };
                 let row_and_next = [row - first, next - first];
+                if begins && self.onto == Onto::Result {
+                    self.take_up(simd, sums, strip, row..row + height);
+                }
                 match (height > TILE, width > TILE) {
                     _ if T::PARTS == 3 => tiles.multiply_thirds(sums, origin, left, row_and_next, packed),
                     (true, true) => tiles.multiply::<2, 2>(sums, origin, left, row_and_next, packed),
@@ -206,6 +212,19 @@ impl<T: Term, C: Cell> TiledSweep<'_, T, C> {
         }
     }
 
+    /// Takes sums from the result, to go on with.
+    #[inline(always)]
+    fn take_up<S: Simd>(&mut self, simd: S, sums: &mut Sums, strip: usize, rows: Range<usize>) {
+        let (panel, column) = (strip / STRIPS, strip % STRIPS * BLOCK);
+        let start = self.out.rows().start;
+        let out = &self.out.panel(panel)[rows.start - start..rows.end - start];
+        for (sums, out) in sums.0.iter_mut().zip(out) {
+            for at in (0..BLOCK).step_by(S::LANES) {
+                simd.store(C::load(simd, &out[column + at..]), &mut sums[at..]);
+            }
+        }
+    }
+
     /// Gives complete sums to the result.
     #[inline(always)]
     fn finish<S: Simd>(&mut self, simd: S, sums: &Sums, strip: usize, rows: Range<usize>) {
@@ -215,6 +234,7 @@ impl<T: Term, C: Cell> TiledSweep<'_, T, C> {
             Ending::Keep => Finish::Keep,
             Ending::Relu => Finish::Relu,
             Ending::Gate(gate) => Finish::Gate(&gate.panel(panel)[rows.clone()]),
+            Ending::Add(term) => Finish::Add(&term.panel(panel)[rows.clone()]),
         };
         let start = self.out.rows().start;
         let out = &mut self.out.panel(panel)[rows.start - start..rows.end - start];
@@ -233,13 +253,15 @@ pub(super) struct TiledPass<'a, T, C> {
     pub(super) right: RightSource<'a, T>,
     /// One a column of the result.
     pub(super) bias: Option<&'a [f32]>,
+    /// Without a bias.
+    pub(super) onto: Onto,
     pub(super) after: After<'a, C>,
 }
 
 impl<T: Term, C: Cell> TiledPass<'_, T, C> {
     /// Deals the first `shape.rows` rows of `out` to the team.
     pub(super) fn run(self, team: &Team, amx: Amx, out: &mut Panels<C>) {
-        let Self { shape, left, right, bias, after } = self;
+        let Self { shape, left, right, bias, onto, after } = self;
         let Shape { rows, columns, steps, .. } = shape;
         if rows == 0 || columns == 0 {
             return;
@@ -251,7 +273,7 @@ impl<T: Term, C: Cell> TiledPass<'_, T, C> {
         let (vectors, ending) = (amx.avx512_bf16(), Ending::from(after));
         let (sizes, grain) = ([out.panels(), rows, out.stride()], shape.grain.next_multiple_of(BLOCK));
         let grid = Grid::new(out.cells_mut(), sizes, [plan.across, plan.down], grain);
-        team.each(grid, |out| vectors.run(TiledSweep { amx, out, columns, left, right, steps, bias, ending }));
+        team.each(grid, |out| vectors.run(TiledSweep { amx, out, columns, left, right, steps, bias, onto, ending }));
         COPIES.set(copies);
     }
 }

@@ -42,10 +42,6 @@ impl ByGrains {
 }
 
 impl DenseReduction for ByGrains {
-    fn cut(&mut self, network: &mut dyn Network, whole: usize) {
-        network.cut(self.nodes.share(), whole);
-    }
-
     fn begin(&mut self, _: usize, _: &mut Linear, _: Pace) {}
 
     fn begin_replicas(&mut self, team: &Team, tables: &mut Tables, batch: &Batch, gradient: &[f32]) {
@@ -63,7 +59,7 @@ impl DenseReduction for ByGrains {
             let mut parts: Vec<Pieces<'_>> = recycled(std::mem::take(list));
             parts.extend(memory.iter_mut().map(|memory| Pieces::within(memory, team.isa())));
             network.each_layer_mut(&mut |layer| {
-                for (part, gradients) in parts.iter_mut().zip(layer.parts_mut()) {
+                for (part, gradients) in parts.iter_mut().zip(layer.sums_mut()) {
                     gradients.into_iter().for_each(|gradient| part.push(gradient));
                 }
             });

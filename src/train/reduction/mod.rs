@@ -60,9 +60,6 @@ pub(super) struct Sent {
 
 /// A way to reduce dense gradients over ranks.
 pub(super) trait DenseReduction: Send {
-    /// Before the forward pass of a minibatch of `whole` samples.
-    fn cut(&mut self, _network: &mut dyn Network, _whole: usize) {}
-
     /// The gradient of a layer is complete; it moves at this pace.
     fn begin(&mut self, index: usize, layer: &mut Linear, pace: Pace);
 

@@ -32,6 +32,8 @@ fn workload(rows: &[u64], dim: usize, batch: usize) -> Workload {
         exchange_bytes: 4,
         dense_bytes: 0,
         sample_bytes: 0,
+        part_bytes: 0,
+        part: None,
         layers: Vec::new(),
         collective: None,
         sample_operations: 0,

@@ -1,4 +1,4 @@
-//! Charts as SVG: lines over the number of ranks, and bars of parts.
+//! Charts as SVG: lines over the number of ranks or over thresholds, and bars of parts.
 
 use plotters::prelude::*;
 
@@ -77,6 +77,67 @@ pub(super) fn lines(title: &str, [x, y]: [&str; 2], all: &[Line]) -> String {
     svg
 }
 
+/// Lines over thresholds.
+#[derive(Debug, Clone)]
+pub(super) struct Panel<'a> {
+    pub y: &'a str,
+    pub lines: Vec<Line>,
+    /// A value that is marked, with its name.
+    pub level: Option<(&'a str, f64)>,
+}
+
+/// Panels side by side, each over thresholds on a logarithmic axis, of which the one at `chosen` is marked.
+pub(super) fn thresholds(x: &str, chosen: f64, panels: &[Panel<'_>]) -> String {
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, (SIZE.0 * panels.len() as u32, SIZE.1)).into_drawing_area();
+        area.fill(&WHITE).expect(DRAWN);
+        for (panel, area) in panels.iter().zip(area.split_evenly((1, panels.len()))) {
+            let points = || panel.lines.iter().flat_map(|line| &line.points);
+            let right = points().map(|point| point.0).fold(f64::MIN_POSITIVE, f64::max);
+            let left = points().map(|point| point.0).fold(right / 10.0, f64::min);
+            let level = panel.level.map(|(_, value)| value);
+            let top = largest(points().map(|point| point.1).chain(level));
+            let mut chart = ChartBuilder::on(&area)
+                .margin(14)
+                .x_label_area_size(40)
+                .y_label_area_size(56)
+                .build_cartesian_2d((left..right).log_scale(), 0.0..top)
+                .expect(DRAWN);
+            let number = |x: &f64| format!("{x:.0e}");
+            let mut mesh = chart.configure_mesh();
+            mesh.x_desc(x).y_desc(panel.y).x_label_formatter(&number).light_line_style(WHITE).draw().expect(DRAWN);
+            for (line, colour) in panel.lines.iter().zip(COLOURS.iter().cycle()) {
+                let colour = *colour;
+                chart.draw_series(LineSeries::new(line.points.iter().copied(), colour.stroke_width(2))).expect(DRAWN);
+                chart
+                    .draw_series(line.points.iter().map(|point| Circle::new(*point, 3, colour.filled())))
+                    .expect(DRAWN)
+                    .label(&line.name)
+                    .legend(move |(x, y)| Circle::new((x + 8, y), 4, colour.filled()));
+            }
+            let across = panel.level.map(|(name, value)| (name, vec![(left, value), (right, value)]));
+            let down = (chosen > 0.0).then(|| ("chosen", vec![(chosen, 0.0), (chosen, top)]));
+            for ((name, ends), colour) in across.into_iter().chain(down).zip([BLACK, COLOURS[5]]) {
+                chart
+                    .draw_series(LineSeries::new(ends, colour.stroke_width(1)))
+                    .expect(DRAWN)
+                    .label(name)
+                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour));
+            }
+            let labels = chart
+                .configure_series_labels()
+                .position(SeriesLabelPosition::UpperRight)
+                .border_style(BLACK.mix(0.2))
+                .background_style(WHITE.mix(0.8))
+                .draw();
+            labels.expect(DRAWN);
+        }
+        area.present().expect(DRAWN);
+    }
+    svg
+}
+
 /// Bars side by side.
 pub(super) fn bars(title: &str, y: &str, parts: &[&str], all: &[Bar]) -> String {
     let mut svg = String::new();
@@ -140,5 +201,20 @@ mod tests {
         let bar = |name: &str, parts: [f64; 2]| Bar { name: name.to_owned(), parts: parts.to_vec() };
         let svg = bars("time", "ms", &["compute", "exposed"], &[bar("1", [3.0, 0.0]), bar("2", [1.5, 0.4])]);
         assert!(["time", "ms", "compute", "exposed"].iter().all(|text| svg.contains(text)), "{svg}");
+    }
+
+    #[test]
+    fn panels_over_thresholds_show_every_point_and_what_is_marked() {
+        let line = |name: &str| Line { name: name.to_owned(), points: vec![(1.0, 0.0), (1e-3, 7.0)], joined: true };
+        let size = Panel { y: "MiB", lines: vec![line("counted"), line("estimated")], level: Some(("budget", 9.0)) };
+        let share = Panel { y: "%", lines: vec![line("look-ups")], level: None };
+        let svg = thresholds("threshold", 1e-2, &[size.clone(), share]);
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+        assert_eq!(svg.matches("<circle").count(), 9);
+        let words = ["MiB", "%", "counted", "estimated", "look-ups", "budget", "chosen", "threshold", "1e-2"];
+        assert!(words.iter().all(|text| svg.contains(text)), "{svg}");
+        // One threshold, and that of all rows.
+        let one = Panel { lines: vec![Line { points: vec![(1.0, 3.0)], ..line("counted") }], ..size };
+        assert!(!thresholds("threshold", 0.0, &[one]).contains("chosen"));
     }
 }

@@ -1,0 +1,281 @@
+//! `octorec inspect --hot`: which rows take most of the look-ups, how much memory they take, and how many inputs need no
+//! other row.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::bench::table::Table;
+use super::chart::{Line, Panel, thresholds};
+use super::data::bar;
+use super::overrides::{BaseArgs, KeyArgs, source_of};
+use super::preprocess::memory;
+use super::session::{Learned, open_data, refuse_overwriting, report_skipped};
+use crate::base::config::{Command, Config, SourceKind};
+use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
+use crate::base::{Error, Result, console};
+use crate::data::hot::{CONFIDENCE, Options, Profile, Tried, WHOLE_BELOW, profile};
+use crate::data::{Labels, Unseen};
+use crate::memory::write_file;
+use crate::optim::{Kept, Optimizer};
+
+/// Accesses in a sample below which chance decides much of whether a row has them.
+const FEW: u32 = 10;
+
+/// Hot rows.
+#[derive(Debug, Args)]
+pub struct HotArgs {
+    /// Find the rows that take most of the look-ups, for the model and the data that --preset, --config, --set and their like
+    /// describe: a share of the training samples is looked at, and rows that are looked up often enough are hot.
+    #[arg(
+        long,
+        conflicts_with_all = ["format", "label", "rows", "write_schema"],
+        help_heading = HOT
+    )]
+    pub hot: bool,
+
+    /// Share of the training samples that is looked at.
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share, requires = "hot", help_heading = HOT)]
+    sample: f64,
+
+    /// What hot rows may take, with what the optimizer keeps beside them: the memory of each rank that holds a copy.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "512MiB",
+        value_parser = parse_bytes,
+        requires = "hot",
+        help_heading = HOT
+    )]
+    hot_budget: u64,
+
+    /// Memory that may be used for counting, which is slower where tables need more.
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = memory, requires = "hot", help_heading = HOT)]
+    memory: u64,
+
+    /// Draw the size of hot rows and the share of hot samples over the threshold.
+    #[arg(long, value_name = "FILE", requires = "hot", help_heading = HOT)]
+    svg: Option<PathBuf>,
+}
+
+/// The group of these flags.
+const HOT: &str = "Hot rows";
+
+/// A share: `5%`, `0.5%`, `100%`.
+fn share(text: &str) -> std::result::Result<f64, String> {
+    let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+    number
+        .filter(|percent| *percent > 0.0 && *percent <= 100.0)
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| "more than 0% and at most 100% is expected, as in 5%".to_owned())
+}
+
+impl HotArgs {
+    /// Profiles the data at `path`, or what the configuration names, and prints what was found.
+    pub fn run(&self, path: Option<&Path>, base: &BaseArgs, keys: &KeyArgs, json: bool) -> Result<()> {
+        let inputs = [path, keys.schema(), base.config.as_deref()].into_iter().flatten();
+        refuse_overwriting("--svg", self.svg.as_deref(), &inputs.collect::<Vec<_>>())?;
+        let mut config = configured(path, base, keys)?;
+        let source = open_data(&mut config, Learned::default(), Labels::Optional, Unseen::default())?;
+        let kept = Kept { precision: config.train.precision, optimizer: Optimizer::rows(&config.train) };
+        let options = Options {
+            share: self.sample,
+            budget: self.hot_budget,
+            row_bytes: (config.model.dim * kept.bytes() + kept.row_bytes()) as u64,
+            memory: self.memory,
+            seed: config.train.seed,
+        };
+        let wanted = config.train.threads;
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(wanted).build();
+        let pool = pool.map_err(|error| Error::Threads { wanted, source: std::io::Error::other(error) })?;
+        let bar = bar(0, "looking for hot rows");
+        let found = pool.install(|| {
+            profile(&*source, &options, &|step| {
+                bar.set_length(step.total);
+                bar.set_position(step.done);
+            })
+        });
+        bar.finish_and_clear();
+        let found = found?;
+        report_skipped(source.skipped_rows());
+        if let Some(path) = &self.svg {
+            write_file(path, drawn(&found).as_bytes())?;
+        }
+        match json {
+            true => {
+                let text = serde_json::to_string(&found).expect("a profile is representable in JSON");
+                console::result(format_args!("{text}\n"))?;
+            }
+            false => {
+                let name = path.map_or_else(|| "built-in click log".to_owned(), |path| path.display().to_string());
+                console::result(format_args!("{name}: {}", report(&found)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The configuration, with the data at `path`.
+fn configured(path: Option<&Path>, base: &BaseArgs, keys: &KeyArgs) -> Result<Config> {
+    let mut layers = base.layers()?;
+    if let Some(path) = path {
+        let kind = if keys.schema().is_some() { SourceKind::Files } else { source_of(path) };
+        layers.fix("data.path", path.display().to_string(), "PATH")?;
+        layers.fix("data.source", kind.name(), "PATH")?;
+    }
+    let config = keys.finish(layers, Command::Inspect)?;
+    if let Some(path) = path
+        && !config.data.is_stored()
+    {
+        let reason = format!("data are generated, but {} is named, too: leave one of them away", path.display());
+        return Err(Error::Config { origin: "data.source".to_owned(), reason });
+    }
+    Ok(config)
+}
+
+/// What people read.
+fn report(found: &Profile) -> String {
+    let mut text = String::new();
+    let percent = |share: f64| format!("{:.2} %", 100.0 * share);
+    let bytes = |bytes: f64| Bytes(bytes.round() as u64).to_string();
+    let _ = writeln!(
+        text,
+        "{} training samples, {} of them counted ({}, in stretches of {}), {} judged by what was counted",
+        Count(found.inputs),
+        Count(found.sampled),
+        percent(found.sampled as f64 / found.inputs as f64),
+        Count(found.stretch),
+        Count(found.judged)
+    );
+    let rows: u64 = found.tables.iter().map(|table| table.rows).sum();
+    let _ = writeln!(
+        text,
+        "{} with {} of {}, {}; hot rows may take {}\n",
+        Many(found.tables.len() as u64, "table"),
+        Many(rows, "row"),
+        Bytes(found.row_bytes),
+        Bytes(rows * found.row_bytes),
+        Bytes(found.budget_bytes)
+    );
+    let between = format!("{} % between", 100.0 * CONFIDENCE);
+    let mut table =
+        Table::new(["threshold", "hot rows", "size", &between, "", "counted", "hot samples", "hot look-ups", ""]);
+    for (at, tried) in found.tried.iter().enumerate() {
+        table.row([
+            shown(tried.threshold),
+            Count((tried.bytes.value / found.row_bytes as f64).round() as u64).to_string(),
+            bytes(tried.bytes.value),
+            bytes(tried.bytes.low),
+            bytes(tried.bytes.high),
+            bytes(tried.counted_bytes as f64),
+            percent(tried.hot_inputs),
+            percent(tried.hot_lookups),
+            if at == found.chosen { "chosen" } else { "" }.to_owned(),
+        ]);
+    }
+    let _ = writeln!(text, "{table}");
+    let chosen = &found.tried[found.chosen];
+    let _ = writeln!(text, "{}", tables(found, chosen));
+    let _ = writeln!(
+        text,
+        "hot: {} of {}, {}; {} of all look-ups are of them, and {} of all samples look up no other",
+        Many(chosen.counted_bytes / found.row_bytes, "row"),
+        Count(rows),
+        Bytes(chosen.counted_bytes),
+        percent(chosen.hot_lookups),
+        percent(chosen.hot_inputs)
+    );
+    if found.tables.iter().any(|table| table.small) {
+        let _ = writeln!(text, "tables of less than {} are hot as a whole", Bytes(WHOLE_BELOW));
+    }
+    let cutoffs =
+        chosen.tables.iter().zip(&found.tables).filter(|(_, table)| !table.small).map(|(size, _)| size.cutoff);
+    let few = cutoffs.filter(|cutoff| (1..FEW).contains(cutoff)).count();
+    if few > 0 && found.sampled < found.inputs {
+        let _ = writeln!(
+            text,
+            "{}: fewer than {FEW} of the sample's accesses make a row hot, so that chance decides on many: a larger --sample \
+             tells hot rows better",
+            Many(few as u64, "table")
+        );
+    }
+    let times = &found.seconds;
+    let _ = writeln!(
+        text,
+        "counted in {}, thresholds tried in {}, judged in {}; memory for up to {}",
+        Seconds(times.sample),
+        Seconds(times.estimate),
+        Seconds(times.judge),
+        Bytes(found.memory_bytes)
+    );
+    text
+}
+
+fn shown(threshold: f64) -> String {
+    if threshold == 0.0 { "0".to_owned() } else { format!("{threshold:.2e}") }
+}
+
+/// A line a table, at the threshold that is chosen.
+fn tables(found: &Profile, chosen: &Tried) -> Table {
+    let mut table =
+        Table::new(["table", "rows", "accessed", "hot from", "estimated", "between", "", "hot rows", "hot look-ups"]);
+    for (size, column) in chosen.tables.iter().zip(&found.tables) {
+        let count = |value: f64| Count(value.round() as u64).to_string();
+        let whole = size.cutoff == 0;
+        let sampled = |text: String| if whole { String::new() } else { text };
+        table.row([
+            column.name.clone(),
+            Count(column.rows).to_string(),
+            if column.small { String::new() } else { Count(column.accessed_rows).to_string() },
+            if whole { "whole".to_owned() } else { Many(u64::from(size.cutoff), "access").to_string() },
+            sampled(count(size.rows.value)),
+            sampled(count(size.rows.low)),
+            sampled(count(size.rows.high)),
+            Count(column.hot_rows).to_string(),
+            column.hot_lookups.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", 100.0 * share)),
+        ]);
+    }
+    table
+}
+
+/// The curves of the paper's Figure 5: size and hot inputs over the threshold.
+fn drawn(found: &Profile) -> String {
+    const MIB: f64 = (1u64 << 20) as f64;
+    let points = |of: fn(&Tried) -> f64| {
+        // No logarithm shows 0.
+        found.tried.iter().filter(|tried| tried.threshold > 0.0).map(|tried| (tried.threshold, of(tried))).collect()
+    };
+    let line = |name: &str, of: fn(&Tried) -> f64| Line { name: name.to_owned(), points: points(of), joined: true };
+    let size = Panel {
+        y: "MiB of hot rows",
+        lines: vec![
+            line("estimated", |tried| tried.bytes.value / MIB),
+            line("its upper end", |tried| tried.bytes.high / MIB),
+            line("counted", |tried| tried.counted_bytes as f64 / MIB),
+        ],
+        level: Some(("budget", found.budget_bytes as f64 / MIB)),
+    };
+    let inputs = Panel {
+        y: "% hot",
+        lines: vec![
+            line("samples", |tried| 100.0 * tried.hot_inputs),
+            line("look-ups", |tried| 100.0 * tried.hot_lookups),
+        ],
+        level: None,
+    };
+    thresholds("threshold (share of a table's accesses)", found.tried[found.chosen].threshold, &[size, inputs])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_percentages() {
+        assert_eq!([share("5%"), share("100%"), share("0.5 %")], [Ok(0.05), Ok(1.0), Ok(0.005)]);
+        for wrong in ["5", "0%", "101%", "-1%", "five%", "%", "NaN%", ""] {
+            assert!(share(wrong).unwrap_err().contains("as in 5%"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Hot rows: which rows of which tables take most of the look-ups, told from a sample of the inputs.
+//!
+//! Source: Adnan, Maboud, Mahajan and Nair, "Accelerating Recommendation System Training by Leveraging Popular Choices"
+//! (FAE, VLDB 2022), section 4.1 and 4.2. Its notation: a row is hot at the threshold t when at least t x T of the T accesses
+//! to its table are to it; of a sampled share x of the inputs, `H = t x T x x` accesses are asked. Tables of less than
+//! [`WHOLE_BELOW`] bytes are hot as a whole. The optimizer looks for the smallest t at which all hot rows fit a budget.
+//!
+//! | step                                                     | file        |
+//! |----------------------------------------------------------|-------------|
+//! | sample the inputs                                        | `sample`    |
+//! | log accesses a row                                       | `log`       |
+//! | estimate, per table and threshold, how many rows are hot | `estimate`  |
+//! | choose the threshold                                     | `optimizer` |
+//! | judge inputs outside the sample, and collect the rows    | `profile`   |
+//! | hold the rows, a bit each, and tell hot inputs           | `set`       |
+//! | tell all hot inputs from all cold ones, in one pass      | `classify`  |
+//!
+//! Two things differ from the paper, both for the sake of what the figures mean. T times x is not computed from the
+//! number of inputs but counted: it is the sample's own number of accesses to the table. And inputs that are judged are
+//! not those that were counted, since a row that was counted is hotter in the sample than elsewhere.
+
+mod classify;
+mod estimate;
+mod log;
+mod optimizer;
+mod profile;
+mod sample;
+mod set;
+
+pub use classify::{Classified, Tally, classify};
+pub use estimate::{CHUNKS, CONFIDENCE, ENTRIES};
+pub use optimizer::{Interval, Size, Tried};
+pub use profile::{Options, Profile, Step, TableProfile, Times, profile};
+pub use set::HotSet;
+
+/// Bytes below which a table is hot as a whole.
+pub const WHOLE_BELOW: u64 = 1 << 20;
