@@ -90,12 +90,12 @@ figures: build
 MLPERF ?= mlperf-small
 mlperf-small: build
 	rm -rf "$(MLPERF)/blocks" "$(MLPERF)/run"
-	target/release/octorec data generate "$(MLPERF)/raw" --text --preset mlperf-v1 --source criteo --rows-cap 40000 \
+	target/release/octorec data generate "$(MLPERF)/raw" --text --preset mlperf-v1 --rows-cap 40000 \
 		--set data.train_samples=182400 --set data.test_samples=40000
 	target/release/octorec preprocess criteo-terabyte --in "$(MLPERF)/raw/day_0" "$(MLPERF)/raw/day_1" \
 		--out "$(MLPERF)/blocks" --split last-day-dlrm
-	target/release/octorec train --preset mlperf-v1 --data "$(MLPERF)/blocks" --batch 256 --epochs 2 --lr 0.2 \
-		--set train.warmup_steps=100 --set train.decay_start=700 --set train.decay_steps=725 --set train.eval_batch=4096 \
+	target/release/octorec train --preset mlperf-v1 --data "$(MLPERF)/blocks" --batch 256 --epochs 1 --lr 0.5 \
+		--set train.warmup_steps=50 --set train.decay_start=350 --set train.decay_steps=363 --set train.eval_batch=4096 \
 		--target-auc 0.69 --mllog "$(MLPERF)/result_0.txt" --out "$(MLPERF)/run" --json > "$(MLPERF)/results.json"
 	grep -e run_start -e eval_accuracy -e run_stop "$(MLPERF)/result_0.txt"
 

@@ -243,7 +243,7 @@ impl MlLog {
     /// The epoch in which a step ends, and how far in it; to four digits, as rules count twentieths.
     fn epoch(&self, step: u64) -> f64 {
         let done = self.epoch_steps.map_or(0.0, |steps| step as f64 / steps.max(1) as f64);
-        self.benchmark.first_epoch() + (done * 1e4).round() / 1e4
+        ((self.benchmark.first_epoch() + done) * 1e4).round() / 1e4
     }
 
     fn point(&mut self, key: &str, value: Value) -> Result<()> {
