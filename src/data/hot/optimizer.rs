@@ -35,6 +35,8 @@ pub struct Size {
     pub rows: Interval,
     /// Hot rows of the whole log, counted when all was over.
     pub counted: u64,
+    /// Rows that all inputs, counted at the same threshold, would make hot: inferred from the log.
+    pub inferred: f64,
 }
 
 /// A threshold that was tried.
@@ -48,6 +50,8 @@ pub struct Tried {
     pub bytes: Interval,
     /// The same of the whole log.
     pub counted_bytes: u64,
+    /// Bytes of the rows that all inputs would make hot, as inferred.
+    pub inferred_bytes: f64,
     /// Share of the judged inputs that look up hot rows only.
     pub hot_inputs: f64,
     /// Share of their look-ups that are of hot rows.
@@ -93,11 +97,11 @@ fn cutoff(threshold: f64, accesses: u64) -> u32 {
 /// Tries one threshold.
 fn tried(threshold: f64, tables: &[Candidate], row_bytes: u64) -> Tried {
     let size = |table: &Candidate| match &table.drawn {
-        None => Size { cutoff: 0, rows: Interval::exact(table.rows as f64), counted: 0 },
+        None => Size { cutoff: 0, rows: Interval::exact(table.rows as f64), counted: 0, inferred: 0.0 },
         Some((chunks, accesses)) => {
             let cutoff = cutoff(threshold, *accesses);
             let rows = if cutoff == 0 { Interval::exact(table.rows as f64) } else { chunks.hot(cutoff) };
-            Size { cutoff, rows, counted: 0 }
+            Size { cutoff, rows, counted: 0, inferred: 0.0 }
         }
     };
     let tables: Vec<Size> = tables.iter().map(size).collect();
@@ -109,7 +113,7 @@ fn tried(threshold: f64, tables: &[Candidate], row_bytes: u64) -> Tried {
     let [low, high] = [value - spread(|rows| rows.low), value + spread(|rows| rows.high)];
     let [value, low, high] = [value, low, high].map(|rows| rows * row_bytes as f64);
     let bytes = Interval { value, low, high };
-    Tried { threshold, tables, bytes, counted_bytes: 0, hot_inputs: 0.0, hot_lookups: 0.0 }
+    Tried { threshold, tables, bytes, counted_bytes: 0, inferred_bytes: 0.0, hot_inputs: 0.0, hot_lookups: 0.0 }
 }
 
 /// Tries thresholds; returns all of them, falling.
