@@ -26,8 +26,9 @@ const FEW: u32 = 10;
 /// Hot rows.
 #[derive(Debug, Args)]
 pub struct HotArgs {
-    /// Find the rows that take most of the look-ups, for the model and the data that --preset, --config, --set and their like
-    /// describe: a share of the training samples is looked at, and rows that are looked up often enough are hot.
+    /// Find the rows that take most of the look-ups, for the model and the data that --preset, --config, --set and
+    /// their like describe: a share of the training samples is looked at, and rows that are looked up often enough are
+    /// hot.
     #[arg(
         long,
         conflicts_with_all = ["format", "label", "rows", "write_schema"],

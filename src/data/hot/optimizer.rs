@@ -1,8 +1,8 @@
-//! The paper's statistical optimizer: thresholds are tried until the hot rows, by the upper end of their estimated size, fit
-//! a budget. (The paper tells what it moves and when it stops, not how; this is ours.)
+//! The paper's statistical optimizer: thresholds are tried until the hot rows, by the upper end of their estimated
+//! size, fit a budget. (The paper tells what it moves and when it stops, not how; this is ours.)
 //!
-//! First a ladder of thresholds, two a decade, from 1 to where one access in the sample makes a row hot, and 0, at which
-//! every row is: these are the points of the paper's Figure 5. Then the gap in which the budget lies is halved.
+//! First a ladder of thresholds, two a decade, from 1 to where one access in the sample makes a row hot, and 0, at
+//! which every row is: these are the points of the paper's Figure 5. Then the gap in which the budget lies is halved.
 
 use serde::Serialize;
 
@@ -161,7 +161,8 @@ mod tests {
 
     #[test]
     fn cutoffs_are_the_papers() {
-        // Its example: a threshold of a hundredth, of 60.5 million samples 5 %, but per entry of T x x = 30,250 accesses.
+        // Its example: a threshold of a hundredth, of 60.5 million samples 5 %, but per entry of T x x = 30,250
+        // accesses.
         assert_eq!(cutoff(1e-2, 30_250), 303);
         assert_eq!(
             (cutoff(0.1, 30), cutoff(1.0, 7), cutoff(1e-9, 30), cutoff(0.5, 0), cutoff(0.0, 30)),

@@ -102,12 +102,12 @@ pub struct Step {
 
 /// Finds the hot rows; `progress` is told of every stretch that is done with.
 ///
-/// Counting and judging use the threads of the rayon pool that this is called in. The result depends on the data and the
-/// options alone.
+/// Counting and judging use the threads of the rayon pool that this is called in. The result depends on the data and
+/// the options alone.
 ///
 /// # Errors
-/// [`Error::Config`] where the data never end or have no sample, the budget is too small for the tables that are hot as a
-/// whole, or the memory for the counts; what the source finds, and [`Error::Interrupted`].
+/// [`Error::Config`] where the data never end or have no sample, the budget is too small for the tables that are hot as
+/// a whole, or the memory for the counts; what the source finds, and [`Error::Interrupted`].
 pub fn profile(source: &dyn Source, options: &Options, progress: &(dyn Fn(Step) + Sync)) -> Result<Profile> {
     let fail = |origin: &str, reason: String| Err(Error::Config { origin: origin.to_owned(), reason });
     let schema = source.schema();
@@ -246,8 +246,8 @@ fn count(tried: &mut [Tried], logs: &[Option<Log>], candidates: &[Candidate], ro
     }
 }
 
-/// The rows of a table of `rows` that are hot at each of some thresholds: those of the log, and those that all inputs would
-/// make hot.
+/// The rows of a table of `rows` that are hot at each of some thresholds: those of the log, and those that all inputs
+/// would make hot.
 fn sized(sizes: impl Iterator<Item = (f64, Size)>, log: &Log, rows: u64, share: f64) -> Vec<(u64, f64)> {
     let mut counts: Vec<u32> = log.rows().iter().map(|&row| log.of(row)).collect();
     counts.sort_unstable();
@@ -308,8 +308,8 @@ impl Judge<'_> {
     }
 }
 
-/// Judges the inputs that were kept back, by every threshold; returns each table's look-ups by the first threshold at which
-/// they are hot.
+/// Judges the inputs that were kept back, by every threshold; returns each table's look-ups by the first threshold at
+/// which they are hot.
 fn judge<'a>(
     source: &dyn Source,
     drawn: &Drawn,

@@ -1,13 +1,13 @@
 //! How many rows all inputs would make hot, inferred from a sample of them.
 //!
-//! Rows with at least H accesses in a sample are not as many as rows with at least H / x among all inputs, of which x were
-//! sampled: there are more rows just below any threshold than just above it, and chance lifts more of them over it than it
-//! drops. With H of 50 that is a few per cent, with H of 10 some 10 to 20, and with H of 1 there may be ten times as many. So
-//! the rates at which rows are accessed are inferred from how many rows the sample accessed never, once, twice …: these numbers
-//! are a mixture of Poisson distributions, whose weights expectation maximisation finds, smoothed at each step (Silverman,
-//! Jones, Wilson and Nychka, "A smoothed EM approach to indirect estimation problems", 1990). Here logarithms are smoothed,
-//! over the logarithm of the rate, so that a power law stays as it is. What a row's accesses in the sample leave open is what
-//! the other inputs bring, by the rates that it may have.
+//! Rows with at least H accesses in a sample are not as many as rows with at least H / x among all inputs, of which x
+//! were sampled: there are more rows just below any threshold than just above it, and chance lifts more of them over it
+//! than it drops. With H of 50 that is a few per cent, with H of 10 some 10 to 20, and with H of 1 there may be ten
+//! times as many. So the rates at which rows are accessed are inferred from how many rows the sample accessed never,
+//! once, twice …: these numbers are a mixture of Poisson distributions, whose weights expectation maximisation finds,
+//! smoothed at each step (Silverman, Jones, Wilson and Nychka, "A smoothed EM approach to indirect estimation
+//! problems", 1990). Here logarithms are smoothed, over the logarithm of the rate, so that a power law stays as it is.
+//! What a row's accesses in the sample leave open is what the other inputs bring, by the rates that it may have.
 //!
 //! Accesses are taken to be independent of each other; those of a log that come in bursts are not quite.
 
@@ -33,7 +33,8 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    /// Infers rates from the numbers of rows with 0 to [`MOST`] accesses in the sample, and with more; some row was accessed.
+    /// Infers rates from the numbers of rows with 0 to [`MOST`] accesses in the sample, and with more; some row was
+    /// accessed.
     pub(super) fn fit(rows: &[u64]) -> Self {
         assert_eq!(rows.len(), MOST + 2, "a number for every count");
         let rows: Vec<f64> = rows.iter().map(|&rows| rows as f64).collect();
@@ -61,8 +62,8 @@ impl Rates {
         Self { posterior: posterior.collect(), rows, rates }
     }
 
-    /// How many rows have at least `accesses` of all inputs' accesses, when a share of `sampled` of the inputs (more than 0, at
-    /// most 1) was counted. All rows with more than [`MOST`] in the sample are taken to have them.
+    /// How many rows have at least `accesses` of all inputs' accesses, when a share of `sampled` of the inputs (more
+    /// than 0, at most 1) was counted. All rows with more than [`MOST`] in the sample are taken to have them.
     pub(super) fn hot(&self, accesses: f64, sampled: f64) -> f64 {
         let others = 1.0 / sampled - 1.0;
         let of_count = |(count, posterior): (usize, &Vec<f64>)| {
