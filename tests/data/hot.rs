@@ -125,7 +125,7 @@ fn a_sample_tells_what_counting_everything_tells() {
             if size.cutoff >= 3 && truth >= 1000.0 {
                 assert!(off(size.inferred) < 0.1, "{}: table {table}: {size:?}, {truth}", tried.threshold);
                 inferred += 1;
-                misled += u32::from(off(counted) > 0.2);
+                misled += u32::from(off(counted) > 0.1);
             }
             // Large enough to say so: chance decides little on rows with 50 accesses, and the interval is no wider.
             if size.cutoff >= 50 && truth >= 100.0 && (told.high - told.low) / 2.0 <= 0.1 * told.value {
