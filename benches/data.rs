@@ -1,5 +1,5 @@
-//! How fast samples come: the built-in generator, tab-separated text, random look-ups, files in every format; one thread
-//! each.
+//! How fast samples come: the built-in generator, tab-separated text, random look-ups, files in every format; one
+//! thread each.
 //!
 //! Every answer is checked before it is timed: the text must hold as many samples as were written.
 
@@ -137,8 +137,8 @@ fn files(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Hot rows: a sample of the inputs against all of them, and telling hot inputs from cold ones against reading alone; raw
-/// blocks in the page cache. Rows with at least ten look-ups in all are hot enough for the budget.
+/// Hot rows: a sample of the inputs against all of them, and telling hot inputs from cold ones against reading alone;
+/// raw blocks in the page cache. Rows with at least ten look-ups in all are hot enough for the budget.
 fn hot(criterion: &mut Criterion) {
     const SAMPLES: u64 = 1 << 20;
     let config = DataConfig { train_samples: SAMPLES, test_samples: 0, test_fraction: 0.0, ..DataConfig::default() };

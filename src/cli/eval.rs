@@ -115,10 +115,10 @@ fn table_of(source: &dyn Source, column: &str) -> Result<TableId> {
     let tables = &source.schema().tables;
     let found = (0..).map(TableId).zip(tables).find(|(_, table)| table.name == column);
     found.map(|(table, _)| table).ok_or_else(|| {
-        let likest = nearest(column, tables.iter().map(|table| &*table.name));
-        let likest = likest.map_or_else(String::new, |name| format!(": is {name} meant?"));
-        let reason =
-            format!("none of the {} is called {column}{likest}", Many(tables.len() as u64, "categorical column"));
+        let names = || tables.iter().map(|table| &*table.name);
+        let likest = nearest(column, names()).map_or_else(|| ".".to_owned(), |name| format!(": is {name} meant?"));
+        let all = names().collect::<Vec<_>>().join(", ");
+        let reason = format!("no categorical column is called {column}{likest} They are {all}");
         Error::Config { origin: "--gauc".to_owned(), reason }
     })
 }

@@ -26,8 +26,9 @@ const FEW: u32 = 10;
 /// Hot rows.
 #[derive(Debug, Args)]
 pub struct HotArgs {
-    /// Find the rows that take most of the look-ups, for the model and the data that --preset, --config, --set and their like
-    /// describe: a share of the training samples is looked at, and rows that are looked up often enough are hot.
+    /// Find the rows that take most of the look-ups, for the model and the data that --preset, --config, --set and
+    /// their like describe: a share of the training samples is looked at, and rows that are looked up often enough are
+    /// hot.
     #[arg(
         long,
         conflicts_with_all = ["format", "label", "rows", "write_schema"],
@@ -159,8 +160,8 @@ fn report(found: &Profile) -> String {
         Bytes(found.budget_bytes)
     );
     let between = format!("{} % between", 100.0 * CONFIDENCE);
-    let mut table =
-        Table::new(["threshold", "hot rows", "size", &between, "", "counted", "hot samples", "hot look-ups", ""]);
+    let heads = ["threshold", "hot rows", "size", &between, "", "counted", "by all", "hot samples", "hot look-ups", ""];
+    let mut table = Table::new(heads);
     for (at, tried) in found.tried.iter().enumerate() {
         table.row([
             shown(tried.threshold),
@@ -169,6 +170,7 @@ fn report(found: &Profile) -> String {
             bytes(tried.bytes.low),
             bytes(tried.bytes.high),
             bytes(tried.counted_bytes as f64),
+            bytes(tried.inferred_bytes),
             percent(tried.hot_inputs),
             percent(tried.hot_lookups),
             if at == found.chosen { "chosen" } else { "" }.to_owned(),
@@ -189,9 +191,9 @@ fn report(found: &Profile) -> String {
     if found.tables.iter().any(|table| table.small) {
         let _ = writeln!(text, "tables of less than {} are hot as a whole", Bytes(WHOLE_BELOW));
     }
-    let cutoffs =
-        chosen.tables.iter().zip(&found.tables).filter(|(_, table)| !table.small).map(|(size, _)| size.cutoff);
-    let few = cutoffs.filter(|cutoff| (1..FEW).contains(cutoff)).count();
+    let large =
+        || chosen.tables.iter().zip(&found.tables).filter(|(_, table)| !table.small).map(|(size, _)| size.cutoff);
+    let few = large().filter(|cutoff| (1..FEW).contains(cutoff)).count();
     if few > 0 && found.sampled < found.inputs {
         let _ = writeln!(
             text,
@@ -199,6 +201,10 @@ fn report(found: &Profile) -> String {
              tells hot rows better",
             Many(few as u64, "table")
         );
+        if large().all(|cutoff| cutoff == 1) {
+            let left = Bytes(found.budget_bytes - chosen.counted_bytes);
+            let _ = writeln!(text, "every row that the sample accessed is hot, and {left} are left for others");
+        }
     }
     let times = &found.seconds;
     let _ = writeln!(
@@ -218,8 +224,9 @@ fn shown(threshold: f64) -> String {
 
 /// A line a table, at the threshold that is chosen.
 fn tables(found: &Profile, chosen: &Tried) -> Table {
-    let mut table =
-        Table::new(["table", "rows", "accessed", "hot from", "estimated", "between", "", "hot rows", "hot look-ups"]);
+    let heads =
+        ["table", "rows", "accessed", "hot from", "estimated", "between", "", "hot rows", "by all", "hot look-ups"];
+    let mut table = Table::new(heads);
     for (size, column) in chosen.tables.iter().zip(&found.tables) {
         let count = |value: f64| Count(value.round() as u64).to_string();
         let whole = size.cutoff == 0;
@@ -233,6 +240,7 @@ fn tables(found: &Profile, chosen: &Tried) -> Table {
             sampled(count(size.rows.low)),
             sampled(count(size.rows.high)),
             Count(column.hot_rows).to_string(),
+            sampled(count(size.inferred)),
             column.hot_lookups.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", 100.0 * share)),
         ]);
     }

@@ -23,7 +23,8 @@ use crate::memory::write_file;
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct InspectArgs {
-    /// A data set in any format, or text in Criteo's layout (plain or gzip). With --hot: without it, the built-in click log.
+    /// A data set in any format, or text in Criteo's layout (plain or gzip). With --hot: without it, the built-in click
+    /// log.
     #[arg(required_unless_present = "hot")]
     path: Option<PathBuf>,
 
@@ -31,8 +32,8 @@ pub struct InspectArgs {
     #[arg(long, value_name = "NAME")]
     format: Option<String>,
 
-    /// Where a schema is proposed: the label's column, or a comparison such as "rating >= 4"; without it, it is told from
-    /// names and values.
+    /// Where a schema is proposed: the label's column, or a comparison such as "rating >= 4"; without it, it is told
+    /// from names and values.
     #[arg(long, value_name = "RULE", conflicts_with_all = ["schema", "format"])]
     label: Option<String>,
 

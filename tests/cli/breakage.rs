@@ -258,7 +258,10 @@ fn memory_that_is_not_there_is_an_error() {
         let output = under(&format!("-v {limit}"), &format!("{line} --threads 2 --memory 16MiB --shuffle total"));
         assert!(matches!(output.status.code(), Some(0 | 1)) && !message(&output).contains("panicked"), "{output:?}");
     }
-    let big = format!("{} --steps 3 --set model.bottom=[13,4096,8] --set model.top=[4096,1]", built_in());
+    let big = format!(
+        "{} --steps 3 --set model.bottom=[13,4096,8] --set model.top=[4096,1] --set train.part=4096",
+        built_in()
+    );
     let message = refused("-v 500000", &big);
     assert!(message.contains("ulimit -v"), "{message}");
     accepted("", &big);

@@ -160,10 +160,11 @@ fn presets_are_planned_simulated_and_priced() {
 }
 
 #[test]
-fn the_small_preset_trains_and_is_timed() {
+fn the_small_preset_trains_and_the_large_one_is_timed() {
     let summary = json("train --preset dcnv2-small --steps 200 --set data.test_samples=4000 --eval-every 0 --json");
     assert!(summary["auc"].as_f64().unwrap() > 0.55, "{summary}");
-    let report = json("bench step --preset dcnv2-small --rows-cap 1000 --batch 64 --repeat 2 --minibatches 2 --json");
+    let report =
+        json("bench step --preset dcnv2 --rows-cap 1000 --batch 64 --repeat 2 --minibatches 2 --limit-mib 16 --json");
     assert!(report["roofline_ms"].as_f64().unwrap() > 0.0, "{report}");
 }
 

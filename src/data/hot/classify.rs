@@ -1,8 +1,8 @@
 //! One pass over all inputs that tells hot ones from cold ones: the paper's input classifier (section 4.2).
 //!
-//! Workers read every so many portions each, by readers of their own, and whoever calls gets all portions in the order of the
-//! data set, whatever the number of workers. A worker has up to [`IN_FLIGHT`] portions in memory, which it reuses; of what
-//! others read it skips.
+//! Workers read every so many portions each, by readers of their own, and whoever calls gets all portions in the order
+//! of the data set, whatever the number of workers. A worker has up to [`IN_FLIGHT`] portions in memory, which it
+//! reuses; of what others read it skips.
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 

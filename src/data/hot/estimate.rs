@@ -1,13 +1,14 @@
-//! How many rows of a table are hot, told from some entries of its log: n chunks of m entries, drawn without replacement.
+//! How many rows of a table are hot, told from some entries of its log: n chunks of m entries, drawn without
+//! replacement.
 //!
-//! The mean number y of hot entries a chunk is nearly normal by the central limit theorem, n being at least 30, so with the
-//! standard deviation s over chunks, and N chunks in all, the mean over all chunks lies in Student's interval
-//! `y ± t x sqrt((N - n) / N x s² / n)` (the paper's equation 4). Entries of a chunk are drawn one by one, not as
+//! The mean number y of hot entries a chunk is nearly normal by the central limit theorem, n being at least 30, so with
+//! the standard deviation s over chunks, and N chunks in all, the mean over all chunks lies in Student's interval `y ±
+//! t x sqrt((N - n) / N x s² / n)` (the paper's equation 4). Entries of a chunk are drawn one by one, not as
 //! neighbours: tables whose rows were numbered by first appearance have the hot ones at their start, and chunks of
 //! neighbours would then differ so much that n of them tell nothing.
 //!
-//! Where only a few entries that were drawn are hot, or only a few are not, sums are far from normal, and s may be 0. The
-//! interval is then at least that of Poisson's distribution (Garwood 1936), which needs no s.
+//! Where only a few entries that were drawn are hot, or only a few are not, sums are far from normal, and s may be 0.
+//! The interval is then at least that of Poisson's distribution (Garwood 1936), which needs no s.
 
 use std::collections::HashSet;
 
@@ -117,7 +118,8 @@ fn poisson(count: u64) -> [f64; 2] {
 
 /// `count` different numbers below `bound`, in random order.
 fn distinct(bound: u64, count: usize, random: &Random) -> Vec<u64> {
-    // Floyd's algorithm (Bentley and Floyd, "A sample of brilliance", 1987) draws a set; a shuffle makes its order random.
+    // Floyd's algorithm (Bentley and Floyd, "A sample of brilliance", 1987) draws a set; a shuffle makes its order
+    // random.
     let (mut known, mut order) = (HashSet::with_capacity(count), Vec::with_capacity(count));
     let mut draw = 0;
     let mut below = |bound| {

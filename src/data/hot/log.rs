@@ -1,8 +1,8 @@
 //! How often the rows of a table were accessed: the paper's embedding logger.
 //!
-//! Counts are an array, one entry a row, or a map of the rows that came where an array would not fit the memory that may be
-//! used ([`Kind::of`] decides before anything is read, by what both take at most). Rows are also listed by first access, so that
-//! entries are drawn, and all of them visited, in an order that depends on the inputs alone.
+//! Counts are an array, one entry a row, or a map of the rows that came where an array would not fit the memory that
+//! may be used ([`Kind::of`] decides before anything is read, by what both take at most). Rows are also listed by first
+//! access, so that entries are drawn, and all of them visited, in an order that depends on the inputs alone.
 
 use std::collections::HashMap;
 
@@ -33,8 +33,8 @@ pub(super) enum Kind {
     Map,
 }
 
-/// Bytes of a map's entry at most: key, count and the map's own byte, at the least load after growing, with the memory that
-/// it grew out of.
+/// Bytes of a map's entry at most: key, count and the map's own byte, at the least load after growing, with the memory
+/// that it grew out of.
 const MAP_BYTES: u64 = 32;
 
 impl Kind {
@@ -49,8 +49,8 @@ impl Kind {
         }
     }
 
-    /// What holds the counts of each table, in at most `memory` bytes together, and how many those are. Arrays, which are
-    /// faster, as far as they fit: the largest tables are the first to do without.
+    /// What holds the counts of each table, in at most `memory` bytes together, and how many those are. Arrays, which
+    /// are faster, as far as they fit: the largest tables are the first to do without.
     ///
     /// # Errors
     /// [`Error::Config`] when they do not fit.

@@ -1,8 +1,8 @@
-//! The paper's statistical optimizer: thresholds are tried until the hot rows, by the upper end of their estimated size, fit
-//! a budget. (The paper tells what it moves and when it stops, not how; this is ours.)
+//! The paper's statistical optimizer: thresholds are tried until the hot rows, by the upper end of their estimated
+//! size, fit a budget. (The paper tells what it moves and when it stops, not how; this is ours.)
 //!
-//! First a ladder of thresholds, two a decade, from 1 to where one access in the sample makes a row hot, and 0, at which
-//! every row is: these are the points of the paper's Figure 5. Then the gap in which the budget lies is halved.
+//! First a ladder of thresholds, two a decade, from 1 to where one access in the sample makes a row hot, and 0, at
+//! which every row is: these are the points of the paper's Figure 5. Then the gap in which the budget lies is halved.
 
 use serde::Serialize;
 
@@ -35,6 +35,8 @@ pub struct Size {
     pub rows: Interval,
     /// Hot rows of the whole log, counted when all was over.
     pub counted: u64,
+    /// Rows that all inputs, counted at the same threshold, would make hot: inferred from the log.
+    pub inferred: f64,
 }
 
 /// A threshold that was tried.
@@ -48,6 +50,8 @@ pub struct Tried {
     pub bytes: Interval,
     /// The same of the whole log.
     pub counted_bytes: u64,
+    /// Bytes of the rows that all inputs would make hot, as inferred.
+    pub inferred_bytes: f64,
     /// Share of the judged inputs that look up hot rows only.
     pub hot_inputs: f64,
     /// Share of their look-ups that are of hot rows.
@@ -93,11 +97,11 @@ fn cutoff(threshold: f64, accesses: u64) -> u32 {
 /// Tries one threshold.
 fn tried(threshold: f64, tables: &[Candidate], row_bytes: u64) -> Tried {
     let size = |table: &Candidate| match &table.drawn {
-        None => Size { cutoff: 0, rows: Interval::exact(table.rows as f64), counted: 0 },
+        None => Size { cutoff: 0, rows: Interval::exact(table.rows as f64), counted: 0, inferred: 0.0 },
         Some((chunks, accesses)) => {
             let cutoff = cutoff(threshold, *accesses);
             let rows = if cutoff == 0 { Interval::exact(table.rows as f64) } else { chunks.hot(cutoff) };
-            Size { cutoff, rows, counted: 0 }
+            Size { cutoff, rows, counted: 0, inferred: 0.0 }
         }
     };
     let tables: Vec<Size> = tables.iter().map(size).collect();
@@ -109,7 +113,7 @@ fn tried(threshold: f64, tables: &[Candidate], row_bytes: u64) -> Tried {
     let [low, high] = [value - spread(|rows| rows.low), value + spread(|rows| rows.high)];
     let [value, low, high] = [value, low, high].map(|rows| rows * row_bytes as f64);
     let bytes = Interval { value, low, high };
-    Tried { threshold, tables, bytes, counted_bytes: 0, hot_inputs: 0.0, hot_lookups: 0.0 }
+    Tried { threshold, tables, bytes, counted_bytes: 0, inferred_bytes: 0.0, hot_inputs: 0.0, hot_lookups: 0.0 }
 }
 
 /// Tries thresholds; returns all of them, falling.
@@ -157,7 +161,8 @@ mod tests {
 
     #[test]
     fn cutoffs_are_the_papers() {
-        // Its example: a threshold of a hundredth, of 60.5 million samples 5 %, but per entry of T x x = 30,250 accesses.
+        // Its example: a threshold of a hundredth, of 60.5 million samples 5 %, but per entry of T x x = 30,250
+        // accesses.
         assert_eq!(cutoff(1e-2, 30_250), 303);
         assert_eq!(
             (cutoff(0.1, 30), cutoff(1.0, 7), cutoff(1e-9, 30), cutoff(0.5, 0), cutoff(0.0, 30)),

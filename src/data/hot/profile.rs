@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::estimate::{CHUNKS, Chunks, ENTRIES};
 use super::log::{Kind, Log};
-use super::optimizer::{Budget, Candidate, Tried, optimize};
+use super::optimizer::{Budget, Candidate, Size, Tried, optimize};
+use super::rates::{MOST, Rates};
 use super::sample::{Drawn, inputs, stream, stretch};
 use super::{HotSet, WHOLE_BELOW};
 use crate::base::rng::{Random, Stream};
@@ -101,12 +102,12 @@ pub struct Step {
 
 /// Finds the hot rows; `progress` is told of every stretch that is done with.
 ///
-/// Counting and judging use the threads of the rayon pool that this is called in. The result depends on the data and the
-/// options alone.
+/// Counting and judging use the threads of the rayon pool that this is called in. The result depends on the data and
+/// the options alone.
 ///
 /// # Errors
-/// [`Error::Config`] where the data never end or have no sample, the budget is too small for the tables that are hot as a
-/// whole, or the memory for the counts; what the source finds, and [`Error::Interrupted`].
+/// [`Error::Config`] where the data never end or have no sample, the budget is too small for the tables that are hot as
+/// a whole, or the memory for the counts; what the source finds, and [`Error::Interrupted`].
 pub fn profile(source: &dyn Source, options: &Options, progress: &(dyn Fn(Step) + Sync)) -> Result<Profile> {
     let fail = |origin: &str, reason: String| Err(Error::Config { origin: origin.to_owned(), reason });
     let schema = source.schema();
@@ -167,7 +168,8 @@ pub fn profile(source: &dyn Source, options: &Options, progress: &(dyn Fn(Step) 
     let estimate = began.elapsed().as_secs_f64();
 
     let began = Instant::now();
-    count(&mut tried, &logs, &candidates, options.row_bytes);
+    let share = inputs(&drawn.counted) as f64 / total as f64;
+    count(&mut tried, &logs, &candidates, options.row_bytes, share);
     // What is estimated to fit fits in all but one of a thousand cases, and the next higher threshold then.
     let fits = |tried: &Tried| tried.bytes.high <= options.budget as f64 && tried.counted_bytes <= options.budget;
     let Some(chosen) = tried.iter().rposition(fits) else {
@@ -220,26 +222,51 @@ fn fixed_bytes(source: &dyn Source, stretch: u64, large: &[u64]) -> u64 {
     stretches + drawn + large.iter().map(|rows| rows.div_ceil(8)).sum::<u64>()
 }
 
-/// Counts how many rows of each log are hot at each threshold.
-fn count(tried: &mut [Tried], logs: &[Option<Log>], candidates: &[Candidate], row_bytes: u64) {
-    let counted: Vec<Vec<u64>> = logs
+/// Counts how many rows of each log are hot at each threshold, and infers how many all inputs would make hot, of which
+/// `share` were sampled.
+fn count(tried: &mut [Tried], logs: &[Option<Log>], candidates: &[Candidate], row_bytes: u64, share: f64) {
+    let found: Vec<Vec<(u64, f64)>> = logs
         .par_iter()
+        .zip(candidates)
         .enumerate()
-        .map(|(table, log)| {
-            let Some(log) = log else { return Vec::new() };
-            let cutoffs = cutoffs(tried, table);
-            let mut levels = vec![0; tried.len()];
-            log.rows().iter().for_each(|&row| levels[level(&cutoffs, log.of(row))] += 1);
-            let mut sum = 0;
-            levels.iter().map(|count| (sum += count, sum).1).collect()
+        .map(|(table, (log, candidate))| {
+            let sizes = tried.iter().map(|tried| (tried.threshold, tried.tables[table]));
+            match log {
+                Some(log) => sized(sizes, log, candidate.rows, share),
+                None => sizes.map(|_| (candidate.rows, candidate.rows as f64)).collect(),
+            }
         })
         .collect();
     for (at, tried) in tried.iter_mut().enumerate() {
-        for ((size, counted), candidate) in tried.tables.iter_mut().zip(&counted).zip(candidates) {
-            size.counted = if size.cutoff == 0 { candidate.rows } else { counted[at] };
+        for (size, found) in tried.tables.iter_mut().zip(&found) {
+            (size.counted, size.inferred) = found[at];
         }
         tried.counted_bytes = tried.tables.iter().map(|size| size.counted).sum::<u64>() * row_bytes;
+        tried.inferred_bytes = tried.tables.iter().map(|size| size.inferred).sum::<f64>() * row_bytes as f64;
     }
+}
+
+/// The rows of a table of `rows` that are hot at each of some thresholds: those of the log, and those that all inputs
+/// would make hot.
+fn sized(sizes: impl Iterator<Item = (f64, Size)>, log: &Log, rows: u64, share: f64) -> Vec<(u64, f64)> {
+    let mut counts: Vec<u32> = log.rows().iter().map(|&row| log.of(row)).collect();
+    counts.sort_unstable();
+    // Rows by accesses, with those that have more.
+    let mut by_accesses = vec![0; MOST + 2];
+    by_accesses[0] = rows - counts.len() as u64;
+    counts.iter().for_each(|&count| by_accesses[(count as usize).min(MOST + 1)] += 1);
+    let rates = (share < 1.0 && !counts.is_empty()).then(|| Rates::fit(&by_accesses));
+    let all = log.accesses() as f64 / share;
+    let size = |(threshold, Size { cutoff, .. }): (f64, Size)| match &rates {
+        _ if cutoff == 0 => (rows, rows as f64),
+        rates => {
+            let counted = (counts.len() - counts.partition_point(|&count| count < cutoff)) as u64;
+            // Of many accesses chance is a small part.
+            let inferred = rates.as_ref().filter(|_| cutoff as usize <= MOST / 2);
+            (counted, inferred.map_or(counted as f64, |rates| rates.hot(threshold * all, share)))
+        }
+    };
+    sizes.map(size).collect()
 }
 
 /// Of each threshold, falling, the accesses that make a row of a table hot; the last is 0.
@@ -281,8 +308,8 @@ impl Judge<'_> {
     }
 }
 
-/// Judges the inputs that were kept back, by every threshold; returns each table's look-ups by the first threshold at which
-/// they are hot.
+/// Judges the inputs that were kept back, by every threshold; returns each table's look-ups by the first threshold at
+/// which they are hot.
 fn judge<'a>(
     source: &dyn Source,
     drawn: &Drawn,

@@ -1,11 +1,11 @@
 //! A share of a data set's inputs, drawn without replacement: whole stretches of consecutive inputs, streamed in order.
 //!
-//! Which stretches are drawn is a pure function of (seed, number of inputs, share, stretch). Every input is as likely to be
-//! drawn as any other, so that counts of accesses, divided by the share that was drawn, are unbiased whatever the order of
-//! the inputs. What stretches cost is variance: where a row's accesses come in bursts (a log in the order of time), a
-//! stretch tells less than as many inputs drawn one by one, so at least [`LEAST`] of them are drawn, spread over the whole
-//! data set, where that many inputs are asked for. What they give is speed: formats that can seek touch only the stretches,
-//! and blocks, which are checked and unpacked as a whole, are read once.
+//! Which stretches are drawn is a pure function of (seed, number of inputs, share, stretch). Every input is as likely
+//! to be drawn as any other, so that counts of accesses, divided by the share that was drawn, are unbiased whatever the
+//! order of the inputs. What stretches cost is variance: where a row's accesses come in bursts (a log in the order of
+//! time), a stretch tells less than as many inputs drawn one by one, so at least [`LEAST`] of them are drawn, spread
+//! over the whole data set, where that many inputs are asked for. What they give is speed: formats that can seek touch
+//! only the stretches, and blocks, which are checked and unpacked as a whole, are read once.
 
 use std::ops::Range;
 
@@ -52,7 +52,8 @@ impl Drawn {
         let random = Random::new(seed, Stream::Profile(0, 0));
         let mut drawn = Self { stretch, counted: Vec::new(), judged: Vec::new() };
         let (mut counted, mut judged) = (counted, judged);
-        // Selection sampling (Knuth, The Art of Computer Programming 2, algorithm S): in order, in no memory of its own.
+        // Selection sampling (Knuth, The Art of Computer Programming 2, algorithm S): in order, in no memory of its
+        // own.
         for number in 0..all {
             let wanted = counted + judged;
             if random.below(2 * number, all - number) >= wanted {
