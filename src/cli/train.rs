@@ -70,7 +70,7 @@ pub struct TrainArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "resume", help_heading = OUTPUT)]
     mllog: Option<PathBuf>,
 
-    /// By which of MLPerf's rules it is logged: dlrm (v0.7 to v2.1), or dlrm_dcnv2 (from v3.0 on).
+    /// By which of MLPerf's rules it is logged: dlrm (v0.7 to v2.1), or dlrm_dcnv2 (from v3.0 on); default: by the network.
     #[arg(long, value_name = "NAME", value_parser = benchmark(), requires = "mllog", help_heading = OUTPUT)]
     mllog_benchmark: Option<Benchmark>,
 
@@ -192,6 +192,11 @@ impl TrainArgs {
         if summary.outcome == Outcome::Interrupted { Err(Error::Interrupted) } else { Ok(()) }
     }
 
+    /// By which rules the run is logged.
+    fn benchmark(&self, config: &Config) -> Benchmark {
+        self.mllog_benchmark.unwrap_or_else(|| Benchmark::of(config))
+    }
+
     /// Begins MLPerf's log, if one is asked for: before anything is read, and with what is read on the disk.
     fn begin_mllog(&self, world: &World, config: &Config) -> Result<Option<MlLog>> {
         let Some(path) = &self.mllog else { return Ok(None) };
@@ -207,7 +212,7 @@ impl TrainArgs {
         if !world.is_first() {
             return Ok(None);
         }
-        MlLog::begin(path, self.mllog_benchmark.unwrap_or_default(), cleared).map(Some)
+        MlLog::begin(path, self.benchmark(config), cleared).map(Some)
     }
 
     fn prepare(
@@ -237,7 +242,7 @@ impl TrainArgs {
         if let Some(log) = &mut mllog {
             let (org, samples) = (self.mllog_org.as_deref(), |split| source.samples(split).unwrap_or(0));
             let submission = Submission {
-                benchmark: self.mllog_benchmark.unwrap_or_default(),
+                benchmark: self.benchmark(&config),
                 org: org.unwrap_or("octorec").to_owned(),
                 platform: Processor::model_here(),
             };

@@ -12,15 +12,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::base::config::{Command, Config, Decay, Layers, OptimizerName, SourceKind};
+use crate::base::config::{Command, Config, Decay, Interaction, Layers, SourceKind, TrainConfig};
 use crate::base::{Error, Result};
 use crate::optim::Schedule;
 
 /// Which rules a run is logged by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Benchmark {
     /// DLRM, of v0.7 to v2.1.
-    #[default]
     Dlrm,
     /// DLRM-DCNv2, of v3.0 on.
     DlrmDcnv2,
@@ -50,18 +49,39 @@ impl Benchmark {
     /// Whether a run is one of the closed division: its model, its optimizer and its target are those of the rules.
     #[must_use]
     pub fn is_closed(self, config: &Config) -> bool {
-        // The network of DCNv2 is another one.
-        let Self::Dlrm = self else { return false };
         let mut layers = Layers::default();
-        let Ok(rules) = layers.preset(RULES).and_then(|()| layers.finish(Command::Config)) else { return false };
+        let Ok(rules) = layers.preset(self.rules()).and_then(|()| layers.finish(Command::Config)) else { return false };
         let train = &config.train;
+        let steps = [train.warmup_steps, train.decay_steps];
+        let recipe = match self {
+            Self::Dlrm => (train.decay, train.decay_power) == (Decay::Polynomial, 2.0),
+            Self::DlrmDcnv2 => {
+                let steps_rows = [train.warmup_steps_rows.or(steps[0]), train.decay_steps_rows.or(steps[1])];
+                train.eps == rules.train.eps && train.initial_accumulator == 0.0 && [steps, steps_rows] == [[0; 2]; 2]
+            }
+        };
+        let optimizers = |train: &TrainConfig| [train.optimizer, train.optimizer_rows];
         config.model == rules.model
-            && [train.optimizer, train.optimizer_rows] == [OptimizerName::Sgd; 2]
-            && (train.decay, train.decay_power) == (Decay::Polynomial, 2.0)
+            && optimizers(train) == optimizers(&rules.train)
+            && recipe
             && train.clip_norm == 0.0
             && train.weight_decay == 0.0
             && train.target_auc >= rules.train.target_auc
             && config.data.source == SourceKind::Files
+    }
+
+    /// That of a network.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        if config.model.interaction == Interaction::Dcn { Self::DlrmDcnv2 } else { Self::Dlrm }
+    }
+
+    /// The preset that holds what the closed division fixes.
+    const fn rules(self) -> &'static str {
+        match self {
+            Self::Dlrm => "mlperf-v1",
+            Self::DlrmDcnv2 => "dcnv2",
+        }
     }
 }
 
@@ -98,9 +118,6 @@ struct Line<'a> {
     value: Value,
     metadata: Value,
 }
-
-/// The preset that holds what the closed division fixes.
-const RULES: &str = "mlperf-v1";
 
 const START: &str = "INTERVAL_START";
 const END: &str = "INTERVAL_END";
@@ -264,23 +281,32 @@ mod tests {
 
     #[test]
     fn a_run_is_closed_as_long_as_it_keeps_what_the_rules_fix() {
-        let closed = |changes: &[&str]| {
-            let mut layers = Layers::default();
-            layers.preset(RULES).unwrap();
-            for change in ["data.source=files", "data.path=blocks"].iter().chain(changes) {
-                layers.assignment(change).unwrap();
+        for (benchmark, free, fixed) in [
+            (
+                Benchmark::Dlrm,
+                ["train.batch=55296", "train.lr=24.0", "train.warmup_steps=2750"],
+                ["model.top=[512,1]", "train.optimizer=lamb", "train.optimizer_rows=adagrad", "train.target_auc=0.8"],
+            ),
+            (
+                Benchmark::DlrmDcnv2,
+                ["train.batch=32768", "train.lr=0.004", "train.seed=7"],
+                ["model.cross_rank=64", "train.eps=1e-10", "train.warmup_steps=10", "train.target_auc=0.8025"],
+            ),
+        ] {
+            let with = |changes: &[&str]| {
+                let mut layers = Layers::default();
+                layers.preset(benchmark.rules()).unwrap();
+                changes.iter().for_each(|change| layers.assignment(change).unwrap());
+                layers.finish(Command::Config).unwrap()
+            };
+            const STORED: [&str; 2] = ["data.source=files", "data.path=blocks"];
+            assert!(benchmark.is_closed(&with(&STORED)) && benchmark.is_closed(&with(&[&STORED[..], &free].concat())));
+            for change in fixed {
+                assert!(!benchmark.is_closed(&with(&[&STORED[..], &[change]].concat())), "{change}");
             }
-            Benchmark::Dlrm.is_closed(&layers.finish(Command::Config).unwrap())
-        };
-        assert!(closed(&[]) && closed(&["train.batch=55296", "train.lr=24.0", "train.warmup_steps=2750"]));
-        for change in
-            ["model.top=[512,1]", "train.optimizer=lamb", "train.optimizer_rows=adagrad", "train.target_auc=0.8"]
-        {
-            assert!(!closed(&[change]), "{change}");
+            let generated = with(&[]);
+            assert!(Benchmark::ALL.iter().all(|benchmark| !benchmark.is_closed(&generated)));
+            assert_eq!(Benchmark::of(&generated), benchmark);
         }
-        let mut layers = Layers::default();
-        layers.preset(RULES).unwrap();
-        let generated = layers.finish(Command::Config).unwrap();
-        assert!(Benchmark::ALL.iter().all(|benchmark| !benchmark.is_closed(&generated)));
     }
 }
