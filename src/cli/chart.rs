@@ -37,6 +37,13 @@ fn largest(values: impl Iterator<Item = f64>) -> f64 {
 /// What a backend that writes into a string cannot fail at.
 const DRAWN: &str = "a text takes every drawing";
 
+/// Names what was drawn, in a corner of its chart.
+fn legend<'a, C: CoordTranslate>(chart: &mut ChartContext<'a, SVGBackend<'a>, C>, corner: SeriesLabelPosition) {
+    let mut labels = chart.configure_series_labels();
+    labels.position(corner).border_style(BLACK.mix(0.2)).background_style(WHITE.mix(0.8));
+    labels.draw().expect(DRAWN);
+}
+
 /// Lines over x, both axes from 0.
 pub(super) fn lines(title: &str, [x, y]: [&str; 2], all: &[Line]) -> String {
     let mut svg = String::new();
@@ -65,13 +72,7 @@ pub(super) fn lines(title: &str, [x, y]: [&str; 2], all: &[Line]) -> String {
                 .label(&line.name)
                 .legend(move |(x, y)| Circle::new((x + 8, y), 4, colour.filled()));
         }
-        let labels = chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .border_style(BLACK.mix(0.2))
-            .background_style(WHITE.mix(0.8))
-            .draw();
-        labels.expect(DRAWN);
+        legend(&mut chart, SeriesLabelPosition::UpperLeft);
         area.present().expect(DRAWN);
     }
     svg
@@ -125,13 +126,7 @@ pub(super) fn thresholds(x: &str, chosen: f64, panels: &[Panel<'_>]) -> String {
                     .label(name)
                     .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour));
             }
-            let labels = chart
-                .configure_series_labels()
-                .position(SeriesLabelPosition::UpperRight)
-                .border_style(BLACK.mix(0.2))
-                .background_style(WHITE.mix(0.8))
-                .draw();
-            labels.expect(DRAWN);
+            legend(&mut chart, SeriesLabelPosition::UpperRight);
         }
         area.present().expect(DRAWN);
     }
@@ -174,13 +169,7 @@ pub(super) fn bars(title: &str, y: &str, parts: &[&str], all: &[Bar]) -> String 
                 .label(*label)
                 .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
         }
-        let labels = chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .border_style(BLACK.mix(0.2))
-            .background_style(WHITE.mix(0.8))
-            .draw();
-        labels.expect(DRAWN);
+        legend(&mut chart, SeriesLabelPosition::UpperRight);
         area.present().expect(DRAWN);
     }
     svg
