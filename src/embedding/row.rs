@@ -204,36 +204,35 @@ pub(super) fn add_all<S: Simd>(simd: S, sum: &mut [f32], records: &[u64], feeds:
     }
 }
 
-/// Moves a row, its weights and the moments behind them, by the sum of its gradients.
+/// Moves a row, its weights and the moments behind them, one after another, by the sum of its gradients.
 #[inline(always)]
 pub(super) fn apply<S: Simd, F: Form, R: Rule>(simd: S, form: F, rule: R, row: &mut [u32], sum: &[f32]) {
     let dim = sum.len();
     let (weights, moments) = row.split_at_mut(F::words(dim));
     let moments: &mut [f32] = bytemuck::cast_slice_mut(moments);
-    let mut lanes = [0.0; 16];
     let whole = dim / S::LANES * S::LANES;
     for at in (0..whole).step_by(S::LANES) {
-        let mut to = form.all(weights, dim, at, S::LANES);
-        simd.store(F::load(simd, &to, 0), &mut lanes);
-        step(rule, &mut lanes[..S::LANES], &sum[at..], moments, [at, dim]);
-        F::store(simd, F::keep(simd, simd.load(&lanes)), &mut to, 0);
+        let (mut to, mut own) = (form.all(weights, dim, at, S::LANES), [simd.splat(0.0); MOMENTS]);
+        for (which, own) in own[..R::MOMENTS].iter_mut().enumerate() {
+            *own = simd.load(&moments[which * dim + at..]);
+        }
+        let moved = rule.steps(simd, F::load(simd, &to, 0), simd.load(&sum[at..]), &mut own);
+        F::store(simd, F::keep(simd, moved), &mut to, 0);
+        for (which, own) in own[..R::MOMENTS].iter().enumerate() {
+            simd.store(*own, &mut moments[which * dim + at..]);
+        }
     }
     if whole < dim {
-        let mut to = form.all(weights, dim, whole, dim - whole);
-        simd.store(F::load_partial(simd, &to), &mut lanes);
-        step(rule, &mut lanes[..dim - whole], &sum[whole..], moments, [whole, dim]);
-        F::store_partial(simd, F::keep(simd, simd.load(&lanes)), &mut to);
-    }
-}
-
-/// Moves the weights of the columns from `first` of `dim` on; a row's `moments` lie one after another.
-#[inline(always)]
-fn step<R: Rule>(rule: R, weights: &mut [f32], gradients: &[f32], moments: &mut [f32], [first, dim]: [usize; 2]) {
-    for (lane, (weight, gradient)) in weights.iter_mut().zip(gradients).enumerate() {
-        let mut own = [0.0; MOMENTS];
-        (0..R::MOMENTS).for_each(|which| own[which] = moments[which * dim + first + lane]);
-        *weight = rule.step(*weight, *gradient, &mut own);
-        (0..R::MOMENTS).for_each(|which| moments[which * dim + first + lane] = own[which]);
+        // What the lanes behind the last column compute goes nowhere.
+        let (mut to, mut own) = (form.all(weights, dim, whole, dim - whole), [simd.splat(0.0); MOMENTS]);
+        for (which, own) in own[..R::MOMENTS].iter_mut().enumerate() {
+            *own = simd.load_partial(&moments[which * dim + whole..][..dim - whole]);
+        }
+        let moved = rule.steps(simd, F::load_partial(simd, &to), simd.load_partial(&sum[whole..]), &mut own);
+        F::store_partial(simd, F::keep(simd, moved), &mut to);
+        for (which, own) in own[..R::MOMENTS].iter().enumerate() {
+            simd.store_partial(*own, &mut moments[which * dim + whole..][..dim - whole]);
+        }
     }
 }
 

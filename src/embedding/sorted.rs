@@ -318,28 +318,35 @@ fn sort_lower(records: &mut [u64], spare: &mut [u64], bits: u32) {
         }
         return;
     }
-    // An even number of passes ends where it began; a digit has at most 8 bits.
+    // A digit has at most 8 bits.
     let passes = if bits <= 16 { 2 } else { 4 };
     let digit = bits.div_ceil(passes);
     for pass in (0..passes).step_by(2) {
-        sort_digit(records, spare, 32 + pass * digit, digit);
-        sort_digit(spare, records, 32 + (pass + 1) * digit, digit);
+        sort_digits(records, spare, 32 + pass * digit, digit);
     }
 }
 
-/// One pass of a stable counting sort.
-fn sort_digit(from: &[u64], to: &mut [u64], shift: u32, digit: u32) {
-    let mut places = [0u32; 256];
-    let places = &mut places[..1 << digit];
-    let of = |record: u64| (record >> shift) as usize & ((1 << digit) - 1);
-    from.iter().for_each(|&record| places[of(record)] += 1);
-    let mut next = 0;
-    places.iter_mut().for_each(|place| next += std::mem::replace(place, next));
-    for &record in from {
-        let place = &mut places[of(record)];
-        to[*place as usize] = record;
-        *place += 1;
+/// Two passes of a stable counting sort, by two digits that follow each other, there and back; both are counted at once.
+fn sort_digits(records: &mut [u64], spare: &mut [u64], shift: u32, digit: u32) {
+    let of = |record: u64, shift: u32| (record >> shift) as usize & ((1 << digit) - 1);
+    let (mut low, mut high) = ([0u32; 256], [0u32; 256]);
+    for &record in &*records {
+        low[of(record, shift)] += 1;
+        high[of(record, shift + digit)] += 1;
     }
+    for places in [&mut low, &mut high] {
+        let mut next = 0;
+        places[..1 << digit].iter_mut().for_each(|place| next += std::mem::replace(place, next));
+    }
+    let scatter = |from: &[u64], to: &mut [u64], places: &mut [u32; 256], shift: u32| {
+        for &record in from {
+            let place = &mut places[of(record, shift)];
+            to[*place as usize] = record;
+            *place += 1;
+        }
+    };
+    scatter(records, spare, &mut low, shift);
+    scatter(spare, records, &mut high, shift + digit);
 }
 
 #[cfg(test)]

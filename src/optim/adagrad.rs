@@ -2,6 +2,7 @@
 //! one number a row (fbgemm's exact row-wise Adagrad, TorchRec's, and `RWSAdagrad` of facebookresearch/dlrm).
 
 use super::{MOMENTS, Rule};
+use crate::simd::Simd;
 
 /// `sum += gradient^2; weight -= rate * gradient / (sqrt(sum) + eps)`, products and sums fused.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +20,13 @@ impl Rule for Adagrad {
     fn step(self, weight: f32, gradient: f32, moments: &mut [f32; MOMENTS]) -> f32 {
         moments[0] = gradient.mul_add(gradient, moments[0]);
         (-self.rate).mul_add(gradient / (moments[0].sqrt() + self.eps), weight)
+    }
+
+    #[inline(always)]
+    fn steps<S: Simd>(self, simd: S, weight: S::V, gradient: S::V, moments: &mut [S::V; MOMENTS]) -> S::V {
+        moments[0] = simd.mul_add(gradient, gradient, moments[0]);
+        let root = simd.add(simd.sqrt(moments[0]), simd.splat(self.eps));
+        simd.mul_add(simd.splat(-self.rate), simd.div(gradient, root), weight)
     }
 }
 

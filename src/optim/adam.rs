@@ -1,6 +1,7 @@
 //! Adam (Kingma, Ba 2015): of layers as PyTorch's `Adam`, of rows as its `SparseAdam`.
 
 use super::{MOMENTS, Pace, Rule};
+use crate::simd::Simd;
 
 /// What Adam and its relatives average, and how.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,6 +54,17 @@ impl Means {
         moments[1] = beta2.mul_add(moments[1], (rest2 * gradient) * gradient);
         moments[0] / root.mul_add(moments[1].sqrt(), eps)
     }
+
+    /// [`Means::direction`] in every lane.
+    #[inline(always)]
+    pub(super) fn directions<S: Simd>(self, simd: S, gradient: S::V, moments: &mut [S::V; MOMENTS]) -> S::V {
+        let [beta1, beta2] = [self.beta1, self.beta2].map(|beta| simd.splat(beta));
+        let [first, second] = [self.rest1, self.rest2].map(|rest| simd.mul(simd.splat(rest), gradient));
+        moments[0] = simd.mul_add(beta1, moments[0], first);
+        moments[1] = simd.mul_add(beta2, moments[1], simd.mul(second, gradient));
+        let root = simd.mul_add(simd.splat(self.root), simd.sqrt(moments[1]), simd.splat(self.eps));
+        simd.div(moments[0], root)
+    }
 }
 
 /// `m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2; weight -= step * m / (root * sqrt(v) + eps)`.
@@ -87,5 +99,10 @@ impl Rule for Adam {
     #[inline(always)]
     fn step(self, weight: f32, gradient: f32, moments: &mut [f32; MOMENTS]) -> f32 {
         (-self.step).mul_add(self.means.direction(gradient, moments), weight)
+    }
+
+    #[inline(always)]
+    fn steps<S: Simd>(self, simd: S, weight: S::V, gradient: S::V, moments: &mut [S::V; MOMENTS]) -> S::V {
+        simd.mul_add(simd.splat(-self.step), self.means.directions(simd, gradient, moments), weight)
     }
 }

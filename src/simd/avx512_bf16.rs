@@ -89,6 +89,16 @@ impl Simd for Avx512Bf16 {
     }
 
     #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        self.0.div(a, b)
+    }
+
+    #[inline(always)]
+    fn sqrt(self, a: __m512) -> __m512 {
+        self.0.sqrt(a)
+    }
+
+    #[inline(always)]
     fn relu(self, a: __m512) -> __m512 {
         self.0.relu(a)
     }

@@ -76,6 +76,12 @@ pub trait Simd: Copy + Send + Sync {
     /// a * b.
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
 
+    /// a / b.
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+
+    /// The square root of a.
+    fn sqrt(self, a: Self::V) -> Self::V;
+
     /// 0 where `a` is 0 or less, otherwise `a`: ReLU, which lets NaN through so that a diverged run is seen.
     fn relu(self, a: Self::V) -> Self::V;
 

@@ -59,6 +59,16 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        zip(a, b, |x, y| x / y)
+    }
+
+    #[inline(always)]
+    fn sqrt(self, a: Self::V) -> Self::V {
+        a.map(f32::sqrt)
+    }
+
+    #[inline(always)]
     fn relu(self, a: Self::V) -> Self::V {
         a.map(|x| if x <= 0.0 { 0.0 } else { x })
     }
