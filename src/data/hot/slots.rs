@@ -3,6 +3,8 @@
 //! Every look-up of a step asks whether its row is hot, at random places, so that one answer reads one cache line: for 32
 //! rows a bit each, and beside them how many hot rows lie before these 32.
 
+use twox_hash::XxHash3_64;
+
 use super::HotSet;
 
 /// Rows that one word of bits tells of.
@@ -29,6 +31,16 @@ impl HotSlots {
     pub fn new(set: &HotSet) -> Self {
         let tables = (0..set.tables()).map(|table| TableSlots::new(set, table)).collect();
         Self { tables }
+    }
+
+    /// What tells these rows from all others: the XXH3 of all tables' rows.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let add = |digest: u64, TableSlots { rows, .. }: &TableSlots| {
+            let digest = XxHash3_64::oneshot_with_seed(digest, &(rows.len() as u64).to_le_bytes());
+            XxHash3_64::oneshot_with_seed(digest, bytemuck::cast_slice(rows))
+        };
+        format!("{:016x}", self.tables.iter().fold(0, add))
     }
 
     /// How many tables there are.
@@ -113,6 +125,7 @@ mod tests {
             let place = hot.iter().position(|other| *other == row).map(|place| place as u32);
             assert_eq!(some.slot(row), place, "row {row}");
         }
+        assert_ne!(slots.digest(), HotSlots::new(&HotSet::new()).digest());
         assert_eq!((whole.slot(4), none.slot(39)), (Some(4), None));
         assert!(some.serves(&[129, 0, 129]) && !some.serves(&[0, 1]) && !some.serves(&[]) && !none.serves(&[1]));
     }
