@@ -50,7 +50,9 @@ impl HotRows {
         let words = |from: RankId, to: RankId, beside: usize| -> usize {
             let shards = layout.of(to).shards.iter();
             let most = shards.map(|shard| {
-                let look_ups = layout.samples(batch, from) * layout.positions(shard.table) * lookups;
+                let look_ups = layout.samples(batch, from) * layout.positions(shard.table).max(lookups);
+                // Rows that are dealt in turn get nearly as many each.
+                let look_ups = (2 * look_ups).div_ceil(shard.rows.step as usize).min(look_ups);
                 look_ups.min(hot.table(shard.table.index()).rows().len()) * (shard.columns.len() + beside) + 2
             });
             most.sum()

@@ -22,6 +22,8 @@ use crate::sync::Rows;
 #[derive(Debug)]
 pub(super) struct Copies {
     groups: Vec<Group>,
+    /// By table: the group of its copies, and its place there.
+    places: Vec<Option<[usize; 2]>>,
     /// Of each of this rank's shards, in the order of its holding.
     met: Vec<Met>,
     /// Elements of a sample's features.
@@ -162,9 +164,13 @@ impl Copies {
                 sums,
             })
         };
-        let groups = tables_of.into_iter().map(group).collect::<Result<_>>()?;
+        let groups = tables_of.into_iter().map(group).collect::<Result<Vec<Group>>>()?;
+        let mut places = vec![None; layout.sharding().tables()];
+        for (number, group) in groups.iter().enumerate() {
+            group.tables.iter().enumerate().for_each(|(at, table)| places[table.index()] = Some([number, at]));
+        }
         let met = layout.of(rank).shards.iter().map(|shard| Met::new(rows(shard.table))).collect();
-        Ok(Some(Self { groups, met, row: layout.feature_row() }))
+        Ok(Some(Self { groups, places, met, row: layout.feature_row() }))
     }
 
     /// Takes all planned buffers from the arena.
@@ -233,9 +239,9 @@ impl Copies {
     }
 
     fn sums_of(&self, table: TableId) -> (&Table, &Met) {
-        let found = self.groups.iter().find_map(|group| {
-            let at = group.tables.iter().position(|other| *other == table)?;
-            group.sums.as_ref().map(|sums| (&sums.gradients[at], &sums.met[at]))
+        let found = self.places[table.index()].and_then(|[group, at]| {
+            let sums = self.groups[group].sums.as_ref()?;
+            Some((&sums.gradients[at], &sums.met[at]))
         });
         found.expect("copies of all tables that another rank has a part of")
     }
@@ -318,10 +324,8 @@ impl Copies {
     }
 
     fn copies_of(&mut self, table: TableId) -> Option<&mut Table> {
-        self.groups.iter_mut().find_map(|group| {
-            let at = group.tables.iter().position(|other| *other == table)?;
-            Some(&mut group.weights[at])
-        })
+        let [group, at] = self.places[table.index()]?;
+        Some(&mut self.groups[group].weights[at])
     }
 
     /// What is looked up in them: elements of look-ups, of different rows, and of pooled rows; and those rows.

@@ -5,6 +5,8 @@
 //! goes to its owner. What keeps copies equal are sums of hot bags' gradients, a row once from each rank that met it, and
 //! rows that any look-up moved, to all other ranks.
 
+use std::collections::HashSet;
+
 use serde::Serialize;
 
 use super::scheme::{Kind, Rows, Shard, Sharding, minibatch_slice};
@@ -147,10 +149,10 @@ impl<'a> HotPrices<'a> {
         let all: f64 = tables.iter().map(|table| table.lookups).sum();
         let share = |(table, hot): (usize, &u64)| tables[table].lookups * self.skews[table].share(&first(*hot));
         price.lookups = hot.iter().enumerate().map(share).sum::<f64>() / all;
-        let streams: Vec<&Shard> = id_streams(self.sharding).collect();
+        let streams: HashSet<_> = id_streams(self.sharding).map(|shard| (shard.table, shard.part)).collect();
         for shard in self.sharding.shards() {
             if self.sharding.scheme(shard.table).kind() != Kind::Replicated {
-                let with_ids = streams.iter().any(|stream| std::ptr::eq(*stream, shard));
+                let with_ids = streams.contains(&(shard.table, shard.part));
                 self.add(&mut price, shard, hot[shard.table.index()], with_ids);
             }
         }

@@ -114,7 +114,7 @@ impl Setup {
         const PLACE: u64 = 128;
         /// Of each thread, the part of its stack that is used.
         const THREAD: u64 = 64 << 10;
-        let (ranks, lanes) = (places.len() as u64, 5 + reducers(places) as u64);
+        let (ranks, lanes) = (places.len() as u64, 7 + reducers(places) as u64);
         let threads: usize = places.iter().map(|place| place.compute.len() + place.comm.len()).sum();
         let pairs = ranks * ranks * (PAIR + PLACE * lanes);
         check_host(&format!("what connects {ranks} ranks"), pairs + threads as u64 * THREAD, 0)
