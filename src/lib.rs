@@ -17,7 +17,7 @@
 //! | interaction, top MLP, loss                   | [`model`]     |
 //! | backward, layer by layer; the reduction of each layer's gradient over ranks begins as soon as it is complete | [`model`], [`collective`] |
 //! | gradients of pooled rows, to the owners, while the bottom MLP runs back | [`exchange`] |
-//! | backward and update of rows                  | [`embedding`] |
+//! | backward and update of rows; sums of hot rows' gradients before, hot rows that moved to all copies after | [`embedding`], [`exchange`] |
 //! | update of dense weights, where they were reduced | [`optim`] |
 //!
 //! Bottom MLP to loss and back is done part by part ([`math::Parts`]), so that activations stay in the caches. A rank that
@@ -41,11 +41,11 @@
 //! | `math`      |   | the blocked passes of a layer in f32 and bfloat16, sums by grains, pairs of vectors, the logistic function |
 //! | `collective` |  | schedules as values, their planners, proof, price, bounds and executor; one-sided exchange; carriers, that of shared memory; the bridge between machines (MPI) |
 //! | `data`      |   | schema, minibatch, sources, formats, preprocessing, shuffle, loaders of whole minibatches and of slices, hot rows |
-//! | `shard`     |   | who holds which part of which table; the cost of a division; the planner; plans as files |
+//! | `shard`     |   | who holds which part of which table; the cost of a division, and what copies of hot rows save; the planner; plans as files |
 //! | `optim`     |   | optimizers (SGD to LAMB), on whole weights and on halves (Split-SGD-BF16); the learning rate's schedule |
 //! | `embedding` |   | tables, whole or in halves, look-up, update |
 //! | `layer`     |   | linear, MLP, dot and cat interaction, cross network, loss: forward beside backward |
-//! | `exchange`  |   | what ranks send each other: ids, pooled rows, their gradients, layers; in any order or a fixed one; how many bytes |
+//! | `exchange`  |   | what ranks send each other: ids, pooled rows, their gradients, layers, hot rows; in any order or a fixed one; how many bytes |
 //! | `model`     |   | networks, of which every rank has a copy (DLRM, DCNv2); a rank's tables; the stages of a step and their work |
 //! | `train`     |   | step, ranks and their threads, reduction of dense gradients, clock, run, evaluation, checkpoint, report |
 //! | `simulate`  |   | what a step takes on a machine that is described or measured: stages and messages that share cores, memories and links |

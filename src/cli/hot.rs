@@ -19,6 +19,7 @@ use crate::data::hot::{CONFIDENCE, Options, Profile, Tried, WHOLE_BELOW, profile
 use crate::data::{Labels, Unseen};
 use crate::memory::write_file;
 use crate::optim::{Kept, Optimizer};
+use crate::train::save_hot;
 
 /// Accesses in a sample below which chance decides much of whether a row has them.
 const FEW: u32 = 10;
@@ -55,6 +56,10 @@ pub struct HotArgs {
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = memory, requires = "hot", help_heading = HOT)]
     memory: u64,
 
+    /// Write the hot rows to this file, for `octorec train --hot exact --hot-set FILE`.
+    #[arg(long, value_name = "FILE", requires = "hot", help_heading = HOT)]
+    out: Option<PathBuf>,
+
     /// Draw the size of hot rows and the share of hot samples over the threshold.
     #[arg(long, value_name = "FILE", requires = "hot", help_heading = HOT)]
     svg: Option<PathBuf>,
@@ -76,7 +81,9 @@ impl HotArgs {
     /// Profiles the data at `path`, or what the configuration names, and prints what was found.
     pub fn run(&self, path: Option<&Path>, base: &BaseArgs, keys: &KeyArgs, json: bool) -> Result<()> {
         let inputs = [path, keys.schema(), base.config.as_deref()].into_iter().flatten();
-        refuse_overwriting("--svg", self.svg.as_deref(), &inputs.collect::<Vec<_>>())?;
+        let inputs: Vec<_> = inputs.collect();
+        refuse_overwriting("--svg", self.svg.as_deref(), &inputs)?;
+        refuse_overwriting("--out", self.out.as_deref(), &inputs)?;
         let mut config = configured(path, base, keys)?;
         let source = open_data(&mut config, Learned::default(), Labels::Optional, Unseen::default())?;
         let kept = Kept { precision: config.train.precision, optimizer: Optimizer::rows(&config.train) };
@@ -86,6 +93,8 @@ impl HotArgs {
             row_bytes: (config.model.dim * kept.bytes() + kept.row_bytes()) as u64,
             memory: self.memory,
             seed: config.train.seed,
+            whole_below: WHOLE_BELOW,
+            least: 0.0,
         };
         let wanted = config.train.threads;
         let pool = rayon::ThreadPoolBuilder::new().num_threads(wanted).build();
@@ -100,6 +109,9 @@ impl HotArgs {
         bar.finish_and_clear();
         let found = found?;
         report_skipped(source.skipped_rows());
+        if let Some(path) = &self.out {
+            save_hot(path, source.schema(), &found.set)?;
+        }
         if let Some(path) = &self.svg {
             write_file(path, drawn(&found).as_bytes())?;
         }

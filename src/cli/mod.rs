@@ -7,6 +7,7 @@ mod chart;
 mod collective;
 mod config;
 mod convert;
+mod copies;
 mod data;
 mod division;
 mod eval;

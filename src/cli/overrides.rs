@@ -209,7 +209,20 @@ impl KeyArgs {
     ///
     /// # Errors
     /// As [`Layers::finish`].
-    pub fn finish(&self, mut layers: Layers, command: Command) -> Result<Config> {
+    pub fn finish(&self, layers: Layers, command: Command) -> Result<Config> {
+        self.finish_with(layers, command, [])
+    }
+
+    /// The same with the flags of one command, each with its key and value.
+    ///
+    /// # Errors
+    /// As [`Layers::finish`].
+    pub fn finish_with<const N: usize>(
+        &self,
+        mut layers: Layers,
+        command: Command,
+        more: [(&'static str, &'static str, Option<toml::Value>); N],
+    ) -> Result<Config> {
         for assignment in &self.set {
             layers.assignment(assignment)?;
         }
@@ -217,6 +230,9 @@ impl KeyArgs {
             if let Some(value) = value {
                 layers.set(key, value, flag)?;
             }
+        }
+        for (flag, key, value) in more {
+            value.map_or(Ok(()), |value| layers.set(key, value, flag))?;
         }
         layers.finish(command)
     }

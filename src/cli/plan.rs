@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use super::bench::table::Table;
 use super::division::{about, follow, planned};
 use super::figures;
 use super::overrides::{BaseArgs, KeyArgs};
@@ -12,13 +13,14 @@ use super::place::PlaceArgs;
 use crate::base::config::{Command, Config};
 use crate::base::console::note;
 use crate::base::error::nearest;
+use crate::base::units::{Bytes, Count};
 use crate::base::{Error, Result, TableId, console};
 use crate::machine::site::Known;
 use crate::machine::{Site, place};
 use crate::memory::write_file;
 use crate::shard::planner::{Alternative, alternatives};
 use crate::shard::scheme::{Kind, REPLICATE_BELOW};
-use crate::shard::{Model, Options, Plan, Workload, file, plan, report};
+use crate::shard::{HotPrice, HotPrices, Model, Options, Plan, Workload, file, plan, report};
 
 /// Arguments of `octorec plan`.
 #[derive(Debug, Args)]
@@ -45,6 +47,10 @@ pub struct PlanArgs {
     /// Show what other ways to divide a table would give: its number or name.
     #[arg(long, value_name = "TABLE", conflicts_with = "json")]
     explain: Option<String>,
+    /// Show what copies of hot rows on every rank would save (`octorec train --hot exact`): what budgets give, and which of
+    /// them is enough.
+    #[arg(long, conflicts_with = "explain")]
+    hot: bool,
     /// Print everything as JSON, for scripts.
     #[arg(long)]
     json: bool,
@@ -111,6 +117,9 @@ struct Everything<'a> {
     site: &'a Site,
     options: &'a Options,
     plan: &'a Plan,
+    /// Of budgets for copies of hot rows, and which of them is chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hot: Option<(&'a [HotPrice], Option<usize>)>,
 }
 
 impl PlanArgs {
@@ -143,8 +152,11 @@ impl PlanArgs {
             write_file(path, file::to_toml(&plan.sharding, &workload, &about(&model, &plan)).as_bytes())?;
             note!("plan written to {}", path.display());
         }
+        let hot = self.hot.then(|| HotPrices::new(&workload, &plan.sharding).ladder());
         if self.json {
-            let everything = Everything { figures, workload: &workload, site: &site, options: &options, plan: &plan };
+            let hot = hot.as_ref().map(|(prices, chosen)| (&prices[..], *chosen));
+            let everything =
+                Everything { figures, workload: &workload, site: &site, options: &options, plan: &plan, hot };
             return Ok(serde_json::to_string_pretty(&everything).expect("plain data with string keys is JSON") + "\n");
         }
         if let Some(table) = explained {
@@ -153,7 +165,8 @@ impl PlanArgs {
                 alternatives(&model, &Options { scheme: None, ..options.clone() }, &plan.sharding, table);
             return Ok(report::explanation(&model, &plan, table, &ways));
         }
-        Ok(report::text(&model, &plan))
+        let copies = hot.map_or_else(String::new, |(prices, chosen)| told(&prices, chosen));
+        Ok(report::text(&model, &plan) + &copies)
     }
 
     /// Of a machine that somebody described, what it has too little of is the description's.
@@ -198,6 +211,37 @@ impl PlanArgs {
             ..workload
         })
     }
+}
+
+/// What budgets for copies of hot rows give.
+fn told(prices: &[HotPrice], chosen: Option<usize>) -> String {
+    let heads = ["budget", "takes", "hot rows", "look-ups", "sent", "others'", "sums", "rows back", "less", ""];
+    let mut table = Table::new(heads);
+    let bytes = |bytes: f64| Bytes(bytes.round() as u64).to_string();
+    for (at, price) in prices.iter().enumerate() {
+        table.row([
+            Bytes(price.budget).to_string(),
+            Bytes(price.bytes).to_string(),
+            Count(price.rows).to_string(),
+            format!("{:.1} %", 100.0 * price.lookups),
+            bytes(price.with()),
+            bytes(price.cold),
+            bytes(price.gradients),
+            bytes(price.moved),
+            format!("{:.1} %", 100.0 * (1.0 - price.with() / price.without.max(1.0))),
+            if Some(at) == chosen { "enough" } else { "" }.to_owned(),
+        ]);
+    }
+    let without = prices.first().map_or(0.0, |price| price.without);
+    let advice = match chosen {
+        Some(at) => format!("octorec train --hot exact --hot-budget {} is enough", prices[at].budget),
+        None => "no budget lets less travel: leave --hot off".to_owned(),
+    };
+    format!(
+        "\ncopies of hot rows on each rank, of rows that a step looks up as often as there are ranks; sent among ranks in a step \
+         without: {}\n{table}{advice}\n",
+        bytes(without)
+    )
 }
 
 /// The table that a user means by number or name.

@@ -11,7 +11,7 @@ use super::collective::Choice;
 use super::help::{MODEL, OUTPUT};
 use super::overrides::{BaseArgs, KeyArgs};
 use super::profile::{Profiled, limits};
-use super::ranks::{ExchangeArgs, Purpose, RankArgs, Started, machine_team};
+use super::ranks::{CopyArgs, ExchangeArgs, Purpose, RankArgs, Started, machine_team};
 use super::session::{Learned, Trained, VerifyArgs, describe, open_data, refuse_overwriting, report_skipped};
 use crate::base::config::{Command, Config, Layers};
 use crate::base::console::note;
@@ -61,6 +61,9 @@ pub struct TrainArgs {
 
     #[command(flatten)]
     exchange: ExchangeArgs,
+
+    #[command(flatten)]
+    copies: CopyArgs,
 
     /// Write the loss of every step to this file, one a line.
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
@@ -136,7 +139,11 @@ impl TrainArgs {
         let trained = self.resume.as_deref().map(|path| Trained::find(path, self.verify)).transpose()?;
         let (config, known, checkpoint) = match trained {
             Some(Trained { path, header: Some((progress, trained)), known }) => {
-                let config = self.keys.finish(Layers::from_config(&trained, "--resume"), Command::Train)?;
+                let config = self.keys.finish_with(
+                    Layers::from_config(&trained, "--resume"),
+                    Command::Train,
+                    self.copies.values(),
+                )?;
                 if config.data.vocab != trained.data.vocab {
                     let reason =
                         "a run keeps the vocabulary that it began with: leave the key away, or begin another run \
@@ -150,7 +157,10 @@ impl TrainArgs {
                 let reason = "is not one of octorec's runs: start from its weights with --init".to_owned();
                 return Err(Error::Checkpoint { path, reason });
             }
-            None => (self.keys.finish(self.base.layers()?, Command::Train)?, Learned::default(), None),
+            None => {
+                let config = self.keys.finish_with(self.base.layers()?, Command::Train, self.copies.values())?;
+                (config, Learned::default(), None)
+            }
         };
         let progress = checkpoint.as_ref().map(|(_, progress)| *progress);
         let (mut run, placement, isa, collective) = self.prepare(world, config, known, output, progress)?;
@@ -223,8 +233,14 @@ impl TrainArgs {
         mut output: Option<OutputDir>,
         resumed: Option<Progress>,
     ) -> Result<(Run, Placement, Isa, Option<Choice>)> {
-        let inputs =
-            [&config.data.path, &config.data.test_path, &config.data.schema, &config.train.tuned].map(Path::new);
+        let inputs = [
+            &config.data.path,
+            &config.data.test_path,
+            &config.data.schema,
+            &config.train.tuned,
+            &config.train.hot_set,
+        ];
+        let inputs = inputs.map(Path::new);
         let inputs: Vec<&Path> = inputs.into_iter().chain(self.init.as_deref()).collect();
         refuse_overwriting("--trace-loss", self.trace_loss.as_deref(), &inputs)?;
         refuse_overwriting("--trace", self.trace.as_deref(), &inputs)?;

@@ -6,7 +6,7 @@ use super::collective::Dense;
 use super::division::Wanted;
 use super::ranks::{Overlap, Purpose, RankArgs, Started, Steps, Task, minibatches};
 use crate::base::Result;
-use crate::base::config::{Config, SourceKind};
+use crate::base::config::{Config, Hot, SourceKind};
 use crate::collective::World;
 use crate::data::{self, Batch, Opening, Schema, Source};
 use crate::machine::{Machine, Placement};
@@ -33,6 +33,8 @@ impl Trials {
         let mut config = config.clone();
         config.data.source = SourceKind::Random;
         config.data.rows_cap = TRIAL_ROWS;
+        // Copies are of rows, which are not what is judged here.
+        config.train.hot = Hot::Off;
         config.model.rows = schema.tables.iter().map(|column| column.rows.min(TRIAL_ROWS)).collect();
         let source = data::open(&config, Opening::default())?;
         let batches = minibatches(&*source, 2, config.train.minibatch())?;

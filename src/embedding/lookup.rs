@@ -13,7 +13,7 @@ use crate::base::config::Pooling;
 use crate::data::BagView;
 use crate::machine::team::Team;
 use crate::simd::{Kernel, Simd};
-use crate::sync::{Band, Lender};
+use crate::sync::{Band, Lender, Lent};
 
 /// How many look-ups ahead a row is asked for: enough to cover a memory access behind the additions between.
 /// The gather limit of `benches/embedding.rs` was best at 12 to 24; the forward pass itself is still to be swept.
@@ -54,32 +54,61 @@ impl LookUp {
         self.starts.clear();
         self.starts.extend(starts.iter().flat_map(|start| (0..positions).map(move |at| start + at * step)));
         if positions == 1 {
-            cut(&mut self.lender, lookups, samples, team.pieces());
+            cut(&mut self.lender, lookups, team.pieces());
         } else {
             cut_evenly(&mut self.lender, [positions, samples], team.pieces());
         }
-        let (isa, pooling) = (team.isa(), self.pooling);
         let lent = self.lender.windows(features, row, &self.starts, dim);
-        team.share(lent, |mut out| {
-            for (of, table) in tables.iter().enumerate() {
-                let (bag, weights) = (lookups.bag(of), lookups.weights(of));
-                for position in 0..positions {
-                    let (out, which) = (out.band(of * positions + position), [position, positions]);
-                    with_form!(table.precision(), form => {
-                        isa.run(PoolBags { form, table, bag, which, weights, pooling, out });
-                    });
-                }
-            }
-        });
+        pool(team, tables, (lookups, self.pooling), positions, lent);
+    }
+
+    /// The same into vectors that lie table after table, in each one a bag: tables may have any numbers of bags.
+    ///
+    /// # Panics
+    /// When there are not as many vectors as bags, or as [`LookUp::run`].
+    pub fn run_apart(&mut self, team: &Team, tables: &[Table], lookups: Lookups<'_>, vectors: &mut [f32]) {
+        lookups.check(tables.len());
+        let Some(dim) = tables.first().map(Table::dim) else { return };
+        assert!(tables.iter().all(|table| table.dim() == dim), "all tables have one width");
+        let bags: usize = lookups.bags().map(|bag| bag.samples()).sum();
+        assert_eq!(vectors.len(), bags * dim, "a vector a bag");
+        cut(&mut self.lender, lookups, team.pieces());
+        let mut left = vectors;
+        let mut block = |bags: usize| left.split_off_mut(..bags * dim).expect("a vector a bag");
+        let lent = self.lender.matrices(lookups.bags().map(|bag| (block(bag.samples()), dim)));
+        pool(team, tables, (lookups, self.pooling), 1, lent);
     }
 }
 
-/// Cuts the (table, sample) cells into ranges of equal weight.
-fn cut(lender: &mut Lender<f32>, lookups: Lookups<'_>, samples: usize, pieces: usize) {
+/// Pools all bags, of which a sample has so many a table.
+fn pool(
+    team: &Team,
+    tables: &[Table],
+    (lookups, pooling): (Lookups<'_>, Pooling),
+    positions: usize,
+    lent: Lent<'_, f32>,
+) {
+    let isa = team.isa();
+    team.share(lent, |mut out| {
+        for (of, table) in tables.iter().enumerate() {
+            let (bag, weights) = (lookups.bag(of), lookups.weights(of));
+            for position in 0..positions {
+                let (out, which) = (out.band(of * positions + position), [position, positions]);
+                with_form!(table.precision(), form => {
+                    isa.run(PoolBags { form, table, bag, which, weights, pooling, out });
+                });
+            }
+        }
+    });
+}
+
+/// Cuts the (table, bag) cells into ranges of equal weight.
+fn cut(lender: &mut Lender<f32>, lookups: Lookups<'_>, pieces: usize) {
     lender.reset(lookups.tables(), pieces);
-    let total: usize = lookups.bags().map(|bag| bag.rows.len() + samples).sum();
+    let total: usize = lookups.bags().map(|bag| bag.rows.len() + bag.samples()).sum();
     let mut before = 0;
     for (index, bag) in lookups.bags().enumerate() {
+        let samples = bag.samples();
         let weight = bag.rows.len() + samples;
         for piece in 0..=pieces {
             let wanted = (total * piece / pieces).saturating_sub(before);
@@ -163,7 +192,7 @@ mod tests {
         let bags = [skewed, even];
         for threads in 1..7 {
             let mut lender = Lender::new(2, threads);
-            cut(&mut lender, Lookups::plain(&bags), 5, threads);
+            cut(&mut lender, Lookups::plain(&bags), threads);
             let weight = |part: usize| -> usize {
                 let weigh = |(index, bag): (usize, &Bag)| {
                     let range = lender.range(index, part);
@@ -197,7 +226,7 @@ mod tests {
         let total: usize = bags.iter().map(|bag| bag.rows.len() + 90).sum();
         for pieces in [1, 2, 3, 7, 16, 40] {
             let mut lender = Lender::new(3, pieces);
-            cut(&mut lender, Lookups::plain(&bags), 90, pieces);
+            cut(&mut lender, Lookups::plain(&bags), pieces);
             let mut next = [0; 3];
             for piece in 0..pieces {
                 let mut weight = 0;

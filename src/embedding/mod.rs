@@ -17,6 +17,7 @@ mod update;
 mod walk;
 
 pub use choice::Choice;
+pub use form::seen_words;
 pub use lookup::LookUp;
 pub use table::Table;
 pub use update::{Spec, Updater};

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::form::{Form, with_form, words};
+use super::form::{Form, seen_words, with_form, words};
 use crate::base::Result;
 use crate::base::config::Precision;
 use crate::machine::team::Team;
@@ -158,6 +158,31 @@ impl Table {
     pub fn row(&self, row: usize) -> &[f32] {
         assert!(self.precision == Precision::F32 && self.moments == 0, "{}: rows are weights", self.name);
         bytemuck::cast_slice(&self.words[row * self.dim..][..self.dim])
+    }
+
+    /// What a look-up reads of a row: so many words as [`seen_words`] says.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    #[must_use]
+    pub fn seen(&self, row: usize) -> &[u32] {
+        &self.words[row * self.width()..][..seen_words(self.precision, self.dim)]
+    }
+
+    /// Overwrites what a look-up reads of some columns of a row by what it reads of a row of so many columns; what else is
+    /// kept of them stays.
+    ///
+    /// # Panics
+    /// When there is no such row or column.
+    pub fn set_seen(&mut self, row: usize, columns: Range<usize>, seen: &[u32]) {
+        let width = self.width();
+        let words = &mut self.words[row * width..][..width];
+        if self.precision.is_split() {
+            let halves: &mut [u16] = bytemuck::cast_slice_mut(words);
+            halves[columns.clone()].copy_from_slice(&bytemuck::cast_slice(seen)[..columns.len()]);
+        } else {
+            words[columns].copy_from_slice(seen);
+        }
     }
 
     /// Overwrites the weights of whole rows from row `first` on, given row-major; `bf16-lsb8` rounds them.

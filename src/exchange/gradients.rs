@@ -4,11 +4,11 @@
 
 use super::layout::{Holding, Layout};
 use super::messages::{RowMemory, RowMessages};
-use super::row_floats;
+use super::{Ids, message_floats, row_floats, sparse};
 use crate::base::{RankId, Result};
 use crate::collective::Carrier;
 use crate::machine::team::Team;
-use crate::memory::Supply;
+use crate::memory::{Arena, Buffer, Supply};
 use crate::simd::Isa;
 use crate::sync::{Line, Rows, Stores, write_lines};
 
@@ -18,6 +18,23 @@ pub struct Gradients {
     rank: RankId,
     whole: usize,
     messages: RowMessages,
+    /// Where messages have vectors of some bags only: those of this rank's own bags with divided rows.
+    own: Buffer<Line>,
+}
+
+/// Its memory.
+#[derive(Debug)]
+pub struct GradientMemory {
+    rows: RowMemory,
+    own: Buffer<Line>,
+}
+
+impl GradientMemory {
+    /// Takes its place in the arena that was planned.
+    pub fn settle(&mut self, arena: &mut Arena) {
+        self.rows.settle(arena);
+        self.own.settle(arena);
+    }
 }
 
 impl Gradients {
@@ -25,19 +42,23 @@ impl Gradients {
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn memory(layout: &Layout, rank: RankId, batch: usize, supply: &mut Supply<'_>) -> Result<RowMemory> {
-        RowMemory::plan(layout, rank, |from, to| row_floats(layout, batch, to, from), supply)
+    pub fn memory(layout: &Layout, rank: RankId, batch: usize, supply: &mut Supply<'_>) -> Result<GradientMemory> {
+        let own = layout.hot().map_or(0, |_| layout.samples(batch, rank) * layout.of(rank).partial_stride);
+        Ok(GradientMemory {
+            rows: RowMemory::plan(layout, rank, |from, to| row_floats(layout, batch, to, from), supply)?,
+            own: supply.buffer("gradients of own bags", own.div_ceil(LINE))?,
+        })
     }
 
     /// For the carrier's rank; `memory` is from [`Gradients::memory`].
     #[must_use]
-    pub fn new(carrier: &dyn Carrier, memory: RowMemory) -> Self {
-        let messages = RowMessages::new(carrier, "exchange of gradients", memory);
-        Self { rank: carrier.rank(), whole: 0, messages }
+    pub fn new(carrier: &dyn Carrier, memory: GradientMemory) -> Self {
+        let messages = RowMessages::new(carrier, "exchange of gradients", memory.rows);
+        Self { rank: carrier.rank(), whole: 0, messages, own: memory.own }
     }
 
-    /// Sends each other owner its part of `gradient`, a row of features a sample of this rank. Of divided rows every part
-    /// gets the whole gradient.
+    /// Sends each other owner its part of `gradient`, a row of features a sample of this rank, or the vectors that `ids` tell
+    /// of. Of divided rows every part gets the whole gradient.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
@@ -46,14 +67,24 @@ impl Gradients {
         team: &Team,
         layout: &Layout,
         carrier: &mut dyn Carrier,
-        whole: usize,
+        (ids, whole): (&Ids, usize),
         gradient: &[f32],
     ) -> Result<()> {
-        if self.whole != whole {
-            self.messages.plan(carrier, |from, to| row_floats(layout, whole, to, from));
+        let (isa, own) = (team.isa(), self.rank);
+        if self.whole != whole || layout.hot().is_some() {
+            self.messages.plan(carrier, |from, to| message_floats((layout, ids), own, whole, [to, from], false));
             self.whole = whole;
         }
-        let isa = team.isa();
+        if layout.hot().is_some() {
+            let pack = |to: RankId, lines: &mut [Line], stores: Stores| {
+                team.each(Rows::new(lines, 1, team.threads(), 1), |band| {
+                    sparse::pack((isa, stores), (layout, ids), [to, own], gradient, band.first, band.data);
+                });
+            };
+            let floats = ids.blocks([own; 2], false).map_or(0, super::Blocks::floats);
+            pack(own, &mut self.own[..floats.div_ceil(LINE)], Stores::Plain);
+            return self.messages.begin(team, carrier, pack);
+        }
         self.messages.begin(team, carrier, |to, lines, stores| {
             let holder = layout.of(to);
             let lines_a_row = holder.stride * size_of::<f32>() / Line::BYTES;
@@ -64,7 +95,8 @@ impl Gradients {
     }
 
     /// Waits for the gradients of all ranks and lends them to `take`: of each rank a row of this rank's stride for each of
-    /// its samples; nothing of this rank's own.
+    /// its samples, and nothing of this rank's own; or the vectors that `ids` tell of, this rank's own of divided rows
+    /// among them.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
@@ -73,10 +105,16 @@ impl Gradients {
         team: &Team,
         layout: &Layout,
         carrier: &mut dyn Carrier,
+        ids: &Ids,
         take: impl for<'m> FnOnce(&'m dyn Fn(RankId) -> Option<&'m [f32]>),
     ) -> Result<()> {
         let incoming = self.messages.finish(team, carrier)?;
+        let own: &[f32] = bytemuck::cast_slice(&self.own[..]);
         take(&|rank| {
+            if let Some(blocks) = ids.blocks([self.rank, rank], false) {
+                let vectors = if rank == self.rank { own } else { incoming.from(rank) };
+                return Some(&vectors[..blocks.floats()]);
+            }
             let len = layout.samples(self.whole, rank) * layout.of(self.rank).stride;
             (rank != self.rank).then(|| &incoming.from(rank)[..len])
         });
@@ -98,7 +136,7 @@ fn pack(
     let row = layout.feature_row();
     let samples = size_of_val(to) / (holder.stride * size_of::<f32>());
     let width: usize = holder.groups.iter().map(|group| group.width * group.positions * group.shards.len()).sum();
-    let mut stream = Stream { isa, stores, to, staged: [0.0; STAGED], len: 0 };
+    let mut stream = Stream::new(isa, stores, to);
     for gradient in gradient[first * row..].chunks_exact(row).take(samples) {
         for group in &holder.groups {
             for start in &group.in_features {
@@ -110,11 +148,14 @@ fn pack(
     stream.flush();
 }
 
+/// Elements of a cache line.
+pub(super) const LINE: usize = Line::BYTES / size_of::<f32>();
+
 /// Elements that are gathered in the first-level cache before they are written away.
 const STAGED: usize = 2048;
 
 /// Lines that are written in order, from pieces of any length.
-struct Stream<'a> {
+pub(super) struct Stream<'a> {
     isa: Isa,
     stores: Stores,
     /// What is left.
@@ -124,8 +165,12 @@ struct Stream<'a> {
     len: usize,
 }
 
-impl Stream<'_> {
-    fn put(&mut self, mut piece: &[f32]) {
+impl<'a> Stream<'a> {
+    pub fn new(isa: Isa, stores: Stores, to: &'a mut [Line]) -> Self {
+        Self { isa, stores, to, staged: [0.0; STAGED], len: 0 }
+    }
+
+    pub fn put(&mut self, mut piece: &[f32]) {
         while !piece.is_empty() {
             let (now, later) = piece.split_at(piece.len().min(STAGED - self.len));
             self.staged[self.len..self.len + now.len()].copy_from_slice(now);
@@ -138,7 +183,7 @@ impl Stream<'_> {
     }
 
     /// Writes what is staged: whole lines.
-    fn flush(&mut self) {
+    pub fn flush(&mut self) {
         let lines = Line::hold(self.len * size_of::<f32>());
         let (now, later) = std::mem::take(&mut self.to).split_at_mut(lines);
         write_lines(self.isa, self.stores, now, &self.staged[..self.len]);

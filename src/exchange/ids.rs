@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::layout::{Group, Layout, Stream};
+use super::sparse::{Blocks, SparseIds};
 use super::words::{Words, find_bags};
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
@@ -24,6 +25,8 @@ pub struct Ids {
     rank: RankId,
     words: Words,
     units: Vec<Unit>,
+    /// Where there are copies of hot rows: in place of the units, and of what is known of messages.
+    sparse: Option<SparseIds>,
     /// By table.
     owners: Vec<Owners>,
     /// All messages of this rank, by receiver.
@@ -40,16 +43,16 @@ pub struct Ids {
 
 /// Who gets the look-ups of a table.
 #[derive(Debug)]
-struct Owners {
-    split: Split,
+pub(super) struct Owners {
+    pub split: Split,
     /// For each part the rank that has it, and the number of its stream there. Of whole tables, each rank that has
     /// columns of it.
-    parts: Vec<(RankId, usize)>,
-    weighted: bool,
+    pub parts: Vec<(RankId, usize)>,
+    pub weighted: bool,
 }
 
 #[derive(Debug)]
-enum Split {
+pub(super) enum Split {
     /// Every part gets all look-ups.
     Whole,
     /// Row r goes to part r % n.
@@ -71,7 +74,7 @@ struct Unit {
 impl Split {
     /// The part that has a row, and the row's number there.
     #[inline(always)]
-    fn part(&self, row: u32) -> (usize, u32) {
+    pub fn part(&self, row: u32) -> (usize, u32) {
         match self {
             Self::Whole => (0, row),
             Self::Cyclic(parts) => ((row % parts) as usize, row / parts),
@@ -219,12 +222,14 @@ impl Ids {
         let partial = layout.of(rank).partial_streams().len();
         let own = |peer: RankId| if peer == rank { partial } else { layout.of(rank).streams.len() };
         let into = |from| if from == rank { Vec::new() } else { Vec::with_capacity(expected(from, rank)) };
+        let beside = SparseIds::beside(layout, rank, [layout.samples(batch, rank), lookups]);
         Ok(Self {
             rank,
             words: Words::new(rank, ranks, team.isa(), "exchange of ids"),
             units,
+            sparse: SparseIds::new(layout, rank, team, &owners),
             owners,
-            out: supply.buffer("ids", all().map(|to| expected(rank, to)).sum())?,
+            out: supply.buffer("ids", all().map(|to| expected(rank, to)).sum::<usize>() + beside)?,
             starts: vec![0; ranks + 1],
             into: all().map(into).collect(),
             sends: all().map(|to| places(if to == rank { partial } else { layout.of(to).streams.len() })).collect(),
@@ -261,10 +266,19 @@ impl Ids {
         if layout.ranks() == 1 && self.sends[0].is_empty() {
             return Ok(());
         }
-        self.pack(team, layout, batch);
+        match &mut self.sparse {
+            None => self.pack(team, layout, batch),
+            Some(sparse) => sparse.pack(team, layout, batch, &self.owners, (&mut self.out, &mut self.starts)),
+        }
         let (out, starts) = (&self.out, &self.starts);
         self.words.swap(carrier, |peer| &out[starts[peer]..starts[peer + 1]], &mut self.into)?;
         for from in (0..layout.ranks() as u32).map(RankId) {
+            if let Some(sparse) = &mut self.sparse {
+                let own = &self.out[self.starts[from.index()]..self.starts[from.index() + 1]];
+                let message = if from == self.rank { own } else { &self.into[from.index()] };
+                sparse.find(layout, from, message);
+                continue;
+            }
             let mut bags = std::mem::take(&mut self.bags[from.index()]);
             let (words, samples) = (self.message(from), layout.samples(whole, from));
             let streams = &layout.of(self.rank).streams[..bags.len()];
@@ -317,22 +331,74 @@ impl Ids {
         team.share(Each::new(units), |unit| unit.write(&owners[unit.table], batch, words, place));
     }
 
-    /// What `from` looks up in the shards of one of this rank's groups, a bag a sample of that rank.
+    /// What `from` looks up in the shards of one of this rank's groups, as rows are moved by it: a bag a sample of that rank,
+    /// or where there are copies of hot rows those bags that are there.
     ///
     /// # Panics
     /// When there is no such rank, or it is this rank and the group has whole tables.
     #[must_use]
     pub fn lookups<'a>(&'a self, from: RankId, group: &'a Group) -> Lookups<'a> {
-        Lookups::packed(self.message(from), &self.bags[from.index()]).in_tables(&group.streams)
+        let (words, bags) = match &self.sparse {
+            None => (self.message(from), &self.bags[from.index()][..]),
+            Some(sparse) => sparse.all(from, self.message(from)),
+        };
+        Lookups::packed(words, bags).in_tables(&group.streams)
     }
 
-    /// What `from` looks up in one of this rank's shards of divided rows.
+    /// The same, of what this rank pools for `from`: no bags that it pools from copies of hot rows.
+    ///
+    /// # Panics
+    /// As [`Ids::lookups`].
+    #[must_use]
+    pub fn pooled<'a>(&'a self, from: RankId, group: &'a Group) -> Lookups<'a> {
+        self.asked(from).in_tables(&group.streams)
+    }
+
+    /// What `from` wants pooled in one of this rank's shards of divided rows.
     ///
     /// # Panics
     /// When there is no such rank or stream.
     #[must_use]
     pub fn bag(&self, from: RankId, stream: usize) -> BagView<'_> {
-        Lookups::packed(self.message(from), &self.bags[from.index()]).bag(stream)
+        self.asked(from).bag(stream)
+    }
+
+    fn asked(&self, from: RankId) -> Lookups<'_> {
+        let (words, bags) = match &self.sparse {
+            None => (self.message(from), &self.bags[from.index()][..]),
+            Some(sparse) => sparse.cold(from, self.message(from)),
+        };
+        Lookups::packed(words, bags)
+    }
+
+    /// What this rank looks up in its copies of hot rows: the tables, rising, and of each as many bags as of the minibatch,
+    /// with slots for rows, and nothing in bags that other ranks pool.
+    #[must_use]
+    pub fn hot(&self) -> (&[usize], Lookups<'_>) {
+        let (tables, bags) = self.sparse.as_ref().map_or((&[][..], &[][..]), SparseIds::hot);
+        (tables, Lookups::packed(&self.out, bags))
+    }
+
+    /// Those of one table, where there are copies of its hot rows.
+    pub(super) fn hot_bag(&self, table: TableId) -> Option<BagView<'_>> {
+        let (tables, lookups) = self.hot();
+        Some(lookups.bag(tables.binary_search(&table.index()).ok()?))
+    }
+
+    /// Where vectors lie from an owner to a rank that asks it, one of which is this one: of pooled rows, or else of their
+    /// gradients, which go the other way. Nothing where each sample has a row.
+    #[must_use]
+    pub fn blocks(&self, between: [RankId; 2], pooled: bool) -> Option<&Blocks> {
+        Some(self.sparse.as_ref()?.blocks(between, pooled))
+    }
+
+    /// The numbers of this rank's bags in a stream of an owner, rising: those that it pools, or all whose gradients it gets.
+    ///
+    /// # Panics
+    /// When each sample has a row.
+    pub(super) fn list(&self, owner: RankId, stream: usize, pooled: bool) -> &[u32] {
+        let sparse = self.sparse.as_ref().expect("messages have some bags only");
+        &self.out[sparse.list(owner, stream, pooled)]
     }
 
     /// Bytes of the last message to a rank, as they go over the wire.

@@ -10,11 +10,13 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
-use crate::base::config::Wire;
+use crate::base::config::{Precision, Wire};
 use crate::base::{RankId, TableId};
 use crate::data::Schema;
-use crate::embedding::Slots;
+use crate::data::hot::HotSlots;
+use crate::embedding::{Slots, seen_words};
 use crate::math::Grains;
 use crate::shard::scheme::{Kind, Rows, Shard, Sharding, minibatch_slice};
 use crate::sync::Line;
@@ -151,6 +153,16 @@ impl Holding {
         })
     }
 
+    /// The group of a shard, and its place there.
+    ///
+    /// # Panics
+    /// When this rank has no such shard.
+    pub(super) fn find(&self, shard: &Shard) -> (&Group, usize) {
+        let place = |group: &Group| self.shards[group.shards.clone()].iter().position(|other| other == shard);
+        let found = self.groups.iter().find_map(|group| Some((group, place(group)?)));
+        found.expect("a shard is in its rank's holding")
+    }
+
     /// The shards of tables whose rows are divided, with their numbers.
     pub(super) fn partial(&self) -> impl Iterator<Item = (usize, &Shard)> {
         let groups = self.groups.iter().take_while(|group| group.partial);
@@ -179,6 +191,8 @@ pub struct Layout {
     starts: Vec<usize>,
     grains: Option<Grains>,
     wire: Wire,
+    /// Rows that ranks have copies of, and what look-ups read them in.
+    hot: Option<(Arc<HotSlots>, Precision)>,
 }
 
 impl Layout {
@@ -191,8 +205,8 @@ impl Layout {
         let replicated = tables().filter(replicated).collect();
         let weighted = vec![false; sharding.tables()];
         let (positions, starts, holdings) = (vec![1; sharding.tables()], Vec::new(), Vec::new());
-        let wire = Wire::F32;
-        Self { sharding, holdings, replicated, weighted, positions, starts, grains: None, wire }.lay_out()
+        let (grains, wire, hot) = (None, Wire::F32, None);
+        Self { sharding, holdings, replicated, weighted, positions, starts, grains, wire, hot }.lay_out()
     }
 
     /// With the weights of the look-ups of this data's weighted columns.
@@ -236,6 +250,18 @@ impl Layout {
         Self { wire, ..self }.lay_out()
     }
 
+    /// With copies of these rows, of which look-ups read this, on all ranks that do not hold their table alone; a rank that is
+    /// alone needs none.
+    ///
+    /// # Panics
+    /// When the rows are of other tables.
+    #[must_use]
+    pub fn with_hot(self, hot: Option<Arc<HotSlots>>, precision: Precision) -> Self {
+        assert!(hot.iter().all(|hot| hot.tables() == self.sharding.tables()), "hot rows of each table");
+        let ranks = self.ranks();
+        Self { hot: hot.filter(|_| ranks > 1).map(|hot| (hot, precision)), ..self }
+    }
+
     fn lay_out(mut self) -> Self {
         self.starts = vec![0];
         for table in (0..self.sharding.tables() as u32).map(TableId) {
@@ -253,6 +279,24 @@ impl Layout {
     pub(super) fn is_replicated(&self, table: TableId) -> bool {
         // They ascend.
         self.replicated.binary_search(&table).is_ok()
+    }
+
+    /// The rows that ranks have copies of.
+    #[must_use]
+    pub fn hot(&self) -> Option<&HotSlots> {
+        self.hot.as_ref().map(|(hot, _)| &**hot)
+    }
+
+    /// Tables of whose hot rows a rank has copies: all that other ranks have a part of.
+    pub fn served(&self, rank: RankId) -> impl Iterator<Item = TableId> {
+        let elsewhere = move |table: TableId| self.sharding.of_table(table).iter().any(|shard| shard.rank != rank);
+        let tables = self.hot.iter().flat_map(|_| (0..self.sharding.tables() as u32).map(TableId));
+        tables.filter(move |table| !self.is_replicated(*table) && elsewhere(*table))
+    }
+
+    /// Words of a row of so many columns of which copies are kept.
+    pub(super) fn seen_words(&self, width: usize) -> usize {
+        self.hot.as_ref().map_or(0, |(_, precision)| seen_words(*precision, width))
     }
 
     /// Whether the look-ups of a table have weights.

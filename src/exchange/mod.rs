@@ -5,6 +5,9 @@
 //! the same way ([`Gradients`]). Layers ([`LayerExchange`]) and replicated tables ([`Replicas`]), of which every rank has a
 //! copy, move by the gradients of all. Routes and shards are in the [`Layout`].
 //!
+//! Where ranks have copies of hot rows ([`Layout::with_hot`]), bags of these alone are pooled at home: only other bags travel
+//! ([`Blocks`]), and sums of gradients to the owners and rows back from them ([`HotRows`]).
+//!
 //! Owners of divided rows sum, whatever the model's pooling. Under mean pooling the sample's rank divides, because it
 //! alone knows how long a bag is; the bits are those of one rank. Weights of look-ups go to the owners with the ids, where
 //! a column has weights; nothing goes for other columns.
@@ -12,6 +15,7 @@
 //! Sources: SC20, IV; ids that travel instead of minibatches that everybody reads: Intel's MLPerf DLRM (2021).
 
 mod gradients;
+mod hot;
 mod ids;
 mod layers;
 mod layout;
@@ -21,10 +25,12 @@ mod ordered;
 mod pieces;
 mod pooled;
 mod replicas;
+mod sparse;
 mod traffic;
 mod words;
 
-pub use gradients::Gradients;
+pub use gradients::{GradientMemory, Gradients};
+pub use hot::HotRows;
 pub use ids::Ids;
 pub use layers::{LayerExchange, Share, share_out};
 pub use layout::{Group, Holding, Layout, Stream};
@@ -34,13 +40,14 @@ pub use ordered::{Nodes, Unpooled};
 pub use pieces::{Pieces, PiecesMemory};
 pub use pooled::{Pooled, PooledMemory};
 pub use replicas::Replicas;
+pub use sparse::Blocks;
 pub use traffic::Traffic;
 
 use crate::base::RankId;
 use crate::collective::{LaneSpec, Links};
 use crate::data::Bag;
 use crate::machine::team::Team;
-use crate::sync::Rows;
+use crate::sync::{Line, Rows};
 use std::ops::Range;
 
 /// The sizes of the lanes that a job's ranks need.
@@ -54,6 +61,8 @@ pub struct LanePlan {
     pub gradients: Links,
     /// For [`Unpooled`], where the number of ranks changes no bit.
     pub unpooled: Option<Links>,
+    /// For [`HotRows`], where there are any: their gradients, unless these go with others, and the rows.
+    pub hot: Vec<Links>,
     /// For [`Replicas`], where there are any: around a ring.
     pub replicas: Option<Links>,
     /// For the reduction of dense gradients, one a thread that takes part.
@@ -87,6 +96,11 @@ impl LanePlan {
             pooled: links(&|from, to| pooled_bytes(layout, batch, from, to)),
             gradients: links(&|from, to| gradient_bytes(layout, batch, from, to)),
             unpooled: layout.grains().map(|_| Links::uniform(ranks, piece_of_pairs(ranks))),
+            hot: match (layout.hot(), layout.grains()) {
+                (None, _) => Vec::new(),
+                (Some(_), None) => vec![Links::uniform(ranks, piece_of_pairs(ranks)); 2],
+                (Some(_), Some(_)) => vec![Links::uniform(ranks, piece_of_pairs(ranks))],
+            },
             replicas: (!layout.replicated().is_empty()).then(|| {
                 let next = |from: RankId| (from.index() + 1) % ranks;
                 links(&|from, to| if to.index() == next(from) { PIECE } else { 0 })
@@ -98,7 +112,7 @@ impl LanePlan {
     /// All lanes, in the order of the fields.
     #[must_use]
     pub fn into_lanes(self) -> Vec<LaneSpec> {
-        let together = [self.ids, self.pooled, self.gradients].into_iter().chain(self.unpooled);
+        let together = [self.ids, self.pooled, self.gradients].into_iter().chain(self.unpooled).chain(self.hot);
         let at_once = self.replicas.into_iter().chain(self.dense);
         together.map(LaneSpec::together).chain(at_once.map(LaneSpec::at_once)).collect()
     }
@@ -113,6 +127,37 @@ fn pairs(ranks: usize) -> impl Iterator<Item = (RankId, RankId)> {
 #[must_use]
 pub fn pooled_bytes(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
     row_floats(layout, batch, from, to) / size_of::<f32>() * layout.wire().bytes()
+}
+
+/// Bytes of floats of a message between an owner and a rank that asks it, one of which is `own`: of pooled rows, or of their
+/// gradients. Whole lines of what travels.
+fn message_floats(
+    (layout, ids): (&Layout, &Ids),
+    own: RankId,
+    whole: usize,
+    [owner, asking]: [RankId; 2],
+    pooled: bool,
+) -> usize {
+    if layout.hot().is_none() {
+        return row_floats(layout, whole, owner, asking);
+    }
+    if owner == asking || owner != own && asking != own {
+        return 0;
+    }
+    let floats = ids.blocks([owner, asking], pooled).map_or(0, Blocks::floats);
+    floats.next_multiple_of(Line::BYTES / layout.wire().bytes()) * size_of::<f32>()
+}
+
+/// Bytes of the last message between an owner and a rank that asks it, one of which is `own`, as they go over the wire.
+#[must_use]
+pub fn message_bytes(
+    layout_ids: (&Layout, &Ids),
+    own: RankId,
+    whole: usize,
+    between: [RankId; 2],
+    pooled: bool,
+) -> usize {
+    message_floats(layout_ids, own, whole, between, pooled) / size_of::<f32>() * layout_ids.0.wire().bytes()
 }
 
 /// The same before they leave: bytes of floats.

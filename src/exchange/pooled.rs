@@ -8,7 +8,8 @@
 use super::layout::Layout;
 use super::messages::{Arrived, RowMemory, RowMessages};
 use super::ordered::{Part, Unpooled};
-use super::row_floats;
+use super::sparse::JoinBlocks;
+use super::{Ids, message_floats, row_floats};
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
 use crate::data::Batch;
@@ -61,7 +62,7 @@ impl Pooled {
     }
 
     /// Lets `look_up` write, for each other rank, this rank's part of the pooled rows of that rank's samples: rows of the
-    /// layout's stride. `whole` is the size of the whole minibatch.
+    /// layout's stride, or the vectors that `ids` tell of. `whole` is the size of the whole minibatch.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
@@ -73,19 +74,22 @@ impl Pooled {
         team: &Team,
         layout: &Layout,
         carrier: &mut dyn Carrier,
-        whole: usize,
+        (ids, whole): (&Ids, usize),
         mut look_up: impl FnMut(RankId, &mut [f32]),
     ) -> Result<()> {
-        if self.whole != whole {
-            self.messages.plan(carrier, |from, to| row_floats(layout, whole, from, to));
+        if self.whole != whole || layout.hot().is_some() {
+            let own = self.rank;
+            self.messages.plan(carrier, |from, to| message_floats((layout, ids), own, whole, [from, to], true));
             self.whole = whole;
         }
         self.messages.begin(team, carrier, |to, lines, _| look_up(to, bytemuck::cast_slice_mut(lines)))
     }
 
-    /// Where this rank's pooled terms of its own samples go: rows of the layout's partial stride.
-    pub fn own_mut(&mut self, layout: &Layout) -> &mut [f32] {
-        let len = layout.samples(self.whole, self.rank) * layout.of(self.rank).partial_stride;
+    /// Where this rank's pooled terms of its own samples go: rows of the layout's partial stride, or the vectors that `ids`
+    /// tell of.
+    pub fn own_mut(&mut self, layout: &Layout, ids: &Ids) -> &mut [f32] {
+        let rows = || layout.samples(self.whole, self.rank) * layout.of(self.rank).partial_stride;
+        let len = ids.blocks([self.rank; 2], true).map_or_else(rows, super::Blocks::floats);
         &mut self.own[..len]
     }
 
@@ -100,13 +104,21 @@ impl Pooled {
         team: &Team,
         layout: &Layout,
         carrier: &mut dyn Carrier,
-        features: &mut [f32],
+        (ids, features): (&Ids, &mut [f32]),
         unpooled: Option<(&Unpooled, &Batch)>,
     ) -> Result<()> {
         let incoming = self.messages.finish(team, carrier)?;
         let (isa, own) = (team.isa(), (self.rank, &self.own[..]));
         let row = layout.feature_row();
         if row == 0 || features.is_empty() || layout.ranks() == 1 && layout.of(self.rank).partial_stride == 0 {
+            return Ok(());
+        }
+        if layout.hot().is_some() {
+            let message = |from: RankId| if from == own.0 { own.1 } else { incoming.from(from) };
+            team.each(Rows::new(features, row, team.threads(), 1), |band| {
+                let (rank, message, first, features) = (own.0, &message, band.first, band.data);
+                isa.run(JoinBlocks { layout, ids, rank, message, unpooled, first, features });
+            });
             return Ok(());
         }
         team.each(Rows::new(features, row, team.threads(), 1), |band| {
@@ -176,7 +188,7 @@ impl Kernel for Join<'_, '_> {
                 for (sample, features) in (first..).zip(self.features.chunks_exact_mut(row)) {
                     let look_ups = bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize;
                     let (incoming, own) = (self.incoming, self.own);
-                    let pooled = |part: &Part| {
+                    let pooled = |part: &Part, sample: usize| {
                         let message = if part.rank == own.0 { own.1 } else { incoming.from(part.rank) };
                         let stride = if part.rank == own.0 { part.own_stride } else { part.stride };
                         &message[sample * stride..][part.place.clone()]

@@ -8,12 +8,16 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
+use super::hot::{row_words, sum_words};
 use super::layout::{Layout, Stream};
 use super::replicas::part_words;
+use super::sparse::stream_words;
 use super::{gradient_bytes, pairs, pooled_bytes};
 use crate::base::{RankId, TableId};
 use crate::collective::Links;
+use crate::data::hot::TableSlots;
 use crate::data::{Bag, Batch};
+use crate::shard::scheme::{Rows, Shard};
 use crate::sync::Line;
 
 /// Bytes from each rank to each other, by what they are.
@@ -29,25 +33,32 @@ pub struct Traffic {
     pub dense_gradients: Links,
     /// What goes instead or besides, where the number of ranks shall change no bit: see [`super::Unpooled`], [`super::Replicas`] and [`super::Nodes`].
     pub ordered: Links,
+    /// Sums of the gradients of hot rows, to their owners: see [`super::HotRows`].
+    pub hot_gradients: Links,
+    /// Hot rows that were moved, to all copies.
+    pub hot_rows: Links,
 }
 
 impl Traffic {
     /// Its parts, by name.
     #[must_use]
-    pub const fn parts(&self) -> [(&'static str, &Links); 5] {
+    pub const fn parts(&self) -> [(&'static str, &Links); 7] {
         [
             ("ids", &self.ids),
             ("pooled rows", &self.pooled_rows),
             ("their gradients", &self.pooled_gradients),
             ("dense gradients", &self.dense_gradients),
             ("for determinism", &self.ordered),
+            ("hot rows' gradients", &self.hot_gradients),
+            ("hot rows", &self.hot_rows),
         ]
     }
 
     /// From parts in the order of [`Traffic::parts`].
     #[must_use]
-    pub fn of([ids, pooled_rows, pooled_gradients, dense_gradients, ordered]: [Links; 5]) -> Self {
-        Self { ids, pooled_rows, pooled_gradients, dense_gradients, ordered }
+    pub fn of(parts: [Links; 7]) -> Self {
+        let [ids, pooled_rows, pooled_gradients, dense_gradients, ordered, hot_gradients, hot_rows] = parts;
+        Self { ids, pooled_rows, pooled_gradients, dense_gradients, ordered, hot_gradients, hot_rows }
     }
 
     /// All of it.
@@ -71,23 +82,21 @@ impl Traffic {
     /// where the layout has them.
     #[must_use]
     pub fn of_step(layout: &Layout, batch: &Batch, dense: &Links) -> Self {
-        let (ranks, whole) = (layout.ranks(), batch.samples());
-        let none = || Links::uniform(ranks, 0);
-        let rows = |bytes: fn(&Layout, usize, RankId, RankId) -> usize| {
-            let mut links = none();
-            pairs(ranks).for_each(|(from, to)| *links.at_mut(from, to) = bytes(layout, whole, from, to));
-            links
-        };
+        let none = || Links::uniform(layout.ranks(), 0);
         let (dense_gradients, ordered) = match layout.grains() {
             None => (dense.clone().plus(&replicas(layout, batch)), none()),
             Some(_) => (none(), ordered(layout, batch).plus(dense).plus(&replicas(layout, batch))),
         };
+        let [pooled_rows, pooled_gradients] = rows(layout, batch);
+        let [hot_gradients, hot_rows] = hot(layout, batch);
         Self {
             ids: ids(layout, batch),
-            pooled_rows: rows(pooled_bytes),
-            pooled_gradients: rows(gradient_bytes),
+            pooled_rows,
+            pooled_gradients,
             dense_gradients,
             ordered,
+            hot_gradients,
+            hot_rows,
         }
     }
 }
@@ -109,18 +118,98 @@ const fn words(weighted: bool) -> usize {
     1 + weighted as usize
 }
 
-/// For each stream of a holder where every sample's ids begin and the last one's end, and those look-ups that it holds.
+/// The slots of a table of whose hot rows a rank has copies.
+fn slots_of(layout: &Layout, rank: RankId, table: TableId) -> Option<&TableSlots> {
+    layout.served(rank).find(|served| *served == table)?;
+    layout.hot().map(|hot| hot.table(table.index()))
+}
+
+/// The bags of a rank's samples that have look-ups in some rows of a table, how many they have, and whether the rank pools
+/// them from copies of hot rows.
+fn bags_in<'a>(
+    layout: &'a Layout,
+    batch: &'a Batch,
+    rank: RankId,
+    table: TableId,
+    rows: Rows,
+) -> impl Iterator<Item = (usize, bool)> {
+    let slots = slots_of(layout, rank, table);
+    let held = move |bag: &[u32]| bag.iter().filter(|row| rows.local(u64::from(**row)).is_some()).count();
+    let bags = bags_of(layout, batch, rank, table.index());
+    bags.map(move |bag| (held(bag), slots.is_some_and(|slots| slots.serves(bag)))).filter(|(held, _)| *held > 0)
+}
+
+/// For each stream of a holder where every sample's ids begin and the last one's end, and those look-ups that it holds; or
+/// where there are copies of hot rows, those bags that go.
 fn ids(layout: &Layout, batch: &Batch) -> Links {
     let mut links = Links::uniform(layout.ranks(), 0);
+    let marked = layout.grains().is_some();
     for (from, to) in pairs(layout.ranks()) {
-        let words = layout.of(to).streams.iter().map(|Stream { table, rows, weighted, .. }| {
-            let held = |bag: &[u32]| bag.iter().filter(|row| rows.local(u64::from(**row)).is_some()).count();
-            let bags = bags_of(layout, batch, from, table.index());
-            1 + bags.map(|bag| 1 + held(bag) * words(*weighted)).sum::<usize>()
+        let words = layout.of(to).streams.iter().map(|stream| {
+            let Stream { table, rows, weighted, .. } = *stream;
+            let bags = bags_in(layout, batch, from, table, rows).filter(|(_, hot)| !hot || marked);
+            let (count, held) = bags.fold((0, 0), |(count, sum), (held, _)| (count + 1, sum + held));
+            match layout.hot() {
+                None => 1 + bags_of(layout, batch, from, table.index()).count() + held * words(weighted),
+                Some(_) => stream_words(stream, count, held, marked),
+            }
         });
         *links.at_mut(from, to) = list(words.sum());
     }
     links
+}
+
+/// Pooled rows and their gradients: a row for each sample, or where there are copies of hot rows a vector for each bag that
+/// an owner pools, or whose gradient it gets.
+fn rows(layout: &Layout, batch: &Batch) -> [Links; 2] {
+    let [mut rows, mut gradients] = [(); 2].map(|()| Links::uniform(layout.ranks(), 0));
+    let element = layout.wire().bytes();
+    for (owner, asking) in pairs(layout.ranks()) {
+        if layout.hot().is_none() {
+            *rows.at_mut(owner, asking) = pooled_bytes(layout, batch.samples(), owner, asking);
+            *gradients.at_mut(asking, owner) = gradient_bytes(layout, batch.samples(), asking, owner);
+            continue;
+        }
+        let (mut cold, mut all) = (0, 0);
+        for shard in &layout.of(owner).shards {
+            for (_, hot) in bags_in(layout, batch, asking, shard.table, shard.rows) {
+                cold += if hot { 0 } else { shard.columns.len() };
+                all += if hot && layout.grains().is_none() { 0 } else { shard.columns.len() };
+            }
+        }
+        *rows.at_mut(owner, asking) = (cold * element).next_multiple_of(Line::BYTES);
+        *gradients.at_mut(asking, owner) = (all * element).next_multiple_of(Line::BYTES);
+    }
+    [rows, gradients]
+}
+
+/// Sums of the gradients of hot rows that a rank's bags of hot rows alone met, and hot rows that any look-up met.
+fn hot(layout: &Layout, batch: &Batch) -> [Links; 2] {
+    let [mut gradients, mut rows] = [(); 2].map(|()| Links::uniform(layout.ranks(), 0));
+    let Some(hot) = layout.hot() else { return [gradients, rows] };
+    let met = |shard: &Shard, from: RankId, own_alone: bool| -> HashSet<u32> {
+        let slots = hot.table(shard.table.index());
+        let served = slots_of(layout, from, shard.table).is_some();
+        let bags = bags_of(layout, batch, from, shard.table.index());
+        let bags = bags.filter(|bag| !own_alone || served && slots.serves(bag));
+        let here = |row: &u32| slots.slot(*row).is_some() && shard.rows.local(u64::from(*row)).is_some();
+        bags.flatten().copied().filter(here).collect()
+    };
+    for (from, to) in pairs(layout.ranks()) {
+        let shards = &layout.of(to).shards;
+        let sums = shards.iter().map(|shard| sum_words(met(shard, from, true).len(), shard.columns.len()));
+        *gradients.at_mut(from, to) = if layout.grains().is_none() { list(sums.sum()) } else { 0 };
+    }
+    for owner in (0..layout.ranks() as u32).map(RankId) {
+        let moved = layout.of(owner).shards.iter().map(|shard| {
+            let all = (0..layout.ranks() as u32).flat_map(|from| met(shard, RankId(from), false));
+            row_words(all.collect::<HashSet<_>>().len(), layout.seen_words(shard.columns.len()))
+        });
+        let bytes = list(moved.sum());
+        let others = (0..layout.ranks() as u32).map(RankId).filter(|to| *to != owner);
+        others.for_each(|to| *rows.at_mut(owner, to) = bytes);
+    }
+    [gradients, rows]
 }
 
 /// Rows of bags with several look-ups in a shard.
@@ -133,9 +222,8 @@ fn ordered(layout: &Layout, batch: &Batch) -> Links {
         if divided {
             let shards = layout.of(from).partial().filter(|(_, shard)| layout.sums_of_ranks(shard.table));
             let elements = shards.flat_map(|(_, shard)| {
-                let bags = bags_of(layout, batch, to, shard.table.index());
-                let held = |bag: &[u32]| bag.iter().filter(|row| shard.rows.local(u64::from(**row)).is_some()).count();
-                bags.map(held).filter(|count| *count > 1).map(|count| count * shard.columns.len())
+                let bags = bags_in(layout, batch, to, shard.table, shard.rows);
+                bags.filter(|(count, hot)| *count > 1 && !hot).map(|(count, _)| count * shard.columns.len())
             });
             bytes += list(elements.sum());
         }

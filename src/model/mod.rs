@@ -1,10 +1,12 @@
 //! Models: what lies between pooled rows and the loss ([`Network`]), one file each, and a rank's tables below it.
 
 mod dlrm;
+mod hot;
 mod init;
 mod names;
 mod network;
 mod parameter;
+mod replica;
 mod roofline;
 mod room;
 mod shape;

@@ -2,18 +2,21 @@
 //!
 //! What a rank holds whole it pools straight into the features of its own samples, and moves by their gradient where the
 //! network has left it; for other ranks' samples it fills and reads messages. Of divided rows it pools terms of a sum.
-//! Tables that are replicated are looked up at home, and moved alike on all ranks by the gradients of all.
+//! Tables that are replicated are looked up at home, and moved alike on all ranks by the gradients of all. Copies of hot rows
+//! are looked up at home, too, and written when their owners have moved them.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
+use super::hot::Copies;
 use super::init;
+use super::replica::{Replica, Sums};
 use crate::base::config::{ModelConfig, Pooling};
 use crate::base::units::Bytes;
 use crate::base::{Error, RankId, Result, TableId};
 use crate::data::{Bag, Batch, Schema};
 use crate::embedding::{Choice, LookUp, Lookups, Slots, Source, Spec, Table, Updater};
-use crate::exchange::{Ids, Layout, Replicas, average};
+use crate::exchange::{self, HotRows, Ids, Layout, Replicas, average};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply, available_bytes, recycled};
 use crate::model::Room;
@@ -27,6 +30,7 @@ pub struct Tables {
     rank: RankId,
     groups: Vec<Group>,
     replicas: Vec<Replica>,
+    copies: Option<Copies>,
     pooling: Pooling,
     kept: Kept,
     /// Elements of a sample's features.
@@ -45,50 +49,24 @@ struct Group {
     single: LookUp,
 }
 
-/// A table that every rank has.
-#[derive(Debug)]
-struct Replica {
-    table: TableId,
-    /// Its columns of a sample's features.
-    columns: Range<usize>,
-    weights: [Table; 1],
-    look_up: LookUp,
-    updater: Updater,
-    /// Unless look-ups go to all ranks as they are.
-    sums: Option<Sums>,
-}
-
-/// The sums of a rank's gradients of a replicated table, row by row.
-#[derive(Debug)]
-struct Sums {
-    /// 0 between steps.
-    gradient: [Table; 1],
-    updater: Updater,
-    /// A bit a row: whether it is met in this step.
-    met: Vec<u64>,
-    /// Those that are, ascending.
-    rows: Vec<u32>,
-    /// A row of zeros.
-    zeros: Vec<f32>,
-}
-
-impl Sums {
-    /// Adds up the gradients of some look-ups by rows, puts the sums into `to` and forgets them.
-    fn run(&mut self, team: &Team, source: Source<'_>, to: &mut Replicas) {
-        let Self { gradient, updater, met, rows, zeros } = self;
-        // An update of zeros at rate -1 adds gradients up.
-        updater.run(team, gradient, &[source], -1.0);
-        source.lookups.bag(0).rows.iter().for_each(|row| met[*row as usize / 64] |= 1 << (row % 64));
-        rows.clear();
-        for (word, bits) in met.iter_mut().enumerate() {
-            while *bits != 0 {
-                rows.push(64 * word as u32 + bits.trailing_zeros());
-                *bits &= *bits - 1;
+impl Group {
+    /// Pools what a rank, the latter, asks the former for, into a message's rows, which are so far apart, or its vectors.
+    fn pool(
+        &mut self,
+        team: &Team,
+        (ids, between): (&Ids, [RankId; 2]),
+        place: &exchange::Group,
+        message: &mut [f32],
+        stride: usize,
+    ) {
+        let lookups = ids.pooled(between[1], place);
+        let lookups = if place.plain { lookups.unweighted() } else { lookups };
+        match ids.blocks(between, true) {
+            None => self.look_up.run(team, &self.tables, lookups, message, place.slots(stride)),
+            Some(blocks) => {
+                self.look_up.run_apart(team, &self.tables, lookups, &mut message[blocks.range(&place.shards)]);
             }
         }
-        let of = |row: u32| gradient[0].row(row as usize);
-        to.push_rows(rows, of);
-        rows.iter().for_each(|row| gradient[0].set_weights(*row as usize, zeros));
     }
 }
 
@@ -124,7 +102,7 @@ impl Tables {
         };
         let holding = layout.of(rank);
         let name = |table: TableId| schema.tables[table.index()].name.clone();
-        let group = |group: &crate::exchange::Group| {
+        let group = |group: &exchange::Group| {
             let shards = &holding.shards[group.shards.clone()];
             // Whole tables or none of a group are averaged where the sample is.
             let pooling = if layout.averages_at_sample(shards[0].table) { Pooling::Sum } else { config.pooling };
@@ -164,12 +142,14 @@ impl Tables {
             })
         };
         let replicas = layout.replicated().iter().map(replica).collect::<Result<_>>()?;
+        let copies = Copies::new((config, schema), layout, rank, team, room, supply)?;
         let (pooling, kept, row) = (config.pooling, room.kept_rows(), layout.feature_row());
-        Ok(Self { rank, groups, replicas, pooling, kept, row, sources: Vec::new() })
+        Ok(Self { rank, groups, replicas, copies, pooling, kept, row, sources: Vec::new() })
     }
 
     /// Takes all planned buffers from the arena.
     pub fn settle(&mut self, arena: &mut Arena) {
+        self.copies.iter_mut().for_each(|copies| copies.settle(arena));
         for group in &mut self.groups {
             group.tables.iter_mut().for_each(|table| table.settle(arena));
             group.updater.settle(arena);
@@ -217,12 +197,9 @@ impl Tables {
 
     /// Forward: pools this rank's shards for the samples of another rank, into a message's rows.
     pub fn look_up(&mut self, team: &Team, layout: &Layout, ids: &Ids, to: RankId, message: &mut [f32]) {
-        let holding = layout.of(self.rank);
-        for (group, place) in self.groups.iter_mut().zip(&holding.groups) {
-            let lookups = ids.lookups(to, place);
-            let lookups = if place.plain { lookups.unweighted() } else { lookups };
-            let slots = place.slots(holding.stride);
-            group.look_up.run(team, &group.tables, lookups, message, slots);
+        let (stride, groups) = (layout.of(self.rank).stride, &layout.of(self.rank).groups);
+        for (group, place) in self.groups.iter_mut().zip(groups) {
+            group.pool(team, (ids, [self.rank, to]), place, message, stride);
         }
     }
 
@@ -240,13 +217,12 @@ impl Tables {
         if batch.samples() == 0 {
             return;
         }
+        // What this rank holds itself follows: some columns of a table may be its own.
+        self.copies.iter_mut().for_each(|copies| copies.look_up(team, ids, features));
         let holding = layout.of(self.rank);
         for (group, place) in self.groups.iter_mut().zip(&holding.groups) {
             if place.partial {
-                let lookups = ids.lookups(self.rank, place);
-                let lookups = if place.plain { lookups.unweighted() } else { lookups };
-                let slots = place.slots(holding.partial_stride);
-                group.look_up.run(team, &group.tables, lookups, partial, slots);
+                group.pool(team, (ids, [self.rank; 2]), place, partial, holding.partial_stride);
             } else {
                 let slots = Slots::new(self.row, &place.in_features).sequences(place.positions, place.step);
                 let lookups = Lookups::of(batch).in_tables(&place.tables);
@@ -287,6 +263,7 @@ impl Tables {
 
     /// Moves the rows of this rank's shards that samples of any rank looked up, each against the message of its pooled
     /// rows' gradients; there is none of its own samples, whose features' gradient is `own` and whose minibatch is `batch`.
+    /// With the sums of hot rows' gradients, unless these came with others.
     pub fn update_rows<'m>(
         &mut self,
         team: &Team,
@@ -294,29 +271,61 @@ impl Tables {
         ids: &Ids,
         messages: &'m dyn Fn(RankId) -> Option<&'m [f32]>,
         (batch, own): (&Batch, &[f32]),
+        hot: Option<&HotRows>,
         pace: Pace,
     ) {
         let holding = layout.of(self.rank);
         for (group, place) in self.groups.iter_mut().zip(&holding.groups) {
             let mut sources: Vec<Source<'_>> = recycled(std::mem::take(&mut self.sources));
             for from in (0..layout.ranks() as u32).map(RankId) {
-                let (gradient, slots) = match messages(from) {
-                    Some(message) => (message, place.slots(holding.stride)),
-                    None => (own, Slots::new(self.row, &place.in_features).sequences(place.positions, place.step)),
-                };
+                let whole_here = from == self.rank && !place.partial;
+                let (gradient, slots) =
+                    match (messages(from).filter(|_| !whole_here), ids.blocks([self.rank, from], false)) {
+                        (Some(message), Some(blocks)) => {
+                            (message, Slots::new(place.width, blocks.starts(&place.shards)))
+                        }
+                        (Some(message), None) => (message, place.slots(holding.stride)),
+                        (None, _) => {
+                            let slots = Slots::new(self.row, &place.in_features);
+                            (own, slots.sequences(place.positions, place.step))
+                        }
+                    };
                 if gradient.is_empty() {
                     continue;
                 }
-                let lookups = if from == self.rank && !place.partial {
-                    Lookups::of(batch).in_tables(&place.tables)
-                } else {
-                    ids.lookups(from, place)
-                };
+                let lookups =
+                    if whole_here { Lookups::of(batch).in_tables(&place.tables) } else { ids.lookups(from, place) };
                 sources.push(Source { lookups, gradient, slots });
             }
+            let sums = |from| hot.and_then(|hot| hot.sums(RankId(from), place));
+            sources.extend((0..layout.ranks() as u32).filter_map(sums));
             group.updater.run(team, &mut group.tables, &sources, pace);
             self.sources = recycled(sources);
         }
+    }
+
+    /// Lists the sums of hot rows' gradients for their owners; `gradient` is that of the features.
+    pub fn sum_hot(&mut self, team: &Team, layout: &Layout, ids: &Ids, gradient: &[f32], to: &mut HotRows) {
+        let rank = self.rank;
+        self.copies.iter_mut().for_each(|copies| copies.sum(team, layout, (rank, ids), gradient, to));
+    }
+
+    /// Lists this rank's hot rows that a step has moved, given its look-ups, or without them all.
+    pub fn list_hot(&mut self, team: &Team, layout: &Layout, step: Option<(&Ids, &Batch)>, to: &mut HotRows) {
+        let Some(copies) = &mut self.copies else { return };
+        match step {
+            None => copies.mark_all(layout, self.rank),
+            Some((ids, batch)) => copies.mark(team, layout, (self.rank, ids), batch, to),
+        }
+        let tables = self.groups.iter().flat_map(|group| &group.tables);
+        copies.list(layout, self.rank, tables, to.own_mut());
+    }
+
+    /// Takes the hot rows that all owners have moved into this rank's copies.
+    pub fn take_hot(&mut self, layout: &Layout, from: &HotRows) {
+        let (precision, owners) = (self.kept.precision, (0..layout.ranks() as u32).map(RankId));
+        let Some(copies) = &mut self.copies else { return };
+        owners.for_each(|owner| copies.take(layout, owner, precision, from.list(owner)));
     }
 
     /// Makes the own list of `to` what this rank's samples have for the replicated tables; `gradient` is that of the
@@ -346,10 +355,11 @@ impl Tables {
     /// The work of looking up rows, and of moving them, in a step: of all samples that ask this rank, its own of `batch`.
     /// Every different row is read from memory at least once, however often it is looked up.
     #[must_use]
-    pub fn work(&self, layout: &Layout, ids: &Ids, batch: &Batch, whole: usize) -> [Work; 2] {
+    pub fn work(&self, layout: &Layout, ids: &Ids, batch: &Batch) -> [Work; 2] {
         let own = Lookups::of(batch);
         // Elements of look-ups, of different rows, and of pooled rows.
-        let (mut looked_up, mut met, mut met_rows, mut pooled) = (0, 0, 0, 0);
+        let copies = self.copies.as_ref().map_or([0; 4], |copies| copies.work(ids));
+        let [mut looked_up, mut met, mut pooled, mut met_rows] = copies;
         for Replica { table, columns, weights, .. } in &self.replicas {
             let (rows, dim) = (own.bag(table.index()).rows, weights[0].dim());
             looked_up += rows.len() * dim;
@@ -364,7 +374,8 @@ impl Tables {
                 let whole_here = from == self.rank && !place.partial;
                 let lookups = if whole_here { own.in_tables(&place.tables) } else { ids.lookups(from, place) };
                 looked_up += lookups.total() * place.width;
-                pooled += layout.samples(whole, from) * place.shards.len() * place.positions * place.width;
+                let bags = lookups.bags().map(|bag| bag.samples()).sum::<usize>();
+                pooled += bags * place.width;
                 rows.iter_mut().zip(lookups.bags()).for_each(|(rows, bag)| rows.extend(bag.rows));
             }
             let different = rows.iter().map(HashSet::len).sum::<usize>();

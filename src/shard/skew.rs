@@ -71,6 +71,18 @@ impl Skew {
         sum / self.total
     }
 
+    /// How many rows take at least such a share of all look-ups each.
+    #[must_use]
+    pub fn hottest(&self, least: f64) -> u64 {
+        let probability = |row: u64| libm::pow((row + 1) as f64, -self.exponent) / self.total;
+        let (mut low, mut high) = (0, self.rows);
+        while low < high {
+            let middle = u64::midpoint(low, high);
+            if probability(middle) >= least { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
     /// How many different ones of these rows `draws` look-ups of the whole table are expected to name: the sum of
     /// 1 - (1 - p)^draws, by bands of rows that are nearly as frequent.
     #[must_use]

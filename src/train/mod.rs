@@ -5,6 +5,7 @@
 mod checkpoint;
 mod clock;
 mod evaluation;
+mod hot_file;
 mod machines;
 mod metrics;
 mod mllog;
@@ -29,6 +30,7 @@ mod vocabulary;
 pub use checkpoint::{Checkpoint, Origin, Progress, Writers, save};
 pub use clock::{Breakdown, Clock, Span};
 pub use evaluation::{Questions, evaluate, predict};
+pub use hot_file::{load_hot, save_hot};
 pub use metrics::{Bucket, Evaluation, Grouped, Scores, auc};
 pub use mllog::{Benchmark, MlLog, Submission};
 pub use output::{OutputDir, checkpoint_in, plan_in, vocabulary_in};

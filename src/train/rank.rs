@@ -12,9 +12,7 @@ use super::{Clock, Setup, step};
 use crate::base::{Error, Place, RankId, Result, TableId};
 use crate::collective::{Carrier, Fabric, Member};
 use crate::data::{Batch, Portion, RankLoader, Waited};
-use crate::exchange::{
-    Gradients, Ids, Layout, Nodes, Pieces, Pooled, Replicas, Unpooled, gradient_bytes, pooled_bytes,
-};
+use crate::exchange::{Gradients, HotRows, Ids, Layout, Nodes, Pieces, Pooled, Replicas, Unpooled, message_bytes};
 use crate::machine::team::Team;
 use crate::math::{Parts, Share};
 use crate::memory::{Arena, Demand, Pages, Plan, Supply, check_capacity};
@@ -36,6 +34,12 @@ pub struct Rank {
     pub(super) gradients: Gradients,
     /// Where the number of ranks changes no bit.
     pub(super) unpooled: Option<Unpooled>,
+    /// Where ranks have copies of hot rows.
+    pub(super) hot: Option<HotRows>,
+    /// Whether weights were set, so that copies of hot rows are not theirs.
+    pub(super) stale: bool,
+    /// Bytes to each rank that filled copies of hot rows.
+    pub(super) filled: Vec<usize>,
     pub(super) reduction: Box<dyn DenseReduction>,
     pub(super) lanes: Lanes,
     pub(super) clock: Clock,
@@ -63,6 +67,10 @@ pub(super) struct Lanes {
     pub gradients: Box<dyn Carrier>,
     /// With [`Rank::unpooled`].
     pub unpooled: Option<Box<dyn Carrier>>,
+    /// With [`Rank::hot`], unless gradients of hot rows go with others.
+    pub hot_gradients: Option<Box<dyn Carrier>>,
+    /// With [`Rank::hot`].
+    pub hot_rows: Option<Box<dyn Carrier>>,
 }
 
 /// What all ranks are given when they start.
@@ -147,7 +155,15 @@ impl Rank {
 
         let mut ends = fabric.connect(&mut gate, windows)?.into_iter();
         let mut lane = || ends.next().expect("the lanes of the plan, in its order");
-        let lanes = Lanes { ids: lane(), pooled: lane(), gradients: lane(), unpooled: layout.grains().map(|_| lane()) };
+        let (is_hot, by_grains) = (layout.hot().is_some(), layout.grains().is_some());
+        let lanes = Lanes {
+            ids: lane(),
+            pooled: lane(),
+            gradients: lane(),
+            unpooled: by_grains.then(&mut lane),
+            hot_gradients: (is_hot && !by_grains).then(&mut lane),
+            hot_rows: is_hot.then(&mut lane),
+        };
         let replicas_lane = (!layout.replicated().is_empty()).then(&mut lane);
         let dense: Vec<Box<dyn Carrier>> = ends.collect();
         let replicas = Replicas::new(&layout, rank, setup.isa);
@@ -172,6 +188,9 @@ impl Rank {
             pooled: Pooled::new(&*lanes.pooled, pooled),
             gradients: Gradients::new(&*lanes.gradients, gradients),
             unpooled: layout.grains().map(|_| Unpooled::new(&layout, rank, &team)),
+            hot: HotRows::new(&layout, rank, room, setup.isa),
+            stale: true,
+            filled: vec![0; layout.ranks()],
             batch: Arc::new(Batch::new(&setup.schema)),
             parts,
             whole: 0,
@@ -203,6 +222,7 @@ impl Rank {
     }
 
     pub(super) fn initialise(&mut self, seed: u64) {
+        self.stale = true;
         self.network.initialise(seed);
         self.tables.initialise(&self.team, &self.layout, seed);
     }
@@ -316,7 +336,7 @@ impl Rank {
         let part = if stage == Stage::UpdateDense { 1.0 } else { 1.0 / self.layout.ranks() as f64 };
         work.add(stage, update.times(part));
         if self.batch.samples() == samples {
-            let [look_up, update] = self.tables.work(&self.layout, &self.ids, &self.batch, self.whole);
+            let [look_up, update] = self.tables.work(&self.layout, &self.ids, &self.batch);
             work.add(Stage::LookUp, look_up);
             work.add(Stage::UpdateRows, update);
         }
@@ -326,8 +346,9 @@ impl Rank {
         };
         let (layout, whole, own, dense) = (&self.layout, self.whole, self.number, self.reduction.sent().planned);
         work.add(Stage::PackIds, to_others(&|to| self.ids.bytes_to(to)));
-        work.add(Stage::LookUp, to_others(&|to| pooled_bytes(layout, whole, own, to)));
-        work.add(Stage::PackGradients, to_others(&|to| gradient_bytes(layout, whole, own, to)));
+        let ids = &self.ids;
+        work.add(Stage::LookUp, to_others(&|to| message_bytes((layout, ids), own, whole, [own, to], true)));
+        work.add(Stage::PackGradients, to_others(&|to| message_bytes((layout, ids), own, whole, [to, own], false)));
         work.add(Stage::ReduceDense, to_others(&|to| dense.at(own, to)));
         work
     }
@@ -387,6 +408,7 @@ impl Rank {
             (model::Place::Table(_), Some(Moment::Updates)) => self.updates.rows = values[0] as u64,
             (_, Some(Moment::Updates)) => self.updates.layers = values[0] as u64,
             (model::Place::Table(table), moment) => {
+                self.stale = true;
                 self.tables.import(&self.layout, TableId(table as u32), moment, rows, values);
             }
             (model::Place::Weight(index), None) => {

@@ -146,7 +146,8 @@ impl Ranks {
         check_columns(setup.sharding.schemes(), setup.room.optimizer_rows)?;
         check_tables(&setup.schema, setup.config.dim, setup.room.kept_rows())?;
         let layout = Layout::new(setup.sharding.clone()).with_grains(setup.grains).with_wire(setup.wire);
-        let layout = Arc::new(layout.with_weights(&setup.schema).with_sequences(&setup.sequences));
+        let layout = layout.with_weights(&setup.schema).with_sequences(&setup.sequences);
+        let layout = Arc::new(layout.with_hot(setup.hot.clone(), setup.room.precision));
         if setup.grains.is_some() {
             // Grains part no pair of samples: a minibatch of an odd number may take the place of one more.
             setup.room.samples = setup.room.samples.next_multiple_of(2);

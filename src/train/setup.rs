@@ -1,6 +1,7 @@
 //! What the ranks of a job are built from.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::Result;
@@ -8,6 +9,7 @@ use crate::base::config::{ModelConfig, Wire};
 use crate::collective::plan::{Reduction, Ring, two_ring};
 use crate::collective::{Fabric, GRAIN, LaneSpec, Links, Payload, Slices, World};
 use crate::data::Schema;
+use crate::data::hot::HotSlots;
 use crate::exchange::piece_of_pairs;
 use crate::machine::placement::{Placement, RankPlace};
 use crate::math::Grains;
@@ -51,6 +53,8 @@ pub struct Setup {
     pub grains: Option<Grains>,
     /// What rows and gradients travel in.
     pub wire: Wire,
+    /// Rows of which every rank has a copy beside their owners'; nothing where there is one rank. No result depends on them.
+    pub hot: Option<Arc<HotSlots>>,
     /// The longest that a rank waits for another, once all have their memory.
     pub deadline: Duration,
     /// Whether it is kept when each stage began.
@@ -82,6 +86,7 @@ impl Setup {
             overlap: true,
             grains: None,
             wire: Wire::F32,
+            hot: None,
             deadline: DEADLINE,
             traced: false,
             sequences: vec![1; schema.tables.len()],
@@ -109,7 +114,7 @@ impl Setup {
         const PLACE: u64 = 128;
         /// Of each thread, the part of its stack that is used.
         const THREAD: u64 = 64 << 10;
-        let (ranks, lanes) = (places.len() as u64, 5 + reducers(places) as u64);
+        let (ranks, lanes) = (places.len() as u64, 7 + reducers(places) as u64);
         let threads: usize = places.iter().map(|place| place.compute.len() + place.comm.len()).sum();
         let pairs = ranks * ranks * (PAIR + PLACE * lanes);
         check_host(&format!("what connects {ranks} ranks"), pairs + threads as u64 * THREAD, 0)

@@ -17,13 +17,17 @@ pub(super) fn step(rank: &mut Rank, whole: usize, paces: Paces) -> Result<()> {
         forward(rank, whole, part)?;
         backward(rank, whole, part, paces)?;
     }
-    let Rank { layout, team, network, tables, ids, gradients, reduction, lanes, batch, clock, .. } = rank;
+    sum_hot(rank)?;
+    let Rank { layout, team, network, tables, ids, gradients, hot, lanes, batch, clock, .. } = rank;
     clock.exchange([Stage::UpdateRows, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
         let own = (&**batch, network.features_gradient(batch.samples()));
-        gradients
-            .finish(team, layout, lane, |messages| tables.update_rows(team, layout, ids, messages, own, paces.rows))
+        gradients.finish(team, layout, lane, ids, |messages| {
+            tables.update_rows(team, layout, ids, messages, own, hot.as_ref(), paces.rows);
+        })
     })?;
+    spread_hot(rank, true)?;
 
+    let Rank { team, network, tables, reduction, clock, .. } = rank;
     reduction.update(Scene { team, network: &mut **network, tables, paces, clock })?;
     clock.step_done();
     Ok(())
@@ -35,10 +39,48 @@ pub(super) fn evaluate(rank: &mut Rank, whole: usize) -> Result<()> {
     (0..rank.parts.count()).try_for_each(|part| forward(rank, whole, part))
 }
 
+/// Sums of hot rows' gradients, from each rank to the owners, unless they have gone bag by bag.
+fn sum_hot(rank: &mut Rank) -> Result<()> {
+    let Rank { layout, team, network, tables, ids, hot, lanes, batch, clock, .. } = rank;
+    let (Some(hot), Some(lane)) = (hot, &mut lanes.hot_gradients) else { return Ok(()) };
+    clock.exchange([Stage::PackGradients, Stage::WaitGradients], &mut **lane, |lane| {
+        tables.sum_hot(team, layout, ids, network.features_gradient(batch.samples()), hot);
+        hot.exchange_sums(layout, lane)
+    })
+}
+
+/// All hot rows, from their owners to all copies, after weights were set: no step sends this.
+fn fill_copies(rank: &mut Rank) -> Result<()> {
+    let sent = |rank: &Rank| rank.lanes.hot_rows.as_ref().map_or_else(Vec::new, |lane| lane.sent().to_vec());
+    let before = sent(rank);
+    spread_hot(rank, false)?;
+    let after = sent(rank);
+    rank.filled
+        .iter_mut()
+        .zip(after.iter().zip(&before))
+        .for_each(|(filled, (after, before))| *filled += after - before);
+    Ok(())
+}
+
+/// Hot rows, from their owners to all copies: those that a step has moved, or else all.
+fn spread_hot(rank: &mut Rank, moved: bool) -> Result<()> {
+    let Rank { layout, team, tables, ids, hot, lanes, batch, clock, .. } = rank;
+    let (Some(hot), Some(lane)) = (hot, &mut lanes.hot_rows) else { return Ok(()) };
+    clock.exchange([Stage::UpdateRows, Stage::WaitRows], &mut **lane, |lane| {
+        tables.list_hot(team, layout, moved.then_some((&*ids, &**batch)), hot);
+        hot.exchange_rows(lane)?;
+        tables.take_hot(layout, hot);
+        Ok(())
+    })
+}
+
 /// Rows of the whole slice: sent for, pooled for others, pooled for this rank's own samples.
 fn look_up(rank: &mut Rank, whole: usize) -> Result<()> {
     rank.steps += 1;
     rank.enter("forward");
+    if std::mem::take(&mut rank.stale) {
+        fill_copies(rank)?;
+    }
     let Rank { layout, team, network, tables, ids, pooled, unpooled, reduction, lanes, batch, parts, clock, .. } = rank;
     parts.cut(batch.samples(), whole);
 
@@ -46,12 +88,11 @@ fn look_up(rank: &mut Rank, whole: usize) -> Result<()> {
         ids.exchange(team, layout, lane, batch, whole)
     })?;
     clock.exchange([Stage::LookUp, Stage::WaitRows], &mut *lanes.pooled, |lane| {
-        pooled.begin(team, layout, lane, whole, |to, message| tables.look_up(team, layout, ids, to, message))
+        pooled.begin(team, layout, lane, (ids, whole), |to, message| tables.look_up(team, layout, ids, to, message))
     })?;
     if let (Some(unpooled), Some(lane)) = (&mut *unpooled, &mut lanes.unpooled) {
         clock.exchange([Stage::LookUp, Stage::WaitRows], &mut **lane, |lane| {
-            let asked = |rank, stream| ids.bag(rank, stream);
-            unpooled.exchange(layout, lane, batch, asked, |shard, bag, rows| {
+            unpooled.exchange(layout, lane, (ids, batch), |shard, bag, rows| {
                 tables.look_up_unpooled(team, layout, shard, bag, rows);
             })
         })?;
@@ -59,7 +100,7 @@ fn look_up(rank: &mut Rank, whole: usize) -> Result<()> {
 
     // Pooled rows travel while this rank pools its own and the bottom MLP runs.
     clock.time(Stage::LookUp, || {
-        let (features, partial) = (network.features_mut(batch.samples()), pooled.own_mut(layout));
+        let (features, partial) = (network.features_mut(batch.samples()), pooled.own_mut(layout, ids));
         tables.look_up_own(team, layout, ids, batch, features, partial);
     });
     reduction.complete(&mut **network, clock)
@@ -68,13 +109,13 @@ fn look_up(rank: &mut Rank, whole: usize) -> Result<()> {
 /// A part's way to the loss; the first one joins the pooled rows of other ranks, of the whole slice.
 fn forward(rank: &mut Rank, whole: usize, part: usize) -> Result<()> {
     rank.enter("forward");
-    let Rank { layout, team, network, tables, pooled, unpooled, lanes, batch, parts, clock, .. } = rank;
+    let Rank { layout, team, network, tables, ids, pooled, unpooled, lanes, batch, parts, clock, .. } = rank;
     let (is_first, part) = (part == 0, &parts.part(part));
     clock.time(Stage::Bottom, || network.bottom(team, batch, part));
     if is_first {
         clock.exchange([Stage::JoinRows, Stage::WaitRows], &mut *lanes.pooled, |lane| {
             let unpooled = unpooled.as_ref().map(|unpooled| (unpooled, &**batch));
-            pooled.finish(team, layout, lane, network.features_mut(batch.samples()), unpooled)
+            pooled.finish(team, layout, lane, (ids, network.features_mut(batch.samples())), unpooled)
         })?;
         clock.time(Stage::JoinRows, || tables.average(team, layout, batch, network.features_mut(batch.samples())));
     }
@@ -88,7 +129,7 @@ fn forward(rank: &mut Rank, whole: usize, part: usize) -> Result<()> {
 /// A part's way back; the last one sends the gradients of pooled rows, of the whole slice.
 fn backward(rank: &mut Rank, whole: usize, part: usize, paces: Paces) -> Result<()> {
     rank.enter("backward");
-    let Rank { layout, team, network, tables, gradients, reduction, lanes, batch, parts, clock, .. } = rank;
+    let Rank { layout, team, network, tables, ids, gradients, reduction, lanes, batch, parts, clock, .. } = rank;
     let part = &parts.part(part);
 
     // The reduction of each layer's gradient over the ranks begins as soon as the gradient is complete.
@@ -108,7 +149,7 @@ fn backward(rank: &mut Rank, whole: usize, part: usize, paces: Paces) -> Result<
             reduction.begin_replicas(team, tables, batch, network.features_gradient(batch.samples()));
         });
         clock.exchange([Stage::PackGradients, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
-            gradients.begin(team, layout, lane, whole, network.features_gradient(batch.samples()))
+            gradients.begin(team, layout, lane, (ids, whole), network.features_gradient(batch.samples()))
         })?;
     }
     clock.time(Stage::BackBottom, || {

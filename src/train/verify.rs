@@ -52,7 +52,7 @@ impl fmt::Display for Verified {
 }
 
 /// What messages are told apart by: see [`Traffic`].
-const KINDS: usize = 5;
+const KINDS: usize = 7;
 
 impl Rank {
     fn verify(&self, home: &[NodeId]) -> Result<Vec<Region>> {
@@ -65,12 +65,16 @@ impl Rank {
         let [ids, pooled, gradients] =
             [&self.lanes.ids, &self.lanes.pooled, &self.lanes.gradients].map(|lane| lane.sent().to_vec());
         let (dense, none) = (self.reduction.sent().so_far, vec![0; self.layout.ranks()]);
+        let hot_gradients = self.lanes.hot_gradients.as_ref().map_or_else(|| none.clone(), |lane| lane.sent().to_vec());
+        let mut hot_rows = self.lanes.hot_rows.as_ref().map_or_else(|| none.clone(), |lane| lane.sent().to_vec());
+        // What fills copies is no step's.
+        hot_rows.iter_mut().zip(&self.filled).for_each(|(sent, filled)| *sent -= filled);
         match self.layout.grains() {
-            None => [ids, pooled, gradients, dense, none],
+            None => [ids, pooled, gradients, dense, none, hot_gradients, hot_rows],
             Some(_) => {
                 let unpooled = self.lanes.unpooled.as_ref().map_or(&none[..], |lane| lane.sent());
                 let ordered = dense.iter().zip(unpooled).map(|(dense, unpooled)| dense + unpooled).collect();
-                [ids, pooled, gradients, none, ordered]
+                [ids, pooled, gradients, none, ordered, hot_gradients, hot_rows]
             }
         }
     }
@@ -88,7 +92,8 @@ impl Ranks {
         Ok(Verified(regions.into_iter().collect::<Result<Vec<_>>>()?.concat()))
     }
 
-    /// Bytes that ranks have sent to each other since they were started, evaluations included.
+    /// Bytes that ranks have sent to each other since they were started, evaluations included, but not what fills copies of
+    /// hot rows when weights are set.
     ///
     /// # Errors
     /// As [`Ranks::all`].

@@ -9,6 +9,7 @@ mod chance;
 mod configuration;
 mod determinism;
 mod foreign_numbers;
+mod hot;
 mod initial;
 mod integrity;
 #[path = "../support/keyed_once.rs"]

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use octorec::base::config::DataConfig;
 use octorec::base::rng::{Random, Stream};
 use octorec::base::{Error, Result};
-use octorec::data::hot::{HotSet, Options, Profile, Tally, classify, profile};
+use octorec::data::hot::{HotSet, Options, Profile, Tally, WHOLE_BELOW, classify, profile};
 use octorec::data::zipf::{Scatter, Zipf};
 use octorec::data::{Batch, Criteo, Reader, Schema, Source, Split};
 use serde_json::Value;
@@ -103,7 +103,7 @@ impl Reader for SkewedReader<'_> {
 }
 
 fn options(share: f64, budget: u64) -> Options {
-    Options { share, budget, row_bytes: ROW_BYTES, memory: 1 << 30, seed: 1 }
+    Options { share, budget, row_bytes: ROW_BYTES, memory: 1 << 30, seed: 1, whole_below: WHOLE_BELOW, least: 0.0 }
 }
 
 #[test]

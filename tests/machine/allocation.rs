@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use octorec::base::RankId;
 use octorec::base::config::{Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, Update};
+use octorec::data::hot::{HotSet, HotSlots};
 use octorec::data::{self, Batch, Opening, Split};
 use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
@@ -90,6 +91,13 @@ fn nothing_is_taken(ranks: &Ranks, batches: &[Arc<Batch>], count: usize, name: &
     println!("nothing allocated: {name}");
 }
 
+/// Two of three rows of each table.
+fn hot(rows: &[u64]) -> Arc<HotSlots> {
+    let mut set = HotSet::new();
+    rows.iter().for_each(|rows| set.push_some(*rows, (0..*rows as u32).filter(|row| row % 3 > 0)));
+    Arc::new(HotSlots::new(&set))
+}
+
 #[test]
 fn a_step_allocates_nothing_once_it_has_run() {
     if !alone("allocation::a_step_allocates_nothing_once_it_has_run") {
@@ -159,7 +167,10 @@ fn a_step_allocates_nothing_once_it_has_run() {
             let mut with_threads = setup.clone();
             with_threads.places.iter_mut().for_each(|place| place.comm = place.compute.clone());
             let by_grains = Setup { grains: Some(Grains::exactly(8)), ..setup.clone() };
-            for (way, setup) in [("blocking", setup), ("overlapped", with_threads), ("by grains", by_grains)] {
+            let copies = |setup: &Setup| Setup { hot: Some(hot(&config.model.rows)), ..setup.clone() };
+            let with_copies = [("copies, blocking", copies(&setup)), ("copies, by grains", copies(&by_grains))];
+            let ways = [("blocking", setup), ("overlapped", with_threads), ("by grains", by_grains)];
+            for (way, setup) in ways.into_iter().chain(with_copies) {
                 let name = format!("{count} ranks, {way}, {optimizer_rows:?}, {:?}", setup.sharding.schemes());
                 nothing_is_taken(&Ranks::start(setup).unwrap(), &batches, 12, &name);
             }

@@ -2,6 +2,7 @@
 
 mod channels;
 mod collective;
+mod hot;
 mod network;
 #[path = "../support/requirement.rs"]
 mod requirement;

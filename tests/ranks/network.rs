@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use octorec::base::config::{Config, DataConfig, ModelConfig, Precision, SourceKind};
 use octorec::base::{RankId, Result};
+use octorec::data::hot::{HotSet, HotSlots};
 use octorec::data::{self, Batch, Opening, Schema, Split};
 use octorec::layer::{InputGradient, Linear, LossLayer, Mlp};
 use octorec::machine::placement::Wishes;
@@ -184,7 +185,24 @@ fn tensors(ranks: &Ranks) -> Vec<(String, Vec<f32>)> {
     ranks.parameters().unwrap().into_iter().map(of).collect()
 }
 
+/// Half of each table's rows.
+fn half_hot() -> Arc<HotSlots> {
+    let mut set = HotSet::new();
+    ROWS.into_iter().for_each(|rows| set.push_some(rows, (0..rows as u32).filter(|row| row % 4 < 2)));
+    Arc::new(HotSlots::new(&set))
+}
+
 fn train(ranks: usize, kind: usize, sequences: [usize; 4], grains: Option<Grains>, communicate: bool) -> Outcome {
+    train_with((ranks, kind), sequences, grains, communicate, None)
+}
+
+fn train_with(
+    (ranks, kind): (usize, usize),
+    sequences: [usize; 4],
+    grains: Option<Grains>,
+    communicate: bool,
+    hot: Option<Arc<HotSlots>>,
+) -> Outcome {
     let config = config();
     let (schema, batch) = minibatch(&config);
     let rank = |at: usize| RankId((at % ranks) as u32);
@@ -202,7 +220,7 @@ fn train(ranks: usize, kind: usize, sequences: [usize; 4], grains: Option<Grains
     let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
     let room = Room { lookups: 4, precision: Precision::F32, ..Room::samples(40) };
     let setup = Setup::new(&config.model, &schema, sharding, room, &placement);
-    let mut setup = Setup { network: build, sequences: sequences.to_vec(), grains, spin: false, ..setup };
+    let mut setup = Setup { network: build, sequences: sequences.to_vec(), grains, hot, spin: false, ..setup };
     if communicate {
         setup.places.iter_mut().for_each(|place| place.comm = place.compute.clone());
     }
@@ -247,6 +265,10 @@ fn on_any_number_of_ranks(alone: &Outcome, sequences: [usize; 4]) {
             }
             let found = train(ranks, kind, sequences, Some(Grains::exactly(8)), false);
             assert!(found == ordered, "{ranks} ranks, from {kind}: bits");
+            let found = train_with((ranks, kind), sequences, None, kind == 0, Some(half_hot()));
+            compare(alone, &found, &format!("{ranks} ranks, schemes from {kind}, copies of hot rows"));
+            let found = train_with((ranks, kind), sequences, Some(Grains::exactly(8)), false, Some(half_hot()));
+            assert!(found == ordered, "{ranks} ranks, from {kind}: bits with copies of hot rows");
         }
     }
 }

@@ -122,6 +122,13 @@ impl Config {
                  train.wire = \"f32\", or train.determinism = \"run\"",
             );
         }
+        if !train.hot_set.is_empty() && train.hot_budget.given().is_some() {
+            return fail(
+                &["train.hot_set", "train.hot_budget"],
+                "train.hot_set names the hot rows, which are as many as they are: leave train.hot_budget away, or have them \
+                 told from a sample of the data by leaving train.hot_set away",
+            );
+        }
         if train.determinism == Determinism::Ranks && train.collective != Collective::Auto {
             return fail(
                 &["train.collective", "train.determinism"],

@@ -146,6 +146,18 @@ impl Wire {
     }
 }
 
+/// Whether rows that are looked up most are read from copies that every rank has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hot {
+    /// No: rows are read where they are kept.
+    #[default]
+    Off,
+    /// Yes, and copies are equal to the rows in every step: only other look-ups, sums of hot rows' gradients and moved hot
+    /// rows travel. One rank has no use for copies.
+    Exact,
+}
+
 /// How the gradients of layers are reduced and their weights gathered, from rank to rank. Which rank's term is added first
 /// follows from it, so that the bits of more than two ranks do, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

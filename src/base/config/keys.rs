@@ -1,7 +1,7 @@
 //! Which command uses which key, and when: one table, by which a key that would have no effect is refused, and by which
 //! `--help` shows the flags that a command honours.
 
-use super::{Config, Decay, Interaction, Loss, LrScaling, OptimizerName, SourceKind};
+use super::{Config, Decay, Hot, Interaction, Loss, LrScaling, OptimizerName, SourceKind};
 
 /// A command that takes a configuration. `octorec config` prints one and so takes every key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +115,8 @@ fn averages(config: &Config) -> bool {
 fn optimizers(config: &Config, names: &[OptimizerName]) -> bool {
     names.contains(&config.train.optimizer) || names.contains(&config.train.optimizer_rows)
 }
+
+const HOT: &str = "train.hot = \"exact\"";
 
 const DECAYS: &str = "train.decay_steps above 0";
 
@@ -242,6 +244,9 @@ pub const KEYS: &[Key] = &[
     key("train.precision", &[Plan, Simulate, Step, Overlap, Inspect], Always),
     key("train.determinism", STEPS, Always),
     key("train.wire", &[Plan, Simulate, Step, Overlap], Always),
+    key("train.hot", STEPS, Always),
+    key("train.hot_budget", STEPS, Other(HOT, |config| config.train.hot == Hot::Exact)),
+    key("train.hot_set", STEPS, Other(HOT, |config| config.train.hot == Hot::Exact)),
     key("train.collective", &[Simulate, Step, Overlap], Always),
     key("train.seed", &[Inspect], Always),
     key("train.threads", &[Plan, Simulate, Tune, Step, Inspect], Always),

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use cache::cache_dir;
 pub use check::Contradiction;
-pub use choices::{Collective, Decay, Determinism, IsaChoice, LrScaling, OptimizerName, Precision, Update, Wire};
+pub use choices::{Collective, Decay, Determinism, Hot, IsaChoice, LrScaling, OptimizerName, Precision, Update, Wire};
 pub use keys::{Command, KEYS, Key};
 pub use launcher::{bound_although_alone, launched, one_caller};
 pub use layers::Layers;
@@ -325,10 +325,10 @@ impl DataConfig {
 impl Config {
     /// Keeps what a trained model is, and takes this machine's best instead of what it was trained with: as many threads
     /// a rank (0: one for each core), the widest instruction set, no order of sums over ranks, since predictions have
-    /// none, rows that travel as they are, and no memory for an optimizer's moments.
+    /// none, rows that travel as they are, and no memory for an optimizer's moments or copies of hot rows.
     pub fn use_here(&mut self, threads: usize) {
-        let TrainConfig { isa, tuned, determinism, wire, collective, optimizer, optimizer_rows, .. } =
-            TrainConfig::default();
+        let plain = TrainConfig::default();
+        let TrainConfig { isa, tuned, determinism, wire, collective, optimizer, optimizer_rows, hot, .. } = plain;
         self.train = TrainConfig {
             threads,
             isa,
@@ -338,6 +338,7 @@ impl Config {
             collective,
             optimizer,
             optimizer_rows,
+            hot,
             ..self.train.clone()
         };
     }

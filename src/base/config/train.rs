@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Collective, Decay, Determinism, IsaChoice, LrScaling, OptimizerName, Precision, Setting, Update, Wire};
+use super::{
+    Collective, Decay, Determinism, Hot, IsaChoice, LrScaling, OptimizerName, Precision, Setting, Update, Wire,
+};
 
 /// Optimisation, evaluation and the length of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -106,6 +108,15 @@ pub struct TrainConfig {
     /// What rows and gradients travel in, from rank to rank.
     #[serde(default)]
     pub wire: Wire,
+    /// Whether rows that are looked up most are read from copies that every rank has.
+    #[serde(default)]
+    pub hot: Hot,
+    /// Bytes that copies of hot rows may take on each rank; `auto`: a fiftieth of what the tables' weights take.
+    #[serde(default)]
+    pub hot_budget: Setting<u64>,
+    /// A file of `octorec inspect --hot --out` with the hot rows; empty: they are told from a sample of the data.
+    #[serde(default)]
+    pub hot_set: String,
     /// How the gradients of layers are reduced, from rank to rank.
     #[serde(default)]
     pub collective: Collective,
@@ -199,6 +210,9 @@ impl Default for TrainConfig {
             precision: Precision::F32,
             determinism: Determinism::Run,
             wire: Wire::F32,
+            hot: Hot::Off,
+            hot_budget: Setting::AUTO,
+            hot_set: String::new(),
             collective: Collective::Auto,
             seed: 123,
             threads: 0,

@@ -15,6 +15,7 @@
 //! | judge inputs outside the sample, and collect the rows    | `profile`   |
 //! | infer how many rows all inputs would make hot            | `rates`     |
 //! | hold the rows, a bit each, and tell hot inputs           | `set`       |
+//! | number the hot rows of a table, for copies of them       | `slots`     |
 //! | tell all hot inputs from all cold ones, in one pass      | `classify`  |
 //!
 //! Three things differ from the paper, all for the sake of what the figures mean. T times x is not computed from the
@@ -31,12 +32,14 @@ mod profile;
 mod rates;
 mod sample;
 mod set;
+mod slots;
 
 pub use classify::{Classified, Tally, classify};
 pub use estimate::{CHUNKS, CONFIDENCE, ENTRIES};
 pub use optimizer::{Interval, Size, Tried};
 pub use profile::{Options, Profile, Step, TableProfile, Times, profile};
 pub use set::HotSet;
+pub use slots::{HotSlots, TableSlots};
 
 /// Bytes below which a table is hot as a whole.
 pub const WHOLE_BELOW: u64 = 1 << 20;

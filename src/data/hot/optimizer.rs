@@ -74,6 +74,8 @@ pub(super) struct Budget {
     pub bytes: u64,
     /// Bytes of a row.
     pub row_bytes: u64,
+    /// A threshold that is tried whatever else is; 0: none.
+    pub least: f64,
 }
 
 impl Interval {
@@ -128,6 +130,10 @@ pub(super) fn optimize(tables: &[Candidate], budget: Budget) -> Vec<Tried> {
         }
     }
     all.push(attempt(0.0));
+    if all.iter().all(|tried| tried.threshold != budget.least) {
+        let place = all.partition_point(|tried| tried.threshold > budget.least);
+        all.insert(place, attempt(budget.least));
+    }
     let below = all.partition_point(fits);
     if below > 0 && below + 1 < all.len() {
         let (mut high, mut low) = (all[below - 1].clone(), all[below].clone());
@@ -175,7 +181,7 @@ mod tests {
         let whole = Candidate { rows: 1000, drawn: None };
         let tables = [candidate(90_000, 40_000, 0), whole, candidate(50_000, 5000, 1)];
         for bytes in [100_000, 200_000, 400_000] {
-            let all = optimize(&tables, Budget { bytes, row_bytes: 64 });
+            let all = optimize(&tables, Budget { bytes, row_bytes: 64, least: 0.0 });
             assert!(all.is_sorted_by(|a, b| a.threshold > b.threshold), "no threshold twice");
             assert!(all.len() < 40 && all[0].threshold == 1.0 && all[all.len() - 1].threshold == 0.0);
             let chosen = all.iter().rfind(|tried| tried.bytes.high <= bytes as f64).unwrap();
@@ -184,10 +190,12 @@ mod tests {
             assert!(low < value && value < high);
             assert_eq!(chosen.tables[1].rows, Interval::exact(1000.0));
         }
+        let all = optimize(&tables, Budget { bytes: 200_000, row_bytes: 64, least: 0.05 });
+        assert!(all.is_sorted_by(|a, b| a.threshold > b.threshold) && all.iter().any(|tried| tried.threshold == 0.05));
         // Everything fits, or nothing does.
-        let all = optimize(&tables, Budget { bytes: 141_000 * 64, row_bytes: 64 });
+        let all = optimize(&tables, Budget { bytes: 141_000 * 64, row_bytes: 64, least: 0.0 });
         assert!(all[all.len() - 1].bytes == Interval::exact(141_000.0 * 64.0));
-        let all = optimize(&tables, Budget { bytes: 1000, row_bytes: 64 });
+        let all = optimize(&tables, Budget { bytes: 1000, row_bytes: 64, least: 0.0 });
         assert!(all.iter().all(|tried| tried.bytes.high > 1000.0));
     }
 }

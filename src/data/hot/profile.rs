@@ -5,12 +5,12 @@ use std::time::Instant;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::HotSet;
 use super::estimate::{CHUNKS, Chunks, ENTRIES};
 use super::log::{Kind, Log};
 use super::optimizer::{Budget, Candidate, Size, Tried, optimize};
 use super::rates::{MOST, Rates};
 use super::sample::{Drawn, inputs, stream, stretch};
-use super::{HotSet, WHOLE_BELOW};
 use crate::base::rng::{Random, Stream};
 use crate::base::units::Bytes;
 use crate::base::{Error, Result};
@@ -29,6 +29,10 @@ pub struct Options {
     pub memory: u64,
     /// Decides which inputs and entries are drawn.
     pub seed: u64,
+    /// Bytes below which a table is hot as a whole: the paper's are [`super::WHOLE_BELOW`].
+    pub whole_below: u64,
+    /// The share of its table's accesses that a hot row has at least, whatever the budget: the paper's is 0.
+    pub least: f64,
 }
 
 /// The hot rows of a data set, and how they were found.
@@ -117,14 +121,14 @@ pub fn profile(source: &dyn Source, options: &Options, progress: &(dyn Fn(Step) 
     if total == 0 {
         return fail("data", "there is no training sample to count".to_owned());
     }
-    let small = |rows: u64| rows * options.row_bytes < WHOLE_BELOW;
+    let small = |rows: u64| rows * options.row_bytes < options.whole_below;
     let whole: u64 = schema.tables.iter().map(|column| column.rows).filter(|&rows| small(rows)).sum();
     if whole * options.row_bytes > options.budget {
         return fail(
             "--hot-budget",
             format!(
                 "tables of less than {} are hot as a whole, and take {}: allow more than {}",
-                Bytes(WHOLE_BELOW),
+                Bytes(options.whole_below),
                 Bytes(whole * options.row_bytes),
                 Bytes(options.budget)
             ),
@@ -164,14 +168,16 @@ pub fn profile(source: &dyn Source, options: &Options, progress: &(dyn Fn(Step) 
             Candidate { rows: column.rows, drawn }
         })
         .collect();
-    let mut tried = optimize(&candidates, Budget { bytes: options.budget, row_bytes: options.row_bytes });
+    let Options { budget, row_bytes, least, .. } = *options;
+    let mut tried = optimize(&candidates, Budget { bytes: budget, row_bytes, least });
     let estimate = began.elapsed().as_secs_f64();
 
     let began = Instant::now();
     let share = inputs(&drawn.counted) as f64 / total as f64;
     count(&mut tried, &logs, &candidates, options.row_bytes, share);
     // What is estimated to fit fits in all but one of a thousand cases, and the next higher threshold then.
-    let fits = |tried: &Tried| tried.bytes.high <= options.budget as f64 && tried.counted_bytes <= options.budget;
+    let fits =
+        |tried: &Tried| tried.threshold >= least && tried.bytes.high <= budget as f64 && tried.counted_bytes <= budget;
     let Some(chosen) = tried.iter().rposition(fits) else {
         let reason = format!(
             "the tables that are hot as a whole take {}, and the hottest row of each other table more than is left of {}: \

@@ -21,17 +21,21 @@ struct Hot {
 
 impl HotSet {
     /// No table yet.
-    pub(super) const fn new() -> Self {
+    #[must_use]
+    pub const fn new() -> Self {
         Self { tables: Vec::new() }
     }
 
     /// The next table, hot as a whole.
-    pub(super) fn push_whole(&mut self, rows: u64) {
+    pub fn push_whole(&mut self, rows: u64) {
         self.tables.push(Hot { rows, count: rows, bits: None });
     }
 
     /// The next table, with these hot rows, each given once.
-    pub(super) fn push_some(&mut self, rows: u64, hot: impl Iterator<Item = u32>) {
+    ///
+    /// # Panics
+    /// When the table lacks one of them.
+    pub fn push_some(&mut self, rows: u64, hot: impl Iterator<Item = u32>) {
         let mut bits = vec![0u64; rows.div_ceil(64) as usize];
         let mut count = 0;
         for row in hot {
@@ -51,6 +55,12 @@ impl HotSet {
     #[must_use]
     pub fn rows(&self, table: usize) -> u64 {
         self.tables[table].count
+    }
+
+    /// The number of all rows of a table.
+    #[must_use]
+    pub fn all_rows(&self, table: usize) -> u64 {
+        self.tables[table].rows
     }
 
     /// Whether all rows of a table are hot without being told one by one.

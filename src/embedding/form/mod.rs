@@ -91,6 +91,15 @@ pub(super) fn words(precision: Precision, dim: usize) -> usize {
     with_form!(precision, form => of(form, dim))
 }
 
+/// The words that a look-up reads of a row of so many columns.
+#[must_use]
+pub fn seen_words(precision: Precision, dim: usize) -> usize {
+    fn of<F: Form>(_form: F, dim: usize) -> usize {
+        F::seen_words(dim)
+    }
+    with_form!(precision, form => of(form, dim))
+}
+
 /// The one precision of all tables.
 ///
 /// # Panics

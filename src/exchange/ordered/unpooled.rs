@@ -9,7 +9,9 @@ use std::ops::Range;
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
 use crate::data::{Bag, BagView, Batch};
+use crate::exchange::Ids;
 use crate::exchange::layout::Layout;
+use crate::exchange::sparse::is_served;
 use crate::exchange::words::Words;
 use crate::machine::team::Team;
 use crate::shard::scheme::Shard;
@@ -20,18 +22,18 @@ use crate::simd::{Simd, combine};
 pub(in crate::exchange) struct Source {
     /// The part of the table.
     part: u32,
-    /// Which of that part's rows that were sent themselves; [`Source::POOLED`]: its pooled sum is the row.
+    /// Which of that part's rows that were sent themselves, or of its pooled sums.
     row: u32,
-}
-
-impl Source {
-    const POOLED: u32 = u32::MAX;
+    /// Whether its pooled sum is the row.
+    pooled: bool,
 }
 
 /// A part of a divided table, as its messages have it.
 #[derive(Debug)]
 pub(in crate::exchange) struct Part {
     pub rank: RankId,
+    /// The number of the shard there.
+    pub shard: usize,
     /// Its columns in a row of pooled sums.
     pub place: Range<usize>,
     /// Elements of such a row, from another rank.
@@ -42,6 +44,8 @@ pub(in crate::exchange) struct Part {
     start: usize,
     /// How many of its rows were sent themselves.
     rows: u32,
+    /// How many bags it has pooled for this rank: each sample's, or those with a look-up in it that it was sent.
+    bags: u32,
     /// Look-ups of the current bag in it.
     in_bag: u32,
 }
@@ -73,15 +77,18 @@ impl Unpooled {
         let sources: Vec<_> = tables.map(|table| (table, Vec::new())).collect();
         let part = |shard: &Shard| {
             let holding = layout.of(shard.rank);
+            let (group, at) = holding.find(shard);
             let place = holding.places().find_map(|(other, place)| (other == shard).then_some(place));
             let place = place.expect("a shard is in its rank's holding");
             Part {
                 rank: shard.rank,
+                shard: group.shards.start + at,
                 place,
                 stride: holding.stride,
                 own_stride: holding.partial_stride,
                 start: 0,
                 rows: 0,
+                bags: 0,
                 in_bag: 0,
             }
         };
@@ -99,18 +106,16 @@ impl Unpooled {
     }
 
     /// Lets `look_up` write the rows of each of this rank's shards of divided tables that other look-ups of the same bag
-    /// hide in the pooled sum: it gets the shard's number, a bag a row, and room for the rows. `asked` are the look-ups
-    /// of a rank in a stream, as [`crate::exchange::Ids::bag`] has them. Then sends them, and takes in those that the bags
-    /// of `batch` need.
+    /// hide in the pooled sum: it gets the shard's number, a bag a row, and room for the rows. `ids` have the look-ups of
+    /// all ranks. Then sends them, and takes in those that the bags of `batch` need.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
-    pub fn exchange<'a>(
+    pub fn exchange(
         &mut self,
         layout: &Layout,
         carrier: &mut dyn Carrier,
-        batch: &Batch,
-        asked: impl Fn(RankId, usize) -> BagView<'a>,
+        (ids, batch): (&Ids, &Batch),
         mut look_up: impl FnMut(usize, &Bag, &mut [f32]),
     ) -> Result<()> {
         if self.sources.is_empty() {
@@ -121,7 +126,7 @@ impl Unpooled {
             out.clear();
             for group in holding.groups.iter().take_while(|group| group.partial).filter(|group| group.positions == 1) {
                 for (shard, stream) in group.shards.clone().zip(&group.streams) {
-                    several(asked(to, *stream), &mut self.bag);
+                    several(ids.bag(to, *stream), &mut self.bag);
                     let start = out.len();
                     out.resize(start + self.bag.rows.len() * group.width, 0);
                     if !self.bag.rows.is_empty() {
@@ -132,32 +137,40 @@ impl Unpooled {
         }
         let out = &self.out;
         self.words.swap(carrier, |peer| &out[peer], &mut self.into)?;
-        self.find(layout, batch);
+        self.find(layout, ids, batch);
         Ok(())
     }
 
     /// Where each look-up of this rank's samples finds its row.
-    fn find(&mut self, layout: &Layout, batch: &Batch) {
+    fn find(&mut self, layout: &Layout, ids: &Ids, batch: &Batch) {
         let sharding = layout.sharding();
         for ((table, sources), parts) in self.sources.iter_mut().zip(&mut self.parts) {
             sources.clear();
-            let bag = &batch.bags[table.index()];
-            parts.iter_mut().for_each(|part| part.rows = 0);
+            let (bag, hot) = (&batch.bags[table.index()], ids.hot_bag(*table));
+            parts.iter_mut().for_each(|part| (part.rows, part.bags) = (0, 0));
             for sample in 0..bag.samples() {
+                // What is pooled from copies needs no source.
+                if is_served(hot, sample) {
+                    sources.extend(bag.of(sample).iter().map(|_| Source { part: 0, row: 0, pooled: true }));
+                    continue;
+                }
                 parts.iter_mut().for_each(|part| part.in_bag = 0);
                 let first = sources.len();
                 for &row in bag.of(sample) {
                     let (shard, _) = sharding.owners(*table, u64::from(row)).next().expect("every row has an owner");
-                    parts[shard.part].in_bag += 1;
-                    sources.push(Source { part: shard.part as u32, row: Source::POOLED });
+                    let part = &mut parts[shard.part];
+                    part.in_bag += 1;
+                    sources.push(Source { part: shard.part as u32, row: part.bags, pooled: true });
                 }
                 for source in &mut sources[first..] {
                     let part = &mut parts[source.part as usize];
                     if part.in_bag > 1 {
-                        source.row = part.rows;
+                        (source.row, source.pooled) = (part.rows, false);
                         part.rows += 1;
                     }
                 }
+                let every = layout.hot().is_none();
+                parts.iter_mut().for_each(|part| part.bags += u32::from(every || part.in_bag > 0));
             }
         }
         // A message has its rank's shards in the layout's order.
@@ -175,8 +188,8 @@ impl Unpooled {
     }
 
     /// Adds up the rows of a bag in their order, from 0, each times its weight where `weights`, those of all the table's
-    /// look-ups, are not empty; the bag is one of divided table number `index`, which has these `look_ups`. `pooled` gives a
-    /// part's pooled sum.
+    /// look-ups, are not empty; the bag is one of divided table number `index`, which has these `look_ups`. `pooled` gives one
+    /// of a part's pooled sums.
     #[inline(always)]
     pub(in crate::exchange) fn pool<'a, S: Simd>(
         &'a self,
@@ -184,15 +197,15 @@ impl Unpooled {
         index: usize,
         (look_ups, weights): (Range<usize>, &[f32]),
         to: &mut [f32],
-        pooled: impl Fn(&Part) -> &'a [f32],
+        pooled: impl Fn(&Part, usize) -> &'a [f32],
     ) {
         to.fill(0.0);
         let dim = to.len();
         for position in look_ups {
             let source = self.sources[index].1[position];
             let part = &self.parts[index][source.part as usize];
-            let row = if source.row == Source::POOLED {
-                pooled(part)
+            let row = if source.pooled {
+                pooled(part, source.row as usize)
             } else {
                 let words = if part.rank == self.rank { &self.out } else { &self.into };
                 let start = part.start + source.row as usize * dim;

@@ -2,6 +2,7 @@
 
 mod command;
 mod file;
+mod hot;
 mod planner;
 mod scheme;
 mod traffic;

@@ -1,0 +1,176 @@
+//! What keeps copies of hot rows equal to the rows: sums of their gradients, to the owners, and the moved rows, from there.
+//!
+//! A rank's bags of hot rows alone never leave it, so it sums their gradients row by row and sends each owner a list for
+//! every shard: rows that were met, each once with its sum. The owner moves a row once a step, by these sums and the
+//! gradients of bags that came whole, and keeps alone what the optimizer needs. Then every hot row that moved goes to all
+//! ranks, as look-ups read it. A row that `n` of `r` ranks met so costs `n` gradients and `r - 1` rows, however often it was
+//! looked up.
+
+use super::layout::Layout;
+use super::words::{Words, find_bags};
+use crate::base::{RankId, Result};
+use crate::collective::Carrier;
+use crate::embedding::{Lookups, PackedBag, Slots, Source};
+use crate::exchange::Group;
+use crate::simd::Isa;
+
+/// Both exchanges, with their memory.
+#[derive(Debug)]
+pub struct HotRows {
+    rank: RankId,
+    sums: Words,
+    rows: Words,
+    /// Sums for each owner.
+    out: Vec<Vec<u32>>,
+    /// By sender.
+    into: Vec<Vec<u32>>,
+    /// By sender, for each of this rank's shards where its part of the list is.
+    places: Vec<Places>,
+    /// This rank's hot rows that moved.
+    own: Vec<u32>,
+    /// By owner.
+    lists: Vec<Vec<u32>>,
+}
+
+/// Where the parts of a list are.
+#[derive(Debug, Clone, Default)]
+struct Places {
+    /// Where the gradients of each shard begin.
+    gradients: Vec<usize>,
+    bags: Vec<PackedBag>,
+}
+
+impl HotRows {
+    /// For `rank` in minibatches of `batch` samples with `lookups` look-ups a table and sample; longer bags work.
+    #[must_use]
+    pub fn new(layout: &Layout, rank: RankId, [batch, lookups]: [usize; 2], isa: Isa) -> Option<Self> {
+        let hot = layout.hot()?;
+        let ranks = layout.ranks();
+        // As much as a list can hold: nothing of it is touched before it is needed.
+        let words = |from: RankId, to: RankId, beside: usize| -> usize {
+            let shards = layout.of(to).shards.iter();
+            let most = shards.map(|shard| {
+                let look_ups = layout.samples(batch, from) * layout.positions(shard.table).max(lookups);
+                // Rows that are dealt in turn get nearly as many each.
+                let look_ups = (2 * look_ups).div_ceil(shard.rows.step as usize).min(look_ups);
+                look_ups.min(hot.table(shard.table.index()).rows().len()) * (shard.columns.len() + beside) + 2
+            });
+            most.sum()
+        };
+        let peers = || (0..ranks as u32).map(RankId);
+        let all = |owner: RankId| peers().map(|from| words(from, owner, 1)).sum::<usize>();
+        let ordered = layout.grains().is_some();
+        let sums = |from, to| Vec::with_capacity(if ordered { 0 } else { words(from, to, 2) });
+        Some(Self {
+            rank,
+            sums: Words::new(rank, ranks, isa, "exchange of hot rows' gradients"),
+            rows: Words::new(rank, ranks, isa, "exchange of hot rows"),
+            out: peers().map(|to| sums(rank, to)).collect(),
+            into: peers().map(|from| if from == rank { Vec::new() } else { sums(from, rank) }).collect(),
+            places: vec![Places::default(); ranks],
+            own: Vec::with_capacity(all(rank)),
+            lists: peers().map(|owner| Vec::with_capacity(if owner == rank { 0 } else { all(owner) })).collect(),
+        })
+    }
+
+    /// Begins the lists of sums.
+    pub fn clear_sums(&mut self) {
+        self.out.iter_mut().for_each(Vec::clear);
+    }
+
+    /// Adds an owner's next shard, with the rows that were met, as it numbers them, and the sum of each one's gradients.
+    pub fn push_sums<'a>(&mut self, owner: RankId, met: impl Iterator<Item = (u32, &'a [f32])> + Clone) {
+        let list = &mut self.out[owner.index()];
+        let start = list.len();
+        list.push(0);
+        met.clone().for_each(|(_, sum)| list.extend_from_slice(bytemuck::cast_slice(sum)));
+        let offsets = list.len();
+        list.push(0);
+        list.extend((1..).zip(met.clone()).map(|(end, _)| end));
+        let count = list.len() - offsets - 1;
+        list.extend(met.map(|(row, _)| row));
+        list[start] = count as u32;
+    }
+
+    /// Sends the sums, and takes in those of all ranks.
+    ///
+    /// # Errors
+    /// [`crate::base::Error::Rank`] when the job is in trouble.
+    ///
+    /// # Panics
+    /// When a list has not what it says.
+    pub fn exchange_sums(&mut self, layout: &Layout, carrier: &mut dyn Carrier) -> Result<()> {
+        let out = &self.out;
+        self.sums.swap(carrier, |peer| &out[peer], &mut self.into)?;
+        let holding = layout.of(self.rank);
+        for (from, Places { gradients, bags }) in (0..).zip(&mut self.places) {
+            let list = if from == self.rank.index() { &self.out[from] } else { &self.into[from] };
+            gradients.clear();
+            bags.clear();
+            let mut end = 0;
+            for group in &holding.groups {
+                // Of its own samples, a rank sums gradients of divided rows alone.
+                if from == self.rank.index() && !group.partial {
+                    break;
+                }
+                for _ in group.shards.clone() {
+                    let count = list[end] as usize;
+                    gradients.push(end + 1);
+                    let mut bag = [PackedBag::default()];
+                    let sums = end + 1 + count * group.width;
+                    end = find_bags(list, sums, std::iter::once((count, false)), &mut bag);
+                    bags.extend(bag);
+                }
+            }
+            assert_eq!(end, list.len(), "as many words as the shards' parts take");
+        }
+        Ok(())
+    }
+
+    /// What a rank has summed for the shards of one of this rank's groups; nothing for its own whole tables.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    #[must_use]
+    pub fn sums<'a>(&'a self, from: RankId, group: &Group) -> Option<Source<'a>> {
+        let list = if from == self.rank { &self.out[from.index()] } else { &self.into[from.index()] };
+        let Places { gradients, bags } = &self.places[from.index()];
+        let bags = bags.get(group.shards.clone())?;
+        let slots = Slots::new(group.width, &gradients[group.shards.clone()]);
+        Some(Source { lookups: Lookups::packed(list, bags), gradient: bytemuck::cast_slice(list), slots })
+    }
+
+    /// This rank's list of hot rows that moved: for each shard how many they are, then their slots, then what look-ups
+    /// read of each.
+    pub const fn own_mut(&mut self) -> &mut Vec<u32> {
+        &mut self.own
+    }
+
+    /// Sends this rank's list to all ranks, and takes in theirs.
+    ///
+    /// # Errors
+    /// [`crate::base::Error::Rank`] when the job is in trouble.
+    pub fn exchange_rows(&mut self, carrier: &mut dyn Carrier) -> Result<()> {
+        let own = &self.own;
+        self.rows.swap(carrier, |_| own, &mut self.lists)
+    }
+
+    /// The list of an owner.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    #[must_use]
+    pub fn list(&self, owner: RankId) -> &[u32] {
+        if owner == self.rank { &self.own } else { &self.lists[owner.index()] }
+    }
+}
+
+/// Words of a shard's part of a list of sums, of so many rows of so many columns.
+pub(super) const fn sum_words(rows: usize, width: usize) -> usize {
+    1 + rows * width + rows + 1 + rows
+}
+
+/// Words of a shard's part of a list of rows, of so many words each.
+pub(super) const fn row_words(rows: usize, words: usize) -> usize {
+    1 + rows * (1 + words)
+}

@@ -1,0 +1,49 @@
+//! Packs the gradients of the bags that an owner knows of, a vector each.
+
+use super::super::gradients::{LINE, Stream};
+use crate::base::RankId;
+use crate::exchange::Ids;
+use crate::exchange::layout::Layout;
+use crate::simd::Isa;
+use crate::sync::{Line, Stores};
+
+/// Packs some lines, from line `first` on, of the message from `rank` to an owner; `gradient` is that of this rank's
+/// features.
+pub(in crate::exchange) fn pack(
+    (isa, stores): (Isa, Stores),
+    (layout, ids): (&Layout, &Ids),
+    [owner, rank]: [RankId; 2],
+    gradient: &[f32],
+    first: usize,
+    to: &mut [Line],
+) {
+    let (mut at, end) = (first * LINE, (first + to.len()) * LINE);
+    let blocks = ids.blocks([owner, rank], false).expect("messages have some bags only");
+    let mut stream = Stream::new(isa, stores, to);
+    for group in &layout.of(owner).groups {
+        // Its own message has shards of divided rows alone.
+        if group.shards.start >= blocks.shards() {
+            break;
+        }
+        for (place, shard) in group.shards.clone().enumerate() {
+            let vectors = blocks.range(&(shard..shard + 1));
+            let numbers = ids.list(owner, group.streams[place], false);
+            while at < end.min(vectors.end) {
+                let (bag, skipped) = ((at - vectors.start) / group.width, (at - vectors.start) % group.width);
+                let (number, count) = (numbers[bag] as usize, (group.width - skipped).min(end - at));
+                let (sample, position) = (number / group.positions, number % group.positions);
+                let start = sample * layout.feature_row() + group.in_features[place] + position * group.step + skipped;
+                stream.put(&gradient[start..start + count]);
+                at += count;
+            }
+        }
+    }
+    // As much as fills up the last line of what travels.
+    const NONE: [f32; LINE] = [0.0; LINE];
+    while at < end {
+        let count = (end - at).min(LINE);
+        stream.put(&NONE[..count]);
+        at += count;
+    }
+    stream.flush();
+}

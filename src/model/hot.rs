@@ -1,0 +1,352 @@
+//! A rank's copies of hot rows of tables that other ranks have a part of.
+//!
+//! A copy is what look-ups read of the row, without what the optimizer keeps. It is written when the owner has moved the
+//! row; between steps it is equal to the row, whoever looks.
+
+use std::collections::HashSet;
+
+use crate::base::config::{ModelConfig, Pooling, Precision};
+use crate::base::{RankId, Result, TableId};
+use crate::data::hot::TableSlots;
+use crate::data::{Batch, Schema};
+use crate::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater, seen_words};
+use crate::exchange::{HotRows, Ids, Layout};
+use crate::machine::team::Team;
+use crate::memory::{Arena, Supply};
+use crate::model::Room;
+use crate::optim::Kept;
+use crate::shard::scheme::Shard;
+use crate::sync::Rows;
+
+/// The copies, and which of its own hot rows a step meets.
+#[derive(Debug)]
+pub(super) struct Copies {
+    groups: Vec<Group>,
+    /// By table: the group of its copies, and its place there.
+    places: Vec<Option<[usize; 2]>>,
+    /// Of each of this rank's shards, in the order of its holding.
+    met: Vec<Met>,
+    /// Elements of a sample's features.
+    row: usize,
+}
+
+/// Tables of one width, pooled in one way.
+#[derive(Debug)]
+struct Group {
+    tables: Vec<TableId>,
+    /// The place of each among the tables of [`Ids::hot`].
+    numbers: Vec<usize>,
+    /// Where each one's columns begin in a sample's features.
+    starts: Vec<usize>,
+    positions: usize,
+    dim: usize,
+    /// A row a slot.
+    weights: Vec<Table>,
+    look_up: LookUp,
+    /// Unless gradients go to owners bag by bag.
+    sums: Option<Sums>,
+}
+
+/// Sums of the gradients of hot bags, row by row.
+#[derive(Debug)]
+struct Sums {
+    /// A row a slot: 0 between steps.
+    gradients: Vec<Table>,
+    updater: Updater,
+    met: Vec<Met>,
+    zeros: Vec<f32>,
+}
+
+/// Slots of a table that a step meets.
+#[derive(Debug)]
+struct Met {
+    /// A bit a slot.
+    bits: Vec<u64>,
+    /// Those that are met, rising.
+    slots: Vec<u32>,
+}
+
+impl Met {
+    fn new(slots: usize) -> Self {
+        Self { bits: vec![0; slots.div_ceil(64)], slots: Vec::with_capacity(slots) }
+    }
+
+    #[inline(always)]
+    fn mark(&mut self, slot: u32) {
+        self.bits[slot as usize / 64] |= 1 << (slot % 64);
+    }
+
+    /// Lists what was marked, and forgets it.
+    fn list(&mut self) {
+        self.slots.clear();
+        for (word, bits) in self.bits.iter_mut().enumerate() {
+            while *bits != 0 {
+                self.slots.push(64 * word as u32 + bits.trailing_zeros());
+                *bits &= *bits - 1;
+            }
+        }
+    }
+}
+
+impl Copies {
+    /// The copies of `rank`, all 0, and no others.
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    pub fn new(
+        (config, schema): (&ModelConfig, &Schema),
+        layout: &Layout,
+        rank: RankId,
+        team: &Team,
+        room: Room,
+        supply: &mut Supply<'_>,
+    ) -> Result<Option<Self>> {
+        let Some(hot) = layout.hot() else { return Ok(None) };
+        let served: Vec<TableId> = layout.served(rank).collect();
+        let rows = |table: TableId| hot.table(table.index()).rows().len();
+        let alike = |a: &TableId, b: &TableId| {
+            let of = |table: TableId| (layout.sharding().dim(table), layout.averages_at_sample(table));
+            of(*a) == of(*b) && layout.positions(*a) == 1 && layout.positions(*b) == 1
+        };
+        let numbers = served.iter().copied().zip(0..).collect::<Vec<(TableId, usize)>>();
+        let mut tables_of = Vec::<Vec<(TableId, usize)>>::new();
+        for &(table, number) in &numbers {
+            match tables_of.iter_mut().find(|group| alike(&group[0].0, &table)) {
+                Some(group) => group.push((table, number)),
+                None => tables_of.push(vec![(table, number)]),
+            }
+        }
+        let group = |members: Vec<(TableId, usize)>| {
+            let (tables, numbers): (Vec<TableId>, Vec<usize>) = members.into_iter().unzip();
+            let (dim, positions) = (layout.sharding().dim(tables[0]), layout.positions(tables[0]));
+            let pooling = if layout.averages_at_sample(tables[0]) { Pooling::Sum } else { config.pooling };
+            let name = |table: &TableId| format!("hot rows of {}", schema.tables[table.index()].name);
+            let mut copies = |kept: Kept, what: &str| {
+                let table = |table: &TableId| {
+                    Table::new(format!("{what}{}", name(table)), rows(*table) as u64, dim, kept, supply)
+                };
+                tables.iter().map(table).collect::<Result<Vec<_>>>()
+            };
+            let weights = copies(Kept { precision: room.precision, ..Kept::default() }, "")?;
+            let sums = match layout.grains() {
+                Some(_) => None,
+                None => {
+                    Some((copies(Kept::default(), "gradients of ")?, tables.iter().map(|table| Met::new(rows(*table)))))
+                }
+            };
+            let spec = Spec {
+                update: room.update,
+                fused: room.update_fused,
+                pooling,
+                tables: tables.len(),
+                dim,
+                kept: Kept::default(),
+                lookups: layout.samples(room.samples, rank) * positions.max(room.lookups) * tables.len(),
+                threads: team.threads(),
+            };
+            let sums = match sums {
+                None => None,
+                Some((gradients, met)) => Some(Sums {
+                    gradients,
+                    updater: Updater::new(spec, supply)?,
+                    met: met.collect(),
+                    zeros: vec![0.0; dim],
+                }),
+            };
+            Ok(Group {
+                starts: tables.iter().map(|table| layout.columns(*table).start).collect(),
+                look_up: LookUp::new(pooling, tables.len(), team.threads()),
+                tables,
+                numbers,
+                positions,
+                dim,
+                weights,
+                sums,
+            })
+        };
+        let groups = tables_of.into_iter().map(group).collect::<Result<Vec<Group>>>()?;
+        let mut places = vec![None; layout.sharding().tables()];
+        for (number, group) in groups.iter().enumerate() {
+            group.tables.iter().enumerate().for_each(|(at, table)| places[table.index()] = Some([number, at]));
+        }
+        let met = layout.of(rank).shards.iter().map(|shard| Met::new(rows(shard.table))).collect();
+        Ok(Some(Self { groups, places, met, row: layout.feature_row() }))
+    }
+
+    /// Takes all planned buffers from the arena.
+    pub fn settle(&mut self, arena: &mut Arena) {
+        for Group { weights, sums, .. } in &mut self.groups {
+            weights.iter_mut().for_each(|table| table.settle(arena));
+            if let Some(Sums { gradients, updater, .. }) = sums {
+                gradients.iter_mut().for_each(|table| table.settle(arena));
+                updater.settle(arena);
+            }
+        }
+    }
+
+    /// Forward: pools this rank's hot bags to their places among the features, and writes 0 where other bags of these tables
+    /// will be.
+    pub fn look_up(&mut self, team: &Team, ids: &Ids, features: &mut [f32]) {
+        for Group { numbers, starts, positions, dim, weights, look_up, .. } in &mut self.groups {
+            let slots = Slots::new(self.row, starts).sequences(*positions, *dim);
+            look_up.run(team, weights, ids.hot().1.in_tables(numbers), features, slots);
+        }
+    }
+
+    /// Lists the sums of the gradients of this rank's hot bags for the owners; `gradient` is that of the features.
+    pub fn sum(
+        &mut self,
+        team: &Team,
+        layout: &Layout,
+        (rank, ids): (RankId, &Ids),
+        gradient: &[f32],
+        to: &mut HotRows,
+    ) {
+        let Some(hot) = layout.hot() else { return };
+        for Group { numbers, starts, positions, dim, sums, .. } in &mut self.groups {
+            let Some(Sums { gradients, updater, met, .. }) = sums else { return };
+            let lookups = ids.hot().1.in_tables(numbers);
+            let slots = Slots::new(self.row, starts).sequences(*positions, *dim);
+            if !gradient.is_empty() {
+                // An update of zeros at rate -1 adds gradients up.
+                updater.run(team, gradients, &[Source { lookups, gradient, slots }], -1.0);
+            }
+            team.share(Rows::new(met, 1, numbers.len(), 1), |band| {
+                for (at, met) in (band.first..).zip(band.data) {
+                    lookups.bag(at).rows.iter().for_each(|slot| met.mark(*slot));
+                    met.list();
+                }
+            });
+        }
+        to.clear_sums();
+        for owner in (0..layout.ranks() as u32).map(RankId) {
+            let groups = layout.of(owner).groups.iter().take_while(|group| owner != rank || group.partial);
+            for shard in groups.flat_map(|group| &layout.of(owner).shards[group.shards.clone()]) {
+                let (gradients, met) = self.sums_of(shard.table);
+                let rows = hot.table(shard.table.index()).rows();
+                let sum = |slot: &u32| {
+                    let row = shard.rows.local(u64::from(rows[*slot as usize]))?;
+                    Some((row as u32, &gradients.row(*slot as usize)[shard.columns.clone()]))
+                };
+                to.push_sums(owner, met.slots.iter().filter_map(sum));
+            }
+        }
+        for Sums { gradients, met, zeros, .. } in self.groups.iter_mut().filter_map(|group| group.sums.as_mut()) {
+            for (gradient, met) in gradients.iter_mut().zip(met) {
+                met.slots.iter().for_each(|slot| gradient.set_weights(*slot as usize, zeros));
+            }
+        }
+    }
+
+    fn sums_of(&self, table: TableId) -> (&Table, &Met) {
+        let found = self.places[table.index()].and_then(|[group, at]| {
+            let sums = self.groups[group].sums.as_ref()?;
+            Some((&sums.gradients[at], &sums.met[at]))
+        });
+        found.expect("copies of all tables that another rank has a part of")
+    }
+
+    /// Marks all hot rows of this rank's shards as moved.
+    pub fn mark_all(&mut self, layout: &Layout, rank: RankId) {
+        for (met, shard) in self.met.iter_mut().zip(&layout.of(rank).shards) {
+            let slots = layout.hot().map_or(&[][..], |hot| hot.table(shard.table.index()).rows());
+            let here = |row: &u32| shard.rows.local(u64::from(*row)).is_some();
+            (0..).zip(slots).filter(|(_, row)| here(row)).for_each(|(slot, _)| met.mark(slot));
+        }
+    }
+
+    /// Marks the hot rows of this rank's shards that a step's look-ups met, which have moved; `hot` has those in bags that
+    /// did not come, unless all did.
+    pub fn mark(&mut self, team: &Team, layout: &Layout, (rank, ids): (RankId, &Ids), batch: &Batch, hot: &HotRows) {
+        let Some(all) = layout.hot() else { return };
+        let holding = layout.of(rank);
+        for group in &holding.groups {
+            let met = &mut self.met[group.shards.clone()];
+            team.share(Rows::new(met, 1, group.shards.len(), 1), |band| {
+                let (at, met) = (band.first, &mut band.data[0]);
+                let shard = &holding.shards[group.shards.start + at];
+                let slots = all.table(shard.table.index());
+                for from in (0..layout.ranks() as u32).map(RankId) {
+                    let whole_here = from == rank && !group.partial;
+                    let lookups =
+                        if whole_here { Lookups::of(batch).in_tables(&group.tables) } else { ids.lookups(from, group) };
+                    mark(met, shard, slots, lookups.bag(at).rows);
+                    if let Some(source) = hot.sums(from, group) {
+                        mark(met, shard, slots, source.lookups.bag(at).rows);
+                    }
+                }
+            });
+        }
+    }
+
+    /// Lists what is marked, with the rows of this rank's shards, and forgets the marks.
+    pub fn list<'a>(
+        &mut self,
+        layout: &Layout,
+        rank: RankId,
+        shards: impl Iterator<Item = &'a Table>,
+        to: &mut Vec<u32>,
+    ) {
+        let Some(hot) = layout.hot() else { return };
+        to.clear();
+        for ((met, shard), table) in self.met.iter_mut().zip(&layout.of(rank).shards).zip(shards) {
+            met.list();
+            to.push(met.slots.len() as u32);
+            to.extend_from_slice(&met.slots);
+            let rows = hot.table(shard.table.index()).rows();
+            for slot in &met.slots {
+                let row = shard.rows.local(u64::from(rows[*slot as usize])).expect("one of the shard's rows was met");
+                to.extend_from_slice(table.seen(row as usize));
+            }
+        }
+    }
+
+    /// Takes an owner's rows into this rank's copies.
+    pub fn take(&mut self, layout: &Layout, owner: RankId, precision: Precision, list: &[u32]) {
+        let mut left = list;
+        let mut next = |words: usize| {
+            let (now, later) = left.split_at(words);
+            left = later;
+            now
+        };
+        for shard in &layout.of(owner).shards {
+            let slots = next(1)[0] as usize;
+            let slots = next(slots);
+            let words = seen_words(precision, shard.columns.len());
+            let rows = next(slots.len() * words);
+            // Of a table that it holds alone a rank has no copies.
+            let Some(copies) = self.copies_of(shard.table) else { continue };
+            for (slot, seen) in slots.iter().zip(rows.chunks_exact(words)) {
+                copies.set_seen(*slot as usize, shard.columns.clone(), seen);
+            }
+        }
+        assert!(left.is_empty(), "as many words as the shards' rows take");
+    }
+
+    fn copies_of(&mut self, table: TableId) -> Option<&mut Table> {
+        let [group, at] = self.places[table.index()]?;
+        Some(&mut self.groups[group].weights[at])
+    }
+
+    /// What is looked up in them: elements of look-ups, of different rows, and of pooled rows; and those rows.
+    pub fn work(&self, ids: &Ids) -> [usize; 4] {
+        let mut work = [0; 4];
+        for Group { numbers, dim, .. } in &self.groups {
+            for bag in ids.hot().1.in_tables(numbers).bags() {
+                let different = bag.rows.iter().collect::<HashSet<_>>().len();
+                let own = [bag.rows.len() * dim, different * dim, bag.samples() * dim, different];
+                work.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+            }
+        }
+        work
+    }
+}
+
+/// Marks those of a shard's rows that are hot.
+fn mark(met: &mut Met, shard: &Shard, slots: &TableSlots, rows: &[u32]) {
+    for row in rows {
+        if let Some(slot) = slots.slot(shard.rows.global(u64::from(*row)) as u32) {
+            met.mark(slot);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! What copies of hot rows on every rank save in a step's exchange, and what they cost: bytes, for a division that is given.
+//!
+//! Rows are looked up as [`Skew`] says, each look-up by itself. A row is hot from a share of its table's look-ups on, which
+//! is the same for all tables; a bag is pooled at home when all its rows are hot. Of others only what lies in a shard
+//! goes to its owner. What keeps copies equal are sums of hot bags' gradients, a row once from each rank that met it, and
+//! rows that any look-up moved, to all other ranks.
+
+use std::collections::HashSet;
+
+use serde::Serialize;
+
+use super::scheme::{Kind, Rows, Shard, Sharding, minibatch_slice};
+use super::skew::Skew;
+use super::traffic::{self, ID_BYTES, id_streams};
+use super::workload::{TableLoad, Workload};
+use crate::base::{RankId, TableId};
+
+/// Halvings of the interval that holds the threshold, in decades.
+const HALVINGS: usize = 40;
+
+/// The least share of look-ups that is told from none.
+const LEAST_DECADE: f64 = -15.0;
+
+/// The first budget of a ladder.
+const FIRST_BUDGET: u64 = 1 << 20;
+
+/// How near to the most that any budget saves the chosen one comes.
+const NEARLY: f64 = 0.99;
+
+/// What copies within a budget come to.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct HotPrice {
+    /// What copies may take on each rank.
+    pub budget: u64,
+    /// What they take.
+    pub bytes: u64,
+    /// Hot rows of all tables.
+    pub rows: u64,
+    /// Share of all look-ups that are of them.
+    pub lookups: f64,
+    /// Bytes that leave their rank in a step without copies: ids, pooled rows and their gradients.
+    pub without: f64,
+    /// The same with copies, of the bags that still travel.
+    pub cold: f64,
+    /// Sums of hot rows' gradients.
+    pub gradients: f64,
+    /// Hot rows that moved.
+    pub moved: f64,
+}
+
+impl HotPrice {
+    /// Bytes that leave their rank in a step with copies.
+    #[must_use]
+    pub fn with(&self) -> f64 {
+        self.cold + self.gradients + self.moved
+    }
+}
+
+/// The prices of budgets for one division.
+#[derive(Debug)]
+pub struct HotPrices<'a> {
+    workload: &'a Workload,
+    sharding: &'a Sharding,
+    skews: Vec<Skew>,
+    slices: Vec<f64>,
+    without: f64,
+}
+
+impl<'a> HotPrices<'a> {
+    /// For a workload whose tables are divided so.
+    #[must_use]
+    pub fn new(workload: &'a Workload, sharding: &'a Sharding) -> Self {
+        let skews = workload.tables.iter().map(|table| Skew::new(table.rows, table.skew)).collect();
+        let ranks = 0..sharding.ranks() as u32;
+        let slice = |rank| minibatch_slice(workload.batch, sharding.ranks(), RankId(rank)).len();
+        let slices = ranks.map(|rank| slice(rank) as f64).collect();
+        let mut prices = Self { workload, sharding, skews, slices, without: 0.0 };
+        let leaves = |matrix: &traffic::Matrix| {
+            let rows = matrix.iter().enumerate();
+            rows.flat_map(|(from, row)| row.iter().enumerate().filter(move |(to, _)| *to != from)).map(|(_, b)| b).sum()
+        };
+        let pooled: u64 = leaves(&traffic::pooled(sharding, workload.batch, workload.exchange_bytes as u64));
+        let streams = id_streams(sharding).map(|shard| {
+            let table = &workload.tables[shard.table.index()];
+            let look_ups = table.lookups * prices.skews[shard.table.index()].share(&shard.rows) * table.words() as f64;
+            let others = prices.others(shard);
+            ID_BYTES as f64 * (others * (1.0 + look_ups) + sharding.ranks() as f64 - 1.0)
+        });
+        prices.without = 2.0 * pooled as f64 + streams.sum::<f64>();
+        prices
+    }
+
+    /// Samples of all ranks but a shard's.
+    fn others(&self, shard: &Shard) -> f64 {
+        self.slices.iter().sum::<f64>() - self.slices[shard.rank.index()]
+    }
+
+    /// What a hot row takes on a rank: its weights, and a sum of gradients.
+    fn row_bytes(&self) -> u64 {
+        (2 * self.workload.dim * size_of::<f32>()) as u64
+    }
+
+    /// The least share of a table's look-ups from which a copy pays: as many look-ups in a minibatch as there are ranks.
+    fn least(&self) -> f64 {
+        let most = self.workload.tables.iter().map(|table| table.lookups).fold(1.0, f64::max);
+        (self.sharding.ranks() as f64 / (self.workload.batch as f64 * most)).min(1.0)
+    }
+
+    /// Hot rows of each table at a threshold; none where every rank has the table.
+    fn hot(&self, threshold: f64) -> impl Iterator<Item = u64> {
+        let replicated = |table: u32| self.sharding.scheme(TableId(table)).kind() == Kind::Replicated;
+        (0..).zip(&self.skews).map(move |(table, skew)| if replicated(table) { 0 } else { skew.hottest(threshold) })
+    }
+
+    /// Hot rows of each table within a budget: the hottest ones, as far as copies of them pay.
+    #[must_use]
+    pub fn rows(&self, budget: u64) -> Vec<u64> {
+        let bytes = |threshold: f64| self.hot(threshold).sum::<u64>().saturating_mul(self.row_bytes());
+        let least = self.least();
+        if bytes(least) <= budget {
+            return self.hot(least).collect();
+        }
+        // The lowest threshold that fits lies above the least, if any does.
+        let (mut low, mut high) = (libm::log10(least).max(LEAST_DECADE), 0.0);
+        for _ in 0..HALVINGS {
+            let middle = f64::midpoint(low, high);
+            if bytes(libm::pow(10.0, middle)) > budget { low = middle } else { high = middle }
+        }
+        let threshold = libm::pow(10.0, high);
+        let fits = bytes(threshold) <= budget;
+        self.hot(threshold).map(|rows| if fits { rows } else { 0 }).collect()
+    }
+
+    /// The price of a budget.
+    #[must_use]
+    pub fn of(&self, budget: u64) -> HotPrice {
+        let hot = self.rows(budget);
+        let mut price = HotPrice {
+            budget,
+            bytes: hot.iter().sum::<u64>() * self.row_bytes(),
+            rows: hot.iter().sum(),
+            lookups: 0.0,
+            without: self.without,
+            cold: 0.0,
+            gradients: 0.0,
+            moved: 0.0,
+        };
+        let tables = &self.workload.tables;
+        let all: f64 = tables.iter().map(|table| table.lookups).sum();
+        let share = |(table, hot): (usize, &u64)| tables[table].lookups * self.skews[table].share(&first(*hot));
+        price.lookups = hot.iter().enumerate().map(share).sum::<f64>() / all;
+        let streams: HashSet<_> = id_streams(self.sharding).map(|shard| (shard.table, shard.part)).collect();
+        for shard in self.sharding.shards() {
+            if self.sharding.scheme(shard.table).kind() != Kind::Replicated {
+                let with_ids = streams.contains(&(shard.table, shard.part));
+                self.add(&mut price, shard, hot[shard.table.index()], with_ids);
+            }
+        }
+        price
+    }
+
+    /// Adds what goes between a shard's rank and all others.
+    fn add(&self, price: &mut HotPrice, shard: &Shard, hot: u64, with_ids: bool) {
+        let Workload { tables, batch, weight_bytes, exchange_bytes, .. } = self.workload;
+        let (skew, table) = (&self.skews[shard.table.index()], &tables[shard.table.index()]);
+        let TableLoad { lookups, .. } = *table;
+        let (others, width, peers) = (self.others(shard), shard.columns.len() as f64, self.slices.len() as f64 - 1.0);
+        // Shares of look-ups: in the shard, of hot rows, and of the shard's hot rows.
+        let here = skew.share(&shard.rows);
+        let share = if hot == 0 { 0.0 } else { skew.share(&first(hot)) };
+        let hot_here = shard.rows.within(&(0..hot as usize));
+        let part = Rows { count: hot_here.len() as u64, ..shard.rows };
+        let hot_share = if part.count == 0 { 0.0 } else { skew.share(&part).min(here) };
+        let power = |x: f64| libm::pow(x.max(0.0), lookups);
+        // Bags with a look-up in the shard, without those that are hot.
+        let bags = 1.0 - power(1.0 - here) - (power(share) - power(share - hot_share));
+        price.cold += 2.0 * others * bags * width * *exchange_bytes as f64;
+        let all_hot = if lookups > 1.0 { libm::pow(share, lookups - 1.0) } else { 1.0 };
+        if with_ids {
+            let words = bags + lookups * (here - hot_share * all_hot).max(0.0) * table.words() as f64;
+            price.cold += ID_BYTES as f64 * (others * words + 2.0 * peers);
+        }
+        let unique = |draws: f64| match (part.count, part.step) {
+            (0, _) => 0.0,
+            (_, 1) => skew.unique(&part, draws),
+            // Rows that are dealt in turn are alike.
+            (count, _) => skew.unique(&first(hot), draws) * count as f64 / hot as f64,
+        };
+        let sums = (0..self.slices.len()).filter(|from| *from != shard.rank.index());
+        let sums = sums.map(|from| unique(self.slices[from] * lookups * all_hot)).sum::<f64>();
+        price.gradients += ID_BYTES as f64 * (sums * (width + 2.0) + 2.0 * peers);
+        let seen = (shard.columns.len() * weight_bytes).next_multiple_of(ID_BYTES as usize) as f64;
+        let moved = unique(*batch as f64 * lookups);
+        price.moved += peers * (moved * (ID_BYTES as f64 + seen) + ID_BYTES as f64);
+    }
+
+    /// The prices of doubling budgets until all rows that pay have copies, and which of them is chosen: the least with which
+    /// nearly as little travels as with any; nothing where no budget lets less travel.
+    #[must_use]
+    pub fn ladder(&self) -> (Vec<HotPrice>, Option<usize>) {
+        let mut prices = vec![self.of(FIRST_BUDGET)];
+        loop {
+            let last = prices[prices.len() - 1];
+            let next = self.of(last.budget.saturating_mul(2));
+            if next.rows == last.rows && prices.len() > 1 || last.budget > u64::MAX / 2 {
+                break;
+            }
+            prices.push(next);
+        }
+        let saved = |price: &HotPrice| price.without - price.with();
+        let most = prices.iter().map(saved).fold(0.0, f64::max);
+        let chosen = prices.iter().position(|price| saved(price) > 0.0 && saved(price) >= NEARLY * most);
+        (prices, chosen)
+    }
+}
+
+/// The first rows of a table.
+const fn first(count: u64) -> Rows {
+    Rows { first: 0, step: 1, count }
+}

@@ -1,0 +1,160 @@
+//! Hot rows in a safetensors file: of each table a tensor of its hot rows, rising, named by its column. How many rows each
+//! table has stands in the head, so that a file is taken for no other tables than its own.
+
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, SafeTensors};
+
+use super::tensor_file::{Hashes, REMEDY, TensorFile};
+use crate::base::{Error, Result, input};
+use crate::data::Schema;
+use crate::data::hot::HotSet;
+
+/// The metadata key of the tables, and what its value begins with: what the file is, and its version.
+const TABLES: &str = "hot_rows_of";
+
+/// What stands there before the tables.
+const VERSION: &str = "1";
+
+/// A table as the head tells of it.
+#[derive(serde::Serialize, serde::Deserialize, PartialEq)]
+struct Column {
+    name: String,
+    rows: u64,
+}
+
+/// What the head tells.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Head {
+    version: String,
+    tables: Vec<Column>,
+}
+
+/// The name of a table's tensor: tables are numbered, so that no name need be safe.
+fn tensor(table: usize) -> String {
+    format!("hot.{table}")
+}
+
+/// Writes the hot rows of a schema's tables.
+///
+/// # Errors
+/// When the file cannot be written; an older one then stays.
+pub fn save_hot(path: &Path, schema: &Schema, set: &HotSet) -> Result<()> {
+    let tables = schema.tables.iter().map(|column| Column { name: column.name.clone(), rows: column.rows }).collect();
+    let head = Head { version: VERSION.to_owned(), tables };
+    let head = serde_json::to_string(&head).expect("names and numbers are representable in JSON");
+    // In the order of safetensors' own writer.
+    let mut tables: Vec<usize> = (0..set.tables()).collect();
+    tables.sort_by_key(|table| tensor(*table));
+    let sizes = tables.iter().map(|&table| {
+        let rows = set.rows(table) as usize;
+        (tensor(table), Dtype::U32, vec![rows], rows * size_of::<u32>())
+    });
+    let mut file = TensorFile::begin(path, (TABLES, head), sizes)?;
+    for table in tables {
+        let rows: Vec<u32> = set.iter(table).collect();
+        file.append(bytemuck::cast_slice(&rows))?;
+    }
+    file.finish().map(|_| ())
+}
+
+/// Reads the hot rows of a schema's tables.
+///
+/// # Errors
+/// When the file cannot be read, is damaged, or has rows of other tables.
+pub fn load_hot(path: &Path, schema: &Schema) -> Result<HotSet> {
+    let bad = |reason: String| Error::BadFile { path: path.to_owned(), reason };
+    let other =
+        |error: String| bad(format!("no file of hot rows, as `octorec inspect --hot --out FILE` writes it: {error}"));
+    let bytes = input::read(path)?;
+    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| other(error.to_string()))?;
+    let head = header.metadata().as_ref().and_then(|entries| entries.get(TABLES));
+    let head = head.ok_or_else(|| other(format!("its head has no {TABLES}")))?;
+    let head: Head = serde_json::from_str(head).map_err(|error| other(error.to_string()))?;
+    if head.version != VERSION {
+        return Err(bad(format!(
+            "version {} of files of hot rows: this octorec reads version {VERSION}",
+            head.version
+        )));
+    }
+    if head.tables.len() != schema.tables.len() {
+        let (theirs, ours) = (head.tables.len(), schema.tables.len());
+        return Err(bad(format!("hot rows of {theirs} tables, and the data has {ours}: name a file of these data")));
+    }
+    for (table, (theirs, ours)) in head.tables.iter().zip(&schema.tables).enumerate() {
+        if (&theirs.name, theirs.rows) != (&ours.name, ours.rows) {
+            return Err(bad(format!(
+                "table {table} is {} with {} rows, and in the data {} with {}: name a file of these data",
+                theirs.name, theirs.rows, ours.name, ours.rows
+            )));
+        }
+    }
+    let damaged = |reason: String| bad(format!("damaged hot rows: {reason}"));
+    let tensors = SafeTensors::deserialize(&bytes).map_err(|error| damaged(error.to_string()))?;
+    let hashes = Hashes::read(&bytes, &header).map_err(damaged)?;
+    let mut set = HotSet::new();
+    for (table, column) in schema.tables.iter().enumerate() {
+        let name = tensor(table);
+        let found = tensors.tensor(&name).map_err(|error| damaged(error.to_string()))?;
+        if hashes.as_ref().is_some_and(|hashes| !hashes.check(&name, found.data()).found_sound()) {
+            return Err(damaged(format!("tensor {name} has another hash: {REMEDY}")));
+        }
+        if found.dtype() != Dtype::U32 {
+            return Err(damaged(format!("tensor {name} has type {:?} instead of U32", found.dtype())));
+        }
+        let rows: Vec<u32> = bytemuck::allocation::pod_collect_to_vec(found.data());
+        if !rows.is_sorted_by(|a, b| a < b) || rows.last().is_some_and(|last| u64::from(*last) >= column.rows) {
+            return Err(damaged(format!("the rows of tensor {name} do not rise, or its table lacks the last one")));
+        }
+        if rows.len() as u64 == column.rows {
+            set.push_whole(column.rows);
+        } else {
+            set.push_some(column.rows, rows.into_iter());
+        }
+    }
+    Ok(set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schema(rows: [u64; 12]) -> Schema {
+        Schema::criteo(0, &rows)
+    }
+
+    #[test]
+    fn hot_rows_survive_their_file_and_go_with_no_other_data() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hot.safetensors");
+        let ours = schema([5, 130, 40, 7, 7, 7, 7, 7, 7, 7, 7, 1000]);
+        let mut set = HotSet::new();
+        set.push_whole(5);
+        set.push_some(130, [129, 3, 64].into_iter());
+        set.push_some(40, std::iter::empty());
+        (0..8).for_each(|table| set.push_some(7, std::iter::once(table % 7)));
+        set.push_some(1000, 3..999);
+        save_hot(&path, &ours, &set).unwrap();
+        assert!(load_hot(&path, &ours).unwrap() == set);
+
+        let fails = |schema: &Schema, reason: &str| {
+            let error = load_hot(&path, schema).unwrap_err().to_string();
+            assert!(error.contains(reason) && error.contains("hot.safetensors"), "{error}");
+        };
+        fails(&schema([5, 131, 40, 7, 7, 7, 7, 7, 7, 7, 7, 1000]), "with 130 rows, and in the data");
+        fails(&Schema::criteo(0, &[5, 130]), "of 12 tables, and the data has 2");
+        let whole = std::fs::read(&path).unwrap();
+        let mut wrong = whole.clone();
+        *wrong.last_mut().unwrap() ^= 1;
+        std::fs::write(&path, &wrong).unwrap();
+        fails(&ours, "damaged hot rows");
+        std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        fails(&ours, "octorec inspect --hot --out FILE");
+        let newer = String::from_utf8_lossy(&whole).find("version").unwrap() + "version\\\":\\\"".len();
+        let mut wrong = whole;
+        wrong[newer] = b'2';
+        std::fs::write(&path, &wrong).unwrap();
+        let error = load_hot(&path, &ours).unwrap_err().to_string();
+        assert!(error.contains("version 2") || error.contains("damaged"), "{error}");
+    }
+}

@@ -1,0 +1,283 @@
+//! Copies of hot rows on every rank: no bit of the results is another, and what travels falls to what was planned.
+
+use crate::channels::Channels;
+use crate::weighing;
+
+use std::sync::Arc;
+
+use octorec::base::config::{ModelConfig, Pooling, Precision, Wire};
+use octorec::base::{RankId, TableId};
+use octorec::collective::World;
+use octorec::data::hot::{HotSet, HotSlots};
+use octorec::data::{Batch, Column, Schema};
+use octorec::exchange::Traffic;
+use octorec::machine::placement::Wishes;
+use octorec::machine::{Machine, place};
+use octorec::math::Grains;
+use octorec::model::Room;
+use octorec::optim::{Averages, Optimizer};
+use octorec::shard::scheme::{Part, Scheme, Sharding};
+use octorec::train::{BuildFabric, Ranks, Setup};
+
+const ROWS: [u64; 6] = [700, 3, 41, 1000, 260, 90];
+const DIM: usize = 11;
+const BATCH: usize = 52;
+const RATE: f32 = 0.05;
+const SIZES: [usize; 6] = [BATCH, BATCH, 29, 3, 1, 40];
+
+/// What ranks are connected by: windows in shared memory, and channels that copy.
+const CHANNELS: BuildFabric = |_, job, _, lanes| Ok(Box::new(Channels::new(job, lanes)));
+
+const AVERAGES: Averages = Averages { beta1: 0.9, beta2: 0.99, eps: 0.01, bias_correction: true };
+
+/// Optimizers of rows.
+const OPTIMIZERS: [Optimizer; 5] = [
+    Optimizer::Sgd,
+    Optimizer::Momentum { momentum: 0.9, decay: 0.0 },
+    Optimizer::Adagrad { eps: 0.01, initial: 0.05, decay: 0.0 },
+    Optimizer::RowwiseAdagrad { eps: 0.01, initial: 0.05 },
+    Optimizer::SparseAdam { averages: AVERAGES },
+];
+
+/// A number that looks drawn.
+const fn drawn(of: usize) -> usize {
+    ((of as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as usize
+}
+
+/// Some rows of each table: all, none, or about as many as this part of them.
+fn hot(part: [usize; 2]) -> Arc<HotSlots> {
+    let mut set = HotSet::new();
+    for (table, rows) in ROWS.into_iter().enumerate() {
+        match table {
+            1 => set.push_whole(rows),
+            5 => set.push_some(rows, std::iter::empty()),
+            _ => {
+                set.push_some(rows, (0..rows as u32).filter(|row| drawn(*row as usize + 7 * table) % part[1] < part[0]))
+            }
+        }
+    }
+    Arc::new(HotSlots::new(&set))
+}
+
+#[derive(Clone)]
+struct Case {
+    model: ModelConfig,
+    schema: Schema,
+    batches: Vec<Arc<Batch>>,
+    room: Room,
+    grains: Option<Grains>,
+    wire: Wire,
+}
+
+type Outcome = (Vec<f64>, Vec<f32>, Vec<Vec<f32>>);
+
+impl Case {
+    /// Bags of up to four look-ups, often of the first rows.
+    fn new(pooling: Pooling, precision: Precision, optimizer_rows: Optimizer, weighted: bool) -> Self {
+        let (bottom, top) = (vec![4, 20, DIM], vec![17, 1]);
+        let model = ModelConfig { bottom, top, dim: DIM, rows: ROWS.to_vec(), pooling, ..ModelConfig::default() };
+        let tables = ROWS.into_iter().map(|rows| Column::new(format!("of {rows}"), rows)).collect();
+        let mut schema = Schema { dense: 4, tables };
+        let mut at = 0;
+        let mut next = |below: usize| {
+            at += 1;
+            drawn(at) % below
+        };
+        let mut batch = |samples: usize| {
+            let mut batch = Batch::new(&schema);
+            for _ in 0..samples {
+                batch.dense.extend((0..4).map(|_| next(1000) as f32 / 500.0 - 1.0));
+                batch.labels.push(next(2) as f32);
+                for (bag, rows) in batch.bags.iter_mut().zip(ROWS) {
+                    // None in one of five bags, one in two of them.
+                    let count = [0, 1, 1, 2, 4][next(5)];
+                    let below = if next(3) == 0 { rows } else { rows.min(30) } as usize;
+                    bag.rows.extend((0..count).map(|_| next(below) as u32));
+                    bag.close();
+                }
+            }
+            Arc::new(batch)
+        };
+        let mut batches: Vec<_> = SIZES.into_iter().map(&mut batch).collect();
+        weighing::weigh(&mut schema, &mut batches, |table| weighted && table != 2);
+        let room = Room { lookups: 4, precision, optimizer_rows, ..Room::samples(BATCH) };
+        Self { model, schema, batches, room, grains: Some(Grains::exactly(8)), wire: Wire::F32 }
+    }
+
+    fn ranks(&self, ranks: usize, schemes: Vec<Scheme>, hot: Option<Arc<HotSlots>>, fabric: BuildFabric) -> Ranks {
+        let wishes = Wishes { ranks: Some(ranks), threads: Some(2), ..Wishes::default() };
+        let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
+        let sharding = Sharding::new(&ROWS, DIM, ranks, schemes).unwrap();
+        let setup = Setup::new(&self.model, &self.schema, sharding, self.room, &placement);
+        let (grains, wire) = (self.grains, self.wire);
+        Ranks::start(Setup { grains, wire, hot, fabric, spin: false, ..setup }).unwrap()
+    }
+
+    fn alone(&self) -> Outcome {
+        self.train(&self.ranks(1, schemes(0, 1), None, World::fabric))
+    }
+
+    /// Losses, predictions, and tables with their moments.
+    fn train(&self, ranks: &Ranks) -> Outcome {
+        ranks.initialise(7).unwrap();
+        let losses = self.batches.iter().map(|batch| ranks.step(batch, RATE).unwrap()).collect();
+        let predictions = ranks.predict(&self.batches[2]).unwrap();
+        let tables = (0..ROWS.len() as u32).map(|table| ranks.export_table(TableId(table)).unwrap());
+        let moments = ranks.moments(&ranks.parameters().unwrap());
+        let moments = moments.iter().map(|moment| ranks.export(moment).unwrap());
+        (losses, predictions, tables.chain(moments).collect())
+    }
+}
+
+/// Table t divided in way `kind`, or of kind 5 each in another.
+fn schemes(kind: usize, ranks: usize) -> Vec<Scheme> {
+    let scheme = |table: usize| {
+        let rank = |at: usize| RankId(((at + table) % ranks) as u32);
+        let parts = |whole: u64, count: usize| {
+            let count = (count as u64).min(whole);
+            let size = |part: u64| whole * (part + 1) / count - whole * part / count;
+            (0..count).map(|part| Part { rank: rank(part as usize), size: size(part) }).collect()
+        };
+        match if kind == 5 { table } else { kind } {
+            0 => Scheme::Table(rank(0)),
+            // More slices than ranks, of odd widths.
+            1 => Scheme::Column(parts(DIM as u64, 3)),
+            2 => Scheme::RowContiguous(parts(ROWS[table], ranks + 1)),
+            3 => Scheme::RowCyclic((0..ranks.min(ROWS[table] as usize)).map(rank).collect()),
+            4 => Scheme::Replicated,
+            _ => Scheme::Table(rank(1)),
+        }
+    };
+    (0..ROWS.len()).map(scheme).collect()
+}
+
+#[test]
+fn no_bit_depends_on_copies_of_hot_rows_nor_on_ranks_schemes_and_what_optimizers_keep() {
+    for (at, optimizer) in OPTIMIZERS.into_iter().enumerate() {
+        for (precision, pooling) in [(Precision::F32, Pooling::Sum), (Precision::Bf16, Pooling::Mean)] {
+            let case = Case::new(pooling, precision, optimizer, at % 2 == 0);
+            let alone = case.alone();
+            for (step, ranks) in [1, 2, 3, 4, 8].into_iter().enumerate() {
+                // Each optimizer meets every number of ranks, each number of ranks every scheme.
+                let kinds = if ranks == 3 { vec![0, 1, 2, 3, 5] } else { vec![(at + step) % 4, 5] };
+                for kind in kinds {
+                    // Columns of rows of which a number is kept stay together.
+                    if optimizer.row_moment().is_some() && matches!(kind, 1 | 5) {
+                        continue;
+                    }
+                    let fabric = if (at + step) % 2 == 0 { World::fabric } else { CHANNELS };
+                    let found = case.train(&case.ranks(ranks, schemes(kind, ranks), Some(hot([3, 4])), fabric));
+                    let what = format!("{optimizer:?}, {precision:?}, {ranks} ranks, scheme {kind}");
+                    assert!(found.0 == alone.0, "{what}: losses {:?}, not {:?}", found.0, alone.0);
+                    assert!(found.1 == alone.1, "{what}: predictions");
+                    for (index, (found, alone)) in found.2.iter().zip(&alone.2).enumerate() {
+                        let differs = found.iter().zip(alone).position(|(a, b)| a.to_bits() != b.to_bits());
+                        assert_eq!(differs, None, "{what}: tensor {index}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_of_hot_rows_gradients_move_them_as_one_rank_does() {
+    for (at, optimizer) in OPTIMIZERS.into_iter().enumerate() {
+        for (precision, pooling, bound) in
+            [(Precision::F32, Pooling::Sum, 1e-5), (Precision::Bf16, Pooling::Mean, 1e-3)]
+        {
+            let case = Case { grains: None, ..Case::new(pooling, precision, optimizer, at % 2 == 1) };
+            let alone = case.alone();
+            for ranks in [2, 3, 8] {
+                for kind in if ranks == 3 { 0..6 } else { 2..4 } {
+                    if optimizer.row_moment().is_some() && matches!(kind, 1 | 5) {
+                        continue;
+                    }
+                    let what = format!("{optimizer:?}, {precision:?}, {ranks} ranks, scheme {kind}");
+                    for part in [[3, 4], [1, 1], [0, 1]] {
+                        let ranks = |fabric| case.ranks(ranks, schemes(kind, ranks), Some(hot(part)), fabric);
+                        let found = case.train(&ranks(World::fabric));
+                        assert!(part != [3, 4] || found == case.train(&ranks(CHANNELS)), "{what}: over channels");
+                        for (alone, found) in alone.0.iter().zip(&found.0) {
+                            assert!((alone - found).abs() <= bound * alone.abs(), "{what}: {found}, not {alone}");
+                        }
+                        for (index, (alone, found)) in alone.2.iter().zip(&found.2).enumerate() {
+                            let apart =
+                                alone.iter().zip(found).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+                            assert!(apart <= 20.0 * bound.max(1e-6), "{what}: tensor {index} is {apart} apart");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_travels_is_what_was_planned_to_the_byte_and_less_where_rows_are_hot() {
+    for ranks in [1, 2, 3, 8] {
+        let ways = [(None, Wire::F32), (None, Wire::Bf16), (Some(Grains::exactly(8)), Wire::F32)];
+        for ((grains, wire), (weighted, precision)) in
+            ways.into_iter().flat_map(|way| [(false, Precision::F32), (true, Precision::Bf16)].map(|of| (way, of)))
+        {
+            let case = Case { grains, wire, ..Case::new(Pooling::Sum, precision, Optimizer::Sgd, weighted) };
+            let sent = |hot: Option<Arc<HotSlots>>| {
+                let ranks = case.ranks(ranks, schemes(5, ranks), hot, World::fabric);
+                ranks.initialise(7).unwrap();
+                let mut planned: Option<Traffic> = None;
+                for batch in &case.batches {
+                    ranks.step(batch, RATE).unwrap();
+                    let step = ranks.planned_traffic(batch).unwrap();
+                    planned = Some(planned.map_or_else(|| step.clone(), |before| before.plus(&step)));
+                    let found = ranks.traffic().unwrap();
+                    for ((name, planned), (_, found)) in
+                        planned.as_ref().unwrap().parts().into_iter().zip(found.parts())
+                    {
+                        assert_eq!(found, planned, "{name}, {grains:?}, {wire:?}, from row to column");
+                    }
+                }
+                ranks.traffic().unwrap()
+            };
+            let [without, none, some, all] =
+                [None, Some([0, 1]), Some([3, 4]), Some([1, 1])].map(|part| sent(part.map(hot)));
+            assert!(without.hot_rows.total() == 0 && without.hot_gradients.total() == 0);
+            if ranks == 1 {
+                assert_eq!([&some, &all].map(|sent| sent.total().total()), [0; 2]);
+                continue;
+            }
+            let pooled = |sent: &Traffic| sent.pooled_rows.total();
+            assert!(pooled(&none) <= pooled(&without) && pooled(&some) < pooled(&none) && pooled(&all) < pooled(&some));
+            assert!(some.hot_rows.total() > 0 && all.hot_rows.total() > some.hot_rows.total());
+            let sums = [&none, &some, &all].map(|sent| sent.hot_gradients.total());
+            if grains.is_some() {
+                // Gradients go bag by bag, and ids with them.
+                assert!(sums == [0; 3] && all.pooled_gradients == none.pooled_gradients);
+            } else {
+                assert!(sums.is_sorted() && all.pooled_gradients.total() < some.pooled_gradients.total());
+                assert!(all.ids.total() < some.ids.total() && some.ids.total() < none.ids.total());
+            }
+        }
+    }
+}
+
+#[test]
+fn copies_follow_weights_that_are_set() {
+    let case = Case::new(Pooling::Sum, Precision::Bf16, OPTIMIZERS[2], false);
+    let (first, second) = case.batches.split_at(3);
+    let started = |ranks: usize, kind, hot| case.ranks(ranks, schemes(kind, ranks), hot, World::fabric);
+    let alone = started(1, 0, None);
+    let part = |batches: &[Arc<Batch>]| Case { batches: batches.to_vec(), ..case.clone() };
+    part(first).train(&alone);
+    // Everything there is of it goes to ranks that had other weights, and have trained on them.
+    let others = started(3, 3, Some(hot([3, 4])));
+    part(second).train(&others);
+    let parameters = alone.parameters().unwrap();
+    for parameter in parameters.iter().chain(&alone.moments(&parameters)) {
+        others.import(parameter, &alone.export(parameter).unwrap()).unwrap();
+    }
+    let step = |ranks: &Ranks| -> Vec<f64> { second.iter().map(|batch| ranks.step(batch, RATE).unwrap()).collect() };
+    let predict = |ranks: &Ranks| ranks.predict(&case.batches[0]).unwrap();
+    assert_eq!(predict(&others), predict(&alone));
+    assert_eq!(step(&others), step(&alone));
+    assert_eq!(predict(&others), predict(&alone));
+}

@@ -1,0 +1,102 @@
+//! What copies of hot rows are predicted to save and to cost is what minibatches of such rows send.
+
+use std::sync::Arc;
+
+use octorec::base::RankId;
+use octorec::base::config::Precision;
+use octorec::collective::Links;
+use octorec::data::hot::{HotSet, HotSlots};
+use octorec::data::{Batch, Schema};
+use octorec::exchange::{Layout, Traffic};
+use octorec::shard::{HotPrice, HotPrices, Part, Scheme, Sharding};
+
+use super::workload;
+
+const ROWS: [u64; 5] = [200_000, 30_000, 4_000, 9_000, 60];
+const SKEWS: [f64; 5] = [1.2, 1.05, 1.3, 1.1, 0.9];
+const LOOKUPS: [usize; 5] = [1, 3, 1, 2, 1];
+const BATCH: usize = 4096;
+const DIM: usize = 16;
+
+/// A minibatch with fixed numbers of look-ups, row 0 the hottest of each table.
+fn minibatch() -> Batch {
+    let mut batch = Batch::new(&Schema::criteo(0, &ROWS));
+    let mut state = 1u64;
+    for ((bag, rows), (skew, lookups)) in batch.bags.iter_mut().zip(ROWS).zip(SKEWS.into_iter().zip(LOOKUPS)) {
+        let mut sums = vec![0.0];
+        for row in 0..rows {
+            sums.push(sums[row as usize] + f64::from(row as u32 + 1).powf(-skew));
+        }
+        for _ in 0..BATCH {
+            for _ in 0..lookups {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let drawn = (state >> 11) as f64 / (1u64 << 53) as f64 * sums[rows as usize];
+                bag.rows.push((sums.partition_point(|sum| *sum <= drawn) - 1) as u32);
+            }
+            bag.close();
+        }
+    }
+    batch.labels.resize(BATCH, 0.0);
+    batch
+}
+
+fn schemes(ranks: usize) -> Vec<Scheme> {
+    let rank = |at: usize| RankId((at % ranks) as u32);
+    let halves =
+        |whole: u64| vec![Part { rank: rank(1), size: whole / 2 }, Part { rank: rank(2), size: whole - whole / 2 }];
+    vec![
+        Scheme::Table(rank(0)),
+        Scheme::RowCyclic((0..ranks).map(rank).collect()),
+        Scheme::Column(halves(DIM as u64)),
+        Scheme::RowContiguous(halves(ROWS[3])),
+        Scheme::Replicated,
+    ]
+}
+
+#[test]
+fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_that_saves_most() {
+    let batch = minibatch();
+    let mut work = workload(&ROWS, DIM, BATCH);
+    for ((table, skew), lookups) in work.tables.iter_mut().zip(SKEWS).zip(LOOKUPS) {
+        (table.skew, table.lookups) = (skew, lookups as f64);
+    }
+    for ranks in [2, 4, 8] {
+        let sharding = Sharding::new(&ROWS, DIM, ranks, schemes(ranks)).unwrap();
+        let prices = HotPrices::new(&work, &sharding);
+        let (ladder, chosen) = prices.ladder();
+        let chosen = ladder[chosen.expect("these rows are hot")];
+        for price in [prices.of(8 << 10), prices.of(64 << 10), chosen] {
+            let hot = prices.rows(price.budget);
+            assert_eq!((price.rows, price.bytes), (hot.iter().sum(), hot.iter().sum::<u64>() * 128));
+            assert!(price.bytes <= price.budget && hot[4] == 0, "{price:?}: of replicated tables nothing");
+            let mut set = HotSet::new();
+            ROWS.iter().zip(&hot).for_each(|(rows, hot)| set.push_some(*rows, 0..*hot as u32));
+            let slots = Some(Arc::new(HotSlots::new(&set)));
+            let sent = |hot| {
+                let layout = Layout::new(sharding.clone()).with_hot(hot, Precision::F32);
+                Traffic::of_step(&layout, &batch, &Links::uniform(ranks, 0))
+            };
+            let bags = |sent: &Traffic| [&sent.ids, &sent.pooled_rows, &sent.pooled_gradients].map(Links::total);
+            let (without, with) = (sent(None), sent(slots));
+            let near = |what: &str, planned: f64, found: usize, bound: f64| {
+                let apart = (planned / found as f64 - 1.0).abs();
+                assert!(apart < bound, "{ranks} ranks, {what}: {planned:.0} planned, {found} found, {price:?}");
+            };
+            near("without", price.without, bags(&without).iter().sum(), 0.02);
+            near("bags that travel", price.cold, bags(&with).iter().sum(), 0.03);
+            near("sums of gradients", price.gradients, with.hot_gradients.total(), 0.05);
+            near("rows that moved", price.moved, with.hot_rows.total(), 0.05);
+            assert!(price.with() < price.without, "{price:?}");
+        }
+        let saved = |price: &HotPrice| price.without - price.with();
+        let most = ladder.iter().map(saved).fold(0.0, f64::max);
+        assert!(saved(&chosen) >= 0.99 * most);
+        assert!(ladder.iter().filter(|price| price.budget < chosen.budget).all(|price| saved(price) < 0.99 * most));
+        assert!(ladder.is_sorted_by(|a, b| 2 * a.budget == b.budget && a.rows <= b.rows));
+    }
+    // Where every row is as seldom as any other, no copy pays.
+    let sharding = Sharding::new(&[1 << 20], DIM, 4, vec![Scheme::Table(RankId(0))]).unwrap();
+    let work = workload(&[1 << 20], DIM, BATCH);
+    let (ladder, chosen) = HotPrices::new(&work, &sharding).ladder();
+    assert!(chosen.is_none() && ladder.iter().all(|price| price.rows == 0), "{ladder:?}");
+}
