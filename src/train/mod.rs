@@ -28,7 +28,7 @@ mod vocabulary;
 
 pub use checkpoint::{Checkpoint, Origin, Progress, Writers, save};
 pub use clock::{Breakdown, Clock, Span};
-pub use evaluation::{Questions, evaluate, predict};
+pub use evaluation::{Questions, Taker, evaluate, predict};
 pub use metrics::{Bucket, Evaluation, Grouped, Scores, auc};
 pub use mllog::{Benchmark, MlLog, Submission};
 pub use output::{OutputDir, checkpoint_in, plan_in, vocabulary_in};

@@ -28,6 +28,7 @@ mod requirement;
 #[path = "../support/sample.rs"]
 mod sample;
 mod search;
+mod serving;
 mod simulate;
 #[path = "../support/spoil.rs"]
 mod spoil;
