@@ -5,6 +5,7 @@
 mod checkpoint;
 mod clock;
 mod evaluation;
+pub mod export;
 mod machines;
 mod metrics;
 mod mllog;

@@ -8,6 +8,7 @@ mod campaign;
 mod chance;
 mod configuration;
 mod determinism;
+mod export;
 mod foreign_numbers;
 mod initial;
 mod integrity;
