@@ -3,7 +3,7 @@
 CARGO ?= cargo
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: train build test format lint docs unit loom collectives campaign figures mlperf-small bench bench-data clean system test-mpi test-mpich test-numa valgrind mutants
+.PHONY: train build test format lint docs unit loom collectives campaign figures mlperf-small bench bench-data clean system test-mpi test-mpich test-numa test-export valgrind mutants
 
 # Trains on the built-in click log and ends with the test AUC.
 train: build
@@ -68,6 +68,12 @@ test-mpi: system
 test-mpich:
 	MPICC=mpicc.mpich MPIRUN=mpirun.mpich $(CARGO) test --locked --all-features \
 		--target-dir $(or $(CARGO_TARGET_DIR),target)/mpich --test cli mpi::
+
+# Exported models in onnxruntime and PyTorch against `predict`, on 10,000 rows; by a Python that has both and NumPy. `make unit`
+# does so on 1,000 rows where OCTOREC_PYTHON, or python3, has them.
+OCTOREC_PYTHON ?= python3
+test-export: build
+	$(OCTOREC_PYTHON) tests/export/check.py target/release/octorec --require onnxruntime torch
 
 # A tiny training of two ranks under valgrind, which must find nothing. PROFILE=dev takes the binary that tests use.
 PROFILE ?= release

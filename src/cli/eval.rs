@@ -7,8 +7,8 @@ use clap::Args;
 
 use super::overrides::source_of;
 use super::preprocess::BadRow;
-use super::ranks::{Purpose, RankArgs, Started};
-use super::session::{Trained, VerifyArgs, load, open_data, report_skipped, report_unseen};
+use super::ranks::{RankArgs, Started};
+use super::session::{Trained, VerifyArgs, beside_checks, open_data, open_trained, report_skipped, report_unseen};
 use crate::base::config::{Config, SourceKind};
 use crate::base::console::note;
 use crate::base::error::nearest;
@@ -82,13 +82,14 @@ impl EvalArgs {
         let whole = self.data.is_some() && source.samples(Split::Test) == Some(0);
         let split = if whole { Split::Train } else { Split::Test };
         config.use_here(self.threads);
-        let Started { ranks, .. } = self.ranks.start(world, &config, &*source, Purpose::Predict, None, false)?;
-        load(&trained.path, self.verify, &*source, &ranks)?;
+        let checkpoint = open_trained(&trained.path, self.verify, &*source)?;
+        let Started { ranks, .. } = self.ranks.start_trained(world, &config, &*source, &checkpoint)?;
         let questions = Questions {
             buckets: self.calibration_buckets.unwrap_or(BUCKETS),
             groups: self.gauc.as_deref().map(|column| table_of(&*source, column)).transpose()?,
         };
-        let found = evaluate(&ranks, &source, (split, config.train.eval_batch), questions)?;
+        let of = (split, config.train.eval_batch);
+        let found = beside_checks(&checkpoint, &ranks, || evaluate(&ranks, &source, of, questions))?;
         report_unseen(&*source);
         report_skipped(source.skipped_rows());
         let Some(found) = found else {

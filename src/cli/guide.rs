@@ -20,3 +20,6 @@ pub mod prediction {}
 
 #[doc = include_str!("guide/search.md")]
 pub mod search {}
+
+#[doc = include_str!("guide/serving.md")]
+pub mod serving {}

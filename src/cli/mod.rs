@@ -11,6 +11,7 @@ mod copies;
 mod data;
 mod division;
 mod eval;
+mod export;
 mod figures;
 pub mod guide;
 mod help;
@@ -56,6 +57,8 @@ enum Command {
     Eval(eval::EvalArgs),
     /// Write a click probability for every row of a file.
     Predict(predict::PredictArgs),
+    /// Write a trained model for other programs: ONNX, PyTorch.
+    Export(export::ExportArgs),
     /// Turn raw logs into octorec's blocks.
     Preprocess(Box<preprocess::PreprocessArgs>),
     /// Train with many configurations and say which was best.
@@ -113,6 +116,7 @@ impl Cli {
             // The others are one machine's.
             _ if !world.is_first() => Ok(()),
             Command::Preprocess(args) => args.run(),
+            Command::Export(args) => args.run(),
             Command::Search(args) => args.run(),
             Command::Config(args) => args.run(),
             Command::Convert(args) => args.run().map_err(told(ELSEWHERE)),

@@ -1,21 +1,24 @@
-//! `octorec predict`: a click probability for every row of a file or data set, in its order.
+//! `octorec predict`: a click probability for every row of a file or data set, or of standard input, in its order.
 
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::eval::{refuse_own_numbers, whole_file};
-use super::ranks::{Purpose, RankArgs, Started};
-use super::session::{Trained, VerifyArgs, load, open_whole, refuse_overwriting, report_unseen};
+use super::ranks::{RankArgs, Started};
+use super::session::{
+    Trained, VerifyArgs, beside_checks, open_incoming, open_trained, open_whole, refuse_overwriting, report_unseen,
+};
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::collective::World;
 use crate::data::Split;
+use crate::data::incoming::Writing;
 use crate::memory::WholeFile;
-use crate::train::{predict, vocabulary_in};
+use crate::train::{Taker, predict, vocabulary_in};
 
 /// Arguments of `octorec predict`.
 #[derive(Debug, Args)]
@@ -28,9 +31,14 @@ pub struct PredictArgs {
     /// Rows in any format that `train --data` reads; in text the label column may be missing. Every row gets a probability,
     /// in the order of the file, so a malformed one ends the command; of a data set those for training, validation and
     /// test, in the order of its files (of octorec's blocks: as dataset.toml lists them; of others: training, validation,
-    /// test).
-    #[arg(long, value_name = "PATH")]
+    /// test). With "-" rows of text come by standard input, in bounded memory: whenever it pauses, those that have come are
+    /// answered.
+    #[arg(long, value_name = "PATH|-")]
     data: PathBuf,
+
+    /// With --data -: how rows and probabilities are written [default: text]
+    #[arg(long, value_enum, value_name = "HOW")]
+    format: Option<Format>,
 
     /// Where the probabilities go, one a line; without it: stdout.
     #[arg(long, value_name = "FILE")]
@@ -47,49 +55,151 @@ pub struct PredictArgs {
     ranks: RankArgs,
 }
 
+/// How rows and probabilities are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// As files of such text: a header line where those have one.
+    Text,
+    /// An object a line, by the columns' names (of Criteo's text I1 to I13 and C1 to C26); null is a missing value; lists
+    /// where a column has several values. The answer is {"probability": P}.
+    Json,
+}
+
+/// What standard output is called in messages.
+const STDOUT: &str = "stdout";
+
 impl PredictArgs {
     /// Writes the probabilities.
     pub fn run(&self, world: &World) -> Result<()> {
         interrupt::install()?;
+        let refuse =
+            |origin: &str, reason: &str| Err(Error::Config { origin: origin.to_owned(), reason: reason.to_owned() });
+        let arrives = self.data.as_os_str() == "-";
+        if self.format.is_some() && !arrives {
+            return refuse("--format", "is of rows that come by standard input: add --data -, or leave it away");
+        }
+        if arrives && world.machines() > 1 {
+            return refuse("--data -", "standard input is one machine's: name a file that all machines see");
+        }
         let trained = Trained::find(&self.checkpoint, self.verify)?;
         let mut config = trained.config()?;
-        whole_file(&mut config, &self.data)?;
         let vocabulary = vocabulary_in(&self.checkpoint);
         refuse_overwriting("--out", self.out.as_deref(), &[&self.data, &trained.path, &vocabulary])?;
         // A row that is left out would shift all lines behind it.
         config.data.on_bad_row = OnBadRow::Fail;
-        let source = open_whole(&mut config, trained.known)?;
+        let is_json = self.format == Some(Format::Json);
+        let source = if arrives {
+            let writing = if is_json { Writing::Json } else { Writing::Text };
+            open_incoming(&mut config, trained.known, writing)?
+        } else {
+            whole_file(&mut config, &self.data)?;
+            open_whole(&mut config, trained.known)?
+        };
         refuse_own_numbers(&*source)?;
         config.use_here(self.threads);
-        let Started { ranks, .. } = self.ranks.start(world, &config, &*source, Purpose::Predict, None, false)?;
-        load(&trained.path, self.verify, &*source, &ranks)?;
-        let probabilities = predict(&ranks, &source, Split::Train, config.train.eval_batch)?;
-        report_unseen(&*source);
-        match &self.out {
-            _ if !world.is_first() => (),
+        let checkpoint = open_trained(&trained.path, self.verify, &*source)?;
+        let Started { ranks, .. } = self.ranks.start_trained(world, &config, &*source, &checkpoint)?;
+        let of = (Split::Train, config.train.eval_batch);
+        let predict = |to: &mut dyn Taker| beside_checks(&checkpoint, &ranks, || predict(&ranks, &source, of, to));
+        let rows = match &self.out {
+            _ if !world.is_first() => {
+                return predict(&mut Answers::new(std::io::sink(), Path::new("nowhere"), is_json, false));
+            }
             Some(path) => {
                 let mut file = WholeFile::create(path)?;
-                write_lines(&mut file, &probabilities).map_err(Error::io(path, "write"))?;
+                let mut answers = Answers::new(&mut file, path, is_json, false);
+                predict(&mut answers)?;
+                let rows = answers.finish()?;
                 file.finish()?;
+                rows
             }
-            None => match write_lines(std::io::stdout().lock(), &probabilities) {
-                // The reader has seen enough.
-                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => (),
-                result => result.map_err(Error::io(Path::new("stdout"), "write"))?,
-            },
-        }
-        let rows = probabilities.len() as u64;
+            None => {
+                // Other machines go on to the end, which all reach together.
+                let may_end = world.machines() == 1;
+                let mut answers = Answers::new(std::io::stdout().lock(), Path::new(STDOUT), is_json, may_end);
+                predict(&mut answers)?;
+                answers.finish()?
+            }
+        };
+        report_unseen(&*source);
         let plural = if rows == 1 { "y" } else { "ies" };
-        note!("{} probabilit{plural}: one for each row of {}, in its order", Count(rows), self.data.display());
+        let whose = if arrives { "standard input".to_owned() } else { self.data.display().to_string() };
+        note!("{} probabilit{plural}: one for each row of {whose}, in its order", Count(rows));
         Ok(())
     }
 }
 
-fn write_lines(to: impl Write, probabilities: &[f32]) -> std::io::Result<()> {
-    let mut to = BufWriter::new(to);
-    for probability in probabilities {
-        // Nine significant digits give every f32 back.
-        writeln!(to, "{probability:.8e}")?;
+/// Writes probabilities, a line each.
+struct Answers<'a, W: Write> {
+    to: BufWriter<W>,
+    path: &'a Path,
+    is_json: bool,
+    /// Whether a reader who has seen enough ends the command.
+    may_end: bool,
+    /// Whether anybody reads.
+    is_read: bool,
+    rows: u64,
+}
+
+impl<'a, W: Write> Answers<'a, W> {
+    fn new(to: W, path: &'a Path, is_json: bool, may_end: bool) -> Self {
+        Self { to: BufWriter::with_capacity(1 << 16, to), path, is_json, may_end, is_read: true, rows: 0 }
     }
-    to.flush()
+
+    fn write(&mut self, probabilities: &[f32]) -> std::io::Result<()> {
+        for probability in probabilities {
+            // Nine significant digits give every f32 back.
+            if self.is_json {
+                writeln!(self.to, "{{\"probability\":{probability:.8e}}}")?;
+            } else {
+                writeln!(self.to, "{probability:.8e}")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether to go on after this.
+    fn judge(&mut self, result: std::io::Result<()>) -> Result<bool> {
+        match result {
+            Ok(()) => Ok(true),
+            // The reader has seen enough.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe && self.path == Path::new(STDOUT) => {
+                self.is_read = false;
+                Ok(!self.may_end)
+            }
+            Err(error) => Err(Error::io(self.path, "write")(error)),
+        }
+    }
+
+    /// Writes what is left; returns how many there were.
+    fn finish(mut self) -> Result<u64> {
+        if self.is_read {
+            let result = self.to.flush();
+            self.judge(result)?;
+        }
+        if !self.is_read {
+            // What nobody reads is not tried again.
+            let _ = self.to.into_parts();
+        }
+        Ok(self.rows)
+    }
+}
+
+impl<W: Write> Taker for Answers<'_, W> {
+    fn take(&mut self, probabilities: &[f32]) -> Result<bool> {
+        self.rows += probabilities.len() as u64;
+        if !self.is_read {
+            return Ok(true);
+        }
+        let result = self.write(probabilities);
+        self.judge(result)
+    }
+
+    fn pause(&mut self) -> Result<bool> {
+        if !self.is_read {
+            return Ok(true);
+        }
+        let result = self.to.flush();
+        self.judge(result)
+    }
 }

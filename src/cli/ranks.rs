@@ -30,11 +30,11 @@ use crate::machine::placement::{CommCores, Placement, RankPlace, Wishes};
 use crate::machine::team::Team;
 use crate::machine::{Machine, place};
 use crate::math::Grains;
-use crate::model::Stage;
+use crate::model::{Room, Stage, StoredTables};
 use crate::shard::Sharding;
 use crate::shard::file::with_collective;
 use crate::simd::Isa;
-use crate::train::{Breakdown, DEADLINE, Ranks, Rates, Setup};
+use crate::train::{Breakdown, Checkpoint, DEADLINE, Ranks, Rates, Setup};
 
 /// Communication threads that are tried, at most a quarter of a rank's cores.
 const TRIALS: [usize; 5] = [0, 1, 2, 4, 8];
@@ -143,6 +143,8 @@ pub struct Task<'a> {
     pub dense: Dense,
     /// Whether it is kept when each stage began.
     pub traced: bool,
+    /// To predict: where a checkpoint has the tables.
+    pub stored: Option<StoredTables>,
 }
 
 /// Ranks that were started, and where they stand.
@@ -184,11 +186,34 @@ impl RankArgs {
         kept: Option<&Path>,
         traced: bool,
     ) -> Result<Started> {
+        let wanted = Wanted { file: self.plan.as_deref(), kept, sampled: purpose != Purpose::Predict };
+        self.start_as(Task { world, config, source, purpose, wanted, dense: Dense::Chosen, traced, stored: None })
+    }
+
+    /// The same to predict with a checkpoint's model, whose tables are looked up where they are as far as ranks have their rows
+    /// as they lie there; all else is loaded.
+    ///
+    /// # Errors
+    /// As [`RankArgs::start`], and when the checkpoint is damaged or of another model.
+    pub fn start_trained(
+        &self,
+        world: &World,
+        config: &Config,
+        source: &dyn Source,
+        checkpoint: &Checkpoint<'_>,
+    ) -> Result<Started> {
+        let wanted = Wanted { file: self.plan.as_deref(), kept: None, sampled: false };
+        let (purpose, dense, stored) = (Purpose::Predict, Dense::Chosen, checkpoint.stored_tables()?);
+        let started = self.start_as(Task { world, config, source, purpose, wanted, dense, traced: false, stored })?;
+        checkpoint.load_into(&started.ranks)?;
+        Ok(started)
+    }
+
+    fn start_as(&self, task: Task<'_>) -> Result<Started> {
+        let Task { world, config, source, purpose, .. } = task;
         world.describe().iter().for_each(|line| note!("{line}"));
         let own = figures::load(&self.place.topology)?;
         let placement = self.place(world, config, source.schema(), &own, purpose)?;
-        let wanted = Wanted { file: self.plan.as_deref(), kept, sampled: purpose != Purpose::Predict };
-        let task = Task { world, config, source, purpose, wanted, dense: Dense::Chosen, traced };
         let started = self.start_on(&own, placement, task, &mut |line: &str| note!("{line}"))?;
         let Started { ranks, .. } = &started;
         // Where the kernel does not say, the ranks' warnings do.
@@ -243,7 +268,8 @@ impl RankArgs {
             (_, None) => setup.reduction,
         };
         let (world, machines) = (world.clone(), everyone.counts);
-        let setup = Setup { traced, places, world, machines, reduction, ..setup };
+        let stored = task.stored;
+        let setup = Setup { traced, places, world, machines, reduction, stored, ..setup };
         use_plans(config, placement.ranks[0].compute.len(), setup.isa)?;
         Ok(Started { ranks: Ranks::start(setup)?, placement, isa, plan, dense })
     }
@@ -348,7 +374,11 @@ impl RankArgs {
         sharding: Sharding,
         purpose: Purpose,
     ) -> Result<Setup> {
-        let setup = Setup::new(&config.model, source.schema(), sharding, room(config, source, placement), placement);
+        let mut room = room(config, source, placement);
+        if purpose == Purpose::Predict {
+            room = Room { samples: config.train.eval_batch, ..room.to_predict() };
+        }
+        let setup = Setup::new(&config.model, source.schema(), sharding, room, placement);
         let grains = (config.train.determinism == Determinism::Ranks).then(|| Grains::of(config.train.minibatch()));
         let (isa, overlap) = (Isa::chosen(config.train.isa)?, purpose != Purpose::Train(Overlap::Off));
         let wire = config.train.wire;

@@ -1,7 +1,9 @@
 //! What the commands that use a model have in common: opening data with a progress bar, and finding a trained model.
 
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -12,14 +14,15 @@ use crate::base::config::{Config, IsaChoice, SourceKind};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, NodeId, Result};
+use crate::data::incoming::{Incoming, Writing};
 use crate::data::schema::{Scale, Scales};
 use crate::data::{self, Labels, Opening, Source, Split, Unseen, Vocabulary};
 use crate::machine::placement::{Placement, Wishes};
-use crate::machine::team::Team;
+use crate::machine::team::{Team, roam};
 use crate::machine::{Machine, place};
 use crate::math::part_for;
 use crate::memory::same_file;
-use crate::model::{Room, Shape};
+use crate::model::{Parameter, Room, Shape};
 use crate::optim::Optimizer;
 use crate::simd::Isa;
 use crate::train::{Checkpoint, Progress, Ranks, checkpoint_in, load_vocabulary, vocabulary_in};
@@ -43,6 +46,17 @@ pub fn open_data(config: &mut Config, known: Learned, labels: Labels, unseen: Un
 pub fn open_whole(config: &mut Config, known: Learned) -> Result<Arc<dyn Source>> {
     let (labels, unseen) = (Labels::Optional, Unseen::NoRow);
     open_as(config, known, Opening { labels, unseen, whole: true, ..Opening::default() })
+}
+
+/// Rows that arrive by standard input, for a trained model.
+///
+/// # Errors
+/// As [`Incoming::standard`].
+pub fn open_incoming(config: &mut Config, known: Learned, writing: Writing) -> Result<Arc<dyn Source>> {
+    let Learned { vocabulary: known, scales } = known;
+    let source = Incoming::standard(config, Opening { known, scales, ..Opening::default() }, writing)?;
+    config.model.follow(source.schema().dense, source.schema().rows());
+    Ok(Arc::new(source))
 }
 
 fn open_as(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
@@ -130,15 +144,41 @@ impl VerifyArgs {
     }
 }
 
-/// Takes a trained model's weights for use on this data; says if the data differs from what it was trained on in whether
+/// Opens a trained model's checkpoint for use on this data; says if the data differs from what it was trained on in whether
 /// look-ups have weights.
 ///
 /// # Errors
-/// As [`Checkpoint::load_into`].
-pub fn load(path: &Path, verify: VerifyArgs, source: &dyn Source, ranks: &Ranks) -> Result<()> {
+/// As [`Checkpoint::open`].
+pub fn open_trained<'a>(path: &'a Path, verify: VerifyArgs, source: &dyn Source) -> Result<Checkpoint<'a>> {
     let checkpoint = Checkpoint::open_as(path, !verify.no_verify)?;
     checkpoint.other_weights(source.schema())?.iter().for_each(|reason| note!("warning: {reason}"));
-    checkpoint.load_into(ranks)
+    Ok(checkpoint)
+}
+
+/// Does the work of a trained model, while another thread checks the hashes of the tables that the ranks look up where the
+/// checkpoint has them: nobody waits for that before the first answer, and damage is an error in any case.
+///
+/// # Errors
+/// That of the work, or what is wrong with the checkpoint.
+pub fn beside_checks<T>(checkpoint: &Checkpoint<'_>, ranks: &Ranks, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let stored = ranks.stored_tables()?;
+    let is_stored = |parameter: &Parameter| parameter.table().is_some_and(|table| stored[table]);
+    let tables: Vec<Parameter> = ranks.parameters()?.into_iter().filter(is_stored).collect();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let check = scope.spawn(|| {
+            // Whoever starts it may be pinned to a compute core.
+            roam();
+            checkpoint.check_stored(&tables, &stop)
+        });
+        let done = work();
+        // Relaxed: the flag carries no data.
+        stop.store(done.is_err(), Ordering::Relaxed);
+        let sound = check.join().unwrap_or_else(|panic| resume_unwind(panic));
+        let done = done?;
+        checkpoint.check_read()?;
+        sound.map(|()| done)
+    })
 }
 
 /// Says how many values of the data a model could not know.

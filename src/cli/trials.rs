@@ -60,6 +60,7 @@ impl Trials {
             wanted: Wanted::default(),
             dense,
             traced: false,
+            stored: None,
         };
         let Started { ranks, .. } = args.start_on(machine, placement, task, &mut |_: &str| ())?;
         Ok(Steps::run(&ranks, &self.batches, TRIAL_STEPS, Rates::base(&self.config.train))?.median_ms())

@@ -82,6 +82,7 @@ pub struct Loader {
     /// Closed (dropped) first when the loader is dropped: the thread's next send then fails.
     full: Option<Receiver<(Batch, Position)>>,
     empty: Sender<Batch>,
+    source: Arc<dyn Source>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<()>>>,
     waited: Waited,
@@ -120,15 +121,17 @@ impl Loader {
         let watched = Arc::clone(&stop);
         let bytes = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&bytes);
+        let read = Arc::clone(&source);
         let thread = std::thread::Builder::new()
             .name("loader".to_owned())
             .spawn(move || {
                 // Whoever starts a loader may be pinned to a compute core.
                 roam();
-                deliver(Stream::new(&*source, plan, slice, Some(&watched)), &counted, &full_in, &empty_out)
+                deliver(Stream::new(&*read, plan, slice, Some(&watched)), &counted, &full_in, &empty_out)
             })
             .map_err(Error::io("loader thread".as_ref(), "start"))?;
-        Ok(Self { full: Some(full), empty, stop, thread: Some(thread), waited: Waited::default(), bytes })
+        let (full, thread) = (Some(full), Some(thread));
+        Ok(Self { full, empty, source, stop, thread, waited: Waited::default(), bytes })
     }
 
     /// The next minibatch and the place after it; nothing after the last.
@@ -148,6 +151,12 @@ impl Loader {
             }
         }
         Ok(received)
+    }
+
+    /// Whether a minibatch is ready, so that [`Loader::next_batch`] does not wait.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.full.as_ref().is_some_and(|full| !full.is_empty())
     }
 
     /// Gives a batch back, so that its memory is filled again.
@@ -176,6 +185,7 @@ impl Drop for Loader {
         self.stop.store(true, Ordering::Relaxed);
         self.full = None;
         if let Some(thread) = self.thread.take() {
+            self.source.close();
             // Whatever it would report, nobody is there to act on it.
             let _ = thread.join();
         }
@@ -247,7 +257,8 @@ impl<'a> Stream<'a> {
                 Open::Whole(reader) => reader.read(batch, self.plan.batch)?,
                 Open::Own(reader) => reader.next_slice(batch)?,
             };
-            if read < self.plan.batch {
+            let ended = if self.source.pauses() { read == 0 } else { read < self.plan.batch };
+            if ended {
                 self.closed_bytes += self.open.take().map_or(0, |open| open.bytes_read());
                 self.at = Position { epoch: epoch + 1, sample: 0 };
             } else {

@@ -9,6 +9,7 @@ mod criteo;
 pub mod dense;
 pub mod formats;
 pub mod hot;
+pub mod incoming;
 mod loader;
 pub mod moment;
 mod portions;

@@ -35,6 +35,15 @@ pub trait Source: Send + Sync {
         false
     }
 
+    /// Whether its readers hand over fewer samples than they are asked for where no more have come yet: only none at all is
+    /// then the end.
+    fn pauses(&self) -> bool {
+        false
+    }
+
+    /// Told when nobody wants more samples: a reader that waits for some then comes to its end.
+    fn close(&self) {}
+
     /// A reader whose first sample is number `start` of the split.
     ///
     /// # Errors
@@ -74,7 +83,8 @@ pub trait Source: Send + Sync {
 
 /// A position in a data set.
 pub trait Reader: Send {
-    /// Appends up to `limit` samples to `batch` and returns how many; fewer than `limit` only at the end.
+    /// Appends up to `limit` samples to `batch` and returns how many; fewer than `limit` only at the end, or where the source
+    /// pauses.
     ///
     /// # Errors
     /// When the data is malformed or unreadable.

@@ -6,7 +6,7 @@
 //! on threads.
 
 use super::feed::share;
-use super::form::{Form, with_form};
+use super::form::{Seen, with_seen};
 use super::row::{Pool, columns, prefetch};
 use super::{Lookups, Slots, Table};
 use crate::base::config::Pooling;
@@ -94,7 +94,7 @@ fn pool(
             let (bag, weights) = (lookups.bag(of), lookups.weights(of));
             for position in 0..positions {
                 let (out, which) = (out.band(of * positions + position), [position, positions]);
-                with_form!(table.precision(), form => {
+                with_seen!(table, form => {
                     isa.run(PoolBags { form, table, bag, which, weights, pooling, out });
                 });
             }
@@ -150,7 +150,7 @@ struct PoolBags<'a, F> {
     out: Band<'a, f32>,
 }
 
-impl<F: Form> Kernel for PoolBags<'_, F> {
+impl<F: Seen> Kernel for PoolBags<'_, F> {
     type Out = ();
 
     #[inline(always)]

@@ -9,7 +9,7 @@ use std::ops::Range;
 use bytemuck::Pod;
 
 use super::feed::Feeds;
-use super::form::Form;
+use super::form::{Form, Seen};
 use crate::optim::{MOMENTS, Rule};
 use crate::simd::{Simd, combine};
 
@@ -74,7 +74,7 @@ pub(super) struct Pool<'a, F> {
     pub distance: usize,
 }
 
-impl<F: Form> Columns for Pool<'_, F> {
+impl<F: Seen> Columns for Pool<'_, F> {
     #[inline(always)]
     fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
         let zero = simd.splat(0.0);

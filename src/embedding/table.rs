@@ -26,6 +26,8 @@ pub struct Table {
     row_moments: Buffer<f32>,
     /// What moments begin with.
     initial: f32,
+    /// Whether the words are weights as a checkpoint has them, in a mapped file.
+    stored: bool,
 }
 
 impl Table {
@@ -42,7 +44,25 @@ impl Table {
         let rows = u32::try_from(rows).expect("rows are below 2^32") as usize;
         let words = supply.buffer(&name, rows * (words(precision, dim) + moments * dim))?;
         let row_moments = supply.buffer(&name, if optimizer.row_moment().is_some() { rows } else { 0 })?;
-        Ok(Self { name, dim, precision, moments, words, row_moments, initial: optimizer.initial() })
+        let initial = optimizer.initial();
+        Ok(Self { name, dim, precision, moments, words, row_moments, initial, stored: false })
+    }
+
+    /// Rows of a checkpoint, `weights` row-major, that are looked up in `precision` and never moved.
+    ///
+    /// # Panics
+    /// When these are no whole rows.
+    #[must_use]
+    pub fn stored(name: String, dim: usize, precision: Precision, weights: Buffer<u32>) -> Self {
+        assert!(weights.len().is_multiple_of(dim), "whole rows of {dim} columns");
+        let (moments, row_moments, initial) = (0, Buffer::default(), 0.0);
+        Self { name, dim, precision, moments, words: weights, row_moments, initial, stored: true }
+    }
+
+    /// Whether its rows are a checkpoint's, and stay as they are.
+    #[must_use]
+    pub const fn is_stored(&self) -> bool {
+        self.stored
     }
 
     /// Takes its rows from the arena.
@@ -96,7 +116,7 @@ impl Table {
 
     /// Words of a row.
     pub(super) fn width(&self) -> usize {
-        words(self.precision, self.dim) + self.moments * self.dim
+        if self.stored { self.dim } else { words(self.precision, self.dim) + self.moments * self.dim }
     }
 
     /// All rows, and the words of one.
@@ -144,7 +164,7 @@ impl Table {
             rows.flat_map(|row| (0..dim).map(|column| F::get(row, dim, column))).collect()
         }
         let words = &self.words[rows.start * self.width()..rows.end * self.width()];
-        if self.precision == Precision::F32 && self.moments == 0 {
+        if self.stored || self.precision == Precision::F32 && self.moments == 0 {
             return bytemuck::cast_slice::<u32, f32>(words).into();
         }
         with_form!(self.precision, form => joined(form, self.dim, self.width(), words)).into()

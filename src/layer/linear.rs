@@ -66,6 +66,11 @@ impl Tensors {
         })
     }
 
+    /// The sizes alone, where there are no gradients.
+    fn bare([inputs, outputs, biases]: [usize; 3]) -> Self {
+        Self { weight: Panels::bare(inputs, outputs), bias: Buffer::default(), biases }
+    }
+
     fn settle(&mut self, arena: &mut Arena) {
         self.weight.settle(arena);
         self.bias.settle(arena);
@@ -151,7 +156,10 @@ impl Linear {
             squares: Default::default(),
             weight: Weight::new(inputs, outputs, kept.precision, supply)?,
             bias: supply.buffer("bias", biases)?,
-            gradient: Tensors::new("gradient", sizes, supply)?,
+            gradient: match kept.optimizer.moves() {
+                true => Tensors::new("gradient", sizes, supply)?,
+                false => Tensors::bare(sizes),
+            },
             partial: Vec::new(),
             optimizer: kept.optimizer,
             pieces: Vec::new(),

@@ -75,7 +75,7 @@ impl Mlp {
         let activations = activations.map(|(index, &width)| flow("activations", width, index < last));
         let activations = activations.collect::<Result<_>>()?;
         let gradients = widths.iter().enumerate().map(|(index, &width)| {
-            let wanted = index > 0 || input_gradient == InputGradient::Needed;
+            let wanted = kept.optimizer.moves() && (index > 0 || input_gradient == InputGradient::Needed);
             wanted.then(|| flow("activation gradients", width, index > 0)).transpose()
         });
         let gradients = gradients.collect::<Result<_>>()?;

@@ -9,11 +9,13 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use bytemuck::Pod;
 use memmap2::{Advice, MmapMut, MmapOptions};
 
 use super::arena::{Arena, ArenaSlice};
+use super::file::FileMap;
 use super::heap::exhausted;
 use super::plan::{Alignment, Need, Plan};
 use crate::base::Result;
@@ -30,6 +32,8 @@ enum State<T> {
     Settled(ArenaSlice<T>),
     /// A mapping of its own: `bytes` from `offset` on.
     Alone { map: MmapMut, offset: usize, bytes: usize },
+    /// `bytes` from `offset` on of a file, which are read where they are.
+    File { map: Arc<FileMap>, offset: usize, bytes: usize },
     /// Of length 0.
     Empty,
 }
@@ -83,6 +87,19 @@ impl<T: Pod> Buffer<T> {
         Self(State::Alone { map, offset, bytes })
     }
 
+    /// `len` numbers of a mapped file, from byte `offset` on, to be read only; nothing where they are not aligned, or the file
+    /// has fewer. (Unlike other buffers, this one begins where the file has it.)
+    #[must_use]
+    pub fn of_file(map: &Arc<FileMap>, offset: usize, len: usize) -> Option<Self> {
+        let bytes = len.checked_mul(size_of::<T>())?;
+        let region = map.get(offset..offset.checked_add(bytes)?)?;
+        if region.is_empty() {
+            return Some(Self(State::Empty));
+        }
+        let is_aligned = region.as_ptr().addr().is_multiple_of(align_of::<T>());
+        is_aligned.then(|| Self(State::File { map: Arc::clone(map), offset, bytes }))
+    }
+
     /// Makes room for `len` numbers, which are zeros afterwards if there was less: only a need that is larger than was
     /// planned and than all before it takes memory.
     pub fn grow(&mut self, len: usize) {
@@ -118,6 +135,7 @@ impl<T: Pod> Deref for Buffer<T> {
         match &self.0 {
             State::Settled(slice) => slice,
             State::Alone { map, offset, bytes } => bytemuck::cast_slice(&map[*offset..offset + bytes]),
+            State::File { map, offset, bytes } => bytemuck::cast_slice(&map[*offset..offset + bytes]),
             State::Empty => &[],
             State::Planned(need) => unsettled(need),
         }
@@ -131,6 +149,7 @@ impl<T: Pod> DerefMut for Buffer<T> {
             State::Settled(slice) => slice,
             State::Alone { map, offset, bytes } => bytemuck::cast_slice_mut(&mut map[*offset..*offset + *bytes]),
             State::Empty => &mut [],
+            State::File { .. } => panic!("a file's numbers are only read"),
             State::Planned(need) => unsettled(need),
         }
     }
@@ -178,6 +197,29 @@ mod tests {
             let alignment = if len * 4 >= HUGE_PAGE { HUGE_PAGE } else { 64 };
             assert!(*len == 0 || buffer.as_ptr().addr().is_multiple_of(alignment));
         }
+    }
+
+    #[test]
+    fn numbers_of_a_file_are_read_where_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("numbers");
+        std::fs::write(&path, bytemuck::cast_slice::<u32, u8>(&[1, 2, 3, 4])).unwrap();
+        let map = Arc::new(FileMap::open(&path).unwrap());
+        let of = |offset, len| Buffer::<u32>::of_file(&map, offset, len);
+        assert_eq!(of(4, 2).unwrap()[..], [2, 3]);
+        assert_eq!(of(4, 2).unwrap().as_ptr().addr(), map.as_ptr().addr() + 4);
+        assert!(
+            of(16, 0).unwrap().is_empty() && of(16, 1).is_none() && of(2, 1).is_none() && of(0, usize::MAX).is_none()
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "a file's numbers are only read")]
+    fn numbers_of_a_file_are_not_written() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), [0; 8]).unwrap();
+        let map = Arc::new(FileMap::open(file.path()).unwrap());
+        Buffer::<u32>::of_file(&map, 0, 2).unwrap()[0] = 1;
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! written.
 
 use super::init;
-use super::names::{self, Project};
+use super::names::Project;
 use super::network::{Announce, Network, NetworkSpec};
 use super::shape::Shape;
 use super::stage::{Stage, Work};
@@ -87,7 +87,7 @@ impl Dlrm {
             bottom: Mlp::new(bottom, part, ends, kept, supply)?,
             top: Mlp::new(&top, part, InputGradient::Needed, kept, supply)?,
             loss: LossLayer::new(config, samples, part, supply)?,
-            activations: Activations::new([samples, part], row, supply)?,
+            activations: Activations::new([samples, part], row, kept, supply)?,
             project: Project::of(config),
             named_inputs: match &interaction {
                 Interacts::Dot(dot) if config.triangle == Triangle::Upper => Some(dot.upper_triangle()),
@@ -137,12 +137,7 @@ impl Network for Dlrm {
     }
 
     fn layer_names(&self, index: usize) -> [String; 2] {
-        let [bottom, crossed, top] = self.chains().map(<[_]>::len);
-        match index {
-            _ if index < bottom => self.project.bottom(index),
-            _ if index < bottom + crossed => names::cross(index - bottom),
-            _ => self.project.top(index - bottom - crossed, top),
-        }
+        self.project.layer(index, self.chains().map(<[_]>::len))
     }
 
     fn named_inputs(&self, index: usize) -> Option<&[usize]> {
@@ -275,10 +270,11 @@ impl Interacts {
 }
 
 impl Activations {
-    fn new([samples, part]: [usize; 2], features: usize, supply: &mut Supply<'_>) -> Result<Self> {
+    fn new([samples, part]: [usize; 2], features: usize, kept: Kept, supply: &mut Supply<'_>) -> Result<Self> {
+        let learning = if kept.optimizer.moves() { samples } else { 0 };
         Ok(Self {
             features: supply.buffer("features", samples * features)?,
-            features_gradient: supply.buffer("feature gradients", samples * features)?,
+            features_gradient: supply.buffer("feature gradients", learning * features)?,
             logits: supply.buffer("logits", part)?,
         })
     }

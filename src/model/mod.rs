@@ -11,14 +11,16 @@ mod roofline;
 mod room;
 mod shape;
 mod stage;
+mod stored;
 mod tables;
 
 pub use dlrm::Dlrm;
-pub use names::ROOTS;
+pub use names::{Project, ROOTS};
 pub use network::{Announce, BuildNetwork, Network, NetworkSpec};
 pub use parameter::{Parameter, Place, STATE};
 pub use roofline::Limits;
 pub use room::Room;
 pub use shape::{LayerShape, Shape};
 pub use stage::{Bound, Stage, Work};
+pub use stored::StoredTables;
 pub use tables::{Tables, check_tables};

@@ -4,7 +4,7 @@ use crate::base::config::{Interaction, ModelConfig, Triangle};
 
 /// Who defines a model: its initial weights, and what its tensors are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Project {
+pub enum Project {
     /// facebookresearch/dlrm.
     Dlrm,
     /// TorchRec (`torchrec.models.dlrm`), with the tables of MLPerf's `torchrec_dlrm`.
@@ -21,7 +21,8 @@ fn of_module(module: &str) -> [String; 2] {
 
 impl Project {
     /// The one that defines this model.
-    pub(super) const fn of(model: &ModelConfig) -> Self {
+    #[must_use]
+    pub const fn of(model: &ModelConfig) -> Self {
         match (model.interaction, model.triangle) {
             (Interaction::Dcn, _) | (Interaction::Dot, Triangle::Upper) => Self::TorchRec,
             (Interaction::Dot, Triangle::Lower) | (Interaction::Cat, _) => Self::Dlrm,
@@ -29,7 +30,8 @@ impl Project {
     }
 
     /// The weights of a table.
-    pub(super) fn table(self, table: usize) -> String {
+    #[must_use]
+    pub fn table(self, table: usize) -> String {
         match self {
             Self::Dlrm => format!("emb_l.{table}.weight"),
             Self::TorchRec => {
@@ -38,8 +40,19 @@ impl Project {
         }
     }
 
+    /// Weights and biases of layer number `index` of a network that has so many layers in its bottom MLP, its interaction
+    /// and its top MLP.
+    #[must_use]
+    pub fn layer(self, index: usize, [bottom, crossed, top]: [usize; 3]) -> [String; 2] {
+        match index {
+            _ if index < bottom => self.bottom(index),
+            _ if index < bottom + crossed => cross(index - bottom),
+            _ => self.top(index - bottom - crossed, top),
+        }
+    }
+
     /// Weights and biases of a layer of the bottom MLP.
-    pub(super) fn bottom(self, layer: usize) -> [String; 2] {
+    fn bottom(self, layer: usize) -> [String; 2] {
         match self {
             // Every second module of the reference's Sequential is an activation.
             Self::Dlrm => of_module(&format!("bot_l.{}", 2 * layer)),
@@ -48,7 +61,7 @@ impl Project {
     }
 
     /// Weights and biases of one of `layers` layers of the top MLP; TorchRec's last is no part of its MLP.
-    pub(super) fn top(self, layer: usize, layers: usize) -> [String; 2] {
+    fn top(self, layer: usize, layers: usize) -> [String; 2] {
         match self {
             Self::Dlrm => of_module(&format!("top_l.{}", 2 * layer)),
             Self::TorchRec if layer + 1 == layers => of_module("over_arch.model.1"),
@@ -58,7 +71,7 @@ impl Project {
 }
 
 /// Weights and biases of a matrix of the cross network: V and W of each layer in turn; V has no biases.
-pub(super) fn cross(matrix: usize) -> [String; 2] {
+fn cross(matrix: usize) -> [String; 2] {
     let of = |kind: &str| format!("inter_arch.crossnet.{kind}.{}", matrix / 2);
     [of(if matrix.is_multiple_of(2) { "V_kernels" } else { "W_kernels" }), of("bias")]
 }

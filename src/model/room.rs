@@ -39,6 +39,18 @@ impl Room {
         Kept { precision: self.precision, optimizer: self.optimizer_rows }
     }
 
+    /// The same to predict: nothing is kept for moving weights.
+    #[must_use]
+    pub fn to_predict(self) -> Self {
+        Self { optimizer: Optimizer::None, optimizer_rows: Optimizer::None, clip_norm: None, ..self }
+    }
+
+    /// Whether weights move.
+    #[must_use]
+    pub const fn learns(&self) -> bool {
+        self.optimizer.moves()
+    }
+
     /// For minibatches of `samples` with one look-up a table, rows moved as the look-ups suggest, by SGD.
     #[must_use]
     pub const fn samples(samples: usize) -> Self {

@@ -19,8 +19,8 @@ use crate::embedding::{Choice, LookUp, Lookups, Slots, Source, Spec, Table, Upda
 use crate::exchange::{self, HotRows, Ids, Layout, Replicas, average};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply, available_bytes, recycled};
-use crate::model::Room;
 use crate::model::stage::{Bound, Work};
+use crate::model::{Room, StoredTables};
 use crate::optim::{Kept, Moment, Pace};
 use crate::shard::scheme::Shard;
 
@@ -71,7 +71,7 @@ impl Group {
 }
 
 impl Tables {
-    /// The part of `rank`, all weights 0; `room.samples` is that of the whole minibatch.
+    /// The part of `rank`, all weights 0 but those that `stored` has; `room.samples` is that of the whole minibatch.
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -84,12 +84,15 @@ impl Tables {
         layout: &Layout,
         rank: RankId,
         team: &Team,
-        room: Room,
+        (room, stored): (Room, Option<&StoredTables>),
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
         let threads = team.threads();
-        // Rows are moved for the samples of all ranks.
-        let look_ups = |share: f64| ((room.samples * room.lookups) as f64 * share).ceil() as usize;
+        // Rows are moved for the samples of all ranks, if they are.
+        let look_ups = |share: f64| match room.learns() {
+            true => ((room.samples * room.lookups) as f64 * share).ceil() as usize,
+            false => 0,
+        };
         let spec = |tables: usize, dim: usize, pooling: Pooling, lookups: usize| Spec {
             update: room.update,
             fused: room.update_fused,
@@ -106,8 +109,13 @@ impl Tables {
             let shards = &holding.shards[group.shards.clone()];
             // Whole tables or none of a group are averaged where the sample is.
             let pooling = if layout.averages_at_sample(shards[0].table) { Pooling::Sum } else { config.pooling };
-            let mut table =
-                |shard: &Shard| Table::new(name(shard.table), shard.rows.count, group.width, room.kept_rows(), supply);
+            let mut table = |shard: &Shard| {
+                let sizes = [layout.sharding().rows(shard.table) as usize, layout.sharding().dim(shard.table)];
+                match stored.and_then(|stored| stored.weights(shard, sizes)) {
+                    Some(rows) => Ok(Table::stored(name(shard.table), group.width, room.precision, rows)),
+                    None => Table::new(name(shard.table), shard.rows.count, group.width, room.kept_rows(), supply),
+                }
+            };
             let tables = shards.iter().map(&mut table).collect::<Result<Vec<_>>>()?;
             let share = |shard: &Shard| shard.rows.count as f64 / layout.sharding().rows(shard.table) as f64;
             let look_ups = shards.iter().map(|shard| look_ups(share(shard))).sum();
@@ -124,6 +132,7 @@ impl Tables {
             let spec = spec(1, dim, Pooling::Sum, look_ups(1.0));
             let sums = match layout.grains() {
                 Some(_) => None,
+                None if !room.learns() => None,
                 None => Some(Sums {
                     gradient: [Table::new(name(table), rows, dim, Kept::default(), supply)?],
                     updater: Updater::new(Spec { kept: Kept::default(), ..spec }, supply)?,
@@ -132,10 +141,15 @@ impl Tables {
                     zeros: vec![0.0; dim],
                 }),
             };
+            let own = &layout.sharding().of_table(table)[rank.index()];
+            let weights = match stored.and_then(|stored| stored.weights(own, [rows as usize, dim])) {
+                Some(rows) => Table::stored(name(table), dim, room.precision, rows),
+                None => Table::new(name(table), rows, dim, room.kept_rows(), supply)?,
+            };
             Ok(Replica {
                 table,
                 columns: layout.columns(table),
-                weights: [Table::new(name(table), rows, dim, room.kept_rows(), supply)?],
+                weights: [weights],
                 look_up: LookUp::new(Pooling::Sum, 1, threads),
                 updater: Updater::new(spec, supply)?,
                 sums,
@@ -425,7 +439,17 @@ impl Tables {
         }
     }
 
-    /// Overwrites this rank's part of rows `rows` of a table, given row-major: the weights, or what is kept of them.
+    /// Whether all that this rank has of a table is where a checkpoint has it.
+    #[must_use]
+    pub fn is_stored(&self, layout: &Layout, table: TableId) -> bool {
+        let tables = self.groups.iter().flat_map(|group| &group.tables);
+        let mut own = layout.of(self.rank).shards.iter().zip(tables).filter(|(shard, _)| shard.table == table);
+        let mut copies = self.replicas.iter().filter(|replica| replica.table == table);
+        own.all(|(_, part)| part.is_stored()) && copies.all(|replica| replica.weights[0].is_stored())
+    }
+
+    /// Overwrites this rank's part of rows `rows` of a table, given row-major: the weights, or what is kept of them. Rows that
+    /// are where a checkpoint has them stay: it gives the same.
     pub fn import(
         &mut self,
         layout: &Layout,
@@ -435,6 +459,7 @@ impl Tables {
         values: &[f32],
     ) {
         let put = |part: &mut Table, first: usize, values: &[f32]| match moment {
+            None if part.is_stored() => {}
             None => part.set_weights(first, values),
             Some(Moment::OfWeight(moment)) => part.set_moment(moment, first, values),
             Some(Moment::OfRow) => part.set_row_moment(first, values),

@@ -6,6 +6,8 @@ use crate::base::config::{OptimizerName, Precision, TrainConfig};
 /// An optimizer, with what is the same in all steps.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Optimizer {
+    /// None: weights stay as they are, and nothing is kept for moving them, gradients included. For predictions.
+    None,
     /// See [`Sgd`].
     #[default]
     Sgd,
@@ -139,7 +141,7 @@ impl Optimizer {
     #[must_use]
     pub const fn moments(self) -> &'static [&'static str] {
         match self {
-            Self::Sgd | Self::SgdWithDecay { .. } | Self::RowwiseAdagrad { .. } => &[],
+            Self::None | Self::Sgd | Self::SgdWithDecay { .. } | Self::RowwiseAdagrad { .. } => &[],
             Self::Momentum { .. } => &["momentum_buffer"],
             Self::Adagrad { .. } => &["sum"],
             Self::Adam { .. } | Self::SparseAdam { .. } | Self::Lamb { .. } => &["exp_avg", "exp_avg_sq"],
@@ -156,7 +158,7 @@ impl Optimizer {
     #[must_use]
     pub const fn counter(self) -> Option<&'static str> {
         match self {
-            Self::Sgd | Self::SgdWithDecay { .. } | Self::Momentum { .. } => None,
+            Self::None | Self::Sgd | Self::SgdWithDecay { .. } | Self::Momentum { .. } => None,
             Self::Adagrad { .. }
             | Self::RowwiseAdagrad { .. }
             | Self::Adam { .. }
@@ -180,6 +182,12 @@ impl Optimizer {
         if let Self::Lamb { averages, decay } = self { Some(Lamb::at(averages, decay, pace)) } else { None }
     }
 
+    /// Whether weights move at all.
+    #[must_use]
+    pub const fn moves(self) -> bool {
+        !matches!(self, Self::None)
+    }
+
     /// Whether a tensor's weights move at a rate that depends on all of them: by [`Optimizer::direction`] first.
     #[must_use]
     pub const fn needs_norms(self) -> bool {
@@ -188,10 +196,14 @@ impl Optimizer {
 
     /// Its rule at one step. What row-wise Adagrad leaves to do once a row's rate is known, and LAMB once a tensor's is, is
     /// SGD.
+    ///
+    /// # Panics
+    /// When weights do not move.
     #[must_use]
     pub fn at(self, pace: Pace) -> StepRule {
         let rate = pace.rate;
         match self {
+            Self::None => panic!("weights that only predict are not moved"),
             Self::Sgd | Self::RowwiseAdagrad { .. } | Self::Lamb { .. } => StepRule::Sgd(Sgd { rate }),
             Self::SgdWithDecay { decay } => StepRule::SgdWithDecay(Decayed { rule: Sgd { rate }, decay }),
             Self::Momentum { momentum, decay } => {

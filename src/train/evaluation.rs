@@ -19,39 +19,63 @@ pub struct Questions {
     pub groups: Option<TableId>,
 }
 
-/// Gives `each` every minibatch of a split, `batch` samples at a time, with the number of its first sample.
-fn read(
-    ranks: &Ranks,
-    source: &Arc<dyn Source>,
-    (split, batch): (Split, usize),
-    mut each: impl FnMut(&Arc<Batch>, u64) -> Result<()>,
-) -> Result<()> {
-    let plan = Plan { split, batch, epochs: 1, start: Position::default(), shuffle: None, depth: READ_AHEAD };
-    let mut loader = Loader::start(Arc::clone(source), plan)?;
-    let mut first = 0;
-    while let Some((batch, _)) = loader.next_batch()? {
+/// The minibatches of a split, one after the other.
+struct Reading {
+    loader: Loader,
+    /// Samples before the next one.
+    first: u64,
+}
+
+impl Reading {
+    /// Of `batch` samples at a time.
+    fn start(source: &Arc<dyn Source>, (split, batch): (Split, usize)) -> Result<Self> {
+        let plan = Plan { split, batch, epochs: 1, start: Position::default(), shuffle: None, depth: READ_AHEAD };
+        Ok(Self { loader: Loader::start(Arc::clone(source), plan)?, first: 0 })
+    }
+
+    /// The next one, and the number of its first sample; nothing after the last.
+    fn next(&mut self, ranks: &Ranks) -> Result<Option<(Arc<Batch>, u64)>> {
+        let Some((batch, _)) = self.loader.next_batch()? else { return Ok(None) };
         if ranks.interrupted() {
             return Err(Error::Interrupted);
         }
-        let batch = Arc::new(batch);
-        each(&batch, first)?;
-        first += batch.samples() as u64;
-        recycle(&loader, batch);
+        let first = self.first;
+        self.first += batch.samples() as u64;
+        Ok(Some((Arc::new(batch), first)))
     }
-    Ok(())
 }
 
-/// Runs every sample of `split` through the model, `batch` at a time: their probabilities, in order.
+/// Who takes probabilities.
+pub trait Taker {
+    /// Takes those of the next samples; false: nobody wants more.
+    ///
+    /// # Errors
+    /// When they cannot be taken.
+    fn take(&mut self, probabilities: &[f32]) -> Result<bool>;
+
+    /// Told before a wait for samples: whoever asked is to be answered. False: nobody wants more.
+    ///
+    /// # Errors
+    /// As [`Taker::take`].
+    fn pause(&mut self) -> Result<bool>;
+}
+
+/// Runs every sample of `split` through the model, `batch` at a time at most, and hands over their probabilities, in order.
 ///
 /// # Errors
-/// When the data is malformed, or the user interrupts.
-pub fn predict(ranks: &Ranks, source: &Arc<dyn Source>, split: Split, batch: usize) -> Result<Vec<f32>> {
-    let mut probabilities = Vec::new();
-    read(ranks, source, (split, batch), |batch, _| {
-        probabilities.extend(ranks.predict(batch)?);
-        Ok(())
-    })?;
-    Ok(probabilities)
+/// When the data is malformed, or the user interrupts, and those of `to`.
+pub fn predict(ranks: &Ranks, source: &Arc<dyn Source>, of: (Split, usize), to: &mut dyn Taker) -> Result<()> {
+    let mut reading = Reading::start(source, of)?;
+    loop {
+        if !reading.loader.is_ready() && !to.pause()? {
+            return Ok(());
+        }
+        let Some((batch, _)) = reading.next(ranks)? else { return Ok(()) };
+        if !to.take(&ranks.predict(&batch)?)? {
+            return Ok(());
+        }
+        recycle(&reading.loader, batch);
+    }
 }
 
 /// Gives a batch back to its loader, unless a rank is still about to let go of it.
@@ -75,11 +99,12 @@ pub fn evaluate(
     (split, batch): (Split, usize),
     questions: Questions,
 ) -> Result<Option<Evaluation>> {
+    let mut reading = Reading::start(source, (split, batch))?;
     let first_rank = ranks.local().start;
     let tallies: Arc<[Mutex<Tally>]> = ranks.local().map(|_| Mutex::default()).collect();
-    read(ranks, source, (split, batch), |batch, first| {
+    while let Some((batch, first)) = reading.next(ranks)? {
         if let Some(table) = questions.groups {
-            one_group(source, batch, table, first)?;
+            one_group(source, &batch, table, first)?;
         }
         let (tallies, source, whole) = (tallies.clone(), Arc::clone(source), batch.clone());
         ranks.all(move |rank| {
@@ -96,8 +121,9 @@ pub fn evaluate(
             Ok(())
         })?;
         // Whether somebody has interrupted another machine.
-        ranks.everywhere("evaluate a minibatch", Vec::<u8>::new()).map(|_| ())
-    })?;
+        ranks.everywhere("evaluate a minibatch", Vec::<u8>::new())?;
+        recycle(&reading.loader, batch);
+    }
     let sorted = tallies.clone();
     ranks.all(move |rank| {
         let tally = &sorted[rank.number.index() - first_rank];

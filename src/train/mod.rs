@@ -5,6 +5,7 @@
 mod checkpoint;
 mod clock;
 mod evaluation;
+pub mod export;
 mod hot_file;
 mod machines;
 mod metrics;
@@ -29,7 +30,7 @@ mod vocabulary;
 
 pub use checkpoint::{Checkpoint, Origin, Progress, Writers, save};
 pub use clock::{Breakdown, Clock, Span};
-pub use evaluation::{Questions, evaluate, predict};
+pub use evaluation::{Questions, Taker, evaluate, predict};
 pub use hot_file::{load_hot, save_hot};
 pub use metrics::{Bucket, Evaluation, Grouped, Scores, auc};
 pub use mllog::{Benchmark, MlLog, Submission};

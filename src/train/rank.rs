@@ -128,7 +128,8 @@ impl Rank {
         if clip.is_some() {
             (0..network.layers()).try_for_each(|index| network.layer_mut(index).plan_squares(supply))?;
         }
-        let mut tables = Tables::new(&setup.config, &setup.schema, &layout, rank, &team, setup.room, supply)?;
+        let room = (setup.room, setup.stored.as_ref());
+        let mut tables = Tables::new(&setup.config, &setup.schema, &layout, rank, &team, room, supply)?;
         let room = [setup.room.samples, setup.room.lookups];
         let mut ids = Ids::new(&layout, rank, &team, room, supply)?;
         let mut pooled = Pooled::memory(&layout, rank, setup.room.samples, supply)?;
@@ -170,7 +171,7 @@ impl Rank {
         let reduction: Box<dyn DenseReduction> = if let Some(nodes) = nodes {
             let lane = dense.into_iter().next().expect("a lane for sums by grains");
             Box::new(ByGrains::new(nodes, replicas, replicas_lane, lane, clip))
-        } else if layout.ranks() == 1 {
+        } else if layout.ranks() == 1 || !setup.room.learns() {
             Box::new(Alone::new(clip))
         } else {
             let (ways, lanes) = ((&setup.reduction, setup.wire), (dense, replicas_lane));

@@ -14,7 +14,7 @@ use crate::exchange::piece_of_pairs;
 use crate::machine::placement::{Placement, RankPlace};
 use crate::math::Grains;
 use crate::memory::check_host;
-use crate::model::{BuildNetwork, Dlrm, Room};
+use crate::model::{BuildNetwork, Dlrm, Room, StoredTables};
 use crate::shard::scheme::Sharding;
 use crate::simd::Isa;
 use crate::sync::Job;
@@ -62,6 +62,9 @@ pub struct Setup {
     /// By table, as how many rows side by side a sample's look-ups reach the network, in their order and 0 where a bag has
     /// fewer; 1: pooled to one.
     pub sequences: Vec<usize>,
+    /// Tables that are looked up where a checkpoint has them, as far as ranks have their rows as they lie there: of a model
+    /// that only predicts.
+    pub stored: Option<StoredTables>,
     /// What lies between pooled rows and the loss.
     pub network: BuildNetwork,
     /// What connects the ranks.
@@ -90,6 +93,7 @@ impl Setup {
             deadline: DEADLINE,
             traced: false,
             sequences: vec![1; schema.tables.len()],
+            stored: None,
             network: Dlrm::build,
             fabric: World::fabric,
         }
@@ -128,7 +132,7 @@ impl Setup {
         if self.grains.is_some() {
             return vec![Links::uniform(ranks, piece_of_pairs(ranks))];
         }
-        if ranks == 1 {
+        if ranks == 1 || !self.room.learns() {
             return Vec::new();
         }
         // Large layers go in pieces, small ones need less; which ranks talk does not depend on the size.

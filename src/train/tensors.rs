@@ -29,6 +29,19 @@ impl Ranks {
         Ok(tables.chain(dense).collect())
     }
 
+    /// Whether each table's rows are where a checkpoint has them, on all ranks of this machine.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn stored_tables(&self) -> Result<Vec<bool>> {
+        let tables = self.layout().sharding().tables() as u32;
+        let stored = move |rank: &mut Rank| {
+            Ok((0..tables).map(|table| rank.tables.is_stored(&rank.layout, TableId(table))).collect::<Vec<_>>())
+        };
+        let all = self.all(stored)?;
+        Ok((0..tables as usize).map(|table| all.iter().all(|rank| rank[table])).collect())
+    }
+
     /// What the optimizers keep beside these tensors, in their order.
     #[must_use]
     pub fn moments(&self, of: &[Parameter]) -> Vec<Parameter> {

@@ -8,6 +8,7 @@ mod campaign;
 mod chance;
 mod configuration;
 mod determinism;
+mod export;
 mod foreign_numbers;
 mod hot;
 mod initial;
@@ -29,6 +30,7 @@ mod requirement;
 #[path = "../support/sample.rs"]
 mod sample;
 mod search;
+mod serving;
 mod simulate;
 #[path = "../support/spoil.rs"]
 mod spoil;

@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 /// Every requirement, and what needs it.
-pub const REQUIREMENTS: [(&str, &str); 13] = [
+pub const REQUIREMENTS: [(&str, &str); 15] = [
     ("avx2", "the AVX2 twin of every kernel"),
     ("avx512", "the AVX-512 twin of every kernel"),
     ("avx512-bf16", "the AVX512-BF16 twin of every kernel, the peak of its dot products"),
@@ -22,6 +22,8 @@ pub const REQUIREMENTS: [(&str, &str); 13] = [
     ("valgrind", "make valgrind"),
     ("two-hosts", "make test-mpi: root, ip and network namespaces"),
     ("mpi", "several machines: a build with the feature mpi, and mpirun"),
+    ("onnxruntime", "exported graphs: Python (OCTOREC_PYTHON, else python3) with numpy and onnxruntime"),
+    ("torch", "exported state dicts: the same Python with torch"),
 ];
 
 /// What a test found of a requirement. Where that is missing, the test is to return: it is skipped.

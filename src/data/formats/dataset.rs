@@ -464,7 +464,7 @@ fn shrunk(table: &dyn Table) -> Error {
 }
 
 /// Takes row numbers modulo `cap`, as the reference does at load (`max-ind-range`).
-fn limit_rows(rows: &mut [u32], cap: u64) {
+pub(super) fn limit_rows(rows: &mut [u32], cap: u64) {
     let Ok(cap) = u32::try_from(cap) else { return };
     // The maximum first: it vectorises, and often it is all that is needed; a division takes as long as 20 comparisons.
     if rows.iter().copied().max().unwrap_or(0) >= cap {

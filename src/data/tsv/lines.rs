@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::compressed::{decoded, unreadable};
 use crate::base::config::MAX_LINE;
 use crate::base::{Error, Result, input, interrupt};
+use crate::data::incoming::Input;
 
 /// The longest line that is accepted unless somebody says otherwise, in bytes; a row of Criteo has about 250.
 pub const LONGEST: usize = MAX_LINE;
@@ -39,7 +40,7 @@ pub struct Place {
 /// A file that is read line by line.
 pub struct Lines {
     path: PathBuf,
-    input: Box<dyn Read + Send>,
+    input: Box<dyn Input>,
     compressed: bool,
     /// The longest line that is accepted, in bytes.
     longest: usize,
@@ -65,10 +66,22 @@ impl Lines {
         let bytes_total = file.metadata().map_err(Error::io(path, "open"))?.len();
         let bytes_read = Arc::new(AtomicU64::new(0));
         let (input, compressed) = decoded(Counted { file, bytes: Arc::clone(&bytes_read) }, path)?;
-        let place = Place::default();
-        let path = path.to_owned();
-        let (buffer, longest, inside) = (vec![0; CHUNK], LONGEST, false);
-        Ok(Self { path, input, compressed, longest, inside, bytes_read, bytes_total, buffer, from: 0, to: 0, place })
+        Ok(Self { compressed, bytes_read, bytes_total, ..Self::incoming(path, Box::new(input)) })
+    }
+
+    /// Text that arrives: no file, of which nobody knows how long it is; `name` is what it is called.
+    #[must_use]
+    pub fn incoming(name: &Path, input: Box<dyn Input>) -> Self {
+        let (path, bytes_read) = (name.to_owned(), Arc::default());
+        let (compressed, longest, inside, bytes_total) = (false, LONGEST, false, 0);
+        let (buffer, from, to, place) = (vec![0; CHUNK], 0, 0, Place::default());
+        Self { path, input, compressed, longest, inside, bytes_read, bytes_total, buffer, from, to, place }
+    }
+
+    /// Whether the end of the next line has not come yet, and nothing more has: [`Lines::next_line`] would wait.
+    #[must_use]
+    pub fn wait(&self) -> bool {
+        newline(&self.buffer[self.from..self.to]).is_none() && self.input.waits()
     }
 
     /// Opens a file at a line whose place is known; a compressed one is opened at its first line.
@@ -80,7 +93,8 @@ impl Lines {
         if !lines.compressed && place.offset > 0 {
             let mut file = input::open(path)?;
             file.seek(SeekFrom::Start(place.offset)).map_err(Error::io(path, "read"))?;
-            lines.input = Box::new(Counted { file, bytes: Arc::clone(&lines.bytes_read) });
+            let file: Box<dyn Read + Send> = Box::new(Counted { file, bytes: Arc::clone(&lines.bytes_read) });
+            lines.input = Box::new(file);
             lines.place = place;
         }
         Ok(lines)
@@ -190,10 +204,20 @@ impl Lines {
                     self.to += read;
                     return Ok(read > 0);
                 }
+                Err(error) if error.kind() == ErrorKind::Interrupted && interrupt::requested() => {
+                    return Err(Error::Interrupted);
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(unreadable(&self.path, self.compressed, self.place.lines, error)),
             }
         }
+    }
+}
+
+impl Input for Box<dyn Read + Send> {
+    /// What is stored is there.
+    fn waits(&self) -> bool {
+        false
     }
 }
 

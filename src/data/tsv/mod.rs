@@ -5,6 +5,7 @@
 //! is 0, categories are taken modulo `rows_cap` before they get ids, dense features are ln(x + 1) with negatives as 0.
 //! The split is by position: the last `test_fraction` of the good rows, or a second file.
 
+mod arriving;
 mod columns;
 mod compressed;
 mod encoding;
@@ -19,6 +20,7 @@ mod vocabulary;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub(super) use arriving::Arriving;
 pub use columns::{BadLine, Columns, Tally, line_at, line_ends};
 pub(super) use compressed::{decoded, unreadable};
 pub use encoding::Unseen;
@@ -260,6 +262,22 @@ impl Source for Tsv {
     }
 }
 
+/// Appends a row whose categories are encoded to a minibatch; returns how many of them have no row.
+fn append(row: &Row, batch: &mut Batch) -> u64 {
+    let mut unseen = 0;
+    batch.labels.push(row.label);
+    batch.dense.extend(row.integers.iter().map(|&value| log_count(value)));
+    for (bag, &id) in batch.bags.iter_mut().zip(&row.categories) {
+        if id == NO_ROW {
+            unseen += 1;
+        } else {
+            bag.rows.push(id);
+        }
+        bag.close();
+    }
+    unseen
+}
+
 struct TsvReader<'a> {
     tsv: &'a Tsv,
     part: &'a Part,
@@ -285,17 +303,7 @@ impl Reader for TsvReader<'_> {
             if !self.rows.next_row(Some(&self.tsv.encoding))? {
                 return Err(self.changed(self.part.first + self.part.samples - self.left));
             }
-            let row = &self.rows.row;
-            batch.labels.push(row.label);
-            batch.dense.extend(row.integers.iter().map(|&value| log_count(value)));
-            for (bag, &id) in batch.bags.iter_mut().zip(&row.categories) {
-                if id == NO_ROW {
-                    unseen += 1;
-                } else {
-                    bag.rows.push(id);
-                }
-                bag.close();
-            }
+            unseen += append(&self.rows.row, batch);
             self.left -= 1;
         }
         // Relaxed: a count that is read when all reading is done.

@@ -1,6 +1,6 @@
 //! Rows in halves: of the lower ones all 16 bits are kept, or 8.
 
-use super::Form;
+use super::{Form, Seen};
 use crate::simd::Simd;
 use crate::simd::split::{join, shorten, split};
 
@@ -41,14 +41,8 @@ fn raised(from: &[u8]) -> [u16; 16] {
     low
 }
 
-impl Form for Split {
-    type Seen<'a> = &'a [u16];
-    type All<'a> = Parts<'a, u16>;
-
-    #[inline(always)]
-    fn words(dim: usize) -> usize {
-        dim
-    }
+impl Seen for Split {
+    type Columns<'a> = &'a [u16];
 
     #[inline(always)]
     fn seen_words(dim: usize) -> usize {
@@ -61,12 +55,6 @@ impl Form for Split {
     }
 
     #[inline(always)]
-    fn all(self, row: &mut [u32], dim: usize, first: usize, count: usize) -> Parts<'_, u16> {
-        let (high, low) = bytemuck::cast_slice_mut(row).split_at_mut(dim);
-        Parts { high: &mut high[first..][..count], low: &mut low[first..][..count] }
-    }
-
-    #[inline(always)]
     fn see<S: Simd>(simd: S, from: &[u16], at: usize) -> S::V {
         simd.widen(&from[at..])
     }
@@ -74,6 +62,21 @@ impl Form for Split {
     #[inline(always)]
     fn see_partial<S: Simd>(simd: S, from: &[u16]) -> S::V {
         simd.widen(&padded(from))
+    }
+}
+
+impl Form for Split {
+    type All<'a> = Parts<'a, u16>;
+
+    #[inline(always)]
+    fn words(dim: usize) -> usize {
+        dim
+    }
+
+    #[inline(always)]
+    fn all(self, row: &mut [u32], dim: usize, first: usize, count: usize) -> Parts<'_, u16> {
+        let (high, low) = bytemuck::cast_slice_mut(row).split_at_mut(dim);
+        Parts { high: &mut high[first..][..count], low: &mut low[first..][..count] }
     }
 
     #[inline(always)]
@@ -116,14 +119,8 @@ impl Form for Split {
     }
 }
 
-impl Form for Short {
-    type Seen<'a> = &'a [u16];
-    type All<'a> = Parts<'a, u8>;
-
-    #[inline(always)]
-    fn words(dim: usize) -> usize {
-        (3 * dim).div_ceil(4)
-    }
+impl Seen for Short {
+    type Columns<'a> = &'a [u16];
 
     #[inline(always)]
     fn seen_words(dim: usize) -> usize {
@@ -136,13 +133,6 @@ impl Form for Short {
     }
 
     #[inline(always)]
-    fn all(self, row: &mut [u32], dim: usize, first: usize, count: usize) -> Parts<'_, u8> {
-        let (high, low) = bytemuck::cast_slice_mut(row).split_at_mut(dim);
-        let low: &mut [u8] = bytemuck::cast_slice_mut::<u16, u8>(low);
-        Parts { high: &mut high[first..][..count], low: &mut low[first..][..count] }
-    }
-
-    #[inline(always)]
     fn see<S: Simd>(simd: S, from: &[u16], at: usize) -> S::V {
         simd.widen(&from[at..])
     }
@@ -150,6 +140,22 @@ impl Form for Short {
     #[inline(always)]
     fn see_partial<S: Simd>(simd: S, from: &[u16]) -> S::V {
         simd.widen(&padded(from))
+    }
+}
+
+impl Form for Short {
+    type All<'a> = Parts<'a, u8>;
+
+    #[inline(always)]
+    fn words(dim: usize) -> usize {
+        (3 * dim).div_ceil(4)
+    }
+
+    #[inline(always)]
+    fn all(self, row: &mut [u32], dim: usize, first: usize, count: usize) -> Parts<'_, u8> {
+        let (high, low) = bytemuck::cast_slice_mut(row).split_at_mut(dim);
+        let low: &mut [u8] = bytemuck::cast_slice_mut::<u16, u8>(low);
+        Parts { high: &mut high[first..][..count], low: &mut low[first..][..count] }
     }
 
     #[inline(always)]

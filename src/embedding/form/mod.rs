@@ -6,39 +6,45 @@
 //! line, and whatever the width, one translation.
 
 mod halves;
+mod stored;
 mod whole;
 
 pub(super) use halves::{Short, Split};
+pub(super) use stored::Stored;
 pub(super) use whole::Whole;
 
 use super::Table;
 use crate::base::config::Precision;
 use crate::simd::Simd;
 
-/// A way to lay out a row.
-pub(super) trait Form: Copy + Send + Sync {
+/// A way to lay out a row, as far as a look-up reads it.
+pub(super) trait Seen: Copy + Send + Sync {
     /// Columns as a look-up reads them.
-    type Seen<'a>: Copy;
+    type Columns<'a>: Copy;
+
+    /// The first words of a row, all that a look-up reads.
+    fn seen_words(dim: usize) -> usize;
+
+    /// Columns `first..first + count` for a look-up.
+    fn seen(self, row: &[u32], dim: usize, first: usize, count: usize) -> Self::Columns<'_>;
+
+    /// The vector at `at` of what a look-up reads.
+    fn see<S: Simd>(simd: S, from: Self::Columns<'_>, at: usize) -> S::V;
+
+    /// All of what a look-up reads, less than a vector.
+    fn see_partial<S: Simd>(simd: S, from: Self::Columns<'_>) -> S::V;
+}
+
+/// A way to lay out a row that is moved.
+pub(super) trait Form: Seen {
     /// Columns as an update moves them.
     type All<'a>;
 
     /// Words of a row.
     fn words(dim: usize) -> usize;
 
-    /// The first words of a row, all that a look-up reads.
-    fn seen_words(dim: usize) -> usize;
-
-    /// Columns `first..first + count` for a look-up.
-    fn seen(self, row: &[u32], dim: usize, first: usize, count: usize) -> Self::Seen<'_>;
-
     /// Columns `first..first + count` for an update.
     fn all(self, row: &mut [u32], dim: usize, first: usize, count: usize) -> Self::All<'_>;
-
-    /// The vector at `at` of what a look-up reads.
-    fn see<S: Simd>(simd: S, from: Self::Seen<'_>, at: usize) -> S::V;
-
-    /// All of what a look-up reads, less than a vector.
-    fn see_partial<S: Simd>(simd: S, from: Self::Seen<'_>) -> S::V;
 
     /// The exact vector at `at`.
     fn load<S: Simd>(simd: S, from: &Self::All<'_>, at: usize) -> S::V;
@@ -82,6 +88,19 @@ macro_rules! with_form {
     };
 }
 pub(super) use with_form;
+
+/// Runs `$body` with `$form` bound to what a look-up reads of a table's rows.
+macro_rules! with_seen {
+    ($table:expr, $form:ident => $body:expr) => {
+        if $table.is_stored() && $table.precision().is_split() {
+            let $form = $crate::embedding::form::Stored;
+            $body
+        } else {
+            $crate::embedding::form::with_form!($table.precision(), $form => $body)
+        }
+    };
+}
+pub(super) use with_seen;
 
 /// The width in words of a table's rows.
 pub(super) fn words(precision: Precision, dim: usize) -> usize {
@@ -173,6 +192,36 @@ mod tests {
         check(Whole, |x| x, |x| x);
         check(Split, |x| x, cut);
         check(Short, shorten, |x| join(split(shorten(x)).0, 0));
+    }
+
+    struct See<'a>(&'a [u32], usize);
+
+    impl Kernel for See<'_> {
+        type Out = Vec<u32>;
+
+        #[inline(always)]
+        fn run<S: Simd>(self, simd: S) -> Vec<u32> {
+            let (Self(row, first), mut out) = (self, [0.0; 32]);
+            simd.store(Stored::see(simd, Stored.seen(row, row.len(), first, S::LANES), 0), &mut out);
+            let rest = Stored.seen(row, row.len(), first + S::LANES, row.len() - first - S::LANES);
+            simd.store(Stored::see_partial(simd, rest), &mut out[S::LANES..]);
+            out[..row.len() - first].iter().map(|x| x.to_bits()).collect()
+        }
+    }
+
+    #[test]
+    fn rows_of_a_file_are_seen_as_split_ones() {
+        for isa in Isa::all() {
+            let lanes = if isa.name().starts_with("avx512") { 16 } else { 8 };
+            for tail in 0..lanes {
+                let first = 3;
+                let mut row: Vec<u32> = random(first + lanes + tail, 9).iter().map(|x| x.to_bits()).collect();
+                row[first] = f32::NAN.to_bits() | 1;
+                row[first + 1] = f32::INFINITY.to_bits();
+                let expected: Vec<u32> = row[first..].iter().map(|bits| bits & 0xffff_0000).collect();
+                assert_eq!(isa.run(See(&row, first)), expected, "{isa:?}, {tail} behind");
+            }
+        }
     }
 
     #[test]

@@ -1,20 +1,14 @@
 //! Rows of 32-bit floats.
 
-use super::Form;
+use super::{Form, Seen};
 use crate::simd::Simd;
 
 /// 32-bit floats.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::embedding) struct Whole;
 
-impl Form for Whole {
-    type Seen<'a> = &'a [f32];
-    type All<'a> = &'a mut [f32];
-
-    #[inline(always)]
-    fn words(dim: usize) -> usize {
-        dim
-    }
+impl Seen for Whole {
+    type Columns<'a> = &'a [f32];
 
     #[inline(always)]
     fn seen_words(dim: usize) -> usize {
@@ -27,11 +21,6 @@ impl Form for Whole {
     }
 
     #[inline(always)]
-    fn all(self, row: &mut [u32], _dim: usize, first: usize, count: usize) -> &mut [f32] {
-        bytemuck::cast_slice_mut(&mut row[first..][..count])
-    }
-
-    #[inline(always)]
     fn see<S: Simd>(simd: S, from: &[f32], at: usize) -> S::V {
         simd.load(&from[at..])
     }
@@ -39,6 +28,20 @@ impl Form for Whole {
     #[inline(always)]
     fn see_partial<S: Simd>(simd: S, from: &[f32]) -> S::V {
         simd.load_partial(from)
+    }
+}
+
+impl Form for Whole {
+    type All<'a> = &'a mut [f32];
+
+    #[inline(always)]
+    fn words(dim: usize) -> usize {
+        dim
+    }
+
+    #[inline(always)]
+    fn all(self, row: &mut [u32], _dim: usize, first: usize, count: usize) -> &mut [f32] {
+        bytemuck::cast_slice_mut(&mut row[first..][..count])
     }
 
     #[inline(always)]

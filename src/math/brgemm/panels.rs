@@ -55,6 +55,12 @@ impl<T: Pod> Panels<T> {
         Ok(Self { cells, rows, columns, stride })
     }
 
+    /// The sizes of a matrix, without its numbers.
+    #[must_use]
+    pub fn bare(rows: usize, columns: usize) -> Self {
+        Self { cells: Buffer::default(), rows, columns, stride: Self::stride_for(rows, columns) }
+    }
+
     /// Takes its planned memory from the arena.
     pub fn settle(&mut self, arena: &mut Arena) {
         self.cells.settle(arena);

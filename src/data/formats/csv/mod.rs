@@ -5,6 +5,7 @@
 //! `data.on_bad_row` say holds as for Criteo's text. Vocabularies are held in memory: this is for data sets of up to some
 //! million values, beyond which `octorec preprocess` is the way.
 
+mod arriving;
 mod encoding;
 pub mod keys;
 pub(in crate::data) mod label;
@@ -24,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use csv::{Position, Reader, ReaderBuilder};
 
+pub(in crate::data) use arriving::Arriving;
 use encoding::Encoding;
 use label::finite as number;
 pub use propose::{LeftOut, Proposal, propose};
@@ -119,12 +121,7 @@ pub fn open_telling(
     progress: &mut Progress<'_>,
 ) -> Result<Dataset> {
     if choices.known.is_none() && choices.vocab == Vocab::Hash {
-        schema.hash(choices.rows_cap).map_err(|column| Error::Config {
-            origin: "data.vocab = \"hash\"".to_owned(),
-            reason: format!(
-                "column {column} needs a number of rows: set data.rows_cap (--rows-cap), or give the column rows in the schema"
-            ),
-        })?;
+        hash(&mut schema, choices.rows_cap)?;
     }
     let numbered = schema.categorical.iter().any(|column| column.fixed_rows().is_none());
     let (parts, encoding) = scan_all(path, &schema, choices, progress)?;
@@ -144,6 +141,16 @@ pub fn open_telling(
     dataset.learned = numbered && choices.known.is_none();
     dataset.vocabulary = vocabulary;
     Ok(dataset)
+}
+
+/// Has the values of all columns whose rows would depend on the data hashed.
+fn hash(schema: &mut TextSchema, rows_cap: u64) -> Result<()> {
+    schema.hash(rows_cap).map_err(|column| Error::Config {
+        origin: "data.vocab = \"hash\"".to_owned(),
+        reason: format!(
+            "column {column} needs a number of rows: set data.rows_cap (--rows-cap), or give the column rows in the schema"
+        ),
+    })
 }
 
 /// Reads the file, and that of the test samples, once.

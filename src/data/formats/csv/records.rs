@@ -25,6 +25,17 @@ impl Record {
         self.fields
     }
 
+    /// Takes these fields.
+    pub(in crate::data) fn fill(&mut self, fields: &[Vec<u8>]) {
+        self.bytes.clear();
+        self.ends.clear();
+        for field in fields {
+            self.bytes.extend_from_slice(field);
+            self.ends.push(self.bytes.len());
+        }
+        self.fields = fields.len();
+    }
+
     pub(in crate::data) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.fields).map(|at| &self[at])
     }
@@ -119,7 +130,12 @@ pub(super) struct Records {
     held: (Vec<u8>, usize),
     /// Whether a line that is too long stands behind those.
     too_long: bool,
+    /// What comes once more.
+    again: Option<Read>,
 }
+
+/// The first line of a record, and what is wrong with it as text.
+type Read = (u64, std::result::Result<(), String>);
 
 /// What came next.
 enum Next {
@@ -131,11 +147,26 @@ enum Next {
 impl Records {
     /// Opens a file at a place that [`Records::place`] gave; the default: at its first line.
     pub(super) fn open_at(path: &Path, delimiter: char, max_line: usize, place: Place) -> Result<Self> {
-        let lines = Lines::open_at(path, place)?.limited(max_line);
+        Ok(Self::of(Lines::open_at(path, place)?.limited(max_line), delimiter, max_line))
+    }
+
+    /// The records of these lines.
+    pub(super) fn of(lines: Lines, delimiter: char, max_line: usize) -> Self {
         let (splitter, record) = (Splitter::new(delimiter), Record::default());
         let (line, behind, held) = (Vec::new(), Vec::new(), (Vec::new(), 0));
         let number = lines.place().lines;
-        Ok(Self { lines, max_line, splitter, record, line, number, first: 0, behind, held, too_long: false })
+        let (first, too_long, again) = (0, false, None);
+        Self { lines, max_line, splitter, record, line, number, first, behind, held, too_long, again }
+    }
+
+    /// Has the record that was read last come once more.
+    pub(super) fn again(&mut self, read: Option<Read>) {
+        self.again = read;
+    }
+
+    /// Whether the next record has not come yet.
+    pub(super) fn wait(&self) -> bool {
+        self.again.is_none() && self.held.0.is_empty() && !self.too_long && self.lines.wait()
     }
 
     /// Where the next record begins; nothing where the file cannot be entered there.
@@ -184,7 +215,10 @@ impl Records {
 
     /// Reads the next record; nothing at the end of the file. Returns its first line, and what is wrong with it as text.
     /// Empty lines are no records.
-    pub(super) fn next(&mut self) -> Result<Option<(u64, std::result::Result<(), String>)>> {
+    pub(super) fn next(&mut self) -> Result<Option<Read>> {
+        if let Some(again) = self.again.take() {
+            return Ok(Some(again));
+        }
         self.behind.clear();
         loop {
             match self.next_line()? {

@@ -59,13 +59,23 @@ pub(super) struct GoodRows<'a> {
 /// among them where it is optional.
 fn header(path: &Path, schema: &TextSchema, judge: Judge) -> Result<Vec<Vec<u8>>> {
     let mut records = Records::open_at(path, schema.delimiter, judge.max_line, Place::default())?;
+    header_of(path, schema, judge.labels, &mut records)
+}
+
+/// The same of records that stand at their first one; where that is a row, it comes again.
+pub(super) fn header_of(
+    path: &Path,
+    schema: &TextSchema,
+    labels: Labels,
+    records: &mut Records,
+) -> Result<Vec<Vec<u8>>> {
     let first = records.next()?;
     if !schema.columns.is_empty() {
         let (label, _) = Rule::parse(&schema.label).map_err(|reason| bad(path, reason))?;
         let listed = schema.columns.len();
-        let without = judge.labels == Labels::Optional
-            && matches!(first, Some((_, Ok(()))))
-            && records.record.len() + 1 == listed;
+        let without =
+            labels == Labels::Optional && matches!(first, Some((_, Ok(())))) && records.record.len() + 1 == listed;
+        records.again(first);
         let names = schema.columns.iter().filter(|name| !without || **name != label);
         return Ok(names.map(|name| name.clone().into_bytes()).collect());
     }

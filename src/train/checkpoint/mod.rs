@@ -15,22 +15,22 @@
 //! Invariant: a checkpoint file is always whole. It is written under another name, flushed to the disk and then renamed,
 //! so a full disk, a crash or a signal leaves the previous one untouched.
 
-use std::collections::HashSet;
+mod weights;
+
 use std::path::Path;
+use std::sync::Arc;
 
 use safetensors::tensor::{Dtype, Metadata, SafeTensors};
 use serde::{Deserialize, Serialize};
 
 use super::Ranks;
-use super::tensor_file::{Hashes, Landmark, REMEDY, TensorFile};
+use super::tensor_file::{Hashes, Landmark, TensorFile};
 use super::vocabulary::digest;
 use crate::base::config::Config;
 use crate::base::{Error, Result};
 use crate::data::schema::Scales;
 use crate::data::{Schema, Vocabulary};
 use crate::memory::FileMap;
-use crate::model::{Parameter, ROOTS};
-use crate::optim::Moment;
 
 /// The metadata key that holds [`Header`] as JSON; one key, so that equal runs write equal bytes.
 const METADATA: &str = "octorec";
@@ -66,7 +66,7 @@ struct Header {
 #[derive(Debug)]
 pub struct Checkpoint<'a> {
     path: &'a Path,
-    bytes: FileMap,
+    bytes: Arc<FileMap>,
     /// Whether what is read is checked, where there is something to check it by.
     verified: bool,
     hashes: Option<Hashes>,
@@ -220,7 +220,7 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// As [`Checkpoint::open`].
     pub fn open_as(path: &'a Path, verified: bool) -> Result<Self> {
-        let mut checkpoint = Self { path, bytes: FileMap::open(path)?, verified, hashes: None };
+        let mut checkpoint = Self { path, bytes: Arc::new(FileMap::open(path)?), verified, hashes: None };
         checkpoint.tensors()?;
         if verified {
             let metadata = checkpoint.metadata()?;
@@ -299,6 +299,20 @@ impl<'a> Checkpoint<'a> {
         })
     }
 
+    /// The tables whose look-ups had weights; none where the file does not say.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::header`].
+    pub(in crate::train) fn weighted(&self) -> Result<Vec<usize>> {
+        Ok(self.own_header()?.and_then(|header| header.weighted).unwrap_or_default())
+    }
+
+    /// An error that names this file.
+    pub(in crate::train) fn fail(&self, reason: String) -> Error {
+        // That it was cut short, if it was: all else may follow from it.
+        self.bytes.check().err().unwrap_or(Error::Checkpoint { path: self.path.to_owned(), reason })
+    }
+
     fn own_header(&self) -> Result<Option<Header>> {
         let metadata = self.metadata()?;
         let Some(text) = metadata.metadata().as_ref().and_then(|entries| entries.get(METADATA)) else {
@@ -318,106 +332,6 @@ impl<'a> Checkpoint<'a> {
         Ok(Some(header))
     }
 
-    /// Whether it has what the ranks' optimizers keep, or they keep nothing.
-    ///
-    /// # Errors
-    /// When it is no whole file, or a rank has failed.
-    pub fn has_moments(&self, ranks: &Ranks) -> Result<bool> {
-        let kept = self.moments(ranks, &ranks.parameters()?)?;
-        Ok(kept.iter().all(|(moments, found)| *found || moments.is_empty()))
-    }
-
-    /// What the optimizers of layers and of rows keep beside these tensors, each with whether the file has any of it.
-    fn moments(&self, ranks: &Ranks, of: &[Parameter]) -> Result<[(Vec<Parameter>, bool); 2]> {
-        let (tensors, (rows, layers)) =
-            (self.tensors()?, ranks.moments(of).into_iter().partition(Parameter::is_of_table));
-        // All of them count their updates: that alone is not theirs.
-        let has = |moment: &Parameter| moment.moment != Some(Moment::Updates) && tensors.tensor(&moment.name).is_ok();
-        Ok([layers, rows].map(|moments: Vec<_>| {
-            let found = moments.iter().any(has);
-            (moments, found)
-        }))
-    }
-
-    /// Overwrites every tensor of the ranks' model, piece by piece, and what the optimizer of layers or of rows keeps if the
-    /// file has any of it.
-    ///
-    /// # Errors
-    /// When a tensor is missing, is damaged, has another shape or type, or is one that the model does not have.
-    pub fn load_into(&self, ranks: &Ranks) -> Result<()> {
-        let tensors = self.tensors()?;
-        let mut parameters = ranks.parameters()?;
-        let tables = parameters.iter().filter(|parameter| parameter.table().is_some()).count();
-        let ours = |name: &str| ROOTS.iter().any(|root| name.starts_with(root));
-        // Searched by hash: there may be many thousands of tables.
-        let known: HashSet<&str> = parameters.iter().map(|parameter| &*parameter.name).collect();
-        for name in tensors.names() {
-            if ours(name) && !known.contains(name) {
-                return Err(self.fail(format!(
-                    "tensor {name} has no place in the model ({tables} tables, see the model section of the configuration)",
-                )));
-            }
-        }
-        let kept = self.moments(ranks, &parameters)?.into_iter().filter(|(_, found)| *found);
-        let kept: Vec<_> = kept.flat_map(|(moments, _)| moments).collect();
-        parameters.extend(kept);
-        let mut updates: [Option<f32>; 2] = [None; 2];
-        for parameter in &parameters {
-            let tensor = tensors
-                .tensor(&parameter.name)
-                .map_err(|_| self.fail(format!("tensor {} is missing", parameter.name)))?;
-            if tensor.shape() != parameter.shape {
-                return Err(self.fail(format!(
-                    "tensor {} has shape {:?} but the model needs {:?}: they come from different data or another model",
-                    parameter.name,
-                    tensor.shape(),
-                    parameter.shape
-                )));
-            }
-            if tensor.dtype() != Dtype::F32 {
-                let reason = format!("tensor {} has type {:?}; convert it to F32", parameter.name, tensor.dtype());
-                return Err(self.fail(reason));
-            }
-            if parameter.moment == Some(Moment::Updates) {
-                self.check_updates(parameter, tensor.data(), &mut updates[usize::from(parameter.is_of_table())])?;
-            }
-            let row = parameter.columns() * size_of::<f32>();
-            let mut check = self.hashes.as_ref().map(|hashes| hashes.check(&parameter.name, tensor.data()));
-            for rows in parameter.ranges(PIECE) {
-                check.iter_mut().for_each(|check| check.advance(rows.end * row));
-                let bytes = &tensor.data()[rows.start * row..rows.end * row];
-                match bytemuck::try_cast_slice(bytes) {
-                    Ok(values) => ranks.import_rows(parameter, rows, values)?,
-                    // Another writer may have left the numbers unaligned.
-                    Err(_) => ranks.import_rows(parameter, rows, &bytemuck::allocation::pod_collect_to_vec(bytes))?,
-                }
-                self.bytes.check()?;
-            }
-            if check.is_some_and(|check| !check.found_sound()) {
-                return Err(self.fail(format!("tensor {} is damaged (its hash differs): {REMEDY}", parameter.name)));
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks a tensor that counts updates; all of layers count the same, and so do all of rows.
-    fn check_updates(&self, parameter: &Parameter, bytes: &[u8], before: &mut Option<f32>) -> Result<()> {
-        let count: f32 = bytemuck::pod_read_unaligned(bytes);
-        let name = &parameter.name;
-        if !(count >= 0.0 && count.fract() == 0.0) {
-            return Err(self.fail(format!("tensor {name} is {count}: it counts updates")));
-        }
-        if *before.get_or_insert(count) != count {
-            let reason = format!(
-                "tensor {name} counts {count} updates and another one {}: layers are updated together, and so are tables; \
-                 give them one number",
-                before.unwrap_or(count)
-            );
-            return Err(self.fail(reason));
-        }
-        Ok(())
-    }
-
     fn metadata(&self) -> Result<Metadata> {
         let (_, metadata) = SafeTensors::read_metadata(&self.bytes).map_err(|error| self.fail(error.to_string()))?;
         Ok(metadata)
@@ -426,11 +340,6 @@ impl<'a> Checkpoint<'a> {
     fn tensors(&self) -> Result<SafeTensors<'_>> {
         SafeTensors::deserialize(&self.bytes)
             .map_err(|error| self.fail(format!("is no whole safetensors file: {error}")))
-    }
-
-    /// What is wrong: that the file was cut short, if it was, since all else may follow from it.
-    fn fail(&self, reason: String) -> Error {
-        self.bytes.check().err().unwrap_or(Error::Checkpoint { path: self.path.to_owned(), reason })
     }
 }
 

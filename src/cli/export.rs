@@ -1,0 +1,106 @@
+//! `octorec export`: a trained model as other programs take it.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::session::{VerifyArgs, refuse_overwriting};
+use crate::base::console::note;
+use crate::base::units::{Bytes, Count, parse_bytes};
+use crate::base::{Error, Result, interrupt};
+use crate::train::export::{Exported, onnx, torch};
+use crate::train::{checkpoint_in, vocabulary_in};
+
+/// Arguments of `octorec export`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The run's directory, or its checkpoint file.
+    #[arg(long, visible_alias = "model", value_name = "DIR|FILE")]
+    checkpoint: PathBuf,
+
+    /// What is written.
+    #[arg(long, value_enum)]
+    format: Format,
+
+    /// The file to write; what else is written lies beside it.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+
+    /// Of onnx: how look-ups are given to the graph [default: padded]
+    #[arg(long, value_enum, value_name = "HOW")]
+    bags: Option<Bags>,
+
+    /// Of onnx: weights of more than this go to a file beside the graph, FILE.data, which runtimes map; the graph's own file
+    /// cannot hold 2 GiB [default: 512MiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    external_above: Option<u64>,
+
+    #[command(flatten)]
+    verify: VerifyArgs,
+}
+
+/// Formats of other programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// An ONNX graph, for onnxruntime and others.
+    Onnx,
+    /// A state dict (safetensors) with PyTorch's names, and load.py, which rebuilds the model with PyTorch alone.
+    Torch,
+}
+
+/// How look-ups are given to a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Bags {
+    /// ids_t [samples, n]: n look-ups of each sample, any n; the number behind a table's last row stands for none.
+    Padded,
+    /// ids_t [look-ups] and offsets_t [samples + 1]: bags of any length, one behind the other.
+    Offsets,
+}
+
+/// Bytes of weights that a graph's own file holds unless somebody says otherwise.
+const INLINE: u64 = 512 << 20;
+
+impl ExportArgs {
+    /// Writes the model.
+    pub fn run(&self) -> Result<()> {
+        interrupt::install()?;
+        let file = checkpoint_in(&self.checkpoint);
+        let refuse = |origin: &str, reason: String| Err(Error::Config { origin: origin.to_owned(), reason });
+        let vocabulary = vocabulary_in(&self.checkpoint);
+        refuse_overwriting("--out", Some(&self.out), &[&file, &vocabulary])?;
+        for (flag, given) in [("--bags", self.bags.is_some()), ("--external-above", self.external_above.is_some())] {
+            if given && self.format != Format::Onnx {
+                return refuse(flag, "has no effect on --format torch: leave it away".to_owned());
+            }
+        }
+        let external_above = self.external_above.unwrap_or(INLINE);
+        onnx::check_limit(external_above, "--external-above")?;
+        let checkpoint = self.verify.open(&file)?;
+        let Some(model) = Exported::of(&checkpoint)? else {
+            let reason = "holds weights but not how they were trained: give a run of octorec's".to_owned();
+            return Err(Error::Checkpoint { path: file, reason });
+        };
+        model.config().validate(&format!("{}: its configuration", file.display()))?;
+        let beside = match self.format {
+            Format::Onnx => {
+                let bags = match self.bags.unwrap_or(Bags::Padded) {
+                    Bags::Padded => onnx::Bags::Padded,
+                    Bags::Offsets => onnx::Bags::Offsets,
+                };
+                onnx::write(&model, &self.out, bags, external_above)?
+            }
+            Format::Torch => Some(torch::write(&model, &self.out)?),
+        };
+        let files: Vec<_> = std::iter::once(self.out.clone()).chain(beside).collect();
+        let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+        let size = |file: &PathBuf| std::fs::metadata(file).map_or(0, |found| found.len());
+        note!(
+            "{}: {} parameters{}, {}",
+            names.join(" and "),
+            Count(model.parameters()),
+            if model.is_bf16() { " in bfloat16" } else { "" },
+            Bytes(files.iter().map(size).sum())
+        );
+        Ok(())
+    }
+}

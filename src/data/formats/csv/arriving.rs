@@ -1,0 +1,208 @@
+//! Rows of described text as they arrive, for a trained model: behind a header line, or as objects of JSON.
+
+use std::path::Path;
+
+use super::encoding::Encoding;
+use super::records::{Record, Records, too_long};
+use super::row::{Columns, Row};
+use super::scan::header_of;
+use super::schema::TextSchema;
+use super::{Choices, bad};
+use crate::base::config::{DataConfig, Vocab};
+use crate::base::{Error, Result};
+use crate::data::formats::dataset::limit_rows;
+use crate::data::incoming::{Column, NAME, Next, Objects, Parse, UNSEEN, Writing, refuse};
+use crate::data::schema::{Categorical, Description, Label};
+use crate::data::tsv::{Line, Lines};
+use crate::data::{Batch, Labels, Opening, Samples, Schema, Vocabulary};
+
+/// What is needed to read such rows.
+pub struct Arriving {
+    text: TextSchema,
+    encoding: Encoding,
+    description: Description,
+    schema: Schema,
+    known: Option<Vocabulary>,
+    /// At most this many rows a table; 0: no limit.
+    cap: u64,
+    max_line: usize,
+    writing: Writing,
+    /// Whether each categorical column has any number of look-ups.
+    lists: Vec<bool>,
+}
+
+impl Arriving {
+    /// For a model that knows these values.
+    ///
+    /// # Errors
+    /// When it knows none of a column that needs them, or has learned nothing of a dense column that needs it.
+    pub fn new(config: &DataConfig, mut text: TextSchema, opening: Opening<'_>, writing: Writing) -> Result<Self> {
+        let known = opening.known;
+        if known.is_none() && config.vocab == Vocab::Hash {
+            super::hash(&mut text, config.rows_cap)?;
+        }
+        if known.is_none() && text.categorical.iter().any(|column| column.fixed_rows().is_none()) {
+            return refuse(
+                "this model knows no rows of categories: it was not trained on text that this schema describes",
+            );
+        }
+        let choices =
+            Choices { known: known.as_ref(), unseen: UNSEEN, rows_cap: config.rows_cap, ..Choices::default() };
+        let mut encoding = Encoding::new(&text, choices.known, choices.unseen, choices.rows_cap)?;
+        encoding.keep_all();
+        // Numbers that are no fractions by their kind stay integers; of all others nobody knows what will come.
+        let dense = text.dense.iter().map(|column| column.described(column.unit().is_none() && column.count.is_none()));
+        let categorical = text.categorical.iter().enumerate().map(|(at, column)| {
+            let empty_bags = encoding.leaves_out() && column.fixed_rows().is_none();
+            let hots = u32::from(column.separator.is_none() && !empty_bags);
+            Categorical {
+                hots,
+                weighted: column.weighted(),
+                ..Categorical::new(column.name(), encoding.rows(at, column))
+            }
+        });
+        let label = Label { name: text.label.clone(), float: false };
+        let mut description = Description { label, dense: dense.collect(), categorical: categorical.collect() };
+        let scales = opening.scales.unwrap_or_default();
+        description.scaled(&scales).map_err(|column| {
+            bad(
+                Path::new(NAME),
+                format!("column {column} is standardised or an age, but the model has learned nothing of it"),
+            )
+        })?;
+        let lists = description.categorical.iter().map(|column| column.hots == 0).collect();
+        let (cap, max_line) = (config.rows_cap, config.max_line);
+        let schema = description.schema(cap);
+        Ok(Self { text, encoding, description, schema, known, cap, max_line, writing, lists })
+    }
+
+    /// The columns of objects: those that the schema uses, each once.
+    fn objects(&self) -> Objects {
+        let mut columns: Vec<Column> = Vec::new();
+        let mut add = |name: &str, separator: Option<&String>| {
+            let found = columns.iter_mut().find(|column| column.name == name);
+            match found {
+                Some(column) => column.separator = column.separator.take().or_else(|| separator.cloned()),
+                None => {
+                    columns.push(Column { name: name.to_owned(), separator: separator.cloned(), is_text: false });
+                }
+            }
+        };
+        self.text.dense.iter().for_each(|column| add(&column.column, column.count.as_ref()));
+        for column in &self.text.categorical {
+            add(&column.column, column.separator.as_ref());
+            column.weights.iter().for_each(|weights| add(weights, column.separator.as_ref()));
+        }
+        Objects::new(columns)
+    }
+}
+
+impl Parse for Arriving {
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn vocabulary(&self) -> Option<&Vocabulary> {
+        self.known.as_ref()
+    }
+
+    fn begin(&self, lines: Lines) -> Result<Box<dyn Next + '_>> {
+        let path = Path::new(NAME);
+        let (rows, names) = match self.writing {
+            Writing::Json => {
+                let objects = self.objects();
+                let names = objects.names().map(|name| name.as_bytes().to_vec()).collect();
+                (Written::Objects(Box::new(ObjectRows { lines, objects, record: Record::default() })), names)
+            }
+            Writing::Text => {
+                let mut records = Records::of(lines, self.text.delimiter, self.max_line);
+                let names = header_of(path, &self.text, Labels::Optional, &mut records)?;
+                (Written::Text(Box::new(records)), names)
+            }
+        };
+        let columns = Columns::find(path, &self.text, &names, Labels::Optional)?;
+        let (row, scratch) = (Row::new(&columns), Samples::new(&self.description));
+        Ok(Box::new(Arrivals { of: self, rows, columns, row, scratch, unseen: 0 }))
+    }
+}
+
+/// How rows are written.
+enum Written {
+    /// Behind a header, or as the schema lists the columns.
+    Text(Box<Records>),
+    /// A line each.
+    Objects(Box<ObjectRows>),
+}
+
+struct ObjectRows {
+    lines: Lines,
+    objects: Objects,
+    record: Record,
+}
+
+impl Written {
+    /// The next row: its line, and its fields or what is wrong with them; nothing at the end.
+    fn next(&mut self, max_line: usize) -> Result<Option<(u64, std::result::Result<&Record, String>)>> {
+        match self {
+            Self::Text(records) => {
+                let next = records.next()?;
+                Ok(next.map(|(line, whole)| (line, whole.map(|()| &records.record))))
+            }
+            Self::Objects(rows) => {
+                let ObjectRows { lines, objects, record } = &mut **rows;
+                let line = match lines.next_line()? {
+                    None => return Ok(None),
+                    Some(Line::TooLong) => Err(too_long(max_line)),
+                    Some(Line::Text(line)) => objects.read(line),
+                };
+                let fields = line.map(|fields| {
+                    record.fill(fields);
+                    &*record
+                });
+                Ok(Some((lines.place().lines, fields)))
+            }
+        }
+    }
+}
+
+struct Arrivals<'a> {
+    of: &'a Arriving,
+    rows: Written,
+    columns: Columns,
+    row: Row,
+    /// Rows that are not in the minibatch yet.
+    scratch: Samples,
+    unseen: u64,
+}
+
+impl Next for Arrivals<'_> {
+    fn next(&mut self, _batch: &mut Batch) -> Result<bool> {
+        let Some((line, record)) = self.rows.next(self.of.max_line)? else { return Ok(false) };
+        let read = record.and_then(|record| self.row.read(record, &self.columns, &self.of.encoding));
+        read.map_err(|reason| Error::BadRow { path: NAME.into(), line, reason })?;
+        self.unseen += self.row.push(&mut self.scratch, &self.columns, &self.of.lists);
+        Ok(true)
+    }
+
+    fn finish(&mut self, batch: &mut Batch) {
+        let starts: Vec<usize> = batch.bags.iter().map(|bag| bag.rows.len()).collect();
+        batch.append(&self.scratch, &self.of.description);
+        self.scratch.clear();
+        if self.of.cap > 0 {
+            for (bag, start) in batch.bags.iter_mut().zip(starts) {
+                limit_rows(&mut bag.rows[start..], self.of.cap);
+            }
+        }
+    }
+
+    fn waits(&self) -> bool {
+        match &self.rows {
+            Written::Text(records) => records.wait(),
+            Written::Objects(rows) => rows.lines.wait(),
+        }
+    }
+
+    fn unseen(&self) -> u64 {
+        self.unseen
+    }
+}

@@ -1,0 +1,259 @@
+//! Rows that are read as they arrive, once, from standard input: what a trained model is asked.
+//!
+//! A row is a line: text as files of the same data have it, or an object of JSON by the columns' names ([`json`]). Nothing is
+//! known of how many there are. Readers hand over what has come whenever the input pauses ([`Source::pauses`]), so that
+//! whoever writes rows one by one is answered one by one. Categories become rows by what the model knows: nothing is learned
+//! here. A malformed row ends everything.
+
+mod json;
+
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+pub(super) use json::{Column, Objects};
+
+use super::formats::csv;
+use super::tsv::{Lines, Unseen};
+use super::{Batch, Opening, Reader, Schema, Source, Split, Vocabulary, tsv};
+use crate::base::config::{Config, SourceKind};
+use crate::base::{Error, Result, interrupt};
+
+/// How rows are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writing {
+    /// As in files of text.
+    Text,
+    /// An object of JSON a line.
+    Json,
+}
+
+/// What rows arrive by.
+pub trait Input: Read + Send {
+    /// Whether nothing can be read now without waiting.
+    fn waits(&self) -> bool;
+}
+
+/// Standard input. A wish to stop ends a wait for it.
+#[derive(Debug)]
+struct StandardInput {
+    /// Whether nobody wants more: the input then ends.
+    closed: Arc<AtomicBool>,
+}
+
+/// How often a wait is interrupted to look whether it still makes sense.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+impl StandardInput {
+    /// Whether there is something to read, or the end, within this time.
+    fn ready(within: Timespec) -> bool {
+        let stdin = io::stdin();
+        let mut one = [PollFd::new(&stdin, PollFlags::IN)];
+        // Where the system refuses to tell, reading does: it waits, or says what is wrong.
+        poll(&mut one, Some(&within)).map_or(true, |ready| ready > 0)
+    }
+}
+
+impl Read for StandardInput {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.closed.load(Ordering::Relaxed) {
+                return Ok(0);
+            }
+            if interrupt::requested() {
+                return Err(ErrorKind::Interrupted.into());
+            }
+            if Self::ready(LOOK_EVERY) {
+                // The file beneath, which is not buffered: what has come is handed over.
+                return rustix::io::read(io::stdin(), &mut *buffer).map_err(io::Error::from);
+            }
+        }
+    }
+}
+
+impl Input for StandardInput {
+    fn waits(&self) -> bool {
+        !Self::ready(Timespec { tv_sec: 0, tv_nsec: 0 })
+    }
+}
+
+/// Parses lines into samples.
+pub(super) trait Parse: Send + Sync {
+    /// The columns.
+    fn schema(&self) -> &Schema;
+
+    /// The most look-ups that a sample is expected to make in one table.
+    fn lookups(&self) -> usize {
+        1
+    }
+
+    /// Rows of the model's categories, where they have a vocabulary.
+    fn vocabulary(&self) -> Option<&Vocabulary>;
+
+    /// Begins to read these lines.
+    ///
+    /// # Errors
+    /// When what stands before the rows (a header) cannot be used.
+    fn begin(&self, lines: Lines) -> Result<Box<dyn Next + '_>>;
+}
+
+/// Lines that become samples.
+pub(super) trait Next: Send {
+    /// Appends the next sample, if not now then when the minibatch is finished; false at the end.
+    ///
+    /// # Errors
+    /// When the row is malformed, or cannot be read.
+    fn next(&mut self, batch: &mut Batch) -> Result<bool>;
+
+    /// Appends what was not appended yet.
+    fn finish(&mut self, batch: &mut Batch);
+
+    /// Whether the next sample has not come yet.
+    fn waits(&self) -> bool;
+
+    /// Values without a row that were met so far.
+    fn unseen(&self) -> u64;
+}
+
+/// Rows that arrive.
+pub struct Incoming {
+    parse: Box<dyn Parse>,
+    /// Read once.
+    lines: Mutex<Option<Lines>>,
+    unseen: AtomicU64,
+    /// What ends the input.
+    closed: Arc<AtomicBool>,
+}
+
+impl Incoming {
+    /// Those of standard input, for the model of this configuration; `opening` says what it knows.
+    ///
+    /// # Errors
+    /// When the model was trained on data of another kind, or knows no rows of its categories.
+    pub fn standard(config: &Config, opening: Opening<'_>, writing: Writing) -> Result<Self> {
+        let closed = Arc::<AtomicBool>::default();
+        let input = Box::new(StandardInput { closed: Arc::clone(&closed) });
+        Ok(Self { closed, ..Self::open(config, opening, input, writing)? })
+    }
+
+    fn open(config: &Config, opening: Opening<'_>, input: Box<dyn Input>, writing: Writing) -> Result<Self> {
+        let data = &config.data;
+        let parse: Box<dyn Parse> = if data.schema.is_empty() {
+            if data.source == SourceKind::Files {
+                return refuse(
+                    "standard input has rows of text, and this run was trained on another format: name data of that with \
+                     --data PATH, or train on text",
+                );
+            }
+            Box::new(tsv::Arriving::new(data, &config.model.rows, opening.known, writing)?)
+        } else {
+            let schema = csv::TextSchema::read(Path::new(&data.schema))?;
+            Box::new(csv::Arriving::new(data, schema, opening, writing)?)
+        };
+        let lines = Mutex::new(Some(Lines::incoming(NAME.as_ref(), input).limited(data.max_line)));
+        Ok(Self { parse, lines, unseen: AtomicU64::new(0), closed: Arc::default() })
+    }
+}
+
+/// What standard input is called in messages.
+pub(super) const NAME: &str = "standard input";
+
+/// What a value does that the model does not know.
+pub(super) const UNSEEN: Unseen = Unseen::NoRow;
+
+/// An error of `--data -`.
+pub(super) fn refuse<T>(reason: &str) -> Result<T> {
+    Err(Error::Config { origin: "--data -".to_owned(), reason: reason.to_owned() })
+}
+
+impl Source for Incoming {
+    fn schema(&self) -> &Schema {
+        self.parse.schema()
+    }
+
+    fn samples(&self, _split: Split) -> Option<u64> {
+        None
+    }
+
+    fn lookups(&self) -> usize {
+        self.parse.lookups()
+    }
+
+    fn pauses(&self) -> bool {
+        true
+    }
+
+    fn close(&self) {
+        // Relaxed: the flag carries no data.
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    fn open(&self, _split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(lines) = lines.filter(|_| start == 0) else {
+            return refuse("standard input is read once, from its start");
+        };
+        Ok(Box::new(Arrivals { of: self, lines: Some(lines), rows: None, trouble: None }))
+    }
+
+    fn vocabulary(&self) -> Option<&Vocabulary> {
+        self.parse.vocabulary()
+    }
+
+    fn unseen_values(&self) -> u64 {
+        self.unseen.load(Ordering::Relaxed)
+    }
+}
+
+struct Arrivals<'a> {
+    of: &'a Incoming,
+    /// Until the first row is asked for: a header may be long in coming.
+    lines: Option<Lines>,
+    rows: Option<Box<dyn Next + 'a>>,
+    /// What is wrong with the next row: those before it are answered first.
+    trouble: Option<Error>,
+}
+
+impl Reader for Arrivals<'_> {
+    fn read(&mut self, batch: &mut Batch, limit: usize) -> Result<usize> {
+        if let Some(lines) = self.lines.take() {
+            self.rows = Some(self.of.parse.begin(lines)?);
+        }
+        if let Some(trouble) = self.trouble.take() {
+            return Err(trouble);
+        }
+        let rows = self.rows.as_mut().expect("begun above");
+        let mut read = 0;
+        while read < limit && (read == 0 || !rows.waits()) {
+            match rows.next(batch) {
+                Ok(true) => read += 1,
+                Ok(false) => break,
+                Err(trouble) if read == 0 => return Err(trouble),
+                Err(trouble) => {
+                    self.trouble = Some(trouble);
+                    break;
+                }
+            }
+        }
+        rows.finish(batch);
+        // Relaxed: a count that is read when all reading is done.
+        self.of.unseen.store(rows.unseen(), Ordering::Relaxed);
+        Ok(read)
+    }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        let mut none = Batch::new(self.of.schema());
+        let mut skipped = 0;
+        while skipped < count && self.read(&mut none, 1)? == 1 {
+            skipped += 1;
+            none.clear();
+        }
+        Ok(skipped)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! Criteo's rows as they arrive, for a trained model.
+
+use super::encoding::{Encoding, cap};
+use super::layout::{Labels, Layout};
+use super::lines::{Line, Lines};
+use super::row::Row;
+use super::vocabulary::Vocabulary;
+use super::{Fault, append, checked};
+use crate::base::config::{DataConfig, Vocab};
+use crate::base::{Error, Result};
+use crate::data::incoming::{Column, NAME, Next, Objects, Parse, UNSEEN, Writing, refuse};
+use crate::data::{Batch, Schema};
+
+/// What is needed to read such rows.
+pub struct Arriving {
+    layout: Layout,
+    encoding: Encoding,
+    schema: Schema,
+    /// Where rows are objects: I1 to I13, C1 to C26.
+    objects: Option<Objects>,
+}
+
+impl Arriving {
+    /// For a model that knows these values, or whose values are hashed.
+    ///
+    /// # Errors
+    /// When it knows none, or has other columns.
+    pub fn new(config: &DataConfig, model_rows: &[u64], known: Option<Vocabulary>, writing: Writing) -> Result<Self> {
+        let layout = Layout::criteo(Labels::Optional, config.max_line);
+        let encoding = match known {
+            Some(known) => {
+                let vocabulary = checked(known, &layout)?;
+                Encoding::Vocabulary { vocabulary, cap: cap(config.rows_cap), unseen: UNSEEN }
+            }
+            None if config.vocab == Vocab::Hash => Encoding::modulo(layout.categorical, config.rows_cap, model_rows)?,
+            None => return refuse("this model knows no rows of categories: it was not trained on Criteo's text"),
+        };
+        let column = |name: String, is_text| Column { name, separator: None, is_text };
+        let integers = (1..=layout.dense).map(|n| column(format!("I{n}"), false));
+        let categories = (1..=layout.categorical).map(|n| column(format!("C{n}"), true));
+        let objects = (writing == Writing::Json).then(|| Objects::new(integers.chain(categories).collect()));
+        Ok(Self { schema: Schema::criteo(layout.dense, &encoding.rows()), layout, encoding, objects })
+    }
+}
+
+impl Parse for Arriving {
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn vocabulary(&self) -> Option<&Vocabulary> {
+        match &self.encoding {
+            Encoding::Vocabulary { vocabulary, .. } => Some(vocabulary),
+            Encoding::Modulo(_) => None,
+        }
+    }
+
+    fn begin(&self, lines: Lines) -> Result<Box<dyn Next + '_>> {
+        let (objects, row) = (self.objects.clone(), Row::new(&self.layout));
+        Ok(Box::new(Arrivals { of: self, lines, objects, text: Vec::new(), row, unseen: 0 }))
+    }
+}
+
+struct Arrivals<'a> {
+    of: &'a Arriving,
+    lines: Lines,
+    objects: Option<Objects>,
+    /// An object as a line of text.
+    text: Vec<u8>,
+    row: Row,
+    unseen: u64,
+}
+
+impl Arrivals<'_> {
+    /// Parses the next line into `row`; nothing at the end, or what is wrong with it.
+    fn parse(&mut self) -> Result<Option<std::result::Result<(), String>>> {
+        let Arriving { layout, encoding, .. } = self.of;
+        let line = match self.lines.next_line()? {
+            None => return Ok(None),
+            Some(Line::TooLong) => return Ok(Some(Err(Fault::TooLong { limit: layout.max_line }.to_string()))),
+            Some(Line::Text(line)) => line,
+        };
+        let line = match &mut self.objects {
+            None => line,
+            Some(objects) => match objects.read(line) {
+                Err(reason) => return Ok(Some(Err(reason))),
+                Ok(fields) => {
+                    self.text.clear();
+                    // There is no label.
+                    for (at, field) in fields.iter().enumerate() {
+                        if at > 0 {
+                            self.text.push(b'\t');
+                        }
+                        self.text.extend_from_slice(field);
+                    }
+                    &self.text
+                }
+            },
+        };
+        let parsed = self.row.parse(line, layout).and_then(|()| encoding.encode(&mut self.row.categories));
+        Ok(Some(parsed.map_err(|fault| fault.to_string())))
+    }
+}
+
+impl Next for Arrivals<'_> {
+    fn next(&mut self, batch: &mut Batch) -> Result<bool> {
+        match self.parse()? {
+            None => Ok(false),
+            Some(Ok(())) => {
+                self.unseen += append(&self.row, batch);
+                Ok(true)
+            }
+            Some(Err(reason)) => Err(Error::BadRow { path: NAME.into(), line: self.lines.place().lines, reason }),
+        }
+    }
+
+    fn finish(&mut self, _batch: &mut Batch) {}
+
+    fn waits(&self) -> bool {
+        self.lines.wait()
+    }
+
+    fn unseen(&self) -> u64 {
+        self.unseen
+    }
+}

@@ -1,0 +1,42 @@
+//! Rows as a checkpoint has them, 32-bit floats, of which a look-up in a model of split weights reads the upper halves: those
+//! of a mapped file, which nobody moves.
+
+use super::Seen;
+use crate::simd::Simd;
+use crate::simd::split::{join, split};
+
+/// 32-bit floats that are seen without their lower halves.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::embedding) struct Stored;
+
+/// Without the lower halves.
+#[inline(always)]
+fn cut<S: Simd>(simd: S, v: S::V) -> S::V {
+    let mut lanes = [0.0; 16];
+    simd.store(v, &mut lanes);
+    simd.load(&lanes.map(|x| join(split(x).0, 0)))
+}
+
+impl Seen for Stored {
+    type Columns<'a> = &'a [f32];
+
+    #[inline(always)]
+    fn seen_words(dim: usize) -> usize {
+        dim
+    }
+
+    #[inline(always)]
+    fn seen(self, row: &[u32], _dim: usize, first: usize, count: usize) -> &[f32] {
+        bytemuck::cast_slice(&row[first..][..count])
+    }
+
+    #[inline(always)]
+    fn see<S: Simd>(simd: S, from: &[f32], at: usize) -> S::V {
+        cut(simd, simd.load(&from[at..]))
+    }
+
+    #[inline(always)]
+    fn see_partial<S: Simd>(simd: S, from: &[f32]) -> S::V {
+        cut(simd, simd.load_partial(from))
+    }
+}

@@ -1,0 +1,202 @@
+//! The tensors of a checkpoint: into the ranks of a model, to whoever exports them, or looked up where they are.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use super::{Checkpoint, PIECE};
+use crate::base::{Error, Result, interrupt};
+use crate::model::{Parameter, Project, ROOTS, StoredTables};
+use crate::optim::Moment;
+use crate::train::Ranks;
+use crate::train::tensor_file::REMEDY;
+
+/// Takes some rows of a tensor, by their numbers.
+type TakeRows<'a> = &'a mut dyn FnMut(Range<usize>, &[f32]) -> Result<()>;
+
+impl Checkpoint<'_> {
+    /// Whether it has what the ranks' optimizers keep, or they keep nothing.
+    ///
+    /// # Errors
+    /// When it is no whole file, or a rank has failed.
+    pub fn has_moments(&self, ranks: &Ranks) -> Result<bool> {
+        let kept = self.moments(ranks, &ranks.parameters()?)?;
+        Ok(kept.iter().all(|(moments, found)| *found || moments.is_empty()))
+    }
+
+    /// What the optimizers of layers and of rows keep beside these tensors, each with whether the file has any of it.
+    fn moments(&self, ranks: &Ranks, of: &[Parameter]) -> Result<[(Vec<Parameter>, bool); 2]> {
+        let (tensors, (rows, layers)) =
+            (self.tensors()?, ranks.moments(of).into_iter().partition(Parameter::is_of_table));
+        // All of them count their updates: that alone is not theirs.
+        let has = |moment: &Parameter| moment.moment != Some(Moment::Updates) && tensors.tensor(&moment.name).is_ok();
+        Ok([layers, rows].map(|moments: Vec<_>| {
+            let found = moments.iter().any(has);
+            (moments, found)
+        }))
+    }
+
+    /// Overwrites every tensor of the ranks' model, piece by piece, and what the optimizer of layers or of rows keeps if the
+    /// file has any of it. Tables that are looked up where they are ([`Checkpoint::stored_tables`]) are not read; their hashes
+    /// are [`Checkpoint::check_stored`]'s to check.
+    ///
+    /// # Errors
+    /// When a tensor is missing, is damaged, has another shape or type, or is one that the model does not have.
+    pub fn load_into(&self, ranks: &Ranks) -> Result<()> {
+        let tensors = self.tensors()?;
+        let mut parameters = ranks.parameters()?;
+        let tables = parameters.iter().filter(|parameter| parameter.table().is_some()).count();
+        let ours = |name: &str| ROOTS.iter().any(|root| name.starts_with(root));
+        // Searched by hash: there may be many thousands of tables.
+        let known: HashSet<&str> = parameters.iter().map(|parameter| &*parameter.name).collect();
+        for name in tensors.names() {
+            if ours(name) && !known.contains(name) {
+                return Err(self.fail(format!(
+                    "tensor {name} has no place in the model ({tables} tables, see the model section of the configuration)",
+                )));
+            }
+        }
+        let kept = self.moments(ranks, &parameters)?.into_iter().filter(|(_, found)| *found);
+        let kept: Vec<_> = kept.flat_map(|(moments, _)| moments).collect();
+        parameters.extend(kept);
+        let mut updates: [Option<f32>; 2] = [None; 2];
+        let stored = ranks.stored_tables()?;
+        for parameter in &parameters {
+            let tensor = self.tensor(&tensors, parameter)?;
+            if parameter.moment.is_none() && parameter.table().is_some_and(|table| stored[table]) {
+                continue;
+            }
+            if parameter.moment == Some(Moment::Updates) {
+                self.check_updates(parameter, tensor.data(), &mut updates[usize::from(parameter.is_of_table())])?;
+            }
+            self.pieces(parameter, tensor.data(), &mut |rows, values| ranks.import_rows(parameter, rows, values))?;
+        }
+        Ok(())
+    }
+
+    /// Gives `each` all rows of a tensor of the model, piece by piece in their order.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::load_into`], and those of `each`.
+    pub(in crate::train) fn read(&self, of: &Parameter, each: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
+        let tensors = self.tensors()?;
+        self.pieces(of, self.tensor(&tensors, of)?.data(), &mut |_, values| each(values))
+    }
+
+    /// The rows of a tensor by this name; nothing where there is none.
+    ///
+    /// # Errors
+    /// When it is no whole file.
+    pub(in crate::train) fn rows(&self, name: &str) -> Result<Option<usize>> {
+        Ok(self.tensors()?.tensor(name).ok().and_then(|tensor| tensor.shape().first().copied()))
+    }
+
+    /// A tensor of this shape.
+    fn tensor<'t>(&self, tensors: &SafeTensors<'t>, of: &Parameter) -> Result<TensorView<'t>> {
+        let tensor = tensors.tensor(&of.name).map_err(|_| self.fail(format!("tensor {} is missing", of.name)))?;
+        if tensor.shape() != of.shape {
+            return Err(self.fail(format!(
+                "tensor {} has shape {:?} but the model needs {:?}: they come from different data or another model",
+                of.name,
+                tensor.shape(),
+                of.shape
+            )));
+        }
+        if tensor.dtype() != Dtype::F32 {
+            let reason = format!("tensor {} has type {:?}; convert it to F32", of.name, tensor.dtype());
+            return Err(self.fail(reason));
+        }
+        Ok(tensor)
+    }
+
+    /// Gives `each` the rows of a tensor, piece by piece, and checks them.
+    fn pieces(&self, of: &Parameter, bytes: &[u8], each: TakeRows<'_>) -> Result<()> {
+        let row = of.columns() * size_of::<f32>();
+        let mut check = self.hashes.as_ref().map(|hashes| hashes.check(&of.name, bytes));
+        for rows in of.ranges(PIECE) {
+            check.iter_mut().for_each(|check| check.advance(rows.end * row));
+            let bytes = &bytes[rows.start * row..rows.end * row];
+            match bytemuck::try_cast_slice(bytes) {
+                Ok(values) => each(rows, values)?,
+                // Another writer may have left the numbers unaligned.
+                Err(_) => each(rows, &bytemuck::allocation::pod_collect_to_vec(bytes))?,
+            }
+            self.bytes.check()?;
+        }
+        if check.is_some_and(|check| !check.found_sound()) {
+            return Err(self.damaged(of));
+        }
+        Ok(())
+    }
+
+    /// Checks a tensor that counts updates; all of layers count the same, and so do all of rows.
+    fn check_updates(&self, parameter: &Parameter, bytes: &[u8], before: &mut Option<f32>) -> Result<()> {
+        let count: f32 = bytemuck::pod_read_unaligned(bytes);
+        let name = &parameter.name;
+        if !(count >= 0.0 && count.fract() == 0.0) {
+            return Err(self.fail(format!("tensor {name} is {count}: it counts updates")));
+        }
+        if *before.get_or_insert(count) != count {
+            let reason = format!(
+                "tensor {name} counts {count} updates and another one {}: layers are updated together, and so are tables; \
+                 give them one number",
+                before.unwrap_or(count)
+            );
+            return Err(self.fail(reason));
+        }
+        Ok(())
+    }
+
+    /// The tables of its model, to be looked up where they are; `None` in another program's file.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::header`].
+    pub fn stored_tables(&self) -> Result<Option<StoredTables>> {
+        let Some((_, config)) = self.header()? else { return Ok(None) };
+        let (head, metadata) = SafeTensors::read_metadata(&self.bytes).map_err(|error| self.fail(error.to_string()))?;
+        let project = Project::of(&config.model);
+        let place = |table: usize| {
+            let tensor = metadata.info(&project.table(table)).filter(|tensor| tensor.dtype == Dtype::F32)?;
+            // Behind the head, which is behind its length.
+            let start = size_of::<u64>() + head + tensor.data_offsets.0;
+            let &[rows, dim] = &tensor.shape[..] else { return None };
+            Some((start, [rows, dim]))
+        };
+        Ok(Some(StoredTables::new(Arc::clone(&self.bytes), (0..).map_while(place).collect())))
+    }
+
+    /// Whether all that was read of it so far was the file's.
+    ///
+    /// # Errors
+    /// When somebody has cut it short.
+    pub fn check_read(&self) -> Result<()> {
+        self.bytes.check()
+    }
+
+    /// Checks the hashes of tables that ranks look up where they are, one byte behind the other and by one thread, so that
+    /// those who look up have the others; ends early when it is told to.
+    ///
+    /// # Errors
+    /// When a table is damaged.
+    pub fn check_stored(&self, tables: &[Parameter], stop: &AtomicBool) -> Result<()> {
+        let Some(hashes) = &self.hashes else { return Ok(()) };
+        let tensors = self.tensors()?;
+        for of in tables {
+            let tensor = self.tensor(&tensors, of)?;
+            match hashes.check(&of.name, tensor.data()).found_sound_alone(stop) {
+                None if interrupt::requested() => return Err(Error::Interrupted),
+                None => return Ok(()),
+                Some(true) => self.bytes.check()?,
+                Some(false) => return Err(self.damaged(of)),
+            }
+        }
+        Ok(())
+    }
+
+    fn damaged(&self, of: &Parameter) -> Error {
+        self.fail(format!("tensor {} is damaged (its hash differs): {REMEDY}", of.name))
+    }
+}

@@ -1,0 +1,210 @@
+"""A model that `octorec export --format torch` wrote, with PyTorch alone.
+
+    python load.py model.safetensors clicks.tsv --vocabulary runs/first/vocabulary.safetensors
+
+prints a click probability for each row of Criteo's text (label, 13 integers, 26 hexadecimal categories, separated by tabs;
+the label may be missing; "-": standard input), of a model that was trained on such text. Every other model takes what is
+prepared already:
+
+    model = load("model.safetensors")
+    probabilities = model(dense, bags)
+
+`dense` is [samples, features], 32-bit floats, transformed as the model's training data was; None for a model without dense
+features. `bags` has for each table (ids, offsets), or (ids, offsets, weights) where look-ups have weights: row numbers one
+behind the other, and samples + 1 offsets, where each sample's begin and the last one's end. `model.state_dict()` has the names
+of the project that defines the model (facebookresearch/dlrm, or TorchRec).
+"""
+
+import argparse
+import json
+import struct
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+TYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "U32": torch.int32, "U8": torch.uint8}
+
+
+def read(path):
+    """The tensors of a safetensors file, mapped, by name, and its metadata."""
+    with open(path, "rb") as file:
+        (size,) = struct.unpack("<Q", file.read(8))
+        head = json.loads(file.read(size))
+        length = file.seek(0, 2)
+    every = torch.from_file(str(path), shared=False, size=length, dtype=torch.uint8)
+    metadata = head.pop("__metadata__", {})
+
+    def tensor(dtype, shape, data_offsets):
+        start, end = (8 + size + offset for offset in data_offsets)
+        return every[start:end].view(TYPES[dtype]).reshape(shape)
+
+    return {name: tensor(**entry) for name, entry in head.items()}, metadata
+
+
+class Model(nn.Module):
+    """DLRM (interaction "dot" or "cat") or DCNv2 ("dcn")."""
+
+    def __init__(self, tensors, about):
+        super().__init__()
+        self.about = about
+        self.tables = [self.place(name, tensors[name]) for name in about["tables"]]
+        layers = {part: about[part] for part in ("bottom", "cross", "top")}
+        self.layers = {
+            part: [[name and self.place(name, tensors[name]) for name in layer] for layer in names]
+            for part, names in layers.items()
+        }
+
+    def place(self, name, tensor):
+        """Makes a tensor a parameter by this name."""
+        at, (*path, leaf) = self, name.split(".")
+        for part in path:
+            if part not in at._modules:
+                at.add_module(part, nn.Module())
+            at = at._modules[part]
+        parameter = nn.Parameter(tensor, requires_grad=False)
+        at.register_parameter(leaf, parameter)
+        return parameter
+
+    def round(self, x):
+        """What a layer takes: of a model in bfloat16, rounded to it. All sums are in 32 bits."""
+        return x.bfloat16().float() if self.about["bf16"] else x
+
+    def linear(self, x, layer):
+        weight, bias = layer
+        return F.linear(self.round(x), weight.float(), bias)
+
+    def pooled(self, table, ids, offsets, weights=None):
+        """The sum or the mean of each bag's rows; an empty bag gives 0."""
+        counts = offsets.diff()
+        rows = self.tables[table][ids].float()
+        if weights is not None:
+            rows = rows * weights[:, None]
+        sums = torch.zeros(len(counts), rows.shape[1])
+        sums.index_add_(0, torch.arange(len(counts)).repeat_interleave(counts), rows)
+        return sums / counts.clamp(min=1)[:, None] if self.about["pooling"] == "mean" else sums
+
+    def dot(self, vectors):
+        all_ = torch.stack(vectors, 1)
+        offset = 0 if self.about["itself"] else 1
+        n = len(vectors)
+        if self.about["triangle"] == "lower":
+            i, j = torch.tril_indices(n, n, offset=-offset)
+        else:
+            i, j = torch.triu_indices(n, n, offset=offset)
+        products = (all_ @ all_.transpose(1, 2))[:, i, j]
+        return torch.cat([vectors[0], products], 1) if self.about["dense"] else products
+
+    def cross(self, x0):
+        x0 = self.round(x0)
+        x = x0
+        for v, w in zip(self.layers["cross"][::2], self.layers["cross"][1::2]):
+            x = self.round(x)
+            x = x0 * self.round(self.linear(self.linear(x, v), w)) + x
+        return x
+
+    @torch.no_grad()
+    def forward(self, dense, bags):
+        if len(bags) != len(self.tables):
+            raise ValueError(f"{len(bags)} bags for {len(self.tables)} tables")
+        vectors = []
+        if self.about["dense"]:
+            x = dense
+            for layer in self.layers["bottom"]:
+                x = self.linear(x, layer).relu()
+            vectors.append(x)
+        for table, bag in enumerate(bags):
+            if self.about["weighted"][table] != (len(bag) == 3):
+                raise ValueError(f"table {table}: look-ups with weights where the model has none, or without")
+            vectors.append(self.pooled(table, *bag))
+        if self.about["interaction"] == "dot":
+            x = self.dot(vectors)
+        else:
+            x = torch.cat(vectors, 1)
+            if self.about["interaction"] == "dcn":
+                x = self.cross(x)
+        *hidden, last = self.layers["top"]
+        for layer in hidden:
+            x = self.linear(x, layer).relu()
+        probabilities = self.linear(x, last)[:, 0].sigmoid()
+        threshold = self.about["threshold"]
+        return probabilities.clamp(threshold, 1 - threshold) if threshold > 0 else probabilities
+
+
+def load(path):
+    """The model in a file that octorec exported."""
+    tensors, metadata = read(path)
+    if "octorec.model" not in metadata:
+        raise SystemExit(f"{path} does not say what model it is: write it with octorec export --format torch")
+    return Model(tensors, json.loads(metadata["octorec.model"])).eval()
+
+
+class Categories:
+    """From a category of Criteo's text to its row, as octorec maps it."""
+
+    def __init__(self, model, vocabulary):
+        self.cap = model.about["criteo_cap"]
+        self.rows = [len(table) for table in model.tables]
+        self.known = None
+        if vocabulary:
+            tensors, metadata = read(vocabulary)
+            columns = [tensors[f"C{n + 1}"].tolist() for n in range(len(self.rows))]
+            self.known = [{value % 2**32: row for row, value in enumerate(column)} for column in columns]
+            self.unseen_row = metadata["unseen_row"] == "true"
+
+    def row(self, column, field):
+        """The row of a value; None where it has none."""
+        value = int(field, 16) if field else 0
+        if self.known is None:
+            return value % self.rows[column]
+        value = value % self.cap if self.cap else value
+        unseen = len(self.known[column]) if self.unseen_row else None
+        return self.known[column].get(value, unseen)
+
+
+def minibatches(lines, size, categories):
+    """Dense features and bags of so many rows at a time."""
+    minibatch = []
+    for number, line in enumerate(lines, 1):
+        fields = line.rstrip("\r\n").split("\t")
+        if len(fields) not in (39, 40):
+            raise SystemExit(f"line {number}: {len(fields)} fields; Criteo's text has 40, or 39 without a label")
+        minibatch.append(fields[-39:])
+        if len(minibatch) == size:
+            yield prepared(minibatch, categories)
+            minibatch = []
+    if minibatch:
+        yield prepared(minibatch, categories)
+
+
+def prepared(minibatch, categories):
+    counts = [[max(int(field or 0), 0) for field in fields[:13]] for fields in minibatch]
+    # ln(x + 1) of 32-bit floats, rounded once.
+    dense = torch.log((torch.tensor(counts, dtype=torch.float32) + 1).double()).float()
+    bags = []
+    for column in range(26):
+        rows = [categories.row(column, fields[13 + column]) for fields in minibatch]
+        ends = torch.tensor([0] + [row is not None for row in rows]).cumsum(0)
+        bags.append((torch.tensor([row for row in rows if row is not None], dtype=torch.int64), ends))
+    return dense, bags
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Scores rows of Criteo's text with an exported model.")
+    parser.add_argument("model", help="the state dict that octorec export --format torch wrote")
+    parser.add_argument("rows", help="Criteo's text; -: standard input")
+    parser.add_argument("--vocabulary", help="the run's vocabulary.safetensors; without it values are hashed to rows")
+    parser.add_argument("--batch", type=int, default=2048, help="rows at a time")
+    options = parser.parse_args()
+    model = load(options.model)
+    if model.about["criteo_cap"] is None:
+        raise SystemExit("this model was not trained on Criteo's text: call load() and give the model prepared samples")
+    lines = sys.stdin if options.rows == "-" else open(options.rows, encoding="ascii")
+    for dense, bags in minibatches(lines, options.batch, Categories(model, options.vocabulary)):
+        for probability in model(dense, bags).tolist():
+            print(f"{probability:.8e}")
+
+
+if __name__ == "__main__":
+    main()

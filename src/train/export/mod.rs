@@ -1,0 +1,151 @@
+//! A trained model as other programs take it: an ONNX graph ([`onnx`]), or a state dict with a script of PyTorch's
+//! ([`torch`]).
+//!
+//! Weights are what predictions read: of a model in bfloat16 the upper halves of the layers' and the tables' weights, which
+//! are written as bfloat16, in half the bytes; biases stay in 32 bits. They go from the checkpoint's mapped file to the new
+//! one piece by piece and are checked on their way. What optimizers keep stays behind.
+
+pub mod onnx;
+pub mod torch;
+
+use super::Checkpoint;
+use crate::base::Result;
+use crate::base::config::{Config, ModelConfig, Precision, Triangle};
+use crate::model::{Parameter, Place, Project, Shape};
+use crate::simd::split::{shorten, split};
+
+/// A trained model whose weights are in a checkpoint.
+#[derive(Debug)]
+pub struct Exported<'a> {
+    checkpoint: &'a Checkpoint<'a>,
+    config: Config,
+    /// By number; rows x dim.
+    tables: Vec<Parameter>,
+    bottom: Vec<Layer>,
+    /// V and W of each cross layer in turn.
+    cross: Vec<Layer>,
+    top: Vec<Layer>,
+    /// Whether a table's look-ups have weights.
+    weighted: Vec<bool>,
+}
+
+/// A fully connected layer: weights, outputs x inputs, and biases if it has any.
+#[derive(Debug)]
+struct Layer {
+    weight: Parameter,
+    bias: Option<Parameter>,
+}
+
+/// How a tensor's numbers are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Number {
+    F32,
+    Bf16,
+}
+
+impl Number {
+    const fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 => 2,
+        }
+    }
+}
+
+impl<'a> Exported<'a> {
+    /// The model of a checkpoint. `Ok(None)`: the file has weights, but not how they were trained.
+    ///
+    /// # Errors
+    /// When the file is damaged.
+    pub fn of(checkpoint: &'a Checkpoint<'a>) -> Result<Option<Self>> {
+        let Some((_, config)) = checkpoint.header()? else { return Ok(None) };
+        let (model, project) = (&config.model, Project::of(&config.model));
+        let mut tables = Vec::new();
+        while let Some(rows) = checkpoint.rows(&project.table(tables.len()))? {
+            tables.push(Parameter::of_table(project.table(tables.len()), tables.len(), [rows, model.dim]));
+        }
+        let (vectors, row) = (tables.len(), tables.len() * model.dim);
+        let shape = Shape::dlrm(model, vectors, row);
+        let counts = [shape.bottom.len(), shape.cross.len(), shape.top.len()];
+        let mut layers = shape.layers().enumerate().map(|(index, of)| {
+            let [weight, bias] = project.layer(index, counts);
+            let tensor = |name, shape, place| Parameter { name, shape, place, moment: None };
+            Layer {
+                weight: tensor(weight, vec![of.outputs, of.inputs], Place::Weight(index)),
+                bias: (of.biases > 0).then(|| tensor(bias, vec![of.biases], Place::Bias(index))),
+            }
+        });
+        let [bottom, cross, top] = counts.map(|count| layers.by_ref().take(count).collect());
+        drop(layers);
+        let weighted = checkpoint.weighted()?;
+        let weighted = (0..tables.len()).map(|table| weighted.contains(&table)).collect();
+        Ok(Some(Self { checkpoint, config, tables, bottom, cross, top, weighted }))
+    }
+
+    /// How it was trained.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Weights and biases.
+    #[must_use]
+    pub fn parameters(&self) -> u64 {
+        self.tensors().map(|of| of.len() as u64).sum()
+    }
+
+    /// Whether weights are bfloat16, and layers multiply it: what they take is rounded to it.
+    #[must_use]
+    pub const fn is_bf16(&self) -> bool {
+        self.config.train.precision.is_split()
+    }
+
+    const fn model(&self) -> &ModelConfig {
+        &self.config.model
+    }
+
+    /// All tensors: tables, then layers in their order.
+    fn tensors(&self) -> impl Iterator<Item = &Parameter> {
+        let layers = self.bottom.iter().chain(&self.cross).chain(&self.top);
+        self.tables.iter().chain(layers.flat_map(|layer| std::iter::once(&layer.weight).chain(&layer.bias)))
+    }
+
+    /// How the numbers of a tensor are written.
+    fn number(&self, of: &Parameter) -> Number {
+        let bias = matches!(of.place, Place::Bias(_));
+        if self.is_bf16() && !bias { Number::Bf16 } else { Number::F32 }
+    }
+
+    /// Bytes of a tensor.
+    fn bytes(&self, of: &Parameter) -> usize {
+        of.len() * self.number(of).bytes()
+    }
+
+    /// Gives `each` all bytes of a tensor, little-endian and row-major, piece by piece in their order.
+    ///
+    /// # Errors
+    /// When the checkpoint lacks it or has another one by that name, when it is damaged, and those of `each`.
+    fn pieces(&self, of: &Parameter, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let (number, short) = (self.number(of), self.config.train.precision == Precision::Bf16Lsb8);
+        let mut halves: Vec<u16> = Vec::new();
+        self.checkpoint.read(of, &mut |values| match number {
+            Number::F32 => each(bytemuck::cast_slice(values)),
+            Number::Bf16 => {
+                halves.clear();
+                // As a table or a layer takes them: some of the lower bits count before they are cut off.
+                halves.extend(values.iter().map(|&x| split(if short { shorten(x) } else { x }).0));
+                each(bytemuck::cast_slice(&halves))
+            }
+        })
+    }
+
+    /// The places in the matrix of all products of `vectors` vectors, row-major, of those that `dot` gives, in its order.
+    fn products(&self, vectors: usize) -> Vec<usize> {
+        let itself = usize::from(self.model().interaction_itself);
+        let row = |i: usize| match self.model().triangle {
+            Triangle::Lower => 0..i + itself,
+            Triangle::Upper => i + 1 - itself..vectors,
+        };
+        (0..vectors).flat_map(|i| row(i).map(move |j| i * vectors + j)).collect()
+    }
+}

@@ -1,0 +1,333 @@
+//! A trained model as an ONNX graph of standard operators (opset 18), from dense features and row numbers to click
+//! probabilities.
+//!
+//! | input         | shape                | what                                                                |
+//! |---------------|----------------------|---------------------------------------------------------------------|
+//! | `dense`       | samples x features   | dense features as the model takes them; none where it has none      |
+//! | `ids_t`       | samples x `bag_t`    | [`Bags::Padded`]: rows of table t; one behind its last row is none  |
+//! | `ids_t`       | `lookups_t`          | [`Bags::Offsets`]: rows of table t, bag by bag                      |
+//! | `offsets_t`   | samples + 1          | where the bags begin, and where the last one ends                   |
+//! | `weights_t`   | as `ids_t`           | weights of look-ups, where the model was trained with some          |
+//!
+//! The result is `probabilities`, one a sample. All lengths but the number of dense features are free. Tensors keep the
+//! names of the state dict. A padded table has one more row, of zeros, which pads bags of fewer look-ups.
+//!
+//! A model in bfloat16 has its weights in that type; what its layers take is rounded to it by two casts, and all sums are
+//! in 32 bits, as in octorec. A sum in another order may then be rounded to the other side, so that probabilities of such a
+//! model agree to the digits that bfloat16 has.
+
+mod build;
+pub mod proto;
+
+use std::path::{Path, PathBuf};
+
+use prost::Message;
+
+use self::build::{Argument, Builder, Length, Stored};
+use self::proto::{BFLOAT16, EXTERNAL, Entry, FLOAT, INT64, Model, OperatorSet};
+use super::{Exported, Layer, Number};
+use crate::base::config::{Interaction, Pooling};
+use crate::base::{Error, Result};
+use crate::memory::WholeFile;
+use crate::model::Parameter;
+
+/// The operators' definitions that the graph is written for.
+const OPSET: i64 = 18;
+/// The version of the format that goes with them.
+const IR_VERSION: i64 = 8;
+/// What no protobuf message can exceed, less what the graph itself takes.
+pub const INLINE_MAX: u64 = (2 << 30) - (64 << 20);
+/// Tensors of another file begin at multiples of this, so that they can be mapped.
+const ALIGNMENT: u64 = 4096;
+/// The least tensor that goes to another file.
+const EXTERNAL_MIN: usize = 1024;
+
+/// How the look-ups of a minibatch come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bags {
+    /// As many for each sample of a table; padded.
+    Padded,
+    /// One behind the other, with where each bag begins.
+    Offsets,
+}
+
+/// Writes the graph to `path`. Weights of more than `external_above` bytes go to a file beside it, with `.data` behind its
+/// name, which is returned.
+///
+/// # Errors
+/// When the checkpoint is damaged or a file cannot be written; older files of these names then stay.
+///
+/// # Panics
+/// When `external_above` is more than [`INLINE_MAX`].
+pub fn write(model: &Exported<'_>, path: &Path, bags: Bags, external_above: u64) -> Result<Option<PathBuf>> {
+    assert!(external_above <= INLINE_MAX, "a message holds it");
+    let Builder { mut graph, stored } = build(model, bags);
+    let bytes = |of: &Stored<'_>| (model.bytes(of.of) + of.zeros * row_bytes(model, of)) as u64;
+    let outside = stored.iter().map(bytes).sum::<u64>() > external_above;
+    let beside = outside.then(|| data_path(path));
+    let mut data = beside.as_deref().map(WholeFile::create).transpose()?;
+    for of in &stored {
+        let zeros = vec![0; of.zeros * row_bytes(model, of)];
+        let tensor = &mut graph.initializer[of.index];
+        match (&mut data, &beside) {
+            (Some(file), Some(beside)) if bytes(of) as usize >= EXTERNAL_MIN => {
+                let start = file.written().next_multiple_of(ALIGNMENT);
+                file.write_at(start, &[])?;
+                model.pieces(of.of, &mut |piece| file.append(piece))?;
+                file.append(&zeros)?;
+                let name = beside.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let entries = [("location", name), ("offset", start.to_string()), ("length", bytes(of).to_string())];
+                tensor.external_data =
+                    entries.map(|(key, value)| Entry { key: Some(key.to_owned()), value: Some(value) }).to_vec();
+                tensor.data_location = Some(EXTERNAL);
+            }
+            _ => {
+                let mut raw = Vec::with_capacity(bytes(of) as usize);
+                model.pieces(of.of, &mut |piece| {
+                    raw.extend_from_slice(piece);
+                    Ok(())
+                })?;
+                raw.extend_from_slice(&zeros);
+                tensor.raw_data = Some(raw);
+            }
+        }
+    }
+    let message = Model {
+        ir_version: Some(IR_VERSION),
+        producer_name: Some("octorec".to_owned()),
+        producer_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        doc_string: None,
+        graph: Some(graph),
+        opset_import: vec![OperatorSet { domain: Some(String::new()), version: Some(OPSET) }],
+    };
+    let mut file = WholeFile::create(path)?;
+    file.append(&message.encode_to_vec())?;
+    // The graph last: where it is, what it names is.
+    data.map(WholeFile::finish).transpose()?;
+    file.finish()?;
+    Ok(beside)
+}
+
+/// The file beside a graph that holds its weights.
+fn data_path(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".data");
+    path.with_file_name(name)
+}
+
+fn row_bytes(model: &Exported<'_>, of: &Stored<'_>) -> usize {
+    of.of.columns() * model.number(of.of).bytes()
+}
+
+/// The graph, without the numbers of the model's tensors.
+fn build<'a>(model: &'a Exported<'_>, bags: Bags) -> Builder<'a> {
+    let mut graph = Builder::default();
+    graph.graph.name = Some("octorec".to_owned());
+    let samples = || Length::Any("samples".to_owned());
+    let mut vectors = Vec::new();
+    if let Some(&features) = model.model().bottom.first() {
+        let what = "dense features as the model takes them, transformed as its training data was";
+        let mut x = graph.input("dense", FLOAT, &[samples(), Length::Known(features)], what);
+        for layer in &model.bottom {
+            x = linear(&mut graph, model, layer, &x);
+            x = graph.node("Relu", &[&x], &[]);
+        }
+        vectors.push(x);
+    }
+    for table in 0..model.tables.len() {
+        vectors.push(match bags {
+            Bags::Padded => padded(&mut graph, model, table),
+            Bags::Offsets => with_offsets(&mut graph, model, table),
+        });
+    }
+    let mut x = side_by_side(&mut graph, &vectors);
+    match model.model().interaction {
+        Interaction::Dot => x = dot(&mut graph, model, &vectors, &x),
+        Interaction::Cat => {}
+        Interaction::Dcn => x = cross(&mut graph, model, x),
+    }
+    for (index, layer) in model.top.iter().enumerate() {
+        x = linear(&mut graph, model, layer, &x);
+        if index + 1 < model.top.len() {
+            x = graph.node("Relu", &[&x], &[]);
+        }
+    }
+    x = graph.node("Sigmoid", &[&x], &[]);
+    let threshold = model.model().loss_threshold;
+    if threshold > 0.0 {
+        let [low, high] = [("lowest", threshold), ("highest", 1.0 - threshold)].map(|(name, p)| graph.float(name, p));
+        x = graph.node("Clip", &[&x, &low, &high], &[]);
+    }
+    let last = graph.integers("axis_1", &[1], false);
+    graph.node_to("Squeeze", &[&x, &last], &[], "probabilities");
+    graph.output("probabilities", FLOAT, &[samples()], "click probabilities");
+    graph
+}
+
+/// What a layer takes: where it multiplies bfloat16, rounded to it.
+fn rounded(graph: &mut Builder<'_>, model: &Exported<'_>, x: &str) -> String {
+    if !model.is_bf16() {
+        return x.to_owned();
+    }
+    let half = graph.cast(x, BFLOAT16);
+    graph.cast(&half, FLOAT)
+}
+
+/// A tensor of the model as 32-bit floats.
+fn stored<'a>(graph: &mut Builder<'a>, model: &Exported<'_>, of: &'a Parameter) -> String {
+    let number = model.number(of);
+    let name = graph.stored(of, 0, number);
+    if number == Number::Bf16 { graph.cast(&name, FLOAT) } else { name }
+}
+
+/// x Wᵀ + b.
+fn linear<'a>(graph: &mut Builder<'a>, model: &Exported<'_>, layer: &'a Layer, x: &str) -> String {
+    let x = rounded(graph, model, x);
+    let mut inputs = vec![x, stored(graph, model, &layer.weight)];
+    inputs.extend(layer.bias.as_ref().map(|bias| stored(graph, model, bias)));
+    let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    graph.node("Gemm", &inputs, &[Argument::Int("transB", 1)])
+}
+
+/// Vectors of each sample in one row.
+fn side_by_side(graph: &mut Builder<'_>, vectors: &[String]) -> String {
+    let inputs: Vec<&str> = vectors.iter().map(String::as_str).collect();
+    graph.node("Concat", &inputs, &[Argument::Int("axis", 1)])
+}
+
+/// Rows of a table by their numbers, as 32-bit floats.
+fn rows<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, table: usize, ids: &str, zeros: usize) -> String {
+    let of = &model.tables[table];
+    let name = graph.stored(of, zeros, model.number(of));
+    let rows = graph.node("Gather", &[&name, ids], &[Argument::Int("axis", 0)]);
+    if model.number(of) == Number::Bf16 { graph.cast(&rows, FLOAT) } else { rows }
+}
+
+/// What each row of look-ups is multiplied by, if anything.
+fn weighed(graph: &mut Builder<'_>, model: &Exported<'_>, table: usize, rows: String, lengths: &[Length]) -> String {
+    if !model.weighted[table] {
+        return rows;
+    }
+    let weights = graph.input(&format!("weights_{table}"), FLOAT, lengths, "weights of the look-ups");
+    let last = graph.integers("axis_last", &[-1], false);
+    let weights = graph.node("Unsqueeze", &[&weights, &last], &[]);
+    graph.node("Mul", &[&rows, &weights], &[])
+}
+
+/// Sums of bags divided by how many look-ups they have, where the model pools means; `counts` [samples, 1].
+fn averaged(graph: &mut Builder<'_>, sums: &str, counts: &str) -> String {
+    let one = graph.float("one", 1.0);
+    let counts = graph.cast(counts, FLOAT);
+    let counts = graph.node("Max", &[&counts, &one], &[]);
+    graph.node("Div", &[sums, &counts], &[])
+}
+
+/// The pooled rows of padded bags.
+fn padded<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, table: usize) -> String {
+    let count = model.tables[table].rows();
+    let lengths = [Length::Any("samples".to_owned()), Length::Any(format!("bag_{table}"))];
+    let what = format!("rows of table {table}, from 0; {count} is none");
+    let ids = graph.input(&format!("ids_{table}"), INT64, &lengths, &what);
+    let rows = rows(graph, model, table, &ids, 1);
+    let rows = weighed(graph, model, table, rows, &lengths);
+    let middle = graph.integers("axis_1", &[1], false);
+    let sums = graph.node("ReduceSum", &[&rows, &middle], &[Argument::Int("keepdims", 0)]);
+    if model.model().pooling == Pooling::Sum {
+        return sums;
+    }
+    let count = graph.integers(&format!("rows_{table}"), &[count as i64], true);
+    let real = graph.node("Less", &[&ids, &count], &[]);
+    let real = graph.cast(&real, INT64);
+    let counts = graph.node("ReduceSum", &[&real, &middle], &[Argument::Int("keepdims", 1)]);
+    averaged(graph, &sums, &counts)
+}
+
+/// The pooled rows of bags that come one behind the other: look-ups are numbered by the bag that they are in, and added to
+/// its sum.
+fn with_offsets<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, table: usize) -> String {
+    let lengths = [Length::Any(format!("lookups_{table}"))];
+    let ids = graph.input(&format!("ids_{table}"), INT64, &lengths, &format!("rows of table {table}, from 0"));
+    let ends = [Length::Any("samples_and_1".to_owned())];
+    let what = "where each sample's look-ups begin, and where the last one's end";
+    let offsets = graph.input(&format!("offsets_{table}"), INT64, &ends, what);
+    let rows = rows(graph, model, table, &ids, 0);
+    let rows = weighed(graph, model, table, rows, &lengths);
+    let [zero, one, end, axis] = [("from_0", 0), ("from_1", 1), ("to_end", i64::MAX), ("to_last", -1)]
+        .map(|(name, value)| graph.integers(name, &[value], false));
+    let ends = graph.node("Slice", &[&offsets, &one, &end], &[]);
+    let starts = graph.node("Slice", &[&offsets, &zero, &axis], &[]);
+    // How many bags have ended before each look-up: a 1 at each end, added up.
+    let lookups = graph.node("Shape", &[&ids], &[]);
+    let lookups_and_1 = graph.node("Add", &[&lookups, &one], &[]);
+    let nought = graph.integers("nought", &[0], true);
+    let unmarked = graph.node("Expand", &[&nought, &lookups_and_1], &[]);
+    let samples = graph.node("Shape", &[&ends], &[]);
+    let unit = graph.integers("unit", &[1], true);
+    let marks = graph.node("Expand", &[&unit, &samples], &[]);
+    let add = [Argument::Int("axis", 0), Argument::Text("reduction", "add")];
+    let marked = graph.node("ScatterElements", &[&unmarked, &ends, &marks], &add);
+    let ended = graph.node("CumSum", &[&marked, &nought], &[]);
+    let bag = graph.node("Slice", &[&ended, &zero, &axis], &[]);
+    // The bag of each number of each row.
+    let last = graph.integers("axis_last", &[-1], false);
+    let bag = graph.node("Unsqueeze", &[&bag, &last], &[]);
+    let shape = graph.node("Shape", &[&rows], &[]);
+    let bag = graph.node("Expand", &[&bag, &shape], &[]);
+    let dim = graph.integers("dim", &[model.model().dim as i64], false);
+    let shape = graph.node("Concat", &[&samples, &dim], &[Argument::Int("axis", 0)]);
+    let zero_f = graph.float("zero", 0.0);
+    let empty = graph.node("Expand", &[&zero_f, &shape], &[]);
+    let sums = graph.node("ScatterElements", &[&empty, &bag, &rows], &add);
+    if model.model().pooling == Pooling::Sum {
+        return sums;
+    }
+    let counts = graph.node("Sub", &[&ends, &starts], &[]);
+    let counts = graph.node("Unsqueeze", &[&counts, &last], &[]);
+    averaged(graph, &sums, &counts)
+}
+
+/// x, where there is one, and the products of each two vectors; `all` has the vectors side by side.
+fn dot(graph: &mut Builder<'_>, model: &Exported<'_>, vectors: &[String], all: &str) -> String {
+    let (count, dim) = (vectors.len(), model.model().dim);
+    let shape = graph.integers("vectors", &[-1, count as i64, dim as i64], false);
+    let all = graph.node("Reshape", &[all, &shape], &[]);
+    let turned = graph.node("Transpose", &[&all], &[Argument::Ints("perm", &[0, 2, 1])]);
+    let products = graph.node("MatMul", &[&all, &turned], &[]);
+    let shape = graph.integers("products", &[-1, (count * count) as i64], false);
+    let products = graph.node("Reshape", &[&products, &shape], &[]);
+    let places: Vec<i64> = model.products(count).into_iter().map(|place| place as i64).collect();
+    let places = graph.integers("triangle", &places, false);
+    let products = graph.node("Gather", &[&products, &places], &[Argument::Int("axis", 1)]);
+    match vectors.first().filter(|_| !model.model().bottom.is_empty()) {
+        Some(x) => side_by_side(graph, &[x.clone(), products]),
+        None => products,
+    }
+}
+
+/// x_{l+1} = x_0 ⊙ (W_l V_l x_l + b_l) + x_l.
+fn cross<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, x0: String) -> String {
+    // Rounded here, as every x_l but the last is: the layer that takes it rounds it itself.
+    let x0 = rounded(graph, model, &x0);
+    let mut x = x0.clone();
+    for (index, pair) in model.cross.chunks_exact(2).enumerate() {
+        let x_l = if index == 0 { x } else { rounded(graph, model, &x) };
+        let u = linear(graph, model, &pair[0], &x_l);
+        let h = linear(graph, model, &pair[1], &u);
+        let h = rounded(graph, model, &h);
+        let product = graph.node("Mul", &[&x0, &h], &[]);
+        x = graph.node("Add", &[&product, &x_l], &[]);
+    }
+    x
+}
+
+/// Refuses a limit that no message can hold.
+///
+/// # Errors
+/// [`Error::Config`] that names `origin`.
+pub fn check_limit(bytes: u64, origin: &str) -> Result<()> {
+    if bytes <= INLINE_MAX {
+        return Ok(());
+    }
+    let reason = format!("no protobuf file holds more than 2 GiB: {INLINE_MAX} bytes of weights at most");
+    Err(Error::Config { origin: origin.to_owned(), reason })
+}

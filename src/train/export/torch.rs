@@ -1,0 +1,105 @@
+//! A trained model as PyTorch takes it: a state dict under PyTorch's names, as safetensors, and a script that rebuilds the
+//! model from it with PyTorch alone.
+//!
+//! The file's metadata say what the model is (the key `octorec.model`, JSON): of each layer the names of its weights and
+//! biases, in the order in which they are used, so that the script knows no names.
+
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::Dtype;
+use serde::Serialize;
+
+use super::{Exported, Layer, Number};
+use crate::base::Result;
+use crate::base::config::{Interaction, Pooling, SourceKind, Triangle};
+use crate::memory::WholeFile;
+use crate::model::Parameter;
+use crate::train::tensor_file::TensorFile;
+
+/// The script.
+const SCRIPT: &str = include_str!("load.py");
+/// What it is called.
+pub const SCRIPT_NAME: &str = "load.py";
+/// The metadata key of [`Description`].
+const MODEL: &str = "octorec.model";
+
+/// What the script has to know.
+#[derive(Serialize)]
+struct Description<'a> {
+    /// Dense features; 0: the model has none.
+    dense: usize,
+    tables: Vec<&'a str>,
+    /// Whether look-ups have weights, by table.
+    weighted: &'a [bool],
+    bottom: Vec<[Option<&'a str>; 2]>,
+    /// V and W of each cross layer in turn.
+    cross: Vec<[Option<&'a str>; 2]>,
+    top: Vec<[Option<&'a str>; 2]>,
+    interaction: Interaction,
+    itself: bool,
+    triangle: Triangle,
+    pooling: Pooling,
+    /// Probabilities lie between this and 1 less this.
+    threshold: f32,
+    /// Whether what layers take is rounded to bfloat16.
+    bf16: bool,
+    /// Of a model of Criteo's text: what its categories are taken modulo before they are looked up in the vocabulary, or
+    /// where there is none; 0: nothing but the rows of the table.
+    criteo_cap: Option<u64>,
+}
+
+/// Writes the state dict to `path` and the script into its folder; returns where the script is.
+///
+/// # Errors
+/// When the checkpoint is damaged or a file cannot be written; older files of these names then stay.
+pub fn write(model: &Exported<'_>, path: &Path) -> Result<PathBuf> {
+    let described = serde_json::to_string(&describe(model)).expect("a description is representable in JSON");
+    // Wider numbers first, so that all are aligned; then by name.
+    let mut tensors: Vec<&Parameter> = model.tensors().collect();
+    tensors.sort_by(|a, b| {
+        let width = |of| std::cmp::Reverse(model.number(of).bytes());
+        (width(a), &a.name).cmp(&(width(b), &b.name))
+    });
+    let sizes = tensors.iter().map(|of| {
+        let dtype = match model.number(of) {
+            Number::F32 => Dtype::F32,
+            Number::Bf16 => Dtype::BF16,
+        };
+        (of.name.clone(), dtype, of.shape.clone(), model.bytes(of))
+    });
+    let mut file = TensorFile::begin(path, (MODEL, described), sizes)?;
+    for of in &tensors {
+        model.pieces(of, &mut |piece| file.append(piece))?;
+    }
+    let beside = path.with_file_name(SCRIPT_NAME);
+    let mut script = WholeFile::create(&beside)?;
+    script.append(SCRIPT.as_bytes())?;
+    script.finish()?;
+    file.finish()?;
+    Ok(beside)
+}
+
+fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
+    let (config, data) = (model.model(), &model.config.data);
+    let layers = |layers: &'a [Layer]| {
+        layers
+            .iter()
+            .map(|Layer { weight, bias }| [Some(&*weight.name), bias.as_ref().map(|bias| &*bias.name)])
+            .collect()
+    };
+    Description {
+        dense: config.dense(),
+        tables: model.tables.iter().map(|table| &*table.name).collect(),
+        weighted: &model.weighted,
+        bottom: layers(&model.bottom),
+        cross: layers(&model.cross),
+        top: layers(&model.top),
+        interaction: config.interaction,
+        itself: config.interaction_itself,
+        triangle: config.triangle,
+        pooling: config.pooling,
+        threshold: config.loss_threshold,
+        bf16: model.is_bf16(),
+        criteo_cap: (data.source == SourceKind::Tsv).then_some(data.rows_cap),
+    }
+}

@@ -1,0 +1,195 @@
+//! A trained model at work: rows that arrive by standard input, and tables that are looked up where the checkpoint has them.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{ONE_EPOCH, TINY, fail, json, octorec, succeed, tsv};
+
+/// A run on a generated file in Criteo's layout; the run, the file and the file's rows as text.
+fn trained(folder: &Path, more: &str) -> (String, PathBuf, String) {
+    let file = tsv(&folder.join("clicks.tsv"), 600);
+    let run = folder.join("run").display().to_string();
+    succeed(&format!(
+        "train --preset demo {TINY} --data {} --steps 20 --test-fraction 0 {more} --out {run}",
+        file.display()
+    ));
+    let text = fs::read_to_string(&file).unwrap();
+    (run, file, text)
+}
+
+/// A command that is asked row by row.
+struct Asked {
+    command: Child,
+    rows: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Asked {
+    fn start(line: &str) -> Self {
+        let mut command = octorec()
+            .args(line.split_whitespace())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (rows, answers) = (command.stdin.take(), BufReader::new(command.stdout.take().unwrap()));
+        Self { command, rows, answers }
+    }
+
+    fn ask(&mut self, text: &str) {
+        let rows = self.rows.as_mut().unwrap();
+        if let Err(error) = rows.write_all(text.as_bytes()).and_then(|()| rows.flush()) {
+            let mut told = String::new();
+            self.command.stderr.as_mut().unwrap().read_to_string(&mut told).unwrap();
+            panic!("{error}: {told}");
+        }
+    }
+
+    fn answer(&mut self) -> String {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Ends the input; the exit code and what was said.
+    fn end(mut self) -> (Option<i32>, Vec<String>, String) {
+        drop(self.rows.take());
+        let rest = self.answers.lines().map(Result::unwrap).collect();
+        let output = self.command.wait_with_output().unwrap();
+        (output.status.code(), rest, String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+fn lines(output: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(output).lines().map(str::to_owned).collect()
+}
+
+/// A row of Criteo's text as an object.
+fn object(line: &str) -> String {
+    let fields: Vec<&str> = line.split('\t').skip(1).collect();
+    let fields = fields.iter().enumerate().map(|(at, field)| match at {
+        0..13 if field.is_empty() => format!("\"I{}\":null", at + 1),
+        0..13 => format!("\"I{}\":{field}", at + 1),
+        _ => format!("\"C{}\":\"{field}\"", at - 12),
+    });
+    format!("{{{}}}\n", fields.collect::<Vec<_>>().join(","))
+}
+
+#[test]
+fn rows_that_arrive_are_answered_when_the_input_pauses() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, file, text) = trained(folder.path(), "");
+    let expected = lines(&succeed(&format!("predict --checkpoint {run} --data {}", file.display())).stdout);
+    assert_eq!(expected.len(), 600);
+    let rows: Vec<&str> = text.split_inclusive('\n').collect();
+    let mut asked = Asked::start(&format!("predict --checkpoint {run} --data -"));
+    for at in 0..3 {
+        asked.ask(rows[at]);
+        assert_eq!(asked.answer(), expected[at]);
+    }
+    let (half, rest) = rows[3].split_at(20);
+    asked.ask(half);
+    asked.ask(&format!("{rest}{}", rows[4]));
+    assert_eq!([asked.answer(), asked.answer()], expected[3..5]);
+    asked.ask(&rows[5..].concat());
+    let (code, rest, told) = asked.end();
+    assert_eq!((code, &rest[..]), (Some(0), &expected[5..]), "{told}");
+    assert!(told.contains("600 probabilities: one for each row of standard input"), "{told}");
+
+    let mut asked = Asked::start(&format!("predict --checkpoint {run} --data - --format json"));
+    asked.ask(&object(rows[0].trim_end_matches('\n')));
+    assert_eq!(asked.answer(), format!("{{\"probability\":{}}}", expected[0]));
+    rows[1..].iter().for_each(|row| asked.ask(&object(row.trim_end_matches('\n'))));
+    let (code, rest, told) = asked.end();
+    let found: Vec<f64> = rest.iter().map(|line| line[15..line.len() - 1].parse().unwrap()).collect();
+    let expected: Vec<f64> = expected[1..].iter().map(|line| line.parse().unwrap()).collect();
+    assert_eq!((code, found), (Some(0), expected), "{told}");
+}
+
+#[test]
+fn rows_before_a_malformed_one_are_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, _, text) = trained(folder.path(), "");
+    let rows: Vec<&str> = text.split_inclusive('\n').collect();
+    let mut asked = Asked::start(&format!("predict --checkpoint {run} --data -"));
+    asked.ask(&format!("{}{}x\ty\n{}", rows[0], rows[1], rows[2]));
+    let (code, answers, told) = asked.end();
+    assert_eq!((code, answers.len()), (Some(1), 2), "{told}");
+    assert!(told.contains("standard input: line 3"), "{told}");
+    assert!(told.contains("a probability is written for every row"), "{told}");
+    let mut asked = Asked::start(&format!("predict --checkpoint {run} --data - --format json"));
+    asked.ask("{\"I1\":1}\n");
+    let (code, _, told) = asked.end();
+    assert!(code == Some(1) && told.contains("the object has no I2; where there is no value, null says so"), "{told}");
+    let message = fail(&format!("predict --checkpoint {run} --data somewhere --format json"));
+    assert!(message.contains("--format: is of rows that come by standard input"), "{message}");
+}
+
+#[test]
+fn a_reader_who_has_seen_enough_ends_the_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, _, text) = trained(folder.path(), "");
+    let row = text.split_inclusive('\n').next().unwrap();
+    let mut asked = Asked::start(&format!("predict --checkpoint {run} --data -"));
+    asked.ask(row);
+    asked.answer();
+    let Asked { mut command, rows, answers } = asked;
+    drop(answers);
+    let mut rows = rows.unwrap();
+    rows.write_all(row.as_bytes()).unwrap();
+    // Its input stays open.
+    let began = Instant::now();
+    while command.try_wait().unwrap().is_none() {
+        assert!(began.elapsed() < Duration::from_secs(20), "it waits for rows that nobody asks for");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(command.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_model_finds_the_same_where_its_checkpoint_has_the_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    // While it trained, its tables lay in memory; bit for bit the same is found with those of the file, whatever the ranks.
+    for (name, more) in [
+        ("plain", ""),
+        ("mean", "--set model.pooling=mean --set data.lookups=3"),
+        ("bf16", "--precision bf16"),
+        ("lsb8", "--precision bf16-lsb8"),
+        ("adam", "--optimizer adam --optimizer-rows adam"),
+    ] {
+        let run = folder.path().join(name).display().to_string();
+        let trained = json(&format!("train {ONE_EPOCH} {TINY} {more} --out {run} --json"));
+        for ranks in ["--ranks 1", "--ranks 2 --threads 1", "--ranks 3 --threads 1"] {
+            let found = json(&format!("eval --checkpoint {run} {ranks} --json"));
+            for score in ["auc", "logloss"] {
+                assert_eq!(found[score], trained[score], "{name}, {ranks}: {score}");
+            }
+        }
+    }
+}
+
+#[test]
+fn damage_in_a_table_is_found_beside_the_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, file, _) = trained(folder.path(), "");
+    let checkpoint = format!("{run}/checkpoint.safetensors");
+    let whole = fs::read(&checkpoint).unwrap();
+    let (head, metadata) = safetensors::SafeTensors::read_metadata(&whole).unwrap();
+    let at = 8 + head + metadata.info("emb_l.3.weight").unwrap().data_offsets.0;
+    let mut damaged = whole.clone();
+    damaged[at + 2] ^= 0x40;
+    fs::write(&checkpoint, &damaged).unwrap();
+    let out = folder.path().join("probabilities");
+    let predict = format!("predict --checkpoint {run} --data {} --out {}", file.display(), out.display());
+    for line in [&predict, &format!("eval --checkpoint {run} --data {}", file.display())] {
+        let message = fail(line);
+        assert!(message.contains("tensor emb_l.3.weight is damaged (its hash differs)"), "{message}");
+    }
+    assert!(!out.exists());
+    succeed(&format!("{predict} --no-verify"));
+    assert_eq!(fs::read_to_string(&out).unwrap().lines().count(), 600);
+}
