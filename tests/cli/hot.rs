@@ -63,7 +63,7 @@ fn hot_rows_are_those_of_a_file_if_it_is_of_these_data() {
     let train = tiny_training();
     let data = "--set data.train_samples=2560";
     let keys = "--set model.bottom=[13,32,8] --set model.dim=8";
-    succeed(&format!("inspect --hot --preset demo {data} {keys} --sample 50% --hot-budget 512KiB --out {}", at("hot")));
+    succeed(&format!("inspect --hot --preset demo {data} {keys} --sample 50% --hot-budget 5MiB --out {}", at("hot")));
     let train = format!("{train} {data} --threads 1 --ranks 2");
     let (results, said) = told(&format!("{train} --hot exact --hot-set {}", at("hot")));
     assert!(said.contains(&format!("; as in {}", at("hot"))) && sent(&results, "hot_rows") > 0, "{said}");

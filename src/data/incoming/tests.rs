@@ -20,13 +20,18 @@ impl Pieces {
 impl Read for Pieces {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while let Some(front) = self.0.front_mut() {
-            if let Some(piece) = front.as_mut().filter(|piece| !piece.is_empty()) {
-                let taken = piece.len().min(buffer.len());
-                buffer[..taken].copy_from_slice(&piece[..taken]);
-                piece.drain(..taken);
-                return Ok(taken);
+            let Some(piece) = front else {
+                self.0.pop_front();
+                continue;
+            };
+            let taken = piece.len().min(buffer.len());
+            buffer[..taken].copy_from_slice(&piece[..taken]);
+            piece.drain(..taken);
+            // What comes next is seen as soon as this is read.
+            if piece.is_empty() {
+                self.0.pop_front();
             }
-            self.0.pop_front();
+            return Ok(taken);
         }
         Ok(0)
     }
