@@ -1,12 +1,15 @@
 //! The rows of which ranks that train have copies: read from a file, or told from a sample of the data.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use clap::Args;
+
 use super::data::bar;
+use super::help::MACHINE;
 use crate::base::config::{Config, Hot};
-use crate::base::units::{Bytes, Count, Many, Seconds};
+use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
 use crate::base::{Error, Result};
 use crate::data::Source;
 use crate::data::hot::{HotSet, HotSlots, Options, profile};
@@ -21,6 +24,37 @@ const MEMORY: u64 = 4 << 30;
 
 /// The part of the tables' weights that copies may take unless told otherwise: one in so many bytes.
 const PART: u64 = 50;
+
+/// Copies of hot rows.
+#[derive(Debug, Clone, Args)]
+pub struct CopyArgs {
+    /// Rows that are looked up most: off, or exact (every rank reads its own copies, equal to the rows in every step; other
+    /// look-ups travel, and what keeps copies equal).
+    #[arg(long, value_name = "NAME", help_heading = MACHINE)]
+    hot: Option<String>,
+
+    /// What copies may take on each rank; default: a fiftieth of what the tables' weights take.
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, conflicts_with = "hot_set", help_heading = MACHINE)]
+    hot_budget: Option<u64>,
+
+    /// The hot rows, as `octorec inspect --hot --out FILE` wrote them; default: told from a sample of the data.
+    #[arg(long, value_name = "FILE", help_heading = MACHINE)]
+    hot_set: Option<PathBuf>,
+}
+
+impl CopyArgs {
+    /// Its flags, each with its key and value.
+    #[must_use]
+    pub fn values(&self) -> [(&'static str, &'static str, Option<toml::Value>); 3] {
+        let text = |text: String| toml::Value::String(text);
+        let bytes = self.hot_budget.map(|bytes| toml::Value::Integer(i64::try_from(bytes).unwrap_or(i64::MAX)));
+        [
+            ("--hot", "train.hot", self.hot.clone().map(text)),
+            ("--hot-budget", "train.hot_budget", bytes),
+            ("--hot-set", "train.hot_set", self.hot_set.as_ref().map(|path| text(path.display().to_string()))),
+        ]
+    }
+}
 
 /// The hot rows of a run on so many ranks; nothing where no copies are wanted, or one rank would have them. `tell` hears
 /// what they are.

@@ -21,7 +21,6 @@ use super::trials::{TRIAL_ROWS, Trials};
 use super::tuned::use_plans;
 use crate::base::config::{Config, Determinism};
 use crate::base::console::note;
-use crate::base::units::parse_bytes;
 use crate::base::{Error, PuId, Result};
 use crate::collective::World;
 use crate::data::{Batch, LoaderMode, Schema, Source};
@@ -52,37 +51,6 @@ pub struct RankArgs {
     /// The longest that a rank waits for another, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = DEADLINE.as_secs_f64(), value_parser = seconds, help_heading = MACHINE)]
     pub timeout: f64,
-}
-
-/// Copies of hot rows.
-#[derive(Debug, Clone, Args)]
-pub struct CopyArgs {
-    /// Rows that are looked up most: off, or exact (every rank reads its own copies, equal to the rows in every step; other
-    /// look-ups travel, and what keeps copies equal).
-    #[arg(long, value_name = "NAME", help_heading = MACHINE)]
-    hot: Option<String>,
-
-    /// What copies may take on each rank; default: a fiftieth of what the tables' weights take.
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, conflicts_with = "hot_set", help_heading = MACHINE)]
-    hot_budget: Option<u64>,
-
-    /// The hot rows, as `octorec inspect --hot --out FILE` wrote them; default: told from a sample of the data.
-    #[arg(long, value_name = "FILE", help_heading = MACHINE)]
-    hot_set: Option<PathBuf>,
-}
-
-impl CopyArgs {
-    /// Its flags, each with its key and value.
-    #[must_use]
-    pub fn values(&self) -> [(&'static str, &'static str, Option<toml::Value>); 3] {
-        let text = |text: String| toml::Value::String(text);
-        let bytes = self.hot_budget.map(|bytes| toml::Value::Integer(i64::try_from(bytes).unwrap_or(i64::MAX)));
-        [
-            ("--hot", "train.hot", self.hot.clone().map(text)),
-            ("--hot-budget", "train.hot_budget", bytes),
-            ("--hot-set", "train.hot_set", self.hot_set.as_ref().map(|path| text(path.display().to_string()))),
-        ]
-    }
 }
 
 /// How several ranks share the work of training.

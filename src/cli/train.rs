@@ -8,10 +8,11 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
 use super::collective::Choice;
+use super::copies::CopyArgs;
 use super::help::{MODEL, OUTPUT};
 use super::overrides::{BaseArgs, KeyArgs};
 use super::profile::{Profiled, limits};
-use super::ranks::{CopyArgs, ExchangeArgs, Purpose, RankArgs, Started, machine_team};
+use super::ranks::{ExchangeArgs, Purpose, RankArgs, Started, machine_team};
 use super::session::{Learned, Trained, VerifyArgs, describe, open_data, refuse_overwriting, report_skipped};
 use crate::base::config::{Command, Config, Layers};
 use crate::base::console::note;

@@ -251,8 +251,8 @@ impl EmbeddingArgs {
         let limit_rows = [read_row, row_bytes].map(|bytes| bytes.next_multiple_of(64));
         if limit_rows != [read_row, row_bytes] {
             let [read, moved] = limit_rows;
-            let rows = format!("of {read} bytes (look up) and {moved} (update)");
-            remarks.push(format!("the limits are those of rows {rows}, the next whole cache lines"));
+            remarks
+                .push(format!("a row counts with its whole cache lines: {read} bytes (look up) and {moved} (update)"));
         }
         // As large as the tables where memory allows.
         let most = available_bytes().map_or(u64::MAX, |bytes| bytes / 2);
@@ -298,7 +298,7 @@ impl EmbeddingArgs {
     ) -> Load {
         let repeat = self.repeat as usize;
         let rows = u64::from(self.tables) * u64::from(self.batch) * u64::from(self.lookups);
-        let [read, moved] = self.row_bytes().map(|bytes| (rows * bytes as u64) as f64);
+        let [read, moved] = [read_row, row_bytes].map(|bytes| (rows * bytes as u64) as f64);
         bench.forward(team, &batches[0]);
         bench.check_forward(&batches[0]);
         let ([gather_limit], times) = around(

@@ -45,6 +45,7 @@ impl<'a> JoinBlocks<'a> {
     }
 
     /// Takes the vectors of this piece's samples, each with its place.
+    #[inline(always)]
     fn take(&mut self, block: &Block<'_>, mut take: impl FnMut(&mut [f32], &[f32])) {
         let (row, Group { width, positions, step, .. }) = (self.layout.feature_row(), block.group);
         let samples = self.features.len() / row;
