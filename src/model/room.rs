@@ -1,6 +1,10 @@
 //! What a model has room for.
 
 use crate::base::config::{Precision, Update};
+use crate::base::units::Bytes;
+use crate::base::{Error, Result};
+use crate::data::Schema;
+use crate::memory::available_bytes;
 use crate::optim::{Kept, Optimizer};
 
 /// What a model has room for, and how it moves embedding rows.
@@ -67,5 +71,28 @@ impl Room {
             optimizer_rows: optimizer,
             clip_norm: None,
         }
+    }
+}
+
+/// Refuses tables that the machine cannot hold, before the first page is touched.
+///
+/// # Errors
+/// [`Error::TableTooBig`], which names the largest.
+pub fn check_tables(schema: &Schema, dim: usize, kept: Kept) -> Result<()> {
+    let bytes = |rows: u64| rows.saturating_mul((dim * kept.bytes() + kept.row_bytes()) as u64);
+    let need = schema.tables.iter().fold(0u64, |sum, column| sum.saturating_add(bytes(column.rows)));
+    let Some(free) = available_bytes() else { return Ok(()) };
+    let largest = schema.tables.iter().enumerate().max_by_key(|(_, column)| column.rows);
+    match largest {
+        Some((table, column)) if need > free => Err(Error::TableTooBig {
+            table: table as u32,
+            name: column.name.clone(),
+            rows: column.rows,
+            dim,
+            table_need: Bytes(bytes(column.rows)),
+            need: Bytes(need),
+            free: Bytes(free),
+        }),
+        _ => Ok(()),
     }
 }

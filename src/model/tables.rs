@@ -12,13 +12,12 @@ use super::hot::Copies;
 use super::init;
 use super::replica::{Replica, Sums};
 use crate::base::config::{ModelConfig, Pooling};
-use crate::base::units::Bytes;
-use crate::base::{Error, RankId, Result, TableId};
+use crate::base::{RankId, Result, TableId};
 use crate::data::{Bag, Batch, Schema};
 use crate::embedding::{Choice, LookUp, Lookups, Slots, Source, Spec, Table, Updater};
 use crate::exchange::{self, HotRows, Ids, Layout, Replicas, average};
 use crate::machine::team::Team;
-use crate::memory::{Arena, Supply, available_bytes, recycled};
+use crate::memory::{Arena, Supply, recycled};
 use crate::model::stage::{Bound, Work};
 use crate::model::{Room, StoredTables};
 use crate::optim::{Kept, Moment, Pace};
@@ -482,28 +481,5 @@ impl Tables {
         for replica in self.replicas.iter_mut().filter(|replica| replica.table == table) {
             put(&mut replica.weights[0], rows.start, values);
         }
-    }
-}
-
-/// Refuses tables that the machine cannot hold, before the first page is touched.
-///
-/// # Errors
-/// [`Error::TableTooBig`], which names the largest.
-pub fn check_tables(schema: &Schema, dim: usize, kept: Kept) -> Result<()> {
-    let bytes = |rows: u64| rows.saturating_mul((dim * kept.bytes() + kept.row_bytes()) as u64);
-    let need = schema.tables.iter().fold(0u64, |sum, column| sum.saturating_add(bytes(column.rows)));
-    let Some(free) = available_bytes() else { return Ok(()) };
-    let largest = schema.tables.iter().enumerate().max_by_key(|(_, column)| column.rows);
-    match largest {
-        Some((table, column)) if need > free => Err(Error::TableTooBig {
-            table: table as u32,
-            name: column.name.clone(),
-            rows: column.rows,
-            dim,
-            table_need: Bytes(bytes(column.rows)),
-            need: Bytes(need),
-            free: Bytes(free),
-        }),
-        _ => Ok(()),
     }
 }

@@ -152,7 +152,7 @@ fn embedding_bags_are_held_against_random_rows() {
         }
     }
     let remarks = report["remarks"].to_string();
-    assert!(remarks.contains("uniform rows") && remarks.contains("rows of 128 bytes"), "{remarks}");
+    assert!(remarks.contains("uniform rows") && remarks.contains("whole cache lines: 128 bytes"), "{remarks}");
     let halves = json(&format!("bench embedding {sizes} --precision bf16 --json"));
     assert_eq!(halves["precision"], "bf16");
     let updates = halves["loads"][0]["updates"].as_array().unwrap();

@@ -112,7 +112,7 @@ pub(super) trait Next: Send {
     fn finish(&mut self, batch: &mut Batch);
 
     /// Whether the next sample has not come yet.
-    fn waits(&self) -> bool;
+    fn waits(&mut self) -> bool;
 
     /// Values without a row that were met so far.
     fn unseen(&self) -> u64;

@@ -116,7 +116,7 @@ impl Next for Arrivals<'_> {
 
     fn finish(&mut self, _batch: &mut Batch) {}
 
-    fn waits(&self) -> bool {
+    fn waits(&mut self) -> bool {
         self.lines.wait()
     }
 

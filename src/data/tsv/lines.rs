@@ -78,10 +78,19 @@ impl Lines {
         Self { path, input, compressed, longest, inside, bytes_read, bytes_total, buffer, from, to, place }
     }
 
-    /// Whether the end of the next line has not come yet, and nothing more has: [`Lines::next_line`] would wait.
+    /// Whether the end of the next line has not come yet: [`Lines::next_line`] would wait. Takes in what has come; what goes
+    /// wrong by that, who reads the next line meets again.
     #[must_use]
-    pub fn wait(&self) -> bool {
-        newline(&self.buffer[self.from..self.to]).is_none() && self.input.waits()
+    pub fn wait(&mut self) -> bool {
+        while newline(&self.buffer[self.from..self.to]).is_none() {
+            if self.input.waits() {
+                return true;
+            }
+            if self.inside || self.to - self.from > self.longest + 1 || !matches!(self.fill(), Ok(true)) {
+                return false;
+            }
+        }
+        false
     }
 
     /// Opens a file at a line whose place is known; a compressed one is opened at its first line.

@@ -84,9 +84,10 @@ fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_tha
                 assert!(apart < bound, "{ranks} ranks, {what}: {planned:.0} planned, {found} found, {price:?}");
             };
             near("without", price.without, bags(&without).iter().sum(), 0.02);
-            near("bags that travel", price.cold, bags(&with).iter().sum(), 0.03);
-            near("sums of gradients", price.gradients, with.hot_gradients.total(), 0.05);
-            near("rows that moved", price.moved, with.hot_rows.total(), 0.05);
+            // Of one minibatch: the hottest rows are a draw.
+            near("bags that travel", price.cold, bags(&with).iter().sum(), 0.1);
+            near("sums of gradients", price.gradients, with.hot_gradients.total(), 0.1);
+            near("rows that moved", price.moved, with.hot_rows.total(), 0.1);
             assert!(price.with() < price.without, "{price:?}");
         }
         let saved = |price: &HotPrice| price.without - price.with();

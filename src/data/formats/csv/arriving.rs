@@ -195,8 +195,8 @@ impl Next for Arrivals<'_> {
         }
     }
 
-    fn waits(&self) -> bool {
-        match &self.rows {
+    fn waits(&mut self) -> bool {
+        match &mut self.rows {
             Written::Text(records) => records.wait(),
             Written::Objects(rows) => rows.lines.wait(),
         }

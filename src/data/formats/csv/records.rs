@@ -165,7 +165,7 @@ impl Records {
     }
 
     /// Whether the next record has not come yet.
-    pub(super) fn wait(&self) -> bool {
+    pub(super) fn wait(&mut self) -> bool {
         self.again.is_none() && self.held.0.is_empty() && !self.too_long && self.lines.wait()
     }
 
