@@ -157,7 +157,15 @@ fn hot(criterion: &mut Criterion) {
     let source = Files::open(&config).expect("a whole data set");
     let mut group = criterion.benchmark_group("hot rows");
     group.throughput(Throughput::Elements(SAMPLES)).sample_size(10);
-    let wanted = |share| hot::Options { share, budget: 8 << 20, row_bytes: 64, memory: 1 << 30, seed: 1 };
+    let wanted = |share| hot::Options {
+        share,
+        budget: 8 << 20,
+        row_bytes: 64,
+        memory: 1 << 30,
+        seed: 1,
+        whole_below: 1 << 20,
+        least: 0.0,
+    };
     let profile = |share| hot::profile(&source, &wanted(share), &|_| ()).expect("a whole data set");
     assert_eq!(profile(1.0).sampled, SAMPLES, "everything is counted");
     for (name, share) in [("profile, 5 %", 0.05), ("profile, all", 1.0)] {

@@ -280,8 +280,7 @@ impl Tables {
     pub fn update_rows<'m>(
         &mut self,
         team: &Team,
-        layout: &Layout,
-        ids: &Ids,
+        (layout, ids): (&Layout, &Ids),
         messages: &'m dyn Fn(RankId) -> Option<&'m [f32]>,
         (batch, own): (&Batch, &[f32]),
         hot: Option<&HotRows>,

@@ -22,7 +22,7 @@ pub(super) fn step(rank: &mut Rank, whole: usize, paces: Paces) -> Result<()> {
     clock.exchange([Stage::UpdateRows, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
         let own = (&**batch, network.features_gradient(batch.samples()));
         gradients.finish(team, layout, lane, ids, |messages| {
-            tables.update_rows(team, layout, ids, messages, own, hot.as_ref(), paces.rows);
+            tables.update_rows(team, (layout, ids), messages, own, hot.as_ref(), paces.rows);
         })
     })?;
     spread_hot(rank, true)?;

@@ -80,7 +80,7 @@ fn hot_rows_are_those_of_a_file_if_it_is_of_these_data() {
     refused(&format!("{train} --hot-budget 1MiB"), &["--hot-budget", "train.hot = \"exact\""]);
     refused(&format!("{train} --hot-set {}", at("hot")), &["--hot-set", "train.hot = \"exact\""]);
     refused(&format!("{train} --hot lukewarm"), &["--hot", "exact"]);
-    let keys = format!("--set train.hot_set=x --hot exact --hot-budget 1MiB");
+    let keys = "--set train.hot_set=x --hot exact --hot-budget 1MiB";
     refused(&format!("{train} {keys}"), &["train.hot_set", "train.hot_budget"]);
     let unending = "train --source random --set model.rows=[50,90] --set model.bottom=[13,16,8] --set model.dim=8 \
                     --set model.top=[16,1] --steps 2 --ranks 2 --threads 1 --hot exact";

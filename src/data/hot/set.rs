@@ -5,7 +5,7 @@
 use crate::data::{Bag, Batch};
 
 /// The hot rows of all tables.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HotSet {
     tables: Vec<Hot>,
 }
