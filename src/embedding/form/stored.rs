@@ -1,7 +1,7 @@
 //! Rows as a checkpoint has them, 32-bit floats, of which a look-up in a model of split weights reads the upper halves: those
 //! of a mapped file, which nobody moves.
 
-use super::Seen;
+use super::{Seen, Whole};
 use crate::simd::Simd;
 use crate::simd::split::{join, split};
 
@@ -22,21 +22,21 @@ impl Seen for Stored {
 
     #[inline(always)]
     fn seen_words(dim: usize) -> usize {
-        dim
+        Whole::seen_words(dim)
     }
 
     #[inline(always)]
-    fn seen(self, row: &[u32], _dim: usize, first: usize, count: usize) -> &[f32] {
-        bytemuck::cast_slice(&row[first..][..count])
+    fn seen(self, row: &[u32], dim: usize, first: usize, count: usize) -> &[f32] {
+        Whole.seen(row, dim, first, count)
     }
 
     #[inline(always)]
     fn see<S: Simd>(simd: S, from: &[f32], at: usize) -> S::V {
-        cut(simd, simd.load(&from[at..]))
+        cut(simd, Whole::see(simd, from, at))
     }
 
     #[inline(always)]
     fn see_partial<S: Simd>(simd: S, from: &[f32]) -> S::V {
-        cut(simd, simd.load_partial(from))
+        cut(simd, Whole::see_partial(simd, from))
     }
 }
