@@ -24,7 +24,7 @@ pub struct Table {
     words: Buffer<u32>,
     /// A number a row, or none: apart, so that rows begin at cache lines.
     row_moments: Buffer<f32>,
-    /// What moments begin with.
+    /// What the first moment begins with.
     initial: f32,
     /// Whether the words are weights as a checkpoint has them, in a mapped file.
     stored: bool,
@@ -80,13 +80,17 @@ impl Table {
 
     /// Sets what the optimizer keeps to what it begins with; each thread its own rows.
     pub fn forget(&mut self, team: &Team) {
-        let (width, moments, initial) = (self.width(), self.moments * self.dim, self.initial);
+        let (width, dim, moments, initial) = (self.width(), self.dim, self.moments * self.dim, self.initial);
         self.row_moments.fill(initial);
         if moments == 0 {
             return;
         }
         team.each(Rows::new(&mut self.words, width, team.threads(), 1), |band| {
-            band.data.chunks_exact_mut(width).for_each(|row| row[width - moments..].fill(initial.to_bits()));
+            for row in band.data.chunks_exact_mut(width) {
+                let (first, others) = row[width - moments..].split_at_mut(dim);
+                first.fill(initial.to_bits());
+                others.fill(0);
+            }
         });
     }
 

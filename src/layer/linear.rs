@@ -202,7 +202,7 @@ impl Linear {
     pub fn begin(&mut self) {
         let initial = self.optimizer.initial();
         if initial != 0.0 {
-            self.moments.iter_mut().flat_map(Tensors::parts_mut).for_each(|part| part.fill(initial));
+            self.moments.iter_mut().take(1).flat_map(Tensors::parts_mut).for_each(|part| part.fill(initial));
         }
     }
 

@@ -12,6 +12,7 @@ mod adagrad;
 mod adam;
 mod clip;
 mod decay;
+mod ftrl;
 mod halves;
 mod lamb;
 mod momentum;
@@ -26,6 +27,7 @@ pub use adagrad::{Adagrad, rowwise_rate};
 pub use adam::{Adam, Averages};
 pub use clip::{Scale, SquareRows, clip_factor};
 pub use decay::Decayed;
+pub use ftrl::Ftrl;
 pub use halves::{Low, MoveSplit};
 pub use lamb::{Direct, LONGEST, Lamb, ROW, Squares, trust};
 pub use momentum::Momentum;
@@ -84,7 +86,13 @@ mod tests {
         let of = |optimizer, weight_decay| {
             Optimizer::dense(&TrainConfig { optimizer, weight_decay, ..TrainConfig::default() })
         };
-        let names = [OptimizerName::Sgd, OptimizerName::Momentum, OptimizerName::Adagrad, OptimizerName::Adam];
+        let names = [
+            OptimizerName::Sgd,
+            OptimizerName::Momentum,
+            OptimizerName::Adagrad,
+            OptimizerName::Adam,
+            OptimizerName::Ftrl,
+        ];
         let sparse = TrainConfig { optimizer_rows: OptimizerName::Adam, ..TrainConfig::default() };
         let all = names.iter().flat_map(|&name| [of(name, 0.0), of(name, 0.25)]).chain([Optimizer::rows(&sparse)]);
         for (optimizer, isa) in all.flat_map(|optimizer| Isa::all().into_iter().map(move |isa| (optimizer, isa))) {

@@ -1,6 +1,6 @@
 //! Optimizers by name: what is the same in all steps, what they keep, and their rule at one step.
 
-use super::{Adagrad, Adam, Averages, Decayed, Lamb, Momentum, Sgd};
+use super::{Adagrad, Adam, Averages, Decayed, Ftrl, Lamb, Momentum, Sgd};
 use crate::base::config::{OptimizerName, Precision, TrainConfig};
 
 /// An optimizer, with what is the same in all steps.
@@ -51,6 +51,19 @@ pub enum Optimizer {
         /// What it averages.
         averages: Averages,
     },
+    /// See [`Ftrl`].
+    Ftrl {
+        /// What the root of the sum of squares is added to.
+        beta: f32,
+        /// What a weight's z must exceed.
+        l1: f32,
+        /// What pulls weights to 0.
+        l2: f32,
+        /// What sums of squares begin with.
+        initial: f32,
+        /// As [`Optimizer::SgdWithDecay`] has it.
+        decay: f32,
+    },
     /// See [`Lamb`]: of layers alone.
     Lamb {
         /// What it averages.
@@ -100,6 +113,8 @@ pub enum StepRule {
     Adagrad(Decayed<Adagrad>),
     /// Of Adam.
     Adam(Decayed<Adam>),
+    /// Of FTRL.
+    Ftrl(Decayed<Ftrl>),
 }
 
 impl Optimizer {
@@ -118,6 +133,7 @@ impl Optimizer {
             OptimizerName::RowwiseAdagrad => panic!("layers have no rows of their own"),
             OptimizerName::Adam => Self::Adam { averages: averages(config, 1e-8, true), decay },
             OptimizerName::Lamb => Self::Lamb { averages: averages(config, 1e-6, false), decay },
+            OptimizerName::Ftrl => ftrl(config, decay),
         }
     }
 
@@ -134,7 +150,19 @@ impl Optimizer {
             OptimizerName::RowwiseAdagrad => Self::RowwiseAdagrad { eps: eps(config, 1e-8), initial: initial(config) },
             OptimizerName::Adam => Self::SparseAdam { averages: averages(config, 1e-8, true) },
             OptimizerName::Lamb => panic!("rows have no norm of their own"),
+            OptimizerName::Ftrl => ftrl(config, 0.0),
         }
+    }
+
+    /// Those of a wide part: of its tables' rows, and of its layer over the dense features. Its weights do not decay.
+    ///
+    /// # Panics
+    /// When it is one for rows or for layers alone, which [`crate::base::config::Config::contradiction`] refuses.
+    #[must_use]
+    pub fn wide(config: &TrainConfig) -> [Self; 2] {
+        let own = config.optimizer_wide;
+        let of = TrainConfig { optimizer: own, optimizer_rows: own, weight_decay: 0.0, ..config.clone() };
+        [Self::rows(&of), Self::dense(&of)]
     }
 
     /// What each moment of a weight is called in PyTorch's optimizer state.
@@ -145,6 +173,8 @@ impl Optimizer {
             Self::Momentum { .. } => &["momentum_buffer"],
             Self::Adagrad { .. } => &["sum"],
             Self::Adam { .. } | Self::SparseAdam { .. } | Self::Lamb { .. } => &["exp_avg", "exp_avg_sq"],
+            // As TensorFlow calls them; z is kept times the rate.
+            Self::Ftrl { .. } => &["accumulator", "linear"],
         }
     }
 
@@ -158,7 +188,7 @@ impl Optimizer {
     #[must_use]
     pub const fn counter(self) -> Option<&'static str> {
         match self {
-            Self::None | Self::Sgd | Self::SgdWithDecay { .. } | Self::Momentum { .. } => None,
+            Self::None | Self::Sgd | Self::SgdWithDecay { .. } | Self::Momentum { .. } | Self::Ftrl { .. } => None,
             Self::Adagrad { .. }
             | Self::RowwiseAdagrad { .. }
             | Self::Adam { .. }
@@ -167,11 +197,13 @@ impl Optimizer {
         }
     }
 
-    /// What everything that it keeps of weights and rows begins with.
+    /// What its first moment begins with, or what it keeps of a row; all others begin with 0.
     #[must_use]
     pub const fn initial(self) -> f32 {
         match self {
-            Self::Adagrad { initial, .. } | Self::RowwiseAdagrad { initial, .. } => initial,
+            Self::Adagrad { initial, .. } | Self::RowwiseAdagrad { initial, .. } | Self::Ftrl { initial, .. } => {
+                initial
+            }
             _ => 0.0,
         }
     }
@@ -212,6 +244,9 @@ impl Optimizer {
             Self::Adagrad { eps, decay, .. } => StepRule::Adagrad(Decayed { rule: Adagrad { rate, eps }, decay }),
             Self::Adam { averages, decay } => StepRule::Adam(Decayed { rule: Adam::dense(averages, pace), decay }),
             Self::SparseAdam { averages } => StepRule::Adam(Decayed { rule: Adam::sparse(averages, pace), decay: 0.0 }),
+            Self::Ftrl { beta, l1, l2, decay, .. } => {
+                StepRule::Ftrl(Decayed { rule: Ftrl { rate, beta, l1, l2 }, decay })
+            }
         }
     }
 }
@@ -222,6 +257,11 @@ const fn eps(config: &TrainConfig, own: f32) -> f32 {
         Some(eps) => eps as f32,
         None => own,
     }
+}
+
+const fn ftrl(config: &TrainConfig, decay: f32) -> Optimizer {
+    let [beta, l1, l2] = [config.ftrl_beta as f32, config.l1 as f32, config.l2 as f32];
+    Optimizer::Ftrl { beta, l1, l2, initial: initial(config), decay }
 }
 
 const fn initial(config: &TrainConfig) -> f32 {
@@ -274,6 +314,7 @@ macro_rules! with_rule {
             $crate::optim::StepRule::Momentum($rule) => $body,
             $crate::optim::StepRule::Adagrad($rule) => $body,
             $crate::optim::StepRule::Adam($rule) => $body,
+            $crate::optim::StepRule::Ftrl($rule) => $body,
         }
     };
 }

@@ -53,6 +53,12 @@ impl Schedule {
         }
     }
 
+    /// That of a wide part, which warms up and decays as the layers' does.
+    #[must_use]
+    pub fn wide(config: &TrainConfig) -> Self {
+        Self { base: scaled(config, config.lr_wide.or(config.lr)), ..Self::new(config) }
+    }
+
     /// The rate on the plateau.
     #[must_use]
     pub const fn base(&self) -> f64 {

@@ -146,6 +146,16 @@ impl Config {
                  use train.update = \"auto\" or \"sorted\"",
             );
         }
+        if matches!(train.optimizer_wide, OptimizerName::RowwiseAdagrad | OptimizerName::Lamb) {
+            return fail(
+                &["train.optimizer_wide"],
+                format!(
+                    "train.optimizer_wide = \"{}\" moves a whole row or layer alike, and a wide part's weights stand alone: use \
+                     ftrl, adagrad, sgd, momentum or adam",
+                    train.optimizer_wide.name()
+                ),
+            );
+        }
         if train.optimizer == OptimizerName::RowwiseAdagrad {
             return fail(
                 &["train.optimizer"],
@@ -167,6 +177,9 @@ impl Config {
         within!("train.weight_decay", train.weight_decay, (0.0..=1e6), "[0, 10^6]");
         within!("train.clip_norm", train.clip_norm, (0.0..=1e30), "[0, 10^30]");
         within!("train.initial_accumulator", train.initial_accumulator, (0.0..=1e6), "[0, 10^6]");
+        within!("train.ftrl_beta", train.ftrl_beta, (0.0..=1e6), "[0, 10^6]");
+        within!("train.l1", train.l1, (0.0..=1e6), "[0, 10^6]");
+        within!("train.l2", train.l2, (0.0..=1e6), "[0, 10^6]");
         if let Some(eps) = train.eps.given() {
             // Smaller ones are none in 32 bits.
             within!("train.eps", eps, (1e-37..=1.0), "[1e-37, 1]");
@@ -187,7 +200,9 @@ impl Config {
 impl Config {
     fn check_schedule(&self) -> std::result::Result<(), Contradiction> {
         let train = &self.train;
-        for (key, lr) in [("train.lr", train.lr), ("train.lr_rows", train.lr_rows.or(train.lr))] {
+        let rates = [("train.lr_rows", train.lr_rows), ("train.lr_wide", train.lr_wide)];
+        let rates = rates.map(|(key, rate)| (key, rate.or(train.lr)));
+        for (key, lr) in [("train.lr", train.lr)].into_iter().chain(rates) {
             if !(lr.is_finite() && lr >= 0.0) {
                 return fail(&[key], format!("{key} = {lr} must be a finite number that is not negative"));
             }
@@ -206,13 +221,31 @@ impl Config {
 }
 
 impl ModelConfig {
+    fn check_wide(&self) -> std::result::Result<(), Contradiction> {
+        within!("model.wide_buckets", self.wide_buckets, (1..=u64::from(u32::MAX)), "[1, 2^32 - 1]");
+        if let Some(cross) = self.wide_crosses.iter().find(|cross| cross.len() < 2) {
+            let reason = format!(
+                "model.wide_crosses has {cross:?}: a cross is of two columns or more, e.g. [[\"C1\", \"C2\"]]; the wide part has \
+                 weights for single columns anyway"
+            );
+            return fail(&["model.wide_crosses"], reason);
+        }
+        let twice = |cross: &&Vec<String>| cross.iter().enumerate().any(|(at, name)| cross[..at].contains(name));
+        if let Some(cross) = self.wide_crosses.iter().find(twice) {
+            return fail(&["model.wide_crosses"], format!("model.wide_crosses has {cross:?}: a column is there twice"));
+        }
+        Ok(())
+    }
+}
+
+impl ModelConfig {
     fn contradiction(&self) -> std::result::Result<(), Contradiction> {
-        if self.bottom.len() == 1 {
+        if self.bottom.len() == 1 && self.interaction == Interaction::Dot {
             return fail(
-                &["model.bottom"],
+                &["model.bottom", "model.interaction"],
                 format!(
-                    "model.bottom = {:?} needs the number of dense features and at least one layer, e.g. [{}, {}]; [] means \
-                     no dense features",
+                    "model.bottom = {:?}: the dot interaction needs the number of dense features and at least one layer, e.g. \
+                     [{}, {}]; [] means no dense features",
                     self.bottom, self.bottom[0], self.dim
                 ),
             );
@@ -255,6 +288,7 @@ impl ModelConfig {
             let reason = format!("model.rows: {} tables are more than {TABLES_MOST}, the most", self.rows.len());
             return fail(&["model.rows"], reason);
         }
+        self.check_wide()?;
         within!("model.loss_threshold", self.loss_threshold, (0.0..0.5), "[0, 0.5)");
         if let Some(table) = self.rows.iter().position(|&rows| rows == 0 || rows > u64::from(u32::MAX)) {
             return fail(

@@ -19,6 +19,8 @@ pub enum OptimizerName {
     Adam,
     /// LAMB, as in Intel's MLPerf submissions. For layers alone.
     Lamb,
+    /// FTRL-Proximal (McMahan et al. 2013), which keeps weights that tell little at 0 (`train.l1`).
+    Ftrl,
 }
 
 impl OptimizerName {
@@ -32,6 +34,7 @@ impl OptimizerName {
             Self::RowwiseAdagrad => "rowwise-adagrad",
             Self::Adam => "adam",
             Self::Lamb => "lamb",
+            Self::Ftrl => "ftrl",
         }
     }
 }

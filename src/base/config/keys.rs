@@ -95,6 +95,7 @@ const STORED: When = Source(&[Tsv, Files]);
 const RANDOM: When = Source(&[Random]);
 const DOT: When = Other("model.interaction = \"dot\"", |config| config.model.interaction == Interaction::Dot);
 const CROSS: When = Other("model.interaction = \"dcn\"", |config| config.model.interaction == Interaction::Dcn);
+const WIDE: When = Other("model.wide = true", |config| config.model.wide);
 /// With text: formats that store row numbers have numbered their values, and checked their rows, before.
 const TEXT: When = Other("text (data.source = \"tsv\", or a data.schema: --schema FILE)", |config| {
     config.data.source == Tsv || (config.data.source == Files && !config.data.schema.is_empty())
@@ -106,15 +107,19 @@ const fn key(name: &'static str, others: &'static [Command], when: When) -> Key 
 
 const ADAM: &str = "an optimizer that is `adam` or `lamb`";
 
-/// Whether one of them moves layers or rows.
+/// Whether one of them moves layers, rows or a wide part.
 fn averages(config: &Config) -> bool {
     optimizers(config, &[OptimizerName::Adam, OptimizerName::Lamb])
 }
 
-/// Whether one of these moves layers or rows.
+/// Whether one of these moves layers, rows or a wide part.
 fn optimizers(config: &Config, names: &[OptimizerName]) -> bool {
-    names.contains(&config.train.optimizer) || names.contains(&config.train.optimizer_rows)
+    let Config { model, train, .. } = config;
+    let wide = model.wide.then_some(train.optimizer_wide);
+    [train.optimizer, train.optimizer_rows].into_iter().chain(wide).any(|name| names.contains(&name))
 }
+
+const FTRL: When = Other("an optimizer that is `ftrl`", |config| optimizers(config, &[OptimizerName::Ftrl]));
 
 const HOT: &str = "train.hot = \"exact\"";
 
@@ -149,6 +154,13 @@ pub const KEYS: &[Key] = &[
     key("model.triangle", &[], DOT),
     key("model.cross_layers", LAYERS, CROSS),
     key("model.cross_rank", LAYERS, CROSS),
+    key("model.wide", LAYERS, Always),
+    key("model.wide_crosses", LAYERS, WIDE),
+    key(
+        "model.wide_buckets",
+        LAYERS,
+        Other("model.wide_crosses", |config| config.model.wide && !config.model.wide_crosses.is_empty()),
+    ),
     key("model.loss", STEPS, Always),
     key("model.loss_weights", STEPS, Other("model.loss = \"wbce\"", |config| config.model.loss == Loss::Wbce)),
     key("model.loss_threshold", STEPS, Always),
@@ -177,6 +189,7 @@ pub const KEYS: &[Key] = &[
     key("train.epochs", &[], Other("train.steps = 0", |config| config.train.steps == 0)),
     key("train.lr", STEPS, Always),
     key("train.lr_rows", STEPS, Always),
+    key("train.lr_wide", STEPS, WIDE),
     key("train.lr_scaling", STEPS, Always),
     key(
         "train.lr_batch",
@@ -211,6 +224,7 @@ pub const KEYS: &[Key] = &[
     key("train.decay_steps_rows", &[], Always),
     key("train.optimizer", &[Plan, Simulate, Step, Overlap], Always),
     key("train.optimizer_rows", &[Plan, Simulate, Step, Overlap, Inspect], Always),
+    key("train.optimizer_wide", &[Plan, Simulate, Step, Overlap], WIDE),
     key(
         "train.momentum",
         STEPS,
@@ -228,11 +242,14 @@ pub const KEYS: &[Key] = &[
     key("train.bias_correction", STEPS, Other(ADAM, averages)),
     key("train.weight_decay", STEPS, Always),
     key("train.clip_norm", STEPS, Always),
+    key("train.ftrl_beta", STEPS, FTRL),
+    key("train.l1", STEPS, FTRL),
+    key("train.l2", STEPS, FTRL),
     key(
         "train.initial_accumulator",
         STEPS,
-        Other("an optimizer that is `adagrad` or `rowwise-adagrad`", |config| {
-            optimizers(config, &[OptimizerName::Adagrad, OptimizerName::RowwiseAdagrad])
+        Other("an optimizer that is `adagrad`, `rowwise-adagrad` or `ftrl`", |config| {
+            optimizers(config, &[OptimizerName::Adagrad, OptimizerName::RowwiseAdagrad, OptimizerName::Ftrl])
         }),
     ),
     key("train.update", STEPS, Always),

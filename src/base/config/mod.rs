@@ -67,6 +67,16 @@ pub struct ModelConfig {
     /// Numbers between the two matrices of a cross layer (`dcn`).
     #[serde(default = "cross_rank")]
     pub cross_rank: usize,
+    /// Whether a wide part (Cheng et al. 2016) adds to the logit: a weight for each dense feature, each category and each
+    /// cross of categories.
+    #[serde(default)]
+    pub wide: bool,
+    /// Crosses of categorical columns, by their names, whose combinations the wide part has weights for.
+    #[serde(default)]
+    pub wide_crosses: Vec<Vec<String>>,
+    /// Rows of the table of each cross; combinations are hashed to them.
+    #[serde(default = "wide_buckets")]
+    pub wide_buckets: u64,
     /// What is minimised.
     pub loss: Loss,
     /// Weights of the two classes, label 0 first (`wbce`).
@@ -228,6 +238,9 @@ impl Default for ModelConfig {
             triangle: Triangle::Lower,
             cross_layers: cross_layers(),
             cross_rank: cross_rank(),
+            wide: false,
+            wide_crosses: Vec::new(),
+            wide_buckets: wide_buckets(),
             loss: Loss::Bce,
             loss_weights: [1.0, 1.0],
             loss_threshold: 0.0,
@@ -247,6 +260,11 @@ const fn cross_layers() -> usize {
 /// MLPerf's DCNv2.
 const fn cross_rank() -> usize {
     512
+}
+
+/// Enough for a cross of two columns of some hundreds of common values each.
+const fn wide_buckets() -> u64 {
+    100_000
 }
 
 /// [`DataConfig::max_line`] unless somebody says otherwise: 16 MiB.
@@ -295,6 +313,20 @@ impl ModelConfig {
     #[must_use]
     pub fn bottom_widths(&self) -> &[usize] {
         if self.bottom.is_empty() { &[0] } else { &self.bottom }
+    }
+
+    /// Of so many tables those whose rows are vectors of the network's features. Those of a wide part follow: one for each
+    /// of the former, then one for each cross.
+    #[must_use]
+    pub fn deep_tables(&self, tables: usize) -> usize {
+        if self.wide { (tables - self.wide_crosses.len()) / 2 } else { tables }
+    }
+
+    /// Columns of each of so many tables: those of a wide part have one.
+    #[must_use]
+    pub fn dims(&self, tables: usize) -> Vec<usize> {
+        let deep = self.deep_tables(tables);
+        (0..tables).map(|table| if table < deep { self.dim } else { 1 }).collect()
     }
 
     /// Takes from the data what the model leaves to them: the number of dense features, and the rows of each table.

@@ -28,6 +28,9 @@ pub struct TrainConfig {
     /// That of the tables' rows; `auto`: the same.
     #[serde(default)]
     pub lr_rows: Setting<f64>,
+    /// That of a wide part (`model.wide`), which warms up and decays as `lr` does; `auto`: the same.
+    #[serde(default)]
+    pub lr_wide: Setting<f64>,
     /// How the base rates grow with the minibatch, from what they are at `lr_batch` samples.
     #[serde(default)]
     pub lr_scaling: LrScaling,
@@ -68,6 +71,9 @@ pub struct TrainConfig {
     /// gradients; what they keep of other rows stays as it is.
     #[serde(default)]
     pub optimizer_rows: OptimizerName,
+    /// The optimizer of a wide part (`model.wide`): of its tables, and of its layer over the dense features.
+    #[serde(default = "optimizer_wide")]
+    pub optimizer_wide: OptimizerName,
     /// The part of the last step that `momentum` makes again.
     #[serde(default = "momentum")]
     pub momentum: f64,
@@ -92,7 +98,16 @@ pub struct TrainConfig {
     /// them (PyTorch's `clip_grad_norm_`); 0: never. Those of rows are not clipped and do not count.
     #[serde(default)]
     pub clip_norm: f64,
-    /// What the sums of squares of `adagrad` and `rowwise-adagrad` begin with.
+    /// What the roots of `ftrl`'s sums of squares are added to: McMahan's beta.
+    #[serde(default = "ftrl_beta")]
+    pub ftrl_beta: f64,
+    /// What `ftrl` takes from every weight's pull away from 0: McMahan's lambda 1.
+    #[serde(default)]
+    pub l1: f64,
+    /// What `ftrl` pulls a weight back with, times its square: McMahan's lambda 2.
+    #[serde(default)]
+    pub l2: f64,
+    /// What the sums of squares of `adagrad`, `rowwise-adagrad` and `ftrl` begin with.
     #[serde(default)]
     pub initial_accumulator: f64,
     /// How the embedding rows that a minibatch looked up are moved.
@@ -145,6 +160,15 @@ const fn accumulate() -> usize {
     1
 }
 
+const fn optimizer_wide() -> OptimizerName {
+    OptimizerName::Ftrl
+}
+
+/// As recommended by McMahan et al. 2013.
+const fn ftrl_beta() -> f64 {
+    1.0
+}
+
 const fn momentum() -> f64 {
     0.9
 }
@@ -183,6 +207,7 @@ impl Default for TrainConfig {
             epochs: 1,
             lr: 0.1,
             lr_rows: Setting::AUTO,
+            lr_wide: Setting::AUTO,
             lr_scaling: LrScaling::None,
             lr_batch: 0,
             warmup_steps: 0,
@@ -197,6 +222,7 @@ impl Default for TrainConfig {
             decay_steps_rows: Setting::AUTO,
             optimizer: OptimizerName::Sgd,
             optimizer_rows: OptimizerName::Sgd,
+            optimizer_wide: optimizer_wide(),
             momentum: momentum(),
             eps: Setting::AUTO,
             beta1: beta1(),
@@ -204,6 +230,9 @@ impl Default for TrainConfig {
             bias_correction: Setting::AUTO,
             weight_decay: 0.0,
             clip_norm: 0.0,
+            ftrl_beta: ftrl_beta(),
+            l1: 0.0,
+            l2: 0.0,
             initial_accumulator: 0.0,
             update: Update::Auto,
             update_fused: true,
