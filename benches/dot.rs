@@ -149,13 +149,19 @@ impl Plain {
 type Pass = fn(&mut Dot, &Team, &mut Minibatch);
 
 fn forward(dot: &mut Dot, team: &Team, batch: &mut Minibatch) {
-    dot.forward(team, SAMPLES, Features { x: &batch.x, pooled: &batch.pooled }, &mut batch.out);
+    dot.forward(
+        team,
+        SAMPLES,
+        Features { x: &batch.x, pooled: &batch.pooled, row: batch.pooled.len() / SAMPLES },
+        &mut batch.out,
+    );
 }
 
 fn backward(dot: &mut Dot, team: &Team, batch: &mut Minibatch) {
     let Minibatch { x, pooled, gradient, x_gradient, pooled_gradient, .. } = batch;
-    let to = FeaturesMut { x: x_gradient, pooled: pooled_gradient };
-    dot.backward(team, SAMPLES, Features { x, pooled }, gradient, to);
+    let row = pooled.len() / SAMPLES;
+    let to = FeaturesMut { x: x_gradient, pooled: pooled_gradient, row };
+    dot.backward(team, SAMPLES, Features { x, pooled, row }, gradient, to);
 }
 
 /// Milliseconds of the median round and of the fastest.

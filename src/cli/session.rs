@@ -16,6 +16,7 @@ use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, NodeId, Result};
 use crate::data::incoming::{Incoming, Writing};
 use crate::data::schema::{Scale, Scales};
+use crate::data::wide::Widened;
 use crate::data::{self, Labels, Opening, Source, Split, Unseen, Vocabulary};
 use crate::machine::placement::{Placement, Wishes};
 use crate::machine::team::{Team, roam};
@@ -56,7 +57,7 @@ pub fn open_incoming(config: &mut Config, known: Learned, writing: Writing) -> R
     let Learned { vocabulary: known, scales } = known;
     let source = Incoming::standard(config, Opening { known, scales, ..Opening::default() }, writing)?;
     config.model.follow(source.schema().dense, source.schema().rows());
-    Ok(Arc::new(source))
+    Widened::of(&config.model, Arc::new(source))
 }
 
 fn open_as(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
@@ -85,7 +86,7 @@ fn open_as(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<
     if config.data.is_stored() {
         config.model.follow(source.schema().dense, source.schema().rows());
     }
-    Ok(source)
+    Widened::of(&config.model, source)
 }
 
 /// The team of rank 0 on this host, every thread pinned, with the nodes of its memory; prints where it stands.
@@ -117,6 +118,7 @@ pub fn room(config: &Config, source: &dyn Source, placement: &Placement) -> Room
         precision: config.train.precision,
         optimizer: Optimizer::dense(&config.train),
         optimizer_rows: Optimizer::rows(&config.train),
+        optimizers_wide: Optimizer::wide(&config.train),
         clip_norm: Some(config.train.clip_norm).filter(|bound| *bound > 0.0),
     }
 }

@@ -21,6 +21,7 @@ use super::tuned::{Entry, PlanFile};
 use crate::base::Result;
 use crate::base::config::{Command, Config, SourceKind};
 use crate::base::console::note;
+use crate::data::wide::WideColumns;
 use crate::data::{self, Opening, Schema};
 use crate::machine::limits::Processor;
 use crate::machine::team::Team;
@@ -190,9 +191,10 @@ fn layers(config: &Config, threads: usize) -> Result<(Vec<(usize, usize)>, usize
         }
     };
     small.model.follow(schema.dense, schema.rows());
-    let (config, dims) = (&small.model, vec![small.model.dim; schema.tables.len()]);
-    let (positions, kept) = (vec![1; dims.len()], small.train.precision.into());
-    let spec = NetworkSpec { config, dims: &dims, positions: &positions, samples: 1, part: 1, threads: 1, kept };
+    let schema = WideColumns::of(&small.model, &schema)?.map_or(schema.clone(), |wide| wide.schema(&schema));
+    let (config, dims) = (&small.model, &small.model.dims(schema.tables.len())[..]);
+    let (positions, kept) = (&vec![1; dims.len()][..], small.train.precision.into());
+    let spec = NetworkSpec { config, dims, positions, samples: 1, part: 1, threads: 1, kept, kept_wide: kept };
     // Its memory is planned, and never taken.
     let network = Dlrm::build(&spec, &mut Supply::Arena(&mut memory::Plan::new()))?;
     let mut layers = Vec::new();

@@ -22,6 +22,7 @@ mod source;
 pub mod stack_distance;
 pub mod survey;
 pub mod tsv;
+pub mod wide;
 pub mod zipf;
 
 use std::sync::Arc;

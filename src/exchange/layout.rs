@@ -21,7 +21,7 @@ use crate::math::Grains;
 use crate::shard::scheme::{Kind, Rows, Shard, Sharding, minibatch_slice};
 use crate::sync::Line;
 
-/// Shards of one width, pooled in one way.
+/// Shards of one width, of tables of one width, pooled in one way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     /// Columns of each.
@@ -66,8 +66,8 @@ pub struct Stream {
 /// What one rank holds of the tables that are divided, in the order of its messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
-    /// The shards: those of divided rows first, then the widest, those that are pooled plainly last among their like,
-    /// then by table and part.
+    /// The shards: those of divided rows first, then the widest, those of wider tables first among their like, those that
+    /// are pooled plainly last among these, then by table and part.
     pub shards: Vec<Shard>,
     /// What ids are sent for: shards that have the same rows of a table (slices of its columns) share them. Those of
     /// divided rows come first.
@@ -98,8 +98,10 @@ impl Holding {
             |shard: &Shard| layout.weighs_at_sample(shard.table),
         );
         let positions = |shard: &Shard| layout.positions(shard.table);
+        // A table's width: those of one column may be moved in another way than columns of wider ones.
+        let dim = |shard: &Shard| Reverse(layout.sharding.dim(shard.table));
         shards.sort_by_key(|shard| {
-            (!partial(shard), Reverse(shard.columns.len()), plain(shard), shard.table, shard.part)
+            (!partial(shard), Reverse(shard.columns.len()), dim(shard), plain(shard), shard.table, shard.part)
         });
         // Of a table's rows everything else follows. Searched by hash: there may be many thousands of tables.
         let (mut streams, mut known) = (Vec::<Stream>::new(), HashMap::<(TableId, Rows), usize>::new());
@@ -114,7 +116,7 @@ impl Holding {
         let line = Line::BYTES / layout.wire.bytes();
         let (mut groups, mut next, mut start, mut partial_stride) = (Vec::new(), 0, 0, 0);
         let alike = |a: &Shard, b: &Shard| {
-            let of = |shard: &Shard| (partial(shard), shard.columns.len(), plain(shard));
+            let of = |shard: &Shard| (partial(shard), shard.columns.len(), dim(shard), plain(shard));
             of(a) == of(b) && positions(a) == 1 && positions(b) == 1
         };
         for run in shards.chunk_by(alike) {

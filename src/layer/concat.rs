@@ -64,8 +64,9 @@ impl Concat {
             gradient.columns() == self.outputs() && gradient.rows() >= samples,
             "{gradient:?} is the interaction's"
         );
-        team.share(to.deal(samples, self.pooled, team.pieces()), |(x, pooled)| {
-            isa.run(Backward { shape, from, gradient, x, pooled });
+        let row = to.row;
+        team.share(to.deal(samples, team.pieces()), |(x, pooled)| {
+            isa.run(Backward { shape, from, gradient, x, pooled, row });
         });
     }
 }
@@ -88,7 +89,7 @@ impl<C: Cell, D: Cell> Kernel for Forward<'_, C, D> {
                 let width = WIDTH.min(x - panel * WIDTH);
                 convert(simd, &self.from.x.panel(panel)[sample][..width], &mut self.out.panel(panel)[index][..width]);
             }
-            let mut from = &self.from.pooled[sample * pooled..][..pooled];
+            let mut from = &self.from.pooled[sample * self.from.row..][..pooled];
             for panel in x / WIDTH..self.out.panels().end {
                 let to = &mut self.out.panel(panel)[index][x.saturating_sub(panel * WIDTH)..];
                 let (here, rest) = from.split_at(from.len().min(to.len()));
@@ -105,6 +106,8 @@ struct Backward<'a, C> {
     gradient: &'a Panels<C>,
     x: GridPart<'a, Row<C>>,
     pooled: GridPart<'a, f32>,
+    /// Distance of one sample's pooled rows from the next one's.
+    row: usize,
 }
 
 impl<C: Cell> Kernel for Backward<'_, C> {
@@ -123,7 +126,7 @@ impl<C: Cell> Kernel for Backward<'_, C> {
                     C::store(simd, gated, &mut to[lane..]);
                 }
             }
-            let mut to = &mut self.pooled.panel(0)[index * pooled..][..pooled];
+            let mut to = &mut self.pooled.panel(0)[index * self.row..][..pooled];
             for panel in x / WIDTH..self.gradient.panels() {
                 let from = &self.gradient.panel(panel)[sample][x.saturating_sub(panel * WIDTH)..];
                 let (here, rest) = to.split_at_mut(to.len().min(from.len()));

@@ -171,9 +171,10 @@ impl Dot {
             gradient.columns() == self.outputs() && gradient.rows() >= samples,
             "{gradient:?} is the interaction's"
         );
-        let parts = to.deal(samples, shape.pooled(), team.pieces());
+        let row = to.row;
+        let parts = to.deal(samples, team.pieces());
         team.share_with(Each::new(&mut self.scratch), parts, identity, |scratch, (x, pooled)| {
-            isa.run(Backward { shape, from, gradient, x, pooled, scratch });
+            isa.run(Backward { shape, from, gradient, x, pooled, row, scratch });
         });
     }
 }
@@ -207,7 +208,7 @@ impl<C: Cell> Forward<'_, C> {
         let Shape { vectors, dim, with_x, itself } = self.shape;
         let Scratch { blocks, products, .. } = &mut *self.scratch;
         let shared = self.shape.x() - self.shape.aligned();
-        let row = self.shape.pooled();
+        let row = self.from.row;
         for element in (0..dim).step_by(STEPS) {
             let steps = STEPS.min(dim - element);
             let mut rows = Block::zeroed();
@@ -263,6 +264,8 @@ struct Backward<'a, C> {
     gradient: &'a Panels<C>,
     x: GridPart<'a, Row<C>>,
     pooled: GridPart<'a, f32>,
+    /// Distance of one sample's pooled rows from the next one's.
+    row: usize,
     scratch: &'a mut Scratch,
 }
 
@@ -278,7 +281,7 @@ impl<C: Cell> Kernel for Backward<'_, C> {
             let Scratch { vectors, gradient, .. } = &mut *self.scratch;
             let product =
                 Mirrored { triangle: &gradient[before..], itself, vectors, count, row: padded, first: gradient };
-            let pooled = &mut self.pooled.panel(0)[index * row..][..row];
+            let pooled = &mut self.pooled.panel(0)[index * self.row..][..row];
             product.each(simd, &mut Gradients { dim, with_x, x: &mut self.x, index, features: vectors, pooled });
         }
     }
@@ -320,7 +323,7 @@ impl<C: Cell> Backward<'_, C> {
         let (dim, row, padded) = (self.shape.dim, self.shape.pooled(), self.shape.padded());
         let (x, pooled) = vectors.split_at_mut(if self.shape.with_x { padded } else { 0 });
         widen(simd, self.from.x, sample, x);
-        let from = &self.from.pooled[sample * row..][..row];
+        let from = &self.from.pooled[sample * self.from.row..][..row];
         if dim == padded {
             let (to, from) = (pooled.as_chunks_mut::<STEPS>().0, from.as_chunks::<STEPS>().0);
             to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
@@ -426,12 +429,12 @@ mod tests {
                     let rows = vectors - usize::from(with_x);
                     let mut dot = Dot::new(with_x, [rows, dim], itself, threads, &mut Supply::System).unwrap();
                     let x = Panels::from_rows(&x, samples, shape.x());
-                    let from = Features { x: &x, pooled: &pooled };
+                    let from = Features { x: &x, pooled: &pooled, row: shape.pooled() };
                     let mut out = Panels::zeroed(samples + 3, outputs);
                     dot.forward(&team, samples, from, &mut out);
                     let mut dx = Panels::zeroed(samples, shape.x());
                     let mut dpooled = vec![7.0; pooled.len()];
-                    let to = FeaturesMut { x: &mut dx, pooled: &mut dpooled };
+                    let to = FeaturesMut { x: &mut dx, pooled: &mut dpooled, row: shape.pooled() };
                     dot.backward(&team, samples, from, &Panels::from_rows(&gradient, samples, outputs), to);
                     let name = format!("{isa:?}, {threads} threads, {samples} samples, {shape:?}");
                     assert!(out.to_rows()[..samples * outputs] == expected[0], "forward, {name}");

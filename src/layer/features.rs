@@ -14,8 +14,10 @@ const PIECE: usize = 16;
 pub struct Features<'a, C> {
     /// The output of the bottom MLP.
     pub x: &'a Panels<C>,
-    /// The pooled rows of each sample, row-major without gaps.
+    /// The pooled rows of each sample.
     pub pooled: &'a [f32],
+    /// Distance of one sample's pooled rows from the next one's, at least as many elements as these have.
+    pub row: usize,
 }
 
 /// The gradient of a minibatch's features, to be written.
@@ -25,18 +27,21 @@ pub struct FeaturesMut<'a, C> {
     pub x: &'a mut Panels<C>,
     /// The gradients of the pooled rows.
     pub pooled: &'a mut [f32],
+    /// As [`Features::row`].
+    pub row: usize,
 }
 
-/// Panics unless there are `samples` rows of `[x, pooled]` elements.
-fn check<C: Cell>(x: &Panels<C>, pooled: &[f32], samples: usize, sizes: [usize; 2]) {
+/// Panics unless there are `samples` rows of `[x, pooled]` elements, the latter so far apart.
+fn check<C: Cell>(x: &Panels<C>, pooled: &[f32], row: usize, samples: usize, sizes: [usize; 2]) {
     assert!(x.rows() >= samples && x.columns() == sizes[0], "{x:?} is not {samples} (or more) x {}", sizes[0]);
-    assert!(pooled.len() >= samples * sizes[1], "{} elements are not {samples} x {}", pooled.len(), sizes[1]);
+    assert!(row >= sizes[1], "rows of {row} elements lack some of {}", sizes[1]);
+    assert!(pooled.len() >= samples * row, "{} elements are not {samples} x {row}", pooled.len());
 }
 
 impl<C: Cell> Features<'_, C> {
     /// Panics unless there are `samples` samples with so many elements of x and of pooled rows.
     pub(super) fn check(&self, samples: usize, x: usize, pooled: usize) {
-        check(self.x, self.pooled, samples, [x, pooled]);
+        check(self.x, self.pooled, self.row, samples, [x, pooled]);
     }
 
     /// Copies the x of `samples` samples from `first` on, and zeros up to a multiple of 16 columns, to a result's rows.
@@ -57,16 +62,16 @@ impl<C: Cell> Features<'_, C> {
 impl<'a, C: Cell> FeaturesMut<'a, C> {
     /// As [`Features::check`].
     pub(super) fn check(&self, samples: usize, x: usize, pooled: usize) {
-        check(self.x, self.pooled, samples, [x, pooled]);
+        check(self.x, self.pooled, self.row, samples, [x, pooled]);
     }
 
-    /// Cuts the samples into `pieces`: each has the same samples of x and of pooled rows of `pooled` elements.
-    pub(super) fn deal(self, samples: usize, pooled: usize, pieces: usize) -> (Grid<'a, Row<C>>, Grid<'a, f32>) {
+    /// Cuts the samples into `pieces`: each has the same samples of x and of pooled rows, [`FeaturesMut::row`] apart.
+    pub(super) fn deal(self, samples: usize, pieces: usize) -> (Grid<'a, Row<C>>, Grid<'a, f32>) {
         let x = [self.x.panels(), samples, self.x.stride()];
-        let whole = samples * pooled;
+        let whole = samples * self.row;
         (
             Grid::new(self.x.cells_mut(), x, [1, pieces], 1),
-            Grid::new(self.pooled, [1, whole, whole], [1, pieces], pooled.max(1)),
+            Grid::new(self.pooled, [1, whole, whole], [1, pieces], self.row.max(1)),
         )
     }
 }

@@ -30,6 +30,8 @@ pub struct Linear {
     /// Where minibatches are summed by grains: sums over grains that are not added up yet.
     partial: Vec<Tensors>,
     optimizer: Optimizer,
+    /// Whether it is one of the wide part.
+    wide: bool,
     /// What the optimizer keeps of each weight and bias.
     moments: Vec<Tensors>,
     /// Squares of weights and directions, and of biases and theirs, row by row of their memory; those of gradients where
@@ -162,6 +164,7 @@ impl Linear {
             },
             partial: Vec::new(),
             optimizer: kept.optimizer,
+            wide: false,
             pieces: Vec::new(),
         };
         if kept.optimizer.needs_norms() {
@@ -196,6 +199,17 @@ impl Linear {
         let more = (1..count).map(|_| Tensors::new("gradient", sizes, supply));
         self.partial = more.collect::<Result<_>>()?;
         Ok(())
+    }
+
+    /// Makes it a layer of the wide part, which learns at a pace of its own.
+    pub const fn join_wide(&mut self) {
+        self.wide = true;
+    }
+
+    /// Whether it is a layer of the wide part.
+    #[must_use]
+    pub const fn is_wide(&self) -> bool {
+        self.wide
     }
 
     /// Sets what the optimizer keeps to what it begins with.
@@ -277,6 +291,7 @@ impl Linear {
             gradient: Tensors { weight: Panels::zeroed(0, 0), bias: Buffer::default(), biases: 0 },
             partial: Vec::new(),
             optimizer: Optimizer::Sgd,
+            wide: false,
             moments: Vec::new(),
             squares: [Buffer::default(), Buffer::default()],
             pieces: Vec::new(),

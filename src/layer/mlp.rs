@@ -116,8 +116,8 @@ impl Mlp {
     /// The input, to be written before [`Mlp::forward`]; padding must stay 0.
     pub fn input_mut(&mut self) -> &mut Panels<f32> {
         match &mut self.doors {
-            Some(doors) => &mut doors.input,
-            None => self.activations[0].whole_mut(),
+            Some(doors) if !self.layers.is_empty() => &mut doors.input,
+            _ => self.activations[0].whole_mut(),
         }
     }
 

@@ -14,6 +14,7 @@ mod loss;
 mod mlp;
 mod pieces;
 mod weight;
+mod wide;
 
 pub use concat::Concat;
 pub use cross::Cross;
@@ -23,3 +24,4 @@ pub use linear::Linear;
 pub use loss::LossLayer;
 pub use mlp::{InputGradient, Mlp};
 pub use pieces::{Piece, TensorSquares};
+pub use wide::Wide;

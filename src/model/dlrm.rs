@@ -5,6 +5,9 @@
 //! With a cross network for an interaction it is DCNv2 as MLPerf trains it since v3.0 (TorchRec's `DLRM_DCN`): an
 //! interaction that has layers of its own, which are numbered between those of the MLPs.
 //!
+//! Where the model has a wide part, its sum goes round all of that to the logit; with features that are only put side by
+//! side, and no bottom MLP, that is Wide & Deep (Cheng et al. 2016). The wide part's rows are the last of the features.
+//!
 //! The MLPs keep their own ends, and each stage reads and writes its neighbours', so that none copies what another has
 //! written.
 
@@ -16,7 +19,7 @@ use super::stage::{Stage, Work};
 use crate::base::Result;
 use crate::base::config::{Interaction, Triangle};
 use crate::data::Batch;
-use crate::layer::{Concat, Cross, Dot, Features, FeaturesMut, InputGradient, Linear, LossLayer, Mlp};
+use crate::layer::{Concat, Cross, Dot, Features, FeaturesMut, InputGradient, Linear, LossLayer, Mlp, Wide};
 use crate::machine::team::Team;
 use crate::math::brgemm::{export_rows, import_rows};
 use crate::math::{Part, Share};
@@ -29,9 +32,12 @@ pub struct Dlrm {
     bottom: Mlp,
     top: Mlp,
     interaction: Interacts,
+    wide: Option<Wide>,
     loss: LossLayer,
     kept: Kept,
     project: Project,
+    /// Tables that are not the wide part's.
+    deep: usize,
     /// Where in the top MLP's input the inputs by their names are, if not in their order.
     named_inputs: Option<Vec<usize>>,
     shape: Shape,
@@ -48,7 +54,7 @@ enum Interacts {
 /// What lies around the MLPs.
 #[derive(Debug)]
 struct Activations {
-    /// Pooled rows of the whole slice of a minibatch, samples x row.
+    /// Pooled rows of the whole slice of a minibatch, samples x row, those of the wide part last.
     features: Buffer<f32>,
     features_gradient: Buffer<f32>,
     /// Of the current part.
@@ -64,11 +70,13 @@ impl Dlrm {
     /// # Panics
     /// When tables differ in width although their vectors are multiplied with each other.
     pub fn build(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>) -> Result<Box<dyn Network>> {
-        let NetworkSpec { config, dims, positions, samples, part, threads, kept } = *spec;
+        let NetworkSpec { config, dims, positions, samples, part, threads, kept, kept_wide } = *spec;
+        let (whole, deep) = (dims.iter().zip(positions).map(|(dim, positions)| dim * positions).sum(), spec.deep());
+        let (dims, positions) = (&dims[..deep], &positions[..deep]);
         let row = dims.iter().zip(positions).map(|(dim, positions)| dim * positions).sum();
         let bottom = config.bottom_widths();
-        // A bottom MLP without layers has no input either; both its ends are one empty matrix.
-        let ends = if config.bottom.is_empty() { InputGradient::Needed } else { InputGradient::Unneeded };
+        // Both ends of a bottom MLP without layers are one matrix: the dense features, or an empty one.
+        let ends = if bottom.len() == 1 { InputGradient::Needed } else { InputGradient::Unneeded };
         let interaction = match config.interaction {
             Interaction::Dot => {
                 assert!(dims.iter().all(|dim| *dim == config.dim), "vectors of one width are multiplied: {dims:?}");
@@ -82,19 +90,25 @@ impl Dlrm {
                 Interacts::Cross(Box::new(Cross::new(concat, sizes, part, kept, supply)?))
             }
         };
+        let wide = match config.wide {
+            true => Some(Wide::new(config.dense(), (row..whole, whole), part, kept_wide, supply)?),
+            false => None,
+        };
         let top: Vec<_> = std::iter::once(interaction.outputs()).chain(config.top.iter().copied()).collect();
         Ok(Box::new(Self {
             bottom: Mlp::new(bottom, part, ends, kept, supply)?,
             top: Mlp::new(&top, part, InputGradient::Needed, kept, supply)?,
             loss: LossLayer::new(config, samples, part, supply)?,
-            activations: Activations::new([samples, part], row, kept, supply)?,
+            activations: Activations::new([samples, part], whole, kept, supply)?,
             project: Project::of(config),
             named_inputs: match &interaction {
                 Interacts::Dot(dot) if config.triangle == Triangle::Upper => Some(dot.upper_triangle()),
                 _ => None,
             },
             interaction,
+            wide,
             kept,
+            deep,
             shape: Shape::dlrm(config, positions.iter().sum(), row),
         }))
     }
@@ -109,6 +123,7 @@ impl Network for Dlrm {
             Interacts::Concat(_) => {}
             Interacts::Cross(cross) => cross.settle(arena),
         }
+        self.wide.iter_mut().for_each(|wide| wide.settle(arena));
         self.loss.settle(arena);
         self.activations.settle(arena);
     }
@@ -118,6 +133,7 @@ impl Network for Dlrm {
         init::mlp(project, self.bottom.layers_mut(), 0, seed);
         init::mlp(project, self.top.layers_mut(), 1, seed);
         init::cross(self.interaction.layers_mut(), 2, seed);
+        self.wide.iter_mut().for_each(|wide| init::zeros(wide.layers_mut()));
     }
 
     fn layers(&self) -> usize {
@@ -137,16 +153,17 @@ impl Network for Dlrm {
     }
 
     fn layer_names(&self, index: usize) -> [String; 2] {
-        self.project.layer(index, self.chains().map(<[_]>::len))
+        let [bottom, crossed, top, _] = self.chains().map(<[_]>::len);
+        self.project.layer(index, [bottom, crossed, top])
     }
 
     fn named_inputs(&self, index: usize) -> Option<&[usize]> {
-        let [bottom, crossed, _] = self.chains().map(<[_]>::len);
+        let [bottom, crossed, ..] = self.chains().map(<[_]>::len);
         self.named_inputs.as_deref().filter(|_| index == bottom + crossed)
     }
 
     fn table_name(&self, table: usize) -> String {
-        self.project.table(table)
+        self.project.table_of(table, self.deep)
     }
 
     fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
@@ -154,19 +171,20 @@ impl Network for Dlrm {
         if let Interacts::Cross(cross) = &mut self.interaction {
             cross.plan_sums(share, supply)?;
         }
+        self.wide.iter_mut().try_for_each(|wide| wide.plan_sums(share, supply))?;
         self.top.plan_sums(share, supply)
     }
 
     fn features_mut(&mut self, samples: usize) -> &mut [f32] {
-        &mut self.activations.features[..samples * self.shape.row]
+        &mut self.activations.features[..samples * self.shape.features()]
     }
 
     fn features_gradient(&self, samples: usize) -> &[f32] {
-        &self.activations.features_gradient[..samples * self.shape.row]
+        &self.activations.features_gradient[..samples * self.shape.features()]
     }
 
     fn features_gradient_mut(&mut self, samples: usize) -> &mut [f32] {
-        &mut self.activations.features_gradient[..samples * self.shape.row]
+        &mut self.activations.features_gradient[..samples * self.shape.features()]
     }
 
     fn bottom(&mut self, team: &Team, batch: &Batch, part: &Part<'_>) {
@@ -176,8 +194,9 @@ impl Network for Dlrm {
     }
 
     fn interact(&mut self, team: &Team, part: &Part<'_>) {
-        let pooled = &self.activations.features[part.samples.start * self.shape.row..];
-        let from = Features { x: self.bottom.output(), pooled };
+        let row = self.shape.features();
+        let pooled = &self.activations.features[part.samples.start * row..];
+        let from = Features { x: self.bottom.output(), pooled, row };
         let out = self.top.input_mut();
         match &mut self.interaction {
             Interacts::Dot(dot) => dot.forward(team, part.len(), from, out),
@@ -186,9 +205,15 @@ impl Network for Dlrm {
         }
     }
 
-    fn top(&mut self, team: &Team, part: &Part<'_>) {
+    fn top(&mut self, team: &Team, batch: &Batch, part: &Part<'_>) {
         self.top.forward(team, part.len(), false);
-        export_rows(team, self.top.output(), &mut self.activations.logits[..part.len()], 1);
+        let Activations { features, logits, .. } = &mut self.activations;
+        let logits = &mut logits[..part.len()];
+        export_rows(team, self.top.output(), logits, 1);
+        if let Some(wide) = &mut self.wide {
+            let dense = (&batch.dense[part.samples.start * batch.dense_width..], batch.dense_width);
+            wide.forward(team, dense, &features[part.samples.start * self.shape.features()..], logits);
+        }
     }
 
     fn loss(&mut self, team: &Team, batch: &Batch, part: &Part<'_>, whole: usize) {
@@ -205,9 +230,15 @@ impl Network for Dlrm {
     }
 
     fn back_top(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>) {
+        let before = self.bottom.layers().len() + self.interaction.layers().len();
+        if let Some(wide) = &mut self.wide {
+            let (last, features) = (before + self.top.layers().len(), part.samples.start * self.shape.features());
+            let gradient = &mut self.activations.features_gradient[features..];
+            let announce = |index, layer: &mut Linear| announce(last + index, layer);
+            wide.backward(team, part, self.loss.gradient(), gradient, announce);
+        }
         let (_, gradient) = self.top.output_and_gradient();
         import_rows(team, part.len(), self.loss.gradient(), 1, gradient);
-        let before = self.bottom.layers().len() + self.interaction.layers().len();
         self.top.backward(team, part, |index, layer| announce(before + index, layer));
     }
 
@@ -215,9 +246,10 @@ impl Network for Dlrm {
         let before = self.bottom.layers().len();
         let (x, x_gradient) = self.bottom.output_and_gradient();
         let Activations { features, features_gradient, .. } = &mut self.activations;
-        let first = part.samples.start * self.shape.row;
-        let from = Features { x, pooled: &features[first..] };
-        let to = FeaturesMut { x: x_gradient, pooled: &mut features_gradient[first..] };
+        let row = self.shape.features();
+        let first = part.samples.start * row;
+        let from = Features { x, pooled: &features[first..], row };
+        let to = FeaturesMut { x: x_gradient, pooled: &mut features_gradient[first..], row };
         let gradient = self.top.input_gradient();
         match &mut self.interaction {
             Interacts::Dot(dot) => dot.backward(team, part.len(), from, gradient, to),
@@ -241,13 +273,15 @@ impl Network for Dlrm {
 const NO_LAYER: &str = "there is no such layer";
 
 impl Dlrm {
-    /// The layers of the bottom MLP, of the interaction and of the top MLP.
-    fn chains(&self) -> [&[Linear]; 3] {
-        [self.bottom.layers(), self.interaction.layers(), self.top.layers()]
+    /// The layers of the bottom MLP, of the interaction, of the top MLP and of the wide part.
+    fn chains(&self) -> [&[Linear]; 4] {
+        let wide = self.wide.as_ref().map_or(&[][..], Wide::layers);
+        [self.bottom.layers(), self.interaction.layers(), self.top.layers(), wide]
     }
 
-    fn chains_mut(&mut self) -> [&mut [Linear]; 3] {
-        [self.bottom.layers_mut(), self.interaction.layers_mut(), self.top.layers_mut()]
+    fn chains_mut(&mut self) -> [&mut [Linear]; 4] {
+        let wide = self.wide.as_mut().map_or(&mut [][..], Wide::layers_mut);
+        [self.bottom.layers_mut(), self.interaction.layers_mut(), self.top.layers_mut(), wide]
     }
 }
 

@@ -53,6 +53,11 @@ pub(super) fn cross(layers: &mut [Linear], which: u32, seed: u64) {
     fill(layers, which, seed, |layer| [glorot(layer), Draw::Zero]);
 }
 
+/// Sets layers of a wide part to 0: they begin by telling nothing, as their tables' rows do.
+pub(super) fn zeros(layers: &mut [Linear]) {
+    fill(layers, 0, 0, |_| [Draw::Zero; 2]);
+}
+
 /// Fills layers, `by` the distributions of weights and biases.
 fn fill(layers: &mut [Linear], which: u32, seed: u64, by: impl Fn(&Linear) -> [Draw; 2]) {
     for (index, layer) in (0..).zip(layers) {
@@ -88,6 +93,11 @@ pub(super) fn shard(team: &Team, part: &mut Table, shard: &Shard, rows: u64, dim
             *to = weight(words[within], rows);
         }
     });
+}
+
+/// Sets a table of the wide part to 0, as [`zeros`] does layers.
+pub(super) fn table_of_zeros(team: &Team, table: &mut Table) {
+    table.fill(team, |_, row| row.fill(0.0));
 }
 
 /// Fills a table.

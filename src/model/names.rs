@@ -12,7 +12,17 @@ pub enum Project {
 }
 
 /// What names of models' tensors begin with.
-pub const ROOTS: [&str; 7] = ["emb_l.", "bot_l.", "top_l.", "sparse_arch.", "dense_arch.", "inter_arch.", "over_arch."];
+pub const ROOTS: [&str; 9] = [
+    "emb_l.",
+    "bot_l.",
+    "top_l.",
+    "sparse_arch.",
+    "dense_arch.",
+    "inter_arch.",
+    "over_arch.",
+    "wide_l.",
+    "wide_dense.",
+];
 
 /// Weights and biases of a module.
 fn of_module(module: &str) -> [String; 2] {
@@ -40,14 +50,21 @@ impl Project {
         }
     }
 
+    /// The weights of a table of a model that has `deep` tables before those of its wide part.
+    #[must_use]
+    pub fn table_of(self, table: usize, deep: usize) -> String {
+        if table < deep { self.table(table) } else { format!("wide_l.{}.weight", table - deep) }
+    }
+
     /// Weights and biases of layer number `index` of a network that has so many layers in its bottom MLP, its interaction
-    /// and its top MLP.
+    /// and its top MLP; the next is the wide part's.
     #[must_use]
     pub fn layer(self, index: usize, [bottom, crossed, top]: [usize; 3]) -> [String; 2] {
         match index {
             _ if index < bottom => self.bottom(index),
             _ if index < bottom + crossed => cross(index - bottom),
-            _ => self.top(index - bottom - crossed, top),
+            _ if index < bottom + crossed + top => self.top(index - bottom - crossed, top),
+            _ => of_module("wide_dense"),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::math::{Part, Share};
 use crate::memory::{Arena, Supply};
-use crate::optim::{Kept, Pace};
+use crate::optim::{Kept, Paces};
 
 /// Gets the number of a layer whose gradient is complete, and the layer.
 pub type Announce<'a> = &'a mut dyn FnMut(usize, &mut Linear);
@@ -94,7 +94,7 @@ pub trait Network: Debug + Send {
     fn interact(&mut self, team: &Team, part: &Part<'_>);
 
     /// Forward: from there to one logit a sample.
-    fn top(&mut self, team: &Team, part: &Part<'_>);
+    fn top(&mut self, team: &Team, batch: &Batch, part: &Part<'_>);
 
     /// The part of these samples in the mean loss of a minibatch of `whole` samples, and its gradient.
     fn loss(&mut self, team: &Team, batch: &Batch, part: &Part<'_>, whole: usize);
@@ -135,6 +135,16 @@ pub struct NetworkSpec<'a> {
     pub threads: usize,
     /// What is kept of the layers' weights.
     pub kept: Kept,
+    /// What is kept of those of the wide part.
+    pub kept_wide: Kept,
+}
+
+impl NetworkSpec<'_> {
+    /// Tables whose rows are vectors of the network's features; those of a wide part follow.
+    #[must_use]
+    pub fn deep(&self) -> usize {
+        self.config.deep_tables(self.dims.len())
+    }
 }
 
 /// Builds a network, all weights 0.
@@ -154,7 +164,10 @@ impl dyn Network + '_ {
     }
 
     /// Moves the weights of all layers against their gradients.
-    pub fn update(&mut self, team: &Team, pace: Pace) {
-        (0..self.layers()).for_each(|index| self.layer_mut(index).update(team, pace));
+    pub fn update(&mut self, team: &Team, paces: Paces) {
+        (0..self.layers()).for_each(|index| {
+            let layer = self.layer_mut(index);
+            layer.update(team, paces.of_layer(layer.is_wide()));
+        });
     }
 }

@@ -20,6 +20,8 @@ pub struct Parameter {
     pub shape: Vec<usize>,
     /// Where it is kept.
     pub place: Place,
+    /// Whether it is the wide part's.
+    pub wide: bool,
     /// Which of the things it is that the optimizer keeps of these weights; `None`: the weights themselves.
     pub moment: Option<Moment>,
 }
@@ -36,15 +38,16 @@ pub enum Place {
 }
 
 impl Parameter {
-    /// The weights of table `table`, rows x dim.
+    /// The weights of table `table`, rows x dim, of the wide part or not.
     #[must_use]
-    pub fn of_table(name: String, table: usize, [rows, dim]: [usize; 2]) -> Self {
-        Self { name, shape: vec![rows, dim], place: Place::Table(table), moment: None }
+    pub fn of_table(name: String, table: usize, [rows, dim]: [usize; 2], wide: bool) -> Self {
+        Self { name, shape: vec![rows, dim], place: Place::Table(table), wide, moment: None }
     }
 
     /// Weights of layer number `index`, and its biases if it has any, by the names of both.
     pub fn of_layer(index: usize, [weight, bias]: [String; 2], layer: &Linear) -> impl Iterator<Item = Self> + use<> {
-        let of = |name, shape, place| Self { name, shape, place, moment: None };
+        let wide = layer.is_wide();
+        let of = move |name, shape, place| Self { name, shape, place, wide, moment: None };
         let weight = of(weight, vec![layer.outputs(), layer.inputs()], Place::Weight(index));
         let bias = (layer.biases() > 0).then(|| of(bias, vec![layer.biases()], Place::Bias(index)));
         std::iter::once(weight).chain(bias)
@@ -58,7 +61,7 @@ impl Parameter {
         let updates = optimizer.counter().map(|kind| (kind, Vec::new(), Moment::Updates));
         of_weights.chain(of_rows).chain(updates).map(|(kind, shape, moment)| {
             let name = format!("{STATE}{}.{kind}", self.name);
-            Self { name, shape, place: self.place, moment: Some(moment) }
+            Self { name, shape, place: self.place, wide: self.wide, moment: Some(moment) }
         })
     }
 

@@ -11,6 +11,8 @@ use crate::machine::team::Team;
 #[derive(Debug)]
 pub(super) struct Replica {
     pub table: TableId,
+    /// Whether it is one of the wide part's.
+    pub wide: bool,
     /// Its columns of a sample's features.
     pub columns: Range<usize>,
     pub weights: [Table; 1],

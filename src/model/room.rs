@@ -26,6 +26,8 @@ pub struct Room {
     pub optimizer: Optimizer,
     /// That of embedding rows.
     pub optimizer_rows: Optimizer,
+    /// Those of a wide part: of its tables' rows, and of its layer.
+    pub optimizers_wide: [Optimizer; 2],
     /// The bound of the norm of all layers' gradients together, if they are clipped.
     pub clip_norm: Option<f64>,
 }
@@ -43,10 +45,28 @@ impl Room {
         Kept { precision: self.precision, optimizer: self.optimizer_rows }
     }
 
+    /// What is kept of a wide part: of its tables' rows, and of its layer.
+    #[must_use]
+    pub fn kept_wide(&self) -> [Kept; 2] {
+        self.optimizers_wide.map(|optimizer| Kept { precision: self.precision, optimizer })
+    }
+
+    /// The optimizer of a table or a layer, of the wide part or not.
+    #[must_use]
+    pub const fn optimizer_of(&self, table: bool, wide: bool) -> Optimizer {
+        match (table, wide) {
+            (true, false) => self.optimizer_rows,
+            (false, false) => self.optimizer,
+            (true, true) => self.optimizers_wide[0],
+            (false, true) => self.optimizers_wide[1],
+        }
+    }
+
     /// The same to predict: nothing is kept for moving weights.
     #[must_use]
     pub fn to_predict(self) -> Self {
-        Self { optimizer: Optimizer::None, optimizer_rows: Optimizer::None, clip_norm: None, ..self }
+        let (optimizer, optimizers_wide) = (Optimizer::None, [Optimizer::None; 2]);
+        Self { optimizer, optimizer_rows: optimizer, optimizers_wide, clip_norm: None, ..self }
     }
 
     /// Whether weights move.
@@ -69,6 +89,7 @@ impl Room {
             precision,
             optimizer,
             optimizer_rows: optimizer,
+            optimizers_wide: [optimizer; 2],
             clip_norm: None,
         }
     }

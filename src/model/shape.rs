@@ -45,21 +45,25 @@ pub struct Shape {
     pub cross: Vec<LayerShape>,
     /// The top MLP's.
     pub top: Vec<LayerShape>,
-    /// Elements of a sample's pooled rows.
+    /// The wide part's, over the dense features.
+    pub wide: Option<LayerShape>,
+    /// Tables of the wide part.
+    pub wide_tables: usize,
+    /// Elements of a sample's pooled rows, without those of the wide part.
     pub row: usize,
     /// Multiply-adds of the interaction's dot products, a sample.
     pub products: usize,
 }
 
 impl Shape {
-    /// Of a model whose samples have `row` elements of pooled rows, in `vectors` vectors.
+    /// Of a model whose samples have `row` elements of pooled rows, in `vectors` vectors, beside those of a wide part.
     #[must_use]
     pub fn dlrm(model: &ModelConfig, vectors: usize, row: usize) -> Self {
         let pairs_of =
             |widths: &[usize]| widths.windows(2).map(|pair| LayerShape::new(pair[0], pair[1])).collect::<Vec<_>>();
         let bottom = pairs_of(model.bottom_widths());
         let x = *model.bottom_widths().last().expect("a bottom MLP has an end");
-        let vectors = vectors + usize::from(x > 0);
+        let (tables, vectors) = (vectors, vectors + usize::from(x > 0));
         let pairs = vectors * vectors.saturating_sub(1) / 2 + usize::from(model.interaction_itself) * vectors;
         let (interacted, products) = match model.interaction {
             Interaction::Dot => (x + pairs, pairs * model.dim),
@@ -72,13 +76,23 @@ impl Shape {
             }
             Interaction::Dot | Interaction::Cat => Vec::new(),
         };
+        let (wide, wide_tables) = match model.wide {
+            true => ((model.dense() > 0).then(|| LayerShape::new(model.dense(), 1)), tables + model.wide_crosses.len()),
+            false => (None, 0),
+        };
         let widths: Vec<usize> = std::iter::once(interacted).chain(model.top.iter().copied()).collect();
-        Self { bottom, cross, top: pairs_of(&widths), row, products }
+        Self { bottom, cross, top: pairs_of(&widths), wide, wide_tables, row, products }
     }
 
     /// All layers, in the order in which they are numbered.
     pub fn layers(&self) -> impl Iterator<Item = LayerShape> {
-        self.bottom.iter().chain(&self.cross).chain(&self.top).copied()
+        self.bottom.iter().chain(&self.cross).chain(&self.top).chain(&self.wide).copied()
+    }
+
+    /// Elements of a sample's features: all its pooled rows.
+    #[must_use]
+    pub const fn features(&self) -> usize {
+        self.row + self.wide_tables
     }
 
     /// Weights and biases.
@@ -98,13 +112,14 @@ impl Shape {
         // together three gradients as wide as that, that of W's output, and that of V's.
         let crossed: usize = self.cross.iter().map(|layer| layer.outputs + layer.biases).sum();
         let gradients = self.cross.first().map_or(0, |v| 4 * v.inputs + v.outputs);
-        ((ends(&self.bottom) + ends(&self.top)) * 2 + crossed + gradients) * size_of::<f32>()
+        let wide = ends(self.wide.as_slice());
+        ((ends(&self.bottom) + ends(&self.top) + wide) * 2 + crossed + gradients) * size_of::<f32>()
     }
 
     /// Bytes that a sample of a whole slice of a minibatch keeps: pooled rows with their gradient, its probability and loss.
     #[must_use]
     pub const fn sample_bytes(&self) -> usize {
-        self.row * 2 * size_of::<f32>() + size_of::<f32>() + size_of::<f64>()
+        self.features() * 2 * size_of::<f32>() + size_of::<f32>() + size_of::<f64>()
     }
 
     /// Numbers of a sample that cross layers multiply one by one: those of x_0, once a layer.
@@ -116,13 +131,19 @@ impl Shape {
     /// two.
     #[must_use]
     pub fn operations(&self) -> usize {
-        6 * (weights(&self.bottom) + weights(&self.cross) + weights(&self.top) + self.products)
+        6 * (weights(&self.bottom)
+            + weights(&self.cross)
+            + weights(&self.top)
+            + weights(self.wide.as_slice())
+            + self.products)
     }
 
     /// The work of one of its stages for a minibatch of `samples` samples; none for any other stage.
     #[must_use]
     pub fn work(&self, stage: Stage, samples: usize, kept: Kept) -> Work {
         let [bottom, cross, top] = [&self.bottom, &self.cross, &self.top].map(|layers| weights(layers) as f64);
+        // The wide part's layer is too small to tell; its pooled rows are read forward, and written backward.
+        let wide = self.wide_tables as f64;
         let first = self.bottom.first().map_or(0.0, |layer| layer.weights() as f64);
         // An interaction reads the bottom MLP's output and the pooled rows, and writes the top MLP's input; backward it
         // reads both, and writes the gradient of what it read. Dot products are too few to hide that; cross layers are not:
@@ -136,14 +157,14 @@ impl Shape {
         };
         match stage {
             Stage::Bottom => Work::arithmetic(2.0 * samples * bottom),
-            Stage::Top => Work::arithmetic(2.0 * samples * top),
+            Stage::Top => Work::arithmetic(2.0 * samples * top).plus(stream(wide, wide)),
             Stage::Interact if cross > 0.0 => {
                 Work::arithmetic(2.0 * samples * (cross + factors)).plus(stream(0.0, features + result))
             }
             Stage::Interact => stream(2.0 * products, features + result),
             Stage::Loss => stream(0.0, 4.0),
             // By data and by weights, each as much as forward; nobody needs the dense features' gradient.
-            Stage::BackTop => Work::arithmetic(4.0 * samples * top),
+            Stage::BackTop => Work::arithmetic(4.0 * samples * top).plus(stream(0.0, wide)),
             Stage::BackBottom => Work::arithmetic(samples * (4.0 * bottom - 2.0 * first)),
             Stage::BackInteract if cross > 0.0 => {
                 Work::arithmetic(4.0 * samples * (cross + factors)).plus(stream(0.0, 2.0 * features + result))

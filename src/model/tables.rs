@@ -20,7 +20,7 @@ use crate::machine::team::Team;
 use crate::memory::{Arena, Supply, recycled};
 use crate::model::stage::{Bound, Work};
 use crate::model::{Room, StoredTables};
-use crate::optim::{Kept, Moment, Pace};
+use crate::optim::{Kept, Moment, Paces};
 use crate::shard::scheme::Shard;
 
 /// A rank's part of the tables.
@@ -31,16 +31,20 @@ pub struct Tables {
     replicas: Vec<Replica>,
     copies: Option<Copies>,
     pooling: Pooling,
-    kept: Kept,
+    room: Room,
+    /// Tables that are not the wide part's.
+    deep: usize,
     /// Elements of a sample's features.
     row: usize,
     /// Memory that steps use again.
     sources: Vec<Source<'static>>,
 }
 
-/// Shards of one width, pooled in one way.
+/// Shards of one width, pooled in one way and moved by one optimizer.
 #[derive(Debug)]
 struct Group {
+    /// Whether their tables are the wide part's.
+    wide: bool,
     tables: Vec<Table>,
     look_up: LookUp,
     updater: Updater,
@@ -92,13 +96,16 @@ impl Tables {
             true => ((room.samples * room.lookups) as f64 * share).ceil() as usize,
             false => 0,
         };
-        let spec = |tables: usize, dim: usize, pooling: Pooling, lookups: usize| Spec {
+        let deep = config.deep_tables(schema.tables.len());
+        let is_wide = |table: TableId| table.index() >= deep;
+        let kept_of = |wide: bool| Kept { precision: room.precision, optimizer: room.optimizer_of(true, wide) };
+        let spec = |tables: usize, dim: usize, pooling: Pooling, lookups: usize, wide: bool| Spec {
             update: room.update,
             fused: room.update_fused,
             pooling,
             tables,
             dim,
-            kept: room.kept_rows(),
+            kept: kept_of(wide),
             lookups,
             threads,
         };
@@ -106,21 +113,23 @@ impl Tables {
         let name = |table: TableId| schema.tables[table.index()].name.clone();
         let group = |group: &exchange::Group| {
             let shards = &holding.shards[group.shards.clone()];
+            let wide = is_wide(shards[0].table);
             // Whole tables or none of a group are averaged where the sample is.
             let pooling = if layout.averages_at_sample(shards[0].table) { Pooling::Sum } else { config.pooling };
             let mut table = |shard: &Shard| {
                 let sizes = [layout.sharding().rows(shard.table) as usize, layout.sharding().dim(shard.table)];
                 match stored.and_then(|stored| stored.weights(shard, sizes)) {
                     Some(rows) => Ok(Table::stored(name(shard.table), group.width, room.precision, rows)),
-                    None => Table::new(name(shard.table), shard.rows.count, group.width, room.kept_rows(), supply),
+                    None => Table::new(name(shard.table), shard.rows.count, group.width, kept_of(wide), supply),
                 }
             };
             let tables = shards.iter().map(&mut table).collect::<Result<Vec<_>>>()?;
             let share = |shard: &Shard| shard.rows.count as f64 / layout.sharding().rows(shard.table) as f64;
             let look_ups = shards.iter().map(|shard| look_ups(share(shard))).sum();
             Ok(Group {
+                wide,
                 look_up: LookUp::new(pooling, tables.len(), threads),
-                updater: Updater::new(spec(tables.len(), group.width, pooling, look_ups), supply)?,
+                updater: Updater::new(spec(tables.len(), group.width, pooling, look_ups, wide), supply)?,
                 tables,
                 single: LookUp::new(Pooling::Sum, 1, threads),
             })
@@ -128,7 +137,8 @@ impl Tables {
         let groups = holding.groups.iter().map(group).collect::<Result<_>>()?;
         let replica = |&table: &TableId| {
             let (rows, dim) = (schema.tables[table.index()].rows, layout.sharding().dim(table));
-            let spec = spec(1, dim, Pooling::Sum, look_ups(1.0));
+            let wide = is_wide(table);
+            let spec = spec(1, dim, Pooling::Sum, look_ups(1.0), wide);
             let sums = match layout.grains() {
                 Some(_) => None,
                 None if !room.learns() => None,
@@ -143,10 +153,11 @@ impl Tables {
             let own = &layout.sharding().of_table(table)[rank.index()];
             let weights = match stored.and_then(|stored| stored.weights(own, [rows as usize, dim])) {
                 Some(rows) => Table::stored(name(table), dim, room.precision, rows),
-                None => Table::new(name(table), rows, dim, room.kept_rows(), supply)?,
+                None => Table::new(name(table), rows, dim, kept_of(wide), supply)?,
             };
             Ok(Replica {
                 table,
+                wide,
                 columns: layout.columns(table),
                 weights: [weights],
                 look_up: LookUp::new(Pooling::Sum, 1, threads),
@@ -156,8 +167,8 @@ impl Tables {
         };
         let replicas = layout.replicated().iter().map(replica).collect::<Result<_>>()?;
         let copies = Copies::new((config, schema), layout, rank, team, room, supply)?;
-        let (pooling, kept, row) = (config.pooling, room.kept_rows(), layout.feature_row());
-        Ok(Self { rank, groups, replicas, copies, pooling, kept, row, sources: Vec::new() })
+        let (pooling, row) = (config.pooling, layout.feature_row());
+        Ok(Self { rank, groups, replicas, copies, pooling, room, deep, row, sources: Vec::new() })
     }
 
     /// Takes all planned buffers from the arena.
@@ -184,15 +195,22 @@ impl Tables {
             .for_each(|table| table.begin(team));
     }
 
-    /// Draws initial weights: a pure function of seed, table and place, whoever holds what.
+    /// Draws initial weights: a pure function of seed, table and place, whoever holds what. Those of the wide part are 0.
     pub fn initialise(&mut self, team: &Team, layout: &Layout, seed: u64) {
         let (sharding, holding) = (layout.sharding(), layout.of(self.rank));
         let tables = self.groups.iter_mut().flat_map(|group| &mut group.tables);
         for (table, shard) in tables.zip(&holding.shards) {
+            if shard.table.index() >= self.deep {
+                init::table_of_zeros(team, table);
+                continue;
+            }
             init::shard(team, table, shard, sharding.rows(shard.table), sharding.dim(shard.table), seed);
         }
         for replica in &mut self.replicas {
-            init::table(team, &mut replica.weights[0], replica.table.0, seed);
+            match replica.wide {
+                true => init::table_of_zeros(team, &mut replica.weights[0]),
+                false => init::table(team, &mut replica.weights[0], replica.table.0, seed),
+            }
         }
     }
 
@@ -284,7 +302,7 @@ impl Tables {
         messages: &'m dyn Fn(RankId) -> Option<&'m [f32]>,
         (batch, own): (&Batch, &[f32]),
         hot: Option<&HotRows>,
-        pace: Pace,
+        paces: Paces,
     ) {
         let holding = layout.of(self.rank);
         for (group, place) in self.groups.iter_mut().zip(&holding.groups) {
@@ -311,7 +329,7 @@ impl Tables {
             }
             let sums = |from| hot.and_then(|hot| hot.sums(RankId(from), place));
             sources.extend((0..layout.ranks() as u32).filter_map(sums));
-            group.updater.run(team, &mut group.tables, &sources, pace);
+            group.updater.run(team, &mut group.tables, &sources, paces.of_rows(group.wide));
             self.sources = recycled(sources);
         }
     }
@@ -335,7 +353,7 @@ impl Tables {
 
     /// Takes the hot rows that all owners have moved into this rank's copies.
     pub fn take_hot(&mut self, layout: &Layout, from: &HotRows) {
-        let (precision, owners) = (self.kept.precision, (0..layout.ranks() as u32).map(RankId));
+        let (precision, owners) = (self.room.precision, (0..layout.ranks() as u32).map(RankId));
         let Some(copies) = &mut self.copies else { return };
         owners.for_each(|owner| copies.take(layout, owner, precision, from.list(owner)));
     }
@@ -355,11 +373,11 @@ impl Tables {
     }
 
     /// Moves the replicated tables by what all ranks have for them.
-    pub fn update_replicas(&mut self, team: &Team, from: &Replicas, pace: Pace) {
-        for (index, Replica { weights, updater, .. }) in self.replicas.iter_mut().enumerate() {
+    pub fn update_replicas(&mut self, team: &Team, from: &Replicas, paces: Paces) {
+        for (index, Replica { wide, weights, updater, .. }) in self.replicas.iter_mut().enumerate() {
             let mut sources: Vec<Source<'_>> = recycled(std::mem::take(&mut self.sources));
             sources.extend(from.sources(index));
-            updater.run(team, weights, &sources, pace);
+            updater.run(team, weights, &sources, paces.of_rows(*wide));
             self.sources = recycled(sources);
         }
     }
@@ -369,18 +387,22 @@ impl Tables {
     #[must_use]
     pub fn work(&self, layout: &Layout, ids: &Ids, batch: &Batch) -> [Work; 2] {
         let own = Lookups::of(batch);
-        // Elements of look-ups, of different rows, and of pooled rows.
+        let kept = |wide| Kept { precision: self.room.precision, optimizer: self.room.optimizer_of(true, wide) };
+        // What is kept of so many rows.
+        let kept = |wide, rows: usize, width: usize| rows * (width * kept(wide).bytes() + kept(wide).row_bytes());
+        // Elements of look-ups, of different rows, and of pooled rows; bytes that are kept of the rows.
         let copies = self.copies.as_ref().map_or([0; 4], |copies| copies.work(ids));
-        let [mut looked_up, mut met, mut pooled, mut met_rows] = copies;
-        for Replica { table, columns, weights, .. } in &self.replicas {
+        let [mut looked_up, mut met, mut pooled, of_copies] = copies;
+        let mut moved = kept(false, of_copies, met.checked_div(of_copies).unwrap_or(0));
+        for Replica { table, wide, columns, weights, .. } in &self.replicas {
             let (rows, dim) = (own.bag(table.index()).rows, weights[0].dim());
             looked_up += rows.len() * dim;
             let different = rows.iter().collect::<HashSet<_>>().len();
             met += different * dim;
-            met_rows += different;
+            moved += kept(*wide, different, dim);
             pooled += batch.samples() * columns.len();
         }
-        for place in &layout.of(self.rank).groups {
+        for (group, place) in self.groups.iter().zip(&layout.of(self.rank).groups) {
             let mut rows = vec![HashSet::<u32>::new(); place.shards.len()];
             for from in (0..layout.ranks() as u32).map(RankId) {
                 let whole_here = from == self.rank && !place.partial;
@@ -392,23 +414,16 @@ impl Tables {
             }
             let different = rows.iter().map(HashSet::len).sum::<usize>();
             met += different * place.width;
-            met_rows += different;
+            moved += kept(group.wide, different, place.width);
         }
-        let [looked_up, met, pooled] = [looked_up, met, pooled].map(|elements| elements as f64);
+        let [looked_up, met, pooled, moved] = [looked_up, met, pooled, moved].map(|count| count as f64);
         // A look-up reads what the precision lets it and writes a pooled row a bag; an update reads and writes all that is
         // kept, and reads the pooled row's gradient.
-        let [read, kept] = [self.kept.precision.read_bytes(), self.kept.bytes()].map(|bytes| bytes as f64);
-        let beside = met_rows as f64 * self.kept.row_bytes() as f64;
+        let read = self.room.precision.read_bytes() as f64;
         let streamed = pooled * size_of::<f32>() as f64;
         [
             Work { bound: Bound::Gather, operations: looked_up, bytes: met * read, streamed, sent: 0.0 },
-            Work {
-                bound: Bound::Scatter,
-                operations: 2.0 * looked_up,
-                bytes: 2.0 * (met * kept + beside),
-                streamed,
-                sent: 0.0,
-            },
+            Work { bound: Bound::Scatter, operations: 2.0 * looked_up, bytes: 2.0 * moved, streamed, sent: 0.0 },
         ]
     }
 

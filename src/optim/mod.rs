@@ -32,7 +32,7 @@ pub use halves::{Low, MoveSplit};
 pub use lamb::{Direct, LONGEST, Lamb, ROW, Squares, trust};
 pub use momentum::Momentum;
 pub(crate) use optimizer::with_rule;
-pub use optimizer::{Kept, Moment, Optimizer, Pace, StepRule};
+pub use optimizer::{Kept, Moment, Optimizer, Pace, Paces, StepRule};
 pub use schedule::Schedule;
 pub use sgd::Sgd;
 pub use whole::Move;

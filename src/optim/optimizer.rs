@@ -93,6 +93,31 @@ pub struct Pace {
     pub step: u64,
 }
 
+/// The paces of a model's parts in one step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Paces {
+    /// That of the network's layers.
+    pub layers: Pace,
+    /// That of the tables' rows.
+    pub rows: Pace,
+    /// The learning rate of the wide part.
+    pub wide: f32,
+}
+
+impl Paces {
+    /// That of a layer, of the wide part or not.
+    #[must_use]
+    pub const fn of_layer(&self, wide: bool) -> Pace {
+        if wide { Pace { rate: self.wide, step: self.layers.step } } else { self.layers }
+    }
+
+    /// That of a table's rows, of the wide part or not.
+    #[must_use]
+    pub const fn of_rows(&self, wide: bool) -> Pace {
+        if wide { Pace { rate: self.wide, step: self.rows.step } } else { self.rows }
+    }
+}
+
 impl From<f32> for Pace {
     /// The first update, at this rate; most optimizers do not count.
     fn from(rate: f32) -> Self {

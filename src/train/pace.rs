@@ -1,7 +1,7 @@
 //! How far weights move in a step, and how often they have moved.
 
 use crate::base::config::TrainConfig;
-use crate::optim::{Pace, Schedule};
+use crate::optim::{Pace, Paces, Schedule};
 
 /// The learning rates of one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -10,29 +10,25 @@ pub struct Rates {
     pub layers: f32,
     /// That of the tables' rows.
     pub rows: f32,
+    /// That of the wide part.
+    pub wide: f32,
 }
 
 impl Rates {
     /// Those of a configuration between warm-up and decay.
     #[must_use]
     pub fn base(config: &TrainConfig) -> Self {
-        let [layers, rows] = [Schedule::new(config), Schedule::rows(config)].map(|schedule| schedule.base() as f32);
-        Self { layers, rows }
+        let schedules = [Schedule::new(config), Schedule::rows(config), Schedule::wide(config)];
+        let [layers, rows, wide] = schedules.map(|schedule| schedule.base() as f32);
+        Self { layers, rows, wide }
     }
 }
 
 impl From<f32> for Rates {
-    /// The same of layers and rows.
+    /// The same of all parts.
     fn from(rate: f32) -> Self {
-        Self { layers: rate, rows: rate }
+        Self { layers: rate, rows: rate, wide: rate }
     }
-}
-
-/// The pace of layers and of rows in one step.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Paces {
-    pub layers: Pace,
-    pub rows: Pace,
 }
 
 /// Updates that were made since what the optimizers keep began: PyTorch's `step`.
@@ -50,6 +46,7 @@ impl Updates {
         Paces {
             layers: Pace { rate: rates.layers, step: self.layers },
             rows: Pace { rate: rates.rows, step: self.rows },
+            wide: rates.wide,
         }
     }
 }

@@ -122,6 +122,7 @@ impl Rank {
             part: parts.room(samples, setup.room.samples),
             threads: team.threads(),
             kept: setup.room.kept_layers(),
+            kept_wide: setup.room.kept_wide()[1],
         };
         let mut network = (setup.network)(&spec, supply)?;
         let clip = setup.room.clip_norm.map(Clip::to);

@@ -84,8 +84,10 @@ pub struct Ranks {
     homes: Arc<[Vec<NodeId>]>,
     /// What the user should know.
     warnings: Vec<String>,
-    /// Those of layers and of rows.
-    pub(super) optimizers: [Optimizer; 2],
+    /// With the optimizers.
+    pub(super) room: Room,
+    /// Tables that are not the wide part's.
+    pub(super) deep: usize,
     pub(super) began: Instant,
 }
 
@@ -229,7 +231,8 @@ impl Ranks {
             local,
             homes,
             warnings: Vec::new(),
-            optimizers: [setup.room.optimizer, setup.room.optimizer_rows],
+            room: setup.room,
+            deep: setup.config.deep_tables(setup.schema.tables.len()),
             began: Instant::now(),
         };
         match first {

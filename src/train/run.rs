@@ -77,6 +77,8 @@ struct StepEntry {
     loss: f64,
     lr: f64,
     lr_rows: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lr_wide: Option<f64>,
     ms: f64,
     samples_per_s: f64,
 }
@@ -151,7 +153,8 @@ impl Run {
     /// stays.
     pub fn train(&mut self) -> Result<Summary> {
         let total = self.total_steps()?;
-        let (layers, rows) = (Schedule::new(&self.config.train), Schedule::rows(&self.config.train));
+        let train_config = &self.config.train;
+        let [layers, rows, wide] = [Schedule::new, Schedule::rows, Schedule::wide].map(|of| of(train_config));
         let train = self.config.train.clone();
         let mut reporter = Reporter::new(self.progress.step, total);
         let mut tally = Tally {
@@ -177,10 +180,13 @@ impl Run {
             }
             let began = Instant::now();
             let number = self.progress.step + 1;
-            let rates = [layers.rate(number), rows.rate(number)];
+            let rates = [layers.rate(number), rows.rate(number), wide.rate(number)];
             let advanced = match std::mem::replace(&mut more, Ok(false)) {
                 Ok(false) => break,
-                Ok(true) => self.ranks.advance(Rates { layers: rates[0] as f32, rows: rates[1] as f32 }),
+                Ok(true) => {
+                    let [layers, rows, wide] = rates.map(|rate| rate as f32);
+                    self.ranks.advance(Rates { layers, rows, wide })
+                }
                 Err(error) => Err(error),
             };
             let step = match advanced {
@@ -268,7 +274,7 @@ impl Run {
         }
     }
 
-    fn record(&mut self, tally: &mut Tally, samples: usize, loss: f64, rates: [f64; 2], took: Duration) -> Result<()> {
+    fn record(&mut self, tally: &mut Tally, samples: usize, loss: f64, rates: [f64; 3], took: Duration) -> Result<()> {
         tally.samples += samples as u64;
         tally.steps += 1;
         tally.training += took;
@@ -285,6 +291,7 @@ impl Run {
                 loss,
                 lr: rates[0],
                 lr_rows: rates[1],
+                lr_wide: self.config.model.wide.then_some(rates[2]),
                 ms: seconds * 1e3,
                 samples_per_s: samples as f64 / seconds,
             })?;

@@ -4,11 +4,11 @@
 //! the features, nothing is copied, and nothing waits. Rows are looked up, exchanged and moved for the whole slice; the
 //! network takes it in parts, each forward and back before the next.
 
-use super::pace::Paces;
 use super::rank::Rank;
 use super::reduction::Scene;
 use crate::base::Result;
 use crate::model::Stage;
+use crate::optim::Paces;
 
 /// Trains on this rank's slice of a minibatch of `whole` samples; leaves the losses of its own.
 pub(super) fn step(rank: &mut Rank, whole: usize, paces: Paces) -> Result<()> {
@@ -22,7 +22,7 @@ pub(super) fn step(rank: &mut Rank, whole: usize, paces: Paces) -> Result<()> {
     clock.exchange([Stage::UpdateRows, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
         let own = (&**batch, network.features_gradient(batch.samples()));
         gradients.finish(team, layout, lane, ids, |messages| {
-            tables.update_rows(team, (layout, ids), messages, own, hot.as_ref(), paces.rows);
+            tables.update_rows(team, (layout, ids), messages, own, hot.as_ref(), paces);
         })
     })?;
     spread_hot(rank, true)?;
@@ -121,7 +121,7 @@ fn forward(rank: &mut Rank, whole: usize, part: usize) -> Result<()> {
     }
 
     clock.time(Stage::Interact, || network.interact(team, part));
-    clock.time(Stage::Top, || network.top(team, part));
+    clock.time(Stage::Top, || network.top(team, batch, part));
     clock.time(Stage::Loss, || network.loss(team, batch, part, whole));
     Ok(())
 }
@@ -134,10 +134,12 @@ fn backward(rank: &mut Rank, whole: usize, part: usize, paces: Paces) -> Result<
 
     // The reduction of each layer's gradient over the ranks begins as soon as the gradient is complete.
     clock.time(Stage::BackTop, || {
-        network.back_top(team, part, &mut |index, layer| reduction.begin(index, layer, paces.layers))
+        network.back_top(team, part, &mut |index, layer| reduction.begin(index, layer, paces.of_layer(layer.is_wide())))
     });
     clock.time(Stage::BackInteract, || {
-        network.back_interact(team, part, &mut |index, layer| reduction.begin(index, layer, paces.layers));
+        network.back_interact(team, part, &mut |index, layer| {
+            reduction.begin(index, layer, paces.of_layer(layer.is_wide()))
+        });
     });
 
     // Gradients of pooled rows travel while the bottom MLP runs back.
@@ -153,7 +155,9 @@ fn backward(rank: &mut Rank, whole: usize, part: usize, paces: Paces) -> Result<
         })?;
     }
     clock.time(Stage::BackBottom, || {
-        network.back_bottom(team, part, &mut |index, layer| reduction.begin(index, layer, paces.layers));
+        network.back_bottom(team, part, &mut |index, layer| {
+            reduction.begin(index, layer, paces.of_layer(layer.is_wide()))
+        });
     });
     Ok(())
 }

@@ -16,7 +16,7 @@ impl Ranks {
     /// As [`Ranks::all`].
     pub fn parameters(&self) -> Result<Vec<Parameter>> {
         let sharding = self.layout().sharding();
-        let count = sharding.tables();
+        let (count, deep) = (sharding.tables(), self.deep);
         let of_network = move |rank: &mut Rank| {
             let names: Vec<_> = (0..count).map(|table| rank.network.table_name(table)).collect();
             Ok((names, rank.network.parameters()))
@@ -24,7 +24,7 @@ impl Ranks {
         let (names, dense) = self.all(of_network)?.swap_remove(0);
         let tables = names.into_iter().enumerate().map(|(table, name)| {
             let number = TableId(table as u32);
-            Parameter::of_table(name, table, [sharding.rows(number) as usize, sharding.dim(number)])
+            Parameter::of_table(name, table, [sharding.rows(number) as usize, sharding.dim(number)], table >= deep)
         });
         Ok(tables.chain(dense).collect())
     }
@@ -45,8 +45,7 @@ impl Ranks {
     /// What the optimizers keep beside these tensors, in their order.
     #[must_use]
     pub fn moments(&self, of: &[Parameter]) -> Vec<Parameter> {
-        let [dense, rows] = self.optimizers;
-        of.iter().flat_map(|of| of.moments(if of.table().is_some() { rows } else { dense })).collect()
+        of.iter().flat_map(|of| of.moments(self.room.optimizer_of(of.is_of_table(), of.wide))).collect()
     }
 
     /// The machine whose ranks have all that a checkpoint holds of a tensor; nothing where several have parts of it.

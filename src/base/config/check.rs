@@ -230,6 +230,13 @@ impl ModelConfig {
             );
             return fail(&["model.wide_crosses"], reason);
         }
+        if self.wide && self.dim == 1 {
+            return fail(
+                &["model.dim", "model.wide"],
+                "model.dim = 1 with model.wide = true: a vector of one number is what the wide part has for each category; use a \
+                 larger model.dim, or leave model.wide away",
+            );
+        }
         let twice = |cross: &&Vec<String>| cross.iter().enumerate().any(|(at, name)| cross[..at].contains(name));
         if let Some(cross) = self.wide_crosses.iter().find(twice) {
             return fail(&["model.wide_crosses"], format!("model.wide_crosses has {cross:?}: a column is there twice"));

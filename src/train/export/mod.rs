@@ -62,14 +62,14 @@ impl<'a> Exported<'a> {
         let (model, project) = (&config.model, Project::of(&config.model));
         let mut tables = Vec::new();
         while let Some(rows) = checkpoint.rows(&project.table(tables.len()))? {
-            tables.push(Parameter::of_table(project.table(tables.len()), tables.len(), [rows, model.dim]));
+            tables.push(Parameter::of_table(project.table(tables.len()), tables.len(), [rows, model.dim], false));
         }
         let (vectors, row) = (tables.len(), tables.len() * model.dim);
         let shape = Shape::dlrm(model, vectors, row);
         let counts = [shape.bottom.len(), shape.cross.len(), shape.top.len()];
         let mut layers = shape.layers().enumerate().map(|(index, of)| {
             let [weight, bias] = project.layer(index, counts);
-            let tensor = |name, shape, place| Parameter { name, shape, place, moment: None };
+            let tensor = |name, shape, place| Parameter { name, shape, place, wide: false, moment: None };
             Layer {
                 weight: tensor(weight, vec![of.outputs, of.inputs], Place::Weight(index)),
                 bias: (of.biases > 0).then(|| tensor(bias, vec![of.biases], Place::Bias(index))),

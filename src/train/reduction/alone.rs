@@ -30,7 +30,7 @@ impl DenseReduction for Alone {
         let Scene { team, network, paces, clock, .. } = scene;
         clock.time(Stage::UpdateDense, || {
             self.clip.iter().for_each(|clip| clip.whole(team, network));
-            network.update(team, paces.layers);
+            network.update(team, paces);
         });
         Ok(())
     }

@@ -38,18 +38,22 @@ impl DenseReduction for Blocking {
         let Self { sliced, replicas, ready } = self;
         clock.time(Stage::ReduceDense, || {
             for &index in &*ready {
-                sliced.layer(team, index, network.layer_mut(index), paces.layers)?;
+                let layer = network.layer_mut(index);
+                let pace = paces.of_layer(layer.is_wide());
+                sliced.layer(team, index, layer, pace)?;
             }
             if sliced.clips() {
                 let factor = sliced.factor(team)?;
                 for &index in &*ready {
-                    sliced.finish(team, (index, network.layer_mut(index)), paces.layers, factor)?;
+                    let layer = network.layer_mut(index);
+                    let pace = paces.of_layer(layer.is_wide());
+                    sliced.finish(team, (index, layer), pace, factor)?;
                 }
             }
             ready.clear();
             sliced.replicas(replicas)
         })?;
-        clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, paces.rows));
+        clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, paces));
         Ok(())
     }
 

@@ -53,7 +53,7 @@ impl DenseReduction for ByGrains {
         let Self { nodes, replicas, replicas_lane, lane, memory, list, clip } = self;
         if let Some(lane) = replicas_lane {
             clock.exchange([Stage::UpdateRows, Stage::ReduceDense], &mut **lane, |lane| replicas.exchange(lane))?;
-            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, paces.rows));
+            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, paces));
         }
         clock.time(Stage::ReduceDense, || {
             let mut parts: Vec<Pieces<'_>> = recycled(std::mem::take(list));
@@ -71,7 +71,7 @@ impl DenseReduction for ByGrains {
         // Every rank has all sums, and so the same norm.
         clock.time(Stage::UpdateDense, || {
             clip.iter().for_each(|clip| clip.whole(team, network));
-            network.update(team, paces.layers);
+            network.update(team, paces);
         });
         Ok(())
     }

@@ -31,14 +31,13 @@ pub(super) use sliced::Sliced;
 
 use super::Clock;
 use super::clock::Span;
-use super::pace::Paces;
 use crate::base::Result;
 use crate::collective::Links;
 use crate::data::Batch;
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::model::{Network, Stage, Tables};
-use crate::optim::Pace;
+use crate::optim::{Pace, Paces};
 
 /// What the end of a step works on.
 pub(super) struct Scene<'a> {

@@ -209,7 +209,9 @@ impl DenseReduction for Overlapped {
         clock.time(Stage::ReduceDense, || {
             for at in 0..self.ready.len() {
                 let index = self.ready[at];
-                self.request_layer(index, network.layer_mut(index), paces.layers);
+                let layer = network.layer_mut(index);
+                let pace = paces.of_layer(layer.is_wide());
+                self.request_layer(index, layer, pace);
             }
             self.ready.clear();
             if !self.overlap && self.replicas.as_ref().is_some_and(|replicas| !replicas.is_empty()) {
@@ -221,7 +223,7 @@ impl DenseReduction for Overlapped {
             Ok(())
         })?;
         if let Some(replicas) = &self.replicas {
-            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, paces.rows));
+            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, paces));
         }
         Ok(())
     }

@@ -30,10 +30,8 @@ pub(in crate::train) struct Sliced {
     /// In how many parts a slice is cut, whatever the number of threads.
     ways: usize,
     planned: Links,
-    /// Where the optimizer needs norms of layers, or gradients are clipped: in the first thread's lane.
+    /// Where an optimizer needs norms of layers, or gradients are clipped: in the first thread's lane.
     squares: Option<SquaresExchange>,
-    /// Whether the optimizer needs norms of layers.
-    needs_norms: bool,
     clip: Option<Clip>,
     /// The squares of this rank's slices of the gradients that are summed, and wait for those of all layers.
     clipped: TensorSquares,
@@ -104,8 +102,8 @@ impl Sliced {
         if let Some(squares) = &squares {
             planned = (0..exchanges).fold(planned, |sum, _| sum.plus(squares.traffic()));
         }
-        let (needs_norms, clipped, tasks) = (norms > 0, TensorSquares::default(), Vec::new());
-        Self { threads, replicas_lane, rank, ranks, ways, planned, squares, needs_norms, clip, clipped, tasks }
+        let (clipped, tasks) = (TensorSquares::default(), Vec::new());
+        Self { threads, replicas_lane, rank, ranks, ways, planned, squares, clip, clipped, tasks }
     }
 
     /// Whether layers wait for [`Sliced::finish`] once they are summed.
@@ -119,7 +117,7 @@ impl Sliced {
 
     /// Reduces a layer's gradients and updates it; where gradients are clipped, only sums them.
     pub(super) fn layer(&mut self, team: &Team, index: usize, layer: &mut Linear, pace: Pace) -> Result<()> {
-        let (isa, clips, needs_norms) = (team.isa(), self.clips(), self.needs_norms);
+        let (isa, clips, needs_norms) = (team.isa(), self.clips(), layer.optimizer().needs_norms());
         let mut work = self.work(index, layer);
         let mut result = work.each(team, |exchange, lane, share| {
             exchange.reduce(lane, share, isa, (!clips).then_some(pace))?;
@@ -151,7 +149,7 @@ impl Sliced {
         pace: Pace,
         factor: f32,
     ) -> Result<()> {
-        let (isa, needs_norms) = (team.isa(), self.needs_norms);
+        let (isa, needs_norms) = (team.isa(), layer.optimizer().needs_norms());
         let mut work = self.work(index, layer);
         let mut result = work.each(team, |exchange, lane, share| {
             exchange.clip(share, isa, factor, pace);

@@ -1,0 +1,266 @@
+//! The columns of a wide part (Cheng et al. 2016): those of the data once more, for tables of one column, and crosses of them.
+//!
+//! A cross has a look-up for each combination of one look-up of each of its columns, the last column's varying fastest, and
+//! so none where one of them has none. Combinations are hashed to the rows of the cross's table: [`bucket`].
+
+use std::sync::Arc;
+
+use super::schema::Scales;
+use super::{Bag, Batch, Column, Reader, Schema, Source, Split, Vocabulary};
+use crate::base::config::ModelConfig;
+use crate::base::error::nearest;
+use crate::base::{Error, Result};
+
+/// Most look-ups that a sample has in a cross: bags of 100 values in three columns would make a million.
+const COMBINATIONS_MOST: usize = 1 << 16;
+
+/// Which columns follow those of the data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WideColumns {
+    /// Columns of the data.
+    columns: usize,
+    /// The columns of each cross, by number.
+    crosses: Vec<Vec<usize>>,
+    /// Rows of the table of each cross.
+    buckets: u64,
+}
+
+impl WideColumns {
+    /// Those that a model adds to these columns; none where it has no wide part.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] when a cross names a column that is not there.
+    pub fn of(model: &ModelConfig, schema: &Schema) -> Result<Option<Self>> {
+        if !model.wide {
+            return Ok(None);
+        }
+        let names = || schema.tables.iter().map(|column| column.name.as_str());
+        let number = |name: &String| {
+            names().position(|known| known == name).ok_or_else(|| Error::UnknownName {
+                origin: "model.wide_crosses".to_owned(),
+                what: "categorical column",
+                found: name.clone(),
+                nearest: nearest(name, names()),
+                known: names().collect::<Vec<_>>().join(", "),
+            })
+        };
+        let crosses = model.wide_crosses.iter().map(|cross| cross.iter().map(number).collect());
+        let crosses = crosses.collect::<Result<_>>()?;
+        Ok(Some(Self { columns: schema.tables.len(), crosses, buckets: model.wide_buckets }))
+    }
+
+    /// The data's columns, and then the wide part's.
+    #[must_use]
+    pub fn schema(&self, of: &Schema) -> Schema {
+        let name = |columns: &[usize]| {
+            let names: Vec<_> = columns.iter().map(|&column| of.tables[column].name.as_str()).collect();
+            format!("wide {}", names.join(" x "))
+        };
+        let single = of.tables.iter().enumerate();
+        let single = single.map(|(at, column)| Column { name: name(&[at]), ..column.clone() });
+        let crosses = self.crosses.iter().map(|cross| Column {
+            name: name(cross),
+            rows: self.buckets,
+            weighted: cross.iter().any(|&column| of.tables[column].weighted),
+        });
+        Schema { dense: of.dense, tables: of.tables.iter().cloned().chain(single).chain(crosses).collect() }
+    }
+
+    /// Adds to a minibatch what its wide columns lack, the samples from `first` on.
+    fn derive(&self, batch: &mut Batch, first: usize) -> Result<()> {
+        let samples = batch.samples();
+        let (bags, wide) = batch.bags.split_at_mut(self.columns);
+        let (weights, wide_weights) = batch.weights.split_at_mut(self.columns);
+        let (single, crossed) = wide.split_at_mut(self.columns);
+        let (single_weights, crossed_weights) = wide_weights.split_at_mut(self.columns);
+        for ((to, to_weights), (from, weights)) in
+            single.iter_mut().zip(single_weights).zip(bags.iter().zip(weights.iter()))
+        {
+            let begin = from.offsets[first] as usize;
+            to.rows.extend_from_slice(&from.rows[begin..]);
+            to.offsets.extend_from_slice(&from.offsets[first + 1..]);
+            if !weights.is_empty() {
+                to_weights.extend_from_slice(&weights[begin..]);
+            }
+        }
+        for ((cross, to), to_weights) in self.crosses.iter().zip(crossed).zip(crossed_weights) {
+            for sample in first..samples {
+                self.cross(cross, (bags, weights), sample, (to, to_weights))?;
+                to.close();
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the combinations of a sample.
+    fn cross(
+        &self,
+        columns: &[usize],
+        (bags, weights): (&[Bag], &[Vec<f32>]),
+        sample: usize,
+        (to, to_weights): (&mut Bag, &mut Vec<f32>),
+    ) -> Result<()> {
+        let count = columns.iter().try_fold(1usize, |count, &column| count.checked_mul(bags[column].of(sample).len()));
+        let count = count.filter(|count| *count <= COMBINATIONS_MOST).ok_or_else(|| Error::Config {
+            origin: "model.wide_crosses".to_owned(),
+            reason: format!(
+                "a sample has more than {COMBINATIONS_MOST} combinations in the cross of columns {columns:?} (counted from 0): \
+                 cross columns with fewer values a sample"
+            ),
+        })?;
+        let weighted = columns.iter().any(|&column| !weights[column].is_empty());
+        for number in 0..count {
+            // The digits of the combination's number, the first column's first.
+            let (mut hash, mut weight, mut left) = (0, 1.0, count);
+            for &column in columns {
+                let bag = &bags[column];
+                left /= bag.of(sample).len();
+                let at = bag.offsets[sample] as usize + number / left % bag.of(sample).len();
+                hash = mixed(hash, bag.rows[at]);
+                if let Some(own) = weights[column].get(at) {
+                    weight *= own;
+                }
+            }
+            to.rows.push((hash % self.buckets) as u32);
+            if weighted {
+                to_weights.push(weight);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The row of a cross's table for a combination of rows of its columns.
+#[must_use]
+pub fn bucket(rows: &[u32], buckets: u64) -> u64 {
+    rows.iter().fold(0, |hash, &row| mixed(hash, row)) % buckets
+}
+
+/// Takes one more row into a hash, by the finalizer of `SplitMix64` (Steele, Lea, Flood 2014).
+const fn mixed(hash: u64, row: u32) -> u64 {
+    let z = hash.wrapping_add(row as u64 + 1).wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// A data set with the columns that a model's wide part adds.
+pub struct Widened {
+    from: Arc<dyn Source>,
+    columns: WideColumns,
+    schema: Schema,
+}
+
+impl Widened {
+    /// What the model reads of this data: the data itself, where it has no wide part.
+    ///
+    /// # Errors
+    /// As [`WideColumns::of`].
+    pub fn of(model: &ModelConfig, from: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
+        match WideColumns::of(model, from.schema())? {
+            None => Ok(from),
+            Some(columns) => {
+                let schema = columns.schema(from.schema());
+                Ok(Arc::new(Self { from, columns, schema }))
+            }
+        }
+    }
+}
+
+impl Source for Widened {
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn samples(&self, split: Split) -> Option<u64> {
+        self.from.samples(split)
+    }
+
+    /// Of the data's columns: combinations of long bags are more, and their memory is found when they come.
+    fn lookups(&self) -> usize {
+        self.from.lookups()
+    }
+
+    fn numbers_own_values(&self) -> bool {
+        self.from.numbers_own_values()
+    }
+
+    fn pauses(&self) -> bool {
+        self.from.pauses()
+    }
+
+    fn close(&self) {
+        self.from.close();
+    }
+
+    fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
+        let from = self.from.open(split, start)?;
+        Ok(Box::new(Widening { from, columns: &self.columns, bags: Vec::new(), weights: Vec::new() }))
+    }
+
+    fn truth(&self, split: Split, start: u64, count: usize) -> Option<Vec<f32>> {
+        self.from.truth(split, start, count)
+    }
+
+    fn skipped_rows(&self) -> u64 {
+        self.from.skipped_rows()
+    }
+
+    fn unseen_values(&self) -> u64 {
+        self.from.unseen_values()
+    }
+
+    fn vocabulary(&self) -> Option<&Vocabulary> {
+        self.from.vocabulary()
+    }
+
+    fn scales(&self) -> Result<Scales> {
+        self.from.scales()
+    }
+}
+
+/// A reader of such a data set.
+struct Widening<'a> {
+    from: Box<dyn Reader + 'a>,
+    columns: &'a WideColumns,
+    /// The wide part's, while the data's columns are read.
+    bags: Vec<Bag>,
+    weights: Vec<Vec<f32>>,
+}
+
+impl Widening<'_> {
+    /// Reads the data's columns of some samples, and adds the wide part's.
+    fn read_with(
+        &mut self,
+        batch: &mut Batch,
+        read: impl FnOnce(&mut dyn Reader, &mut Batch) -> Result<usize>,
+    ) -> Result<usize> {
+        let (columns, first) = (self.columns.columns, batch.samples());
+        self.bags.extend(batch.bags.drain(columns..));
+        self.weights.extend(batch.weights.drain(columns..));
+        let count = read(&mut *self.from, batch);
+        batch.bags.append(&mut self.bags);
+        batch.weights.append(&mut self.weights);
+        let count = count?;
+        self.columns.derive(batch, first)?;
+        Ok(count)
+    }
+}
+
+impl Reader for Widening<'_> {
+    fn read(&mut self, batch: &mut Batch, limit: usize) -> Result<usize> {
+        self.read_with(batch, |from, batch| from.read(batch, limit))
+    }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        self.from.skip(count)
+    }
+
+    fn pick(&mut self, batch: &mut Batch, picks: &[u64]) -> Result<usize> {
+        self.read_with(batch, |from, batch| from.pick(batch, picks))
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.from.bytes_read()
+    }
+}
