@@ -264,3 +264,114 @@ impl Reader for Widening<'_> {
         self.from.bytes_read()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::config::{DataConfig, LookUps, SourceKind};
+    use crate::data::Random;
+
+    fn model(crosses: &[&[&str]]) -> ModelConfig {
+        let owned = |cross: &&[&str]| cross.iter().map(|&name| name.to_owned()).collect();
+        let wide_crosses = crosses.iter().map(owned).collect();
+        ModelConfig { wide: true, wide_crosses, wide_buckets: 50, ..ModelConfig::default() }
+    }
+
+    fn source() -> Arc<dyn Source> {
+        let (source, lookups) = (SourceKind::Random, LookUps::Each(vec![3, 1, 2]));
+        let config = DataConfig { source, lookups, lookups_fixed: false, ..DataConfig::default() };
+        Arc::new(Random::new(&config, &[7, 40, 1000], 2).unwrap())
+    }
+
+    fn read(source: &dyn Source, start: u64, count: usize) -> Batch {
+        let mut batch = Batch::new(source.schema());
+        let mut reader = source.open(Split::Train, start).unwrap();
+        // In two pieces, which one after the other are what a single one is.
+        assert_eq!(reader.read(&mut batch, count / 2).unwrap(), count / 2);
+        assert_eq!(reader.read(&mut batch, count - count / 2).unwrap(), count - count / 2);
+        batch.check(source.schema()).unwrap();
+        batch
+    }
+
+    #[test]
+    fn a_wide_part_has_each_column_again_and_every_combination_of_crossed_ones() {
+        let model = model(&[&["C3", "C1"], &["C1", "C2", "C3"]]);
+        let (plain, wide) = (source(), Widened::of(&model, source()).unwrap());
+        let names: Vec<_> = wide.schema().tables.iter().map(|column| (&*column.name, column.rows)).collect();
+        let of_columns = [("C1", 7), ("C2", 40), ("C3", 1000), ("wide C1", 7), ("wide C2", 40), ("wide C3", 1000)];
+        assert_eq!(names, [&of_columns[..], &[("wide C3 x C1", 50), ("wide C1 x C2 x C3", 50)]].concat());
+        let (deep, batch) = (read(&*plain, 5, 30), read(&*wide, 5, 30));
+        assert_eq!((&batch.dense, &batch.labels), (&deep.dense, &deep.labels));
+        assert_eq!(batch.bags[..3], deep.bags[..]);
+        assert_eq!(batch.bags[3..6], deep.bags[..]);
+        let mut several = 0;
+        for sample in 0..30 {
+            let of = |column: usize| deep.bags[column].of(sample).to_vec();
+            let pairs = of(2).into_iter().flat_map(|c| of(0).into_iter().map(move |a| [c, a]));
+            let pairs: Vec<_> = pairs.map(|rows| bucket(&rows, 50) as u32).collect();
+            assert_eq!(batch.bags[6].of(sample), pairs);
+            several += usize::from(pairs.len() > 1);
+            let mut triples = Vec::new();
+            for a in of(0) {
+                for b in of(1) {
+                    triples.extend(of(2).into_iter().map(|c| bucket(&[a, b, c], 50) as u32));
+                }
+            }
+            assert_eq!(batch.bags[7].of(sample), triples);
+        }
+        assert!(several > 5, "most have several combinations");
+        // Picked samples are the same.
+        let mut picked = Batch::new(wide.schema());
+        assert_eq!(wide.open(Split::Train, 0).unwrap().pick(&mut picked, &[6, 7, 20]).unwrap(), 3);
+        for (at, sample) in [1, 2, 15].into_iter().enumerate() {
+            for (bag, whole) in picked.bags.iter().zip(&batch.bags) {
+                assert_eq!(bag.of(at), whole.of(sample));
+            }
+        }
+    }
+
+    #[test]
+    fn weights_of_a_combination_are_those_of_its_look_ups_multiplied_and_an_empty_bag_has_none() {
+        let weighted = |name, weighted| Column { weighted, ..Column::new(name, 9) };
+        let schema = Schema { dense: 0, tables: vec![weighted("a", true), weighted("b", false), weighted("c", true)] };
+        let columns = WideColumns::of(&model(&[&["a", "b"], &["a", "c"]]), &schema).unwrap().unwrap();
+        let schema = columns.schema(&schema);
+        assert_eq!(
+            schema.tables.iter().map(|column| column.weighted).collect::<Vec<_>>()[3..],
+            [true, false, true, true, true]
+        );
+        let mut batch = Batch::new(&schema);
+        batch.labels = vec![0.0; 2];
+        for (bag, bags) in batch.bags.iter_mut().zip([[&[1, 2][..], &[3]], [&[4], &[]], [&[5, 6], &[7]]]) {
+            for rows in bags {
+                bag.rows.extend_from_slice(rows);
+                bag.close();
+            }
+        }
+        batch.weights[0] = vec![0.5, 2.0, 3.0];
+        batch.weights[2] = vec![10.0, 100.0, 7.0];
+        columns.derive(&mut batch, 0).unwrap();
+        batch.check(&schema).unwrap();
+        assert_eq!((&batch.weights[3], &batch.weights[4]), (&vec![0.5, 2.0, 3.0], &Vec::new()));
+        assert_eq!((batch.bags[6].offsets.clone(), &batch.weights[6]), (vec![0, 2, 2], &vec![0.5, 2.0]));
+        assert_eq!(batch.weights[7], [5.0, 50.0, 20.0, 200.0, 21.0]);
+    }
+
+    #[test]
+    fn a_column_that_is_not_there_and_too_many_combinations_are_refused() {
+        let Err(error) = Widened::of(&model(&[&["C1", "C4"]]), source()) else { panic!("there is no C4") };
+        let message = error.to_string();
+        assert!(message.contains("model.wide_crosses") && message.contains("C4") && message.contains("C1, C2, C3"));
+        let schema = Schema { dense: 0, tables: vec![Column::new("a", 1000), Column::new("b", 1000)] };
+        let columns = WideColumns::of(&model(&[&["a", "b"]]), &schema).unwrap().unwrap();
+        let mut batch = Batch::new(&columns.schema(&schema));
+        batch.labels = vec![0.0];
+        for bag in &mut batch.bags[..2] {
+            bag.rows.extend(0..300);
+            bag.close();
+        }
+        let message = columns.derive(&mut batch, 0).unwrap_err().to_string();
+        assert!(message.contains("65536 combinations"), "{message}");
+        assert!(Widened::of(&ModelConfig::default(), source()).unwrap().schema().tables.len() == 3);
+    }
+}

@@ -10,6 +10,7 @@ there.
 
 import argparse
 import importlib.util
+import itertools
 import json
 import random
 import subprocess
@@ -26,6 +27,11 @@ LIMIT_BF16 = 4e-3
 
 DLRM = ["model.bottom=[13,64,16]", "model.top=[64,32,1]", "model.dim=16"]
 DCN = ["model.interaction=dcn", "model.cross_layers=3", "model.cross_rank=16"]
+# Crosses of columns by number, and of how many rows their tables are.
+CROSSES, BUCKETS = [[2, 1], [5, 8, 13]], 5000
+WIDE = ["model.bottom=[13]", "model.interaction=cat", "model.top=[64,32,1]", "model.dim=16", "model.wide=true",
+        f"model.wide_crosses={[[f'C{column + 1}' for column in cross] for cross in CROSSES]}".replace("'", '"'),
+        f"model.wide_buckets={BUCKETS}", "train.lr_wide=0.3"]
 MANY = ["data.lookups=[3,2,1,2,6,1,1,1,1,7,3,8,1,6,9,5,1,1,1,12,40,27,10,3,1,1]"]
 
 # Of arrays: what is set for the data, and for the model that is trained on it.
@@ -36,6 +42,10 @@ ARRAYS = {
     "dlrm, multi-hot": (MANY, DLRM),
     "dlrm, cat": (MANY, [*DLRM, "model.interaction=cat"]),
     "dcnv2, multi-hot": (MANY, [*DLRM, *DCN]),
+    "wide & deep": ([], WIDE),
+    "wide & deep, multi-hot": (MANY, WIDE),
+    "dlrm with a wide part": ([], [*DLRM, "model.wide=true", "train.optimizer_wide=adagrad"]),
+    "wide & deep, bf16": ([], [*WIDE, "train.precision=bf16"]),
     "dlrm, bf16": ([], [*DLRM, "train.precision=bf16"]),
     "dcnv2, bf16": ([], [*DLRM, *DCN, "train.precision=bf16"]),
 }
@@ -105,6 +115,9 @@ class Check:
         self.train(run, learned, "--preset", preset, *self.settings(model_keys))
         dense, bags = arrays_of(data)
         rows_of = table_rows(run)
+        if model_keys[: len(WIDE)] == WIDE:
+            bags += [crossed([bags[column] for column in cross]) for cross in CROSSES]
+            rows_of += [BUCKETS] * len(CROSSES)
         self.hold(name, run, self.predicted(run, data), dense, bags, rows_of)
 
     def text(self, name):
@@ -113,7 +126,7 @@ class Check:
         raw, run = folder / "raw", folder / "run"
         self.run("data", "generate", raw, "--text", "--preset", "demo",
                  *self.settings([f"data.train_samples={self.rows}", f"data.test_samples={self.rows}"]))
-        self.train(run, raw / "day_0", *self.settings(DLRM))
+        self.train(run, raw / "day_0", *self.settings(WIDE if "wide" in name else DLRM))
         data = raw / "day_1"
         expected, rows_of = self.predicted(run, data), table_rows(run)
         path = run / "model.safetensors"
@@ -132,6 +145,7 @@ class Check:
                 (dense, bags), *_ = loader.minibatches(lines, self.rows, categories)
             assert any(len(ids) < self.rows for ids, _ in bags), "some values are not known"
             bags = [tuple(part.numpy() for part in bag) for bag in bags]
+            rows_of += [BUCKETS] * (len(bags) - len(rows_of))
             self.hold(name, run, expected, dense.numpy(), bags, rows_of)
 
     def lists(self, name, *model_keys):
@@ -208,6 +222,23 @@ def texts_of(path):
         text = body[first:last]
         columns.append({text[a:b].decode(): row for row, (a, b) in enumerate(zip([0, *ends], ends))})
     return columns
+
+
+def crossed(bags):
+    """The bag of a cross, sample by sample, by the definition of its rows."""
+    rows, offsets = [], [0]
+    for sample in range(len(bags[0][1]) - 1):
+        own = [ids[first[sample] : first[sample + 1]].tolist() for ids, first in bags]
+        for combination in itertools.product(*own):
+            hashed = 0
+            for row in combination:
+                z = (hashed + row + 1 + 0x9E3779B97F4A7C15) % 2**64
+                z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+                z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+                hashed = z ^ (z >> 31)
+            rows.append(hashed % BUCKETS)
+        offsets.append(len(rows))
+    return np.array(rows), np.array(offsets)
 
 
 def arrays_of(data):
@@ -298,6 +329,7 @@ def main():
         cases = {name: (check.arrays, name, *keys) for name, keys in ARRAYS.items()}
         cases |= {name: (check.arrays, name, data, model, preset) for name, (preset, data, model) in PRESETS.items()}
         cases["text, unknown values"] = (check.text, "text, unknown values")
+        cases["text, unknown values, wide"] = (check.text, "text, unknown values, wide")
         cases["lists with weights"] = (check.lists, "lists with weights")
         cases["lists with weights, mean"] = (check.lists, "lists with weights, mean", "model.pooling=mean")
         for name, (case, *arguments) in cases.items():

@@ -11,7 +11,8 @@ prepared already:
 
 `dense` is [samples, features], 32-bit floats, transformed as the model's training data was; None for a model without dense
 features. `bags` has for each table (ids, offsets), or (ids, offsets, weights) where look-ups have weights: row numbers one
-behind the other, and samples + 1 offsets, where each sample's begin and the last one's end. `model.state_dict()` has the names
+behind the other, and samples + 1 offsets, where each sample's begin and the last one's end. A model with a wide part takes
+bags of its crosses behind those of the columns: `crossed(bags, columns, buckets)` makes one. `model.state_dict()` has the names
 of the project that defines the model (facebookresearch/dlrm, or TorchRec).
 """
 
@@ -43,8 +44,36 @@ def read(path):
     return {name: tensor(**entry) for name, entry in head.items()}, metadata
 
 
+def mixed(hashes, rows):
+    """Takes one more row into 64-bit hashes."""
+    z = hashes + rows + 1 - 0x61C8864680B583EB
+    z = (z ^ ((z >> 30) & (1 << 34) - 1)) * -0x40A7B892E31B1A47
+    z = (z ^ ((z >> 27) & (1 << 37) - 1)) * -0x6B2FB644ECCEEE15
+    return z ^ ((z >> 31) & (1 << 33) - 1)
+
+
+def crossed(bags, columns, buckets):
+    """The bag of a cross of these columns: each combination of one look-up of each, the last column's varying fastest."""
+    sample = torch.arange(len(bags[columns[0]][1]) - 1)
+    samples, hashes, weights = len(sample), torch.zeros(len(sample), dtype=torch.int64), None
+    for column in columns:
+        ids, offsets, *own = bags[column]
+        counts = offsets.diff()[sample]
+        before = torch.arange(len(sample)).repeat_interleave(counts)
+        at = torch.arange(len(before)) - (counts.cumsum(0) - counts)[before] + offsets[:-1][sample][before]
+        hashes, sample = mixed(hashes[before], ids[at]), sample[before]
+        if own or weights is not None:
+            so_far = torch.ones(len(at)) if weights is None else weights[before]
+            weights = so_far * own[0][at] if own else so_far
+    # The remainder of an unsigned division.
+    half = (hashes >> 1) & (1 << 63) - 1
+    rows = (half % buckets * 2 + (hashes & 1)) % buckets
+    ends = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(sample, minlength=samples).cumsum(0)])
+    return (rows, ends) if weights is None else (rows, ends, weights)
+
+
 class Model(nn.Module):
-    """DLRM (interaction "dot" or "cat") or DCNv2 ("dcn")."""
+    """DLRM (interaction "dot" or "cat") or DCNv2 ("dcn"), with a wide part or without."""
 
     def __init__(self, tensors, about):
         super().__init__()
@@ -55,6 +84,14 @@ class Model(nn.Module):
             part: [[name and self.place(name, tensors[name]) for name in layer] for layer in names]
             for part, names in layers.items()
         }
+        self.wide = None
+        if about["wide"]:
+            names = about["wide"]["dense"]
+            self.wide = names and [name and self.place(name, tensors[name]) for name in names]
+        # Columns of the data: a wide part has a second table for each, and tables of crosses.
+        crosses = len(about["wide"]["crosses"]) if about["wide"] else 0
+        self.columns = (len(self.tables) - crosses) // 2 if about["wide"] else len(self.tables)
+        self.bags = self.columns + crosses
 
     def place(self, name, tensor):
         """Makes a tensor a parameter by this name."""
@@ -106,18 +143,23 @@ class Model(nn.Module):
 
     @torch.no_grad()
     def forward(self, dense, bags):
-        if len(bags) != len(self.tables):
-            raise ValueError(f"{len(bags)} bags for {len(self.tables)} tables")
+        if len(bags) != self.bags:
+            raise ValueError(f"{len(bags)} bags for {self.columns} columns and {self.bags - self.columns} crosses")
         vectors = []
         if self.about["dense"]:
             x = dense
             for layer in self.layers["bottom"]:
                 x = self.linear(x, layer).relu()
             vectors.append(x)
-        for table, bag in enumerate(bags):
+        wide = []
+        for column, bag in enumerate(bags):
+            table = column if column < self.columns else column + self.columns
             if self.about["weighted"][table] != (len(bag) == 3):
-                raise ValueError(f"table {table}: look-ups with weights where the model has none, or without")
-            vectors.append(self.pooled(table, *bag))
+                raise ValueError(f"bag {column}: look-ups with weights where the model has none, or without")
+            if column < self.columns:
+                vectors.append(self.pooled(column, *bag))
+            if self.about["wide"]:
+                wide.append(self.pooled(column + self.columns, *bag))
         if self.about["interaction"] == "dot":
             x = self.dot(vectors)
         else:
@@ -127,7 +169,10 @@ class Model(nn.Module):
         *hidden, last = self.layers["top"]
         for layer in hidden:
             x = self.linear(x, layer).relu()
-        probabilities = self.linear(x, last)[:, 0].sigmoid()
+        x = self.linear(x, last)
+        if self.wide:
+            x = x + self.linear(dense, self.wide)
+        probabilities = (x + sum(wide))[:, 0].sigmoid()
         threshold = self.about["threshold"]
         return probabilities.clamp(threshold, 1 - threshold) if threshold > 0 else probabilities
 
@@ -145,7 +190,10 @@ class Categories:
 
     def __init__(self, model, vocabulary):
         self.cap = model.about["criteo_cap"]
-        self.rows = [len(table) for table in model.tables]
+        self.rows = [len(table) for table in model.tables[: model.columns]]
+        wide = model.about["wide"] or {"crosses": [], "buckets": 1}
+        self.crosses = [[int(name[1:]) - 1 for name in cross] for cross in wide["crosses"]]
+        self.buckets = wide["buckets"]
         self.known = None
         if vocabulary:
             tensors, metadata = read(vocabulary)
@@ -187,7 +235,7 @@ def prepared(minibatch, categories):
         rows = [categories.row(column, fields[13 + column]) for fields in minibatch]
         ends = torch.tensor([0] + [row is not None for row in rows]).cumsum(0)
         bags.append((torch.tensor([row for row in rows if row is not None], dtype=torch.int64), ends))
-    return dense, bags
+    return dense, bags + [crossed(bags, columns, categories.buckets) for columns in categories.crosses]
 
 
 def main():

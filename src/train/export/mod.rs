@@ -19,12 +19,14 @@ use crate::simd::split::{shorten, split};
 pub struct Exported<'a> {
     checkpoint: &'a Checkpoint<'a>,
     config: Config,
-    /// By number; rows x dim.
+    /// By number; rows x dim, then those of the wide part.
     tables: Vec<Parameter>,
     bottom: Vec<Layer>,
     /// V and W of each cross layer in turn.
     cross: Vec<Layer>,
     top: Vec<Layer>,
+    /// The wide part's, over the dense features, if there is one.
+    wide: Vec<Layer>,
     /// Whether a table's look-ups have weights.
     weighted: Vec<bool>,
 }
@@ -65,21 +67,25 @@ impl<'a> Exported<'a> {
             tables.push(Parameter::of_table(project.table(tables.len()), tables.len(), [rows, model.dim], false));
         }
         let (vectors, row) = (tables.len(), tables.len() * model.dim);
+        while let Some(rows) = checkpoint.rows(&project.table_of(tables.len(), vectors))? {
+            tables.push(Parameter::of_table(project.table_of(tables.len(), vectors), tables.len(), [rows, 1], true));
+        }
         let shape = Shape::dlrm(model, vectors, row);
         let counts = [shape.bottom.len(), shape.cross.len(), shape.top.len()];
         let mut layers = shape.layers().enumerate().map(|(index, of)| {
             let [weight, bias] = project.layer(index, counts);
-            let tensor = |name, shape, place| Parameter { name, shape, place, wide: false, moment: None };
+            let wide = index == counts.iter().sum::<usize>();
+            let tensor = |name, shape, place| Parameter { name, shape, place, wide, moment: None };
             Layer {
                 weight: tensor(weight, vec![of.outputs, of.inputs], Place::Weight(index)),
                 bias: (of.biases > 0).then(|| tensor(bias, vec![of.biases], Place::Bias(index))),
             }
         });
         let [bottom, cross, top] = counts.map(|count| layers.by_ref().take(count).collect());
-        drop(layers);
+        let wide = layers.collect();
         let weighted = checkpoint.weighted()?;
         let weighted = (0..tables.len()).map(|table| weighted.contains(&table)).collect();
-        Ok(Some(Self { checkpoint, config, tables, bottom, cross, top, weighted }))
+        Ok(Some(Self { checkpoint, config, tables, bottom, cross, top, wide, weighted }))
     }
 
     /// How it was trained.
@@ -106,7 +112,7 @@ impl<'a> Exported<'a> {
 
     /// All tensors: tables, then layers in their order.
     fn tensors(&self) -> impl Iterator<Item = &Parameter> {
-        let layers = self.bottom.iter().chain(&self.cross).chain(&self.top);
+        let layers = self.bottom.iter().chain(&self.cross).chain(&self.top).chain(&self.wide);
         self.tables.iter().chain(layers.flat_map(|layer| std::iter::once(&layer.weight).chain(&layer.bias)))
     }
 

@@ -35,6 +35,7 @@ struct Description<'a> {
     /// V and W of each cross layer in turn.
     cross: Vec<[Option<&'a str>; 2]>,
     top: Vec<[Option<&'a str>; 2]>,
+    wide: Option<WidePart<'a>>,
     interaction: Interaction,
     itself: bool,
     triangle: Triangle,
@@ -46,6 +47,16 @@ struct Description<'a> {
     /// Of a model of Criteo's text: what its categories are taken modulo before they are looked up in the vocabulary, or
     /// where there is none; 0: nothing but the rows of the table.
     criteo_cap: Option<u64>,
+}
+
+/// What the script has to know of a wide part. Its tables follow those of the columns: one for each column, then the crosses'.
+#[derive(Serialize)]
+struct WidePart<'a> {
+    /// The layer over the dense features, if there are any.
+    dense: Option<[Option<&'a str>; 2]>,
+    /// Names of the columns of each cross.
+    crosses: &'a [Vec<String>],
+    buckets: u64,
 }
 
 /// Writes the state dict to `path` and the script into its folder; returns where the script is.
@@ -81,12 +92,13 @@ pub fn write(model: &Exported<'_>, path: &Path) -> Result<PathBuf> {
 
 fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
     let (config, data) = (model.model(), &model.config.data);
-    let layers = |layers: &'a [Layer]| {
-        layers
-            .iter()
-            .map(|Layer { weight, bias }| [Some(&*weight.name), bias.as_ref().map(|bias| &*bias.name)])
-            .collect()
-    };
+    let names = |Layer { weight, bias }: &'a Layer| [Some(&*weight.name), bias.as_ref().map(|bias| &*bias.name)];
+    let layers = |layers: &'a [Layer]| layers.iter().map(names).collect();
+    let wide = config.wide.then(|| WidePart {
+        dense: model.wide.first().map(names),
+        crosses: &config.wide_crosses,
+        buckets: config.wide_buckets,
+    });
     Description {
         dense: config.dense(),
         tables: model.tables.iter().map(|table| &*table.name).collect(),
@@ -94,6 +106,7 @@ fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
         bottom: layers(&model.bottom),
         cross: layers(&model.cross),
         top: layers(&model.top),
+        wide,
         interaction: config.interaction,
         itself: config.interaction_itself,
         triangle: config.triangle,

@@ -9,6 +9,9 @@
 //! | `offsets_t`   | samples + 1          | where the bags begin, and where the last one ends                   |
 //! | `weights_t`   | as `ids_t`           | weights of look-ups, where the model was trained with some          |
 //!
+//! A model with a wide part looks columns up in its tables, too, by the same inputs; the crosses are tables behind those of the
+//! columns, t counted on, with the row numbers of [`crate::data::wide::bucket`].
+//!
 //! The result is `probabilities`, one a sample. All lengths but the number of dense features are free. Tensors keep the
 //! names of the state dict. A padded table has one more row, of zeros, which pads bags of fewer look-ups.
 //!
@@ -39,6 +42,8 @@ const IR_VERSION: i64 = 8;
 pub const INLINE_MAX: u64 = (2 << 30) - (64 << 20);
 /// Tensors of another file begin at multiples of this, so that they can be mapped.
 const ALIGNMENT: u64 = 4096;
+/// What is scattered is added up.
+const ADD: [Argument<'static>; 2] = [Argument::Int("axis", 0), Argument::Text("reduction", "add")];
 /// The least tensor that goes to another file.
 const EXTERNAL_MIN: usize = 1024;
 
@@ -125,20 +130,22 @@ fn build<'a>(model: &'a Exported<'_>, bags: Bags) -> Builder<'a> {
     graph.graph.name = Some("octorec".to_owned());
     let samples = || Length::Any("samples".to_owned());
     let mut vectors = Vec::new();
-    if let Some(&features) = model.model().bottom.first() {
+    let dense = model.model().bottom.first().map(|&features| {
         let what = "dense features as the model takes them, transformed as its training data was";
-        let mut x = graph.input("dense", FLOAT, &[samples(), Length::Known(features)], what);
+        graph.input("dense", FLOAT, &[samples(), Length::Known(features)], what)
+    });
+    if let Some(dense) = &dense {
+        let mut x = dense.clone();
         for layer in &model.bottom {
             x = linear(&mut graph, model, layer, &x);
             x = graph.node("Relu", &[&x], &[]);
         }
         vectors.push(x);
     }
-    for table in 0..model.tables.len() {
-        vectors.push(match bags {
-            Bags::Padded => padded(&mut graph, model, table),
-            Bags::Offsets => with_offsets(&mut graph, model, table),
-        });
+    let deep = model.model().deep_tables(model.tables.len());
+    let columns: Vec<LookedUp> = (0..deep).map(|column| looked_up(&mut graph, model, bags, column, column)).collect();
+    for (table, column) in columns.iter().enumerate() {
+        vectors.push(pooled(&mut graph, model, table, column));
     }
     let mut x = side_by_side(&mut graph, &vectors);
     match model.model().interaction {
@@ -151,6 +158,21 @@ fn build<'a>(model: &'a Exported<'_>, bags: Bags) -> Builder<'a> {
         if index + 1 < model.top.len() {
             x = graph.node("Relu", &[&x], &[]);
         }
+    }
+    if model.model().wide {
+        let mut terms = vec![x];
+        if let (Some(dense), Some(layer)) = (&dense, model.wide.first()) {
+            terms.push(linear(&mut graph, model, layer, dense));
+        }
+        // Each column once more, and then the crosses, whose combinations come as rows of their own.
+        let crosses = (2 * deep..model.tables.len()).map(|table| (table, table - deep));
+        let crosses: Vec<_> =
+            crosses.map(|(table, column)| looked_up(&mut graph, model, bags, table, column)).collect();
+        for (table, column) in (deep..).zip(columns.iter().chain(&crosses)) {
+            terms.push(pooled(&mut graph, model, table, column));
+        }
+        let terms: Vec<&str> = terms.iter().map(String::as_str).collect();
+        x = graph.node("Sum", &terms, &[]);
     }
     x = graph.node("Sigmoid", &[&x], &[]);
     let threshold = model.model().loss_threshold;
@@ -203,17 +225,6 @@ fn rows<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, table: usize, ids:
     if model.number(of) == Number::Bf16 { graph.cast(&rows, FLOAT) } else { rows }
 }
 
-/// What each row of look-ups is multiplied by, if anything.
-fn weighed(graph: &mut Builder<'_>, model: &Exported<'_>, table: usize, rows: String, lengths: &[Length]) -> String {
-    if !model.weighted[table] {
-        return rows;
-    }
-    let weights = graph.input(&format!("weights_{table}"), FLOAT, lengths, "weights of the look-ups");
-    let last = graph.integers("axis_last", &[-1], false);
-    let weights = graph.node("Unsqueeze", &[&weights, &last], &[]);
-    graph.node("Mul", &[&rows, &weights], &[])
-}
-
 /// Sums of bags divided by how many look-ups they have, where the model pools means; `counts` [samples, 1].
 fn averaged(graph: &mut Builder<'_>, sums: &str, counts: &str) -> String {
     let one = graph.float("one", 1.0);
@@ -222,68 +233,110 @@ fn averaged(graph: &mut Builder<'_>, sums: &str, counts: &str) -> String {
     graph.node("Div", &[sums, &counts], &[])
 }
 
-/// The pooled rows of padded bags.
-fn padded<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, table: usize) -> String {
-    let count = model.tables[table].rows();
-    let lengths = [Length::Any("samples".to_owned()), Length::Any(format!("bag_{table}"))];
-    let what = format!("rows of table {table}, from 0; {count} is none");
-    let ids = graph.input(&format!("ids_{table}"), INT64, &lengths, &what);
-    let rows = rows(graph, model, table, &ids, 1);
-    let rows = weighed(graph, model, table, rows, &lengths);
-    let middle = graph.integers("axis_1", &[1], false);
-    let sums = graph.node("ReduceSum", &[&rows, &middle], &[Argument::Int("keepdims", 0)]);
-    if model.model().pooling == Pooling::Sum {
-        return sums;
-    }
-    let count = graph.integers(&format!("rows_{table}"), &[count as i64], true);
-    let real = graph.node("Less", &[&ids, &count], &[]);
-    let real = graph.cast(&real, INT64);
-    let counts = graph.node("ReduceSum", &[&real, &middle], &[Argument::Int("keepdims", 1)]);
-    averaged(graph, &sums, &counts)
+/// The look-ups of a column: what the tables that it is looked up in share.
+struct LookedUp {
+    ids: String,
+    weights: Option<String>,
+    bags: InBags,
 }
 
-/// The pooled rows of bags that come one behind the other: look-ups are numbered by the bag that they are in, and added to
-/// its sum.
-fn with_offsets<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, table: usize) -> String {
-    let lengths = [Length::Any(format!("lookups_{table}"))];
-    let ids = graph.input(&format!("ids_{table}"), INT64, &lengths, &format!("rows of table {table}, from 0"));
+/// Which of them are a sample's.
+enum InBags {
+    /// A row each; `pad` is no row.
+    Padded { pad: u64 },
+    /// The bag of each, the samples' number, and where bags begin and end.
+    Offsets { bag: String, samples: String, ends: [String; 2] },
+}
+
+/// The inputs of a column, whose rows are those of `table`.
+fn looked_up(graph: &mut Builder<'_>, model: &Exported<'_>, bags: Bags, table: usize, column: usize) -> LookedUp {
+    let count = model.tables[table].rows();
+    let (what, lengths) = match bags {
+        Bags::Padded => {
+            let lengths = vec![Length::Any("samples".to_owned()), Length::Any(format!("bag_{column}"))];
+            (format!("rows of table {column}, from 0; {count} is none"), lengths)
+        }
+        Bags::Offsets => (format!("rows of table {column}, from 0"), vec![Length::Any(format!("lookups_{column}"))]),
+    };
+    let ids = graph.input(&format!("ids_{column}"), INT64, &lengths, &what);
+    let bags = match bags {
+        Bags::Padded => InBags::Padded { pad: count as u64 },
+        Bags::Offsets => numbered(graph, column, &ids),
+    };
+    let weights = model.weighted[table].then(|| {
+        let weights = graph.input(&format!("weights_{column}"), FLOAT, &lengths, "weights of the look-ups");
+        let last = graph.integers("axis_last", &[-1], false);
+        graph.node("Unsqueeze", &[&weights, &last], &[])
+    });
+    LookedUp { ids, weights, bags }
+}
+
+/// Numbers look-ups that come one behind the other by the bag that they are in.
+fn numbered(graph: &mut Builder<'_>, column: usize, ids: &str) -> InBags {
     let ends = [Length::Any("samples_and_1".to_owned())];
     let what = "where each sample's look-ups begin, and where the last one's end";
-    let offsets = graph.input(&format!("offsets_{table}"), INT64, &ends, what);
-    let rows = rows(graph, model, table, &ids, 0);
-    let rows = weighed(graph, model, table, rows, &lengths);
+    let offsets = graph.input(&format!("offsets_{column}"), INT64, &ends, what);
     let [zero, one, end, axis] = [("from_0", 0), ("from_1", 1), ("to_end", i64::MAX), ("to_last", -1)]
         .map(|(name, value)| graph.integers(name, &[value], false));
     let ends = graph.node("Slice", &[&offsets, &one, &end], &[]);
     let starts = graph.node("Slice", &[&offsets, &zero, &axis], &[]);
     // How many bags have ended before each look-up: a 1 at each end, added up.
-    let lookups = graph.node("Shape", &[&ids], &[]);
+    let lookups = graph.node("Shape", &[ids], &[]);
     let lookups_and_1 = graph.node("Add", &[&lookups, &one], &[]);
     let nought = graph.integers("nought", &[0], true);
     let unmarked = graph.node("Expand", &[&nought, &lookups_and_1], &[]);
     let samples = graph.node("Shape", &[&ends], &[]);
     let unit = graph.integers("unit", &[1], true);
     let marks = graph.node("Expand", &[&unit, &samples], &[]);
-    let add = [Argument::Int("axis", 0), Argument::Text("reduction", "add")];
-    let marked = graph.node("ScatterElements", &[&unmarked, &ends, &marks], &add);
+    let marked = graph.node("ScatterElements", &[&unmarked, &ends, &marks], &ADD);
     let ended = graph.node("CumSum", &[&marked, &nought], &[]);
     let bag = graph.node("Slice", &[&ended, &zero, &axis], &[]);
-    // The bag of each number of each row.
     let last = graph.integers("axis_last", &[-1], false);
     let bag = graph.node("Unsqueeze", &[&bag, &last], &[]);
-    let shape = graph.node("Shape", &[&rows], &[]);
-    let bag = graph.node("Expand", &[&bag, &shape], &[]);
-    let dim = graph.integers("dim", &[model.model().dim as i64], false);
-    let shape = graph.node("Concat", &[&samples, &dim], &[Argument::Int("axis", 0)]);
-    let zero_f = graph.float("zero", 0.0);
-    let empty = graph.node("Expand", &[&zero_f, &shape], &[]);
-    let sums = graph.node("ScatterElements", &[&empty, &bag, &rows], &add);
-    if model.model().pooling == Pooling::Sum {
-        return sums;
+    InBags::Offsets { bag, samples, ends: [starts, ends] }
+}
+
+/// The pooled rows of a table.
+fn pooled<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, table: usize, column: &LookedUp) -> String {
+    let LookedUp { ids, weights, bags } = column;
+    let zeros = usize::from(matches!(bags, InBags::Padded { .. }));
+    let mut rows = rows(graph, model, table, ids, zeros);
+    if let Some(weights) = weights {
+        rows = graph.node("Mul", &[&rows, weights], &[]);
     }
-    let counts = graph.node("Sub", &[&ends, &starts], &[]);
-    let counts = graph.node("Unsqueeze", &[&counts, &last], &[]);
-    averaged(graph, &sums, &counts)
+    let average = model.model().pooling == Pooling::Mean;
+    match bags {
+        InBags::Padded { pad } => {
+            let middle = graph.integers("axis_1", &[1], false);
+            let sums = graph.node("ReduceSum", &[&rows, &middle], &[Argument::Int("keepdims", 0)]);
+            if !average {
+                return sums;
+            }
+            let pad = graph.integers(&format!("rows_{pad}"), &[*pad as i64], true);
+            let real = graph.node("Less", &[ids, &pad], &[]);
+            let real = graph.cast(&real, INT64);
+            let counts = graph.node("ReduceSum", &[&real, &middle], &[Argument::Int("keepdims", 1)]);
+            averaged(graph, &sums, &counts)
+        }
+        InBags::Offsets { bag, samples, ends: [starts, ends] } => {
+            // The bag of each number of each row.
+            let shape = graph.node("Shape", &[&rows], &[]);
+            let bag = graph.node("Expand", &[bag, &shape], &[]);
+            let dim = model.tables[table].columns();
+            let dim = graph.integers(&format!("dim_{dim}"), &[dim as i64], false);
+            let shape = graph.node("Concat", &[samples, &dim], &[Argument::Int("axis", 0)]);
+            let zero = graph.float("zero", 0.0);
+            let empty = graph.node("Expand", &[&zero, &shape], &[]);
+            let sums = graph.node("ScatterElements", &[&empty, &bag, &rows], &ADD);
+            if !average {
+                return sums;
+            }
+            let counts = graph.node("Sub", &[ends, starts], &[]);
+            let last = graph.integers("axis_last", &[-1], false);
+            let counts = graph.node("Unsqueeze", &[&counts, &last], &[]);
+            averaged(graph, &sums, &counts)
+        }
+    }
 }
 
 /// x, where there is one, and the products of each two vectors; `all` has the vectors side by side.
