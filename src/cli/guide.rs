@@ -9,6 +9,9 @@ pub mod ranks {}
 #[doc = include_str!("guide/machines.md")]
 pub mod machines {}
 
+#[doc = include_str!("guide/models.md")]
+pub mod models {}
+
 #[doc = include_str!("guide/precision.md")]
 pub mod precision {}
 

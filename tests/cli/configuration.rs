@@ -49,6 +49,9 @@ const fn case(
 /// A cross network.
 const CROSS: &[(&str, &str)] = &[("model.interaction", "dcn"), ("model.cross_rank", "4")];
 
+/// A wide part.
+const WIDE: &[(&str, &str)] = &[("model.wide", "true"), ("model.wide_crosses", r#"[["C1","C2"]]"#)];
+
 /// Rates that decay within a run.
 const DECAY: &[(&str, &str)] = &[("train.decay_steps", "3"), ("train.decay_start", "1")];
 
@@ -66,6 +69,9 @@ const CASES: &[Case] = &[
     case("model.triangle", "upper", BUILT_IN, &[]),
     case("model.cross_layers", "2", BUILT_IN, CROSS),
     case("model.cross_rank", "5", BUILT_IN, CROSS),
+    case("model.wide", "true", BUILT_IN, &[]),
+    case("model.wide_crosses", r#"[["C2","C1"],["C1","C2"]]"#, BUILT_IN, WIDE),
+    case("model.wide_buckets", "3", BUILT_IN, WIDE),
     case("model.loss", "mse", BUILT_IN, &[]),
     case("model.loss_weights", "[1.0,2.0]", BUILT_IN, &[("model.loss", "wbce")]),
     case("model.loss_threshold", "0.45", BUILT_IN, &[]),
@@ -91,6 +97,7 @@ const CASES: &[Case] = &[
     case("train.epochs", "1", BUILT_IN, &[("train.steps", "0")]),
     case("train.lr", "0.2", BUILT_IN, &[]),
     case("train.lr_rows", "0.3", BUILT_IN, &[]),
+    case("train.lr_wide", "0.3", BUILT_IN, WIDE),
     case("train.lr_scaling", "sqrt", BUILT_IN, &[("train.lr_scaling", "linear"), ("train.lr_batch", "16")]),
     case("train.lr_batch", "16", BUILT_IN, &[("train.lr_scaling", "linear"), ("train.lr_batch", "32")]),
     case("train.warmup_steps", "4", BUILT_IN, &[]),
@@ -106,6 +113,10 @@ const CASES: &[Case] = &[
     case("train.accumulate", "2", BUILT_IN, &[]),
     case("train.optimizer", "momentum", BUILT_IN, &[]),
     case("train.optimizer_rows", "momentum", BUILT_IN, &[]),
+    case("train.optimizer_wide", "adam", BUILT_IN, WIDE),
+    case("train.ftrl_beta", "0.1", BUILT_IN, WIDE),
+    case("train.l1", "0.01", BUILT_IN, WIDE),
+    case("train.l2", "0.5", BUILT_IN, &[("train.optimizer", "ftrl")]),
     case("train.momentum", "0.5", BUILT_IN, &[("train.optimizer", "momentum")]),
     case("train.eps", "0.01", BUILT_IN, &[("train.optimizer", "adam")]),
     case("train.beta1", "0.5", BUILT_IN, &[("train.optimizer", "adam")]),

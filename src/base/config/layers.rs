@@ -210,7 +210,10 @@ impl Layers {
             return Err(Error::UnknownKey { origin: origin.place, key: key.to_owned(), nearest });
         };
         let told = format!("{key} = {value}");
-        let kind = expected(old);
+        let kind = match key {
+            "model.wide_crosses" => "a list of lists of names is expected, such as [[\"C1\", \"C2\"]]",
+            _ => expected(old),
+        };
         let mut merged = self.merged.clone();
         let (section, name) = key.split_once('.').expect("known keys have a section");
         let table = merged.get_mut(section).and_then(Value::as_table_mut).expect("known sections are tables");
