@@ -4,8 +4,8 @@
 The model is written from its published definition (Cheng et al. 2016): beside a deep part, an MLP over the dense
 features and the pooled rows of all tables, stands a wide part, a linear model of dense features, of categories and of
 crosses of categories; their logits are added. FTRL-Proximal is Algorithm 1 of McMahan et al. 2013, in NumPy; all other
-optimizers are PyTorch's. What the combinations of a cross hash to is octorec's own definition, written again here. Every
-case runs in float32 and in float64, which shows how much of a difference is rounding. See README.md.
+optimizers are PyTorch's. What the combinations of a cross hash to is octorec's own definition, written again here.
+Every case runs in float32 and in float64, which shows how much of a difference is rounding. See README.md.
 
     python wide_deep.py            write wide_deep.safetensors here
     python wide_deep.py --check    write nothing: fail unless the committed file holds what would be written
