@@ -66,8 +66,14 @@ impl WideColumns {
         Schema { dense: of.dense, tables: of.tables.iter().cloned().chain(single).chain(crosses).collect() }
     }
 
-    /// Adds to a minibatch what its wide columns lack, the samples from `first` on.
-    fn derive(&self, batch: &mut Batch, first: usize) -> Result<()> {
+    /// Adds to the wide columns of a minibatch, which follow those of the data, what they lack: the samples from `first` on.
+    ///
+    /// # Errors
+    /// When a sample has too many combinations.
+    ///
+    /// # Panics
+    /// When the minibatch has not all of these columns.
+    pub fn derive(&self, batch: &mut Batch, first: usize) -> Result<()> {
         let samples = batch.samples();
         let (bags, wide) = batch.bags.split_at_mut(self.columns);
         let (weights, wide_weights) = batch.weights.split_at_mut(self.columns);

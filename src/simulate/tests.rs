@@ -49,7 +49,7 @@ fn workload(batch: usize) -> Workload {
 
 fn shape([inputs, outputs]: [usize; 2]) -> Shape {
     let (bottom, top) = (vec![LayerShape::new(16, 64)], vec![LayerShape::new(inputs, outputs)]);
-    Shape { bottom, cross: Vec::new(), top, row: 128, products: 0 }
+    Shape { bottom, cross: Vec::new(), top, wide: None, wide_tables: 0, row: 128, products: 0 }
 }
 
 fn step(ranks: usize, comm_cores: usize, overlap: bool, batch: usize, shape: &Shape, rates: &Rates) -> Outcome {

@@ -12,6 +12,6 @@ mod precision;
 mod renamed;
 #[path = "../support/requirement.rs"]
 mod requirement;
-mod torchrec;
+mod models;
 #[path = "../weighing/mod.rs"]
 mod weighing;

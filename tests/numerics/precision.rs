@@ -111,6 +111,7 @@ fn no_second_copy_of_the_weights_exists() {
             part: SAMPLES,
             threads: 2,
             kept: precision.into(),
+            kept_wide: precision.into(),
         };
         let network = Dlrm::build(&spec, &mut Supply::System).unwrap();
         (tables, (0..network.layers()).map(|index| network.layer(index).weight_bytes()).collect::<Vec<_>>())

@@ -1,10 +1,11 @@
-//! TorchRec's models against PyTorch: logits of the same weights, and what 30 steps make of them. `tests/vectors/README.md` says where
-//! the file comes from.
+//! TorchRec's models, and Wide & Deep, against PyTorch: logits of the same weights, and what 30 steps make of them.
+//! `tests/vectors/README.md` says where the files come from.
 
 use std::sync::Arc;
 
 use octorec::base::config::{Command, Layers, Precision};
-use octorec::data::Schema;
+use octorec::data::wide::WideColumns;
+use octorec::data::{Bag, Schema};
 use octorec::model::Room;
 use octorec::optim::Optimizer;
 use octorec::simd::Isa;
@@ -13,9 +14,12 @@ use safetensors::SafeTensors;
 
 use crate::parity::{batch, distance, numbers, vector_file};
 
+const TORCHREC: &str = "torchrec.safetensors";
+const WIDE: &str = "wide_deep.safetensors";
+
 /// Trains for 30 steps, and compares logits, every loss, every weight and all that the optimizers keep.
-fn follow(case: &str, threads: usize, isa: Isa, precision: Precision) {
-    let bytes = vector_file("torchrec.safetensors");
+fn follow([file, case]: [&str; 2], threads: usize, isa: Isa, precision: Precision) {
+    let bytes = vector_file(file);
     let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let mut layers = Layers::default();
@@ -23,8 +27,11 @@ fn follow(case: &str, threads: usize, isa: Isa, precision: Precision) {
     let config = layers.finish(Command::Train).unwrap();
     let (model, tables) = (&config.model, config.model.rows.len());
     let schema = Schema::criteo(model.dense(), &model.rows);
+    let wide = WideColumns::of(model, &schema).unwrap();
+    let schema = wide.as_ref().map_or(schema.clone(), |wide| wide.schema(&schema));
     let (optimizer, optimizer_rows) = (Optimizer::dense(&config.train), Optimizer::rows(&config.train));
-    let room = Room { lookups: 9, precision, optimizer, optimizer_rows, ..Room::samples(40) };
+    let optimizers_wide = Optimizer::wide(&config.train);
+    let room = Room { lookups: 9, precision, optimizer, optimizer_rows, optimizers_wide, ..Room::samples(40) };
     let ranks = Ranks::alone(model, &schema, room, threads, isa).unwrap();
     let mut parameters = ranks.parameters().unwrap();
     for parameter in &parameters {
@@ -32,27 +39,48 @@ fn follow(case: &str, threads: usize, isa: Isa, precision: Precision) {
     }
     let minibatches = (0..).take_while(|at| tensors.tensor(&format!("{case}.batch{at}.dense")).is_ok()).count();
     let batches: Vec<_> = (0..minibatches)
-        .map(|at| Arc::new(batch(&tensors, &format!("{case}.batch{at}"), tables, schema.dense)))
+        .map(|at| {
+            let name = format!("{case}.batch{at}");
+            let mut batch = batch(&tensors, &name, tables, schema.dense);
+            if let Some(wide) = &wide {
+                batch.bags.resize_with(schema.tables.len(), || Bag { offsets: vec![0], rows: Vec::new() });
+                batch.weights.resize_with(schema.tables.len(), Vec::new);
+                wide.derive(&mut batch, 0).unwrap();
+                for (number, bag) in batch.bags[tables..].iter().enumerate() {
+                    let of = |what| numbers::<u32>(&tensors, &format!("{name}.wide{number}.{what}"));
+                    assert_eq!((&bag.rows, &bag.offsets), (&of("rows"), &of("offsets")), "{name}: wide {number}");
+                }
+            }
+            Arc::new(batch)
+        })
         .collect();
     // Bfloat16 keeps 8 bits: what it computes is near, and tests of roundings say how it computes.
     let [logits, loss, weights] = match precision {
         Precision::F32 => [1e-6, 1e-5, 1e-5],
         Precision::Bf16 | Precision::Bf16Lsb8 => [5e-3, 5e-3, 5e-2],
     };
-    for (at, batch) in batches.iter().enumerate() {
-        batch.check(&schema).unwrap();
-        let expected: Vec<f32> = numbers(&tensors, &format!("{case}.logits{at}"));
-        for (p, expected) in ranks.predict(batch).unwrap().iter().zip(&expected) {
-            let logit = (f64::from(*p) / (1.0 - f64::from(*p))).ln();
-            assert!((logit - f64::from(*expected)).abs() < logits, "{case}, minibatch {at}: {logit}, not {expected}");
+    let compare = |name: &str, bound: f64| {
+        for (at, batch) in batches.iter().enumerate() {
+            batch.check(&schema).unwrap();
+            let expected: Vec<f32> = numbers(&tensors, &format!("{case}.{name}{at}"));
+            for (p, expected) in ranks.predict(batch).unwrap().iter().zip(&expected) {
+                let logit = (f64::from(*p) / (1.0 - f64::from(*p))).ln();
+                let apart = (logit - f64::from(*expected)).abs();
+                assert!(apart < bound, "{case}, {name} {at}: {logit}, not {expected}");
+            }
         }
-    }
+    };
+    compare("logits", logits);
     let losses: Vec<f32> = numbers(&tensors, &format!("{case}.losses"));
     assert_eq!(losses.len(), 30);
     for (step, &expected) in losses.iter().enumerate() {
         let found = ranks.step(&batches[step % minibatches], Rates::base(&config.train)).unwrap();
         let apart = (found / f64::from(expected) - 1.0).abs();
         assert!(apart < loss, "{case}, {isa:?}, step {}: loss {found}, PyTorch {expected}", step + 1);
+    }
+    if wide.is_some() {
+        // A wide part begins at 0, and tells something only now.
+        compare("logits_after", 10.0 * logits);
     }
     parameters.extend(ranks.moments(&parameters));
     for parameter in &parameters {
@@ -70,7 +98,9 @@ fn follow(case: &str, threads: usize, isa: Isa, precision: Precision) {
 
 #[test]
 fn pytorch_is_followed_on_any_instruction_set() {
-    for case in ["sgd", "adagrad", "one-layer", "dot"] {
+    let cases = ["sgd", "adagrad", "one-layer", "dot"].map(|case| [TORCHREC, case]);
+    let wide = ["ftrl", "adagrad", "nodense", "sgd", "adam"].map(|case| [WIDE, case]);
+    for case in cases.into_iter().chain(wide) {
         for isa in Isa::every() {
             for threads in [1, 3] {
                 follow(case, threads, isa, Precision::F32);
@@ -82,7 +112,8 @@ fn pytorch_is_followed_on_any_instruction_set() {
 /// By SGD: Adagrad divides by what it has seen, and of gradients that are nearly 0 their rounding decides.
 #[test]
 fn bfloat16_is_near_pytorch() {
-    for (case, isa) in Isa::every().into_iter().flat_map(|isa| [("sgd", isa), ("dot", isa)]) {
+    let cases = [[TORCHREC, "sgd"], [TORCHREC, "dot"], [WIDE, "sgd"]];
+    for (case, isa) in Isa::every().into_iter().flat_map(|isa| cases.map(|case| (case, isa))) {
         follow(case, 2, isa, Precision::Bf16);
     }
 }
