@@ -43,6 +43,14 @@ pub fn open_data(config: &mut Config, known: Learned, labels: Labels, unseen: Un
     open_as(config, known, Opening { labels, unseen, ..Opening::default() })
 }
 
+/// Generated data, as the model reads it.
+///
+/// # Errors
+/// As [`data::open`], and [`Widened::of`].
+pub fn open_generated(config: &Config) -> Result<Arc<dyn Source>> {
+    Widened::of(&config.model, data::open(config, Opening::default())?)
+}
+
 /// As [`open_data`], all rows as one split, for a trained model.
 pub fn open_whole(config: &mut Config, known: Learned) -> Result<Arc<dyn Source>> {
     let (labels, unseen) = (Labels::Optional, Unseen::NoRow);

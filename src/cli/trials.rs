@@ -7,8 +7,9 @@ use super::division::Wanted;
 use super::ranks::{Overlap, Purpose, RankArgs, Started, Steps, Task, minibatches};
 use crate::base::Result;
 use crate::base::config::{Config, Hot, SourceKind};
+use crate::cli::session::open_generated;
 use crate::collective::World;
-use crate::data::{self, Batch, Opening, Schema, Source};
+use crate::data::{Batch, Schema, Source};
 use crate::machine::{Machine, Placement};
 use crate::train::Rates;
 
@@ -35,8 +36,15 @@ impl Trials {
         config.data.rows_cap = TRIAL_ROWS;
         // Copies are of rows, which are not what is judged here.
         config.train.hot = Hot::Off;
-        config.model.rows = schema.tables.iter().map(|column| column.rows.min(TRIAL_ROWS)).collect();
-        let source = data::open(&config, Opening::default())?;
+        let columns = &schema.tables[..config.model.deep_tables(schema.tables.len())];
+        config.model.rows = columns.iter().map(|column| column.rows.min(TRIAL_ROWS)).collect();
+        // Random columns have names of their own.
+        for name in config.model.wide_crosses.iter_mut().flatten() {
+            if let Some(at) = columns.iter().position(|column| column.name == *name) {
+                *name = format!("C{}", at + 1);
+            }
+        }
+        let source = open_generated(&config)?;
         let batches = minibatches(&*source, 2, config.train.minibatch())?;
         Ok(Self { config, source, batches })
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use octorec::base::config::{Command, Config, Interaction, Layers, Loss, Pooling};
 use octorec::base::rng::{Random, Stream};
+use octorec::data::wide::WideColumns;
 use octorec::data::{Bag, Batch, Schema};
 use octorec::model::Room;
 use octorec::simd::Isa;
@@ -56,15 +57,28 @@ fn loss(config: &Config, weights: &Weights, batch: &Batch) -> f64 {
     let each = (0..samples).map(|n| {
         let dense = &batch.dense[n * batch.dense_width..(n + 1) * batch.dense_width];
         let x = perceptron(weights, "bot_l", dense.iter().map(|&v| f64::from(v)).collect(), true);
-        let mut vectors = vec![x.clone()];
+        let (mut vectors, mut wide) = (vec![x.clone()], 0.0);
         for (t, bag) in batch.bags.iter().enumerate() {
-            let table = tensor(weights, &format!("emb_l.{t}.weight"));
-            let row = |row: u32, e: usize| table[row as usize * model.dim + e];
+            let (name, dim) = match t.checked_sub(TABLES) {
+                None => (format!("emb_l.{t}.weight"), model.dim),
+                Some(number) => (format!("wide_l.{number}.weight"), 1),
+            };
+            let table = tensor(weights, &name);
+            let row = |row: u32, e: usize| table[row as usize * dim + e];
             let first = bag.offsets[n] as usize;
             let weight = |k: usize| batch.weights[t].get(first + k).map_or(1.0, |&weight| f64::from(weight));
             let part = if model.pooling == Pooling::Mean { 1.0 / bag.of(n).len().max(1) as f64 } else { 1.0 };
             let pooled = |e: usize| bag.of(n).iter().enumerate().map(|(k, &r)| part * weight(k) * row(r, e)).sum();
-            vectors.push((0..model.dim).map(pooled).collect());
+            let vector: Vec<f64> = (0..dim).map(pooled).collect();
+            if t < TABLES {
+                vectors.push(vector);
+            } else {
+                wide += vector[0];
+            }
+        }
+        if model.wide && !dense.is_empty() {
+            let of_dense = tensor(weights, "wide_dense.weight").iter().zip(dense);
+            wide += of_dense.map(|(w, &x)| w * f64::from(x)).sum::<f64>() + tensor(weights, "wide_dense.bias")[0];
         }
         let mut features = x;
         match model.interaction {
@@ -81,7 +95,7 @@ fn loss(config: &Config, weights: &Weights, batch: &Batch) -> f64 {
                 features = cross(weights, model.cross_layers, &features);
             }
         }
-        let z = perceptron(weights, "top_l", features, false)[0];
+        let z = perceptron(weights, "top_l", features, false)[0] + wide;
         let h = f64::from(model.loss_threshold);
         let p = 1.0 / (1.0 + (-z).exp());
         let p = if h > 0.0 { p.clamp(h, 1.0 - h) } else { p };
@@ -120,9 +134,14 @@ fn random_batch(schema: &Schema, samples: usize, seed: u64) -> Batch {
     batch
 }
 
+/// Tables of the data.
+const TABLES: usize = 3;
+
 /// How often a step moves a weight: an embedding row once a look-up, anything else once.
 fn moves(tensor: &str, row: usize, batch: &Batch) -> f64 {
-    let table = tensor.strip_prefix("emb_l.").map(|rest| rest.split('.').next().unwrap().parse::<usize>().unwrap());
+    let number = |rest: &str| rest.split('.').next().unwrap().parse::<usize>().unwrap();
+    let wide = tensor.strip_prefix("wide_l.").map(|rest| TABLES + number(rest));
+    let table = tensor.strip_prefix("emb_l.").map(number).or(wide);
     table.map_or(1.0, |t| batch.bags[t].rows.iter().filter(|&&looked_up| looked_up as usize == row).count() as f64)
 }
 
@@ -139,6 +158,10 @@ fn check_weighted(settings: &[&str], threads: usize, seed: u64, weighted: &[usiz
     let config = layers.finish(Command::Train).unwrap();
     let mut schema = Schema::criteo(config.model.bottom[0], &[5, 3, 40]);
     weighted.iter().for_each(|&table| schema.tables[table].weighted = true);
+    if let Some(wide) = WideColumns::of(&config.model, &schema).unwrap() {
+        // Each table gets look-ups of its own: what they are made of is another test's.
+        schema = wide.schema(&schema);
+    }
     let (update, update_fused) = (config.train.update, config.train.update_fused);
     let room = Room { update, update_fused, ..Room::samples(19) };
     let model = Ranks::alone(&config.model, &schema, room, threads, Isa::best()).unwrap();
@@ -173,7 +196,7 @@ fn check_weighted(settings: &[&str], threads: usize, seed: u64, weighted: &[usiz
             largest = largest.max(expected.abs());
             // Rounding of the weight itself (half a unit in its last place, over the rate, each time it moves), of the
             // f32 chain, and of the difference quotient.
-            let moves = moves(&weights[t].0, i / config.model.dim, &batch);
+            let moves = moves(&weights[t].0, i / weights[t].1.get(1).copied().unwrap_or(1), &batch);
             let bound = 1.2e-7 * here.abs() * moves + 3e-6 * expected.abs() + 2e-7;
             assert!(
                 (found - expected).abs() < bound,
@@ -216,6 +239,22 @@ fn cross_layers_and_cross_entropy() {
     // More numbers between V and W than x_0 has, and one layer behind.
     let other = ["model.interaction=dcn", "model.bottom=[3, 4]", "model.top=[1]", "model.dim=4", "model.cross_rank=19"];
     check(&[&other[..], &["model.cross_layers=2", "model.pooling=mean"]].concat(), 2, 10);
+}
+
+#[test]
+fn a_wide_part_beside_any_interaction() {
+    let wide = ["model.wide=true", "model.wide_crosses=[[\"C1\",\"C2\"]]", "model.wide_buckets=20"];
+    for threads in [1, 3] {
+        check(&[&SIZES[..], &wide].concat(), threads, 21);
+    }
+    let deep = ["model.interaction=cat", "model.bottom=[6]", "model.top=[11, 1]", "model.dim=4"];
+    check(&[&deep[..], &wide].concat(), 2, 22);
+    check_weighted(&[&deep[..], &wide, &["model.pooling=mean"]].concat(), 2, 23, &[0, 2]);
+    let cross = ["model.interaction=dcn", "model.bottom=[3, 4]", "model.top=[1]", "model.dim=4", "model.cross_rank=5"];
+    check(&[&cross[..], &wide[..1]].concat(), 2, 24);
+    // Features that nothing was done to meet in a cross network, too.
+    let plain = ["model.interaction=dcn", "model.bottom=[3]", "model.top=[5, 1]", "model.dim=4", "model.cross_rank=5"];
+    check(&plain, 2, 25);
 }
 
 #[test]

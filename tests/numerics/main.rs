@@ -6,12 +6,12 @@ mod gradients;
 mod gradients_bf16;
 mod kernels;
 mod limits;
+mod models;
 mod parity;
 mod precision;
 #[path = "../support/renamed.rs"]
 mod renamed;
 #[path = "../support/requirement.rs"]
 mod requirement;
-mod models;
 #[path = "../weighing/mod.rs"]
 mod weighing;

@@ -10,12 +10,16 @@ use octorec::data::{Bag, Batch, Schema};
 use octorec::model::Room;
 use octorec::optim::{Optimizer, Schedule};
 use octorec::simd::Isa;
-use octorec::train::{Evaluation, Ranks, Rates, auc};
+use octorec::train::{Checkpoint, Evaluation, Ranks, Rates, auc};
 use safetensors::SafeTensors;
 use serde_json::Value;
 
+pub fn vector_path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(name)
+}
+
 pub fn vector_file(name: &str) -> Vec<u8> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(name);
+    let path = vector_path(name);
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -202,6 +206,39 @@ fn pytorch_optimizers_and_their_state_are_followed() {
             for threads in [1, 3] {
                 follow_optimizer(case, keys, threads, isa);
             }
+        }
+    }
+}
+
+/// A model that PyTorch has trained for 15 steps goes on here, with what its optimizers keep.
+#[test]
+fn a_model_that_pytorch_hands_over_goes_on_as_it_would_have_there() {
+    let bytes = vector_file("optimizers.safetensors");
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    for case in ["momentum", "adagrad", "adam"] {
+        let (_, keys) = OPTIMIZERS.iter().find(|(name, _)| *name == case).unwrap();
+        let mut layers = Layers::default();
+        layers.document("[model]\nbottom = [13, 16, 8]\ntop = [12, 1]\ndim = 8", "vectors").unwrap();
+        keys.iter().for_each(|key| layers.assignment(&format!("train.{key}")).unwrap());
+        let config = layers.finish(Command::Train).unwrap();
+        let (optimizer, optimizer_rows) = (Optimizer::dense(&config.train), Optimizer::rows(&config.train));
+        let room = Room { optimizer, optimizer_rows, ..Room::samples(24) };
+        let schema = Schema::criteo(13, &[3, 17, 40]);
+        let model = Ranks::alone(&config.model, &schema, room, 2, Isa::best()).unwrap();
+        let path = vector_path(&format!("handover_{case}.safetensors"));
+        Checkpoint::open(&path).unwrap().load_into(&model).unwrap();
+        let losses: Vec<f32> = numbers(&tensors, &format!("{case}.losses"));
+        for (step, &expected) in losses.iter().enumerate().skip(15) {
+            let batch = batch(&tensors, &format!("batch{}", step % 10), 3, 13);
+            let loss = model.step(&Arc::new(batch), Rates::base(&config.train)).unwrap();
+            assert!((loss / f64::from(expected) - 1.0).abs() < 1e-5, "{case}, step {}: {loss}", step + 1);
+        }
+        let mut parameters = model.parameters().unwrap();
+        parameters.extend(model.moments(&parameters));
+        for parameter in &parameters {
+            let expected: Vec<f32> = numbers(&tensors, &format!("{case}.{}", parameter.name));
+            let apart = distance(&model.export(parameter).unwrap(), &expected);
+            assert!(apart < 1e-5, "{case}: {} is {apart:e} from PyTorch's", parameter.name);
         }
     }
 }

@@ -11,3 +11,4 @@ mod traffic;
 mod training;
 #[path = "../weighing/mod.rs"]
 mod weighing;
+mod wide;

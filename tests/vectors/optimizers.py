@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes optimizers.safetensors: what a small DLRM is after 30 steps of each optimizer, with the optimizers' state.
+"""Writes optimizers.safetensors: what a small DLRM is after 30 steps of each optimizer, with the optimizers' state; and
+handover_CASE.safetensors, what some are after 15, as a user of PyTorch hands a model over to octorec.
 
 The model and its data are those of generate.py. Optimizers are PyTorch's own; where it has none they are written here in
 NumPy from their published definition. Embedding gradients are sparse, as they must be for SparseAdam. Every case runs in
@@ -10,17 +11,21 @@ float32 and in float64, which shows how much of a difference is rounding. See RE
 """
 
 import argparse
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import torch
 from safetensors import safe_open
+from safetensors.numpy import load_file
+from safetensors.torch import save_file
 
 from generate import Case, Dlrm, container, initial_parameters, random_minibatch
 
 HERE = Path(__file__).parent
 STEPS = 30
 MINIBATCHES = 10  # used in turn
+HANDED_OVER, AFTER = ("momentum", "adagrad", "adam"), 15
 
 MODEL = Case(7, [13, 16, 8], [12, 1], 8, [3, 17, 40], [24] * MINIBATCHES, 0.0, empty=[(4, 1)])
 
@@ -112,7 +117,18 @@ def state_of(optimizer, parameter):
     return {name: np.asarray(value.detach() if torch.is_tensor(value) else value) for name, value in state.items()}
 
 
-def train(initial, minibatches, layers, rows, clip, dtype):
+def hand_over(model, optimizers, path):
+    """A model and what its optimizers keep, in one file (the guide "precision" has this, too)."""
+    tensors, names = dict(model.state_dict()), {p: name for name, p in model.named_parameters()}
+    for optimizer in optimizers:
+        for parameter, state in optimizer.state.items():
+            for kind, value in state.items():
+                if value is not None:
+                    tensors[f"state.{names[parameter]}.{kind}"] = torch.as_tensor(value, dtype=torch.float32)
+    save_file(tensors, path)
+
+
+def train(initial, minibatches, layers, rows, clip, dtype, handed_over=None):
     model = Dlrm(MODEL, sparse_grads=True)
     model.load_state_dict({name: torch.from_numpy(values) for name, values in initial.items()})
     model.to(dtype)
@@ -138,6 +154,8 @@ def train(initial, minibatches, layers, rows, clip, dtype):
         for optimizer in optimizers:
             optimizer.step()
         losses.append(loss.item())
+        if handed_over and step + 1 == AFTER:
+            hand_over(model, optimizers, handed_over)
     assert clip is None or min(norms) < clip < max(norms), f"norms from {min(norms)} to {max(norms)}"
     results = {"losses": np.array(losses)}
     for name, parameter in named.items():
@@ -154,7 +172,7 @@ def distance(found, expected):
     return float(np.abs(found - expected).max() / max(1e-30, np.abs(expected).max()))
 
 
-def tensors():
+def tensors(folder):
     draw = np.random.RandomState(MODEL.seed)
     initial = initial_parameters(MODEL, draw)
     minibatches = [
@@ -170,7 +188,8 @@ def tensors():
             found[f"batch{i}.offsets{table}"] = offsets
     for case, (layers, rows, *clip) in CASES.items():
         clip = clip[0] if clip else None
-        run = train(initial, minibatches, layers, rows, clip, torch.float32)
+        path = folder / f"handover_{case}.safetensors" if case in HANDED_OVER else None
+        run = train(initial, minibatches, layers, rows, clip, torch.float32, path)
         exact = train(initial, minibatches, layers, rows, clip, torch.float64)
         worst = max(run, key=lambda name: distance(run[name], exact[name]))
         print(f"{case}: losses {run['losses'][0]:.6f} .. {run['losses'][-1]:.6f}; float64 is "
@@ -188,10 +207,18 @@ def main():
     check = arguments.parse_args().check
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    path, made = HERE / "optimizers.safetensors", tensors()
+    with tempfile.TemporaryDirectory() as folder:
+        made = tensors(Path(folder) if check else HERE)
+        for case in HANDED_OVER if check else ():
+            compare(HERE / f"handover_{case}.safetensors", load_file(Path(folder) / f"handover_{case}.safetensors"))
+    path = HERE / "optimizers.safetensors"
     if not check:
         path.write_bytes(container(made, {"steps": str(STEPS), "minibatches": str(MINIBATCHES)}))
         return
+    compare(path, made)
+
+
+def compare(path, made):
     with safe_open(path, "np") as committed:
         assert set(committed.keys()) == set(made)
         for name, value in made.items():

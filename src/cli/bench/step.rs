@@ -19,8 +19,9 @@ use crate::cli::overrides::{BaseArgs, KeyArgs};
 use crate::cli::place::{PlaceArgs, RankCount};
 use crate::cli::profile::{Profiled, limits};
 use crate::cli::ranks::{ExchangeArgs, Purpose, RankArgs, Started, Steps};
+use crate::cli::session::open_generated;
 use crate::collective::World;
-use crate::data::{self, Batch, Opening, Source, Split};
+use crate::data::{Batch, Source, Split};
 use crate::machine::limits::{Bracket, Processor, Rate};
 use crate::train::Rates;
 
@@ -128,7 +129,7 @@ impl StepArgs {
     pub fn measure(&self) -> Result<Report> {
         let config = self.config()?;
         let machine = Processor::of_this_machine()?;
-        let source = data::open(&config, Opening::default())?;
+        let source = open_generated(&config)?;
         let row = config.model.dim * config.train.precision.bytes();
         // Where the system does not tell, no cache is larger.
         let cache = machine.l3_bytes.map_or(1 << 30, |bytes| bytes as usize);

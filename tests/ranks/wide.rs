@@ -1,0 +1,190 @@
+//! A wide part among ranks: whatever the division of its tables, and the optimizers that move it and the rest.
+
+use std::sync::Arc;
+
+use octorec::base::RankId;
+use octorec::base::config::{Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, SourceKind, Wire};
+use octorec::data::wide::Widened;
+use octorec::data::{self, Batch, Opening, Schema, Split};
+use octorec::machine::placement::Wishes;
+use octorec::machine::{Machine, place};
+use octorec::math::Grains;
+use octorec::model::Room;
+use octorec::optim::{Averages, Optimizer};
+use octorec::shard::scheme::{Part, Scheme, Sharding};
+use octorec::train::{Ranks, Rates, Setup};
+
+const RATES: Rates = Rates { layers: 0.05, rows: 0.04, wide: 0.1 };
+/// More would part an odd pair of samples differently.
+const BATCH: usize = 50;
+
+struct Case {
+    model: ModelConfig,
+    schema: Schema,
+    batches: Vec<Arc<Batch>>,
+    room: Room,
+}
+
+/// Losses, and all weights and moments by their names.
+type Outcome = (Vec<f64>, Vec<(String, Vec<f32>)>);
+
+impl Case {
+    fn new(interaction: Interaction, pooling: Pooling, precision: Precision, wide: Optimizer) -> Self {
+        let crosses = [&["C2", "C1"][..], &["C3", "C4", "C2"]];
+        let owned = |cross: &[&str]| cross.iter().map(|&name| name.to_owned()).collect();
+        let bottom = if interaction == Interaction::Cat { vec![5] } else { vec![5, 12] };
+        let model = ModelConfig {
+            bottom,
+            top: vec![33, 1],
+            dim: 12,
+            rows: vec![700, 3, 41, 260],
+            interaction,
+            pooling,
+            wide: true,
+            wide_crosses: crosses.map(owned).to_vec(),
+            wide_buckets: 90,
+            ..ModelConfig::default()
+        };
+        let data = DataConfig { source: SourceKind::Random, lookups: 3.into(), zipf: 1.05, ..DataConfig::default() };
+        let config = Config { model, data, ..Config::default() };
+        let source = Widened::of(&config.model, data::open(&config, Opening::default()).unwrap()).unwrap();
+        let mut reader = source.open(Split::Train, 0).unwrap();
+        let draw = |index: usize| {
+            let mut batch = Batch::new(source.schema());
+            reader.read(&mut batch, [BATCH, BATCH, 29, 3][index % 4]).unwrap();
+            Arc::new(batch)
+        };
+        let batches = (0..8).map(draw).collect();
+        let deep = Optimizer::Adagrad { eps: 0.01, initial: 0.05, decay: 0.0 };
+        let optimizers_wide = match wide {
+            // Of rows it is lazy.
+            Optimizer::Adam { averages, .. } => [Optimizer::SparseAdam { averages }, wide],
+            _ => [wide; 2],
+        };
+        let room = Room {
+            lookups: 27,
+            precision,
+            optimizer: deep,
+            optimizer_rows: deep,
+            optimizers_wide,
+            ..Room::samples(BATCH)
+        };
+        Self { schema: source.schema().clone(), model: config.model, batches, room }
+    }
+
+    /// Every table in a way of its own, those of one column, too.
+    fn setup(&self, kind: impl Fn(usize) -> usize, ranks: usize, grains: bool) -> Setup {
+        let dims = self.model.dims(self.schema.tables.len());
+        let rows = self.schema.rows();
+        let schemes =
+            (0..rows.len()).map(|table| scheme(kind(table), table, ranks, rows[table], dims[table])).collect();
+        let sharding = Sharding::new(&rows, dims, ranks, schemes).unwrap();
+        let wishes = Wishes { ranks: Some(ranks), threads: Some(1), ..Wishes::default() };
+        let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
+        let setup = Setup::new(&self.model, &self.schema, sharding, self.room, &placement);
+        Setup { grains: grains.then(|| Grains::of(BATCH)), ..setup }
+    }
+
+    fn run(&self, setup: Setup) -> Outcome {
+        let ranks = Ranks::start(setup).unwrap();
+        ranks.initialise(7).unwrap();
+        let losses = self.batches.iter().map(|batch| ranks.step(batch, RATES).unwrap()).collect();
+        let mut parameters = ranks.parameters().unwrap();
+        parameters.extend(ranks.moments(&parameters));
+        let export = parameters.iter().map(|of| (of.name.clone(), ranks.export(of).unwrap()));
+        (losses, export.collect())
+    }
+}
+
+fn parts(whole: u64, count: usize, ranks: usize, first: usize) -> Vec<Part> {
+    let count = count.min(whole as usize) as u64;
+    let size = |part: u64| whole * (part + 1) / count - whole * part / count;
+    let rank = |part: u64| RankId(((first as u64 + part) % ranks as u64) as u32);
+    (0..count).map(|part| Part { rank: rank(part), size: size(part) }).collect()
+}
+
+fn scheme(kind: usize, table: usize, ranks: usize, rows: u64, dim: usize) -> Scheme {
+    match kind % 5 {
+        0 => Scheme::Table(RankId((table % ranks) as u32)),
+        1 => Scheme::Column(parts(dim as u64, ranks, ranks, table)),
+        2 => Scheme::RowContiguous(parts(rows, ranks, ranks, table)),
+        3 => Scheme::RowCyclic((0..ranks.min(rows as usize)).map(|rank| RankId(rank as u32)).collect()),
+        _ => Scheme::Replicated,
+    }
+}
+
+fn close(alone: &Outcome, found: &Outcome, bound: f64, what: &str) {
+    for (step, (alone, found)) in alone.0.iter().zip(&found.0).enumerate() {
+        assert!((alone - found).abs() <= bound * alone.abs(), "{what}: step {step}: {found}, not {alone}");
+    }
+    for ((name, alone), (_, found)) in alone.1.iter().zip(&found.1) {
+        let apart = alone.iter().zip(found).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+        assert!(apart <= 20.0 * bound, "{what}: {name} is {apart} apart");
+    }
+}
+
+const FTRL: Optimizer = Optimizer::Ftrl { beta: 0.1, l1: 1e-3, l2: 0.01, initial: 0.01, decay: 0.0 };
+const ADAM: Optimizer =
+    Optimizer::Adam { averages: Averages { beta1: 0.9, beta2: 0.99, eps: 0.01, bias_correction: true }, decay: 0.0 };
+
+#[test]
+fn a_wide_part_learns_among_ranks_as_on_one_however_its_tables_are_divided() {
+    for (interaction, pooling, precision, wide, bound) in [
+        (Interaction::Cat, Pooling::Sum, Precision::F32, FTRL, 1e-5),
+        (Interaction::Dot, Pooling::Mean, Precision::F32, ADAM, 1e-5),
+        (Interaction::Cat, Pooling::Sum, Precision::Bf16, FTRL, 1e-3),
+    ] {
+        let case = Case::new(interaction, pooling, precision, wide);
+        let alone = case.run(case.setup(|_| 0, 1, false));
+        let of_wide =
+            |(name, values): &&(String, Vec<f32>)| name.starts_with("wide") && values.iter().any(|x| *x != 0.0);
+        let kept = if wide == FTRL { 2 } else { 3 };
+        assert_eq!(alone.1.iter().filter(of_wide).count(), (6 + 2) * (1 + kept), "all of the wide part has learned");
+        for ranks in [2, 3, 5, 8] {
+            for kind in 0..6 {
+                let what = format!("{ranks} ranks, scheme {kind}, {interaction:?}, {pooling:?}, {precision:?}");
+                let setup = case.setup(|table| if kind == 5 { table } else { kind }, ranks, false);
+                let own = case.run(setup.clone());
+                close(&alone, &own, bound, &what);
+                if ranks < 4 {
+                    let mut overlapped = Setup { overlap: true, spin: false, ..setup };
+                    overlapped.places.iter_mut().for_each(|place| place.comm = vec![place.compute[0]; 2]);
+                    assert!(case.run(overlapped) == own, "{what}: communication threads change no bit");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_bits_of_a_wide_part_do_not_depend_on_ranks_where_that_is_asked_for() {
+    for (interaction, pooling, precision, wide) in [
+        (Interaction::Cat, Pooling::Sum, Precision::F32, FTRL),
+        (Interaction::Dot, Pooling::Mean, Precision::F32, ADAM),
+        (Interaction::Cat, Pooling::Sum, Precision::Bf16, FTRL),
+        (Interaction::Dcn, Pooling::Sum, Precision::F32, Optimizer::Sgd),
+    ] {
+        let case = Case::new(interaction, pooling, precision, wide);
+        let alone = case.run(case.setup(|_| 0, 1, true));
+        for ranks in [1, 2, 3, 8] {
+            for kind in 0..6 {
+                let found = case.run(case.setup(|table| if kind == 5 { table } else { kind }, ranks, true));
+                let what = format!("{ranks} ranks, scheme {kind}, {interaction:?}, {pooling:?}, {precision:?}");
+                for ((name, alone), (_, found)) in alone.1.iter().zip(&found.1) {
+                    let differs = alone.iter().zip(found).position(|(a, b)| a.to_bits() != b.to_bits());
+                    assert!(differs.is_none(), "{what}: {name} differs from element {differs:?} on");
+                }
+                assert!(alone.0 == found.0, "{what}: losses");
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_and_gradients_of_a_wide_part_that_travel_rounded_are_near() {
+    let case = Case::new(Interaction::Cat, Pooling::Sum, Precision::F32, FTRL);
+    let alone = case.run(case.setup(|_| 0, 1, false));
+    let rounded = case.run(Setup { wire: Wire::Bf16, ..case.setup(|table| table, 3, false) });
+    close(&alone, &rounded, 2e-3, "rounded");
+    assert!(alone.1 != rounded.1);
+}
