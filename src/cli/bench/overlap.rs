@@ -20,6 +20,7 @@ use crate::cli::figures;
 use crate::cli::overrides::{BaseArgs, KeyArgs};
 use crate::cli::ranks::{Breakdowns, Overlap, Purpose, RankArgs, Started, Steps, Task, minibatches};
 use crate::collective::World;
+use crate::data::wide::Widened;
 use crate::data::{self, Opening};
 use crate::machine::limits::Processor;
 use crate::machine::placement::{CommCores, Placement, Wishes};
@@ -117,7 +118,7 @@ impl OverlapArgs {
         let (own, mut with_threads) = self.placements(&config, &host)?;
         let cores_shared = with_threads.is_none();
         let posted = with_threads.take().unwrap_or_else(|| own.sharing(self.comm_cores as usize));
-        let source = data::open(&config, Opening::default())?;
+        let source = Widened::of(&config.model, data::open(&config, Opening::default())?)?;
         let batches = minibatches(&*source, 4, config.train.minibatch())?;
         let modes = [
             ("blocking, compute threads", &own, Overlap::Off),
