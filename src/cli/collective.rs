@@ -92,7 +92,7 @@ pub fn choose(config: &Config, tables: usize, everyone: &Everyone, kept: Option<
         Wire::F32 => Payload::F32,
         Wire::Bf16 => Payload::Bf16,
     };
-    let shape = Shape::dlrm(&config.model, tables, tables * config.model.dim);
+    let shape = Shape::of(&config.model, tables);
     let tensors = tensors(&shape, config.train.precision);
     let (reductions, candidates) = priced(candidates, &tensors, payload, &site)
         .into_iter()

@@ -7,6 +7,7 @@ use std::time::Instant;
 use clap::Args;
 
 use super::data::bar;
+use super::deep::Deep;
 use super::help::MACHINE;
 use crate::base::config::{Config, Hot};
 use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
@@ -76,11 +77,15 @@ pub fn hot_rows(
         return Ok(None);
     }
     let row_bytes = row_bytes(config, ordered);
-    let schema = source.schema();
+    let deep = Deep::of(&config.model, source);
     let (set, how) = match &*config.train.hot_set {
-        "" => told(config, source, ranks, row_bytes)?,
+        "" => {
+            let (set, how) = told(config, &deep, ranks, row_bytes)?;
+            (deep.of_all(set), how)
+        }
         path => {
-            let set = load_hot(Path::new(path), schema)?;
+            let set = load_hot(Path::new(path), source.schema())?;
+            deep.check(&set, path)?;
             (set, format!("as in {path}"))
         }
     };

@@ -74,7 +74,7 @@ pub fn divide(
     // What cannot change a plan need not be measured.
     let chosen = wanted.file.is_none() && several;
     let (demands, looked_at) = demands(config, source, wanted.sampled && chosen);
-    let workload = workload(config, tables(source.schema(), &demands));
+    let workload = workload(config, tables(config, source.schema(), &demands));
     let model = Model::new(&workload, &site);
     let mut told = Vec::new();
     let followed = match (wanted.file, wanted.kept.filter(|_| several)) {
@@ -135,9 +135,10 @@ fn keep(model: &Model<'_>, path: &Path, told: &mut Vec<String>) -> Result<Option
 /// What is asked of each table, as far as it is known without looking at the data; and, if that was looked at, a line that
 /// says so.
 fn demands(config: &Config, source: &dyn Source, sampled: bool) -> (Vec<Demand>, Option<String>) {
-    let tables = source.schema().tables.len();
+    let columns = config.model.deep_tables(source.schema().tables.len());
     if config.data.source == SourceKind::Random {
-        return ((0..tables).map(|table| drawn(&config.data, table)).collect(), None);
+        let drawn = (0..columns).map(|column| drawn(&config.data, column)).collect();
+        return (widened(config, source.schema(), drawn), None);
     }
     let samples = config.train.minibatch().clamp(*MEASURED.start(), *MEASURED.end());
     if let Some((demands, samples)) = sampled.then(|| measured(source, samples)).flatten() {
@@ -149,7 +150,27 @@ fn demands(config: &Config, source: &dyn Source, sampled: bool) -> (Vec<Demand>,
         true => source.lookups(),
         false => config.data.lookups.of(table),
     };
-    ((0..tables).map(|table| Demand { lookups: look_ups(table) as f64, skew: 0.0 }).collect(), None)
+    let known = (0..columns).map(|column| Demand { lookups: look_ups(column) as f64, skew: 0.0 }).collect();
+    (widened(config, source.schema(), known), None)
+}
+
+/// What is asked of all tables, where it is known of the data's columns: of a wide part the same again, and of a cross each
+/// combination of its columns' look-ups, which come at least as unevenly as those of the most even one.
+fn widened(config: &Config, schema: &Schema, columns: Vec<Demand>) -> Vec<Demand> {
+    if !config.model.wide {
+        return columns;
+    }
+    let of = |name: &String| {
+        let column = schema.tables.iter().position(|column| column.name == *name);
+        columns[column.expect("a cross is of the data's columns: the schema has its table")]
+    };
+    let crosses = config.model.wide_crosses.iter().map(|cross| {
+        let crossed = cross.iter().map(of);
+        let both = |a: Demand, b: Demand| Demand { lookups: a.lookups * b.lookups, skew: a.skew.min(b.skew) };
+        crossed.reduce(both).expect("a cross is of two columns or more")
+    });
+    let crosses: Vec<Demand> = crosses.collect();
+    [&columns[..], &columns, &crosses].concat()
 }
 
 /// What random data asks of a table.
@@ -172,8 +193,10 @@ pub fn planned(config: &mut Config, lookups: Option<f64>, skew: Option<f64>) -> 
         demand.lookups = lookups.unwrap_or(demand.lookups);
         demand.skew = skew.unwrap_or(demand.skew);
     }
-    let mut tables = tables(source.schema(), &demands);
-    tables.iter_mut().for_each(|table| table.rows = config.data.capped(table.rows));
+    let mut tables = tables(config, source.schema(), &demands);
+    // Crosses have as many rows as the model says.
+    let capped = tables.len() - if config.model.wide { config.model.wide_crosses.len() } else { 0 };
+    tables[..capped].iter_mut().for_each(|table| table.rows = config.data.capped(table.rows));
     if tables.is_empty() {
         let reason = "the model has no embedding tables: there is nothing to divide".to_owned();
         return Err(Error::Config { origin: "model.rows".to_owned(), reason });
@@ -181,14 +204,24 @@ pub fn planned(config: &mut Config, lookups: Option<f64>, skew: Option<f64>) -> 
     Ok(workload(config, tables))
 }
 
-/// What is asked of the tables of a schema.
-fn tables(schema: &Schema, demands: &[Demand]) -> Vec<TableLoad> {
-    let table = schema.tables.iter().zip(demands).map(|(column, demand)| TableLoad {
-        name: column.name.clone(),
-        rows: column.rows,
-        lookups: demand.lookups,
-        skew: demand.skew,
-        weighted: column.weighted,
+/// What is asked of the tables of a schema. Those of a wide part have a width and an optimizer of their own.
+fn tables(config: &Config, schema: &Schema, demands: &[Demand]) -> Vec<TableLoad> {
+    let (precision, deep) = (config.train.precision, config.model.deep_tables(schema.tables.len()));
+    let optimizers = [Optimizer::rows(&config.train), Optimizer::wide(&config.train)[0]];
+    let kept = optimizers.map(|optimizer| Kept { precision, optimizer });
+    let columns = schema.tables.iter().zip(config.model.dims(schema.tables.len())).enumerate();
+    let table = columns.zip(demands).map(|((table, (column, dim)), demand)| {
+        let kept = kept[usize::from(table >= deep)];
+        TableLoad {
+            name: column.name.clone(),
+            rows: column.rows,
+            dim,
+            lookups: demand.lookups,
+            skew: demand.skew,
+            weighted: column.weighted,
+            state_bytes: kept.bytes() - precision.read_bytes(),
+            row_state_bytes: kept.row_bytes(),
+        }
     });
     table.collect()
 }
@@ -196,19 +229,14 @@ fn tables(schema: &Schema, demands: &[Demand]) -> Vec<TableLoad> {
 /// What a configuration makes of tables.
 fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
     let (precision, collective) = (config.train.precision, config.train.collective);
-    let kept = |optimizer| Kept { precision, optimizer };
-    let (layers, rows) = (kept(Optimizer::dense(&config.train)), kept(Optimizer::rows(&config.train)));
-    let shape = Shape::dlrm(&config.model, tables.len(), tables.len() * config.model.dim);
+    let layers = Kept { precision, optimizer: Optimizer::dense(&config.train) };
+    let shape = Shape::of(&config.model, tables.len());
     let parameters = shape.parameters() as u64;
-    let weight_bytes = precision.read_bytes();
     let gradient = size_of::<f32>();
     Workload {
         tables,
-        dim: config.model.dim,
         batch: config.train.minibatch(),
-        weight_bytes,
-        state_bytes: rows.bytes() - weight_bytes,
-        row_state_bytes: rows.row_bytes(),
+        weight_bytes: precision.read_bytes(),
         exchange_bytes: config.train.wire.bytes(),
         // Weights with what is kept beside them, and gradients; activations and theirs.
         dense_bytes: parameters * (layers.bytes() + gradient) as u64,

@@ -9,6 +9,7 @@ use clap::Args;
 use super::bench::table::Table;
 use super::chart::{Line, Panel, thresholds};
 use super::data::bar;
+use super::deep::Deep;
 use super::overrides::{BaseArgs, KeyArgs, source_of};
 use super::preprocess::memory;
 use super::session::{Learned, open_data, refuse_overwriting, report_skipped};
@@ -99,9 +100,10 @@ impl HotArgs {
         let wanted = config.train.threads;
         let pool = rayon::ThreadPoolBuilder::new().num_threads(wanted).build();
         let pool = pool.map_err(|error| Error::Threads { wanted, source: std::io::Error::other(error) })?;
+        let deep = Deep::of(&config.model, &*source);
         let bar = bar(0, "looking for hot rows");
         let found = pool.install(|| {
-            profile(&*source, &options, &|step| {
+            profile(&deep, &options, &|step| {
                 bar.set_length(step.total);
                 bar.set_position(step.done);
             })
@@ -110,7 +112,7 @@ impl HotArgs {
         let found = found?;
         report_skipped(source.skipped_rows());
         if let Some(path) = &self.out {
-            save_hot(path, source.schema(), &found.set)?;
+            save_hot(path, source.schema(), &deep.of_all(found.set.clone()))?;
         }
         if let Some(path) = &self.svg {
             write_file(path, drawn(&found).as_bytes())?;

@@ -9,6 +9,7 @@ mod config;
 mod convert;
 mod copies;
 mod data;
+mod deep;
 mod division;
 mod eval;
 mod export;

@@ -65,11 +65,11 @@ pub struct PlanArgs {
     /// Bytes of a weight as look-ups read it: 4 is f32, 2 is bf16; default: what train.precision says.
     #[arg(long, value_name = "N")]
     weight_bytes: Option<usize>,
-    /// Bytes besides that an update reads: lower halves, the optimizer's moments; default: what train.precision and
-    /// train.optimizer_rows say.
+    /// Bytes besides that an update reads of each table: lower halves, the optimizer's moments; default: what train.precision,
+    /// train.optimizer_rows and train.optimizer_wide say.
     #[arg(long, value_name = "N")]
     state_bytes: Option<usize>,
-    /// Bytes of optimizer state a row; default: what train.optimizer_rows says.
+    /// Bytes of optimizer state a row of each table; default: what train.optimizer_rows says.
     #[arg(long, value_name = "N")]
     row_state_bytes: Option<usize>,
     /// Memory bandwidth of every node in GB/s, for streams, copies and random rows, instead of what was measured or
@@ -203,13 +203,13 @@ impl PlanArgs {
     }
 
     fn workload(&self, config: &mut Config) -> Result<Workload> {
-        let workload = planned(config, self.lookups, self.skew)?;
-        Ok(Workload {
-            weight_bytes: self.weight_bytes.unwrap_or(workload.weight_bytes),
-            state_bytes: self.state_bytes.unwrap_or(workload.state_bytes),
-            row_state_bytes: self.row_state_bytes.unwrap_or(workload.row_state_bytes),
-            ..workload
-        })
+        let mut workload = planned(config, self.lookups, self.skew)?;
+        workload.weight_bytes = self.weight_bytes.unwrap_or(workload.weight_bytes);
+        for table in &mut workload.tables {
+            table.state_bytes = self.state_bytes.unwrap_or(table.state_bytes);
+            table.row_state_bytes = self.row_state_bytes.unwrap_or(table.row_state_bytes);
+        }
+        Ok(workload)
     }
 }
 

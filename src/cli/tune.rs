@@ -206,7 +206,7 @@ fn layers(config: &Config, threads: usize) -> Result<(Vec<(usize, usize)>, usize
             layers.push((c, k));
         }
     }
-    let shape = Shape::dlrm(config, dims.len(), dims.iter().sum());
+    let shape = Shape::of(config, dims.len());
     let mut parts = Parts::new(small.train.part.given().unwrap_or_else(|| part_for(shape.part_bytes(), threads)), None);
     parts.cut(small.train.batch, small.train.batch);
     Ok((layers, parts.part(0).len()))

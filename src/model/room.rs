@@ -95,22 +95,30 @@ impl Room {
     }
 }
 
-/// Refuses tables that the machine cannot hold, before the first page is touched.
+/// Refuses tables that the machine cannot hold, before the first page is touched. Of each table: its columns, and what is kept
+/// of its rows.
 ///
 /// # Errors
 /// [`Error::TableTooBig`], which names the largest.
-pub fn check_tables(schema: &Schema, dim: usize, kept: Kept) -> Result<()> {
-    let bytes = |rows: u64| rows.saturating_mul((dim * kept.bytes() + kept.row_bytes()) as u64);
-    let need = schema.tables.iter().fold(0u64, |sum, column| sum.saturating_add(bytes(column.rows)));
+///
+/// # Panics
+/// When these are fewer or more than tables.
+pub fn check_tables(schema: &Schema, rows: &[(usize, Kept)]) -> Result<()> {
+    assert_eq!(rows.len(), schema.tables.len(), "rows of each table");
+    let bytes = |table: usize| {
+        let (dim, kept) = rows[table];
+        schema.tables[table].rows.saturating_mul((dim * kept.bytes() + kept.row_bytes()) as u64)
+    };
+    let need = (0..rows.len()).fold(0u64, |sum, table| sum.saturating_add(bytes(table)));
     let Some(free) = available_bytes() else { return Ok(()) };
-    let largest = schema.tables.iter().enumerate().max_by_key(|(_, column)| column.rows);
+    let largest = (0..rows.len()).max_by_key(|table| bytes(*table));
     match largest {
-        Some((table, column)) if need > free => Err(Error::TableTooBig {
+        Some(table) if need > free => Err(Error::TableTooBig {
             table: table as u32,
-            name: column.name.clone(),
-            rows: column.rows,
-            dim,
-            table_need: Bytes(bytes(column.rows)),
+            name: schema.tables[table].name.clone(),
+            rows: schema.tables[table].rows,
+            dim: rows[table].0,
+            table_need: Bytes(bytes(table)),
             need: Bytes(need),
             free: Bytes(free),
         }),

@@ -56,6 +56,13 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// Of a model with so many tables, those of a wide part among them, each of which is looked up for one vector a sample.
+    #[must_use]
+    pub fn of(model: &ModelConfig, tables: usize) -> Self {
+        let deep = model.deep_tables(tables);
+        Self::dlrm(model, deep, deep * model.dim)
+    }
+
     /// Of a model whose samples have `row` elements of pooled rows, in `vectors` vectors, beside those of a wide part.
     #[must_use]
     pub fn dlrm(model: &ModelConfig, vectors: usize, row: usize) -> Self {
@@ -196,7 +203,9 @@ mod tests {
         let mut layers = Layers::default();
         layers.preset(preset).unwrap();
         let model = layers.finish(Command::Plan).unwrap().model;
-        Shape::dlrm(&model, model.rows.len(), model.rows.len() * model.dim)
+        let columns = model.rows.len();
+        let tables = if model.wide { 2 * columns + model.wide_crosses.len() } else { columns };
+        Shape::of(&model, tables)
     }
 
     #[test]

@@ -157,7 +157,7 @@ impl<'a> Model<'a> {
         // Of each row that the longest slice's samples name the sum, an offset and the number.
         let list = |(skew, table): (&Skew, &TableLoad)| {
             let draws = slices[0] as f64 * table.lookups;
-            skew.unique(&Rows::all(table.rows), draws).min(draws) * (workload.dim + 2) as f64 + 2.0
+            skew.unique(&Rows::all(table.rows), draws).min(draws) * (table.dim + 2) as f64 + 2.0
         };
         let lists = skews.iter().zip(&workload.tables).map(list).collect();
         let latency_s = ids.iter().map(|rank| {
@@ -211,7 +211,7 @@ impl<'a> Model<'a> {
             false => self.uniques[table.index()] * rows.count as f64 / all as f64,
         };
         let unique = unique.min(draws);
-        let (row, moved) = self.row_bytes(width);
+        let (row, moved) = self.row_bytes(load, width);
         let again = draws - unique;
         let sums = (work.batch * width * work.exchange_bytes) as f64;
         let ids = draws * load.lookup_bytes();
@@ -220,18 +220,17 @@ impl<'a> Model<'a> {
             lookup_stream: (ids + sums).round() as i64,
             update_rows: (unique * moved + again * moved / CACHE_GAIN).round() as i64,
             update_stream: (sums + ids).round() as i64,
-            memory: rows.count as i64 * (width * (work.weight_bytes + work.state_bytes) + work.row_state_bytes) as i64,
+            memory: rows.count as i64 * (width * (work.weight_bytes + load.state_bytes) + load.row_state_bytes) as i64,
             columns: width as i64,
             streams: i64::from(with_ids),
             row_ids: if with_ids { draws.round() as i64 * load.words() as i64 } else { 0 },
         }
     }
 
-    /// Bytes that a look-up reads of a row, and that its update reads and writes.
-    fn row_bytes(&self, width: usize) -> (f64, f64) {
-        let work = self.workload;
-        let row = lines(width * work.weight_bytes);
-        (row, 2.0 * (row + lines(width * work.state_bytes) + lines(work.row_state_bytes)))
+    /// Bytes that a look-up reads of so many columns of a table's row, and that its update reads and writes.
+    fn row_bytes(&self, table: &TableLoad, width: usize) -> (f64, f64) {
+        let row = lines(width * self.workload.weight_bytes);
+        (row, 2.0 * (row + lines(width * table.state_bytes) + lines(table.row_state_bytes)))
     }
 
     /// What a replicated table adds to every rank; priced for the longest slice of the minibatch.
@@ -243,15 +242,15 @@ impl<'a> Model<'a> {
         let slice = self.slices[0] as f64;
         let draws = slice * lookups;
         let unique = self.skews[table.index()].unique(&Rows::all(rows), draws).min(draws);
-        let (row, _) = self.row_bytes(work.dim);
+        let (row, moved) = self.row_bytes(load, load.dim);
         let again = draws - unique;
-        let sums = slice * work.dim as f64 * 4.0;
-        let elements = rows as f64 * work.dim as f64;
-        let state = elements * work.state_bytes as f64 + (rows as usize * work.row_state_bytes) as f64;
+        let sums = slice * load.dim as f64 * 4.0;
+        let elements = rows as f64 * load.dim as f64;
+        let state = elements * load.state_bytes as f64 + (rows as usize * load.row_state_bytes) as f64;
         let weights = elements * work.weight_bytes as f64;
         let gradient = elements * GRADIENT_BYTES;
-        let moved = self.uniques[table.index()] * self.row_bytes(work.dim).1;
-        let gathered = 2.0 * lines(work.dim * 4) * (unique + again / CACHE_GAIN);
+        let moved = self.uniques[table.index()] * moved;
+        let gathered = 2.0 * lines(load.dim * 4) * (unique + again / CACHE_GAIN);
         let lists = self.ranks() as f64 * self.lists[table.index()] * WORD_BYTES;
         Load {
             lookup_rows: (unique * row + again * row / CACHE_GAIN).round() as i64,

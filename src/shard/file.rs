@@ -4,7 +4,7 @@
 //!
 //! ```toml
 //! ranks = 4
-//! dim = 16
+//! dim = 16             # columns of every table that does not say its own
 //! collective = "ring"  # how dense gradients are reduced; where left out, as the configuration says
 //!
 //! [[table]]
@@ -19,6 +19,11 @@
 //! scheme = "row"
 //! layout = "cyclic"    # or contiguous, where `sizes` are rows
 //! ranks = [3, 1]
+//!
+//! [[table]]
+//! id = 2
+//! dim = 1
+//! scheme = "replicated"
 //! ```
 
 use std::fmt::Write as _;
@@ -30,6 +35,7 @@ use toml::Spanned;
 use super::scheme::{Flaw, Part, Scheme, Sharding};
 use super::workload::Workload;
 use crate::base::error::nearest;
+use crate::base::units::Many;
 use crate::base::{Error, RankId, Result, TableId};
 
 #[derive(Debug, Deserialize)]
@@ -48,6 +54,7 @@ struct Entry {
     id: Spanned<u32>,
     name: Option<Spanned<String>>,
     rows: Option<Spanned<u64>>,
+    dim: Option<Spanned<usize>>,
     scheme: Spanned<String>,
     layout: Option<Spanned<String>>,
     ranks: Option<Spanned<Vec<Spanned<u32>>>>,
@@ -67,16 +74,16 @@ fn write(sharding: &Sharding, workload: &Workload, about: &str, out: &mut String
     for line in about.lines() {
         writeln!(out, "# {line}")?;
     }
-    writeln!(out, "ranks = {}\ndim = {}", sharding.ranks(), workload.dim)?;
+    let widest = workload.widest();
+    writeln!(out, "ranks = {}\ndim = {widest}", sharding.ranks())?;
     for (number, scheme) in (0..).zip(sharding.schemes()) {
         let table = TableId(number);
         let name = toml::Value::String(workload.tables[table.index()].name.clone());
-        let kind = scheme.kind();
-        writeln!(
-            out,
-            "\n[[table]]\nid = {number}\nname = {name}\nrows = {}\nscheme = \"{kind}\"",
-            sharding.rows(table)
-        )?;
+        writeln!(out, "\n[[table]]\nid = {number}\nname = {name}\nrows = {}", sharding.rows(table))?;
+        if sharding.dim(table) != widest {
+            writeln!(out, "dim = {}", sharding.dim(table))?;
+        }
+        writeln!(out, "scheme = \"{}\"", scheme.kind())?;
         match scheme {
             Scheme::RowCyclic(_) => writeln!(out, "layout = \"cyclic\"")?,
             Scheme::RowContiguous(_) => writeln!(out, "layout = \"contiguous\"")?,
@@ -137,8 +144,8 @@ fn shape(source: &Source<'_>) -> Result<File> {
 /// Reads a division of this workload's tables among `ranks` ranks; `origin` is the file name that errors show.
 ///
 /// # Errors
-/// [`Error::ShardingPlan`] with the line of what is wrong: not TOML, unknown keys, another number of ranks or columns,
-/// a table that is missing, twice there or of another size, a rank that does not exist, sizes that do not add up.
+/// [`Error::ShardingPlan`] with the line of what is wrong: not TOML, unknown keys, another number of ranks, a
+/// table that is missing, twice there or of other rows or columns, a rank that does not exist, sizes that do not add up.
 pub fn parse(text: &str, origin: &str, workload: &Workload, ranks: usize) -> Result<Sharding> {
     let source = Source { text, origin };
     let file = shape(&source)?;
@@ -148,12 +155,6 @@ pub fn parse(text: &str, origin: &str, workload: &Workload, ranks: usize) -> Res
             &file.ranks.span(),
             format!("the plan is for {planned} ranks, not {ranks}: use --ranks {planned} or a new plan"),
         ));
-    }
-    if *file.dim.get_ref() != workload.dim {
-        let (planned, dim) = (file.dim.get_ref(), workload.dim);
-        return Err(
-            source.at(&file.dim.span(), format!("the plan is for tables of {planned} columns, the model's have {dim}"))
-        );
     }
     let mut entries: Vec<Option<&Spanned<Entry>>> = vec![None; workload.tables.len()];
     for entry in &file.table {
@@ -174,10 +175,10 @@ pub fn parse(text: &str, origin: &str, workload: &Workload, ranks: usize) -> Res
             let reason = format!("table {number} ({name}) is missing: every table needs a [[table]]");
             return Err(source.at(&(text.len()..text.len()), reason));
         };
-        schemes.push(scheme(&source, entry, workload)?);
+        schemes.push(scheme(&source, entry, &file.dim, workload)?);
     }
     let rows: Vec<u64> = workload.tables.iter().map(|table| table.rows).collect();
-    Sharding::new(&rows, workload.dim, ranks, schemes).map_err(|Flaw { table, part, reason }| {
+    Sharding::new(&rows, workload.dims(), ranks, schemes).map_err(|Flaw { table, part, reason }| {
         let entry = entries[table.index()].expect("every table has an entry, checked above");
         let named = entry.get_ref().ranks.as_ref();
         let sizes = entry.get_ref().sizes.as_ref().map(Spanned::span);
@@ -190,7 +191,8 @@ pub fn parse(text: &str, origin: &str, workload: &Workload, ranks: usize) -> Res
     })
 }
 
-fn scheme(source: &Source<'_>, entry: &Spanned<Entry>, workload: &Workload) -> Result<Scheme> {
+/// How an entry divides its table, whose columns are as many as `dim` says unless it says so itself.
+fn scheme(source: &Source<'_>, entry: &Spanned<Entry>, dim: &Spanned<usize>, workload: &Workload) -> Result<Scheme> {
     const KINDS: [&str; 4] = ["table", "column", "row", "replicated"];
     let (place, entry) = (entry.span(), entry.get_ref());
     let number = *entry.id.get_ref();
@@ -207,6 +209,11 @@ fn scheme(source: &Source<'_>, entry: &Spanned<Entry>, workload: &Workload) -> R
             &rows.span(),
             format!("it has {} rows, the plan was made for {planned}: make a new one", known.rows),
         );
+    }
+    let dim = entry.dim.as_ref().unwrap_or(dim);
+    if *dim.get_ref() != known.dim {
+        let (columns, planned) = (Many(known.dim as u64, "column"), dim.get_ref());
+        return at(&dim.span(), format!("it has {columns}, the plan was made for {planned}: make a new one"));
     }
     let kind = entry.scheme.get_ref().as_str();
     if !KINDS.contains(&kind) {
@@ -258,7 +265,7 @@ fn scheme(source: &Source<'_>, entry: &Spanned<Entry>, workload: &Workload) -> R
         ("table", _) if holders.len() == 1 => Ok(Scheme::Table(holders[0])),
         ("table", _) => at(&ranks.span(), format!("scheme `table` takes one rank, not {}", holders.len())),
         ("row", "cyclic") => Ok(Scheme::RowCyclic(holders)),
-        ("column", _) => parts(workload.dim as u64).map_or_else(uneven, |parts| Ok(Scheme::Column(parts))),
+        ("column", _) => parts(known.dim as u64).map_or_else(uneven, |parts| Ok(Scheme::Column(parts))),
         _ => parts(known.rows).map_or_else(uneven, |parts| Ok(Scheme::RowContiguous(parts))),
     }
 }

@@ -62,6 +62,8 @@ pub struct HotPrices<'a> {
     workload: &'a Workload,
     sharding: &'a Sharding,
     skews: Vec<Skew>,
+    /// Tables of whose hot rows ranks may have copies.
+    copied: Vec<bool>,
     slices: Vec<f64>,
     without: f64,
 }
@@ -74,7 +76,12 @@ impl<'a> HotPrices<'a> {
         let ranks = 0..sharding.ranks() as u32;
         let slice = |rank| minibatch_slice(workload.batch, sharding.ranks(), RankId(rank)).len();
         let slices = ranks.map(|rank| slice(rank) as f64).collect();
-        let mut prices = Self { workload, sharding, skews, slices, without: 0.0 };
+        let mut copied = workload.copied();
+        for (table, copied) in (0..).map(TableId).zip(&mut copied) {
+            // Where every rank has the table, nothing of it is copied.
+            *copied &= sharding.scheme(table).kind() != Kind::Replicated;
+        }
+        let mut prices = Self { workload, sharding, skews, copied, slices, without: 0.0 };
         let leaves = |matrix: &traffic::Matrix| {
             let rows = matrix.iter().enumerate();
             rows.flat_map(|(from, row)| row.iter().enumerate().filter(move |(to, _)| *to != from)).map(|(_, b)| b).sum()
@@ -95,27 +102,35 @@ impl<'a> HotPrices<'a> {
         self.slices.iter().sum::<f64>() - self.slices[shard.rank.index()]
     }
 
-    /// What a hot row takes on a rank: its weights, and a sum of gradients.
-    fn row_bytes(&self) -> u64 {
-        (2 * self.workload.dim * size_of::<f32>()) as u64
+    /// What a table's hot row takes on a rank: its weights, and a sum of gradients.
+    fn row_bytes(&self, table: usize) -> u64 {
+        (2 * self.workload.tables[table].dim * size_of::<f32>()) as u64
+    }
+
+    /// What these hot rows of each table take.
+    fn bytes(&self, hot: impl Iterator<Item = u64>) -> u64 {
+        let bytes = hot.enumerate().map(|(table, rows)| rows.saturating_mul(self.row_bytes(table)));
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// The least share of a table's look-ups from which a copy pays: as many look-ups in a minibatch as there are ranks.
     fn least(&self) -> f64 {
-        let most = self.workload.tables.iter().map(|table| table.lookups).fold(1.0, f64::max);
+        let copied = self.workload.copied();
+        let tables = self.workload.tables.iter().zip(&copied).filter(|(_, copied)| **copied);
+        let most = tables.map(|(table, _)| table.lookups).fold(1.0, f64::max);
         (self.sharding.ranks() as f64 / (self.workload.batch as f64 * most)).min(1.0)
     }
 
-    /// Hot rows of each table at a threshold; none where every rank has the table.
+    /// Hot rows of each table at a threshold.
     fn hot(&self, threshold: f64) -> impl Iterator<Item = u64> {
-        let replicated = |table: u32| self.sharding.scheme(TableId(table)).kind() == Kind::Replicated;
-        (0..).zip(&self.skews).map(move |(table, skew)| if replicated(table) { 0 } else { skew.hottest(threshold) })
+        let tables = self.skews.iter().zip(&self.copied);
+        tables.map(move |(skew, copied)| if *copied { skew.hottest(threshold) } else { 0 })
     }
 
     /// Hot rows of each table within a budget: the hottest ones, as far as copies of them pay.
     #[must_use]
     pub fn rows(&self, budget: u64) -> Vec<u64> {
-        let bytes = |threshold: f64| self.hot(threshold).sum::<u64>().saturating_mul(self.row_bytes());
+        let bytes = |threshold: f64| self.bytes(self.hot(threshold));
         let least = self.least();
         if bytes(least) <= budget {
             return self.hot(least).collect();
@@ -137,7 +152,7 @@ impl<'a> HotPrices<'a> {
         let hot = self.rows(budget);
         let mut price = HotPrice {
             budget,
-            bytes: hot.iter().sum::<u64>() * self.row_bytes(),
+            bytes: self.bytes(hot.iter().copied()),
             rows: hot.iter().sum(),
             lookups: 0.0,
             without: self.without,

@@ -1,10 +1,12 @@
 //! A plan for the eye: who holds what, what each rank's minibatch takes, and why.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::cost::Model;
 use super::planner::{Alternative, Plan};
 use super::scheme::{Kind, Scheme};
+use super::workload::Workload;
 use crate::base::TableId;
 use crate::base::units::{Bytes, Count, Many};
 use crate::machine::draw::table;
@@ -37,7 +39,7 @@ fn write(model: &Model<'_>, plan: &Plan, out: &mut String) -> std::fmt::Result {
         "plan       {}, {} of {}, on {} of {}; minibatch {}",
         Many(work.tables.len() as u64, "table"),
         Many(rows, "row"),
-        Many(work.dim as u64, "column"),
+        columns(work),
         Many(model.ranks() as u64, "rank"),
         site.machine,
         work.batch
@@ -62,13 +64,25 @@ fn write(model: &Model<'_>, plan: &Plan, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
+/// The widths of tables: the widest, and how many tables have fewer columns.
+fn columns(work: &Workload) -> String {
+    let widest = work.widest();
+    let mut narrower = BTreeMap::<usize, u64>::new();
+    for dim in work.dims().into_iter().filter(|dim| *dim < widest) {
+        *narrower.entry(dim).or_default() += 1;
+    }
+    let narrower = narrower.iter().rev();
+    let narrower = narrower.map(|(dim, count)| format!(" ({}: {dim})", Many(*count, "table")));
+    std::iter::once(Many(widest as u64, "column").to_string()).chain(narrower).collect()
+}
+
 fn tables(model: &Model<'_>, plan: &Plan, out: &mut String) -> std::fmt::Result {
     let mut cells = vec![["table", "name", "rows", "bytes", "scheme", "on ranks"].map(str::to_owned).to_vec()];
     let shown = (0..plan.sharding.tables() as u32).map(TableId).take(LISTED);
     for id in shown {
         let load = &model.workload.tables[id.index()];
         let scheme = plan.sharding.scheme(id);
-        let bytes = load.rows * (model.workload.dim * model.workload.weight_bytes) as u64;
+        let bytes = load.rows * (load.dim * model.workload.weight_bytes) as u64;
         let holders = match scheme {
             Scheme::Replicated => "all".to_owned(),
             _ => holders(scheme),

@@ -16,12 +16,18 @@ pub struct TableLoad {
     pub name: String,
     /// Rows of the table.
     pub rows: u64,
+    /// Its columns.
+    pub dim: usize,
     /// Look-ups a sample, on average (the pooling factor).
     pub lookups: f64,
     /// Zipf exponent of the rows' frequencies; 0: all alike.
     pub skew: f64,
     /// Whether every look-up has a weight, which goes with its row number.
     pub weighted: bool,
+    /// Bytes of optimizer state an element; Split-SGD's low halves count here.
+    pub state_bytes: usize,
+    /// Bytes of optimizer state a row.
+    pub row_state_bytes: usize,
 }
 
 impl TableLoad {
@@ -42,16 +48,10 @@ impl TableLoad {
 pub struct Workload {
     /// By table.
     pub tables: Vec<TableLoad>,
-    /// Columns of every table.
-    pub dim: usize,
     /// Samples of a step, over all ranks.
     pub batch: usize,
     /// Bytes of a weight as look-ups read it.
     pub weight_bytes: usize,
-    /// Bytes of optimizer state an element; Split-SGD's low halves count here.
-    pub state_bytes: usize,
-    /// Bytes of optimizer state a row.
-    pub row_state_bytes: usize,
     /// Bytes of a pooled element, or its gradient, on the wire.
     pub exchange_bytes: usize,
     /// Bytes of each rank's MLPs: weights, gradients and state.
@@ -73,6 +73,26 @@ pub struct Workload {
 }
 
 impl Workload {
+    /// Columns of each table.
+    #[must_use]
+    pub fn dims(&self) -> Vec<usize> {
+        self.tables.iter().map(|table| table.dim).collect()
+    }
+
+    /// Columns of the widest table; 0 without tables.
+    #[must_use]
+    pub fn widest(&self) -> usize {
+        self.tables.iter().map(|table| table.dim).max().unwrap_or(0)
+    }
+
+    /// Of each table, whether ranks may have copies of its hot rows. Not of a table of one column beside wider ones, which is
+    /// a wide part's: a copy of all of it takes little more than what finds hot rows in it.
+    #[must_use]
+    pub fn copied(&self) -> Vec<bool> {
+        let all = self.widest() == 1;
+        self.tables.iter().map(|table| table.dim > 1 || all).collect()
+    }
+
     /// What gradients of layers travel in: the same as pooled rows.
     #[must_use]
     pub const fn payload(&self) -> Payload {

@@ -26,15 +26,20 @@ const MACHINE: &str = r#"
 "#;
 
 fn workload(batch: usize) -> Workload {
-    let table =
-        |name: &str| TableLoad { name: name.to_owned(), rows: 1 << 20, lookups: 1.0, skew: 0.0, weighted: false };
-    Workload {
-        tables: vec![table("a"), table("b")],
+    let table = |name: &str| TableLoad {
+        name: name.to_owned(),
+        rows: 1 << 20,
         dim: 64,
-        batch,
-        weight_bytes: 4,
+        lookups: 1.0,
+        skew: 0.0,
+        weighted: false,
         state_bytes: 0,
         row_state_bytes: 0,
+    };
+    Workload {
+        tables: vec![table("a"), table("b")],
+        batch,
+        weight_bytes: 4,
         exchange_bytes: 4,
         dense_bytes: 0,
         sample_bytes: 0,

@@ -214,21 +214,23 @@ fn read_machine(text: &str) {
 
 /// The work that the plan below divides.
 fn workload() -> Workload {
-    let table = |rows| TableLoad { name: format!("C{rows}"), rows, lookups: 1.0, skew: 0.0, weighted: false };
-    let tables = vec![table(100), table(7)];
-    let sizes = (16, 32, 4, 0);
-    let (dim, batch, weight_bytes, state_bytes) = sizes;
-    let (row_state_bytes, exchange_bytes, dense_bytes, sample_bytes) = (0, 4, 1000, 100);
+    let table = |rows| TableLoad {
+        name: format!("C{rows}"),
+        rows,
+        dim: 16,
+        lookups: 1.0,
+        skew: 0.0,
+        weighted: false,
+        state_bytes: 0,
+        row_state_bytes: 0,
+    };
     Workload {
-        tables,
-        dim,
-        batch,
-        weight_bytes,
-        state_bytes,
-        row_state_bytes,
-        exchange_bytes,
-        dense_bytes,
-        sample_bytes,
+        tables: vec![table(100), table(7)],
+        batch: 32,
+        weight_bytes: 4,
+        exchange_bytes: 4,
+        dense_bytes: 1000,
+        sample_bytes: 100,
         part_bytes: 100,
         part: None,
         layers: Vec::new(),

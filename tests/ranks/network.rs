@@ -109,7 +109,7 @@ impl Network for LinearModel {
         import_rows(team, part.len(), &self.used, width, self.layer.input_mut());
     }
 
-    fn top(&mut self, team: &Team, part: &math::Part<'_>) {
+    fn top(&mut self, team: &Team, _: &Batch, part: &math::Part<'_>) {
         self.layer.forward(team, part.len(), false);
         export_rows(team, self.layer.output(), &mut self.logits[..part.len()], 1);
     }

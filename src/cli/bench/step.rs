@@ -130,10 +130,11 @@ impl StepArgs {
         let config = self.config()?;
         let machine = Processor::of_this_machine()?;
         let source = open_generated(&config)?;
-        let row = config.model.dim * config.train.precision.bytes();
+        let dims = config.model.dims(source.schema().tables.len());
+        let rows: Vec<usize> = dims.iter().map(|dim| dim * config.train.precision.bytes()).collect();
         // Where the system does not tell, no cache is larger.
         let cache = machine.l3_bytes.map_or(1 << 30, |bytes| bytes as usize);
-        let (batches, rows) = self.draw(&*source, &config, row, cache)?;
+        let (batches, row_bytes) = self.draw(&*source, &config, &rows, cache)?;
         let purpose = Purpose::Train(self.exchange.overlap);
         let started = self.ranks.start(&World::alone(), &config, &*source, purpose, None, false)?;
         let (several, threads) = (started.placement.ranks.len(), started.placement.ranks[0].compute.len());
@@ -155,8 +156,8 @@ impl StepArgs {
             batch: config.train.minibatch(),
             precision: config.train.precision.name(),
             minibatches: batches.len(),
-            row_bytes: rows * row,
-            cold: rows * row > cache,
+            row_bytes,
+            cold: row_bytes > cache,
             ms_median,
             ms_min: steps.ms[0],
             ms_max: steps.ms[steps.ms.len() - 1],
@@ -174,6 +175,7 @@ impl StepArgs {
 
     /// Times the steps of ranks between two measurements of the limits.
     fn time(&self, started: &Started, config: &Config, batches: &[Arc<Batch>]) -> Result<(Steps, Steps, Profiled)> {
+        // Of rows of the deep tables: those of a wide part are of one weight.
         let (dim, precision) = (config.model.dim, config.train.precision);
         let measure = || limits(&started.machine_team()?, dim, precision, self.limit.bytes());
         let repeat = self.repeat as usize;
@@ -206,23 +208,30 @@ impl StepArgs {
         Ok(Rate { median: steps.median_ms(), min: ms[0], max: ms[passes - 1], passes })
     }
 
-    /// Minibatches, and how many different rows they look up.
-    fn draw(&self, source: &dyn Source, config: &Config, row: usize, cache: usize) -> Result<(Vec<Arc<Batch>>, usize)> {
+    /// Minibatches, and the bytes of the different rows that they look up; `rows` are those of a row of each table.
+    fn draw(
+        &self,
+        source: &dyn Source,
+        config: &Config,
+        rows: &[usize],
+        cache: usize,
+    ) -> Result<(Vec<Arc<Batch>>, usize)> {
         let mut reader = source.open(Split::Train, 0)?;
         let (mut batches, mut met) = (Vec::new(), vec![HashSet::<u32>::new(); source.schema().tables.len()]);
         let all: u64 = source.schema().tables.iter().map(|column| column.rows).sum();
         loop {
             let count: usize = met.iter().map(HashSet::len).sum();
+            let bytes: usize = met.iter().zip(rows).map(|(met, row)| met.len() * row).sum();
             let enough = match self.minibatches {
                 Some(wanted) => batches.len() == wanted as usize,
                 // More minibatches bring no more rows than there are.
                 None => {
                     let most = batches.len() == MOST_MINIBATCHES || 100 * count as u64 > 99 * all;
-                    batches.len() > 1 && (most || count * row > CACHES * cache)
+                    batches.len() > 1 && (most || bytes > CACHES * cache)
                 }
             };
             if enough {
-                return Ok((batches, count));
+                return Ok((batches, bytes));
             }
             let mut batch = Batch::new(source.schema());
             reader.read(&mut batch, config.train.minibatch())?;

@@ -102,8 +102,7 @@ impl Question<'_> {
         let (placement, site) = self.site(ranks, CommCores::Count(comm_cores))?;
         let model = Model::new(workload, &site);
         let plan = plan(&model, self.options)?;
-        let tables = workload.tables.len();
-        let shape = Shape::dlrm(&self.config.model, tables, tables * workload.dim);
+        let shape = Shape::of(&self.config.model, workload.tables.len());
         let reduction = self.reduction(&model)?;
         let kept = Kept { precision: self.config.train.precision, optimizer: Optimizer::dense(&self.config.train) };
         let outcome = simulate(&Scene {

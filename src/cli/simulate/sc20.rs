@@ -258,7 +258,7 @@ fn hidden(sockets: &Bench, figures: &Figures<'_>) -> Result<Vec<Case>> {
 /// Section VI-D3, Figure 15: what an all-to-all that does not know the links gains from 4 to 8 sockets.
 fn flat(sockets: &Bench, figures: &Figures<'_>) -> Result<Case> {
     let (_, workload) = &sockets.configs["mlperf"];
-    let bytes = workload.tables.len() * MLPERF.strong * workload.dim * 4;
+    let bytes = workload.dims().iter().sum::<usize>() * MLPERF.strong * 4;
     let mut all = Vec::new();
     for ranks in [2, 4, 8] {
         let (config, workload) = &sockets.configs["mlperf"];
@@ -304,9 +304,8 @@ fn volumes(cluster: &Bench) -> Vec<Case> {
     let told = [(&SMALL, 9.5, 15.8), (&LARGE, 1047.0, 1024.0), (&MLPERF, 9.0, 208.0)];
     let of = told.iter().flat_map(|(model, reduced, exchanged)| {
         let (config, workload) = &cluster.configs[model.name];
-        let tables = workload.tables.len();
-        let shape = Shape::dlrm(&config.model, tables, tables * workload.dim);
-        let bytes = [shape.parameters() * 4, tables * model.strong * workload.dim * 4].map(|bytes| bytes as f64 / mib);
+        let (shape, columns) = (Shape::of(&config.model, workload.tables.len()), workload.dims().iter().sum::<usize>());
+        let bytes = [shape.parameters() * 4, columns * model.strong * 4].map(|bytes| bytes as f64 / mib);
         [
             Case::new("Table II", format!("{}: MiB of an all-reduce", model.name), [*reduced; 2], bytes[0]),
             Case::new("Table II", format!("{}: MiB of an all-to-all", model.name), [*exchanged; 2], bytes[1]),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::base::{RankId, TableId};
 use crate::shard::cost::{CACHE_LINE, Model, Tally};
 use crate::shard::scheme::{Kind, Part, Rows, Scheme, cyclic};
-use crate::shard::workload::Load;
+use crate::shard::workload::{Load, TableLoad};
 
 use super::Options;
 
@@ -97,8 +97,8 @@ fn even(whole: u64, parts: usize) -> Vec<u64> {
 /// All ways that `options` allow for a table; never empty.
 pub fn candidates(model: &Model<'_>, table: TableId, options: &Options) -> Vec<Rc<Candidate>> {
     let work = model.workload;
-    let rows = work.tables[table.index()].rows;
-    let (ranks, dim) = (model.ranks(), work.dim);
+    let TableLoad { rows, dim, row_state_bytes, .. } = work.tables[table.index()];
+    let ranks = model.ranks();
     let allowed = |kind| options.scheme.is_none_or(|wanted| wanted == kind);
     let mut found = Vec::new();
     if allowed(Kind::Table) {
@@ -106,7 +106,7 @@ pub fn candidates(model: &Model<'_>, table: TableId, options: &Options) -> Vec<R
         found.push(Candidate { shape: Shape::Table, loads: vec![load] });
     }
     // What is kept of a row needs all of its columns; who asks for columns alone gets them priced.
-    if allowed(Kind::Column) && (work.row_state_bytes == 0 || options.scheme.is_some()) {
+    if allowed(Kind::Column) && (row_state_bytes == 0 || options.scheme.is_some()) {
         // Slices of whole cache lines, so that no line is read by two ranks; narrower only where asked for.
         let line = CACHE_LINE / work.weight_bytes.clamp(1, CACHE_LINE);
         let grain = if options.scheme.is_some() && dim / line < 2 { 1 } else { line };
@@ -192,8 +192,8 @@ pub fn arrangements(model: &Model<'_>, tally: &Tally, candidates: &[Rc<Candidate
 /// Consecutive rows on all ranks with room, as many on each as its room's share; `None` where all room together is too
 /// small. The last resort for a table that fits no other way.
 pub fn by_room(model: &Model<'_>, tally: &Tally, table: TableId) -> Option<Choice> {
-    let rows = model.workload.tables[table.index()].rows;
-    let row = model.load(table, &Rows { first: 0, step: 1, count: 1 }, model.workload.dim, true).memory as u64;
+    let TableLoad { rows, dim, .. } = model.workload.tables[table.index()];
+    let row = model.load(table, &Rows { first: 0, step: 1, count: 1 }, dim, true).memory as u64;
     // Buffers grow with every rank that holds a part: what is left is known when one row is on each.
     let mut ranks: Vec<usize> = (0..model.ranks()).take(usize::try_from(rows).unwrap_or(usize::MAX)).collect();
     while !ranks.is_empty() {
@@ -201,7 +201,7 @@ pub fn by_room(model: &Model<'_>, tally: &Tally, table: TableId) -> Option<Choic
         for (position, rank) in ranks.iter().enumerate() {
             let first = rows * position as u64 / ranks.len() as u64;
             let end = rows * (position as u64 + 1) / ranks.len() as u64;
-            let even = model.load(table, &Rows { first, step: 1, count: end - first }, model.workload.dim, true);
+            let even = model.load(table, &Rows { first, step: 1, count: end - first }, dim, true);
             model.add(&mut trial, *rank, Load { memory: 0, ..even }, 1);
         }
         let room = room(model, &trial);
@@ -229,7 +229,7 @@ pub fn by_room(model: &Model<'_>, tally: &Tally, table: TableId) -> Option<Choic
         let loads = sizes.iter().map(|count| {
             let part = Rows { first, step: 1, count: *count };
             first += count;
-            model.load(table, &part, model.workload.dim, true)
+            model.load(table, &part, dim, true)
         });
         let loads = loads.collect();
         return Some(Choice { how: Rc::new(Candidate { shape: Shape::Contiguous(sizes), loads }), ranks });

@@ -103,7 +103,7 @@ pub fn plan(model: &Model<'_>, options: &Options) -> Result<Plan> {
         return Err(too_big(model, options, stuck.0, &stuck.1));
     };
     let rows: Vec<u64> = model.workload.tables.iter().map(|table| table.rows).collect();
-    let sharding = Sharding::new(&rows, model.workload.dim, model.ranks(), state.schemes())
+    let sharding = Sharding::new(&rows, model.workload.dims(), model.ranks(), state.schemes())
         .unwrap_or_else(|flaw| panic!("{}: {}", flaw.table, flaw.reason));
     let cost = model.cost(&sharding);
     let reasons =
@@ -214,7 +214,7 @@ fn reason(model: &Model<'_>, options: &Options, sharding: &Sharding, all: &Tally
 
 fn too_big(model: &Model<'_>, options: &Options, table: TableId, tally: &Tally) -> Error {
     let load = &model.workload.tables[table.index()];
-    let need = model.load(table, &Rows::all(load.rows), model.workload.dim, true).memory;
+    let need = model.load(table, &Rows::all(load.rows), load.dim, true).memory;
     let (rank, free) = emptiest(model, tally);
     let pool = &model.site.pools[model.site.ranks[rank].pool];
     let advice = match options.scheme {

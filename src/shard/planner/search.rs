@@ -9,7 +9,7 @@ use super::Options;
 use super::candidates::{Candidate, Choice, Shape, arrangements, by_room, candidates, room};
 use crate::base::{TableId, interrupt};
 use crate::shard::cost::{Model, Score, Tally};
-use crate::shard::scheme::Kind;
+use crate::shard::scheme::{Kind, Rows};
 
 /// Divisions that one local search may price.
 const BUDGET: usize = 12_000;
@@ -72,12 +72,8 @@ impl<'a> State<'a> {
         let tables = model.workload.tables.len();
         // A table's share of all bytes kept and of all bytes moved; small replicated ones go first, they go everywhere.
         let weigh = |table: TableId| {
-            let whole = model.load(
-                table,
-                &crate::shard::Rows::all(model.workload.tables[table.index()].rows),
-                model.workload.dim,
-                true,
-            );
+            let load = &model.workload.tables[table.index()];
+            let whole = model.load(table, &Rows::all(load.rows), load.dim, true);
             (whole.memory as f64, whole.moved() as f64)
         };
         let weights: Vec<(f64, f64)> = (0..tables as u32).map(|table| weigh(TableId(table))).collect();

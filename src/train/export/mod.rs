@@ -66,11 +66,11 @@ impl<'a> Exported<'a> {
         while let Some(rows) = checkpoint.rows(&project.table(tables.len()))? {
             tables.push(Parameter::of_table(project.table(tables.len()), tables.len(), [rows, model.dim], false));
         }
-        let (vectors, row) = (tables.len(), tables.len() * model.dim);
+        let vectors = tables.len();
         while let Some(rows) = checkpoint.rows(&project.table_of(tables.len(), vectors))? {
             tables.push(Parameter::of_table(project.table_of(tables.len(), vectors), tables.len(), [rows, 1], true));
         }
-        let shape = Shape::dlrm(model, vectors, row);
+        let shape = Shape::of(model, tables.len());
         let counts = [shape.bottom.len(), shape.cross.len(), shape.top.len()];
         let mut layers = shape.layers().enumerate().map(|(index, of)| {
             let [weight, bias] = project.layer(index, counts);

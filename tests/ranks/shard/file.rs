@@ -1,20 +1,14 @@
 //! Plans survive being written and read, and what is wrong in them is named where it stands.
 
-use octorec::shard::{Sharding, Workload, file};
+use octorec::shard::file;
 use proptest::prelude::*;
 
-use super::{any_sharding, workload};
-
-fn of(sharding: &Sharding) -> Workload {
-    let rows: Vec<u64> =
-        (0..sharding.tables() as u32).map(|table| sharding.rows(octorec::base::TableId(table))).collect();
-    workload(&rows, sharding.dim(octorec::base::TableId(0)), 10)
-}
+use super::{any_sharding, mixed, work_of, workload};
 
 proptest! {
     #[test]
     fn written_and_read_it_is_the_same(sharding in any_sharding()) {
-        let work = of(&sharding);
+        let work = work_of(&sharding, 10);
         let text = file::to_toml(&sharding, &work, "one line\nand another");
         prop_assert!(text.starts_with("# one line\n# and another\nranks = "));
         let again = file::parse(&text, "plan.toml", &work, sharding.ranks());
@@ -23,7 +17,7 @@ proptest! {
 
     #[test]
     fn no_text_is_a_panic(sharding in any_sharding(), at: prop::sample::Index, put in "[\\[\\]a-z0-9=,\" -]{0,3}") {
-        let work = of(&sharding);
+        let work = work_of(&sharding, 10);
         let mut text = file::to_toml(&sharding, &work, "");
         let place = at.index(text.len());
         text.replace_range(place..place + 1, &put);
@@ -52,7 +46,7 @@ fn faults_name_file_line_table_and_rank() {
     file::parse(GOOD, "p.toml", &work, 3).expect("a good plan");
     for (from, to, message) in [
         ("ranks = 3", "ranks = 4", "p.toml:1: the plan is for 4 ranks, not 3: use --ranks 4"),
-        ("dim = 16", "dim = 8", "p.toml:2: the plan is for tables of 8 columns, the model's have 16"),
+        ("dim = 16", "dim = 8", "p.toml:2: table 0 (C1): it has 16 columns, the plan was made for 8: make a new one"),
         ("id = 1", "id = 2", "p.toml:11: there is no table 2: they are numbered 0 to 1"),
         ("id = 1", "id = 0", "p.toml:11: table 0 is divided twice"),
         ("\"C1\"", "\"C9\"", "p.toml:5: table 0 (C1): the plan calls it C9"),

@@ -7,7 +7,7 @@ mod planner;
 mod scheme;
 mod traffic;
 
-use octorec::base::RankId;
+use octorec::base::{RankId, TableId};
 use octorec::machine::placement::Wishes;
 use octorec::machine::site::Known;
 use octorec::machine::{Machine, Site, place};
@@ -16,20 +16,31 @@ use proptest::prelude::*;
 
 /// Tables of these rows; one look-up a sample, all rows alike, SGD in f32.
 fn workload(rows: &[u64], dim: usize, batch: usize) -> Workload {
-    let table = |(number, rows): (usize, &u64)| TableLoad {
+    mixed(&rows.iter().map(|rows| (*rows, dim)).collect::<Vec<_>>(), batch)
+}
+
+/// The tables of a division.
+fn work_of(sharding: &Sharding, batch: usize) -> Workload {
+    let tables = (0..sharding.tables() as u32).map(TableId);
+    mixed(&tables.map(|table| (sharding.rows(table), sharding.dim(table))).collect::<Vec<_>>(), batch)
+}
+
+/// As [`workload`], tables of these rows and columns.
+fn mixed(tables: &[(u64, usize)], batch: usize) -> Workload {
+    let table = |(number, &(rows, dim)): (usize, &(u64, usize))| TableLoad {
         name: format!("C{number}"),
-        rows: *rows,
+        rows,
+        dim,
         lookups: 1.0,
         skew: 0.0,
         weighted: false,
-    };
-    Workload {
-        tables: (1..).zip(rows).map(table).collect(),
-        dim,
-        batch,
-        weight_bytes: 4,
         state_bytes: 0,
         row_state_bytes: 0,
+    };
+    Workload {
+        tables: (1..).zip(tables).map(table).collect(),
+        batch,
+        weight_bytes: 4,
         exchange_bytes: 4,
         dense_bytes: 0,
         sample_bytes: 0,

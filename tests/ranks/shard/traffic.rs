@@ -8,7 +8,7 @@ use octorec::machine::{Machine, Routes};
 use octorec::shard::{Kind, Model, Sharding, minibatch_slice, sample_rank, traffic};
 use proptest::prelude::*;
 
-use super::{any_sharding, mesh, on, workload};
+use super::{any_sharding, mesh, on, work_of};
 
 fn off_diagonal(matrix: &traffic::Matrix) -> u64 {
     let cells =
@@ -78,8 +78,7 @@ proptest! {
 
 /// The model's exchanges are the exact matrices', in sum and on the busiest link.
 fn agree(sharding: &Sharding, machine: &Machine, batch: usize) {
-    let rows: Vec<u64> = (0..sharding.tables() as u32).map(|table| sharding.rows(TableId(table))).collect();
-    let (work, site) = (workload(&rows, sharding.dim(octorec::base::TableId(0)), batch), on(machine, sharding.ranks()));
+    let (work, site) = (work_of(sharding, batch), on(machine, sharding.ranks()));
     let model = Model::new(&work, &site);
     let cost = model.cost(sharding);
     let pooled = traffic::pooled(sharding, batch, 4);
