@@ -8,6 +8,7 @@ use super::ranks::{Overlap, Purpose, RankArgs, Started, Steps, Task, minibatches
 use crate::base::Result;
 use crate::base::config::{Config, Hot, SourceKind};
 use crate::collective::World;
+use crate::data::wide::Widened;
 use crate::data::{self, Batch, Opening, Schema, Source};
 use crate::machine::{Machine, Placement};
 use crate::train::Rates;
@@ -35,8 +36,15 @@ impl Trials {
         config.data.rows_cap = TRIAL_ROWS;
         // Copies are of rows, which are not what is judged here.
         config.train.hot = Hot::Off;
-        config.model.rows = schema.tables.iter().map(|column| column.rows.min(TRIAL_ROWS)).collect();
-        let source = data::open(&config, Opening::default())?;
+        let columns = &schema.tables[..config.model.deep_tables(schema.tables.len())];
+        config.model.rows = columns.iter().map(|column| column.rows.min(TRIAL_ROWS)).collect();
+        config.model.wide_buckets = config.model.wide_buckets.min(TRIAL_ROWS);
+        // Columns of random data have names of their own.
+        for name in config.model.wide_crosses.iter_mut().flatten() {
+            let column = columns.iter().position(|column| column.name == *name);
+            *name = format!("C{}", column.expect("a cross is of the data's columns: the schema has its table") + 1);
+        }
+        let source = Widened::of(&config.model, data::open(&config, Opening::default())?)?;
         let batches = minibatches(&*source, 2, config.train.minibatch())?;
         Ok(Self { config, source, batches })
     }
