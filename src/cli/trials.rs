@@ -38,11 +38,11 @@ impl Trials {
         config.train.hot = Hot::Off;
         let columns = &schema.tables[..config.model.deep_tables(schema.tables.len())];
         config.model.rows = columns.iter().map(|column| column.rows.min(TRIAL_ROWS)).collect();
-        // Random columns have names of their own.
+        config.model.wide_buckets = config.model.wide_buckets.min(TRIAL_ROWS);
+        // Columns of random data have names of their own.
         for name in config.model.wide_crosses.iter_mut().flatten() {
-            if let Some(at) = columns.iter().position(|column| column.name == *name) {
-                *name = format!("C{}", at + 1);
-            }
+            let column = columns.iter().position(|column| column.name == *name);
+            *name = format!("C{}", column.expect("a cross is of the data's columns: the schema has its table") + 1);
         }
         let source = open_generated(&config)?;
         let batches = minibatches(&*source, 2, config.train.minibatch())?;

@@ -1,6 +1,6 @@
 //! What a model has room for.
 
-use crate::base::config::{Precision, Update};
+use crate::base::config::{ModelConfig, Precision, Update};
 use crate::base::units::Bytes;
 use crate::base::{Error, Result};
 use crate::data::Schema;
@@ -95,29 +95,27 @@ impl Room {
     }
 }
 
-/// Refuses tables that the machine cannot hold, before the first page is touched. Of each table: its columns, and what is kept
-/// of its rows.
+/// Refuses tables of a model that the machine cannot hold, before the first page is touched: of each its own columns, and what
+/// is kept of them.
 ///
 /// # Errors
 /// [`Error::TableTooBig`], which names the largest.
-///
-/// # Panics
-/// When these are fewer or more than tables.
-pub fn check_tables(schema: &Schema, rows: &[(usize, Kept)]) -> Result<()> {
-    assert_eq!(rows.len(), schema.tables.len(), "rows of each table");
+pub fn check_tables(schema: &Schema, model: &ModelConfig, room: &Room) -> Result<()> {
+    let tables = schema.tables.len();
+    let (deep, dims, [wide, _]) = (model.deep_tables(tables), model.dims(tables), room.kept_wide());
     let bytes = |table: usize| {
-        let (dim, kept) = rows[table];
-        schema.tables[table].rows.saturating_mul((dim * kept.bytes() + kept.row_bytes()) as u64)
+        let kept = if table < deep { room.kept_rows() } else { wide };
+        schema.tables[table].rows.saturating_mul((dims[table] * kept.bytes() + kept.row_bytes()) as u64)
     };
-    let need = (0..rows.len()).fold(0u64, |sum, table| sum.saturating_add(bytes(table)));
+    let need = (0..tables).fold(0u64, |sum, table| sum.saturating_add(bytes(table)));
     let Some(free) = available_bytes() else { return Ok(()) };
-    let largest = (0..rows.len()).max_by_key(|table| bytes(*table));
+    let largest = (0..tables).max_by_key(|table| bytes(*table));
     match largest {
         Some(table) if need > free => Err(Error::TableTooBig {
             table: table as u32,
             name: schema.tables[table].name.clone(),
             rows: schema.tables[table].rows,
-            dim: rows[table].0,
+            dim: dims[table],
             table_need: Bytes(bytes(table)),
             need: Bytes(need),
             free: Bytes(free),

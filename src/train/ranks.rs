@@ -148,11 +148,7 @@ impl Ranks {
         check_columns(setup.sharding.schemes(), setup.room.optimizer_rows)?;
         assert!(setup.stored.is_none() || !setup.room.learns(), "a checkpoint's rows are not moved");
         if setup.stored.is_none() {
-            let kept = [setup.room.kept_rows(), setup.room.kept_wide()[0]];
-            let (tables, deep) = (setup.schema.tables.len(), setup.config.deep_tables(setup.schema.tables.len()));
-            let rows = setup.config.dims(tables).into_iter().enumerate();
-            let rows: Vec<_> = rows.map(|(table, dim)| (dim, kept[usize::from(table >= deep)])).collect();
-            check_tables(&setup.schema, &rows)?;
+            check_tables(&setup.schema, &setup.config, &setup.room)?;
         }
         let layout = Layout::new(setup.sharding.clone()).with_grains(setup.grains).with_wire(setup.wire);
         let layout = layout.with_weights(&setup.schema).with_sequences(&setup.sequences);

@@ -73,3 +73,34 @@ fn the_built_in_model_is_planned_on_any_machine() {
     let text = succeed("plan --ranks 3 --topology two-socket --scheme column");
     assert!(text.contains("26 tables") && text.contains("--scheme column"), "{text}");
 }
+
+#[test]
+fn tables_of_a_wide_part_are_planned_with_their_own_columns_and_state() {
+    let planned = |more: &str| -> Value {
+        let model = "--preset kaggle --rows-cap 50000 --set model.wide=true --set model.wide_crosses=[[\"C1\",\"C2\"]]";
+        let line = format!("plan {model} --source random --ranks 8 --topology twisted-hypercube-8 --json {more}");
+        serde_json::from_str(&succeed(&line)).unwrap()
+    };
+    let plan = planned(
+        "--optimizer-rows rowwise-adagrad --set data.lookups=[2,3,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
+    );
+    let tables = plan["workload"]["tables"].as_array().unwrap();
+    let of = |keys: &[&str], table: usize| keys.iter().map(|key| tables[table][key].clone()).collect::<Vec<_>>();
+    assert_eq!(tables.len(), 53);
+    let kept = ["dim", "state_bytes", "row_state_bytes"];
+    // Adagrad's number a row, and FTRL's two moments a weight.
+    assert_eq!(
+        (of(&kept, 2), of(&kept, 28), of(&kept, 52)),
+        (vec![16.into(), 0.into(), 4.into()], vec![1.into(), 8.into(), 0.into()], vec![1.into(), 8.into(), 0.into()],)
+    );
+    let asked = ["rows", "lookups"];
+    assert_eq!(
+        (of(&asked, 1), of(&asked, 27), of(&asked, 52)),
+        (vec![583.into(), 3.0.into()], vec![583.into(), 3.0.into()], vec![100_000.into(), 6.0.into()],)
+    );
+    assert!(tables[52]["name"] == "wide C1 x C2" && plan["plan"]["sharding"]["dims"][52] == 1);
+    // What is said of state is said of all tables.
+    let plan = planned("--state-bytes 12 --row-state-bytes 7");
+    let tables = plan["workload"]["tables"].as_array().unwrap();
+    assert!(tables.iter().all(|table| table["state_bytes"] == 12 && table["row_state_bytes"] == 7));
+}

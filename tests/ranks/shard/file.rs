@@ -3,7 +3,7 @@
 use octorec::shard::file;
 use proptest::prelude::*;
 
-use super::{any_sharding, mixed, work_of, workload};
+use super::{any_sharding, work_of, workload};
 
 proptest! {
     #[test]

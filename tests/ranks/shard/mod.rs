@@ -6,6 +6,7 @@ mod hot;
 mod planner;
 mod scheme;
 mod traffic;
+mod widths;
 
 use octorec::base::{RankId, TableId};
 use octorec::machine::placement::Wishes;
@@ -83,11 +84,13 @@ pub fn linked(nodes: &[(u64, f64)], pairs: &[(usize, usize)]) -> Machine {
     Machine::parse(&text, "mesh").expect("a valid machine")
 }
 
-/// Any division of any small tables.
+/// Any division of any small tables, of any widths.
 fn any_sharding() -> impl Strategy<Value = Sharding> {
-    (1usize..9, 1usize..20, prop::collection::vec(1u64..60, 1..5)).prop_flat_map(|(ranks, dim, rows)| {
-        let schemes: Vec<_> = rows.iter().map(|rows| any_scheme(*rows, dim, ranks)).collect();
-        schemes.prop_map(move |schemes| Sharding::new(&rows, dim, ranks, schemes).expect("a valid division"))
+    let tables = prop::collection::vec((1u64..60, 1usize..20), 1..5);
+    (1usize..9, tables).prop_flat_map(|(ranks, tables)| {
+        let schemes: Vec<_> = tables.iter().map(|(rows, dim)| any_scheme(*rows, *dim, ranks)).collect();
+        let (rows, dims): (Vec<u64>, Vec<usize>) = tables.into_iter().unzip();
+        schemes.prop_map(move |schemes| Sharding::new(&rows, dims.clone(), ranks, schemes).expect("a valid division"))
     })
 }
 

@@ -191,7 +191,7 @@ fn refusals_name_table_node_and_advice() {
 /// The best division out of all whole, halved, dealt and replicated ones; tables of many rows that few look-ups meet are
 /// not replicated, since memory is not what a score counts.
 fn optimum(model: &Model<'_>) -> f64 {
-    let (ranks, dim) = (model.ranks() as u32, model.workload.dim as u64);
+    let (ranks, dim) = (model.ranks() as u32, model.workload.widest() as u64);
     let mut schemes: Vec<Scheme> = (0..ranks).map(|rank| Scheme::Table(RankId(rank))).collect();
     for (a, b) in (0..ranks).flat_map(|a| (a + 1..ranks).map(move |b| (a, b))) {
         let half = |rank| Part { rank: RankId(rank), size: dim / 2 };

@@ -1,0 +1,196 @@
+//! Tables of one model that differ in columns and in what the optimizer keeps of them, as those of a wide part do.
+
+use octorec::base::{RankId, TableId};
+use octorec::shard::planner::alternatives;
+use octorec::shard::{
+    HotPrices, Kind, Model, Options, Part, Rows, Scheme, Sharding, TableLoad, Workload, file, plan, report,
+};
+
+use super::{mesh, mixed, on, shipped};
+
+/// The tables of 26 columns, of which the wide part has each again, with two crosses; Adagrad, and FTRL for the wide part.
+fn wide_and_deep(batch: usize) -> Workload {
+    let rows = |column: u64| 5 + column * column * column * 300;
+    let deep = (0..26).map(|column| (rows(column), 16));
+    let wide = (0..26).map(|column| (rows(column), 1)).chain([(100_000, 1); 2]);
+    let mut work = mixed(&deep.chain(wide).collect::<Vec<_>>(), batch);
+    for table in &mut work.tables {
+        table.state_bytes = if table.dim == 1 { 8 } else { 4 };
+        table.skew = 1.05;
+    }
+    work
+}
+
+#[test]
+fn each_table_costs_what_its_own_columns_and_state_are() {
+    // Of one row each, so that every look-up is of it.
+    let mut work = mixed(&[(1, 16), (1, 1), (1, 32)], 100);
+    work.tables[0].state_bytes = 8;
+    (work.tables[1].state_bytes, work.tables[1].row_state_bytes) = (2, 4);
+    let site = on(&mesh(&[(1024, 50.0); 2]), 2);
+    let model = Model::new(&work, &site);
+    let of = |table: u32, width: usize| model.load(TableId(table), &Rows::all(1), width, true);
+    let (deep, wide, plain) = (of(0, 16), of(1, 1), of(2, 32));
+    // A row of 4 bytes takes a whole cache line, and so do 2 bytes of state and 4 a row; 99 look-ups find it in a cache.
+    let times = |bytes: i64| bytes + 99 * bytes / 4;
+    assert_eq!([deep.lookup_rows, wide.lookup_rows, plain.lookup_rows], [times(64), times(64), times(128)]);
+    let updates = [deep.update_rows, wide.update_rows, plain.update_rows];
+    assert_eq!(updates, [times(2 * (64 + 128)), times(2 * (64 + 64 + 64)), times(2 * 128)]);
+    assert_eq!([deep.lookup_stream, wide.lookup_stream, plain.lookup_stream], [16, 1, 32].map(|dim| 400 + 400 * dim));
+    assert_eq!([deep.memory, wide.memory, plain.memory], [16 * 12, 4 + 2 + 4, 32 * 4]);
+    assert_eq!([deep.columns, wide.columns, plain.columns], [16, 1, 32]);
+    // On every rank, with a gradient.
+    let replicas = [0, 1, 2].map(|table| model.replica(TableId(table)).memory);
+    assert_eq!(replicas, [16 * 16, 4 + 4 + 2 + 4, 32 * 8]);
+    let lists = |schemes: Vec<Scheme>| {
+        let sharding = Sharding::new(&[1; 3], work.dims(), 2, schemes).unwrap();
+        model.cost(&sharding).allreduce_bytes
+    };
+    let table = || Scheme::Table(RankId(0));
+    // A row's sum, its number and an offset, and two words more.
+    assert_eq!(lists(vec![Scheme::Replicated, table(), table()]), 4 * (16 + 2 + 2));
+    assert_eq!(lists(vec![table(), Scheme::Replicated, table()]), 4 * (1 + 2 + 2));
+    assert_eq!(lists(vec![Scheme::Replicated; 3]), 4 * (16 + 1 + 32 + 3 * 4));
+}
+
+#[test]
+fn the_cost_of_all_tables_is_the_sum_of_each() {
+    let (work, site) = (wide_and_deep(4096), shipped("twisted-hypercube-8", 8));
+    let rows: Vec<u64> = work.tables.iter().map(|table| table.rows).collect();
+    let scheme = |table: usize| match table % 4 {
+        0 => Scheme::Table(RankId(table as u32 % 8)),
+        1 => Scheme::RowCyclic(vec![RankId(table as u32 % 8)]),
+        2 if work.tables[table].dim == 16 => Scheme::Column(
+            [3, 13].into_iter().zip([1, 6]).map(|(size, rank)| Part { rank: RankId(rank), size }).collect(),
+        ),
+        _ => Scheme::Replicated,
+    };
+    let division = |tables: &[usize]| {
+        let (rows, dims) =
+            tables.iter().map(|&table| (rows[table], work.tables[table].dim)).unzip::<_, _, Vec<_>, Vec<_>>();
+        Sharding::new(&rows, dims, 8, tables.iter().map(|&table| scheme(table)).collect()).unwrap()
+    };
+    let model = Model::new(&work, &site);
+    let all = model.tally(&division(&(0..54).collect::<Vec<_>>()));
+    let mut sum = model.empty();
+    for table in 0..54 {
+        let one = Workload { tables: vec![work.tables[table].clone()], ..work.clone() };
+        let tally = Model::new(&one, &site).tally(&division(&[table]));
+        sum.ranks.iter_mut().zip(&tally.ranks).for_each(|(sum, one)| *sum += *one);
+        sum.all += tally.all;
+        sum.replicas += tally.replicas;
+        sum.replicated += tally.replicated;
+    }
+    assert_eq!(
+        (&all.ranks, all.all, all.replicas, all.replicated),
+        (&sum.ranks, sum.all, sum.replicas, sum.replicated)
+    );
+    // Pooled sums of all tables that are not replicated: the columns of each, for every sample of another rank.
+    let columns: usize = (0..54).filter(|table| scheme(*table) != Scheme::Replicated).map(|t| work.tables[t].dim).sum();
+    assert_eq!(all.all.columns, columns as i64);
+    let cost = model.cost(&division(&(0..54).collect::<Vec<_>>()));
+    assert_eq!(cost.exchanges[1].bytes, (columns * 4096 / 8 * 7 * 4) as u64);
+}
+
+#[test]
+fn wide_and_deep_on_the_eight_sockets_of_sc20() {
+    let (work, site) = (wide_and_deep(8192), shipped("twisted-hypercube-8", 8));
+    let model = Model::new(&work, &site);
+    for kind in [None, Some(Kind::Table), Some(Kind::Column), Some(Kind::Row), Some(Kind::Replicated)] {
+        let plan = plan(&model, &Options { scheme: kind, ..Options::default() }).expect("there is a plan");
+        for (table, load) in (0..).map(TableId).zip(&work.tables) {
+            let scheme = plan.sharding.scheme(table);
+            assert_eq!(plan.sharding.dim(table), load.dim);
+            assert!(kind.is_none_or(|kind| scheme.kind() == kind), "{table}: {scheme:?}");
+            // One column is nothing to divide.
+            if let (Scheme::Column(parts), 1) = (scheme, load.dim) {
+                assert!(kind.is_some() && parts.len() == 1, "{table}: {scheme:?}");
+            }
+        }
+        let text = file::to_toml(&plan.sharding, &work, "");
+        assert_eq!(file::parse(&text, "plan.toml", &work, 8).unwrap(), plan.sharding);
+        assert_eq!((text.matches("\ndim = 16\n").count(), text.matches("\ndim = 1\n").count()), (1, 28), "{text}");
+        let shown = report::text(&model, &plan);
+        assert!(shown.contains("of 16 columns (28 tables: 1), on 8 ranks"), "{shown}");
+        let kept: u64 = plan.cost.ranks.iter().map(|rank| rank.shard_bytes).sum();
+        if kind != Some(Kind::Replicated) && kind.is_some() {
+            let bytes = |table: &TableLoad| table.rows * (table.dim * (4 + table.state_bytes)) as u64;
+            assert_eq!(kept, work.tables.iter().map(bytes).sum::<u64>());
+        }
+    }
+    let plan = plan(&model, &Options::default()).unwrap();
+    assert!(plan.cost.score <= plan.start);
+    let ways = alternatives(&model, &Options::default(), &plan.sharding, TableId(50));
+    assert!(ways.iter().all(|way| !way.label.contains("column")), "{ways:?}");
+}
+
+#[test]
+fn state_of_rows_keeps_only_its_own_tables_from_column_division() {
+    // What is wide and hot is best divided by columns, and may be where nothing is kept of whole rows.
+    let mut work = mixed(&[(1_000_000, 256), (1_000_000, 256)], 4096);
+    work.tables[0].row_state_bytes = 4;
+    let site = on(&mesh(&[(65_536, 50.0); 4]), 4);
+    let model = Model::new(&work, &site);
+    let plan = plan(&model, &Options::default()).unwrap();
+    let columns = |table| {
+        let ways = alternatives(&model, &Options::default(), &plan.sharding, TableId(table));
+        ways.iter().any(|way| way.label.contains("column"))
+    };
+    assert!(!columns(0) && columns(1));
+}
+
+const PLAN: &str = "ranks = 2\ndim = 16\n\n[[table]]\nid = 0\nscheme = \"column\"\nranks = [0, 1]\n\n[[table]]\nid = 1\n\
+                    dim = 1\nscheme = \"table\"\nranks = [1]\n";
+
+#[test]
+fn a_plan_of_other_widths_is_refused_with_both_numbers() {
+    let parse = |text: &str, dims: [usize; 2]| {
+        let work = mixed(&[(100, dims[0]), (100, dims[1])], 10);
+        file::parse(text, "p.toml", &work, 2).map_err(|error| error.to_string())
+    };
+    assert_eq!(parse(PLAN, [16, 1]).unwrap().of_table(TableId(1))[0].shape(), (100, 1));
+    // As files were before tables had widths of their own.
+    assert_eq!(parse(&PLAN.replace("dim = 1\n", ""), [16, 16]).unwrap().dim(TableId(1)), 16);
+    for (text, dims, wanted) in [
+        (
+            PLAN.to_owned(),
+            [16, 16],
+            "p.toml:11: table 1 (C2): it has 16 columns, the plan was made for 1: make a new one",
+        ),
+        (PLAN.to_owned(), [8, 1], "p.toml:2: table 0 (C1): it has 8 columns, the plan was made for 16: make a new one"),
+        (
+            PLAN.replace("dim = 1\n", ""),
+            [16, 1],
+            "p.toml:2: table 1 (C2): it has 1 column, the plan was made for 16: make a new one",
+        ),
+        (PLAN.replace("dim = 1\n", "dim = 0\n"), [16, 1], "p.toml:11: table 1 (C2): it has 1 column"),
+    ] {
+        let message = parse(&text, dims).unwrap_err();
+        assert!(message.contains(wanted), "{message}");
+    }
+}
+
+#[test]
+fn only_rows_of_deep_tables_have_copies() {
+    let (rows, ranks) = ([200_000, 200_000, 50_000], 4);
+    let prices_of = |dims: [usize; 3]| {
+        let tables: Vec<_> = rows.into_iter().zip(dims).collect();
+        let mut work = mixed(&tables, 4096);
+        work.tables.iter_mut().for_each(|table| table.skew = 1.2);
+        let schemes = (0..3).map(|table| Scheme::Table(RankId(table))).collect();
+        let sharding = Sharding::new(&rows, work.dims(), ranks, schemes).unwrap();
+        let prices = HotPrices::new(&work, &sharding);
+        let budgets = [1 << 10, 1 << 16, 1 << 30];
+        budgets.map(|budget| (prices.rows(budget), prices.of(budget)))
+    };
+    let [small, middle, all] = prices_of([16, 1, 32]);
+    for (hot, price) in [&small, &middle, &all] {
+        assert_eq!(hot[1], 0, "a row of one column is not hot");
+        assert_eq!(price.bytes, hot[0] * 8 * 16 + hot[2] * 8 * 32);
+        assert!(price.bytes <= price.budget && price.rows == hot.iter().sum::<u64>());
+    }
+    assert!(all.0[0] > 20 && all.0[2] > 20 && small.0[0] < all.0[0], "{small:?} {all:?}");
+    assert!(all.1.with() < all.1.without);
+    // A model whose vectors are single numbers has no other tables.
+    assert!(prices_of([1; 3])[2].0.iter().all(|hot| *hot > 20));
+}
