@@ -19,7 +19,7 @@ pub use names::{Project, ROOTS};
 pub use network::{Announce, BuildNetwork, Network, NetworkSpec};
 pub use parameter::{Parameter, Place, STATE};
 pub use roofline::Limits;
-pub use room::{Room, check_tables};
+pub use room::{Room, check_columns, check_tables};
 pub use shape::{LayerShape, Shape};
 pub use stage::{Bound, Stage, Work};
 pub use stored::StoredTables;

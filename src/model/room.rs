@@ -6,6 +6,7 @@ use crate::base::{Error, Result};
 use crate::data::Schema;
 use crate::memory::available_bytes;
 use crate::optim::{Kept, Optimizer};
+use crate::shard::scheme::Scheme;
 
 /// What a model has room for, and how it moves embedding rows.
 #[derive(Debug, Clone, Copy)]
@@ -121,5 +122,24 @@ pub fn check_tables(schema: &Schema, model: &ModelConfig, room: &Room) -> Result
             free: Bytes(free),
         }),
         _ => Ok(()),
+    }
+}
+
+/// Refuses to divide the columns of a table where something is kept of whole rows.
+///
+/// # Errors
+/// [`Error::Config`], which names the table.
+pub fn check_columns(schemes: &[Scheme], optimizer: Optimizer) -> Result<()> {
+    let divided = schemes.iter().position(|scheme| matches!(scheme, Scheme::Column(parts) if parts.len() > 1));
+    match divided.filter(|_| optimizer.row_moment().is_some()) {
+        None => Ok(()),
+        Some(table) => {
+            let reason = format!(
+                "train.optimizer_rows = \"rowwise-adagrad\" keeps one number a row, for which a rank needs all of its columns, and \
+                 the plan divides those of table {table}: divide it by rows, as a plan without --scheme column does, or use \
+                 train.optimizer_rows = \"adagrad\""
+            );
+            Err(Error::Config { origin: "train.optimizer_rows".to_owned(), reason })
+        }
     }
 }

@@ -23,8 +23,7 @@ use crate::data::{Batch, LoaderMode, Plan, Position, RankLoader, Schema, Source,
 use crate::exchange::{LanePlan, Layout};
 use crate::machine::placement::Wishes;
 use crate::machine::{Machine, place};
-use crate::model::{Room, check_tables};
-use crate::optim::Optimizer;
+use crate::model::{Room, check_columns, check_tables};
 use crate::shard::scheme::{Scheme, Sharding};
 use crate::simd::Isa;
 use crate::sync::{Job, Patience, gates_of};
@@ -465,22 +464,6 @@ impl Drop for Ranks {
         for thread in self.others.borrow_mut().threads.drain(..) {
             // It guards itself, and nobody is there to act on an error.
             let _ = thread.join();
-        }
-    }
-}
-
-/// Refuses to divide the columns of a table where something is kept of whole rows.
-fn check_columns(schemes: &[Scheme], optimizer: Optimizer) -> Result<()> {
-    let divided = schemes.iter().position(|scheme| matches!(scheme, Scheme::Column(parts) if parts.len() > 1));
-    match divided.filter(|_| optimizer.row_moment().is_some()) {
-        None => Ok(()),
-        Some(table) => {
-            let reason = format!(
-                "train.optimizer_rows = \"rowwise-adagrad\" keeps one number a row, for which a rank needs all of its columns, and \
-                 the plan divides those of table {table}: divide it by rows, as a plan without --scheme column does, or use \
-                 train.optimizer_rows = \"adagrad\""
-            );
-            Err(Error::Config { origin: "train.optimizer_rows".to_owned(), reason })
         }
     }
 }
