@@ -107,7 +107,7 @@ fn told(config: &Config, source: &dyn Source, ranks: usize, row_bytes: u64) -> R
     let total = source.samples(crate::data::Split::Train).unwrap_or(1).max(1);
     // A copy pays where a minibatch looks the row up as often as there are ranks. Without it, each look-up of another rank
     // sends the row and its gradient once; with it, each rank sends one sum and gets one row.
-    let look_ups = (config.train.minibatch() * source.lookups().max(1)) as f64;
+    let look_ups = (config.train.minibatch() * source.schema().longest()) as f64;
     let options = Options {
         share: (SAMPLES as f64 / total as f64).min(1.0),
         budget: config.train.hot_budget.or(weights / PART),

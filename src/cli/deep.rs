@@ -56,10 +56,6 @@ impl Source for Deep<'_> {
         self.from.samples(split)
     }
 
-    fn lookups(&self) -> usize {
-        self.from.lookups()
-    }
-
     fn numbers_own_values(&self) -> bool {
         self.from.numbers_own_values()
     }

@@ -147,7 +147,7 @@ fn demands(config: &Config, source: &dyn Source, sampled: bool) -> (Vec<Demand>,
         return (demands, Some(told));
     }
     let look_ups = |table: usize| match config.data.is_stored() {
-        true => source.lookups(),
+        true => source.schema().tables[table].lookups,
         false => config.data.lookups.of(table),
     };
     let known = (0..columns).map(|column| Demand { lookups: look_ups(column) as f64, skew: 0.0 }).collect();

@@ -119,7 +119,6 @@ pub fn room(config: &Config, source: &dyn Source, placement: &Placement) -> Room
     Room {
         samples: config.train.minibatch().max(config.train.eval_batch),
         part: config.train.part.given().unwrap_or_else(|| part_for(shape.part_bytes(), threads)),
-        lookups: source.lookups(),
         update: config.train.update,
         update_fused: config.train.update_fused,
         precision: config.train.precision,

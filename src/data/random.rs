@@ -65,7 +65,7 @@ impl Random {
             })
             .collect();
         Ok(Self {
-            schema: Schema::criteo(dense, &rows),
+            schema: Schema::criteo(dense, &rows).with_lookups(|table| config.lookups.of(table)),
             common: Numbers::new(config.seed, Stream::Sample(0)),
             tables,
             fixed: config.lookups_fixed,
@@ -129,10 +129,6 @@ impl Draws {
 impl Source for Random {
     fn schema(&self) -> &Schema {
         &self.schema
-    }
-
-    fn lookups(&self) -> usize {
-        self.tables.iter().map(|table| table.lookups as usize).max().unwrap_or(1)
     }
 
     fn samples(&self, split: Split) -> Option<u64> {
@@ -216,7 +212,7 @@ mod tests {
         let batch = read(&config, &[50, 1000, 7], 200);
         let sizes = |n| [0, 1, 2].map(|table: usize| batch.bags[table].of(n).len());
         assert!((0..200).all(|n| sizes(n) == [3, 1, 12]));
-        assert_eq!(Random::new(&config, &[50, 1000, 7], 5).unwrap().lookups(), 12);
+        assert_eq!(Random::new(&config, &[50, 1000, 7], 5).unwrap().schema().longest(), 12);
         // A table's look-ups do not depend on other tables.
         let alone = read(&DataConfig { lookups: LookUps::Same(3), ..config.clone() }, &[50], 200);
         assert_eq!(alone.bags[0], batch.bags[0]);

@@ -24,11 +24,6 @@ pub trait Source: Send + Sync {
     /// How many samples a split has; `None` when it never ends.
     fn samples(&self, split: Split) -> Option<u64>;
 
-    /// The most look-ups that a sample makes in one table.
-    fn lookups(&self) -> usize {
-        1
-    }
-
     /// Whether row numbers were given while this source was opened, by no vocabulary of a model's: a model of other data
     /// cannot read it.
     fn numbers_own_values(&self) -> bool {

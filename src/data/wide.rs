@@ -14,6 +14,15 @@ use crate::base::{Error, Result};
 /// Most look-ups that a sample has in a cross: bags of 100 values in three columns would make a million.
 const COMBINATIONS_MOST: usize = 1 << 16;
 
+/// For so many of a sample in a cross there is room from the beginning, where its columns' bags may be long.
+const EXPECTED_MOST: usize = 1 << 10;
+
+/// How many combinations so many look-ups of some columns have, if not too many.
+fn combinations(mut lookups: impl Iterator<Item = usize>) -> Option<usize> {
+    let count = lookups.try_fold(1usize, usize::checked_mul);
+    count.filter(|count| *count <= COMBINATIONS_MOST)
+}
+
 /// Which columns follow those of the data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WideColumns {
@@ -62,6 +71,8 @@ impl WideColumns {
             name: name(cross),
             rows: self.buckets,
             weighted: cross.iter().any(|&column| of.tables[column].weighted),
+            lookups: combinations(cross.iter().map(|&column| of.tables[column].lookups))
+                .map_or(EXPECTED_MOST, |count| count.min(EXPECTED_MOST)),
         });
         Schema { dense: of.dense, tables: of.tables.iter().cloned().chain(single).chain(crosses).collect() }
     }
@@ -106,8 +117,8 @@ impl WideColumns {
         sample: usize,
         (to, to_weights): (&mut Bag, &mut Vec<f32>),
     ) -> Result<()> {
-        let count = columns.iter().try_fold(1usize, |count, &column| count.checked_mul(bags[column].of(sample).len()));
-        let count = count.filter(|count| *count <= COMBINATIONS_MOST).ok_or_else(|| Error::Config {
+        let count = combinations(columns.iter().map(|&column| bags[column].of(sample).len()));
+        let count = count.ok_or_else(|| Error::Config {
             origin: "model.wide_crosses".to_owned(),
             reason: format!(
                 "a sample has more than {COMBINATIONS_MOST} combinations in the cross of columns {columns:?} (counted from 0): \
@@ -180,11 +191,6 @@ impl Source for Widened {
 
     fn samples(&self, split: Split) -> Option<u64> {
         self.from.samples(split)
-    }
-
-    /// Of the data's columns: combinations of long bags are more, and their memory is found when they come.
-    fn lookups(&self) -> usize {
-        self.from.lookups()
     }
 
     fn numbers_own_values(&self) -> bool {
@@ -306,6 +312,8 @@ mod tests {
         let names: Vec<_> = wide.schema().tables.iter().map(|column| (&*column.name, column.rows)).collect();
         let of_columns = [("C1", 7), ("C2", 40), ("C3", 1000), ("wide C1", 7), ("wide C2", 40), ("wide C3", 1000)];
         assert_eq!(names, [&of_columns[..], &[("wide C3 x C1", 50), ("wide C1 x C2 x C3", 50)]].concat());
+        let expected: Vec<_> = wide.schema().tables.iter().map(|column| column.lookups).collect();
+        assert_eq!(expected, [3, 1, 2, 3, 1, 2, 6, 6], "room for all combinations");
         let (deep, batch) = (read(&*plain, 5, 30), read(&*wide, 5, 30));
         assert_eq!((&batch.dense, &batch.labels), (&deep.dense, &deep.labels));
         assert_eq!(batch.bags[..3], deep.bags[..]);

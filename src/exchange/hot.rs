@@ -41,16 +41,16 @@ struct Places {
 }
 
 impl HotRows {
-    /// For `rank` in minibatches of `batch` samples with `lookups` look-ups a table and sample; longer bags work.
+    /// For `rank` in minibatches of `batch` samples; longer bags than [`Layout::lookups`] work.
     #[must_use]
-    pub fn new(layout: &Layout, rank: RankId, [batch, lookups]: [usize; 2], isa: Isa) -> Option<Self> {
+    pub fn new(layout: &Layout, rank: RankId, batch: usize, isa: Isa) -> Option<Self> {
         let hot = layout.hot()?;
         let ranks = layout.ranks();
         // As much as a list can hold: nothing of it is touched before it is needed.
         let words = |from: RankId, to: RankId, beside: usize| -> usize {
             let shards = layout.of(to).shards.iter();
             let most = shards.map(|shard| {
-                let look_ups = layout.samples(batch, from) * layout.positions(shard.table).max(lookups);
+                let look_ups = layout.samples(batch, from) * layout.lookups(shard.table);
                 // Rows that are dealt in turn get nearly as many each.
                 let look_ups = (2 * look_ups).div_ceil(shard.rows.step as usize).min(look_ups);
                 look_ups.min(hot.table(shard.table.index()).rows().len()) * (shard.columns.len() + beside) + 2

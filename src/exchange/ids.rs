@@ -179,32 +179,26 @@ impl Unit {
     }
 }
 
-/// Bytes of a message of ids in minibatches of `batch` samples with `lookups` look-ups a table and sample: the offsets of
-/// every stream, and every look-up, in proportion to the rows that the receiver has.
-pub(super) fn expected(layout: &Layout, [batch, lookups]: [usize; 2], from: RankId, to: RankId) -> usize {
+/// Bytes of a message of ids in minibatches of `batch` samples: the offsets of every stream, and every look-up, in proportion
+/// to the rows that the receiver has.
+pub(super) fn expected(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
     let samples = layout.samples(batch, from);
     let streams = if from == to { layout.of(to).partial_streams() } else { &layout.of(to).streams[..] };
     let words = |stream: &Stream| {
         let share = stream.rows.count as f64 / layout.sharding().rows(stream.table) as f64;
-        let look_ups = ((samples * lookups) as f64 * share).ceil() as usize;
+        let look_ups = ((samples * layout.lookups(stream.table)) as f64 * share).ceil() as usize;
         samples * stream.positions + 1 + look_ups * (1 + usize::from(stream.weighted))
     };
     streams.iter().map(words).sum::<usize>() * size_of::<u32>()
 }
 
 impl Ids {
-    /// For `rank` of a layout's ranks, with room for whole minibatches of `batch` samples with `lookups` look-ups a table
-    /// and sample; longer bags work, and allocate once.
+    /// For `rank` of a layout's ranks, with room for whole minibatches of `batch` samples; longer bags than
+    /// [`Layout::lookups`] work, and allocate once.
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn new(
-        layout: &Layout,
-        rank: RankId,
-        team: &Team,
-        [batch, lookups]: [usize; 2],
-        supply: &mut Supply<'_>,
-    ) -> Result<Self> {
+    pub fn new(layout: &Layout, rank: RankId, team: &Team, batch: usize, supply: &mut Supply<'_>) -> Result<Self> {
         let ranks = layout.ranks();
         let tables = (0..layout.sharding().tables() as u32).map(TableId);
         let owners: Vec<Owners> = tables.map(|table| Owners::new(layout, table)).collect();
@@ -216,13 +210,13 @@ impl Ids {
         };
         let divided = owners.iter().enumerate().filter(|(_, owners)| !owners.parts.is_empty());
         let units = divided.flat_map(|of| (0..stretches).map(move |stretch| unit(of, stretch))).collect();
-        let expected = |from, to| expected(layout, [batch, lookups], from, to) / size_of::<u32>();
+        let expected = |from, to| expected(layout, batch, from, to) / size_of::<u32>();
         let all = || (0..ranks as u32).map(RankId);
         let places = |streams: usize| vec![PackedBag::default(); streams];
         let partial = layout.of(rank).partial_streams().len();
         let own = |peer: RankId| if peer == rank { partial } else { layout.of(rank).streams.len() };
         let into = |from| if from == rank { Vec::new() } else { Vec::with_capacity(expected(from, rank)) };
-        let beside = SparseIds::beside(layout, rank, [layout.samples(batch, rank), lookups]);
+        let beside = SparseIds::beside(layout, rank, layout.samples(batch, rank));
         Ok(Self {
             rank,
             words: Words::new(rank, ranks, team.isa(), "exchange of ids"),

@@ -187,6 +187,8 @@ pub struct Layout {
     replicated: Vec<TableId>,
     /// By table.
     weighted: Vec<bool>,
+    /// By table, look-ups of a sample for which there is room.
+    lookups: Vec<usize>,
     /// By table, the rows of a sample that the features have side by side.
     positions: Vec<usize>,
     /// Where each table's columns begin in a sample's features; one more entry than tables.
@@ -205,20 +207,27 @@ impl Layout {
         // Alone, a rank holds the one copy as it holds any other table.
         let replicated = |table: &TableId| sharding.ranks() > 1 && sharding.scheme(*table).kind() == Kind::Replicated;
         let replicated = tables().filter(replicated).collect();
-        let weighted = vec![false; sharding.tables()];
+        let (weighted, lookups) = (vec![false; sharding.tables()], vec![1; sharding.tables()]);
         let (positions, starts, holdings) = (vec![1; sharding.tables()], Vec::new(), Vec::new());
         let (grains, wire, hot) = (None, Wire::F32, None);
-        Self { sharding, holdings, replicated, weighted, positions, starts, grains, wire, hot }.lay_out()
+        Self { sharding, holdings, replicated, weighted, lookups, positions, starts, grains, wire, hot }.lay_out()
     }
 
-    /// With the weights of the look-ups of this data's weighted columns.
+    /// With as many look-ups as this data's columns have, and the weights of those of its weighted columns.
     ///
     /// # Panics
     /// When the schema has other tables than the division.
     #[must_use]
-    pub fn with_weights(self, schema: &Schema) -> Self {
+    pub fn with_columns(self, schema: &Schema) -> Self {
         assert_eq!(schema.tables.len(), self.sharding.tables(), "a column a table");
-        Self { weighted: schema.tables.iter().map(|column| column.weighted).collect(), ..self }.lay_out()
+        let (weighted, lookups) = schema.tables.iter().map(|column| (column.weighted, column.lookups)).unzip();
+        Self { weighted, lookups, ..self }.lay_out()
+    }
+
+    /// Look-ups of a sample in a table for which there is room: at least its sequence's.
+    #[must_use]
+    pub fn lookups(&self, table: TableId) -> usize {
+        self.lookups[table.index()].max(self.positions(table))
     }
 
     /// With sequences: of each table whose entry is not 1, the features have so many rows a sample side by side, each by

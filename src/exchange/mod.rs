@@ -81,10 +81,9 @@ pub const fn piece_of_pairs(ranks: usize) -> usize {
 }
 
 impl LanePlan {
-    /// For minibatches of up to `batch` samples with `lookups` look-ups a table and sample; `dense` says how long the
-    /// messages of a thread's dense reduction are.
+    /// For minibatches of up to `batch` samples; `dense` says how long the messages of a thread's dense reduction are.
     #[must_use]
-    pub fn new(layout: &Layout, [batch, lookups]: [usize; 2], dense: Vec<Links>) -> Self {
+    pub fn new(layout: &Layout, batch: usize, dense: Vec<Links>) -> Self {
         let ranks = layout.ranks();
         let links = |bytes: &dyn Fn(RankId, RankId) -> usize| {
             let mut links = Links::uniform(ranks, 0);
@@ -92,7 +91,7 @@ impl LanePlan {
             links
         };
         Self {
-            ids: links(&|from, to| ids::expected(layout, [batch, lookups], from, to).clamp(64, PIECE)),
+            ids: links(&|from, to| ids::expected(layout, batch, from, to).clamp(64, PIECE)),
             pooled: links(&|from, to| pooled_bytes(layout, batch, from, to)),
             gradients: links(&|from, to| gradient_bytes(layout, batch, from, to)),
             unpooled: layout.grains().map(|_| Links::uniform(ranks, piece_of_pairs(ranks))),

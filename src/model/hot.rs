@@ -141,7 +141,8 @@ impl Copies {
                 tables: tables.len(),
                 dim,
                 kept: Kept::default(),
-                lookups: layout.samples(room.samples, rank) * positions.max(room.lookups) * tables.len(),
+                lookups: layout.samples(room.samples, rank)
+                    * tables.iter().map(|&table| layout.lookups(table)).sum::<usize>(),
                 threads: team.threads(),
             };
             let sums = match sums {

@@ -15,8 +15,6 @@ pub struct Room {
     pub samples: usize,
     /// Samples that walk through the network at a time, at most: see [`crate::math::Parts`].
     pub part: usize,
-    /// Look-ups a table and sample that are expected at most; more are possible, but allocate memory when they come.
-    pub lookups: usize,
     /// How embedding rows are moved.
     pub update: Update,
     /// Whether they are moved without gradient rows in between.
@@ -76,7 +74,7 @@ impl Room {
         self.optimizer.moves()
     }
 
-    /// For minibatches of `samples` with one look-up a table, rows moved as the look-ups suggest, by SGD.
+    /// For minibatches of `samples`, rows moved as the look-ups suggest, by SGD.
     #[must_use]
     pub const fn samples(samples: usize) -> Self {
         let (precision, optimizer) = (Precision::F32, Optimizer::Sgd);
@@ -84,7 +82,6 @@ impl Room {
         Self {
             samples,
             part: samples,
-            lookups: 1,
             update,
             update_fused,
             precision,

@@ -92,8 +92,8 @@ impl Tables {
     ) -> Result<Self> {
         let threads = team.threads();
         // Rows are moved for the samples of all ranks, if they are.
-        let look_ups = |share: f64| match room.learns() {
-            true => ((room.samples * room.lookups) as f64 * share).ceil() as usize,
+        let look_ups = |table: TableId, share: f64| match room.learns() {
+            true => ((room.samples * layout.lookups(table)) as f64 * share).ceil() as usize,
             false => 0,
         };
         let deep = config.deep_tables(schema.tables.len());
@@ -125,7 +125,7 @@ impl Tables {
             };
             let tables = shards.iter().map(&mut table).collect::<Result<Vec<_>>>()?;
             let share = |shard: &Shard| shard.rows.count as f64 / layout.sharding().rows(shard.table) as f64;
-            let look_ups = shards.iter().map(|shard| look_ups(share(shard))).sum();
+            let look_ups = shards.iter().map(|shard| look_ups(shard.table, share(shard))).sum();
             Ok(Group {
                 wide,
                 look_up: LookUp::new(pooling, tables.len(), threads),
@@ -138,7 +138,7 @@ impl Tables {
         let replica = |&table: &TableId| {
             let (rows, dim) = (schema.tables[table.index()].rows, layout.sharding().dim(table));
             let wide = is_wide(table);
-            let spec = spec(1, dim, Pooling::Sum, look_ups(1.0), wide);
+            let spec = spec(1, dim, Pooling::Sum, look_ups(table, 1.0), wide);
             let sums = match layout.grains() {
                 Some(_) => None,
                 None if !room.learns() => None,

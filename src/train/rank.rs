@@ -131,7 +131,7 @@ impl Rank {
         }
         let room = (setup.room, setup.stored.as_ref());
         let mut tables = Tables::new(&setup.config, &setup.schema, &layout, rank, &team, room, supply)?;
-        let room = [setup.room.samples, setup.room.lookups];
+        let room = setup.room.samples;
         let mut ids = Ids::new(&layout, rank, &team, room, supply)?;
         let mut pooled = Pooled::memory(&layout, rank, setup.room.samples, supply)?;
         let mut gradients = Gradients::memory(&layout, rank, setup.room.samples, supply)?;

@@ -150,7 +150,7 @@ impl Ranks {
             check_tables(&setup.schema, &setup.config, &setup.room)?;
         }
         let layout = Layout::new(setup.sharding.clone()).with_grains(setup.grains).with_wire(setup.wire);
-        let layout = layout.with_weights(&setup.schema).with_sequences(&setup.sequences);
+        let layout = layout.with_columns(&setup.schema).with_sequences(&setup.sequences);
         let layout = Arc::new(layout.with_hot(setup.hot.clone(), setup.room.precision));
         if setup.grains.is_some() {
             // Grains part no pair of samples: a minibatch of an odd number may take the place of one more.
@@ -158,7 +158,7 @@ impl Ranks {
         }
         let patience = if setup.spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
         let job = Job::new(layout.ranks(), patience, setup.deadline);
-        let lanes = LanePlan::new(&layout, [setup.room.samples, setup.room.lookups], setup.dense_lanes());
+        let lanes = LanePlan::new(&layout, setup.room.samples, setup.dense_lanes());
         let local = setup.local();
         let fabric = (setup.fabric)(&setup.world, &job, &setup.machines, lanes.into_lanes())?;
         let common = Arc::new(Common { layout: layout.clone(), fabric, demands: Mutex::default() });

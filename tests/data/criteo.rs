@@ -228,7 +228,7 @@ fn bags_of_several_begin_with_the_row_that_tells_something() {
     let alone = Criteo::new(&config, &rows, 13).unwrap();
     let several = DataConfig { lookups: LookUps::Each(vec![4, 1, 9]), ..config.clone() };
     let log = Criteo::new(&several, &rows, 13).unwrap();
-    assert_eq!((log.lookups(), alone.lookups()), (9, 1));
+    assert_eq!((log.schema().longest(), alone.schema().longest()), (9, 1));
     let (one, many) = (read(&alone, Split::Train, 3000), read(&log, Split::Train, 3000));
     assert!(one.labels == many.labels && one.dense == many.dense);
     assert_eq!(log.truth(Split::Test, 3, 50), alone.truth(Split::Test, 3, 50));

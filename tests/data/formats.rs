@@ -251,7 +251,7 @@ fn many_look_ups_and_weights_are_kept_or_refused() {
         assert_eq!(dataset.description, fixed);
         assert_eq!(rows(&dataset, Role::Train), samples);
         let source = source(&path, 10).unwrap();
-        assert_eq!((source.lookups(), source.schema().rows()), (3, vec![10, 10]));
+        assert_eq!((source.schema().longest(), source.schema().rows()), (3, vec![10, 10]));
         let batch = read(&*source, Split::Train, 0, 5);
         assert_eq!((batch.samples(), batch.bags[0].of(0)), (1, &[1, 2, 3][..]));
         assert_eq!(read(&*source, Split::Test, 0, 5).bags[0].of(0), [4, 5, 9], "the last tenth, at least one sample");

@@ -34,7 +34,7 @@ impl Skewed {
             let random = Random::new(seed, Stream::Column(table));
             (Zipf::new(rows, exponent), Scatter::new(rows, u64::from(table) + 1), random)
         });
-        let schema = Schema::criteo(0, &TABLES.map(|(rows, _)| rows));
+        let schema = Schema::criteo(0, &TABLES.map(|(rows, _)| rows)).with_lookups(|_| lookups as usize);
         Self { schema, samples, lookups, ranks: ranks.collect() }
     }
 
@@ -69,10 +69,6 @@ impl Source for Skewed {
 
     fn samples(&self, _: Split) -> Option<u64> {
         Some(self.samples)
-    }
-
-    fn lookups(&self) -> usize {
-        self.lookups as usize
     }
 
     fn open(&self, _: Split, start: u64) -> Result<Box<dyn Reader + '_>> {

@@ -275,7 +275,10 @@ fn damage_and_truncation_are_named() {
 fn a_source_trains_on_a_slice_and_resumes() {
     let config = DataConfig { path: fixture("torchrec").display().to_string(), rows_cap: 7, ..DataConfig::default() };
     let source = Files::open(&config).unwrap();
-    assert_eq!((source.samples(Split::Train), source.samples(Split::Test), source.lookups()), (Some(19), Some(5), 2));
+    assert_eq!(
+        (source.samples(Split::Train), source.samples(Split::Test), source.schema().longest()),
+        (Some(19), Some(5), 2)
+    );
     let mut batch = octorec::data::Batch::new(source.schema());
     let mut reader = source.open(Split::Train, 7).unwrap();
     assert_eq!(reader.read(&mut batch, 4).unwrap(), 4);

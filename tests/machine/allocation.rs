@@ -122,7 +122,7 @@ fn a_step_allocates_nothing_once_it_has_run() {
             let batches = batches(&config, &[96, 96, 96, 41]);
             let schema = data::open(&config, Opening::default()).unwrap().schema().clone();
             for (update, update_fused) in updates.into_iter().flat_map(|update| [(update, true), (update, false)]) {
-                let room = Room { lookups: 4, update, update_fused, precision, ..Room::samples(96) };
+                let room = Room { update, update_fused, precision, ..Room::samples(96) };
                 let ranks = Ranks::alone(&config.model, &schema, room, threads, Isa::best()).unwrap();
                 let name =
                     format!("{update:?}, fused: {update_fused}, {interaction:?}, {precision:?}, {threads} threads");
@@ -146,7 +146,7 @@ fn a_step_allocates_nothing_once_it_has_run() {
     ];
     for (count, (optimizer, optimizer_rows)) in pairs {
         let clip_norm = (optimizer != sgd).then_some(0.01);
-        let room = Room { lookups: 4, optimizer, optimizer_rows, clip_norm, ..Room::samples(96) };
+        let room = Room { optimizer, optimizer_rows, clip_norm, ..Room::samples(96) };
         let columns = match optimizer_rows.row_moment() {
             None => Scheme::Column(half(16, count)),
             Some(_) => Scheme::RowContiguous(half(40, count)),

@@ -59,7 +59,7 @@ impl Case {
         let schema = source.schema().clone();
         let largest = *batches.iter().max().unwrap();
         let batches = batches.iter().map(draw).collect();
-        let room = Room { lookups, precision, ..Room::samples(largest) };
+        let room = Room { precision, ..Room::samples(largest) };
         Self { schema, config, batches, room, grains: Some(Grains::of(largest)), isa: Isa::best() }
     }
 

@@ -31,7 +31,7 @@ fn follow([file, case]: [&str; 2], threads: usize, isa: Isa, precision: Precisio
     let schema = wide.as_ref().map_or(schema.clone(), |wide| wide.schema(&schema));
     let (optimizer, optimizer_rows) = (Optimizer::dense(&config.train), Optimizer::rows(&config.train));
     let optimizers_wide = Optimizer::wide(&config.train);
-    let room = Room { lookups: 9, precision, optimizer, optimizer_rows, optimizers_wide, ..Room::samples(40) };
+    let room = Room { precision, optimizer, optimizer_rows, optimizers_wide, ..Room::samples(40) };
     let ranks = Ranks::alone(model, &schema, room, threads, isa).unwrap();
     let mut parameters = ranks.parameters().unwrap();
     for parameter in &parameters {

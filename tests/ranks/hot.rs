@@ -100,7 +100,7 @@ impl Case {
         };
         let mut batches: Vec<_> = SIZES.into_iter().map(&mut batch).collect();
         weighing::weigh(&mut schema, &mut batches, |table| weighted && table != 2);
-        let room = Room { lookups: 4, precision, optimizer_rows, ..Room::samples(BATCH) };
+        let room = Room { precision, optimizer_rows, ..Room::samples(BATCH) };
         Self { model, schema, batches, room, grains: Some(Grains::exactly(8)), wire: Wire::F32 }
     }
 

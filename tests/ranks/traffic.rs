@@ -69,7 +69,7 @@ fn at_work(
     let wishes = Wishes { ranks: Some(ranks), threads: Some(1), ..Wishes::default() };
     let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
     let sharding = Sharding::new(&ROWS, DIM, ranks, mixed(ranks)).unwrap();
-    let room = Room { lookups: 4, ..Room::samples(BATCH) };
+    let room = Room { ..Room::samples(BATCH) };
     let setup = Setup::new(&config.model, &schema, sharding, room, &placement);
     let ranks = Ranks::start(Setup { reduction, grains, wire, ..setup }).unwrap();
     ranks.initialise(7).unwrap();

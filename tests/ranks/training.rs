@@ -70,7 +70,7 @@ impl Case {
             Arc::new(batch)
         };
         let batches = (0..steps).map(draw).collect();
-        let room = Room { lookups: 4, precision, ..Room::samples(BATCH) };
+        let room = Room { precision, ..Room::samples(BATCH) };
         Self { schema: source.schema().clone(), config, batches, room }
     }
 

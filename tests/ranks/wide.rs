@@ -61,14 +61,7 @@ impl Case {
             Optimizer::Adam { averages, .. } => [Optimizer::SparseAdam { averages }, wide],
             _ => [wide; 2],
         };
-        let room = Room {
-            lookups: 27,
-            precision,
-            optimizer: deep,
-            optimizer_rows: deep,
-            optimizers_wide,
-            ..Room::samples(BATCH)
-        };
+        let room = Room { precision, optimizer: deep, optimizer_rows: deep, optimizers_wide, ..Room::samples(BATCH) };
         Self { schema: source.schema().clone(), model: config.model, batches, room }
     }
 

@@ -72,7 +72,7 @@ impl Criteo {
         let calibration = Random::new(config.seed, Stream::Sample(1));
         teacher.calibrate(|n, sample| drawer.draw(&calibration, n, sample), CALIBRATION);
         Ok(Self {
-            schema: Schema::criteo(dense, rows),
+            schema: Schema::criteo(dense, rows).with_lookups(|table| look_ups.of(table)),
             drawer,
             teacher,
             random: Random::new(config.seed, Stream::Sample(0)),
@@ -113,10 +113,6 @@ impl Criteo {
 impl Source for Criteo {
     fn schema(&self) -> &Schema {
         &self.schema
-    }
-
-    fn lookups(&self) -> usize {
-        self.further.iter().map(|(_, count)| 1 + *count as usize).max().unwrap_or(1)
     }
 
     fn samples(&self, split: Split) -> Option<u64> {

@@ -167,7 +167,6 @@ pub struct Files {
     /// What a trained model has learned of them.
     scales: Option<Scales>,
     cap: u64,
-    longest: Vec<u32>,
     learned: bool,
     vocabulary: Option<Vocabulary>,
     members: Vec<Member>,
@@ -246,10 +245,11 @@ impl Files {
             .iter()
             .map(|member| member.table.longest())
             .reduce(|a, b| a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect());
+        let longest = longest.unwrap_or_default();
+        let lookups = |table: usize| longest.get(table).map_or(1, |&count| count.max(1) as usize);
         Ok(Self {
-            schema: description.schema(config.rows_cap),
+            schema: description.schema(config.rows_cap).with_lookups(lookups),
             cap: config.rows_cap,
-            longest: longest.unwrap_or_default(),
             description,
             scaled: OnceLock::new(),
             scales: None,
@@ -350,10 +350,6 @@ impl Source for Files {
 
     fn unseen_values(&self) -> u64 {
         self.members.iter().map(|member| member.table.unseen_values()).sum()
-    }
-
-    fn lookups(&self) -> usize {
-        self.longest.iter().copied().max().unwrap_or(1).max(1) as usize
     }
 
     fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {

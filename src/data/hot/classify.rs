@@ -53,7 +53,7 @@ pub fn classify(
         let reason = "its samples never end, so that they cannot all be told apart".to_owned();
         return Err(Error::Config { origin: "data.source".to_owned(), reason });
     };
-    let portion = longest(source.lookups());
+    let portion = longest(source.schema().longest());
     let portions = total.div_ceil(portion);
     let workers = (workers as u64).clamp(1, portions.max(1));
     let work = Work { source, split, set, total, portion, workers };

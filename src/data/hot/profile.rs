@@ -136,11 +136,11 @@ pub fn profile(source: &dyn Source, options: &Options, progress: &(dyn Fn(Step) 
     }
 
     let began = Instant::now();
-    let stretch = stretch(total, options.share, source.lookups());
+    let stretch = stretch(total, options.share, source.schema().longest());
     let drawn = Drawn::new(total, options.share, stretch, options.seed);
     let large: Vec<u64> = schema.tables.iter().map(|column| column.rows).filter(|&rows| !small(rows)).collect();
     let fixed = fixed_bytes(source, stretch, &large);
-    let accesses = inputs(&drawn.counted) * source.lookups() as u64;
+    let accesses = inputs(&drawn.counted) * source.schema().longest() as u64;
     let (kinds, counts) = Kind::of(&large, accesses, options.memory.saturating_sub(fixed))?;
     let mut kinds = kinds.into_iter();
     let log = |rows| (!small(rows)).then(|| Log::new(kinds.next().expect("a kind a large table"), rows));
@@ -222,7 +222,7 @@ pub fn profile(source: &dyn Source, options: &Options, progress: &(dyn Fn(Step) 
 fn fixed_bytes(source: &dyn Source, stretch: u64, large: &[u64]) -> u64 {
     let schema = source.schema();
     // A row number, a weight and an offset a look-up; a minibatch's memory doubles when it is full.
-    let lookups = (schema.tables.len() * source.lookups()) as u64;
+    let lookups = schema.lookups() as u64;
     let stretches = 2 * 2 * stretch * (12 * lookups + 4 * schema.dense as u64 + 4);
     let drawn = large.len() as u64 * (CHUNKS * ENTRIES) as u64 * 4;
     stretches + drawn + large.iter().map(|rows| rows.div_ceil(8)).sum::<u64>()

@@ -85,11 +85,6 @@ pub(super) trait Parse: Send + Sync {
     /// The columns.
     fn schema(&self) -> &Schema;
 
-    /// The most look-ups that a sample is expected to make in one table.
-    fn lookups(&self) -> usize {
-        1
-    }
-
     /// Rows of the model's categories, where they have a vocabulary.
     fn vocabulary(&self) -> Option<&Vocabulary>;
 
@@ -176,10 +171,6 @@ impl Source for Incoming {
 
     fn samples(&self, _split: Split) -> Option<u64> {
         None
-    }
-
-    fn lookups(&self) -> usize {
-        self.parse.lookups()
     }
 
     fn pauses(&self) -> bool {

@@ -199,7 +199,10 @@ impl Description {
         let tables = self
             .categorical
             .iter()
-            .map(|column| Column { name: column.name.clone(), rows: column.rows.min(limit), weighted: column.weighted })
+            .map(|column| Column {
+                weighted: column.weighted,
+                ..Column::new(column.name.clone(), column.rows.min(limit))
+            })
             .collect();
         Schema { dense: self.dense.len(), tables }
     }

@@ -30,13 +30,15 @@ pub struct Column {
     pub rows: u64,
     /// Whether every look-up has a weight, which its row is multiplied by.
     pub weighted: bool,
+    /// Look-ups of a sample for which there is room from the beginning; more are possible, but allocate memory when they come.
+    pub lookups: usize,
 }
 
 impl Column {
-    /// A column whose look-ups all count the same.
+    /// A column of one look-up a sample, which all count the same.
     #[must_use]
     pub fn new(name: impl Into<String>, rows: u64) -> Self {
-        Self { name: name.into(), rows, weighted: false }
+        Self { name: name.into(), rows, weighted: false, lookups: 1 }
     }
 }
 
@@ -52,6 +54,25 @@ impl Schema {
     #[must_use]
     pub fn rows(&self) -> Vec<u64> {
         self.tables.iter().map(|column| column.rows).collect()
+    }
+
+    /// Look-ups of a sample in all tables together.
+    #[must_use]
+    pub fn lookups(&self) -> usize {
+        self.tables.iter().map(|column| column.lookups).sum()
+    }
+
+    /// The most look-ups of a sample in one table.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        self.tables.iter().map(|column| column.lookups).max().unwrap_or(1)
+    }
+
+    /// With so many look-ups of a sample in each table.
+    #[must_use]
+    pub fn with_lookups(mut self, of: impl Fn(usize) -> usize) -> Self {
+        self.tables.iter_mut().enumerate().for_each(|(table, column)| column.lookups = of(table));
+        self
     }
 
     /// Checks that a model can read this data: that it has as many dense inputs, and that something meets in its

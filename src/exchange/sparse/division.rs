@@ -237,11 +237,12 @@ impl SparseIds {
 
     /// Words that lie behind the messages in minibatches of so many samples of this rank with so many look-ups a table:
     /// slots, and numbers of bags.
-    pub(in crate::exchange) fn beside(layout: &Layout, rank: RankId, [samples, lookups]: [usize; 2]) -> usize {
+    pub(in crate::exchange) fn beside(layout: &Layout, rank: RankId, samples: usize) -> usize {
         if layout.hot().is_none() {
             return 0;
         }
-        let slots = layout.served(rank).map(|table| samples * (layout.positions(table) + 2 * lookups) + 1);
+        let slots =
+            layout.served(rank).map(|table| samples * (layout.positions(table) + 2 * layout.lookups(table)) + 1);
         let streams = (0..layout.ranks() as u32).flat_map(|to| &layout.of(RankId(to)).streams);
         slots.sum::<usize>() + streams.map(|stream| 3 * samples * stream.positions + 1).sum::<usize>()
     }
