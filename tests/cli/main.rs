@@ -37,6 +37,7 @@ mod spoil;
 mod torchrec;
 mod transforms;
 mod tune;
+mod wide;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
