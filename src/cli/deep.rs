@@ -174,9 +174,11 @@ mod tests {
         let all = deep.of_all(hot);
         assert_eq!((0..all.tables()).map(|table| all.rows(table)).collect::<Vec<_>>(), [7, 1, 0, 0, 0]);
         deep.check(&all, "hot.safetensors").unwrap();
-        let mut others = all;
-        others.push_whole(9);
-        let message = deep.check(&others, "hot.safetensors").map(|()| String::new()).unwrap_or_else(|e| e.to_string());
-        assert!(message.contains("hot.safetensors"), "{message}");
+        let mut others = HotSet::new();
+        others.push_whole(7);
+        [40, 7].into_iter().for_each(|rows| others.push_some(rows, [3].into_iter()));
+        [40, 50].into_iter().for_each(|rows| others.push_some(rows, std::iter::empty()));
+        let message = deep.check(&others, "hot.safetensors").unwrap_err().to_string();
+        assert!(message.contains("hot.safetensors") && message.contains("table 2 (wide C1)"), "{message}");
     }
 }

@@ -405,7 +405,11 @@ fn what_a_checkpoint_says_of_itself_is_judged_and_named() {
     for (from, to, expected) in [
         ("\"eval_batch\":4096", "\"eval_batch\":0", "train.eval_batch = 0 must lie in [1, 2^31]"),
         ("\"dim\":8", "\"dim\":0", "model.dim = 0: a row of a table has at least one column"),
-        ("\"bottom\":[13,32,8]", "\"bottom\":[13]", "model.bottom = [13] needs the number of dense features"),
+        (
+            "\"bottom\":[13,32,8]",
+            "\"bottom\":[13]",
+            "model.bottom = [13]: the dot interaction needs the number of dense features",
+        ),
         ("\"shuffle_window\":131072", "\"shuffle_window\":0", "data.shuffle_window = 0"),
     ] {
         change(&checkpoint, from, to);

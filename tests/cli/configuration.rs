@@ -113,7 +113,7 @@ const CASES: &[Case] = &[
     case("train.accumulate", "2", BUILT_IN, &[]),
     case("train.optimizer", "momentum", BUILT_IN, &[]),
     case("train.optimizer_rows", "momentum", BUILT_IN, &[]),
-    case("train.optimizer_wide", "adam", BUILT_IN, WIDE),
+    case("train.optimizer_wide", "adagrad", BUILT_IN, WIDE),
     case("train.ftrl_beta", "0.1", BUILT_IN, WIDE),
     case("train.l1", "0.01", BUILT_IN, WIDE),
     case("train.l2", "0.5", BUILT_IN, &[("train.optimizer", "ftrl")]),
