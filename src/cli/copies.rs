@@ -77,10 +77,10 @@ pub fn hot_rows(
         return Ok(None);
     }
     let row_bytes = row_bytes(config, ordered);
-    let deep = Deep::of(&config.model, source);
+    let deep = Deep::of(source);
     let (set, how) = match &*config.train.hot_set {
         "" => {
-            let (set, how) = told(config, &deep, ranks, row_bytes)?;
+            let (set, how) = told(config, deep.source, ranks, row_bytes)?;
             (deep.of_all(set), how)
         }
         path => {

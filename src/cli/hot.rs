@@ -100,10 +100,10 @@ impl HotArgs {
         let wanted = config.train.threads;
         let pool = rayon::ThreadPoolBuilder::new().num_threads(wanted).build();
         let pool = pool.map_err(|error| Error::Threads { wanted, source: std::io::Error::other(error) })?;
-        let deep = Deep::of(&config.model, &*source);
+        let deep = Deep::of(&*source);
         let bar = bar(0, "looking for hot rows");
         let found = pool.install(|| {
-            profile(&deep, &options, &|step| {
+            profile(deep.source, &options, &|step| {
                 bar.set_length(step.total);
                 bar.set_position(step.done);
             })

@@ -24,6 +24,11 @@ pub trait Source: Send + Sync {
     /// How many samples a split has; `None` when it never ends.
     fn samples(&self, split: Split) -> Option<u64>;
 
+    /// The data set without the columns that a model's wide part adds; `None` where it adds none.
+    fn without_wide(&self) -> Option<&dyn Source> {
+        None
+    }
+
     /// Whether row numbers were given while this source was opened, by no vocabulary of a model's: a model of other data
     /// cannot read it.
     fn numbers_own_values(&self) -> bool {

@@ -193,6 +193,10 @@ impl Source for Widened {
         self.from.samples(split)
     }
 
+    fn without_wide(&self) -> Option<&dyn Source> {
+        Some(&*self.from)
+    }
+
     fn numbers_own_values(&self) -> bool {
         self.from.numbers_own_values()
     }

@@ -3,7 +3,8 @@
 //!
 //! The paper keeps z, the sum of gradients corrected for how rates have shrunk. Here z is kept times the rate, each gradient
 //! by the rate of its own step: with one rate it is the paper's algorithm, and where rates warm up or decay, weights do not
-//! grow or shrink by that alone.
+//! grow or shrink by that alone. What l1 asks for is taken times the rate of the step that asks: with a rate that has decayed,
+//! gradients of earlier steps count for more than it, and weights that were held at 0 are let go.
 
 use super::{MOMENTS, Rule};
 use crate::simd::Simd;
