@@ -10,6 +10,7 @@ use crate::base::config::{Collective, Config, Precision, Wire};
 use crate::base::{Error, Result};
 use crate::collective::plan::Reduction;
 use crate::collective::{MOST_COMPARED, Payload, Priced, Reduced, candidates, priced};
+use crate::data::Schema;
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site};
 use crate::model::{LayerShape, Shape};
@@ -74,7 +75,7 @@ pub struct Candidate {
 ///
 /// # Errors
 /// When the configuration names a schedule that these machines do not allow.
-pub fn choose(config: &Config, tables: usize, everyone: &Everyone, kept: Option<&str>) -> Result<Choice> {
+pub fn choose(config: &Config, schema: &Schema, everyone: &Everyone, kept: Option<&str>) -> Result<Choice> {
     let Everyone { machine, placement, .. } = everyone;
     let site = Site::new(machine, placement, Known::default());
     let wanted = config.train.collective;
@@ -92,7 +93,7 @@ pub fn choose(config: &Config, tables: usize, everyone: &Everyone, kept: Option<
         Wire::F32 => Payload::F32,
         Wire::Bf16 => Payload::Bf16,
     };
-    let shape = Shape::of(&config.model, tables);
+    let shape = Shape::of(&config.model, &schema.positions(&config.model));
     let tensors = tensors(&shape, config.train.precision);
     let (reductions, candidates) = priced(candidates, &tensors, payload, &site)
         .into_iter()

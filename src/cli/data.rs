@@ -8,14 +8,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::convert::OutputArgs;
 use super::overrides::{BaseArgs, KeyArgs};
-use crate::base::config::Command;
+use crate::base::config::{Command, SourceKind};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, Result, console, interrupt};
 use crate::data::blocks::{Options, Role};
 use crate::data::formats::{self, Format, Target};
 use crate::data::stack_distance::{StackCounter, StackProfile, StackTrace};
-use crate::data::{Criteo, Samples, Source, Split};
+use crate::data::{Criteo, Samples, Source, Split, Taobao};
 use crate::memory::WholeFile;
 
 /// Arguments of `octorec data`.
@@ -66,6 +66,9 @@ struct ProfileArgs {
     #[arg(long, value_name = "FILE")]
     schema: Option<PathBuf>,
 }
+
+/// Appends samples of a split.
+type Fill<'a> = dyn Fn(Split, std::ops::Range<u64>, &mut Samples) + 'a;
 
 /// How rows are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -222,19 +225,31 @@ impl GenerateArgs {
     fn run(&self) -> Result<()> {
         let config = self.keys.finish(self.base.layers()?, Command::Generate)?;
         let format = Format::named(&self.output.format, "--format")?;
-        let dense = config.model.dense();
-        let log = Criteo::new(&config.data, &config.model.rows, dense)?;
-        if self.text {
-            return self.write_text(&log);
-        }
-        let description = log.description();
-        let (train, test) = (config.data.train_samples, config.data.test_samples);
+        let (data, rows, dense) = (&config.data, &config.model.rows[..], config.model.dense());
+        let (train, test) = (data.train_samples, data.test_samples);
+        let (description, fill): (_, Box<Fill<'_>>) = match data.source {
+            SourceKind::Taobao if self.text => {
+                let reason = "text in Criteo's layout has one value a column, and a time series has many: use --format, or --source \
+                              criteo for a click log";
+                return Err(Error::Config { origin: "--text".to_owned(), reason: reason.to_owned() });
+            }
+            SourceKind::Taobao => {
+                let log = Taobao::new(data, rows, dense)?;
+                (log.description(), Box::new(move |split, range, samples| log.fill(split, range, samples)))
+            }
+            SourceKind::Criteo | SourceKind::Tsv | SourceKind::Files | SourceKind::Random => {
+                let log = Criteo::new(data, rows, dense)?;
+                if self.text {
+                    return self.write_text(&log);
+                }
+                (log.description(), Box::new(move |split, range, samples| log.fill(split, range, samples)))
+            }
+        };
         let bar = bar(train + test, "generating");
         let mut target = Target::create(&self.to, format, &description, options(&self.output))?;
         let mut samples = Samples::new(&description);
         let mut traces = self.traces(config.data.seed, description.categorical.len())?;
-        for (role, split) in [(Role::Train, Split::Train), (Role::Test, Split::Test)] {
-            let count = log.samples(split).unwrap_or(0);
+        for (role, split, count) in [(Role::Train, Split::Train, train), (Role::Test, Split::Test, test)] {
             if count == 0 {
                 continue;
             }
@@ -244,7 +259,7 @@ impl GenerateArgs {
                         return Err(Error::Interrupted);
                     }
                     samples.clear();
-                    log.fill(split, from..count.min(from + Self::PORTION), &mut samples);
+                    fill(split, from..count.min(from + Self::PORTION), &mut samples);
                     for ((trace, lookups), column) in
                         traces.iter_mut().zip(&mut samples.lookups).zip(&description.categorical)
                     {

@@ -207,16 +207,20 @@ pub fn planned(config: &mut Config, lookups: Option<f64>, skew: Option<f64>) -> 
 /// What is asked of the tables of a schema. Those of a wide part have a width and an optimizer of their own.
 fn tables(config: &Config, schema: &Schema, demands: &[Demand]) -> Vec<TableLoad> {
     let (precision, deep) = (config.train.precision, config.model.deep_tables(schema.tables.len()));
+    let positions = schema.positions(&config.model);
     let optimizers = [Optimizer::rows(&config.train), Optimizer::wide(&config.train)[0]];
     let kept = optimizers.map(|optimizer| Kept { precision, optimizer });
     let columns = schema.tables.iter().zip(config.model.dims(schema.tables.len())).enumerate();
     let table = columns.zip(demands).map(|((table, (column, dim)), demand)| {
         let kept = kept[usize::from(table >= deep)];
+        let positions = positions[table];
         TableLoad {
             name: column.name.clone(),
             rows: column.rows,
             dim,
-            lookups: demand.lookups,
+            positions,
+            // Of a longer list only the last ones are steps.
+            lookups: if positions > 1 { demand.lookups.min(positions as f64) } else { demand.lookups },
             skew: demand.skew,
             weighted: column.weighted,
             state_bytes: kept.bytes() - precision.read_bytes(),
@@ -230,7 +234,9 @@ fn tables(config: &Config, schema: &Schema, demands: &[Demand]) -> Vec<TableLoad
 fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
     let (precision, collective) = (config.train.precision, config.train.collective);
     let layers = Kept { precision, optimizer: Optimizer::dense(&config.train) };
-    let shape = Shape::of(&config.model, tables.len());
+    let positions: Vec<usize> = tables.iter().map(|table| table.positions).collect();
+    let shape = Shape::of(&config.model, &positions);
+    let [part_bytes, part_rows] = shape.part_sizes();
     let parameters = shape.parameters() as u64;
     let gradient = size_of::<f32>();
     Workload {
@@ -241,7 +247,8 @@ fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
         // Weights with what is kept beside them, and gradients; activations and theirs.
         dense_bytes: parameters * (layers.bytes() + gradient) as u64,
         sample_bytes: shape.sample_bytes() as u64,
-        part_bytes: shape.part_bytes() as u64,
+        part_bytes: part_bytes as u64,
+        part_rows,
         part: config.train.part.given(),
         layers: tensors(&shape, precision),
         collective: (collective != Collective::Auto).then(|| collective.name()),

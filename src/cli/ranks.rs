@@ -258,7 +258,7 @@ impl RankArgs {
         if alone || determinism == Determinism::Ranks || matches!(dense, Dense::Given(_)) {
             return Ok(None);
         }
-        let mut choice = choose(config, source.schema().tables.len(), everyone, kept)?;
+        let mut choice = choose(config, source.schema(), everyone, kept)?;
         let agree = |name: &str| world.all_gather("agree on a schedule", name.as_bytes().to_vec(), deadline);
         choice.take(&agree(choice.schedule())?[0]);
         let may_try = matches!(dense, Dense::Chosen) && determinism == Determinism::None && everyone.placement.spin;

@@ -65,6 +65,7 @@ pub fn open_incoming(config: &mut Config, known: Learned, writing: Writing) -> R
     let Learned { vocabulary: known, scales } = known;
     let source = Incoming::standard(config, Opening { known, scales, ..Opening::default() }, writing)?;
     config.model.follow(source.schema().dense, source.schema().rows());
+    config.model.sequences = source.schema().sequences(&config.model);
     Widened::of(&config.model, Arc::new(source))
 }
 
@@ -94,6 +95,7 @@ fn open_as(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<
     if config.data.is_stored() {
         config.model.follow(source.schema().dense, source.schema().rows());
     }
+    config.model.sequences = source.schema().sequences(&config.model);
     Widened::of(&config.model, source)
 }
 
@@ -115,10 +117,10 @@ pub fn place_team(threads: usize, isa: IsaChoice) -> Result<(Team, Vec<NodeId>)>
 /// Room for training and evaluation, on these places.
 pub fn room(config: &Config, source: &dyn Source, placement: &Placement) -> Room {
     let threads = placement.ranks.iter().map(|rank| rank.compute.len()).max().unwrap_or(1);
-    let shape = Shape::of(&config.model, source.schema().tables.len());
+    let shape = Shape::of(&config.model, &source.schema().positions(&config.model));
     Room {
         samples: config.train.minibatch().max(config.train.eval_batch),
-        part: config.train.part.given().unwrap_or_else(|| part_for(shape.part_bytes(), threads)),
+        part: config.train.part.given().unwrap_or_else(|| part_for(shape.part_sizes(), threads)),
         update: config.train.update,
         update_fused: config.train.update_fused,
         precision: config.train.precision,
@@ -215,6 +217,7 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started) -> Resu
     let rows: u64 = schema.tables.iter().map(|column| column.rows).sum();
     let name = match config.data.source {
         SourceKind::Criteo => "built-in click log".to_owned(),
+        SourceKind::Taobao => "built-in time series".to_owned(),
         SourceKind::Random => "random look-ups".to_owned(),
         SourceKind::Tsv | SourceKind::Files => config.data.path.clone(),
     };

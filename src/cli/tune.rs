@@ -29,7 +29,7 @@ use crate::math::brgemm::{Plan, install};
 use crate::math::{Parts, part_for};
 use crate::memory::write_file;
 use crate::memory::{self, Supply};
-use crate::model::{Dlrm, NetworkSpec, Shape};
+use crate::model::{NetworkSpec, Shape, network};
 use crate::simd::Isa;
 
 /// Plans that reach the second round, the model's included.
@@ -184,7 +184,7 @@ fn layers(config: &Config, threads: usize) -> Result<(Vec<(usize, usize)>, usize
     let schema = match config.data.source {
         _ if !config.model.rows.is_empty() => Schema::criteo(config.model.dense(), &small.model.rows),
         SourceKind::Tsv => Schema::criteo(13, &[1; 26]),
-        SourceKind::Criteo | SourceKind::Random | SourceKind::Files => {
+        SourceKind::Criteo | SourceKind::Taobao | SourceKind::Random | SourceKind::Files => {
             let mut schema = data::open(&small, Opening::default())?.schema().clone();
             schema.tables.iter_mut().for_each(|table| table.rows = 1);
             schema
@@ -193,10 +193,10 @@ fn layers(config: &Config, threads: usize) -> Result<(Vec<(usize, usize)>, usize
     small.model.follow(schema.dense, schema.rows());
     let schema = WideColumns::of(&small.model, &schema)?.map_or(schema.clone(), |wide| wide.schema(&schema));
     let (config, dims) = (&small.model, &small.model.dims(schema.tables.len())[..]);
-    let (positions, kept) = (&vec![1; dims.len()][..], small.train.precision.into());
+    let (positions, kept) = (&schema.positions(config)[..], small.train.precision.into());
     let spec = NetworkSpec { config, dims, positions, samples: 1, part: 1, threads: 1, kept, kept_wide: kept };
     // Its memory is planned, and never taken.
-    let network = Dlrm::build(&spec, &mut Supply::Arena(&mut memory::Plan::new()))?;
+    let network = network(config)(&spec, &mut Supply::Arena(&mut memory::Plan::new()))?;
     let mut layers = Vec::new();
     for parameter in network.parameters() {
         // Weights are outputs x inputs.
@@ -206,8 +206,8 @@ fn layers(config: &Config, threads: usize) -> Result<(Vec<(usize, usize)>, usize
             layers.push((c, k));
         }
     }
-    let shape = Shape::of(config, dims.len());
-    let mut parts = Parts::new(small.train.part.given().unwrap_or_else(|| part_for(shape.part_bytes(), threads)), None);
+    let shape = Shape::of(config, positions);
+    let mut parts = Parts::new(small.train.part.given().unwrap_or_else(|| part_for(shape.part_sizes(), threads)), None);
     parts.cut(small.train.batch, small.train.batch);
     Ok((layers, parts.part(0).len()))
 }

@@ -37,16 +37,16 @@ impl Bag {
         &self.rows[self.offsets[n] as usize..self.offsets[n + 1] as usize]
     }
 
-    /// Makes each sample's bag `positions` bags, each with one of its look-ups, in their order: the first ones if there are
-    /// more, none in the last bags if there are fewer. `weights` are those of the look-ups, or empty.
+    /// Makes each sample's bag `positions` bags, each with one of its look-ups, in their order: the last ones if there are
+    /// more, none in the first bags if there are fewer. `weights` are those of the look-ups, or empty.
     pub fn spread(&mut self, positions: usize, weights: &mut Vec<f32>) {
         let (samples, mut kept, mut start) = (self.samples(), 0, 0);
         for end in &mut self.offsets[1..] {
             let next = *end as usize;
             let count = (next - start).min(positions);
-            self.rows.copy_within(start..start + count, kept);
+            self.rows.copy_within(next - count..next, kept);
             if !weights.is_empty() {
-                weights.copy_within(start..start + count, kept);
+                weights.copy_within(next - count..next, kept);
             }
             kept += count;
             (start, *end) = (next, kept as u32);
@@ -58,7 +58,8 @@ impl Bag {
         for sample in (0..samples).rev() {
             let (start, end) = (self.offsets[sample], self.offsets[sample + 1]);
             for position in (0..positions).rev() {
-                self.offsets[sample * positions + position + 1] = (start + position as u32 + 1).min(end);
+                let behind = (positions - 1 - position) as u32;
+                self.offsets[sample * positions + position + 1] = end.saturating_sub(behind).max(start);
             }
         }
     }
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bag_spread_over_positions_keeps_its_first_look_ups_in_order() {
+    fn a_bag_spread_over_positions_keeps_its_last_look_ups_in_order() {
         let bag = Bag { offsets: vec![0, 1, 1, 5, 7], rows: vec![9, 1, 2, 3, 4, 8, 8] };
         for weighted in [false, true] {
             let (mut spread, mut weights) = (bag.clone(), Vec::new());
@@ -238,16 +239,16 @@ mod tests {
             }
             spread.spread(3, &mut weights);
             let of = |sample: usize| [0, 1, 2].map(|position| spread.of(3 * sample + position).to_vec());
-            assert_eq!(of(0), [vec![9], vec![], vec![]]);
+            assert_eq!(of(0), [vec![], vec![], vec![9]]);
             assert_eq!(of(1), [const { Vec::<u32>::new() }; 3]);
-            assert_eq!(of(2), [vec![1], vec![2], vec![3]]);
-            assert_eq!(of(3), [vec![8], vec![8], vec![]]);
-            assert_eq!(weights, if weighted { vec![0.5, 1.0, 2.0, 3.0, 7.0, 8.0] } else { Vec::new() });
+            assert_eq!(of(2), [vec![2], vec![3], vec![4]]);
+            assert_eq!(of(3), [vec![], vec![8], vec![8]]);
+            assert_eq!(weights, if weighted { vec![0.5, 2.0, 3.0, 4.0, 7.0, 8.0] } else { Vec::new() });
         }
         let (mut one, mut empty) = (bag.clone(), Bag { offsets: vec![0], rows: Vec::new() });
         one.spread(1, &mut Vec::new());
         empty.spread(4, &mut Vec::new());
-        assert_eq!((one.offsets, one.rows, empty.offsets), (vec![0, 1, 1, 2, 3], vec![9, 1, 8], vec![0]));
+        assert_eq!((one.offsets, one.rows, empty.offsets), (vec![0, 1, 1, 2, 3], vec![9, 4, 8], vec![0]));
     }
     use crate::data::Column;
 

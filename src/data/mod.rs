@@ -12,6 +12,7 @@ pub mod hot;
 pub mod incoming;
 mod loader;
 pub mod moment;
+mod planted;
 mod portions;
 pub mod preprocess;
 mod random;
@@ -21,6 +22,7 @@ mod shuffle;
 mod source;
 pub mod stack_distance;
 pub mod survey;
+mod taobao;
 pub mod tsv;
 pub mod wide;
 pub mod zipf;
@@ -39,6 +41,7 @@ pub use samples::Samples;
 pub use schema::{Column, Description, Schema};
 pub use shuffle::{Epoch, Shuffle};
 pub use source::{Reader, Source, Split};
+pub use taobao::Taobao;
 pub use tsv::{Labels, Opening, Tsv, Unseen, Vocabulary};
 
 /// The data set that a configuration names. `opening` matters for files only.
@@ -53,6 +56,7 @@ pub fn open(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
     let dense = config.model.dense();
     Ok(match data.source {
         SourceKind::Criteo => Arc::new(Criteo::new(data, rows, dense)?),
+        SourceKind::Taobao => Arc::new(Taobao::new(data, rows, dense)?),
         SourceKind::Tsv => Arc::new(Tsv::open_as(data, rows, opening)?),
         SourceKind::Files => Arc::new(formats::Files::open_as(data, opening)?),
         SourceKind::Random => Arc::new(Random::new(data, rows, dense)?),

@@ -171,6 +171,12 @@ impl Scatter {
         Self { rows, stride: stride % rows.max(2), start: salt % rows }
     }
 
+    /// How many numbers there are.
+    #[must_use]
+    pub const fn rows(&self) -> u64 {
+        self.rows
+    }
+
     /// Where a rank lands.
     #[must_use]
     #[inline]

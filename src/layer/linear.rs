@@ -423,8 +423,8 @@ impl Linear {
         let mut height = before.len() - before.iter().map(|leaf| leaf.merges).sum::<usize>();
         for leaf in own {
             let top = if height == 0 { &mut self.gradient } else { &mut self.partial[height - 1] };
-            let samples = leaf.samples.start - first..leaf.samples.end - first;
-            top.sum(team, samples, flows, pairs.as_deref_mut(), Onto::Zero);
+            let rows = (leaf.samples.start - first) * part.rows..(leaf.samples.end - first) * part.rows;
+            top.sum(team, rows, flows, pairs.as_deref_mut(), Onto::Zero);
             height += 1;
             for _ in 0..leaf.merges {
                 height -= 1;

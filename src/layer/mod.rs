@@ -4,6 +4,7 @@
 //! each other's panels, so that nothing is repacked in between. A layer knows its own weights and the rank's team, and
 //! nothing of the model around it.
 
+mod attention;
 mod concat;
 mod cross;
 mod dot;
@@ -13,9 +14,12 @@ mod linear;
 mod loss;
 mod mlp;
 mod pieces;
+mod steps;
+mod tower;
 mod weight;
 mod wide;
 
+pub use attention::Attention;
 pub use concat::Concat;
 pub use cross::Cross;
 pub use dot::Dot;
@@ -24,4 +28,6 @@ pub use linear::Linear;
 pub use loss::LossLayer;
 pub use mlp::{InputGradient, Mlp};
 pub use pieces::{Piece, TensorSquares};
+pub use steps::Steps;
+pub use tower::Tower;
 pub use wide::Wide;

@@ -13,15 +13,15 @@ use super::grains::{Leaf, Share};
 /// third, on servers whose third level is large.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// Fewest samples of a part a thread, whatever they leave: smaller products have shorter sums and more meetings of threads.
+/// Fewest rows of a part a thread, whatever they leave: smaller products have shorter sums and more meetings of threads.
 /// On two cores of a Zen 5 server, steps of 32,768 samples (`kaggle`, bf16) took 282 to 298 ms in parts of 1024 a thread, 301
 /// to 315 in parts of half that, 325 in parts of a quarter, and 293 to 347 whole.
-const FEW_SAMPLES: usize = 1024;
+const FEW_ROWS: usize = 1024;
 
-/// Samples of a part, of each of which so many bytes lie between the layers, for a team of `threads`.
+/// Samples of a part, of each of which so many bytes lie between the layers, in so many rows, for a team of `threads`.
 #[must_use]
-pub fn part_for(sample_bytes: usize, threads: usize) -> usize {
-    threads * (CACHE_BYTES / sample_bytes.max(1)).max(FEW_SAMPLES).next_multiple_of(TOGETHER)
+pub fn part_for([sample_bytes, rows]: [usize; 2], threads: usize) -> usize {
+    threads * (CACHE_BYTES / sample_bytes.max(1)).max(FEW_ROWS / rows.max(1)).next_multiple_of(TOGETHER)
 }
 
 /// How a rank's slice of a minibatch is parted.
@@ -52,6 +52,8 @@ pub struct Part<'a> {
     pub own_leaves: Range<usize>,
     /// Whether no other follows.
     pub is_last: bool,
+    /// Rows of matrices that a sample has: one, or one for each step of a time series.
+    pub rows: usize,
 }
 
 impl Parts {
@@ -110,7 +112,7 @@ impl Parts {
     #[must_use]
     pub fn part(&self, index: usize) -> Part<'_> {
         let Cut { samples, leaves } = self.parts[index].clone();
-        Part { samples, leaves: &self.leaves, own_leaves: leaves, is_last: index + 1 == self.parts.len() }
+        Part { samples, leaves: &self.leaves, own_leaves: leaves, is_last: index + 1 == self.parts.len(), rows: 1 }
     }
 }
 
@@ -118,13 +120,19 @@ impl Part<'_> {
     /// A whole slice of `samples`, summed in one chain.
     #[must_use]
     pub const fn whole(samples: usize) -> Part<'static> {
-        Part { samples: 0..samples, leaves: &[], own_leaves: 0..0, is_last: true }
+        Part { samples: 0..samples, leaves: &[], own_leaves: 0..0, is_last: true, rows: 1 }
     }
 
-    /// How many samples it has.
+    /// The same samples, each with so many rows.
+    #[must_use]
+    pub fn with_rows(&self, rows: usize) -> Self {
+        Self { rows, ..self.clone() }
+    }
+
+    /// How many rows of matrices it has: as many as samples, unless each has several.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.samples.len()
+        self.samples.len() * self.rows
     }
 
     /// Whether it has no samples.

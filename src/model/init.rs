@@ -43,13 +43,20 @@ fn glorot(layer: &Linear) -> Draw {
 /// Fills the layers of an MLP; `which` tells it from the model's other chains of layers.
 pub(super) fn mlp(project: Project, layers: &mut [Linear], which: u32, seed: u64) {
     fill(layers, which, seed, |layer| match project {
-        Project::Dlrm => [glorot(layer), Draw::Normal(libm::sqrt(1.0 / layer.outputs() as f64))],
+        Project::Dlrm | Project::Tbsm => [glorot(layer), Draw::Normal(libm::sqrt(1.0 / layer.outputs() as f64))],
         Project::TorchRec => [Draw::Uniform(libm::sqrt(1.0 / layer.inputs() as f64)); 2],
     });
 }
 
-/// Fills the layers of a cross network, as [`mlp`] does.
-pub(super) fn cross(layers: &mut [Linear], which: u32, seed: u64) {
+/// Fills the layers of a bottom MLP, a cross network and a top MLP.
+pub(super) fn tower(project: Project, [bottom, cross, top]: [&mut [Linear]; 3], seed: u64) {
+    mlp(project, bottom, 0, seed);
+    mlp(project, top, 1, seed);
+    product(cross, 2, seed);
+}
+
+/// Fills layers whose outputs are multiplied with something: those of a cross network, that of attention. As [`mlp`] does.
+pub(super) fn product(layers: &mut [Linear], which: u32, seed: u64) {
     fill(layers, which, seed, |layer| [glorot(layer), Draw::Zero]);
 }
 

@@ -13,10 +13,11 @@ mod shape;
 mod stage;
 mod stored;
 mod tables;
+mod tbsm;
 
 pub use dlrm::Dlrm;
 pub use names::{Project, ROOTS};
-pub use network::{Announce, BuildNetwork, Network, NetworkSpec};
+pub use network::{Announce, BuildNetwork, Network, NetworkSpec, network};
 pub use parameter::{Parameter, Place, STATE};
 pub use roofline::Limits;
 pub use room::{Room, check_columns, check_tables};
@@ -24,3 +25,4 @@ pub use shape::{LayerShape, Shape};
 pub use stage::{Bound, Stage, Work};
 pub use stored::StoredTables;
 pub use tables::Tables;
+pub use tbsm::Tbsm;

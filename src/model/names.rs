@@ -1,5 +1,6 @@
 //! What tensors are called in a state dict: as in the project that defines the model.
 
+use super::Shape;
 use crate::base::config::{Interaction, ModelConfig, Triangle};
 
 /// Who defines a model: its initial weights, and what its tensors are called.
@@ -9,10 +10,12 @@ pub enum Project {
     Dlrm,
     /// TorchRec (`torchrec.models.dlrm`), with the tables of MLPerf's `torchrec_dlrm`.
     TorchRec,
+    /// facebookresearch/tbsm, whose towers are facebookresearch/dlrm's.
+    Tbsm,
 }
 
 /// What names of models' tensors begin with.
-pub const ROOTS: [&str; 9] = [
+pub const ROOTS: [&str; 12] = [
     "emb_l.",
     "bot_l.",
     "top_l.",
@@ -22,6 +25,9 @@ pub const ROOTS: [&str; 9] = [
     "over_arch.",
     "wide_l.",
     "wide_dense.",
+    "dlrm.",
+    "ams.",
+    "mlps.",
 ];
 
 /// Weights and biases of a module.
@@ -34,6 +40,7 @@ impl Project {
     #[must_use]
     pub const fn of(model: &ModelConfig) -> Self {
         match (model.interaction, model.triangle) {
+            _ if model.ts_length > 0 => Self::Tbsm,
             (Interaction::Dcn, _) | (Interaction::Dot, Triangle::Upper) => Self::TorchRec,
             (Interaction::Dot, Triangle::Lower) | (Interaction::Cat, _) => Self::Dlrm,
         }
@@ -44,6 +51,7 @@ impl Project {
     pub fn table(self, table: usize) -> String {
         match self {
             Self::Dlrm => format!("emb_l.{table}.weight"),
+            Self::Tbsm => format!("dlrm.emb_l.{table}.weight"),
             Self::TorchRec => {
                 format!("sparse_arch.embedding_bag_collection.embedding_bags.t_cat_{table}.weight")
             }
@@ -56,14 +64,25 @@ impl Project {
         if table < deep { self.table(table) } else { format!("wide_l.{}.weight", table - deep) }
     }
 
-    /// Weights and biases of layer number `index` of a network that has so many layers in its bottom MLP, its interaction
-    /// and its top MLP; the next is the wide part's.
+    /// Weights and biases of layer number `index` of a network of this shape.
+    ///
+    /// # Panics
+    /// When it has no such layer.
     #[must_use]
-    pub fn layer(self, index: usize, [bottom, crossed, top]: [usize; 3]) -> [String; 2] {
-        match index {
-            _ if index < bottom => self.bottom(index),
-            _ if index < bottom + crossed => cross(index - bottom),
-            _ if index < bottom + crossed + top => self.top(index - bottom - crossed, top),
+    pub fn layer(self, index: usize, shape: &Shape) -> [String; 2] {
+        let chains = shape.chains();
+        let (mut chain, mut index) = (0, index);
+        while index >= chains[chain].len() {
+            index -= chains[chain].len();
+            chain += 1;
+        }
+        match chain {
+            0 => self.bottom(index),
+            1 => self.cross(index),
+            2 => self.top(index, chains[chain].len()),
+            3 if index == 0 => ["A", "bias"].map(|kind| format!("ams.0.{kind}")),
+            3 => of_module(&format!("ams.0.mlp.{}", 2 * (index - 1))),
+            4 => of_module(&format!("mlps.0.{}", 2 * index)),
             _ => of_module("wide_dense"),
         }
     }
@@ -73,6 +92,7 @@ impl Project {
         match self {
             // Every second module of the reference's Sequential is an activation.
             Self::Dlrm => of_module(&format!("bot_l.{}", 2 * layer)),
+            Self::Tbsm => of_module(&format!("dlrm.bot_l.{}", 2 * layer)),
             Self::TorchRec => of_module(&format!("dense_arch.model._mlp.{layer}._linear")),
         }
     }
@@ -81,14 +101,16 @@ impl Project {
     fn top(self, layer: usize, layers: usize) -> [String; 2] {
         match self {
             Self::Dlrm => of_module(&format!("top_l.{}", 2 * layer)),
+            Self::Tbsm => of_module(&format!("dlrm.top_l.{}", 2 * layer)),
             Self::TorchRec if layer + 1 == layers => of_module("over_arch.model.1"),
             Self::TorchRec => of_module(&format!("over_arch.model.0._mlp.{layer}._linear")),
         }
     }
-}
 
-/// Weights and biases of a matrix of the cross network: V and W of each layer in turn; V has no biases.
-fn cross(matrix: usize) -> [String; 2] {
-    let of = |kind: &str| format!("inter_arch.crossnet.{kind}.{}", matrix / 2);
-    [of(if matrix.is_multiple_of(2) { "V_kernels" } else { "W_kernels" }), of("bias")]
+    /// Weights and biases of a matrix of the cross network: V and W of each layer in turn; V has no biases.
+    fn cross(self, matrix: usize) -> [String; 2] {
+        let root = if self == Self::Tbsm { "dlrm." } else { "" };
+        let of = |kind: &str| format!("{root}inter_arch.crossnet.{kind}.{}", matrix / 2);
+        [of(if matrix.is_multiple_of(2) { "V_kernels" } else { "W_kernels" }), of("bias")]
+    }
 }

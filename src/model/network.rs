@@ -4,13 +4,13 @@
 //! backward pass announces each as soon as its gradient is complete, so that its reduction over ranks can begin. Pooled
 //! rows come into the features from outside, one row a sample with each table's columns side by side, and their gradient
 //! is taken from there: the tables may be anywhere and of any width, and a network need not use all of them. Rows of a bag
-//! may also come unpooled, side by side in their order ([`crate::exchange::Layout::with_sequences`]).
+//! may also come unpooled, side by side in their order, the last one last ([`crate::exchange::Layout::with_sequences`]).
 
 use std::fmt::Debug;
 
-use super::Parameter;
 use super::names::Project;
 use super::stage::{Stage, Work};
+use super::{Dlrm, Parameter, Tbsm};
 use crate::base::Result;
 use crate::base::config::ModelConfig;
 use crate::data::Batch;
@@ -125,7 +125,7 @@ pub struct NetworkSpec<'a> {
     pub config: &'a ModelConfig,
     /// Columns of each table.
     pub dims: &'a [usize],
-    /// Rows of each table that a sample's features have side by side: 1 where rows are pooled.
+    /// Rows of each table that a sample's features have side by side: 1 where rows are pooled, else the steps of a time series.
     pub positions: &'a [usize],
     /// Samples of the rank's largest slice of a minibatch.
     pub samples: usize,
@@ -145,10 +145,22 @@ impl NetworkSpec<'_> {
     pub fn deep(&self) -> usize {
         self.config.deep_tables(self.dims.len())
     }
+
+    /// Elements of a sample's features.
+    #[must_use]
+    pub fn feature_row(&self) -> usize {
+        self.dims.iter().zip(self.positions).map(|(dim, positions)| dim * positions).sum()
+    }
 }
 
 /// Builds a network, all weights 0.
 pub type BuildNetwork = fn(&NetworkSpec<'_>, &mut Supply<'_>) -> Result<Box<dyn Network>>;
+
+/// What builds the network of a model.
+#[must_use]
+pub fn network(config: &ModelConfig) -> BuildNetwork {
+    if config.ts_length > 0 { Tbsm::build } else { Dlrm::build }
+}
 
 impl dyn Network + '_ {
     /// Every tensor of its layers, in their order.

@@ -36,7 +36,7 @@ impl LayerShape {
     }
 }
 
-/// The sizes of a DLRM (`model::Dlrm`).
+/// The sizes of a network: of a DLRM (`model::Dlrm`), or of a time series of them (`model::Tbsm`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
     /// The bottom MLP's layers.
@@ -45,55 +45,95 @@ pub struct Shape {
     pub cross: Vec<LayerShape>,
     /// The top MLP's.
     pub top: Vec<LayerShape>,
+    /// How often a sample goes through all of these: once, or at each step of a time series.
+    pub steps: usize,
+    /// Those of attention over the steps: the matrix of the inner product, through which the last step goes twice, and the MLP's.
+    pub attention: Vec<LayerShape>,
+    /// Those from the series' context and its last step to the logit.
+    pub head: Vec<LayerShape>,
     /// The wide part's, over the dense features.
     pub wide: Option<LayerShape>,
     /// Tables of the wide part.
     pub wide_tables: usize,
     /// Elements of a sample's pooled rows, without those of the wide part.
     pub row: usize,
-    /// Multiply-adds of the interaction's dot products, a sample.
+    /// Multiply-adds of the interaction's dot products, once through.
     pub products: usize,
 }
 
 impl Shape {
-    /// Of a model with so many tables, those of a wide part among them, each of which is looked up for one vector a sample.
+    /// Of a model with these tables, those of a wide part among them, of each of which so many vectors of a sample reach it.
     #[must_use]
-    pub fn of(model: &ModelConfig, tables: usize) -> Self {
-        let deep = model.deep_tables(tables);
-        Self::dlrm(model, deep, deep * model.dim)
+    pub fn of(model: &ModelConfig, positions: &[usize]) -> Self {
+        let deep = model.deep_tables(positions.len());
+        let positions: usize = positions[..deep].iter().sum();
+        // At each step of a time series there is a vector of each table.
+        let vectors = if model.ts_length > 0 { deep } else { positions };
+        Self { row: positions * model.dim, ..Self::dlrm(model, [vectors, vectors * model.dim]) }
     }
 
-    /// Of a model whose samples have `row` elements of pooled rows, in `vectors` vectors, beside those of a wide part.
+    /// Of a model in whose interaction so many `vectors` beside the bottom MLP's output meet, which have `row` elements.
     #[must_use]
-    pub fn dlrm(model: &ModelConfig, vectors: usize, row: usize) -> Self {
+    pub fn dlrm(model: &ModelConfig, [tables, row]: [usize; 2]) -> Self {
         let pairs_of =
             |widths: &[usize]| widths.windows(2).map(|pair| LayerShape::new(pair[0], pair[1])).collect::<Vec<_>>();
+        let between = |first: usize, widths: &[usize], last: &[usize]| pairs_of(&[&[first], widths, last].concat());
         let bottom = pairs_of(model.bottom_widths());
         let x = *model.bottom_widths().last().expect("a bottom MLP has an end");
-        let (tables, vectors) = (vectors, vectors + usize::from(x > 0));
+        let vectors = tables + usize::from(x > 0);
         let pairs = vectors * vectors.saturating_sub(1) / 2 + usize::from(model.interaction_itself) * vectors;
         let (interacted, products) = match model.interaction {
             Interaction::Dot => (x + pairs, pairs * model.dim),
             Interaction::Cat | Interaction::Dcn => (x + row, 0),
         };
+        let bare = |inputs, outputs| LayerShape { biases: 0, ..LayerShape::new(inputs, outputs) };
         let cross = match model.interaction {
-            Interaction::Dcn => {
-                let v = LayerShape { biases: 0, ..LayerShape::new(interacted, model.cross_rank) };
-                [v, LayerShape::new(model.cross_rank, interacted)].repeat(model.cross_layers)
-            }
+            Interaction::Dcn => [bare(interacted, model.cross_rank), LayerShape::new(model.cross_rank, interacted)]
+                .repeat(model.cross_layers),
             Interaction::Dot | Interaction::Cat => Vec::new(),
         };
         let (wide, wide_tables) = match model.wide {
             true => ((model.dense() > 0).then(|| LayerShape::new(model.dense(), 1)), tables + model.wide_crosses.len()),
             false => (None, 0),
         };
-        let widths: Vec<usize> = std::iter::once(interacted).chain(model.top.iter().copied()).collect();
-        Self { bottom, cross, top: pairs_of(&widths), wide, wide_tables, row, products }
+        let (steps, m) = (model.ts_length, model.top.last().copied().unwrap_or(interacted));
+        let (attention, head) = match steps {
+            0 => (Vec::new(), Vec::new()),
+            _ => {
+                let mut attention = between(steps, &model.tsl_mlp, &[steps]);
+                attention.insert(0, bare(m, m));
+                (attention, between(2 * m, &model.arch_mlp, &[]))
+            }
+        };
+        let top = between(interacted, &model.top, &[]);
+        Self { bottom, cross, top, steps: model.steps(), attention, head, wide, wide_tables, row, products }
     }
 
     /// All layers, in the order in which they are numbered.
     pub fn layers(&self) -> impl Iterator<Item = LayerShape> {
-        self.bottom.iter().chain(&self.cross).chain(&self.top).chain(&self.wide).copied()
+        self.chains().into_iter().flatten().copied()
+    }
+
+    /// The layers of the bottom MLP, the interaction, the top MLP, attention, what follows it, and the wide part.
+    #[must_use]
+    pub fn chains(&self) -> [&[LayerShape]; 6] {
+        let Self { bottom, cross, top, attention, head, wide, .. } = self;
+        [bottom, cross, top, attention, head, wide.as_slice()]
+    }
+
+    /// Multiply-adds of layer number `index` for a sample, forward: its weights, as often as the sample goes through it.
+    ///
+    /// # Panics
+    /// When there is no such layer.
+    #[must_use]
+    pub fn multiplied(&self, index: usize) -> usize {
+        let tower: usize = self.chains()[..3].iter().map(|chain| chain.len()).sum();
+        let times = match index {
+            _ if index < tower => self.steps,
+            _ if index == tower && !self.attention.is_empty() => 2,
+            _ => 1,
+        };
+        times * self.layers().nth(index).expect("there is such a layer").weights()
     }
 
     /// Elements of a sample's features: all its pooled rows.
@@ -108,10 +148,10 @@ impl Shape {
         self.layers().map(LayerShape::parameters).sum()
     }
 
-    /// Bytes that a sample leaves between the layers, of activations and their gradients: while its part of a minibatch is
-    /// worked on.
+    /// Bytes that a sample leaves between the layers, of activations and their gradients, while its part of a minibatch is
+    /// worked on, and the rows in which it does.
     #[must_use]
-    pub fn part_bytes(&self) -> usize {
+    pub fn part_sizes(&self) -> [usize; 2] {
         let ends = |layers: &[LayerShape]| {
             layers.first().map_or(0, |layer| layer.inputs) + layers.iter().map(|layer| layer.outputs).sum::<usize>()
         };
@@ -119,8 +159,15 @@ impl Shape {
         // together three gradients as wide as that, that of W's output, and that of V's.
         let crossed: usize = self.cross.iter().map(|layer| layer.outputs + layer.biases).sum();
         let gradients = self.cross.first().map_or(0, |v| 4 * v.inputs + v.outputs);
-        let wide = ends(self.wide.as_slice());
-        ((ends(&self.bottom) + ends(&self.top) + wide) * 2 + crossed + gradients) * size_of::<f32>()
+        let mut once = ends(self.wide.as_slice());
+        let mut series = 0;
+        if let Some((matrix, mlp)) = self.attention.split_first() {
+            once += ends(mlp) + ends(&self.head) + 5 * matrix.outputs;
+            // Vectors of each step as the interaction takes them and their gradient, what they become, and its scale and its weight.
+            series = self.steps * (2 * self.row.div_ceil(self.steps) + matrix.inputs + 2);
+        }
+        let tower = (ends(&self.bottom) + ends(&self.top)) * 2 + crossed + gradients;
+        [(self.steps * tower + 2 * once + series) * size_of::<f32>(), self.steps]
     }
 
     /// Bytes that a sample of a whole slice of a minibatch keeps: pooled rows with their gradient, its probability and loss.
@@ -138,27 +185,32 @@ impl Shape {
     /// two.
     #[must_use]
     pub fn operations(&self) -> usize {
-        6 * (weights(&self.bottom)
-            + weights(&self.cross)
-            + weights(&self.top)
-            + weights(self.wide.as_slice())
-            + self.products)
+        let tower = weights(&self.bottom) + weights(&self.cross) + weights(&self.top) + self.products;
+        6 * (self.steps * tower + self.attended() + weights(self.wide.as_slice()))
+    }
+
+    /// Multiply-adds of attention and what follows: the last step goes through the matrix twice, and all others meet it twice.
+    fn attended(&self) -> usize {
+        let Some((matrix, mlp)) = self.attention.split_first() else { return 0 };
+        2 * matrix.weights() + 2 * self.steps * matrix.outputs + weights(mlp) + weights(&self.head)
     }
 
     /// The work of one of its stages for a minibatch of `samples` samples; none for any other stage.
     #[must_use]
     pub fn work(&self, stage: Stage, samples: usize, kept: Kept) -> Work {
-        let [bottom, cross, top] = [&self.bottom, &self.cross, &self.top].map(|layers| weights(layers) as f64);
+        let steps = self.steps as f64;
+        let [bottom, cross, top] = [&self.bottom, &self.cross, &self.top].map(|layers| steps * weights(layers) as f64);
+        let top = top + self.attended() as f64;
         // The wide part's layer is too small to tell; its pooled rows are read forward, and written backward.
         let wide = self.wide_tables as f64;
-        let first = self.bottom.first().map_or(0.0, |layer| layer.weights() as f64);
+        let first = self.bottom.first().map_or(0.0, |layer| steps * layer.weights() as f64);
         // An interaction reads the bottom MLP's output and the pooled rows, and writes the top MLP's input; backward it
         // reads both, and writes the gradient of what it read. Dot products are too few to hide that; cross layers are not:
         // a factor is multiplied and added to something forward, and backward twice multiplied and twice added.
-        let result = self.top.first().map_or(0, |layer| layer.inputs) as f64;
-        let features = (self.bottom.last().map_or(0, |layer| layer.outputs) + self.row) as f64;
-        let factors = self.factors() as f64;
-        let (products, samples) = (self.products as f64, samples as f64);
+        let result = steps * self.top.first().map_or(0, |layer| layer.inputs) as f64;
+        let features = steps * self.bottom.last().map_or(0, |layer| layer.outputs) as f64 + self.row as f64;
+        let factors = steps * self.factors() as f64;
+        let (products, samples) = (steps * self.products as f64, samples as f64);
         let stream = |operations: f64, elements: f64| {
             Work::stream(samples * operations, samples * elements * size_of::<f32>() as f64)
         };
@@ -178,7 +230,8 @@ impl Shape {
             }
             Stage::BackInteract => stream(4.0 * products, 2.0 * features + result),
             Stage::UpdateDense => {
-                let parameters = bottom + cross + top;
+                let parameters: usize = self.chains()[..5].iter().map(|layers| weights(layers)).sum();
+                let parameters = parameters as f64;
                 // Where norms are needed, directions are written, and read in a second pass with the weights.
                 let again =
                     if kept.optimizer.needs_norms() { 2 * size_of::<f32>() + kept.precision.bytes() } else { 0 };
@@ -205,7 +258,7 @@ mod tests {
         let model = layers.finish(Command::Plan).unwrap().model;
         let columns = model.rows.len();
         let tables = if model.wide { 2 * columns + model.wide_crosses.len() } else { columns };
-        Shape::of(&model, tables)
+        Shape::of(&model, &vec![1; tables])
     }
 
     #[test]

@@ -213,7 +213,8 @@ impl<'a> Model<'a> {
         let unique = unique.min(draws);
         let (row, moved) = self.row_bytes(load, width);
         let again = draws - unique;
-        let sums = (work.batch * width * work.exchange_bytes) as f64;
+        let width_of_all = width * load.positions;
+        let sums = (work.batch * width_of_all * work.exchange_bytes) as f64;
         let ids = draws * load.lookup_bytes();
         Load {
             lookup_rows: (unique * row + again * row / CACHE_GAIN).round() as i64,
@@ -221,8 +222,8 @@ impl<'a> Model<'a> {
             update_rows: (unique * moved + again * moved / CACHE_GAIN).round() as i64,
             update_stream: (sums + ids).round() as i64,
             memory: rows.count as i64 * (width * (work.weight_bytes + load.state_bytes) + load.row_state_bytes) as i64,
-            columns: width as i64,
-            streams: i64::from(with_ids),
+            columns: width_of_all as i64,
+            streams: if with_ids { load.positions as i64 } else { 0 },
             row_ids: if with_ids { draws.round() as i64 * load.words() as i64 } else { 0 },
         }
     }
@@ -244,7 +245,7 @@ impl<'a> Model<'a> {
         let unique = self.skews[table.index()].unique(&Rows::all(rows), draws).min(draws);
         let (row, moved) = self.row_bytes(load, load.dim);
         let again = draws - unique;
-        let sums = slice * load.dim as f64 * 4.0;
+        let sums = slice * (load.positions * load.dim) as f64 * 4.0;
         let elements = rows as f64 * load.dim as f64;
         let state = elements * load.state_bytes as f64 + (rows as usize * load.row_state_bytes) as f64;
         let weights = elements * work.weight_bytes as f64;
@@ -338,7 +339,7 @@ impl<'a> Model<'a> {
     #[must_use]
     pub fn part(&self, rank: RankId) -> usize {
         let (work, threads) = (self.workload, self.site.ranks[rank.index()].threads);
-        let part = work.part.unwrap_or_else(|| part_for(work.part_bytes as usize, threads));
+        let part = work.part.unwrap_or_else(|| part_for([work.part_bytes as usize, work.part_rows], threads));
         part.min(self.samples(rank))
     }
 

@@ -18,6 +18,8 @@ pub struct TableLoad {
     pub rows: u64,
     /// Its columns.
     pub dim: usize,
+    /// Vectors of a sample that reach the network: 1 where rows are pooled, else the steps of a time series.
+    pub positions: usize,
     /// Look-ups a sample, on average (the pooling factor).
     pub lookups: f64,
     /// Zipf exponent of the rows' frequencies; 0: all alike.
@@ -60,6 +62,8 @@ pub struct Workload {
     pub sample_bytes: u64,
     /// Bytes that a sample leaves between the layers while its part of a minibatch is worked on.
     pub part_bytes: u64,
+    /// The rows in which it does: one, or one for each step of a time series.
+    pub part_rows: usize,
     /// Samples of a part, if that is not for each rank to choose.
     pub part: Option<usize>,
     /// The MLPs' layers, whose gradients are all-reduced.
@@ -77,6 +81,12 @@ impl Workload {
     #[must_use]
     pub fn dims(&self) -> Vec<usize> {
         self.tables.iter().map(|table| table.dim).collect()
+    }
+
+    /// Vectors of a sample of each table.
+    #[must_use]
+    pub fn positions(&self) -> Vec<usize> {
+        self.tables.iter().map(|table| table.positions).collect()
     }
 
     /// Columns of the widest table; 0 without tables.
@@ -113,9 +123,9 @@ pub struct Load {
     pub update_stream: i64,
     /// Bytes of weights and state.
     pub memory: i64,
-    /// Columns that are pooled for every sample.
+    /// Columns that every sample gets, of pooled rows and of sequences.
     pub columns: i64,
-    /// Streams of ids that it receives from every rank.
+    /// Streams of ids that it receives from every rank; of a sequence one for each step.
     pub streams: i64,
     /// Row numbers that it receives from all ranks, and weights.
     pub row_ids: i64,

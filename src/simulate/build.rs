@@ -307,19 +307,20 @@ impl<'a> Builder<'a> {
     /// rank.
     fn backward(&mut self, element: f64) -> Vec<(usize, Vec<usize>)> {
         let ranks = self.ranks();
-        let Shape { bottom, cross, top, .. } = &self.scene.shape;
+        let Shape { bottom, cross, .. } = &self.scene.shape;
         let (before, crossed) = (bottom.len(), bottom.len() + cross.len());
-        let products: usize = cross.iter().copied().map(LayerShape::weights).sum();
-        let all = crossed + top.len();
+        let all = self.scene.shape.layers().count();
         let mut complete = Vec::new();
-        self.layers(Stage::BackTop, crossed..all, &mut complete);
-        self.layers(Stage::BackInteract, before..crossed, &mut complete);
-        for rank in 0..ranks {
-            // Beside the layers.
-            let samples = self.walkers[rank].last_part;
-            let mut rest = self.scene.shape.work(Stage::BackInteract, samples, self.scene.kept);
-            rest.operations -= (4 * samples * products) as f64;
-            self.stage(rank, Stage::BackInteract, &rest, None);
+        for (stage, layers) in [(Stage::BackTop, crossed..all), (Stage::BackInteract, before..crossed)] {
+            self.layers(stage, layers.clone(), &mut complete);
+            let through: usize = layers.map(|layer| self.scene.shape.multiplied(layer)).sum();
+            for rank in 0..ranks {
+                // Beside the layers.
+                let samples = self.walkers[rank].last_part;
+                let mut rest = self.scene.shape.work(stage, samples, self.scene.kept);
+                rest.operations = (rest.operations - (4 * samples * through) as f64).max(0.0);
+                self.stage(rank, stage, &rest, None);
+            }
         }
         self.exchange(Kind::Gradients, Stage::PackGradients, |builder, from, to| {
             let bytes = builder.walkers[to].load.columns as f64 * builder.walkers[from].samples as f64 * element;
@@ -331,11 +332,11 @@ impl<'a> Builder<'a> {
 
     /// Layers from the last to the first; nobody needs the gradient of the dense features.
     fn layers(&mut self, stage: Stage, layers: std::ops::Range<usize>, complete: &mut Vec<(usize, Vec<usize>)>) {
-        let shapes: Vec<LayerShape> = self.scene.shape.layers().collect();
         for layer in layers.rev() {
             let passes = if layer == 0 && stage == Stage::BackBottom { 2.0 } else { 4.0 };
             let of_rank = |rank: usize, builder: &mut Self| {
-                let operations = passes * (builder.walkers[rank].last_part * shapes[layer].weights()) as f64;
+                let operations =
+                    passes * (builder.walkers[rank].last_part * builder.scene.shape.multiplied(layer)) as f64;
                 builder.stage(rank, stage, &Work::arithmetic(operations), None)
             };
             complete.push((layer, (0..self.ranks()).map(|rank| of_rank(rank, self)).collect()));

@@ -30,6 +30,7 @@ fn workload(batch: usize) -> Workload {
         name: name.to_owned(),
         rows: 1 << 20,
         dim: 64,
+        positions: 1,
         lookups: 1.0,
         skew: 0.0,
         weighted: false,
@@ -44,6 +45,7 @@ fn workload(batch: usize) -> Workload {
         dense_bytes: 0,
         sample_bytes: 0,
         part_bytes: 0,
+        part_rows: 1,
         part: None,
         layers: Vec::new(),
         collective: None,
@@ -54,7 +56,19 @@ fn workload(batch: usize) -> Workload {
 
 fn shape([inputs, outputs]: [usize; 2]) -> Shape {
     let (bottom, top) = (vec![LayerShape::new(16, 64)], vec![LayerShape::new(inputs, outputs)]);
-    Shape { bottom, cross: Vec::new(), top, wide: None, wide_tables: 0, row: 128, products: 0 }
+    let none = Vec::new;
+    Shape {
+        bottom,
+        cross: none(),
+        top,
+        steps: 1,
+        attention: none(),
+        head: none(),
+        wide: None,
+        wide_tables: 0,
+        row: 128,
+        products: 0,
+    }
 }
 
 fn step(ranks: usize, comm_cores: usize, overlap: bool, batch: usize, shape: &Shape, rates: &Rates) -> Outcome {

@@ -14,7 +14,7 @@ use crate::exchange::piece_of_pairs;
 use crate::machine::placement::{Placement, RankPlace};
 use crate::math::Grains;
 use crate::memory::check_host;
-use crate::model::{BuildNetwork, Dlrm, Room, StoredTables};
+use crate::model::{BuildNetwork, Room, StoredTables, network};
 use crate::shard::scheme::Sharding;
 use crate::simd::Isa;
 use crate::sync::Job;
@@ -59,8 +59,8 @@ pub struct Setup {
     pub deadline: Duration,
     /// Whether it is kept when each stage began.
     pub traced: bool,
-    /// By table, as how many rows side by side a sample's look-ups reach the network, in their order and 0 where a bag has
-    /// fewer; 1: pooled to one.
+    /// By table, as how many rows side by side a sample's look-ups reach the network, in their order, the
+    /// last one last, and 0 before where a bag has fewer; 1: pooled to one.
     pub sequences: Vec<usize>,
     /// Tables that are looked up where a checkpoint has them, as far as ranks have their rows as they lie there: of a model
     /// that only predicts.
@@ -72,7 +72,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// On these places: DLRM over shared memory, dense gradients around a ring in both directions, five minutes' patience.
+    /// On these places: the model's network over shared memory, dense gradients around a ring in both directions, five minutes' patience.
     #[must_use]
     pub fn new(config: &ModelConfig, schema: &Schema, sharding: Sharding, room: Room, placement: &Placement) -> Self {
         Self {
@@ -92,9 +92,9 @@ impl Setup {
             hot: None,
             deadline: DEADLINE,
             traced: false,
-            sequences: vec![1; schema.tables.len()],
+            sequences: schema.positions(config),
             stored: None,
-            network: Dlrm::build,
+            network: network(config),
             fabric: World::fabric,
         }
     }

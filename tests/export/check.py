@@ -32,6 +32,8 @@ CROSSES, BUCKETS = [[2, 1], [5, 8, 13]], 5000
 WIDE = ["model.bottom=[13]", "model.interaction=cat", "model.top=[64,32,1]", "model.dim=16", "model.wide=true",
         f"model.wide_crosses={[[f'C{column + 1}' for column in cross] for cross in CROSSES]}".replace("'", '"'),
         f"model.wide_buckets={BUCKETS}", "train.lr_wide=0.3"]
+SERIES = ["model.bottom=[14,32,16]", "model.top=[24,20]", "model.dim=16", "model.ts_length=7", "model.tsl_mlp=[9]",
+          "model.arch_mlp=[12,1]", 'model.sequences=["C5","C15"]']
 MANY = ["data.lookups=[3,2,1,2,6,1,1,1,1,7,3,8,1,6,9,5,1,1,1,12,40,27,10,3,1,1]"]
 
 # Of arrays: what is set for the data, and for the model that is trained on it.
@@ -45,6 +47,9 @@ ARRAYS = {
     "wide & deep": ([], WIDE),
     "wide & deep, multi-hot": (MANY, WIDE),
     "dlrm with a wide part": ([], [*DLRM, "model.wide=true", "train.optimizer_wide=adagrad"]),
+    "series": (MANY, SERIES),
+    "series, cat": (MANY, [*SERIES, "model.interaction=cat", "model.tsl_mlp=[]"]),
+    "series, bf16": (MANY, [*SERIES, "train.precision=bf16"]),
     "wide & deep, bf16": ([], [*WIDE, "train.precision=bf16"]),
     "dlrm, bf16": ([], [*DLRM, "train.precision=bf16"]),
     "dcnv2, bf16": ([], [*DLRM, *DCN, "train.precision=bf16"]),
@@ -203,6 +208,8 @@ def table_rows(run):
     tables = {}
     for name, entry in head.items():
         parts = name.replace("t_cat_", "").split(".")
+        if parts[0] == "dlrm":
+            parts = parts[1:]
         if parts[0] == "emb_l":
             tables[int(parts[1])] = entry["shape"][0]
         elif parts[0] == "sparse_arch":
@@ -280,16 +287,24 @@ def of_onnx(path, how, dense, bags, rows_of):
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     found = []
+    # Of a sequence the number of steps is known.
+    shapes = {given.name: given.shape for given in session.get_inputs()}
     for first, last in slices(len(dense)):
         feed = {"dense": dense[first:last]}
         for table, bag in enumerate(bags):
             ids, offsets, *weights = part_of(bag, first, last)
-            if how == "offsets":
+            steps = shapes[f"ids_{table}"][-1]
+            if how == "offsets" and not isinstance(steps, int):
                 feed[f"ids_{table}"], feed[f"offsets_{table}"] = ids.astype(np.int64), offsets.astype(np.int64)
                 feed |= {f"weights_{table}": weight for weight in weights}
                 continue
             counts = np.diff(offsets)
             inside = np.arange(max(counts.max(), 1))[None, :] < counts[:, None]
+            if isinstance(steps, int):
+                # The last look-ups at the end.
+                behind = offsets[1:].repeat(counts) - np.arange(len(ids))
+                ids, weights = ids[behind <= steps], [weight[behind <= steps] for weight in weights]
+                inside = np.arange(steps)[None, :] >= steps - counts[:, None]
             padded = np.full(inside.shape, rows_of[table], dtype=np.int64)
             padded[inside] = ids
             feed[f"ids_{table}"] = padded
@@ -307,6 +322,8 @@ def of_torch(path, dense, bags):
 
     model = module(path.with_name("load.py")).load(path)
     found = []
+    # Of a sequence the number of steps is known.
+    shapes = {given.name: given.shape for given in session.get_inputs()}
     for first, last in slices(len(dense)):
         parts = [tuple(torch.from_numpy(np.array(part)) for part in part_of(bag, first, last)) for bag in bags]
         found.append(model(torch.from_numpy(dense[first:last]), parts).numpy())
@@ -331,6 +348,8 @@ def main():
         cases["text, unknown values"] = (check.text, "text, unknown values")
         cases["text, unknown values, wide"] = (check.text, "text, unknown values, wide")
         cases["lists with weights"] = (check.lists, "lists with weights")
+        series = ["model.ts_length=3", 'model.sequences=["genres"]', "model.bottom=[2,16,8]", "model.arch_mlp=[9,1]"]
+        cases["lists with weights, series"] = (check.lists, "lists with weights, series", *series)
         cases["lists with weights, mean"] = (check.lists, "lists with weights, mean", "model.pooling=mean")
         for name, (case, *arguments) in cases.items():
             if options.cases in name:

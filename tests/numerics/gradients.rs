@@ -50,14 +50,70 @@ fn cross(weights: &Weights, layers: usize, first: &[f64]) -> Vec<f64> {
     })
 }
 
+/// What a tower's top MLP reads, of the bottom MLP's output and the other vectors.
+fn interacted(config: &Config, weights: &Weights, x: Vec<f64>, others: &[Vec<f64>]) -> Vec<f64> {
+    let model = &config.model;
+    let mut features = x;
+    match model.interaction {
+        Interaction::Cat => others.iter().for_each(|vector| features.extend(vector)),
+        Interaction::Dot => {
+            let vectors: Vec<_> = std::iter::once(features.clone()).chain(others.iter().cloned()).collect();
+            for i in 0..vectors.len() {
+                for j in 0..i + usize::from(model.interaction_itself) {
+                    features.push(vectors[i].iter().zip(&vectors[j]).map(|(a, b)| a * b).sum());
+                }
+            }
+        }
+        Interaction::Dcn => {
+            others.iter().for_each(|vector| features.extend(vector));
+            features = cross(weights, model.cross_layers, &features);
+        }
+    }
+    features
+}
+
+/// The logit of a time series: of a table that is a sequence, `rows` has those of its look-ups, of another the pooled one.
+fn series(config: &Config, weights: &Weights, dense: &[f64], rows: &[(bool, Vec<Vec<f64>>)]) -> f64 {
+    let (model, steps) = (&config.model, config.model.ts_length + 1);
+    let spheres: Vec<Vec<f64>> = (0..steps)
+        .map(|step| {
+            let at = |rows: &[Vec<f64>]| (rows.len() + step).checked_sub(steps).and_then(|at| rows.get(at).cloned());
+            let vectors: Vec<Vec<f64>> = rows
+                .iter()
+                .map(|(sequence, rows)| match sequence {
+                    true => at(rows).unwrap_or_else(|| vec![0.0; model.dim]),
+                    false => rows[0].clone(),
+                })
+                .collect();
+            let inputs = std::iter::once(step as f64 / steps as f64).chain(dense.iter().copied()).collect();
+            let x = perceptron(weights, "bot_l", inputs, true);
+            let z = perceptron(weights, "top_l", interacted(config, weights, x, &vectors), true);
+            let there = rows.iter().any(|(sequence, rows)| *sequence && at(rows).is_some());
+            let norm = z.iter().map(|z| z * z).sum::<f64>().sqrt().max(1e-12);
+            z.into_iter().map(|z| if there { z / norm } else { 0.0 }).collect()
+        })
+        .collect();
+    let (asked, seen) = spheres.split_last().unwrap();
+    let (matrix, m) = (tensor(weights, "ams.0.A"), asked.len());
+    let u: Vec<f64> = (0..m).map(|k| (0..m).map(|i| matrix[k * m + i] * asked[i]).sum()).collect();
+    let x: Vec<f64> = (0..m).map(|i| (0..m).map(|k| matrix[k * m + i] * u[k]).sum()).collect();
+    let like = seen.iter().map(|v| v.iter().zip(&x).map(|(v, x)| v * x).sum()).collect();
+    let y = perceptron(weights, "ams.0.mlp", like, false).into_iter().map(|y| 1.0 / (1.0 + (-y).exp()));
+    let mut both = vec![0.0; m];
+    for (y, v) in y.zip(seen) {
+        both.iter_mut().zip(v).for_each(|(c, v)| *c += y * v);
+    }
+    both.extend(asked);
+    perceptron(weights, "mlps.0", both, false)[0]
+}
+
 /// The mean loss of the specification (reference page, C1).
 fn loss(config: &Config, weights: &Weights, batch: &Batch) -> f64 {
     let model = &config.model;
     let samples = batch.samples();
     let each = (0..samples).map(|n| {
         let dense = &batch.dense[n * batch.dense_width..(n + 1) * batch.dense_width];
-        let x = perceptron(weights, "bot_l", dense.iter().map(|&v| f64::from(v)).collect(), true);
-        let (mut vectors, mut wide) = (vec![x.clone()], 0.0);
+        let (mut vectors, mut rows, mut wide) = (Vec::new(), Vec::new(), 0.0);
         for (t, bag) in batch.bags.iter().enumerate() {
             let (name, dim) = match t.checked_sub(TABLES) {
                 None => (format!("emb_l.{t}.weight"), model.dim),
@@ -70,32 +126,30 @@ fn loss(config: &Config, weights: &Weights, batch: &Batch) -> f64 {
             let part = if model.pooling == Pooling::Mean { 1.0 / bag.of(n).len().max(1) as f64 } else { 1.0 };
             let pooled = |e: usize| bag.of(n).iter().enumerate().map(|(k, &r)| part * weight(k) * row(r, e)).sum();
             let vector: Vec<f64> = (0..dim).map(pooled).collect();
+            let sequence = model.sequences.contains(&format!("C{}", t + 1));
+            let single = |(k, &r): (usize, &u32)| (0..dim).map(|e| weight(k) * row(r, e)).collect();
+            rows.push(match sequence {
+                true => (true, bag.of(n).iter().enumerate().map(single).collect()),
+                false => (false, vec![vector.clone()]),
+            });
             if t < TABLES {
                 vectors.push(vector);
             } else {
                 wide += vector[0];
             }
         }
+        let dense: Vec<f64> = dense.iter().map(|&v| f64::from(v)).collect();
         if model.wide && !dense.is_empty() {
-            let of_dense = tensor(weights, "wide_dense.weight").iter().zip(dense);
-            wide += of_dense.map(|(w, &x)| w * f64::from(x)).sum::<f64>() + tensor(weights, "wide_dense.bias")[0];
+            let of_dense = tensor(weights, "wide_dense.weight").iter().zip(&dense);
+            wide += of_dense.map(|(w, x)| w * x).sum::<f64>() + tensor(weights, "wide_dense.bias")[0];
         }
-        let mut features = x;
-        match model.interaction {
-            Interaction::Cat => vectors[1..].iter().for_each(|vector| features.extend(vector)),
-            Interaction::Dot => {
-                for i in 0..vectors.len() {
-                    for j in 0..i + usize::from(model.interaction_itself) {
-                        features.push(vectors[i].iter().zip(&vectors[j]).map(|(a, b)| a * b).sum());
-                    }
-                }
+        let z = match model.ts_length {
+            0 => {
+                let x = perceptron(weights, "bot_l", dense, true);
+                perceptron(weights, "top_l", interacted(config, weights, x, &vectors), false)[0] + wide
             }
-            Interaction::Dcn => {
-                vectors[1..].iter().for_each(|vector| features.extend(vector));
-                features = cross(weights, model.cross_layers, &features);
-            }
-        }
-        let z = perceptron(weights, "top_l", features, false)[0] + wide;
+            _ => series(config, weights, &dense, &rows),
+        };
         let h = f64::from(model.loss_threshold);
         let p = 1.0 / (1.0 + (-z).exp());
         let p = if h > 0.0 { p.clamp(h, 1.0 - h) } else { p };
@@ -156,7 +210,7 @@ fn check_weighted(settings: &[&str], threads: usize, seed: u64, weighted: &[usiz
         layers.assignment(setting).unwrap();
     }
     let config = layers.finish(Command::Train).unwrap();
-    let mut schema = Schema::criteo(config.model.bottom[0], &[5, 3, 40]);
+    let mut schema = Schema::criteo(config.model.dense(), &[5, 3, 40]);
     weighted.iter().for_each(|&table| schema.tables[table].weighted = true);
     if let Some(wide) = WideColumns::of(&config.model, &schema).unwrap() {
         // Each table gets look-ups of its own: what they are made of is another test's.
@@ -170,7 +224,7 @@ fn check_weighted(settings: &[&str], threads: usize, seed: u64, weighted: &[usiz
     let export = |model: &Ranks| -> Weights {
         let wide = |values: Vec<f32>| values.into_iter().map(f64::from).collect();
         let parameters = model.parameters().unwrap();
-        let name = |name: &str| renamed(name, config.model.top.len());
+        let name = |name: &str| renamed(name.strip_prefix("dlrm.").unwrap_or(name), config.model.top.len());
         parameters.iter().map(|p| (name(&p.name), p.shape.clone(), wide(model.export(p).unwrap()))).collect()
     };
     let mut weights = export(&model);
@@ -255,6 +309,22 @@ fn a_wide_part_beside_any_interaction() {
     // Features that nothing was done to meet in a cross network, too.
     let plain = ["model.interaction=dcn", "model.bottom=[3]", "model.top=[5, 1]", "model.dim=4", "model.cross_rank=5"];
     check(&plain, 2, 25);
+}
+
+#[test]
+fn a_time_series_of_any_interaction() {
+    let tower =
+        ["model.bottom=[3, 9, 4]", "model.top=[11, 6]", "model.dim=4", "model.ts_length=2", "model.arch_mlp=[7, 1]"];
+    let sequences = ["model.tsl_mlp=[5, 3]", "model.sequences=[\"C1\", \"C3\"]"];
+    for threads in [1, 3] {
+        check(&[&tower[..], &sequences].concat(), threads, 31);
+    }
+    // As many numbers and steps as are more than a vector, of which one sequence tells the first; no layers in between.
+    let long = ["model.ts_length=17", "model.top=[18]", "model.tsl_mlp=[]", "model.sequences=[\"C3\"]"];
+    check(&[&tower[..], &long, &["model.interaction=cat"]].concat(), 2, 32);
+    let cross = ["model.interaction=dcn", "model.cross_layers=2", "model.cross_rank=3", "model.pooling=mean"];
+    check_weighted(&[&tower[..], &sequences, &cross].concat(), 2, 33, &[0, 1]);
+    check(&[&tower[..], &sequences, &["model.loss=mse", "model.interaction_itself=true"]].concat(), 2, 34);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod channels;
 mod collective;
 mod hot;
+mod models;
 mod network;
 #[path = "../support/requirement.rs"]
 mod requirement;
@@ -11,4 +12,3 @@ mod traffic;
 mod training;
 #[path = "../weighing/mod.rs"]
 mod weighing;
-mod wide;

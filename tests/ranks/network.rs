@@ -273,8 +273,8 @@ fn on_any_number_of_ranks(alone: &Outcome, sequences: [usize; 4]) {
     }
 }
 
-/// One step in plain loops: a sequence's rows lie side by side in their order, then zeros; those that do not fit do not
-/// count.
+/// One step in plain loops: a sequence's rows lie side by side in their order, after zeros; the first ones do not count
+/// where there are too many.
 #[test]
 fn a_step_on_sequences_is_what_its_definition_says() {
     let config = config();
@@ -301,10 +301,11 @@ fn a_step_on_sequences_is_what_its_definition_says() {
         // Each of its look-ups with the first feature of its row; the last table is not used.
         let mut places = Vec::new();
         for (table, &positions) in SEQUENCES.iter().enumerate().take(3) {
-            for (position, row) in batch.bags[table].of(sample).iter().enumerate() {
+            for (behind, row) in batch.bags[table].of(sample).iter().rev().enumerate() {
                 match positions {
                     1 => places.push((table, *row as usize, start[table])),
-                    _ if position < positions => {
+                    _ if behind < positions => {
+                        let position = positions - 1 - behind;
                         places.push((table, *row as usize, start[table] + position * DIMS[table]));
                     }
                     _ => {}

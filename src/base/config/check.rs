@@ -246,6 +246,34 @@ impl ModelConfig {
 }
 
 impl ModelConfig {
+    fn check_series(&self) -> std::result::Result<(), Contradiction> {
+        within!("model.ts_length", self.ts_length, (0..=1024), "[0, 1024]");
+        if self.ts_length == 0 {
+            return Ok(());
+        }
+        if self.wide {
+            return fail(
+                &["model.wide", "model.ts_length"],
+                "model.wide = true with model.ts_length above 0: no model has both a wide part and attention over a time series; leave \
+                 one away",
+            );
+        }
+        if self.arch_mlp.last() != Some(&1) {
+            let reason = format!("model.arch_mlp = {:?} must end in 1, the click probability", self.arch_mlp);
+            return fail(&["model.arch_mlp"], reason);
+        }
+        if self.top.is_empty() {
+            let reason = "model.top = []: each step of a time series becomes the outputs of a layer, e.g. [15, 15]";
+            return fail(&["model.top", "model.ts_length"], reason);
+        }
+        for (key, layers) in [("model.tsl_mlp", &self.tsl_mlp), ("model.arch_mlp", &self.arch_mlp)] {
+            if let Some(width) = layers.iter().find(|width| !(1..=1 << 20).contains(*width)) {
+                return fail(&[key], format!("{key} = {layers:?}: a layer of {width} outputs; 1 to 2^20 are possible"));
+            }
+        }
+        Ok(())
+    }
+
     fn contradiction(&self) -> std::result::Result<(), Contradiction> {
         if self.bottom.len() == 1 && self.interaction == Interaction::Dot {
             return fail(
@@ -274,7 +302,8 @@ impl ModelConfig {
                 format!("model.bottom, model.top and model.dim: {widest} is more than 2^20, the widest layer"),
             );
         }
-        if self.top.last() != Some(&1) {
+        self.check_series()?;
+        if self.ts_length == 0 && self.top.last() != Some(&1) {
             return fail(&["model.top"], format!("model.top = {:?} must end in 1, the click probability", self.top));
         }
         if let (Interaction::Dot, Some(&out)) = (self.interaction, self.bottom.last())

@@ -79,7 +79,7 @@ enum When {
 }
 
 use Command::{Generate, Inspect, Overlap, Plan, Simulate, Step, Tune};
-use SourceKind::{Criteo, Files, Random, Tsv};
+use SourceKind::{Criteo, Files, Random, Taobao, Tsv};
 use When::{Always, Other, Source};
 
 /// Those that build the whole model and run its step.
@@ -92,9 +92,11 @@ const TABLES: &[Command] = &[Plan, Simulate, Tune, Generate, Step, Overlap, Insp
 const SHAPES: &[Command] = &[Plan, Simulate, Tune];
 const READERS: &[Command] = &[Plan, Simulate, Tune, Inspect];
 const STORED: When = Source(&[Tsv, Files]);
+const GENERATED: When = Source(&[Criteo, Taobao, Random]);
 const RANDOM: When = Source(&[Random]);
 const DOT: When = Other("model.interaction = \"dot\"", |config| config.model.interaction == Interaction::Dot);
 const CROSS: When = Other("model.interaction = \"dcn\"", |config| config.model.interaction == Interaction::Dcn);
+const SERIES: When = Other("model.ts_length above 0", |config| config.model.ts_length > 0);
 const WIDE: When = Other("model.wide = true", |config| config.model.wide);
 /// With text: formats that store row numbers have numbered their values, and checked their rows, before.
 const TEXT: When = Other("text (data.source = \"tsv\", or a data.schema: --schema FILE)", |config| {
@@ -147,7 +149,7 @@ pub const KEYS: &[Key] = &[
     key("model.bottom", TABLES, Always),
     key("model.top", LAYERS, Always),
     key("model.dim", &[Plan, Simulate, Tune, Step, Overlap, Inspect], Always),
-    key("model.rows", TABLES, Source(&[Criteo, Random])),
+    key("model.rows", TABLES, GENERATED),
     key("model.pooling", STEPS, Always),
     key("model.interaction", LAYERS, Always),
     key("model.interaction_itself", LAYERS, DOT),
@@ -161,10 +163,14 @@ pub const KEYS: &[Key] = &[
         LAYERS,
         Other("model.wide_crosses", |config| config.model.wide && !config.model.wide_crosses.is_empty()),
     ),
+    key("model.ts_length", LAYERS, Always),
+    key("model.sequences", LAYERS, SERIES),
+    key("model.tsl_mlp", LAYERS, SERIES),
+    key("model.arch_mlp", LAYERS, SERIES),
     key("model.loss", STEPS, Always),
     key("model.loss_weights", STEPS, Other("model.loss = \"wbce\"", |config| config.model.loss == Loss::Wbce)),
     key("model.loss_threshold", STEPS, Always),
-    key("data.source", READERS, Always),
+    key("data.source", &[Plan, Simulate, Tune, Generate, Inspect], Always),
     key("data.path", SHAPES, STORED),
     key("data.schema", READERS, Source(&[Files])),
     key("data.test_path", READERS, STORED),
@@ -173,13 +179,13 @@ pub const KEYS: &[Key] = &[
     key("data.rows_cap", &[Plan, Simulate, Generate, Step, Overlap, Inspect], Always),
     key("data.on_bad_row", READERS, TEXT),
     key("data.max_line", READERS, TEXT),
-    key("data.shuffle", &[], Source(&[Criteo, Tsv, Files])),
+    key("data.shuffle", &[], Source(&[Criteo, Taobao, Tsv, Files])),
     key("data.shuffle_window", &[], Other("data.shuffle = true", |config| config.data.shuffle)),
     key("data.prefetch", &[], Always),
-    key("data.train_samples", &[Generate, Inspect], Source(&[Criteo])),
-    key("data.test_samples", &[Generate], Source(&[Criteo, Random])),
-    key("data.seed", &[Generate, Step, Overlap, Inspect], Source(&[Criteo, Random])),
-    key("data.lookups", &[Plan, Simulate, Generate, Step, Overlap], Source(&[Criteo, Random])),
+    key("data.train_samples", &[Generate, Inspect], Source(&[Criteo, Taobao])),
+    key("data.test_samples", &[Generate], GENERATED),
+    key("data.seed", &[Generate, Step, Overlap, Inspect], GENERATED),
+    key("data.lookups", &[Plan, Simulate, Generate, Step, Overlap], GENERATED),
     key("data.lookups_fixed", &[Plan, Simulate, Step, Overlap], RANDOM),
     key("data.zipf", &[Plan, Simulate, Step, Overlap], RANDOM),
     key("train.batch", LAYERS, Always),
@@ -270,7 +276,7 @@ pub const KEYS: &[Key] = &[
     key("train.tuned", &[Step], Always),
     key("train.isa", &[Tune, Step, Overlap], Always),
     key("train.eval_every", &[], Always),
-    key("train.evals_per_epoch", &[], Source(&[Criteo, Tsv, Files])),
+    key("train.evals_per_epoch", &[], Source(&[Criteo, Taobao, Tsv, Files])),
     key("train.eval_batch", &[], Always),
     key("train.target_auc", &[], Always),
     key("train.checkpoint_every", &[], Always),

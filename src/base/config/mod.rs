@@ -77,6 +77,21 @@ pub struct ModelConfig {
     /// Rows of the table of each cross; combinations are hashed to them.
     #[serde(default = "wide_buckets")]
     pub wide_buckets: u64,
+    /// Steps of a time series before the one in question (TBSM, Ishkhanov et al. 2020): the network above, `bottom`, interaction and
+    /// `top`, is then a tower that is run for each step, and attention over the steps follows. The step's position in the
+    /// series counts as a dense feature, the first. 0: no time series.
+    #[serde(default)]
+    pub ts_length: usize,
+    /// Columns whose look-ups are the steps, by their names, the last one that in question; every other column is the same at
+    /// each step. Empty: all that have several look-ups a sample.
+    #[serde(default)]
+    pub sequences: Vec<String>,
+    /// Layers of attention: each one's outputs, between as many inputs and outputs as the series has steps.
+    #[serde(default = "tsl_mlp")]
+    pub tsl_mlp: Vec<usize>,
+    /// Layers from a time series' context and its last step to the click probability: each one's outputs.
+    #[serde(default = "arch_mlp")]
+    pub arch_mlp: Vec<usize>,
     /// What is minimised.
     pub loss: Loss,
     /// Weights of the two classes, label 0 first (`wbce`).
@@ -161,14 +176,14 @@ pub struct DataConfig {
     /// Minibatches that are read ahead of the step: enough to ride over a slow read, small beside the model.
     #[serde(default = "prefetch")]
     pub prefetch: usize,
-    /// Training samples to generate; for `criteo`.
+    /// Training samples to generate; for `criteo` and `taobao`.
     pub train_samples: u64,
-    /// Test samples to generate; for `criteo` and `random`.
+    /// Test samples to generate; for `criteo`, `taobao` and `random`.
     pub test_samples: u64,
     /// Seed of generated data (initial weights have their own).
     pub seed: u64,
     /// Look-ups of a sample in each table: a number for all, or a list with one for each; for
-    /// `criteo`, whose further ones tell nothing, and `random`.
+    /// `criteo`, whose further ones tell nothing, `random`, and `taobao`, whose users have one however long sequences are.
     pub lookups: LookUps,
     /// Whether every bag has exactly so many indices, or 1 to so many; for `random`.
     pub lookups_fixed: bool,
@@ -182,6 +197,8 @@ pub struct DataConfig {
 pub enum SourceKind {
     /// Built-in generator with the shape of Criteo's click logs and a planted click model.
     Criteo,
+    /// Built-in generator of time series with the shape of Taobao's behaviour log, and a planted click model.
+    Taobao,
     /// Criteo's raw tab-separated layout, plain or gzip.
     Tsv,
     /// Files in any other format that octorec reads; which one, their names and first bytes tell.
@@ -196,6 +213,7 @@ impl SourceKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Criteo => "criteo",
+            Self::Taobao => "taobao",
             Self::Tsv => "tsv",
             Self::Files => "files",
             Self::Random => "random",
@@ -241,6 +259,10 @@ impl Default for ModelConfig {
             wide: false,
             wide_crosses: Vec::new(),
             wide_buckets: wide_buckets(),
+            ts_length: 0,
+            sequences: Vec::new(),
+            tsl_mlp: tsl_mlp(),
+            arch_mlp: arch_mlp(),
             loss: Loss::Bce,
             loss_weights: [1.0, 1.0],
             loss_threshold: 0.0,
@@ -265,6 +287,16 @@ const fn cross_rank() -> usize {
 /// Enough for a cross of two columns of some hundreds of common values each.
 const fn wide_buckets() -> u64 {
     100_000
+}
+
+/// RMC1's.
+fn tsl_mlp() -> Vec<usize> {
+    vec![15, 15]
+}
+
+/// RMC1's.
+fn arch_mlp() -> Vec<usize> {
+    vec![60, 1]
 }
 
 /// [`DataConfig::max_line`] unless somebody says otherwise: 16 MiB.
@@ -306,7 +338,19 @@ impl ModelConfig {
     /// Dense features of a sample, where they are the model's to say: 0 before [`ModelConfig::follow`] where they are not.
     #[must_use]
     pub fn dense(&self) -> usize {
-        self.bottom.first().copied().unwrap_or(0)
+        self.bottom.first().map_or(0, |inputs| inputs.saturating_sub(self.positions()))
+    }
+
+    /// Inputs of the bottom MLP before the dense features: the position of a step.
+    #[must_use]
+    pub const fn positions(&self) -> usize {
+        if self.ts_length > 0 { 1 } else { 0 }
+    }
+
+    /// Steps of a sample: 1 without a time series.
+    #[must_use]
+    pub const fn steps(&self) -> usize {
+        self.ts_length + 1
     }
 
     /// Inputs of the bottom MLP, then the outputs of each of its layers; without dense features one width, 0.
@@ -331,9 +375,10 @@ impl ModelConfig {
 
     /// Takes from the data what the model leaves to them: the number of dense features, and the rows of each table.
     pub fn follow(&mut self, dense: usize, rows: Vec<u64>) {
+        let inputs = self.positions() + dense;
         match self.bottom.first_mut() {
-            Some(0) if dense == 0 => self.bottom.clear(),
-            Some(first) if *first == 0 => *first = dense,
+            Some(0) if inputs == 0 => self.bottom.clear(),
+            Some(first) if *first == 0 => *first = inputs,
             _ => (),
         }
         self.rows = rows;

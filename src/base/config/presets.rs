@@ -8,7 +8,7 @@ use crate::base::error::{Error, Result, nearest};
 pub const DEFAULT_PRESET: &str = "demo";
 
 /// Name and document of every preset, in the order in which they are listed to users.
-pub const PRESETS: [(&str, &str); 18] = [
+pub const PRESETS: [(&str, &str); 19] = [
     ("demo", include_str!("presets/demo.toml")),
     ("kaggle", include_str!("presets/kaggle.toml")),
     ("terabyte", include_str!("presets/terabyte.toml")),
@@ -20,6 +20,7 @@ pub const PRESETS: [(&str, &str); 18] = [
     ("wide-deep", include_str!("presets/wide-deep.toml")),
     ("mlperf-v1", include_str!("presets/mlperf-v1.toml")),
     ("nvidia-113b", include_str!("presets/nvidia-113b.toml")),
+    ("rmc1", include_str!("presets/rmc1.toml")),
     ("rmc2", include_str!("presets/rmc2.toml")),
     ("rmc3", include_str!("presets/rmc3.toml")),
     ("rmc4", include_str!("presets/rmc4.toml")),

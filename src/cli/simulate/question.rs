@@ -102,7 +102,7 @@ impl Question<'_> {
         let (placement, site) = self.site(ranks, CommCores::Count(comm_cores))?;
         let model = Model::new(workload, &site);
         let plan = plan(&model, self.options)?;
-        let shape = Shape::of(&self.config.model, workload.tables.len());
+        let shape = Shape::of(&self.config.model, &workload.positions());
         let reduction = self.reduction(&model)?;
         let kept = Kept { precision: self.config.train.precision, optimizer: Optimizer::dense(&self.config.train) };
         let outcome = simulate(&Scene {

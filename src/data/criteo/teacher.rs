@@ -14,6 +14,7 @@ use super::integers::signed_log;
 use super::sample::Sample;
 use super::shape::IntegerShape;
 use crate::base::rng::{Random, Stream};
+use crate::data::planted::{calibrated, logistic};
 
 /// The share of clicks.
 pub(super) const CLICK_RATE: f64 = 0.24;
@@ -155,47 +156,11 @@ impl Teacher {
             // A part that never varies (no integers, one row everywhere) has nothing to say.
             self.scale[part] = if variance > 1e-12 { (VARIANCE[part] / variance).sqrt() } else { 0.0 };
         }
-        let mut scores: Vec<f64> = parts
-            .iter()
-            .map(|parts| (0..3).map(|part| (parts[part] - self.shift[part]) * self.scale[part]).sum())
-            .collect();
-        scores.sort_unstable_by(f64::total_cmp);
-        let scale = bisect(0.0, 8.0, |scale| auc(&scores, scale, intercept(&scores, scale)) < BAYES_AUC);
-        self.intercept = intercept(&scores, scale);
+        let score = |parts: &[f64; 3]| (0..3).map(|part| (parts[part] - self.shift[part]) * self.scale[part]).sum();
+        let [scale, intercept] = calibrated(parts.iter().map(score).collect(), CLICK_RATE, BAYES_AUC);
+        self.intercept = intercept;
         self.scale = self.scale.map(|part| part * scale);
     }
-}
-
-/// The intercept at which the click rate is met.
-fn intercept(scores: &[f64], scale: f64) -> f64 {
-    let rate = |shift: f64| scores.iter().map(|score| logistic(scale * score + shift)).sum::<f64>();
-    bisect(-30.0, 30.0, |shift| rate(shift) < CLICK_RATE * scores.len() as f64)
-}
-
-/// The expected AUC of the true probabilities, for scores in ascending order.
-fn auc(scores: &[f64], scale: f64, intercept: f64) -> f64 {
-    let (mut clicks, mut others, mut right, mut same) = (0.0, 0.0, 0.0, 0.0);
-    for score in scores {
-        let p = logistic(scale * score + intercept);
-        right += p * others;
-        clicks += p;
-        others += 1.0 - p;
-        same += p * (1.0 - p);
-    }
-    right / (clicks * others - same)
-}
-
-/// Where a condition that holds up to a point stops to hold.
-fn bisect(mut low: f64, mut high: f64, holds: impl Fn(f64) -> bool) -> f64 {
-    for _ in 0..20 {
-        let middle = 0.5 * (low + high);
-        if holds(middle) { low = middle } else { high = middle }
-    }
-    0.5 * (low + high)
-}
-
-fn logistic(x: f64) -> f64 {
-    1.0 / (1.0 + libm::exp(-x))
 }
 
 /// A number in [-sqrt 3, sqrt 3), mean 0 and variance 1, from the upper half of a word.

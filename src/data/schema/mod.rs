@@ -7,6 +7,7 @@ mod description;
 pub mod feature;
 
 use crate::base::config::{Interaction, ModelConfig};
+use crate::base::error::nearest;
 use crate::base::units::Many;
 use crate::base::{Error, Result};
 pub use description::{Categorical, Dense, Description, Label, Transform, check_names};
@@ -75,6 +76,46 @@ impl Schema {
         self
     }
 
+    /// By table, as how many rows side by side a sample's look-ups reach a model: 1 where they are pooled, and where they are the
+    /// steps of its time series, as many as that has.
+    #[must_use]
+    pub fn positions(&self, model: &ModelConfig) -> Vec<usize> {
+        let is_sequence = |column: &Column| match &model.sequences[..] {
+            [] => column.lookups > 1,
+            names => names.contains(&column.name),
+        };
+        self.tables.iter().map(|column| if is_sequence(column) { model.steps() } else { 1 }).collect()
+    }
+
+    /// The names of the columns that are the steps of a model's time series.
+    #[must_use]
+    pub fn sequences(&self, model: &ModelConfig) -> Vec<String> {
+        if !model.sequences.is_empty() {
+            return model.sequences.clone();
+        }
+        let positions = self.positions(model);
+        let steps = self.tables.iter().zip(positions).filter(|(_, positions)| *positions > 1);
+        steps.map(|(column, _)| column.name.clone()).collect()
+    }
+
+    /// Checks that a time series has its columns.
+    fn check_sequences(&self, model: &ModelConfig) -> Result<()> {
+        let fail = |origin: &str, reason| Err(Error::Config { origin: origin.to_owned(), reason });
+        let names = || self.tables.iter().map(|column| &*column.name);
+        if let Some(name) = model.sequences.iter().find(|name| names().all(|known| known != **name)) {
+            let nearest = nearest(name, names()).map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
+            let all = names().collect::<Vec<_>>().join(", ");
+            let reason = format!("the data has no column {name}{nearest}: its categorical columns are {all}");
+            return fail("model.sequences", reason);
+        }
+        if self.positions(model).iter().all(|positions| *positions == 1) {
+            let reason = "model.ts_length is above 0, but no column has several look-ups a sample, which would be the steps of a time \
+                          series: name the columns that are steps in model.sequences, or use model.ts_length = 0";
+            return fail("model.ts_length", reason.to_owned());
+        }
+        Ok(())
+    }
+
     /// Checks that a model can read this data: that it has as many dense inputs, and that something meets in its
     /// interaction.
     ///
@@ -84,18 +125,25 @@ impl Schema {
         let fail = |reason| Err(Error::Config { origin: "model.bottom".to_owned(), reason });
         let (own, dense) = (self.dense, model.dense());
         if own != dense {
-            let remedy = match own {
+            let inputs = own + model.positions();
+            let remedy = match inputs {
                 0 => "set it to [], or its first entry to 0, which takes as many as there are".to_owned(),
-                _ => format!("set its first entry to {own}, or to 0, which takes as many as there are"),
+                _ => format!("set its first entry to {inputs}, or to 0, which takes as many as there are"),
             };
             let there = Many(own as u64, "dense feature");
-            return fail(format!("the data has {there} but model.bottom starts with {dense}: {remedy}"));
+            let starts = model.bottom.first().copied().unwrap_or(0);
+            let counted = if model.ts_length > 0 { ", of which the position of a step is one" } else { "" };
+            return fail(format!("the data has {there} but model.bottom starts with {starts}{counted}: {remedy}"));
         }
         if self.tables.is_empty() {
             let reason = "the data has no categorical column, so that the model has no embedding table: add a column to what \
                           describes the data (a dense one may be cut into buckets)";
             return Err(Error::Config { origin: "data".to_owned(), reason: reason.to_owned() });
         }
+        if model.ts_length > 0 {
+            self.check_sequences(model)?;
+        }
+        let dense = if model.bottom.is_empty() { 0 } else { dense + model.positions() };
         let vectors = self.tables.len() + usize::from(dense > 0);
         let needed = if model.interaction == Interaction::Dot && !model.interaction_itself { 2 } else { 1 };
         if vectors < needed && !(dense > 0 && vectors > 0) {

@@ -53,6 +53,9 @@ struct Header {
     /// The tables whose look-ups had weights, ascending; `None` in files of versions that did not say.
     #[serde(default)]
     weighted: Option<Vec<usize>>,
+    /// The tables whose look-ups are steps of a time series, ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    sequences: Vec<usize>,
     /// The [`digest`] of the vocabulary by which categories became rows; `None` where there is none, or the file is of a
     /// version that did not say.
     #[serde(default)]
@@ -117,7 +120,9 @@ pub fn save(
     };
     let (config, vocabulary) = (config.clone(), origin.vocabulary.map(digest));
     let (weighted, scales) = (Some(weighted(origin.schema)), origin.scales.clone());
-    let header = Header { progress, config, weighted, vocabulary, scales };
+    let positions = origin.schema.positions(&config.model).into_iter().enumerate();
+    let sequences = positions.filter(|(_, positions)| *positions > 1).map(|(table, _)| table).collect();
+    let header = Header { progress, config, weighted, sequences, vocabulary, scales };
     let header = serde_json::to_string(&header).expect("a header is representable in JSON");
     let own = path.map(|path| TensorFile::begin(path, (METADATA, header), sizes())).transpose()?;
     let (mut file, writers) = share(ranks, own, sizes)?;
@@ -307,6 +312,14 @@ impl<'a> Checkpoint<'a> {
         Ok(self.own_header()?.and_then(|header| header.weighted).unwrap_or_default())
     }
 
+    /// The tables whose look-ups are steps of a time series.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::header`].
+    pub(in crate::train) fn sequences(&self) -> Result<Vec<usize>> {
+        Ok(self.own_header()?.map(|header| header.sequences).unwrap_or_default())
+    }
+
     /// An error that names this file.
     pub(in crate::train) fn fail(&self, reason: String) -> Error {
         // That it was cut short, if it was: all else may follow from it.
@@ -351,7 +364,8 @@ mod tests {
     fn a_header_of_before_weights_were_noted_says_nothing_of_them() {
         let (config, weighted) = (Config::default(), Some(vec![1]));
         let scales = Scales::new();
-        let header = Header { progress: Progress::default(), config, weighted, vocabulary: None, scales };
+        let header =
+            Header { progress: Progress::default(), config, weighted, sequences: Vec::new(), vocabulary: None, scales };
         let mut header = serde_json::to_value(header).unwrap();
         assert_eq!(header["weighted"], serde_json::json!([1]));
         header.as_object_mut().unwrap().remove("weighted");

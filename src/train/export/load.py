@@ -11,9 +11,10 @@ prepared already:
 
 `dense` is [samples, features], 32-bit floats, transformed as the model's training data was; None for a model without dense
 features. `bags` has for each table (ids, offsets), or (ids, offsets, weights) where look-ups have weights: row numbers one
-behind the other, and samples + 1 offsets, where each sample's begin and the last one's end. A model with a wide part takes
-bags of its crosses behind those of the columns: `crossed(bags, columns, buckets)` makes one. `model.state_dict()` has the names
-of the project that defines the model (facebookresearch/dlrm, or TorchRec).
+behind the other, and samples + 1 offsets, where each sample's begin and the last one's end. Of a time
+series the last look-up is that in question, and those before it are its steps. A model with a wide part takes bags of its
+crosses behind those of the columns: `crossed(bags, columns, buckets)` makes one. `model.state_dict()` has the names
+of the project that defines the model (facebookresearch/dlrm, facebookresearch/tbsm, or TorchRec).
 """
 
 import argparse
@@ -73,13 +74,13 @@ def crossed(bags, columns, buckets):
 
 
 class Model(nn.Module):
-    """DLRM (interaction "dot" or "cat") or DCNv2 ("dcn"), with a wide part or without."""
+    """DLRM (interaction "dot" or "cat") or DCNv2 ("dcn"), with a wide part or without, or a time series of them (TBSM)."""
 
     def __init__(self, tensors, about):
         super().__init__()
         self.about = about
         self.tables = [self.place(name, tensors[name]) for name in about["tables"]]
-        layers = {part: about[part] for part in ("bottom", "cross", "top")}
+        layers = {part: about[part] for part in ("bottom", "cross", "top", "attention", "head")}
         self.layers = {
             part: [[name and self.place(name, tensors[name]) for name in layer] for layer in names]
             for part, names in layers.items()
@@ -131,7 +132,7 @@ class Model(nn.Module):
         else:
             i, j = torch.triu_indices(n, n, offset=offset)
         products = (all_ @ all_.transpose(1, 2))[:, i, j]
-        return torch.cat([vectors[0], products], 1) if self.about["dense"] else products
+        return torch.cat([vectors[0], products], 1) if self.layers["bottom"] else products
 
     def cross(self, x0):
         x0 = self.round(x0)
@@ -141,17 +142,73 @@ class Model(nn.Module):
             x = x0 * self.round(self.linear(self.linear(x, v), w)) + x
         return x
 
+    def chain(self, x, layers, relu):
+        """Layers with ReLU between them, and behind the last one where it is said."""
+        for index, layer in enumerate(layers):
+            x = self.linear(x, layer)
+            x = x.relu() if relu or index + 1 < len(layers) else x
+        return x
+
+    def tower(self, dense, vectors, relu):
+        """Bottom MLP over what is dense, interaction with the vectors, top MLP."""
+        if self.about["dense"] or self.layers["bottom"]:
+            vectors = [self.chain(dense, self.layers["bottom"], relu=True), *vectors]
+        if self.about["interaction"] == "dot":
+            x = self.dot(vectors)
+        else:
+            x = torch.cat(vectors, 1)
+            if self.about["interaction"] == "dcn":
+                x = self.cross(x)
+        return self.chain(x, self.layers["top"], relu)
+
+    def sequence(self, table, ids, offsets, weights=None):
+        """The row of each step, the last look-up's last, [samples, steps, dim], and which steps are there."""
+        steps, counts = self.about["steps"], offsets.diff()
+        sample = torch.arange(len(counts)).repeat_interleave(counts)
+        step = steps - (offsets[1:].repeat_interleave(counts) - torch.arange(len(ids)))
+        kept = step >= 0
+        rows = self.tables[table][ids[kept]].float()
+        if weights is not None:
+            rows = rows * weights[kept, None]
+        vectors = torch.zeros(len(counts), steps, rows.shape[1])
+        there = torch.zeros(len(counts), steps, dtype=torch.bool)
+        vectors[sample[kept], step[kept]] = rows
+        there[sample[kept], step[kept]] = True
+        return vectors, there
+
+    def series(self, dense, bags):
+        """Logits: attention of a sample's last step over those before it."""
+        steps, samples, there, vectors = self.about["steps"], len(bags[0][1]) - 1, False, []
+        for table, bag in enumerate(bags):
+            if self.about["weighted"][table] != (len(bag) == 3):
+                raise ValueError(f"bag {table}: look-ups with weights where the model has none, or without")
+            if self.about["sequences"][table]:
+                found, here = self.sequence(table, *bag)
+                there = there | here
+            else:
+                found = self.pooled(table, *bag)[:, None].expand(-1, steps, -1)
+            vectors.append(found.reshape(samples * steps, -1))
+        inputs = None
+        if self.layers["bottom"]:
+            inputs = (torch.arange(steps, dtype=torch.float64) / steps).float().expand(samples, -1)[:, :, None]
+            if self.about["dense"]:
+                inputs = torch.cat([inputs, dense[:, None].expand(-1, steps, -1)], 2)
+            inputs = inputs.reshape(samples * steps, -1)
+        z = self.tower(inputs, vectors, relu=True).view(samples, steps, -1)
+        v = F.normalize(z, dim=2) * there[:, :, None]
+        seen, asked = v[:, :-1], v[:, -1]
+        (matrix, _), *attention = self.layers["attention"]
+        x = asked @ matrix.T @ matrix
+        y = self.chain((seen @ x[:, :, None])[:, :, 0], attention, relu=False).sigmoid()
+        return self.chain(torch.cat([(y[:, None] @ seen)[:, 0], asked], 1), self.layers["head"], relu=False)
+
     @torch.no_grad()
     def forward(self, dense, bags):
         if len(bags) != self.bags:
             raise ValueError(f"{len(bags)} bags for {self.columns} columns and {self.bags - self.columns} crosses")
-        vectors = []
-        if self.about["dense"]:
-            x = dense
-            for layer in self.layers["bottom"]:
-                x = self.linear(x, layer).relu()
-            vectors.append(x)
-        wide = []
+        if self.about["steps"] > 1:
+            return self.probabilities(self.series(dense, bags))
+        vectors, wide = [], []
         for column, bag in enumerate(bags):
             table = column if column < self.columns else column + self.columns
             if self.about["weighted"][table] != (len(bag) == 3):
@@ -160,19 +217,13 @@ class Model(nn.Module):
                 vectors.append(self.pooled(column, *bag))
             if self.about["wide"]:
                 wide.append(self.pooled(column + self.columns, *bag))
-        if self.about["interaction"] == "dot":
-            x = self.dot(vectors)
-        else:
-            x = torch.cat(vectors, 1)
-            if self.about["interaction"] == "dcn":
-                x = self.cross(x)
-        *hidden, last = self.layers["top"]
-        for layer in hidden:
-            x = self.linear(x, layer).relu()
-        x = self.linear(x, last)
+        x = self.tower(dense, vectors, relu=False)
         if self.wide:
             x = x + self.linear(dense, self.wide)
-        probabilities = (x + sum(wide))[:, 0].sigmoid()
+        return self.probabilities(x + sum(wide))
+
+    def probabilities(self, logits):
+        probabilities = logits[:, 0].sigmoid()
         threshold = self.about["threshold"]
         return probabilities.clamp(threshold, 1 - threshold) if threshold > 0 else probabilities
 

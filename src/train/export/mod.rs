@@ -25,10 +25,16 @@ pub struct Exported<'a> {
     /// V and W of each cross layer in turn.
     cross: Vec<Layer>,
     top: Vec<Layer>,
+    /// Of a time series, the matrix of its inner product and the layers of attention over its steps.
+    attention: Vec<Layer>,
+    /// Those behind it.
+    head: Vec<Layer>,
     /// The wide part's, over the dense features, if there is one.
     wide: Vec<Layer>,
     /// Whether a table's look-ups have weights.
     weighted: Vec<bool>,
+    /// Whether they are steps of a time series.
+    sequences: Vec<bool>,
 }
 
 /// A fully connected layer: weights, outputs x inputs, and biases if it has any.
@@ -70,22 +76,23 @@ impl<'a> Exported<'a> {
         while let Some(rows) = checkpoint.rows(&project.table_of(tables.len(), vectors))? {
             tables.push(Parameter::of_table(project.table_of(tables.len(), vectors), tables.len(), [rows, 1], true));
         }
-        let shape = Shape::of(model, tables.len());
-        let counts = [shape.bottom.len(), shape.cross.len(), shape.top.len()];
+        // Layers are as wide however many vectors of a sample each table gives.
+        let shape = Shape::of(model, &vec![1; tables.len()]);
         let mut layers = shape.layers().enumerate().map(|(index, of)| {
-            let [weight, bias] = project.layer(index, counts);
-            let wide = index == counts.iter().sum::<usize>();
+            let [weight, bias] = project.layer(index, &shape);
+            let wide = index + shape.wide.iter().len() == shape.layers().count();
             let tensor = |name, shape, place| Parameter { name, shape, place, wide, moment: None };
             Layer {
                 weight: tensor(weight, vec![of.outputs, of.inputs], Place::Weight(index)),
                 bias: (of.biases > 0).then(|| tensor(bias, vec![of.biases], Place::Bias(index))),
             }
         });
-        let [bottom, cross, top] = counts.map(|count| layers.by_ref().take(count).collect());
-        let wide = layers.collect();
+        let [bottom, cross, top, attention, head, wide] =
+            shape.chains().map(|chain| layers.by_ref().take(chain.len()).collect());
         let weighted = checkpoint.weighted()?;
-        let weighted = (0..tables.len()).map(|table| weighted.contains(&table)).collect();
-        Ok(Some(Self { checkpoint, config, tables, bottom, cross, top, wide, weighted }))
+        let of_tables = |these: &[usize]| (0..tables.len()).map(|table| these.contains(&table)).collect();
+        let (weighted, sequences) = (of_tables(&weighted), of_tables(&checkpoint.sequences()?));
+        Ok(Some(Self { checkpoint, config, tables, bottom, cross, top, attention, head, wide, weighted, sequences }))
     }
 
     /// How it was trained.
@@ -112,14 +119,16 @@ impl<'a> Exported<'a> {
 
     /// All tensors: tables, then layers in their order.
     fn tensors(&self) -> impl Iterator<Item = &Parameter> {
-        let layers = self.bottom.iter().chain(&self.cross).chain(&self.top).chain(&self.wide);
+        let Self { bottom, cross, top, attention, head, wide, .. } = self;
+        let layers = [bottom, cross, top, attention, head, wide].into_iter().flatten();
         self.tables.iter().chain(layers.flat_map(|layer| std::iter::once(&layer.weight).chain(&layer.bias)))
     }
 
     /// How the numbers of a tensor are written.
     fn number(&self, of: &Parameter) -> Number {
         let bias = matches!(of.place, Place::Bias(_));
-        if self.is_bf16() && !bias { Number::Bf16 } else { Number::F32 }
+        let matrix = self.attention.first().is_some_and(|layer| layer.weight.place == of.place);
+        if self.is_bf16() && !bias && !matrix { Number::Bf16 } else { Number::F32 }
     }
 
     /// Bytes of a tensor.

@@ -35,6 +35,13 @@ struct Description<'a> {
     /// V and W of each cross layer in turn.
     cross: Vec<[Option<&'a str>; 2]>,
     top: Vec<[Option<&'a str>; 2]>,
+    /// Of a time series: the matrix of the inner product, then layers over the steps; and those behind.
+    attention: Vec<[Option<&'a str>; 2]>,
+    head: Vec<[Option<&'a str>; 2]>,
+    /// Steps of a sample: 1 where it is no time series.
+    steps: usize,
+    /// Whether a table's look-ups are steps.
+    sequences: &'a [bool],
     wide: Option<WidePart<'a>>,
     interaction: Interaction,
     itself: bool,
@@ -106,6 +113,10 @@ fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
         bottom: layers(&model.bottom),
         cross: layers(&model.cross),
         top: layers(&model.top),
+        attention: layers(&model.attention),
+        head: layers(&model.head),
+        steps: config.steps(),
+        sequences: &model.sequences,
         wide,
         interaction: config.interaction,
         itself: config.interaction_itself,

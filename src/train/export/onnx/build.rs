@@ -88,6 +88,11 @@ impl<'a> Builder<'a> {
         self.constant(name, Vec::new(), FLOAT, value.to_le_bytes().to_vec())
     }
 
+    /// 32-bit floats that are known, of this shape.
+    pub fn floats(&mut self, name: &str, shape: &[i64], values: &[f32]) -> String {
+        self.constant(name, shape.to_vec(), FLOAT, bytemuck::cast_slice(values).to_vec())
+    }
+
     /// Constants of one name are one.
     fn constant(&mut self, name: &str, dims: Vec<i64>, data_type: i32, bytes: Vec<u8>) -> String {
         if !self.graph.initializer.iter().any(|tensor| tensor.name.as_deref() == Some(name)) {

@@ -9,6 +9,8 @@
 //! | `offsets_t`   | samples + 1          | where the bags begin, and where the last one ends                   |
 //! | `weights_t`   | as `ids_t`           | weights of look-ups, where the model was trained with some          |
 //!
+//! Of a model of time series, a sequence is padded in either case, at its beginning, to as many columns as there are steps.
+//!
 //! A model with a wide part looks columns up in its tables, too, by the same inputs; the crosses are tables behind those of the
 //! columns, t counted on, with the row numbers of [`crate::data::wide::bucket`].
 //!
@@ -128,52 +130,8 @@ fn row_bytes(model: &Exported<'_>, of: &Stored<'_>) -> usize {
 fn build<'a>(model: &'a Exported<'_>, bags: Bags) -> Builder<'a> {
     let mut graph = Builder::default();
     graph.graph.name = Some("octorec".to_owned());
-    let samples = || Length::Any("samples".to_owned());
-    let mut vectors = Vec::new();
-    let dense = model.model().bottom.first().map(|&features| {
-        let what = "dense features as the model takes them, transformed as its training data was";
-        graph.input("dense", FLOAT, &[samples(), Length::Known(features)], what)
-    });
-    if let Some(dense) = &dense {
-        let mut x = dense.clone();
-        for layer in &model.bottom {
-            x = linear(&mut graph, model, layer, &x);
-            x = graph.node("Relu", &[&x], &[]);
-        }
-        vectors.push(x);
-    }
-    let deep = model.model().deep_tables(model.tables.len());
-    let columns: Vec<LookedUp> = (0..deep).map(|column| looked_up(&mut graph, model, bags, column, column)).collect();
-    for (table, column) in columns.iter().enumerate() {
-        vectors.push(pooled(&mut graph, model, table, column));
-    }
-    let mut x = side_by_side(&mut graph, &vectors);
-    match model.model().interaction {
-        Interaction::Dot => x = dot(&mut graph, model, &vectors, &x),
-        Interaction::Cat => {}
-        Interaction::Dcn => x = cross(&mut graph, model, x),
-    }
-    for (index, layer) in model.top.iter().enumerate() {
-        x = linear(&mut graph, model, layer, &x);
-        if index + 1 < model.top.len() {
-            x = graph.node("Relu", &[&x], &[]);
-        }
-    }
-    if model.model().wide {
-        let mut terms = vec![x];
-        if let (Some(dense), Some(layer)) = (&dense, model.wide.first()) {
-            terms.push(linear(&mut graph, model, layer, dense));
-        }
-        // Each column once more, and then the crosses, whose combinations come as rows of their own.
-        let crosses = (2 * deep..model.tables.len()).map(|table| (table, table - deep));
-        let crosses: Vec<_> =
-            crosses.map(|(table, column)| looked_up(&mut graph, model, bags, table, column)).collect();
-        for (table, column) in (deep..).zip(columns.iter().chain(&crosses)) {
-            terms.push(pooled(&mut graph, model, table, column));
-        }
-        let terms: Vec<&str> = terms.iter().map(String::as_str).collect();
-        x = graph.node("Sum", &terms, &[]);
-    }
+    let mut x =
+        if model.model().ts_length > 0 { series(&mut graph, model, bags) } else { single(&mut graph, model, bags) };
     x = graph.node("Sigmoid", &[&x], &[]);
     let threshold = model.model().loss_threshold;
     if threshold > 0.0 {
@@ -184,6 +142,176 @@ fn build<'a>(model: &'a Exported<'_>, bags: Bags) -> Builder<'a> {
     graph.node_to("Squeeze", &[&x, &last], &[], "probabilities");
     graph.output("probabilities", FLOAT, &[samples()], "click probabilities");
     graph
+}
+
+/// The number of samples, which is free.
+fn samples() -> Length {
+    Length::Any("samples".to_owned())
+}
+
+/// The input of the dense features, if there are any.
+fn dense(graph: &mut Builder<'_>, model: &Exported<'_>) -> Option<String> {
+    let features = model.model().dense();
+    let what = "dense features as the model takes them, transformed as its training data was";
+    (features > 0).then(|| graph.input("dense", FLOAT, &[samples(), Length::Known(features)], what))
+}
+
+/// The logit of a model whose samples go through it once.
+fn single<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags: Bags) -> String {
+    let dense = dense(graph, model);
+    let deep = model.model().deep_tables(model.tables.len());
+    let columns: Vec<LookedUp> = (0..deep).map(|column| looked_up(graph, model, bags, column, column)).collect();
+    let vectors =
+        columns.iter().enumerate().map(|(table, column)| pooled(graph, model, table, column)).collect::<Vec<_>>();
+    let mut x = tower(graph, model, dense.as_ref(), vectors, false);
+    if model.model().wide {
+        let mut terms = vec![x];
+        if let (Some(dense), Some(layer)) = (&dense, model.wide.first()) {
+            terms.push(linear(graph, model, layer, dense));
+        }
+        // Each column once more, and then the crosses, whose combinations come as rows of their own.
+        let crosses = (2 * deep..model.tables.len()).map(|table| (table, table - deep));
+        let crosses: Vec<_> = crosses.map(|(table, column)| looked_up(graph, model, bags, table, column)).collect();
+        for (table, column) in (deep..).zip(columns.iter().chain(&crosses)) {
+            terms.push(pooled(graph, model, table, column));
+        }
+        let terms: Vec<&str> = terms.iter().map(String::as_str).collect();
+        x = graph.node("Sum", &terms, &[]);
+    }
+    x
+}
+
+/// Bottom MLP over what is dense, interaction with the vectors, and top MLP; `relu` says whether its last layer has one.
+fn tower<'a>(
+    graph: &mut Builder<'a>,
+    model: &'a Exported<'_>,
+    dense: Option<&String>,
+    mut vectors: Vec<String>,
+    relu: bool,
+) -> String {
+    if let Some(dense) = dense {
+        vectors.insert(0, layers(graph, model, &model.bottom, dense, true));
+    }
+    let mut x = side_by_side(graph, &vectors);
+    match model.model().interaction {
+        Interaction::Dot => x = dot(graph, model, &vectors, &x),
+        Interaction::Cat => {}
+        Interaction::Dcn => x = cross(graph, model, x),
+    }
+    layers(graph, model, &model.top, &x, relu)
+}
+
+/// Layers with ReLU between them, and behind the last one where it is said.
+fn layers<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, layers: &'a [Layer], x: &str, relu: bool) -> String {
+    let mut x = x.to_owned();
+    for (index, layer) in layers.iter().enumerate() {
+        x = linear(graph, model, layer, &x);
+        if relu || index + 1 < layers.len() {
+            x = graph.node("Relu", &[&x], &[]);
+        }
+    }
+    x
+}
+
+/// The logit of a model of time series: see `layer/attention`. Steps of samples are rows: those of a sample one behind the other.
+fn series<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags: Bags) -> String {
+    let (config, steps) = (model.model(), model.model().steps() as i64);
+    let m = model.attention[0].weight.rows() as i64;
+    let dense = dense(graph, model);
+    let (mut vectors, mut there) = (Vec::new(), Vec::new());
+    let (one, many) = (graph.integers("of_1", &[1], false), graph.integers("of_steps", &[steps], false));
+    let dim = graph.integers("of_dim", &[config.dim as i64], false);
+    let rows_of_dim = graph.integers("rows_of_dim", &[-1, config.dim as i64], false);
+    let axis = graph.integers("axis_1", &[1], false);
+    // How many samples there are, of what comes first.
+    let mut count: Option<String> = None;
+    let mut pooled_tables = Vec::new();
+    for (table, of) in model.tables.iter().enumerate() {
+        if model.sequences[table] {
+            let lengths = [samples(), Length::Known(steps as usize)];
+            let rows_in = of.rows() as i64;
+            let what = format!("rows of table {table}, from 0, the step in question last; {rows_in} is none");
+            let ids = graph.input(&format!("ids_{table}"), INT64, &lengths, &what);
+            let mut found = rows(graph, model, table, &ids, 1);
+            if model.weighted[table] {
+                let weights = graph.input(&format!("weights_{table}"), FLOAT, &lengths, "weights of the look-ups");
+                let last = graph.integers("axis_last", &[-1], false);
+                let weights = graph.node("Unsqueeze", &[&weights, &last], &[]);
+                found = graph.node("Mul", &[&found, &weights], &[]);
+            }
+            let pad = graph.integers(&format!("rows_{rows_in}"), &[rows_in], true);
+            let real = graph.node("Less", &[&ids, &pad], &[]);
+            there.push(graph.cast(&real, FLOAT));
+            if count.is_none() {
+                let shape = graph.node("Shape", &[&ids], &[]);
+                let zero = graph.integers("from_0", &[0], false);
+                count = Some(graph.node("Slice", &[&shape, &zero, &one], &[]));
+            }
+            vectors.push(graph.node("Reshape", &[&found, &rows_of_dim], &[]));
+        } else {
+            let column = looked_up(graph, model, bags, table, table);
+            pooled_tables.push((table, pooled(graph, model, table, &column)));
+            vectors.push(String::new());
+        }
+    }
+    let count = count.expect("a time series has a sequence");
+    // The same at each step.
+    let spread = |graph: &mut Builder<'a>, x: &str, width: &str, rows: &str| {
+        let shape = graph.node("Concat", &[&count, &many, width], &[Argument::Int("axis", 0)]);
+        let x = graph.node("Unsqueeze", &[x, &axis], &[]);
+        let x = graph.node("Expand", &[&x, &shape], &[]);
+        graph.node("Reshape", &[&x, rows], &[])
+    };
+    for (table, pooled) in pooled_tables {
+        vectors[table] = spread(graph, &pooled, &dim, &rows_of_dim);
+    }
+    let there: Vec<&str> = there.iter().map(String::as_str).collect();
+    let there = if there.len() > 1 { graph.node("Max", &there, &[]) } else { there[0].to_owned() };
+    let inputs = (!model.bottom.is_empty()).then(|| {
+        let positions: Vec<f32> = (0..steps).map(|step| (step as f64 / steps as f64) as f32).collect();
+        let positions = graph.floats("positions", &[1, steps, 1], &positions);
+        let shape = graph.node("Concat", &[&count, &many, &one], &[Argument::Int("axis", 0)]);
+        let positions = graph.node("Expand", &[&positions, &shape], &[]);
+        let column = graph.integers("rows_of_1", &[-1, 1], false);
+        let positions = graph.node("Reshape", &[&positions, &column], &[]);
+        match &dense {
+            None => positions,
+            Some(dense) => {
+                let features = graph.integers("of_features", &[config.dense() as i64], false);
+                let rows = graph.integers("rows_of_features", &[-1, config.dense() as i64], false);
+                let dense = spread(graph, dense, &features, &rows);
+                side_by_side(graph, &[positions, dense])
+            }
+        }
+    });
+    let z = tower(graph, model, inputs.as_ref(), vectors, true);
+    let cube = graph.integers("steps_of_vectors", &[-1, steps, m], false);
+    let z = graph.node("Reshape", &[&z, &cube], &[]);
+    let last_axis = graph.integers("axis_last", &[-1], false);
+    let norm = graph.node("ReduceL2", &[&z, &last_axis], &[Argument::Int("keepdims", 1)]);
+    let shortest = graph.float("shortest", 1e-12);
+    let norm = graph.node("Max", &[&norm, &shortest], &[]);
+    let there = graph.node("Unsqueeze", &[&there, &last_axis], &[]);
+    let scale = graph.node("Div", &[&there, &norm], &[]);
+    let v = graph.node("Mul", &[&z, &scale], &[]);
+    let (zero, history) = (graph.integers("from_0", &[0], false), graph.integers("history", &[steps - 1], false));
+    let seen = graph.node("Slice", &[&v, &zero, &history, &axis], &[]);
+    let asked = graph.node("Slice", &[&v, &history, &many, &axis], &[]);
+    let asked = graph.node("Squeeze", &[&asked, &axis], &[]);
+    // u = A v, x = Aᵀ u, for a row a sample.
+    let matrix = graph.stored(&model.attention[0].weight, 0, Number::F32);
+    let u = graph.node("Gemm", &[&asked, &matrix], &[Argument::Int("transB", 1)]);
+    let x = graph.node("Gemm", &[&u, &matrix], &[]);
+    let x = graph.node("Unsqueeze", &[&x, &last_axis], &[]);
+    let a = graph.node("MatMul", &[&seen, &x], &[]);
+    let a = graph.node("Squeeze", &[&a, &last_axis], &[]);
+    let y = layers(graph, model, &model.attention[1..], &a, false);
+    let y = graph.node("Sigmoid", &[&y], &[]);
+    let y = graph.node("Unsqueeze", &[&y, &axis], &[]);
+    let c = graph.node("MatMul", &[&y, &seen], &[]);
+    let c = graph.node("Squeeze", &[&c, &axis], &[]);
+    let both = side_by_side(graph, &[c, asked]);
+    layers(graph, model, &model.head, &both, false)
 }
 
 /// What a layer takes: where it multiplies bfloat16, rounded to it.

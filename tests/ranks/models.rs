@@ -1,9 +1,12 @@
-//! A wide part among ranks: whatever the division of its tables, and the optimizers that move it and the rest.
+//! Models that are more than a DLRM among ranks, with a wide part or of time series: whatever the division of their tables, and
+//! the optimizers that move them.
 
 use std::sync::Arc;
 
 use octorec::base::RankId;
-use octorec::base::config::{Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, SourceKind, Wire};
+use octorec::base::config::{
+    Config, DataConfig, Interaction, LookUps, ModelConfig, Pooling, Precision, SourceKind, Wire,
+};
 use octorec::data::wide::Widened;
 use octorec::data::{self, Batch, Opening, Schema, Split};
 use octorec::machine::placement::Wishes;
@@ -29,7 +32,7 @@ struct Case {
 type Outcome = (Vec<f64>, Vec<(String, Vec<f32>)>);
 
 impl Case {
-    fn new(interaction: Interaction, pooling: Pooling, precision: Precision, wide: Optimizer) -> Self {
+    fn wide(interaction: Interaction, pooling: Pooling, precision: Precision, wide: Optimizer) -> Self {
         let crosses = [&["C2", "C1"][..], &["C3", "C4", "C2"]];
         let owned = |cross: &[&str]| cross.iter().map(|&name| name.to_owned()).collect();
         let bottom = if interaction == Interaction::Cat { vec![5] } else { vec![5, 12] };
@@ -45,7 +48,38 @@ impl Case {
             wide_buckets: 90,
             ..ModelConfig::default()
         };
-        let data = DataConfig { source: SourceKind::Random, lookups: 3.into(), zipf: 1.05, ..DataConfig::default() };
+        Self::new(model, 3.into(), precision, wide)
+    }
+
+    /// Of users, whose bags are pooled, and sequences that are shorter, as long as, and longer than the series; as wide as several
+    /// panels where they are side by side.
+    fn series(interaction: Interaction, pooling: Pooling, precision: Precision, layers: Optimizer) -> Self {
+        let model = ModelConfig {
+            bottom: vec![5, 9, 12],
+            top: vec![21, 35],
+            dim: 12,
+            rows: vec![700, 3, 41, 260],
+            interaction,
+            pooling,
+            ts_length: 5,
+            sequences: ["C1", "C3"].map(str::to_owned).to_vec(),
+            tsl_mlp: vec![7],
+            arch_mlp: vec![18, 1],
+            ..ModelConfig::default()
+        };
+        let case = Self::new(model, LookUps::Each(vec![9, 3, 6, 2]), precision, layers);
+        let room = Room { optimizer: layers, ..case.room };
+        Self { room, ..case }
+    }
+
+    fn new(model: ModelConfig, lookups: LookUps, precision: Precision, wide: Optimizer) -> Self {
+        let data = DataConfig {
+            source: SourceKind::Random,
+            lookups,
+            lookups_fixed: false,
+            zipf: 1.05,
+            ..DataConfig::default()
+        };
         let config = Config { model, data, ..Config::default() };
         let source = Widened::of(&config.model, data::open(&config, Opening::default()).unwrap()).unwrap();
         let mut reader = source.open(Split::Train, 0).unwrap();
@@ -120,6 +154,39 @@ const FTRL: Optimizer = Optimizer::Ftrl { beta: 0.1, l1: 1e-3, l2: 0.01, initial
 const ADAM: Optimizer =
     Optimizer::Adam { averages: Averages { beta1: 0.9, beta2: 0.99, eps: 0.01, bias_correction: true }, decay: 0.0 };
 
+/// Every case on several ranks, however its tables are divided.
+fn learns_as_alone(case: &Case, alone: &Outcome, bound: f64, what: &str) {
+    for ranks in [2, 3, 5, 8] {
+        for kind in 0..6 {
+            let what = format!("{what}, {ranks} ranks, scheme {kind}");
+            let setup = case.setup(|table| if kind == 5 { table } else { kind }, ranks, false);
+            let own = case.run(setup.clone());
+            close(alone, &own, bound, &what);
+            if ranks < 4 {
+                let mut overlapped = Setup { overlap: true, spin: false, ..setup };
+                overlapped.places.iter_mut().for_each(|place| place.comm = vec![place.compute[0]; 2]);
+                assert!(case.run(overlapped) == own, "{what}: communication threads change no bit");
+            }
+        }
+    }
+}
+
+/// As [`learns_as_alone`], bit for bit.
+fn is_the_same_as_alone(case: &Case, what: &str) {
+    let alone = case.run(case.setup(|_| 0, 1, true));
+    for ranks in [1, 2, 3, 8] {
+        for kind in 0..6 {
+            let found = case.run(case.setup(|table| if kind == 5 { table } else { kind }, ranks, true));
+            let what = format!("{what}, {ranks} ranks, scheme {kind}");
+            for ((name, alone), (_, found)) in alone.1.iter().zip(&found.1) {
+                let differs = alone.iter().zip(found).position(|(a, b)| a.to_bits() != b.to_bits());
+                assert!(differs.is_none(), "{what}: {name} differs from element {differs:?} on");
+            }
+            assert!(alone.0 == found.0, "{what}: losses");
+        }
+    }
+}
+
 #[test]
 fn a_wide_part_learns_among_ranks_as_on_one_however_its_tables_are_divided() {
     for (interaction, pooling, precision, wide, bound) in [
@@ -127,25 +194,26 @@ fn a_wide_part_learns_among_ranks_as_on_one_however_its_tables_are_divided() {
         (Interaction::Dot, Pooling::Mean, Precision::F32, ADAM, 1e-5),
         (Interaction::Cat, Pooling::Sum, Precision::Bf16, FTRL, 1e-3),
     ] {
-        let case = Case::new(interaction, pooling, precision, wide);
+        let case = Case::wide(interaction, pooling, precision, wide);
         let alone = case.run(case.setup(|_| 0, 1, false));
         let told = |values: &[f32]| values.iter().any(|x| *x != 0.0);
         let of_wide = |(name, values): &&(String, Vec<f32>)| name.contains("wide_") && told(values);
         let kept = if wide == FTRL { 2 } else { 3 };
         assert_eq!(alone.1.iter().filter(of_wide).count(), (6 + 2) * (1 + kept), "all of the wide part has learned");
-        for ranks in [2, 3, 5, 8] {
-            for kind in 0..6 {
-                let what = format!("{ranks} ranks, scheme {kind}, {interaction:?}, {pooling:?}, {precision:?}");
-                let setup = case.setup(|table| if kind == 5 { table } else { kind }, ranks, false);
-                let own = case.run(setup.clone());
-                close(&alone, &own, bound, &what);
-                if ranks < 4 {
-                    let mut overlapped = Setup { overlap: true, spin: false, ..setup };
-                    overlapped.places.iter_mut().for_each(|place| place.comm = vec![place.compute[0]; 2]);
-                    assert!(case.run(overlapped) == own, "{what}: communication threads change no bit");
-                }
-            }
-        }
+        learns_as_alone(&case, &alone, bound, &format!("{interaction:?}, {pooling:?}, {precision:?}"));
+    }
+}
+
+#[test]
+fn a_time_series_learns_among_ranks_as_on_one_however_its_tables_are_divided() {
+    for (interaction, pooling, precision, bound) in [
+        (Interaction::Dot, Pooling::Sum, Precision::F32, 1e-5),
+        (Interaction::Cat, Pooling::Mean, Precision::F32, 1e-5),
+        (Interaction::Dot, Pooling::Sum, Precision::Bf16, 1e-3),
+    ] {
+        let case = Case::series(interaction, pooling, precision, Optimizer::Sgd);
+        let alone = case.run(case.setup(|_| 0, 1, false));
+        learns_as_alone(&case, &alone, bound, &format!("{interaction:?}, {pooling:?}, {precision:?}"));
     }
 }
 
@@ -157,27 +225,32 @@ fn the_bits_of_a_wide_part_do_not_depend_on_ranks_where_that_is_asked_for() {
         (Interaction::Cat, Pooling::Sum, Precision::Bf16, FTRL),
         (Interaction::Dcn, Pooling::Sum, Precision::F32, Optimizer::Sgd),
     ] {
-        let case = Case::new(interaction, pooling, precision, wide);
-        let alone = case.run(case.setup(|_| 0, 1, true));
-        for ranks in [1, 2, 3, 8] {
-            for kind in 0..6 {
-                let found = case.run(case.setup(|table| if kind == 5 { table } else { kind }, ranks, true));
-                let what = format!("{ranks} ranks, scheme {kind}, {interaction:?}, {pooling:?}, {precision:?}");
-                for ((name, alone), (_, found)) in alone.1.iter().zip(&found.1) {
-                    let differs = alone.iter().zip(found).position(|(a, b)| a.to_bits() != b.to_bits());
-                    assert!(differs.is_none(), "{what}: {name} differs from element {differs:?} on");
-                }
-                assert!(alone.0 == found.0, "{what}: losses");
-            }
-        }
+        let case = Case::wide(interaction, pooling, precision, wide);
+        is_the_same_as_alone(&case, &format!("{interaction:?}, {pooling:?}, {precision:?}"));
     }
 }
 
 #[test]
-fn rows_and_gradients_of_a_wide_part_that_travel_rounded_are_near() {
-    let case = Case::new(Interaction::Cat, Pooling::Sum, Precision::F32, FTRL);
-    let alone = case.run(case.setup(|_| 0, 1, false));
-    let rounded = case.run(Setup { wire: Wire::Bf16, ..case.setup(|table| table, 3, false) });
-    close(&alone, &rounded, 2e-3, "rounded");
-    assert!(alone.1 != rounded.1);
+fn the_bits_of_a_time_series_do_not_depend_on_ranks_where_that_is_asked_for() {
+    for (interaction, pooling, precision, layers) in [
+        (Interaction::Dot, Pooling::Sum, Precision::F32, Optimizer::Sgd),
+        (Interaction::Cat, Pooling::Mean, Precision::F32, ADAM),
+        (Interaction::Dot, Pooling::Sum, Precision::Bf16, Optimizer::Sgd),
+        (Interaction::Dcn, Pooling::Mean, Precision::F32, Optimizer::Sgd),
+    ] {
+        let case = Case::series(interaction, pooling, precision, layers);
+        is_the_same_as_alone(&case, &format!("{interaction:?}, {pooling:?}, {precision:?}"));
+    }
+}
+
+#[test]
+fn rows_and_gradients_that_travel_rounded_are_near() {
+    let of_wide = Case::wide(Interaction::Cat, Pooling::Sum, Precision::F32, FTRL);
+    let of_series = Case::series(Interaction::Dot, Pooling::Sum, Precision::F32, Optimizer::Sgd);
+    for (case, what) in [(of_wide, "wide"), (of_series, "series")] {
+        let alone = case.run(case.setup(|_| 0, 1, false));
+        let rounded = case.run(Setup { wire: Wire::Bf16, ..case.setup(|table| table, 3, false) });
+        close(&alone, &rounded, 2e-3, what);
+        assert!(alone.1 != rounded.1, "{what}");
+    }
 }

@@ -1,0 +1,186 @@
+//! A time series: each sample becomes as many rows as it has steps, one behind the other.
+//!
+//! At a step, the vector of a sequence is the row of its look-up there, and that of any other table its pooled row, which is
+//! the same at all of them; the step's position in the series is a dense feature before the sample's. A step is there if a
+//! sequence has a look-up for it: series that are shorter begin later.
+
+use crate::base::Result;
+use crate::data::Batch;
+use crate::machine::team::Team;
+use crate::math::Part;
+use crate::math::brgemm::{Panels, WIDTH};
+use crate::memory::{Arena, Buffer, Supply};
+use crate::sync::{Grid, Rows};
+
+/// Vectors of each step, of the current part of a minibatch, and their gradient.
+#[derive(Debug)]
+pub struct Steps {
+    tables: Vec<Column>,
+    steps: usize,
+    /// Elements of a sample's features, and of a step's vectors.
+    rows: [usize; 2],
+    vectors: Buffer<f32>,
+    gradient: Buffer<f32>,
+    /// 1 where a step is there, else 0.
+    there: Buffer<f32>,
+}
+
+/// Where a table's vector is.
+#[derive(Debug, Clone, Copy)]
+struct Column {
+    sequence: bool,
+    dim: usize,
+    /// Where it begins in a sample's features.
+    from: usize,
+    /// Where it begins in a step's vectors.
+    to: usize,
+}
+
+impl Steps {
+    /// Of tables with so many columns each, of each of which a sample's features have so many rows, one or as many as there are
+    /// `steps`; with room for parts of `samples`, and for gradients where weights move.
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    ///
+    /// # Panics
+    /// When a table has another number of rows.
+    pub fn new(
+        (dims, positions, steps): (&[usize], &[usize], usize),
+        samples: usize,
+        learns: bool,
+        supply: &mut Supply<'_>,
+    ) -> Result<Self> {
+        let mut rows = [0; 2];
+        let tables = dims.iter().zip(positions).map(|(&dim, &positions)| {
+            assert!(positions == 1 || positions == steps, "a row for all of {steps} steps, or one for each");
+            let [from, to] = rows;
+            rows = [from + positions * dim, to + dim];
+            Column { sequence: positions > 1, dim, from, to }
+        });
+        let tables = tables.collect();
+        let elements = samples * steps * rows[1];
+        Ok(Self {
+            tables,
+            steps,
+            rows,
+            vectors: supply.buffer("vectors of steps", elements)?,
+            gradient: supply.buffer("gradients of vectors of steps", if learns { elements } else { 0 })?,
+            there: supply.buffer("steps that are there", samples * steps)?,
+        })
+    }
+
+    /// Takes all planned buffers from the arena.
+    pub fn settle(&mut self, arena: &mut Arena) {
+        [&mut self.vectors, &mut self.gradient, &mut self.there].into_iter().for_each(|buffer| buffer.settle(arena));
+    }
+
+    /// Steps of a sample.
+    #[must_use]
+    pub const fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// Elements of a step's vectors.
+    #[must_use]
+    pub const fn row(&self) -> usize {
+        self.rows[1]
+    }
+
+    /// Of the steps of the part's samples in turn, 1 where it is there, else 0.
+    #[must_use]
+    pub fn there(&self) -> &[f32] {
+        &self.there
+    }
+
+    /// The vectors of each step, [`Steps::row`] elements each.
+    #[must_use]
+    pub fn vectors(&self) -> &[f32] {
+        &self.vectors
+    }
+
+    /// The same, and their gradient, to be written.
+    pub fn vectors_and_gradient(&mut self) -> (&[f32], &mut [f32]) {
+        (&self.vectors, &mut self.gradient)
+    }
+
+    /// Notes which steps of a part's samples are there, and writes the dense features of each to `inputs`, if it has any.
+    pub fn begin(&mut self, team: &Team, batch: &Batch, part: &Part<'_>, inputs: &mut Panels<f32>) {
+        let (steps, samples, first) = (self.steps, part.samples.len(), part.samples.start);
+        if samples == 0 {
+            return;
+        }
+        let sequences = || self.tables.iter().zip(&batch.bags).filter(|(table, _)| table.sequence).map(|(_, bag)| bag);
+        team.share(Rows::new(&mut self.there[..samples * steps], steps, team.pieces(), 1), |band| {
+            for (there, at) in band.data.iter_mut().zip((first + band.first) * steps..) {
+                let found = sequences().any(|bag| bag.offsets[at] < bag.offsets[at + 1]);
+                *there = f32::from(u8::from(found));
+            }
+        });
+        if inputs.columns() == 0 {
+            return;
+        }
+        let (columns, width) = (inputs.columns(), batch.dense_width);
+        let sizes = [inputs.panels(), samples * steps, inputs.stride()];
+        team.share(Grid::new(inputs.cells_mut(), sizes, [1, team.pieces()], steps), |mut grid| {
+            for (index, row) in grid.rows().enumerate() {
+                let dense = &batch.dense[(first + row / steps) * width..][..width];
+                for (panel, start) in (0..columns).step_by(WIDTH).enumerate() {
+                    let mut to = &mut grid.panel(panel)[index][..WIDTH.min(columns - start)];
+                    if start == 0 {
+                        to[0] = ((row % steps) as f64 / steps as f64) as f32;
+                        to = &mut to[1..];
+                    }
+                    to.copy_from_slice(&dense[start.saturating_sub(1)..][..to.len()]);
+                }
+            }
+        });
+    }
+
+    /// Takes the vectors of each step of `samples` samples from their features.
+    pub fn take(&mut self, team: &Team, samples: usize, features: &[f32]) {
+        let Self { tables, steps, rows: [from_row, to_row], vectors, .. } = self;
+        let (steps, from_row, to_row) = (*steps, *from_row, *to_row);
+        if samples * to_row == 0 {
+            return;
+        }
+        let (tables, to) = (&*tables, &mut vectors[..samples * steps * to_row]);
+        team.share(Rows::new(to, steps * to_row, team.pieces(), 1), |band| {
+            let samples =
+                band.data.chunks_exact_mut(steps * to_row).zip(features.chunks_exact(from_row).skip(band.first));
+            for (to, from) in samples {
+                for (step, to) in to.chunks_exact_mut(to_row).enumerate() {
+                    for &Column { sequence, dim, from: start, to: at } in tables {
+                        let start = start + if sequence { step * dim } else { 0 };
+                        to[at..at + dim].copy_from_slice(&from[start..start + dim]);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Puts the gradients of the vectors of each step of `samples` samples into that of their features.
+    pub fn put(&self, team: &Team, samples: usize, to: &mut [f32]) {
+        let Self { tables, steps, rows: [to_row, from_row], gradient, .. } = self;
+        let (steps, to_row, from_row) = (*steps, *to_row, *from_row);
+        if samples * to_row == 0 {
+            return;
+        }
+        team.share(Rows::new(&mut to[..samples * to_row], to_row, team.pieces(), 1), |band| {
+            let samples =
+                band.data.chunks_exact_mut(to_row).zip(gradient.chunks_exact(steps * from_row).skip(band.first));
+            for (to, from) in samples {
+                for (step, from) in from.chunks_exact(from_row).enumerate() {
+                    for &Column { sequence, dim, from: start, to: at } in tables {
+                        let start = start + if sequence { step * dim } else { 0 };
+                        let (to, from) = (&mut to[start..start + dim], &from[at..at + dim]);
+                        match sequence || step == 0 {
+                            true => to.copy_from_slice(from),
+                            false => to.iter_mut().zip(from).for_each(|(to, from)| *to += from),
+                        }
+                    }
+                }
+            }
+        });
+    }
+}
