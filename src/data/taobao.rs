@@ -95,7 +95,10 @@ impl Taobao {
             LookUps::Each(counts) => match counts[..] {
                 [1, items, categories] if items == categories => items,
                 _ => {
-                    return fail("data.lookups", "a user, and as many items as categories: e.g. [1, 21, 21]".to_owned());
+                    return fail(
+                        "data.lookups",
+                        "a user, and as many items as categories: e.g. [1, 21, 21]".to_owned(),
+                    );
                 }
             },
         };

@@ -240,46 +240,64 @@ fn pair(team: &Team, samples: usize, from: [&Panels<f32>; 2], to: &mut Panels<f3
     });
 }
 
-/// Element `k` of a row of panels.
-#[inline(always)]
-fn element(of: &Panels<f32>, row: usize, k: usize) -> f32 {
-    of.panel(k / WIDTH)[row][k % WIDTH]
+/// A row of panels.
+#[derive(Clone, Copy)]
+struct InRow<'a> {
+    /// From the row in the first panel on.
+    cells: &'a [Row<f32>],
+    /// Rows from panel to panel.
+    stride: usize,
 }
 
-/// Sums over the numbers of v, by lanes of steps from `lane` on: of `factor(k)` times v_k.
+impl<'a> InRow<'a> {
+    #[inline(always)]
+    fn of(panels: &'a Panels<f32>, row: usize) -> Self {
+        Self { cells: &panels.cells()[row..], stride: panels.stride() }
+    }
+
+    /// Element `k`.
+    #[inline(always)]
+    fn at(self, k: usize) -> f32 {
+        self.cells[k / WIDTH * self.stride][k % WIDTH]
+    }
+
+    /// Those of a panel.
+    #[inline(always)]
+    fn panel(self, panel: usize) -> &'a Row<f32> {
+        &self.cells[panel * self.stride]
+    }
+}
+
+/// Sums over the numbers of v, by lanes of steps from `lane` on: of `factors` times v.
 #[inline(always)]
-fn over_numbers<S: Simd>(simd: S, sizes: Sizes, v: &[f32], lane: usize, factor: impl Fn(usize) -> f32) -> S::V {
+fn over_numbers<S: Simd>(simd: S, sizes: Sizes, v: &[f32], lane: usize, factors: InRow<'_>) -> S::V {
     let mut sum = simd.splat(0.0);
     for (k, row) in v.chunks_exact(sizes.lanes()).take(sizes.numbers).enumerate() {
-        sum = simd.mul_add(simd.splat(factor(k)), simd.load(&row[lane..]), sum);
+        sum = simd.mul_add(simd.splat(factors.at(k)), simd.load(&row[lane..]), sum);
     }
     sum
 }
 
-/// Sums over the steps before the last, by numbers from `first` on: of `factor(t)` times z_t.
+/// Adds, by numbers from `first` on, the sum over some steps of their two factors times z, whose rows these are.
 #[inline(always)]
-fn over_steps<S: Simd>(
-    simd: S,
-    sizes: Sizes,
-    (z, sample): (&Panels<f32>, usize),
-    first: usize,
-    factor: impl Fn(usize) -> f32,
-) -> [f32; LANES] {
-    let mut sums = [0.0; LANES];
-    let rows = &z.panel(first / WIDTH)[sample * sizes.steps..][..sizes.steps - 1];
+fn over_steps<S: Simd>(simd: S, z: &[Row<f32>], first: usize, factors: [&[f32]; 2], sums: &mut [f32; LANES]) {
     for at in (0..LANES).step_by(S::LANES) {
-        let mut sum = simd.splat(0.0);
-        for (t, row) in rows.iter().enumerate() {
-            sum = simd.mul_add(simd.splat(factor(t)), simd.load(&row[first % WIDTH + at..]), sum);
+        let mut sum = simd.load(&sums[at..]);
+        for ((row, a), b) in z.iter().zip(factors[0]).zip(factors[1]) {
+            sum = simd.mul_add(simd.splat(a * b), simd.load(&row[first % WIDTH + at..]), sum);
         }
         simd.store(sum, &mut sums[at..]);
     }
-    sums
 }
 
 /// Writes some lanes of a row of panels from column `first` on, those before column `end`.
 #[inline(always)]
 fn put(to: &mut GridPart<'_, Row<f32>>, row: usize, first: usize, end: usize, lanes: &[f32]) {
+    let count = lanes.len().min(end.saturating_sub(first));
+    if count > 0 && first / WIDTH == (first + count - 1) / WIDTH {
+        to.panel(first / WIDTH)[row][first % WIDTH..][..count].copy_from_slice(&lanes[..count]);
+        return;
+    }
     for (&lane, column) in lanes.iter().zip(first..end) {
         to.panel(column / WIDTH)[row][column % WIDTH] = lane;
     }
@@ -362,7 +380,7 @@ impl Kernel for Like<'_> {
             let [v, ..] = sizes.split(&self.kept[sample * sizes.kept()..][..sizes.kept()]);
             for lane in (0..sizes.steps - 1).step_by(S::LANES) {
                 let mut sums = [0.0; LANES];
-                simd.store(over_numbers(simd, sizes, v, lane, |k| element(self.x, sample, k)), &mut sums);
+                simd.store(over_numbers(simd, sizes, v, lane, InRow::of(self.x, sample)), &mut sums);
                 put(&mut self.a, index, lane, sizes.steps - 1, &sums[..S::LANES]);
             }
         }
@@ -397,12 +415,14 @@ impl Kernel for Context<'_> {
                     y[..here].iter_mut().zip(&self.weights.panel(panel)[sample]).for_each(|(y, &at)| *y = logistic(at));
                 }
             }
+            let w = InRow::of(self.w, sample);
             for first in (0..m).step_by(LANES) {
-                let sums = over_steps(simd, sizes, (self.z, sample), first, |t| y[t] * scale[t]);
+                let (mut sums, mut own) = ([0.0; LANES], [0.0; LANES]);
+                let rows = &self.z.panel(first / WIDTH)[sample * sizes.steps..][..history];
+                over_steps(simd, rows, first, [y, scale], &mut sums);
                 put(&mut self.out, index, first, m, &sums);
-            }
-            for k in 0..m {
-                put(&mut self.out, index, m + k, 2 * m, &[element(self.w, sample, k)]);
+                own.copy_from_slice(&w.panel(first / WIDTH)[first % WIDTH..][..LANES]);
+                put(&mut self.out, index, m + first, 2 * m, &own);
             }
         }
     }
@@ -435,7 +455,7 @@ impl Kernel for BackContext<'_> {
             let [v, _, y] = sizes.split(&self.kept[sample * sizes.kept()..][..sizes.kept()]);
             for lane in (0..sizes.steps - 1).step_by(S::LANES) {
                 let mut sums = [0.0; LANES];
-                simd.store(over_numbers(simd, sizes, v, lane, |k| element(self.ends, sample, k)), &mut sums);
+                simd.store(over_numbers(simd, sizes, v, lane, InRow::of(self.ends, sample)), &mut sums);
                 sums[..S::LANES].iter_mut().zip(&y[lane..]).for_each(|(sum, y)| *sum *= y * (1.0 - y));
                 put(&mut self.to, index, lane, sizes.steps - 1, &sums[..S::LANES]);
             }
@@ -460,9 +480,13 @@ impl Kernel for BackLike<'_> {
         let sizes = self.sizes;
         for (index, sample) in self.to.rows().enumerate() {
             let [_, scale, _] = sizes.split(&self.kept[sample * sizes.kept()..][..sizes.kept()]);
+            let da = InRow::of(self.da, sample);
             for first in (0..sizes.numbers).step_by(LANES) {
-                let factor = |t: usize| element(self.da, sample, t) * scale[t];
-                let sums = over_steps(simd, sizes, (self.z, sample), first, factor);
+                let mut sums = [0.0; LANES];
+                let rows = &self.z.panel(first / WIDTH)[sample * sizes.steps..][..sizes.steps - 1];
+                for (panel, (rows, scale)) in rows.chunks(WIDTH).zip(scale.chunks(WIDTH)).enumerate() {
+                    over_steps(simd, rows, first, [da.panel(panel), scale], &mut sums);
+                }
                 put(&mut self.to, index, first, sizes.numbers, &sums);
             }
         }
@@ -492,28 +516,30 @@ impl Kernel for BackNormalise<'_> {
         let rows = self.to.rows();
         for (index, sample) in (rows.start / sizes.steps..rows.end / sizes.steps).enumerate() {
             let [v, scale, y] = sizes.split(&self.kept[sample * sizes.kept()..][..sizes.kept()]);
+            let (ends, da) = (InRow::of(self.ends, sample), InRow::of(self.da, sample));
             for at in (0..sizes.steps).step_by(LANES) {
                 let steps = LANES.min(sizes.steps - at);
-                // Of each lane's step y, da, and whether it is the last.
-                let (mut da, mut is_last) = ([0.0; LANES], [0.0; LANES]);
+                let mut dv = Gradient {
+                    of_c: ends,
+                    of_w: [InRow::of(self.dw, sample), ends],
+                    x: InRow::of(self.x, sample),
+                    numbers: sizes.numbers,
+                    y: &y[at..],
+                    da: [0.0; LANES],
+                    last: [0.0; LANES],
+                };
                 for (lane, t) in (at..at + steps).enumerate() {
                     if t < last {
-                        da[lane] = element(self.da, sample, t);
+                        dv.da[lane] = da.at(t);
                     } else {
-                        is_last[lane] = 1.0;
+                        dv.last[lane] = 1.0;
                     }
                 }
-                let dv = |k: usize, lane: usize| {
-                    let of_last = element(self.ends, sample, sizes.numbers + k) + element(self.dw, sample, k);
-                    let of_last = simd.mul(simd.splat(of_last), simd.load(&is_last[lane..]));
-                    let of_x = simd.mul_add(simd.splat(element(self.x, sample, k)), simd.load(&da[lane..]), of_last);
-                    simd.mul_add(simd.splat(element(self.ends, sample, k)), simd.load(&y[at + lane..]), of_x)
-                };
                 let mut along = [0.0; LANES];
                 for lane in (0..LANES).step_by(S::LANES) {
                     let mut sum = simd.splat(0.0);
                     for k in 0..sizes.numbers {
-                        sum = simd.mul_add(dv(k, lane), simd.load(&v[k * lanes + at + lane..]), sum);
+                        sum = simd.mul_add(dv.at(simd, k, lane), simd.load(&v[k * lanes + at + lane..]), sum);
                     }
                     simd.store(sum, &mut along[lane..]);
                 }
@@ -523,7 +549,7 @@ impl Kernel for BackNormalise<'_> {
                         for lane in (0..LANES).step_by(S::LANES) {
                             let v = simd.load(&v[k * lanes + at + lane..]);
                             let minus = simd.mul(simd.splat(-1.0), simd.load(&along[lane..]));
-                            let across = simd.mul_add(v, minus, dv(k, lane));
+                            let across = simd.mul_add(v, minus, dv.at(simd, k, lane));
                             let dz = simd.gate(simd.mul(across, simd.load(&scale[at + lane..])), v);
                             simd.store(dz, &mut row[lane..]);
                         }
@@ -536,5 +562,30 @@ impl Kernel for BackNormalise<'_> {
                 }
             }
         }
+    }
+}
+
+/// The gradient of v, of some steps.
+struct Gradient<'a> {
+    /// dc.
+    of_c: InRow<'a>,
+    /// The two terms of dw, the second of which has its numbers behind dc's.
+    of_w: [InRow<'a>; 2],
+    x: InRow<'a>,
+    numbers: usize,
+    /// Of each lane's step y, da (0 of the last one), and 1 where it is the last.
+    y: &'a [f32],
+    da: [f32; LANES],
+    last: [f32; LANES],
+}
+
+impl Gradient<'_> {
+    /// Of number `k`, by lanes from `lane` on.
+    #[inline(always)]
+    fn at<S: Simd>(&self, simd: S, k: usize, lane: usize) -> S::V {
+        let of_last = simd.splat(self.of_w[0].at(k) + self.of_w[1].at(self.numbers + k));
+        let of_last = simd.mul(of_last, simd.load(&self.last[lane..]));
+        let of_x = simd.mul_add(simd.splat(self.x.at(k)), simd.load(&self.da[lane..]), of_last);
+        simd.mul_add(simd.splat(self.of_c.at(k)), simd.load(&self.y[lane..]), of_x)
     }
 }

@@ -3,6 +3,7 @@
 
 use super::stage::{Stage, Work};
 use crate::base::config::{Interaction, ModelConfig};
+use crate::math::brgemm::WIDTH;
 use crate::optim::Kept;
 
 /// The sizes of a layer.
@@ -152,8 +153,11 @@ impl Shape {
     /// worked on, and the rows in which it does.
     #[must_use]
     pub fn part_sizes(&self) -> [usize; 2] {
+        // A row of a matrix takes whole panels, however narrow it is.
+        let kept = |width: usize| width.next_multiple_of(WIDTH);
         let ends = |layers: &[LayerShape]| {
-            layers.first().map_or(0, |layer| layer.inputs) + layers.iter().map(|layer| layer.outputs).sum::<usize>()
+            layers.first().map_or(0, |layer| kept(layer.inputs))
+                + layers.iter().map(|layer| kept(layer.outputs)).sum::<usize>()
         };
         // Of a cross layer there are the outputs of V and of W, and its input, which is as wide as its biases; of all of them
         // together three gradients as wide as that, that of W's output, and that of V's.
@@ -162,7 +166,7 @@ impl Shape {
         let mut once = ends(self.wide.as_slice());
         let mut series = 0;
         if let Some((matrix, mlp)) = self.attention.split_first() {
-            once += ends(mlp) + ends(&self.head) + 5 * matrix.outputs;
+            once += ends(mlp) + ends(&self.head) + 5 * kept(matrix.outputs);
             // Vectors of each step as the interaction takes them and their gradient, what they become, and its scale and its weight.
             series = self.steps * (2 * self.row.div_ceil(self.steps) + matrix.inputs + 2);
         }

@@ -52,6 +52,9 @@ const CROSS: &[(&str, &str)] = &[("model.interaction", "dcn"), ("model.cross_ran
 /// A wide part.
 const WIDE: &[(&str, &str)] = &[("model.wide", "true"), ("model.wide_crosses", r#"[["C1","C2"]]"#)];
 
+/// A time series.
+const SERIES: &[(&str, &str)] = &[("model.ts_length", "2"), ("data.lookups", "4")];
+
 /// Rates that decay within a run.
 const DECAY: &[(&str, &str)] = &[("train.decay_steps", "3"), ("train.decay_start", "1")];
 
@@ -72,6 +75,10 @@ const CASES: &[Case] = &[
     case("model.wide", "true", BUILT_IN, &[]),
     case("model.wide_crosses", r#"[["C2","C1"],["C1","C2"]]"#, BUILT_IN, WIDE),
     case("model.wide_buckets", "3", BUILT_IN, WIDE),
+    case("model.ts_length", "4", BUILT_IN, SERIES),
+    case("model.sequences", r#"["C1"]"#, BUILT_IN, SERIES),
+    case("model.tsl_mlp", "[6]", BUILT_IN, SERIES),
+    case("model.arch_mlp", "[9,1]", BUILT_IN, SERIES),
     case("model.loss", "mse", BUILT_IN, &[]),
     case("model.loss_weights", "[1.0,2.0]", BUILT_IN, &[("model.loss", "wbce")]),
     case("model.loss_threshold", "0.45", BUILT_IN, &[]),

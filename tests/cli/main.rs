@@ -30,6 +30,7 @@ mod requirement;
 #[path = "../support/sample.rs"]
 mod sample;
 mod search;
+mod series;
 mod serving;
 mod simulate;
 #[path = "../support/spoil.rs"]
