@@ -97,7 +97,8 @@ impl Checkpoint<'_> {
     /// A tensor of this shape.
     fn tensor<'t>(&self, tensors: &SafeTensors<'t>, of: &Parameter) -> Result<TensorView<'t>> {
         let tensor = tensors.tensor(&of.name).map_err(|_| self.fail(format!("tensor {} is missing", of.name)))?;
-        if tensor.shape() != of.shape {
+        // One matrix of several is that matrix, as facebookresearch/tbsm has its `A`.
+        if tensor.shape().strip_prefix(&[1]) != Some(&of.shape[..]) && tensor.shape() != of.shape {
             return Err(self.fail(format!(
                 "tensor {} has shape {:?} but the model needs {:?}: they come from different data or another model",
                 of.name,
