@@ -193,6 +193,7 @@ fn a_wide_part_learns_among_ranks_as_on_one_however_its_tables_are_divided() {
         (Interaction::Cat, Pooling::Sum, Precision::F32, FTRL, 1e-5),
         (Interaction::Dot, Pooling::Mean, Precision::F32, ADAM, 1e-5),
         (Interaction::Cat, Pooling::Sum, Precision::Bf16, FTRL, 1e-3),
+        (Interaction::Dcn, Pooling::Sum, Precision::F32, FTRL, 1e-5),
     ] {
         let case = Case::wide(interaction, pooling, precision, wide);
         let alone = case.run(case.setup(|_| 0, 1, false));
@@ -210,6 +211,7 @@ fn a_time_series_learns_among_ranks_as_on_one_however_its_tables_are_divided() {
         (Interaction::Dot, Pooling::Sum, Precision::F32, 1e-5),
         (Interaction::Cat, Pooling::Mean, Precision::F32, 1e-5),
         (Interaction::Dot, Pooling::Sum, Precision::Bf16, 1e-3),
+        (Interaction::Dcn, Pooling::Mean, Precision::F32, 1e-5),
     ] {
         let case = Case::series(interaction, pooling, precision, Optimizer::Sgd);
         let alone = case.run(case.setup(|_| 0, 1, false));
