@@ -30,6 +30,8 @@ enum Format {
     Taobao,
     /// Taobao's behaviour sequences as TBSM's reference prepares them (taobao_train.txt, taobao_test.txt)
     TaobaoSequences,
+    /// The same, as points that TBSM is trained on: columns user, items and categories
+    Tbsm,
     /// Any table of text, described by --schema
     Csv,
 }
@@ -160,6 +162,14 @@ pub struct PreprocessArgs {
     #[arg(long, value_name = "FILE", required_if_eq("format", "csv"))]
     schema: Option<PathBuf>,
 
+    /// For tbsm: positive points of a user at most, and as many negative ones; 0: the line itself, as for test (default 10)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    points_per_user: Option<u32>,
+
+    /// For tbsm: items before the one in question, as model.ts_length has it (default 20)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    ts_length: Option<u32>,
+
     /// Replace the data set in --out, which stays until the new one is whole, or an unfinished run with other options
     #[arg(long)]
     force: bool,
@@ -186,12 +196,22 @@ fn share(text: &str) -> std::result::Result<f64, String> {
 
 impl PreprocessArgs {
     fn options(&self) -> Result<Options> {
+        let of_points = [("--points-per-user", self.points_per_user), ("--ts-length", self.ts_length)];
+        if let Some((flag, _)) = of_points.iter().find(|(_, given)| given.is_some())
+            && !matches!(self.format, Format::Tbsm)
+        {
+            let reason = "is for `octorec preprocess tbsm` alone: leave it away".to_owned();
+            return Err(Error::Config { origin: (*flag).to_owned(), reason });
+        }
         let recipe = match self.format {
             Format::CriteoKaggle => Recipe::CriteoKaggle,
             Format::CriteoTerabyte => Recipe::CriteoTerabyte,
             Format::Avazu => Recipe::Table(avazu()),
             Format::Taobao => Recipe::Table(taobao()),
             Format::TaobaoSequences => Recipe::Table(taobao_sequences()),
+            Format::Tbsm => {
+                Recipe::Points { most: self.points_per_user.unwrap_or(10), history: self.ts_length.unwrap_or(20) }
+            }
             Format::Csv => match &self.schema {
                 Some(schema) => Recipe::Table(TextSchema::read(schema)?),
                 None => unreachable!("clap requires it"),

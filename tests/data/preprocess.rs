@@ -699,3 +699,64 @@ fn a_full_disk_loses_nothing_that_was_finished() {
     assert!(seen, "finished parts are not made again");
     assert_eq!(read(&options.out, None), defined(&text, 0));
 }
+
+/// A user of a behaviour log: so many items of a history and the last one, zeros before them, and items of others.
+fn user_line(user: u32, history: u32, label: u32) -> String {
+    let list = |of: &dyn Fn(u32) -> u32| {
+        let items = (0..200u32).map(|k| if k + history + 1 < 200 { 0 } else { of(k + history + 1 - 200) });
+        items.map(|item| item.to_string()).collect::<Vec<_>>().join(",")
+    };
+    // Item k of a user is 1000 user + k + 1, and its category that of k in tens.
+    let (items, categories) = (list(&|k| 1000 * user + k + 1), list(&|k| 10 * user + k / 10 + 1));
+    let (others, of_others) = (list(&|k| 900_000 + k), list(&|k| 90_000 + k / 10));
+    let asked = 1000 * user + history + 1;
+    format!("{user}\t{asked}\t1\t{label}\t{items}\t{categories}\t{others}\t{of_others}\n")
+}
+
+#[test]
+fn points_of_a_behaviour_log_are_stretches_of_histories_and_items_of_others() {
+    let folder = Folder::new();
+    // Histories in which there is nothing, a point, three, six, and as many as are wanted.
+    let histories = [4, 15, 25, 39, 120, 199];
+    let text: String = (1..).zip(histories).map(|(user, history)| user_line(user, history, user % 2)).collect();
+    let log = folder.file("taobao_train.txt", text);
+    let points = |most| Recipe::Points { most, history: 5 };
+    let options = folder.options(points(10), std::slice::from_ref(&log), "train");
+    let summary = done(&options);
+    assert_eq!(summary.rows, 2 * (1 + 3 + 6 + 10 + 10));
+    let manifest = Manifest::read(&options.out).unwrap();
+    let names: Vec<_> = manifest.schema.categorical.iter().map(|column| (&*column.name, column.hots)).collect();
+    assert_eq!((names, manifest.schema.dense.len()), (vec![("user", 1), ("items", 0), ("categories", 0)], 0));
+    let read = |out: &Path, rows: usize| {
+        let manifest = Manifest::read(out).unwrap();
+        let mut samples = Samples::new(&manifest.schema);
+        manifest.open(out, &manifest.parts[0]).unwrap().open_at(0).unwrap().read(&mut samples, rows).unwrap();
+        samples.check(&manifest.schema);
+        samples
+    };
+    let samples = read(&options.out, 60);
+    let list = |column: usize, n: usize| {
+        let of = &samples.lookups[column];
+        let first = if n == 0 { 0 } else { of.ends[n - 1] as usize };
+        of.rows[first..of.ends[n] as usize].to_vec()
+    };
+    // Numbers by appearance hide the items; that a stretch is one shows in another data set with the same vocabulary.
+    let (mut positive, mut ends) = (0, std::collections::HashSet::new());
+    for n in 0..60 {
+        let (items, categories) = (list(1, n), list(2, n));
+        assert_eq!((items.len(), categories.len()), (6, 6), "all histories are long enough");
+        assert_eq!(samples.labels[n], f32::from(u8::from(n % 2 == 0)), "in turn");
+        positive += u32::from(samples.labels[n] == 1.0);
+        ends.insert((samples.lookups[0].rows[n], items));
+    }
+    assert_eq!(positive, 30);
+    assert!(ends.len() > 50, "points of a user differ: {}", ends.len());
+    // For test, a line is a point; its values are those of the training points.
+    let known = Options { vocabulary: Some(options.out.clone()), ..folder.options(points(0), &[log], "test") };
+    assert_eq!(done(&known).rows, 6);
+    let test = read(&known.out, 6);
+    assert_eq!(test.labels, [1.0, 0.0, 1.0, 0.0, 1.0, 0.0]);
+    let bad = folder.file("bad.txt", user_line(1, 30, 1).replace(",1001,", ",0,").replace(",1012,", ",0,"));
+    let message = message(&folder.options(points(10), &[bad], "bad"));
+    assert!(message.contains("29 items have 31 categories: each has one"), "{message}");
+}

@@ -18,6 +18,7 @@ mod journal;
 mod output;
 mod part;
 mod pieces;
+mod points;
 mod progress;
 mod recipe;
 mod run;
@@ -52,6 +53,14 @@ pub enum Recipe {
     CriteoTerabyte,
     /// A table of text.
     Table(TextSchema),
+    /// Taobao's behaviour sequences ([`taobao_sequences`]), of whose users points are made: the columns `user`, `items` and
+    /// `categories`.
+    Points {
+        /// Positive points of a user at most, and as many negative ones; 0: the line itself.
+        most: u32,
+        /// Items before the one in question.
+        history: u32,
+    },
 }
 
 /// Which rows are brought into random order.

@@ -110,19 +110,24 @@ pub fn taobao() -> TextSchema {
 /// takes negatives from the others' items; both are left to whoever reads.
 #[must_use]
 pub fn taobao_sequences() -> TextSchema {
-    let sequence = |column: &str| TextCategorical {
-        separator: Some(",".to_owned()),
-        padding: "0".to_owned(),
-        ..categories(column).swap_remove(0)
-    };
     let length = TextDense {
         name: "length".to_owned(),
         count: Some(",".to_owned()),
         padding: "0".to_owned(),
         ..logarithm("items").swap_remove(0)
     };
-    let mut categorical = categories("user item category");
-    categorical.extend(["items", "categories"].map(sequence));
+    let lists = sequences(&["items", "categories"]);
+    let categorical = [categories("user item category"), lists.categorical].concat();
+    TextSchema { dense: vec![length], categorical, ..lists }
+}
+
+/// Some of the lists of such text.
+pub(super) fn sequences(names: &[&str]) -> TextSchema {
+    let sequence = |column: &&str| TextCategorical {
+        separator: Some(",".to_owned()),
+        padding: "0".to_owned(),
+        ..categories(column).swap_remove(0)
+    };
     TextSchema {
         label: "label".to_owned(),
         delimiter: '\t',
@@ -130,8 +135,8 @@ pub fn taobao_sequences() -> TextSchema {
             .split_whitespace()
             .map(str::to_owned)
             .collect(),
-        dense: vec![length],
-        categorical,
+        dense: Vec::new(),
+        categorical: names.iter().map(sequence).collect(),
     }
 }
 
@@ -275,9 +280,18 @@ impl Table {
 
 /// The values of a field and their weights.
 #[derive(Debug, Clone, Default)]
-struct Bag {
-    keys: Vec<u64>,
+pub(super) struct Bag {
+    pub(super) keys: Vec<u64>,
     weights: Vec<f32>,
+}
+
+/// The columns of a row.
+pub(super) struct Fields<'a> {
+    pub(super) label: f32,
+    integers: &'a [i32],
+    /// Of a list the last value.
+    pub(super) keys: &'a [u64],
+    pub(super) bags: &'a [Bag],
 }
 
 /// What is wrong with a line whose last field goes on behind it. Pieces of text that are read at the same time begin at
@@ -293,9 +307,33 @@ impl Rows for Table {
     }
 
     fn parse(&self, text: &[u8], first: bool, into: &mut Columns<u64>) -> std::result::Result<Tally, BadLine> {
-        let text = if first { text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text) } else { text };
         let (dense, categorical) = self.widths();
         into.reset(line_ends(text) + 1, dense, categorical);
+        self.each(text, first, |&Fields { label, integers, keys, bags }| {
+            into.push(label, integers, keys);
+            for (column, (bag, (_, spec))) in bags.iter().zip(&self.categorical).enumerate() {
+                if spec.separator.is_some() {
+                    into.push_list(column, &bag.keys);
+                }
+                if spec.weighted() {
+                    into.push_weights(column, &bag.weights);
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Table {
+    /// Reads whole lines; `take` gets each good row, and may find it a bad one.
+    pub(super) fn each(
+        &self,
+        text: &[u8],
+        first: bool,
+        mut take: impl FnMut(&Fields<'_>) -> std::result::Result<(), String>,
+    ) -> std::result::Result<Tally, BadLine> {
+        let text = if first { text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text) } else { text };
+        let (dense, categorical) = self.widths();
         let (mut integers, mut keys) = (vec![0; dense], vec![0; categorical]);
         let mut bags = vec![Bag::default(); categorical];
         let mut tally = Tally::default();
@@ -321,20 +359,12 @@ impl Rows for Table {
                     let reason = "the header differs from that of the first file".to_owned();
                     return Err(BadLine { line, reason });
                 }
-                () => self.row(&record, &mut integers, (&mut keys, &mut bags)),
+                () => self
+                    .row(&record, &mut integers, (&mut keys, &mut bags))
+                    .and_then(|label| take(&Fields { label, integers: &integers, keys: &keys, bags: &bags })),
             };
             match result {
-                Ok(label) => {
-                    into.push(label, &integers, &keys);
-                    for (column, (bag, (_, spec))) in bags.iter().zip(&self.categorical).enumerate() {
-                        if spec.separator.is_some() {
-                            into.push_list(column, &bag.keys);
-                        }
-                        if spec.weighted() {
-                            into.push_weights(column, &bag.weights);
-                        }
-                    }
-                }
+                Ok(()) => (),
                 Err(_) if self.on_bad_row == OnBadRow::Skip => tally.skipped += 1,
                 Err(reason) => return Err(BadLine { line, reason }),
             }

@@ -14,6 +14,7 @@ use super::ids::{Column, Numbering};
 use super::journal::{Journal, Stamp, WorkSizes};
 use super::output::{Output, Start};
 use super::pieces::Input;
+use super::points::{self, Points};
 use super::progress::{Meter, Stage, Watch};
 use super::recipe::{Criteo, Rows, Table, description};
 use super::shuffle::Shuffle;
@@ -77,6 +78,11 @@ pub fn preprocess(options: &Options, watch: &Watch<'_>) -> Result<Summary> {
             let table = Table::open(layout, &paths[0], options.on_bad_row, options.max_line)?;
             Run::new(options, paths)?.whole(&table, watch)
         }
+        Recipe::Points { most, history } => {
+            let how = (options.on_bad_row, options.max_line);
+            let points = Points::open(&paths[0], [*most, *history], options.seed, how)?;
+            Run::new(options, paths)?.whole(&points, watch)
+        }
     }
 }
 
@@ -136,11 +142,11 @@ impl<'a> Run<'a> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if options.threads == 0 { cores } else { options.threads };
         let inputs: Vec<Input> = paths.iter().map(|path| Input::open(path, options.max_line)).collect::<Result<_>>()?;
-        let table = match &options.recipe {
-            Recipe::Table(layout) => Some(layout),
-            _ => None,
+        let description = match &options.recipe {
+            Recipe::Table(layout) => description(Some(layout)),
+            Recipe::Points { .. } => description(Some(&points::columns())),
+            Recipe::CriteoKaggle | Recipe::CriteoTerabyte => description(None),
         };
-        let description = description(table);
         let share = options.memory / (8 * threads as u64);
         let words = 8 + description.dense.len() + description.categorical.len();
         let sizes = WorkSizes {
