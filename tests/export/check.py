@@ -84,7 +84,9 @@ class Check:
     def told(self, name, found, expected, limit):
         assert found.shape == expected.shape, f"{name}: {found.shape} probabilities for {expected.shape}"
         clamped = (expected == expected.min()).mean()
-        assert (0.02 < clamped < 0.9) == ("clamped" in name), f"{name}: {clamped:.0%} of the probabilities are the least"
+        # Samples without a step have one probability, which may be the least.
+        alike = (0.02 < clamped < 0.9) == ("clamped" in name) or "lists with weights, series" in name
+        assert alike, f"{name}: {clamped:.0%} of the probabilities are the least"
         worst = float(np.abs(found.astype(np.float64) - expected).max())
         print(f"{name:45} {len(expected):7,} rows: largest difference {worst:.2e}, limit {limit:.0e}", flush=True)
         if not worst <= limit:
@@ -322,8 +324,6 @@ def of_torch(path, dense, bags):
 
     model = module(path.with_name("load.py")).load(path)
     found = []
-    # Of a sequence the number of steps is known.
-    shapes = {given.name: given.shape for given in session.get_inputs()}
     for first, last in slices(len(dense)):
         parts = [tuple(torch.from_numpy(np.array(part)) for part in part_of(bag, first, last)) for bag in bags]
         found.append(model(torch.from_numpy(dense[first:last]), parts).numpy())
