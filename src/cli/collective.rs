@@ -94,7 +94,7 @@ pub fn choose(config: &Config, schema: &Schema, everyone: &Everyone, kept: Optio
         Wire::Bf16 => Payload::Bf16,
     };
     let shape = Shape::of(&config.model, &schema.positions(&config.model));
-    let tensors = tensors(&shape, config.train.precision);
+    let tensors = tensors(&shape, config.model.layer_precision(config.train.precision));
     let (reductions, candidates) = priced(candidates, &tensors, payload, &site)
         .into_iter()
         .map(|Priced { reduction, seconds }| {

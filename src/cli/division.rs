@@ -233,7 +233,8 @@ fn tables(config: &Config, schema: &Schema, demands: &[Demand]) -> Vec<TableLoad
 /// What a configuration makes of tables.
 fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
     let (precision, collective) = (config.train.precision, config.train.collective);
-    let layers = Kept { precision, optimizer: Optimizer::dense(&config.train) };
+    let layer_precision = config.model.layer_precision(precision);
+    let layers = Kept { precision: layer_precision, optimizer: Optimizer::dense(&config.train) };
     let positions: Vec<usize> = tables.iter().map(|table| table.positions).collect();
     let shape = Shape::of(&config.model, &positions);
     let [part_bytes, part_rows] = shape.part_sizes();
@@ -250,10 +251,10 @@ fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
         part_bytes: part_bytes as u64,
         part_rows,
         part: config.train.part.given(),
-        layers: tensors(&shape, precision),
+        layers: tensors(&shape, layer_precision),
         collective: (collective != Collective::Auto).then(|| collective.name()),
         sample_operations: shape.operations() as u64,
-        bf16: precision.is_split(),
+        bf16: layer_precision.is_split(),
     }
 }
 

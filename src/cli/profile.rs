@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::bench::table::Table;
 use crate::base::Result;
-use crate::base::config::Precision;
+use crate::base::config::Config;
 use crate::machine::limits::{Bracket, CEILINGS, Ceiling, Rate};
 use crate::machine::team::Team;
 use crate::model::{Limits, Stage};
@@ -37,13 +37,15 @@ struct LimitRow {
     bracket: Bracket,
 }
 
-/// Measures the limits that [`Profiled::new`] wants before and after the steps; tables have `dim` columns, and memory is
+/// Measures the limits of a model's steps that [`Profiled::new`] wants before and after them; memory is
 /// measured on so many bytes, or on more than the caches hold.
 ///
 /// # Errors
 /// When the hardware cannot be explored or memory is refused.
-pub fn limits(team: &Team, dim: usize, precision: Precision, bytes: Option<usize>) -> Result<[Rate; CEILINGS.len()]> {
-    Ok(Ceiling::new(team, dim, precision, bytes)?.measure())
+pub fn limits(team: &Team, config: &Config, bytes: Option<usize>) -> Result<[Rate; CEILINGS.len()]> {
+    // Of rows of the deep tables: those of a wide part are of one weight.
+    let (model, precision) = (&config.model, config.train.precision);
+    Ok(Ceiling::new(team, model.dim, [model.layer_precision(precision), precision], bytes)?.measure())
 }
 
 impl Profiled {

@@ -244,7 +244,7 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started) -> Resu
         ranks => format!("{ranks} ranks of "),
     };
     let mut who = format!("{teams}{} with {}", Many(threads as u64, "thread"), isa.name());
-    if isa.amx_thirds().is_some() && !precision.is_split() {
+    if isa.amx_thirds().is_some() && !config.model.layer_precision(precision).is_split() {
         who += ": products of f32 as bf16 in three parts (--isa avx512: as f32)";
     }
     note!(

@@ -169,10 +169,9 @@ impl TrainArgs {
             run.restore(path, !self.verify.no_verify)?;
             note!("resuming after step {} ({})", progress.step, path.display());
         }
-        // Of rows of the deep tables: those of a wide part are of one weight.
-        let (dim, precision) = (run.config.model.dim, run.config.train.precision);
+        let of_model = run.config.clone();
         let limits =
-            |started: bool| started.then(|| limits(&machine_team(&placement, isa)?, dim, precision, None)).transpose();
+            |started: bool| started.then(|| limits(&machine_team(&placement, isa)?, &of_model, None)).transpose();
         let before = limits(self.profile)?;
         let summary = run.train()?;
         let after = limits(self.profile);

@@ -40,9 +40,9 @@ impl Trials {
         config.model.rows = columns.iter().map(|column| column.rows.min(TRIAL_ROWS)).collect();
         config.model.wide_buckets = config.model.wide_buckets.min(TRIAL_ROWS);
         // Columns of random data have names of their own.
-        for name in config.model.wide_crosses.iter_mut().flatten() {
+        for name in config.model.wide_crosses.iter_mut().flatten().chain(&mut config.model.sequences) {
             let column = columns.iter().position(|column| column.name == *name);
-            *name = format!("C{}", column.expect("a cross is of the data's columns: the schema has its table") + 1);
+            *name = format!("C{}", column.expect("it is one of the data's columns: the schema has its table") + 1);
         }
         let source = open_generated(&config)?;
         let batches = minibatches(&*source, 2, config.train.minibatch())?;

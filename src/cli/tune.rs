@@ -209,7 +209,7 @@ fn layers(config: &Config, threads: usize) -> Result<(Vec<(usize, usize)>, usize
     let shape = Shape::of(config, positions);
     let mut parts = Parts::new(small.train.part.given().unwrap_or_else(|| part_for(shape.part_sizes(), threads)), None);
     parts.cut(small.train.batch, small.train.batch);
-    Ok((layers, parts.part(0).len()))
+    Ok((layers, parts.part(0).with_rows(config.steps()).len()))
 }
 
 /// Measures the plans of one pass.

@@ -17,12 +17,11 @@
 //! lane on its own, and sums over steps go from step to step in lanes of numbers: in both the order is that of the scalar
 //! definition, however wide vectors are.
 //!
-//! All but the perceptrons is in 32-bit floats, A included, whatever precision layers have.
 
 use super::flow::{Backward, Flow};
 use super::{InputGradient, Linear, Mlp};
 use crate::base::Result;
-use crate::base::config::{ModelConfig, Precision};
+use crate::base::config::ModelConfig;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, Row, Scratch, WIDTH, export_rows, import_rows};
 use crate::math::{Part, STEPS as LANES, Share, exp_of_negative};
@@ -88,6 +87,9 @@ impl Attention {
     ///
     /// # Errors
     /// When the supply is exhausted.
+    ///
+    /// # Panics
+    /// When layers are kept in halves.
     pub fn new(
         config: &ModelConfig,
         numbers: usize,
@@ -95,12 +97,12 @@ impl Attention {
         kept: Kept,
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
+        assert!(!kept.precision.is_split(), "attention is in 32-bit floats");
         let sizes = Sizes { steps: config.steps(), numbers };
         let (history, needed) = (config.ts_length, InputGradient::Needed);
         let mlp = [&[history], &config.tsl_mlp[..], &[history]].concat();
         let head = [&[2 * numbers], &config.arch_mlp[..]].concat();
-        let whole = Kept { precision: Precision::F32, ..kept };
-        let matrix = [Linear::without_biases(numbers, numbers, whole, supply)?];
+        let matrix = [Linear::without_biases(numbers, numbers, kept, supply)?];
         let mut flow = |name: &str, rows: usize| Flow::supplied(name, rows, numbers, false, supply);
         let learning = if kept.optimizer.moves() { samples } else { 0 };
         let flows = [

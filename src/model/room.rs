@@ -32,10 +32,10 @@ pub struct Room {
 }
 
 impl Room {
-    /// What is kept of the network's weights.
+    /// What is kept of the weights of a model's network.
     #[must_use]
-    pub const fn kept_layers(&self) -> Kept {
-        Kept { precision: self.precision, optimizer: self.optimizer }
+    pub const fn kept_layers(&self, model: &ModelConfig) -> Kept {
+        Kept { precision: model.layer_precision(self.precision), optimizer: self.optimizer }
     }
 
     /// What is kept of embedding rows.

@@ -121,7 +121,7 @@ impl Rank {
             samples: samples.max(1),
             part: parts.room(samples, setup.room.samples),
             threads: team.threads(),
-            kept: setup.room.kept_layers(),
+            kept: setup.room.kept_layers(&setup.config),
             kept_wide: setup.room.kept_wide()[1],
         };
         let mut network = (setup.network)(&spec, supply)?;

@@ -373,6 +373,13 @@ impl ModelConfig {
         (0..tables).map(|table| if table < deep { self.dim } else { 1 }).collect()
     }
 
+    /// What weights of layers are kept in where rows are kept in `precision`. Those of a time series stay in 32 bits: most are
+    /// narrower than what is multiplied at once, so that bfloat16 gains nothing, and what steps are told apart by is small.
+    #[must_use]
+    pub const fn layer_precision(&self, precision: Precision) -> Precision {
+        if self.ts_length == 0 { precision } else { Precision::F32 }
+    }
+
     /// Takes from the data what the model leaves to them: the number of dense features, and the rows of each table.
     pub fn follow(&mut self, dense: usize, rows: Vec<u64>) {
         let inputs = self.positions() + dense;

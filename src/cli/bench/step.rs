@@ -175,9 +175,7 @@ impl StepArgs {
 
     /// Times the steps of ranks between two measurements of the limits.
     fn time(&self, started: &Started, config: &Config, batches: &[Arc<Batch>]) -> Result<(Steps, Steps, Profiled)> {
-        // Of rows of the deep tables: those of a wide part are of one weight.
-        let (dim, precision) = (config.model.dim, config.train.precision);
-        let measure = || limits(&started.machine_team()?, dim, precision, self.limit.bytes());
+        let measure = || limits(&started.machine_team()?, config, self.limit.bytes());
         let repeat = self.repeat as usize;
         let rates = Rates::base(&config.train);
         let before = measure()?;

@@ -104,7 +104,8 @@ impl Question<'_> {
         let plan = plan(&model, self.options)?;
         let shape = Shape::of(&self.config.model, &workload.positions());
         let reduction = self.reduction(&model)?;
-        let kept = Kept { precision: self.config.train.precision, optimizer: Optimizer::dense(&self.config.train) };
+        let precision = self.config.model.layer_precision(self.config.train.precision);
+        let kept = Kept { precision, optimizer: Optimizer::dense(&self.config.train) };
         let outcome = simulate(&Scene {
             shape: &shape,
             kept,

@@ -20,18 +20,23 @@ pub const CEILINGS: [&str; 5] =
     ["peak (GFLOP/s)", "stream (GB/s)", "row gather (GB/s)", "row update (GB/s)", "peak of f32 on tiles (GFLOP/s)"];
 
 impl<'a> Ceiling<'a> {
-    /// Reserves and touches the memory; the peak is that of `precision`, and rows are those of its tables of `dim`
-    /// columns, rounded up to whole cache lines and at most 16 KiB. A processor without bfloat16 is held against its
+    /// Reserves and touches the memory; the peak is that of layers of the first precision, and rows are those of tables of the
+    /// second, of `dim` columns, rounded up to whole cache lines and at most 16 KiB. A processor without bfloat16 is held against its
     /// peak in 32-bit floats. The memory is of `field_bytes`, or else of [`Field::sensible_bytes`].
     ///
     /// # Errors
     /// When the hardware cannot be explored or memory is refused.
-    pub fn new(team: &'a Team, dim: usize, precision: Precision, field_bytes: Option<usize>) -> Result<Self> {
+    pub fn new(
+        team: &'a Team,
+        dim: usize,
+        [precision, of_rows]: [Precision; 2],
+        field_bytes: Option<usize>,
+    ) -> Result<Self> {
         let processor = Processor::of_this_machine()?;
         let bytes = field_bytes.unwrap_or_else(|| Field::sensible_bytes(processor.l3_bytes));
         let field = Field::new(team, bytes, Pages::Huge)?;
         let row = |bytes: usize| (dim * bytes).clamp(64, 16 << 10).next_multiple_of(64);
-        let (look_up_bytes, update_bytes) = (row(precision.read_bytes()), row(precision.bytes()));
+        let (look_up_bytes, update_bytes) = (row(of_rows.read_bytes()), row(of_rows.bytes()));
         Ok(Self { team, field, precision, look_up_bytes, update_bytes })
     }
 

@@ -107,10 +107,15 @@ impl<'a> Exported<'a> {
         self.tensors().map(|of| of.len() as u64).sum()
     }
 
-    /// Whether weights are bfloat16, and layers multiply it: what they take is rounded to it.
+    /// Whether weights of rows are bfloat16.
     #[must_use]
     pub const fn is_bf16(&self) -> bool {
         self.config.train.precision.is_split()
+    }
+
+    /// Whether layers multiply bfloat16: what they take is rounded to it.
+    const fn rounds(&self) -> bool {
+        self.config.model.layer_precision(self.config.train.precision).is_split()
     }
 
     const fn model(&self) -> &ModelConfig {
@@ -126,9 +131,12 @@ impl<'a> Exported<'a> {
 
     /// How the numbers of a tensor are written.
     fn number(&self, of: &Parameter) -> Number {
-        let bias = matches!(of.place, Place::Bias(_));
-        let matrix = self.attention.first().is_some_and(|layer| layer.weight.place == of.place);
-        if self.is_bf16() && !bias && !matrix { Number::Bf16 } else { Number::F32 }
+        let halves = match of.place {
+            Place::Table(_) => self.is_bf16(),
+            Place::Weight(_) => self.rounds(),
+            Place::Bias(_) => false,
+        };
+        if halves { Number::Bf16 } else { Number::F32 }
     }
 
     /// Bytes of a tensor.

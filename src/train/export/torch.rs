@@ -123,7 +123,7 @@ fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
         triangle: config.triangle,
         pooling: config.pooling,
         threshold: config.loss_threshold,
-        bf16: model.is_bf16(),
+        bf16: model.rounds(),
         criteo_cap: (data.source == SourceKind::Tsv).then_some(data.rows_cap),
     }
 }

@@ -299,7 +299,7 @@ fn series<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags: Bags) -> S
     let asked = graph.node("Slice", &[&v, &history, &many, &axis], &[]);
     let asked = graph.node("Squeeze", &[&asked, &axis], &[]);
     // u = A v, x = Aᵀ u, for a row a sample.
-    let matrix = graph.stored(&model.attention[0].weight, 0, Number::F32);
+    let matrix = stored(graph, model, &model.attention[0].weight);
     let u = graph.node("Gemm", &[&asked, &matrix], &[Argument::Int("transB", 1)]);
     let x = graph.node("Gemm", &[&u, &matrix], &[]);
     let x = graph.node("Unsqueeze", &[&x, &last_axis], &[]);
@@ -316,7 +316,7 @@ fn series<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags: Bags) -> S
 
 /// What a layer takes: where it multiplies bfloat16, rounded to it.
 fn rounded(graph: &mut Builder<'_>, model: &Exported<'_>, x: &str) -> String {
-    if !model.is_bf16() {
+    if !model.rounds() {
         return x.to_owned();
     }
     let half = graph.cast(x, BFLOAT16);
