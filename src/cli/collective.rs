@@ -93,7 +93,7 @@ pub fn choose(config: &Config, schema: &Schema, everyone: &Everyone, kept: Optio
         Wire::F32 => Payload::F32,
         Wire::Bf16 => Payload::Bf16,
     };
-    let shape = Shape::of(&config.model, &schema.positions(&config.model));
+    let shape = Shape::of(&config.model, &schema.positions(&config.model), &config.model.dims(&schema.rows()));
     let tensors = tensors(&shape, config.model.layer_precision(config.train.precision));
     let (reductions, candidates) = priced(candidates, &tensors, payload, &site)
         .into_iter()

@@ -210,7 +210,7 @@ fn tables(config: &Config, schema: &Schema, demands: &[Demand]) -> Vec<TableLoad
     let positions = schema.positions(&config.model);
     let optimizers = [Optimizer::rows(&config.train), Optimizer::wide(&config.train)[0]];
     let kept = optimizers.map(|optimizer| Kept { precision, optimizer });
-    let columns = schema.tables.iter().zip(config.model.dims(schema.tables.len())).enumerate();
+    let columns = schema.tables.iter().zip(config.model.dims(&schema.rows())).enumerate();
     let table = columns.zip(demands).map(|((table, (column, dim)), demand)| {
         let kept = kept[usize::from(table >= deep)];
         let positions = positions[table];
@@ -236,7 +236,8 @@ fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
     let layer_precision = config.model.layer_precision(precision);
     let layers = Kept { precision: layer_precision, optimizer: Optimizer::dense(&config.train) };
     let positions: Vec<usize> = tables.iter().map(|table| table.positions).collect();
-    let shape = Shape::of(&config.model, &positions);
+    let dims: Vec<usize> = tables.iter().map(|table| table.dim).collect();
+    let shape = Shape::of(&config.model, &positions, &dims);
     let [part_bytes, part_rows] = shape.part_sizes();
     let parameters = shape.parameters() as u64;
     let gradient = size_of::<f32>();

@@ -117,7 +117,8 @@ pub fn place_team(threads: usize, isa: IsaChoice) -> Result<(Team, Vec<NodeId>)>
 /// Room for training and evaluation, on these places.
 pub fn room(config: &Config, source: &dyn Source, placement: &Placement) -> Room {
     let threads = placement.ranks.iter().map(|rank| rank.compute.len()).max().unwrap_or(1);
-    let shape = Shape::of(&config.model, &source.schema().positions(&config.model));
+    let (model, schema) = (&config.model, source.schema());
+    let shape = Shape::of(model, &schema.positions(model), &model.dims(&schema.rows()));
     Room {
         samples: config.train.minibatch().max(config.train.eval_batch),
         part: config.train.part.given().unwrap_or_else(|| part_for(shape.part_sizes(), threads)),

@@ -192,7 +192,7 @@ fn layers(config: &Config, threads: usize) -> Result<(Vec<(usize, usize)>, usize
     };
     small.model.follow(schema.dense, schema.rows());
     let schema = WideColumns::of(&small.model, &schema)?.map_or(schema.clone(), |wide| wide.schema(&schema));
-    let (config, dims) = (&small.model, &small.model.dims(schema.tables.len())[..]);
+    let (config, dims) = (&small.model, &small.model.dims(&schema.rows())[..]);
     let (positions, kept) = (&schema.positions(config)[..], small.train.precision.into());
     let spec = NetworkSpec { config, dims, positions, samples: 1, part: 1, threads: 1, kept, kept_wide: kept };
     // Its memory is planned, and never taken.
@@ -206,7 +206,7 @@ fn layers(config: &Config, threads: usize) -> Result<(Vec<(usize, usize)>, usize
             layers.push((c, k));
         }
     }
-    let shape = Shape::of(config, positions);
+    let shape = Shape::of(config, positions, dims);
     let mut parts = Parts::new(small.train.part.given().unwrap_or_else(|| part_for(shape.part_sizes(), threads)), None);
     parts.cut(small.train.batch, small.train.batch);
     Ok((layers, parts.part(0).with_rows(config.steps()).len()))

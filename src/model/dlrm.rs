@@ -15,7 +15,7 @@ use super::shape::Shape;
 use super::stage::{Stage, Work};
 use crate::base::Result;
 use crate::data::Batch;
-use crate::layer::{Linear, LossLayer, Tower, Wide};
+use crate::layer::{Linear, LossLayer, Projections, Tower, Wide};
 use crate::machine::team::Team;
 use crate::math::brgemm::{export_rows, import_rows};
 use crate::math::{Part, Share};
@@ -26,6 +26,8 @@ use crate::optim::Kept;
 #[derive(Debug)]
 pub struct Dlrm {
     tower: Tower,
+    /// Where tables are narrower than vectors.
+    projections: Option<Projections>,
     wide: Option<Wide>,
     loss: LossLayer,
     kept: Kept,
@@ -54,8 +56,12 @@ impl Dlrm {
         let NetworkSpec { config, dims, positions, samples, part, threads, kept, kept_wide } = *spec;
         let (whole, deep) = (spec.feature_row(), spec.deep());
         let row = dims[..deep].iter().zip(positions).map(|(dim, positions)| dim * positions).sum();
-        let vectors = [positions[..deep].iter().sum(), row];
-        let tower = Tower::new(config, vectors, part, threads, kept, supply)?;
+        let shape = Shape::of(config, positions, dims);
+        // Vectors of tables that are concatenated may be of any width.
+        let mixed = if config.md_temperature > 0.0 { &dims[..deep] } else { &[] };
+        let projections = Projections::new((mixed, whole), config.dim, part, kept, supply)?;
+        let width = projections.as_ref().map_or(row, Projections::row);
+        let tower = Tower::new(config, [positions[..deep].iter().sum(), width], part, threads, kept, supply)?;
         let wide = match config.wide {
             true => Some(Wide::new(config.dense(), (row..whole, whole), part, kept_wide, supply)?),
             false => None,
@@ -69,10 +75,11 @@ impl Dlrm {
             project: Project::of(config),
             named_inputs: tower.named_inputs(config.triangle),
             tower,
+            projections,
             wide,
             kept,
             deep,
-            shape: Shape::dlrm(config, vectors),
+            shape,
         }))
     }
 }
@@ -80,6 +87,7 @@ impl Dlrm {
 impl Network for Dlrm {
     fn settle(&mut self, arena: &mut Arena) {
         self.tower.settle(arena);
+        self.projections.iter_mut().for_each(|projections| projections.settle(arena));
         self.wide.iter_mut().for_each(|wide| wide.settle(arena));
         self.loss.settle(arena);
         for buffer in [&mut self.features, &mut self.features_gradient, &mut self.logits] {
@@ -90,6 +98,7 @@ impl Network for Dlrm {
     fn initialise(&mut self, seed: u64) {
         init::tower(self.project, self.tower.chains_mut(), seed);
         self.wide.iter_mut().for_each(|wide| init::zeros(wide.layers_mut()));
+        self.projections.iter_mut().for_each(|matrices| init::projections(matrices.layers_mut(), 3, seed));
     }
 
     fn layers(&self) -> usize {
@@ -123,6 +132,7 @@ impl Network for Dlrm {
 
     fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
         self.tower.plan_sums(share, supply)?;
+        self.projections.iter_mut().try_for_each(|projections| projections.plan_sums(share, supply))?;
         self.wide.iter_mut().try_for_each(|wide| wide.plan_sums(share, supply))
     }
 
@@ -146,7 +156,14 @@ impl Network for Dlrm {
 
     fn interact(&mut self, team: &Team, part: &Part<'_>) {
         let row = self.shape.features();
-        self.tower.interact(team, part.len(), (&self.features[part.samples.start * row..], row));
+        let features = &self.features[part.samples.start * row..];
+        match &mut self.projections {
+            None => self.tower.interact(team, part.len(), (features, row)),
+            Some(projections) => {
+                projections.forward(team, part.len(), features);
+                self.tower.interact(team, part.len(), (projections.vectors(), projections.row()));
+            }
+        }
     }
 
     fn top(&mut self, team: &Team, batch: &Batch, part: &Part<'_>) {
@@ -187,8 +204,17 @@ impl Network for Dlrm {
     fn back_interact(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>) {
         let row = self.shape.features();
         let first = part.samples.start * row;
-        let pooled = (&self.features[first..], &mut self.features_gradient[first..], row);
-        self.tower.back_interact(team, part, pooled, announce);
+        let (features, gradient) = (&self.features[first..], &mut self.features_gradient[first..]);
+        match &mut self.projections {
+            None => self.tower.back_interact(team, part, (features, gradient, row), announce),
+            Some(projections) => {
+                let row = projections.row();
+                let (vectors, of_vectors) = projections.vectors_and_gradient();
+                self.tower.back_interact(team, part, (vectors, of_vectors, row), &mut *announce);
+                let before = self.tower.layers() + self.wide.as_ref().map_or(0, |wide| wide.layers().len());
+                projections.backward(team, part, gradient, |index, layer| announce(before + index, layer));
+            }
+        }
     }
 
     fn back_bottom(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>) {
@@ -203,15 +229,15 @@ impl Network for Dlrm {
 const NO_LAYER: &str = "there is no such layer";
 
 impl Dlrm {
-    /// The layers of the bottom MLP, of the interaction, of the top MLP and of the wide part.
-    fn chains(&self) -> [&[Linear]; 4] {
+    /// The layers of the bottom MLP, of the interaction, of the top MLP and of the wide part, and the matrices of narrow tables.
+    fn chains(&self) -> [&[Linear]; 5] {
         let ([bottom, cross, top], wide) = (self.tower.chains(), self.wide.as_ref().map_or(&[][..], Wide::layers));
-        [bottom, cross, top, wide]
+        [bottom, cross, top, wide, self.projections.as_ref().map_or(&[][..], Projections::layers)]
     }
 
-    fn chains_mut(&mut self) -> [&mut [Linear]; 4] {
+    fn chains_mut(&mut self) -> [&mut [Linear]; 5] {
         let wide = self.wide.as_mut().map_or(&mut [][..], Wide::layers_mut);
         let [bottom, cross, top] = self.tower.chains_mut();
-        [bottom, cross, top, wide]
+        [bottom, cross, top, wide, self.projections.as_mut().map_or(&mut [][..], Projections::layers_mut)]
     }
 }

@@ -60,6 +60,12 @@ pub(super) fn product(layers: &mut [Linear], which: u32, seed: u64) {
     fill(layers, which, seed, |layer| [glorot(layer), Draw::Zero]);
 }
 
+/// Fills the matrices of narrow tables as facebookresearch/dlrm does (`xavier_uniform_`).
+pub(super) fn projections(layers: &mut [Linear], which: u32, seed: u64) {
+    let bound = |layer: &Linear| libm::sqrt(6.0 / (layer.inputs() + layer.outputs()) as f64);
+    fill(layers, which, seed, |layer| [Draw::Uniform(bound(layer)), Draw::Zero]);
+}
+
 /// Sets layers of a wide part to 0: they begin by telling nothing, as their tables' rows do.
 pub(super) fn zeros(layers: &mut [Linear]) {
     fill(layers, 0, 0, |_| [Draw::Zero; 2]);

@@ -83,7 +83,9 @@ impl Project {
             3 if index == 0 => ["A", "bias"].map(|kind| format!("ams.0.{kind}")),
             3 => of_module(&format!("ams.0.mlp.{}", 2 * (index - 1))),
             4 => of_module(&format!("mlps.0.{}", 2 * index)),
-            _ => of_module("wide_dense"),
+            5 => of_module("wide_dense"),
+            _ => ["weight", "bias"]
+                .map(|kind| self.table(shape.projected[index]).replace("weight", &format!("proj.{kind}"))),
         }
     }
 

@@ -100,7 +100,7 @@ impl Room {
 /// [`Error::TableTooBig`], which names the largest.
 pub fn check_tables(schema: &Schema, model: &ModelConfig, room: &Room) -> Result<()> {
     let tables = schema.tables.len();
-    let (deep, dims, [wide, _]) = (model.deep_tables(tables), model.dims(tables), room.kept_wide());
+    let (deep, dims, [wide, _]) = (model.deep_tables(tables), model.dims(&schema.rows()), room.kept_wide());
     let bytes = |table: usize| {
         let kept = if table < deep { room.kept_rows() } else { wide };
         schema.tables[table].rows.saturating_mul((dims[table] * kept.bytes() + kept.row_bytes()) as u64)

@@ -58,19 +58,29 @@ pub struct Shape {
     pub wide_tables: usize,
     /// Elements of a sample's pooled rows, without those of the wide part.
     pub row: usize,
+    /// Those that make narrow tables' vectors as wide as all.
+    pub projections: Vec<LayerShape>,
+    /// The tables of these.
+    pub projected: Vec<usize>,
     /// Multiply-adds of the interaction's dot products, once through.
     pub products: usize,
 }
 
 impl Shape {
-    /// Of a model with these tables, those of a wide part among them, of each of which so many vectors of a sample reach it.
+    /// Of a model with these tables, those of a wide part among them, of each of which so many vectors of a sample reach it, and
+    /// which have so many columns.
     #[must_use]
-    pub fn of(model: &ModelConfig, positions: &[usize]) -> Self {
+    pub fn of(model: &ModelConfig, positions: &[usize], dims: &[usize]) -> Self {
         let deep = model.deep_tables(positions.len());
-        let positions: usize = positions[..deep].iter().sum();
+        let row = positions[..deep].iter().zip(dims).map(|(positions, dim)| positions * dim).sum();
         // At each step of a time series there is a vector of each table.
-        let vectors = if model.ts_length > 0 { deep } else { positions };
-        Self { row: positions * model.dim, ..Self::dlrm(model, [vectors, vectors * model.dim]) }
+        let vectors = if model.ts_length > 0 { deep } else { positions[..deep].iter().sum() };
+        let mixed = model.md_temperature > 0.0;
+        let narrow = dims[..deep].iter().enumerate().filter(|(_, dim)| mixed && **dim != model.dim);
+        let bare = |inputs| LayerShape { biases: 0, ..LayerShape::new(inputs, model.dim) };
+        let (projected, projections) = narrow.map(|(table, dim)| (table, bare(*dim))).unzip();
+        let width = if mixed || model.ts_length > 0 { vectors * model.dim } else { row };
+        Self { row, projected, projections, ..Self::dlrm(model, [vectors, width]) }
     }
 
     /// Of a model in whose interaction so many `vectors` beside the bottom MLP's output meet, which have `row` elements.
@@ -107,7 +117,9 @@ impl Shape {
             }
         };
         let top = between(interacted, &model.top, &[]);
-        Self { bottom, cross, top, steps: model.steps(), attention, head, wide, wide_tables, row, products }
+        let (projections, projected) = (Vec::new(), Vec::new());
+        let steps = model.steps();
+        Self { bottom, cross, top, steps, attention, head, wide, wide_tables, row, projections, projected, products }
     }
 
     /// All layers, in the order in which they are numbered.
@@ -115,11 +127,12 @@ impl Shape {
         self.chains().into_iter().flatten().copied()
     }
 
-    /// The layers of the bottom MLP, the interaction, the top MLP, attention, what follows it, and the wide part.
+    /// The layers of the bottom MLP, the interaction, the top MLP, attention, what follows it, the wide part, and those that make
+    /// vectors wider.
     #[must_use]
-    pub fn chains(&self) -> [&[LayerShape]; 6] {
-        let Self { bottom, cross, top, attention, head, wide, .. } = self;
-        [bottom, cross, top, attention, head, wide.as_slice()]
+    pub fn chains(&self) -> [&[LayerShape]; 7] {
+        let Self { bottom, cross, top, attention, head, wide, projections, .. } = self;
+        [bottom, cross, top, attention, head, wide.as_slice(), projections]
     }
 
     /// Multiply-adds of layer number `index` for a sample, forward: its weights, as often as the sample goes through it.
@@ -164,6 +177,11 @@ impl Shape {
         let crossed: usize = self.cross.iter().map(|layer| layer.outputs + layer.biases).sum();
         let gradients = self.cross.first().map_or(0, |v| 4 * v.inputs + v.outputs);
         let mut once = ends(self.wide.as_slice());
+        if !self.projections.is_empty() {
+            // Each one's ends, and the vectors of all.
+            once += self.projections.iter().map(|layer| kept(layer.inputs) + kept(layer.outputs)).sum::<usize>();
+            once += self.top.first().map_or(0, |layer| layer.inputs);
+        }
         let mut series = 0;
         if let Some((matrix, mlp)) = self.attention.split_first() {
             once += ends(mlp) + ends(&self.head) + 5 * kept(matrix.outputs);
@@ -190,7 +208,7 @@ impl Shape {
     #[must_use]
     pub fn operations(&self) -> usize {
         let tower = weights(&self.bottom) + weights(&self.cross) + weights(&self.top) + self.products;
-        6 * (self.steps * tower + self.attended() + weights(self.wide.as_slice()))
+        6 * (self.steps * tower + self.attended() + weights(self.wide.as_slice()) + weights(&self.projections))
     }
 
     /// Multiply-adds of attention and what follows: the last step goes through the matrix twice, and all others meet it twice.
@@ -214,7 +232,8 @@ impl Shape {
         let result = steps * self.top.first().map_or(0, |layer| layer.inputs) as f64;
         let features = steps * self.bottom.last().map_or(0, |layer| layer.outputs) as f64 + self.row as f64;
         let factors = steps * self.factors() as f64;
-        let (products, samples) = (steps * self.products as f64, samples as f64);
+        let products = steps * self.products as f64 + weights(&self.projections) as f64;
+        let samples = samples as f64;
         let stream = |operations: f64, elements: f64| {
             Work::stream(samples * operations, samples * elements * size_of::<f32>() as f64)
         };
@@ -234,7 +253,8 @@ impl Shape {
             }
             Stage::BackInteract => stream(4.0 * products, 2.0 * features + result),
             Stage::UpdateDense => {
-                let parameters: usize = self.chains()[..5].iter().map(|layers| weights(layers)).sum();
+                let parameters: usize = self.chains().iter().map(|layers| weights(layers)).sum();
+                let parameters = parameters - weights(self.wide.as_slice());
                 let parameters = parameters as f64;
                 // Where norms are needed, directions are written, and read in a second pass with the weights.
                 let again =
@@ -262,7 +282,7 @@ mod tests {
         let model = layers.finish(Command::Plan).unwrap().model;
         let columns = model.rows.len();
         let tables = if model.wide { 2 * columns + model.wide_crosses.len() } else { columns };
-        Shape::of(&model, &vec![1; tables])
+        Shape::of(&model, &vec![1; tables], &vec![model.dim; tables])
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Tbsm {
         assert!(config.ts_length > 0 && dims.iter().all(|dim| *dim == config.dim), "a time series of equal vectors");
         let (count, learns, whole) = (config.steps(), kept.optimizer.moves(), spec.feature_row());
         let steps = Steps::new((dims, positions, count), part, learns, supply)?;
-        let shape = Shape::of(config, positions);
+        let shape = Shape::of(config, positions, dims);
         let numbers = shape.attention[0].inputs;
         Ok(Box::new(Self {
             tower: Tower::new(config, [dims.len(), steps.row()], part * count, threads, kept, supply)?,

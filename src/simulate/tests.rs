@@ -67,6 +67,8 @@ fn shape([inputs, outputs]: [usize; 2]) -> Shape {
         wide: None,
         wide_tables: 0,
         row: 128,
+        projections: none(),
+        projected: Vec::new(),
         products: 0,
     }
 }

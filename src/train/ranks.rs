@@ -256,7 +256,7 @@ impl Ranks {
         let placement = place(&Machine::load("host")?, &wishes)?;
         let rows: Vec<u64> = schema.tables.iter().map(|column| column.rows).collect();
         let schemes = vec![Scheme::Table(RankId(0)); rows.len()];
-        let sharding = Sharding::new(&rows, config.dims(rows.len()), 1, schemes).expect("whole tables divide nothing");
+        let sharding = Sharding::new(&rows, config.dims(&rows), 1, schemes).expect("whole tables divide nothing");
         Self::start(Setup { isa, ..Setup::new(config, schema, sharding, room, &placement) })
     }
 

@@ -52,6 +52,10 @@ const CROSS: &[(&str, &str)] = &[("model.interaction", "dcn"), ("model.cross_ran
 /// A wide part.
 const WIDE: &[(&str, &str)] = &[("model.wide", "true"), ("model.wide_crosses", r#"[["C1","C2"]]"#)];
 
+/// Narrow tables.
+const MIXED: &[(&str, &str)] =
+    &[("model.md_temperature", "0.1"), ("model.md_threshold", "4"), ("model.rows", "[100,300]")];
+
 /// A time series.
 const SERIES: &[(&str, &str)] = &[("model.ts_length", "2"), ("data.lookups", "4")];
 
@@ -65,6 +69,9 @@ const CASES: &[Case] = &[
     case("model.bottom", "[13,24,8]", BUILT_IN, &[]),
     case("model.top", "[24,1]", BUILT_IN, &[]),
     case("model.dim", "4", BUILT_IN, &[("model.interaction", "cat")]),
+    case("model.md_temperature", "0.2", BUILT_IN, MIXED),
+    case("model.md_threshold", "1000", BUILT_IN, MIXED),
+    case("model.md_round_dims", "true", BUILT_IN, MIXED),
     case("model.rows", "[300,400]", BUILT_IN, &[]),
     case("model.pooling", "mean", RANDOM, &[("data.lookups", "3")]),
     case("model.interaction", "cat", BUILT_IN, &[]),

@@ -47,6 +47,8 @@ ARRAYS = {
     "wide & deep": ([], WIDE),
     "wide & deep, multi-hot": (MANY, WIDE),
     "dlrm with a wide part": ([], [*DLRM, "model.wide=true", "train.optimizer_wide=adagrad"]),
+    "mixed dimensions": (MANY, [*DLRM, "model.md_temperature=0.2"]),
+    "mixed dimensions, bf16": ([], [*DLRM, "model.md_temperature=0.2", "train.precision=bf16"]),
     "series": (MANY, SERIES),
     "series, cat": (MANY, [*SERIES, "model.interaction=cat", "model.tsl_mlp=[]"]),
     "series, bf16": (MANY, [*SERIES, "train.precision=bf16"]),

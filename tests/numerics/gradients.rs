@@ -120,12 +120,17 @@ fn loss(config: &Config, weights: &Weights, batch: &Batch) -> f64 {
                 Some(number) => (format!("wide_l.{number}.weight"), 1),
             };
             let table = tensor(weights, &name);
+            let matrix = weights.iter().find(|(known, ..)| *known == name.replace("weight", "proj.weight"));
+            let dim = matrix.map_or(dim, |(_, shape, _)| shape[1]);
             let row = |row: u32, e: usize| table[row as usize * dim + e];
             let first = bag.offsets[n] as usize;
             let weight = |k: usize| batch.weights[t].get(first + k).map_or(1.0, |&weight| f64::from(weight));
             let part = if model.pooling == Pooling::Mean { 1.0 / bag.of(n).len().max(1) as f64 } else { 1.0 };
             let pooled = |e: usize| bag.of(n).iter().enumerate().map(|(k, &r)| part * weight(k) * row(r, e)).sum();
-            let vector: Vec<f64> = (0..dim).map(pooled).collect();
+            let mut vector: Vec<f64> = (0..dim).map(pooled).collect();
+            if let Some((.., matrix)) = matrix {
+                vector = matrix.chunks(dim).map(|row| row.iter().zip(&vector).map(|(w, x)| w * x).sum()).collect();
+            }
             let sequence = model.sequences.contains(&format!("C{}", t + 1));
             let single = |(k, &r): (usize, &u32)| (0..dim).map(|e| weight(k) * row(r, e)).collect();
             rows.push(match sequence {
@@ -325,6 +330,25 @@ fn a_time_series_of_any_interaction() {
     let cross = ["model.interaction=dcn", "model.cross_layers=2", "model.cross_rank=3", "model.pooling=mean"];
     check_weighted(&[&tower[..], &sequences, &cross].concat(), 2, 33, &[0, 1]);
     check(&[&tower[..], &sequences, &["model.loss=mse", "model.interaction_itself=true"]].concat(), 2, 34);
+}
+
+#[test]
+fn narrow_tables_beside_others() {
+    // Of 5, 3 and 40 rows: of three, four and one columns.
+    let mixed = ["model.md_temperature=0.4", "model.md_threshold=4"];
+    for threads in [1, 3] {
+        check(&[&SIZES[..], &mixed].concat(), threads, 41);
+    }
+    let cat = [
+        "model.interaction=cat",
+        "model.bottom=[6, 9, 7]",
+        "model.top=[11, 5, 1]",
+        "model.dim=4",
+        "model.pooling=mean",
+    ];
+    check_weighted(&[&cat[..], &mixed, &["model.wide=true"]].concat(), 2, 42, &[0, 2]);
+    let cross = ["model.interaction=dcn", "model.bottom=[3, 4]", "model.top=[1]", "model.dim=4", "model.cross_rank=5"];
+    check(&[&cross[..], &mixed].concat(), 2, 43);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! TorchRec's models, Wide & Deep and TBSM, against PyTorch: logits of the same weights, and what 30 steps make of them.
+//! TorchRec's models, Wide & Deep, TBSM and mixed dimensions, against PyTorch: logits of the same weights, and what 30 steps make of them.
 //! `tests/vectors/README.md` says where the files come from.
 
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use crate::parity::{batch, distance, numbers, vector_file};
 const TORCHREC: &str = "torchrec.safetensors";
 const WIDE: &str = "wide_deep.safetensors";
 const SERIES: &str = "tbsm.safetensors";
+const MIXED: &str = "mixed_dim.safetensors";
 
 /// Trains for 30 steps, and compares logits, every loss, every weight and all that the optimizers keep.
 fn follow([file, case]: [&str; 2], threads: usize, isa: Isa, precision: Precision) {
@@ -107,7 +108,8 @@ fn pytorch_is_followed_on_any_instruction_set() {
     let cases = ["sgd", "adagrad", "one-layer", "dot"].map(|case| [TORCHREC, case]);
     let wide = ["ftrl", "adagrad", "nodense", "sgd", "adam"].map(|case| [WIDE, case]);
     let series = ["adagrad", "sgd", "cat", "nodense"].map(|case| [SERIES, case]);
-    for case in cases.into_iter().chain(wide).chain(series) {
+    let mixed = ["dot", "sgd", "cat"].map(|case| [MIXED, case]);
+    for case in cases.into_iter().chain(wide).chain(series).chain(mixed) {
         for isa in Isa::every() {
             for threads in [1, 3] {
                 follow(case, threads, isa, Precision::F32);
@@ -119,7 +121,7 @@ fn pytorch_is_followed_on_any_instruction_set() {
 /// By SGD: Adagrad divides by what it has seen, and of gradients that are nearly 0 their rounding decides.
 #[test]
 fn bfloat16_is_near_pytorch() {
-    let cases = [[TORCHREC, "sgd"], [TORCHREC, "dot"], [WIDE, "sgd"], [SERIES, "sgd"]];
+    let cases = [[TORCHREC, "sgd"], [TORCHREC, "dot"], [WIDE, "sgd"], [SERIES, "sgd"], [MIXED, "sgd"]];
     for (case, isa) in Isa::every().into_iter().flat_map(|isa| cases.map(|case| (case, isa))) {
         follow(case, 2, isa, Precision::Bf16);
     }

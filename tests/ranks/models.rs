@@ -72,6 +72,22 @@ impl Case {
         Self { room, ..case }
     }
 
+    /// Of tables of 12, 7, 3 and 4 columns, which matrices make as wide as the first.
+    fn mixed(interaction: Interaction, pooling: Pooling, precision: Precision) -> Self {
+        let model = ModelConfig {
+            bottom: vec![5, 12],
+            top: vec![33, 1],
+            dim: 12,
+            rows: vec![3, 41, 700, 260],
+            interaction,
+            pooling,
+            md_temperature: 0.25,
+            md_threshold: 5,
+            ..ModelConfig::default()
+        };
+        Self::new(model, 3.into(), precision, Optimizer::Sgd)
+    }
+
     fn new(model: ModelConfig, lookups: LookUps, precision: Precision, wide: Optimizer) -> Self {
         let data = DataConfig {
             source: SourceKind::Random,
@@ -101,7 +117,7 @@ impl Case {
 
     /// Every table in a way of its own, those of one column, too.
     fn setup(&self, kind: impl Fn(usize) -> usize, ranks: usize, grains: bool) -> Setup {
-        let dims = self.model.dims(self.schema.tables.len());
+        let dims = self.model.dims(&self.schema.rows());
         let rows = self.schema.rows();
         let schemes =
             (0..rows.len()).map(|table| scheme(kind(table), table, ranks, rows[table], dims[table])).collect();
@@ -216,6 +232,21 @@ fn a_time_series_learns_among_ranks_as_on_one_however_its_tables_are_divided() {
         let case = Case::series(interaction, pooling, precision, Optimizer::Sgd);
         let alone = case.run(case.setup(|_| 0, 1, false));
         learns_as_alone(&case, &alone, bound, &format!("{interaction:?}, {pooling:?}, {precision:?}"));
+    }
+}
+
+#[test]
+fn tables_of_mixed_dimensions_are_the_same_among_ranks() {
+    for (interaction, pooling, precision, bound) in [
+        (Interaction::Dot, Pooling::Sum, Precision::F32, 1e-5),
+        (Interaction::Cat, Pooling::Mean, Precision::Bf16, 1e-3),
+    ] {
+        let case = Case::mixed(interaction, pooling, precision);
+        let what = format!("{interaction:?}, {pooling:?}, {precision:?}");
+        assert_eq!(case.model.dims(&case.schema.rows()), [12, 6, 3, 4]);
+        let alone = case.run(case.setup(|_| 0, 1, false));
+        learns_as_alone(&case, &alone, bound, &what);
+        is_the_same_as_alone(&case, &what);
     }
 }
 

@@ -258,6 +258,13 @@ impl ModelConfig {
                  one away",
             );
         }
+        if self.md_temperature > 0.0 {
+            return fail(
+                &["model.md_temperature", "model.ts_length"],
+                "model.md_temperature above 0 with model.ts_length above 0: steps of a time series are as wide as model.dim; leave one \
+                 away",
+            );
+        }
         if self.arch_mlp.last() != Some(&1) {
             let reason = format!("model.arch_mlp = {:?} must end in 1, the click probability", self.arch_mlp);
             return fail(&["model.arch_mlp"], reason);
@@ -302,6 +309,7 @@ impl ModelConfig {
                 format!("model.bottom, model.top and model.dim: {widest} is more than 2^20, the widest layer"),
             );
         }
+        within!("model.md_temperature", self.md_temperature, (0.0..=10.0), "[0, 10]");
         self.check_series()?;
         if self.ts_length == 0 && self.top.last() != Some(&1) {
             return fail(&["model.top"], format!("model.top = {:?} must end in 1, the click probability", self.top));

@@ -96,6 +96,7 @@ const GENERATED: When = Source(&[Criteo, Taobao, Random]);
 const RANDOM: When = Source(&[Random]);
 const DOT: When = Other("model.interaction = \"dot\"", |config| config.model.interaction == Interaction::Dot);
 const CROSS: When = Other("model.interaction = \"dcn\"", |config| config.model.interaction == Interaction::Dcn);
+const MIXED: When = Other("model.md_temperature above 0", |config| config.model.md_temperature > 0.0);
 const SERIES: When = Other("model.ts_length above 0", |config| config.model.ts_length > 0);
 const WIDE: When = Other("model.wide = true", |config| config.model.wide);
 /// With text: formats that store row numbers have numbered their values, and checked their rows, before.
@@ -149,6 +150,9 @@ pub const KEYS: &[Key] = &[
     key("model.bottom", TABLES, Always),
     key("model.top", LAYERS, Always),
     key("model.dim", &[Plan, Simulate, Tune, Step, Overlap, Inspect], Always),
+    key("model.md_temperature", &[Plan, Simulate, Tune, Step, Overlap, Inspect], Always),
+    key("model.md_threshold", &[Plan, Simulate, Tune, Step, Overlap, Inspect], MIXED),
+    key("model.md_round_dims", &[Plan, Simulate, Tune, Step, Overlap, Inspect], MIXED),
     key("model.rows", TABLES, GENERATED),
     key("model.pooling", STEPS, Always),
     key("model.interaction", LAYERS, Always),

@@ -49,6 +49,16 @@ pub struct ModelConfig {
     pub top: Vec<usize>,
     /// Columns of every embedding table.
     pub dim: usize,
+    /// How much narrower tables of more rows are (mixed dimensions, Ginart et al. 2019): columns of the smallest times (its rows /
+    /// their rows) to this power. What is narrower than `dim` is made as wide by a matrix. 0: all tables have `dim` columns.
+    #[serde(default)]
+    pub md_temperature: f64,
+    /// Tables of at most so many rows have `dim` columns in any case.
+    #[serde(default = "md_threshold")]
+    pub md_threshold: u64,
+    /// Whether these columns are rounded to powers of two.
+    #[serde(default)]
+    pub md_round_dims: bool,
     /// Rows of each embedding table; empty: as many as the data has.
     pub rows: Vec<u64>,
     /// How the rows of a bag become one vector.
@@ -249,6 +259,9 @@ impl Default for ModelConfig {
             bottom: vec![13, 512, 256, 64, 16],
             top: vec![512, 256, 1],
             dim: 16,
+            md_temperature: 0.0,
+            md_threshold: md_threshold(),
+            md_round_dims: false,
             rows: Vec::new(),
             pooling: Pooling::Sum,
             interaction: Interaction::Dot,
@@ -287,6 +300,11 @@ const fn cross_rank() -> usize {
 /// Enough for a cross of two columns of some hundreds of common values each.
 const fn wide_buckets() -> u64 {
     100_000
+}
+
+/// facebookresearch/dlrm's.
+const fn md_threshold() -> u64 {
+    200
 }
 
 /// RMC1's.
@@ -366,11 +384,22 @@ impl ModelConfig {
         if self.wide { (tables - self.wide_crosses.len()) / 2 } else { tables }
     }
 
-    /// Columns of each of so many tables: those of a wide part have one.
+    /// Columns of each of the tables with these rows: those of a wide part have one. With mixed dimensions, by
+    /// facebookresearch/dlrm's `md_solver`.
     #[must_use]
-    pub fn dims(&self, tables: usize) -> Vec<usize> {
-        let deep = self.deep_tables(tables);
-        (0..tables).map(|table| if table < deep { self.dim } else { 1 }).collect()
+    pub fn dims(&self, rows: &[u64]) -> Vec<usize> {
+        let (deep, wide) = rows.split_at(self.deep_tables(rows.len()));
+        let least = deep.iter().copied().min().unwrap_or(1);
+        let dim_of = |&rows: &u64| {
+            if self.md_temperature == 0.0 || rows <= self.md_threshold.max(least) {
+                return self.dim;
+            }
+            let ruled = self.dim as f64 * libm::pow(least as f64 / rows as f64, self.md_temperature);
+            let columns = ruled.max(1.0).round_ties_even();
+            let columns = if self.md_round_dims { libm::exp2(libm::log2(columns).round_ties_even()) } else { columns };
+            (columns as usize).min(self.dim)
+        };
+        deep.iter().map(dim_of).chain(wide.iter().map(|_| 1)).collect()
     }
 
     /// What weights of layers are kept in where rows are kept in `precision`. Those of a time series stay in 32 bits: most are

@@ -130,7 +130,7 @@ impl StepArgs {
         let config = self.config()?;
         let machine = Processor::of_this_machine()?;
         let source = open_generated(&config)?;
-        let dims = config.model.dims(source.schema().tables.len());
+        let dims = config.model.dims(&source.schema().rows());
         let rows: Vec<usize> = dims.iter().map(|dim| dim * config.train.precision.bytes()).collect();
         // Where the system does not tell, no cache is larger.
         let cache = machine.l3_bytes.map_or(1 << 30, |bytes| bytes as usize);

@@ -102,7 +102,7 @@ impl Question<'_> {
         let (placement, site) = self.site(ranks, CommCores::Count(comm_cores))?;
         let model = Model::new(workload, &site);
         let plan = plan(&model, self.options)?;
-        let shape = Shape::of(&self.config.model, &workload.positions());
+        let shape = Shape::of(&self.config.model, &workload.positions(), &workload.dims());
         let reduction = self.reduction(&model)?;
         let precision = self.config.model.layer_precision(self.config.train.precision);
         let kept = Kept { precision, optimizer: Optimizer::dense(&self.config.train) };

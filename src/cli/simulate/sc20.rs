@@ -304,7 +304,9 @@ fn volumes(cluster: &Bench) -> Vec<Case> {
     let told = [(&SMALL, 9.5, 15.8), (&LARGE, 1047.0, 1024.0), (&MLPERF, 9.0, 208.0)];
     let of = told.iter().flat_map(|(model, reduced, exchanged)| {
         let (config, workload) = &cluster.configs[model.name];
-        let (shape, columns) = (Shape::of(&config.model, &workload.positions()), workload.dims().iter().sum::<usize>());
+        let dims = workload.dims();
+        let shape = Shape::of(&config.model, &workload.positions(), &dims);
+        let columns: usize = dims.iter().sum();
         let bytes = [shape.parameters() * 4, columns * model.strong * 4].map(|bytes| bytes as f64 / mib);
         [
             Case::new("Table II", format!("{}: MiB of an all-reduce", model.name), [*reduced; 2], bytes[0]),

@@ -85,6 +85,7 @@ class Model(nn.Module):
             part: [[name and self.place(name, tensors[name]) for name in layer] for layer in names]
             for part, names in layers.items()
         }
+        self.projections = [name and self.place(name, tensors[name]) for name in about["projections"]]
         self.wide = None
         if about["wide"]:
             names = about["wide"]["dense"]
@@ -214,7 +215,8 @@ class Model(nn.Module):
             if self.about["weighted"][table] != (len(bag) == 3):
                 raise ValueError(f"bag {column}: look-ups with weights where the model has none, or without")
             if column < self.columns:
-                vectors.append(self.pooled(column, *bag))
+                pooled, matrix = self.pooled(column, *bag), self.projections[column]
+                vectors.append(pooled if matrix is None else F.linear(pooled, matrix))
             if self.about["wide"]:
                 wide.append(self.pooled(column + self.columns, *bag))
         x = self.tower(dense, vectors, relu=False)

@@ -31,6 +31,9 @@ pub struct Exported<'a> {
     head: Vec<Layer>,
     /// The wide part's, over the dense features, if there is one.
     wide: Vec<Layer>,
+    /// The matrices of tables that are narrower than vectors, and these tables.
+    projections: Vec<Layer>,
+    projected: Vec<usize>,
     /// Whether a table's look-ups have weights.
     weighted: Vec<bool>,
     /// Whether they are steps of a time series.
@@ -68,31 +71,51 @@ impl<'a> Exported<'a> {
     pub fn of(checkpoint: &'a Checkpoint<'a>) -> Result<Option<Self>> {
         let Some((_, config)) = checkpoint.header()? else { return Ok(None) };
         let (model, project) = (&config.model, Project::of(&config.model));
-        let mut tables = Vec::new();
-        while let Some(rows) = checkpoint.rows(&project.table(tables.len()))? {
-            tables.push(Parameter::of_table(project.table(tables.len()), tables.len(), [rows, model.dim], false));
+        let mut rows = Vec::new();
+        while let Some(of_table) = checkpoint.rows(&project.table(rows.len()))? {
+            rows.push(of_table as u64);
         }
-        let vectors = tables.len();
-        while let Some(rows) = checkpoint.rows(&project.table_of(tables.len(), vectors))? {
-            tables.push(Parameter::of_table(project.table_of(tables.len(), vectors), tables.len(), [rows, 1], true));
+        let vectors = rows.len();
+        while let Some(of_table) = checkpoint.rows(&project.table_of(rows.len(), vectors))? {
+            rows.push(of_table as u64);
         }
+        let dims = model.dims(&rows);
+        let table = |(table, (rows, dim)): (usize, (&u64, &usize))| {
+            Parameter::of_table(project.table_of(table, vectors), table, [*rows as usize, *dim], table >= vectors)
+        };
+        let tables: Vec<Parameter> = rows.iter().zip(&dims).enumerate().map(table).collect();
         // Layers are as wide however many vectors of a sample each table gives.
-        let shape = Shape::of(model, &vec![1; tables.len()]);
+        let shape = Shape::of(model, &vec![1; tables.len()], &dims);
+        let first_of_wide = shape.chains()[..5].iter().map(|chain| chain.len()).sum::<usize>();
         let mut layers = shape.layers().enumerate().map(|(index, of)| {
             let [weight, bias] = project.layer(index, &shape);
-            let wide = index + shape.wide.iter().len() == shape.layers().count();
+            let wide = shape.wide.is_some() && index == first_of_wide;
             let tensor = |name, shape, place| Parameter { name, shape, place, wide, moment: None };
             Layer {
                 weight: tensor(weight, vec![of.outputs, of.inputs], Place::Weight(index)),
                 bias: (of.biases > 0).then(|| tensor(bias, vec![of.biases], Place::Bias(index))),
             }
         });
-        let [bottom, cross, top, attention, head, wide] =
+        let [bottom, cross, top, attention, head, wide, projections] =
             shape.chains().map(|chain| layers.by_ref().take(chain.len()).collect());
         let weighted = checkpoint.weighted()?;
         let of_tables = |these: &[usize]| (0..tables.len()).map(|table| these.contains(&table)).collect();
         let (weighted, sequences) = (of_tables(&weighted), of_tables(&checkpoint.sequences()?));
-        Ok(Some(Self { checkpoint, config, tables, bottom, cross, top, attention, head, wide, weighted, sequences }))
+        Ok(Some(Self {
+            checkpoint,
+            config,
+            tables,
+            bottom,
+            cross,
+            top,
+            attention,
+            head,
+            wide,
+            projections,
+            projected: shape.projected.clone(),
+            weighted,
+            sequences,
+        }))
     }
 
     /// How it was trained.
@@ -124,16 +147,22 @@ impl<'a> Exported<'a> {
 
     /// All tensors: tables, then layers in their order.
     fn tensors(&self) -> impl Iterator<Item = &Parameter> {
-        let Self { bottom, cross, top, attention, head, wide, .. } = self;
-        let layers = [bottom, cross, top, attention, head, wide].into_iter().flatten();
+        let Self { bottom, cross, top, attention, head, wide, projections, .. } = self;
+        let layers = [bottom, cross, top, attention, head, wide, projections].into_iter().flatten();
         self.tables.iter().chain(layers.flat_map(|layer| std::iter::once(&layer.weight).chain(&layer.bias)))
+    }
+
+    /// The matrix that makes a table's vectors as wide as all, if it is narrower.
+    fn projection(&self, table: usize) -> Option<&Layer> {
+        self.projected.iter().position(|projected| *projected == table).map(|at| &self.projections[at])
     }
 
     /// How the numbers of a tensor are written.
     fn number(&self, of: &Parameter) -> Number {
         let halves = match of.place {
             Place::Table(_) => self.is_bf16(),
-            Place::Weight(_) => self.rounds(),
+            // Matrices of narrow tables stay whole.
+            Place::Weight(_) => self.rounds() && self.projections.iter().all(|layer| layer.weight.place != of.place),
             Place::Bias(_) => false,
         };
         if halves { Number::Bf16 } else { Number::F32 }

@@ -40,6 +40,8 @@ struct Description<'a> {
     head: Vec<[Option<&'a str>; 2]>,
     /// Steps of a sample: 1 where it is no time series.
     steps: usize,
+    /// The matrix that makes a table's vectors as wide as all, if it is narrower.
+    projections: Vec<Option<&'a str>>,
     /// Whether a table's look-ups are steps.
     sequences: &'a [bool],
     wide: Option<WidePart<'a>>,
@@ -116,6 +118,7 @@ fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
         attention: layers(&model.attention),
         head: layers(&model.head),
         steps: config.steps(),
+        projections: (0..model.tables.len()).map(|at| Some(&*model.projection(at)?.weight.name)).collect(),
         sequences: &model.sequences,
         wide,
         interaction: config.interaction,

@@ -161,8 +161,17 @@ fn single<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags: Bags) -> S
     let dense = dense(graph, model);
     let deep = model.model().deep_tables(model.tables.len());
     let columns: Vec<LookedUp> = (0..deep).map(|column| looked_up(graph, model, bags, column, column)).collect();
-    let vectors =
-        columns.iter().enumerate().map(|(table, column)| pooled(graph, model, table, column)).collect::<Vec<_>>();
+    let vectors = columns.iter().enumerate().map(|(table, column)| {
+        let pooled = pooled(graph, model, table, column);
+        match model.projection(table) {
+            None => pooled,
+            Some(layer) => {
+                let matrix = stored(graph, model, &layer.weight);
+                graph.node("Gemm", &[&pooled, &matrix], &[Argument::Int("transB", 1)])
+            }
+        }
+    });
+    let vectors = vectors.collect();
     let mut x = tower(graph, model, dense.as_ref(), vectors, false);
     if model.model().wide {
         let mut terms = vec![x];

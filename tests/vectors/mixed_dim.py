@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""Writes mixed_dim.safetensors: logits of small DLRMs whose tables differ in width, and what they are after 30 steps.
+
+The model is written from its published definition (Ginart et al. 2019; facebookresearch/dlrm's options --md-*): the
+more rows a table has, the fewer columns; the pooled rows of a table narrower than the others are multiplied by a matrix
+of its own, which makes them as wide. From there on it is the ordinary DLRM. Optimizers are PyTorch's. Every case runs in
+float32 and in float64, which shows how much of a difference is rounding. See README.md.
+
+    python mixed_dim.py            write mixed_dim.safetensors here
+    python mixed_dim.py --check    write nothing: fail unless the committed file holds what would be written
+"""
+
+import argparse
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import safe_open
+
+from generate import container, mlp
+from optimizers import distance, state_of
+from wide_deep import optimizer_of, random_minibatch
+
+HERE = Path(__file__).parent
+STEPS = 30
+
+
+@dataclass
+class Case:
+    seed: int
+    bottom: list  # none without dense features
+    top: list
+    dim: int
+    rows: list
+    temperature: float
+    threshold: int
+    batches: list  # samples of each minibatch, used in turn
+    train: dict  # octorec's keys of [train]
+    interaction: str = "dot"
+    round_dims: bool = False
+    empty: list = field(default_factory=list)  # (minibatch, table) pairs in which every bag is empty
+
+    @property
+    def dense(self):
+        return self.bottom[0] if self.bottom else 0
+
+    def widths(self):
+        """Columns of each table."""
+        return [self.dim if n <= self.threshold else self.ruled(n) for n in self.rows]
+
+    def ruled(self, rows):
+        """The power rule, from the smallest of all tables, which has all columns. Python rounds halves to even."""
+        width = max(1, round(self.dim * (min(self.rows) / rows) ** self.temperature))
+        return 2 ** round(math.log2(width)) if self.round_dims else width
+
+
+CASES = {
+    "dot": Case(
+        5, [5, 10, 8], [12, 1], 8, [7, 40, 260, 900], 0.3, 30, [32, 32, 32, 11],
+        dict(optimizer="adagrad", optimizer_rows="adagrad", lr=0.01, lr_rows=0.02, eps=1e-8),
+    ),
+    # Powers of two; the smallest table is not the first one.
+    "sgd": Case(
+        3, [3, 16], [9, 1], 16, [300, 12, 50, 1000, 80], 0.5, 20, [28, 28, 28, 9],
+        dict(optimizer="sgd", optimizer_rows="sgd", lr=0.1, lr_rows=0.4), round_dims=True,
+    ),
+    # Tables by SparseAdam, which leaves one where it is in a minibatch whose bags of it are empty, and all layers by
+    # Adam, which moves that table's matrix nevertheless.
+    "cat": Case(
+        5, [], [14, 1], 6, [25, 500, 90], 0.4, 10, [24, 24, 7],
+        dict(optimizer="adam", optimizer_rows="adam", lr=0.002, lr_rows=0.004), interaction="cat", empty=[(1, 2)],
+    ),
+}
+
+
+class Table(torch.nn.EmbeddingBag):
+    """Sums of rows of `width` columns, as vectors of `dim` numbers."""
+
+    def __init__(self, rows, width, dim):
+        super().__init__(rows, width, mode="sum", sparse=True, include_last_offset=True)
+        self.proj = torch.nn.Linear(width, dim, bias=False) if width < dim else torch.nn.Identity()
+
+    def forward(self, rows, offsets):
+        return self.proj(super().forward(rows, offsets))
+
+
+class MixedDlrm(torch.nn.Module):
+    """Dense features and bags of row numbers -> logits, [N]."""
+
+    def __init__(self, case):
+        super().__init__()
+        self.case = case
+        vectors = len(case.rows) + bool(case.bottom)
+        self.pairs = torch.tril_indices(vectors, vectors, -1)
+        width = case.bottom[-1] if case.bottom else 0
+        width += self.pairs.shape[1] if case.interaction == "dot" else len(case.rows) * case.dim
+        self.emb_l = torch.nn.ModuleList(Table(n, width, case.dim) for n, width in zip(case.rows, case.widths()))
+        if case.bottom:
+            self.bot_l = mlp(case.bottom, torch.nn.ReLU())
+        self.top_l = mlp([width, *case.top], torch.nn.Identity())
+
+    def forward(self, batch):
+        x = [self.bot_l(batch["dense"])] if self.case.bottom else []
+        vectors = x + [table(*bag) for table, bag in zip(self.emb_l, batch["bags"])]
+        if self.case.interaction == "cat":
+            return self.top_l(torch.cat(vectors, dim=1)).squeeze(1)
+        stacked = torch.stack(vectors, dim=1)
+        products = (stacked @ stacked.transpose(1, 2))[:, self.pairs[0], self.pairs[1]]
+        return self.top_l(torch.cat([*x, products], dim=1)).squeeze(1)
+
+
+def is_projection(name):
+    return name.endswith(".proj.weight")
+
+
+def parameters_of(model):
+    """Tables, bottom MLP, top MLP, and then the tables' matrices."""
+    return dict(sorted(model.named_parameters(), key=lambda named: is_projection(named[0])))
+
+
+def initial_parameters(case, draw):
+    """Those of facebookresearch/dlrm."""
+    parameters = {}
+    for name, parameter in parameters_of(MixedDlrm(case)).items():
+        shape = tuple(parameter.shape)
+        if is_projection(name):
+            values = draw.uniform(-((6.0 / sum(shape)) ** 0.5), (6.0 / sum(shape)) ** 0.5, shape)
+        elif name.startswith("emb_l"):
+            values = draw.uniform(-(shape[0] ** -0.5), shape[0] ** -0.5, shape)
+        elif len(shape) == 2:
+            values = draw.normal(0.0, (2.0 / sum(shape)) ** 0.5, shape)
+        else:
+            values = draw.normal(0.0, shape[0] ** -0.5, shape)
+        parameters[name] = values.astype(np.float32)
+    return parameters
+
+
+def train(case, initial, minibatches, dtype):
+    model, keys = MixedDlrm(case), case.train
+    model.load_state_dict({name: torch.from_numpy(values) for name, values in initial.items()})
+    named = parameters_of(model.to(dtype))
+    optimizers = {}
+    for sparse in (False, True):
+        kind = "_rows" if sparse else ""
+        names = [name for name in named if (name.startswith("emb_l") and not is_projection(name)) == sparse]
+        parameters, rate = [named[name] for name in names], keys.get(f"lr{kind}", keys["lr"])
+        optimizers |= dict.fromkeys(names, optimizer_of(keys[f"optimizer{kind}"], parameters, sparse, rate, keys))
+    batches = [
+        {
+            "dense": torch.from_numpy(minibatch["dense"]).to(dtype),
+            "bags": [tuple(map(torch.from_numpy, bag)) for bag in minibatch["bags"]],
+        }
+        for minibatch in minibatches
+    ]
+
+    def logits(kind):
+        return {f"logits{kind}{i}": model(batch).detach().numpy().copy() for i, batch in enumerate(batches)}
+
+    results, losses = logits(""), []
+    for step in range(STEPS):
+        at = step % len(minibatches)
+        model.zero_grad()
+        labels = torch.from_numpy(minibatches[at]["labels"]).to(dtype)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(model(batches[at]), labels)
+        loss.backward()
+        for optimizer in set(optimizers.values()):
+            optimizer.step()
+        losses.append(loss.item())
+    results |= logits("_after") | {"losses": np.array(losses)}
+    for name, parameter in named.items():
+        results[name] = parameter.detach().numpy()
+        for kind, value in state_of(optimizers[name], parameter).items():
+            results[f"state.{name}.{kind}"] = value
+    return {name: np.ascontiguousarray(value, np.float64) for name, value in results.items()}
+
+
+def assert_covers(name, case, initial, minibatches, run):
+    """A case that does not exercise what it is for fails here, not silently in octorec's tests."""
+    widths = case.widths()
+    print(f"  {case.rows} rows of {widths} columns")
+    assert len(set(widths)) >= 3 and max(widths) == case.dim, f"{name}: {widths} columns"
+    assert sum(map(is_projection, initial)) == sum(width < case.dim for width in widths), f"{name}: {list(initial)}"
+    still = [parameter for parameter in initial if distance(run[parameter], initial[parameter]) < 1e-3]
+    assert not still, f"{name}: {still} hardly moved"
+    for kind in ("", "_after"):
+        logits = np.concatenate([run[f"logits{kind}{i}"] for i in range(len(minibatches))])
+        assert np.abs(logits).max() < 4.0 and np.ptp(logits) > 0.1, f"{name}: logits tell nothing"
+    for table in range(len(case.rows)):
+        bags = [minibatch["bags"][table] for minibatch in minibatches]
+        split = [bag for rows, offsets in bags for bag in np.split(rows, offsets[1:-1])]
+        assert any(len(bag) == 0 for bag in split), f"{name}, table {table}: no empty bag"
+        assert any(len(set(bag)) < len(bag) for bag in split), f"{name}, table {table}: no row twice in a bag"
+    # Each table reaches the logits, through its matrix if it has one.
+    for table in (parameter for parameter in initial if parameter.startswith("emb_l")):
+        without = train(case, initial | {table: np.zeros_like(initial[table])}, minibatches, torch.float32)
+        apart = max(np.abs(without[f"logits{i}"] - run[f"logits{i}"]).max() for i in range(len(minibatches)))
+        assert apart > 1e-3, f"{name}: logits are as without {table}"
+
+
+def tensors():
+    found = {}
+    for case_name, case in CASES.items():
+        draw = np.random.RandomState(case.seed)
+        initial = initial_parameters(case, draw)
+        minibatches = [
+            random_minibatch(case, samples, {table for at, table in case.empty if at == i}, draw)
+            for i, samples in enumerate(case.batches)
+        ]
+        run = train(case, initial, minibatches, torch.float32)
+        exact = train(case, initial, minibatches, torch.float64)
+        worst = max(run, key=lambda name: distance(run[name], exact[name]))
+        print(f"{case_name}: losses {run['losses'][0]:.6f} .. {run['losses'][-1]:.6f}; float64 is "
+              f"{distance(run[worst], exact[worst]):.1e} away in {worst}")
+        assert distance(run[worst], exact[worst]) < 5e-6, case_name
+        assert_covers(case_name, case, initial, minibatches, run)
+        found |= {f"{case_name}.init.{name}": values for name, values in initial.items()}
+        for i, minibatch in enumerate(minibatches):
+            found[f"{case_name}.batch{i}.dense"] = minibatch["dense"]
+            found[f"{case_name}.batch{i}.labels"] = minibatch["labels"]
+            for table, (rows, offsets) in enumerate(minibatch["bags"]):
+                found[f"{case_name}.batch{i}.rows{table}"] = rows
+                found[f"{case_name}.batch{i}.offsets{table}"] = offsets
+        found |= {f"{case_name}.{name}": np.asarray(value, np.float32) for name, value in run.items()}
+    return found
+
+
+def metadata():
+    """The keys of each case, as octorec has them."""
+    keys = {}
+    for name, case in CASES.items():
+        options = {
+            "model.bottom": case.bottom, "model.top": case.top, "model.dim": case.dim, "model.rows": case.rows,
+            "model.interaction": case.interaction, "model.md_temperature": case.temperature,
+            "model.md_threshold": case.threshold,
+        }
+        if case.round_dims:
+            options["model.md_round_dims"] = True
+        options |= {f"train.{key}": value for key, value in case.train.items()}
+        keys[name] = "\n".join(f"{key} = {json.dumps(value)}" for key, value in options.items())
+    return keys
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--check", action="store_true", help="write nothing, compare with the file in place")
+    check = arguments.parse_args().check
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    torch.sparse.check_sparse_tensor_invariants.enable()
+    path, made = HERE / "mixed_dim.safetensors", tensors()
+    if not check:
+        path.write_bytes(container(made, metadata()))
+        return
+    with safe_open(path, "np") as committed:
+        assert committed.metadata() == metadata()
+        assert set(committed.keys()) == set(made)
+        for name, value in made.items():
+            held, given = committed.get_tensor(name), ".init." in name or ".batch" in name
+            assert held.dtype == value.dtype and held.shape == value.shape, name
+            assert distance(held, value) <= (0.0 if given else 2e-6), name
+
+
+if __name__ == "__main__":
+    main()
