@@ -130,6 +130,21 @@ fn a_step_allocates_nothing_once_it_has_run() {
             }
         }
     }
+    // A time series, and tables narrower than others.
+    let series =
+        |model: ModelConfig| ModelConfig { ts_length: 2, sequences: vec!["C1".to_owned(), "C3".to_owned()], ..model };
+    let mixed = |model: ModelConfig| ModelConfig { md_temperature: 0.3, md_threshold: 1, ..model };
+    let plain = || config(Interaction::Dot, Pooling::Sum);
+    for (name, model) in [("a time series", series(plain().model)), ("mixed dimensions", mixed(plain().model))] {
+        let config = Config { model, ..plain() };
+        let batches = batches(&config, &[96, 96, 96, 41]);
+        let schema = data::open(&config, Opening::default()).unwrap().schema().clone();
+        for precision in [Precision::F32, Precision::Bf16] {
+            let room = Room { precision, ..Room::samples(96) };
+            let ranks = Ranks::alone(&config.model, &schema, room, 2, Isa::best()).unwrap();
+            nothing_is_taken(&ranks, &batches, 12, &format!("{name}, {precision:?}"));
+        }
+    }
     // Several ranks, every way to divide a table among them, and every way to reduce dense gradients: also of layers
     // without biases.
     let config = config(Interaction::Dcn, Pooling::Mean);

@@ -59,8 +59,9 @@ fn follow([file, case]: [&str; 2], threads: usize, isa: Isa, precision: Precisio
     // Bfloat16 keeps 8 bits: what it computes is near, and tests of roundings say how it computes.
     let [logits, loss, weights] = match precision {
         Precision::F32 => [1e-6, 1e-5, 1e-5],
-        // Of Wide & Deep the dense features are rounded as they are, in no layer of their own.
-        Precision::Bf16 | Precision::Bf16Lsb8 => [if file == WIDE { 1e-2 } else { 5e-3 }, 5e-3, 5e-2],
+        // Of Wide & Deep the dense features are rounded as they are, in no layer of their own; rows of few columns are multiplied
+        // by larger numbers.
+        Precision::Bf16 | Precision::Bf16Lsb8 => [if [WIDE, MIXED].contains(&file) { 1e-2 } else { 5e-3 }, 5e-3, 5e-2],
     };
     let compare = |name: &str, bound: f64| {
         for (at, batch) in batches.iter().enumerate() {

@@ -6,6 +6,9 @@ pub fn renamed(name: &str, top: usize) -> String {
     let parts: Vec<_> = name.split('.').collect();
     match parts[..] {
         ["sparse_arch", _, _, table, kind] => format!("emb_l.{}.{kind}", table.trim_start_matches("t_cat_")),
+        ["sparse_arch", _, _, table, "proj", kind] => {
+            format!("emb_l.{}.proj.{kind}", table.trim_start_matches("t_cat_"))
+        }
         ["dense_arch", _, "_mlp", layer, _, kind] => format!("bot_l.{}.{kind}", 2 * number(layer)),
         ["over_arch", _, "0", "_mlp", layer, _, kind] => format!("top_l.{}.{kind}", 2 * number(layer)),
         ["over_arch", _, "1", kind] => format!("top_l.{}.{kind}", 2 * (top - 1)),
