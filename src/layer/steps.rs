@@ -5,7 +5,6 @@
 //! sequence has a look-up for it: series that are shorter begin later.
 
 use crate::base::Result;
-use crate::data::Batch;
 use crate::machine::team::Team;
 use crate::math::Part;
 use crate::math::brgemm::{Panels, WIDTH};
@@ -16,6 +15,8 @@ use crate::sync::{Grid, Rows};
 #[derive(Debug)]
 pub struct Steps {
     tables: Vec<Column>,
+    /// Those that are sequences.
+    sequences: Vec<usize>,
     steps: usize,
     /// Elements of a sample's features, and of a step's vectors.
     rows: [usize; 2],
@@ -58,10 +59,12 @@ impl Steps {
             rows = [from + positions * dim, to + dim];
             Column { sequence: positions > 1, dim, from, to }
         });
-        let tables = tables.collect();
+        let tables: Vec<Column> = tables.collect();
+        let sequences = tables.iter().enumerate().filter(|(_, table)| table.sequence).map(|(table, _)| table).collect();
         let elements = samples * steps * rows[1];
         Ok(Self {
             tables,
+            sequences,
             steps,
             rows,
             vectors: supply.buffer("vectors of steps", elements)?,
@@ -104,27 +107,36 @@ impl Steps {
         (&self.vectors, &mut self.gradient)
     }
 
-    /// Notes which steps of a part's samples are there, and writes the dense features of each to `inputs`, if it has any.
-    pub fn begin(&mut self, team: &Team, batch: &Batch, part: &Part<'_>, inputs: &mut Panels<f32>) {
+    /// Notes which steps of a part's samples are there, by where the bags of each table's look-ups begin, a bag a step, and writes
+    /// the dense features of each to `inputs`, if it has any; `dense` are those of the whole slice, so many a sample.
+    pub fn begin<'a>(
+        &mut self,
+        team: &Team,
+        part: &Part<'_>,
+        offsets: &(dyn Fn(usize) -> &'a [u32] + Sync),
+        (dense, width): (&[f32], usize),
+        inputs: &mut Panels<f32>,
+    ) {
         let (steps, samples, first) = (self.steps, part.samples.len(), part.samples.start);
         if samples == 0 {
             return;
         }
-        let sequences = || self.tables.iter().zip(&batch.bags).filter(|(table, _)| table.sequence).map(|(_, bag)| bag);
-        team.share(Rows::new(&mut self.there[..samples * steps], steps, team.pieces(), 1), |band| {
+        let Self { sequences, there, .. } = self;
+        let sequences = &*sequences;
+        team.share(Rows::new(&mut there[..samples * steps], steps, team.pieces(), 1), |band| {
             for (there, at) in band.data.iter_mut().zip((first + band.first) * steps..) {
-                let found = sequences().any(|bag| bag.offsets[at] < bag.offsets[at + 1]);
+                let found = sequences.iter().any(|table| offsets(*table)[at] < offsets(*table)[at + 1]);
                 *there = f32::from(u8::from(found));
             }
         });
         if inputs.columns() == 0 {
             return;
         }
-        let (columns, width) = (inputs.columns(), batch.dense_width);
+        let columns = inputs.columns();
         let sizes = [inputs.panels(), samples * steps, inputs.stride()];
         team.share(Grid::new(inputs.cells_mut(), sizes, [1, team.pieces()], steps), |mut grid| {
             for (index, row) in grid.rows().enumerate() {
-                let dense = &batch.dense[(first + row / steps) * width..][..width];
+                let dense = &dense[(first + row / steps) * width..][..width];
                 for (panel, start) in (0..columns).step_by(WIDTH).enumerate() {
                     let mut to = &mut grid.panel(panel)[index][..WIDTH.min(columns - start)];
                     if start == 0 {

@@ -135,7 +135,8 @@ impl Network for Tbsm {
     }
 
     fn bottom(&mut self, team: &Team, batch: &Batch, part: &Part<'_>) {
-        self.steps.begin(team, batch, part, self.tower.input_mut());
+        let (offsets, dense) = (|table: usize| &batch.bags[table].offsets[..], (&batch.dense[..], batch.dense_width));
+        self.steps.begin(team, part, &offsets, dense, self.tower.input_mut());
         self.tower.bottom(team, part.len() * self.steps.steps());
     }
 
