@@ -110,13 +110,19 @@ fn machines_train_to_the_bits_of_one_rank_if_asked() {
 }
 
 #[test]
-fn machines_train_a_wide_part_to_the_bits_of_one_rank() {
-    let folder = tempdir().unwrap();
-    let words = "--determinism ranks --steps 12 --set model.wide=true --set model.wide_crosses=[[\"C1\",\"C6\"]]";
-    let whole = alone(folder.path(), &format!("{words} --ranks 1 --threads 1"));
-    for shape in [[2, 2], [3, 1]] {
-        let Some(found) = together(folder.path(), shape, Wire::SharedMemory, words) else { return };
-        assert!(found.0 == whole.0 && weights(&found.1) == weights(&whole.1), "{shape:?}: other bits");
+fn machines_train_every_kind_of_model_to_the_bits_of_one_rank() {
+    for model in [
+        "--set model.wide=true --set model.wide_crosses=[[\"C1\",\"C6\"]]",
+        "--set model.ts_length=2 --set model.sequences=[\"C1\",\"C6\"] --set data.lookups=4",
+        "--set model.md_temperature=0.2 --set model.md_threshold=4",
+    ] {
+        let folder = tempdir().unwrap();
+        let words = format!("--determinism ranks --steps 12 {model}");
+        let whole = alone(folder.path(), &format!("{words} --ranks 1 --threads 1"));
+        for shape in [[2, 2], [3, 1]] {
+            let Some(found) = together(folder.path(), shape, Wire::SharedMemory, &words) else { return };
+            assert!(found.0 == whole.0 && weights(&found.1) == weights(&whole.1), "{model}, {shape:?}: other bits");
+        }
     }
 }
 
