@@ -229,8 +229,7 @@ impl GenerateArgs {
         let (train, test) = (data.train_samples, data.test_samples);
         let (description, fill): (_, Box<Fill<'_>>) = match data.source {
             SourceKind::Taobao if self.text => {
-                let reason = "text in Criteo's layout has one value a column, and a time series has many: use --format, or --source \
-                              criteo for a click log";
+                let reason = "text in Criteo's layout has one value a column, and a time series has many: use --format, or another preset";
                 return Err(Error::Config { origin: "--text".to_owned(), reason: reason.to_owned() });
             }
             SourceKind::Taobao => {

@@ -114,7 +114,7 @@ fn a_time_series_that_cannot_be_or_would_not_matter_is_refused() {
         ("--preset rmc1 --set model.sequences=[\"item\"]", "the data has no column item (did you mean items?)"),
         ("--preset rmc1 --set model.sequences=[] --set data.lookups=1", "no column has several look-ups a sample"),
         ("--preset rmc1 --set model.bottom=[3,16]", "generated sequences have no dense features"),
-        ("--preset rmc1 --set model.rows=[4,5]", "generated sequences have three"),
+        ("--preset rmc1 --set model.rows=[4,5] --set data.lookups=3", "generated sequences have three"),
     ] {
         let message = fail(&format!("train {words}"));
         assert!(message.contains(told), "{words}: {message}");

@@ -174,7 +174,7 @@ pub const KEYS: &[Key] = &[
     key("model.loss", STEPS, Always),
     key("model.loss_weights", STEPS, Other("model.loss = \"wbce\"", |config| config.model.loss == Loss::Wbce)),
     key("model.loss_threshold", STEPS, Always),
-    key("data.source", &[Plan, Simulate, Tune, Generate, Inspect], Always),
+    key("data.source", READERS, Always),
     key("data.path", SHAPES, STORED),
     key("data.schema", READERS, Source(&[Files])),
     key("data.test_path", READERS, STORED),

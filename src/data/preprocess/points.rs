@@ -185,7 +185,7 @@ mod tests {
         }
         let expected = |user: u32| 2 * [0, 1, 3, 6].get(user as usize / 10).copied().unwrap_or(10);
         assert!((1..200).all(|user| counts.get(&user).copied().unwrap_or(0) == expected(user)), "{counts:?}");
-        assert!(last_ends.contains(&198) && last_ends.contains(&20), "they end anywhere");
+        assert!(last_ends.iter().any(|end| *end > 180) && last_ends.iter().any(|end| *end < 30), "they end anywhere");
         // A user's points do not depend on the others.
         let mut alone = Columns::default();
         points.parse(line(100, 100).as_bytes(), false, &mut alone).unwrap();
