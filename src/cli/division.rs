@@ -193,10 +193,11 @@ pub fn planned(config: &mut Config, lookups: Option<f64>, skew: Option<f64>) -> 
         demand.lookups = lookups.unwrap_or(demand.lookups);
         demand.skew = skew.unwrap_or(demand.skew);
     }
-    let mut tables = tables(config, source.schema(), &demands);
-    // Crosses have as many rows as the model says.
-    let capped = tables.len() - if config.model.wide { config.model.wide_crosses.len() } else { 0 };
-    tables[..capped].iter_mut().for_each(|table| table.rows = config.data.capped(table.rows));
+    // Crosses have as many rows as the model says; what a table's width follows is its rows.
+    let mut schema = source.schema().clone();
+    let capped = schema.tables.len() - if config.model.wide { config.model.wide_crosses.len() } else { 0 };
+    schema.tables[..capped].iter_mut().for_each(|column| column.rows = config.data.capped(column.rows));
+    let tables = tables(config, &schema, &demands);
     if tables.is_empty() {
         let reason = "the model has no embedding tables: there is nothing to divide".to_owned();
         return Err(Error::Config { origin: "model.rows".to_owned(), reason });

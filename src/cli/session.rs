@@ -65,7 +65,7 @@ pub fn open_incoming(config: &mut Config, known: Learned, writing: Writing) -> R
     let Learned { vocabulary: known, scales } = known;
     let source = Incoming::standard(config, Opening { known, scales, ..Opening::default() }, writing)?;
     config.model.follow(source.schema().dense, source.schema().rows());
-    config.model.sequences = source.schema().sequences(&config.model);
+    config.model.sequences = source.schema().sequences(&config.model)?;
     Widened::of(&config.model, Arc::new(source))
 }
 
@@ -95,7 +95,7 @@ fn open_as(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<
     if config.data.is_stored() {
         config.model.follow(source.schema().dense, source.schema().rows());
     }
-    config.model.sequences = source.schema().sequences(&config.model);
+    config.model.sequences = source.schema().sequences(&config.model)?;
     Widened::of(&config.model, source)
 }
 

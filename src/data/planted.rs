@@ -1,5 +1,52 @@
 //! What planted click models have in common: how often there is a click, and how well the best model tells, are set by an
-//! intercept and a scale of their scores.
+//! intercept and a scale of their scores; and test samples are those after the training samples.
+
+use super::Split;
+use crate::base::config::DataConfig;
+use crate::base::{Error, Result};
+
+/// How many samples are generated.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counts {
+    train: u64,
+    test: u64,
+}
+
+impl Counts {
+    /// As many as a configuration says.
+    pub(super) const fn of(config: &DataConfig) -> Self {
+        Self { train: config.train_samples, test: config.test_samples }
+    }
+
+    /// Samples of a split.
+    pub(super) const fn of_split(self, split: Split) -> u64 {
+        match split {
+            Split::Train => self.train,
+            Split::Test => self.test,
+        }
+    }
+
+    /// The number of a split's sample among all.
+    pub(super) const fn number(self, split: Split, sample: u64) -> u64 {
+        match split {
+            Split::Train => sample,
+            Split::Test => self.train.wrapping_add(sample),
+        }
+    }
+
+    /// The number of a split's sample `start` among all, and how many there are from there on.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when there is no such sample.
+    pub(super) fn from(self, split: Split, start: u64) -> Result<[u64; 2]> {
+        let count = self.of_split(split);
+        if start > count {
+            let reason = format!("sample {start} is asked for, but only {count} are generated");
+            return Err(Error::Config { origin: "data.train_samples, data.test_samples".to_owned(), reason });
+        }
+        Ok([self.number(split, start), count - start])
+    }
+}
 
 /// Scale and intercept with which these scores make clicks so often, and the true probabilities have this AUC (the Bayes AUC).
 pub(super) fn calibrated(mut scores: Vec<f64>, rate: f64, bayes_auc: f64) -> [f64; 2] {

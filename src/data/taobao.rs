@@ -9,7 +9,7 @@
 //! Sample n is a pure function of (`data.seed`, n): nothing is stored, any sample is reached at once, and tables may be of any
 //! size. Test samples are the numbers after the training samples.
 
-use super::planted::{calibrated, logistic};
+use super::planted::{Counts, calibrated, logistic};
 use super::schema::{Categorical, Description};
 use super::zipf::{Scatter, Zipf};
 use super::{Batch, Column, Reader, Samples, Schema, Source, Split};
@@ -56,8 +56,7 @@ pub struct Taobao {
     shown: usize,
     scale: f64,
     intercept: f64,
-    train_samples: u64,
-    test_samples: u64,
+    counts: Counts,
 }
 
 /// A sample before it is shown.
@@ -122,17 +121,20 @@ impl Taobao {
             shown,
             scale: 1.0,
             intercept: 0.0,
-            train_samples: config.train_samples,
-            test_samples: config.test_samples,
+            counts: Counts::of(config),
         };
-        let mut visits = vec![Visit::default(); CALIBRATION as usize];
-        visits.iter_mut().zip(0..).for_each(|(visit, n)| made.draw(n, visit));
-        let seen: Vec<f64> = visits.iter().map(|visit| made.seen(visit)).collect();
-        let mean = seen.iter().sum::<f64>() / seen.len() as f64;
-        let variance = seen.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / seen.len() as f64;
+        // Of each visit the two parts of its score alone: its items may be many.
+        let mut visit = Visit::default();
+        let parts = (0..CALIBRATION).map(|n| {
+            made.draw(n, &mut visit);
+            [made.seen(&visit), made.good(&visit)]
+        });
+        let parts: Vec<[f64; 2]> = parts.collect();
+        let mean = parts.iter().map(|[seen, _]| seen).sum::<f64>() / parts.len() as f64;
+        let variance = parts.iter().map(|[seen, _]| (seen - mean).powi(2)).sum::<f64>() / parts.len() as f64;
         // What never varies has nothing to say.
         made.deviation = if variance > 1e-12 { variance.sqrt() } else { 1.0 };
-        let scores = visits.iter().map(|visit| made.score(visit)).collect();
+        let scores = parts.into_iter().map(|parts| made.score(parts)).collect();
         let [scale, intercept] = calibrated(scores, CLICK_RATE, BAYES_AUC);
         (made.scale, made.intercept) = (scale, intercept);
         made.random = Random::new(config.seed, Stream::Sample(0));
@@ -202,14 +204,19 @@ impl Taobao {
         sum / all
     }
 
-    /// What a click depends on.
-    fn score(&self, visit: &Visit) -> f64 {
+    /// How good the category of the item in question is: normally distributed.
+    fn good(&self, visit: &Visit) -> f64 {
         let asked = *visit.items.last().expect("there is an item in question");
-        GOODNESS.mul_add(self.goodness.normal(self.category(asked)), self.seen(visit) / self.deviation)
+        self.goodness.normal(self.category(asked))
+    }
+
+    /// What a click depends on, of [`Taobao::seen`] and [`Taobao::good`].
+    fn score(&self, [seen, good]: [f64; 2]) -> f64 {
+        GOODNESS.mul_add(good, seen / self.deviation)
     }
 
     fn probability(&self, visit: &Visit) -> f64 {
-        logistic(self.scale.mul_add(self.score(visit), self.intercept))
+        logistic(self.scale.mul_add(self.score([self.seen(visit), self.good(visit)]), self.intercept))
     }
 
     /// The columns of its samples as files store them.
@@ -230,8 +237,8 @@ impl Taobao {
     pub fn fill(&self, split: Split, range: std::ops::Range<u64>, samples: &mut Samples) {
         let mut visit = Visit::default();
         for n in range {
-            let label =
-                self.sample(self.number(split, n), &mut visit, |table, row| samples.lookups[table].rows.push(row));
+            let label = self
+                .sample(self.counts.number(split, n), &mut visit, |table, row| samples.lookups[table].rows.push(row));
             samples.labels.push(label);
         }
     }
@@ -247,21 +254,6 @@ impl Taobao {
         }
         f32::from(u8::from(self.luck(n) < self.probability(visit)))
     }
-
-    fn count(&self, split: Split) -> u64 {
-        match split {
-            Split::Train => self.train_samples,
-            Split::Test => self.test_samples,
-        }
-    }
-
-    /// The number of a split's sample among all.
-    const fn number(&self, split: Split, sample: u64) -> u64 {
-        match split {
-            Split::Train => sample,
-            Split::Test => self.train_samples.wrapping_add(sample),
-        }
-    }
 }
 
 impl Source for Taobao {
@@ -270,24 +262,19 @@ impl Source for Taobao {
     }
 
     fn samples(&self, split: Split) -> Option<u64> {
-        Some(self.count(split))
+        Some(self.counts.of_split(split))
     }
 
     fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
-        let count = self.count(split);
-        if start > count {
-            let reason = format!("sample {start} is asked for, but only {count} are generated");
-            return Err(Error::Config { origin: "data.train_samples, data.test_samples".to_owned(), reason });
-        }
-        let next = self.number(split, start);
-        Ok(Box::new(Generated { log: self, visit: Visit::default(), next, left: count - start }))
+        let [next, left] = self.counts.from(split, start)?;
+        Ok(Box::new(Generated { log: self, visit: Visit::default(), next, left }))
     }
 
     fn truth(&self, split: Split, start: u64, count: usize) -> Option<Vec<f32>> {
-        let count = self.count(split).saturating_sub(start).min(count as u64);
+        let count = self.counts.of_split(split).saturating_sub(start).min(count as u64);
         let mut visit = Visit::default();
         let probability = |n| {
-            self.draw(self.number(split, n), &mut visit);
+            self.draw(self.counts.number(split, n), &mut visit);
             self.probability(&visit) as f32
         };
         Some((start..start + count).map(probability).collect())

@@ -218,6 +218,28 @@ def main():
     compare(path, made)
 
 
+def write_or_check(path, tensors, metadata, check=None):
+    """All that is left to do of a script of one file: `tensors` makes what it holds; `check` as --check, which is read here."""
+    if check is None:
+        arguments = argparse.ArgumentParser()
+        arguments.add_argument("--check", action="store_true", help="write nothing, compare with the file in place")
+        check = arguments.parse_args().check
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    torch.sparse.check_sparse_tensor_invariants.enable()
+    made = tensors()
+    if not check:
+        path.write_bytes(container(made, metadata))
+        return
+    with safe_open(path, "np") as committed:
+        assert committed.metadata() == metadata
+        assert set(committed.keys()) == set(made)
+        for name, value in made.items():
+            held, given = committed.get_tensor(name), ".init." in name or ".batch" in name
+            assert held.dtype == value.dtype and held.shape == value.shape, name
+            assert distance(held, value) <= (0.0 if given else 2e-6), name
+
+
 def compare(path, made):
     with safe_open(path, "np") as committed:
         assert set(committed.keys()) == set(made)

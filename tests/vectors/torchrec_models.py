@@ -19,10 +19,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import safe_open
 
-from generate import container
-from optimizers import distance, state_of
+from optimizers import distance, state_of, write_or_check
 
 HERE = Path(__file__).parent
 STEPS = 30
@@ -264,18 +262,7 @@ def main():
     arguments.add_argument("--check", action="store_true", help="write nothing, compare with the file in place")
     arguments.add_argument("--torchrec", type=Path, metavar="FILE", help="TorchRec's modules/crossnet.py")
     arguments = arguments.parse_args()
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    path, made = HERE / "torchrec.safetensors", tensors(arguments.torchrec)
-    if not arguments.check:
-        path.write_bytes(container(made, metadata()))
-        return
-    with safe_open(path, "np") as committed:
-        assert committed.metadata() == metadata()
-        assert set(committed.keys()) == set(made)
-        for name, value in made.items():
-            given = ".init." in name or ".batch" in name
-            assert distance(committed.get_tensor(name), value) <= (0.0 if given else 2e-6), name
+    write_or_check(HERE / "torchrec.safetensors", lambda: tensors(arguments.torchrec), metadata(), arguments.check)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ Every case runs in float32 and in float64, which shows how much of a difference 
     python wide_deep.py --check    write nothing: fail unless the committed file holds what would be written
 """
 
-import argparse
 import itertools
 import json
 from dataclasses import dataclass, field
@@ -19,10 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import safe_open
 
-from generate import container
-from optimizers import distance, state_of
+from optimizers import distance, state_of, write_or_check
 
 HERE = Path(__file__).parent
 STEPS = 30
@@ -341,25 +338,5 @@ def metadata():
     return keys
 
 
-def main():
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--check", action="store_true", help="write nothing, compare with the file in place")
-    check = arguments.parse_args().check
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    torch.sparse.check_sparse_tensor_invariants.enable()
-    path, made = HERE / "wide_deep.safetensors", tensors()
-    if not check:
-        path.write_bytes(container(made, metadata()))
-        return
-    with safe_open(path, "np") as committed:
-        assert committed.metadata() == metadata()
-        assert set(committed.keys()) == set(made)
-        for name, value in made.items():
-            held, given = committed.get_tensor(name), ".init." in name or ".batch" in name
-            assert held.dtype == value.dtype and held.shape == value.shape, name
-            assert distance(held, value) <= (0.0 if given else 2e-6), name
-
-
 if __name__ == "__main__":
-    main()
+    write_or_check(HERE / "wide_deep.safetensors", tensors, metadata())

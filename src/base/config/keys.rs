@@ -86,6 +86,8 @@ use When::{Always, Other, Source};
 const STEPS: &[Command] = &[Step, Overlap];
 /// Those that need the model's layers.
 const LAYERS: &[Command] = &[Plan, Simulate, Tune, Step, Overlap];
+/// Those that need to know what each table gives to the layers.
+const WIDTHS: &[Command] = &[Plan, Simulate, Step, Overlap];
 /// Those that need to know what a table is.
 const TABLES: &[Command] = &[Plan, Simulate, Tune, Generate, Step, Overlap, Inspect];
 /// Those that read data; where these are, inspect is told by an argument of its own.
@@ -150,9 +152,9 @@ pub const KEYS: &[Key] = &[
     key("model.bottom", TABLES, Always),
     key("model.top", LAYERS, Always),
     key("model.dim", &[Plan, Simulate, Tune, Step, Overlap, Inspect], Always),
-    key("model.md_temperature", &[Plan, Simulate, Tune, Step, Overlap, Inspect], Always),
-    key("model.md_threshold", &[Plan, Simulate, Tune, Step, Overlap, Inspect], MIXED),
-    key("model.md_round_dims", &[Plan, Simulate, Tune, Step, Overlap, Inspect], MIXED),
+    key("model.md_temperature", WIDTHS, Always),
+    key("model.md_threshold", WIDTHS, MIXED),
+    key("model.md_round_dims", WIDTHS, MIXED),
     key("model.rows", TABLES, GENERATED),
     key("model.pooling", STEPS, Always),
     key("model.interaction", LAYERS, Always),
@@ -168,7 +170,7 @@ pub const KEYS: &[Key] = &[
         Other("model.wide_crosses", |config| config.model.wide && !config.model.wide_crosses.is_empty()),
     ),
     key("model.ts_length", LAYERS, Always),
-    key("model.sequences", LAYERS, SERIES),
+    key("model.sequences", WIDTHS, SERIES),
     key("model.tsl_mlp", LAYERS, SERIES),
     key("model.arch_mlp", LAYERS, SERIES),
     key("model.loss", STEPS, Always),

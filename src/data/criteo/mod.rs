@@ -18,6 +18,7 @@ use shape::{CATEGORIES, INTEGERS};
 use teacher::Teacher;
 
 use super::dense::log_count;
+use super::planted::Counts;
 use super::random::Draws;
 use super::zipf::Scatter;
 use super::{Batch, Reader, Schema, Source, Split};
@@ -38,8 +39,7 @@ pub struct Criteo {
     scatters: Vec<Scatter>,
     /// What else a bag has, and how many rows of it, by table.
     further: Vec<(Draws, u64)>,
-    train_samples: u64,
-    test_samples: u64,
+    counts: Counts,
 }
 
 impl Criteo {
@@ -78,24 +78,8 @@ impl Criteo {
             random: Random::new(config.seed, Stream::Sample(0)),
             scatters: (0..).zip(rows).map(|(column, &rows)| Scatter::new(rows, 7 * column + 1)).collect(),
             further,
-            train_samples: config.train_samples,
-            test_samples: config.test_samples,
+            counts: Counts::of(config),
         })
-    }
-
-    fn count(&self, split: Split) -> u64 {
-        match split {
-            Split::Train => self.train_samples,
-            Split::Test => self.test_samples,
-        }
-    }
-
-    /// The number of a split's sample among all.
-    fn number(&self, split: Split, sample: u64) -> u64 {
-        match split {
-            Split::Train => sample,
-            Split::Test => self.train_samples.wrapping_add(sample),
-        }
     }
 
     /// Appends what sample number `n` among all looks up in a table.
@@ -116,24 +100,19 @@ impl Source for Criteo {
     }
 
     fn samples(&self, split: Split) -> Option<u64> {
-        Some(self.count(split))
+        Some(self.counts.of_split(split))
     }
 
     fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
-        let count = self.count(split);
-        if start > count {
-            let reason = format!("sample {start} is asked for, but only {count} are generated");
-            return Err(Error::Config { origin: "data.train_samples, data.test_samples".to_owned(), reason });
-        }
-        let next = self.number(split, start);
-        Ok(Box::new(Generated { log: self, sample: Sample::default(), next, left: count - start }))
+        let [next, left] = self.counts.from(split, start)?;
+        Ok(Box::new(Generated { log: self, sample: Sample::default(), next, left }))
     }
 
     fn truth(&self, split: Split, start: u64, count: usize) -> Option<Vec<f32>> {
-        let count = self.count(split).saturating_sub(start).min(count as u64);
+        let count = self.counts.of_split(split).saturating_sub(start).min(count as u64);
         let mut sample = Sample::default();
         let probability = |n| {
-            self.drawer.draw(&self.random, self.number(split, n), &mut sample);
+            self.drawer.draw(&self.random, self.counts.number(split, n), &mut sample);
             self.teacher.probability(&sample) as f32
         };
         Some((start..start + count).map(probability).collect())

@@ -26,7 +26,7 @@ impl Criteo {
     pub fn fill(&self, split: Split, range: Range<u64>, samples: &mut Samples) {
         let mut sample = Sample::default();
         for n in range {
-            let number = self.number(split, n);
+            let number = self.counts.number(split, n);
             self.drawer.draw(&self.random, number, &mut sample);
             samples.labels.push(f32::from(self.label(&sample)));
             for (values, integer) in samples.dense.iter_mut().zip(&sample.integers) {
@@ -50,7 +50,7 @@ impl Criteo {
         let mut sample = Sample::default();
         let mut line = Vec::new();
         for n in range {
-            self.drawer.draw(&self.random, self.number(split, n), &mut sample);
+            self.drawer.draw(&self.random, self.counts.number(split, n), &mut sample);
             line.clear();
             write!(line, "{}", self.label(&sample))?;
             for integer in &sample.integers {

@@ -58,10 +58,13 @@ impl Points {
         let [_, items, categories, others, other_categories] = record.bags else {
             unreachable!("five columns are read")
         };
-        let [items, categories] = [&items.keys[..], &categories.keys];
-        if items.len() != categories.len() {
-            return Err(format!("{} items have {} categories: each has one", items.len(), categories.len()));
+        for (items, categories) in [(items, categories), (others, other_categories)] {
+            let [items, categories] = [items.keys.len(), categories.keys.len()];
+            if items != categories {
+                return Err(format!("{items} items have {categories} categories: each has one"));
+            }
         }
+        let [items, categories] = [&items.keys[..], &categories.keys];
         let (all, steps) = (items.len(), self.history + 1);
         if self.most == 0 {
             let first = all.saturating_sub(steps);

@@ -87,19 +87,14 @@ impl Schema {
         self.tables.iter().map(|column| if is_sequence(column) { model.steps() } else { 1 }).collect()
     }
 
-    /// The names of the columns that are the steps of a model's time series.
-    #[must_use]
-    pub fn sequences(&self, model: &ModelConfig) -> Vec<String> {
-        if !model.sequences.is_empty() {
-            return model.sequences.clone();
+    /// The names of the columns that are the steps of a model's time series; none where it has no time series.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when the model names a column that is not there, or no column can be its steps.
+    pub fn sequences(&self, model: &ModelConfig) -> Result<Vec<String>> {
+        if model.ts_length == 0 {
+            return Ok(Vec::new());
         }
-        let positions = self.positions(model);
-        let steps = self.tables.iter().zip(positions).filter(|(_, positions)| *positions > 1);
-        steps.map(|(column, _)| column.name.clone()).collect()
-    }
-
-    /// Checks that a time series has its columns.
-    fn check_sequences(&self, model: &ModelConfig) -> Result<()> {
         let fail = |origin: &str, reason| Err(Error::Config { origin: origin.to_owned(), reason });
         let names = || self.tables.iter().map(|column| &*column.name);
         if let Some(name) = model.sequences.iter().find(|name| names().all(|known| known != **name)) {
@@ -108,12 +103,14 @@ impl Schema {
             let reason = format!("the data has no column {name}{nearest}: its categorical columns are {all}");
             return fail("model.sequences", reason);
         }
-        if self.positions(model).iter().all(|positions| *positions == 1) {
+        let steps = self.tables.iter().zip(self.positions(model)).filter(|(_, positions)| *positions > 1);
+        let steps: Vec<String> = steps.map(|(column, _)| column.name.clone()).collect();
+        if steps.is_empty() {
             let reason = "model.ts_length is above 0, but no column has several look-ups a sample, which would be the steps of a time \
                           series: name the columns that are steps in model.sequences, or use model.ts_length = 0";
             return fail("model.ts_length", reason.to_owned());
         }
-        Ok(())
+        Ok(steps)
     }
 
     /// Checks that a model can read this data: that it has as many dense inputs, and that something meets in its
@@ -140,9 +137,7 @@ impl Schema {
                           describes the data (a dense one may be cut into buckets)";
             return Err(Error::Config { origin: "data".to_owned(), reason: reason.to_owned() });
         }
-        if model.ts_length > 0 {
-            self.check_sequences(model)?;
-        }
+        self.sequences(model)?;
         let dense = if model.bottom.is_empty() { 0 } else { dense + model.positions() };
         let vectors = self.tables.len() + usize::from(dense > 0);
         let needed = if model.interaction == Interaction::Dot && !model.interaction_itself { 2 } else { 1 };
