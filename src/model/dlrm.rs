@@ -10,7 +10,7 @@
 
 use super::init;
 use super::names::Project;
-use super::network::{Announce, Network, NetworkSpec};
+use super::network::{Announce, CHAINS, Network, NetworkSpec};
 use super::shape::Shape;
 use super::stage::{Stage, Work};
 use crate::base::Result;
@@ -101,20 +101,15 @@ impl Network for Dlrm {
         self.projections.iter_mut().for_each(|matrices| init::projections(matrices.layers_mut(), 3, seed));
     }
 
-    fn layers(&self) -> usize {
-        self.chains().map(<[_]>::len).into_iter().sum()
+    fn chains(&self) -> [&[Linear]; CHAINS] {
+        let ([bottom, cross, top], wide) = (self.tower.chains(), self.wide.as_ref().map_or(&[][..], Wide::layers));
+        [bottom, cross, top, wide, self.projections.as_ref().map_or(&[][..], Projections::layers), &[]]
     }
 
-    fn layer(&self, index: usize) -> &Linear {
-        self.chains().into_iter().flatten().nth(index).expect(NO_LAYER)
-    }
-
-    fn layer_mut(&mut self, index: usize) -> &mut Linear {
-        self.chains_mut().into_iter().flatten().nth(index).expect(NO_LAYER)
-    }
-
-    fn each_layer_mut<'a>(&'a mut self, each: &mut dyn FnMut(&'a mut Linear)) {
-        self.chains_mut().into_iter().flatten().for_each(each);
+    fn chains_mut(&mut self) -> [&mut [Linear]; CHAINS] {
+        let wide = self.wide.as_mut().map_or(&mut [][..], Wide::layers_mut);
+        let [bottom, cross, top] = self.tower.chains_mut();
+        [bottom, cross, top, wide, self.projections.as_mut().map_or(&mut [][..], Projections::layers_mut), &mut []]
     }
 
     fn layer_names(&self, index: usize) -> [String; 2] {
@@ -223,21 +218,5 @@ impl Network for Dlrm {
 
     fn work(&self, stage: Stage, samples: usize) -> Work {
         self.shape.work(stage, samples, self.kept)
-    }
-}
-
-const NO_LAYER: &str = "there is no such layer";
-
-impl Dlrm {
-    /// The layers of the bottom MLP, of the interaction, of the top MLP and of the wide part, and the matrices of narrow tables.
-    fn chains(&self) -> [&[Linear]; 5] {
-        let ([bottom, cross, top], wide) = (self.tower.chains(), self.wide.as_ref().map_or(&[][..], Wide::layers));
-        [bottom, cross, top, wide, self.projections.as_ref().map_or(&[][..], Projections::layers)]
-    }
-
-    fn chains_mut(&mut self) -> [&mut [Linear]; 5] {
-        let wide = self.wide.as_mut().map_or(&mut [][..], Wide::layers_mut);
-        let [bottom, cross, top] = self.tower.chains_mut();
-        [bottom, cross, top, wide, self.projections.as_mut().map_or(&mut [][..], Projections::layers_mut)]
     }
 }

@@ -17,7 +17,7 @@ mod tbsm;
 
 pub use dlrm::Dlrm;
 pub use names::{Project, ROOTS};
-pub use network::{Announce, BuildNetwork, Network, NetworkSpec, network};
+pub use network::{Announce, BuildNetwork, CHAINS, Network, NetworkSpec, network};
 pub use parameter::{Parameter, Place, STATE};
 pub use roofline::Limits;
 pub use room::{Room, check_columns, check_tables};

@@ -23,6 +23,11 @@ use crate::optim::{Kept, Paces};
 /// Gets the number of a layer whose gradient is complete, and the layer.
 pub type Announce<'a> = &'a mut dyn FnMut(usize, &mut Linear);
 
+/// Chains of layers that a network may have.
+pub const CHAINS: usize = 6;
+
+const NO_LAYER: &str = "there is no such layer";
+
 /// A network, and what a part of a minibatch leaves in it between its forward and its backward pass.
 ///
 /// Each method of a stage is called once for each part of a minibatch, in the order of [`Stage`]: a part goes forward and
@@ -34,23 +39,32 @@ pub trait Network: Debug + Send {
     /// Draws initial weights: a pure function of the seed.
     fn initialise(&mut self, seed: u64);
 
+    /// Its parameter layers, chain by chain, in the order in which they are numbered; a chain may have none.
+    fn chains(&self) -> [&[Linear]; CHAINS];
+
+    /// As [`Network::chains`], to be changed.
+    fn chains_mut(&mut self) -> [&mut [Linear]; CHAINS];
+
     /// How many parameter layers it has.
-    fn layers(&self) -> usize;
+    fn layers(&self) -> usize {
+        self.chains().map(<[_]>::len).into_iter().sum()
+    }
 
     /// Parameter layer number `index`.
     ///
     /// # Panics
     /// When there is no such layer.
-    fn layer(&self, index: usize) -> &Linear;
+    fn layer(&self, index: usize) -> &Linear {
+        self.chains().into_iter().flatten().nth(index).expect(NO_LAYER)
+    }
 
     /// As [`Network::layer`], to be changed.
     ///
     /// # Panics
     /// When there is no such layer.
-    fn layer_mut(&mut self, index: usize) -> &mut Linear;
-
-    /// Gives `each` all layers, in their order.
-    fn each_layer_mut<'a>(&'a mut self, each: &mut dyn FnMut(&'a mut Linear));
+    fn layer_mut(&mut self, index: usize) -> &mut Linear {
+        self.chains_mut().into_iter().flatten().nth(index).expect(NO_LAYER)
+    }
 
     /// What a layer's weights and its biases are called in a state dict.
     ///

@@ -6,7 +6,7 @@
 
 use super::init;
 use super::names::Project;
-use super::network::{Announce, Network, NetworkSpec};
+use super::network::{Announce, CHAINS, Network, NetworkSpec};
 use super::shape::Shape;
 use super::stage::{Stage, Work};
 use crate::base::Result;
@@ -62,16 +62,6 @@ impl Tbsm {
             shape,
         }))
     }
-
-    fn chains(&self) -> [&[Linear]; 6] {
-        let ([bottom, cross, top], [matrix, mlp, head]) = (self.tower.chains(), self.attention.chains());
-        [bottom, cross, top, matrix, mlp, head]
-    }
-
-    fn chains_mut(&mut self) -> [&mut [Linear]; 6] {
-        let ([bottom, cross, top], [matrix, mlp, head]) = (self.tower.chains_mut(), self.attention.chains_mut());
-        [bottom, cross, top, matrix, mlp, head]
-    }
 }
 
 impl Network for Tbsm {
@@ -93,20 +83,14 @@ impl Network for Tbsm {
         init::mlp(self.project, head, 5, seed);
     }
 
-    fn layers(&self) -> usize {
-        self.chains().map(<[_]>::len).into_iter().sum()
+    fn chains(&self) -> [&[Linear]; CHAINS] {
+        let ([bottom, cross, top], [matrix, mlp, head]) = (self.tower.chains(), self.attention.chains());
+        [bottom, cross, top, matrix, mlp, head]
     }
 
-    fn layer(&self, index: usize) -> &Linear {
-        self.chains().into_iter().flatten().nth(index).expect(NO_LAYER)
-    }
-
-    fn layer_mut(&mut self, index: usize) -> &mut Linear {
-        self.chains_mut().into_iter().flatten().nth(index).expect(NO_LAYER)
-    }
-
-    fn each_layer_mut<'a>(&'a mut self, each: &mut dyn FnMut(&'a mut Linear)) {
-        self.chains_mut().into_iter().flatten().for_each(each);
+    fn chains_mut(&mut self) -> [&mut [Linear]; CHAINS] {
+        let ([bottom, cross, top], [matrix, mlp, head]) = (self.tower.chains_mut(), self.attention.chains_mut());
+        [bottom, cross, top, matrix, mlp, head]
     }
 
     fn layer_names(&self, index: usize) -> [String; 2] {
@@ -190,5 +174,3 @@ impl Network for Tbsm {
         self.shape.work(stage, samples, self.kept)
     }
 }
-
-const NO_LAYER: &str = "there is no such layer";

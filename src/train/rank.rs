@@ -13,6 +13,7 @@ use crate::base::{Error, Place, RankId, Result, TableId};
 use crate::collective::{Carrier, Fabric, Member};
 use crate::data::{Batch, Portion, RankLoader, Waited};
 use crate::exchange::{Gradients, HotRows, Ids, Layout, Nodes, Pieces, Pooled, Replicas, Unpooled, message_bytes};
+use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::math::{Parts, Share};
 use crate::memory::{Arena, Demand, Pages, Plan, Supply, check_capacity};
@@ -152,7 +153,7 @@ impl Rank {
         gradients.settle(&mut arena);
         windows.settle(&mut arena);
         nodes.iter_mut().for_each(|nodes| nodes.settle(&mut arena));
-        network.each_layer_mut(&mut |layer| layer.begin());
+        network.chains_mut().into_iter().flatten().for_each(Linear::begin);
         tables.begin(&team);
 
         let mut ends = fabric.connect(&mut gate, windows)?.into_iter();
