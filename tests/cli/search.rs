@@ -36,12 +36,13 @@ fn outline(report: &Value) -> Vec<Value> {
 #[test]
 fn the_best_of_many_trials_is_found_and_every_trial_is_a_run() {
     let folder = tempfile::tempdir().unwrap();
-    let line = search(folder.path(), "--trials 14 --parallel 2 --json");
+    // Drawn evenly: what is learned from which trials depends on which of two ends first, and few say little about a key.
+    let line = search(folder.path(), "--set data.train_samples=25600 --trials 24 --parallel 2 --sampler random --json");
     let report = json(&line);
     let trials = report["trials"].as_array().unwrap();
-    assert_eq!(trials.len(), 14);
+    assert_eq!(trials.len(), 24);
     let auc = |trial: &Value| trial["auc"].as_f64().unwrap();
-    assert!(trials.is_sorted_by(|a, b| auc(a) >= auc(b)) && auc(&trials[0]) > auc(&trials[13]) + 0.02, "{report}");
+    assert!(trials.is_sorted_by(|a, b| auc(a) >= auc(b)) && auc(&trials[0]) > auc(&trials[23]) + 0.02, "{report}");
     assert_eq!(report["best"], trials[0]["trial"]);
     // A trial is a run like any other: scored again, and trained again from its configuration.
     let run = trials[0]["run"].as_str().unwrap();
@@ -55,9 +56,9 @@ fn the_best_of_many_trials_is_found_and_every_trial_is_a_run() {
     assert_eq!(page.matches("<svg").count(), 2);
     // Once more there is nothing to do but to tell; with more trials it goes on, and people get a table.
     assert_eq!(outline(&json(&line)), outline(&report));
-    let output = succeed(&line.replace("--trials 14", "--trials 15").replace("--json", ""));
+    let output = succeed(&line.replace("--trials 24", "--trials 25").replace("--json", ""));
     let table = String::from_utf8(output.stdout).unwrap();
-    assert!(table.contains("train.optimizer") && table.lines().count() >= 15 + 1 + 4, "{table}");
+    assert!(table.contains("train.optimizer") && table.lines().count() >= 25 + 1 + 4, "{table}");
     // Another search does not go on with this one.
     let message = fail(&format!("{line} --search-seed 2"));
     assert!(message.contains("--out") && message.contains("another"), "{message}");
