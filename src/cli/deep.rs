@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use crate::base::config::{DataConfig, ModelConfig, SourceKind};
     use crate::data::Random;
-    use crate::data::wide::Widened;
+    use crate::data::derived::Derived;
 
     #[test]
     fn the_columns_of_a_wide_part_are_left_away() {
@@ -57,7 +57,7 @@ mod tests {
         let plain = || Random::new(&config, &[7, 40], 2).unwrap();
         let crosses = vec![vec!["C1".to_owned(), "C2".to_owned()]];
         let model = ModelConfig { wide: true, wide_crosses: crosses, wide_buckets: 50, ..ModelConfig::default() };
-        let wide = Widened::of(&model, std::sync::Arc::new(plain())).unwrap();
+        let wide = Derived::of(&model, std::sync::Arc::new(plain())).unwrap();
         assert_eq!(wide.schema().tables.len(), 5);
         let deep = Deep::of(&*wide);
         assert_eq!(deep.source.schema(), plain().schema());

@@ -14,9 +14,9 @@ use crate::base::config::{Config, IsaChoice, SourceKind};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, NodeId, Result};
+use crate::data::derived::Derived;
 use crate::data::incoming::{Incoming, Writing};
 use crate::data::schema::{Scale, Scales};
-use crate::data::wide::Widened;
 use crate::data::{self, Labels, Opening, Source, Split, Unseen, Vocabulary};
 use crate::machine::placement::{Placement, Wishes};
 use crate::machine::team::{Team, roam};
@@ -46,9 +46,9 @@ pub fn open_data(config: &mut Config, known: Learned, labels: Labels, unseen: Un
 /// Generated data, as the model reads it.
 ///
 /// # Errors
-/// As [`data::open`], and [`Widened::of`].
+/// As [`data::open`], and [`Derived::of`].
 pub fn open_generated(config: &Config) -> Result<Arc<dyn Source>> {
-    Widened::of(&config.model, data::open(config, Opening::default())?)
+    Derived::of(&config.model, data::open(config, Opening::default())?)
 }
 
 /// As [`open_data`], all rows as one split, for a trained model.
@@ -66,7 +66,7 @@ pub fn open_incoming(config: &mut Config, known: Learned, writing: Writing) -> R
     let source = Incoming::standard(config, Opening { known, scales, ..Opening::default() }, writing)?;
     config.model.follow(source.schema().dense, source.schema().rows());
     config.model.sequences = source.schema().sequences(&config.model)?;
-    Widened::of(&config.model, Arc::new(source))
+    Derived::of(&config.model, Arc::new(source))
 }
 
 fn open_as(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
@@ -92,11 +92,14 @@ fn open_as(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<
         // What the model lacks is told before anything is built.
         source.scales()?;
     }
-    if config.data.is_stored() {
-        config.model.follow(source.schema().dense, source.schema().rows());
+    let rows = source.schema().rows();
+    match config.data.is_stored() {
+        true => config.model.follow(source.schema().dense, rows),
+        // Of generated data, too, those that there are: which tables are two depends on them.
+        false => config.model.rows = rows,
     }
     config.model.sequences = source.schema().sequences(&config.model)?;
-    Widened::of(&config.model, source)
+    Derived::of(&config.model, source)
 }
 
 /// The team of rank 0 on this host, every thread pinned, with the nodes of its memory; prints where it stands.

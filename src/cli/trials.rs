@@ -37,7 +37,7 @@ impl Trials {
         // Copies are of rows, which are not what is judged here.
         config.train.hot = Hot::Off;
         let columns = &schema.tables[..config.model.deep_tables(schema.tables.len())];
-        config.model.rows = columns.iter().map(|column| column.rows.min(TRIAL_ROWS)).collect();
+        config.model.rows.iter_mut().for_each(|rows| *rows = (*rows).min(TRIAL_ROWS));
         config.model.wide_buckets = config.model.wide_buckets.min(TRIAL_ROWS);
         // Columns of random data have names of their own.
         for name in config.model.wide_crosses.iter_mut().flatten().chain(&mut config.model.sequences) {

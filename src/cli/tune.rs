@@ -21,7 +21,7 @@ use super::tuned::{Entry, PlanFile};
 use crate::base::Result;
 use crate::base::config::{Command, Config, SourceKind};
 use crate::base::console::note;
-use crate::data::wide::WideColumns;
+use crate::data::derived::derived_columns;
 use crate::data::{self, Opening, Schema};
 use crate::machine::limits::Processor;
 use crate::machine::team::Team;
@@ -191,7 +191,7 @@ fn layers(config: &Config, threads: usize) -> Result<(Vec<(usize, usize)>, usize
         }
     };
     small.model.follow(schema.dense, schema.rows());
-    let schema = WideColumns::of(&small.model, &schema)?.map_or(schema.clone(), |wide| wide.schema(&schema));
+    let schema = derived_columns(&small.model, &schema)?.map_or(schema.clone(), |columns| columns.schema(&schema));
     let (config, dims) = (&small.model, &small.model.dims(&schema.rows())[..]);
     let (positions, kept) = (&schema.positions(config)[..], small.train.precision.into());
     let spec = NetworkSpec { config, dims, positions, samples: 1, part: 1, threads: 1, kept, kept_wide: kept };

@@ -3,10 +3,8 @@
 //! A cross has a look-up for each combination of one look-up of each of its columns, the last column's varying fastest, and
 //! so none where one of them has none. Combinations are hashed to the rows of the cross's table: [`bucket`].
 
-use std::sync::Arc;
-
-use super::schema::Scales;
-use super::{Bag, Batch, Column, Reader, Schema, Source, Split, Vocabulary};
+use super::derived::DerivedColumns;
+use super::{Bag, Batch, Column, Schema};
 use crate::base::config::ModelConfig;
 use crate::base::error::nearest;
 use crate::base::{Error, Result};
@@ -58,57 +56,6 @@ impl WideColumns {
         Ok(Some(Self { columns: schema.tables.len(), crosses, buckets: model.wide_buckets }))
     }
 
-    /// The data's columns, and then the wide part's.
-    #[must_use]
-    pub fn schema(&self, of: &Schema) -> Schema {
-        let name = |columns: &[usize]| {
-            let names: Vec<_> = columns.iter().map(|&column| of.tables[column].name.as_str()).collect();
-            format!("wide {}", names.join(" x "))
-        };
-        let single = of.tables.iter().enumerate();
-        let single = single.map(|(at, column)| Column { name: name(&[at]), ..column.clone() });
-        let crosses = self.crosses.iter().map(|cross| Column {
-            name: name(cross),
-            rows: self.buckets,
-            weighted: cross.iter().any(|&column| of.tables[column].weighted),
-            lookups: combinations(cross.iter().map(|&column| of.tables[column].lookups))
-                .map_or(EXPECTED_MOST, |count| count.min(EXPECTED_MOST)),
-        });
-        Schema { dense: of.dense, tables: of.tables.iter().cloned().chain(single).chain(crosses).collect() }
-    }
-
-    /// Adds to the wide columns of a minibatch, which follow those of the data, what they lack: the samples from `first` on.
-    ///
-    /// # Errors
-    /// When a sample has too many combinations.
-    ///
-    /// # Panics
-    /// When the minibatch has not all of these columns.
-    pub fn derive(&self, batch: &mut Batch, first: usize) -> Result<()> {
-        let samples = batch.samples();
-        let (bags, wide) = batch.bags.split_at_mut(self.columns);
-        let (weights, wide_weights) = batch.weights.split_at_mut(self.columns);
-        let (single, crossed) = wide.split_at_mut(self.columns);
-        let (single_weights, crossed_weights) = wide_weights.split_at_mut(self.columns);
-        for ((to, to_weights), (from, weights)) in
-            single.iter_mut().zip(single_weights).zip(bags.iter().zip(weights.iter()))
-        {
-            let begin = from.offsets[first] as usize;
-            to.rows.extend_from_slice(&from.rows[begin..]);
-            to.offsets.extend_from_slice(&from.offsets[first + 1..]);
-            if !weights.is_empty() {
-                to_weights.extend_from_slice(&weights[begin..]);
-            }
-        }
-        for ((cross, to), to_weights) in self.crosses.iter().zip(crossed).zip(crossed_weights) {
-            for sample in first..samples {
-                self.cross(cross, (bags, weights), sample, (to, to_weights))?;
-                to.close();
-            }
-        }
-        Ok(())
-    }
-
     /// Adds the combinations of a sample.
     fn cross(
         &self,
@@ -147,6 +94,58 @@ impl WideColumns {
     }
 }
 
+impl DerivedColumns for WideColumns {
+    fn of_data(&self) -> usize {
+        self.columns
+    }
+
+    fn adds_only(&self) -> bool {
+        true
+    }
+
+    fn schema(&self, of: &Schema) -> Schema {
+        let name = |columns: &[usize]| {
+            let names: Vec<_> = columns.iter().map(|&column| of.tables[column].name.as_str()).collect();
+            format!("wide {}", names.join(" x "))
+        };
+        let single = of.tables.iter().enumerate();
+        let single = single.map(|(at, column)| Column { name: name(&[at]), ..column.clone() });
+        let crosses = self.crosses.iter().map(|cross| Column {
+            name: name(cross),
+            rows: self.buckets,
+            weighted: cross.iter().any(|&column| of.tables[column].weighted),
+            lookups: combinations(cross.iter().map(|&column| of.tables[column].lookups))
+                .map_or(EXPECTED_MOST, |count| count.min(EXPECTED_MOST)),
+        });
+        Schema { dense: of.dense, tables: of.tables.iter().cloned().chain(single).chain(crosses).collect() }
+    }
+
+    fn derive(&self, batch: &mut Batch, first: usize) -> Result<()> {
+        let samples = batch.samples();
+        let (bags, wide) = batch.bags.split_at_mut(self.columns);
+        let (weights, wide_weights) = batch.weights.split_at_mut(self.columns);
+        let (single, crossed) = wide.split_at_mut(self.columns);
+        let (single_weights, crossed_weights) = wide_weights.split_at_mut(self.columns);
+        for ((to, to_weights), (from, weights)) in
+            single.iter_mut().zip(single_weights).zip(bags.iter().zip(weights.iter()))
+        {
+            let begin = from.offsets[first] as usize;
+            to.rows.extend_from_slice(&from.rows[begin..]);
+            to.offsets.extend_from_slice(&from.offsets[first + 1..]);
+            if !weights.is_empty() {
+                to_weights.extend_from_slice(&weights[begin..]);
+            }
+        }
+        for ((cross, to), to_weights) in self.crosses.iter().zip(crossed).zip(crossed_weights) {
+            for sample in first..samples {
+                self.cross(cross, (bags, weights), sample, (to, to_weights))?;
+                to.close();
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The row of a cross's table for a combination of rows of its columns.
 #[must_use]
 pub fn bucket(rows: &[u32], buckets: u64) -> u64 {
@@ -161,131 +160,14 @@ const fn mixed(hash: u64, row: u32) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A data set with the columns that a model's wide part adds.
-pub struct Widened {
-    from: Arc<dyn Source>,
-    columns: WideColumns,
-    schema: Schema,
-}
-
-impl Widened {
-    /// What the model reads of this data: the data itself, where it has no wide part.
-    ///
-    /// # Errors
-    /// As [`WideColumns::of`].
-    pub fn of(model: &ModelConfig, from: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
-        match WideColumns::of(model, from.schema())? {
-            None => Ok(from),
-            Some(columns) => {
-                let schema = columns.schema(from.schema());
-                Ok(Arc::new(Self { from, columns, schema }))
-            }
-        }
-    }
-}
-
-impl Source for Widened {
-    fn schema(&self) -> &Schema {
-        &self.schema
-    }
-
-    fn samples(&self, split: Split) -> Option<u64> {
-        self.from.samples(split)
-    }
-
-    fn without_wide(&self) -> Option<&dyn Source> {
-        Some(&*self.from)
-    }
-
-    fn numbers_own_values(&self) -> bool {
-        self.from.numbers_own_values()
-    }
-
-    fn pauses(&self) -> bool {
-        self.from.pauses()
-    }
-
-    fn close(&self) {
-        self.from.close();
-    }
-
-    fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
-        let from = self.from.open(split, start)?;
-        Ok(Box::new(Widening { from, columns: &self.columns, bags: Vec::new(), weights: Vec::new() }))
-    }
-
-    fn truth(&self, split: Split, start: u64, count: usize) -> Option<Vec<f32>> {
-        self.from.truth(split, start, count)
-    }
-
-    fn skipped_rows(&self) -> u64 {
-        self.from.skipped_rows()
-    }
-
-    fn unseen_values(&self) -> u64 {
-        self.from.unseen_values()
-    }
-
-    fn vocabulary(&self) -> Option<&Vocabulary> {
-        self.from.vocabulary()
-    }
-
-    fn scales(&self) -> Result<Scales> {
-        self.from.scales()
-    }
-}
-
-/// A reader of such a data set.
-struct Widening<'a> {
-    from: Box<dyn Reader + 'a>,
-    columns: &'a WideColumns,
-    /// The wide part's, while the data's columns are read.
-    bags: Vec<Bag>,
-    weights: Vec<Vec<f32>>,
-}
-
-impl Widening<'_> {
-    /// Reads the data's columns of some samples, and adds the wide part's.
-    fn read_with(
-        &mut self,
-        batch: &mut Batch,
-        read: impl FnOnce(&mut dyn Reader, &mut Batch) -> Result<usize>,
-    ) -> Result<usize> {
-        let (columns, first) = (self.columns.columns, batch.samples());
-        self.bags.extend(batch.bags.drain(columns..));
-        self.weights.extend(batch.weights.drain(columns..));
-        let count = read(&mut *self.from, batch);
-        batch.bags.append(&mut self.bags);
-        batch.weights.append(&mut self.weights);
-        let count = count?;
-        self.columns.derive(batch, first)?;
-        Ok(count)
-    }
-}
-
-impl Reader for Widening<'_> {
-    fn read(&mut self, batch: &mut Batch, limit: usize) -> Result<usize> {
-        self.read_with(batch, |from, batch| from.read(batch, limit))
-    }
-
-    fn skip(&mut self, count: u64) -> Result<u64> {
-        self.from.skip(count)
-    }
-
-    fn pick(&mut self, batch: &mut Batch, picks: &[u64]) -> Result<usize> {
-        self.read_with(batch, |from, batch| from.pick(batch, picks))
-    }
-
-    fn bytes_read(&self) -> u64 {
-        self.from.bytes_read()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::config::{DataConfig, LookUps, SourceKind};
-    use crate::data::Random;
+    use std::sync::Arc;
+
+    use crate::data::derived::Derived;
+    use crate::data::{Random, Source, Split};
 
     fn model(crosses: &[&[&str]]) -> ModelConfig {
         let owned = |cross: &&[&str]| cross.iter().map(|&name| name.to_owned()).collect();
@@ -312,7 +194,7 @@ mod tests {
     #[test]
     fn a_wide_part_has_each_column_again_and_every_combination_of_crossed_ones() {
         let model = model(&[&["C3", "C1"], &["C1", "C2", "C3"]]);
-        let (plain, wide) = (source(), Widened::of(&model, source()).unwrap());
+        let (plain, wide) = (source(), Derived::of(&model, source()).unwrap());
         let names: Vec<_> = wide.schema().tables.iter().map(|column| (&*column.name, column.rows)).collect();
         let of_columns = [("C1", 7), ("C2", 40), ("C3", 1000), ("wide C1", 7), ("wide C2", 40), ("wide C3", 1000)];
         assert_eq!(names, [&of_columns[..], &[("wide C3 x C1", 50), ("wide C1 x C2 x C3", 50)]].concat());
@@ -377,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_column_that_is_not_there_and_too_many_combinations_are_refused() {
-        let Err(error) = Widened::of(&model(&[&["C1", "C4"]]), source()) else { panic!("there is no C4") };
+        let Err(error) = Derived::of(&model(&[&["C1", "C4"]]), source()) else { panic!("there is no C4") };
         let message = error.to_string();
         assert!(message.contains("model.wide_crosses") && message.contains("C4") && message.contains("C1, C2, C3"));
         let schema = Schema { dense: 0, tables: vec![Column::new("a", 1000), Column::new("b", 1000)] };
@@ -390,6 +272,6 @@ mod tests {
         }
         let message = columns.derive(&mut batch, 0).unwrap_err().to_string();
         assert!(message.contains("65536 combinations"), "{message}");
-        assert!(Widened::of(&ModelConfig::default(), source()).unwrap().schema().tables.len() == 3);
+        assert!(Derived::of(&ModelConfig::default(), source()).unwrap().schema().tables.len() == 3);
     }
 }

@@ -15,7 +15,7 @@ use super::shape::Shape;
 use super::stage::{Stage, Work};
 use crate::base::Result;
 use crate::data::Batch;
-use crate::layer::{Linear, LossLayer, Projections, Tower, Wide};
+use crate::layer::{Linear, LossLayer, Tower, Vectors, Wide};
 use crate::machine::team::Team;
 use crate::math::brgemm::{export_rows, import_rows};
 use crate::math::{Part, Share};
@@ -26,14 +26,12 @@ use crate::optim::Kept;
 #[derive(Debug)]
 pub struct Dlrm {
     tower: Tower,
-    /// Where tables are narrower than vectors.
-    projections: Option<Projections>,
+    /// Where they are made of pooled rows.
+    vectors: Option<Vectors>,
     wide: Option<Wide>,
     loss: LossLayer,
     kept: Kept,
     project: Project,
-    /// Tables that are not the wide part's.
-    deep: usize,
     /// Where in the top MLP's input the inputs by their names are, if not in their order.
     named_inputs: Option<Vec<usize>>,
     shape: Shape,
@@ -57,11 +55,10 @@ impl Dlrm {
         let (whole, deep) = (spec.feature_row(), spec.deep());
         let row = dims[..deep].iter().zip(positions).map(|(dim, positions)| dim * positions).sum();
         let shape = Shape::of(config, positions, dims);
-        // Vectors of tables that are concatenated may be of any width.
-        let mixed = if config.md_temperature > 0.0 { &dims[..deep] } else { &[] };
-        let projections = Projections::new((mixed, whole), config.dim, part, kept, supply)?;
-        let width = projections.as_ref().map_or(row, Projections::row);
-        let tower = Tower::new(config, [positions[..deep].iter().sum(), width], part, threads, kept, supply)?;
+        let vectors = Vectors::new(config, (&dims[..deep], whole), part, kept, supply)?;
+        let width = vectors.as_ref().map_or(row, Vectors::row);
+        let count = vectors.as_ref().map_or(positions[..deep].iter().sum(), |_| config.vectors(dims.len()));
+        let tower = Tower::new(config, [count, width], part, threads, kept, supply)?;
         let wide = match config.wide {
             true => Some(Wide::new(config.dense(), (row..whole, whole), part, kept_wide, supply)?),
             false => None,
@@ -75,10 +72,9 @@ impl Dlrm {
             project: Project::of(config),
             named_inputs: tower.named_inputs(config.triangle),
             tower,
-            projections,
+            vectors,
             wide,
             kept,
-            deep,
             shape,
         }))
     }
@@ -87,7 +83,7 @@ impl Dlrm {
 impl Network for Dlrm {
     fn settle(&mut self, arena: &mut Arena) {
         self.tower.settle(arena);
-        self.projections.iter_mut().for_each(|projections| projections.settle(arena));
+        self.vectors.iter_mut().for_each(|vectors| vectors.settle(arena));
         self.wide.iter_mut().for_each(|wide| wide.settle(arena));
         self.loss.settle(arena);
         for buffer in [&mut self.features, &mut self.features_gradient, &mut self.logits] {
@@ -98,18 +94,18 @@ impl Network for Dlrm {
     fn initialise(&mut self, seed: u64) {
         init::tower(self.project, self.tower.chains_mut(), seed);
         self.wide.iter_mut().for_each(|wide| init::zeros(wide.layers_mut()));
-        self.projections.iter_mut().for_each(|matrices| init::projections(matrices.layers_mut(), 3, seed));
+        self.vectors.iter_mut().for_each(|vectors| init::projections(vectors.layers_mut(), 3, seed));
     }
 
     fn chains(&self) -> [&[Linear]; CHAINS] {
         let ([bottom, cross, top], wide) = (self.tower.chains(), self.wide.as_ref().map_or(&[][..], Wide::layers));
-        [bottom, cross, top, wide, self.projections.as_ref().map_or(&[][..], Projections::layers), &[]]
+        [bottom, cross, top, wide, self.vectors.as_ref().map_or(&[][..], Vectors::layers), &[]]
     }
 
     fn chains_mut(&mut self) -> [&mut [Linear]; CHAINS] {
         let wide = self.wide.as_mut().map_or(&mut [][..], Wide::layers_mut);
         let [bottom, cross, top] = self.tower.chains_mut();
-        [bottom, cross, top, wide, self.projections.as_mut().map_or(&mut [][..], Projections::layers_mut), &mut []]
+        [bottom, cross, top, wide, self.vectors.as_mut().map_or(&mut [][..], Vectors::layers_mut), &mut []]
     }
 
     fn layer_names(&self, index: usize) -> [String; 2] {
@@ -121,13 +117,9 @@ impl Network for Dlrm {
         self.named_inputs.as_deref().filter(|_| index == first_of_top)
     }
 
-    fn table_name(&self, table: usize) -> String {
-        self.project.table_of(table, self.deep)
-    }
-
     fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
         self.tower.plan_sums(share, supply)?;
-        self.projections.iter_mut().try_for_each(|projections| projections.plan_sums(share, supply))?;
+        self.vectors.iter_mut().try_for_each(|vectors| vectors.plan_sums(share, supply))?;
         self.wide.iter_mut().try_for_each(|wide| wide.plan_sums(share, supply))
     }
 
@@ -152,11 +144,11 @@ impl Network for Dlrm {
     fn interact(&mut self, team: &Team, part: &Part<'_>) {
         let row = self.shape.features();
         let features = &self.features[part.samples.start * row..];
-        match &mut self.projections {
+        match &mut self.vectors {
             None => self.tower.interact(team, part.len(), (features, row)),
-            Some(projections) => {
-                projections.forward(team, part.len(), features);
-                self.tower.interact(team, part.len(), (projections.vectors(), projections.row()));
+            Some(vectors) => {
+                vectors.forward(team, part.len(), features);
+                self.tower.interact(team, part.len(), (vectors.vectors(), vectors.row()));
             }
         }
     }
@@ -200,14 +192,14 @@ impl Network for Dlrm {
         let row = self.shape.features();
         let first = part.samples.start * row;
         let (features, gradient) = (&self.features[first..], &mut self.features_gradient[first..]);
-        match &mut self.projections {
+        match &mut self.vectors {
             None => self.tower.back_interact(team, part, (features, gradient, row), announce),
-            Some(projections) => {
-                let row = projections.row();
-                let (vectors, of_vectors) = projections.vectors_and_gradient();
+            Some(made) => {
+                let row = made.row();
+                let (vectors, of_vectors) = made.vectors_and_gradient();
                 self.tower.back_interact(team, part, (vectors, of_vectors, row), &mut *announce);
                 let before = self.tower.layers() + self.wide.as_ref().map_or(0, |wide| wide.layers().len());
-                projections.backward(team, part, gradient, |index, layer| announce(before + index, layer));
+                made.backward(team, part, (features, gradient), |index, layer| announce(before + index, layer));
             }
         }
     }

@@ -1,13 +1,14 @@
 //! Initial weights, by the reference's distributions (facebookresearch/dlrm, `create_mlp` and `create_emb`):
 //! W ~ N(0, sqrt(2 / (m + n))) for m outputs and n inputs, b ~ N(0, sqrt(1 / m)), embedding rows ~ U(-sqrt(1 / rows),
 //! sqrt(1 / rows)). Models that TorchRec defines begin as there: layers of MLPs with PyTorch's W, b ~ U(-sqrt(1 / n),
-//! sqrt(1 / n)), cross layers with W ~ N(0, sqrt(2 / (m + n))) and b = 0, embedding rows as above. Drawn as f64 and rounded
-//! once.
+//! sqrt(1 / n)), cross layers with W ~ N(0, sqrt(2 / (m + n))) and b = 0, embedding rows as above. Rows of quotients and of
+//! remainders of n values, where they are multiplied, ~ U(sqrt(1 / n), 1) (`QREmbeddingBag`). Drawn as f64 and rounded once.
 //!
 //! The reference draws all of them from one sequential generator, so they depend on what was drawn before; here each
 //! number is a pure function of (seed, tensor, position), whatever the threads, ranks or order.
 
 use super::names::Project;
+use crate::base::config::{Composition, ModelConfig};
 use crate::base::rng::{Random, Stream};
 use crate::embedding::Table;
 use crate::layer::Linear;
@@ -85,14 +86,44 @@ fn fill(layers: &mut [Linear], which: u32, seed: u64, by: impl Fn(&Linear) -> [D
 /// Numbers that a block of the generator gives.
 const DRAW: usize = 4;
 
-/// The generator's word as a weight of a table of so many rows.
-fn weight(word: u32, rows: u64) -> f32 {
-    let bound = libm::sqrt(1.0 / rows as f64);
-    (bound * (((f64::from(word) + 0.5) * (2.0 / 4_294_967_296.0)) - 1.0)) as f32
+/// Between which bounds a table's weights are drawn evenly: their middle, and how far they are from it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds([f64; 2]);
+
+impl Bounds {
+    /// Those of each of a model's tables of so many rows: 1/sqrt(rows) on both sides of 0; of a column that is looked up in two,
+    /// by its values instead of the tables' rows. Rows that are multiplied are drawn from there to 1, as facebookresearch/dlrm draws
+    /// all rows of such tables: products of numbers near 0 would begin with nearly no gradient, and sums of numbers near 1 with
+    /// vectors that are nearly the same and so large that training diverges.
+    /// Of the wide part's, 0, as its layers ([`zeros`]).
+    pub(super) fn of(model: &ModelConfig, rows: &[u64]) -> Vec<Self> {
+        let root = |rows: u64| libm::sqrt(1.0 / rows as f64);
+        let deep = model.deep_tables(rows.len());
+        let of_table = |(table, rows): (usize, &u64)| Self([0.0, if table < deep { root(*rows) } else { 0.0 }]);
+        let mut bounds: Vec<_> = rows.iter().enumerate().map(of_table).collect();
+        let vectors = model.vectors(rows.len());
+        for (remainders, column) in (vectors..).zip(model.own_composed()) {
+            let least = root(model.rows[column]);
+            let drawn = match model.qr_operation {
+                Composition::Mult => [f64::midpoint(1.0, least), (1.0 - least) / 2.0],
+                Composition::Add | Composition::Concat => [0.0, least],
+            };
+            [column, remainders]
+                .iter()
+                .for_each(|table| bounds[*table] = Self([(1.0 + least) / 2.0, (1.0 - least) / 2.0]));
+        }
+        bounds
+    }
+
+    /// The generator's word as a weight.
+    fn weight(self, word: u32) -> f32 {
+        let Self([middle, reach]) = self;
+        (middle + reach * (((f64::from(word) + 0.5) * (2.0 / 4_294_967_296.0)) - 1.0)) as f32
+    }
 }
 
-/// Fills a part of a table of `rows` rows and `dim` columns with what [`table`] gives to it.
-pub(super) fn shard(team: &Team, part: &mut Table, shard: &Shard, rows: u64, dim: usize, seed: u64) {
+/// Fills a part of a table of `dim` columns with what [`table`] gives to it.
+pub(super) fn shard(team: &Team, part: &mut Table, shard: &Shard, bounds: Bounds, dim: usize, seed: u64) {
     let random = Random::new(seed, Stream::Embedding(shard.table.0));
     let width = shard.columns.len();
     part.fill(team, |first, row| {
@@ -103,21 +134,15 @@ pub(super) fn shard(team: &Team, part: &mut Table, shard: &Shard, rows: u64, dim
             if within == 0 && number > start {
                 words = random.block(number / DRAW as u64);
             }
-            *to = weight(words[within], rows);
+            *to = bounds.weight(words[within]);
         }
     });
 }
 
-/// Sets a table of the wide part to 0, as [`zeros`] does layers.
-pub(super) fn table_of_zeros(team: &Team, table: &mut Table) {
-    table.fill(team, |_, row| row.fill(0.0));
-}
-
 /// Fills a table.
-pub(super) fn table(team: &Team, table: &mut Table, index: u32, seed: u64) {
-    let rows = table.rows() as u64;
+pub(super) fn table(team: &Team, table: &mut Table, bounds: Bounds, index: u32, seed: u64) {
     let random = Random::new(seed, Stream::Embedding(index));
-    let draw = |word: u32| weight(word, rows);
+    let draw = |word: u32| bounds.weight(word);
     table.fill(team, |first, row| {
         let mut words = random.block((first / DRAW) as u64);
         for (weight, number) in row.iter_mut().zip(first..) {

@@ -48,7 +48,7 @@ impl Project {
 
     /// The weights of a table.
     #[must_use]
-    pub fn table(self, table: usize) -> String {
+    fn table(self, table: usize) -> String {
         match self {
             Self::Dlrm => format!("emb_l.{table}.weight"),
             Self::Tbsm => format!("dlrm.emb_l.{table}.weight"),
@@ -58,10 +58,22 @@ impl Project {
         }
     }
 
-    /// The weights of a table of a model that has `deep` tables before those of its wide part.
+    /// The weights of the table that a column of the data is looked up in, or of its quotients.
     #[must_use]
-    pub fn table_of(self, table: usize, deep: usize) -> String {
-        if table < deep { self.table(table) } else { format!("wide_l.{}.weight", table - deep) }
+    pub fn column(self, column: usize, model: &ModelConfig) -> String {
+        let of = self.table(column);
+        if model.own_composed().contains(&column) { format!("{of}_q") } else { of }
+    }
+
+    /// The weights of all of a model's `count` tables: those that its columns are looked up in, then those of remainders or of a
+    /// wide part.
+    #[must_use]
+    pub fn tables(self, model: &ModelConfig, count: usize) -> Vec<String> {
+        let (composed, deep) = (model.own_composed(), model.deep_tables(count));
+        let columns = (0..model.vectors(count)).map(|column| self.column(column, model));
+        let remainders = composed.iter().map(|column| format!("{}_r", self.table(*column)));
+        let wide = (0..count - deep).map(|table| format!("wide_l.{table}.weight"));
+        columns.chain(remainders).chain(wide).collect()
     }
 
     /// Weights and biases of layer number `index` of a network of this shape.

@@ -8,7 +8,6 @@
 
 use std::fmt::Debug;
 
-use super::names::Project;
 use super::stage::{Stage, Work};
 use super::{Dlrm, Parameter, Tbsm};
 use crate::base::Result;
@@ -79,11 +78,6 @@ pub trait Network: Debug + Send {
     fn named_inputs(&self, index: usize) -> Option<&[usize]> {
         let _ = index;
         None
-    }
-
-    /// What the weights of a table are called there.
-    fn table_name(&self, table: usize) -> String {
-        Project::Dlrm.table(table)
     }
 
     /// Plans room for the gradients of weights as sums over a rank's grains ([`Linear::sums_mut`]).

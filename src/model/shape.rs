@@ -62,6 +62,8 @@ pub struct Shape {
     pub projections: Vec<LayerShape>,
     /// The tables of these.
     pub projected: Vec<usize>,
+    /// Elements of a sample's vectors, where they are made of its pooled rows before they meet; else 0.
+    pub made: usize,
     /// Multiply-adds of the interaction's dot products, once through.
     pub products: usize,
 }
@@ -74,13 +76,19 @@ impl Shape {
         let deep = model.deep_tables(positions.len());
         let row = positions[..deep].iter().zip(dims).map(|(positions, dim)| positions * dim).sum();
         // At each step of a time series there is a vector of each table.
-        let vectors = if model.ts_length > 0 { deep } else { positions[..deep].iter().sum() };
+        let composed = model.qr_collisions > 0;
+        let vectors = match model.ts_length {
+            0 if composed => model.vectors(positions.len()),
+            0 => positions[..deep].iter().sum(),
+            _ => deep,
+        };
         let mixed = model.md_temperature > 0.0;
         let narrow = dims[..deep].iter().enumerate().filter(|(_, dim)| mixed && **dim != model.dim);
         let bare = |inputs| LayerShape { biases: 0, ..LayerShape::new(inputs, model.dim) };
-        let (projected, projections) = narrow.map(|(table, dim)| (table, bare(*dim))).unzip();
-        let width = if mixed || model.ts_length > 0 { vectors * model.dim } else { row };
-        Self { row, projected, projections, ..Self::dlrm(model, [vectors, width]) }
+        let (projected, projections): (Vec<_>, Vec<_>) = narrow.map(|(table, dim)| (table, bare(*dim))).unzip();
+        let width = if mixed || composed || model.ts_length > 0 { vectors * model.dim } else { row };
+        let made = if composed || !projections.is_empty() { width } else { 0 };
+        Self { row, projected, projections, made, ..Self::dlrm(model, [vectors, width]) }
     }
 
     /// Of a model in whose interaction so many `vectors` beside the bottom MLP's output meet, which have `row` elements.
@@ -119,7 +127,22 @@ impl Shape {
         let top = between(interacted, &model.top, &[]);
         let (projections, projected) = (Vec::new(), Vec::new());
         let steps = model.steps();
-        Self { bottom, cross, top, steps, attention, head, wide, wide_tables, row, projections, projected, products }
+        let made = 0;
+        Self {
+            bottom,
+            cross,
+            top,
+            steps,
+            attention,
+            head,
+            wide,
+            wide_tables,
+            row,
+            projections,
+            projected,
+            made,
+            products,
+        }
     }
 
     /// All layers, in the order in which they are numbered.
@@ -177,11 +200,9 @@ impl Shape {
         let crossed: usize = self.cross.iter().map(|layer| layer.outputs + layer.biases).sum();
         let gradients = self.cross.first().map_or(0, |v| 4 * v.inputs + v.outputs);
         let mut once = ends(self.wide.as_slice());
-        if !self.projections.is_empty() {
-            // Each one's ends, and the vectors of all.
-            once += self.projections.iter().map(|layer| kept(layer.inputs) + kept(layer.outputs)).sum::<usize>();
-            once += self.top.first().map_or(0, |layer| layer.inputs);
-        }
+        // Each matrix's ends, and the vectors of all.
+        once += self.projections.iter().map(|layer| kept(layer.inputs) + kept(layer.outputs)).sum::<usize>();
+        once += self.made;
         let mut series = 0;
         if let Some((matrix, mlp)) = self.attention.split_first() {
             once += ends(mlp) + ends(&self.head) + 5 * kept(matrix.outputs);

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use super::hot::Copies;
-use super::init;
+use super::init::{self, Bounds};
 use super::replica::{Replica, Sums};
 use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
@@ -32,8 +32,8 @@ pub struct Tables {
     copies: Option<Copies>,
     pooling: Pooling,
     room: Room,
-    /// Tables that are not the wide part's.
-    deep: usize,
+    /// Of initial weights, by table.
+    bounds: Vec<Bounds>,
     /// Elements of a sample's features.
     row: usize,
     /// Memory that steps use again.
@@ -167,8 +167,8 @@ impl Tables {
         };
         let replicas = layout.replicated().iter().map(replica).collect::<Result<_>>()?;
         let copies = Copies::new((config, schema), layout, rank, team, room, supply)?;
-        let (pooling, row) = (config.pooling, layout.feature_row());
-        Ok(Self { rank, groups, replicas, copies, pooling, room, deep, row, sources: Vec::new() })
+        let (pooling, row, bounds) = (config.pooling, layout.feature_row(), Bounds::of(config, &schema.rows()));
+        Ok(Self { rank, groups, replicas, copies, pooling, room, bounds, row, sources: Vec::new() })
     }
 
     /// Takes all planned buffers from the arena.
@@ -195,22 +195,16 @@ impl Tables {
             .for_each(|table| table.begin(team));
     }
 
-    /// Draws initial weights: a pure function of seed, table and place, whoever holds what. Those of the wide part are 0.
+    /// Draws initial weights: a pure function of seed, table and place, whoever holds what.
     pub fn initialise(&mut self, team: &Team, layout: &Layout, seed: u64) {
         let (sharding, holding) = (layout.sharding(), layout.of(self.rank));
         let tables = self.groups.iter_mut().flat_map(|group| &mut group.tables);
         for (table, shard) in tables.zip(&holding.shards) {
-            if shard.table.index() >= self.deep {
-                init::table_of_zeros(team, table);
-                continue;
-            }
-            init::shard(team, table, shard, sharding.rows(shard.table), sharding.dim(shard.table), seed);
+            init::shard(team, table, shard, self.bounds[shard.table.index()], sharding.dim(shard.table), seed);
         }
         for replica in &mut self.replicas {
-            match replica.wide {
-                true => init::table_of_zeros(team, &mut replica.weights[0]),
-                false => init::table(team, &mut replica.weights[0], replica.table.0, seed),
-            }
+            let bounds = self.bounds[replica.table.index()];
+            init::table(team, &mut replica.weights[0], bounds, replica.table.0, seed);
         }
     }
 

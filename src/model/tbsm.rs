@@ -97,10 +97,6 @@ impl Network for Tbsm {
         self.project.layer(index, &self.shape)
     }
 
-    fn table_name(&self, table: usize) -> String {
-        self.project.table(table)
-    }
-
     fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
         self.tower.plan_sums(share, supply)?;
         self.attention.plan_sums(share, supply)

@@ -69,6 +69,7 @@ fn shape([inputs, outputs]: [usize; 2]) -> Shape {
         row: 128,
         projections: none(),
         projected: Vec::new(),
+        made: 0,
         products: 0,
     }
 }

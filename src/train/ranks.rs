@@ -23,7 +23,7 @@ use crate::data::{Batch, LoaderMode, Plan, Position, RankLoader, Schema, Source,
 use crate::exchange::{LanePlan, Layout};
 use crate::machine::placement::Wishes;
 use crate::machine::{Machine, place};
-use crate::model::{Room, check_columns, check_tables};
+use crate::model::{Project, Room, check_columns, check_tables};
 use crate::shard::scheme::{Scheme, Sharding};
 use crate::simd::Isa;
 use crate::sync::{Job, Patience, gates_of};
@@ -87,6 +87,8 @@ pub struct Ranks {
     pub(super) room: Room,
     /// Tables that are not the wide part's.
     pub(super) deep: usize,
+    /// What weights of tables are called.
+    pub(super) table_names: Vec<String>,
     pub(super) began: Instant,
 }
 
@@ -232,6 +234,7 @@ impl Ranks {
             warnings: Vec::new(),
             room: setup.room,
             deep: setup.config.deep_tables(setup.schema.tables.len()),
+            table_names: Project::of(&setup.config).tables(&setup.config, setup.schema.tables.len()),
             began: Instant::now(),
         };
         match first {

@@ -16,15 +16,11 @@ impl Ranks {
     /// As [`Ranks::all`].
     pub fn parameters(&self) -> Result<Vec<Parameter>> {
         let sharding = self.layout().sharding();
-        let (count, deep) = (sharding.tables(), self.deep);
-        let of_network = move |rank: &mut Rank| {
-            let names: Vec<_> = (0..count).map(|table| rank.network.table_name(table)).collect();
-            Ok((names, rank.network.parameters()))
-        };
-        let (names, dense) = self.all(of_network)?.swap_remove(0);
-        let tables = names.into_iter().enumerate().map(|(table, name)| {
+        let dense = self.all(|rank: &mut Rank| Ok(rank.network.parameters()))?.swap_remove(0);
+        let tables = self.table_names.iter().enumerate().map(|(table, name)| {
             let number = TableId(table as u32);
-            Parameter::of_table(name, table, [sharding.rows(number) as usize, sharding.dim(number)], table >= deep)
+            let shape = [sharding.rows(number) as usize, sharding.dim(number)];
+            Parameter::of_table(name.clone(), table, shape, table >= self.deep)
         });
         Ok(tables.chain(dense).collect())
     }

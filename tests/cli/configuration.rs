@@ -56,6 +56,10 @@ const WIDE: &[(&str, &str)] = &[("model.wide", "true"), ("model.wide_crosses", r
 const MIXED: &[(&str, &str)] =
     &[("model.md_temperature", "0.1"), ("model.md_threshold", "4"), ("model.rows", "[100,300]")];
 
+/// Two tables for a column.
+const COMPOSED: &[(&str, &str)] =
+    &[("model.qr_collisions", "4"), ("model.qr_threshold", "50"), ("model.rows", "[100,300]")];
+
 /// A time series.
 const SERIES: &[(&str, &str)] = &[("model.ts_length", "2"), ("data.lookups", "4")];
 
@@ -72,6 +76,9 @@ const CASES: &[Case] = &[
     case("model.md_temperature", "0.2", BUILT_IN, MIXED),
     case("model.md_threshold", "1000", BUILT_IN, MIXED),
     case("model.md_round_dims", "true", BUILT_IN, MIXED),
+    case("model.qr_collisions", "3", BUILT_IN, COMPOSED),
+    case("model.qr_operation", "concat", BUILT_IN, COMPOSED),
+    case("model.qr_threshold", "200", BUILT_IN, COMPOSED),
     case("model.rows", "[300,400]", BUILT_IN, &[]),
     case("model.pooling", "mean", RANDOM, &[("data.lookups", "3")]),
     case("model.interaction", "cat", BUILT_IN, &[]),

@@ -24,6 +24,7 @@ mod precision;
 mod pricing;
 mod promises;
 mod propose;
+mod quotients;
 mod ranks;
 #[path = "../support/requirement.rs"]
 mod requirement;

@@ -16,6 +16,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,7 @@ WIDE = ["model.bottom=[13]", "model.interaction=cat", "model.top=[64,32,1]", "mo
         f"model.wide_buckets={BUCKETS}", "train.lr_wide=0.3"]
 SERIES = ["model.bottom=[14,32,16]", "model.top=[24,20]", "model.dim=16", "model.ts_length=7", "model.tsl_mlp=[9]",
           "model.arch_mlp=[12,1]", 'model.sequences=["C5","C15"]']
+QUOTIENTS = ["model.qr_collisions=7", "model.qr_threshold=50"]
 MANY = ["data.lookups=[3,2,1,2,6,1,1,1,1,7,3,8,1,6,9,5,1,1,1,12,40,27,10,3,1,1]"]
 
 # Of arrays: what is set for the data, and for the model that is trained on it.
@@ -49,6 +51,10 @@ ARRAYS = {
     "dlrm with a wide part": ([], [*DLRM, "model.wide=true", "train.optimizer_wide=adagrad"]),
     "mixed dimensions": (MANY, [*DLRM, "model.md_temperature=0.2"]),
     "mixed dimensions, bf16": ([], [*DLRM, "model.md_temperature=0.2", "train.precision=bf16"]),
+    "quotients": (MANY, [*DLRM, *QUOTIENTS]),
+    "quotients, added, means": (MANY, [*DLRM, *QUOTIENTS, "model.qr_operation=add", "model.pooling=mean"]),
+    "quotients, side by side": ([], [*DLRM, *QUOTIENTS, "model.qr_operation=concat", "model.interaction=cat"]),
+    "quotients, bf16": ([], [*DLRM, *QUOTIENTS, "train.precision=bf16"]),
     "series": (MANY, SERIES),
     "series, cat": (MANY, [*SERIES, "model.interaction=cat", "model.tsl_mlp=[]"]),
     "series, bf16": (MANY, [*SERIES, "train.precision=bf16"]),
@@ -207,7 +213,11 @@ def head_of(path):
 
 
 def table_rows(run):
-    """Rows of each table of a checkpoint."""
+    """Values of each column of a checkpoint's model."""
+    with open(run / "config.toml", "rb") as file:
+        model = tomllib.load(file)["model"]
+    if model.get("qr_collisions"):
+        return model["rows"]
     head, _ = head_of(run / "checkpoint.safetensors")
     tables = {}
     for name, entry in head.items():

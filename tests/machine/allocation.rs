@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use octorec::base::RankId;
 use octorec::base::config::{Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, Update};
+use octorec::data::derived::Derived;
 use octorec::data::hot::{HotSet, HotSlots};
 use octorec::data::{self, Batch, Opening, Split};
 use octorec::machine::placement::Wishes;
@@ -62,7 +63,7 @@ fn half(whole: u64, ranks: usize) -> Vec<Part> {
 }
 
 fn batches(config: &Config, sizes: &[usize]) -> Vec<Arc<Batch>> {
-    let source = data::open(config, Opening::default()).unwrap();
+    let source = Derived::of(&config.model, data::open(config, Opening::default()).unwrap()).unwrap();
     let mut reader = source.open(Split::Train, 0).unwrap();
     let draw = |&size: &usize| {
         let mut batch = Batch::new(source.schema());
@@ -135,10 +136,16 @@ fn a_step_allocates_nothing_once_it_has_run() {
         |model: ModelConfig| ModelConfig { ts_length: 2, sequences: vec!["C1".to_owned(), "C3".to_owned()], ..model };
     let mixed = |model: ModelConfig| ModelConfig { md_temperature: 0.3, md_threshold: 1, ..model };
     let plain = || config(Interaction::Dot, Pooling::Sum);
-    for (name, model) in [("a time series", series(plain().model)), ("mixed dimensions", mixed(plain().model))] {
+    let quotients = |model: ModelConfig| ModelConfig { qr_collisions: 3, qr_threshold: 10, ..model };
+    for (name, model) in [
+        ("a time series", series(plain().model)),
+        ("mixed dimensions", mixed(plain().model)),
+        ("quotients", quotients(plain().model)),
+    ] {
         let config = Config { model, ..plain() };
         let batches = batches(&config, &[96, 96, 96, 41]);
-        let schema = data::open(&config, Opening::default()).unwrap().schema().clone();
+        let source = Derived::of(&config.model, data::open(&config, Opening::default()).unwrap()).unwrap();
+        let schema = source.schema().clone();
         for precision in [Precision::F32, Precision::Bf16] {
             let room = Room { precision, ..Room::samples(96) };
             let ranks = Ranks::alone(&config.model, &schema, room, 2, Isa::best()).unwrap();

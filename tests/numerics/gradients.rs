@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use octorec::base::config::{Command, Config, Interaction, Layers, Loss, Pooling};
+use octorec::base::config::{Command, Composition, Config, Interaction, Layers, Loss, Pooling};
 use octorec::base::rng::{Random, Stream};
-use octorec::data::wide::WideColumns;
+use octorec::data::derived::derived_columns;
 use octorec::data::{Bag, Batch, Schema};
 use octorec::model::Room;
 use octorec::simd::Isa;
@@ -113,15 +113,19 @@ fn loss(config: &Config, weights: &Weights, batch: &Batch) -> f64 {
     let samples = batch.samples();
     let each = (0..samples).map(|n| {
         let dense = &batch.dense[n * batch.dense_width..(n + 1) * batch.dense_width];
-        let (mut vectors, mut rows, mut wide) = (Vec::new(), Vec::new(), 0.0);
+        let (mut vectors, mut rows, mut wide) = (Vec::<Vec<f64>>::new(), Vec::new(), 0.0);
+        let composed = composed(weights);
         for (t, bag) in batch.bags.iter().enumerate() {
-            let (name, dim) = match t.checked_sub(TABLES) {
-                None => (format!("emb_l.{t}.weight"), model.dim),
-                Some(number) => (format!("wide_l.{number}.weight"), 1),
+            let remainders = t.checked_sub(TABLES).and_then(|number| composed.get(number));
+            let name = match (t.checked_sub(TABLES), remainders) {
+                (None, _) if composed.contains(&t) => format!("emb_l.{t}.weight_q"),
+                (None, _) => format!("emb_l.{t}.weight"),
+                (Some(_), Some(column)) => format!("emb_l.{column}.weight_r"),
+                (Some(number), None) => format!("wide_l.{number}.weight"),
             };
-            let table = tensor(weights, &name);
+            let (_, shape, table) = weights.iter().find(|(known, ..)| *known == name).unwrap();
             let matrix = weights.iter().find(|(known, ..)| *known == name.replace("weight", "proj.weight"));
-            let dim = matrix.map_or(dim, |(_, shape, _)| shape[1]);
+            let dim = shape[1];
             let row = |row: u32, e: usize| table[row as usize * dim + e];
             let first = bag.offsets[n] as usize;
             let weight = |k: usize| batch.weights[t].get(first + k).map_or(1.0, |&weight| f64::from(weight));
@@ -137,10 +141,14 @@ fn loss(config: &Config, weights: &Weights, batch: &Batch) -> f64 {
                 true => (true, bag.of(n).iter().enumerate().map(single).collect()),
                 false => (false, vec![vector.clone()]),
             });
-            if t < TABLES {
-                vectors.push(vector);
-            } else {
-                wide += vector[0];
+            match remainders {
+                _ if t < TABLES => vectors.push(vector),
+                Some(&column) => match model.qr_operation {
+                    Composition::Mult => vectors[column].iter_mut().zip(vector).for_each(|(q, r)| *q *= r),
+                    Composition::Add => vectors[column].iter_mut().zip(vector).for_each(|(q, r)| *q += r),
+                    Composition::Concat => vectors[column].extend(vector),
+                },
+                None => wide += vector[0],
             }
         }
         let dense: Vec<f64> = dense.iter().map(|&v| f64::from(v)).collect();
@@ -196,11 +204,19 @@ fn random_batch(schema: &Schema, samples: usize, seed: u64) -> Batch {
 /// Tables of the data.
 const TABLES: usize = 3;
 
+/// The columns that are looked up by quotients, and by remainders in tables behind those of all.
+fn composed(weights: &Weights) -> Vec<usize> {
+    let is_there = |name: String| weights.iter().any(|(known, ..)| *known == name);
+    (0..TABLES).filter(|column| is_there(format!("emb_l.{column}.weight_q"))).collect()
+}
+
 /// How often a step moves a weight: an embedding row once a look-up, anything else once.
-fn moves(tensor: &str, row: usize, batch: &Batch) -> f64 {
+fn moves(tensor: &str, row: usize, batch: &Batch, composed: &[usize]) -> f64 {
     let number = |rest: &str| rest.split('.').next().unwrap().parse::<usize>().unwrap();
     let wide = tensor.strip_prefix("wide_l.").map(|rest| TABLES + number(rest));
-    let table = tensor.strip_prefix("emb_l.").map(number).or(wide);
+    let behind = |column: usize| TABLES + composed.iter().position(|composed| *composed == column).unwrap();
+    let of_column = |column| if tensor.ends_with("_r") { behind(column) } else { column };
+    let table = tensor.strip_prefix("emb_l.").map(number).map(of_column).or(wide);
     table.map_or(1.0, |t| batch.bags[t].rows.iter().filter(|&&looked_up| looked_up as usize == row).count() as f64)
 }
 
@@ -217,9 +233,9 @@ fn check_weighted(settings: &[&str], threads: usize, seed: u64, weighted: &[usiz
     let config = layers.finish(Command::Train).unwrap();
     let mut schema = Schema::criteo(config.model.dense(), &[5, 3, 40]);
     weighted.iter().for_each(|&table| schema.tables[table].weighted = true);
-    if let Some(wide) = WideColumns::of(&config.model, &schema).unwrap() {
+    if let Some(columns) = derived_columns(&config.model, &schema).unwrap() {
         // Each table gets look-ups of its own: what they are made of is another test's.
-        schema = wide.schema(&schema);
+        schema = columns.schema(&schema);
     }
     let (update, update_fused) = (config.train.update, config.train.update_fused);
     let room = Room { update, update_fused, ..Room::samples(19) };
@@ -255,7 +271,8 @@ fn check_weighted(settings: &[&str], threads: usize, seed: u64, weighted: &[usiz
             largest = largest.max(expected.abs());
             // Rounding of the weight itself (half a unit in its last place, over the rate, each time it moves), of the
             // f32 chain, and of the difference quotient.
-            let moves = moves(&weights[t].0, i / weights[t].1.get(1).copied().unwrap_or(1), &batch);
+            let row = i / weights[t].1.get(1).copied().unwrap_or(1);
+            let moves = moves(&weights[t].0, row, &batch, &composed(&weights));
             let bound = 1.2e-7 * here.abs() * moves + 3e-6 * expected.abs() + 2e-7;
             assert!(
                 (found - expected).abs() < bound,
@@ -349,6 +366,25 @@ fn narrow_tables_beside_others() {
     check_weighted(&[&cat[..], &mixed, &["model.wide=true"]].concat(), 2, 42, &[0, 2]);
     let cross = ["model.interaction=dcn", "model.bottom=[3, 4]", "model.top=[1]", "model.dim=4", "model.cross_rank=5"];
     check(&[&cross[..], &mixed].concat(), 2, 43);
+}
+
+#[test]
+fn quotients_and_remainders_beside_a_whole_table() {
+    // Of 5 and 40 rows two tables each: of three and two, and of twenty and two.
+    let composed = ["model.rows=[5, 3, 40]", "model.qr_collisions=2", "model.qr_threshold=4"];
+    for threads in [1, 3] {
+        check(&[&SIZES[..], &composed].concat(), threads, 44);
+    }
+    let cat = [
+        "model.interaction=cat",
+        "model.bottom=[6, 9, 7]",
+        "model.top=[11, 5, 1]",
+        "model.dim=4",
+        "model.qr_operation=add",
+    ];
+    check_weighted(&[&cat[..], &composed, &["model.pooling=mean"]].concat(), 2, 45, &[0, 1]);
+    let cross = ["model.interaction=dcn", "model.bottom=[3, 4]", "model.top=[1]", "model.dim=4", "model.cross_rank=5"];
+    check(&[&cross[..], &composed, &["model.qr_operation=concat"]].concat(), 2, 46);
 }
 
 #[test]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use octorec::base::RankId;
 use octorec::base::config::{
-    Config, DataConfig, Interaction, LookUps, ModelConfig, Pooling, Precision, SourceKind, Wire,
+    Composition, Config, DataConfig, Interaction, LookUps, ModelConfig, Pooling, Precision, SourceKind, Wire,
 };
-use octorec::data::wide::Widened;
+use octorec::data::derived::Derived;
 use octorec::data::{self, Batch, Opening, Schema, Split};
 use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
@@ -88,6 +88,23 @@ impl Case {
         Self::new(model, 3.into(), precision, Optimizer::Sgd)
     }
 
+    /// Of four columns, of which three are looked up by quotients and remainders.
+    fn composed(operation: Composition, interaction: Interaction, pooling: Pooling, precision: Precision) -> Self {
+        let model = ModelConfig {
+            bottom: vec![5, 12],
+            top: vec![33, 1],
+            dim: 12,
+            rows: vec![700, 3, 41, 260],
+            interaction,
+            pooling,
+            qr_collisions: 5,
+            qr_operation: operation,
+            qr_threshold: 10,
+            ..ModelConfig::default()
+        };
+        Self::new(model, 3.into(), precision, Optimizer::Sgd)
+    }
+
     fn new(model: ModelConfig, lookups: LookUps, precision: Precision, wide: Optimizer) -> Self {
         let data = DataConfig {
             source: SourceKind::Random,
@@ -97,7 +114,7 @@ impl Case {
             ..DataConfig::default()
         };
         let config = Config { model, data, ..Config::default() };
-        let source = Widened::of(&config.model, data::open(&config, Opening::default()).unwrap()).unwrap();
+        let source = Derived::of(&config.model, data::open(&config, Opening::default()).unwrap()).unwrap();
         let mut reader = source.open(Split::Train, 0).unwrap();
         let draw = |index: usize| {
             let mut batch = Batch::new(source.schema());
@@ -244,6 +261,22 @@ fn tables_of_mixed_dimensions_are_the_same_among_ranks() {
         let case = Case::mixed(interaction, pooling, precision);
         let what = format!("{interaction:?}, {pooling:?}, {precision:?}");
         assert_eq!(case.model.dims(&case.schema.rows()), [12, 6, 3, 4]);
+        let alone = case.run(case.setup(|_| 0, 1, false));
+        learns_as_alone(&case, &alone, bound, &what);
+        is_the_same_as_alone(&case, &what);
+    }
+}
+
+#[test]
+fn quotients_and_remainders_are_the_same_among_ranks() {
+    for (operation, interaction, pooling, precision, bound) in [
+        (Composition::Mult, Interaction::Dot, Pooling::Sum, Precision::F32, 1e-5),
+        (Composition::Concat, Interaction::Dcn, Pooling::Mean, Precision::F32, 1e-5),
+        (Composition::Add, Interaction::Cat, Pooling::Sum, Precision::Bf16, 1e-3),
+    ] {
+        let case = Case::composed(operation, interaction, pooling, precision);
+        let what = format!("{operation:?}, {interaction:?}, {pooling:?}, {precision:?}");
+        assert_eq!(case.schema.rows(), [140, 3, 9, 52, 5, 5, 5]);
         let alone = case.run(case.setup(|_| 0, 1, false));
         learns_as_alone(&case, &alone, bound, &what);
         is_the_same_as_alone(&case, &what);

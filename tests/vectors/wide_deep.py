@@ -316,8 +316,8 @@ def tensors():
                 found[f"{case_name}.batch{i}.rows{table}"] = rows
                 found[f"{case_name}.batch{i}.offsets{table}"] = offsets
             for column, (rows, offsets) in enumerate(wide_bags(case, minibatch["bags"])):
-                found[f"{case_name}.batch{i}.wide{column}.rows"] = rows
-                found[f"{case_name}.batch{i}.wide{column}.offsets"] = offsets
+                found[f"{case_name}.batch{i}.derived{column}.rows"] = rows
+                found[f"{case_name}.batch{i}.derived{column}.offsets"] = offsets
         found |= {f"{case_name}.{name}": np.asarray(value, np.float32) for name, value in run.items()}
     return found
 

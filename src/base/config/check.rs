@@ -1,8 +1,8 @@
 //! What the type of a single key cannot say: that layers fit each other and that numbers are in range.
 
 use super::{
-    Collective, Config, Determinism, Interaction, LookUps, LrScaling, ModelConfig, OptimizerName, THREADS_MAX, Update,
-    Wire,
+    Collective, Composition, Config, Determinism, Interaction, LookUps, LrScaling, ModelConfig, OptimizerName,
+    THREADS_MAX, Update, Wire,
 };
 use crate::base::error::{Error, Result};
 use crate::base::units::Many;
@@ -281,6 +281,34 @@ impl ModelConfig {
         Ok(())
     }
 
+    fn check_quotients(&self) -> std::result::Result<(), Contradiction> {
+        if self.qr_collisions == 0 {
+            return Ok(());
+        }
+        within!("model.qr_collisions", self.qr_collisions, (2..=1 << 20), "0 or [2, 2^20]");
+        let others = [
+            ("model.wide", "model.wide = true", self.wide),
+            ("model.ts_length", "model.ts_length above 0", self.ts_length > 0),
+            ("model.md_temperature", "model.md_temperature above 0", self.md_temperature > 0.0),
+        ];
+        if let Some((key, other, _)) = others.iter().find(|(.., there)| *there) {
+            return fail(
+                &["model.qr_collisions", key],
+                format!(
+                    "model.qr_collisions above 0 with {other}: no model has both tables of quotients and that; leave one away"
+                ),
+            );
+        }
+        if self.qr_operation == Composition::Concat && !self.dim.is_multiple_of(2) {
+            let reason = format!(
+                "model.dim = {} with model.qr_operation = \"concat\": two rows side by side make a vector of an even number of columns",
+                self.dim
+            );
+            return fail(&["model.dim", "model.qr_operation"], reason);
+        }
+        Ok(())
+    }
+
     fn contradiction(&self) -> std::result::Result<(), Contradiction> {
         if self.bottom.len() == 1 && self.interaction == Interaction::Dot {
             return fail(
@@ -311,6 +339,7 @@ impl ModelConfig {
         }
         within!("model.md_temperature", self.md_temperature, (0.0..=10.0), "[0, 10]");
         self.check_series()?;
+        self.check_quotients()?;
         if self.ts_length == 0 && self.top.last() != Some(&1) {
             return fail(&["model.top"], format!("model.top = {:?} must end in 1, the click probability", self.top));
         }

@@ -88,6 +88,8 @@ const STEPS: &[Command] = &[Step, Overlap];
 const LAYERS: &[Command] = &[Plan, Simulate, Tune, Step, Overlap];
 /// Those that need to know what each table gives to the layers.
 const WIDTHS: &[Command] = &[Plan, Simulate, Step, Overlap];
+/// Those that need to know which rows there are.
+const QUOTIENTS: &[Command] = &[Plan, Simulate, Step, Overlap, Inspect];
 /// Those that need to know what a table is.
 const TABLES: &[Command] = &[Plan, Simulate, Tune, Generate, Step, Overlap, Inspect];
 /// Those that read data; where these are, inspect is told by an argument of its own.
@@ -99,6 +101,7 @@ const RANDOM: When = Source(&[Random]);
 const DOT: When = Other("model.interaction = \"dot\"", |config| config.model.interaction == Interaction::Dot);
 const CROSS: When = Other("model.interaction = \"dcn\"", |config| config.model.interaction == Interaction::Dcn);
 const MIXED: When = Other("model.md_temperature above 0", |config| config.model.md_temperature > 0.0);
+const COMPOSED: When = Other("model.qr_collisions above 0", |config| config.model.qr_collisions > 0);
 const SERIES: When = Other("model.ts_length above 0", |config| config.model.ts_length > 0);
 const WIDE: When = Other("model.wide = true", |config| config.model.wide);
 /// With text: formats that store row numbers have numbered their values, and checked their rows, before.
@@ -155,6 +158,9 @@ pub const KEYS: &[Key] = &[
     key("model.md_temperature", WIDTHS, Always),
     key("model.md_threshold", WIDTHS, MIXED),
     key("model.md_round_dims", WIDTHS, MIXED),
+    key("model.qr_collisions", QUOTIENTS, Always),
+    key("model.qr_operation", WIDTHS, COMPOSED),
+    key("model.qr_threshold", QUOTIENTS, COMPOSED),
     key("model.rows", TABLES, GENERATED),
     key("model.pooling", STEPS, Always),
     key("model.interaction", LAYERS, Always),

@@ -11,6 +11,7 @@ mod keys;
 mod launcher;
 mod layers;
 mod look_ups;
+mod model;
 mod presets;
 mod setting;
 mod train;
@@ -59,6 +60,16 @@ pub struct ModelConfig {
     /// Whether these columns are rounded to powers of two.
     #[serde(default)]
     pub md_round_dims: bool,
+    /// How many values share a row of a large table (quotient-remainder trick, Shi et al. 2019): a value's vector is made of two
+    /// rows, one of a table of its row number divided by this, one of a table of what is left. 0: every value has its own row.
+    #[serde(default)]
+    pub qr_collisions: u64,
+    /// How the two become one vector.
+    #[serde(default)]
+    pub qr_operation: Composition,
+    /// Tables of at most so many rows stay whole.
+    #[serde(default = "qr_threshold")]
+    pub qr_threshold: u64,
     /// Rows of each embedding table; empty: as many as the data has.
     pub rows: Vec<u64>,
     /// How the rows of a bag become one vector.
@@ -131,6 +142,19 @@ pub enum Interaction {
     Cat,
     /// Concatenation through the low-rank cross network of DCNv2.
     Dcn,
+}
+
+/// How the rows of a quotient and of a remainder become one vector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Composition {
+    /// They are multiplied, element by element.
+    #[default]
+    Mult,
+    /// They are added.
+    Add,
+    /// They have half of a vector's columns each, and lie side by side.
+    Concat,
 }
 
 /// Which half of the matrix of all products `dot` gives, row by row: each product once in either case.
@@ -262,6 +286,9 @@ impl Default for ModelConfig {
             md_temperature: 0.0,
             md_threshold: md_threshold(),
             md_round_dims: false,
+            qr_collisions: 0,
+            qr_operation: Composition::Mult,
+            qr_threshold: qr_threshold(),
             rows: Vec::new(),
             pooling: Pooling::Sum,
             interaction: Interaction::Dot,
@@ -307,6 +334,11 @@ const fn md_threshold() -> u64 {
     200
 }
 
+/// facebookresearch/dlrm's.
+const fn qr_threshold() -> u64 {
+    200
+}
+
 /// RMC1's.
 fn tsl_mlp() -> Vec<usize> {
     vec![15, 15]
@@ -349,75 +381,6 @@ impl Default for DataConfig {
             lookups_fixed: true,
             zipf: 0.0,
         }
-    }
-}
-
-impl ModelConfig {
-    /// Dense features of a sample, where they are the model's to say: 0 before [`ModelConfig::follow`] where they are not.
-    #[must_use]
-    pub fn dense(&self) -> usize {
-        self.bottom.first().map_or(0, |inputs| inputs.saturating_sub(self.positions()))
-    }
-
-    /// Inputs of the bottom MLP before the dense features: the position of a step.
-    #[must_use]
-    pub const fn positions(&self) -> usize {
-        if self.ts_length > 0 { 1 } else { 0 }
-    }
-
-    /// Steps of a sample: 1 without a time series.
-    #[must_use]
-    pub const fn steps(&self) -> usize {
-        self.ts_length + 1
-    }
-
-    /// Inputs of the bottom MLP, then the outputs of each of its layers; without dense features one width, 0.
-    #[must_use]
-    pub fn bottom_widths(&self) -> &[usize] {
-        if self.bottom.is_empty() { &[0] } else { &self.bottom }
-    }
-
-    /// Of so many tables those whose rows are vectors of the network's features. Those of a wide part follow: one for each
-    /// of the former, then one for each cross.
-    #[must_use]
-    pub fn deep_tables(&self, tables: usize) -> usize {
-        if self.wide { (tables - self.wide_crosses.len()) / 2 } else { tables }
-    }
-
-    /// Columns of each of the tables with these rows: those of a wide part have one. With mixed dimensions, by
-    /// facebookresearch/dlrm's `md_solver`.
-    #[must_use]
-    pub fn dims(&self, rows: &[u64]) -> Vec<usize> {
-        let (deep, wide) = rows.split_at(self.deep_tables(rows.len()));
-        let least = deep.iter().copied().min().unwrap_or(1);
-        let dim_of = |&rows: &u64| {
-            if self.md_temperature == 0.0 || rows <= self.md_threshold.max(least) {
-                return self.dim;
-            }
-            let ruled = self.dim as f64 * libm::pow(least as f64 / rows as f64, self.md_temperature);
-            let columns = ruled.max(1.0).round_ties_even();
-            let columns = if self.md_round_dims { libm::exp2(libm::log2(columns).round_ties_even()) } else { columns };
-            (columns as usize).min(self.dim)
-        };
-        deep.iter().map(dim_of).chain(wide.iter().map(|_| 1)).collect()
-    }
-
-    /// What weights of layers are kept in where rows are kept in `precision`. Those of a time series stay in 32 bits: most are
-    /// narrower than what is multiplied at once, so that bfloat16 gains nothing, and what steps are told apart by is small.
-    #[must_use]
-    pub const fn layer_precision(&self, precision: Precision) -> Precision {
-        if self.ts_length == 0 { precision } else { Precision::F32 }
-    }
-
-    /// Takes from the data what the model leaves to them: the number of dense features, and the rows of each table.
-    pub fn follow(&mut self, dense: usize, rows: Vec<u64>) {
-        let inputs = self.positions() + dense;
-        match self.bottom.first_mut() {
-            Some(0) if inputs == 0 => self.bottom.clear(),
-            Some(first) if *first == 0 => *first = inputs,
-            _ => (),
-        }
-        self.rows = rows;
     }
 }
 

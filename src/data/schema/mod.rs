@@ -139,7 +139,7 @@ impl Schema {
         }
         self.sequences(model)?;
         let dense = if model.bottom.is_empty() { 0 } else { dense + model.positions() };
-        let vectors = self.tables.len() + usize::from(dense > 0);
+        let vectors = model.vectors(self.tables.len()) + usize::from(dense > 0);
         let needed = if model.interaction == Interaction::Dot && !model.interaction_itself { 2 } else { 1 };
         if vectors < needed && !(dense > 0 && vectors > 0) {
             return fail(format!(

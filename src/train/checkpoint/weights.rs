@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::{Checkpoint, PIECE};
+use crate::base::config::ModelConfig;
 use crate::base::{Error, Result, interrupt};
 use crate::model::{Parameter, Project, ROOTS, StoredTables};
 use crate::optim::Moment;
@@ -151,6 +152,18 @@ impl Checkpoint<'_> {
         Ok(())
     }
 
+    /// What the weights of its model's tables are called: as many as it has.
+    ///
+    /// # Errors
+    /// When the file is damaged.
+    pub(in crate::train) fn table_names(&self, model: &ModelConfig) -> Result<Vec<String>> {
+        let (project, mut columns) = (Project::of(model), 0);
+        while self.rows(&project.column(columns, model))?.is_some() {
+            columns += 1;
+        }
+        Ok(project.tables(model, model.tables(columns)))
+    }
+
     /// The tables of its model, to be looked up where they are; `None` in another program's file.
     ///
     /// # Errors
@@ -158,15 +171,16 @@ impl Checkpoint<'_> {
     pub fn stored_tables(&self) -> Result<Option<StoredTables>> {
         let Some((_, config)) = self.header()? else { return Ok(None) };
         let (head, metadata) = SafeTensors::read_metadata(&self.bytes).map_err(|error| self.fail(error.to_string()))?;
-        let project = Project::of(&config.model);
-        let place = |table: usize| {
-            let tensor = metadata.info(&project.table(table)).filter(|tensor| tensor.dtype == Dtype::F32)?;
+        let mut names = self.table_names(&config.model)?;
+        names.truncate(config.model.deep_tables(names.len()));
+        let place = |name: &String| {
+            let tensor = metadata.info(name).filter(|tensor| tensor.dtype == Dtype::F32)?;
             // Behind the head, which is behind its length.
             let start = size_of::<u64>() + head + tensor.data_offsets.0;
             let &[rows, dim] = &tensor.shape[..] else { return None };
             Some((start, [rows, dim]))
         };
-        Ok(Some(StoredTables::new(Arc::clone(&self.bytes), (0..).map_while(place).collect())))
+        Ok(Some(StoredTables::new(Arc::clone(&self.bytes), names.iter().map_while(place).collect())))
     }
 
     /// Whether all that was read of it so far was the file's.

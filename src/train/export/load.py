@@ -90,9 +90,13 @@ class Model(nn.Module):
         if about["wide"]:
             names = about["wide"]["dense"]
             self.wide = names and [name and self.place(name, tensors[name]) for name in names]
-        # Columns of the data: a wide part has a second table for each, and tables of crosses.
+        # Columns of the data: a wide part has a second table for each, and tables of crosses; a column that is looked up by
+        # quotients and remainders has a second table behind those of all columns.
         crosses = len(about["wide"]["crosses"]) if about["wide"] else 0
-        self.columns = (len(self.tables) - crosses) // 2 if about["wide"] else len(self.tables)
+        self.composed = about["composed"]["columns"] if about["composed"] else []
+        self.columns = len(self.tables) - len(self.composed)
+        if about["wide"]:
+            self.columns = (self.columns - crosses) // 2
         self.bags = self.columns + crosses
 
     def place(self, name, tensor):
@@ -123,6 +127,18 @@ class Model(nn.Module):
         sums = torch.zeros(len(counts), rows.shape[1])
         sums.index_add_(0, torch.arange(len(counts)).repeat_interleave(counts), rows)
         return sums / counts.clamp(min=1)[:, None] if self.about["pooling"] == "mean" else sums
+
+    def vector(self, column, ids, *rest):
+        """What of a column meets the others."""
+        if column not in self.composed:
+            pooled, matrix = self.pooled(column, ids, *rest), self.projections[column]
+            return pooled if matrix is None else F.linear(pooled, matrix)
+        about = self.about["composed"]
+        q = self.pooled(column, ids // about["collisions"], *rest)
+        r = self.pooled(self.columns + self.composed.index(column), ids % about["collisions"], *rest)
+        if about["operation"] == "concat":
+            return torch.cat([q, r], 1)
+        return q * r if about["operation"] == "mult" else q + r
 
     def dot(self, vectors):
         all_ = torch.stack(vectors, 1)
@@ -215,8 +231,7 @@ class Model(nn.Module):
             if self.about["weighted"][table] != (len(bag) == 3):
                 raise ValueError(f"bag {column}: look-ups with weights where the model has none, or without")
             if column < self.columns:
-                pooled, matrix = self.pooled(column, *bag), self.projections[column]
-                vectors.append(pooled if matrix is None else F.linear(pooled, matrix))
+                vectors.append(self.vector(column, *bag))
             if self.about["wide"]:
                 wide.append(self.pooled(column + self.columns, *bag))
         x = self.tower(dense, vectors, relu=False)
@@ -243,7 +258,8 @@ class Categories:
 
     def __init__(self, model, vocabulary):
         self.cap = model.about["criteo_cap"]
-        self.rows = [len(table) for table in model.tables[: model.columns]]
+        composed = model.about["composed"]
+        self.rows = composed["rows"] if composed else [len(table) for table in model.tables[: model.columns]]
         wide = model.about["wide"] or {"crosses": [], "buckets": 1}
         self.crosses = [[int(name[1:]) - 1 for name in cross] for cross in wide["crosses"]]
         self.buckets = wide["buckets"]

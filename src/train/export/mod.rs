@@ -38,6 +38,8 @@ pub struct Exported<'a> {
     weighted: Vec<bool>,
     /// Whether they are steps of a time series.
     sequences: Vec<bool>,
+    /// Columns that are looked up by quotients and remainders; these tables follow those of all columns.
+    composed: Vec<usize>,
 }
 
 /// A fully connected layer: weights, outputs x inputs, and biases if it has any.
@@ -71,19 +73,17 @@ impl<'a> Exported<'a> {
     pub fn of(checkpoint: &'a Checkpoint<'a>) -> Result<Option<Self>> {
         let Some((_, config)) = checkpoint.header()? else { return Ok(None) };
         let (model, project) = (&config.model, Project::of(&config.model));
-        let mut rows = Vec::new();
-        while let Some(of_table) = checkpoint.rows(&project.table(rows.len()))? {
-            rows.push(of_table as u64);
+        let names = checkpoint.table_names(model)?;
+        let mut rows = Vec::with_capacity(names.len());
+        for name in &names {
+            // One that is not there is missed where it is read.
+            rows.push(checkpoint.rows(name)?.unwrap_or(0) as u64);
         }
-        let vectors = rows.len();
-        while let Some(of_table) = checkpoint.rows(&project.table_of(rows.len(), vectors))? {
-            rows.push(of_table as u64);
-        }
-        let dims = model.dims(&rows);
-        let table = |(table, (rows, dim)): (usize, (&u64, &usize))| {
-            Parameter::of_table(project.table_of(table, vectors), table, [*rows as usize, *dim], table >= vectors)
+        let (dims, deep) = (model.dims(&rows), model.deep_tables(rows.len()));
+        let table = |(table, (name, (rows, dim))): (usize, (String, (&u64, &usize)))| {
+            Parameter::of_table(name, table, [*rows as usize, *dim], table >= deep)
         };
-        let tables: Vec<Parameter> = rows.iter().zip(&dims).enumerate().map(table).collect();
+        let tables: Vec<Parameter> = names.into_iter().zip(rows.iter().zip(&dims)).enumerate().map(table).collect();
         // Layers are as wide however many vectors of a sample each table gives.
         let shape = Shape::of(model, &vec![1; tables.len()], &dims);
         let first_of_wide = shape.chains()[..5].iter().map(|chain| chain.len()).sum::<usize>();
@@ -101,6 +101,7 @@ impl<'a> Exported<'a> {
         let weighted = checkpoint.weighted()?;
         let of_tables = |these: &[usize]| (0..tables.len()).map(|table| these.contains(&table)).collect();
         let (weighted, sequences) = (of_tables(&weighted), of_tables(&checkpoint.sequences()?));
+        let composed = model.own_composed();
         Ok(Some(Self {
             checkpoint,
             config,
@@ -115,6 +116,7 @@ impl<'a> Exported<'a> {
             projected: shape.projected.clone(),
             weighted,
             sequences,
+            composed,
         }))
     }
 
@@ -155,6 +157,17 @@ impl<'a> Exported<'a> {
     /// The matrix that makes a table's vectors as wide as all, if it is narrower.
     fn projection(&self, table: usize) -> Option<&Layer> {
         self.projected.iter().position(|projected| *projected == table).map(|at| &self.projections[at])
+    }
+
+    /// How many values the column of this table has.
+    fn values(&self, table: usize) -> u64 {
+        if self.composed.contains(&table) { self.model().rows[table] } else { self.tables[table].rows() as u64 }
+    }
+
+    /// The table of a column's remainders, if it has one.
+    fn remainders(&self, column: usize) -> Option<usize> {
+        let at = self.composed.iter().position(|composed| *composed == column)?;
+        Some(self.model().vectors(self.tables.len()) + at)
     }
 
     /// How the numbers of a tensor are written.

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{Exported, Layer, Number};
 use crate::base::Result;
-use crate::base::config::{Interaction, Pooling, SourceKind, Triangle};
+use crate::base::config::{Composition, Interaction, Pooling, SourceKind, Triangle};
 use crate::memory::WholeFile;
 use crate::model::Parameter;
 use crate::train::tensor_file::TensorFile;
@@ -42,6 +42,8 @@ struct Description<'a> {
     steps: usize,
     /// The matrix that makes a table's vectors as wide as all, if it is narrower.
     projections: Vec<Option<&'a str>>,
+    /// Where columns are looked up by quotients and remainders, how.
+    composed: Option<Composed<'a>>,
     /// Whether a table's look-ups are steps.
     sequences: &'a [bool],
     wide: Option<WidePart<'a>>,
@@ -66,6 +68,17 @@ struct WidePart<'a> {
     /// Names of the columns of each cross.
     crosses: &'a [Vec<String>],
     buckets: u64,
+}
+
+/// What the script has to know of quotients and remainders, whose tables follow those of the columns.
+#[derive(Serialize)]
+struct Composed<'a> {
+    collisions: u64,
+    operation: Composition,
+    /// By number.
+    columns: &'a [usize],
+    /// Values of each column.
+    rows: &'a [u64],
 }
 
 /// Writes the state dict to `path` and the script into its folder; returns where the script is.
@@ -119,6 +132,12 @@ fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
         head: layers(&model.head),
         steps: config.steps(),
         projections: (0..model.tables.len()).map(|at| Some(&*model.projection(at)?.weight.name)).collect(),
+        composed: (!model.composed.is_empty()).then_some(Composed {
+            collisions: config.qr_collisions,
+            operation: config.qr_operation,
+            columns: &model.composed,
+            rows: &config.rows,
+        }),
         sequences: &model.sequences,
         wide,
         interaction: config.interaction,

@@ -14,6 +14,8 @@
 //! A model with a wide part looks columns up in its tables, too, by the same inputs; the crosses are tables behind those of the
 //! columns, t counted on, with the row numbers of [`crate::data::wide::bucket`].
 //!
+//! A column that is looked up by quotients and remainders has one input: the graph divides.
+//!
 //! The result is `probabilities`, one a sample. All lengths but the number of dense features are free. Tensors keep the
 //! names of the state dict. A padded table has one more row, of zeros, which pads bags of fewer look-ups.
 //!
@@ -33,7 +35,7 @@ use self::build::{Argument, Builder, Length, Stored};
 use self::proto::{BFLOAT16, EXTERNAL, Entry, FLOAT, INT64, Model, OperatorSet};
 use self::series::series;
 use super::{Exported, Layer, Number};
-use crate::base::config::{Interaction, Pooling};
+use crate::base::config::{Composition, Interaction, Pooling};
 use crate::base::{Error, Result};
 use crate::memory::WholeFile;
 use crate::model::Parameter;
@@ -162,9 +164,13 @@ fn dense(graph: &mut Builder<'_>, model: &Exported<'_>) -> Option<String> {
 fn single<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags: Bags) -> String {
     let dense = dense(graph, model);
     let deep = model.model().deep_tables(model.tables.len());
-    let columns: Vec<LookedUp> = (0..deep).map(|column| looked_up(graph, model, bags, column, column)).collect();
+    let count = deep - model.composed.len();
+    let columns: Vec<LookedUp> = (0..count).map(|column| looked_up(graph, model, bags, column, column)).collect();
     let vectors = columns.iter().enumerate().map(|(table, column)| {
-        let pooled = pooled(graph, model, table, column);
+        if let Some(remainders) = model.remainders(table) {
+            return composed(graph, model, [table, remainders], column);
+        }
+        let pooled = pooled(graph, model, table, &column.ids, column);
         match model.projection(table) {
             None => pooled,
             Some(layer) => {
@@ -184,7 +190,7 @@ fn single<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags: Bags) -> S
         let crosses = (2 * deep..model.tables.len()).map(|table| (table, table - deep));
         let crosses: Vec<_> = crosses.map(|(table, column)| looked_up(graph, model, bags, table, column)).collect();
         for (table, column) in (deep..).zip(columns.iter().chain(&crosses)) {
-            terms.push(pooled(graph, model, table, column));
+            terms.push(pooled(graph, model, table, &column.ids, column));
         }
         let terms: Vec<&str> = terms.iter().map(String::as_str).collect();
         x = graph.node("Sum", &terms, &[]);
@@ -288,7 +294,7 @@ enum InBags {
 
 /// The inputs of a column, whose rows are those of `table`.
 fn looked_up(graph: &mut Builder<'_>, model: &Exported<'_>, bags: Bags, table: usize, column: usize) -> LookedUp {
-    let count = model.tables[table].rows();
+    let count = model.values(table);
     let (what, lengths) = match bags {
         Bags::Padded => {
             let lengths = vec![Length::Any("samples".to_owned()), Length::Any(format!("bag_{column}"))];
@@ -298,7 +304,7 @@ fn looked_up(graph: &mut Builder<'_>, model: &Exported<'_>, bags: Bags, table: u
     };
     let ids = graph.input(&format!("ids_{column}"), INT64, &lengths, &what);
     let bags = match bags {
-        Bags::Padded => InBags::Padded { pad: count as u64 },
+        Bags::Padded => InBags::Padded { pad: count },
         Bags::Offsets => numbered(graph, column, &ids),
     };
     let weights = model.weighted[table].then(|| {
@@ -334,11 +340,17 @@ fn numbered(graph: &mut Builder<'_>, column: usize, ids: &str) -> InBags {
     InBags::Offsets { bag, samples, ends: [starts, ends] }
 }
 
-/// The pooled rows of a table.
-fn pooled<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, table: usize, column: &LookedUp) -> String {
+/// The pooled rows of a table, of these row numbers for the column's look-ups.
+fn pooled<'a>(
+    graph: &mut Builder<'a>,
+    model: &'a Exported<'_>,
+    table: usize,
+    numbers: &str,
+    column: &LookedUp,
+) -> String {
     let LookedUp { ids, weights, bags } = column;
     let zeros = usize::from(matches!(bags, InBags::Padded { .. }));
-    let mut rows = rows(graph, model, table, ids, zeros);
+    let mut rows = rows(graph, model, table, numbers, zeros);
     if let Some(weights) = weights {
         rows = graph.node("Mul", &[&rows, weights], &[]);
     }
@@ -374,6 +386,28 @@ fn pooled<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, table: usize, co
             let counts = graph.node("Unsqueeze", &[&counts, &last], &[]);
             averaged(graph, &sums, &counts)
         }
+    }
+}
+
+/// The vector of a column that is looked up by quotients and remainders. What pads a bag pads those of both.
+fn composed<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, tables: [usize; 2], column: &LookedUp) -> String {
+    let by = graph.integers("collisions", &[model.model().qr_collisions as i64], true);
+    let parts = [("Div", tables[0]), ("Mod", tables[1])].map(|(operator, table)| {
+        let mut ids = graph.node(operator, &[&column.ids, &by], &[]);
+        if let InBags::Padded { pad } = column.bags {
+            let pad = graph.integers(&format!("rows_{pad}"), &[pad as i64], true);
+            let none = model.tables[table].rows();
+            let none = graph.integers(&format!("rows_{none}"), &[none as i64], true);
+            let real = graph.node("Less", &[&column.ids, &pad], &[]);
+            ids = graph.node("Where", &[&real, &ids, &none], &[]);
+        }
+        pooled(graph, model, table, &ids, column)
+    });
+    let [q, r] = &parts;
+    match model.model().qr_operation {
+        Composition::Mult => graph.node("Mul", &[q, r], &[]),
+        Composition::Add => graph.node("Add", &[q, r], &[]),
+        Composition::Concat => side_by_side(graph, &parts),
     }
 }
 

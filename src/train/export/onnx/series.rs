@@ -42,7 +42,7 @@ pub(super) fn series<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags:
             vectors.push(graph.node("Reshape", &[&found, &rows_of_dim], &[]));
         } else {
             let column = looked_up(graph, model, bags, table, table);
-            pooled_tables.push((table, pooled(graph, model, table, &column)));
+            pooled_tables.push((table, pooled(graph, model, table, &column.ids, &column)));
             vectors.push(String::new());
         }
     }

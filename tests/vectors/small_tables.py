@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Writes mixed_dim.safetensors: logits of small DLRMs whose tables differ in width, and what they are after 30 steps.
+"""Writes small_tables.safetensors: logits of DLRMs whose tables are made smaller, and what they are after 30 steps.
 
-The model is written from its published definition (Ginart et al. 2019; facebookresearch/dlrm's options --md-*): the
-more rows a table has, the fewer columns; the pooled rows of a table narrower than the others are multiplied by a matrix
-of its own, which makes them as wide. From there on it is the ordinary DLRM. Optimizers are PyTorch's. Every case runs
-in float32 and in float64, which shows how much of a difference is rounding. See README.md.
+The models are written from their published definitions. Mixed dimensions (Ginart et al. 2019; facebookresearch/dlrm's
+options --md-*): the more rows a table has, the fewer columns; the pooled rows of a table narrower than the others are
+multiplied by a matrix of its own, which makes them as wide. Quotients and remainders (Shi et al. 2019; --qr-*): the
+vector of a value is made of two rows, of its number divided by how many share one, and of what is left. From there on
+it is the ordinary DLRM. Optimizers are PyTorch's. Every case runs in float32 and in float64, which shows how much of a
+difference is rounding. See README.md.
 
-    python mixed_dim.py            write mixed_dim.safetensors here
-    python mixed_dim.py --check    write nothing: fail unless the committed file holds what would be written
+    python small_tables.py            write small_tables.safetensors here
+    python small_tables.py --check    write nothing: fail unless the committed file holds what would be written
 """
 
 import json
@@ -33,10 +35,12 @@ class Case:
     top: list
     dim: int
     rows: list
-    temperature: float
-    threshold: int
+    temperature: float  # 0: all tables have all columns
+    threshold: int  # tables of at most so many rows are as in an ordinary DLRM
     batches: list  # samples of each minibatch, used in turn
     train: dict  # octorec's keys of [train]
+    collisions: int = 0  # values that share a row of quotients, if any do
+    operation: str = "mult"
     interaction: str = "dot"
     round_dims: bool = False
     empty: list = field(default_factory=list)  # (minibatch, table) pairs in which every bag is empty
@@ -44,6 +48,9 @@ class Case:
     @property
     def dense(self):
         return self.bottom[0] if self.bottom else 0
+
+    def is_composed(self, table):
+        return self.collisions > 0 and self.rows[table] > self.threshold
 
     def widths(self):
         """Columns of each table."""
@@ -72,6 +79,24 @@ CASES = {
         5, [], [14, 1], 6, [25, 500, 90], 0.4, 10, [24, 24, 7],
         dict(optimizer="adam", optimizer_rows="adam", lr=0.002, lr_rows=0.004), interaction="cat", empty=[(1, 2)],
     ),
+    # Rows that are no multiple of the collisions, one table of exactly as many as stay whole.
+    "mult": Case(
+        45, [5, 10, 8], [12, 1], 8, [30, 103, 12, 260], 0.0, 30, [32, 32, 32, 11],
+        dict(optimizer="adagrad", optimizer_rows="adagrad", lr=0.01, lr_rows=0.02, eps=1e-8), collisions=4,
+    ),
+    "add": Case(
+        53, [3, 8], [9, 1], 8, [300, 12, 50], 0.0, 20, [28, 28, 28, 9],
+        dict(optimizer="sgd", optimizer_rows="sgd", lr=0.01, lr_rows=0.02), collisions=7, operation="add",
+    ),
+    "multsgd": Case(
+        14, [3, 8], [9, 1], 8, [300, 12, 50], 0.0, 20, [28, 28, 28, 9],
+        dict(optimizer="sgd", optimizer_rows="sgd", lr=0.01, lr_rows=0.04), collisions=3,
+    ),
+    "concat": Case(
+        3, [], [14, 1], 6, [25, 500, 90], 0.0, 25, [24, 24, 7],
+        dict(optimizer="adam", optimizer_rows="adam", lr=0.002, lr_rows=0.004), interaction="cat", empty=[(1, 2)],
+        collisions=9, operation="concat",
+    ),
 }
 
 
@@ -86,7 +111,25 @@ class Table(torch.nn.EmbeddingBag):
         return self.proj(super().forward(rows, offsets))
 
 
-class MixedDlrm(torch.nn.Module):
+class Composed(torch.nn.Module):
+    """Two tables, of quotients and of remainders."""
+
+    def __init__(self, rows, dim, collisions, operation):
+        super().__init__()
+        width = dim // 2 if operation == "concat" else dim
+        self.weight_q = torch.nn.Parameter(torch.empty(math.ceil(rows / collisions), width))
+        self.weight_r = torch.nn.Parameter(torch.empty(collisions, width))
+        self.collisions, self.operation = collisions, operation
+
+    def forward(self, rows, offsets):
+        q, r = (
+            torch.nn.functional.embedding_bag(of, weight, offsets, mode="sum", sparse=True, include_last_offset=True)
+            for of, weight in ((rows // self.collisions, self.weight_q), (rows % self.collisions, self.weight_r))
+        )
+        return {"mult": torch.mul, "add": torch.add, "concat": lambda q, r: torch.cat([q, r], 1)}[self.operation](q, r)
+
+
+class SmallDlrm(torch.nn.Module):
     """Dense features and bags of row numbers -> logits, [N]."""
 
     def __init__(self, case):
@@ -96,7 +139,10 @@ class MixedDlrm(torch.nn.Module):
         self.pairs = torch.tril_indices(vectors, vectors, -1)
         width = case.bottom[-1] if case.bottom else 0
         width += self.pairs.shape[1] if case.interaction == "dot" else len(case.rows) * case.dim
-        self.emb_l = torch.nn.ModuleList(Table(n, width, case.dim) for n, width in zip(case.rows, case.widths()))
+        self.emb_l = torch.nn.ModuleList(
+            Composed(n, case.dim, case.collisions, case.operation) if case.is_composed(table) else Table(n, width, case.dim)
+            for table, (n, width) in enumerate(zip(case.rows, case.widths()))
+        )
         if case.bottom:
             self.bot_l = mlp(case.bottom, torch.nn.ReLU())
         self.top_l = mlp([width, *case.top], torch.nn.Identity())
@@ -123,10 +169,12 @@ def parameters_of(model):
 def initial_parameters(case, draw):
     """Those of facebookresearch/dlrm."""
     parameters = {}
-    for name, parameter in parameters_of(MixedDlrm(case)).items():
+    for name, parameter in parameters_of(SmallDlrm(case)).items():
         shape = tuple(parameter.shape)
         if is_projection(name):
             values = draw.uniform(-((6.0 / sum(shape)) ** 0.5), (6.0 / sum(shape)) ** 0.5, shape)
+        elif name.endswith(("_q", "_r")):
+            values = draw.uniform(case.rows[int(name.split(".")[1])] ** -0.5, 1.0, shape)
         elif name.startswith("emb_l"):
             values = draw.uniform(-(shape[0] ** -0.5), shape[0] ** -0.5, shape)
         elif len(shape) == 2:
@@ -138,7 +186,7 @@ def initial_parameters(case, draw):
 
 
 def train(case, initial, minibatches, dtype):
-    model, keys = MixedDlrm(case), case.train
+    model, keys = SmallDlrm(case), case.train
     model.load_state_dict({name: torch.from_numpy(values) for name, values in initial.items()})
     named = parameters_of(model.to(dtype))
     optimizers = {}
@@ -180,7 +228,12 @@ def assert_covers(name, case, initial, minibatches, run):
     """A case that does not exercise what it is for fails here, not silently in octorec's tests."""
     widths = case.widths()
     print(f"  {case.rows} rows of {widths} columns")
-    assert len(set(widths)) >= 3 and max(widths) == case.dim, f"{name}: {widths} columns"
+    if case.temperature > 0:
+        assert len(set(widths)) >= 3 and max(widths) == case.dim, f"{name}: {widths} columns"
+    else:
+        composed = [case.is_composed(table) for table in range(len(case.rows))]
+        assert any(composed) and not all(composed), f"{name}: {composed}"
+        assert any(n % case.collisions for n in case.rows), f"{name}: every row of quotients has all its values"
     assert sum(map(is_projection, initial)) == sum(width < case.dim for width in widths), f"{name}: {list(initial)}"
     still = [parameter for parameter in initial if distance(run[parameter], initial[parameter]) < 1e-3]
     assert not still, f"{name}: {still} hardly moved"
@@ -219,6 +272,10 @@ def tensors():
         for i, minibatch in enumerate(minibatches):
             found[f"{case_name}.batch{i}.dense"] = minibatch["dense"]
             found[f"{case_name}.batch{i}.labels"] = minibatch["labels"]
+            composed = [table for table in range(len(case.rows)) if case.is_composed(table)]
+            for derived, (rows, offsets) in enumerate(minibatch["bags"][table] for table in composed):
+                found[f"{case_name}.batch{i}.derived{derived}.rows"] = rows % case.collisions
+                found[f"{case_name}.batch{i}.derived{derived}.offsets"] = offsets
             for table, (rows, offsets) in enumerate(minibatch["bags"]):
                 found[f"{case_name}.batch{i}.rows{table}"] = rows
                 found[f"{case_name}.batch{i}.offsets{table}"] = offsets
@@ -232,9 +289,15 @@ def metadata():
     for name, case in CASES.items():
         options = {
             "model.bottom": case.bottom, "model.top": case.top, "model.dim": case.dim, "model.rows": case.rows,
-            "model.interaction": case.interaction, "model.md_temperature": case.temperature,
-            "model.md_threshold": case.threshold,
+            "model.interaction": case.interaction,
         }
+        if case.collisions > 0:
+            options |= {
+                "model.qr_collisions": case.collisions, "model.qr_operation": case.operation,
+                "model.qr_threshold": case.threshold,
+            }
+        else:
+            options |= {"model.md_temperature": case.temperature, "model.md_threshold": case.threshold}
         if case.round_dims:
             options["model.md_round_dims"] = True
         options |= {f"train.{key}": value for key, value in case.train.items()}
@@ -243,4 +306,4 @@ def metadata():
 
 
 if __name__ == "__main__":
-    write_or_check(HERE / "mixed_dim.safetensors", tensors, metadata())
+    write_or_check(HERE / "small_tables.safetensors", tensors, metadata())
