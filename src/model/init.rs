@@ -108,9 +108,7 @@ impl Bounds {
                 Composition::Mult => [f64::midpoint(1.0, least), (1.0 - least) / 2.0],
                 Composition::Add | Composition::Concat => [0.0, least],
             };
-            [column, remainders]
-                .iter()
-                .for_each(|table| bounds[*table] = Self([(1.0 + least) / 2.0, (1.0 - least) / 2.0]));
+            [column, remainders].iter().for_each(|table| bounds[*table] = Self(drawn));
         }
         bounds
     }
