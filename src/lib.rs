@@ -40,11 +40,11 @@
 //! | `machine`   |   | machines as data, discovery, links as inferred and as a graph, routes, placement of ranks, pictures of all that, and what shares them; the thread team; measured limits, and figures of whole machines |
 //! | `math`      |   | the blocked passes of a layer in f32 and bfloat16, sums by grains, pairs of vectors, the logistic function |
 //! | `collective` |  | schedules as values, their planners, proof, price, bounds and executor; one-sided exchange; carriers, that of shared memory; the bridge between machines (MPI) |
-//! | `data`      |   | schema, minibatch, sources, formats, rows that arrive, preprocessing, shuffle, loaders of whole minibatches and of slices, hot rows, columns of a wide part, generated click logs and time series |
+//! | `data`      |   | schema, minibatch, sources, formats, rows that arrive, preprocessing, shuffle, loaders of whole minibatches and of slices, hot rows, columns that a model derives from those of the data (a wide part's, quotients and remainders), generated click logs and time series |
 //! | `shard`     |   | who holds which part of which table; the cost of a division, and what copies of hot rows save; the planner; plans as files |
 //! | `optim`     |   | optimizers (SGD to LAMB and FTRL), on whole weights and on halves (Split-SGD-BF16); the learning rate's schedule |
 //! | `embedding` |   | tables, whole or in halves, look-up, update |
-//! | `layer`     |   | linear, MLP, dot and cat interaction, cross network, wide part, steps of a time series and attention over them, loss: forward beside backward |
+//! | `layer`     |   | linear, MLP, vectors made of pooled rows, dot and cat interaction, cross network, wide part, steps of a time series and attention over them, loss: forward beside backward |
 //! | `exchange`  |   | what ranks send each other: ids, pooled rows, their gradients, layers, hot rows; in any order or a fixed one; how many bytes |
 //! | `model`     |   | networks, of which every rank has a copy (DLRM, DCNv2, Wide & Deep, TBSM); a rank's tables; the stages of a step and their work |
 //! | `train`     |   | step, ranks and their threads, reduction of dense gradients, clock, run, evaluation, checkpoint, export (ONNX, PyTorch), report |

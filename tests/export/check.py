@@ -53,7 +53,7 @@ ARRAYS = {
     "mixed dimensions, bf16": ([], [*DLRM, "model.md_temperature=0.2", "train.precision=bf16"]),
     "quotients": ([], [*DLRM, *QUOTIENTS, "train.lr=0.1"]),
     "quotients, means": (MANY, [*DLRM, *QUOTIENTS, "train.lr=0.1", "model.pooling=mean"]),
-    "quotients, added": (MANY, [*DLRM, *QUOTIENTS, "model.qr_operation=add"]),
+    "quotients, added": (MANY, [*DLRM, *QUOTIENTS, "train.lr=0.01", "model.qr_operation=add"]),
     "quotients, side by side": ([], [*DLRM, *QUOTIENTS, "model.qr_operation=concat", "model.interaction=cat"]),
     "quotients, bf16": ([], [*DLRM, *QUOTIENTS, "train.lr=0.1", "train.precision=bf16"]),
     "series": (MANY, SERIES),
@@ -96,6 +96,7 @@ class Check:
         # Samples without a step have one probability, which may be the least.
         alike = (0.02 < clamped < 0.9) == ("clamped" in name) or "lists with weights, series" in name
         assert alike, f"{name}: {clamped:.0%} of the probabilities are the least"
+        assert np.ptp(expected) > 0.01, f"{name}: all probabilities are alike"
         worst = float(np.abs(found.astype(np.float64) - expected).max())
         print(f"{name:45} {len(expected):7,} rows: largest difference {worst:.2e}, limit {limit:.0e}", flush=True)
         if not worst <= limit:
