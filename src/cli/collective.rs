@@ -131,7 +131,7 @@ pub(super) fn tensors(shape: &Shape, precision: Precision) -> Vec<Reduced> {
         gradients: layer.parameters(),
         words: layer.weights() * precision.bytes() / size_of::<f32>() + layer.biases,
     };
-    shape.layers().map(tensor).collect()
+    shape.layers().map(|layer| tensor(layer.shape)).collect()
 }
 
 /// Whose figures prices are, in a few words.

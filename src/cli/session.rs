@@ -64,7 +64,7 @@ pub fn open_whole(config: &mut Config, known: Learned) -> Result<Arc<dyn Source>
 pub fn open_incoming(config: &mut Config, known: Learned, writing: Writing) -> Result<Arc<dyn Source>> {
     let Learned { vocabulary: known, scales } = known;
     let source = Incoming::standard(config, Opening { known, scales, ..Opening::default() }, writing)?;
-    config.model.follow(source.schema().dense, source.schema().rows());
+    config.model.follow(source.schema().dense, source.schema().names(), source.schema().rows());
     config.model.sequences = source.schema().sequences(&config.model)?;
     Derived::of(&config.model, Arc::new(source))
 }
@@ -92,11 +92,11 @@ fn open_as(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<
         // What the model lacks is told before anything is built.
         source.scales()?;
     }
-    let rows = source.schema().rows();
+    let (names, rows) = (source.schema().names(), source.schema().rows());
     match config.data.is_stored() {
-        true => config.model.follow(source.schema().dense, rows),
+        true => config.model.follow(source.schema().dense, names, rows),
         // Of generated data, too, those that there are: which tables are two depends on them.
-        false => config.model.rows = rows,
+        false => (config.model.columns, config.model.rows) = (names, rows),
     }
     config.model.sequences = source.schema().sequences(&config.model)?;
     Derived::of(&config.model, source)

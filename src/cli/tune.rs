@@ -29,7 +29,7 @@ use crate::math::brgemm::{Plan, install};
 use crate::math::{Parts, part_for};
 use crate::memory::write_file;
 use crate::memory::{self, Supply};
-use crate::model::{NetworkSpec, Shape, network};
+use crate::model::{Graph, NetworkSpec, Shape};
 use crate::simd::Isa;
 
 /// Plans that reach the second round, the model's included.
@@ -182,7 +182,9 @@ fn layers(config: &Config, threads: usize) -> Result<(Vec<(usize, usize)>, usize
     let mut small = config.clone();
     small.model.rows.iter_mut().for_each(|rows| *rows = 1);
     let schema = match config.data.source {
-        _ if !config.model.rows.is_empty() => Schema::criteo(config.model.dense(), &small.model.rows),
+        _ if !config.model.rows.is_empty() => {
+            Schema::criteo(config.model.dense(), &small.model.rows).named(&config.model.columns)
+        }
         SourceKind::Tsv => Schema::criteo(13, &[1; 26]),
         SourceKind::Criteo | SourceKind::Taobao | SourceKind::Random | SourceKind::Files => {
             let mut schema = data::open(&small, Opening::default())?.schema().clone();
@@ -190,13 +192,13 @@ fn layers(config: &Config, threads: usize) -> Result<(Vec<(usize, usize)>, usize
             schema
         }
     };
-    small.model.follow(schema.dense, schema.rows());
+    small.model.follow(schema.dense, schema.names(), schema.rows());
     let schema = derived_columns(&small.model, &schema)?.map_or(schema.clone(), |columns| columns.schema(&schema));
     let (config, dims) = (&small.model, &small.model.dims(&schema.rows())[..]);
     let (positions, kept) = (&schema.positions(config)[..], small.train.precision.into());
     let spec = NetworkSpec { config, dims, positions, samples: 1, part: 1, threads: 1, kept, kept_wide: kept };
     // Its memory is planned, and never taken.
-    let network = network(config)(&spec, &mut Supply::Arena(&mut memory::Plan::new()))?;
+    let network = Graph::build(&spec, &mut Supply::Arena(&mut memory::Plan::new()))?;
     let mut layers = Vec::new();
     for parameter in network.parameters() {
         // Weights are outputs x inputs.

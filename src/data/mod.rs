@@ -61,6 +61,6 @@ pub fn open(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
         SourceKind::Taobao => Arc::new(Taobao::new(data, rows, dense)?),
         SourceKind::Tsv => Arc::new(Tsv::open_as(data, rows, opening)?),
         SourceKind::Files => Arc::new(formats::Files::open_as(data, opening)?),
-        SourceKind::Random => Arc::new(Random::new(data, rows, dense)?),
+        SourceKind::Random => Arc::new(Random::new(data, rows, dense)?.named(&config.model.columns)),
     })
 }

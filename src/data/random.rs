@@ -37,6 +37,13 @@ pub(super) struct Draws {
 }
 
 impl Random {
+    /// The same with these names of columns, if there are any.
+    #[must_use]
+    pub fn named(mut self, columns: &[String]) -> Self {
+        self.schema = self.schema.named(columns);
+        self
+    }
+
     /// Look-ups into tables of `model_rows` rows, beside `dense` features.
     ///
     /// # Errors

@@ -65,7 +65,9 @@ impl Mlp {
         let precision = kept.precision;
         let layers = widths.windows(2).map(|pair| Linear::new(pair[0], pair[1], kept, supply));
         let layers = layers.collect::<Result<_>>()?;
-        let doors = if precision.is_split() { Some(Doors::new(widths, samples, supply)?) } else { None };
+        // Without layers, both ends are one matrix.
+        let doors =
+            if precision.is_split() && widths.len() > 1 { Some(Doors::new(widths, samples, supply)?) } else { None };
         let mut flow = |name: &str, width: usize, half: bool| {
             Flow::supplied(name, samples, width, half && precision.is_split(), supply)
         };
@@ -116,8 +118,8 @@ impl Mlp {
     /// The input, to be written before [`Mlp::forward`]; padding must stay 0.
     pub fn input_mut(&mut self) -> &mut Panels<f32> {
         match &mut self.doors {
-            Some(doors) if !self.layers.is_empty() => &mut doors.input,
-            _ => self.activations[0].whole_mut(),
+            Some(doors) => &mut doors.input,
+            None => self.activations[0].whole_mut(),
         }
     }
 

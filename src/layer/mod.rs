@@ -4,32 +4,34 @@
 //! each other's panels, so that nothing is repacked in between. A layer knows its own weights and the rank's team, and
 //! nothing of the model around it.
 
+mod activation;
 mod attention;
 mod concat;
 mod cross;
 mod dot;
 mod features;
 mod flow;
+mod gather;
 mod linear;
 mod loss;
 mod mlp;
 mod pieces;
 mod steps;
-mod tower;
 mod vectors;
 mod weight;
 mod wide;
 
+pub use activation::Activation;
 pub use attention::Attention;
 pub use concat::Concat;
 pub use cross::Cross;
 pub use dot::Dot;
 pub use features::{Features, FeaturesMut};
+pub use gather::{Gather, Numbers, Reading, spread_rows, sum_readings, sum_rows};
 pub use linear::Linear;
 pub use loss::LossLayer;
 pub use mlp::{InputGradient, Mlp};
 pub use pieces::{Piece, TensorSquares};
 pub use steps::Steps;
-pub use tower::Tower;
 pub use vectors::Vectors;
 pub use wide::Wide;

@@ -108,14 +108,14 @@ impl Steps {
     }
 
     /// Notes which steps of a part's samples are there, by where the bags of each table's look-ups begin, a bag a step, and writes
-    /// the dense features of each to `inputs`, if it has any; `dense` are those of the whole slice, so many a sample.
+    /// the dense features of each to `inputs`, if they are asked for; `dense` are those of the whole slice, so many a sample.
     pub fn begin<'a>(
         &mut self,
         team: &Team,
         part: &Part<'_>,
         offsets: &(dyn Fn(usize) -> &'a [u32] + Sync),
         (dense, width): (&[f32], usize),
-        inputs: &mut Panels<f32>,
+        inputs: Option<&mut Panels<f32>>,
     ) {
         let (steps, samples, first) = (self.steps, part.samples.len(), part.samples.start);
         if samples == 0 {
@@ -129,9 +129,7 @@ impl Steps {
                 *there = f32::from(u8::from(found));
             }
         });
-        if inputs.columns() == 0 {
-            return;
-        }
+        let Some(inputs) = inputs else { return };
         let columns = inputs.columns();
         let sizes = [inputs.panels(), samples * steps, inputs.stride()];
         team.share(Grid::new(inputs.cells_mut(), sizes, [1, team.pieces()], steps), |mut grid| {

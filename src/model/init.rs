@@ -41,40 +41,67 @@ fn glorot(layer: &Linear) -> Draw {
     Draw::Normal(libm::sqrt(2.0 / (layer.inputs() as f64 + layer.outputs() as f64)))
 }
 
-/// Fills the layers of an MLP; `which` tells it from the model's other chains of layers.
-pub(super) fn mlp(project: Project, layers: &mut [Linear], which: u32, seed: u64) {
+/// What tells the layers of a network of each kind from each other: `which` of the generator's streams of weights.
+mod which {
+    pub(super) const CROSS: u32 = 2;
+    pub(super) const PROJECTIONS: u32 = 3;
+    pub(super) const MATRIX: u32 = 3;
+    pub(super) const ATTENTION: u32 = 4;
+    /// Of a cross network behind the first.
+    pub(super) const FURTHER: u32 = 1 << 16;
+
+    /// Of the first, the second, and so on, of the layers of type linear.
+    pub(super) const fn linear(number: usize) -> u32 {
+        let number = number as u32;
+        if number < CROSS { number } else { number - CROSS + ATTENTION + 1 }
+    }
+}
+
+/// Fills one of an MLP's layers, the MLP and the layer by their numbers.
+pub(super) fn linear(project: Project, layer: &mut Linear, [number, index]: [usize; 2], seed: u64) {
+    mlp(project, std::slice::from_mut(layer), [which::linear(number), index as u32], seed);
+}
+
+/// Fills the layers of attention.
+pub(super) fn attention(project: Project, [matrix, layers]: [&mut [Linear]; 2], seed: u64) {
+    product(matrix, which::MATRIX, seed);
+    mlp(project, layers, [which::ATTENTION, 0], seed);
+}
+
+/// Fills a cross network, by its number.
+pub(super) fn cross(layers: &mut [Linear], number: u32, seed: u64) {
+    product(layers, if number == 0 { which::CROSS } else { which::FURTHER + number }, seed);
+}
+
+/// Fills the layers of an MLP from that number on.
+fn mlp(project: Project, layers: &mut [Linear], which: [u32; 2], seed: u64) {
     fill(layers, which, seed, |layer| match project {
-        Project::Dlrm | Project::Tbsm => [glorot(layer), Draw::Normal(libm::sqrt(1.0 / layer.outputs() as f64))],
+        Project::Dlrm | Project::Tbsm | Project::Own => {
+            [glorot(layer), Draw::Normal(libm::sqrt(1.0 / layer.outputs() as f64))]
+        }
         Project::TorchRec => [Draw::Uniform(libm::sqrt(1.0 / layer.inputs() as f64)); 2],
     });
 }
 
-/// Fills the layers of a bottom MLP, a cross network and a top MLP.
-pub(super) fn tower(project: Project, [bottom, cross, top]: [&mut [Linear]; 3], seed: u64) {
-    mlp(project, bottom, 0, seed);
-    mlp(project, top, 1, seed);
-    product(cross, 2, seed);
-}
-
 /// Fills layers whose outputs are multiplied with something: those of a cross network, that of attention. As [`mlp`] does.
-pub(super) fn product(layers: &mut [Linear], which: u32, seed: u64) {
-    fill(layers, which, seed, |layer| [glorot(layer), Draw::Zero]);
+fn product(layers: &mut [Linear], which: u32, seed: u64) {
+    fill(layers, [which, 0], seed, |layer| [glorot(layer), Draw::Zero]);
 }
 
 /// Fills the matrices of narrow tables as facebookresearch/dlrm does (`xavier_uniform_`).
-pub(super) fn projections(layers: &mut [Linear], which: u32, seed: u64) {
+pub(super) fn projections(layers: &mut [Linear], seed: u64) {
     let bound = |layer: &Linear| libm::sqrt(6.0 / (layer.inputs() + layer.outputs()) as f64);
-    fill(layers, which, seed, |layer| [Draw::Uniform(bound(layer)), Draw::Zero]);
+    fill(layers, [which::PROJECTIONS, 0], seed, |layer| [Draw::Uniform(bound(layer)), Draw::Zero]);
 }
 
 /// Sets layers of a wide part to 0: they begin by telling nothing, as their tables' rows do.
 pub(super) fn zeros(layers: &mut [Linear]) {
-    fill(layers, 0, 0, |_| [Draw::Zero; 2]);
+    fill(layers, [0, 0], 0, |_| [Draw::Zero; 2]);
 }
 
 /// Fills layers, `by` the distributions of weights and biases.
-fn fill(layers: &mut [Linear], which: u32, seed: u64, by: impl Fn(&Linear) -> [Draw; 2]) {
-    for (index, layer) in (0..).zip(layers) {
+fn fill(layers: &mut [Linear], [which, first]: [u32; 2], seed: u64, by: impl Fn(&Linear) -> [Draw; 2]) {
+    for (index, layer) in (first..).zip(layers) {
         let [weight, bias] = by(layer);
         let weight = weight.fill(Random::new(seed, Stream::Weight(which, index)), layer.inputs() * layer.outputs());
         layer.import_weight(0..layer.outputs(), &weight);

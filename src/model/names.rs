@@ -1,7 +1,8 @@
 //! What tensors are called in a state dict: as in the project that defines the model.
 
-use super::Shape;
-use crate::base::config::{Interaction, ModelConfig, Triangle};
+use super::graph::ChainLayer;
+use super::{Role, Shape};
+use crate::base::config::{Interaction, ModelConfig, Triangle, layer_names};
 
 /// Who defines a model: its initial weights, and what its tensors are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,10 +13,12 @@ pub enum Project {
     TorchRec,
     /// facebookresearch/tbsm, whose towers are facebookresearch/dlrm's.
     Tbsm,
+    /// Nobody but who has composed it: tensors are called as the layers are.
+    Own,
 }
 
 /// What names of models' tensors begin with.
-pub const ROOTS: [&str; 12] = [
+pub const ROOTS: [&str; 14] = [
     "emb_l.",
     "bot_l.",
     "top_l.",
@@ -28,6 +31,8 @@ pub const ROOTS: [&str; 12] = [
     "dlrm.",
     "ams.",
     "mlps.",
+    "tables.",
+    "layers.",
 ];
 
 /// Weights and biases of a module.
@@ -40,6 +45,7 @@ impl Project {
     #[must_use]
     pub const fn of(model: &ModelConfig) -> Self {
         match (model.interaction, model.triangle) {
+            _ if !model.layers.is_empty() => Self::Own,
             _ if model.ts_length > 0 => Self::Tbsm,
             (Interaction::Dcn, _) | (Interaction::Dot, Triangle::Upper) => Self::TorchRec,
             (Interaction::Dot, Triangle::Lower) | (Interaction::Cat, _) => Self::Dlrm,
@@ -52,6 +58,7 @@ impl Project {
         match self {
             Self::Dlrm => format!("emb_l.{table}.weight"),
             Self::Tbsm => format!("dlrm.emb_l.{table}.weight"),
+            Self::Own => format!("tables.{table}.weight"),
             Self::TorchRec => {
                 format!("sparse_arch.embedding_bag_collection.embedding_bags.t_cat_{table}.weight")
             }
@@ -82,22 +89,24 @@ impl Project {
     /// When it has no such layer.
     #[must_use]
     pub fn layer(self, index: usize, shape: &Shape) -> [String; 2] {
-        let chains = shape.chains();
-        let (mut chain, mut index) = (0, index);
-        while index >= chains[chain].len() {
-            index -= chains[chain].len();
-            chain += 1;
-        }
-        match chain {
-            0 => self.bottom(index),
-            1 => self.cross(index),
-            2 => self.top(index, chains[chain].len()),
-            3 if index == 0 => ["A", "bias"].map(|kind| format!("ams.0.{kind}")),
-            3 => of_module(&format!("ams.0.mlp.{}", 2 * (index - 1))),
-            4 => of_module(&format!("mlps.0.{}", 2 * index)),
-            5 => of_module("wide_dense"),
-            _ => ["weight", "bias"]
-                .map(|kind| self.table(shape.projected[index]).replace("weight", &format!("proj.{kind}"))),
+        match shape.layers().nth(index).expect("there is such a layer").role {
+            Role::Wide => of_module("wide_dense"),
+            Role::Projection(table) => {
+                ["weight", "bias"].map(|kind| self.table(table).replace("weight", &format!("proj.{kind}")))
+            }
+            Role::Chain(layer) if self == Self::Own => of_module(&format!("layers.{}.{}", layer.of, layer.index[0])),
+            Role::Cross(of, matrix) if self == Self::Own => self.cross(&format!("layers.{of}"), matrix),
+            Role::Attention(of, index) if self == Self::Own => attention(&format!("layers.{of}"), index),
+            Role::Cross(_, matrix) => {
+                let root = if self == Self::Tbsm { "dlrm." } else { "" };
+                self.cross(&format!("{root}inter_arch.crossnet"), matrix)
+            }
+            Role::Attention(_, index) => attention("ams.0", index),
+            Role::Chain(ChainLayer { of, index: [index, count], .. }) => match &**of {
+                layer_names::BOTTOM => self.bottom(*index),
+                layer_names::HEAD => of_module(&format!("mlps.0.{}", 2 * index)),
+                _ => self.top(*index, *count),
+            },
         }
     }
 
@@ -105,7 +114,7 @@ impl Project {
     fn bottom(self, layer: usize) -> [String; 2] {
         match self {
             // Every second module of the reference's Sequential is an activation.
-            Self::Dlrm => of_module(&format!("bot_l.{}", 2 * layer)),
+            Self::Dlrm | Self::Own => of_module(&format!("bot_l.{}", 2 * layer)),
             Self::Tbsm => of_module(&format!("dlrm.bot_l.{}", 2 * layer)),
             Self::TorchRec => of_module(&format!("dense_arch.model._mlp.{layer}._linear")),
         }
@@ -114,17 +123,24 @@ impl Project {
     /// Weights and biases of one of `layers` layers of the top MLP; TorchRec's last is no part of its MLP.
     fn top(self, layer: usize, layers: usize) -> [String; 2] {
         match self {
-            Self::Dlrm => of_module(&format!("top_l.{}", 2 * layer)),
+            Self::Dlrm | Self::Own => of_module(&format!("top_l.{}", 2 * layer)),
             Self::Tbsm => of_module(&format!("dlrm.top_l.{}", 2 * layer)),
             Self::TorchRec if layer + 1 == layers => of_module("over_arch.model.1"),
             Self::TorchRec => of_module(&format!("over_arch.model.0._mlp.{layer}._linear")),
         }
     }
 
-    /// Weights and biases of a matrix of the cross network: V and W of each layer in turn; V has no biases.
-    fn cross(self, matrix: usize) -> [String; 2] {
-        let root = if self == Self::Tbsm { "dlrm." } else { "" };
-        let of = |kind: &str| format!("{root}inter_arch.crossnet.{kind}.{}", matrix / 2);
+    /// Weights and biases of a matrix of a cross network: V and W of each layer in turn; V has no biases.
+    fn cross(self, root: &str, matrix: usize) -> [String; 2] {
+        let of = |kind: &str| format!("{root}.{kind}.{}", matrix / 2);
         [of(if matrix.is_multiple_of(2) { "V_kernels" } else { "W_kernels" }), of("bias")]
+    }
+}
+
+/// Weights and biases of attention: the matrix, then layers with an activation behind each.
+fn attention(root: &str, index: usize) -> [String; 2] {
+    match index {
+        0 => ["A", "bias"].map(|kind| format!("{root}.{kind}")),
+        _ => of_module(&format!("{root}.mlp.{}", 2 * (index - 1))),
     }
 }

@@ -8,8 +8,8 @@
 
 use std::fmt::Debug;
 
+use super::Parameter;
 use super::stage::{Stage, Work};
-use super::{Dlrm, Parameter, Tbsm};
 use crate::base::Result;
 use crate::base::config::ModelConfig;
 use crate::data::Batch;
@@ -21,9 +21,6 @@ use crate::optim::{Kept, Paces};
 
 /// Gets the number of a layer whose gradient is complete, and the layer.
 pub type Announce<'a> = &'a mut dyn FnMut(usize, &mut Linear);
-
-/// Chains of layers that a network may have.
-pub const CHAINS: usize = 6;
 
 const NO_LAYER: &str = "there is no such layer";
 
@@ -38,15 +35,17 @@ pub trait Network: Debug + Send {
     /// Draws initial weights: a pure function of the seed.
     fn initialise(&mut self, seed: u64);
 
-    /// Its parameter layers, chain by chain, in the order in which they are numbered; a chain may have none.
-    fn chains(&self) -> [&[Linear]; CHAINS];
+    /// Gives its parameter layers to `each`, in the order in which they are numbered.
+    fn each_layer<'a>(&'a self, each: &mut dyn FnMut(&'a Linear));
 
-    /// As [`Network::chains`], to be changed.
-    fn chains_mut(&mut self) -> [&mut [Linear]; CHAINS];
+    /// As [`Network::each_layer`], to be changed.
+    fn each_layer_mut<'a>(&'a mut self, each: &mut dyn FnMut(&'a mut Linear));
 
     /// How many parameter layers it has.
     fn layers(&self) -> usize {
-        self.chains().map(<[_]>::len).into_iter().sum()
+        let mut count = 0;
+        self.each_layer(&mut |_| count += 1);
+        count
     }
 
     /// Parameter layer number `index`.
@@ -54,7 +53,14 @@ pub trait Network: Debug + Send {
     /// # Panics
     /// When there is no such layer.
     fn layer(&self, index: usize) -> &Linear {
-        self.chains().into_iter().flatten().nth(index).expect(NO_LAYER)
+        let (mut at, mut found) = (0, None);
+        self.each_layer(&mut |layer| {
+            if at == index {
+                found = Some(layer);
+            }
+            at += 1;
+        });
+        found.expect(NO_LAYER)
     }
 
     /// As [`Network::layer`], to be changed.
@@ -62,7 +68,14 @@ pub trait Network: Debug + Send {
     /// # Panics
     /// When there is no such layer.
     fn layer_mut(&mut self, index: usize) -> &mut Linear {
-        self.chains_mut().into_iter().flatten().nth(index).expect(NO_LAYER)
+        let (mut at, mut found) = (0, None);
+        self.each_layer_mut(&mut |layer| {
+            if at == index {
+                found = Some(layer);
+            }
+            at += 1;
+        });
+        found.expect(NO_LAYER)
     }
 
     /// What a layer's weights and its biases are called in a state dict.
@@ -163,12 +176,6 @@ impl NetworkSpec<'_> {
 
 /// Builds a network, all weights 0.
 pub type BuildNetwork = fn(&NetworkSpec<'_>, &mut Supply<'_>) -> Result<Box<dyn Network>>;
-
-/// What builds the network of a model.
-#[must_use]
-pub fn network(config: &ModelConfig) -> BuildNetwork {
-    if config.ts_length > 0 { Tbsm::build } else { Dlrm::build }
-}
 
 impl dyn Network + '_ {
     /// Every tensor of its layers, in their order.

@@ -307,13 +307,15 @@ impl<'a> Builder<'a> {
     /// rank.
     fn backward(&mut self, element: f64) -> Vec<(usize, Vec<usize>)> {
         let ranks = self.ranks();
-        let Shape { bottom, cross, .. } = &self.scene.shape;
-        let (before, crossed) = (bottom.len(), bottom.len() + cross.len());
-        let all = self.scene.shape.layers().count();
+        let of = |stage: Stage| -> Vec<usize> {
+            let layers = self.scene.shape.layers().enumerate();
+            layers.filter(|(_, layer)| layer.stage == stage).map(|(at, _)| at).collect()
+        };
+        let [top, crossed, bottom] = [Stage::Top, Stage::Interact, Stage::Bottom].map(of);
         let mut complete = Vec::new();
-        for (stage, layers) in [(Stage::BackTop, crossed..all), (Stage::BackInteract, before..crossed)] {
-            self.layers(stage, layers.clone(), &mut complete);
-            let through: usize = layers.map(|layer| self.scene.shape.multiplied(layer)).sum();
+        for (stage, layers) in [(Stage::BackTop, top), (Stage::BackInteract, crossed)] {
+            self.layers(stage, &layers, &mut complete);
+            let through: usize = layers.iter().map(|layer| self.scene.shape.multiplied(*layer)).sum();
             for rank in 0..ranks {
                 // Beside the layers.
                 let samples = self.walkers[rank].last_part;
@@ -326,13 +328,13 @@ impl<'a> Builder<'a> {
             let bytes = builder.walkers[to].load.columns as f64 * builder.walkers[from].samples as f64 * element;
             (bytes, [bytes / builder.copied(from); 2])
         });
-        self.layers(Stage::BackBottom, 0..before, &mut complete);
+        self.layers(Stage::BackBottom, &bottom, &mut complete);
         complete
     }
 
     /// Layers from the last to the first; nobody needs the gradient of the dense features.
-    fn layers(&mut self, stage: Stage, layers: std::ops::Range<usize>, complete: &mut Vec<(usize, Vec<usize>)>) {
-        for layer in layers.rev() {
+    fn layers(&mut self, stage: Stage, layers: &[usize], complete: &mut Vec<(usize, Vec<usize>)>) {
+        for &layer in layers.iter().rev() {
             let passes = if layer == 0 && stage == Stage::BackBottom { 2.0 } else { 4.0 };
             let of_rank = |rank: usize, builder: &mut Self| {
                 let operations =
@@ -369,7 +371,7 @@ impl<'a> Builder<'a> {
 
     /// Layers that are reduced together: how many parameters, the last layer's number, and what completes its gradient.
     fn buckets(&self, complete: Vec<(usize, Vec<usize>)>) -> Vec<(usize, usize, Vec<usize>)> {
-        let shapes: Vec<LayerShape> = self.scene.shape.layers().collect();
+        let shapes: Vec<LayerShape> = self.scene.shape.layers().map(|layer| layer.shape).collect();
         let (mut buckets, mut open, last) = (Vec::new(), 0, complete.len());
         for (at, (layer, completes)) in complete.into_iter().enumerate() {
             open += shapes[layer].parameters();

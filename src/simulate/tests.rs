@@ -1,12 +1,13 @@
 //! Steps whose time follows from a few divisions.
 
 use super::{Kind, Outcome, Rates, Scene, simulate};
+use crate::base::config::{Interaction, ModelConfig};
 use crate::collective::Payload;
 use crate::collective::plan::direct;
 use crate::machine::placement::{CommCores, Wishes};
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site, place};
-use crate::model::{LayerShape, Limits, Shape, Stage};
+use crate::model::{Limits, Shape, Stage};
 use crate::optim::Kept;
 use crate::shard::{Kind as Division, Model, Options, TableLoad, Workload, plan};
 
@@ -54,24 +55,22 @@ fn workload(batch: usize) -> Workload {
     }
 }
 
-fn shape([inputs, outputs]: [usize; 2]) -> Shape {
-    let (bottom, top) = (vec![LayerShape::new(16, 64)], vec![LayerShape::new(inputs, outputs)]);
-    let none = Vec::new;
-    Shape {
-        bottom,
-        cross: none(),
-        top,
-        steps: 1,
-        attention: none(),
-        head: none(),
-        wide: None,
-        wide_tables: 0,
-        row: 128,
-        projections: none(),
-        projected: Vec::new(),
-        made: 0,
-        products: 0,
-    }
+/// A network of two columns of 64 numbers each beside a bottom layer of 64, whose top layers have these outputs.
+fn shape(top: &[usize], cross_rank: Option<usize>) -> Shape {
+    let interaction = if cross_rank.is_some() { Interaction::Dcn } else { Interaction::Cat };
+    let model = ModelConfig {
+        bottom: vec![16, 64],
+        dim: 64,
+        interaction,
+        cross_layers: 1,
+        cross_rank: cross_rank.unwrap_or(1),
+        // A network ends in one number; what costs anything is before.
+        top: [top, &[1]].concat(),
+        ..ModelConfig::default()
+    };
+    let mut shape = Shape::of(&model, &[1; 2], &[64; 2]);
+    shape.blocks.last_mut().unwrap().layers.pop();
+    shape
 }
 
 fn step(ranks: usize, comm_cores: usize, overlap: bool, batch: usize, shape: &Shape, rates: &Rates) -> Outcome {
@@ -103,9 +102,8 @@ fn near(found: f64, wanted: f64, part: f64) {
 
 #[test]
 fn layers_of_an_interaction_take_their_time_and_are_reduced() {
-    let (batch, plain) = (4096, shape([192, 256]));
-    let cross = vec![LayerShape { biases: 0, ..LayerShape::new(192, 1000) }, LayerShape::new(1000, 192)];
-    let crossed = Shape { cross, ..plain.clone() };
+    let (batch, plain) = (4096, shape(&[256], None));
+    let crossed = shape(&[256], Some(1000));
     assert_eq!(crossed.parameters() - plain.parameters(), 192 * 1000 + 1000 * 192 + 192);
     let rates = Rates::at_the_limits();
     let limits = Limits { gflop_s: 1000.0, stream_gb_s: 100.0, gather_gb_s: 100.0, scatter_gb_s: 100.0 };
@@ -127,7 +125,7 @@ fn layers_of_an_interaction_take_their_time_and_are_reduced() {
 
 #[test]
 fn a_rank_alone_takes_the_sum_of_its_stages_and_waits_for_nobody() {
-    let (shape, batch) = (shape([192, 256]), 4096);
+    let (shape, batch) = (shape(&[256], None), 4096);
     let mut rates = Rates::at_the_limits();
     let outcome = step(1, 0, true, batch, &shape, &rates);
     let limits = Limits { gflop_s: 1000.0, stream_gb_s: 100.0, gather_gb_s: 100.0, scatter_gb_s: 100.0 };
@@ -148,7 +146,7 @@ fn a_rank_alone_takes_the_sum_of_its_stages_and_waits_for_nobody() {
 
 #[test]
 fn two_ranks_halve_what_they_compute_and_wait_for_a_slow_link() {
-    let (shape, rates) = (shape([192, 64]), Rates::at_the_limits());
+    let (shape, rates) = (shape(&[64], None), Rates::at_the_limits());
     let [one, two] = [1, 2].map(|ranks| step(ranks, 0, true, 65_536, &shape, &rates));
     // Half of each table's rows go to the other rank.
     let bytes = 65_536.0 / 2.0 * 64.0 * 4.0;
@@ -165,7 +163,7 @@ fn two_ranks_halve_what_they_compute_and_wait_for_a_slow_link() {
 #[test]
 fn layers_are_reduced_behind_the_backward_pass_or_waited_for() {
     // Half of 64 MiB each way over the link, as gradients and as weights; nobody is slowed by copying.
-    let (wide, rates) = (shape([4096, 4096]), Rates { core_gb_s: 1e3, ..Rates::at_the_limits() });
+    let (wide, rates) = (shape(&[87_381], None), Rates { core_gb_s: 1e3, ..Rates::at_the_limits() });
     let dense = Kind::DenseGradients as usize;
     let wire_s = f64::from(64 << 20) / 10e9;
     let [overlapped, after] = [true, false].map(|overlap| step(2, 1, overlap, 64, &wide, &rates));
@@ -187,11 +185,7 @@ fn layers_are_reduced_behind_the_backward_pass_or_waited_for() {
 
 #[test]
 fn gradients_go_in_buckets_and_are_copied_where_an_implementation_does_so() {
-    let shape = Shape {
-        bottom: vec![LayerShape::new(16, 64); 3],
-        top: vec![LayerShape::new(192, 64), LayerShape::new(64, 1)],
-        ..shape([192, 64])
-    };
+    let shape = shape(&[64, 64, 64, 1], None);
     let rates = Rates::at_the_limits();
     let layers = |outcome: &Outcome| {
         let trace: serde_json::Value = serde_json::from_str(&outcome.trace()).unwrap();

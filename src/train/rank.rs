@@ -153,7 +153,7 @@ impl Rank {
         gradients.settle(&mut arena);
         windows.settle(&mut arena);
         nodes.iter_mut().for_each(|nodes| nodes.settle(&mut arena));
-        network.chains_mut().into_iter().flatten().for_each(Linear::begin);
+        network.each_layer_mut(&mut Linear::begin);
         tables.begin(&team);
 
         let mut ends = fabric.connect(&mut gate, windows)?.into_iter();

@@ -14,7 +14,7 @@ use crate::exchange::piece_of_pairs;
 use crate::machine::placement::{Placement, RankPlace};
 use crate::math::Grains;
 use crate::memory::check_host;
-use crate::model::{BuildNetwork, Room, StoredTables, network};
+use crate::model::{BuildNetwork, Graph, Room, StoredTables};
 use crate::shard::scheme::Sharding;
 use crate::simd::Isa;
 use crate::sync::Job;
@@ -94,7 +94,7 @@ impl Setup {
             traced: false,
             sequences: schema.positions(config),
             stored: None,
-            network: network(config),
+            network: Graph::build,
             fabric: World::fabric,
         }
     }

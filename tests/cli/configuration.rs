@@ -52,6 +52,13 @@ const CROSS: &[(&str, &str)] = &[("model.interaction", "dcn"), ("model.cross_ran
 /// A wide part.
 const WIDE: &[(&str, &str)] = &[("model.wide", "true"), ("model.wide_crosses", r#"[["C1","C2"]]"#)];
 
+/// A network of one's own.
+const OWN: &str = r#"[
+    {name="hidden", type="linear", of="dense", outputs=[9,5]},
+    {name="all", type="concat", of=["hidden","embeddings"]},
+    {name="logit", type="linear", of="all", outputs=1},
+]"#;
+
 /// Narrow tables.
 const MIXED: &[(&str, &str)] =
     &[("model.md_temperature", "0.1"), ("model.md_threshold", "4"), ("model.rows", "[100,300]")];
@@ -80,6 +87,7 @@ const CASES: &[Case] = &[
     case("model.qr_operation", "concat", BUILT_IN, COMPOSED),
     case("model.qr_threshold", "200", BUILT_IN, COMPOSED),
     case("model.rows", "[300,400]", BUILT_IN, &[]),
+    case("model.columns", r#"["C3","C1","C2"]"#, RANDOM, WIDE),
     case("model.pooling", "mean", RANDOM, &[("data.lookups", "3")]),
     case("model.interaction", "cat", BUILT_IN, &[]),
     case("model.interaction_itself", "true", BUILT_IN, &[]),
@@ -96,6 +104,7 @@ const CASES: &[Case] = &[
     case("model.loss", "mse", BUILT_IN, &[]),
     case("model.loss_weights", "[1.0,2.0]", BUILT_IN, &[("model.loss", "wbce")]),
     case("model.loss_threshold", "0.45", BUILT_IN, &[]),
+    case("model.layers", OWN, BUILT_IN, &[]),
     case("data.source", "criteo", RANDOM, &[]),
     case("data.path", "other.tsv", TEXT, &[]),
     case("data.schema", "two.toml", TABLE, &[]),

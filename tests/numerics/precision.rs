@@ -10,7 +10,7 @@ use octorec::embedding::{Lookups, Slots, Source, Spec, Table, Updater};
 use octorec::layer::{InputGradient, Mlp};
 use octorec::machine::team::Team;
 use octorec::memory::{Plan, Supply};
-use octorec::model::{Dlrm, NetworkSpec, Room};
+use octorec::model::{Graph, NetworkSpec, Room};
 use octorec::simd::Isa;
 use octorec::simd::split::shorten;
 use octorec::train::{Checkpoint, Origin, Progress, Ranks, save};
@@ -113,7 +113,7 @@ fn no_second_copy_of_the_weights_exists() {
             kept: precision.into(),
             kept_wide: precision.into(),
         };
-        let network = Dlrm::build(&spec, &mut Supply::System).unwrap();
+        let network = Graph::build(&spec, &mut Supply::System).unwrap();
         (tables, (0..network.layers()).map(|index| network.layer(index).weight_bytes()).collect::<Vec<_>>())
     };
     let (tables, layers) = bytes(Precision::F32);

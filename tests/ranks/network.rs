@@ -14,7 +14,7 @@ use octorec::machine::{Machine, place};
 use octorec::math::brgemm::{export_rows, import_rows};
 use octorec::math::{self, Grains, Share};
 use octorec::memory::{Arena, Buffer, Supply};
-use octorec::model::{Announce, CHAINS, Network, NetworkSpec, Parameter, Room, Stage, Work};
+use octorec::model::{Announce, Network, NetworkSpec, Parameter, Room, Stage, Work};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::train::{Ranks, Setup};
 
@@ -64,12 +64,12 @@ impl Network for LinearModel {
         self.layer.layers_mut()[0].import_weight(0..1, &weight);
     }
 
-    fn chains(&self) -> [&[Linear]; CHAINS] {
-        [self.layer.layers(), &[], &[], &[], &[], &[]]
+    fn each_layer<'a>(&'a self, each: &mut dyn FnMut(&'a Linear)) {
+        self.layer.layers().iter().for_each(each);
     }
 
-    fn chains_mut(&mut self) -> [&mut [Linear]; CHAINS] {
-        [self.layer.layers_mut(), &mut [], &mut [], &mut [], &mut [], &mut []]
+    fn each_layer_mut<'a>(&'a mut self, each: &mut dyn FnMut(&'a mut Linear)) {
+        self.layer.layers_mut().iter_mut().for_each(each);
     }
 
     fn layer_names(&self, _: usize) -> [String; 2] {

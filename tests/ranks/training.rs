@@ -17,7 +17,7 @@ use octorec::collective::plan::{Reduction, Topology, hierarchical, reductions};
 use octorec::data::{self, Batch, Opening, Schema, Split};
 use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
-use octorec::model::{BuildNetwork, Dlrm, Room, Stage};
+use octorec::model::{BuildNetwork, Graph, Room, Stage};
 use octorec::optim::{Averages, Optimizer};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
@@ -507,7 +507,7 @@ fn ranks_wait_for_one_that_still_builds_its_memory_however_long() {
         if !LATE.swap(true, Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(600));
         }
-        Dlrm::build(spec, supply)
+        Graph::build(spec, supply)
     };
     let ranks = Ranks::start(Setup { deadline: Duration::from_millis(200), network, ..setup }).unwrap();
     assert!(LATE.load(Ordering::Relaxed));

@@ -16,6 +16,9 @@ pub struct Contradiction {
     pub reason: String,
 }
 
+/// The widest layer or vector.
+const WIDEST: usize = 1 << 20;
+
 /// More tables than any model in the field has, and as many as are planned, placed and started within seconds.
 const TABLES_MOST: usize = 100_000;
 
@@ -265,6 +268,9 @@ impl ModelConfig {
                  away",
             );
         }
+        if !self.layers.is_empty() {
+            return Ok(());
+        }
         if self.arch_mlp.last() != Some(&1) {
             let reason = format!("model.arch_mlp = {:?} must end in 1, the click probability", self.arch_mlp);
             return fail(&["model.arch_mlp"], reason);
@@ -310,6 +316,64 @@ impl ModelConfig {
     }
 
     fn contradiction(&self) -> std::result::Result<(), Contradiction> {
+        if self.layers.is_empty() {
+            self.check_built_in()?;
+        } else {
+            let columns = Some(&*self.columns).filter(|columns| !columns.is_empty());
+            if let Err(reason) = self.widths(columns) {
+                return fail(&["model.layers"], format!("model.layers: {reason}"));
+            }
+        }
+        if self.dim == 0 || self.dim > WIDEST {
+            let reason =
+                format!("model.dim = {}: a row of a table has at least one column, and at most 2^20", self.dim);
+            return fail(&["model.dim"], reason);
+        }
+        within!("model.md_temperature", self.md_temperature, (0.0..=10.0), "[0, 10]");
+        self.check_series()?;
+        self.check_quotients()?;
+        if self.rows.len() > TABLES_MOST {
+            let reason = format!("model.rows: {} tables are more than {TABLES_MOST}, the most", self.rows.len());
+            return fail(&["model.rows"], reason);
+        }
+        self.check_columns()?;
+        self.check_wide()?;
+        within!("model.loss_threshold", self.loss_threshold, (0.0..0.5), "[0, 0.5)");
+        if let Some(table) = self.rows.iter().position(|&rows| rows == 0 || rows > u64::from(u32::MAX)) {
+            return fail(
+                &["model.rows"],
+                format!("model.rows: table {table} has {} rows; 1 to 2^32 - 1 are possible", self.rows[table]),
+            );
+        }
+        if !self.loss_weights.iter().all(|weight| weight.is_finite() && *weight >= 0.0) {
+            return fail(
+                &["model.loss_weights"],
+                format!("model.loss_weights = {:?} must be finite and not negative", self.loss_weights),
+            );
+        }
+        Ok(())
+    }
+
+    fn check_columns(&self) -> std::result::Result<(), Contradiction> {
+        let (names, tables) = (&self.columns, self.rows.len());
+        if !names.is_empty() && tables > 0 && names.len() != tables {
+            let reason = format!(
+                "model.columns has {} names and model.rows {} tables: name all of them, or none",
+                names.len(),
+                tables
+            );
+            return fail(&["model.columns", "model.rows"], reason);
+        }
+        let mut seen = std::collections::HashSet::new();
+        match names.iter().find(|name| name.is_empty() || !seen.insert(*name)) {
+            Some(name) if name.is_empty() => fail(&["model.columns"], "model.columns: a column without a name"),
+            Some(name) => fail(&["model.columns"], format!("model.columns: two columns are called {name}")),
+            None => Ok(()),
+        }
+    }
+
+    /// What the keys of a built-in network must be.
+    fn check_built_in(&self) -> std::result::Result<(), Contradiction> {
         if self.bottom.len() == 1 && self.interaction == Interaction::Dot {
             return fail(
                 &["model.bottom", "model.interaction"],
@@ -320,9 +384,6 @@ impl ModelConfig {
                 ),
             );
         }
-        if self.dim == 0 {
-            return fail(&["model.dim"], "model.dim = 0: a row of a table has at least one column");
-        }
         if self.top.contains(&0) {
             return fail(&["model.top"], format!("model.top = {:?}: a layer of 0 outputs", self.top));
         }
@@ -331,15 +392,12 @@ impl ModelConfig {
             return fail(&["model.bottom"], reason);
         }
         let widest = self.bottom.iter().chain(&self.top).copied().chain([self.dim]).max().unwrap_or(0);
-        if widest > 1 << 20 {
+        if widest > WIDEST {
             return fail(
                 &["model.bottom", "model.top", "model.dim"],
                 format!("model.bottom, model.top and model.dim: {widest} is more than 2^20, the widest layer"),
             );
         }
-        within!("model.md_temperature", self.md_temperature, (0.0..=10.0), "[0, 10]");
-        self.check_series()?;
-        self.check_quotients()?;
         if self.ts_length == 0 && self.top.last() != Some(&1) {
             return fail(&["model.top"], format!("model.top = {:?} must end in 1, the click probability", self.top));
         }
@@ -357,24 +415,6 @@ impl ModelConfig {
         }
         within!("model.cross_layers", self.cross_layers, (1..=64), "[1, 64]");
         within!("model.cross_rank", self.cross_rank, (1..=1 << 20), "[1, 2^20]");
-        if self.rows.len() > TABLES_MOST {
-            let reason = format!("model.rows: {} tables are more than {TABLES_MOST}, the most", self.rows.len());
-            return fail(&["model.rows"], reason);
-        }
-        self.check_wide()?;
-        within!("model.loss_threshold", self.loss_threshold, (0.0..0.5), "[0, 0.5)");
-        if let Some(table) = self.rows.iter().position(|&rows| rows == 0 || rows > u64::from(u32::MAX)) {
-            return fail(
-                &["model.rows"],
-                format!("model.rows: table {table} has {} rows; 1 to 2^32 - 1 are possible", self.rows[table]),
-            );
-        }
-        if !self.loss_weights.iter().all(|weight| weight.is_finite() && *weight >= 0.0) {
-            return fail(
-                &["model.loss_weights"],
-                format!("model.loss_weights = {:?} must be finite and not negative", self.loss_weights),
-            );
-        }
         Ok(())
     }
 }

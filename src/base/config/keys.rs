@@ -98,16 +98,29 @@ const READERS: &[Command] = &[Plan, Simulate, Tune, Inspect];
 const STORED: When = Source(&[Tsv, Files]);
 const GENERATED: When = Source(&[Criteo, Taobao, Random]);
 const RANDOM: When = Source(&[Random]);
-const DOT: When = Other("model.interaction = \"dot\"", |config| config.model.interaction == Interaction::Dot);
-const CROSS: When = Other("model.interaction = \"dcn\"", |config| config.model.interaction == Interaction::Dcn);
+const BUILT_IN: When = Other("a built-in network (no model.layers)", |config| built_in(config));
+const DOT: When =
+    Other("model.interaction = \"dot\" and no model.layers", |config| interacts(config, Interaction::Dot));
+const CROSS: When =
+    Other("model.interaction = \"dcn\" and no model.layers", |config| interacts(config, Interaction::Dcn));
 const MIXED: When = Other("model.md_temperature above 0", |config| config.model.md_temperature > 0.0);
 const COMPOSED: When = Other("model.qr_collisions above 0", |config| config.model.qr_collisions > 0);
 const SERIES: When = Other("model.ts_length above 0", |config| config.model.ts_length > 0);
-const WIDE: When = Other("model.wide = true", |config| config.model.wide);
+const SERIES_BUILT_IN: When =
+    Other("model.ts_length above 0 and no model.layers", |config| config.model.ts_length > 0 && built_in(config));
+const WIDE: When = Other("model.wide = true, or a layer of type wide", |config| config.model.wide);
 /// With text: formats that store row numbers have numbered their values, and checked their rows, before.
 const TEXT: When = Other("text (data.source = \"tsv\", or a data.schema: --schema FILE)", |config| {
     config.data.source == Tsv || (config.data.source == Files && !config.data.schema.is_empty())
 });
+
+const fn built_in(config: &Config) -> bool {
+    config.model.layers.is_empty()
+}
+
+fn interacts(config: &Config, how: Interaction) -> bool {
+    built_in(config) && config.model.interaction == how
+}
 
 const fn key(name: &'static str, others: &'static [Command], when: When) -> Key {
     Key { name, others, when }
@@ -153,7 +166,7 @@ fn decays(config: &Config, ways: &[Decay]) -> bool {
 /// Every key.
 pub const KEYS: &[Key] = &[
     key("model.bottom", TABLES, Always),
-    key("model.top", LAYERS, Always),
+    key("model.top", LAYERS, BUILT_IN),
     key("model.dim", &[Plan, Simulate, Tune, Step, Overlap, Inspect], Always),
     key("model.md_temperature", WIDTHS, Always),
     key("model.md_threshold", WIDTHS, MIXED),
@@ -162,13 +175,14 @@ pub const KEYS: &[Key] = &[
     key("model.qr_operation", WIDTHS, COMPOSED),
     key("model.qr_threshold", QUOTIENTS, COMPOSED),
     key("model.rows", TABLES, GENERATED),
+    key("model.columns", &[Plan, Simulate, Tune, Step, Overlap, Inspect], RANDOM),
     key("model.pooling", STEPS, Always),
-    key("model.interaction", LAYERS, Always),
+    key("model.interaction", LAYERS, BUILT_IN),
     key("model.interaction_itself", LAYERS, DOT),
     key("model.triangle", &[], DOT),
     key("model.cross_layers", LAYERS, CROSS),
     key("model.cross_rank", LAYERS, CROSS),
-    key("model.wide", LAYERS, Always),
+    key("model.wide", LAYERS, BUILT_IN),
     key("model.wide_crosses", LAYERS, WIDE),
     key(
         "model.wide_buckets",
@@ -177,11 +191,12 @@ pub const KEYS: &[Key] = &[
     ),
     key("model.ts_length", LAYERS, Always),
     key("model.sequences", WIDTHS, SERIES),
-    key("model.tsl_mlp", LAYERS, SERIES),
-    key("model.arch_mlp", LAYERS, SERIES),
+    key("model.tsl_mlp", LAYERS, SERIES_BUILT_IN),
+    key("model.arch_mlp", LAYERS, SERIES_BUILT_IN),
     key("model.loss", STEPS, Always),
     key("model.loss_weights", STEPS, Other("model.loss = \"wbce\"", |config| config.model.loss == Loss::Wbce)),
     key("model.loss_threshold", STEPS, Always),
+    key("model.layers", LAYERS, Always),
     key("data.source", READERS, Always),
     key("data.path", SHAPES, STORED),
     key("data.schema", READERS, Source(&[Files])),

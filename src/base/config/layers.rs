@@ -9,7 +9,7 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-use super::{Command, Config, Contradiction, Key, preset};
+use super::{Command, Config, Contradiction, Key, LayerKind, preset};
 use crate::base::console::note;
 use crate::base::error::{Error, Result, nearest};
 use crate::base::input;
@@ -183,6 +183,13 @@ impl Layers {
                 note!("note: {place}: model.rows gives way to the data, which say how many rows each table has");
             }
             config.model.rows.clear();
+            config.model.columns.clear();
+        }
+        let model = &mut config.model;
+        if !model.layers.is_empty() {
+            // What other keys say follows from the layers.
+            model.wide = model.layers.iter().any(|layer| layer.kind == LayerKind::Wide);
+            model.bottom.truncate(1);
         }
         config.contradiction().map_err(|contradiction| self.blame(contradiction))?;
         Ok(config)
@@ -212,6 +219,7 @@ impl Layers {
         let told = format!("{key} = {value}");
         let kind = match key {
             "model.wide_crosses" => "a list of lists of names is expected, such as [[\"C1\", \"C2\"]]",
+            "model.sequences" | "model.columns" => "a list of names is expected, such as [\"C1\", \"C2\"]",
             _ => expected(old),
         };
         let mut merged = self.merged.clone();
@@ -222,6 +230,10 @@ impl Layers {
             let message = error.message().trim();
             // Of names, the parser lists those that are possible.
             let tells = message.starts_with("unknown variant") || message.ends_with("is expected");
+            // Of a layer of a network, it says what the layer lacks.
+            if key == "model.layers" {
+                return Err(Error::Config { origin: origin.place, reason: format!("{key}: {message}") });
+            }
             let reason = if tells { message } else { kind };
             return Err(Error::Config { origin: origin.place, reason: format!("{told}: {reason}") });
         }

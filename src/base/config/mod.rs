@@ -12,6 +12,7 @@ mod launcher;
 mod layers;
 mod look_ups;
 mod model;
+mod network;
 mod presets;
 mod setting;
 mod train;
@@ -25,6 +26,8 @@ pub use keys::{Command, KEYS, Key};
 pub use launcher::{bound_although_alone, launched, one_caller};
 pub use layers::Layers;
 pub use look_ups::LookUps;
+pub(crate) use network::names as layer_names;
+pub use network::{DENSE, EMBEDDINGS, LayerKind, NamedLayer, Width, Widths};
 pub use presets::{DEFAULT_PRESET, PRESETS, preset};
 pub use setting::Setting;
 pub use train::TrainConfig;
@@ -72,6 +75,9 @@ pub struct ModelConfig {
     pub qr_threshold: u64,
     /// Rows of each embedding table; empty: as many as the data has.
     pub rows: Vec<u64>,
+    /// Names of the categorical columns; empty: C1, C2 and so on, or as the data has them.
+    #[serde(default)]
+    pub columns: Vec<String>,
     /// How the rows of a bag become one vector.
     pub pooling: Pooling,
     /// How dense and sparse features meet.
@@ -119,6 +125,10 @@ pub struct ModelConfig {
     pub loss_weights: [f32; 2],
     /// Probabilities are clamped to [t, 1 - t] before the loss; 0: not clamped.
     pub loss_threshold: f32,
+    /// The layers between the features and the logit, by their names, instead of those that `bottom`, `interaction`, `top`,
+    /// `tsl_mlp`, `arch_mlp` and `wide` describe; of `bottom` the number of dense features remains. Empty: those.
+    #[serde(default)]
+    pub layers: Vec<NamedLayer>,
 }
 
 /// How the rows of an embedding bag become one vector; an empty bag gives 0 either way.
@@ -290,6 +300,7 @@ impl Default for ModelConfig {
             qr_operation: Composition::Mult,
             qr_threshold: qr_threshold(),
             rows: Vec::new(),
+            columns: Vec::new(),
             pooling: Pooling::Sum,
             interaction: Interaction::Dot,
             interaction_itself: false,
@@ -306,6 +317,7 @@ impl Default for ModelConfig {
             loss: Loss::Bce,
             loss_weights: [1.0, 1.0],
             loss_threshold: 0.0,
+            layers: Vec::new(),
         }
     }
 }

@@ -91,14 +91,14 @@ impl ModelConfig {
         if self.ts_length == 0 { precision } else { Precision::F32 }
     }
 
-    /// Takes from the data what the model leaves to them: the number of dense features, and the rows of each table.
-    pub fn follow(&mut self, dense: usize, rows: Vec<u64>) {
+    /// Takes from the data what the model leaves to them: the number of dense features, and the name and the rows of each table.
+    pub fn follow(&mut self, dense: usize, columns: Vec<String>, rows: Vec<u64>) {
         let inputs = self.positions() + dense;
         match self.bottom.first_mut() {
             Some(0) if inputs == 0 => self.bottom.clear(),
             Some(first) if *first == 0 => *first = inputs,
             _ => (),
         }
-        self.rows = rows;
+        (self.columns, self.rows) = (columns, rows);
     }
 }

@@ -51,6 +51,19 @@ impl Schema {
         Self { dense, tables }
     }
 
+    /// With these names of columns; with its own where there are none.
+    #[must_use]
+    pub fn named(mut self, columns: &[String]) -> Self {
+        self.tables.iter_mut().zip(columns).for_each(|(column, name)| column.name.clone_from(name));
+        self
+    }
+
+    /// Names of every column.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.tables.iter().map(|column| column.name.clone()).collect()
+    }
+
     /// Rows of every table.
     #[must_use]
     pub fn rows(&self) -> Vec<u64> {
@@ -138,6 +151,12 @@ impl Schema {
             return Err(Error::Config { origin: "data".to_owned(), reason: reason.to_owned() });
         }
         self.sequences(model)?;
+        if !model.layers.is_empty() {
+            let told = |reason| Error::Config { origin: "model.layers".to_owned(), reason };
+            // Tables that the model derives from columns are behind those of the columns.
+            let own = if model.columns.is_empty() { self.names() } else { model.columns.clone() };
+            return model.widths(Some(&own)).map(|_| ()).map_err(told);
+        }
         let dense = if model.bottom.is_empty() { 0 } else { dense + model.positions() };
         let vectors = model.vectors(self.tables.len()) + usize::from(dense > 0);
         let needed = if model.interaction == Interaction::Dot && !model.interaction_itself { 2 } else { 1 };

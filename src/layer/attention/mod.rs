@@ -1,5 +1,5 @@
 //! Attention over the steps of a time series, as TBSM has it (Ishkhanov et al., arXiv:2008.11922; facebookresearch/tbsm,
-//! `TSL_Net` with `tsl_inner = "def"`), and the layers from there to the logit.
+//! `TSL_Net` with `tsl_inner = "def"`).
 //!
 //! A sample's steps are vectors z_0 .. z_T of m numbers, outputs of a ReLU; the last is that of the item in question. With a
 //! matrix A, a multilayer perceptron of T inputs and T outputs, and σ the logistic function:
@@ -11,7 +11,7 @@
 //! | how like each step is to it         | a_t = v_t · x for t < T                     | dx = Σ da_t v_t                     |
 //! | how much each step counts           | y = σ(MLP(a))                               | dMLP_t = (dc · v_t) y_t (1 - y_t)   |
 //! | the series                          | c = Σ y_t v_t                               | dv_t = y_t dc + da_t x              |
-//! | the logit                           | MLP([c, v_T])                               | [dc, dw]                            |
+//! | what leaves                         | [c, v_T]                                    | [dc, dw]                            |
 //!
 //! Of a sample, vectors are kept with a lane for each step, so that sums over their numbers go from number to number, each
 //! lane on its own, and sums over steps go from step to step in lanes of numbers: in both the order is that of the scalar
@@ -24,9 +24,8 @@ use self::kernels::{BackContext, BackLike, BackNormalise, Context, Like, Normali
 use super::flow::{Backward, Flow};
 use super::{InputGradient, Linear, Mlp};
 use crate::base::Result;
-use crate::base::config::ModelConfig;
 use crate::machine::team::Team;
-use crate::math::brgemm::{Panels, Row, Scratch, export_rows, import_rows};
+use crate::math::brgemm::{Panels, Row, Scratch};
 use crate::math::{Part, STEPS as LANES, Share};
 use crate::memory::{Arena, Buffer, Supply};
 use crate::optim::Kept;
@@ -42,7 +41,6 @@ pub struct Attention {
     /// A.
     matrix: [Linear; 1],
     mlp: Mlp,
-    head: Mlp,
     /// v_T, u, x, and the gradients of the three.
     flows: [Flow; 6],
     /// Of both uses of A, what it was multiplied with and the gradient of the result: two rows a sample.
@@ -85,7 +83,8 @@ impl Sizes {
 }
 
 impl Attention {
-    /// Of vectors of `numbers` numbers, all weights 0, with room for parts of `samples`.
+    /// Of series of so many steps, the one in question among them, each a vector of so many `numbers`; the layers over the steps
+    /// have these `hidden` outputs before those of the last. All weights 0, with room for parts of `samples`.
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -93,17 +92,15 @@ impl Attention {
     /// # Panics
     /// When layers are kept in halves.
     pub fn new(
-        config: &ModelConfig,
-        numbers: usize,
+        [steps, numbers]: [usize; 2],
+        hidden: &[usize],
         samples: usize,
         kept: Kept,
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
         assert!(!kept.precision.is_split(), "attention is in 32-bit floats");
-        let sizes = Sizes { steps: config.steps(), numbers };
-        let (history, needed) = (config.ts_length, InputGradient::Needed);
-        let mlp = [&[history], &config.tsl_mlp[..], &[history]].concat();
-        let head = [&[2 * numbers], &config.arch_mlp[..]].concat();
+        let (sizes, history) = (Sizes { steps, numbers }, steps - 1);
+        let mlp = [&[history], hidden, &[history]].concat();
         let matrix = [Linear::without_biases(numbers, numbers, kept, supply)?];
         let mut flow = |name: &str, rows: usize| Flow::supplied(name, rows, numbers, false, supply);
         let learning = if kept.optimizer.moves() { samples } else { 0 };
@@ -119,8 +116,7 @@ impl Attention {
         Ok(Self {
             sizes,
             matrix,
-            mlp: Mlp::new(&mlp, samples, needed, kept, supply)?,
-            head: Mlp::new(&head, samples, needed, kept, supply)?,
+            mlp: Mlp::new(&mlp, samples, InputGradient::Needed, kept, supply)?,
             flows,
             uses,
             kept: supply.buffer("steps on the sphere", samples * sizes.kept())?,
@@ -132,7 +128,6 @@ impl Attention {
     pub fn settle(&mut self, arena: &mut Arena) {
         self.matrix[0].settle(arena);
         self.mlp.settle(arena);
-        self.head.settle(arena);
         self.flows.iter_mut().chain(&mut self.uses).for_each(|flow| flow.settle(arena));
         self.kept.settle(arena);
     }
@@ -143,28 +138,28 @@ impl Attention {
     /// When the supply is exhausted.
     pub fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
         self.matrix[0].plan_sums(share.sum.depth, supply)?;
-        self.mlp.plan_sums(share, supply)?;
-        self.head.plan_sums(share, supply)
+        self.mlp.plan_sums(share, supply)
     }
 
-    /// A, the layers of attention, and those behind it.
+    /// A, and the layers over the steps.
     #[must_use]
-    pub fn chains(&self) -> [&[Linear]; 3] {
-        [&self.matrix, self.mlp.layers(), self.head.layers()]
+    pub fn chains(&self) -> [&[Linear]; 2] {
+        [&self.matrix, self.mlp.layers()]
     }
 
     /// As [`Attention::chains`], to be changed.
-    pub fn chains_mut(&mut self) -> [&mut [Linear]; 3] {
-        [&mut self.matrix, self.mlp.layers_mut(), self.head.layers_mut()]
+    pub fn chains_mut(&mut self) -> [&mut [Linear]; 2] {
+        [&mut self.matrix, self.mlp.layers_mut()]
     }
 
-    /// Writes the logits of samples whose steps are `z`, those of each sample one behind the other; `there` says which are, 1 or 0.
+    /// Writes the context and the last step of samples to the rows of `out`, samples x 2m; their steps are `z`, those of each one
+    /// behind the other; `there` says which are, 1 or 0.
     ///
     /// # Panics
     /// When `z` has other columns or `there` too few elements.
-    pub fn forward(&mut self, team: &Team, z: &Panels<f32>, there: &[f32], logits: &mut [f32]) {
-        let Self { sizes, matrix: [matrix], mlp, head, flows: [w, u, x, ..], kept, scratch, .. } = self;
-        let (sizes, samples, isa) = (*sizes, logits.len(), team.isa());
+    pub fn forward(&mut self, team: &Team, samples: usize, z: &Panels<f32>, there: &[f32], out: &mut Panels<f32>) {
+        let Self { sizes, matrix: [matrix], mlp, flows: [w, u, x, ..], kept, scratch, .. } = self;
+        let (sizes, isa) = (*sizes, team.isa());
         assert!(z.columns() == sizes.numbers && z.rows() >= samples * sizes.steps, "{z:?} are steps");
         let parts = (state(team, samples, sizes, kept), rows_of(team, samples, w.whole_mut()));
         team.share(parts, |(kept, w)| isa.run(Normalise { sizes, z, there, kept, w }));
@@ -174,30 +169,24 @@ impl Attention {
         team.share(rows_of(team, samples, mlp.input_mut()), |a| isa.run(Like { sizes, kept: state_of, x, a }));
         mlp.forward(team, samples, false);
         let (weights, w) = (mlp.output(), w.whole());
-        let parts = (state(team, samples, sizes, kept), rows_of(team, samples, head.input_mut()));
+        let parts = (state(team, samples, sizes, kept), rows_of(team, samples, out));
         team.share(parts, |(kept, out)| isa.run(Context { sizes, z, weights, w, kept, out }));
-        head.forward(team, samples, false);
-        export_rows(team, head.output(), logits, 1);
     }
 
-    /// Back from the gradient of the logits of a part, that of the last forward pass, to that of its steps before their ReLU;
-    /// `z` are the same. `done` gets each layer, as [`Mlp::backward`] has it, with its number of those in
+    /// Back from the gradient of what left, of a part, that of the last forward pass, to that of its steps before their ReLU; `z`
+    /// are the same. `done` gets each layer, as [`Mlp::backward`] has it, with its number of those in
     /// [`Attention::chains`].
     pub fn backward(
         &mut self,
         team: &Team,
         part: &Part<'_>,
         z: &Panels<f32>,
-        gradient: &[f32],
+        ends: &Panels<f32>,
         to: &mut Panels<f32>,
         mut done: impl FnMut(usize, &mut Linear),
     ) {
-        let Self { sizes, matrix: [matrix], mlp, head, flows: [w, u, x, dw, du, dx], uses, kept, scratch } = self;
+        let Self { sizes, matrix: [matrix], mlp, flows: [w, u, x, dw, du, dx], uses, kept, scratch } = self;
         let (sizes, samples, isa, kept) = (*sizes, part.len(), team.isa(), &kept[..]);
-        import_rows(team, samples, gradient, 1, head.output_and_gradient().1);
-        let before = 1 + mlp.layers().len();
-        head.backward(team, part, |index, layer| done(before + index, layer));
-        let ends = head.input_gradient();
         let dweights = rows_of(team, samples, mlp.output_and_gradient().1);
         team.share(dweights, |to| isa.run(BackContext { sizes, kept, ends, to }));
         mlp.backward(team, part, |index, layer| done(1 + index, layer));

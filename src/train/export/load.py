@@ -74,16 +74,15 @@ def crossed(bags, columns, buckets):
 
 
 class Model(nn.Module):
-    """DLRM (interaction "dot" or "cat") or DCNv2 ("dcn"), with a wide part or without, or a time series of them (TBSM)."""
+    """Vectors of the columns, and from there and the dense features the layers of the network, one by one, to the logit."""
 
     def __init__(self, tensors, about):
         super().__init__()
         self.about = about
         self.tables = [self.place(name, tensors[name]) for name in about["tables"]]
-        layers = {part: about[part] for part in ("bottom", "cross", "top", "attention", "head")}
         self.layers = {
-            part: [[name and self.place(name, tensors[name]) for name in layer] for layer in names]
-            for part, names in layers.items()
+            node["name"]: [[name and self.place(name, tensors[name]) for name in layer] for layer in node["layers"]]
+            for node in about["network"]
         }
         self.projections = [name and self.place(name, tensors[name]) for name in about["projections"]]
         self.wide = None
@@ -140,43 +139,62 @@ class Model(nn.Module):
             return torch.cat([q, r], 1)
         return q * r if about["operation"] == "mult" else q + r
 
-    def dot(self, vectors):
-        all_ = torch.stack(vectors, 1)
-        offset = 0 if self.about["itself"] else 1
-        n = len(vectors)
+    def dot(self, vectors, itself):
+        all_, n, offset = torch.stack(vectors, 1), len(vectors), 0 if itself else 1
         if self.about["triangle"] == "lower":
             i, j = torch.tril_indices(n, n, offset=-offset)
         else:
             i, j = torch.triu_indices(n, n, offset=offset)
-        products = (all_ @ all_.transpose(1, 2))[:, i, j]
-        return torch.cat([vectors[0], products], 1) if self.layers["bottom"] else products
+        return (all_ @ all_.transpose(1, 2))[:, i, j]
 
-    def cross(self, x0):
+    def cross(self, x0, layers):
         x0 = self.round(x0)
         x = x0
-        for v, w in zip(self.layers["cross"][::2], self.layers["cross"][1::2]):
+        for v, w in zip(layers[::2], layers[1::2]):
             x = self.round(x)
             x = x0 * self.round(self.linear(self.linear(x, v), w)) + x
         return x
 
-    def chain(self, x, layers, relu):
-        """Layers with ReLU between them, and behind the last one where it is said."""
+    def chain(self, x, layers):
+        """Layers with ReLU between them."""
         for index, layer in enumerate(layers):
-            x = self.linear(x, layer)
-            x = x.relu() if relu or index + 1 < len(layers) else x
+            x = self.linear(x.relu() if index else x, layer)
         return x
 
-    def tower(self, dense, vectors, relu):
-        """Bottom MLP over what is dense, interaction with the vectors, top MLP."""
-        if self.about["dense"] or self.layers["bottom"]:
-            vectors = [self.chain(dense, self.layers["bottom"], relu=True), *vectors]
-        if self.about["interaction"] == "dot":
-            x = self.dot(vectors)
-        else:
-            x = torch.cat(vectors, 1)
-            if self.about["interaction"] == "dcn":
-                x = self.cross(x)
-        return self.chain(x, self.layers["top"], relu)
+    def attention(self, z, there, layers):
+        """Attention of a sample's last step over those before it, and that step."""
+        v = F.normalize(z.view(*there.shape, -1), dim=2) * there[:, :, None]
+        seen, asked = v[:, :-1], v[:, -1]
+        (matrix, _), *layers = layers
+        x = asked @ matrix.T @ matrix
+        y = self.chain((seen @ x[:, :, None])[:, :, 0], layers).sigmoid()
+        return torch.cat([(y[:, None] @ seen)[:, 0], asked], 1)
+
+    def logit(self, dense, vectors, wide, there=None):
+        """From the features of each sample, or of each step, to one number a sample."""
+        found = {"dense": [dense], "embeddings": vectors, **{name: [x] for name, x in zip(self.about["columns"], vectors)}}
+        for node in self.about["network"]:
+            operands, layers = [x for name in node["of"] for x in found[name]], self.layers[node["name"]]
+            kind, x = node["type"], torch.cat(operands, 1) if len(operands) > 1 and node["type"] != "sum" else None
+            x = operands[0] if x is None and operands else x
+            if kind == "linear":
+                x = self.chain(x, layers)
+            elif kind == "relu":
+                x = x.relu()
+            elif kind == "sigmoid":
+                x = x.sigmoid()
+            elif kind == "dot":
+                x = self.dot(operands, node["itself"])
+            elif kind == "cross":
+                x = self.cross(x, layers)
+            elif kind == "attention":
+                x = self.attention(x, there, layers)
+            elif kind == "sum":
+                x = sum(operands)
+            elif kind == "wide":
+                x = wide
+            found[node["name"]] = [x]
+        return found[self.about["logit"]][0]
 
     def sequence(self, table, ids, offsets, weights=None):
         """The row of each step, the last look-up's last, [samples, steps, dim], and which steps are there."""
@@ -194,50 +212,36 @@ class Model(nn.Module):
         return vectors, there
 
     def series(self, dense, bags):
-        """Logits: attention of a sample's last step over those before it."""
+        """What there is of each step of each sample, and which steps are there."""
         steps, samples, there, vectors = self.about["steps"], len(bags[0][1]) - 1, False, []
         for table, bag in enumerate(bags):
-            if self.about["weighted"][table] != (len(bag) == 3):
-                raise ValueError(f"bag {table}: look-ups with weights where the model has none, or without")
             if self.about["sequences"][table]:
                 found, here = self.sequence(table, *bag)
                 there = there | here
             else:
                 found = self.pooled(table, *bag)[:, None].expand(-1, steps, -1)
             vectors.append(found.reshape(samples * steps, -1))
-        inputs = None
-        if self.layers["bottom"]:
-            inputs = (torch.arange(steps, dtype=torch.float64) / steps).float().expand(samples, -1)[:, :, None]
-            if self.about["dense"]:
-                inputs = torch.cat([inputs, dense[:, None].expand(-1, steps, -1)], 2)
-            inputs = inputs.reshape(samples * steps, -1)
-        z = self.tower(inputs, vectors, relu=True).view(samples, steps, -1)
-        v = F.normalize(z, dim=2) * there[:, :, None]
-        seen, asked = v[:, :-1], v[:, -1]
-        (matrix, _), *attention = self.layers["attention"]
-        x = asked @ matrix.T @ matrix
-        y = self.chain((seen @ x[:, :, None])[:, :, 0], attention, relu=False).sigmoid()
-        return self.chain(torch.cat([(y[:, None] @ seen)[:, 0], asked], 1), self.layers["head"], relu=False)
+        inputs = (torch.arange(steps, dtype=torch.float64) / steps).float().expand(samples, -1)[:, :, None]
+        if self.about["dense"]:
+            inputs = torch.cat([inputs, dense[:, None].expand(-1, steps, -1)], 2)
+        return inputs.reshape(samples * steps, -1), vectors, None, there
 
     @torch.no_grad()
     def forward(self, dense, bags):
         if len(bags) != self.bags:
             raise ValueError(f"{len(bags)} bags for {self.columns} columns and {self.bags - self.columns} crosses")
+        for bag in range(len(bags)):
+            table = bag if bag < self.columns else bag + self.columns
+            if self.about["weighted"][table] != (len(bags[bag]) == 3):
+                raise ValueError(f"bag {bag}: look-ups with weights where the model has none, or without")
         if self.about["steps"] > 1:
-            return self.probabilities(self.series(dense, bags))
-        vectors, wide = [], []
-        for column, bag in enumerate(bags):
-            table = column if column < self.columns else column + self.columns
-            if self.about["weighted"][table] != (len(bag) == 3):
-                raise ValueError(f"bag {column}: look-ups with weights where the model has none, or without")
-            if column < self.columns:
-                vectors.append(self.vector(column, *bag))
-            if self.about["wide"]:
-                wide.append(self.pooled(column + self.columns, *bag))
-        x = self.tower(dense, vectors, relu=False)
-        if self.wide:
-            x = x + self.linear(dense, self.wide)
-        return self.probabilities(x + sum(wide))
+            return self.probabilities(self.logit(*self.series(dense, bags)))
+        vectors = [self.vector(column, *bag) for column, bag in enumerate(bags[: self.columns])]
+        wide = None
+        if self.about["wide"]:
+            wide = sum(self.pooled(column + self.columns, *bag) for column, bag in enumerate(bags))
+            wide = wide + self.linear(dense, self.wide) if self.wide else wide
+        return self.probabilities(self.logit(dense, vectors, wide))
 
     def probabilities(self, logits):
         probabilities = logits[:, 0].sigmoid()

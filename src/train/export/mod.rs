@@ -9,9 +9,9 @@ pub mod onnx;
 pub mod torch;
 
 use super::Checkpoint;
-use crate::base::Result;
-use crate::base::config::{Config, ModelConfig, Precision, Triangle};
-use crate::model::{Parameter, Place, Project, Shape};
+use crate::base::config::{Config, DENSE, ModelConfig, NamedLayer, Precision, Triangle, Widths};
+use crate::base::{Error, Result};
+use crate::model::{Parameter, Place, Project, Role, Shape};
 use crate::simd::split::{shorten, split};
 
 /// A trained model whose weights are in a checkpoint.
@@ -21,19 +21,11 @@ pub struct Exported<'a> {
     config: Config,
     /// By number; rows x dim, then those of the wide part.
     tables: Vec<Parameter>,
-    bottom: Vec<Layer>,
-    /// V and W of each cross layer in turn.
-    cross: Vec<Layer>,
-    top: Vec<Layer>,
-    /// Of a time series, the matrix of its inner product and the layers of attention over its steps.
-    attention: Vec<Layer>,
-    /// Those behind it.
-    head: Vec<Layer>,
-    /// The wide part's, over the dense features, if there is one.
-    wide: Vec<Layer>,
-    /// The matrices of tables that are narrower than vectors, and these tables.
-    projections: Vec<Layer>,
-    projected: Vec<usize>,
+    /// Those of the network, in the order in which they are numbered.
+    layers: Vec<Layer>,
+    shape: Shape,
+    network: Vec<NamedLayer>,
+    widths: Widths,
     /// Whether a table's look-ups have weights.
     weighted: Vec<bool>,
     /// Whether they are steps of a time series.
@@ -86,38 +78,24 @@ impl<'a> Exported<'a> {
         let tables: Vec<Parameter> = names.into_iter().zip(rows.iter().zip(&dims)).enumerate().map(table).collect();
         // Layers are as wide however many vectors of a sample each table gives.
         let shape = Shape::of(model, &vec![1; tables.len()], &dims);
-        let first_of_wide = shape.chains()[..5].iter().map(|chain| chain.len()).sum::<usize>();
-        let mut layers = shape.layers().enumerate().map(|(index, of)| {
+        let layers = shape.layers().enumerate().map(|(index, of)| {
             let [weight, bias] = project.layer(index, &shape);
-            let wide = shape.wide.is_some() && index == first_of_wide;
+            let (wide, of) = (of.role == Role::Wide, of.shape);
             let tensor = |name, shape, place| Parameter { name, shape, place, wide, moment: None };
             Layer {
                 weight: tensor(weight, vec![of.outputs, of.inputs], Place::Weight(index)),
                 bias: (of.biases > 0).then(|| tensor(bias, vec![of.biases], Place::Bias(index))),
             }
         });
-        let [bottom, cross, top, attention, head, wide, projections] =
-            shape.chains().map(|chain| layers.by_ref().take(chain.len()).collect());
+        let layers = layers.collect();
+        let columns = Some(&*model.columns).filter(|columns| !columns.is_empty());
+        let told = |reason| Error::Config { origin: "model.layers".to_owned(), reason };
+        let (network, widths) = (model.network(), model.widths(columns).map_err(told)?);
         let weighted = checkpoint.weighted()?;
         let of_tables = |these: &[usize]| (0..tables.len()).map(|table| these.contains(&table)).collect();
         let (weighted, sequences) = (of_tables(&weighted), of_tables(&checkpoint.sequences()?));
         let composed = model.own_composed();
-        Ok(Some(Self {
-            checkpoint,
-            config,
-            tables,
-            bottom,
-            cross,
-            top,
-            attention,
-            head,
-            wide,
-            projections,
-            projected: shape.projected.clone(),
-            weighted,
-            sequences,
-            composed,
-        }))
+        Ok(Some(Self { checkpoint, config, tables, layers, shape, network, widths, weighted, sequences, composed }))
     }
 
     /// How it was trained.
@@ -149,14 +127,60 @@ impl<'a> Exported<'a> {
 
     /// All tensors: tables, then layers in their order.
     fn tensors(&self) -> impl Iterator<Item = &Parameter> {
-        let Self { bottom, cross, top, attention, head, wide, projections, .. } = self;
-        let layers = [bottom, cross, top, attention, head, wide, projections].into_iter().flatten();
-        self.tables.iter().chain(layers.flat_map(|layer| std::iter::once(&layer.weight).chain(&layer.bias)))
+        let layers = self.layers.iter().flat_map(|layer| std::iter::once(&layer.weight).chain(&layer.bias));
+        self.tables.iter().chain(layers)
+    }
+
+    /// The layers between the features and the logit.
+    fn network(&self) -> &[NamedLayer] {
+        &self.network
+    }
+
+    /// Their order, and which is the logit.
+    const fn widths(&self) -> &Widths {
+        &self.widths
+    }
+
+    /// How many numbers a sample has of a layer, of the dense features or of a column.
+    fn numbers(&self, name: &str) -> usize {
+        match self.network.iter().position(|layer| layer.name == name) {
+            Some(at) => self.widths.of[at].numbers.unwrap_or(0),
+            None if name == DENSE => self.model().bottom[0],
+            None => self.model().dim,
+        }
+    }
+
+    /// The number of the column of that name.
+    fn column(&self, name: &str) -> Option<usize> {
+        let own = &self.model().columns;
+        own.iter()
+            .position(|column| column == name)
+            .or_else(|| name.strip_prefix('C')?.parse::<usize>().ok()?.checked_sub(1))
+    }
+
+    /// Those with such a role, in their order.
+    fn with_role(&self, is: impl Fn(Role<'_>) -> bool) -> Vec<&Layer> {
+        let roles = self.shape.layers().zip(&self.layers);
+        roles.filter(|(layer, _)| is(layer.role)).map(|(_, layer)| layer).collect()
+    }
+
+    /// The layers that one of the network's is made of.
+    fn layers_of(&self, name: &str) -> Vec<&Layer> {
+        self.with_role(|role| match role {
+            Role::Cross(of, _) | Role::Attention(of, _) => of == name,
+            Role::Chain(layer) => layer.of == name,
+            Role::Wide | Role::Projection(_) => false,
+        })
+    }
+
+    /// The wide part's, over the dense features, if there is one.
+    fn wide(&self) -> Option<&Layer> {
+        self.with_role(|role| role == Role::Wide).pop()
     }
 
     /// The matrix that makes a table's vectors as wide as all, if it is narrower.
     fn projection(&self, table: usize) -> Option<&Layer> {
-        self.projected.iter().position(|projected| *projected == table).map(|at| &self.projections[at])
+        self.with_role(|role| role == Role::Projection(table)).pop()
     }
 
     /// How many values the column of this table has.
@@ -175,7 +199,10 @@ impl<'a> Exported<'a> {
         let halves = match of.place {
             Place::Table(_) => self.is_bf16(),
             // Matrices of narrow tables stay whole.
-            Place::Weight(_) => self.rounds() && self.projections.iter().all(|layer| layer.weight.place != of.place),
+            Place::Weight(layer) => {
+                let is_narrow = |layer: crate::model::Layer<'_>| matches!(layer.role, Role::Projection(_));
+                self.rounds() && !self.shape.layers().nth(layer).is_some_and(is_narrow)
+            }
             Place::Bias(_) => false,
         };
         if halves { Number::Bf16 } else { Number::F32 }
@@ -205,8 +232,8 @@ impl<'a> Exported<'a> {
     }
 
     /// The places in the matrix of all products of `vectors` vectors, row-major, of those that `dot` gives, in its order.
-    fn products(&self, vectors: usize) -> Vec<usize> {
-        let itself = usize::from(self.model().interaction_itself);
+    fn products(&self, vectors: usize, itself: bool) -> Vec<usize> {
+        let itself = usize::from(itself);
         let row = |i: usize| match self.model().triangle {
             Triangle::Lower => 0..i + itself,
             Triangle::Upper => i + 1 - itself..vectors,

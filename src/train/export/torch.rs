@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{Exported, Layer, Number};
 use crate::base::Result;
-use crate::base::config::{Composition, Interaction, Pooling, SourceKind, Triangle};
+use crate::base::config::{Composition, LayerKind, Pooling, SourceKind, Triangle};
 use crate::memory::WholeFile;
 use crate::model::Parameter;
 use crate::train::tensor_file::TensorFile;
@@ -31,13 +31,12 @@ struct Description<'a> {
     tables: Vec<&'a str>,
     /// Whether look-ups have weights, by table.
     weighted: &'a [bool],
-    bottom: Vec<[Option<&'a str>; 2]>,
-    /// V and W of each cross layer in turn.
-    cross: Vec<[Option<&'a str>; 2]>,
-    top: Vec<[Option<&'a str>; 2]>,
-    /// Of a time series: the matrix of the inner product, then layers over the steps; and those behind.
-    attention: Vec<[Option<&'a str>; 2]>,
-    head: Vec<[Option<&'a str>; 2]>,
+    /// The layers between the features and the logit, each behind those that it reads.
+    network: Vec<Node<'a>>,
+    /// Which of them is the logit.
+    logit: &'a str,
+    /// Names of the columns.
+    columns: &'a [String],
     /// Steps of a sample: 1 where it is no time series.
     steps: usize,
     /// The matrix that makes a table's vectors as wide as all, if it is narrower.
@@ -47,8 +46,6 @@ struct Description<'a> {
     /// Whether a table's look-ups are steps.
     sequences: &'a [bool],
     wide: Option<WidePart<'a>>,
-    interaction: Interaction,
-    itself: bool,
     triangle: Triangle,
     pooling: Pooling,
     /// Probabilities lie between this and 1 less this.
@@ -58,6 +55,18 @@ struct Description<'a> {
     /// Of a model of Criteo's text: what its categories are taken modulo before they are looked up in the vocabulary, or
     /// where there is none; 0: nothing but the rows of the table.
     criteo_cap: Option<u64>,
+}
+
+/// A layer between the features and the logit.
+#[derive(Serialize)]
+struct Node<'a> {
+    name: &'a str,
+    #[serde(rename = "type")]
+    kind: LayerKind,
+    of: &'a [String],
+    itself: bool,
+    /// Its weights and biases: V and W of each cross layer in turn; of attention the matrix, then the layers over the steps.
+    layers: Vec<[Option<&'a str>; 2]>,
 }
 
 /// What the script has to know of a wide part. Its tables follow those of the columns: one for each column, then the crosses'.
@@ -115,9 +124,14 @@ pub fn write(model: &Exported<'_>, path: &Path) -> Result<PathBuf> {
 fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
     let (config, data) = (model.model(), &model.config.data);
     let names = |Layer { weight, bias }: &'a Layer| [Some(&*weight.name), bias.as_ref().map(|bias| &*bias.name)];
-    let layers = |layers: &'a [Layer]| layers.iter().map(names).collect();
+    let node = |&at: &usize| {
+        let layer = &model.network()[at];
+        let layers = model.layers_of(&layer.name).into_iter().map(names).collect();
+        let itself = layer.itself == Some(true);
+        Node { name: &layer.name, kind: layer.kind, of: &layer.of, itself, layers }
+    };
     let wide = config.wide.then(|| WidePart {
-        dense: model.wide.first().map(names),
+        dense: model.wide().map(names),
         crosses: &config.wide_crosses,
         buckets: config.wide_buckets,
     });
@@ -125,11 +139,9 @@ fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
         dense: config.dense(),
         tables: model.tables.iter().map(|table| &*table.name).collect(),
         weighted: &model.weighted,
-        bottom: layers(&model.bottom),
-        cross: layers(&model.cross),
-        top: layers(&model.top),
-        attention: layers(&model.attention),
-        head: layers(&model.head),
+        network: model.widths().order.iter().map(node).collect(),
+        logit: &model.network()[model.widths().logit].name,
+        columns: &config.columns,
         steps: config.steps(),
         projections: (0..model.tables.len()).map(|at| Some(&*model.projection(at)?.weight.name)).collect(),
         composed: (!model.composed.is_empty()).then_some(Composed {
@@ -140,8 +152,6 @@ fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
         }),
         sequences: &model.sequences,
         wide,
-        interaction: config.interaction,
-        itself: config.interaction_itself,
         triangle: config.triangle,
         pooling: config.pooling,
         threshold: config.loss_threshold,

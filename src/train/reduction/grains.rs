@@ -58,11 +58,11 @@ impl DenseReduction for ByGrains {
         clock.time(Stage::ReduceDense, || {
             let mut parts: Vec<Pieces<'_>> = recycled(std::mem::take(list));
             parts.extend(memory.iter_mut().map(|memory| Pieces::within(memory, team.isa())));
-            for layer in network.chains_mut().into_iter().flatten() {
+            network.each_layer_mut(&mut |layer| {
                 for (part, gradients) in parts.iter_mut().zip(layer.sums_mut()) {
                     gradients.into_iter().for_each(|gradient| part.push(gradient));
                 }
-            }
+            });
             let result = nodes.sum(team, &mut **lane, &mut parts);
             memory.iter_mut().zip(parts.drain(..)).for_each(|(memory, part)| *memory = part.into_memory());
             *list = recycled(parts);

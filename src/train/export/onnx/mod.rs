@@ -24,6 +24,7 @@
 //! model agree to the digits that bfloat16 has.
 
 mod build;
+mod network;
 pub mod proto;
 mod series;
 
@@ -32,10 +33,11 @@ use std::path::{Path, PathBuf};
 use prost::Message;
 
 use self::build::{Argument, Builder, Length, Stored};
-use self::proto::{BFLOAT16, EXTERNAL, Entry, FLOAT, INT64, Model, OperatorSet};
+use self::network::{Given, linear, network};
+use self::proto::{EXTERNAL, Entry, FLOAT, INT64, Model, OperatorSet};
 use self::series::series;
-use super::{Exported, Layer, Number};
-use crate::base::config::{Composition, Interaction, Pooling};
+use super::{Exported, Number};
+use crate::base::config::{Composition, Pooling};
 use crate::base::{Error, Result};
 use crate::memory::WholeFile;
 use crate::model::Parameter;
@@ -134,8 +136,11 @@ fn row_bytes(model: &Exported<'_>, of: &Stored<'_>) -> usize {
 fn build<'a>(model: &'a Exported<'_>, bags: Bags) -> Builder<'a> {
     let mut graph = Builder::default();
     graph.graph.name = Some("octorec".to_owned());
-    let mut x =
-        if model.model().ts_length > 0 { series(&mut graph, model, bags) } else { single(&mut graph, model, bags) };
+    let given = match model.model().ts_length {
+        0 => single(&mut graph, model, bags),
+        _ => series(&mut graph, model, bags),
+    };
+    let mut x = network(&mut graph, model, &given);
     x = graph.node("Sigmoid", &[&x], &[]);
     let threshold = model.model().loss_threshold;
     if threshold > 0.0 {
@@ -160,8 +165,8 @@ fn dense(graph: &mut Builder<'_>, model: &Exported<'_>) -> Option<String> {
     (features > 0).then(|| graph.input("dense", FLOAT, &[samples(), Length::Known(features)], what))
 }
 
-/// The logit of a model whose samples go through it once.
-fn single<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags: Bags) -> String {
+/// What the layers of a model read whose samples go through it once.
+fn single<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags: Bags) -> Given {
     let dense = dense(graph, model);
     let deep = model.model().deep_tables(model.tables.len());
     let count = deep - model.composed.len();
@@ -180,63 +185,19 @@ fn single<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags: Bags) -> S
         }
     });
     let vectors = vectors.collect();
-    let mut x = tower(graph, model, dense.as_ref(), vectors, false);
+    let mut wide = Vec::new();
     if model.model().wide {
-        let mut terms = vec![x];
-        if let (Some(dense), Some(layer)) = (&dense, model.wide.first()) {
-            terms.push(linear(graph, model, layer, dense));
+        if let (Some(dense), Some(layer)) = (&dense, model.wide()) {
+            wide.push(linear(graph, model, layer, dense));
         }
         // Each column once more, and then the crosses, whose combinations come as rows of their own.
         let crosses = (2 * deep..model.tables.len()).map(|table| (table, table - deep));
         let crosses: Vec<_> = crosses.map(|(table, column)| looked_up(graph, model, bags, table, column)).collect();
         for (table, column) in (deep..).zip(columns.iter().chain(&crosses)) {
-            terms.push(pooled(graph, model, table, &column.ids, column));
-        }
-        let terms: Vec<&str> = terms.iter().map(String::as_str).collect();
-        x = graph.node("Sum", &terms, &[]);
-    }
-    x
-}
-
-/// Bottom MLP over what is dense, interaction with the vectors, and top MLP; `relu` says whether its last layer has one.
-fn tower<'a>(
-    graph: &mut Builder<'a>,
-    model: &'a Exported<'_>,
-    dense: Option<&String>,
-    mut vectors: Vec<String>,
-    relu: bool,
-) -> String {
-    if let Some(dense) = dense {
-        vectors.insert(0, layers(graph, model, &model.bottom, dense, true));
-    }
-    let mut x = side_by_side(graph, &vectors);
-    match model.model().interaction {
-        Interaction::Dot => x = dot(graph, model, &vectors, &x),
-        Interaction::Cat => {}
-        Interaction::Dcn => x = cross(graph, model, x),
-    }
-    layers(graph, model, &model.top, &x, relu)
-}
-
-/// Layers with ReLU between them, and behind the last one where it is said.
-fn layers<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, layers: &'a [Layer], x: &str, relu: bool) -> String {
-    let mut x = x.to_owned();
-    for (index, layer) in layers.iter().enumerate() {
-        x = linear(graph, model, layer, &x);
-        if relu || index + 1 < layers.len() {
-            x = graph.node("Relu", &[&x], &[]);
+            wide.push(pooled(graph, model, table, &column.ids, column));
         }
     }
-    x
-}
-
-/// What a layer takes: where it multiplies bfloat16, rounded to it.
-fn rounded(graph: &mut Builder<'_>, model: &Exported<'_>, x: &str) -> String {
-    if !model.rounds() {
-        return x.to_owned();
-    }
-    let half = graph.cast(x, BFLOAT16);
-    graph.cast(&half, FLOAT)
+    Given { dense, vectors, wide, there: None }
 }
 
 /// A tensor of the model as 32-bit floats.
@@ -244,15 +205,6 @@ fn stored<'a>(graph: &mut Builder<'a>, model: &Exported<'_>, of: &'a Parameter) 
     let number = model.number(of);
     let name = graph.stored(of, 0, number);
     if number == Number::Bf16 { graph.cast(&name, FLOAT) } else { name }
-}
-
-/// x Wᵀ + b.
-fn linear<'a>(graph: &mut Builder<'a>, model: &Exported<'_>, layer: &'a Layer, x: &str) -> String {
-    let x = rounded(graph, model, x);
-    let mut inputs = vec![x, stored(graph, model, &layer.weight)];
-    inputs.extend(layer.bias.as_ref().map(|bias| stored(graph, model, bias)));
-    let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
-    graph.node("Gemm", &inputs, &[Argument::Int("transB", 1)])
 }
 
 /// Vectors of each sample in one row.
@@ -409,40 +361,6 @@ fn composed<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, tables: [usize
         Composition::Add => graph.node("Add", &[q, r], &[]),
         Composition::Concat => side_by_side(graph, &parts),
     }
-}
-
-/// x, where there is one, and the products of each two vectors; `all` has the vectors side by side.
-fn dot(graph: &mut Builder<'_>, model: &Exported<'_>, vectors: &[String], all: &str) -> String {
-    let (count, dim) = (vectors.len(), model.model().dim);
-    let shape = graph.integers("vectors", &[-1, count as i64, dim as i64], false);
-    let all = graph.node("Reshape", &[all, &shape], &[]);
-    let turned = graph.node("Transpose", &[&all], &[Argument::Ints("perm", &[0, 2, 1])]);
-    let products = graph.node("MatMul", &[&all, &turned], &[]);
-    let shape = graph.integers("products", &[-1, (count * count) as i64], false);
-    let products = graph.node("Reshape", &[&products, &shape], &[]);
-    let places: Vec<i64> = model.products(count).into_iter().map(|place| place as i64).collect();
-    let places = graph.integers("triangle", &places, false);
-    let products = graph.node("Gather", &[&products, &places], &[Argument::Int("axis", 1)]);
-    match vectors.first().filter(|_| !model.model().bottom.is_empty()) {
-        Some(x) => side_by_side(graph, &[x.clone(), products]),
-        None => products,
-    }
-}
-
-/// x_{l+1} = x_0 ⊙ (W_l V_l x_l + b_l) + x_l.
-fn cross<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, x0: String) -> String {
-    // Rounded here, as every x_l but the last is: the layer that takes it rounds it itself.
-    let x0 = rounded(graph, model, &x0);
-    let mut x = x0.clone();
-    for (index, pair) in model.cross.chunks_exact(2).enumerate() {
-        let x_l = if index == 0 { x } else { rounded(graph, model, &x) };
-        let u = linear(graph, model, &pair[0], &x_l);
-        let h = linear(graph, model, &pair[1], &u);
-        let h = rounded(graph, model, &h);
-        let product = graph.node("Mul", &[&x0, &h], &[]);
-        x = graph.node("Add", &[&product, &x_l], &[]);
-    }
-    x
 }
 
 /// Refuses a limit that no message can hold.

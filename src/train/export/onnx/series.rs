@@ -1,14 +1,13 @@
-//! The graph of a model of time series (TBSM): `layer/attention` says what it is.
+//! What the layers of a model of time series read, at each step.
 
 use super::build::{Argument, Builder, Length};
 use super::proto::{FLOAT, INT64};
-use super::{Bags, dense, layers, looked_up, pooled, rows, samples, side_by_side, stored, tower};
+use super::{Bags, Given, dense, looked_up, pooled, rows, samples, side_by_side};
 use crate::train::export::Exported;
 
-/// The logit of a model of time series: see `layer/attention`. Steps of samples are rows: those of a sample one behind the other.
-pub(super) fn series<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags: Bags) -> String {
+/// What they read. Steps of samples are rows: those of a sample one behind the other.
+pub(super) fn series<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags: Bags) -> Given {
     let (config, steps) = (model.model(), model.model().steps() as i64);
-    let m = model.attention[0].weight.rows() as i64;
     let dense = dense(graph, model);
     let (mut vectors, mut there) = (Vec::new(), Vec::new());
     let (one, many) = (graph.integers("of_1", &[1], false), graph.integers("of_steps", &[steps], false));
@@ -59,7 +58,7 @@ pub(super) fn series<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags:
     }
     let there: Vec<&str> = there.iter().map(String::as_str).collect();
     let there = if there.len() > 1 { graph.node("Max", &there, &[]) } else { there[0].to_owned() };
-    let inputs = (!model.bottom.is_empty()).then(|| {
+    let inputs = (!config.bottom.is_empty()).then(|| {
         let positions: Vec<f32> = (0..steps).map(|step| (step as f64 / steps as f64) as f32).collect();
         let positions = graph.floats("positions", &[1, steps, 1], &positions);
         let shape = graph.node("Concat", &[&count, &many, &one], &[Argument::Int("axis", 0)]);
@@ -76,32 +75,5 @@ pub(super) fn series<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags:
             }
         }
     });
-    let z = tower(graph, model, inputs.as_ref(), vectors, true);
-    let cube = graph.integers("steps_of_vectors", &[-1, steps, m], false);
-    let z = graph.node("Reshape", &[&z, &cube], &[]);
-    let last_axis = graph.integers("axis_last", &[-1], false);
-    let norm = graph.node("ReduceL2", &[&z, &last_axis], &[Argument::Int("keepdims", 1)]);
-    let shortest = graph.float("shortest", 1e-12);
-    let norm = graph.node("Max", &[&norm, &shortest], &[]);
-    let there = graph.node("Unsqueeze", &[&there, &last_axis], &[]);
-    let scale = graph.node("Div", &[&there, &norm], &[]);
-    let v = graph.node("Mul", &[&z, &scale], &[]);
-    let (zero, history) = (graph.integers("from_0", &[0], false), graph.integers("history", &[steps - 1], false));
-    let seen = graph.node("Slice", &[&v, &zero, &history, &axis], &[]);
-    let asked = graph.node("Slice", &[&v, &history, &many, &axis], &[]);
-    let asked = graph.node("Squeeze", &[&asked, &axis], &[]);
-    // u = A v, x = Aᵀ u, for a row a sample.
-    let matrix = stored(graph, model, &model.attention[0].weight);
-    let u = graph.node("Gemm", &[&asked, &matrix], &[Argument::Int("transB", 1)]);
-    let x = graph.node("Gemm", &[&u, &matrix], &[]);
-    let x = graph.node("Unsqueeze", &[&x, &last_axis], &[]);
-    let a = graph.node("MatMul", &[&seen, &x], &[]);
-    let a = graph.node("Squeeze", &[&a, &last_axis], &[]);
-    let y = layers(graph, model, &model.attention[1..], &a, false);
-    let y = graph.node("Sigmoid", &[&y], &[]);
-    let y = graph.node("Unsqueeze", &[&y, &axis], &[]);
-    let c = graph.node("MatMul", &[&y, &seen], &[]);
-    let c = graph.node("Squeeze", &[&c, &axis], &[]);
-    let both = side_by_side(graph, &[c, asked]);
-    layers(graph, model, &model.head, &both, false)
+    Given { dense: inputs, vectors, wide: Vec::new(), there: Some(there) }
 }

@@ -1,0 +1,130 @@
+//! A function of each number: max(x, 0) or the logistic function, where no layer's own passes do it.
+
+use crate::machine::team::Team;
+use crate::math::brgemm::{Panels, Row, WIDTH};
+use crate::math::exp_of_negative;
+use crate::simd::{Kernel, Simd};
+use crate::sync::{Grid, GridPart, Rows};
+
+/// The function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// max(x, 0).
+    Relu,
+    /// 1 / (1 + e^-x).
+    Sigmoid,
+}
+
+/// 1 / (1 + e^-x), of which only the last step rounds to 32 bits.
+#[inline(always)]
+fn logistic(x: f32) -> f64 {
+    let e = exp_of_negative(-f64::from(x).abs());
+    let of_positive = 1.0 / (1.0 + e);
+    if x < 0.0 { e * of_positive } else { of_positive }
+}
+
+impl Activation {
+    #[inline(always)]
+    fn of(self, x: f32) -> f32 {
+        match self {
+            Self::Relu => {
+                if x <= 0.0 {
+                    0.0
+                } else {
+                    x
+                }
+            }
+            Self::Sigmoid => logistic(x) as f32,
+        }
+    }
+
+    /// The gradient of x, by that of the result.
+    #[inline(always)]
+    fn back(self, x: f32, gradient: f32) -> f32 {
+        match self {
+            Self::Relu => {
+                if x <= 0.0 {
+                    0.0
+                } else {
+                    gradient
+                }
+            }
+            Self::Sigmoid => {
+                let y = logistic(x);
+                (f64::from(gradient) * (y * (1.0 - y))) as f32
+            }
+        }
+    }
+
+    /// Writes the function of the rows of `samples` samples, which begin so far apart, to `out`.
+    pub fn forward(self, team: &Team, samples: usize, (rows, row): (&[f32], usize), out: &mut Panels<f32>) {
+        let (isa, columns) = (team.isa(), out.columns());
+        let sizes = [out.panels(), samples, out.stride()];
+        team.share(Grid::new(out.cells_mut(), sizes, [1, team.pieces()], 1), |out| {
+            isa.run(Forward { function: self, rows, row, columns, out });
+        });
+    }
+
+    /// Writes the gradient of the rows to those of `to`, by that of the result.
+    pub fn backward(
+        self,
+        team: &Team,
+        samples: usize,
+        (rows, row): (&[f32], usize),
+        gradient: &Panels<f32>,
+        to: &mut [f32],
+    ) {
+        let (isa, columns) = (team.isa(), gradient.columns());
+        if samples * row == 0 {
+            return;
+        }
+        team.share(Rows::new(&mut to[..samples * row], row, team.pieces(), 1), |band| {
+            gradient.export(band.first..band.first + band.rows, band.data, row);
+            isa.run(Backward { function: self, rows: &rows[band.first * row..], row, columns, to: band.data });
+        });
+    }
+}
+
+struct Forward<'a> {
+    function: Activation,
+    rows: &'a [f32],
+    row: usize,
+    columns: usize,
+    out: GridPart<'a, Row<f32>>,
+}
+
+impl Kernel for Forward<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, _: S) {
+        let first = self.out.rows().start;
+        for panel in self.out.panels() {
+            let (start, width) = (panel * WIDTH, WIDTH.min(self.columns - panel * WIDTH));
+            for (row, to) in self.out.panel(panel).iter_mut().enumerate() {
+                let from = &self.rows[(first + row) * self.row + start..][..width];
+                to.iter_mut().zip(from).for_each(|(to, x)| *to = self.function.of(*x));
+            }
+        }
+    }
+}
+
+struct Backward<'a> {
+    function: Activation,
+    rows: &'a [f32],
+    row: usize,
+    columns: usize,
+    to: &'a mut [f32],
+}
+
+impl Kernel for Backward<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for (to, x) in self.to.chunks_mut(self.row).zip(self.rows.chunks(self.row)) {
+            let pairs = to[..self.columns].iter_mut().zip(x);
+            pairs.for_each(|(to, x)| *to = self.function.back(*x, *to));
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Vectors from several places, side by side: what a layer reads that has no neighbour of its own to read from.
+//!
+//! A layer whose only neighbour writes its input, or reads its output, works in place. Where several layers read the same
+//! numbers, each has its own copy, and their gradients are added here, in the order of the readers.
+
+use crate::base::Result;
+use crate::machine::team::Team;
+use crate::math::brgemm::{Panels, Row, WIDTH};
+use crate::memory::{Arena, Buffer, Supply};
+use crate::simd::{Kernel, Simd};
+use crate::sync::{Grid, GridPart, Rows};
+
+/// Numbers of many samples.
+#[derive(Debug, Clone, Copy)]
+pub enum Numbers<'a> {
+    /// From the first of each row on, rows being so far apart.
+    Rows(&'a [f32], usize),
+    /// All of each row.
+    Panels(&'a Panels<f32>),
+}
+
+/// Vectors side by side, of the current part of a minibatch, and their gradient.
+#[derive(Debug)]
+pub struct Gather {
+    /// Numbers of each.
+    widths: Vec<usize>,
+    row: usize,
+    rows: Buffer<f32>,
+    gradient: Buffer<f32>,
+}
+
+impl Gather {
+    /// Of vectors of these widths, with room for `samples`, and for gradients where weights move.
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    pub fn new(widths: Vec<usize>, samples: usize, learns: bool, supply: &mut Supply<'_>) -> Result<Self> {
+        let row = widths.iter().sum();
+        Ok(Self {
+            widths,
+            row,
+            rows: supply.buffer("gathered vectors", samples * row)?,
+            gradient: supply.buffer("gradients of gathered vectors", if learns { samples * row } else { 0 })?,
+        })
+    }
+
+    /// Takes all planned buffers from the arena.
+    pub fn settle(&mut self, arena: &mut Arena) {
+        self.rows.settle(arena);
+        self.gradient.settle(arena);
+    }
+
+    /// Numbers of a sample.
+    #[must_use]
+    pub const fn row(&self) -> usize {
+        self.row
+    }
+
+    /// The vectors.
+    #[must_use]
+    pub fn rows(&self) -> &[f32] {
+        &self.rows
+    }
+
+    /// The gradient of the vectors.
+    #[must_use]
+    pub fn gradient(&self) -> &[f32] {
+        &self.gradient
+    }
+
+    /// The vectors, and their gradient, to be written.
+    pub fn rows_and_gradient(&mut self) -> (&[f32], &mut [f32]) {
+        (&self.rows, &mut self.gradient)
+    }
+
+    /// Takes the vectors of so many samples from where they are, by their numbers.
+    pub fn take<'a>(&mut self, team: &Team, samples: usize, from: impl Fn(usize) -> Numbers<'a> + Sync) {
+        let Self { widths, row, rows, .. } = self;
+        let (widths, row) = (&*widths, *row);
+        if samples * row == 0 {
+            return;
+        }
+        team.share(Rows::new(&mut rows[..samples * row], row, team.pieces(), 1), |band| {
+            let mut start = 0;
+            for (vector, &width) in widths.iter().enumerate() {
+                match from(vector) {
+                    Numbers::Panels(panels) => {
+                        panels.export(band.first..band.first + band.rows, &mut band.data[start..], row);
+                    }
+                    Numbers::Rows(numbers, apart) => {
+                        let numbers = numbers.chunks(apart).skip(band.first);
+                        for (to, from) in band.data.chunks_exact_mut(row).zip(numbers) {
+                            to[start..start + width].copy_from_slice(&from[..width]);
+                        }
+                    }
+                }
+                start += width;
+            }
+        });
+    }
+}
+
+/// Writes to the first `samples` rows of `to` the sums of `count` vectors of as many numbers, `from` their first to their last;
+/// 0 where a row of `gate`, if there is one, has no number above 0.
+///
+/// # Panics
+/// When a matrix has too few rows.
+pub fn sum_rows<'a>(
+    team: &Team,
+    samples: usize,
+    (count, from): (usize, &(dyn Fn(usize) -> (&'a [f32], usize) + Sync)),
+    gate: Option<&Panels<f32>>,
+    to: &mut Panels<f32>,
+) {
+    let (isa, columns) = (team.isa(), to.columns());
+    assert!(to.rows() >= samples, "{to:?} takes {samples} rows");
+    let sizes = [to.panels(), samples, to.stride()];
+    team.share(Grid::new(to.cells_mut(), sizes, [1, team.pieces()], 1), |to| {
+        isa.run(Sums { count, from, gate, columns, to });
+    });
+}
+
+struct Sums<'a, 'b> {
+    count: usize,
+    from: &'a (dyn Fn(usize) -> (&'b [f32], usize) + Sync),
+    gate: Option<&'a Panels<f32>>,
+    columns: usize,
+    to: GridPart<'a, Row<f32>>,
+}
+
+impl Kernel for Sums<'_, '_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { count, from, gate, columns, mut to } = self;
+        let (first, panels) = (to.rows().start, to.panels());
+        for vector in 0..count {
+            let (numbers, apart) = from(vector);
+            for panel in panels.clone() {
+                let (start, width) = (panel * WIDTH, WIDTH.min(columns - panel * WIDTH));
+                for (row, to) in to.panel(panel).iter_mut().enumerate() {
+                    let from = &numbers[(first + row) * apart + start..][..width];
+                    match vector {
+                        0 => to[..width].copy_from_slice(from),
+                        _ => to[..width].iter_mut().zip(from).for_each(|(to, from)| *to += from),
+                    }
+                }
+            }
+        }
+        let Some(gate) = gate else { return };
+        for panel in panels {
+            for (to, gate) in to.panel(panel).iter_mut().zip(&gate.panel(panel)[first..]) {
+                for lane in (0..WIDTH).step_by(S::LANES) {
+                    // Padding of a gate is 0.
+                    let gated = simd.gate(simd.load(&to[lane..]), simd.load(&gate[lane..]));
+                    simd.store(gated, &mut to[lane..]);
+                }
+            }
+        }
+    }
+}
+
+/// A part of a reader's gradient that belongs to a part of what it read.
+#[derive(Debug, Clone, Copy)]
+pub struct Reading {
+    /// The reader's number.
+    pub reader: usize,
+    /// Where it begins in the reader's rows.
+    pub from: usize,
+    /// Where it begins in what was read.
+    pub to: usize,
+    /// Numbers.
+    pub width: usize,
+    /// Whether no reader before has given any of it.
+    pub is_first: bool,
+}
+
+/// Writes to the first `samples` rows of `to`, `row` numbers apart, the sums of what readers' gradients have of them, in their order: of each reader' gradients: of each reader
+/// its gradient, and how far rows of it are apart.
+pub fn sum_readings<'a>(
+    team: &Team,
+    samples: usize,
+    readings: &[Reading],
+    gradient: &(dyn Fn(usize) -> (&'a [f32], usize) + Sync),
+    (to, row): (&mut [f32], usize),
+) {
+    if samples * row == 0 {
+        return;
+    }
+    team.share(Rows::new(&mut to[..samples * row], row, team.pieces(), 1), |band| {
+        for reading in readings {
+            let (numbers, apart) = gradient(reading.reader);
+            for (to, from) in band.data.chunks_exact_mut(row).zip(numbers.chunks(apart).skip(band.first)) {
+                let (to, from) = (&mut to[reading.to..][..reading.width], &from[reading.from..][..reading.width]);
+                match reading.is_first {
+                    true => to.copy_from_slice(from),
+                    false => to.iter_mut().zip(from).for_each(|(to, from)| *to += from),
+                }
+            }
+        }
+    });
+}
+
+/// Writes the first `samples` rows of a matrix `count` times side by side, to rows so far apart.
+pub fn spread_rows(team: &Team, samples: usize, count: usize, from: &Panels<f32>, (to, row): (&mut [f32], usize)) {
+    let width = from.columns();
+    if samples * row == 0 {
+        return;
+    }
+    team.share(Rows::new(&mut to[..samples * row], row, team.pieces(), 1), |band| {
+        for copy in 0..count {
+            from.export(band.first..band.first + band.rows, &mut band.data[copy * width..], row);
+        }
+    });
+}

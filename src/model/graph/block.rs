@@ -1,0 +1,323 @@
+//! A block as it runs: its operation and its chain with what a part of a minibatch leaves in them.
+
+use super::plan::{Block, From, Op, Rows, readings};
+use crate::base::Result;
+use crate::base::config::Triangle;
+use crate::layer::{
+    Activation, Attention, Concat, Cross, Dot, Features, FeaturesMut, Gather, InputGradient, Linear, Mlp, Numbers,
+    Reading, spread_rows, sum_rows,
+};
+use crate::machine::team::Team;
+use crate::math::brgemm::Panels;
+use crate::math::{Part, Share};
+use crate::memory::{Arena, Supply};
+use crate::model::init;
+use crate::model::names::Project;
+use crate::model::network::Announce;
+use crate::model::stage::Stage;
+use crate::optim::Kept;
+
+/// What every block of a network is built with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Inner {
+    /// Samples of the largest part of a minibatch.
+    pub(super) samples: usize,
+    pub(super) steps: usize,
+    pub(super) threads: usize,
+    pub(super) kept: Kept,
+}
+
+/// A block.
+#[derive(Debug)]
+pub(super) struct Runner {
+    op: Running,
+    /// The block whose output is read in place.
+    x: Option<usize>,
+    /// Stands where x would, if there is none.
+    nothing: Mlp,
+    gather: Option<Gather>,
+    /// Where each gathered vector comes from.
+    from: Vec<From>,
+    chain: Mlp,
+    relu: bool,
+    /// Rows of a sample.
+    times: usize,
+    stages: [Stage; 2],
+    /// The number of its first layer.
+    first: usize,
+    /// What others' copies of its output give back, and its numbers; nothing where one reads it in place, or nobody wants a gradient.
+    readings: Vec<Reading>,
+}
+
+#[derive(Debug)]
+enum Running {
+    Dense,
+    Dot(Dot),
+    Concat(Concat),
+    Cross(Box<Cross>),
+    Sum { terms: usize, width: usize },
+    Each(Activation),
+    Attention(Box<Attention>),
+}
+
+impl Runner {
+    /// Block number `at` of these, whose first layer has the number `first`.
+    pub(super) fn new(
+        blocks: &[Block],
+        at: usize,
+        first: usize,
+        inner: Inner,
+        supply: &mut Supply<'_>,
+    ) -> Result<Self> {
+        let (block, Inner { samples, steps, threads, kept }) = (&blocks[at], inner);
+        let times = if block.each_step { steps } else { 1 };
+        let rows = samples * times;
+        let beside: usize = match &block.rows {
+            Rows::Nothing => 0,
+            Rows::Gathered(pieces) => pieces.iter().map(|piece| piece.width).sum(),
+            Rows::Vectors => block.inputs - block.x_width,
+        };
+        let op = match &block.op {
+            Op::Dense => Running::Dense,
+            Op::Dot { vectors, dim, itself } => {
+                let with_x = block.x.is_some();
+                assert!(!with_x || block.x_width == *dim, "vectors of one width are multiplied");
+                let sizes = [vectors - usize::from(with_x), *dim];
+                Running::Dot(Dot::new(with_x, sizes, *itself, threads, supply)?)
+            }
+            Op::Concat => Running::Concat(Concat::new(block.x_width, beside)),
+            Op::Cross { layers, rank } => {
+                let concat = Concat::new(block.x_width, beside);
+                Running::Cross(Box::new(Cross::new(concat, [*layers, *rank], rows, kept, supply)?))
+            }
+            Op::Sum(terms) => Running::Sum { terms: *terms, width: block.inputs },
+            Op::Each(function) => Running::Each(*function),
+            Op::Attention(hidden) => {
+                let attention = Attention::new([steps, block.x_width], hidden, samples, kept, supply)?;
+                Running::Attention(Box::new(attention))
+            }
+        };
+        let gather = match &block.rows {
+            Rows::Gathered(pieces) => {
+                let widths = pieces.iter().map(|piece| piece.width).collect();
+                Some(Gather::new(widths, rows, kept.optimizer.moves(), supply)?)
+            }
+            Rows::Nothing | Rows::Vectors => None,
+        };
+        // Of the dense features themselves nobody needs a gradient, but who reads them in place writes one.
+        let is_data = block.op == Op::Dense;
+        let ends = if is_data && !block.layers.is_empty() { InputGradient::Unneeded } else { InputGradient::Needed };
+        let is_read = !block.in_place && !(is_data && block.layers.is_empty());
+        Ok(Self {
+            op,
+            x: block.x,
+            nothing: Mlp::new(&[0], if block.x.is_some() { 0 } else { rows }, InputGradient::Needed, kept, supply)?,
+            gather,
+            from: block.pieces().iter().map(|piece| piece.from).collect(),
+            chain: Mlp::new(&block.widths(), rows, ends, kept, supply)?,
+            relu: block.relu,
+            times,
+            stages: block.stages,
+            first,
+            readings: if is_read { readings(blocks, Some(at)) } else { Vec::new() },
+        })
+    }
+
+    pub(super) fn settle(&mut self, arena: &mut Arena) {
+        match &mut self.op {
+            Running::Dot(dot) => dot.settle(arena),
+            Running::Cross(cross) => cross.settle(arena),
+            Running::Attention(attention) => attention.settle(arena),
+            Running::Dense | Running::Concat(_) | Running::Sum { .. } | Running::Each(_) => {}
+        }
+        self.nothing.settle(arena);
+        self.gather.iter_mut().for_each(|gather| gather.settle(arena));
+        self.chain.settle(arena);
+    }
+
+    pub(super) fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
+        match &mut self.op {
+            Running::Cross(cross) => cross.plan_sums(share, supply)?,
+            Running::Attention(attention) => attention.plan_sums(share, supply)?,
+            _ => {}
+        }
+        self.chain.plan_sums(share, supply)
+    }
+
+    /// Draws its weights; `crosses` counts cross networks.
+    pub(super) fn initialise(&mut self, project: Project, planned: &Block, crosses: &mut u32, seed: u64) {
+        match &mut self.op {
+            Running::Cross(cross) => {
+                init::cross(cross.layers_mut(), *crosses, seed);
+                *crosses += 1;
+            }
+            Running::Attention(attention) => init::attention(project, attention.chains_mut(), seed),
+            _ => {}
+        }
+        for (layer, planned) in self.chain.layers_mut().iter_mut().zip(&planned.layers) {
+            init::linear(project, layer, [planned.number, planned.index[0]], seed);
+        }
+    }
+
+    fn of_op(&self) -> [&[Linear]; 2] {
+        match &self.op {
+            Running::Cross(cross) => [cross.layers(), &[]],
+            Running::Attention(attention) => attention.chains(),
+            _ => [&[], &[]],
+        }
+    }
+
+    /// How many layers it has.
+    pub(super) fn layers(&self) -> usize {
+        self.of_op().iter().map(|layers| layers.len()).sum::<usize>() + self.chain.layers().len()
+    }
+
+    /// Gives its layers to `each`, in their order.
+    pub(super) fn each_layer<'a>(&'a self, each: &mut dyn FnMut(&'a Linear)) {
+        let [a, b] = self.of_op();
+        a.iter().chain(b).chain(self.chain.layers()).for_each(each);
+    }
+
+    /// As [`Runner::each_layer`], to be changed.
+    pub(super) fn each_layer_mut<'a>(&'a mut self, each: &mut dyn FnMut(&'a mut Linear)) {
+        let [a, b] = match &mut self.op {
+            Running::Cross(cross) => [cross.layers_mut(), &mut []],
+            Running::Attention(attention) => attention.chains_mut(),
+            _ => [&mut [][..], &mut []],
+        };
+        a.iter_mut().chain(b).chain(self.chain.layers_mut()).for_each(each);
+    }
+
+    /// The number of the layer that reads products, and where in its input the inputs are that a state dict has in their order,
+    /// if not in theirs.
+    pub(super) fn named_inputs(&self, triangle: Triangle) -> Option<(usize, Vec<usize>)> {
+        match &self.op {
+            Running::Dot(dot) if triangle == Triangle::Upper => Some((self.first, dot.upper_triangle())),
+            _ => None,
+        }
+    }
+
+    /// Where the dense features come in, if they do.
+    pub(super) fn input_mut(&mut self) -> Option<&mut Panels<f32>> {
+        matches!(self.op, Running::Dense).then(|| self.chain.input_mut())
+    }
+
+    /// What the chain gives.
+    pub(super) fn output(&self) -> &Panels<f32> {
+        self.chain.output()
+    }
+
+    /// The gradient of [`Runner::output`], before its ReLU, to be written.
+    pub(super) fn gradient_mut(&mut self) -> &mut Panels<f32> {
+        self.chain.output_and_gradient().1
+    }
+
+    /// The gradient of the block's copies, and how far its rows are apart.
+    pub(super) fn copies(&self) -> (&[f32], usize) {
+        let gather = self.gather.as_ref().expect("who is read of has copies");
+        (gather.gradient(), gather.row())
+    }
+
+    /// What of the block is in a stage, forward: the blocks before it have been run. `vectors` are those of samples, so far apart;
+    /// `there` says which steps are.
+    pub(super) fn forward(
+        &mut self,
+        team: &Team,
+        (stage, samples): (Stage, usize),
+        before: &[Self],
+        (vectors, apart): (&[f32], usize),
+        there: &[f32],
+    ) {
+        let Self { op, x, nothing, gather, from, chain, relu, times, stages, .. } = self;
+        let (rows, [of_op, of_chain]) = (samples * *times, *stages);
+        if of_op == stage {
+            if let Some(gather) = gather {
+                gather.take(team, rows, |vector| match from[vector] {
+                    From::Vectors(start) => Numbers::Rows(vectors.get(start..).unwrap_or_default(), apart),
+                    From::Block(block) => Numbers::Panels(before[block].output()),
+                });
+            }
+            let (pooled, row) = gather.as_ref().map_or((vectors, apart), |gather| (gather.rows(), gather.row()));
+            let x = x.map_or(nothing.output(), |x| before[x].output());
+            let (from, out) = (Features { x, pooled, row }, chain.input_mut());
+            match op {
+                Running::Dense => {}
+                Running::Dot(dot) => dot.forward(team, rows, from, out),
+                Running::Concat(concat) => concat.forward(team, rows, from, out),
+                Running::Cross(cross) => cross.forward(team, rows, from, out),
+                Running::Sum { terms, width } => {
+                    let (terms, width) = (*terms, *width);
+                    let term = |term: usize| (pooled.get(term * width..).unwrap_or_default(), row);
+                    sum_rows(team, rows, (terms, &term), None, out);
+                }
+                Running::Each(function) => function.forward(team, rows, (pooled, row), out),
+                Running::Attention(attention) => attention.forward(team, samples, x, there, out),
+            }
+        }
+        if of_chain == stage {
+            chain.forward(team, rows, *relu);
+        }
+    }
+
+    /// As [`Runner::forward`], backward: the blocks after it have been. `gradient` is that of the vectors, to be written by who
+    /// reads them where they are.
+    pub(super) fn backward(
+        &mut self,
+        team: &Team,
+        (stage, part): (Stage, &Part<'_>),
+        [before, after]: [&mut [Self]; 2],
+        (vectors, gradient, apart): (&[f32], &mut [f32], usize),
+        announce: Announce<'_>,
+    ) {
+        let (number, before_chain) = (before.len(), self.layers() - self.chain.layers().len());
+        let Self { op, x, nothing, gather, chain, relu, times, stages, first, readings, .. } = self;
+        let (first, [of_op, of_chain]) = (*first, *stages);
+        let part = &part.with_rows(*times);
+        let rows = part.len();
+        if of_chain == stage {
+            if !readings.is_empty() {
+                let from = |at: usize| {
+                    let reading = readings[at];
+                    let (numbers, apart) = after[reading.reader - number - 1].copies();
+                    (numbers.get(reading.from..).unwrap_or_default(), apart)
+                };
+                let (output, gradient) = chain.output_and_gradient();
+                sum_rows(team, rows, (readings.len(), &from), relu.then_some(output), gradient);
+            }
+            chain.backward(team, part, |index, layer| announce(first + before_chain + index, layer));
+        }
+        if of_op != stage {
+            return;
+        }
+        let (pooled, to, row) = match gather {
+            None => (vectors, gradient, apart),
+            Some(gather) => {
+                let row = gather.row();
+                let (rows, gradient) = gather.rows_and_gradient();
+                (rows, gradient, row)
+            }
+        };
+        let (x, x_gradient) = match *x {
+            None => nothing.output_and_gradient(),
+            Some(x) => before[x].chain.output_and_gradient(),
+        };
+        let (from, to) = (Features { x, pooled, row }, FeaturesMut { x: x_gradient, pooled: to, row });
+        let done = |index, layer: &mut Linear| announce(first + index, layer);
+        match op {
+            Running::Dense => {}
+            Running::Dot(dot) => dot.backward(team, rows, from, chain.input_gradient(), to),
+            Running::Concat(concat) => concat.backward(team, rows, from, chain.input_gradient(), to),
+            Running::Cross(cross) => cross.backward(team, part, from, chain.input_gradient(), to, done),
+            Running::Sum { terms, .. } => {
+                spread_rows(team, rows, *terms, chain.input_gradient(), (to.pooled, row));
+            }
+            Running::Each(function) => {
+                function.backward(team, rows, (pooled, row), chain.input_gradient(), to.pooled);
+            }
+            Running::Attention(attention) => {
+                // A part of steps again: the sums over grains are of samples.
+                attention.backward(team, part, x, chain.input_gradient(), to.x, done);
+            }
+        }
+    }
+}
