@@ -44,9 +44,9 @@
 //! | `shard`     |   | who holds which part of which table; the cost of a division, and what copies of hot rows save; the planner; plans as files |
 //! | `optim`     |   | optimizers (SGD to LAMB and FTRL), on whole weights and on halves (Split-SGD-BF16); the learning rate's schedule |
 //! | `embedding` |   | tables, whole or in halves, look-up, update |
-//! | `layer`     |   | linear, MLP, vectors made of pooled rows, dot and cat interaction, cross network, wide part, steps of a time series and attention over them, loss: forward beside backward |
+//! | `layer`     |   | linear, MLP, vectors made of pooled rows, dot and cat interaction, cross network, sums, functions and copies of vectors, wide part, steps of a time series and attention over them, loss: forward beside backward |
 //! | `exchange`  |   | what ranks send each other: ids, pooled rows, their gradients, layers, hot rows; in any order or a fixed one; how many bytes |
-//! | `model`     |   | networks, of which every rank has a copy (DLRM, DCNv2, Wide & Deep, TBSM); a rank's tables; the stages of a step and their work |
+//! | `model`     |   | the network, of which every rank has a copy: a model's layers by their names (DLRM, DCNv2, Wide & Deep, TBSM, or one's own), planned as blocks (`graph`); a rank's tables; the stages of a step and their work |
 //! | `train`     |   | step, ranks and their threads, reduction of dense gradients, clock, run, evaluation, checkpoint, export (ONNX, PyTorch), report |
 //! | `simulate`  |   | what a step takes on a machine that is described or measured: stages and messages that share cores, memories and links |
 //! | `cli`       |   | one file a command |

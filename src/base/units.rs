@@ -64,7 +64,7 @@ impl fmt::Display for Many<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ending = match self.0 {
             1 => "",
-            _ if self.1.ends_with("ch") => "es",
+            _ if ["ch", "ss"].iter().any(|end| self.1.ends_with(end)) => "es",
             _ => "s",
         };
         write!(f, "{} {}{ending}", Count(self.0), self.1)

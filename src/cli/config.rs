@@ -1,10 +1,14 @@
-//! `octorec config`: prints a configuration.
+//! `octorec config`: prints a configuration, and draws its network.
+
+use std::path::PathBuf;
 
 use clap::Args;
 
+use super::network;
 use super::overrides::{BaseArgs, KeyArgs};
 use crate::base::config::{Command, DEFAULT_PRESET, PRESETS, preset};
-use crate::base::{Result, console};
+use crate::base::{Error, Result, console};
+use crate::memory::write_file;
 
 /// Arguments of `octorec config`.
 #[derive(Debug, Args)]
@@ -17,6 +21,12 @@ pub struct ConfigArgs {
     /// List the presets.
     #[arg(long)]
     list: bool,
+    /// Write the network out as model.layers, to change it: what a built-in one is, layer by layer.
+    #[arg(long, conflicts_with = "list")]
+    layers: bool,
+    /// Draw the network, too.
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
+    svg: Option<PathBuf>,
 }
 
 impl ConfigArgs {
@@ -31,7 +41,15 @@ impl ConfigArgs {
             }
             return console::result(format_args!("{text}")).map(|_| ());
         }
-        let config = self.keys.finish(self.base.layers()?, Command::Config)?;
+        let mut config = self.keys.finish(self.base.layers()?, Command::Config)?;
+        if let Some(path) = &self.svg {
+            let told = |reason| Error::Config { origin: "model".to_owned(), reason };
+            write_file(path, network::svg(&config.model).map_err(told)?.as_bytes())?;
+        }
+        if self.layers {
+            config.model.layers = config.model.network();
+            config.model.bottom.truncate(1);
+        }
         let mut text = String::new();
         if let Some(name) = &self.base.preset {
             // The preset's own remarks, which say where its numbers come from.

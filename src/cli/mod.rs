@@ -19,6 +19,7 @@ mod help;
 mod hot;
 mod inspect;
 mod machines;
+mod network;
 mod overrides;
 pub mod place;
 mod plan;

@@ -264,8 +264,7 @@ impl TrainArgs {
                 platform: Processor::model_here(),
             };
             log.describe(&config, &submission, [samples(Split::Train), samples(Split::Test)])?;
-            // The bottom's first width is that of the dense features; the top's input is the interaction's.
-            log.initialised([config.model.bottom.len().saturating_sub(1), config.model.top.len()])?;
+            log.initialised(&config.model.network())?;
         }
         if let Some(output) = &mut output {
             match resumed {

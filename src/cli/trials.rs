@@ -36,14 +36,13 @@ impl Trials {
         config.data.rows_cap = TRIAL_ROWS;
         // Copies are of rows, which are not what is judged here.
         config.train.hot = Hot::Off;
-        let columns = &schema.tables[..config.model.deep_tables(schema.tables.len())];
         config.model.rows.iter_mut().for_each(|rows| *rows = (*rows).min(TRIAL_ROWS));
-        config.model.wide_buckets = config.model.wide_buckets.min(TRIAL_ROWS);
-        // Columns of random data have names of their own.
-        for name in config.model.wide_crosses.iter_mut().flatten().chain(&mut config.model.sequences) {
-            let column = columns.iter().position(|column| column.name == *name);
-            *name = format!("C{}", column.expect("it is one of the data's columns: the schema has its table") + 1);
+        // Crosses and sequences go by the names of the data's columns.
+        if config.model.columns.is_empty() {
+            config.model.columns = schema.names();
+            config.model.columns.truncate(config.model.rows.len());
         }
+        config.model.wide_buckets = config.model.wide_buckets.min(TRIAL_ROWS);
         let source = open_generated(&config)?;
         let batches = minibatches(&*source, 2, config.train.minibatch())?;
         Ok(Self { config, source, batches })

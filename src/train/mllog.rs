@@ -12,7 +12,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::base::config::{Command, Config, Decay, Interaction, Layers, SourceKind, TrainConfig};
+use crate::base::config::{
+    Command, Config, Decay, Interaction, LayerKind, Layers, NamedLayer, SourceKind, TrainConfig,
+};
 use crate::base::{Error, Result};
 use crate::optim::Schedule;
 
@@ -180,14 +182,14 @@ impl MlLog {
         common.into_iter().chain(own).chain(samples).try_for_each(|(key, value)| self.point(key, value))
     }
 
-    /// Weights were drawn: of the tables, and of so many layers of the bottom and the top MLP.
+    /// Weights were drawn: of the tables, and of the fully connected layers of a network.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn initialised(&mut self, [bottom, top]: [usize; 2]) -> Result<()> {
-        let layers = |mlp: &'static str, count| (1..=count).map(move |layer| format!("{mlp}_mlp_dense{layer}"));
-        let tensors =
-            std::iter::once("embeddings".to_owned()).chain(layers("bottom", bottom)).chain(layers("top", top));
+    pub fn initialised(&mut self, network: &[NamedLayer]) -> Result<()> {
+        let chains = network.iter().filter(|layer| layer.kind == LayerKind::Linear);
+        let layers = chains.flat_map(|layer| (1..=layer.outputs.len()).map(|n| format!("{}_mlp_dense{n}", layer.name)));
+        let tensors = std::iter::once("embeddings".to_owned()).chain(layers);
         for tensor in tensors {
             self.line(POINT, "weights_initialization", Value::Null, json!({ "tensor": tensor }))?;
         }

@@ -136,7 +136,8 @@ impl Setup {
             return Vec::new();
         }
         // Large layers go in pieces, small ones need less; which ranks talk does not depend on the size.
-        let widest = self.config.bottom.iter().chain(&self.config.top).max().map_or(1, |width| width * width);
+        let widest = self.config.network().into_iter().flat_map(|layer| layer.outputs).max();
+        let widest = widest.map_or(1, |width| width * width);
         let slice = (widest / ranks / reducers(&self.places)).clamp(1024, SLICE);
         // No way is empty.
         let slice = slice.max(GRAIN * self.reduction.ways);

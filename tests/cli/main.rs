@@ -20,6 +20,7 @@ mod lifecycle;
 mod messages;
 mod mllog;
 mod mpi;
+mod own_layers;
 mod precision;
 mod pricing;
 mod promises;

@@ -35,7 +35,15 @@ WIDE = ["model.bottom=[13]", "model.interaction=cat", "model.top=[64,32,1]", "mo
         f"model.wide_buckets={BUCKETS}", "train.lr_wide=0.3"]
 SERIES = ["model.bottom=[14,32,16]", "model.top=[24,20]", "model.dim=16", "model.ts_length=7", "model.tsl_mlp=[9]",
           "model.arch_mlp=[12,1]", 'model.sequences=["C5","C15"]']
+LAYERS = """{ name = "gate", type = "linear", of = "dense", outputs = 16 }, { name = "g", type = "sigmoid", of = "gate" },
+    { name = "mixed", type = "sum", of = ["g", "C3", "embeddings"] }, { name = "z", type = "dot", of = ["mixed", "g", "C9"] },
+    { name = "deep", type = "concat", of = ["dense", "mixed", "C1"] }, { name = "r", type = "relu", of = "crossed" },
+    { name = "crossed", type = "cross", of = "deep", layers = 2, rank = 8 }, { name = "wide", type = "wide" },
+    { name = "both", type = "concat", of = ["r", "z", "g"] }, { name = "out", type = "linear", of = "both", outputs = [20, 1] },
+    { name = "logit", type = "sum", of = ["wide", "out"] }"""
 QUOTIENTS = ["model.qr_collisions=7", "model.qr_threshold=50"]
+# Everything that the built-in networks do not do: columns by name, functions, sums, and what several layers read.
+OWN = ["model.bottom=[13]", "model.dim=16", f"model.layers=[{LAYERS}]", *(key for key in WIDE if "wide_" in key)]
 MANY = ["data.lookups=[3,2,1,2,6,1,1,1,1,7,3,8,1,6,9,5,1,1,1,12,40,27,10,3,1,1]"]
 
 # Of arrays: what is set for the data, and for the model that is trained on it.
@@ -59,6 +67,9 @@ ARRAYS = {
     "series": (MANY, SERIES),
     "series, cat": (MANY, [*SERIES, "model.interaction=cat", "model.tsl_mlp=[]"]),
     "series, bf16": (MANY, [*SERIES, "train.precision=bf16"]),
+    "wide layers of one's own": ([], OWN),
+    "wide layers of one's own, multi-hot": (MANY, OWN),
+    "wide layers of one's own, bf16": (MANY, [*OWN, "train.precision=bf16"]),
     "wide & deep, bf16": ([], [*WIDE, "train.precision=bf16"]),
     "dlrm, bf16": ([], [*DLRM, "train.precision=bf16"]),
     "dcnv2, bf16": ([], [*DLRM, *DCN, "train.precision=bf16"]),

@@ -13,12 +13,13 @@ use octorec::model::Room;
 use octorec::simd::Isa;
 use octorec::train::Ranks;
 
+use crate::layers::logit;
 use crate::renamed::renamed;
 
 /// All tensors by name, in f64.
-type Weights = Vec<(String, Vec<usize>, Vec<f64>)>;
+pub type Weights = Vec<(String, Vec<usize>, Vec<f64>)>;
 
-fn tensor<'a>(weights: &'a Weights, name: &str) -> &'a [f64] {
+pub fn tensor<'a>(weights: &'a Weights, name: &str) -> &'a [f64] {
     &weights.iter().find(|(known, ..)| known == name).unwrap_or_else(|| panic!("{name}")).2
 }
 
@@ -157,6 +158,7 @@ fn loss(config: &Config, weights: &Weights, batch: &Batch) -> f64 {
             wide += of_dense.map(|(w, x)| w * x).sum::<f64>() + tensor(weights, "wide_dense.bias")[0];
         }
         let z = match model.ts_length {
+            _ if !model.layers.is_empty() => logit(model, weights, dense, &vectors, wide),
             0 => {
                 let x = perceptron(weights, "bot_l", dense, true);
                 perceptron(weights, "top_l", interacted(config, weights, x, &vectors), false)[0] + wide
@@ -315,6 +317,43 @@ fn cross_layers_and_cross_entropy() {
     // More numbers between V and W than x_0 has, and one layer behind.
     let other = ["model.interaction=dcn", "model.bottom=[3, 4]", "model.top=[1]", "model.dim=4", "model.cross_rank=19"];
     check(&[&other[..], &["model.cross_layers=2", "model.pooling=mean"]].concat(), 2, 10);
+}
+
+#[test]
+fn layers_of_ones_own() {
+    let sizes = ["model.bottom=[6]", "model.dim=4"];
+    let everything = r#"model.layers=[
+        { name = "logit", type = "sum", of = ["out", "side", "wide"] },
+        { name = "bottom", type = "linear", of = "dense", outputs = [7, 4] },
+        { name = "x", type = "relu", of = "bottom" },
+        { name = "g", type = "sigmoid", of = "gate" },
+        { name = "gate", type = "linear", of = "dense", outputs = 4 },
+        { name = "fm", type = "dot", of = ["x", "g", "C1", "C3"], itself = true },
+        { name = "mixed", type = "sum", of = ["x", "C2"] },
+        { name = "deep", type = "concat", of = ["mixed", "g", "embeddings"] },
+        { name = "crossed", type = "cross", of = "deep", layers = 2, rank = 3 },
+        { name = "r", type = "relu", of = "crossed" },
+        { name = "tower", type = "linear", of = "r", outputs = 5 },
+        { name = "t", type = "relu", of = "tower" },
+        { name = "both", type = "concat", of = ["t", "fm", "C2"] },
+        { name = "out", type = "linear", of = "both", outputs = [6, 1] },
+        { name = "side", type = "linear", of = "embeddings", outputs = 1 },
+        { name = "wide", type = "wide" },
+    ]"#;
+    for threads in [1, 3] {
+        check(&[&sizes[..], &[everything]].concat(), threads, 61);
+    }
+    // A result that is read twice and never bent, two cross networks, and products that are the logit's last but one.
+    let other = r#"model.layers=[
+        { name = "one", type = "linear", of = "dense", outputs = [4] },
+        { name = "a", type = "cross", of = "one", layers = 1, rank = 2 },
+        { name = "b", type = "cross", of = "embeddings", layers = 1, rank = 5 },
+        { name = "all", type = "sum", of = "embeddings" },
+        { name = "pairs", type = "dot", of = ["one", "a", "all"] },
+        { name = "joined", type = "concat", of = ["pairs", "b"] },
+        { name = "logit", type = "linear", of = "joined", outputs = 1 },
+    ]"#;
+    check_weighted(&[&sizes[..], &[other, "model.pooling=mean"]].concat(), 2, 62, &[1]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod embedding;
 mod gradients;
 mod gradients_bf16;
 mod kernels;
+mod layers;
 mod limits;
 mod models;
 mod parity;

@@ -1,4 +1,4 @@
-//! TorchRec's models, Wide & Deep, TBSM and tables made smaller, against PyTorch: logits of the same weights, and what 30 steps make of them.
+//! TorchRec's models, Wide & Deep, TBSM, tables made smaller and networks of one's own layers, against PyTorch: logits of the same weights, and what 30 steps make of them.
 //! `tests/vectors/README.md` says where the files come from.
 
 use std::sync::Arc;
@@ -18,6 +18,7 @@ const TORCHREC: &str = "torchrec.safetensors";
 const WIDE: &str = "wide_deep.safetensors";
 const SERIES: &str = "tbsm.safetensors";
 const SMALL: &str = "small_tables.safetensors";
+const OWN: &str = "own_layers.safetensors";
 
 /// Trains for 30 steps, and compares logits, every loss, every weight and all that the optimizers keep.
 fn follow([file, case]: [&str; 2], threads: usize, isa: Isa, precision: Precision) {
@@ -64,7 +65,7 @@ fn follow([file, case]: [&str; 2], threads: usize, isa: Isa, precision: Precisio
         Precision::Bf16 | Precision::Bf16Lsb8 => match file {
             // Of rows near 1 the vectors' products are tens, whose roundings are as much larger than the logit.
             _ if case == "multsgd" || case == "add" => [5e-2, 2e-2, 5e-2],
-            SMALL => [1e-2, 1e-2, 5e-2],
+            SMALL | OWN => [1e-2, 1e-2, 5e-2],
             WIDE => [1e-2, 5e-3, 5e-2],
             _ => [5e-3, 5e-3, 5e-2],
         },
@@ -116,7 +117,8 @@ fn pytorch_is_followed_on_any_instruction_set() {
     let wide = ["ftrl", "adagrad", "nodense", "sgd", "adam"].map(|case| [WIDE, case]);
     let series = ["adagrad", "sgd", "cat", "nodense"].map(|case| [SERIES, case]);
     let small = ["dot", "sgd", "cat", "mult", "multsgd", "add", "concat"].map(|case| [SMALL, case]);
-    for case in cases.into_iter().chain(wide).chain(series).chain(small) {
+    let own = ["everything", "factors"].map(|case| [OWN, case]);
+    for case in cases.into_iter().chain(wide).chain(series).chain(small).chain(own) {
         for isa in Isa::every() {
             for threads in [1, 3] {
                 follow(case, threads, isa, Precision::F32);
@@ -129,7 +131,9 @@ fn pytorch_is_followed_on_any_instruction_set() {
 #[test]
 fn bfloat16_is_near_pytorch() {
     let small = ["sgd", "multsgd", "add"].map(|case| [SMALL, case]);
-    let cases = [[TORCHREC, "sgd"], [TORCHREC, "dot"], [WIDE, "sgd"], [SERIES, "sgd"]].into_iter().chain(small);
+    let cases = [[OWN, "factors"], [TORCHREC, "sgd"], [TORCHREC, "dot"], [WIDE, "sgd"], [SERIES, "sgd"]]
+        .into_iter()
+        .chain(small);
     for (case, isa) in cases.flat_map(|case| Isa::every().into_iter().map(move |isa| (case, isa))) {
         follow(case, 2, isa, Precision::Bf16);
     }

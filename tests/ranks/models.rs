@@ -105,6 +105,32 @@ impl Case {
         Self::new(model, 3.into(), precision, Optimizer::Sgd)
     }
 
+    /// Of layers of one's own, in which everything is read by several, and a wide part.
+    fn own(pooling: Pooling, precision: Precision) -> Self {
+        let model = r#"
+            bottom = [5]
+            dim = 12
+            rows = [700, 3, 41, 260]
+            wide = true
+            layers = [
+                { name = "bottom", type = "linear", of = "dense", outputs = [20, 12] },
+                { name = "x", type = "relu", of = "bottom" },
+                { name = "fm", type = "dot", of = ["x", "C1", "C3"] },
+                { name = "mixed", type = "sum", of = ["x", "C2", "C4"] },
+                { name = "g", type = "sigmoid", of = "mixed" },
+                { name = "deep", type = "concat", of = ["mixed", "g", "embeddings"] },
+                { name = "crossed", type = "cross", of = "deep", layers = 2, rank = 7 },
+                { name = "both", type = "concat", of = ["crossed", "fm", "g"] },
+                { name = "out", type = "linear", of = "both", outputs = [33, 1] },
+                { name = "wide", type = "wide" },
+                { name = "logit", type = "sum", of = ["out", "wide"] },
+            ]
+        "#;
+        let mut whole = toml::Table::try_from(ModelConfig::default()).unwrap();
+        whole.extend(model.parse::<toml::Table>().unwrap());
+        Self::new(ModelConfig { pooling, ..whole.try_into().unwrap() }, 3.into(), precision, FTRL)
+    }
+
     fn new(model: ModelConfig, lookups: LookUps, precision: Precision, wide: Optimizer) -> Self {
         let data = DataConfig {
             source: SourceKind::Random,
@@ -261,6 +287,21 @@ fn tables_of_mixed_dimensions_are_the_same_among_ranks() {
         let case = Case::mixed(interaction, pooling, precision);
         let what = format!("{interaction:?}, {pooling:?}, {precision:?}");
         assert_eq!(case.model.dims(&case.schema.rows()), [12, 6, 3, 4]);
+        let alone = case.run(case.setup(|_| 0, 1, false));
+        learns_as_alone(&case, &alone, bound, &what);
+        is_the_same_as_alone(&case, &what);
+    }
+}
+
+#[test]
+fn layers_of_ones_own_are_the_same_among_ranks() {
+    for (pooling, precision, bound) in [
+        (Pooling::Sum, Precision::F32, 1e-5),
+        (Pooling::Mean, Precision::F32, 1e-5),
+        (Pooling::Sum, Precision::Bf16, 1e-3),
+    ] {
+        let case = Case::own(pooling, precision);
+        let what = format!("{pooling:?}, {precision:?}");
         let alone = case.run(case.setup(|_| 0, 1, false));
         learns_as_alone(&case, &alone, bound, &what);
         is_the_same_as_alone(&case, &what);

@@ -1,4 +1,4 @@
-//! TorchRec's names of tensors as those of facebookresearch/dlrm, so that one definition of a model serves both.
+//! TorchRec's names of tensors, and those of tables of networks of one's own, as those of facebookresearch/dlrm, so that one definition of a model serves both.
 
 /// The name of a tensor of a model whose top MLP has `top` layers; those of cross layers stay as they are.
 pub fn renamed(name: &str, top: usize) -> String {
@@ -9,6 +9,7 @@ pub fn renamed(name: &str, top: usize) -> String {
         ["sparse_arch", _, _, table, "proj", kind] => {
             format!("emb_l.{}.proj.{kind}", table.trim_start_matches("t_cat_"))
         }
+        ["tables", table, kind] => format!("emb_l.{table}.{kind}"),
         ["dense_arch", _, "_mlp", layer, _, kind] => format!("bot_l.{}.{kind}", 2 * number(layer)),
         ["over_arch", _, "0", "_mlp", layer, _, kind] => format!("top_l.{}.{kind}", 2 * number(layer)),
         ["over_arch", _, "1", kind] => format!("top_l.{}.{kind}", 2 * (top - 1)),

@@ -42,6 +42,13 @@ class Case:
     def wide_rows(self):
         return self.rows + [self.buckets] * len(self.crosses)
 
+    def build(self):
+        return WideDeep(self)
+
+    def options(self):
+        """What makes it this model, as octorec's keys."""
+        return {"model.interaction": "cat", "model.wide": True}
+
 
 ALL_ADAGRAD = dict(optimizer="adagrad", optimizer_rows="adagrad", optimizer_wide="adagrad")
 ALL_ADAM = dict(optimizer="adam", optimizer_rows="adam", optimizer_wide="adam")
@@ -111,16 +118,16 @@ def wide_bags(case, bags):
     return bags + [cross(bags, columns, case.buckets) for columns in case.crosses]
 
 
+def tables(rows, dim):
+    bags = (torch.nn.EmbeddingBag(n, dim, mode="sum", sparse=True, include_last_offset=True) for n in rows)
+    return torch.nn.ModuleList(bags)
+
+
 class WideDeep(torch.nn.Module):
     """Dense features and bags of row numbers -> logits, [N]."""
 
     def __init__(self, case):
         super().__init__()
-
-        def tables(rows, dim):
-            bags = (torch.nn.EmbeddingBag(n, dim, mode="sum", sparse=True, include_last_offset=True) for n in rows)
-            return torch.nn.ModuleList(bags)
-
         self.emb_l = tables(case.rows, case.dim)
         sizes, layers = [case.dense + len(case.rows) * case.dim, *case.top], []
         for fan_in, fan_out in zip(sizes, sizes[1:]):
@@ -186,11 +193,11 @@ def optimizer_of(name, parameters, sparse, lr, train):
 def initial_parameters(case, draw):
     """Those of facebookresearch/dlrm; a wide part begins at 0."""
     parameters = {}
-    for name, parameter in WideDeep(case).named_parameters():
+    for name, parameter in case.build().named_parameters():
         shape = tuple(parameter.shape)
         if name.startswith("wide"):
             values = np.zeros(shape)
-        elif name.startswith("emb"):
+        elif name.startswith(("emb", "tables")):
             values = draw.uniform(-(shape[0] ** -0.5), shape[0] ** -0.5, shape)
         elif len(shape) == 2:
             values = draw.normal(0.0, (2.0 / sum(shape)) ** 0.5, shape)
@@ -218,14 +225,14 @@ def random_minibatch(case, samples, empty_tables, draw):
 
 
 def train(case, initial, minibatches, dtype):
-    model = WideDeep(case)
+    model = case.build()
     model.load_state_dict({name: torch.from_numpy(values) for name, values in initial.items()})
     model.to(dtype)
     # Each with the optimizer of its part: of layers or of tables, wide or not.
     named, keys = dict(model.named_parameters()), case.train
     groups = {}
     for name in named:
-        groups.setdefault((name.startswith("wide"), name.startswith(("emb_l", "wide_l"))), []).append(name)
+        groups.setdefault((name.startswith("wide"), name.startswith(("emb_l", "tables", "wide_l"))), []).append(name)
     optimizers = {}
     for (wide, sparse), names in groups.items():
         kind = "_wide" if wide else "_rows" if sparse else ""
@@ -283,7 +290,7 @@ def assert_covers(name, case, initial, minibatches, run):
                 for combination in itertools.product(*parts):
                     met.setdefault(bucket(combination, case.buckets), set()).add(combination)
         assert any(len(combinations) > 1 for combinations in met.values()), f"{name}: no two in one bucket"
-    if case.train["optimizer_wide"] == "ftrl":
+    if case.train.get("optimizer_wide") == "ftrl":
         wide = [parameter for parameter in initial if parameter.startswith("wide_l")]
         begun = case.train.get("initial_accumulator", 0.0)
         told = np.concatenate([run[f"state.{table}.accumulator"] > begun * (1.0 + 1e-6) for table in wide])
@@ -292,9 +299,9 @@ def assert_covers(name, case, initial, minibatches, run):
         assert not told.all() and (held.sum() >= 3 or case.train["l1"] < 0.01), f"{name}: l1 holds nothing"
 
 
-def tensors():
+def tensors(cases=CASES):
     found = {}
-    for case_name, case in CASES.items():
+    for case_name, case in cases.items():
         draw = np.random.RandomState(case.seed)
         initial = initial_parameters(case, draw)
         minibatches = [
@@ -322,19 +329,30 @@ def tensors():
     return found
 
 
-def metadata():
+def toml(value):
+    """A value as TOML has it: lists of tables aside, as JSON does."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml(of)}" for key, of in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return json.dumps(value)
+
+
+def metadata(cases=CASES):
     """The keys of each case, as octorec has them."""
     keys = {}
-    for name, case in CASES.items():
+    for name, case in cases.items():
         options = {
             "model.bottom": [case.dense] if case.dense else [], "model.top": case.top, "model.dim": case.dim,
-            "model.rows": case.rows, "model.interaction": "cat", "model.wide": True,
-        }
+            "model.rows": case.rows,
+        } | case.options()
+        if not case.top:
+            del options["model.top"]
         if case.crosses:
             options["model.wide_crosses"] = [[f"C{column + 1}" for column in columns] for columns in case.crosses]
             options["model.wide_buckets"] = case.buckets
         options |= {f"train.{key}": value for key, value in case.train.items()}
-        keys[name] = "\n".join(f"{key} = {json.dumps(value)}" for key, value in options.items())
+        keys[name] = "\n".join(f"{key} = {toml(value)}" for key, value in options.items())
     return keys
 
 

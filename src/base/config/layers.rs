@@ -23,6 +23,9 @@ pub struct Layers {
     layers: usize,
 }
 
+/// Bytes of an assignment that errors show, at least.
+const LONGEST: usize = 120;
+
 /// Where a value comes from.
 #[derive(Debug, Clone)]
 struct Origin {
@@ -121,7 +124,11 @@ impl Layers {
     /// # Errors
     /// When there is no `=`, the key is unknown or the value has the wrong type.
     pub fn assignment(&mut self, text: &str) -> Result<()> {
-        let origin = format!("--set {text}");
+        // A network is many lines; its key tells which flag is meant.
+        let origin = match text.char_indices().find(|(at, letter)| *at >= LONGEST || *letter == '\n') {
+            Some((at, _)) => format!("--set {}...", &text[..at]),
+            None => format!("--set {text}"),
+        };
         let Some((key, value)) = text.split_once('=') else {
             return Err(Error::Config { origin, reason: "must have the form key=value".to_owned() });
         };

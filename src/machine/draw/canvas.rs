@@ -4,7 +4,8 @@
 
 use std::fmt::Write as _;
 
-use super::layout::{Layout, Rect, Wire};
+pub use super::layout::Rect;
+use super::layout::{Layout, Wire};
 
 pub const COMPUTE: &str = "#2f7fb8";
 pub const COMM: &str = "#e8872b";

@@ -3,7 +3,7 @@
 //!
 //! All show only what is in [`super::Machine`] and [`super::Placement`]: what is unknown is shown as unknown.
 
-mod canvas;
+pub(crate) mod canvas;
 mod layout;
 mod rounds;
 mod svg;
