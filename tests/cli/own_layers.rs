@@ -126,7 +126,7 @@ fn a_network_of_ones_own_is_trained_resumed_and_planned_as_any_other() {
     assert_eq!(plan["workload"]["tables"].as_array().unwrap().len(), 26 + 27);
     assert!(json(&format!("simulate --config {mine} {where_to}"))["points"][0]["step_ms"].as_f64().unwrap() > 0.0);
     // Names of columns come with random data, too.
-    let random = "--set data.source=random --set model.rows=[70,30] --set model.columns=[\"a\",\"b\"]";
+    let random = "--set model.rows=[70,30] --set model.columns=[\"a\",\"b\"]";
     let layers = r#"
 [[model.layers]]
 name = "all"

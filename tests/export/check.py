@@ -43,7 +43,7 @@ LAYERS = """{ name = "gate", type = "linear", of = "dense", outputs = 16 }, { na
     { name = "logit", type = "sum", of = ["wide", "out"] }"""
 QUOTIENTS = ["model.qr_collisions=7", "model.qr_threshold=50"]
 # Everything that the built-in networks do not do: columns by name, functions, sums, and what several layers read.
-OWN = ["model.bottom=[13]", "model.dim=16", f"model.layers=[{LAYERS}]", *(key for key in WIDE if "wide_" in key)]
+OWN = ["model.bottom=[13]", "model.dim=16", f"model.layers=[{LAYERS}]", *(key for key in WIDE if "wide_" in key), "train.lr=0.02"]
 MANY = ["data.lookups=[3,2,1,2,6,1,1,1,1,7,3,8,1,6,9,5,1,1,1,12,40,27,10,3,1,1]"]
 
 # Of arrays: what is set for the data, and for the model that is trained on it.
@@ -67,9 +67,9 @@ ARRAYS = {
     "series": (MANY, SERIES),
     "series, cat": (MANY, [*SERIES, "model.interaction=cat", "model.tsl_mlp=[]"]),
     "series, bf16": (MANY, [*SERIES, "train.precision=bf16"]),
-    "wide layers of one's own": ([], OWN),
-    "wide layers of one's own, multi-hot": (MANY, OWN),
-    "wide layers of one's own, bf16": (MANY, [*OWN, "train.precision=bf16"]),
+    "wide layers composed": ([], OWN),
+    "wide layers composed, multi-hot": (MANY, OWN),
+    "wide layers composed, bf16": (MANY, [*OWN, "train.precision=bf16"]),
     "wide & deep, bf16": ([], [*WIDE, "train.precision=bf16"]),
     "dlrm, bf16": ([], [*DLRM, "train.precision=bf16"]),
     "dcnv2, bf16": ([], [*DLRM, *DCN, "train.precision=bf16"]),

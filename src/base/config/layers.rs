@@ -172,6 +172,12 @@ impl Layers {
     /// effect on this command.
     pub fn finish(self, command: Command) -> Result<Config> {
         let mut config: Config = self.merged.clone().try_into().expect("every layer was checked when it was put on");
+        let model = &mut config.model;
+        if !model.layers.is_empty() {
+            // What other keys say follows from the layers.
+            model.wide = model.layers.iter().any(|layer| layer.kind == LayerKind::Wide);
+            model.bottom.truncate(1);
+        }
         for (key, Origin { place, kind, .. }) in &self.origins {
             if *kind == Kind::Flag
                 && let Some(reason) = Key::named(key).and_then(|key| key.idle(command, &config))
@@ -191,12 +197,6 @@ impl Layers {
             }
             config.model.rows.clear();
             config.model.columns.clear();
-        }
-        let model = &mut config.model;
-        if !model.layers.is_empty() {
-            // What other keys say follows from the layers.
-            model.wide = model.layers.iter().any(|layer| layer.kind == LayerKind::Wide);
-            model.bottom.truncate(1);
         }
         config.contradiction().map_err(|contradiction| self.blame(contradiction))?;
         Ok(config)
