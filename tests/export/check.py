@@ -143,7 +143,7 @@ class Check:
         self.train(run, learned, "--preset", preset, *self.settings(model_keys))
         dense, bags = arrays_of(data)
         rows_of = table_rows(run)
-        if model_keys[: len(WIDE)] == WIDE:
+        if any(key in model_keys for key in WIDE if "wide_crosses" in key):
             bags += [crossed([bags[column] for column in cross]) for cross in CROSSES]
             rows_of += [BUCKETS] * len(CROSSES)
         self.hold(name, run, self.predicted(run, data), dense, bags, rows_of)
@@ -237,7 +237,7 @@ def table_rows(run):
         parts = name.replace("t_cat_", "").split(".")
         if parts[0] == "dlrm":
             parts = parts[1:]
-        if parts[0] == "emb_l":
+        if parts[0] in ("emb_l", "tables"):
             tables[int(parts[1])] = entry["shape"][0]
         elif parts[0] == "sparse_arch":
             tables[int(parts[3])] = entry["shape"][0]

@@ -1,6 +1,6 @@
 //! A block as it runs: its operation and its chain with what a part of a minibatch leaves in them.
 
-use super::plan::{Block, From, Op, Rows, readings};
+use super::planned::{Block, Op, Origin, Rows, readings};
 use crate::base::Result;
 use crate::base::config::Triangle;
 use crate::layer::{
@@ -37,7 +37,7 @@ pub(super) struct Runner {
     nothing: Mlp,
     gather: Option<Gather>,
     /// Where each gathered vector comes from.
-    from: Vec<From>,
+    from: Vec<Origin>,
     chain: Mlp,
     relu: bool,
     /// Rows of a sample.
@@ -233,8 +233,8 @@ impl Runner {
         if of_op == stage {
             if let Some(gather) = gather {
                 gather.take(team, rows, |vector| match from[vector] {
-                    From::Vectors(start) => Numbers::Rows(vectors.get(start..).unwrap_or_default(), apart),
-                    From::Block(block) => Numbers::Panels(before[block].output()),
+                    Origin::Vectors(start) => Numbers::Rows(vectors.get(start..).unwrap_or_default(), apart),
+                    Origin::Block(block) => Numbers::Panels(before[block].output()),
                 });
             }
             let (pooled, row) = gather.as_ref().map_or((vectors, apart), |gather| (gather.rows(), gather.row()));

@@ -7,8 +7,10 @@
 
 mod block;
 mod plan;
+mod planned;
 
-pub use plan::{Block, ChainLayer, From, Op, Piece, Rows, plan, readings};
+pub use plan::plan;
+pub use planned::{Block, ChainLayer, Op, Origin, Piece, Rows, readings};
 
 use self::block::{Inner, Runner};
 use super::init;

@@ -79,8 +79,8 @@ class Model(nn.Module):
     def __init__(self, tensors, about):
         super().__init__()
         self.about = about
-        self.tables = [self.place(name, tensors[name]) for name in about["tables"]]
-        self.layers = {
+        self.embeddings = [self.place(name, tensors[name]) for name in about["tables"]]
+        self.chains = {
             node["name"]: [[name and self.place(name, tensors[name]) for name in layer] for layer in node["layers"]]
             for node in about["network"]
         }
@@ -93,7 +93,7 @@ class Model(nn.Module):
         # quotients and remainders has a second table behind those of all columns.
         crosses = len(about["wide"]["crosses"]) if about["wide"] else 0
         self.composed = about["composed"]["columns"] if about["composed"] else []
-        self.columns = len(self.tables) - len(self.composed)
+        self.columns = len(self.embeddings) - len(self.composed)
         if about["wide"]:
             self.columns = (self.columns - crosses) // 2
         self.bags = self.columns + crosses
@@ -120,7 +120,7 @@ class Model(nn.Module):
     def pooled(self, table, ids, offsets, weights=None):
         """The sum or the mean of each bag's rows; an empty bag gives 0."""
         counts = offsets.diff()
-        rows = self.tables[table][ids].float()
+        rows = self.embeddings[table][ids].float()
         if weights is not None:
             rows = rows * weights[:, None]
         sums = torch.zeros(len(counts), rows.shape[1])
@@ -174,7 +174,7 @@ class Model(nn.Module):
         """From the features of each sample, or of each step, to one number a sample."""
         found = {"dense": [dense], "embeddings": vectors, **{name: [x] for name, x in zip(self.about["columns"], vectors)}}
         for node in self.about["network"]:
-            operands, layers = [x for name in node["of"] for x in found[name]], self.layers[node["name"]]
+            operands, layers = [x for name in node["of"] for x in found[name]], self.chains[node["name"]]
             kind, x = node["type"], torch.cat(operands, 1) if len(operands) > 1 and node["type"] != "sum" else None
             x = operands[0] if x is None and operands else x
             if kind == "linear":
@@ -202,7 +202,7 @@ class Model(nn.Module):
         sample = torch.arange(len(counts)).repeat_interleave(counts)
         step = steps - (offsets[1:].repeat_interleave(counts) - torch.arange(len(ids)))
         kept = step >= 0
-        rows = self.tables[table][ids[kept]].float()
+        rows = self.embeddings[table][ids[kept]].float()
         if weights is not None:
             rows = rows * weights[kept, None]
         vectors = torch.zeros(len(counts), steps, rows.shape[1])
@@ -263,7 +263,7 @@ class Categories:
     def __init__(self, model, vocabulary):
         self.cap = model.about["criteo_cap"]
         composed = model.about["composed"]
-        self.rows = composed["rows"] if composed else [len(table) for table in model.tables[: model.columns]]
+        self.rows = composed["rows"] if composed else [len(table) for table in model.embeddings[: model.columns]]
         wide = model.about["wide"] or {"crosses": [], "buckets": 1}
         self.crosses = [[int(name[1:]) - 1 for name in cross] for cross in wide["crosses"]]
         self.buckets = wide["buckets"]
