@@ -107,7 +107,7 @@ impl Runner {
         // Of the dense features themselves nobody needs a gradient, but who reads them in place writes one.
         let is_data = block.op == Op::Dense;
         let ends = if is_data && !block.layers.is_empty() { InputGradient::Unneeded } else { InputGradient::Needed };
-        let is_read = !block.in_place && !(is_data && block.layers.is_empty());
+        let is_read = !(block.in_place || is_data && block.layers.is_empty());
         Ok(Self {
             op,
             x: block.x,

@@ -111,8 +111,8 @@ impl Planner<'_> {
         let layer = &self.layers[at];
         let operands = self.operands[at].clone();
         match layer.kind {
-            LayerKind::Wide => return,
-            LayerKind::Linear => return self.linear(at, each_step),
+            LayerKind::Wide => {}
+            LayerKind::Linear => self.linear(at, each_step),
             LayerKind::Relu => {
                 if let [Operand::Layer(from)] = operands[..]
                     && let Some(block) = self.only_reader(from, at)
