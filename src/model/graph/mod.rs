@@ -3,7 +3,7 @@
 //! v3.0, Wide & Deep (Cheng et al. 2016), TBSM (Ishkhanov et al., arXiv:2008.11922), and whatever else is composed.
 //!
 //! Pooled rows become the vectors of a sample as they are, by [`Vectors`], or at each step of a time series ([`Steps`]); blocks
-//! ([`plan`]) run from there and from the dense features to the logit, to which a wide part adds its own sum.
+//! ([`plan()`]) run from there and from the dense features to the logit, to which a wide part adds its own sum.
 
 mod block;
 mod plan;
