@@ -48,7 +48,7 @@ impl ConfigArgs {
         }
         if self.layers {
             config.model.layers = config.model.network();
-            config.model.bottom.truncate(1);
+            config.model.follow_layers();
         }
         let mut text = String::new();
         if let Some(name) = &self.base.preset {

@@ -25,10 +25,7 @@ const SIZES: [f64; 2] = [13.0, 11.0];
 /// # Errors
 /// As [`ModelConfig::widths`].
 pub(super) fn svg(model: &ModelConfig) -> Result<String, String> {
-    let names: Vec<String> = match model.columns.is_empty() {
-        true => (1..=model.rows.len()).map(|n| format!("C{n}")).collect(),
-        false => model.columns.clone(),
-    };
+    let names = model.column_names(model.rows.len().max(model.columns.len()));
     let columns = Some(&names[..]).filter(|names| !names.is_empty());
     let (layers, widths) = (model.network(), model.widths(columns)?);
     let mut graph = VisualGraph::new(Orientation::TopToBottom);

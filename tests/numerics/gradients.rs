@@ -343,6 +343,18 @@ fn layers_of_ones_own() {
     for threads in [1, 3] {
         check(&[&sizes[..], &[everything]].concat(), threads, 61);
     }
+    // A logit that is bent, by itself or before the wide part is added.
+    for end in [
+        r#"{ name = "logit", type = "relu", of = "deep" }"#,
+        r#"{ name = "bent", type = "relu", of = "deep" }, { name = "wide", type = "wide" },
+           { name = "logit", type = "sum", of = ["wide", "bent"] }"#,
+    ] {
+        let layers = format!(
+            r#"model.layers=[{{ name = "all", type = "concat", of = ["dense", "embeddings"] }},
+               {{ name = "deep", type = "linear", of = "all", outputs = [5, 1] }}, {end}]"#
+        );
+        check(&[&sizes[..], &[&layers]].concat(), 2, 63);
+    }
     // A result that is read twice and never bent, two cross networks, and products that are the logit's last but one.
     let other = r#"model.layers=[
         { name = "one", type = "linear", of = "dense", outputs = [4] },

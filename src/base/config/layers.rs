@@ -9,7 +9,7 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-use super::{Command, Config, Contradiction, Key, LayerKind, preset};
+use super::{Command, Config, Contradiction, Key, preset};
 use crate::base::console::note;
 use crate::base::error::{Error, Result, nearest};
 use crate::base::input;
@@ -172,11 +172,8 @@ impl Layers {
     /// effect on this command.
     pub fn finish(self, command: Command) -> Result<Config> {
         let mut config: Config = self.merged.clone().try_into().expect("every layer was checked when it was put on");
-        let model = &mut config.model;
-        if !model.layers.is_empty() {
-            // What other keys say follows from the layers.
-            model.wide = model.layers.iter().any(|layer| layer.kind == LayerKind::Wide);
-            model.bottom.truncate(1);
+        if !config.model.layers.is_empty() {
+            config.model.follow_layers();
         }
         for (key, Origin { place, kind, .. }) in &self.origins {
             if *kind == Kind::Flag

@@ -1,6 +1,6 @@
 //! What follows from the keys of a model: how many tables and vectors there are, and how wide they are.
 
-use super::{Composition, ModelConfig, Precision};
+use super::{Composition, LayerKind, ModelConfig, Precision, Triangle};
 
 impl ModelConfig {
     /// Dense features of a sample, where they are the model's to say: 0 before [`ModelConfig::follow`] where they are not.
@@ -46,6 +46,19 @@ impl ModelConfig {
     #[must_use]
     pub fn own_composed(&self) -> Vec<usize> {
         self.composed(&self.rows)
+    }
+
+    /// The names of so many columns: the model's own, or C1, C2 and so on.
+    #[must_use]
+    pub fn column_names(&self, count: usize) -> Vec<String> {
+        if self.columns.len() == count { self.columns.clone() } else { (1..=count).map(|n| format!("C{n}")).collect() }
+    }
+
+    /// Has layers of one's own ([`ModelConfig::layers`]), and of the keys of a built-in network only what they leave.
+    pub fn follow_layers(&mut self) {
+        self.wide = self.layers.iter().any(|layer| layer.kind == LayerKind::Wide);
+        self.bottom.truncate(1);
+        self.triangle = Triangle::Lower;
     }
 
     /// Tables of a model of so many columns.

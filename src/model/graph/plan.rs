@@ -46,10 +46,7 @@ struct Planner<'a> {
 /// When the layers make no network ([`ModelConfig::widths`]).
 #[must_use]
 pub fn plan(model: &ModelConfig, columns: &[Vec<usize>]) -> Vec<Block> {
-    let names: Vec<String> = match model.columns.len() == columns.len() {
-        true => model.columns.clone(),
-        false => (1..=columns.len()).map(|n| format!("C{n}")).collect(),
-    };
+    let names = model.column_names(columns.len());
     let layers = model.network();
     let widths = match model.widths(Some(&names)) {
         Ok(widths) => widths,
@@ -114,7 +111,9 @@ impl Planner<'_> {
             LayerKind::Wide => {}
             LayerKind::Linear => self.linear(at, each_step),
             LayerKind::Relu => {
+                // The logit's gradient does not come through a chain's ReLU.
                 if let [Operand::Layer(from)] = operands[..]
+                    && !self.readers[at].is_empty()
                     && let Some(block) = self.only_reader(from, at)
                     && !self.blocks[block].layers.is_empty()
                     && !self.blocks[block].relu
@@ -169,7 +168,9 @@ impl Planner<'_> {
                 let others: Vec<Operand> = operands.iter().filter(|operand| !is_wide(operand)).copied().collect();
                 match others[..] {
                     // The wide part goes round everything to the logit.
-                    [Operand::Layer(from)] if others.len() < operands.len() => self.ends[at] = self.ends[from],
+                    [Operand::Layer(from)] if others.len() < operands.len() && !self.is_gated(from) => {
+                        self.ends[at] = self.ends[from];
+                    }
                     _ => self.block(at, Op::Sum(others.len()), &others, each_step),
                 }
             }

@@ -152,10 +152,8 @@ impl<'a> Exported<'a> {
 
     /// The number of the column of that name.
     fn column(&self, name: &str) -> Option<usize> {
-        let own = &self.model().columns;
-        own.iter()
-            .position(|column| column == name)
-            .or_else(|| name.strip_prefix('C')?.parse::<usize>().ok()?.checked_sub(1))
+        let names = self.model().column_names(self.model().vectors(self.tables.len()));
+        names.iter().position(|column| column == name)
     }
 
     /// Those with such a role, in their order.
