@@ -81,7 +81,6 @@ impl Runner {
             Op::Dense => Running::Dense,
             Op::Dot { vectors, dim, itself } => {
                 let with_x = block.x.is_some();
-                assert_eq!(block.x_width + beside, vectors * dim, "vectors of one width are multiplied");
                 let sizes = [vectors - usize::from(with_x), *dim];
                 Running::Dot(Dot::new(with_x, sizes, *itself, threads, supply)?)
             }

@@ -298,7 +298,8 @@ impl Planner<'_> {
         let width = x_width + pieces.iter().map(|piece| piece.width).sum::<usize>();
         let inputs = match &op {
             Op::Dense => unreachable!("dense features have a block of their own"),
-            Op::Dot { vectors, itself, .. } => {
+            Op::Dot { vectors, dim, itself } => {
+                assert_eq!(width, vectors * dim, "vectors of one width are multiplied");
                 x_width + vectors * (vectors - 1) / 2 + if *itself { *vectors } else { 0 }
             }
             Op::Concat | Op::Cross { .. } | Op::Each(_) => width,
