@@ -316,6 +316,11 @@ impl ModelConfig {
     }
 
     fn contradiction(&self) -> std::result::Result<(), Contradiction> {
+        if self.dim == 0 || self.dim > WIDEST {
+            let reason =
+                format!("model.dim = {}: a row of a table has at least one column, and at most 2^20", self.dim);
+            return fail(&["model.dim"], reason);
+        }
         if self.layers.is_empty() {
             self.check_built_in()?;
         } else {
@@ -323,11 +328,6 @@ impl ModelConfig {
             if let Err(reason) = self.widths(columns) {
                 return fail(&["model.layers"], format!("model.layers: {reason}"));
             }
-        }
-        if self.dim == 0 || self.dim > WIDEST {
-            let reason =
-                format!("model.dim = {}: a row of a table has at least one column, and at most 2^20", self.dim);
-            return fail(&["model.dim"], reason);
         }
         within!("model.md_temperature", self.md_temperature, (0.0..=10.0), "[0, 10]");
         self.check_series()?;
