@@ -360,7 +360,9 @@ impl<'a> Net<'a> {
             ));
         }
         if reads(DENSE) && self.model.bottom.is_empty() {
-            return Err(format!("a layer reads {DENSE}, and model.bottom = [] says that there are no dense features"));
+            return Err(format!(
+                "a layer reads {DENSE}, and there are no dense features (model.bottom = []): leave {DENSE} away, or use data that has some"
+            ));
         }
         let unread = |column: &&String| !reads(column);
         match self.columns.filter(|_| !reads(EMBEDDINGS)).and_then(|columns| columns.iter().find(unread)) {
