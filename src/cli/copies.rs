@@ -10,10 +10,11 @@ use super::data::bar;
 use super::deep::Deep;
 use super::help::MACHINE;
 use crate::base::config::{Config, Hot};
+use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
 use crate::base::{Error, Result};
-use crate::data::Source;
-use crate::data::hot::{HotSet, HotSlots, Options, profile};
+use crate::data::hot::{HotInputs, HotSet, HotSlots, Inputs, Options, Tags, WHOLE_BELOW, profile};
+use crate::data::{Source, Split};
 use crate::train::load_hot;
 
 /// Samples from which hot rows are told: some seconds of reading, and a row that a minibatch looks up a few times comes
@@ -29,8 +30,9 @@ const PART: u64 = 50;
 /// Copies of hot rows.
 #[derive(Debug, Clone, Args)]
 pub struct CopyArgs {
-    /// Rows that are looked up most: off, or exact (every rank reads its own copies, equal to the rows in every step; other
-    /// look-ups travel, and what keeps copies equal).
+    /// Rows that are looked up most: off; exact (every rank reads its own copies, equal to the rows in every step; other
+    /// look-ups travel, and what keeps copies equal); or fae (inputs that look up hot rows alone are trained in minibatches of
+    /// their own, for which no row travels, in turns with the others: another order of the data, judged by the test log loss).
     #[arg(long, value_name = "NAME", help_heading = MACHINE)]
     hot: Option<String>,
 
@@ -57,11 +59,11 @@ impl CopyArgs {
     }
 }
 
-/// The hot rows of a run on so many ranks; nothing where no copies are wanted, or one rank would have them. `tell` hears
-/// what they are.
+/// The hot rows of a run on so many ranks whose inputs come in any order; nothing where no copies are wanted, or one rank
+/// would have them. `tell` hears what they are.
 ///
 /// # Errors
-/// When the file or the data cannot be read, or the budget is too small.
+/// When the file or the data cannot be read, or the inputs should be in an order.
 pub fn hot_rows(
     config: &Config,
     source: &dyn Source,
@@ -69,8 +71,14 @@ pub fn hot_rows(
     ordered: bool,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Option<Arc<HotSlots>>> {
-    if config.train.hot == Hot::Off {
-        return Ok(None);
+    match config.train.hot {
+        Hot::Off => return Ok(None),
+        Hot::Exact => {}
+        Hot::Fae => {
+            let reason =
+                "fae is an order of all inputs of a training, and this command's minibatches have none: use exact";
+            return Err(Error::Config { origin: "train.hot".to_owned(), reason: reason.to_owned() });
+        }
     }
     if ranks == 1 {
         tell("hot rows: one rank reads all rows where they are, without copies");
@@ -80,18 +88,96 @@ pub fn hot_rows(
     let deep = Deep::of(source);
     let (set, how) = match &*config.train.hot_set {
         "" => {
-            let (set, how) = told(config, deep.source, ranks, row_bytes)?;
+            // A copy pays where a minibatch looks the row up as often as there are ranks. Without it, each look-up of another
+            // rank sends the row and its gradient once; with it, each rank sends one sum and gets one row.
+            let look_ups = (config.train.minibatch() * deep.source.schema().longest()) as f64;
+            let (set, how) = told(config, deep.source, row_bytes, (0, (ranks as f64 / look_ups).min(1.0)))?;
             (deep.of_all(set), how)
         }
-        path => {
-            let set = load_hot(Path::new(path), source.schema())?;
-            deep.check(&set, path)?;
-            (set, format!("as in {path}"))
-        }
+        path => (loaded(&deep, source, Path::new(path))?.0, format!("as in {path}")),
     };
     let rows: u64 = (0..set.tables()).map(|table| set.rows(table)).sum();
     tell(&format!("hot rows: copies of {} on each rank, up to {}; {how}", Many(rows, "row"), Bytes(rows * row_bytes)));
     Ok(Some(Arc::new(HotSlots::new(&set))))
+}
+
+/// The hot rows of a file, and the tags of inputs, if it has some.
+fn loaded(deep: &Deep<'_>, source: &dyn Source, path: &Path) -> Result<(HotSet, Option<Tags>)> {
+    let (set, tags) = load_hot(path, source.schema())?;
+    deep.check(&set, &path.display().to_string())?;
+    Ok((set, tags))
+}
+
+/// The hot rows of a run whose hot and cold inputs take turns, and which these are, whatever the number of ranks; nothing where
+/// it does not. A run that is continued has them in the file `kept`, if that is there.
+///
+/// # Errors
+/// When the file or the data cannot be read, or no input is hot.
+pub fn hot_inputs(config: &Config, source: &dyn Source, kept: Option<&Path>) -> Result<Option<HotInputs>> {
+    if config.train.hot != Hot::Fae {
+        return Ok(None);
+    }
+    let deep = Deep::of(source);
+    let named = Some(Path::new(&config.train.hot_set)).filter(|path| !path.as_os_str().is_empty());
+    let (set, tags, how) = match kept.filter(|path| path.exists()).or(named) {
+        Some(path) => {
+            let (set, tags) = loaded(&deep, source, path)?;
+            (set, tags, format!("as in {}", path.display()))
+        }
+        None => {
+            let (set, how) = told(config, deep.source, row_bytes(config, false), (WHOLE_BELOW, 0.0))?;
+            (deep.of_all(set), None, how)
+        }
+    };
+    let rows: u64 = (0..set.tables()).map(|table| set.rows(table)).sum();
+    let bytes = Bytes(rows * row_bytes(config, false));
+    note!("hot rows: copies of {} on each rank of several, up to {bytes}; {how}", Many(rows, "row"));
+    let tags = match tags {
+        Some(tags) if Some(tags.samples()) != source.samples(Split::Train) => {
+            let found = source.samples(Split::Train).map_or("endless".to_owned(), |samples| Count(samples).to_string());
+            let reason = format!(
+                "tells {} training samples apart, and the data has {found}: name a file of these data, or leave --hot-set away",
+                Count(tags.samples())
+            );
+            let path = kept.filter(|path| path.exists()).or(named).unwrap_or(Path::new("hot rows")).to_owned();
+            return Err(Error::BadFile { path, reason });
+        }
+        Some(tags) => tags,
+        None => tagged(config, deep.source, &set)?,
+    };
+    let (hot, all) = (tags.count(Inputs::Hot), tags.samples());
+    if hot == 0 {
+        let reason = "no training sample looks up hot rows alone: give copies more memory with --hot-budget (`octorec inspect                       --hot` shows what it brings), or use --hot exact, which needs no such samples";
+        return Err(Error::Config { origin: "--hot fae".to_owned(), reason: reason.to_owned() });
+    }
+    let share = 100.0 * hot as f64 / all as f64;
+    note!("hot inputs: {} of {} training samples ({share:.1} %) look up hot rows alone", Count(hot), Count(all));
+    Ok(Some(HotInputs { set, tags: Arc::new(tags) }))
+}
+
+/// Tells all training samples apart by the hot rows of all tables.
+///
+/// # Errors
+/// As [`Tags::of`].
+pub fn tagged(config: &Config, source: &dyn Source, set: &HotSet) -> Result<Tags> {
+    let workers = match config.train.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    };
+    let bar = bar(0, "telling hot inputs from cold ones");
+    let tags = Tags::of(source, &set.first(source.schema().tables.len()), workers, &|done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    tags
+}
+
+/// Where ranks have copies for hot and cold inputs that take turns.
+pub fn slots(source: &dyn Source, hot: &HotInputs) -> Arc<HotSlots> {
+    let deep = Deep::of(source);
+    let of_data = hot.set.first(deep.source.schema().tables.len());
+    Arc::new(HotSlots::new(&deep.with_wide(of_data)))
 }
 
 /// What a hot row takes on a rank: its weights, and unless gradients go to owners bag by bag, a sum of them.
@@ -100,22 +186,25 @@ fn row_bytes(config: &Config, ordered: bool) -> u64 {
     (config.model.dim * size_of::<f32>() * copies) as u64
 }
 
-/// Hot rows by a sample of the data, and how they were told.
-fn told(config: &Config, source: &dyn Source, ranks: usize, row_bytes: u64) -> Result<(HotSet, String)> {
+/// Hot rows by a sample of the data, and how they were told: tables of fewer bytes than this as a whole, and of others rows of
+/// at least this share of look-ups.
+fn told(
+    config: &Config,
+    source: &dyn Source,
+    row_bytes: u64,
+    (whole_below, least): (u64, f64),
+) -> Result<(HotSet, String)> {
     let rows: u64 = source.schema().tables.iter().map(|column| column.rows).sum();
     let weights = rows * (config.model.dim * size_of::<f32>()) as u64;
-    let total = source.samples(crate::data::Split::Train).unwrap_or(1).max(1);
-    // A copy pays where a minibatch looks the row up as often as there are ranks. Without it, each look-up of another rank
-    // sends the row and its gradient once; with it, each rank sends one sum and gets one row.
-    let look_ups = (config.train.minibatch() * source.schema().longest()) as f64;
+    let total = source.samples(Split::Train).unwrap_or(1).max(1);
     let options = Options {
         share: (SAMPLES as f64 / total as f64).min(1.0),
         budget: config.train.hot_budget.or(weights / PART),
         row_bytes,
         memory: MEMORY,
         seed: config.train.seed,
-        whole_below: 0,
-        least: (ranks as f64 / look_ups).min(1.0),
+        whole_below,
+        least,
     };
     let wanted = config.train.threads;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(wanted).build();

@@ -28,6 +28,21 @@ impl<'a> Deep<'a> {
         hot
     }
 
+    /// Hot rows of these columns as those of all of the model's tables where hot inputs look up no others: of a wide part, whose
+    /// rows are one weight each, a column's table has those of the column, and all of a cross are hot.
+    pub fn with_wide(&self, mut hot: HotSet) -> HotSet {
+        let columns = self.source.schema().tables.len();
+        for (at, column) in self.all.tables[columns..].iter().enumerate() {
+            if at < columns {
+                let deep = hot.first(columns);
+                hot.push_as(&deep, at);
+            } else {
+                hot.push_whole(column.rows);
+            }
+        }
+        hot
+    }
+
     /// Refuses a file's hot rows of all tables where they are of others than these.
     ///
     /// # Errors
@@ -68,7 +83,9 @@ mod tests {
         hot.push_whole(7);
         hot.push_some(40, [3].into_iter());
         let all = deep.of_all(hot);
-        assert_eq!((0..all.tables()).map(|table| all.rows(table)).collect::<Vec<_>>(), [7, 1, 0, 0, 0]);
+        let rows = |set: &HotSet| (0..set.tables()).map(|table| set.rows(table)).collect::<Vec<_>>();
+        assert_eq!(rows(&all), [7, 1, 0, 0, 0]);
+        assert_eq!(rows(&deep.with_wide(all.first(2))), [7, 1, 7, 1, 50]);
         deep.check(&all, "hot.safetensors").unwrap();
         let mut others = HotSet::new();
         others.push_whole(7);

@@ -85,6 +85,7 @@ impl EvalArgs {
         let checkpoint = open_trained(&trained.path, self.verify, &*source)?;
         let Started { ranks, .. } = self.ranks.start_trained(world, &config, &*source, &checkpoint)?;
         let questions = Questions {
+            samples: None,
             buckets: self.calibration_buckets.unwrap_or(BUCKETS),
             groups: self.gauc.as_deref().map(|column| table_of(&*source, column)).transpose()?,
         };

@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::bench::table::Table;
 use super::chart::{Line, Panel, thresholds};
+use super::copies::tagged;
 use super::data::bar;
 use super::deep::Deep;
 use super::overrides::{BaseArgs, KeyArgs, source_of};
@@ -57,9 +58,14 @@ pub struct HotArgs {
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = memory, requires = "hot", help_heading = HOT)]
     memory: u64,
 
-    /// Write the hot rows to this file, for `octorec train --hot exact --hot-set FILE`.
+    /// Write the hot rows to this file, for `octorec train` with `--hot exact` or `--hot fae`, and `--hot-set FILE`.
     #[arg(long, value_name = "FILE", requires = "hot", help_heading = HOT)]
     out: Option<PathBuf>,
+
+    /// Tell all training samples apart, too, and keep in --out's file which of them are hot, so that training with it by
+    /// `--hot fae` begins at once.
+    #[arg(long, requires = "out", help_heading = HOT)]
+    inputs: bool,
 
     /// Draw the size of hot rows and the share of hot samples over the threshold.
     #[arg(long, value_name = "FILE", requires = "hot", help_heading = HOT)]
@@ -112,7 +118,9 @@ impl HotArgs {
         let found = found?;
         report_skipped(source.skipped_rows());
         if let Some(path) = &self.out {
-            save_hot(path, source.schema(), &deep.of_all(found.set.clone()))?;
+            let set = deep.of_all(found.set.clone());
+            let tags = self.inputs.then(|| tagged(&config, deep.source, &set)).transpose()?;
+            save_hot(path, source.schema(), &set, tags.as_ref())?;
         }
         if let Some(path) = &self.svg {
             write_file(path, drawn(&found).as_bytes())?;

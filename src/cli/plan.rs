@@ -215,7 +215,20 @@ impl PlanArgs {
 
 /// What budgets for copies of hot rows give.
 fn told(prices: &[HotPrice], chosen: Option<usize>) -> String {
-    let heads = ["budget", "takes", "hot rows", "look-ups", "sent", "others'", "sums", "rows back", "less", ""];
+    let heads = [
+        "budget",
+        "takes",
+        "hot rows",
+        "look-ups",
+        "sent",
+        "others'",
+        "sums",
+        "rows back",
+        "less",
+        "",
+        "hot inputs",
+        "fae",
+    ];
     let mut table = Table::new(heads);
     let bytes = |bytes: f64| Bytes(bytes.round() as u64).to_string();
     for (at, price) in prices.iter().enumerate() {
@@ -230,6 +243,8 @@ fn told(prices: &[HotPrice], chosen: Option<usize>) -> String {
             bytes(price.moved),
             format!("{:.1} %", 100.0 * (1.0 - price.with() / price.without.max(1.0))),
             if Some(at) == chosen { "enough" } else { "" }.to_owned(),
+            format!("{:.1} %", 100.0 * price.fae.inputs),
+            bytes(price.fae.mean),
         ]);
     }
     let without = prices.first().map_or(0.0, |price| price.without);
@@ -239,7 +254,8 @@ fn told(prices: &[HotPrice], chosen: Option<usize>) -> String {
     };
     format!(
         "\ncopies of hot rows on each rank, of rows that a step looks up as often as there are ranks; sent among ranks in a step \
-         without: {}\n{table}{advice}\n",
+         without: {}\nhot inputs: samples that would look up hot rows alone, if all rows that fit had copies and columns knew \
+         nothing of each other; fae: sent in the mean step where these are minibatches of their own (--hot fae)\n{table}{advice}\n",
         bytes(without)
     )
 }

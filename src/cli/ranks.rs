@@ -23,6 +23,7 @@ use crate::base::config::{Config, Determinism};
 use crate::base::console::note;
 use crate::base::{Error, PuId, Result};
 use crate::collective::World;
+use crate::data::hot::HotSlots;
 use crate::data::{Batch, LoaderMode, Schema, Source};
 use crate::ffi::linux::current_affinity;
 use crate::machine::placement::{CommCores, Placement, RankPlace, Wishes};
@@ -111,6 +112,8 @@ pub struct Task<'a> {
     pub dense: Dense,
     /// Whether it is kept when each stage began.
     pub traced: bool,
+    /// Hot rows, where inputs are in an order by them.
+    pub hot: Option<Arc<HotSlots>>,
     /// To predict: where a checkpoint has the tables.
     pub stored: Option<StoredTables>,
 }
@@ -141,7 +144,8 @@ impl RankArgs {
     }
 
     /// Places the ranks, divides the tables and starts, all weights 0; prints where each stands. Without --plan, a run that
-    /// is continued goes on with the plan in the file `kept`, if that is there and for as many ranks.
+    /// is continued goes on with the plan in the file `kept`, if that is there and for as many ranks. `hot` are hot rows by which
+    /// inputs are in an order, if they are.
     ///
     /// # Errors
     /// When the wishes cannot be met, or threads or memory are refused.
@@ -151,11 +155,11 @@ impl RankArgs {
         config: &Config,
         source: &dyn Source,
         purpose: Purpose,
-        kept: Option<&Path>,
+        (kept, hot): (Option<&Path>, Option<Arc<HotSlots>>),
         traced: bool,
     ) -> Result<Started> {
         let wanted = Wanted { file: self.plan.as_deref(), kept, sampled: purpose != Purpose::Predict };
-        self.start_as(Task { world, config, source, purpose, wanted, dense: Dense::Chosen, traced, stored: None })
+        self.start_as(Task { world, config, source, purpose, wanted, dense: Dense::Chosen, traced, hot, stored: None })
     }
 
     /// The same to predict with a checkpoint's model, whose tables are looked up where they are as far as ranks have their rows
@@ -172,7 +176,8 @@ impl RankArgs {
     ) -> Result<Started> {
         let wanted = Wanted { file: self.plan.as_deref(), kept: None, sampled: false };
         let (purpose, dense, stored) = (Purpose::Predict, Dense::Chosen, checkpoint.stored_tables()?);
-        let started = self.start_as(Task { world, config, source, purpose, wanted, dense, traced: false, stored })?;
+        let (traced, hot) = (false, None);
+        let started = self.start_as(Task { world, config, source, purpose, wanted, dense, traced, hot, stored })?;
         checkpoint.load_into(&started.ranks)?;
         Ok(started)
     }
@@ -217,7 +222,10 @@ impl RankArgs {
         compare(world, "follow one plan", plan.as_deref().unwrap_or_default(), deadline)?;
         let mut setup = self.setup(config, source, &everyone.placement, sharding, purpose)?;
         if purpose != Purpose::Predict {
-            setup.hot = hot_rows(config, source, setup.places.len(), setup.grains.is_some(), tell)?;
+            setup.hot = match task.hot.clone() {
+                Some(hot) => Some(hot),
+                None => hot_rows(config, source, setup.places.len(), setup.grains.is_some(), tell)?,
+            };
             let digest = setup.hot.as_ref().map_or_else(String::new, |hot| hot.digest());
             compare(world, "have copies of the same hot rows", &digest, deadline)?;
         }

@@ -2,14 +2,16 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
 use super::collective::Choice;
-use super::copies::CopyArgs;
+use super::copies::{CopyArgs, hot_inputs, slots};
 use super::help::{MODEL, OUTPUT};
+use super::machines::compare;
 use super::overrides::{BaseArgs, KeyArgs};
 use super::profile::{Profiled, limits};
 use super::ranks::{ExchangeArgs, Purpose, RankArgs, Started, machine_team};
@@ -26,7 +28,7 @@ use crate::machine::placement::Placement;
 use crate::memory::{forget_cached, write_file};
 use crate::simd::Isa;
 use crate::train::{
-    Benchmark, LossTrace, MlLog, Outcome, OutputDir, Progress, Run, Submission, Summary, Writers, plan_in,
+    Benchmark, LossTrace, MlLog, Outcome, OutputDir, Progress, Run, Submission, Summary, Writers, hot_in, plan_in,
 };
 
 /// Arguments of `octorec train`.
@@ -249,8 +251,14 @@ impl TrainArgs {
         let mut mllog = self.begin_mllog(world, &config)?;
         let source = open_data(&mut config, known, Labels::Required, Unseen::Fault)?;
         let purpose = Purpose::Train(self.exchange.overlap);
+        let hot = hot_inputs(&config, &*source, self.resume.as_deref().map(hot_in).as_deref())?;
+        if let Some(hot) = &hot {
+            let deadline = Duration::from_secs_f64(self.ranks.timeout);
+            compare(world, "have the same hot inputs", &hot.tags.digest(), deadline)?;
+        }
         let kept = self.resume.as_deref().map(plan_in);
-        let started = self.ranks.start(world, &config, &*source, purpose, kept.as_deref(), self.trace.is_some())?;
+        let kept = (kept.as_deref(), hot.as_ref().map(|hot| slots(&*source, hot)));
+        let started = self.ranks.start(world, &config, &*source, purpose, kept, self.trace.is_some())?;
         match &self.init {
             Some(path) => self.verify.open(path)?.load_into(&started.ranks)?,
             None if self.resume.is_some() => (),
@@ -279,6 +287,7 @@ impl TrainArgs {
             config,
             source,
             loader: self.exchange.loader.unwrap_or_default(),
+            hot,
             ranks,
             progress: Progress::default(),
             output,

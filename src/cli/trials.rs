@@ -67,6 +67,7 @@ impl Trials {
             wanted: Wanted::default(),
             dense,
             traced: false,
+            hot: None,
             stored: None,
         };
         let Started { ranks, .. } = args.start_on(machine, placement, task, &mut |_: &str| ())?;

@@ -57,6 +57,15 @@ pub struct Waited {
     any: bool,
 }
 
+impl std::ops::Add for Waited {
+    type Output = Self;
+
+    /// Of a consumer of both.
+    fn add(self, other: Self) -> Self {
+        Self { all: self.all + other.all, first: self.first + other.first, any: self.any || other.any }
+    }
+}
+
 impl Waited {
     /// Takes what is ready, or waits for it; nothing from a channel that is closed.
     pub(super) fn receive<T>(&mut self, channel: &Receiver<T>) -> Option<T> {

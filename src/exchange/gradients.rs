@@ -71,6 +71,9 @@ impl Gradients {
         gradient: &[f32],
     ) -> Result<()> {
         let (isa, own) = (team.isa(), self.rank);
+        if !ids.travel(layout)[1] {
+            return Ok(());
+        }
         if self.whole != whole || layout.hot().is_some() {
             self.messages.plan(carrier, |from, to| message_floats((layout, ids), own, whole, [to, from], false));
             self.whole = whole;
@@ -96,7 +99,8 @@ impl Gradients {
 
     /// Waits for the gradients of all ranks and lends them to `take`: of each rank a row of this rank's stride for each of
     /// its samples, and nothing of this rank's own; or the vectors that `ids` tell of, this rank's own of divided rows
-    /// among them.
+    /// among them. Where copies serve all look-ups, whose gradients go as sums, there is nothing here and in
+    /// [`Gradients::begin`].
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
@@ -108,6 +112,10 @@ impl Gradients {
         ids: &Ids,
         take: impl for<'m> FnOnce(&'m dyn Fn(RankId) -> Option<&'m [f32]>),
     ) -> Result<()> {
+        if !ids.travel(layout)[1] {
+            take(&|_| Some(&[]));
+            return Ok(());
+        }
         let incoming = self.messages.finish(team, carrier)?;
         let own: &[f32] = bytemuck::cast_slice(&self.own[..]);
         take(&|rank| {

@@ -11,6 +11,7 @@ use super::sparse::{Blocks, SparseIds};
 use super::words::{Words, find_bags};
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
+use crate::data::hot::Inputs;
 use crate::data::{BagView, Batch};
 use crate::embedding::{Lookups, PackedBag};
 use crate::machine::team::Team;
@@ -23,6 +24,8 @@ use crate::sync::{Each, Line, atomic_words_32};
 #[derive(Debug)]
 pub struct Ids {
     rank: RankId,
+    /// What the last minibatch looked up.
+    inputs: Inputs,
     words: Words,
     units: Vec<Unit>,
     /// Where there are copies of hot rows: in place of the units, and of what is known of messages.
@@ -219,6 +222,7 @@ impl Ids {
         let beside = SparseIds::beside(layout, rank, layout.samples(batch, rank));
         Ok(Self {
             rank,
+            inputs: Inputs::Mixed,
             words: Words::new(rank, ranks, team.isa(), "exchange of ids"),
             units,
             sparse: SparseIds::new(layout, rank, team, &owners),
@@ -237,21 +241,22 @@ impl Ids {
     }
 
     /// Sends the ids of this rank's samples to their owners and takes in those of all ranks; `whole` is the size of the
-    /// whole minibatch, of which `batch` is this rank's slice.
+    /// whole minibatch of such inputs, of which `batch` is this rank's slice. Where copies serve all look-ups nothing is sent.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     ///
     /// # Panics
-    /// When the slice has another size than the layout says, or weights for other columns.
+    /// When the slice has another size than the layout says, or weights for other columns, or hot inputs look up other rows.
     pub fn exchange(
         &mut self,
         team: &Team,
         layout: &Layout,
         carrier: &mut dyn Carrier,
-        batch: &Batch,
+        (batch, inputs): (&Batch, Inputs),
         whole: usize,
     ) -> Result<()> {
+        self.inputs = inputs;
         assert_eq!(batch.samples(), layout.samples(whole, self.rank), "this rank's slice of {whole} samples");
         for (table, (bag, weights)) in (0..).map(TableId).zip(batch.bags.iter().zip(&batch.weights)) {
             let due = if layout.weighted(table) { bag.rows.len() } else { 0 };
@@ -262,10 +267,20 @@ impl Ids {
         }
         match &mut self.sparse {
             None => self.pack(team, layout, batch),
-            Some(sparse) => sparse.pack(team, layout, batch, &self.owners, (&mut self.out, &mut self.starts)),
+            Some(sparse) => sparse.pack(team, layout, (batch, inputs), &self.owners, (&mut self.out, &mut self.starts)),
         }
         let (out, starts) = (&self.out, &self.starts);
-        self.words.swap(carrier, |peer| &out[starts[peer]..starts[peer + 1]], &mut self.into)?;
+        if layout.asks_owners(inputs) {
+            self.words.swap(carrier, |peer| &out[starts[peer]..starts[peer + 1]], &mut self.into)?;
+        } else {
+            // Every message tells of no bag, as this rank's do: nobody need send it.
+            assert!(out[..starts[layout.ranks()]].iter().all(|word| *word == 0), "hot inputs look up hot rows alone");
+            let words = 2 * layout.of(self.rank).streams.len();
+            for (_, into) in self.into.iter_mut().enumerate().filter(|(from, _)| *from != self.rank.index()) {
+                into.clear();
+                into.resize(words, 0);
+            }
+        }
         for from in (0..layout.ranks() as u32).map(RankId) {
             if let Some(sparse) = &mut self.sparse {
                 let own = &self.out[self.starts[from.index()]..self.starts[from.index() + 1]];
@@ -323,6 +338,11 @@ impl Ids {
         let sends = &*sends;
         let place = |(rank, stream): (RankId, usize)| sends[rank.index()].get(stream);
         team.share(Each::new(units), |unit| unit.write(&owners[unit.table], batch, words, place));
+    }
+
+    /// Whether owners pool rows for the last minibatch, and whether they get the gradients of its pooled rows.
+    pub(super) fn travel(&self, layout: &Layout) -> [bool; 2] {
+        [layout.owners_pool(self.inputs), layout.asks_owners(self.inputs)]
     }
 
     /// What `from` looks up in the shards of one of this rank's groups, as rows are moved by it: a bag a sample of that rank,

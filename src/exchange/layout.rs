@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::base::config::{Precision, Wire};
 use crate::base::{RankId, TableId};
 use crate::data::Schema;
-use crate::data::hot::HotSlots;
+use crate::data::hot::{HotSlots, Inputs};
 use crate::embedding::{Slots, seen_words};
 use crate::math::Grains;
 use crate::shard::scheme::{Kind, Rows, Shard, Sharding, minibatch_slice};
@@ -296,6 +296,17 @@ impl Layout {
     #[must_use]
     pub fn hot(&self) -> Option<&HotSlots> {
         self.hot.as_ref().map(|(hot, _)| &**hot)
+    }
+
+    /// Whether look-ups of such inputs, and their gradients, go to the owners of rows: all but those that copies serve, whose
+    /// gradients go as sums.
+    pub(super) fn asks_owners(&self, inputs: Inputs) -> bool {
+        self.owners_pool(inputs) || self.grains.is_some()
+    }
+
+    /// Whether owners pool rows for such inputs of other ranks: not where copies serve all.
+    pub(super) fn owners_pool(&self, inputs: Inputs) -> bool {
+        inputs != Inputs::Hot || self.hot.is_none()
     }
 
     /// Tables of whose hot rows a rank has copies: all that other ranks have a part of.

@@ -62,7 +62,8 @@ impl Pooled {
     }
 
     /// Lets `look_up` write, for each other rank, this rank's part of the pooled rows of that rank's samples: rows of the
-    /// layout's stride, or the vectors that `ids` tell of. `whole` is the size of the whole minibatch.
+    /// layout's stride, or the vectors that `ids` tell of. `whole` is the size of the whole minibatch. Where copies serve all
+    /// look-ups, nothing is pooled for others, here and in [`Pooled::finish`].
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
@@ -77,6 +78,9 @@ impl Pooled {
         (ids, whole): (&Ids, usize),
         mut look_up: impl FnMut(RankId, &mut [f32]),
     ) -> Result<()> {
+        if !ids.travel(layout)[0] {
+            return Ok(());
+        }
         if self.whole != whole || layout.hot().is_some() {
             let own = self.rank;
             self.messages.plan(carrier, |from, to| message_floats((layout, ids), own, whole, [from, to], true));
@@ -107,6 +111,9 @@ impl Pooled {
         (ids, features): (&Ids, &mut [f32]),
         unpooled: Option<(&Unpooled, &Batch)>,
     ) -> Result<()> {
+        if !ids.travel(layout)[0] {
+            return Ok(());
+        }
         let incoming = self.messages.finish(team, carrier)?;
         let (isa, own) = (team.isa(), (self.rank, &self.own[..]));
         let row = layout.feature_row();

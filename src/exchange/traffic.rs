@@ -15,8 +15,8 @@ use super::sparse::stream_words;
 use super::{gradient_bytes, pairs, pooled_bytes};
 use crate::base::{RankId, TableId};
 use crate::collective::Links;
-use crate::data::hot::TableSlots;
-use crate::data::{Bag, Batch};
+use crate::data::Batch;
+use crate::data::hot::{Inputs, TableSlots};
 use crate::shard::scheme::{Rows, Shard};
 use crate::sync::Line;
 
@@ -78,26 +78,19 @@ impl Traffic {
         Self::of(std::array::from_fn(|part| own[part].1.clone().plus(other[part].1)))
     }
 
-    /// What one training step on `batch`, a whole minibatch, sends; `dense` are the dense gradients, which go by grains
-    /// where the layout has them.
+    /// What one training step on `batch`, a whole minibatch of such inputs, sends; `dense` are the dense gradients, which go by
+    /// grains where the layout has them. Between cold inputs and others, hot rows go to their copies beside.
     #[must_use]
-    pub fn of_step(layout: &Layout, batch: &Batch, dense: &Links) -> Self {
-        let none = || Links::uniform(layout.ranks(), 0);
+    pub fn of_step(layout: &Layout, (batch, inputs): (&Batch, Inputs), dense: &Links) -> Self {
+        let (of, none) = (Minibatch { layout, batch, inputs }, || Links::uniform(layout.ranks(), 0));
         let (dense_gradients, ordered) = match layout.grains() {
-            None => (dense.clone().plus(&replicas(layout, batch)), none()),
-            Some(_) => (none(), ordered(layout, batch).plus(dense).plus(&replicas(layout, batch))),
+            None => (dense.clone().plus(&of.replicas()), none()),
+            Some(_) => (none(), of.ordered().plus(dense).plus(&of.replicas())),
         };
-        let [pooled_rows, pooled_gradients] = rows(layout, batch);
-        let [hot_gradients, hot_rows] = hot(layout, batch);
-        Self {
-            ids: ids(layout, batch),
-            pooled_rows,
-            pooled_gradients,
-            dense_gradients,
-            ordered,
-            hot_gradients,
-            hot_rows,
-        }
+        let [pooled_rows, pooled_gradients] = of.rows();
+        let [hot_gradients, hot_rows] = of.hot();
+        let ids = if layout.asks_owners(inputs) { of.ids() } else { none() };
+        Self { ids, pooled_rows, pooled_gradients, dense_gradients, ordered, hot_gradients, hot_rows }
     }
 }
 
@@ -106,157 +99,167 @@ const fn list(words: usize) -> usize {
     Line::BYTES + words * size_of::<u32>()
 }
 
-/// The bags of a table that belong to a rank's samples.
-fn bags_of<'a>(layout: &Layout, batch: &'a Batch, rank: RankId, table: usize) -> impl Iterator<Item = &'a [u32]> {
-    let (bag, positions): (&'a Bag, _) = (&batch.bags[table], layout.positions(TableId(table as u32)));
-    let samples = layout.slice(batch.samples(), rank);
-    (samples.start * positions..samples.end * positions).map(move |at| bag.of(at))
-}
-
 /// Words of a look-up: its row, and its weight if the column has weights.
 const fn words(weighted: bool) -> usize {
     1 + weighted as usize
 }
 
-/// The slots of a table of whose hot rows a rank has copies.
-fn slots_of(layout: &Layout, rank: RankId, table: TableId) -> Option<&TableSlots> {
-    layout.served(rank).find(|served| *served == table)?;
-    layout.hot().map(|hot| hot.table(table.index()))
-}
-
-/// The bags of a rank's samples that have look-ups in some rows of a table, how many they have, and whether the rank pools
-/// them from copies of hot rows.
-fn bags_in<'a>(
+/// A minibatch of such inputs, whose messages are counted.
+struct Minibatch<'a> {
     layout: &'a Layout,
     batch: &'a Batch,
-    rank: RankId,
-    table: TableId,
-    rows: Rows,
-) -> impl Iterator<Item = (usize, bool)> {
-    let slots = slots_of(layout, rank, table);
-    let held = move |bag: &[u32]| bag.iter().filter(|row| rows.local(u64::from(**row)).is_some()).count();
-    let bags = bags_of(layout, batch, rank, table.index());
-    bags.map(move |bag| (held(bag), slots.is_some_and(|slots| slots.serves(bag)))).filter(|(held, _)| *held > 0)
+    inputs: Inputs,
 }
 
-/// For each stream of a holder where every sample's ids begin and the last one's end, and those look-ups that it holds; or
-/// where there are copies of hot rows, those bags that go.
-fn ids(layout: &Layout, batch: &Batch) -> Links {
-    let mut links = Links::uniform(layout.ranks(), 0);
-    let marked = layout.grains().is_some();
-    for (from, to) in pairs(layout.ranks()) {
-        let words = layout.of(to).streams.iter().map(|stream| {
-            let Stream { table, rows, weighted, .. } = *stream;
-            let bags = bags_in(layout, batch, from, table, rows).filter(|(_, hot)| !hot || marked);
-            let (count, held) = bags.fold((0, 0), |(count, sum), (held, _)| (count + 1, sum + held));
-            match layout.hot() {
-                None => 1 + bags_of(layout, batch, from, table.index()).count() + held * words(weighted),
-                Some(_) => stream_words(stream, count, held, marked),
-            }
-        });
-        *links.at_mut(from, to) = list(words.sum());
+impl<'a> Minibatch<'a> {
+    /// The bags of a table that belong to a rank's samples.
+    fn bags_of(&self, rank: RankId, table: usize) -> impl Iterator<Item = &'a [u32]> + use<'a> {
+        let Self { layout, batch, .. } = *self;
+        let (bag, positions) = (&batch.bags[table], layout.positions(TableId(table as u32)));
+        let samples = layout.slice(batch.samples(), rank);
+        (samples.start * positions..samples.end * positions).map(move |at| bag.of(at))
     }
-    links
-}
 
-/// Pooled rows and their gradients: a row for each sample, or where there are copies of hot rows a vector for each bag that
-/// an owner pools, or whose gradient it gets.
-fn rows(layout: &Layout, batch: &Batch) -> [Links; 2] {
-    let [mut rows, mut gradients] = [(); 2].map(|()| Links::uniform(layout.ranks(), 0));
-    let element = layout.wire().bytes();
-    for (owner, asking) in pairs(layout.ranks()) {
-        if layout.hot().is_none() {
-            *rows.at_mut(owner, asking) = pooled_bytes(layout, batch.samples(), owner, asking);
-            *gradients.at_mut(asking, owner) = gradient_bytes(layout, batch.samples(), asking, owner);
-            continue;
-        }
-        let (mut cold, mut all) = (0, 0);
-        for shard in &layout.of(owner).shards {
-            for (_, hot) in bags_in(layout, batch, asking, shard.table, shard.rows) {
-                cold += if hot { 0 } else { shard.columns.len() };
-                all += if hot && layout.grains().is_none() { 0 } else { shard.columns.len() };
-            }
-        }
-        *rows.at_mut(owner, asking) = (cold * element).next_multiple_of(Line::BYTES);
-        *gradients.at_mut(asking, owner) = (all * element).next_multiple_of(Line::BYTES);
+    /// The slots of a table of whose hot rows a rank reads copies.
+    fn slots_of(&self, rank: RankId, table: TableId) -> Option<&'a TableSlots> {
+        let layout = self.layout;
+        layout.served(rank).filter(|_| self.inputs != Inputs::Cold).find(|served| *served == table)?;
+        layout.hot().map(|hot| hot.table(table.index()))
     }
-    [rows, gradients]
-}
 
-/// Sums of the gradients of hot rows that a rank's bags of hot rows alone met, and hot rows that any look-up met.
-fn hot(layout: &Layout, batch: &Batch) -> [Links; 2] {
-    let [mut gradients, mut rows] = [(); 2].map(|()| Links::uniform(layout.ranks(), 0));
-    let Some(hot) = layout.hot() else { return [gradients, rows] };
-    let met = |shard: &Shard, from: RankId, own_alone: bool| -> HashSet<u32> {
-        let slots = hot.table(shard.table.index());
-        let served = slots_of(layout, from, shard.table).is_some();
-        let bags = bags_of(layout, batch, from, shard.table.index());
-        let bags = bags.filter(|bag| !own_alone || served && slots.serves(bag));
-        let here = |row: &u32| slots.slot(*row).is_some() && shard.rows.local(u64::from(*row)).is_some();
-        bags.flatten().copied().filter(here).collect()
-    };
-    for (from, to) in pairs(layout.ranks()) {
-        let shards = &layout.of(to).shards;
-        let sums = shards.iter().map(|shard| sum_words(met(shard, from, true).len(), shard.columns.len()));
-        *gradients.at_mut(from, to) = if layout.grains().is_none() { list(sums.sum()) } else { 0 };
+    /// The bags of a rank's samples that have look-ups in some rows of a table, how many they have, and whether the rank pools
+    /// them from copies of hot rows.
+    fn bags_in(&self, rank: RankId, table: TableId, rows: Rows) -> impl Iterator<Item = (usize, bool)> + use<'a> {
+        let slots = self.slots_of(rank, table);
+        let held = move |bag: &[u32]| bag.iter().filter(|row| rows.local(u64::from(**row)).is_some()).count();
+        let bags = self.bags_of(rank, table.index());
+        bags.map(move |bag| (held(bag), slots.is_some_and(|slots| slots.serves(bag)))).filter(|(held, _)| *held > 0)
     }
-    for owner in (0..layout.ranks() as u32).map(RankId) {
-        let moved = layout.of(owner).shards.iter().map(|shard| {
-            let all = (0..layout.ranks() as u32).flat_map(|from| met(shard, RankId(from), false));
-            row_words(all.collect::<HashSet<_>>().len(), layout.seen_words(shard.columns.len()))
-        });
-        let bytes = list(moved.sum());
-        let others = (0..layout.ranks() as u32).map(RankId).filter(|to| *to != owner);
-        others.for_each(|to| *rows.at_mut(owner, to) = bytes);
-    }
-    [gradients, rows]
-}
 
-/// Rows of bags with several look-ups in a shard.
-fn ordered(layout: &Layout, batch: &Batch) -> Links {
-    let sharding = layout.sharding();
-    let divided = sharding.shards().iter().any(|shard| layout.sums_of_ranks(shard.table));
-    let mut links = Links::uniform(layout.ranks(), 0);
-    for (from, to) in pairs(layout.ranks()) {
-        let mut bytes = 0;
-        if divided {
-            let shards = layout.of(from).partial().filter(|(_, shard)| layout.sums_of_ranks(shard.table));
-            let elements = shards.flat_map(|(_, shard)| {
-                let bags = bags_in(layout, batch, to, shard.table, shard.rows);
-                bags.filter(|(count, hot)| *count > 1 && !hot).map(|(count, _)| count * shard.columns.len())
+    /// For each stream of a holder where every sample's ids begin and the last one's end, and those look-ups that it holds; or
+    /// where there are copies of hot rows, those bags that go.
+    fn ids(&self) -> Links {
+        let layout = self.layout;
+        let mut links = Links::uniform(layout.ranks(), 0);
+        let marked = layout.grains().is_some();
+        for (from, to) in pairs(layout.ranks()) {
+            let words = layout.of(to).streams.iter().map(|stream| {
+                let Stream { table, rows, weighted, .. } = *stream;
+                let bags = self.bags_in(from, table, rows).filter(|(_, hot)| !hot || marked);
+                let (count, held) = bags.fold((0, 0), |(count, sum), (held, _)| (count + 1, sum + held));
+                match layout.hot() {
+                    None => 1 + self.bags_of(from, table.index()).count() + held * words(weighted),
+                    Some(_) => stream_words(stream, count, held, marked),
+                }
             });
-            bytes += list(elements.sum());
+            *links.at_mut(from, to) = list(words.sum());
         }
-        *links.at_mut(from, to) = bytes;
+        links
     }
-    links
-}
 
-/// What ranks have for the replicated tables, around a ring: a rank's own list, then those of all but the next.
-fn replicas(layout: &Layout, batch: &Batch) -> Links {
-    let (ranks, sharding) = (layout.ranks(), layout.sharding());
-    let mut links = Links::uniform(ranks, 0);
-    if layout.replicated().is_empty() {
-        return links;
-    }
-    let of_rank = |rank: usize| {
-        let parts = layout.replicated().iter().map(|table| {
-            let (dim, rank) = (sharding.dim(*table), RankId(rank as u32));
-            let rows = || bags_of(layout, batch, rank, table.index()).flatten();
-            if layout.grains().is_some() {
-                let samples = layout.samples(batch.samples(), rank) * layout.positions(*table);
-                return part_words(samples, dim, rows().count(), words(layout.weighted(*table)));
+    /// Pooled rows and their gradients: a row for each sample, or where there are copies of hot rows a vector for each bag that
+    /// an owner pools, or whose gradient it gets.
+    fn rows(&self) -> [Links; 2] {
+        let Self { layout, batch, .. } = *self;
+        let [mut rows, mut gradients] = [(); 2].map(|()| Links::uniform(layout.ranks(), 0));
+        let element = layout.wire().bytes();
+        for (owner, asking) in pairs(layout.ranks()) {
+            if layout.hot().is_none() {
+                *rows.at_mut(owner, asking) = pooled_bytes(layout, batch.samples(), owner, asking);
+                *gradients.at_mut(asking, owner) = gradient_bytes(layout, batch.samples(), asking, owner);
+                continue;
             }
-            let met = rows().collect::<HashSet<_>>().len();
-            part_words(met, dim, met, 1)
-        });
-        list(parts.sum())
-    };
-    let lists: Vec<usize> = (0..ranks).map(of_rank).collect();
-    for from in 0..ranks {
-        let next = (from + 1) % ranks;
-        let [from_rank, to] = [from, next].map(|rank| RankId(rank as u32));
-        *links.at_mut(from_rank, to) = lists.iter().sum::<usize>() - lists[next];
+            let (mut cold, mut all) = (0, 0);
+            for shard in &layout.of(owner).shards {
+                for (_, hot) in self.bags_in(asking, shard.table, shard.rows) {
+                    cold += if hot { 0 } else { shard.columns.len() };
+                    all += if hot && layout.grains().is_none() { 0 } else { shard.columns.len() };
+                }
+            }
+            *rows.at_mut(owner, asking) = (cold * element).next_multiple_of(Line::BYTES);
+            *gradients.at_mut(asking, owner) = (all * element).next_multiple_of(Line::BYTES);
+        }
+        [rows, gradients]
     }
-    links
+
+    /// Sums of the gradients of hot rows that a rank's bags of hot rows alone met, and hot rows that any look-up met.
+    fn hot(&self) -> [Links; 2] {
+        let Self { layout, inputs, .. } = *self;
+        let [mut gradients, mut rows] = [(); 2].map(|()| Links::uniform(layout.ranks(), 0));
+        let Some(hot) = layout.hot().filter(|_| inputs != Inputs::Cold) else { return [gradients, rows] };
+        let met = |shard: &Shard, from: RankId, own_alone: bool| -> HashSet<u32> {
+            let slots = hot.table(shard.table.index());
+            let served = self.slots_of(from, shard.table).is_some();
+            let bags = self.bags_of(from, shard.table.index());
+            let bags = bags.filter(|bag| !own_alone || served && slots.serves(bag));
+            let here = |row: &u32| slots.slot(*row).is_some() && shard.rows.local(u64::from(*row)).is_some();
+            bags.flatten().copied().filter(here).collect()
+        };
+        for (from, to) in pairs(layout.ranks()) {
+            let shards = &layout.of(to).shards;
+            let sums = shards.iter().map(|shard| sum_words(met(shard, from, true).len(), shard.columns.len()));
+            *gradients.at_mut(from, to) = if layout.grains().is_none() { list(sums.sum()) } else { 0 };
+        }
+        for owner in (0..layout.ranks() as u32).map(RankId) {
+            let moved = layout.of(owner).shards.iter().map(|shard| {
+                let all = (0..layout.ranks() as u32).flat_map(|from| met(shard, RankId(from), false));
+                row_words(all.collect::<HashSet<_>>().len(), layout.seen_words(shard.columns.len()))
+            });
+            let bytes = list(moved.sum());
+            let others = (0..layout.ranks() as u32).map(RankId).filter(|to| *to != owner);
+            others.for_each(|to| *rows.at_mut(owner, to) = bytes);
+        }
+        [gradients, rows]
+    }
+
+    /// Rows of bags with several look-ups in a shard.
+    fn ordered(&self) -> Links {
+        let Self { layout, inputs, .. } = *self;
+        let sharding = layout.sharding();
+        let divided = sharding.shards().iter().any(|shard| layout.sums_of_ranks(shard.table));
+        let mut links = Links::uniform(layout.ranks(), 0);
+        for (from, to) in pairs(layout.ranks()) {
+            let mut bytes = 0;
+            if divided && layout.owners_pool(inputs) {
+                let shards = layout.of(from).partial().filter(|(_, shard)| layout.sums_of_ranks(shard.table));
+                let elements = shards.flat_map(|(_, shard)| {
+                    let bags = self.bags_in(to, shard.table, shard.rows);
+                    bags.filter(|(count, hot)| *count > 1 && !hot).map(|(count, _)| count * shard.columns.len())
+                });
+                bytes += list(elements.sum());
+            }
+            *links.at_mut(from, to) = bytes;
+        }
+        links
+    }
+
+    /// What ranks have for the replicated tables, around a ring: a rank's own list, then those of all but the next.
+    fn replicas(&self) -> Links {
+        let Self { layout, batch, .. } = *self;
+        let (ranks, sharding) = (layout.ranks(), layout.sharding());
+        let mut links = Links::uniform(ranks, 0);
+        if layout.replicated().is_empty() {
+            return links;
+        }
+        let of_rank = |rank: usize| {
+            let parts = layout.replicated().iter().map(|table| {
+                let (dim, rank) = (sharding.dim(*table), RankId(rank as u32));
+                let rows = || self.bags_of(rank, table.index()).flatten();
+                if layout.grains().is_some() {
+                    let samples = layout.samples(batch.samples(), rank) * layout.positions(*table);
+                    return part_words(samples, dim, rows().count(), words(layout.weighted(*table)));
+                }
+                let met = rows().collect::<HashSet<_>>().len();
+                part_words(met, dim, met, 1)
+            });
+            list(parts.sum())
+        };
+        let lists: Vec<usize> = (0..ranks).map(of_rank).collect();
+        for from in 0..ranks {
+            let next = (from + 1) % ranks;
+            let [from_rank, to] = [from, next].map(|rank| RankId(rank as u32));
+            *links.at_mut(from_rank, to) = lists.iter().sum::<usize>() - lists[next];
+        }
+        links
+    }
 }

@@ -1,7 +1,7 @@
 //! A rank's copies of hot rows of tables that other ranks have a part of.
 //!
 //! A copy is what look-ups read of the row, without what the optimizer keeps. It is written when the owner has moved the
-//! row; between steps it is equal to the row, whoever looks.
+//! row: between steps it is equal to the row, whoever looks, or behind it as long as inputs are cold, which read no copy.
 
 use std::collections::HashSet;
 
@@ -256,9 +256,16 @@ impl Copies {
         }
     }
 
-    /// Marks the hot rows of this rank's shards that a step's look-ups met, which have moved; `hot` has those in bags that
+    /// Marks the hot rows of this rank's shards that a step's look-ups met, which have moved; `sums` has those in bags that
     /// did not come, unless all did.
-    pub fn mark(&mut self, team: &Team, layout: &Layout, (rank, ids): (RankId, &Ids), batch: &Batch, hot: &HotRows) {
+    pub fn mark(
+        &mut self,
+        team: &Team,
+        layout: &Layout,
+        (rank, ids): (RankId, &Ids),
+        batch: &Batch,
+        sums: Option<&HotRows>,
+    ) {
         let Some(all) = layout.hot() else { return };
         let holding = layout.of(rank);
         for group in &holding.groups {
@@ -272,7 +279,7 @@ impl Copies {
                     let lookups =
                         if whole_here { Lookups::of(batch).in_tables(&group.tables) } else { ids.lookups(from, group) };
                     mark(met, shard, slots, lookups.bag(at).rows);
-                    if let Some(source) = hot.sums(from, group) {
+                    if let Some(source) = sums.and_then(|sums| sums.sums(from, group)) {
                         mark(met, shard, slots, source.lookups.bag(at).rows);
                     }
                 }

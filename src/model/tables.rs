@@ -334,13 +334,19 @@ impl Tables {
         self.copies.iter_mut().for_each(|copies| copies.sum(team, layout, (rank, ids), gradient, to));
     }
 
-    /// Lists this rank's hot rows that a step has moved, given its look-ups, or without them all.
-    pub fn list_hot(&mut self, team: &Team, layout: &Layout, step: Option<(&Ids, &Batch)>, to: &mut HotRows) {
+    /// Marks this rank's hot rows that a step has moved, given its look-ups; with the sums of hot rows' gradients, if these came.
+    pub fn mark_hot(&mut self, team: &Team, layout: &Layout, (ids, batch): (&Ids, &Batch), sums: Option<&HotRows>) {
+        self.copies.iter_mut().for_each(|copies| copies.mark(team, layout, (self.rank, ids), batch, sums));
+    }
+
+    /// Marks all hot rows of this rank.
+    pub fn mark_all_hot(&mut self, layout: &Layout) {
+        self.copies.iter_mut().for_each(|copies| copies.mark_all(layout, self.rank));
+    }
+
+    /// Lists this rank's hot rows that were marked since the last list.
+    pub fn list_hot(&mut self, layout: &Layout, to: &mut HotRows) {
         let Some(copies) = &mut self.copies else { return };
-        match step {
-            None => copies.mark_all(layout, self.rank),
-            Some((ids, batch)) => copies.mark(team, layout, (self.rank, ids), batch, to),
-        }
         let tables = self.groups.iter().flat_map(|group| &group.tables);
         copies.list(layout, self.rank, tables, to.own_mut());
     }

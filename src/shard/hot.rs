@@ -46,6 +46,22 @@ pub struct HotPrice {
     pub gradients: f64,
     /// Hot rows that moved.
     pub moved: f64,
+    /// What the budget gives where hot and cold inputs are trained in minibatches of their own.
+    pub fae: FaePrice,
+}
+
+/// What copies within a budget come to in FAE's order: rows that are looked up seldom have copies, too, so that more inputs look
+/// up no others.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct FaePrice {
+    /// Hot rows of all tables.
+    pub rows: u64,
+    /// Share of inputs that look up hot rows alone, if columns know nothing of each other.
+    pub inputs: f64,
+    /// Bytes that leave their rank in a step of hot inputs: sums of gradients, and hot rows that moved.
+    pub hot: f64,
+    /// The same in the mean step of an epoch, in which others send what they do without copies.
+    pub mean: f64,
 }
 
 impl HotPrice {
@@ -130,8 +146,18 @@ impl<'a> HotPrices<'a> {
     /// Hot rows of each table within a budget: the hottest ones, as far as copies of them pay.
     #[must_use]
     pub fn rows(&self, budget: u64) -> Vec<u64> {
+        self.rows_from(self.least(), budget)
+    }
+
+    /// Hot rows of each table within a budget in FAE's order: as many of the hottest ones as fit.
+    #[must_use]
+    pub fn fae_rows(&self, budget: u64) -> Vec<u64> {
+        self.rows_from(0.0, budget)
+    }
+
+    /// Hot rows of each table within a budget: the hottest ones, from a share of look-ups on.
+    fn rows_from(&self, least: f64, budget: u64) -> Vec<u64> {
         let bytes = |threshold: f64| self.bytes(self.hot(threshold));
-        let least = self.least();
         if bytes(least) <= budget {
             return self.hot(least).collect();
         }
@@ -159,6 +185,7 @@ impl<'a> HotPrices<'a> {
             cold: 0.0,
             gradients: 0.0,
             moved: 0.0,
+            fae: self.fae(&self.fae_rows(budget)),
         };
         let tables = &self.workload.tables;
         let all: f64 = tables.iter().map(|table| table.lookups).sum();
@@ -176,7 +203,7 @@ impl<'a> HotPrices<'a> {
 
     /// Adds what goes between a shard's rank and all others.
     fn add(&self, price: &mut HotPrice, shard: &Shard, hot: u64, with_ids: bool) {
-        let Workload { tables, batch, weight_bytes, exchange_bytes, .. } = self.workload;
+        let Workload { tables, exchange_bytes, .. } = self.workload;
         let (skew, table) = (&self.skews[shard.table.index()], &tables[shard.table.index()]);
         let TableLoad { lookups, .. } = *table;
         let (others, width, peers) = (self.others(shard), shard.columns.len() as f64, self.slices.len() as f64 - 1.0);
@@ -195,6 +222,18 @@ impl<'a> HotPrices<'a> {
             let words = bags + lookups * (here - hot_share * all_hot).max(0.0) * table.words() as f64;
             price.cold += ID_BYTES as f64 * (others * words + 2.0 * peers);
         }
+        let [gradients, moved] = self.copies(shard, hot, [all_hot, 1.0]);
+        price.gradients += gradients;
+        price.moved += moved;
+    }
+
+    /// What keeps copies of a shard's hot rows equal to them: sums of gradients to it, of so many times a minibatch's look-ups, and
+    /// moved rows from it, of so many.
+    fn copies(&self, shard: &Shard, hot: u64, [summed, moving]: [f64; 2]) -> [f64; 2] {
+        let Workload { tables, batch, weight_bytes, .. } = self.workload;
+        let (skew, lookups) = (&self.skews[shard.table.index()], tables[shard.table.index()].lookups);
+        let (width, peers) = (shard.columns.len() as f64, self.slices.len() as f64 - 1.0);
+        let part = Rows { count: shard.rows.within(&(0..hot as usize)).len() as u64, ..shard.rows };
         let unique = |draws: f64| match (part.count, part.step) {
             (0, _) => 0.0,
             (_, 1) => skew.unique(&part, draws),
@@ -202,11 +241,28 @@ impl<'a> HotPrices<'a> {
             (count, _) => skew.unique(&first(hot), draws) * count as f64 / hot as f64,
         };
         let sums = (0..self.slices.len()).filter(|from| *from != shard.rank.index());
-        let sums = sums.map(|from| unique(self.slices[from] * lookups * all_hot)).sum::<f64>();
-        price.gradients += ID_BYTES as f64 * (sums * (width + 2.0) + 2.0 * peers);
+        let sums = sums.map(|from| unique(self.slices[from] * lookups * summed)).sum::<f64>();
+        let gradients = ID_BYTES as f64 * (sums * (width + 2.0) + 2.0 * peers);
         let seen = (shard.columns.len() * weight_bytes).next_multiple_of(ID_BYTES as usize) as f64;
-        let moved = unique(*batch as f64 * lookups);
-        price.moved += peers * (moved * (ID_BYTES as f64 + seen) + ID_BYTES as f64);
+        let moved = unique(*batch as f64 * lookups * moving);
+        [gradients, peers * (moved * (ID_BYTES as f64 + seen) + ID_BYTES as f64)]
+    }
+
+    /// What these hot rows of each table come to in FAE's order.
+    fn fae(&self, hot: &[u64]) -> FaePrice {
+        let share = |table: usize| if hot[table] == 0 { 0.0 } else { self.skews[table].share(&first(hot[table])) };
+        let tables = self.workload.tables.iter().enumerate().filter(|(table, _)| self.copied[*table]);
+        let inputs = tables.map(|(table, load)| libm::pow(share(table), load.lookups)).product::<f64>();
+        let mut price = FaePrice { rows: hot.iter().sum(), inputs, hot: 0.0, mean: self.without };
+        if inputs > 0.0 {
+            let shards = self.sharding.shards().iter().filter(|shard| self.copied[shard.table.index()]);
+            // All look-ups are of hot rows: as many as there would be among more.
+            let more = |table: usize| [1.0 / share(table); 2];
+            let bytes = shards.map(|shard| self.copies(shard, hot[shard.table.index()], more(shard.table.index())));
+            price.hot = bytes.map(|[gradients, moved]| gradients + moved).sum();
+            price.mean = inputs * price.hot + (1.0 - inputs) * self.without;
+        }
+        price
     }
 
     /// The prices of doubling budgets until all rows that pay have copies, and which of them is chosen: the least with which

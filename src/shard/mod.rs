@@ -20,7 +20,7 @@ pub mod workload;
 
 pub use cost::{Model, Score};
 pub use forecast::{Cost, RankCost};
-pub use hot::{HotPrice, HotPrices};
+pub use hot::{FaePrice, HotPrice, HotPrices};
 pub use planner::{Options, Plan, plan};
 pub use scheme::{Kind, Part, Rows, Scheme, Shard, Sharding, minibatch_slice, sample_rank};
 pub use workload::{Load, TableLoad, Workload};

@@ -17,6 +17,8 @@ pub struct Questions {
     pub buckets: u64,
     /// By which table's rows samples are grouped for an AUC by group: each sample has at most one.
     pub groups: Option<TableId>,
+    /// As many of the first samples are enough, to the end of their minibatch; nothing: all are judged.
+    pub samples: Option<u64>,
 }
 
 /// The minibatches of a split, one after the other.
@@ -102,7 +104,9 @@ pub fn evaluate(
     let mut reading = Reading::start(source, (split, batch))?;
     let first_rank = ranks.local().start;
     let tallies: Arc<[Mutex<Tally>]> = ranks.local().map(|_| Mutex::default()).collect();
-    while let Some((batch, first)) = reading.next(ranks)? {
+    while questions.samples.is_none_or(|most| reading.first < most)
+        && let Some((batch, first)) = reading.next(ranks)?
+    {
         if let Some(table) = questions.groups {
             one_group(source, &batch, table, first)?;
         }

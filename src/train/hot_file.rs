@@ -1,5 +1,6 @@
-//! Hot rows in a safetensors file: of each table a tensor of its hot rows, rising, named by its column. How many rows each
-//! table has stands in the head, so that a file is taken for no other tables than its own.
+//! Hot rows in a safetensors file: of each table a tensor of its hot rows, rising. How many rows each table has stands in the
+//! head, so that a file is taken for no other tables than its own. Where training samples were told apart by them, their tags
+//! are a tensor more, a bit a sample, and the head says how many samples there are.
 
 use std::path::Path;
 
@@ -8,7 +9,7 @@ use safetensors::tensor::{Dtype, SafeTensors};
 use super::tensor_file::{Hashes, REMEDY, TensorFile};
 use crate::base::{Error, Result, input};
 use crate::data::Schema;
-use crate::data::hot::HotSet;
+use crate::data::hot::{HotSet, Tags};
 
 /// The metadata key of the tables, and what its value begins with: what the file is, and its version.
 const TABLES: &str = "hot_rows_of";
@@ -28,20 +29,26 @@ struct Column {
 struct Head {
     version: String,
     tables: Vec<Column>,
+    /// Training samples that have tags.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    samples: Option<u64>,
 }
+
+/// The name of the tags' tensor.
+const TAGS: &str = "inputs";
 
 /// The name of a table's tensor: tables are numbered, so that no name need be safe.
 fn tensor(table: usize) -> String {
     format!("hot.{table}")
 }
 
-/// Writes the hot rows of a schema's tables.
+/// Writes the hot rows of a schema's tables, and the tags of its training samples, if there are some.
 ///
 /// # Errors
 /// When the file cannot be written; an older one then stays.
-pub fn save_hot(path: &Path, schema: &Schema, set: &HotSet) -> Result<()> {
+pub fn save_hot(path: &Path, schema: &Schema, set: &HotSet, tags: Option<&Tags>) -> Result<()> {
     let tables = schema.tables.iter().map(|column| Column { name: column.name.clone(), rows: column.rows }).collect();
-    let head = Head { version: VERSION.to_owned(), tables };
+    let head = Head { version: VERSION.to_owned(), tables, samples: tags.map(Tags::samples) };
     let head = serde_json::to_string(&head).expect("names and numbers are representable in JSON");
     // In the order of safetensors' own writer.
     let mut tables: Vec<usize> = (0..set.tables()).collect();
@@ -50,7 +57,10 @@ pub fn save_hot(path: &Path, schema: &Schema, set: &HotSet) -> Result<()> {
         let rows = set.rows(table) as usize;
         (tensor(table), Dtype::U32, vec![rows], rows * size_of::<u32>())
     });
-    let mut file = TensorFile::begin(path, (TABLES, head), sizes)?;
+    let tagged = tags.map(|tags| (TAGS.to_owned(), Dtype::U64, vec![tags.words().len()], size_of_val(tags.words())));
+    // Words of eight bytes come first.
+    let mut file = TensorFile::begin(path, (TABLES, head), tagged.into_iter().chain(sizes))?;
+    tags.map_or(Ok(()), |tags| file.append(bytemuck::cast_slice(tags.words())))?;
     for table in tables {
         let rows: Vec<u32> = set.iter(table).collect();
         file.append(bytemuck::cast_slice(&rows))?;
@@ -58,11 +68,11 @@ pub fn save_hot(path: &Path, schema: &Schema, set: &HotSet) -> Result<()> {
     file.finish().map(|_| ())
 }
 
-/// Reads the hot rows of a schema's tables.
+/// Reads the hot rows of a schema's tables, and the tags of its training samples, if they are there.
 ///
 /// # Errors
 /// When the file cannot be read, is damaged, or has rows of other tables.
-pub fn load_hot(path: &Path, schema: &Schema) -> Result<HotSet> {
+pub fn load_hot(path: &Path, schema: &Schema) -> Result<(HotSet, Option<Tags>)> {
     let bad = |reason: String| Error::BadFile { path: path.to_owned(), reason };
     let other =
         |error: String| bad(format!("no file of hot rows, as `octorec inspect --hot --out FILE` writes it: {error}"));
@@ -92,17 +102,20 @@ pub fn load_hot(path: &Path, schema: &Schema) -> Result<HotSet> {
     let damaged = |reason: String| bad(format!("damaged hot rows: {reason}"));
     let tensors = SafeTensors::deserialize(&bytes).map_err(|error| damaged(error.to_string()))?;
     let hashes = Hashes::read(&bytes, &header).map_err(damaged)?;
+    let read = |name: &str, dtype: Dtype| {
+        let found = tensors.tensor(name).map_err(|error| damaged(error.to_string()))?;
+        if hashes.as_ref().is_some_and(|hashes| !hashes.check(name, found.data()).found_sound()) {
+            return Err(damaged(format!("tensor {name} has another hash: {REMEDY}")));
+        }
+        if found.dtype() != dtype {
+            return Err(damaged(format!("tensor {name} has type {:?} instead of {dtype:?}", found.dtype())));
+        }
+        Ok(found.data().to_vec())
+    };
     let mut set = HotSet::new();
     for (table, column) in schema.tables.iter().enumerate() {
         let name = tensor(table);
-        let found = tensors.tensor(&name).map_err(|error| damaged(error.to_string()))?;
-        if hashes.as_ref().is_some_and(|hashes| !hashes.check(&name, found.data()).found_sound()) {
-            return Err(damaged(format!("tensor {name} has another hash: {REMEDY}")));
-        }
-        if found.dtype() != Dtype::U32 {
-            return Err(damaged(format!("tensor {name} has type {:?} instead of U32", found.dtype())));
-        }
-        let rows: Vec<u32> = bytemuck::allocation::pod_collect_to_vec(found.data());
+        let rows: Vec<u32> = bytemuck::allocation::pod_collect_to_vec(&read(&name, Dtype::U32)?);
         if !rows.is_sorted_by(|a, b| a < b) || rows.last().is_some_and(|last| u64::from(*last) >= column.rows) {
             return Err(damaged(format!("the rows of tensor {name} do not rise, or its table lacks the last one")));
         }
@@ -112,7 +125,11 @@ pub fn load_hot(path: &Path, schema: &Schema) -> Result<HotSet> {
             set.push_some(column.rows, rows.into_iter());
         }
     }
-    Ok(set)
+    let tags = |samples| {
+        let words = bytemuck::allocation::pod_collect_to_vec(&read(TAGS, Dtype::U64)?);
+        Tags::new(samples, words).map_err(damaged)
+    };
+    Ok((set, head.samples.map(tags).transpose()?))
 }
 
 #[cfg(test)]
@@ -134,8 +151,11 @@ mod tests {
         set.push_some(40, std::iter::empty());
         (0..8).for_each(|table| set.push_some(7, std::iter::once(table % 7)));
         set.push_some(1000, 3..999);
-        save_hot(&path, &ours, &set).unwrap();
-        assert!(load_hot(&path, &ours).unwrap() == set);
+        let tags = Tags::new(70, vec![0x8000_0000_0000_0001, 5]).unwrap();
+        save_hot(&path, &ours, &set, Some(&tags)).unwrap();
+        assert!(load_hot(&path, &ours).unwrap() == (set.clone(), Some(tags)));
+        save_hot(&path, &ours, &set, None).unwrap();
+        assert!(load_hot(&path, &ours).unwrap() == (set, None));
 
         let fails = |schema: &Schema, reason: &str| {
             let error = load_hot(&path, schema).unwrap_err().to_string();

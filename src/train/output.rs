@@ -16,7 +16,8 @@ const METRICS: &str = "metrics.jsonl";
 const CHECKPOINT: &str = "checkpoint.safetensors";
 const VOCABULARY: &str = "vocabulary.safetensors";
 const PLAN: &str = "plan.toml";
-const FILES: [&str; 5] = [METRICS, CONFIG, PLAN, VOCABULARY, CHECKPOINT];
+const HOT: &str = "hot.safetensors";
+const FILES: [&str; 6] = [METRICS, CONFIG, PLAN, HOT, VOCABULARY, CHECKPOINT];
 
 /// Where the run before waits until the one that replaces it has saved something.
 const PREVIOUS: &str = "previous";
@@ -168,6 +169,12 @@ impl OutputDir {
         self.path.join(PLAN)
     }
 
+    /// Where the run's hot rows and the tags of its inputs are, if hot and cold ones take turns.
+    #[must_use]
+    pub fn hot(&self) -> PathBuf {
+        self.path.join(HOT)
+    }
+
     /// Writes who holds what: the run goes on with it, whatever another plan would be predicted to give.
     ///
     /// # Errors
@@ -240,6 +247,12 @@ pub fn checkpoint_in(path: &Path) -> PathBuf {
 #[must_use]
 pub fn plan_in(path: &Path) -> PathBuf {
     held_in(path).join(PLAN)
+}
+
+/// Where the hot rows of the run in a directory are, if its hot and cold inputs take turns.
+#[must_use]
+pub fn hot_in(path: &Path) -> PathBuf {
+    held_in(path).join(HOT)
 }
 
 /// The vocabulary beside the checkpoint that `path` means.

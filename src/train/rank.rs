@@ -11,6 +11,7 @@ use super::reduction::{Alone, Blocking, ByGrains, Clip, DenseReduction, Overlapp
 use super::{Clock, Setup, step};
 use crate::base::{Error, Place, RankId, Result, TableId};
 use crate::collective::{Carrier, Fabric, Member};
+use crate::data::hot::Inputs;
 use crate::data::{Batch, Portion, RankLoader, Waited};
 use crate::exchange::{Gradients, HotRows, Ids, Layout, Nodes, Pieces, Pooled, Replicas, Unpooled, message_bytes};
 use crate::layer::Linear;
@@ -37,22 +38,23 @@ pub struct Rank {
     pub(super) unpooled: Option<Unpooled>,
     /// Where ranks have copies of hot rows.
     pub(super) hot: Option<HotRows>,
-    /// Whether weights were set, so that copies of hot rows are not theirs.
-    pub(super) stale: bool,
-    /// Bytes to each rank that filled copies of hot rows.
+    pub(super) copies: Copies,
+    /// Bytes to each rank that brought copies of hot rows up to date, outside of any step's own.
     pub(super) filled: Vec<usize>,
     pub(super) reduction: Box<dyn DenseReduction>,
     pub(super) lanes: Lanes,
     pub(super) clock: Clock,
     /// This rank's slice of the minibatch.
     pub(super) batch: Arc<Batch>,
+    /// What it looks up.
+    pub(super) inputs: Inputs,
     /// How it is parted.
     pub(super) parts: Parts,
     /// Samples of the whole minibatch of the last step.
     whole: usize,
     pub(super) steps: u64,
     pub(super) updates: Updates,
-    feed: Option<Feed>,
+    feeds: Vec<Feed>,
     /// All of this rank's memory, and what lies where in it.
     pub(super) arena: Arena,
     pub(super) plan: Plan,
@@ -95,8 +97,21 @@ impl Common {
     }
 }
 
-/// Where a rank's slices come from.
+/// Whether copies of hot rows are equal to the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Copies {
+    /// They are.
+    #[default]
+    Equal,
+    /// Rows that are marked have moved.
+    Behind,
+    /// Weights were set.
+    Unset,
+}
+
+/// Where a rank's slices of such inputs come from.
 struct Feed {
+    inputs: Inputs,
     loader: RankLoader,
     /// The one that is trained on next; nothing after the last.
     next: Option<Portion>,
@@ -192,14 +207,15 @@ impl Rank {
             gradients: Gradients::new(&*lanes.gradients, gradients),
             unpooled: layout.grains().map(|_| Unpooled::new(&layout, rank, &team)),
             hot: HotRows::new(&layout, rank, room, setup.isa),
-            stale: true,
+            copies: Copies::Unset,
             filled: vec![0; layout.ranks()],
             batch: Arc::new(Batch::new(&setup.schema)),
+            inputs: Inputs::Mixed,
             parts,
             whole: 0,
             steps: 0,
             updates: Updates::default(),
-            feed: None,
+            feeds: Vec::new(),
             reduction,
             lanes,
             ids,
@@ -225,49 +241,51 @@ impl Rank {
     }
 
     pub(super) fn initialise(&mut self, seed: u64) {
-        self.stale = true;
+        self.copies = Copies::Unset;
         self.network.initialise(seed);
         self.tables.initialise(&self.team, &self.layout, seed);
     }
 
-    /// Takes its slices from this loader from now on, or from none; whether there is a first one.
+    /// Takes its slices of minibatches of such inputs from these loaders from now on; of each whether there is a first one.
     ///
     /// An error of the data is no error of the rank.
-    pub(super) fn feed(&mut self, loader: Option<RankLoader>) -> Result<bool> {
-        self.feed = loader.map(|loader| Feed { loader, next: None });
-        if self.feed.is_some() { self.fetch() } else { Ok(false) }
+    pub(super) fn feed(&mut self, loaders: Vec<(Inputs, RankLoader)>) -> Vec<Result<bool>> {
+        let feed = |(inputs, loader)| Feed { inputs, loader, next: None };
+        self.feeds = loaders.into_iter().map(feed).collect();
+        (0..self.feeds.len()).map(|at| self.fetch(at)).collect()
     }
 
-    fn fetch(&mut self) -> Result<bool> {
-        let Some(Feed { loader, next }) = &mut self.feed else { return Ok(false) };
+    fn fetch(&mut self, at: usize) -> Result<bool> {
+        let Feed { loader, next, .. } = &mut self.feeds[at];
         *next = self.clock.time(Stage::WaitData, || loader.next_portion())?;
         Ok(next.is_some())
     }
 
-    /// Trains on the slice that was fetched, and fetches the next one, outside of anything for which others wait: what
-    /// was trained on, and whether there is more.
+    /// Trains on the slice of such inputs that was fetched, and fetches the next one, outside of anything for which others
+    /// wait: what was trained on, and whether there is more of these inputs.
     ///
     /// # Panics
     /// When there is no slice.
-    pub(super) fn advance(&mut self, rates: Rates) -> Result<(Step<()>, Result<bool>)> {
-        let feed = self.feed.as_mut().expect("the ranks are fed");
+    pub(super) fn advance(&mut self, inputs: Inputs, rates: Rates) -> Result<(Step<()>, Result<bool>)> {
+        let at = self.feeds.iter().position(|feed| feed.inputs == inputs).expect("the ranks are fed with these inputs");
+        let feed = &mut self.feeds[at];
         let mut portion = feed.next.take().expect("there is a slice, as was said");
         let (samples, position) = (portion.samples, portion.position);
         portion.take(Arc::make_mut(&mut self.batch));
         feed.loader.recycle(portion);
         self.spread_sequences();
-        self.walk(samples, rates)?;
-        Ok((Step { loss: (), samples, position }, self.fetch()))
+        self.walk((samples, inputs), rates)?;
+        Ok((Step { loss: (), samples, position }, self.fetch(at)))
     }
 
-    /// Trains on its slice of this minibatch.
-    pub(super) fn train(&mut self, whole: &Arc<Batch>, rates: Rates) -> Result<()> {
+    /// Trains on its slice of this minibatch of such inputs.
+    pub(super) fn train(&mut self, (whole, inputs): (&Arc<Batch>, Inputs), rates: Rates) -> Result<()> {
         self.take_slice(whole);
-        self.walk(whole.samples(), rates)
+        self.walk((whole.samples(), inputs), rates)
     }
 
-    fn walk(&mut self, whole: usize, rates: Rates) -> Result<()> {
-        self.whole = whole;
+    fn walk(&mut self, (whole, inputs): (usize, Inputs), rates: Rates) -> Result<()> {
+        (self.whole, self.inputs) = (whole, inputs);
         let paces = self.updates.next(rates);
         step::step(self, whole, paces)
     }
@@ -303,15 +321,17 @@ impl Rank {
     }
 
     pub(super) fn predict(&mut self, whole: &Arc<Batch>) -> Result<Vec<f32>> {
-        let before = self.batch.clone();
+        let before = (self.batch.clone(), self.inputs);
         self.take_slice(whole);
+        // Copies that are behind wait for what only reads them.
+        self.inputs = if self.copies == Copies::Behind { Inputs::Cold } else { Inputs::Mixed };
         // What an evaluation takes is no part of a step.
         let stopped = self.clock.stop(true);
         let result = step::evaluate(self, whole.samples());
         self.clock.stop(stopped);
         let probabilities = self.network.probabilities(self.batch.samples()).to_vec();
         // Alone, the caller gets its minibatch back.
-        self.batch = before;
+        (self.batch, self.inputs) = before;
         result.map(|()| probabilities)
     }
 
@@ -320,10 +340,10 @@ impl Rank {
         self.job.enter(Place { rank: self.number, stage, sequence: self.steps });
     }
 
-    /// How long this rank has waited for its loader, and bytes that were read for it.
+    /// How long this rank has waited for its loaders, and bytes that were read for it.
     pub(super) fn data_use(&self) -> (Waited, u64) {
-        let used = |Feed { loader, .. }: &Feed| (loader.waited(), loader.bytes_read());
-        self.feed.as_ref().map(used).unwrap_or_default()
+        let used = self.feeds.iter().map(|Feed { loader, .. }| (loader.waited(), loader.bytes_read()));
+        used.fold(Default::default(), |(waited, read), (more, bytes)| (waited + more, read + bytes))
     }
 
     /// What every stage of a step like the last one has to do.
@@ -411,7 +431,7 @@ impl Rank {
             (model::Place::Table(_), Some(Moment::Updates)) => self.updates.rows = values[0] as u64,
             (_, Some(Moment::Updates)) => self.updates.layers = values[0] as u64,
             (model::Place::Table(table), moment) => {
-                self.stale = true;
+                self.copies = Copies::Unset;
                 self.tables.import(&self.layout, TableId(table as u32), moment, rows, values);
             }
             (model::Place::Weight(index), None) => {

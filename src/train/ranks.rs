@@ -19,7 +19,8 @@ use super::rank::{Common, Rank};
 use crate::base::config::ModelConfig;
 use crate::base::{Error, NodeId, Place, RankId, Result, Trouble};
 use crate::collective::{Member, World};
-use crate::data::{Batch, LoaderMode, Plan, Position, RankLoader, Schema, Source, Waited};
+use crate::data::hot::Inputs;
+use crate::data::{Batch, Position, Schema};
 use crate::exchange::{LanePlan, Layout};
 use crate::machine::placement::Wishes;
 use crate::machine::{Machine, place};
@@ -46,22 +47,22 @@ pub struct Step<Loss = f64> {
 }
 
 /// Anything that a rank can do.
-type Call = Box<dyn FnOnce(&mut Rank) -> Result<()> + Send>;
+pub(super) type Call = Box<dyn FnOnce(&mut Rank) -> Result<()> + Send>;
 
 /// What a rank is to do.
-enum Task {
+pub(super) enum Task {
     Call(Call),
-    /// Train on its slice of this minibatch.
-    Train(Arc<Batch>, Rates),
-    /// Train on the slice that it has loaded.
-    Advance(Rates),
+    /// Train on its slice of this minibatch of such inputs.
+    Train(Arc<Batch>, Inputs, Rates),
+    /// Train on the slice of such inputs that it has loaded.
+    Advance(Inputs, Rates),
 }
 
 /// What a rank tells of a step.
-struct Outcome {
+pub(super) struct Outcome {
     losses: Vec<f64>,
-    step: Option<Step<()>>,
-    more: Option<Result<bool>>,
+    pub(super) step: Option<Step<()>>,
+    pub(super) more: Option<Result<bool>>,
 }
 
 /// Ranks that wait for work. Dropping them ends them.
@@ -69,7 +70,7 @@ pub struct Ranks {
     /// `None` after an error.
     first: RefCell<Option<Rank>>,
     others: RefCell<Others>,
-    outcomes: Arc<[Mutex<Outcome>]>,
+    pub(super) outcomes: Arc<[Mutex<Outcome>]>,
     pub(super) job: Job,
     layout: Arc<Layout>,
     pub(super) world: World,
@@ -110,13 +111,13 @@ impl Task {
                 rank.complete()?;
                 work(rank)
             }
-            Self::Train(batch, rates) => {
-                rank.train(&batch, rates)?;
+            Self::Train(batch, inputs, rates) => {
+                rank.train((&batch, inputs), rates)?;
                 outcome().take(rank);
                 Ok(())
             }
-            Self::Advance(rates) => {
-                let (step, more) = rank.advance(rates)?;
+            Self::Advance(inputs, rates) => {
+                let (step, more) = rank.advance(inputs, rates)?;
                 let mut outcome = outcome();
                 outcome.take(rank);
                 (outcome.step, outcome.more) = (Some(step), Some(more));
@@ -281,7 +282,7 @@ impl Ranks {
     }
 
     /// Gives every rank its task and waits until all are done.
-    fn run(&self, mut task: impl FnMut(usize) -> Task) -> Result<()> {
+    pub(super) fn run(&self, mut task: impl FnMut(usize) -> Task) -> Result<()> {
         let mut first = self.first.borrow_mut();
         let Some(rank) = &mut *first else {
             let (message, rank) = ("the ranks have ended before".to_owned(), RankId(self.local.start as u32));
@@ -378,12 +379,24 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::all`].
     pub fn step(&self, batch: &Arc<Batch>, rates: impl Into<Rates>) -> Result<f64> {
+        self.step_on(batch, Inputs::Mixed, rates)
+    }
+
+    /// The same on a minibatch of such inputs: of cold ones no look-up reads a copy of a hot row, and copies are behind until
+    /// other inputs come; of hot ones all look-ups read copies, where ranks have some.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    ///
+    /// # Panics
+    /// When hot inputs look up rows of which there is no copy.
+    pub fn step_on(&self, batch: &Arc<Batch>, inputs: Inputs, rates: impl Into<Rates>) -> Result<f64> {
         let rates = rates.into();
-        self.run(|_| Task::Train(batch.clone(), rates))?;
+        self.run(|_| Task::Train(batch.clone(), inputs, rates))?;
         self.mean_loss(batch.samples())
     }
 
-    fn mean_loss(&self, samples: usize) -> Result<f64> {
+    pub(super) fn mean_loss(&self, samples: usize) -> Result<f64> {
         let mut sum = 0.0;
         if self.world.machines() == 1 {
             for outcome in &*self.outcomes {
@@ -397,55 +410,6 @@ impl Ranks {
             self.everywhere("gather losses", own)?.iter().flatten().for_each(|loss| sum += loss);
         }
         Ok(sum / samples as f64)
-    }
-
-    /// Lets every rank load its own slices of minibatches from now on; whether there is a first one.
-    ///
-    /// # Errors
-    /// As [`Ranks::all`]; inside, what is wrong with the data, which leaves the ranks as they are.
-    ///
-    /// # Panics
-    /// As [`RankLoader::start`].
-    pub fn feed(&self, source: &Arc<dyn Source>, plan: Plan, mode: LoaderMode) -> Result<Result<bool>> {
-        let (local, first) = (self.local.clone(), self.local.start);
-        let loaders = RankLoader::start(source, plan, mode, (local, self.layout.ranks()), self.layout.grains())?;
-        let loaders: Vec<_> = loaders.into_iter().map(|loader| Mutex::new(Some(loader))).collect();
-        let more = self.all(move |rank| {
-            let loader = loaders[rank.number.index() - first].lock().unwrap_or_else(PoisonError::into_inner).take();
-            Ok(rank.feed(loader))
-        })?;
-        Ok(together(more.into_iter()))
-    }
-
-    /// Ends the loading: how long the ranks have waited for their slices, the longest of them, and bytes that were read
-    /// for each.
-    ///
-    /// # Errors
-    /// As [`Ranks::all`].
-    pub fn unfeed(&self) -> Result<(Waited, Vec<u64>)> {
-        let used = self.all(|rank| {
-            let used = rank.data_use();
-            rank.feed(None).map(|_| used)
-        })?;
-        let (waited, bytes): (Vec<Waited>, _) = used.into_iter().unzip();
-        Ok((waited.into_iter().max_by_key(|waited| waited.all).unwrap_or_default(), bytes))
-    }
-
-    /// Trains on the minibatch that the ranks have loaded, at these learning rates; the loss is that of [`Ranks::step`].
-    /// Beside it, whether there is a next minibatch.
-    ///
-    /// # Errors
-    /// As [`Ranks::all`]; inside, what is wrong with the data of the next minibatch, which leaves the ranks as they are.
-    ///
-    /// # Panics
-    /// When there is no minibatch.
-    pub fn advance(&self, rates: Rates) -> Result<(Step, Result<bool>)> {
-        self.run(|_| Task::Advance(rates))?;
-        let outcome = |rank: usize| self.outcomes[rank].lock().unwrap_or_else(PoisonError::into_inner);
-        let Step { samples, position, .. } = outcome(0).step.take().expect("a step was made");
-        let loss = self.mean_loss(samples)?;
-        let more = (0..self.local.len()).map(|rank| outcome(rank).more.take().expect("a step was made"));
-        Ok((Step { loss, samples, position }, together(more)))
     }
 
     /// The click probabilities of a minibatch's samples.
@@ -469,20 +433,4 @@ impl Drop for Ranks {
             let _ = thread.join();
         }
     }
-}
-
-/// Whether all ranks have a slice, or the first error.
-///
-/// # Panics
-/// When some have and some have not.
-fn together(more: impl Iterator<Item = Result<bool>>) -> Result<bool> {
-    let mut all = None;
-    let mut error = None;
-    for more in more {
-        match more {
-            Ok(more) => assert!(*all.get_or_insert(more) == more, "minibatches end for all ranks at once"),
-            Err(failure) => error = error.or(Some(failure)),
-        }
-    }
-    error.map_or(Ok(all.unwrap_or(false)), Err)
 }

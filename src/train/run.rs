@@ -10,8 +10,11 @@ use serde::Serialize;
 
 use super::checkpoint::{self, Checkpoint, Origin, Progress, Writers};
 use super::evaluation::{Questions, evaluate};
+use super::feed::Upcoming;
+use super::hot_file::save_hot;
 use super::metrics::{Evaluation, Scores};
 use super::mllog::MlLog;
+use super::order::Order;
 use super::output::OutputDir;
 use super::report::Reporter;
 use super::summary::{Outcome, Summary};
@@ -20,6 +23,7 @@ use super::{Profile, Ranks, Rates, Step};
 use crate::base::config::{Config, TrainConfig};
 use crate::base::console::note;
 use crate::base::{Error, Result};
+use crate::data::hot::HotInputs;
 use crate::data::{Loader, LoaderMode, Plan, Position, Shuffle, Source, Split, Waited};
 use crate::optim::Schedule;
 
@@ -36,6 +40,8 @@ pub struct Run {
     pub source: Arc<dyn Source>,
     /// Who of several ranks reads what.
     pub loader: LoaderMode,
+    /// Which rows and training samples are hot, if hot and cold samples take turns.
+    pub hot: Option<HotInputs>,
     /// What trains.
     pub ranks: Ranks,
     /// Where training stands.
@@ -152,7 +158,9 @@ impl Run {
     /// When data cannot be read, results cannot be written, or the loss is no longer a number. What was saved before
     /// stays.
     pub fn train(&mut self) -> Result<Summary> {
-        let total = self.total_steps()?;
+        let mut order =
+            Order::new(self.hot.as_ref().map(|hot| &hot.tags), self.config.train.minibatch(), &self.progress)?;
+        let total = self.total_steps(&order)?;
         let train_config = &self.config.train;
         let [layers, rows, wide] = [Schedule::new, Schedule::rows, Schedule::wide].map(|of| of(train_config));
         let train = self.config.train.clone();
@@ -167,10 +175,10 @@ impl Run {
             reached: None,
             flushed: Instant::now(),
         };
-        let epoch_steps = self.source.samples(Split::Train).map(|samples| samples.div_ceil(train.minibatch() as u64));
+        let epoch_steps = order.epoch_steps(&*self.source);
         self.mllog.as_mut().map_or(Ok(()), |log| log.run_starts(epoch_steps))?;
         let began = Instant::now();
-        let mut more = self.ranks.feed(&self.source, self.plan(), self.loader)?;
+        let mut more = Upcoming::of(&self.ranks, &order.streams(&self.source, self.plan()), self.loader)?;
         tally.training += began.elapsed();
         let mut outcome = Outcome::Finished;
         while total.is_none_or(|total| self.progress.step < total) {
@@ -178,20 +186,23 @@ impl Run {
                 outcome = Outcome::Interrupted;
                 break;
             }
-            let began = Instant::now();
+            if order.is_due() && !self.judge(&mut order, &reporter)? {
+                continue;
+            }
+            let (began, inputs) = (Instant::now(), order.next());
             let number = self.progress.step + 1;
             let rates = [layers.rate(number), rows.rate(number), wide.rate(number)];
-            let advanced = match std::mem::replace(&mut more, Ok(false)) {
+            let advanced = match more.take(inputs) {
                 Ok(false) => break,
                 Ok(true) => {
                     let [layers, rows, wide] = rates.map(|rate| rate as f32);
-                    self.ranks.advance(Rates { layers, rows, wide })
+                    self.ranks.advance(inputs, Rates { layers, rows, wide })
                 }
                 Err(error) => Err(error),
             };
             let step = match advanced {
                 Ok((step, next)) => {
-                    more = next;
+                    more.put(inputs, next);
                     step
                 }
                 Err(error) => {
@@ -214,7 +225,7 @@ impl Run {
                 self.profile = Some(self.ranks.profile()?);
             }
             self.record(&mut tally, samples, loss, rates, took)?;
-            self.progress = Progress { step: number, epoch: position.epoch, sample: position.sample };
+            self.progress = order.step_done(self.progress, position);
             reporter.step(number, loss, samples);
             if evaluation_due(&train, epoch_steps, number) {
                 self.evaluate(&mut tally, &reporter)?;
@@ -244,7 +255,7 @@ impl Run {
     }
 
     /// How many steps there will be; `None` when the data decides.
-    fn total_steps(&self) -> Result<Option<u64>> {
+    fn total_steps(&self, order: &Order) -> Result<Option<u64>> {
         let train = &self.config.train;
         match self.source.samples(Split::Train) {
             _ if train.steps > 0 && self.source.samples(Split::Train) != Some(0) => Ok(Some(train.steps)),
@@ -252,7 +263,7 @@ impl Run {
                 origin: "data".to_owned(),
                 reason: "there is no training sample: lower data.test_fraction".to_owned(),
             }),
-            Some(samples) => Ok(Some(train.epochs.saturating_mul(samples.div_ceil(train.minibatch() as u64)))),
+            Some(_) => Ok(order.epoch_steps(&*self.source).map(|steps| train.epochs.saturating_mul(steps))),
             None => Err(Error::Config {
                 origin: "train.steps".to_owned(),
                 reason: "this data source never ends: say how many steps to train, e.g. --steps 1000".to_owned(),
@@ -337,6 +348,23 @@ impl Run {
         Ok(())
     }
 
+    /// Tests between the turns of hot and cold inputs, and begins the next turn; false: the user interrupts.
+    fn judge(&mut self, order: &mut Order, reporter: &Reporter) -> Result<bool> {
+        let train = &self.config.train;
+        let questions =
+            Questions { samples: Some(train.hot_test_samples).filter(|most| *most > 0), ..Questions::default() };
+        let found = match evaluate(&self.ranks, &self.source, (Split::Test, train.eval_batch), questions) {
+            Err(Error::Interrupted) => return Ok(false),
+            result => result?,
+        };
+        let judged = order.judge(&mut self.progress, found.map(|found| found.scores.logloss));
+        if judged.rate != judged.rate_before {
+            reporter.say(&judged.to_string());
+        }
+        self.output.as_mut().map_or(Ok(()), |output| output.log(&judged))?;
+        Ok(true)
+    }
+
     /// Writes to the output, if there is one, how the model is trained and what maps its categories to rows.
     ///
     /// # Errors
@@ -345,6 +373,8 @@ impl Run {
         let Some(output) = &self.output else { return Ok(()) };
         output.write_config(&self.config)?;
         self.plan.as_ref().map_or(Ok(()), |plan| output.write_plan(plan))?;
+        let save = |hot: &HotInputs| save_hot(&output.hot(), self.source.schema(), &hot.set, Some(&hot.tags));
+        self.hot.as_ref().map_or(Ok(()), save)?;
         self.source.vocabulary().map_or(Ok(()), |vocabulary| save_vocabulary(&output.vocabulary(), vocabulary))
     }
 

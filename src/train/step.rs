@@ -2,11 +2,13 @@
 //!
 //! Each rank walks its own slice. A rank that is alone has no peers to exchange with: its rows are pooled straight into
 //! the features, nothing is copied, and nothing waits. Rows are looked up, exchanged and moved for the whole slice; the
-//! network takes it in parts, each forward and back before the next.
+//! network takes it in parts, each forward and back before the next. Where a minibatch is of hot inputs alone ([`Inputs`]), no
+//! rank asks another for rows.
 
-use super::rank::Rank;
+use super::rank::{Copies, Rank};
 use super::reduction::Scene;
 use crate::base::Result;
+use crate::data::hot::Inputs;
 use crate::model::Stage;
 use crate::optim::Paces;
 
@@ -18,14 +20,15 @@ pub(super) fn step(rank: &mut Rank, whole: usize, paces: Paces) -> Result<()> {
         backward(rank, whole, part, paces)?;
     }
     sum_hot(rank)?;
-    let Rank { layout, team, network, tables, ids, gradients, hot, lanes, batch, clock, .. } = rank;
+    let Rank { layout, team, network, tables, ids, gradients, hot, lanes, batch, inputs, clock, .. } = rank;
     clock.exchange([Stage::UpdateRows, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
         let own = (&**batch, network.features_gradient(batch.samples()));
+        let hot = hot.as_ref().filter(|_| *inputs != Inputs::Cold);
         gradients.finish(team, layout, lane, ids, |messages| {
-            tables.update_rows(team, (layout, ids), messages, own, hot.as_ref(), paces);
+            tables.update_rows(team, (layout, ids), messages, own, hot, paces);
         })
     })?;
-    spread_hot(rank, true)?;
+    spread_moved(rank)?;
 
     let Rank { team, network, tables, reduction, clock, .. } = rank;
     reduction.update(Scene { team, network: &mut **network, tables, paces, clock })?;
@@ -41,19 +44,27 @@ pub(super) fn evaluate(rank: &mut Rank, whole: usize) -> Result<()> {
 
 /// Sums of hot rows' gradients, from each rank to the owners, unless they have gone bag by bag.
 fn sum_hot(rank: &mut Rank) -> Result<()> {
-    let Rank { layout, team, network, tables, ids, hot, lanes, batch, clock, .. } = rank;
+    let Rank { layout, team, network, tables, ids, hot, lanes, batch, inputs, clock, .. } = rank;
     let (Some(hot), Some(lane)) = (hot, &mut lanes.hot_gradients) else { return Ok(()) };
+    if *inputs == Inputs::Cold {
+        return Ok(());
+    }
     clock.exchange([Stage::PackGradients, Stage::WaitGradients], &mut **lane, |lane| {
         tables.sum_hot(team, layout, ids, network.features_gradient(batch.samples()), hot);
         hot.exchange_sums(layout, lane)
     })
 }
 
-/// All hot rows, from their owners to all copies, after weights were set: no step sends this.
-fn fill_copies(rank: &mut Rank) -> Result<()> {
+/// Copies of hot rows that are not equal to their rows, before look-ups read them: no step sends this.
+fn level_copies(rank: &mut Rank) -> Result<()> {
+    match std::mem::take(&mut rank.copies) {
+        Copies::Equal => return Ok(()),
+        Copies::Behind => {}
+        Copies::Unset => rank.tables.mark_all_hot(&rank.layout),
+    }
     let sent = |rank: &Rank| rank.lanes.hot_rows.as_ref().map_or_else(Vec::new, |lane| lane.sent().to_vec());
     let before = sent(rank);
-    spread_hot(rank, false)?;
+    spread_marked(rank)?;
     let after = sent(rank);
     rank.filled
         .iter_mut()
@@ -62,12 +73,29 @@ fn fill_copies(rank: &mut Rank) -> Result<()> {
     Ok(())
 }
 
-/// Hot rows, from their owners to all copies: those that a step has moved, or else all.
-fn spread_hot(rank: &mut Rank, moved: bool) -> Result<()> {
-    let Rank { layout, team, tables, ids, hot, lanes, batch, clock, .. } = rank;
+/// Hot rows that a step has moved, from their owners to all copies; after cold inputs copies stay behind.
+fn spread_moved(rank: &mut Rank) -> Result<()> {
+    let Rank { layout, team, tables, ids, hot, batch, inputs, copies, clock, .. } = rank;
+    let Some(hot) = hot else { return Ok(()) };
+    let is_cold = *inputs == Inputs::Cold;
+    clock.time(Stage::UpdateRows, || {
+        tables.mark_hot(team, layout, (ids, batch), Some(&*hot).filter(|_| !is_cold));
+    });
+    if !is_cold {
+        return spread_marked(rank);
+    }
+    if *copies == Copies::Equal {
+        *copies = Copies::Behind;
+    }
+    Ok(())
+}
+
+/// Hot rows that are marked, from their owners to all copies.
+fn spread_marked(rank: &mut Rank) -> Result<()> {
+    let Rank { layout, tables, hot, lanes, clock, .. } = rank;
     let (Some(hot), Some(lane)) = (hot, &mut lanes.hot_rows) else { return Ok(()) };
     clock.exchange([Stage::UpdateRows, Stage::WaitRows], &mut **lane, |lane| {
-        tables.list_hot(team, layout, moved.then_some((&*ids, &**batch)), hot);
+        tables.list_hot(layout, hot);
         hot.exchange_rows(lane)?;
         tables.take_hot(layout, hot);
         Ok(())
@@ -78,14 +106,29 @@ fn spread_hot(rank: &mut Rank, moved: bool) -> Result<()> {
 fn look_up(rank: &mut Rank, whole: usize) -> Result<()> {
     rank.steps += 1;
     rank.enter("forward");
-    if std::mem::take(&mut rank.stale) {
-        fill_copies(rank)?;
+    if rank.inputs != Inputs::Cold {
+        level_copies(rank)?;
     }
-    let Rank { layout, team, network, tables, ids, pooled, unpooled, reduction, lanes, batch, parts, clock, .. } = rank;
+    let Rank {
+        layout,
+        team,
+        network,
+        tables,
+        ids,
+        pooled,
+        unpooled,
+        reduction,
+        lanes,
+        batch,
+        inputs,
+        parts,
+        clock,
+        ..
+    } = rank;
     parts.cut(batch.samples(), whole);
 
     clock.exchange([Stage::PackIds, Stage::WaitIds], &mut *lanes.ids, |lane| {
-        ids.exchange(team, layout, lane, batch, whole)
+        ids.exchange(team, layout, lane, (batch, *inputs), whole)
     })?;
     clock.exchange([Stage::LookUp, Stage::WaitRows], &mut *lanes.pooled, |lane| {
         pooled.begin(team, layout, lane, (ids, whole), |to, message| tables.look_up(team, layout, ids, to, message))

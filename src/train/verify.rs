@@ -7,6 +7,7 @@ use crate::base::units::Bytes;
 use crate::base::{NodeId, RankId, Result};
 use crate::collective::Links;
 use crate::data::Batch;
+use crate::data::hot::Inputs;
 use crate::exchange::Traffic;
 use crate::memory::Homes;
 
@@ -67,7 +68,7 @@ impl Rank {
         let (dense, none) = (self.reduction.sent().so_far, vec![0; self.layout.ranks()]);
         let hot_gradients = self.lanes.hot_gradients.as_ref().map_or_else(|| none.clone(), |lane| lane.sent().to_vec());
         let mut hot_rows = self.lanes.hot_rows.as_ref().map_or_else(|| none.clone(), |lane| lane.sent().to_vec());
-        // What fills copies is no step's.
+        // What brings copies up to date is no step's.
         hot_rows.iter_mut().zip(&self.filled).for_each(|(sent, filled)| *sent -= filled);
         match self.layout.grains() {
             None => [ids, pooled, gradients, dense, none, hot_gradients, hot_rows],
@@ -92,8 +93,8 @@ impl Ranks {
         Ok(Verified(regions.into_iter().collect::<Result<Vec<_>>>()?.concat()))
     }
 
-    /// Bytes that ranks have sent to each other since they were started, evaluations included, but not what fills copies of
-    /// hot rows when weights are set.
+    /// Bytes that ranks have sent to each other since they were started, evaluations included, but not what brings copies
+    /// of hot rows up to date when weights were set, or after cold inputs.
     ///
     /// # Errors
     /// As [`Ranks::all`].
@@ -112,12 +113,12 @@ impl Ranks {
         })))
     }
 
-    /// Bytes that a training step on this minibatch sends, as planned: [`Ranks::traffic`] grows by just so much.
+    /// Bytes that a training step on this minibatch of such inputs sends, as planned: [`Ranks::traffic`] grows by just so much.
     ///
     /// # Errors
     /// As [`Ranks::all`].
-    pub fn planned_traffic(&self, batch: &Batch) -> Result<Traffic> {
-        Ok(Traffic::of_step(self.layout(), batch, &self.dense_traffic()?))
+    pub fn planned_traffic(&self, batch: &Batch, inputs: Inputs) -> Result<Traffic> {
+        Ok(Traffic::of_step(self.layout(), (batch, inputs), &self.dense_traffic()?))
     }
 
     /// Bytes from each rank to each other in a step, as planned, for what every rank has a copy of.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use octorec::base::RankId;
 use octorec::base::config::Config;
 use octorec::collective::plan::{Reduction, Topology};
+use octorec::data::hot::Inputs;
 use octorec::data::{Batch, Schema};
 use octorec::machine::placement::{CommCores, RankPlace, Wishes};
 use octorec::machine::site::Known;
@@ -184,7 +185,7 @@ pub fn train(path: &str) -> String {
         ranks.traffic().expect("the ranks answer"),
         batches
             .iter()
-            .map(|batch| ranks.planned_traffic(batch).expect("the ranks answer"))
+            .map(|batch| ranks.planned_traffic(batch, Inputs::Mixed).expect("the ranks answer"))
             .reduce(|sum, step| sum.plus(&step))
             .expect("there are steps"),
     );

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use octorec::base::config::{ModelConfig, Pooling, Precision, Wire};
 use octorec::base::{RankId, TableId};
-use octorec::collective::World;
-use octorec::data::hot::{HotSet, HotSlots};
+use octorec::collective::{Links, World};
+use octorec::data::hot::{HotSet, HotSlots, Inputs};
 use octorec::data::{Batch, Column, Schema};
 use octorec::exchange::Traffic;
 use octorec::machine::placement::Wishes;
@@ -64,6 +64,7 @@ struct Case {
     model: ModelConfig,
     schema: Schema,
     batches: Vec<Arc<Batch>>,
+    inputs: Vec<Inputs>,
     room: Room,
     grains: Option<Grains>,
     wire: Wire,
@@ -101,7 +102,41 @@ impl Case {
         let mut batches: Vec<_> = SIZES.into_iter().map(&mut batch).collect();
         weighing::weigh(&mut schema, &mut batches, |table| weighted && table != 2);
         let room = Room { precision, optimizer_rows, ..Room::samples(BATCH) };
-        Self { model, schema, batches, room, grains: Some(Grains::exactly(8)), wire: Wire::F32 }
+        let inputs = vec![Inputs::Mixed; batches.len()];
+        Self { model, schema, batches, inputs, room, grains: Some(Grains::exactly(8)), wire: Wire::F32 }
+    }
+
+    /// Cold and hot inputs in turns, and mixed ones at last; of the hot ones, only look-ups of these rows are left.
+    fn in_turns(self, hot: &HotSlots) -> Self {
+        use Inputs::{Cold, Hot, Mixed};
+        let inputs = vec![Cold, Hot, Hot, Cold, Cold, Hot, Hot, Cold, Mixed, Cold];
+        let batch = |(at, inputs): (usize, &Inputs)| {
+            let whole = &self.batches[at % self.batches.len()];
+            if *inputs != Hot {
+                return whole.clone();
+            }
+            let mut batch = Batch::new(&self.schema);
+            batch.dense.extend_from_slice(&whole.dense);
+            batch.labels.extend_from_slice(&whole.labels);
+            for (table, (to, from)) in batch.bags.iter_mut().zip(&whole.bags).enumerate() {
+                let slots = hot.table(table);
+                for sample in 0..whole.samples() {
+                    let first = from.offsets[sample] as usize;
+                    for (at, row) in (first..).zip(from.of(sample)).filter(|(_, row)| slots.slot(**row).is_some()) {
+                        to.rows.push(*row);
+                        batch.weights[table].extend(whole.weights[table].get(at));
+                    }
+                    to.close();
+                }
+            }
+            Arc::new(batch)
+        };
+        let batches = inputs.iter().enumerate().map(batch).collect();
+        Self { batches, inputs, ..self }
+    }
+
+    fn steps(&self) -> impl Iterator<Item = (&Arc<Batch>, Inputs)> {
+        self.batches.iter().zip(self.inputs.iter().copied())
     }
 
     fn ranks(&self, ranks: usize, schemes: Vec<Scheme>, hot: Option<Arc<HotSlots>>, fabric: BuildFabric) -> Ranks {
@@ -120,7 +155,13 @@ impl Case {
     /// Losses, predictions, and tables with their moments.
     fn train(&self, ranks: &Ranks) -> Outcome {
         ranks.initialise(7).unwrap();
-        let losses = self.batches.iter().map(|batch| ranks.step(batch, RATE).unwrap()).collect();
+        let step = |(batch, inputs)| {
+            let loss = ranks.step_on(batch, inputs, RATE).unwrap();
+            // What only looks leaves all as it is, however far behind copies are.
+            let looked = ranks.predict(&self.batches[0]).unwrap();
+            loss + looked.iter().map(|p| f64::from(*p)).sum::<f64>()
+        };
+        let losses = self.steps().map(step).collect();
         let predictions = ranks.predict(&self.batches[2]).unwrap();
         let tables = (0..ROWS.len() as u32).map(|table| ranks.export_table(TableId(table)).unwrap());
         let moments = ranks.moments(&ranks.parameters().unwrap());
@@ -156,6 +197,9 @@ fn no_bit_depends_on_copies_of_hot_rows_nor_on_ranks_schemes_and_what_optimizers
     for (at, optimizer) in OPTIMIZERS.into_iter().enumerate() {
         for (precision, pooling) in [(Precision::F32, Pooling::Sum), (Precision::Bf16, Pooling::Mean)] {
             let case = Case::new(pooling, precision, optimizer, at % 2 == 0);
+            let rows = hot([3, 4]);
+            // Every other optimizer sees cold and hot inputs in turns.
+            let case = if (at + usize::from(pooling == Pooling::Mean)) % 2 == 0 { case } else { case.in_turns(&rows) };
             let alone = case.alone();
             for (step, ranks) in [1, 2, 3, 4, 8].into_iter().enumerate() {
                 // Each optimizer meets every number of ranks, each number of ranks every scheme.
@@ -166,7 +210,7 @@ fn no_bit_depends_on_copies_of_hot_rows_nor_on_ranks_schemes_and_what_optimizers
                         continue;
                     }
                     let fabric = if (at + step) % 2 == 0 { World::fabric } else { CHANNELS };
-                    let found = case.train(&case.ranks(ranks, schemes(kind, ranks), Some(hot([3, 4])), fabric));
+                    let found = case.train(&case.ranks(ranks, schemes(kind, ranks), Some(rows.clone()), fabric));
                     let what = format!("{optimizer:?}, {precision:?}, {ranks} ranks, scheme {kind}");
                     assert!(found.0 == alone.0, "{what}: losses {:?}, not {:?}", found.0, alone.0);
                     assert!(found.1 == alone.1, "{what}: predictions");
@@ -225,9 +269,9 @@ fn what_travels_is_what_was_planned_to_the_byte_and_less_where_rows_are_hot() {
                 let ranks = case.ranks(ranks, schemes(5, ranks), hot, World::fabric);
                 ranks.initialise(7).unwrap();
                 let mut planned: Option<Traffic> = None;
-                for batch in &case.batches {
-                    ranks.step(batch, RATE).unwrap();
-                    let step = ranks.planned_traffic(batch).unwrap();
+                for (batch, inputs) in case.steps() {
+                    ranks.step_on(batch, inputs, RATE).unwrap();
+                    let step = ranks.planned_traffic(batch, inputs).unwrap();
                     planned = Some(planned.map_or_else(|| step.clone(), |before| before.plus(&step)));
                     let found = ranks.traffic().unwrap();
                     for ((name, planned), (_, found)) in
@@ -261,12 +305,66 @@ fn what_travels_is_what_was_planned_to_the_byte_and_less_where_rows_are_hot() {
 }
 
 #[test]
+fn hot_inputs_need_no_rows_of_others_and_cold_ones_no_copies() {
+    let rows = hot([3, 4]);
+    for (grains, precision, bound) in
+        [(Some(Grains::exactly(8)), Precision::F32, 0.0), (None, Precision::F32, 1e-5), (None, Precision::Bf16, 1e-3)]
+    {
+        for (ranks, kind) in [(2, 3), (3, 5), (3, 1), (8, 2)] {
+            let case = Case { grains, ..Case::new(Pooling::Sum, precision, OPTIMIZERS[2], true) }.in_turns(&rows);
+            let (alone, what) = (case.alone(), format!("{grains:?}, {precision:?}, {ranks} ranks, scheme {kind}"));
+            let started = case.ranks(ranks, schemes(kind, ranks), Some(rows.clone()), World::fabric);
+            started.initialise(7).unwrap();
+            let mut before = started.traffic().unwrap();
+            for ((batch, inputs), alone) in case.steps().zip(&alone.0) {
+                let loss = started.step_on(batch, inputs, RATE).unwrap();
+                let now = started.traffic().unwrap();
+                let planned = before.plus(&started.planned_traffic(batch, inputs).unwrap());
+                for ((name, planned), (_, found)) in planned.parts().into_iter().zip(now.parts()) {
+                    assert_eq!(found, planned, "{what}, {inputs:?}: {name}, from row to column");
+                }
+                let sent = |of: fn(&Traffic) -> &Links| of(&now).total() - of(&before).total();
+                match inputs {
+                    Inputs::Hot => {
+                        assert!(sent(|sent| &sent.pooled_rows) == 0 && sent(|sent| &sent.hot_rows) > 0, "{what}");
+                        let travelled = sent(|sent| &sent.ids) + sent(|sent| &sent.pooled_gradients);
+                        // Where sums have an order, gradients go bag by bag.
+                        assert_eq!(travelled > 0, grains.is_some(), "{what}");
+                    }
+                    Inputs::Cold => {
+                        let copied = sent(|sent| &sent.hot_rows) + sent(|sent| &sent.hot_gradients);
+                        assert!(copied == 0 && sent(|sent| &sent.pooled_rows) > 0, "{what}");
+                    }
+                    Inputs::Mixed => {}
+                }
+                let looked: f64 = started.predict(&case.batches[0]).unwrap().iter().map(|p| f64::from(*p)).sum();
+                let found = loss + looked;
+                assert!((found - alone).abs() <= bound * alone.abs(), "{what}, {inputs:?}: {found}, not {alone}");
+                before = started.traffic().unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "hot inputs look up hot rows alone")]
+fn hot_inputs_with_other_rows_are_refused() {
+    let case = Case { grains: None, ..Case::new(Pooling::Sum, Precision::F32, Optimizer::Sgd, false) };
+    let ranks = case.ranks(2, schemes(0, 2), Some(hot([1, 4])), World::fabric);
+    let error = ranks.step_on(&case.batches[0], Inputs::Hot, RATE).unwrap_err();
+    panic!("{error}");
+}
+
+#[test]
 fn copies_follow_weights_that_are_set() {
     let case = Case::new(Pooling::Sum, Precision::Bf16, OPTIMIZERS[2], false);
     let (first, second) = case.batches.split_at(3);
     let started = |ranks: usize, kind, hot| case.ranks(ranks, schemes(kind, ranks), hot, World::fabric);
     let alone = started(1, 0, None);
-    let part = |batches: &[Arc<Batch>]| Case { batches: batches.to_vec(), ..case.clone() };
+    let part = |batches: &[Arc<Batch>]| {
+        let inputs = vec![Inputs::Mixed; batches.len()];
+        Case { batches: batches.to_vec(), inputs, ..case.clone() }
+    };
     part(first).train(&alone);
     // Everything there is of it goes to ranks that had other weights, and have trained on them.
     let others = started(3, 3, Some(hot([3, 4])));

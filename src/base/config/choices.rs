@@ -159,6 +159,9 @@ pub enum Hot {
     /// Yes, and copies are equal to the rows in every step: only other look-ups, sums of hot rows' gradients and moved hot
     /// rows travel. One rank has no use for copies.
     Exact,
+    /// Yes, as FAE does: inputs that look up hot rows alone are trained in minibatches of their own, for which no row travels
+    /// but sums of gradients and moved rows; they take turns with all others, which read rows where they are kept.
+    Fae,
 }
 
 /// How the gradients of layers are reduced and their weights gathered, from rank to rank. Which rank's term is added first

@@ -142,7 +142,7 @@ fn optimizers(config: &Config, names: &[OptimizerName]) -> bool {
 
 const FTRL: When = Other("an optimizer that is `ftrl`", |config| optimizers(config, &[OptimizerName::Ftrl]));
 
-const HOT: &str = "train.hot = \"exact\"";
+const HOT: When = Other("train.hot = \"exact\" or \"fae\"", |config| config.train.hot != Hot::Off);
 
 const DECAYS: &str = "train.decay_steps above 0";
 
@@ -295,8 +295,9 @@ pub const KEYS: &[Key] = &[
     key("train.determinism", STEPS, Always),
     key("train.wire", &[Plan, Simulate, Step, Overlap], Always),
     key("train.hot", STEPS, Always),
-    key("train.hot_budget", STEPS, Other(HOT, |config| config.train.hot == Hot::Exact)),
-    key("train.hot_set", STEPS, Other(HOT, |config| config.train.hot == Hot::Exact)),
+    key("train.hot_budget", STEPS, HOT),
+    key("train.hot_set", STEPS, HOT),
+    key("train.hot_test_samples", &[], Other("train.hot = \"fae\"", |config| config.train.hot == Hot::Fae)),
     key("train.collective", &[Simulate, Step, Overlap], Always),
     key("train.seed", &[Inspect], Always),
     key("train.threads", &[Plan, Simulate, Tune, Step, Inspect], Always),

@@ -132,6 +132,8 @@ pub struct TrainConfig {
     /// A file of `octorec inspect --hot --out` with the hot rows; empty: they are told from a sample of the data.
     #[serde(default)]
     pub hot_set: String,
+    /// Test samples, the first ones, by which the order of hot and cold inputs is judged each time that they take turns; 0: all.
+    pub hot_test_samples: u64,
     /// How the gradients of layers are reduced, from rank to rank.
     #[serde(default)]
     pub collective: Collective,
@@ -242,6 +244,7 @@ impl Default for TrainConfig {
             hot: Hot::Off,
             hot_budget: Setting::AUTO,
             hot_set: String::new(),
+            hot_test_samples: 1 << 16,
             collective: Collective::Auto,
             seed: 123,
             threads: 0,

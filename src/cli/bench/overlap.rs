@@ -135,8 +135,17 @@ impl OverlapArgs {
             let (purpose, wanted) = (Purpose::Train(overlap), Wanted::default());
             // All modes send the same.
             let dense = chosen.as_ref().map_or(Dense::Chosen, |choice| Dense::Given(choice.reduction().clone()));
-            let task =
-                Task { world, config: &config, source: &*source, purpose, wanted, dense, traced: false, stored: None };
+            let task = Task {
+                world,
+                config: &config,
+                source: &*source,
+                purpose,
+                wanted,
+                dense,
+                traced: false,
+                hot: None,
+                stored: None,
+            };
             let Started { ranks, dense, .. } = args.start_on(&host, placement.clone(), task, tell)?;
             chosen = dense.or(chosen);
             let steps = Steps::run(&ranks, &batches, self.repeat as usize, Rates::base(&config.train))?;

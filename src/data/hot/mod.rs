@@ -17,6 +17,8 @@
 //! | hold the rows, a bit each, and tell hot inputs           | `set`       |
 //! | number the hot rows of a table, for copies of them       | `slots`     |
 //! | tell all hot inputs from all cold ones, in one pass      | `classify`  |
+//! | keep which inputs are hot, a bit each                    | `tags`      |
+//! | read the hot inputs alone, or the cold ones              | `inputs`    |
 //!
 //! Three things differ from the paper, all for the sake of what the figures mean. T times x is not computed from the
 //! number of inputs but counted: it is the sample's own number of accesses to the table. And inputs that are judged are
@@ -26,6 +28,7 @@
 
 mod classify;
 mod estimate;
+mod inputs;
 mod log;
 mod optimizer;
 mod profile;
@@ -33,13 +36,16 @@ mod rates;
 mod sample;
 mod set;
 mod slots;
+mod tags;
 
 pub use classify::{Classified, Tally, classify};
 pub use estimate::{CHUNKS, CONFIDENCE, ENTRIES};
+pub use inputs::{Chosen, HotInputs, Inputs};
 pub use optimizer::{Interval, Size, Tried};
 pub use profile::{Options, Profile, Step, TableProfile, Times, profile};
 pub use set::HotSet;
 pub use slots::{HotSlots, TableSlots};
+pub use tags::Tags;
 
 /// Bytes below which a table is hot as a whole.
 pub const WHOLE_BELOW: u64 = 1 << 20;

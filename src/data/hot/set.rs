@@ -45,6 +45,23 @@ impl HotSet {
         self.tables.push(Hot { rows, count, bits: Some(bits) });
     }
 
+    /// The next table, with the hot rows of one of another set.
+    ///
+    /// # Panics
+    /// When that has no such table.
+    pub fn push_as(&mut self, other: &Self, table: usize) {
+        self.tables.push(other.tables[table].clone());
+    }
+
+    /// Those of the first tables.
+    ///
+    /// # Panics
+    /// When there are not that many.
+    #[must_use]
+    pub fn first(&self, tables: usize) -> Self {
+        Self { tables: self.tables[..tables].to_vec() }
+    }
+
     /// How many tables there are.
     #[must_use]
     pub fn tables(&self) -> usize {

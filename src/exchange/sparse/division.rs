@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Blocks;
 use crate::base::{RankId, TableId};
-use crate::data::hot::TableSlots;
+use crate::data::hot::{Inputs, TableSlots};
 use crate::data::{Bag, Batch};
 use crate::embedding::PackedBag;
 use crate::exchange::ids::{Owners, Split};
@@ -153,9 +153,10 @@ impl Unit {
         let place = |(rank, stream): &(RankId, usize)| sends[rank.index()].get(*stream);
         for (number, rows, hot) in given.bags(self.stretch) {
             let first = bag.offsets[number] as usize;
-            if let (Some(own), Some(slots)) = (own, given.slots) {
+            if let Some(own) = own {
                 for (position, row) in (first..).zip(rows).filter(|_| hot) {
-                    put(own.rows.start + self.hot as usize, slots.slot(*row).expect("all rows of the bag are hot"));
+                    let slot = given.slots.and_then(|slots| slots.slot(*row));
+                    put(own.rows.start + self.hot as usize, slot.expect("all rows of the bag are hot"));
                     if owners.weighted {
                         put(own.weights.start + self.hot as usize, weight(position));
                     }
@@ -247,21 +248,22 @@ impl SparseIds {
         slots.sum::<usize>() + streams.map(|stream| 3 * samples * stream.positions + 1).sum::<usize>()
     }
 
-    /// Writes all messages, which begin at `starts`, and what lies behind them.
+    /// Writes all messages, which begin at `starts`, and what lies behind them. Of cold inputs all bags go.
     pub(in crate::exchange) fn pack(
         &mut self,
         team: &Team,
         layout: &Layout,
-        batch: &Batch,
+        (batch, inputs): (&Batch, Inputs),
         owners: &[Owners],
         (out, starts): (&mut Buffer<u32>, &mut [usize]),
     ) {
         let Self { rank, marked, units, served, hot, sends, .. } = self;
         let (rank, marked, served) = (*rank, *marked, &served[..]);
         let number_of = |table: usize| served.binary_search(&table).ok();
+        let hot_rows = layout.hot().filter(|_| inputs != Inputs::Cold);
         let given = |table: usize| Given {
             owners: &owners[table],
-            slots: number_of(table).and_then(|_| layout.hot()).map(|hot| hot.table(table)),
+            slots: number_of(table).and(hot_rows).map(|hot| hot.table(table)),
             bag: &batch.bags[table],
             weights: &batch.weights[table],
             marked,

@@ -24,6 +24,7 @@ use safetensors::tensor::{Dtype, Metadata, SafeTensors};
 use serde::{Deserialize, Serialize};
 
 use super::Ranks;
+use super::order::Shuffled;
 use super::tensor_file::{Hashes, Landmark, TensorFile};
 use super::vocabulary::digest;
 use crate::base::config::Config;
@@ -36,7 +37,7 @@ use crate::memory::FileMap;
 const METADATA: &str = "octorec";
 
 /// Where a run stands.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Steps done.
     pub step: u64,
@@ -44,6 +45,9 @@ pub struct Progress {
     pub epoch: u64,
     /// Samples of that pass which are done.
     pub sample: u64,
+    /// Where hot and cold inputs take turns, whose turn it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shuffled: Option<Shuffled>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -333,8 +337,10 @@ impl<'a> Checkpoint<'a> {
         };
         let header: Header = serde_json::from_str(text)
             .map_err(|error| self.fail(format!("its header is damaged or of another version: {error}")))?;
-        let Progress { step, epoch, sample } = header.progress;
-        for (name, number) in [("step", step), ("epoch", epoch), ("sample", sample)] {
+        let Progress { step, epoch, sample, shuffled } = header.progress;
+        let [cold, hot] = shuffled.map_or([0; 2], |at| at.counts);
+        let numbers = [("step", step), ("epoch", epoch), ("sample", sample), ("cold", cold), ("hot", hot)];
+        for (name, number) in numbers {
             if i64::try_from(number).is_err() {
                 let reason = format!(
                     "its header is damaged: no run reaches {name} {number}: start from its weights with --init"

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use octorec::base::RankId;
 use octorec::base::config::Precision;
 use octorec::collective::Links;
-use octorec::data::hot::{HotSet, HotSlots};
+use octorec::data::hot::{HotSet, HotSlots, Inputs};
 use octorec::data::{Batch, Schema};
 use octorec::exchange::{Layout, Traffic};
 use octorec::shard::{HotPrice, HotPrices, Part, Scheme, Sharding};
@@ -20,7 +20,7 @@ const BATCH: usize = 4096;
 const DIM: usize = 32;
 
 /// A minibatch with fixed numbers of look-ups, row 0 the hottest of each table.
-fn minibatch() -> Batch {
+fn minibatch(samples: usize) -> Batch {
     let mut batch = Batch::new(&Schema::criteo(0, &ROWS));
     let mut state = 1u64;
     for ((bag, rows), (skew, lookups)) in batch.bags.iter_mut().zip(ROWS).zip(SKEWS.into_iter().zip(LOOKUPS)) {
@@ -28,7 +28,7 @@ fn minibatch() -> Batch {
         for row in 0..rows {
             sums.push(sums[row as usize] + f64::from(row as u32 + 1).powf(-skew));
         }
-        for _ in 0..BATCH {
+        for _ in 0..samples {
             for _ in 0..lookups {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let drawn = (state >> 11) as f64 / (1u64 << 53) as f64 * sums[rows as usize];
@@ -37,8 +37,30 @@ fn minibatch() -> Batch {
             bag.close();
         }
     }
-    batch.labels.resize(BATCH, 0.0);
+    batch.labels.resize(samples, 0.0);
     batch
+}
+
+/// Whether a sample looks up none but the first rows, so many of each table that is copied.
+fn is_hot(batch: &Batch, hot: &[u64], sample: usize) -> bool {
+    let copied = batch.bags.iter().zip(hot).take(4);
+    copied.into_iter().all(|(bag, hot)| bag.of(sample).iter().all(|row| u64::from(*row) < *hot))
+}
+
+fn hot_share(batch: &Batch, hot: &[u64]) -> f64 {
+    (0..BATCH).filter(|sample| is_hot(batch, hot, *sample)).count() as f64 / BATCH as f64
+}
+
+/// As many hot samples as a minibatch has, drawn as its are; nothing where few are hot.
+fn hot_samples(batch: &Batch, hot: &[u64]) -> Option<Batch> {
+    if hot_share(batch, hot) < 0.05 {
+        return None;
+    }
+    let more = minibatch(24 * BATCH);
+    let chosen = (0..more.samples()).filter(|sample| is_hot(&more, hot, *sample)).take(BATCH);
+    let mut batch = Batch::new(&Schema::criteo(0, &ROWS));
+    chosen.for_each(|sample| batch.push_from(&more, sample));
+    (batch.samples() == BATCH).then_some(batch)
 }
 
 fn schemes(ranks: usize) -> Vec<Scheme> {
@@ -56,7 +78,7 @@ fn schemes(ranks: usize) -> Vec<Scheme> {
 
 #[test]
 fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_that_saves_most() {
-    let batch = minibatch();
+    let batch = minibatch(BATCH);
     let mut work = workload(&ROWS, DIM, BATCH);
     for ((table, skew), lookups) in work.tables.iter_mut().zip(SKEWS).zip(LOOKUPS) {
         (table.skew, table.lookups) = (skew, lookups as f64);
@@ -75,7 +97,7 @@ fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_tha
             let slots = Some(Arc::new(HotSlots::new(&set)));
             let sent = |hot| {
                 let layout = Layout::new(sharding.clone()).with_hot(hot, Precision::F32);
-                Traffic::of_step(&layout, &batch, &Links::uniform(ranks, 0))
+                Traffic::of_step(&layout, (&batch, Inputs::Mixed), &Links::uniform(ranks, 0))
             };
             let bags = |sent: &Traffic| [&sent.ids, &sent.pooled_rows, &sent.pooled_gradients].map(Links::total);
             let (without, with) = (sent(None), sent(slots));
@@ -93,6 +115,22 @@ fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_tha
             near("bags that travel", price.cold, bags(&with).iter().sum(), 0.1);
             near("sums of gradients", price.gradients, with.hot_gradients.total(), 0.1);
             near("rows that moved", price.moved, with.hot_rows.total(), 0.1);
+            // Samples that look up hot rows alone, as many as a minibatch has.
+            let hot = prices.fae_rows(price.budget);
+            let (fae, hot_batch, share) = (price.fae, hot_samples(&batch, &hot), hot_share(&batch, &hot));
+            assert!((fae.inputs - share).abs() < 0.02, "{ranks} ranks: {fae:?}, and {share} are hot");
+            assert_eq!(fae.rows, hot.iter().sum::<u64>());
+            if let Some(hot_batch) = hot_batch {
+                let mut set = HotSet::new();
+                ROWS.iter().zip(&hot).for_each(|(rows, hot)| set.push_some(*rows, 0..*hot as u32));
+                let layout =
+                    Layout::new(sharding.clone()).with_hot(Some(Arc::new(HotSlots::new(&set))), Precision::F32);
+                let sent = Traffic::of_step(&layout, (&hot_batch, Inputs::Hot), &Links::uniform(ranks, 0));
+                assert_eq!(bags(&sent), [0; 3]);
+                near("a step of hot inputs", fae.hot, sent.hot_gradients.total() + sent.hot_rows.total(), 0.1);
+                let mean = share * fae.hot + (1.0 - share) * price.without;
+                assert!((fae.mean - mean).abs() < 0.03 * price.without, "{fae:?}");
+            }
             assert!(price.with() < price.without, "{price:?}");
         }
         let saved = |price: &HotPrice| price.without - price.with();
