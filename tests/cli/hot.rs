@@ -88,3 +88,111 @@ fn hot_rows_are_those_of_a_file_if_it_is_of_these_data() {
     let both = run(&format!("{train} --hot exact --hot-budget 1MiB --hot-set {}", at("hot")));
     assert_eq!(both.status.code(), Some(2));
 }
+
+/// A training whose larger tables have rows that are looked up seldom.
+fn training_in_turns() -> String {
+    format!("{} --set data.train_samples=2560 --set train.hot_test_samples=100 --threads 1", tiny_training())
+}
+
+/// The tests between turns that a run's metrics tell of.
+fn judged(out: &str) -> Vec<Value> {
+    let metrics = fs::read_to_string(format!("{out}/metrics.jsonl")).unwrap();
+    let entries = metrics.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    entries.filter(|entry| entry["kind"] == "shuffle").collect()
+}
+
+#[test]
+fn hot_and_cold_inputs_take_turns_and_no_number_of_ranks_nor_a_stop_changes_a_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let train = format!("{} --determinism ranks --hot fae --hot-budget 1MiB", training_in_turns());
+    let trace = |name: &str, line: &str| {
+        let (results, said) = told(&format!("{line} --trace-loss {}", at(name)));
+        (fs::read_to_string(at(name)).unwrap(), results, said)
+    };
+    let (alone, whole, said) = trace("alone", &format!("{train} --out {}", at("run")));
+    assert!(said.contains("hot inputs: ") && said.contains("look up hot rows alone"), "{said}");
+    let turns = judged(&at("run"));
+    // Half of the cold minibatches, half of the hot ones, and again: three changes an epoch.
+    assert!(turns.len() >= 3, "{turns:?}");
+    assert_eq!((&turns[0]["next"], &turns[0]["rate_before"], &turns[1]["next"]), (&"hot".into(), &50.0.into(), &"cold".into()));
+    assert!(turns.iter().all(|turn| turn["logloss"].as_f64().unwrap() > 0.0 && turn["minibatches"].as_u64().unwrap() > 0));
+    let (three, others, _) = trace("three", &format!("{train} --ranks 3"));
+    assert!(three == alone && others["auc"] == whole["auc"], "losses to the last digit");
+    assert!(sent(&others, "hot_rows") > 0, "{others}");
+    // Another order than that of the data, and another result.
+    let (plain, off, _) = trace("plain", &format!("{} --determinism ranks", training_in_turns()));
+    assert!(plain != alone && plain.lines().count() <= alone.lines().count());
+    let apart = (off["auc"].as_f64().unwrap() - whole["auc"].as_f64().unwrap()).abs();
+    assert!(apart < 0.05, "{off}, {whole}");
+    // Where a turn is under way, and where one has just ended.
+    let steps = turns[0]["step"].as_u64().unwrap();
+    let lines: Vec<&str> = alone.lines().collect();
+    for (name, steps) in [("middle", steps + 2), ("end", steps)] {
+        let out = at(name);
+        let (begun, ..) = trace("first", &format!("{train} --ranks 2 --steps {steps} --out {out}"));
+        let line = format!("train --resume {out} --steps {} --ranks 3 --threads 1", lines.len());
+        let (ended, results, said) = trace("second", &line);
+        assert!(said.contains(&format!("as in {out}/hot.safetensors")), "{said}");
+        assert_eq!(begun.lines().chain(ended.lines()).collect::<Vec<_>>(), lines, "{name}");
+        assert_eq!(results["auc"], whole["auc"]);
+        assert_eq!(judged(&out), turns, "{name}");
+    }
+    // A minibatch of another size makes other turns.
+    let message = fail(&format!("train --resume {} --steps 99 --batch 32 --threads 1", at("end")));
+    assert!(message.contains("the run began with") && message.contains("--batch"), "{message}");
+}
+
+#[test]
+fn hot_inputs_are_those_of_a_file_that_tells_them_or_told_by_its_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let keys = "--set model.bottom=[13,32,8] --set model.dim=8 --set data.train_samples=2560";
+    let inspect = format!("inspect --hot --preset demo {keys} --sample 50% --hot-budget 3MiB");
+    succeed(&format!("{inspect} --out {}", at("rows")));
+    succeed(&format!("{inspect} --inputs --out {}", at("tagged")));
+    let train = format!("{} --determinism ranks --hot fae", training_in_turns());
+    let trace = |name: &str, set: &str| {
+        let (_, said) = told(&format!("{train} --trace-loss {} --hot-set {set}", at(name)));
+        (fs::read_to_string(at(name)).unwrap(), said)
+    };
+    let (rows, tagged) = (trace("a", &at("rows")), trace("b", &at("tagged")));
+    assert_eq!(rows.0, tagged.0);
+    let inputs = |said: &str| said.lines().find(|line| line.starts_with("hot inputs")).map(str::to_owned);
+    assert!(inputs(&rows.1).is_some() && inputs(&rows.1) == inputs(&tagged.1), "{}", rows.1);
+    let refused = |line: &str, words: &[&str]| {
+        let message = fail(line);
+        assert!(words.iter().all(|word| message.contains(word)), "{line}: {message}");
+    };
+    let fewer = format!("{train} --set data.train_samples=2000 --hot-set {}", at("tagged"));
+    refused(&fewer, &["tagged", "tells 2,560 training samples apart, and the data has 2,000", "leave --hot-set away"]);
+    refused(&format!("{train} --hot-budget 64"), &["no training sample looks up hot rows alone", "--hot-budget"]);
+    refused(&format!("{} --set train.hot_test_samples=9", tiny_training()), &["train.hot_test_samples", "\"fae\""]);
+    let step = "bench step --preset demo --ranks 2 --threads 1 --batch 64 --rows-cap 100 --set train.hot=fae";
+    refused(step, &["train.hot", "an order of all inputs of a training"]);
+    let unending = "train --source random --set model.rows=[50,90] --set model.bottom=[13,16,8] --set model.dim=8 \
+                    --set model.top=[16,1] --steps 2 --threads 1 --hot fae";
+    refused(unending, &["its samples never end"]);
+    let flag = run(&format!("{inspect} --inputs"));
+    assert!(String::from_utf8_lossy(&flag.stderr).contains("--out"), "tags are kept somewhere");
+}
+
+#[test]
+fn a_wide_part_and_series_have_hot_inputs_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let wide = "train --preset wide-deep --rows-cap 90000 --set data.train_samples=2560 --set data.test_samples=500 --batch 64 \
+                --set model.top=[16,1] --set model.dim=4 --set model.wide_buckets=1000 --epochs 1 --set train.eval_every=0";
+    let series = "train --preset rmc1 --rows-cap 90000 --set data.train_samples=1280 --set data.test_samples=200 --batch 64 --epochs 1";
+    for (name, train) in [("wide", wide), ("series", series)] {
+        let train = format!("{train} --set train.hot_test_samples=100 --threads 1 --determinism ranks --hot fae");
+        let trace = |ranks: usize| {
+            let file = at(&format!("{name}{ranks}"));
+            let (results, _) = told(&format!("{train} --ranks {ranks} --hot-budget 2MiB --trace-loss {file}"));
+            (fs::read_to_string(file).unwrap(), results)
+        };
+        let (alone, three) = (trace(1), trace(3));
+        assert!(alone.0 == three.0 && alone.1["auc"] == three.1["auc"], "{name}");
+        assert!(sent(&three.1, "hot_rows") > 0, "{name}");
+    }
+}
