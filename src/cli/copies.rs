@@ -94,10 +94,12 @@ pub fn hot_rows(
     Ok(Some(Arc::new(HotSlots::new(&set))))
 }
 
-/// What a hot row takes on a rank: its weights, and unless gradients go to owners bag by bag, a sum of them.
+/// What a hot row takes on a rank: its weights, its learned one included, and unless gradients go to owners bag by bag, a sum
+/// of them.
 fn row_bytes(config: &Config, ordered: bool) -> u64 {
     let copies = if ordered { 1 } else { 2 };
-    (config.model.dim * size_of::<f32>() * copies) as u64
+    let beside = usize::from(config.model.weighs_rows());
+    ((config.model.dim * copies + beside) * size_of::<f32>()) as u64
 }
 
 /// Hot rows by a sample of the data, and how they were told.

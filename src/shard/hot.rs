@@ -102,9 +102,10 @@ impl<'a> HotPrices<'a> {
         self.slices.iter().sum::<f64>() - self.slices[shard.rank.index()]
     }
 
-    /// What a table's hot row takes on a rank: its weights, and a sum of gradients.
+    /// What a table's hot row takes on a rank: its weights, its learned one included, and a sum of gradients.
     fn row_bytes(&self, table: usize) -> u64 {
-        (2 * self.workload.tables[table].dim * size_of::<f32>()) as u64
+        let table = &self.workload.tables[table];
+        (2 * table.dim * size_of::<f32>() + table.row_weight_bytes) as u64
     }
 
     /// What these hot rows of each table take.
@@ -204,7 +205,8 @@ impl<'a> HotPrices<'a> {
         let sums = (0..self.slices.len()).filter(|from| *from != shard.rank.index());
         let sums = sums.map(|from| unique(self.slices[from] * lookups * all_hot)).sum::<f64>();
         price.gradients += ID_BYTES as f64 * (sums * (width + 2.0) + 2.0 * peers);
-        let seen = (shard.columns.len() * weight_bytes).next_multiple_of(ID_BYTES as usize) as f64;
+        let seen = (shard.columns.len() * weight_bytes).next_multiple_of(ID_BYTES as usize) + table.row_weight_bytes;
+        let seen = seen as f64;
         let moved = unique(*batch as f64 * lookups);
         price.moved += peers * (moved * (ID_BYTES as f64 + seen) + ID_BYTES as f64);
     }
