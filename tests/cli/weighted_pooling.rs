@@ -68,7 +68,7 @@ fn a_checkpoint_has_the_names_of_the_reference_and_is_resumed_to_the_bit_on_othe
     assert!((loss(&plain) - loss(&format!("{plain} {LEARNED}"))).abs() > 1e-7);
     let taken = format!("--steps 1 --init {}", at("f32-whole/checkpoint.safetensors").display());
     let message = fail(&format!("{plain} --ranks 1 {taken}"));
-    assert!(message.contains("tensor v_W_l.0 has no place in the model"), "{message}");
+    assert!(message.contains("tensor v_W_l.") && message.contains("has no place in the model"), "{message}");
     succeed(&format!("{plain} {LEARNED} --ranks 2 {taken}"));
 }
 
