@@ -36,7 +36,8 @@ pub struct CopyArgs {
     #[arg(long, value_name = "NAME", help_heading = MACHINE)]
     hot: Option<String>,
 
-    /// What copies may take on each rank; default: a fiftieth of what the tables' weights take.
+    /// What copies may take on each rank; default: a fiftieth of what the tables' weights take, beside tables that are copied
+    /// whole.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, conflicts_with = "hot_set", help_heading = MACHINE)]
     hot_budget: Option<u64>,
 
@@ -180,10 +181,12 @@ pub fn slots(source: &dyn Source, hot: &HotInputs) -> Arc<HotSlots> {
     Arc::new(HotSlots::new(&deep.with_wide(of_data)))
 }
 
-/// What a hot row takes on a rank: its weights, and unless gradients go to owners bag by bag, a sum of them.
+/// What a hot row takes on a rank: its weights, its learned one included, and unless gradients go to owners bag by bag, a sum
+/// of them.
 fn row_bytes(config: &Config, ordered: bool) -> u64 {
     let copies = if ordered { 1 } else { 2 };
-    (config.model.dim * size_of::<f32>() * copies) as u64
+    let beside = usize::from(config.model.weighs_rows());
+    ((config.model.dim * copies + beside) * size_of::<f32>()) as u64
 }
 
 /// Hot rows by a sample of the data, and how they were told: tables of fewer bytes than this as a whole, and of others rows of
@@ -196,10 +199,13 @@ fn told(
 ) -> Result<(HotSet, String)> {
     let rows: u64 = source.schema().tables.iter().map(|column| column.rows).sum();
     let weights = rows * (config.model.dim * size_of::<f32>()) as u64;
+    // Tables that are hot as a whole are copied beside.
+    let small = source.schema().tables.iter().map(|column| column.rows * row_bytes);
+    let whole: u64 = small.filter(|bytes| *bytes < whole_below).sum();
     let total = source.samples(Split::Train).unwrap_or(1).max(1);
     let options = Options {
         share: (SAMPLES as f64 / total as f64).min(1.0),
-        budget: config.train.hot_budget.or(weights / PART),
+        budget: config.train.hot_budget.or(weights / PART + whole),
         row_bytes,
         memory: MEMORY,
         seed: config.train.seed,

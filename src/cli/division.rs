@@ -6,7 +6,7 @@ use std::path::Path;
 use super::collective::tensors;
 use super::figures;
 use super::session::{Learned, open_data};
-use crate::base::config::{Collective, Config, DataConfig, SourceKind};
+use crate::base::config::{Collective, Config, DataConfig, ModelConfig, SourceKind};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, input};
@@ -91,12 +91,21 @@ pub fn divide(
             if several {
                 told.push(figures::line(machine, &site.assumptions));
                 told.extend(looked_at);
+                told.extend(undivided(&config.model).map(str::to_owned));
             }
             plan(&model, &Options::default())?
         }
     };
     let toml = several.then(|| file::to_toml(&plan.sharding, &workload, &about(&model, &plan)));
     Ok(Division { sharding: plan.sharding, toml, collective, told })
+}
+
+/// Why columns of tables are not divided, where that is the model's to say.
+pub fn undivided(model: &ModelConfig) -> Option<&'static str> {
+    model.weighs_rows().then_some(
+        "plan: columns of tables are not divided: model.weighted_pooling = \"learned\" gives each row one weight, for which a rank \
+         needs all of its columns",
+    )
 }
 
 /// The plan of a file.
@@ -210,7 +219,8 @@ fn tables(config: &Config, schema: &Schema, demands: &[Demand]) -> Vec<TableLoad
     let (precision, deep) = (config.train.precision, config.model.deep_tables(schema.tables.len()));
     let positions = schema.positions(&config.model);
     let optimizers = [Optimizer::rows(&config.train), Optimizer::wide(&config.train)[0]];
-    let kept = optimizers.map(|optimizer| Kept { precision, optimizer });
+    let [rows, wide] = optimizers.map(|optimizer| Kept { precision, optimizer, row_weights: false });
+    let kept = [Kept { row_weights: config.model.weighs_rows(), ..rows }, wide];
     let columns = schema.tables.iter().zip(config.model.dims(&schema.rows())).enumerate();
     let table = columns.zip(demands).map(|((table, (column, dim)), demand)| {
         let kept = kept[usize::from(table >= deep)];
@@ -225,6 +235,7 @@ fn tables(config: &Config, schema: &Schema, demands: &[Demand]) -> Vec<TableLoad
             skew: demand.skew,
             weighted: column.weighted,
             state_bytes: kept.bytes() - precision.read_bytes(),
+            row_weight_bytes: if kept.row_weights { size_of::<f32>() } else { 0 },
             row_state_bytes: kept.row_bytes(),
         }
     });
@@ -235,7 +246,7 @@ fn tables(config: &Config, schema: &Schema, demands: &[Demand]) -> Vec<TableLoad
 fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
     let (precision, collective) = (config.train.precision, config.train.collective);
     let layer_precision = config.model.layer_precision(precision);
-    let layers = Kept { precision: layer_precision, optimizer: Optimizer::dense(&config.train) };
+    let layers = Kept { precision: layer_precision, optimizer: Optimizer::dense(&config.train), row_weights: false };
     let positions: Vec<usize> = tables.iter().map(|table| table.positions).collect();
     let dims: Vec<usize> = tables.iter().map(|table| table.dim).collect();
     let shape = Shape::of(&config.model, &positions, &dims);

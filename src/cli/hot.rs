@@ -93,7 +93,8 @@ impl HotArgs {
         refuse_overwriting("--out", self.out.as_deref(), &inputs)?;
         let mut config = configured(path, base, keys)?;
         let source = open_data(&mut config, Learned::default(), Labels::Optional, Unseen::default())?;
-        let kept = Kept { precision: config.train.precision, optimizer: Optimizer::rows(&config.train) };
+        let row_weights = config.model.weighs_rows();
+        let kept = Kept { precision: config.train.precision, optimizer: Optimizer::rows(&config.train), row_weights };
         let options = Options {
             share: self.sample,
             budget: self.hot_budget,

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::bench::table::Table;
-use super::division::{about, follow, planned};
+use super::division::{about, follow, planned, undivided};
 use super::figures;
 use super::overrides::{BaseArgs, KeyArgs};
 use super::place::PlaceArgs;
@@ -18,6 +18,8 @@ use crate::base::{Error, Result, TableId, console};
 use crate::machine::site::Known;
 use crate::machine::{Site, place};
 use crate::memory::write_file;
+use crate::model::check_columns;
+use crate::optim::Optimizer;
 use crate::shard::planner::{Alternative, alternatives};
 use crate::shard::scheme::{Kind, REPLICATE_BELOW};
 use crate::shard::{HotPrice, HotPrices, Model, Options, Plan, Workload, file, plan, report};
@@ -141,6 +143,7 @@ impl PlanArgs {
         let figures = figures::line(&machine, &site.assumptions);
         note!("{figures}");
         let workload = self.workload(&mut config)?;
+        undivided(&config.model).iter().for_each(|reason| note!("{reason}"));
         let model = Model::new(&workload, &site);
         let options = Options { replicate_below: self.replicate_below, scheme: self.scheme.kind() };
         let explained = self.explain.as_ref().map(|wanted| find(&workload, wanted)).transpose()?;
@@ -148,6 +151,9 @@ impl PlanArgs {
             Some(path) => follow(&model, path)?,
             None => plan(&model, &options).map_err(|error| self.on_described(error))?,
         };
+        if config.model.weighs_rows() {
+            check_columns(plan.sharding.schemes(), &config.model, Optimizer::rows(&config.train))?;
+        }
         if let Some(path) = &self.out {
             write_file(path, file::to_toml(&plan.sharding, &workload, &about(&model, &plan)).as_bytes())?;
             note!("plan written to {}", path.display());

@@ -9,6 +9,7 @@ use std::fmt;
 use super::Table;
 use super::feed::Feed;
 use crate::base::config::Update;
+use crate::optim::Kept;
 
 /// Look-ups of a table that are sampled.
 const SAMPLED: usize = 1024;
@@ -46,8 +47,10 @@ pub struct Choice {
 enum Why {
     Auto,
     Configured,
-    /// Only one way sums a row's gradients.
+    /// Only one way sums a row's gradients, which the optimizer needs.
     Sums,
+    /// The same, and the row's learned weight needs it.
+    Weighs,
 }
 
 impl Choice {
@@ -56,9 +59,10 @@ impl Choice {
         Self { update, why: Why::Configured, lookups: 0, threads: 0, busiest: 0.0, race_free_ns: 0.0, sorted_ns: 0.0 }
     }
 
-    /// What an optimizer with moments needs.
-    pub(super) const fn sums() -> Self {
-        Self { why: Why::Sums, ..Self::given(Update::Sorted) }
+    /// What an optimizer with moments needs, or learned weights of rows.
+    pub(super) const fn sums(kept: Kept) -> Self {
+        let why = if kept.row_weights { Why::Weighs } else { Why::Sums };
+        Self { why, ..Self::given(Update::Sorted) }
     }
 
     /// The quickest way for minibatches such as this one, whose look-ups are `feeds`: table by table as many.
@@ -127,6 +131,9 @@ impl fmt::Display for Choice {
         match self.update {
             _ if self.why == Why::Configured => write!(f, "{name}, as configured"),
             _ if self.why == Why::Sums => write!(f, "{name}, because the optimizer moves a row once, by a sum"),
+            _ if self.why == Why::Weighs => {
+                write!(f, "{name}, because a row and its learned weight move once, by a sum")
+            }
             Update::Serial if *threads == 1 => write!(f, "{name}, because there is one thread"),
             Update::Serial => write!(f, "{name}, because a minibatch has only {lookups} look-ups"),
             _ => write!(

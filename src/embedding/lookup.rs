@@ -8,6 +8,7 @@
 use super::feed::share;
 use super::form::{Seen, with_seen};
 use super::row::{Pool, columns, prefetch};
+use super::weights::{Alike, Weigh};
 use super::{Lookups, Slots, Table};
 use crate::base::config::Pooling;
 use crate::data::BagView;
@@ -36,7 +37,7 @@ impl LookUp {
     }
 
     /// Writes, for every row (sample) of `features` and every table, the sum or the mean of the rows that the sample's
-    /// bag names, each times its weight; an empty bag gives 0. Sums start at 0 and run in the order of the bag, one
+    /// bag names, each times its learned weight, if it has one, which is rounded, and the look-up's; an empty bag gives 0. Sums start at 0 and run in the order of the bag, one
     /// fused multiply-add a look-up; a mean is the sum times the rounded reciprocal of the bag's length. Of split rows the upper halves count.
     ///
     /// # Panics
@@ -94,8 +95,9 @@ fn pool(
             let (bag, weights) = (lookups.bag(of), lookups.weights(of));
             for position in 0..positions {
                 let (out, which) = (out.band(of * positions + position), [position, positions]);
-                with_seen!(table, form => {
-                    isa.run(PoolBags { form, table, bag, which, weights, pooling, out });
+                with_seen!(table, form => match table.row_weights() {
+                    None => isa.run(PoolBags { form, table, learned: Alike, bag, which, weights, pooling, out }),
+                    Some(learned) => isa.run(PoolBags { form, table, learned, bag, which, weights, pooling, out }),
                 });
             }
         }
@@ -139,9 +141,10 @@ fn first_cell(bag: BagView<'_>, wanted: usize) -> usize {
 }
 
 /// One table's bags for a range of samples; of several bags a sample, one.
-struct PoolBags<'a, F> {
+struct PoolBags<'a, F, W> {
     form: F,
     table: &'a Table,
+    learned: W,
     bag: BagView<'a>,
     /// Which bag of a sample, of how many.
     which: [usize; 2],
@@ -150,12 +153,12 @@ struct PoolBags<'a, F> {
     out: Band<'a, f32>,
 }
 
-impl<F: Seen> Kernel for PoolBags<'_, F> {
+impl<F: Seen, W: Weigh> Kernel for PoolBags<'_, F, W> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { form, table, bag, which: [position, positions], weights, pooling, mut out } = self;
+        let Self { form, table, learned, bag, which: [position, positions], weights, pooling, mut out } = self;
         let (dim, rows) = (table.dim(), bag.rows);
         let mine = out.rows();
         if mine.is_empty() {
@@ -166,6 +169,7 @@ impl<F: Seen> Kernel for PoolBags<'_, F> {
         let first = bag.offsets[mine.start * positions + position] as usize;
         for &row in rows[first..].iter().take(PREFETCH_DISTANCE) {
             prefetch(simd, &table[row as usize * width..][..F::seen_words(dim)]);
+            learned.prefetch(simd, row as usize);
         }
         for sample in mine {
             let at = sample * positions + position;
@@ -173,7 +177,7 @@ impl<F: Seen> Kernel for PoolBags<'_, F> {
             let scale = if pooling == Pooling::Mean && !bounds.is_empty() { share(bag, at) } else { 1.0 };
             let out = out.row(sample);
             let distance = PREFETCH_DISTANCE;
-            let mut work = Pool { form, table, width, dim, rows, weights, bag: bounds, scale, out, distance };
+            let mut work = Pool { form, table, width, dim, rows, learned, weights, bag: bounds, scale, out, distance };
             columns(simd, dim, &mut work);
         }
     }

@@ -15,6 +15,7 @@ mod sorted;
 mod table;
 mod update;
 mod walk;
+mod weights;
 
 pub use choice::Choice;
 pub use form::seen_words;

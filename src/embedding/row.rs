@@ -10,6 +10,7 @@ use bytemuck::Pod;
 
 use super::feed::Feeds;
 use super::form::{Form, Seen};
+use super::weights::Weigh;
 use crate::optim::{MOMENTS, Rule};
 use crate::simd::{Simd, combine};
 
@@ -56,8 +57,9 @@ pub(super) fn prefetch<S: Simd, T: Pod>(simd: S, row: &[T]) {
     }
 }
 
-/// `out[e] = scale * sum over the bag of factor * row[e]`, from 0 on, in the bag's order, each addition fused.
-pub(super) struct Pool<'a, F> {
+/// `out[e] = scale * sum over the bag of factor * row[e]`, from 0 on, in the bag's order, each addition fused. A row that has a
+/// learned weight is multiplied by that first, and rounded.
+pub(super) struct Pool<'a, F, W> {
     pub form: F,
     /// All rows, and the words of one.
     pub table: &'a [u32],
@@ -65,6 +67,7 @@ pub(super) struct Pool<'a, F> {
     pub dim: usize,
     /// All look-ups of the table.
     pub rows: &'a [u32],
+    pub learned: W,
     pub weights: Option<&'a [f32]>,
     /// The bag.
     pub bag: Range<usize>,
@@ -74,27 +77,29 @@ pub(super) struct Pool<'a, F> {
     pub distance: usize,
 }
 
-impl<F: Seen> Columns for Pool<'_, F> {
+impl<F: Seen, W: Weigh> Columns for Pool<'_, F, W> {
     #[inline(always)]
     fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
         let zero = simd.splat(0.0);
         let (mut sums, mut rest) = ([zero; FULL], zero);
-        let Self { form, table, width, dim, .. } = *self;
+        let Self { form, table, width, dim, learned, .. } = *self;
         for position in self.bag.clone() {
             if start == 0
                 && let Some(&ahead) = self.rows.get(position + self.distance)
             {
                 prefetch(simd, &table[ahead as usize * width..][..F::seen_words(dim)]);
+                learned.prefetch(simd, ahead as usize);
             }
-            let row = &table[self.rows[position] as usize * width..][..width];
+            let number = self.rows[position] as usize;
+            let (row, weight) = (&table[number * width..][..width], learned.of(simd, number));
             let body = form.seen(row, dim, start, FULL * S::LANES);
             let factor = simd.splat(self.weights.map_or(1.0, |weights| weights[position]));
             for (index, sum) in sums.iter_mut().enumerate() {
-                *sum = simd.mul_add(factor, F::see(simd, body, index * S::LANES), *sum);
+                *sum = simd.mul_add(factor, W::times(simd, weight, F::see(simd, body, index * S::LANES)), *sum);
             }
             if TAIL {
                 let after = form.seen(row, dim, start + FULL * S::LANES, tail);
-                rest = simd.mul_add(factor, F::see_partial(simd, after), rest);
+                rest = simd.mul_add(factor, W::times(simd, weight, F::see_partial(simd, after)), rest);
             }
         }
         let scale = simd.splat(self.scale);

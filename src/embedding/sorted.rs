@@ -24,7 +24,7 @@ use super::walk::{MoveEach, SumEach, SumRowwise, WalkRows};
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply, recycled};
-use crate::optim::{Optimizer, Pace, with_rule};
+use crate::optim::{Kept, Optimizer, Pace, with_rule};
 use crate::sync::{AtomicU64, Lender, Rows, atomic_words, put};
 
 /// Look-ups that a bucket has on average: enough to pay for its counters, few enough to be sorted in the first cache.
@@ -57,9 +57,11 @@ pub(super) struct Sorter {
     lend_spare: Lender<u64>,
     /// Numbers that are kept of rows, where they are.
     lend_row_moments: Lender<f32>,
-    /// Memory that steps use again.
-    row_moments: Vec<(&'static mut [f32], usize)>,
-    optimizer: Optimizer,
+    /// Learned weights of rows, where they are.
+    lend_row_weights: Lender<f32>,
+    /// Memory that steps use again: of the former and of the latter.
+    beside: [Vec<(&'static mut [f32], usize)>; 2],
+    kept: Kept,
     /// The sum of a row's gradients, one for each piece of the work, from a cache line on.
     sums: Buffer<f32>,
 }
@@ -80,8 +82,7 @@ impl Sorter {
     /// Room for `lookups` look-ups in all; more are possible, but allocate once.
     pub(super) fn new(spec: &Spec, lookups: usize, supply: &mut Supply<'_>) -> Result<Self> {
         let Spec { tables, threads, dim, .. } = *spec;
-        let (optimizer, sum) = (spec.kept.optimizer, dim.next_multiple_of(16));
-        let sums = threads * Team::PIECES_A_THREAD * if optimizer == Optimizer::Sgd { 1 } else { sum };
+        let sums = threads * Team::PIECES_A_THREAD * sum_width(spec.kept, dim);
         let buckets =
             (2 * lookups / BUCKET_LOOKUPS + 2 * THREAD_BUCKETS * threads + 2 * tables).min(tables * TABLE_BUCKETS);
         Ok(Self {
@@ -95,9 +96,10 @@ impl Sorter {
             lend_records: Lender::new(1, threads),
             lend_spare: Lender::new(1, threads),
             lend_row_moments: Lender::new(0, threads),
-            row_moments: Vec::new(),
+            lend_row_weights: Lender::new(0, threads),
+            beside: Default::default(),
             sums: supply.buffer("sums of a row's gradients", sums)?,
-            optimizer,
+            kept: spec.kept,
         })
     }
 
@@ -123,22 +125,24 @@ impl Sorter {
 
         let Self { records, spare, starts, layouts, bounds, lend_tables, lend_records, lend_spare, .. } = self;
         let (starts, layouts, bounds, rate) = (&starts[..=buckets], &layouts[..], &bounds[..], pace.rate);
-        let rowwise = self.optimizer.row_moment().is_some();
-        let mut row_moments: Vec<(&mut [f32], usize)> = recycled(std::mem::take(&mut self.row_moments));
+        let Kept { optimizer, row_weights, .. } = self.kept;
+        let rowwise = optimizer.row_moment().is_some();
+        let [mut moments, mut weights]: [Vec<(&mut [f32], usize)>; 2] = std::mem::take(&mut self.beside).map(recycled);
         let tables = lend_tables.matrices(tables.iter_mut().map(|table| {
-            let (matrix, moments) = table.matrices_mut();
-            row_moments.extend(rowwise.then_some((moments, 1)));
+            let (matrix, of_rows, weights_of_rows) = table.matrices_mut();
+            moments.extend(rowwise.then_some((of_rows, 1)));
+            weights.extend(weights_of_rows);
             matrix
         }));
-        let lent_moments = self.lend_row_moments.matrices(row_moments.drain(..));
+        let lent_moments = self.lend_row_moments.matrices(moments.drain(..));
+        let lent_weights = self.lend_row_weights.matrices(weights.drain(..));
         let records = lend_records.matrices([(&mut records[..total], 1)]);
         let spare = lend_spare.matrices([(&mut spare[..total], 1)]);
-        let optimizer = self.optimizer;
-        let width = if optimizer == Optimizer::Sgd { 1 } else { dim.next_multiple_of(16) };
+        let (sums_gradients, width) = (self.kept.sums_gradients(), sum_width(self.kept, dim));
         self.sums.grow(team.pieces() * width);
         let sums = Rows::new(&mut self.sums[..team.pieces() * width], width, team.pieces(), 1);
-        let lent = ((tables, lent_moments), ((records, spare), sums));
-        team.share(lent, |((mut tables, mut row_moments), ((mut records, mut spare), sums))| {
+        let lent = ((tables, (lent_moments, lent_weights)), ((records, spare), sums));
+        team.share(lent, |((mut tables, (mut moments, mut weights)), ((mut records, mut spare), sums))| {
             let (first, end) = (bounds[tables.part()], bounds[tables.part() + 1]);
             let (mut records, mut spare) = (records.band(0), spare.band(0));
             let (records, spare) = (records.all(), spare.all());
@@ -154,22 +158,24 @@ impl Sorter {
                 }
                 let records = &records[offset(from)..offset(to)];
                 let (band, feeds) = (tables.band(index), Feeds(&feeds[index * sources..][..sources]));
-                let sum = &mut sums.data[..if optimizer == Optimizer::Sgd { 0 } else { dim }];
+                let sum = &mut sums.data[..if sums_gradients { dim } else { 0 }];
+                let weights = row_weights.then(|| weights.band(index));
                 match optimizer {
-                    Optimizer::Sgd => {
+                    Optimizer::Sgd if !sums_gradients => {
                         isa.run(WalkRows { band, records, feeds, each: MoveEach { form, dim, rate } });
                     }
                     Optimizer::RowwiseAdagrad { eps, .. } => {
-                        let kept = row_moments.band(index);
-                        isa.run(WalkRows { band, records, feeds, each: SumRowwise { form, sum, kept, rate, eps } });
+                        let kept = moments.band(index);
+                        let each = SumRowwise { form, sum, kept, weights, rate, eps };
+                        isa.run(WalkRows { band, records, feeds, each });
                     }
                     _ => with_rule!(optimizer, pace, rule => {
-                        isa.run(WalkRows { band, records, feeds, each: SumEach { form, sum, rule } });
+                        isa.run(WalkRows { band, records, feeds, each: SumEach { form, sum, weights, rule } });
                     }),
                 }
             }
         });
-        self.row_moments = recycled(row_moments);
+        self.beside = [recycled(moments), recycled(weights)];
     }
 
     /// Chooses buckets; returns how many look-ups and buckets there are.
@@ -252,8 +258,9 @@ impl Sorter {
         self.lend_tables.reset(self.layouts.len(), pieces);
         self.lend_records.reset(1, pieces);
         self.lend_spare.reset(1, pieces);
-        let rowwise = self.optimizer.row_moment().is_some();
+        let rowwise = self.kept.optimizer.row_moment().is_some();
         self.lend_row_moments.reset(if rowwise { self.layouts.len() } else { 0 }, pieces);
+        self.lend_row_weights.reset(if self.kept.row_weights { self.layouts.len() } else { 0 }, pieces);
         for (piece, &bound) in self.bounds.iter().enumerate() {
             self.lend_records.cut(0, piece, starts[bound] as usize);
             self.lend_spare.cut(0, piece, starts[bound] as usize);
@@ -264,9 +271,17 @@ impl Sorter {
                 if rowwise {
                     self.lend_row_moments.cut(index, piece, row);
                 }
+                if self.kept.row_weights {
+                    self.lend_row_weights.cut(index, piece, row);
+                }
             }
         }
     }
+}
+
+/// Elements of a row's sum, to the end of a cache line, where rows are moved by sums.
+fn sum_width(kept: Kept, dim: usize) -> usize {
+    if kept.sums_gradients() { dim.next_multiple_of(16) } else { 1 }
 }
 
 /// Which look-ups of each source of a table lie in `part` of all, when `before` lie in the tables before it.
@@ -354,7 +369,6 @@ mod tests {
     use super::*;
     use crate::base::config::{Pooling, Update};
     use crate::base::rng::{Random, Stream};
-    use crate::optim::Kept;
 
     #[test]
     fn pieces_get_their_share_of_look_ups() {

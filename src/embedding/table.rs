@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::form::{Form, seen_words, with_form, words};
+use super::weights::{Learned, RowWeights};
 use crate::base::Result;
 use crate::base::config::Precision;
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
-use crate::optim::{Kept, Optimizer};
+use crate::optim::Kept;
 use crate::sync::Rows;
 
 /// The rows of one categorical column.
@@ -24,11 +25,16 @@ pub struct Table {
     words: Buffer<u32>,
     /// A number a row, or none: apart, so that rows begin at cache lines.
     row_moments: Buffer<f32>,
+    /// What look-ups multiply each row by, if that is learned.
+    row_weights: Option<RowWeights>,
     /// What the first moment begins with.
     initial: f32,
     /// Whether the words are weights as a checkpoint has them, in a mapped file.
     stored: bool,
 }
+
+/// What is asked of a table without learned weights.
+const UNWEIGHTED: &str = "rows have learned weights";
 
 impl Table {
     /// A table of zeros, which is complete once [`Table::begin`] has run.
@@ -39,13 +45,15 @@ impl Table {
     /// # Panics
     /// When there are 2^32 rows or more.
     pub fn new(name: String, rows: u64, dim: usize, kept: impl Into<Kept>, supply: &mut Supply<'_>) -> Result<Self> {
-        let Kept { precision, optimizer } = kept.into();
+        let kept = kept.into();
+        let Kept { precision, optimizer, .. } = kept;
         let moments = optimizer.moments().len();
         let rows = u32::try_from(rows).expect("rows are below 2^32") as usize;
         let words = supply.buffer(&name, rows * (words(precision, dim) + moments * dim))?;
         let row_moments = supply.buffer(&name, if optimizer.row_moment().is_some() { rows } else { 0 })?;
+        let row_weights = RowWeights::new(&name, rows, kept, supply)?;
         let initial = optimizer.initial();
-        Ok(Self { name, dim, precision, moments, words, row_moments, initial, stored: false })
+        Ok(Self { name, dim, precision, moments, words, row_moments, row_weights, initial, stored: false })
     }
 
     /// Rows of a checkpoint, `weights` row-major, that are looked up in `precision` and never moved.
@@ -55,8 +63,17 @@ impl Table {
     #[must_use]
     pub fn stored(name: String, dim: usize, precision: Precision, weights: Buffer<u32>) -> Self {
         assert!(weights.len().is_multiple_of(dim), "whole rows of {dim} columns");
-        let (moments, row_moments, initial) = (0, Buffer::default(), 0.0);
-        Self { name, dim, precision, moments, words: weights, row_moments, initial, stored: true }
+        let (moments, row_moments, row_weights, initial) = (0, Buffer::default(), None, 0.0);
+        Self { name, dim, precision, moments, words: weights, row_moments, row_weights, initial, stored: true }
+    }
+
+    /// The same with a learned weight a row where `kept` says so, each 1 once [`Table::begin`] has run.
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    pub fn with_row_weights(mut self, kept: Kept, supply: &mut Supply<'_>) -> Result<Self> {
+        self.row_weights = RowWeights::new(&self.name, self.rows(), kept, supply)?;
+        Ok(self)
     }
 
     /// Whether its rows are a checkpoint's, and stay as they are.
@@ -69,10 +86,12 @@ impl Table {
     pub fn settle(&mut self, arena: &mut Arena) {
         self.words.settle(arena);
         self.row_moments.settle(arena);
+        self.row_weights.iter_mut().for_each(|weights| weights.settle(arena));
     }
 
-    /// Sets what the optimizer keeps to what it begins with, in memory that is new.
+    /// Sets what the optimizer keeps, and learned weights of rows, to what they begin with, in memory that is new.
     pub fn begin(&mut self, team: &Team) {
+        self.row_weights.iter_mut().for_each(|weights| weights.begin(team));
         if self.initial != 0.0 {
             self.forget(team);
         }
@@ -82,6 +101,7 @@ impl Table {
     pub fn forget(&mut self, team: &Team) {
         let (width, dim, moments, initial) = (self.width(), self.dim, self.moments * self.dim, self.initial);
         self.row_moments.fill(initial);
+        self.row_weights.iter_mut().for_each(|weights| weights.forget(team, initial));
         if moments == 0 {
             return;
         }
@@ -115,7 +135,8 @@ impl Table {
     /// Bytes of all rows.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        size_of_val(self.words()) + size_of_val(&self.row_moments[..])
+        let beside = size_of_val(&self.row_moments[..]) + self.row_weights.as_ref().map_or(0, RowWeights::bytes);
+        size_of_val(self.words()) + beside
     }
 
     /// Words of a row.
@@ -129,16 +150,26 @@ impl Table {
         (&mut self.words, width)
     }
 
-    /// All rows with the words of one, and the number that is kept of each, if one is.
-    pub(super) fn matrices_mut(&mut self) -> ((&mut [u32], usize), &mut [f32]) {
+    /// All rows with the words of one, the number that is kept of each, if one is, and learned weights with how many numbers
+    /// there are of each, if there are any.
+    #[expect(clippy::type_complexity, reason = "three matrices, each with its width, that are lent side by side")]
+    pub(super) fn matrices_mut(&mut self) -> ((&mut [u32], usize), &mut [f32], Option<(&mut [f32], usize)>) {
         let width = self.width();
-        ((&mut self.words, width), &mut self.row_moments)
+        let weights = self.row_weights.as_mut().map(RowWeights::matrix_mut);
+        ((&mut self.words, width), &mut self.row_moments, weights)
     }
 
-    /// Whether it keeps what this optimizer needs.
-    pub(super) fn keeps(&self, optimizer: Optimizer) -> bool {
-        let rows = if optimizer.row_moment().is_some() { self.rows() } else { 0 };
-        self.moments == optimizer.moments().len() && self.row_moments.len() == rows
+    /// Whether it keeps this of its rows.
+    pub(super) fn keeps(&self, kept: Kept) -> bool {
+        let rows = if kept.optimizer.row_moment().is_some() { self.rows() } else { 0 };
+        let moments = self.moments == kept.optimizer.moments().len() && self.row_moments.len() == rows;
+        let width = self.row_weights.as_ref().map_or(0, RowWeights::width);
+        moments && self.precision == kept.precision && width == kept.row_weight_numbers()
+    }
+
+    /// What look-ups multiply rows by, if that is learned.
+    pub(super) fn row_weights(&self) -> Option<Learned<'_>> {
+        self.row_weights.as_ref().map(RowWeights::seen)
     }
 
     /// All rows.
@@ -263,6 +294,33 @@ impl Table {
     /// When there are no such rows, or no number is kept of them.
     pub fn set_row_moment(&mut self, first: usize, values: &[f32]) {
         self.row_moments[first..][..values.len()].copy_from_slice(values);
+    }
+
+    /// The learned weight of a row; nothing where rows have none.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    #[must_use]
+    pub fn row_weight(&self, row: usize) -> Option<f32> {
+        self.row_weights().map(|weights| weights.weight(row))
+    }
+
+    /// The learned weights of some rows, `place` 0, or what the optimizer keeps of them: its moments, or of row-wise Adagrad its
+    /// one number, from place 1 on.
+    ///
+    /// # Panics
+    /// When there are no such rows, or rows have no weights, or nothing is in that place.
+    #[must_use]
+    pub fn row_weights_of(&self, place: usize, rows: Range<usize>) -> Vec<f32> {
+        self.row_weights.as_ref().expect(UNWEIGHTED).of(place, rows)
+    }
+
+    /// Overwrites the same of each row from row `first` on.
+    ///
+    /// # Panics
+    /// As [`Table::row_weights_of`].
+    pub fn set_row_weights(&mut self, place: usize, first: usize, values: &[f32]) {
+        self.row_weights.as_mut().expect(UNWEIGHTED).set(place, first, values);
     }
 
     fn moment_in_row(&self, moment: usize) -> Range<usize> {

@@ -4,7 +4,7 @@
 //! look-up moving its row by `-rate * gradient` with one fused multiply-add an element. `serial`, `race-free` and
 //! `sorted` give its bits for any number of threads; `atomic` and `rtm` only up to the order of a row's sums.
 //!
-//! Every other optimizer moves a row once: by the sum of its look-ups' gradients, in the same order, each rounded before it
+//! Every other optimizer moves a row once, and so does any optimizer a row that has a learned weight: by the sum of its look-ups' gradients, in the same order, each rounded before it
 //! is added. Only sorted look-ups bring them together. What is kept of rows that a step does not meet stays as it is.
 //!
 //! Each comes in two forms with the same bits: fused, where a look-up takes its bag's gradient, and separate, where a
@@ -15,7 +15,7 @@ use std::ops::Range;
 use super::atomic::{MoveLocked, MoveShared};
 use super::choice::Choice;
 use super::feed::{Feed, sample_of};
-use super::form::{Form, precision_of, with_form};
+use super::form::{Form, with_form};
 use super::owned::{MoveOwn, MoveSerially, cut_evenly};
 use super::row::{Scale, columns};
 use super::sorted::Sorter;
@@ -24,7 +24,7 @@ use crate::base::Result;
 use crate::base::config::{Pooling, Update};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply, recycled};
-use crate::optim::{Kept, Optimizer, Pace};
+use crate::optim::{Kept, Pace};
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Lender, Rows, Rtm, Stripes, atomic_floats};
 
@@ -75,8 +75,8 @@ impl Updater {
     /// # Errors
     /// When the supply is exhausted.
     pub fn new(spec: Spec, supply: &mut Supply<'_>) -> Result<Self> {
-        let sums = spec.kept.optimizer != Optimizer::Sgd;
-        let sorts = sums || matches!(spec.update, Update::Auto | Update::Sorted) && spec.threads > 0;
+        let sorts =
+            spec.kept.sums_gradients() || matches!(spec.update, Update::Auto | Update::Sorted) && spec.threads > 0;
         let locked = spec.kept.precision.is_split() && matches!(spec.update, Update::Atomic | Update::Rtm);
         let rtm = match spec.update {
             Update::Rtm if spec.kept.precision.is_split() => Err("its transactions move whole numbers, not halves"),
@@ -127,8 +127,7 @@ impl Updater {
         let Spec { dim, kept, pooling, .. } = self.spec;
         sources.iter().for_each(|source| source.lookups.check(tables.len()));
         assert!(tables.iter().all(|table| table.dim() == dim), "all tables have {dim} columns");
-        let planned = precision_of(tables) == kept.precision && tables.iter().all(|table| table.keeps(kept.optimizer));
-        assert!(tables.is_empty() || planned, "tables are as was planned");
+        assert!(tables.iter().all(|table| table.keeps(kept)), "tables are as was planned");
         if sources.is_empty() {
             return;
         }
@@ -171,10 +170,10 @@ impl Updater {
         let due = self.minibatches.is_multiple_of(LOOK_AGAIN) || self.choice.is_none();
         self.minibatches += 1;
         if due {
-            self.choice = Some(match (self.spec.kept.optimizer, self.spec.update) {
-                (Optimizer::Sgd, Update::Auto) => Choice::best(tables, feeds, team.threads()),
-                (Optimizer::Sgd, given) => Choice::given(given),
-                _ => Choice::sums(),
+            self.choice = Some(match (self.spec.kept.sums_gradients(), self.spec.update) {
+                (false, Update::Auto) => Choice::best(tables, feeds, team.threads()),
+                (false, given) => Choice::given(given),
+                (true, _) => Choice::sums(self.spec.kept),
             });
         }
     }

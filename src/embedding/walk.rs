@@ -3,6 +3,7 @@
 use super::feed::Feeds;
 use super::form::Form;
 use super::row::{MoveAll, add_all, apply, columns, prefetch};
+use super::weights::{weigh, weigh_rowwise};
 use crate::optim::{Rule, Sgd, rowwise_rate};
 use crate::simd::{Kernel, Simd};
 use crate::sync::Band;
@@ -42,33 +43,45 @@ impl<F: Form> EachRow for MoveEach<F> {
     }
 }
 
-/// The sum of a row's look-ups moves it.
+/// The sum of a row's look-ups moves it, and its learned weight if it has one.
 pub(super) struct SumEach<'a, F, R> {
     pub form: F,
     pub sum: &'a mut [f32],
+    pub weights: Option<Band<'a, f32>>,
     pub rule: R,
 }
 
 impl<F: Form, R: Rule> EachRow for SumEach<'_, F, R> {
     #[inline(always)]
     fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: Feeds<'_>, ends: Ends) {
-        let Self { form, ref mut sum, rule } = *self;
+        let Self { form, ref mut sum, ref mut weights, rule } = *self;
         if ends.first {
             sum.fill(0.0);
         }
         add_all(simd, sum, records, feeds);
         if ends.last {
+            if let Some(weights) = weights {
+                weigh(simd, (form, row), rule, weights.row(row_of(records[0])), sum);
+            }
             apply(simd, form, rule, row, sum);
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch<S: Simd>(&mut self, simd: S, row: usize) {
+        if let Some(weights) = &mut self.weights {
+            simd.prefetch_ahead(weights.row(row), 0);
         }
     }
 }
 
-/// The sum of a row's look-ups moves it at the row's own rate.
+/// The sum of a row's look-ups moves it, and its learned weight if it has one, each at a rate of its own.
 pub(super) struct SumRowwise<'a, F> {
     pub form: F,
     pub sum: &'a mut [f32],
     /// A number a row.
     pub kept: Band<'a, f32>,
+    pub weights: Option<Band<'a, f32>>,
     pub rate: f32,
     pub eps: f32,
 }
@@ -76,12 +89,15 @@ pub(super) struct SumRowwise<'a, F> {
 impl<F: Form> EachRow for SumRowwise<'_, F> {
     #[inline(always)]
     fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: Feeds<'_>, ends: Ends) {
-        let Self { form, ref mut sum, ref mut kept, rate, eps } = *self;
+        let Self { form, ref mut sum, ref mut kept, ref mut weights, rate, eps } = *self;
         if ends.first {
             sum.fill(0.0);
         }
         add_all(simd, sum, records, feeds);
         if ends.last {
+            if let Some(weights) = weights {
+                weigh_rowwise(simd, (form, row), [rate, eps], weights.row(row_of(records[0])), sum);
+            }
             let kept = &mut kept.row(row_of(records[0]))[0];
             apply(simd, form, Sgd { rate: rowwise_rate(sum, kept, rate, eps) }, row, sum);
         }
@@ -90,6 +106,9 @@ impl<F: Form> EachRow for SumRowwise<'_, F> {
     #[inline(always)]
     fn prefetch<S: Simd>(&mut self, simd: S, row: usize) {
         simd.prefetch_ahead(self.kept.row(row), 0);
+        if let Some(weights) = &mut self.weights {
+            simd.prefetch_ahead(weights.row(row), 0);
+        }
     }
 }
 

@@ -53,6 +53,7 @@ impl HotRows {
                 let look_ups = layout.samples(batch, from) * layout.lookups(shard.table);
                 // Rows that are dealt in turn get nearly as many each.
                 let look_ups = (2 * look_ups).div_ceil(shard.rows.step as usize).min(look_ups);
+                let beside = beside + usize::from(layout.copies_weights(shard.table));
                 look_ups.min(hot.table(shard.table.index()).rows().len()) * (shard.columns.len() + beside) + 2
             });
             most.sum()
@@ -141,7 +142,7 @@ impl HotRows {
     }
 
     /// This rank's list of hot rows that moved: for each shard how many they are, then their slots, then what look-ups
-    /// read of each.
+    /// read of each ([`Layout::hot_words`]).
     pub const fn own_mut(&mut self) -> &mut Vec<u32> {
         &mut self.own
     }

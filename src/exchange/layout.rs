@@ -196,7 +196,7 @@ pub struct Layout {
     grains: Option<Grains>,
     wire: Wire,
     /// Rows that ranks have copies of, and what look-ups read them in.
-    hot: Option<(Arc<HotSlots>, Precision)>,
+    hot: Option<(Arc<HotSlots>, (Precision, usize))>,
 }
 
 impl Layout {
@@ -261,16 +261,16 @@ impl Layout {
         Self { wire, ..self }.lay_out()
     }
 
-    /// With copies of these rows, of which look-ups read this, on all ranks that do not hold their table alone; a rank that is
-    /// alone needs none.
+    /// With copies of these rows, of which look-ups read this, and of so many tables, the first ones, a learned weight of each
+    /// row, on all ranks that do not hold their table alone; a rank that is alone needs none.
     ///
     /// # Panics
     /// When the rows are of other tables.
     #[must_use]
-    pub fn with_hot(self, hot: Option<Arc<HotSlots>>, precision: Precision) -> Self {
+    pub fn with_hot(self, hot: Option<Arc<HotSlots>>, seen: (Precision, usize)) -> Self {
         assert!(hot.iter().all(|hot| hot.tables() == self.sharding.tables()), "hot rows of each table");
         let ranks = self.ranks();
-        Self { hot: hot.filter(|_| ranks > 1).map(|hot| (hot, precision)), ..self }
+        Self { hot: hot.filter(|_| ranks > 1).map(|hot| (hot, seen)), ..self }
     }
 
     fn lay_out(mut self) -> Self {
@@ -316,9 +316,17 @@ impl Layout {
         tables.filter(move |table| !self.is_replicated(*table) && elsewhere(*table))
     }
 
-    /// Words of a row of so many columns of which copies are kept.
-    pub(super) fn seen_words(&self, width: usize) -> usize {
-        self.hot.as_ref().map_or(0, |(_, precision)| seen_words(*precision, width))
+    /// Words of a shard's row of which copies are kept: what a look-up reads, and the row's learned weight if it has one.
+    #[must_use]
+    pub fn hot_words(&self, shard: &Shard) -> usize {
+        let words = |(_, (precision, _)): &(_, (Precision, _))| seen_words(*precision, shard.columns.len());
+        self.hot.as_ref().map_or(0, words) + usize::from(self.copies_weights(shard.table))
+    }
+
+    /// Whether copies of a table's rows have learned weights.
+    #[must_use]
+    pub fn copies_weights(&self, table: TableId) -> bool {
+        self.hot.as_ref().is_some_and(|(_, (_, weighing))| table.index() < *weighing)
     }
 
     /// Whether the look-ups of a table have weights.

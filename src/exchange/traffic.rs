@@ -203,7 +203,7 @@ impl<'a> Minibatch<'a> {
         for owner in (0..layout.ranks() as u32).map(RankId) {
             let moved = layout.of(owner).shards.iter().map(|shard| {
                 let all = (0..layout.ranks() as u32).flat_map(|from| met(shard, RankId(from), false));
-                row_words(all.collect::<HashSet<_>>().len(), layout.seen_words(shard.columns.len()))
+                row_words(all.collect::<HashSet<_>>().len(), layout.hot_words(shard))
             });
             let bytes = list(moved.sum());
             let others = (0..layout.ranks() as u32).map(RankId).filter(|to| *to != owner);

@@ -1,20 +1,21 @@
 //! A rank's copies of hot rows of tables that other ranks have a part of.
 //!
-//! A copy is what look-ups read of the row, without what the optimizer keeps. It is written when the owner has moved the
-//! row: between steps it is equal to the row, whoever looks, or behind it as long as inputs are cold, which read no copy.
+//! A copy is what look-ups read of the row, its learned weight if it has one included, without what the optimizer keeps. It is
+//! written when the owner has moved the row: between steps it is equal to the row, whoever looks, or behind it as long as inputs
+//! are cold, which read no copy.
 
 use std::collections::HashSet;
 
-use crate::base::config::{ModelConfig, Pooling, Precision};
+use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
 use crate::data::hot::TableSlots;
 use crate::data::{Batch, Schema};
-use crate::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater, seen_words};
+use crate::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater};
 use crate::exchange::{HotRows, Ids, Layout};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply};
 use crate::model::Room;
-use crate::optim::Kept;
+use crate::optim::{Kept, Optimizer};
 use crate::shard::scheme::Shard;
 use crate::sync::Rows;
 
@@ -121,18 +122,21 @@ impl Copies {
             let (dim, positions) = (layout.sharding().dim(tables[0]), layout.positions(tables[0]));
             let pooling = if layout.averages_at_sample(tables[0]) { Pooling::Sum } else { config.pooling };
             let name = |table: &TableId| format!("hot rows of {}", schema.tables[table.index()].name);
-            let mut copies = |kept: Kept, what: &str| {
+            let mut copies = |kept: &dyn Fn(TableId) -> Kept, what: &str| {
                 let table = |table: &TableId| {
-                    Table::new(format!("{what}{}", name(table)), rows(*table) as u64, dim, kept, supply)
+                    Table::new(format!("{what}{}", name(table)), rows(*table) as u64, dim, kept(*table), supply)
                 };
                 tables.iter().map(table).collect::<Result<Vec<_>>>()
             };
-            let weights = copies(Kept { precision: room.precision, ..Kept::default() }, "")?;
+            let (precision, optimizer) = (room.precision, Optimizer::Sgd);
+            let weights =
+                copies(&|table| Kept { precision, optimizer, row_weights: layout.copies_weights(table) }, "")?;
             let sums = match layout.grains() {
                 Some(_) => None,
-                None => {
-                    Some((copies(Kept::default(), "gradients of ")?, tables.iter().map(|table| Met::new(rows(*table)))))
-                }
+                None => Some((
+                    copies(&|_| Kept::default(), "gradients of ")?,
+                    tables.iter().map(|table| Met::new(rows(*table))),
+                )),
             };
             let spec = Spec {
                 update: room.update,
@@ -305,12 +309,13 @@ impl Copies {
             for slot in &met.slots {
                 let row = shard.rows.local(u64::from(rows[*slot as usize])).expect("one of the shard's rows was met");
                 to.extend_from_slice(table.seen(row as usize));
+                to.extend(table.row_weight(row as usize).map(f32::to_bits));
             }
         }
     }
 
     /// Takes an owner's rows into this rank's copies.
-    pub fn take(&mut self, layout: &Layout, owner: RankId, precision: Precision, list: &[u32]) {
+    pub fn take(&mut self, layout: &Layout, owner: RankId, list: &[u32]) {
         let mut left = list;
         let mut next = |words: usize| {
             let (now, later) = left.split_at(words);
@@ -320,12 +325,16 @@ impl Copies {
         for shard in &layout.of(owner).shards {
             let slots = next(1)[0] as usize;
             let slots = next(slots);
-            let words = seen_words(precision, shard.columns.len());
+            let words = layout.hot_words(shard);
             let rows = next(slots.len() * words);
             // Of a table that it holds alone a rank has no copies.
             let Some(copies) = self.copies_of(shard.table) else { continue };
             for (slot, seen) in slots.iter().zip(rows.chunks_exact(words)) {
+                let (seen, weight) = seen.split_at(words - usize::from(layout.copies_weights(shard.table)));
                 copies.set_seen(*slot as usize, shard.columns.clone(), seen);
+                if let [weight] = weight {
+                    copies.set_row_weights(0, *slot as usize, &[f32::from_bits(*weight)]);
+                }
             }
         }
         assert!(left.is_empty(), "as many words as the shards' rows take");

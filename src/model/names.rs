@@ -18,8 +18,9 @@ pub enum Project {
 }
 
 /// What names of models' tensors begin with.
-pub const ROOTS: [&str; 14] = [
+pub const ROOTS: [&str; 15] = [
     "emb_l.",
+    "v_W_l.",
     "bot_l.",
     "top_l.",
     "sparse_arch.",
@@ -81,6 +82,18 @@ impl Project {
         let remainders = composed.iter().map(|column| format!("{}_r", self.table(*column)));
         let wide = (0..count - deep).map(|table| format!("wide_l.{table}.weight"));
         columns.chain(remainders).chain(wide).collect()
+    }
+
+    /// What the learned weights of rows are called of those of a model's `count` tables whose rows have some. TorchRec has
+    /// none, and so no name of its own for them.
+    #[must_use]
+    pub fn row_weights(self, model: &ModelConfig, count: usize) -> Vec<String> {
+        let of = |table: usize| match self {
+            Self::Dlrm | Self::TorchRec => format!("v_W_l.{table}"),
+            Self::Tbsm => format!("dlrm.v_W_l.{table}"),
+            Self::Own => format!("tables.{table}.row_weights"),
+        };
+        (0..model.weighing_tables(count)).map(of).collect()
     }
 
     /// Weights and biases of layer number `index` of a network of this shape.

@@ -31,10 +31,29 @@ pub struct Parameter {
 pub enum Place {
     /// The weights of a table, by its number.
     Table(usize),
+    /// The learned weights of a table's rows, by which look-ups multiply them.
+    RowWeights(usize),
     /// The weights of one of the network's layers, outputs x inputs.
     Weight(usize),
     /// The bias of one of the network's layers.
     Bias(usize),
+}
+
+impl Place {
+    /// The number of the table that has it, if one has.
+    #[must_use]
+    pub const fn table(self) -> Option<usize> {
+        match self {
+            Self::Table(table) | Self::RowWeights(table) => Some(table),
+            Self::Weight(_) | Self::Bias(_) => None,
+        }
+    }
+
+    /// Whether what is here, or this that is kept of it, is one number for each row of a table, and not one for each column.
+    #[must_use]
+    pub fn is_of_rows(self, moment: Option<Moment>) -> bool {
+        matches!(self, Self::RowWeights(_)) || moment == Some(Moment::OfRow)
+    }
 }
 
 impl Parameter {
@@ -42,6 +61,12 @@ impl Parameter {
     #[must_use]
     pub fn of_table(name: String, table: usize, [rows, dim]: [usize; 2], wide: bool) -> Self {
         Self { name, shape: vec![rows, dim], place: Place::Table(table), wide, moment: None }
+    }
+
+    /// The learned weights of the rows of table `table`.
+    #[must_use]
+    pub fn of_row_weights(name: String, table: usize, rows: usize) -> Self {
+        Self { name, shape: vec![rows], place: Place::RowWeights(table), wide: false, moment: None }
     }
 
     /// Weights of layer number `index`, and its biases if it has any, by the names of both.
@@ -65,16 +90,16 @@ impl Parameter {
         })
     }
 
-    /// The number of the table whose weights these are, if they are a table's.
+    /// The number of the table whose rows these are, or what is kept of them, if they are a table's.
     #[must_use]
     pub const fn table(&self) -> Option<usize> {
         if let Place::Table(table) = self.place { Some(table) } else { None }
     }
 
-    /// Whether it is a table's weights, or what is kept of them.
+    /// Whether it is a table's rows, their learned weights, or what is kept of either.
     #[must_use]
     pub const fn is_of_table(&self) -> bool {
-        self.table().is_some()
+        self.place.table().is_some()
     }
 
     /// Rows; of a bias, its elements; of a single number 1.

@@ -35,19 +35,19 @@ impl Room {
     /// What is kept of the weights of a model's network.
     #[must_use]
     pub const fn kept_layers(&self, model: &ModelConfig) -> Kept {
-        Kept { precision: model.layer_precision(self.precision), optimizer: self.optimizer }
+        Kept { precision: model.layer_precision(self.precision), optimizer: self.optimizer, row_weights: false }
     }
 
-    /// What is kept of embedding rows.
+    /// What is kept of a model's embedding rows.
     #[must_use]
-    pub const fn kept_rows(&self) -> Kept {
-        Kept { precision: self.precision, optimizer: self.optimizer_rows }
+    pub const fn kept_rows(&self, model: &ModelConfig) -> Kept {
+        Kept { precision: self.precision, optimizer: self.optimizer_rows, row_weights: model.weighs_rows() }
     }
 
     /// What is kept of a wide part: of its tables' rows, and of its layer.
     #[must_use]
     pub fn kept_wide(&self) -> [Kept; 2] {
-        self.optimizers_wide.map(|optimizer| Kept { precision: self.precision, optimizer })
+        self.optimizers_wide.map(|optimizer| Kept { precision: self.precision, optimizer, row_weights: false })
     }
 
     /// The optimizer of a table or a layer, of the wide part or not.
@@ -102,7 +102,7 @@ pub fn check_tables(schema: &Schema, model: &ModelConfig, room: &Room) -> Result
     let tables = schema.tables.len();
     let (deep, dims, [wide, _]) = (model.deep_tables(tables), model.dims(&schema.rows()), room.kept_wide());
     let bytes = |table: usize| {
-        let kept = if table < deep { room.kept_rows() } else { wide };
+        let kept = if table < deep { room.kept_rows(model) } else { wide };
         schema.tables[table].rows.saturating_mul((dims[table] * kept.bytes() + kept.row_bytes()) as u64)
     };
     let need = (0..tables).fold(0u64, |sum, table| sum.saturating_add(bytes(table)));
@@ -122,21 +122,37 @@ pub fn check_tables(schema: &Schema, model: &ModelConfig, room: &Room) -> Result
     }
 }
 
-/// Refuses to divide the columns of a table where something is kept of whole rows.
+/// Refuses to divide the columns of a table where something is kept of whole rows: what an optimizer keeps, or learned weights.
 ///
 /// # Errors
 /// [`Error::Config`], which names the table.
-pub fn check_columns(schemes: &[Scheme], optimizer: Optimizer) -> Result<()> {
-    let divided = schemes.iter().position(|scheme| matches!(scheme, Scheme::Column(parts) if parts.len() > 1));
-    match divided.filter(|_| optimizer.row_moment().is_some()) {
+pub fn check_columns(schemes: &[Scheme], model: &ModelConfig, optimizer: Optimizer) -> Result<()> {
+    let weighing = model.weighing_tables(schemes.len());
+    let (origin, keeps, or) = match (weighing, optimizer.row_moment()) {
+        (0, None) => return Ok(()),
+        (0, Some(_)) => (
+            "train.optimizer_rows",
+            "train.optimizer_rows = \"rowwise-adagrad\" keeps one number a row",
+            "train.optimizer_rows = \"adagrad\"",
+        ),
+        _ => (
+            "model.weighted_pooling",
+            "model.weighted_pooling = \"learned\" gives each row one weight",
+            "model.weighted_pooling = \"fixed\"",
+        ),
+    };
+    let divided = |(table, scheme): &(usize, &Scheme)| {
+        let kept = *table < weighing || optimizer.row_moment().is_some();
+        kept && matches!(scheme, Scheme::Column(parts) if parts.len() > 1)
+    };
+    match schemes.iter().enumerate().find(divided) {
         None => Ok(()),
-        Some(table) => {
+        Some((table, _)) => {
             let reason = format!(
-                "train.optimizer_rows = \"rowwise-adagrad\" keeps one number a row, for which a rank needs all of its columns, and \
-                 the plan divides those of table {table}: divide it by rows, as a plan without --scheme column does, or use \
-                 train.optimizer_rows = \"adagrad\""
+                "{keeps}, for which a rank needs all of its columns, and the plan divides those of table {table}: divide it by \
+                 rows, as a plan without --scheme column does, or use {or}"
             );
-            Err(Error::Config { origin: "train.optimizer_rows".to_owned(), reason })
+            Err(Error::Config { origin: origin.to_owned(), reason })
         }
     }
 }

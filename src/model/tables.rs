@@ -5,8 +5,9 @@
 //! Tables that are replicated are looked up at home, and moved alike on all ranks by the gradients of all. Copies of hot rows
 //! are looked up at home, too, and written when their owners have moved them.
 
+mod tensors;
+
 use std::collections::HashSet;
-use std::ops::Range;
 
 use super::hot::Copies;
 use super::init::{self, Bounds};
@@ -20,7 +21,7 @@ use crate::machine::team::Team;
 use crate::memory::{Arena, Supply, recycled};
 use crate::model::stage::{Bound, Work};
 use crate::model::{Room, StoredTables};
-use crate::optim::{Kept, Moment, Paces};
+use crate::optim::{Kept, Paces};
 use crate::shard::scheme::Shard;
 
 /// A rank's part of the tables.
@@ -31,7 +32,8 @@ pub struct Tables {
     replicas: Vec<Replica>,
     copies: Option<Copies>,
     pooling: Pooling,
-    room: Room,
+    /// What is kept of rows, and of those of a wide part.
+    kept: [Kept; 2],
     /// Of initial weights, by table.
     bounds: Vec<Bounds>,
     /// Elements of a sample's features.
@@ -98,7 +100,8 @@ impl Tables {
         };
         let deep = config.deep_tables(schema.tables.len());
         let is_wide = |table: TableId| table.index() >= deep;
-        let kept_of = |wide: bool| Kept { precision: room.precision, optimizer: room.optimizer_of(true, wide) };
+        let kept = [room.kept_rows(config), room.kept_wide()[0]];
+        let kept_of = |wide: bool| kept[usize::from(wide)];
         let spec = |tables: usize, dim: usize, pooling: Pooling, lookups: usize, wide: bool| Spec {
             update: room.update,
             fused: room.update_fused,
@@ -119,7 +122,8 @@ impl Tables {
             let mut table = |shard: &Shard| {
                 let sizes = [layout.sharding().rows(shard.table) as usize, layout.sharding().dim(shard.table)];
                 match stored.and_then(|stored| stored.weights(shard, sizes)) {
-                    Some(rows) => Ok(Table::stored(name(shard.table), group.width, room.precision, rows)),
+                    Some(rows) => Table::stored(name(shard.table), group.width, room.precision, rows)
+                        .with_row_weights(kept_of(wide), supply),
                     None => Table::new(name(shard.table), shard.rows.count, group.width, kept_of(wide), supply),
                 }
             };
@@ -152,7 +156,9 @@ impl Tables {
             };
             let own = &layout.sharding().of_table(table)[rank.index()];
             let weights = match stored.and_then(|stored| stored.weights(own, [rows as usize, dim])) {
-                Some(rows) => Table::stored(name(table), dim, room.precision, rows),
+                Some(rows) => {
+                    Table::stored(name(table), dim, room.precision, rows).with_row_weights(kept_of(wide), supply)?
+                }
                 None => Table::new(name(table), rows, dim, kept_of(wide), supply)?,
             };
             Ok(Replica {
@@ -168,7 +174,7 @@ impl Tables {
         let replicas = layout.replicated().iter().map(replica).collect::<Result<_>>()?;
         let copies = Copies::new((config, schema), layout, rank, team, room, supply)?;
         let (pooling, row, bounds) = (config.pooling, layout.feature_row(), Bounds::of(config, &schema.rows()));
-        Ok(Self { rank, groups, replicas, copies, pooling, room, bounds, row, sources: Vec::new() })
+        Ok(Self { rank, groups, replicas, copies, pooling, kept, bounds, row, sources: Vec::new() })
     }
 
     /// Takes all planned buffers from the arena.
@@ -188,7 +194,7 @@ impl Tables {
         }
     }
 
-    /// Sets what the optimizer keeps of rows to what it begins with.
+    /// Sets what the optimizer keeps of rows, and their learned weights, to what they begin with.
     pub fn begin(&mut self, team: &Team) {
         let own = self.groups.iter_mut().flat_map(|group| &mut group.tables);
         own.chain(self.replicas.iter_mut().flat_map(|replica| &mut replica.weights))
@@ -353,9 +359,8 @@ impl Tables {
 
     /// Takes the hot rows that all owners have moved into this rank's copies.
     pub fn take_hot(&mut self, layout: &Layout, from: &HotRows) {
-        let (precision, owners) = (self.room.precision, (0..layout.ranks() as u32).map(RankId));
         let Some(copies) = &mut self.copies else { return };
-        owners.for_each(|owner| copies.take(layout, owner, precision, from.list(owner)));
+        (0..layout.ranks() as u32).map(RankId).for_each(|owner| copies.take(layout, owner, from.list(owner)));
     }
 
     /// Makes the own list of `to` what this rank's samples have for the replicated tables; `gradient` is that of the
@@ -387,19 +392,25 @@ impl Tables {
     #[must_use]
     pub fn work(&self, layout: &Layout, ids: &Ids, batch: &Batch) -> [Work; 2] {
         let own = Lookups::of(batch);
-        let kept = |wide| Kept { precision: self.room.precision, optimizer: self.room.optimizer_of(true, wide) };
         // What is kept of so many rows.
-        let kept = |wide, rows: usize, width: usize| rows * (width * kept(wide).bytes() + kept(wide).row_bytes());
+        let kept = |wide: bool, rows: usize, width: usize| {
+            let kept = self.kept[usize::from(wide)];
+            rows * (width * kept.bytes() + kept.row_bytes())
+        };
         // Elements of look-ups, of different rows, and of pooled rows; bytes that are kept of the rows.
         let copies = self.copies.as_ref().map_or([0; 4], |copies| copies.work(ids));
         let [mut looked_up, mut met, mut pooled, of_copies] = copies;
         let mut moved = kept(false, of_copies, met.checked_div(of_copies).unwrap_or(0));
+        // A learned weight a row.
+        let weight = |wide: bool| if self.kept[usize::from(wide)].row_weights { size_of::<f32>() } else { 0 };
+        let mut weighing = of_copies * weight(false);
         for Replica { table, wide, columns, weights, .. } in &self.replicas {
             let (rows, dim) = (own.bag(table.index()).rows, weights[0].dim());
             looked_up += rows.len() * dim;
             let different = rows.iter().collect::<HashSet<_>>().len();
             met += different * dim;
             moved += kept(*wide, different, dim);
+            weighing += different * weight(*wide);
             pooled += batch.samples() * columns.len();
         }
         for (group, place) in self.groups.iter().zip(&layout.of(self.rank).groups) {
@@ -415,85 +426,17 @@ impl Tables {
             let different = rows.iter().map(HashSet::len).sum::<usize>();
             met += different * place.width;
             moved += kept(group.wide, different, place.width);
+            weighing += different * weight(group.wide);
         }
-        let [looked_up, met, pooled, moved] = [looked_up, met, pooled, moved].map(|count| count as f64);
+        let [looked_up, met, pooled, moved, weighing] =
+            [looked_up, met, pooled, moved, weighing].map(|count| count as f64);
         // A look-up reads what the precision lets it and writes a pooled row a bag; an update reads and writes all that is
         // kept, and reads the pooled row's gradient.
-        let read = self.room.precision.read_bytes() as f64;
+        let read = self.kept[0].precision.read_bytes() as f64;
         let streamed = pooled * size_of::<f32>() as f64;
         [
-            Work { bound: Bound::Gather, operations: looked_up, bytes: met * read, streamed, sent: 0.0 },
+            Work { bound: Bound::Gather, operations: looked_up, bytes: met * read + weighing, streamed, sent: 0.0 },
             Work { bound: Bound::Scatter, operations: 2.0 * looked_up, bytes: 2.0 * moved, streamed, sent: 0.0 },
         ]
-    }
-
-    /// Lends this rank's part of rows `rows` of a table, weights or what is kept of them, shard by shard, exactly: the shard,
-    /// its own numbers of the rows, and the values. All ranks have the same copy of a replicated table; the first one gives it.
-    pub fn export(
-        &self,
-        layout: &Layout,
-        table: TableId,
-        moment: Option<Moment>,
-        rows: &Range<usize>,
-        mut take: impl FnMut(&Shard, Range<usize>, &[f32]),
-    ) {
-        let tables = self.groups.iter().flat_map(|group| &group.tables);
-        let shards = layout.of(self.rank).shards.iter().zip(tables).filter(|(shard, _)| shard.table == table);
-        let own = self.replicas.iter().filter(|replica| replica.table == table && self.rank == RankId(0));
-        let own = own.map(|replica| (&layout.sharding().of_table(table)[self.rank.index()], &replica.weights[0]));
-        for (shard, part) in shards.chain(own) {
-            let local = shard.rows.within(rows);
-            match moment {
-                None => take(shard, local.clone(), &part.weights_of(local)),
-                Some(Moment::OfWeight(moment)) => take(shard, local.clone(), &part.moment_of(moment, local)),
-                Some(Moment::OfRow) => take(shard, local.clone(), part.row_moment_of(local)),
-                Some(Moment::Updates) => unreachable!("a rank counts them, not its tables"),
-            }
-        }
-    }
-
-    /// Whether all that this rank has of a table is where a checkpoint has it.
-    #[must_use]
-    pub fn is_stored(&self, layout: &Layout, table: TableId) -> bool {
-        let tables = self.groups.iter().flat_map(|group| &group.tables);
-        let mut own = layout.of(self.rank).shards.iter().zip(tables).filter(|(shard, _)| shard.table == table);
-        let mut copies = self.replicas.iter().filter(|replica| replica.table == table);
-        own.all(|(_, part)| part.is_stored()) && copies.all(|replica| replica.weights[0].is_stored())
-    }
-
-    /// Overwrites this rank's part of rows `rows` of a table, given row-major: the weights, or what is kept of them. Rows that
-    /// are where a checkpoint has them stay: it gives the same.
-    pub fn import(
-        &mut self,
-        layout: &Layout,
-        table: TableId,
-        moment: Option<Moment>,
-        rows: &Range<usize>,
-        values: &[f32],
-    ) {
-        let put = |part: &mut Table, first: usize, values: &[f32]| match moment {
-            None if part.is_stored() => {}
-            None => part.set_weights(first, values),
-            Some(Moment::OfWeight(moment)) => part.set_moment(moment, first, values),
-            Some(Moment::OfRow) => part.set_row_moment(first, values),
-            Some(Moment::Updates) => unreachable!("a rank counts them, not its tables"),
-        };
-        let of_rows = moment == Some(Moment::OfRow);
-        let dim = if of_rows { 1 } else { layout.sharding().dim(table) };
-        let shards = layout.of(self.rank).shards.iter();
-        let parts = shards.zip(self.groups.iter_mut().flat_map(|group| &mut group.tables));
-        for (shard, part) in parts.filter(|(shard, _)| shard.table == table) {
-            let local = shard.rows.within(rows);
-            let columns = if of_rows { 0..1 } else { shard.columns.clone() };
-            let mut part_of = Vec::with_capacity(local.len() * columns.len());
-            for row in local.clone() {
-                let start = (shard.rows.global(row as u64) as usize - rows.start) * dim;
-                part_of.extend_from_slice(&values[start + columns.start..start + columns.end]);
-            }
-            put(part, local.start, &part_of);
-        }
-        for replica in self.replicas.iter_mut().filter(|replica| replica.table == table) {
-            put(&mut replica.weights[0], rows.start, values);
-        }
     }
 }

@@ -47,6 +47,13 @@ pub(super) fn sum_of_squares(numbers: &[f32]) -> f32 {
         lanes.iter_mut().zip(some).for_each(|(lane, g)| *lane = g.mul_add(*g, *lane));
     }
     lanes.iter_mut().zip(rest).for_each(|(lane, g)| *lane = g.mul_add(*g, *lane));
+    in_pairs(lanes)
+}
+
+/// The sum of the lanes, added up in pairs of ever fewer.
+#[inline(always)]
+#[must_use]
+pub fn in_pairs(mut lanes: [f32; LANES]) -> f32 {
     let mut count = LANES / 2;
     while count > 0 {
         for lane in 0..count {

@@ -23,7 +23,7 @@ mod whole;
 
 use crate::simd::Simd;
 
-pub use adagrad::{Adagrad, rowwise_rate};
+pub use adagrad::{Adagrad, in_pairs, rowwise_rate};
 pub use adam::{Adam, Averages};
 pub use clip::{Scale, SquareRows, clip_factor};
 pub use decay::Decayed;

@@ -308,11 +308,13 @@ pub struct Kept {
     pub precision: Precision,
     /// Whose moments are kept beside them.
     pub optimizer: Optimizer,
+    /// Whether each row has a learned weight, by which look-ups multiply it.
+    pub row_weights: bool,
 }
 
 impl From<Precision> for Kept {
     fn from(precision: Precision) -> Self {
-        Self { precision, optimizer: Optimizer::Sgd }
+        Self { precision, ..Self::default() }
     }
 }
 
@@ -326,7 +328,21 @@ impl Kept {
     /// Bytes of a row beside those of its weights.
     #[must_use]
     pub const fn row_bytes(self) -> usize {
-        if self.optimizer.row_moment().is_some() { size_of::<f32>() } else { 0 }
+        (self.row_weight_numbers() + self.optimizer.row_moment().is_some() as usize) * size_of::<f32>()
+    }
+
+    /// Numbers that a row's learned weight takes: itself, and what the optimizer keeps of it. None where rows have no weight.
+    #[must_use]
+    pub const fn row_weight_numbers(self) -> usize {
+        let moments = self.optimizer.moments().len() + self.optimizer.row_moment().is_some() as usize;
+        if self.row_weights { 1 + moments } else { 0 }
+    }
+
+    /// Whether a row moves once a step, by the sum of its gradients, and not by each of them: where something is kept of it
+    /// that must not be moved twice, or where it moves by a product with the sum.
+    #[must_use]
+    pub fn sums_gradients(self) -> bool {
+        self.optimizer != Optimizer::Sgd || self.row_weights
     }
 }
 

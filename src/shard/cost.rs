@@ -231,7 +231,8 @@ impl<'a> Model<'a> {
     /// Bytes that a look-up reads of so many columns of a table's row, and that its update reads and writes.
     fn row_bytes(&self, table: &TableLoad, width: usize) -> (f64, f64) {
         let row = lines(width * self.workload.weight_bytes);
-        (row, 2.0 * (row + lines(width * table.state_bytes) + lines(table.row_state_bytes)))
+        let moved = row + lines(width * table.state_bytes) + lines(table.row_state_bytes);
+        (row + lines(table.row_weight_bytes), 2.0 * moved)
     }
 
     /// What a replicated table adds to every rank; priced for the longest slice of the minibatch.

@@ -118,9 +118,10 @@ impl<'a> HotPrices<'a> {
         self.slices.iter().sum::<f64>() - self.slices[shard.rank.index()]
     }
 
-    /// What a table's hot row takes on a rank: its weights, and a sum of gradients.
+    /// What a table's hot row takes on a rank: its weights, its learned one included, and a sum of gradients.
     fn row_bytes(&self, table: usize) -> u64 {
-        (2 * self.workload.tables[table].dim * size_of::<f32>()) as u64
+        let table = &self.workload.tables[table];
+        (2 * table.dim * size_of::<f32>() + table.row_weight_bytes) as u64
     }
 
     /// What these hot rows of each table take.
@@ -231,7 +232,8 @@ impl<'a> HotPrices<'a> {
     /// moved rows from it, of so many.
     fn copies(&self, shard: &Shard, hot: u64, [summed, moving]: [f64; 2]) -> [f64; 2] {
         let Workload { tables, batch, weight_bytes, .. } = self.workload;
-        let (skew, lookups) = (&self.skews[shard.table.index()], tables[shard.table.index()].lookups);
+        let (skew, table) = (&self.skews[shard.table.index()], &tables[shard.table.index()]);
+        let lookups = table.lookups;
         let (width, peers) = (shard.columns.len() as f64, self.slices.len() as f64 - 1.0);
         let part = Rows { count: shard.rows.within(&(0..hot as usize)).len() as u64, ..shard.rows };
         let unique = |draws: f64| match (part.count, part.step) {
@@ -243,9 +245,9 @@ impl<'a> HotPrices<'a> {
         let sums = (0..self.slices.len()).filter(|from| *from != shard.rank.index());
         let sums = sums.map(|from| unique(self.slices[from] * lookups * summed)).sum::<f64>();
         let gradients = ID_BYTES as f64 * (sums * (width + 2.0) + 2.0 * peers);
-        let seen = (shard.columns.len() * weight_bytes).next_multiple_of(ID_BYTES as usize) as f64;
+        let seen = (shard.columns.len() * weight_bytes).next_multiple_of(ID_BYTES as usize) + table.row_weight_bytes;
         let moved = unique(*batch as f64 * lookups * moving);
-        [gradients, peers * (moved * (ID_BYTES as f64 + seen) + ID_BYTES as f64)]
+        [gradients, peers * (moved * (ID_BYTES as f64 + seen as f64) + ID_BYTES as f64)]
     }
 
     /// What these hot rows of each table come to in FAE's order.

@@ -28,7 +28,9 @@ pub struct TableLoad {
     pub weighted: bool,
     /// Bytes of optimizer state an element; Split-SGD's low halves count here.
     pub state_bytes: usize,
-    /// Bytes of optimizer state a row.
+    /// Bytes of a learned weight a row, which a look-up reads, too.
+    pub row_weight_bytes: usize,
+    /// Bytes of optimizer state a row, and of its learned weight.
     pub row_state_bytes: usize,
 }
 

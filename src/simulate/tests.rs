@@ -36,6 +36,7 @@ fn workload(batch: usize) -> Workload {
         skew: 0.0,
         weighted: false,
         state_bytes: 0,
+        row_weight_bytes: 0,
         row_state_bytes: 0,
     };
     Workload {

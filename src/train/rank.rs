@@ -379,12 +379,12 @@ impl Rank {
     /// Lends this rank's part of some rows of a table; see [`Tables::export`].
     pub(super) fn export_table(
         &self,
-        table: TableId,
+        place: model::Place,
         moment: Option<Moment>,
         rows: &Range<usize>,
         take: impl FnMut(&Shard, Range<usize>, &[f32]),
     ) {
-        self.tables.export(&self.layout, table, moment, rows, take);
+        self.tables.export(&self.layout, place, moment, rows, take);
     }
 
     /// Some rows of a tensor of the network; of a moment, only what this rank keeps, and else 0.
@@ -428,11 +428,13 @@ impl Rank {
             values = &ordered;
         }
         match (parameter.place, parameter.moment) {
-            (model::Place::Table(_), Some(Moment::Updates)) => self.updates.rows = values[0] as u64,
+            (model::Place::Table(_) | model::Place::RowWeights(_), Some(Moment::Updates)) => {
+                self.updates.rows = values[0] as u64;
+            }
             (_, Some(Moment::Updates)) => self.updates.layers = values[0] as u64,
-            (model::Place::Table(table), moment) => {
+            (place @ (model::Place::Table(_) | model::Place::RowWeights(_)), moment) => {
                 self.copies = Copies::Unset;
-                self.tables.import(&self.layout, TableId(table as u32), moment, rows, values);
+                self.tables.import(&self.layout, place, moment, rows, values);
             }
             (model::Place::Weight(index), None) => {
                 self.network.layer_mut(index).import_weight(rows.clone(), values);

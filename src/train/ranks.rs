@@ -90,6 +90,8 @@ pub struct Ranks {
     pub(super) deep: usize,
     /// What weights of tables are called.
     pub(super) table_names: Vec<String>,
+    /// What learned weights of rows are called, of the first tables.
+    pub(super) row_weight_names: Vec<String>,
     pub(super) began: Instant,
 }
 
@@ -147,14 +149,15 @@ impl Ranks {
         assert_eq!(setup.places.len(), setup.sharding.ranks(), "a place for each rank of the sharding");
         Setup::check_host(&setup.places)?;
         setup.schema.check_model(&setup.config)?;
-        check_columns(setup.sharding.schemes(), setup.room.optimizer_rows)?;
+        check_columns(setup.sharding.schemes(), &setup.config, setup.room.optimizer_rows)?;
         assert!(setup.stored.is_none() || !setup.room.learns(), "a checkpoint's rows are not moved");
         if setup.stored.is_none() {
             check_tables(&setup.schema, &setup.config, &setup.room)?;
         }
+        let weighing = setup.config.weighing_tables(setup.schema.tables.len());
         let layout = Layout::new(setup.sharding.clone()).with_grains(setup.grains).with_wire(setup.wire);
         let layout = layout.with_columns(&setup.schema).with_sequences(&setup.sequences);
-        let layout = Arc::new(layout.with_hot(setup.hot.clone(), setup.room.precision));
+        let layout = Arc::new(layout.with_hot(setup.hot.clone(), (setup.room.precision, weighing)));
         if setup.grains.is_some() {
             // Grains part no pair of samples: a minibatch of an odd number may take the place of one more.
             setup.room.samples = setup.room.samples.next_multiple_of(2);
@@ -235,6 +238,7 @@ impl Ranks {
             warnings: Vec::new(),
             room: setup.room,
             deep: setup.config.deep_tables(setup.schema.tables.len()),
+            row_weight_names: Project::of(&setup.config).row_weights(&setup.config, setup.schema.tables.len()),
             table_names: Project::of(&setup.config).tables(&setup.config, setup.schema.tables.len()),
             began: Instant::now(),
         };

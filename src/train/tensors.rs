@@ -10,7 +10,7 @@ use crate::model::Parameter;
 use crate::optim::Moment;
 
 impl Ranks {
-    /// Every tensor: tables, then layers in their order.
+    /// Every tensor: tables, learned weights of their rows, then layers in their order.
     ///
     /// # Errors
     /// As [`Ranks::all`].
@@ -22,7 +22,10 @@ impl Ranks {
             let shape = [sharding.rows(number) as usize, sharding.dim(number)];
             Parameter::of_table(name.clone(), table, shape, table >= self.deep)
         });
-        Ok(tables.chain(dense).collect())
+        let weights = self.row_weight_names.iter().enumerate().map(|(table, name)| {
+            Parameter::of_row_weights(name.clone(), table, sharding.rows(TableId(table as u32)) as usize)
+        });
+        Ok(tables.chain(weights).chain(dense).collect())
     }
 
     /// Whether each table's rows are where a checkpoint has them, on all ranks of this machine.
@@ -50,7 +53,7 @@ impl Ranks {
         if parameter.moment == Some(Moment::Updates) {
             return Some(0);
         }
-        let Some(table) = parameter.table() else {
+        let Some(table) = parameter.place.table() else {
             return (machines == 1 || parameter.moment.is_none()).then_some(0);
         };
         let has = |rank: usize| self.layout().exported(TableId(table as u32), RankId(rank as u32)).next().is_some();
@@ -79,11 +82,11 @@ impl Ranks {
         let (columns, first) = (parameter.columns(), rows.start);
         if parameter.moment == Some(Moment::Updates) {
             // Every rank counts the same.
-            let of_rows = parameter.table().is_some();
+            let of_rows = parameter.is_of_table();
             let counts = self.all(move |rank| Ok(if of_rows { rank.updates.rows } else { rank.updates.layers }))?;
             return Ok(vec![counts[0] as f32]);
         }
-        let (moment, Some(table)) = (parameter.moment, parameter.table()) else {
+        let (place, moment, Some(table)) = (parameter.place, parameter.moment, parameter.place.table()) else {
             let (parameter, is_moment) = (parameter.clone(), parameter.moment.is_some());
             let first = RankId(self.local().start as u32);
             let all = self.all(move |rank| {
@@ -106,7 +109,7 @@ impl Ranks {
             let rows = rows.clone();
             move |rank| {
                 let mut values = Vec::new();
-                rank.export_table(TableId(table as u32), moment, &rows, |_, _, part| values.extend_from_slice(part));
+                rank.export_table(place, moment, &rows, |_, _, part| values.extend_from_slice(part));
                 Ok(values)
             }
         })?;
@@ -126,8 +129,7 @@ impl Ranks {
             }
             for rank in self.ranks_of(number) {
                 for shard in self.layout().exported(TableId(table as u32), RankId(rank as u32)) {
-                    let of_rows = moment == Some(Moment::OfRow);
-                    let within = if of_rows { 0..1 } else { shard.columns.clone() };
+                    let within = if place.is_of_rows(moment) { 0..1 } else { shard.columns.clone() };
                     let (local, width) = (shard.rows.within(&rows), within.len());
                     let (part, rest) = values.split_at(local.len() * width);
                     values = rest;

@@ -89,6 +89,7 @@ const CASES: &[Case] = &[
     case("model.rows", "[300,400]", BUILT_IN, &[]),
     case("model.columns", r#"["C3","C1","C2"]"#, RANDOM, WIDE),
     case("model.pooling", "mean", RANDOM, &[("data.lookups", "3")]),
+    case("model.weighted_pooling", "learned", BUILT_IN, &[]),
     case("model.interaction", "cat", BUILT_IN, &[]),
     case("model.interaction_itself", "true", BUILT_IN, &[]),
     case("model.triangle", "upper", BUILT_IN, &[]),

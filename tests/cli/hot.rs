@@ -105,7 +105,7 @@ fn judged(out: &str) -> Vec<Value> {
 fn hot_and_cold_inputs_take_turns_and_no_number_of_ranks_nor_a_stop_changes_a_bit() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
-    let train = format!("{} --determinism ranks --hot fae --hot-budget 1MiB", training_in_turns());
+    let train = format!("{} --determinism ranks --hot fae --hot-budget 6MiB", training_in_turns());
     let trace = |name: &str, line: &str| {
         let (results, said) = told(&format!("{line} --trace-loss {}", at(name)));
         (fs::read_to_string(at(name)).unwrap(), results, said)
@@ -115,8 +115,13 @@ fn hot_and_cold_inputs_take_turns_and_no_number_of_ranks_nor_a_stop_changes_a_bi
     let turns = judged(&at("run"));
     // Half of the cold minibatches, half of the hot ones, and again: three changes an epoch.
     assert!(turns.len() >= 3, "{turns:?}");
-    assert_eq!((&turns[0]["next"], &turns[0]["rate_before"], &turns[1]["next"]), (&"hot".into(), &50.0.into(), &"cold".into()));
-    assert!(turns.iter().all(|turn| turn["logloss"].as_f64().unwrap() > 0.0 && turn["minibatches"].as_u64().unwrap() > 0));
+    assert_eq!(
+        (&turns[0]["next"], &turns[0]["rate_before"], &turns[1]["next"]),
+        (&"hot".into(), &50.0.into(), &"cold".into())
+    );
+    assert!(
+        turns.iter().all(|turn| turn["logloss"].as_f64().unwrap() > 0.0 && turn["minibatches"].as_u64().unwrap() > 0)
+    );
     let (three, others, _) = trace("three", &format!("{train} --ranks 3"));
     assert!(three == alone && others["auc"] == whole["auc"], "losses to the last digit");
     assert!(sent(&others, "hot_rows") > 0, "{others}");
@@ -148,7 +153,7 @@ fn hot_inputs_are_those_of_a_file_that_tells_them_or_told_by_its_rows() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     let keys = "--set model.bottom=[13,32,8] --set model.dim=8 --set data.train_samples=2560";
-    let inspect = format!("inspect --hot --preset demo {keys} --sample 50% --hot-budget 3MiB");
+    let inspect = format!("inspect --hot --preset demo {keys} --sample 50% --hot-budget 6MiB");
     succeed(&format!("{inspect} --out {}", at("rows")));
     succeed(&format!("{inspect} --inputs --out {}", at("tagged")));
     let train = format!("{} --determinism ranks --hot fae", training_in_turns());
@@ -188,7 +193,7 @@ fn a_wide_part_and_series_have_hot_inputs_too() {
         let train = format!("{train} --set train.hot_test_samples=100 --threads 1 --determinism ranks --hot fae");
         let trace = |ranks: usize| {
             let file = at(&format!("{name}{ranks}"));
-            let (results, _) = told(&format!("{train} --ranks {ranks} --hot-budget 2MiB --trace-loss {file}"));
+            let (results, _) = told(&format!("{train} --ranks {ranks} --trace-loss {file}"));
             (fs::read_to_string(file).unwrap(), results)
         };
         let (alone, three) = (trace(1), trace(3));

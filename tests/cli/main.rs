@@ -40,6 +40,7 @@ mod spoil;
 mod torchrec;
 mod transforms;
 mod tune;
+mod weighted_pooling;
 mod wide;
 
 use std::path::{Path, PathBuf};

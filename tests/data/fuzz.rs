@@ -223,6 +223,7 @@ fn workload() -> Workload {
         skew: 0.0,
         weighted: false,
         state_bytes: 0,
+        row_weight_bytes: 0,
         row_state_bytes: 0,
     };
     Workload {

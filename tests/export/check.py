@@ -44,6 +44,7 @@ LAYERS = """{ name = "gate", type = "linear", of = "dense", outputs = 16 }, { na
 QUOTIENTS = ["model.qr_collisions=7", "model.qr_threshold=50"]
 # Everything that the built-in networks do not do: columns by name, functions, sums, and what several layers read.
 OWN = ["model.bottom=[13]", "model.dim=16", f"model.layers=[{LAYERS}]", *(key for key in WIDE if "wide_" in key), "train.lr=0.02"]
+LEARNED = "model.weighted_pooling=learned"
 MANY = ["data.lookups=[3,2,1,2,6,1,1,1,1,7,3,8,1,6,9,5,1,1,1,12,40,27,10,3,1,1]"]
 
 # Of arrays: what is set for the data, and for the model that is trained on it.
@@ -64,6 +65,12 @@ ARRAYS = {
     "quotients, added": (MANY, [*DLRM, *QUOTIENTS, "train.lr=0.01", "model.qr_operation=add"]),
     "quotients, side by side": ([], [*DLRM, *QUOTIENTS, "model.qr_operation=concat", "model.interaction=cat"]),
     "quotients, bf16": ([], [*DLRM, *QUOTIENTS, "train.lr=0.1", "train.precision=bf16"]),
+    "learned weights": ([], [*DLRM, LEARNED]),
+    "learned weights, means": (MANY, [*DLRM, LEARNED, "model.pooling=mean", "train.optimizer_rows=adagrad"]),
+    "learned weights, wide & deep": (MANY, [*WIDE, LEARNED]),
+    "learned weights, composed": (MANY, [*OWN, LEARNED]),
+    "learned weights, series": (MANY, [*SERIES, LEARNED]),
+    "learned weights, bf16": (MANY, [*DLRM, *DCN, LEARNED, "train.precision=bf16"]),
     "series": (MANY, SERIES),
     "series, cat": (MANY, [*SERIES, "model.interaction=cat", "model.tsl_mlp=[]"]),
     "series, bf16": (MANY, [*SERIES, "train.precision=bf16"]),
@@ -375,6 +382,7 @@ def main():
         cases["lists with weights"] = (check.lists, "lists with weights")
         series = ["model.ts_length=3", 'model.sequences=["genres"]', "model.bottom=[2,16,8]", "model.arch_mlp=[9,1]"]
         cases["lists with weights, series"] = (check.lists, "lists with weights, series", *series)
+        cases["lists with weights, learned ones, too"] = (check.lists, "lists with weights, learned ones, too", LEARNED)
         cases["lists with weights, mean"] = (check.lists, "lists with weights, mean", "model.pooling=mean")
         for name, (case, *arguments) in cases.items():
             if options.cases in name:

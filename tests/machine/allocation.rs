@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use octorec::base::RankId;
-use octorec::base::config::{Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, Update};
+use octorec::base::config::{
+    Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, Update, WeightedPooling,
+};
 use octorec::data::derived::Derived;
 use octorec::data::hot::{HotSet, HotSlots};
 use octorec::data::{self, Batch, Opening, Split};
@@ -188,11 +190,17 @@ fn a_step_allocates_nothing_once_it_has_run() {
             let setup = Setup { spin: false, ..Setup::new(&config.model, &schema, sharding, room, &placement) };
             let mut with_threads = setup.clone();
             with_threads.places.iter_mut().for_each(|place| place.comm = place.compute.clone());
+            let mut weighed = setup.clone();
+            weighed.config.weighted_pooling = WeightedPooling::Learned;
             let by_grains = Setup { grains: Some(Grains::exactly(8)), ..setup.clone() };
             let copies = |setup: &Setup| Setup { hot: Some(hot(&config.model.rows)), ..setup.clone() };
             let with_copies = [("copies, blocking", copies(&setup)), ("copies, by grains", copies(&by_grains))];
             let ways = [("blocking", setup), ("overlapped", with_threads), ("by grains", by_grains)];
-            for (way, setup) in ways.into_iter().chain(with_copies) {
+            // Columns of rows that have one weight are not divided.
+            let divides = |scheme: &Scheme| matches!(scheme, Scheme::Column(_));
+            let weighed = (!weighed.sharding.schemes().iter().any(divides))
+                .then(|| [("learned weights, copies", copies(&weighed)), ("learned weights", weighed)]);
+            for (way, setup) in ways.into_iter().chain(with_copies).chain(weighed.into_iter().flatten()) {
                 let name = format!("{count} ranks, {way}, {optimizer_rows:?}, {:?}", setup.sharding.schemes());
                 nothing_is_taken(&Ranks::start(setup).unwrap(), &batches, 12, &name);
             }

@@ -143,7 +143,7 @@ impl Case {
     }
 
     fn keeps(&self) -> Kept {
-        Kept { precision: self.precision, optimizer: self.optimizer }
+        Kept { precision: self.precision, optimizer: self.optimizer, row_weights: false }
     }
 
     fn spec(&self, update: Update, fused: bool, threads: usize) -> Spec {

@@ -9,7 +9,7 @@ use octorec::base::config::{Command, Composition, Config, Interaction, Layers, L
 use octorec::base::rng::{Random, Stream};
 use octorec::data::derived::derived_columns;
 use octorec::data::{Bag, Batch, Schema};
-use octorec::model::Room;
+use octorec::model::{Place, Room};
 use octorec::simd::Isa;
 use octorec::train::Ranks;
 
@@ -127,7 +127,10 @@ fn loss(config: &Config, weights: &Weights, batch: &Batch) -> f64 {
             let (_, shape, table) = weights.iter().find(|(known, ..)| *known == name).unwrap();
             let matrix = weights.iter().find(|(known, ..)| *known == name.replace("weight", "proj.weight"));
             let dim = shape[1];
-            let row = |row: u32, e: usize| table[row as usize * dim + e];
+            let learned =
+                weights.iter().find(|(known, ..)| *known == name.replace("emb_l", "v_W_l").replace(".weight", ""));
+            let learned = |row: u32| learned.map_or(1.0, |(.., weights)| weights[row as usize]);
+            let row = |row: u32, e: usize| learned(row) * table[row as usize * dim + e];
             let first = bag.offsets[n] as usize;
             let weight = |k: usize| batch.weights[t].get(first + k).map_or(1.0, |&weight| f64::from(weight));
             let part = if model.pooling == Pooling::Mean { 1.0 / bag.of(n).len().max(1) as f64 } else { 1.0 };
@@ -249,6 +252,11 @@ fn compare(settings: &[&str], threads: usize, seed: u64, weighted: &[usize]) -> 
     let room = Room { update, update_fused, ..Room::samples(19) };
     let model = Ranks::alone(&config.model, &schema, room, threads, Isa::best()).unwrap();
     model.initialise(seed).unwrap();
+    for (at, of) in (1..).zip(model.parameters().unwrap()).filter(|(_, of)| matches!(of.place, Place::RowWeights(_))) {
+        // All begin with 1, which tells little.
+        let values: Vec<f32> = (0..of.len()).map(|row| (at * row % 7) as f32 * 0.375 - 0.5).collect();
+        model.import(&of, &values).unwrap();
+    }
     let batch = Arc::new(random_batch(&schema, 19, seed));
     let export = |model: &Ranks| -> Weights {
         let wide = |values: Vec<f32>| values.into_iter().map(f64::from).collect();
@@ -445,6 +453,22 @@ fn quotients_and_remainders_beside_a_whole_table() {
     check_weighted(&[&cat[..], &composed, &["model.pooling=mean"]].concat(), 2, 45, &[0, 1]);
     let cross = ["model.interaction=dcn", "model.bottom=[3, 4]", "model.top=[1]", "model.dim=4", "model.cross_rank=5"];
     check(&[&cross[..], &composed, &["model.qr_operation=concat"]].concat(), 2, 46);
+}
+
+#[test]
+fn learned_weights_of_rows() {
+    let learned = "model.weighted_pooling=learned";
+    for threads in [1, 3] {
+        check(&[&SIZES[..], &[learned]].concat(), threads, 47);
+        check_weighted(&[&SIZES[..], &[learned, "model.pooling=mean"]].concat(), threads, 48, &[0, 2]);
+    }
+    check(&[&SIZES[..], &[learned, "train.update_fused=false"]].concat(), 2, 49);
+    let narrow = ["model.md_temperature=0.4", "model.md_threshold=4", "model.wide=true", learned];
+    check_weighted(&[&SIZES[..], &narrow].concat(), 2, 50, &[1]);
+    let series =
+        ["model.bottom=[3, 9, 4]", "model.top=[11, 6]", "model.dim=4", "model.ts_length=2", "model.arch_mlp=[7, 1]"];
+    let sequences = ["model.tsl_mlp=[5, 3]", "model.sequences=[\"C1\", \"C3\"]", learned];
+    check_weighted(&[&series[..], &sequences].concat(), 2, 51, &[0]);
 }
 
 #[test]

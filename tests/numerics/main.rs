@@ -16,3 +16,4 @@ mod renamed;
 mod requirement;
 #[path = "../weighing/mod.rs"]
 mod weighing;
+mod weighted_pooling;

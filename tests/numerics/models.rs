@@ -1,4 +1,4 @@
-//! TorchRec's models, Wide & Deep, TBSM, tables made smaller and networks of one's own layers, against PyTorch: logits of the same weights, and what 30 steps make of them.
+//! TorchRec's models, Wide & Deep, TBSM, tables made smaller, learned weights of rows and networks of one's own layers, against PyTorch: logits of the same weights, and what 30 steps make of them.
 //! `tests/vectors/README.md` says where the files come from.
 
 use std::sync::Arc;
@@ -19,6 +19,7 @@ const WIDE: &str = "wide_deep.safetensors";
 const SERIES: &str = "tbsm.safetensors";
 const SMALL: &str = "small_tables.safetensors";
 const OWN: &str = "own_layers.safetensors";
+const WEIGHTED: &str = "weighted_pooling.safetensors";
 
 /// Trains for 30 steps, and compares logits, every loss, every weight and all that the optimizers keep.
 fn follow([file, case]: [&str; 2], threads: usize, isa: Isa, precision: Precision) {
@@ -29,7 +30,10 @@ fn follow([file, case]: [&str; 2], threads: usize, isa: Isa, precision: Precisio
     layers.document(&header.metadata().as_ref().unwrap()[case], "vectors").unwrap();
     let config = layers.finish(Command::Train).unwrap();
     let (model, tables) = (&config.model, config.model.rows.len());
-    let schema = Schema::criteo(model.dense(), &model.rows);
+    let mut schema = Schema::criteo(model.dense(), &model.rows);
+    for (table, column) in schema.tables.iter_mut().enumerate() {
+        column.weighted = tensors.tensor(&format!("{case}.batch0.weights{table}")).is_ok();
+    }
     let derived = derived_columns(model, &schema).unwrap();
     let schema = derived.as_ref().map_or(schema.clone(), |derived| derived.schema(&schema));
     let (optimizer, optimizer_rows) = (Optimizer::dense(&config.train), Optimizer::rows(&config.train));
@@ -66,8 +70,8 @@ fn follow([file, case]: [&str; 2], threads: usize, isa: Isa, precision: Precisio
             // Of rows near 1 the vectors' products are tens, whose roundings are as much larger than the logit.
             _ if case == "multsgd" || case == "add" => [5e-2, 2e-2, 5e-2],
             SMALL => [1e-2, 1e-2, 5e-2],
-            // Products of sums go through four more layers.
-            OWN => [3e-2, 2e-2, 5e-2],
+            // Products of sums go through four more layers; rows with learned weights are drawn from a wider range.
+            OWN | WEIGHTED => [3e-2, 2e-2, 5e-2],
             WIDE => [1e-2, 5e-3, 5e-2],
             _ => [5e-3, 5e-3, 5e-2],
         },
@@ -120,7 +124,8 @@ fn pytorch_is_followed_on_any_instruction_set() {
     let series = ["adagrad", "sgd", "cat", "nodense"].map(|case| [SERIES, case]);
     let small = ["dot", "sgd", "cat", "mult", "multsgd", "add", "concat"].map(|case| [SMALL, case]);
     let own = ["everything", "factors"].map(|case| [OWN, case]);
-    for case in cases.into_iter().chain(wide).chain(series).chain(small).chain(own) {
+    let weighted = ["sgd", "adagrad", "adam"].map(|case| [WEIGHTED, case]);
+    for case in cases.into_iter().chain(wide).chain(series).chain(small).chain(own).chain(weighted) {
         for isa in Isa::every() {
             for threads in [1, 3] {
                 follow(case, threads, isa, Precision::F32);
@@ -133,9 +138,9 @@ fn pytorch_is_followed_on_any_instruction_set() {
 #[test]
 fn bfloat16_is_near_pytorch() {
     let small = ["sgd", "multsgd", "add"].map(|case| [SMALL, case]);
-    let cases = [[OWN, "factors"], [TORCHREC, "sgd"], [TORCHREC, "dot"], [WIDE, "sgd"], [SERIES, "sgd"]]
-        .into_iter()
-        .chain(small);
+    let others =
+        [[TORCHREC, "sgd"], [TORCHREC, "dot"], [WIDE, "sgd"], [SERIES, "sgd"], [OWN, "factors"], [WEIGHTED, "sgd"]];
+    let cases = others.into_iter().chain(small);
     for (case, isa) in cases.flat_map(|case| Isa::every().into_iter().map(move |isa| (case, isa))) {
         follow(case, 2, isa, Precision::Bf16);
     }

@@ -66,11 +66,16 @@ pub fn batch(tensors: &SafeTensors<'_>, name: &str, tables: usize, dense_width: 
         offsets: numbers(tensors, &format!("{name}.offsets{t}")),
         rows: numbers(tensors, &format!("{name}.rows{t}")),
     };
+    // Nothing where a table's look-ups have none.
+    let weights = |t: usize| {
+        let name = format!("{name}.weights{t}");
+        if tensors.tensor(&name).is_ok() { numbers(tensors, &name) } else { Vec::new() }
+    };
     Batch {
         dense_width,
         dense: numbers(tensors, &format!("{name}.dense")),
         bags: (0..tables).map(bag).collect(),
-        weights: vec![Vec::new(); tables],
+        weights: (0..tables).map(weights).collect(),
         labels: numbers(tensors, &format!("{name}.labels")),
     }
 }

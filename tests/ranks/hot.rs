@@ -5,8 +5,8 @@ use crate::weighing;
 
 use std::sync::Arc;
 
-use octorec::base::config::{ModelConfig, Pooling, Precision, Wire};
-use octorec::base::{RankId, TableId};
+use octorec::base::RankId;
+use octorec::base::config::{ModelConfig, Pooling, Precision, WeightedPooling, Wire};
 use octorec::collective::{Links, World};
 use octorec::data::hot::{HotSet, HotSlots, Inputs};
 use octorec::data::{Batch, Column, Schema};
@@ -38,6 +38,12 @@ const OPTIMIZERS: [Optimizer; 5] = [
     Optimizer::RowwiseAdagrad { eps: 0.01, initial: 0.05 },
     Optimizer::SparseAdam { averages: AVERAGES },
 ];
+
+/// All of them, and some where rows have learned weights, too.
+fn of_rows() -> impl Iterator<Item = (Optimizer, bool)> {
+    let learned = [OPTIMIZERS[0], OPTIMIZERS[2], OPTIMIZERS[3]].map(|optimizer| (optimizer, true));
+    OPTIMIZERS.map(|optimizer| (optimizer, false)).into_iter().chain(learned)
+}
 
 /// A number that looks drawn.
 const fn drawn(of: usize) -> usize {
@@ -139,6 +145,17 @@ impl Case {
         self.batches.iter().zip(self.inputs.iter().copied())
     }
 
+    /// Rows have learned weights.
+    fn learned(mut self) -> Self {
+        self.model.weighted_pooling = WeightedPooling::Learned;
+        self
+    }
+
+    /// Whether columns of rows stay together, because something is kept of whole rows.
+    fn keeps_rows(&self) -> bool {
+        self.room.optimizer_rows.row_moment().is_some() || self.model.weighs_rows()
+    }
+
     fn ranks(&self, ranks: usize, schemes: Vec<Scheme>, hot: Option<Arc<HotSlots>>, fabric: BuildFabric) -> Ranks {
         let wishes = Wishes { ranks: Some(ranks), threads: Some(2), ..Wishes::default() };
         let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
@@ -163,8 +180,9 @@ impl Case {
         };
         let losses = self.steps().map(step).collect();
         let predictions = ranks.predict(&self.batches[2]).unwrap();
-        let tables = (0..ROWS.len() as u32).map(|table| ranks.export_table(TableId(table)).unwrap());
-        let moments = ranks.moments(&ranks.parameters().unwrap());
+        let parameters = ranks.parameters().unwrap();
+        let tables = parameters.iter().filter(|of| of.is_of_table()).map(|of| ranks.export(of).unwrap());
+        let moments = ranks.moments(&parameters);
         let moments = moments.iter().map(|moment| ranks.export(moment).unwrap());
         (losses, predictions, tables.chain(moments).collect())
     }
@@ -194,9 +212,10 @@ fn schemes(kind: usize, ranks: usize) -> Vec<Scheme> {
 
 #[test]
 fn no_bit_depends_on_copies_of_hot_rows_nor_on_ranks_schemes_and_what_optimizers_keep() {
-    for (at, optimizer) in OPTIMIZERS.into_iter().enumerate() {
+    for (at, (optimizer, learned)) in of_rows().enumerate() {
         for (precision, pooling) in [(Precision::F32, Pooling::Sum), (Precision::Bf16, Pooling::Mean)] {
             let case = Case::new(pooling, precision, optimizer, at % 2 == 0);
+            let case = if learned { case.learned() } else { case };
             let rows = hot([3, 4]);
             // Every other optimizer sees cold and hot inputs in turns.
             let case = if (at + usize::from(pooling == Pooling::Mean)) % 2 == 0 { case } else { case.in_turns(&rows) };
@@ -206,12 +225,12 @@ fn no_bit_depends_on_copies_of_hot_rows_nor_on_ranks_schemes_and_what_optimizers
                 let kinds = if ranks == 3 { vec![0, 1, 2, 3, 5] } else { vec![(at + step) % 4, 5] };
                 for kind in kinds {
                     // Columns of rows of which a number is kept stay together.
-                    if optimizer.row_moment().is_some() && matches!(kind, 1 | 5) {
+                    if case.keeps_rows() && matches!(kind, 1 | 5) {
                         continue;
                     }
                     let fabric = if (at + step) % 2 == 0 { World::fabric } else { CHANNELS };
                     let found = case.train(&case.ranks(ranks, schemes(kind, ranks), Some(rows.clone()), fabric));
-                    let what = format!("{optimizer:?}, {precision:?}, {ranks} ranks, scheme {kind}");
+                    let what = format!("{optimizer:?}, learned {learned}, {precision:?}, {ranks} ranks, scheme {kind}");
                     assert!(found.0 == alone.0, "{what}: losses {:?}, not {:?}", found.0, alone.0);
                     assert!(found.1 == alone.1, "{what}: predictions");
                     for (index, (found, alone)) in found.2.iter().zip(&alone.2).enumerate() {
@@ -226,18 +245,19 @@ fn no_bit_depends_on_copies_of_hot_rows_nor_on_ranks_schemes_and_what_optimizers
 
 #[test]
 fn sums_of_hot_rows_gradients_move_them_as_one_rank_does() {
-    for (at, optimizer) in OPTIMIZERS.into_iter().enumerate() {
+    for (at, (optimizer, learned)) in of_rows().enumerate() {
         for (precision, pooling, bound) in
             [(Precision::F32, Pooling::Sum, 1e-5), (Precision::Bf16, Pooling::Mean, 1e-3)]
         {
             let case = Case { grains: None, ..Case::new(pooling, precision, optimizer, at % 2 == 1) };
+            let case = if learned { case.learned() } else { case };
             let alone = case.alone();
             for ranks in [2, 3, 8] {
                 for kind in if ranks == 3 { 0..6 } else { 2..4 } {
-                    if optimizer.row_moment().is_some() && matches!(kind, 1 | 5) {
+                    if case.keeps_rows() && matches!(kind, 1 | 5) {
                         continue;
                     }
-                    let what = format!("{optimizer:?}, {precision:?}, {ranks} ranks, scheme {kind}");
+                    let what = format!("{optimizer:?}, learned {learned}, {precision:?}, {ranks} ranks, scheme {kind}");
                     for part in [[3, 4], [1, 1], [0, 1]] {
                         let ranks = |fabric| case.ranks(ranks, schemes(kind, ranks), Some(hot(part)), fabric);
                         let found = case.train(&ranks(World::fabric));
@@ -261,12 +281,18 @@ fn sums_of_hot_rows_gradients_move_them_as_one_rank_does() {
 fn what_travels_is_what_was_planned_to_the_byte_and_less_where_rows_are_hot() {
     for ranks in [1, 2, 3, 8] {
         let ways = [(None, Wire::F32), (None, Wire::Bf16), (Some(Grains::exactly(8)), Wire::F32)];
-        for ((grains, wire), (weighted, precision)) in
-            ways.into_iter().flat_map(|way| [(false, Precision::F32), (true, Precision::Bf16)].map(|of| (way, of)))
+        let kinds = [(false, Precision::F32, false), (true, Precision::Bf16, false), (true, Precision::Bf16, true)];
+        for ((grains, wire), (weighted, precision, learned)) in
+            ways.into_iter().flat_map(|way| kinds.map(|of| (way, of)))
         {
             let case = Case { grains, wire, ..Case::new(Pooling::Sum, precision, Optimizer::Sgd, weighted) };
+            let case = if learned { case.learned() } else { case };
             let sent = |hot: Option<Arc<HotSlots>>| {
-                let ranks = case.ranks(ranks, schemes(5, ranks), hot, World::fabric);
+                let mut schemes = schemes(5, ranks);
+                if learned {
+                    schemes[1] = Scheme::Table(RankId(0));
+                }
+                let ranks = case.ranks(ranks, schemes, hot, World::fabric);
                 ranks.initialise(7).unwrap();
                 let mut planned: Option<Traffic> = None;
                 for (batch, inputs) in case.steps() {

@@ -3,16 +3,19 @@
 
 use std::sync::Arc;
 
+use crate::weighing;
+
 use octorec::base::RankId;
 use octorec::base::config::{
-    Composition, Config, DataConfig, Interaction, LookUps, ModelConfig, Pooling, Precision, SourceKind, Wire,
+    Composition, Config, DataConfig, Interaction, LookUps, ModelConfig, Pooling, Precision, SourceKind,
+    WeightedPooling, Wire,
 };
 use octorec::data::derived::Derived;
 use octorec::data::{self, Batch, Opening, Schema, Split};
 use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
 use octorec::math::Grains;
-use octorec::model::Room;
+use octorec::model::{Place, Room};
 use octorec::optim::{Averages, Optimizer};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::train::{Ranks, Rates, Setup};
@@ -105,6 +108,14 @@ impl Case {
         Self::new(model, 3.into(), precision, Optimizer::Sgd)
     }
 
+    /// Rows have learned weights, which begin with numbers that are not all 1, and so have look-ups of some tables.
+    fn weighed(mut self, rows: Optimizer) -> Self {
+        self.model.weighted_pooling = WeightedPooling::Learned;
+        weighing::weigh(&mut self.schema, &mut self.batches, |table| table % 3 == 1);
+        self.room.optimizer_rows = rows;
+        self
+    }
+
     /// Of layers of one's own, in which everything is read by several, and a wide part.
     fn own(pooling: Pooling, precision: Precision) -> Self {
         let model = r#"
@@ -162,6 +173,11 @@ impl Case {
     fn setup(&self, kind: impl Fn(usize) -> usize, ranks: usize, grains: bool) -> Setup {
         let dims = self.model.dims(&self.schema.rows());
         let rows = self.schema.rows();
+        // Columns of rows that have one weight stay together.
+        let kind = |table| match kind(table) {
+            1 if self.model.weighs_rows() => 2,
+            kind => kind,
+        };
         let schemes =
             (0..rows.len()).map(|table| scheme(kind(table), table, ranks, rows[table], dims[table])).collect();
         let sharding = Sharding::new(&rows, dims, ranks, schemes).unwrap();
@@ -174,6 +190,9 @@ impl Case {
     fn run(&self, setup: Setup) -> Outcome {
         let ranks = Ranks::start(setup).unwrap();
         ranks.initialise(7).unwrap();
+        for of in ranks.parameters().unwrap().iter().filter(|of| matches!(of.place, Place::RowWeights(_))) {
+            ranks.import(of, &(0..of.len()).map(|row| (row % 7) as f32 * 0.3 - 0.4).collect::<Vec<_>>()).unwrap();
+        }
         let losses = self.batches.iter().map(|batch| ranks.step(batch, RATES).unwrap()).collect();
         let mut parameters = ranks.parameters().unwrap();
         parameters.extend(ranks.moments(&parameters));
@@ -290,6 +309,37 @@ fn tables_of_mixed_dimensions_are_the_same_among_ranks() {
         let alone = case.run(case.setup(|_| 0, 1, false));
         learns_as_alone(&case, &alone, bound, &what);
         is_the_same_as_alone(&case, &what);
+    }
+}
+
+#[test]
+fn learned_weights_of_rows_are_the_same_among_ranks() {
+    let averages = Averages { beta1: 0.9, beta2: 0.99, eps: 0.01, bias_correction: true };
+    let adagrad = Optimizer::Adagrad { eps: 0.01, initial: 0.05, decay: 0.0 };
+    let rowwise = Optimizer::RowwiseAdagrad { eps: 0.01, initial: 0.05 };
+    let (sum, mean, f32, bf16) = (Pooling::Sum, Pooling::Mean, Precision::F32, Precision::Bf16);
+    let cases = [
+        (Case::mixed(Interaction::Dot, sum, f32).weighed(Optimizer::Sgd), 1e-5),
+        (Case::mixed(Interaction::Cat, mean, bf16).weighed(adagrad), 1e-3),
+        (Case::wide(Interaction::Cat, mean, f32, FTRL).weighed(rowwise), 1e-5),
+        (Case::series(Interaction::Dot, mean, f32, Optimizer::Sgd).weighed(adagrad), 1e-5),
+        (Case::own(sum, f32).weighed(Optimizer::SparseAdam { averages }), 1e-5),
+        (Case::own(mean, bf16).weighed(Optimizer::Sgd), 1e-3),
+    ];
+    for (at, (case, bound)) in cases.iter().enumerate() {
+        let alone = case.run(case.setup(|_| 0, 1, false));
+        let weights: Vec<_> =
+            alone.1.iter().filter(|(name, _)| name.contains("_W_l") || name.contains("row_w")).collect();
+        let of_table = case.room.optimizer_rows.moments().len()
+            + usize::from(case.room.optimizer_rows.row_moment().is_some())
+            + usize::from(case.room.optimizer_rows.counter().is_some());
+        assert_eq!(weights.len(), 4 * (1 + of_table), "weights of each of four tables, and what is kept of them");
+        let moved = |(name, values): &&(String, Vec<f32>)| {
+            !name.starts_with("state") && (0..).zip(values).any(|(row, w)| *w != (row % 7) as f32 * 0.3 - 0.4)
+        };
+        assert_eq!(weights.into_iter().filter(moved).count(), 4, "all of them learn");
+        learns_as_alone(case, &alone, *bound, &format!("case {at}"));
+        is_the_same_as_alone(case, &format!("case {at}"));
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use octorec::base::config::{
-    Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, SourceKind, Update, Wire,
+    Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, SourceKind, Update, WeightedPooling, Wire,
 };
 use octorec::base::{Error, RankId, TableId};
 use octorec::collective::World;
@@ -257,6 +257,12 @@ fn columns_of_a_table_are_not_divided_where_a_number_is_kept_of_whole_rows() {
     let schemes = |kind| (0..ROWS.len()).map(|table| scheme(kind, table, 2)).collect();
     let error = Ranks::start(case.setup(schemes(1), 2, 1)).err().expect("refused").to_string();
     assert!(error.contains("table 0: divide it by rows") && error.contains("rowwise-adagrad"), "{error}");
+    case.together(case.setup(schemes(2), 2, 1));
+    case.room = Room { optimizer_rows: Optimizer::Sgd, ..case.room };
+    case.together(case.setup(schemes(1), 2, 1));
+    case.config.model.weighted_pooling = WeightedPooling::Learned;
+    let error = Ranks::start(case.setup(schemes(1), 2, 1)).err().expect("refused").to_string();
+    assert!(error.contains("table 0: divide it by rows") && error.contains("weighted_pooling = \"fixed\""), "{error}");
     case.together(case.setup(schemes(2), 2, 1));
 }
 

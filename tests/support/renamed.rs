@@ -9,6 +9,7 @@ pub fn renamed(name: &str, top: usize) -> String {
         ["sparse_arch", _, _, table, "proj", kind] => {
             format!("emb_l.{}.proj.{kind}", table.trim_start_matches("t_cat_"))
         }
+        ["tables", table, "row_weights"] => format!("v_W_l.{table}"),
         ["tables", table, kind] => format!("emb_l.{table}.{kind}"),
         ["dense_arch", _, "_mlp", layer, _, kind] => format!("bot_l.{}.{kind}", 2 * number(layer)),
         ["over_arch", _, "0", "_mlp", layer, _, kind] => format!("top_l.{}.{kind}", 2 * number(layer)),

@@ -142,6 +142,13 @@ impl Config {
                 ),
             );
         }
+        if self.model.weighs_rows() && !matches!(train.update, Update::Auto | Update::Sorted) {
+            return fail(
+                &["model.weighted_pooling", "train.update"],
+                "model.weighted_pooling = \"learned\" sums a row's gradients before it moves the row and its weight, for which \
+                 look-ups are sorted: use train.update = \"auto\" or \"sorted\"",
+            );
+        }
         if train.optimizer_rows != OptimizerName::Sgd && !matches!(train.update, Update::Auto | Update::Sorted) {
             return fail(
                 &["train.optimizer_rows", "train.update"],
@@ -303,6 +310,13 @@ impl ModelConfig {
                 format!(
                     "model.qr_collisions above 0 with {other}: no model has both tables of quotients and that; leave one away"
                 ),
+            );
+        }
+        if self.weighs_rows() {
+            return fail(
+                &["model.weighted_pooling", "model.qr_collisions"],
+                "model.weighted_pooling = \"learned\" with model.qr_collisions above 0: values that share rows have no weight of \
+                 their own; leave one away",
             );
         }
         if self.qr_operation == Composition::Concat && !self.dim.is_multiple_of(2) {

@@ -177,6 +177,7 @@ pub const KEYS: &[Key] = &[
     key("model.rows", TABLES, GENERATED),
     key("model.columns", &[Plan, Simulate, Tune, Step, Overlap, Inspect], RANDOM),
     key("model.pooling", STEPS, Always),
+    key("model.weighted_pooling", QUOTIENTS, Always),
     key("model.interaction", LAYERS, BUILT_IN),
     key("model.interaction_itself", LAYERS, DOT),
     key("model.triangle", &[], DOT),

@@ -80,6 +80,9 @@ pub struct ModelConfig {
     pub columns: Vec<String>,
     /// How the rows of a bag become one vector.
     pub pooling: Pooling,
+    /// What rows are multiplied by before they are pooled (`--weighted-pooling` of facebookresearch/dlrm).
+    #[serde(default)]
+    pub weighted_pooling: WeightedPooling,
     /// How dense and sparse features meet.
     pub interaction: Interaction,
     /// Whether `dot` keeps each vector's product with itself.
@@ -140,6 +143,17 @@ pub enum Pooling {
     Sum,
     /// Their sum divided by their number.
     Mean,
+}
+
+/// What a look-up's row is multiplied by before it is pooled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WeightedPooling {
+    /// The look-up's weight, where the data have weights, and else 1.
+    #[default]
+    Fixed,
+    /// That, and a weight that each row of a table has and that is learned with the row, beginning with 1.
+    Learned,
 }
 
 /// How the vectors of one sample are combined.
@@ -302,6 +316,7 @@ impl Default for ModelConfig {
             rows: Vec::new(),
             columns: Vec::new(),
             pooling: Pooling::Sum,
+            weighted_pooling: WeightedPooling::Fixed,
             interaction: Interaction::Dot,
             interaction_itself: false,
             triangle: Triangle::Lower,

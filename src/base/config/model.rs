@@ -1,6 +1,6 @@
 //! What follows from the keys of a model: how many tables and vectors there are, and how wide they are.
 
-use super::{Composition, LayerKind, ModelConfig, Precision, Triangle};
+use super::{Composition, LayerKind, ModelConfig, Precision, Triangle, WeightedPooling};
 
 impl ModelConfig {
     /// Dense features of a sample, where they are the model's to say: 0 before [`ModelConfig::follow`] where they are not.
@@ -32,6 +32,18 @@ impl ModelConfig {
     #[must_use]
     pub fn deep_tables(&self, tables: usize) -> usize {
         if self.wide { (tables - self.wide_crosses.len()) / 2 } else { tables }
+    }
+
+    /// Whether rows have learned weights, by which look-ups multiply them; those of a wide part have none.
+    #[must_use]
+    pub const fn weighs_rows(&self) -> bool {
+        matches!(self.weighted_pooling, WeightedPooling::Learned)
+    }
+
+    /// Of so many tables those whose rows have learned weights: the first ones, all but a wide part's, or none.
+    #[must_use]
+    pub fn weighing_tables(&self, tables: usize) -> usize {
+        if self.weighs_rows() { self.deep_tables(tables) } else { 0 }
     }
 
     /// Which of the data's columns, of so many values, are looked up in two tables: of quotients, in the column's place, and of

@@ -126,7 +126,8 @@ pub struct TrainConfig {
     /// Whether rows that are looked up most are read from copies that every rank has.
     #[serde(default)]
     pub hot: Hot,
-    /// Bytes that copies of hot rows may take on each rank; `auto`: a fiftieth of what the tables' weights take.
+    /// Bytes that copies of hot rows may take on each rank; `auto`: a fiftieth of what the tables' weights take, beside tables
+    /// that are hot as a whole.
     #[serde(default)]
     pub hot_budget: Setting<u64>,
     /// A file of `octorec inspect --hot --out` with the hot rows; empty: they are told from a sample of the data.

@@ -178,7 +178,7 @@ impl EmbeddingArgs {
     /// What is kept of rows.
     fn kept(&self) -> Kept {
         let train = TrainConfig { optimizer_rows: self.optimizer, ..TrainConfig::default() };
-        Kept { precision: self.precision, optimizer: Optimizer::rows(&train) }
+        Kept { precision: self.precision, optimizer: Optimizer::rows(&train), row_weights: false }
     }
 
     /// Bytes of a row that a look-up reads, and that an update reads and writes: with what the optimizer keeps.

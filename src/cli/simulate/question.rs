@@ -105,7 +105,7 @@ impl Question<'_> {
         let shape = Shape::of(&self.config.model, &workload.positions(), &workload.dims());
         let reduction = self.reduction(&model)?;
         let precision = self.config.model.layer_precision(self.config.train.precision);
-        let kept = Kept { precision, optimizer: Optimizer::dense(&self.config.train) };
+        let kept = Kept { precision, optimizer: Optimizer::dense(&self.config.train), row_weights: false };
         let outcome = simulate(&Scene {
             shape: &shape,
             kept,

@@ -13,7 +13,6 @@ pub(super) use halves::{Short, Split};
 pub(super) use stored::Stored;
 pub(super) use whole::Whole;
 
-use super::Table;
 use crate::base::config::Precision;
 use crate::simd::Simd;
 
@@ -117,16 +116,6 @@ pub fn seen_words(precision: Precision, dim: usize) -> usize {
         F::seen_words(dim)
     }
     with_form!(precision, form => of(form, dim))
-}
-
-/// The one precision of all tables.
-///
-/// # Panics
-/// When they differ.
-pub(super) fn precision_of(tables: &[Table]) -> Precision {
-    let precision = tables.first().map_or(Precision::F32, Table::precision);
-    assert!(tables.iter().all(|table| table.precision() == precision), "all tables have one precision");
-    precision
 }
 
 #[cfg(test)]

@@ -73,7 +73,8 @@ fn cases() -> impl Iterator<Item = ((usize, usize), Kept)> {
         Optimizer::Adam { averages, decay: 0.1 },
     ];
     let precisions = [Precision::F32, Precision::Bf16, Precision::Bf16Lsb8];
-    let kept = precisions.map(|precision| optimizers.map(|optimizer| Kept { precision, optimizer }));
+    let kept =
+        precisions.map(|precision| optimizers.map(|optimizer| Kept { precision, optimizer, row_weights: false }));
     SHAPES.into_iter().flat_map(move |shape| kept.concat().into_iter().map(move |kept| (shape, kept)))
 }
 
@@ -122,8 +123,9 @@ fn lamb_moves_a_layer_by_the_norms_of_all_of_it_on_any_number_of_threads() {
         let mut kept = [count, outputs].map(|len| [vec![0.0f64; len], vec![0.0; len]]);
         let kinds = [Precision::F32, Precision::Bf16];
         let kinds = kinds.into_iter().flat_map(|kind| [1, 2, 3].map(|threads| (kind, threads)));
-        let new =
-            |(precision, threads)| (layer(inputs, outputs, Kept { precision, optimizer }), Team::new(threads).unwrap());
+        let new = |(precision, threads)| {
+            (layer(inputs, outputs, Kept { precision, optimizer, row_weights: false }), Team::new(threads).unwrap())
+        };
         let mut layers: Vec<_> = kinds.map(new).collect();
         for step in 1..=3 {
             let pace = Pace { rate: 0.05, step };

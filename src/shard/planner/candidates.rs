@@ -97,7 +97,7 @@ fn even(whole: u64, parts: usize) -> Vec<u64> {
 /// All ways that `options` allow for a table; never empty.
 pub fn candidates(model: &Model<'_>, table: TableId, options: &Options) -> Vec<Rc<Candidate>> {
     let work = model.workload;
-    let TableLoad { rows, dim, row_state_bytes, .. } = work.tables[table.index()];
+    let TableLoad { rows, dim, row_weight_bytes, row_state_bytes, .. } = work.tables[table.index()];
     let ranks = model.ranks();
     let allowed = |kind| options.scheme.is_none_or(|wanted| wanted == kind);
     let mut found = Vec::new();
@@ -105,8 +105,8 @@ pub fn candidates(model: &Model<'_>, table: TableId, options: &Options) -> Vec<R
         let load = model.load(table, &Rows::all(rows), dim, true);
         found.push(Candidate { shape: Shape::Table, loads: vec![load] });
     }
-    // What is kept of a row needs all of its columns; who asks for columns alone gets them priced.
-    if allowed(Kind::Column) && (row_state_bytes == 0 || options.scheme.is_some()) {
+    // What is kept of a row, its learned weight among it, needs all of its columns; who asks for columns alone gets them priced.
+    if allowed(Kind::Column) && (row_state_bytes + row_weight_bytes == 0 || options.scheme.is_some()) {
         // Slices of whole cache lines, so that no line is read by two ranks; narrower only where asked for.
         let line = CACHE_LINE / work.weight_bytes.clamp(1, CACHE_LINE);
         let grain = if options.scheme.is_some() && dim / line < 2 { 1 } else { line };

@@ -80,6 +80,7 @@ class Model(nn.Module):
         super().__init__()
         self.about = about
         self.embeddings = [self.place(name, tensors[name]) for name in about["tables"]]
+        self.row_weights = [self.place(name, tensors[name]) for name in about["row_weights"]]
         self.chains = {
             node["name"]: [[name and self.place(name, tensors[name]) for name in layer] for layer in node["layers"]]
             for node in about["network"]
@@ -117,10 +118,15 @@ class Model(nn.Module):
         weight, bias = layer
         return F.linear(self.round(x), weight.float(), bias)
 
+    def rows(self, table, ids):
+        """Rows of a table, each times its learned weight if it has one."""
+        rows = self.embeddings[table][ids].float()
+        return rows * self.row_weights[table][ids, None] if table < len(self.row_weights) else rows
+
     def pooled(self, table, ids, offsets, weights=None):
         """The sum or the mean of each bag's rows; an empty bag gives 0."""
         counts = offsets.diff()
-        rows = self.embeddings[table][ids].float()
+        rows = self.rows(table, ids)
         if weights is not None:
             rows = rows * weights[:, None]
         sums = torch.zeros(len(counts), rows.shape[1])
@@ -202,7 +208,7 @@ class Model(nn.Module):
         sample = torch.arange(len(counts)).repeat_interleave(counts)
         step = steps - (offsets[1:].repeat_interleave(counts) - torch.arange(len(ids)))
         kept = step >= 0
-        rows = self.embeddings[table][ids[kept]].float()
+        rows = self.rows(table, ids[kept])
         if weights is not None:
             rows = rows * weights[kept, None]
         vectors = torch.zeros(len(counts), steps, rows.shape[1])

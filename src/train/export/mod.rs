@@ -21,6 +21,8 @@ pub struct Exported<'a> {
     config: Config,
     /// By number; rows x dim, then those of the wide part.
     tables: Vec<Parameter>,
+    /// Learned weights of their rows, of the first tables or of none.
+    row_weights: Vec<Parameter>,
     /// Those of the network, in the order in which they are numbered.
     layers: Vec<Layer>,
     shape: Shape,
@@ -76,6 +78,9 @@ impl<'a> Exported<'a> {
             Parameter::of_table(name, table, [*rows as usize, *dim], table >= deep)
         };
         let tables: Vec<Parameter> = names.into_iter().zip(rows.iter().zip(&dims)).enumerate().map(table).collect();
+        let weights = project.row_weights(model, tables.len()).into_iter().zip(&rows).enumerate();
+        let row_weights =
+            weights.map(|(table, (name, rows))| Parameter::of_row_weights(name, table, *rows as usize)).collect();
         // Layers are as wide however many vectors of a sample each table gives.
         let shape = Shape::of(model, &vec![1; tables.len()], &dims);
         let layers = shape.layers().enumerate().map(|(index, of)| {
@@ -95,7 +100,19 @@ impl<'a> Exported<'a> {
         let of_tables = |these: &[usize]| (0..tables.len()).map(|table| these.contains(&table)).collect();
         let (weighted, sequences) = (of_tables(&weighted), of_tables(&checkpoint.sequences()?));
         let composed = model.own_composed();
-        Ok(Some(Self { checkpoint, config, tables, layers, shape, network, widths, weighted, sequences, composed }))
+        Ok(Some(Self {
+            checkpoint,
+            config,
+            tables,
+            row_weights,
+            layers,
+            shape,
+            network,
+            widths,
+            weighted,
+            sequences,
+            composed,
+        }))
     }
 
     /// How it was trained.
@@ -125,10 +142,10 @@ impl<'a> Exported<'a> {
         &self.config.model
     }
 
-    /// All tensors: tables, then layers in their order.
+    /// All tensors: tables, learned weights of their rows, then layers in their order.
     fn tensors(&self) -> impl Iterator<Item = &Parameter> {
         let layers = self.layers.iter().flat_map(|layer| std::iter::once(&layer.weight).chain(&layer.bias));
-        self.tables.iter().chain(layers)
+        self.tables.iter().chain(&self.row_weights).chain(layers)
     }
 
     /// The layers between the features and the logit.
@@ -201,7 +218,7 @@ impl<'a> Exported<'a> {
                 let is_narrow = |layer: crate::model::Layer<'_>| matches!(layer.role, Role::Projection(_));
                 self.rounds() && !self.shape.layers().nth(layer).is_some_and(is_narrow)
             }
-            Place::Bias(_) => false,
+            Place::RowWeights(_) | Place::Bias(_) => false,
         };
         if halves { Number::Bf16 } else { Number::F32 }
     }

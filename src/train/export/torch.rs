@@ -29,6 +29,8 @@ struct Description<'a> {
     /// Dense features; 0: the model has none.
     dense: usize,
     tables: Vec<&'a str>,
+    /// Learned weights of their rows, of the first tables or of none.
+    row_weights: Vec<&'a str>,
     /// Whether look-ups have weights, by table.
     weighted: &'a [bool],
     /// The layers between the features and the logit, each behind those that it reads.
@@ -138,6 +140,7 @@ fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
     Description {
         dense: config.dense(),
         tables: model.tables.iter().map(|table| &*table.name).collect(),
+        row_weights: model.row_weights.iter().map(|weights| &*weights.name).collect(),
         weighted: &model.weighted,
         network: model.widths().order.iter().map(node).collect(),
         logit: &model.network()[model.widths().logit].name,

@@ -37,6 +37,7 @@ fn mixed(tables: &[(u64, usize)], batch: usize) -> Workload {
         skew: 0.0,
         weighted: false,
         state_bytes: 0,
+        row_weight_bytes: 0,
         row_state_bytes: 0,
     };
     Workload {

@@ -213,12 +213,18 @@ fn side_by_side(graph: &mut Builder<'_>, vectors: &[String]) -> String {
     graph.node("Concat", &inputs, &[Argument::Int("axis", 1)])
 }
 
-/// Rows of a table by their numbers, as 32-bit floats.
+/// Rows of a table by their numbers, as 32-bit floats, each times its learned weight if it has one.
 fn rows<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, table: usize, ids: &str, zeros: usize) -> String {
     let of = &model.tables[table];
     let name = graph.stored(of, zeros, model.number(of));
     let rows = graph.node("Gather", &[&name, ids], &[Argument::Int("axis", 0)]);
-    if model.number(of) == Number::Bf16 { graph.cast(&rows, FLOAT) } else { rows }
+    let rows = if model.number(of) == Number::Bf16 { graph.cast(&rows, FLOAT) } else { rows };
+    let Some(of) = model.row_weights.get(table) else { return rows };
+    let name = graph.stored(of, zeros, Number::F32);
+    let weights = graph.node("Gather", &[&name, ids], &[Argument::Int("axis", 0)]);
+    let last = graph.integers("axis_last", &[-1], false);
+    let weights = graph.node("Unsqueeze", &[&weights, &last], &[]);
+    graph.node("Mul", &[&rows, &weights], &[])
 }
 
 /// Sums of bags divided by how many look-ups they have, where the model pools means; `counts` [samples, 1].
