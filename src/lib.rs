@@ -21,7 +21,8 @@
 //! | update of dense weights, where they were reduced | [`optim`] |
 //!
 //! Bottom MLP to loss and back is done part by part ([`math::Parts`]), so that activations stay in the caches. A rank that
-//! is alone has no peers: it exchanges nothing, copies nothing and waits for nobody. How dense gradients are
+//! is alone has no peers: it exchanges nothing, copies nothing and waits for nobody. Which inputs come next, where hot and cold
+//! ones take turns, is `train/order.rs`'s. How dense gradients are
 //! reduced (alone, by the compute threads, by communication threads behind the backward pass, or in an order that does not
 //! depend on ranks) is one of the implementations in `train/reduction`. A network is known by the trait
 //! [`model::Network`], what carries messages by [`collective::Carrier`], how a weight moves by [`optim::Rule`]: the corridor

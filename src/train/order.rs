@@ -108,7 +108,7 @@ impl Shuffled {
             self.done = [0; 2];
         }
         // Where the other kind has none left, this one goes on; an epoch begins with cold inputs.
-        let other = self.remaining(!self.hot) > 0 && !(ended && !self.hot);
+        let other = self.remaining(!self.hot) > 0 && (self.hot || !ended);
         if self.left == 0 && !other {
             self.left = self.turn(self.hot);
         }

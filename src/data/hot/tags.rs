@@ -50,10 +50,10 @@ impl Tags {
     /// many.
     ///
     /// # Errors
-    /// As [`classify`].
+    /// As [`classify()`].
     ///
     /// # Panics
-    /// As [`classify`].
+    /// As [`classify()`].
     pub fn of(source: &dyn Source, set: &HotSet, workers: usize, told: &dyn Fn(u64, u64)) -> Result<Self> {
         let total = source.samples(Split::Train).unwrap_or(0);
         let mut words = vec![0u64; total.div_ceil(64) as usize];
