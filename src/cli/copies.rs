@@ -148,7 +148,8 @@ pub fn hot_inputs(config: &Config, source: &dyn Source, kept: Option<&Path>) -> 
     };
     let (hot, all) = (tags.count(Inputs::Hot), tags.samples());
     if hot == 0 {
-        let reason = "no training sample looks up hot rows alone: give copies more memory with --hot-budget (`octorec inspect                       --hot` shows what it brings), or use --hot exact, which needs no such samples";
+        let reason = "no training sample looks up hot rows alone: give copies more memory with --hot-budget (`octorec inspect \
+                      --hot` shows what it brings), or use --hot exact, which needs no such samples";
         return Err(Error::Config { origin: "--hot fae".to_owned(), reason: reason.to_owned() });
     }
     let share = 100.0 * hot as f64 / all as f64;

@@ -296,6 +296,7 @@ impl TrainArgs {
             loss_trace,
             mllog,
             profile: None,
+            judged: None,
             saved: None,
         };
         run.describe_itself()?;

@@ -14,7 +14,7 @@ use super::feed::Upcoming;
 use super::hot_file::save_hot;
 use super::metrics::{Evaluation, Scores};
 use super::mllog::MlLog;
-use super::order::Order;
+use super::order::{Judged, Order};
 use super::output::OutputDir;
 use super::report::Reporter;
 use super::summary::{Outcome, Summary};
@@ -58,6 +58,8 @@ pub struct Run {
     pub mllog: Option<MlLog>,
     /// What a step has to do, from the first one on.
     pub profile: Option<Profile>,
+    /// The last test between turns of hot and cold inputs.
+    pub judged: Option<Judged>,
     /// Who has written the last checkpoint, if there was one.
     pub saved: Option<Writers>,
 }
@@ -361,6 +363,7 @@ impl Run {
         if judged.rate != judged.rate_before {
             reporter.say(&judged.to_string());
         }
+        self.judged = Some(judged);
         self.output.as_mut().map_or(Ok(()), |output| output.log(&judged))?;
         Ok(true)
     }
@@ -444,6 +447,7 @@ impl Run {
             outcome,
             auc: scores.map(|scores| scores.auc),
             best_possible_auc: tally.scores.and_then(|(_, _, best)| best),
+            shuffle: self.judged,
             logloss: scores.map(|scores| scores.logloss),
             pr_auc: scores.map(|scores| scores.pr_auc),
             normalised_entropy: scores.map(|scores| scores.normalised_entropy),

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::Judged;
+
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -23,6 +25,9 @@ pub struct Summary {
     pub auc: Option<f64>,
     /// The AUC of the true probabilities, where the data is synthetic.
     pub best_possible_auc: Option<f64>,
+    /// The last test between turns of hot and cold inputs, if they take some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shuffle: Option<Judged>,
     /// Mean binary cross-entropy on the test samples.
     pub logloss: Option<f64>,
     /// Area under the precision-recall curve.

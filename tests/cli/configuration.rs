@@ -163,7 +163,7 @@ const CASES: &[Case] = &[
     case("train.hot", "exact", BUILT_IN, &[]),
     case("train.hot_budget", "2048", BUILT_IN, &[("train.hot", "exact")]),
     case("train.hot_set", "nowhere", BUILT_IN, &[("train.hot", "exact")]),
-    case("train.hot_test_samples", "64", BUILT_IN, &[("train.hot", "fae")]),
+    case("train.hot_test_samples", "64", BUILT_IN, &[("train.hot", "fae"), ("data.train_samples", "320")]),
     case("train.seed", "5", BUILT_IN, &[]),
     case("train.threads", "1", BUILT_IN, &[("train.threads", "2")]),
     case("train.tuned", "nowhere.toml", BUILT_IN, &[]),

@@ -105,7 +105,7 @@ fn judged(out: &str) -> Vec<Value> {
 fn hot_and_cold_inputs_take_turns_and_no_number_of_ranks_nor_a_stop_changes_a_bit() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
-    let train = format!("{} --determinism ranks --hot fae --hot-budget 6MiB", training_in_turns());
+    let train = format!("{} --determinism ranks --hot fae --hot-budget 3560KiB", training_in_turns());
     let trace = |name: &str, line: &str| {
         let (results, said) = told(&format!("{line} --trace-loss {}", at(name)));
         (fs::read_to_string(at(name)).unwrap(), results, said)
@@ -153,7 +153,7 @@ fn hot_inputs_are_those_of_a_file_that_tells_them_or_told_by_its_rows() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     let keys = "--set model.bottom=[13,32,8] --set model.dim=8 --set data.train_samples=2560";
-    let inspect = format!("inspect --hot --preset demo {keys} --sample 50% --hot-budget 6MiB");
+    let inspect = format!("inspect --hot --preset demo {keys} --sample 100% --hot-budget 3560KiB");
     succeed(&format!("{inspect} --out {}", at("rows")));
     succeed(&format!("{inspect} --inputs --out {}", at("tagged")));
     let train = format!("{} --determinism ranks --hot fae", training_in_turns());
@@ -171,7 +171,9 @@ fn hot_inputs_are_those_of_a_file_that_tells_them_or_told_by_its_rows() {
     };
     let fewer = format!("{train} --set data.train_samples=2000 --hot-set {}", at("tagged"));
     refused(&fewer, &["tagged", "tells 2,560 training samples apart, and the data has 2,000", "leave --hot-set away"]);
-    refused(&format!("{train} --hot-budget 64"), &["no training sample looks up hot rows alone", "--hot-budget"]);
+    refused(&format!("{train} --hot-budget 64"), &["--hot-budget", "hot as a whole", "allow more than 64 B"]);
+    let none = "train --preset rmc1 --rows-cap 90000 --set data.train_samples=1280 --batch 64 --threads 1 --hot fae";
+    refused(none, &["--hot fae: no training sample looks up hot rows alone", "--hot-budget", "octorec inspect --hot"]);
     refused(&format!("{} --set train.hot_test_samples=9", tiny_training()), &["train.hot_test_samples", "\"fae\""]);
     let step = "bench step --preset demo --ranks 2 --threads 1 --batch 64 --rows-cap 100 --set train.hot=fae";
     refused(step, &["train.hot", "an order of all inputs of a training"]);
@@ -188,7 +190,7 @@ fn a_wide_part_and_series_have_hot_inputs_too() {
     let at = |name: &str| folder.path().join(name).display().to_string();
     let wide = "train --preset wide-deep --rows-cap 90000 --set data.train_samples=2560 --set data.test_samples=500 --batch 64 \
                 --set model.top=[16,1] --set model.dim=4 --set model.wide_buckets=1000 --epochs 1 --set train.eval_every=0";
-    let series = "train --preset rmc1 --rows-cap 90000 --set data.train_samples=1280 --set data.test_samples=200 --batch 64 --epochs 1";
+    let series = "train --preset rmc1 --rows-cap 90000 --set data.train_samples=1280 --set data.test_samples=200 --batch 64 --epochs 1 --hot-budget 2100KiB";
     for (name, train) in [("wide", wide), ("series", series)] {
         let train = format!("{train} --set train.hot_test_samples=100 --threads 1 --determinism ranks --hot fae");
         let trace = |ranks: usize| {
