@@ -101,6 +101,7 @@ pub fn evaluate(
     (split, batch): (Split, usize),
     questions: Questions,
 ) -> Result<Option<Evaluation>> {
+    let batch = questions.samples.map_or(batch, |most| batch.min(most.max(1) as usize));
     let mut reading = Reading::start(source, (split, batch))?;
     let first_rank = ranks.local().start;
     let tallies: Arc<[Mutex<Tally>]> = ranks.local().map(|_| Mutex::default()).collect();

@@ -339,6 +339,7 @@ mod tests {
         write_file(&path.join(VOCABULARY), b"values").unwrap();
         write_file(&path.join(CONFIG), b"keys").unwrap();
         write_file(&path.join(PLAN), b"who holds what").unwrap();
+        write_file(&path.join(HOT), b"hot rows").unwrap();
         let aside = path.join(PREVIOUS);
         for moved in 0..=FILES.len() {
             fs::create_dir_all(&aside).unwrap();

@@ -20,6 +20,7 @@ const MODEL: [(&str, &str); 8] = [
     ("train.eval_every", "0"),
     ("train.decay_steps", "0"),
 ];
+const TURNS: &[(&str, &str)] = &[("train.hot", "fae"), ("train.hot_budget", "3379200"), ("data.train_samples", "320")];
 const BUILT_IN: &[(&str, &str)] = &[("data.train_samples", "640"), ("data.test_samples", "128")];
 const RANDOM: &[(&str, &str)] =
     &[("data.source", "random"), ("data.test_samples", "128"), ("model.rows", "[300,400,500]")];
@@ -163,7 +164,7 @@ const CASES: &[Case] = &[
     case("train.hot", "exact", BUILT_IN, &[]),
     case("train.hot_budget", "2048", BUILT_IN, &[("train.hot", "exact")]),
     case("train.hot_set", "nowhere", BUILT_IN, &[("train.hot", "exact")]),
-    case("train.hot_test_samples", "64", BUILT_IN, &[("train.hot", "fae"), ("data.train_samples", "320")]),
+    case("train.hot_test_samples", "64", BUILT_IN, TURNS),
     case("train.seed", "5", BUILT_IN, &[]),
     case("train.threads", "1", BUILT_IN, &[("train.threads", "2")]),
     case("train.tuned", "nowhere.toml", BUILT_IN, &[]),

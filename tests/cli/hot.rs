@@ -91,7 +91,7 @@ fn hot_rows_are_those_of_a_file_if_it_is_of_these_data() {
 
 /// A training whose larger tables have rows that are looked up seldom.
 fn training_in_turns() -> String {
-    format!("{} --set data.train_samples=2560 --set train.hot_test_samples=100 --threads 1", tiny_training())
+    format!("{} --set data.train_samples=2560 --threads 1", tiny_training())
 }
 
 /// The tests between turns that a run's metrics tell of.
@@ -105,7 +105,10 @@ fn judged(out: &str) -> Vec<Value> {
 fn hot_and_cold_inputs_take_turns_and_no_number_of_ranks_nor_a_stop_changes_a_bit() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
-    let train = format!("{} --determinism ranks --hot fae --hot-budget 3560KiB", training_in_turns());
+    let train = format!(
+        "{} --determinism ranks --hot fae --hot-budget 3560KiB --set train.hot_test_samples=100",
+        training_in_turns()
+    );
     let trace = |name: &str, line: &str| {
         let (results, said) = told(&format!("{line} --trace-loss {}", at(name)));
         (fs::read_to_string(at(name)).unwrap(), results, said)
@@ -153,10 +156,10 @@ fn hot_inputs_are_those_of_a_file_that_tells_them_or_told_by_its_rows() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     let keys = "--set model.bottom=[13,32,8] --set model.dim=8 --set data.train_samples=2560";
-    let inspect = format!("inspect --hot --preset demo {keys} --sample 100% --hot-budget 3560KiB");
+    let inspect = format!("inspect --hot --preset demo {keys} --sample 100% --hot-budget 4200KiB");
     succeed(&format!("{inspect} --out {}", at("rows")));
     succeed(&format!("{inspect} --inputs --out {}", at("tagged")));
-    let train = format!("{} --determinism ranks --hot fae", training_in_turns());
+    let train = format!("{} --determinism ranks --hot fae --set train.hot_test_samples=100", training_in_turns());
     let trace = |name: &str, set: &str| {
         let (_, said) = told(&format!("{train} --trace-loss {} --hot-set {set}", at(name)));
         (fs::read_to_string(at(name)).unwrap(), said)
@@ -175,7 +178,7 @@ fn hot_inputs_are_those_of_a_file_that_tells_them_or_told_by_its_rows() {
     let none = "train --preset rmc1 --rows-cap 90000 --set data.train_samples=1280 --batch 64 --threads 1 --hot fae";
     refused(none, &["--hot fae: no training sample looks up hot rows alone", "--hot-budget", "octorec inspect --hot"]);
     refused(&format!("{} --set train.hot_test_samples=9", tiny_training()), &["train.hot_test_samples", "\"fae\""]);
-    let step = "bench step --preset demo --ranks 2 --threads 1 --batch 64 --rows-cap 100 --set train.hot=fae";
+    let step = "bench step --preset kaggle --ranks 2 --threads 1 --batch 64 --rows-cap 100 --set train.hot=fae";
     refused(step, &["train.hot", "an order of all inputs of a training"]);
     let unending = "train --source random --set model.rows=[50,90] --set model.bottom=[13,16,8] --set model.dim=8 \
                     --set model.top=[16,1] --steps 2 --threads 1 --hot fae";
