@@ -38,8 +38,8 @@ pub struct Graph {
     loss: LossLayer,
     kept: Kept,
     project: Project,
-    /// Of the layer of that number, where in its input the inputs by their names are, if not in their order.
-    named_inputs: Option<(usize, Vec<usize>)>,
+    /// By layer, where in its input the inputs by their names are, if not in their order.
+    named_inputs: Vec<(usize, Vec<usize>)>,
     shape: Shape,
     /// Pooled rows of the whole slice of a minibatch, samples x row, those of the wide part last.
     features: Buffer<f32>,
@@ -95,7 +95,7 @@ impl Graph {
             features_gradient: supply.buffer("feature gradients", learning * whole)?,
             logits: supply.buffer("logits", part)?,
             project: Project::of(config),
-            named_inputs: blocks.iter().find_map(|block| block.named_inputs(config.triangle)),
+            named_inputs: blocks.iter().filter_map(|block| block.named_inputs(config.triangle)).collect(),
             blocks,
             vectors,
             wide,
@@ -202,7 +202,7 @@ impl Network for Graph {
     }
 
     fn named_inputs(&self, index: usize) -> Option<&[usize]> {
-        self.named_inputs.as_ref().filter(|(layer, _)| *layer == index).map(|(_, inputs)| &inputs[..])
+        self.named_inputs.iter().find(|(layer, _)| *layer == index).map(|(_, inputs)| &inputs[..])
     }
 
     fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
