@@ -34,8 +34,7 @@ impl<'a> Deep<'a> {
         let columns = self.source.schema().tables.len();
         for (at, column) in self.all.tables[columns..].iter().enumerate() {
             if at < columns {
-                let deep = hot.first(columns);
-                hot.push_as(&deep, at);
+                hot.push_again(at);
             } else {
                 hot.push_whole(column.rows);
             }

@@ -16,7 +16,7 @@ use super::overrides::{BaseArgs, KeyArgs};
 use super::profile::{Profiled, limits};
 use super::ranks::{ExchangeArgs, Purpose, RankArgs, Started, machine_team};
 use super::session::{Learned, Trained, VerifyArgs, describe, open_data, refuse_overwriting, report_skipped};
-use crate::base::config::{Command, Config, Layers};
+use crate::base::config::{Command, Config, Hot, Layers};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many, Seconds};
 use crate::base::{Error, Result, console, interrupt};
@@ -153,6 +153,15 @@ impl TrainArgs {
                                   with --out and --init"
                             .to_owned();
                     return Err(Error::Config { origin: "data.vocab with --resume".to_owned(), reason });
+                }
+                let hot = |config: &Config| (config.train.hot_set.clone(), config.train.hot_budget);
+                if config.train.hot == Hot::Fae && hot(&config) != hot(&trained) {
+                    let reason =
+                        "a run whose hot and cold inputs take turns keeps the hot rows that it began with: leave the key away, \
+                         or begin another run with --out and --init"
+                            .to_owned();
+                    let origin = "train.hot_set or train.hot_budget with --resume".to_owned();
+                    return Err(Error::Config { origin, reason });
                 }
                 (config, known, Some((path, progress)))
             }

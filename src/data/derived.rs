@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use super::quotients::Quotients;
-use super::schema::Scales;
 use super::wide::WideColumns;
-use super::{Bag, Batch, Reader, Schema, Source, Split, Vocabulary};
+use super::{Bag, Batch, Reader, Schema, Source, Split};
 use crate::base::Result;
 use crate::base::config::ModelConfig;
 
@@ -74,45 +73,17 @@ impl Source for Derived {
         self.from.samples(split)
     }
 
+    fn made_of(&self) -> Option<&dyn Source> {
+        Some(&*self.from)
+    }
+
     fn without_wide(&self) -> Option<&dyn Source> {
         self.columns.adds_only().then_some(&*self.from)
-    }
-
-    fn numbers_own_values(&self) -> bool {
-        self.from.numbers_own_values()
-    }
-
-    fn pauses(&self) -> bool {
-        self.from.pauses()
-    }
-
-    fn close(&self) {
-        self.from.close();
     }
 
     fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
         let from = self.from.open(split, start)?;
         Ok(Box::new(Deriving { from, columns: &*self.columns, bags: Vec::new(), weights: Vec::new() }))
-    }
-
-    fn truth(&self, split: Split, start: u64, count: usize) -> Option<Vec<f32>> {
-        self.from.truth(split, start, count)
-    }
-
-    fn skipped_rows(&self) -> u64 {
-        self.from.skipped_rows()
-    }
-
-    fn unseen_values(&self) -> u64 {
-        self.from.unseen_values()
-    }
-
-    fn vocabulary(&self) -> Option<&Vocabulary> {
-        self.from.vocabulary()
-    }
-
-    fn scales(&self) -> Result<Scales> {
-        self.from.scales()
     }
 }
 

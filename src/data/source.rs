@@ -24,6 +24,11 @@ pub trait Source: Send + Sync {
     /// How many samples a split has; `None` when it never ends.
     fn samples(&self, split: Split) -> Option<u64>;
 
+    /// The data set that this one is made of, if it is: it answers whatever this one does not itself.
+    fn made_of(&self) -> Option<&dyn Source> {
+        None
+    }
+
     /// The data set without the columns that a model's wide part adds; `None` where it adds none.
     fn without_wide(&self) -> Option<&dyn Source> {
         None
@@ -32,17 +37,19 @@ pub trait Source: Send + Sync {
     /// Whether row numbers were given while this source was opened, by no vocabulary of a model's: a model of other data
     /// cannot read it.
     fn numbers_own_values(&self) -> bool {
-        false
+        self.made_of().is_some_and(|of| of.numbers_own_values())
     }
 
     /// Whether its readers hand over fewer samples than they are asked for where no more have come yet: only none at all is
     /// then the end.
     fn pauses(&self) -> bool {
-        false
+        self.made_of().is_some_and(|of| of.pauses())
     }
 
     /// Told when nobody wants more samples: a reader that waits for some then comes to its end.
-    fn close(&self) {}
+    fn close(&self) {
+        self.made_of().into_iter().for_each(|of| of.close());
+    }
 
     /// A reader whose first sample is number `start` of the split.
     ///
@@ -52,23 +59,22 @@ pub trait Source: Send + Sync {
 
     /// The true click probability of `count` samples from `start`, where somebody planted it; otherwise nothing.
     fn truth(&self, split: Split, start: u64, count: usize) -> Option<Vec<f32>> {
-        let _ = (split, start, count);
-        None
+        self.made_of()?.truth(split, start, count)
     }
 
     /// Malformed rows of the files that are left out; each counts once, however often a file is read.
     fn skipped_rows(&self) -> u64 {
-        0
+        self.made_of().map_or(0, |of| of.skipped_rows())
     }
 
     /// Categorical values without a row that readers have met so far; each left its bag empty.
     fn unseen_values(&self) -> u64 {
-        0
+        self.made_of().map_or(0, |of| of.unseen_values())
     }
 
     /// The values behind the row numbers, where numbers were given by first appearance: new data must use the same.
     fn vocabulary(&self) -> Option<&Vocabulary> {
-        None
+        self.made_of()?.vocabulary()
     }
 
     /// What was learned of dense columns, now or for an earlier model: new data must be read by the same. Where it is needed
@@ -77,7 +83,7 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// When they cannot be read, or the earlier model knows nothing of a column.
     fn scales(&self) -> Result<Scales> {
-        Ok(Scales::new())
+        self.made_of().map_or_else(|| Ok(Scales::new()), |of| of.scales())
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::layout::{Group, Layout, Stream};
 use super::sparse::{Blocks, SparseIds};
 use super::words::{Words, find_bags};
-use crate::base::{RankId, Result, TableId};
+use crate::base::{Error, RankId, Result, TableId};
 use crate::collective::Carrier;
 use crate::data::hot::Inputs;
 use crate::data::{BagView, Batch};
@@ -244,10 +244,10 @@ impl Ids {
     /// whole minibatch of such inputs, of which `batch` is this rank's slice. Where copies serve all look-ups nothing is sent.
     ///
     /// # Errors
-    /// [`crate::base::Error::Rank`] when the job is in trouble.
+    /// [`Error::Rank`] when the job is in trouble, and when hot inputs look up rows that are not hot.
     ///
     /// # Panics
-    /// When the slice has another size than the layout says, or weights for other columns, or hot inputs look up other rows.
+    /// When the slice has another size than the layout says, or weights for other columns.
     pub fn exchange(
         &mut self,
         team: &Team,
@@ -269,12 +269,18 @@ impl Ids {
             None => self.pack(team, layout, batch),
             Some(sparse) => sparse.pack(team, layout, (batch, inputs), &self.owners, (&mut self.out, &mut self.starts)),
         }
+        if inputs == Inputs::Hot && self.sparse.as_ref().is_some_and(SparseIds::asks) {
+            let reason =
+                "samples that are told to be hot look up rows that are not, as if they were of other data: leave \
+                          --hot-set away, or write its file again with `octorec inspect --hot --inputs`"
+                    .to_owned();
+            return Err(Error::Config { origin: "train.hot = \"fae\"".to_owned(), reason });
+        }
         let (out, starts) = (&self.out, &self.starts);
         if layout.asks_owners(inputs) {
             self.words.swap(carrier, |peer| &out[starts[peer]..starts[peer + 1]], &mut self.into)?;
         } else {
             // Every message tells of no bag, as this rank's do: nobody need send it.
-            assert!(out[..starts[layout.ranks()]].iter().all(|word| *word == 0), "hot inputs look up hot rows alone");
             let words = 2 * layout.of(self.rank).streams.len();
             for (_, into) in self.into.iter_mut().enumerate().filter(|(from, _)| *from != self.rank.index()) {
                 into.clear();

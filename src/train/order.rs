@@ -88,6 +88,14 @@ impl Shuffled {
         Self { left: start.turn(start.hot), ..start }
     }
 
+    /// Whether a scheduler can stand there.
+    pub(super) fn is_sound(&self) -> bool {
+        let done = self.done.iter().zip(self.counts).all(|(done, count)| *done <= count) && self.done != self.counts;
+        done && self.left <= self.remaining(self.hot)
+            && (RATES[0]..=RATES[1]).contains(&self.rate)
+            && self.falls < FALLS
+    }
+
     /// Minibatches of a kind that the epoch still has.
     fn remaining(&self, hot: bool) -> u64 {
         self.counts[usize::from(hot)] - self.done[usize::from(hot)]
@@ -139,9 +147,18 @@ impl Order {
     /// take turns.
     ///
     /// # Errors
-    /// When the run has begun with another number of minibatches of either kind.
+    /// When the run has begun in another order, or with another number of minibatches of either kind.
     pub fn new(tags: Option<&Arc<Tags>>, batch: usize, progress: &Progress) -> Result<Self> {
         let batch = batch as u64;
+        if progress.step > 0 && tags.is_some() != progress.shuffled.is_some() {
+            let (began, now) =
+                if tags.is_some() { ("as the data has them", "fae") } else { ("in turns", "off or exact") };
+            let reason = format!(
+                "{now} is another order of the data, and the run began with samples {began}: continue it with the --hot that it \
+                 began with, or begin another with --init"
+            );
+            return Err(Error::Config { origin: "--resume with train.hot".to_owned(), reason });
+        }
         let begin = |tags: &Arc<Tags>| {
             let counts = KINDS.map(|inputs| tags.count(inputs).div_ceil(batch));
             match progress.shuffled {
@@ -273,6 +290,22 @@ mod tests {
         assert_eq!(rate(&[0.1; 20]), 1.0);
         // Without a test the rate stays.
         assert_eq!(Shuffled::begin([10, 10]).judge(3, None).rate, 50.0);
+    }
+
+    #[test]
+    fn a_scheduler_stands_only_where_it_can() {
+        let begun = Shuffled::begin([10, 6]);
+        assert!(begun.is_sound() && Shuffled { left: 0, done: [5, 0], ..begun }.is_sound());
+        for wrong in [
+            Shuffled { done: [11, 0], ..begun },
+            Shuffled { done: [10, 6], ..begun },
+            Shuffled { left: 6, done: [5, 0], ..begun },
+            Shuffled { rate: 0.5, ..begun },
+            Shuffled { rate: f64::NAN, ..begun },
+            Shuffled { falls: 4, ..begun },
+        ] {
+            assert!(!wrong.is_sound(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -323,7 +323,7 @@ impl Rank {
     pub(super) fn predict(&mut self, whole: &Arc<Batch>) -> Result<Vec<f32>> {
         let before = (self.batch.clone(), self.inputs);
         self.take_slice(whole);
-        // Copies that are behind wait for what only reads them.
+        // What only looks brings no copies up to date: owners have every row.
         self.inputs = if self.copies == Copies::Behind { Inputs::Cold } else { Inputs::Mixed };
         // What an evaluation takes is no part of a step.
         let stopped = self.clock.stop(true);

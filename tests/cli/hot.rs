@@ -146,6 +146,20 @@ fn hot_and_cold_inputs_take_turns_and_no_number_of_ranks_nor_a_stop_changes_a_bi
         assert_eq!(results["auc"], whole["auc"]);
         assert_eq!(judged(&out), turns, "{name}");
     }
+    // Another order, or other hot rows, are no continuation.
+    let end = at("end");
+    for (flags, words) in [
+        ("--hot off", "off or exact is another order of the data, and the run began with samples in turns"),
+        ("--hot-budget 4MiB", "keeps the hot rows that it began with"),
+        ("--hot-set other", "keeps the hot rows that it began with"),
+    ] {
+        let message = fail(&format!("train --resume {end} --steps 99 --threads 1 {flags}"));
+        assert!(message.contains(words), "{flags}: {message}");
+    }
+    let off = at("off");
+    succeed(&format!("{} --steps 9 --out {off}", training_in_turns()));
+    let message = fail(&format!("train --resume {off} --steps 99 --threads 1 --hot fae --hot-budget 3560KiB"));
+    assert!(message.contains("fae is another order of the data"), "{message}");
     // A minibatch of another size makes other turns.
     let message = fail(&format!("train --resume {} --steps 99 --batch 32 --threads 1", at("end")));
     assert!(message.contains("the run began with") && message.contains("--batch"), "{message}");
@@ -174,6 +188,8 @@ fn hot_inputs_are_those_of_a_file_that_tells_them_or_told_by_its_rows() {
     };
     let fewer = format!("{train} --set data.train_samples=2000 --hot-set {}", at("tagged"));
     refused(&fewer, &["tagged", "tells 2,560 training samples apart, and the data has 2,000", "leave --hot-set away"]);
+    let other = format!("{train} --ranks 2 --set data.seed=77 --hot-set {}", at("tagged"));
+    refused(&other, &["samples that are told to be hot look up rows that are not", "--hot-set", "--inputs"]);
     refused(&format!("{train} --hot-budget 64"), &["--hot-budget", "hot as a whole", "allow more than 64 B"]);
     let none = "train --preset rmc1 --rows-cap 90000 --set data.train_samples=1280 --batch 64 --threads 1 --hot fae";
     refused(none, &["--hot fae: no training sample looks up hot rows alone", "--hot-budget", "octorec inspect --hot"]);

@@ -1,11 +1,12 @@
 //! Hot rows: what a sample tells against what counting everything tells, through the library and through the command.
 
 use std::process::{Command, Output};
+use std::sync::Arc;
 
 use octorec::base::config::DataConfig;
 use octorec::base::rng::{Random, Stream};
 use octorec::base::{Error, Result};
-use octorec::data::hot::{HotSet, Options, Profile, Tally, WHOLE_BELOW, classify, profile};
+use octorec::data::hot::{Chosen, HotSet, Inputs, Options, Profile, Tags, Tally, WHOLE_BELOW, classify, profile};
 use octorec::data::zipf::{Scatter, Zipf};
 use octorec::data::{Batch, Criteo, Reader, Schema, Source, Split};
 use serde_json::Value;
@@ -285,6 +286,44 @@ fn all_inputs_are_told_apart_in_order_by_any_number_of_workers() {
     let counted = profile(&wrong, &options(0.1, 2 << 20), &|_| ()).unwrap_err().to_string();
     for message in [told, counted] {
         assert!(message.starts_with("table 2 (C3): row ") && message.contains("is beyond its 1000 rows"), "{message}");
+    }
+}
+
+#[test]
+fn a_kind_of_inputs_is_a_data_set_whatever_is_read_skipped_and_picked() {
+    let source = Skewed::new(20_000, 2, 5);
+    let set = source.profile(&options(0.5, 2 << 20)).set;
+    let tags = Arc::new(Tags::of(&source, &set, 2, &|_, _| ()).unwrap());
+    let (mut all, mut hot) = (Batch::new(&source.schema), Vec::new());
+    assert_eq!(source.open(Split::Train, 0).unwrap().read(&mut all, usize::MAX).unwrap(), 20_000);
+    set.classify(&all, &mut hot);
+    let source: Arc<dyn Source> = Arc::new(source);
+    for inputs in [Inputs::Hot, Inputs::Cold] {
+        let places: Vec<usize> = (0..20_000).filter(|&at| hot[at] == (inputs == Inputs::Hot)).collect();
+        let of = |numbers: &mut dyn Iterator<Item = usize>| {
+            let mut batch = Batch::new(source.schema());
+            numbers.for_each(|number| batch.push_from(&all, places[number]));
+            batch
+        };
+        let chosen = Chosen::new(Arc::clone(&source), Arc::clone(&tags), inputs);
+        let count = places.len();
+        assert_eq!((chosen.samples(Split::Train), chosen.samples(Split::Test)), (Some(count as u64), Some(20_000)));
+        let opened = |start: usize| chosen.open(Split::Train, start as u64).unwrap();
+        for start in [0, 1, 77, count - 3, count] {
+            let (mut reader, mut found) = (opened(start), Batch::new(source.schema()));
+            while reader.read(&mut found, 999).unwrap() > 0 {}
+            assert!(found == of(&mut (start..count)), "{inputs:?} from {start}");
+        }
+        let (mut reader, mut found) = (opened(10), Batch::new(source.schema()));
+        assert_eq!((reader.skip(5).unwrap(), reader.read(&mut found, 2).unwrap()), (5, 2));
+        assert_eq!(reader.pick(&mut found, &[0, 1, 30]).unwrap(), 3);
+        assert_eq!((reader.read(&mut found, 1).unwrap(), reader.skip(1 << 40).unwrap()), (1, count as u64 - 49));
+        assert_eq!((reader.read(&mut found, 1).unwrap(), reader.pick(&mut found, &[0]).unwrap()), (0, 0));
+        assert!(found == of(&mut [15, 16, 17, 18, 47, 48].into_iter()), "{inputs:?}");
+        // What is not there of picks is left away.
+        let (mut reader, mut found) = (opened(count - 2), Batch::new(source.schema()));
+        assert_eq!(reader.pick(&mut found, &[1, 2, 9]).unwrap(), 1);
+        assert!(found == of(&mut [count - 1].into_iter()));
     }
 }
 

@@ -373,12 +373,14 @@ fn hot_inputs_need_no_rows_of_others_and_cold_ones_no_copies() {
 }
 
 #[test]
-#[should_panic(expected = "hot inputs look up hot rows alone")]
-fn hot_inputs_with_other_rows_are_refused() {
-    let case = Case { grains: None, ..Case::new(Pooling::Sum, Precision::F32, Optimizer::Sgd, false) };
-    let ranks = case.ranks(2, schemes(0, 2), Some(hot([1, 4])), World::fabric);
-    let error = ranks.step_on(&case.batches[0], Inputs::Hot, RATE).unwrap_err();
-    panic!("{error}");
+fn hot_inputs_with_other_rows_are_refused_in_whatever_order_sums_are() {
+    for (grains, kind) in [(None, 0), (Some(Grains::exactly(8)), 0), (None, 3), (Some(Grains::exactly(8)), 3)] {
+        let case = Case { grains, ..Case::new(Pooling::Sum, Precision::F32, Optimizer::Sgd, false) };
+        let ranks = case.ranks(2, schemes(kind, 2), Some(hot([1, 4])), World::fabric);
+        ranks.initialise(7).unwrap();
+        let error = ranks.step_on(&case.batches[0], Inputs::Hot, RATE).unwrap_err().to_string();
+        assert!(error.contains("told to be hot look up rows that are not") && error.contains("--inputs"), "{error}");
+    }
 }
 
 #[test]

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::{HotSet, Tags};
 use crate::base::Result;
-use crate::data::schema::Scales;
-use crate::data::{Batch, Reader, Schema, Source, Split, Vocabulary};
+use crate::data::{Batch, Reader, Schema, Source, Split};
 
 /// What samples look up, where some rows are hot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,12 +60,8 @@ impl Source for Chosen {
         }
     }
 
-    fn numbers_own_values(&self) -> bool {
-        self.from.numbers_own_values()
-    }
-
-    fn close(&self) {
-        self.from.close();
+    fn made_of(&self) -> Option<&dyn Source> {
+        Some(&*self.from)
     }
 
     fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
@@ -86,22 +81,6 @@ impl Source for Chosen {
         }
         let of = |number: u64| self.from.truth(split, self.tags.place(self.inputs, number), 1);
         Some((start..start + count as u64).map(of).collect::<Option<Vec<_>>>()?.concat())
-    }
-
-    fn skipped_rows(&self) -> u64 {
-        self.from.skipped_rows()
-    }
-
-    fn unseen_values(&self) -> u64 {
-        self.from.unseen_values()
-    }
-
-    fn vocabulary(&self) -> Option<&Vocabulary> {
-        self.from.vocabulary()
-    }
-
-    fn scales(&self) -> Result<Scales> {
-        self.from.scales()
     }
 }
 

@@ -45,12 +45,12 @@ impl HotSet {
         self.tables.push(Hot { rows, count, bits: Some(bits) });
     }
 
-    /// The next table, with the hot rows of one of another set.
+    /// The next table, with the hot rows of one that is there.
     ///
     /// # Panics
-    /// When that has no such table.
-    pub fn push_as(&mut self, other: &Self, table: usize) {
-        self.tables.push(other.tables[table].clone());
+    /// When there is no such table.
+    pub fn push_again(&mut self, table: usize) {
+        self.tables.push(self.tables[table].clone());
     }
 
     /// Those of the first tables.

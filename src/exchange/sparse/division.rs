@@ -340,6 +340,11 @@ impl SparseIds {
         }
     }
 
+    /// Whether owners are to pool any bag of this rank's.
+    pub(in crate::exchange) fn asks(&self) -> bool {
+        self.sends.iter().flatten().any(|sent| !sent.cold.is_empty())
+    }
+
     /// Finds the streams in what has come from a rank.
     ///
     /// # Panics

@@ -338,6 +338,11 @@ impl<'a> Checkpoint<'a> {
         let header: Header = serde_json::from_str(text)
             .map_err(|error| self.fail(format!("its header is damaged or of another version: {error}")))?;
         let Progress { step, epoch, sample, shuffled } = header.progress;
+        if shuffled.is_some_and(|at| !at.is_sound()) {
+            let reason =
+                "its header is damaged: no turns of hot and cold inputs stand so: start from its weights with --init";
+            return Err(self.fail(reason.to_owned()));
+        }
         let [cold, hot] = shuffled.map_or([0; 2], |at| at.counts);
         let numbers = [("step", step), ("epoch", epoch), ("sample", sample), ("cold", cold), ("hot", hot)];
         for (name, number) in numbers {
