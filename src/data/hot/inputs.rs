@@ -111,7 +111,7 @@ impl Choosing<'_> {
 
 impl Reader for Choosing<'_> {
     fn read(&mut self, batch: &mut Batch, limit: usize) -> Result<usize> {
-        let found = self.take(batch, self.next..self.next + limit as u64)?;
+        let found = self.take(batch, self.next..self.next.saturating_add(limit as u64))?;
         self.next += found as u64;
         Ok(found)
     }
