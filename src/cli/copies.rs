@@ -120,7 +120,8 @@ pub fn hot_inputs(config: &Config, source: &dyn Source, kept: Option<&Path>) -> 
     }
     let deep = Deep::of(source);
     let named = Some(Path::new(&config.train.hot_set)).filter(|path| !path.as_os_str().is_empty());
-    let (set, tags, how) = match kept.filter(|path| path.exists()).or(named) {
+    let file = kept.filter(|path| path.exists()).or(named);
+    let (set, tags, how) = match file {
         Some(path) => {
             let (set, tags) = loaded(&deep, source, path)?;
             (set, tags, format!("as in {}", path.display()))
@@ -140,8 +141,7 @@ pub fn hot_inputs(config: &Config, source: &dyn Source, kept: Option<&Path>) -> 
                 "tells {} training samples apart, and the data has {found}: name a file of these data, or leave --hot-set away",
                 Count(tags.samples())
             );
-            let path = kept.filter(|path| path.exists()).or(named).unwrap_or(Path::new("hot rows")).to_owned();
-            return Err(Error::BadFile { path, reason });
+            return Err(Error::BadFile { path: file.map(Path::to_owned).unwrap_or_default(), reason });
         }
         Some(tags) => tags,
         None => tagged(config, deep.source, &set)?,

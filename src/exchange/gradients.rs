@@ -71,7 +71,7 @@ impl Gradients {
         gradient: &[f32],
     ) -> Result<()> {
         let (isa, own) = (team.isa(), self.rank);
-        if !ids.travel(layout)[1] {
+        if !ids.gradients_travel(layout) {
             return Ok(());
         }
         if self.whole != whole || layout.hot().is_some() {
@@ -112,7 +112,7 @@ impl Gradients {
         ids: &Ids,
         take: impl for<'m> FnOnce(&'m dyn Fn(RankId) -> Option<&'m [f32]>),
     ) -> Result<()> {
-        if !ids.travel(layout)[1] {
+        if !ids.gradients_travel(layout) {
             take(&|_| Some(&[]));
             return Ok(());
         }

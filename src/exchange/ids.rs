@@ -346,9 +346,14 @@ impl Ids {
         team.share(Each::new(units), |unit| unit.write(&owners[unit.table], batch, words, place));
     }
 
-    /// Whether owners pool rows for the last minibatch, and whether they get the gradients of its pooled rows.
-    pub(super) fn travel(&self, layout: &Layout) -> [bool; 2] {
-        [layout.owners_pool(self.inputs), layout.asks_owners(self.inputs)]
+    /// Whether owners pool rows for the last minibatch.
+    pub(super) fn rows_travel(&self, layout: &Layout) -> bool {
+        layout.owners_pool(self.inputs)
+    }
+
+    /// Whether owners get the gradients of its pooled rows.
+    pub(super) fn gradients_travel(&self, layout: &Layout) -> bool {
+        layout.asks_owners(self.inputs)
     }
 
     /// What `from` looks up in the shards of one of this rank's groups, as rows are moved by it: a bag a sample of that rank,

@@ -78,7 +78,7 @@ impl Pooled {
         (ids, whole): (&Ids, usize),
         mut look_up: impl FnMut(RankId, &mut [f32]),
     ) -> Result<()> {
-        if !ids.travel(layout)[0] {
+        if !ids.rows_travel(layout) {
             return Ok(());
         }
         if self.whole != whole || layout.hot().is_some() {
@@ -111,7 +111,7 @@ impl Pooled {
         (ids, features): (&Ids, &mut [f32]),
         unpooled: Option<(&Unpooled, &Batch)>,
     ) -> Result<()> {
-        if !ids.travel(layout)[0] {
+        if !ids.rows_travel(layout) {
             return Ok(());
         }
         let incoming = self.messages.finish(team, carrier)?;

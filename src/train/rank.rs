@@ -38,7 +38,7 @@ pub struct Rank {
     pub(super) unpooled: Option<Unpooled>,
     /// Where ranks have copies of hot rows.
     pub(super) hot: Option<HotRows>,
-    pub(super) copies: Copies,
+    pub(super) copies: CopyState,
     /// Bytes to each rank that brought copies of hot rows up to date, outside of any step's own.
     pub(super) filled: Vec<usize>,
     pub(super) reduction: Box<dyn DenseReduction>,
@@ -99,7 +99,7 @@ impl Common {
 
 /// Whether copies of hot rows are equal to the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Copies {
+pub(super) enum CopyState {
     /// They are.
     #[default]
     Equal,
@@ -207,7 +207,7 @@ impl Rank {
             gradients: Gradients::new(&*lanes.gradients, gradients),
             unpooled: layout.grains().map(|_| Unpooled::new(&layout, rank, &team)),
             hot: HotRows::new(&layout, rank, room, setup.isa),
-            copies: Copies::Unset,
+            copies: CopyState::Unset,
             filled: vec![0; layout.ranks()],
             batch: Arc::new(Batch::new(&setup.schema)),
             inputs: Inputs::Mixed,
@@ -241,7 +241,7 @@ impl Rank {
     }
 
     pub(super) fn initialise(&mut self, seed: u64) {
-        self.copies = Copies::Unset;
+        self.copies = CopyState::Unset;
         self.network.initialise(seed);
         self.tables.initialise(&self.team, &self.layout, seed);
     }
@@ -324,7 +324,7 @@ impl Rank {
         let before = (self.batch.clone(), self.inputs);
         self.take_slice(whole);
         // What only looks brings no copies up to date: owners have every row.
-        self.inputs = if self.copies == Copies::Behind { Inputs::Cold } else { Inputs::Mixed };
+        self.inputs = if self.copies == CopyState::Behind { Inputs::Cold } else { Inputs::Mixed };
         // What an evaluation takes is no part of a step.
         let stopped = self.clock.stop(true);
         let result = step::evaluate(self, whole.samples());
@@ -433,7 +433,7 @@ impl Rank {
             }
             (_, Some(Moment::Updates)) => self.updates.layers = values[0] as u64,
             (place @ (model::Place::Table(_) | model::Place::RowWeights(_)), moment) => {
-                self.copies = Copies::Unset;
+                self.copies = CopyState::Unset;
                 self.tables.import(&self.layout, place, moment, rows, values);
             }
             (model::Place::Weight(index), None) => {

@@ -229,6 +229,10 @@ impl Run {
             self.record(&mut tally, samples, loss, rates, took)?;
             self.progress = order.step_done(self.progress, position);
             reporter.step(number, loss, samples);
+            // Before anything is saved, so that a run that goes on from there decides and logs nothing twice.
+            if order.is_due() && total.is_none_or(|total| number < total) {
+                self.judge(&mut order, &reporter)?;
+            }
             if evaluation_due(&train, epoch_steps, number) {
                 self.evaluate(&mut tally, &reporter)?;
                 if tally.reached.is_some() {

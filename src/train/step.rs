@@ -5,7 +5,7 @@
 //! network takes it in parts, each forward and back before the next. Where a minibatch is of hot inputs alone ([`Inputs`]), no
 //! rank asks another for rows.
 
-use super::rank::{Copies, Rank};
+use super::rank::{CopyState, Rank};
 use super::reduction::Scene;
 use crate::base::Result;
 use crate::data::hot::Inputs;
@@ -58,9 +58,9 @@ fn sum_hot(rank: &mut Rank) -> Result<()> {
 /// Copies of hot rows that are not equal to their rows, before look-ups read them: no step sends this.
 fn level_copies(rank: &mut Rank) -> Result<()> {
     match std::mem::take(&mut rank.copies) {
-        Copies::Equal => return Ok(()),
-        Copies::Behind => {}
-        Copies::Unset => rank.tables.mark_all_hot(&rank.layout),
+        CopyState::Equal => return Ok(()),
+        CopyState::Behind => {}
+        CopyState::Unset => rank.tables.mark_all_hot(&rank.layout),
     }
     let sent = |rank: &Rank| rank.lanes.hot_rows.as_ref().map_or_else(Vec::new, |lane| lane.sent().to_vec());
     let before = sent(rank);
@@ -84,8 +84,8 @@ fn spread_moved(rank: &mut Rank) -> Result<()> {
     if !is_cold {
         return spread_marked(rank);
     }
-    if *copies == Copies::Equal {
-        *copies = Copies::Behind;
+    if *copies == CopyState::Equal {
+        *copies = CopyState::Behind;
     }
     Ok(())
 }

@@ -118,7 +118,7 @@ impl Unpooled {
         (ids, batch): (&Ids, &Batch),
         mut look_up: impl FnMut(usize, &Bag, &mut [f32]),
     ) -> Result<()> {
-        if self.sources.is_empty() || !ids.travel(layout)[0] {
+        if self.sources.is_empty() || !ids.rows_travel(layout) {
             return Ok(());
         }
         let holding = layout.of(self.rank);
