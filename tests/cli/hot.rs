@@ -151,7 +151,7 @@ fn hot_and_cold_inputs_take_turns_and_no_number_of_ranks_nor_a_stop_changes_a_bi
     for (flags, words) in [
         ("--hot off", "off or exact is another order of the data, and the run began with samples in turns"),
         ("--hot-budget 4MiB", "keeps the hot rows that it began with"),
-        ("--hot-set other", "keeps the hot rows that it began with"),
+        ("--hot-set other", "leave train.hot_budget away"),
     ] {
         let message = fail(&format!("train --resume {end} --steps 99 --threads 1 {flags}"));
         assert!(message.contains(words), "{flags}: {message}");
