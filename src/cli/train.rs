@@ -155,7 +155,8 @@ impl TrainArgs {
                     return Err(Error::Config { origin: "data.vocab with --resume".to_owned(), reason });
                 }
                 let hot = |config: &Config| (config.train.hot_set.clone(), config.train.hot_budget);
-                if config.train.hot == Hot::Fae && hot(&config) != hot(&trained) {
+                let in_turns = [&config, &trained].map(|config| config.train.hot == Hot::Fae);
+                if in_turns == [true; 2] && hot(&config) != hot(&trained) {
                     let reason =
                         "a run whose hot and cold inputs take turns keeps the hot rows that it began with: leave the key away, \
                          or begin another run with --out and --init"
