@@ -27,9 +27,15 @@ const MEMORY: u64 = 4 << 30;
 /// The part of the tables' weights that copies may take unless told otherwise: one in so many bytes.
 const PART: u64 = 50;
 
-/// Copies of hot rows.
+/// What copies may take on each rank unless told otherwise, where the tables' weights take so many bytes.
+#[must_use]
+pub const fn usual_budget(weights: u64) -> u64 {
+    weights / PART
+}
+
+/// Which copies of hot rows ranks have.
 #[derive(Debug, Clone, Args)]
-pub struct CopyArgs {
+pub struct HotArgs {
     /// Rows that are looked up most: off; exact (every rank reads its own copies, equal to the rows in every step; other
     /// look-ups travel, and what keeps copies equal); or fae (inputs that look up hot rows alone are trained in minibatches of
     /// their own, for which no row travels, in turns with the others: another order of the data, judged by the test log loss).
@@ -38,11 +44,27 @@ pub struct CopyArgs {
 
     /// What copies may take on each rank; default: a fiftieth of what the tables' weights take, beside tables that are copied
     /// whole.
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, conflicts_with = "hot_set", help_heading = MACHINE)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = MACHINE)]
     hot_budget: Option<u64>,
+}
+
+impl HotArgs {
+    /// Its flags, each with its key and value.
+    #[must_use]
+    pub fn values(&self) -> [(&'static str, &'static str, Option<toml::Value>); 2] {
+        let bytes = self.hot_budget.map(|bytes| toml::Value::Integer(i64::try_from(bytes).unwrap_or(i64::MAX)));
+        [("--hot", "train.hot", self.hot.clone().map(toml::Value::String)), ("--hot-budget", "train.hot_budget", bytes)]
+    }
+}
+
+/// Copies of hot rows, and which rows are hot.
+#[derive(Debug, Clone, Args)]
+pub struct CopyArgs {
+    #[command(flatten)]
+    hot: HotArgs,
 
     /// The hot rows, as `octorec inspect --hot --out FILE` wrote them; default: told from a sample of the data.
-    #[arg(long, value_name = "FILE", help_heading = MACHINE)]
+    #[arg(long, value_name = "FILE", conflicts_with = "hot_budget", help_heading = MACHINE)]
     hot_set: Option<PathBuf>,
 }
 
@@ -50,13 +72,9 @@ impl CopyArgs {
     /// Its flags, each with its key and value.
     #[must_use]
     pub fn values(&self) -> [(&'static str, &'static str, Option<toml::Value>); 3] {
-        let text = |text: String| toml::Value::String(text);
-        let bytes = self.hot_budget.map(|bytes| toml::Value::Integer(i64::try_from(bytes).unwrap_or(i64::MAX)));
-        [
-            ("--hot", "train.hot", self.hot.clone().map(text)),
-            ("--hot-budget", "train.hot_budget", bytes),
-            ("--hot-set", "train.hot_set", self.hot_set.as_ref().map(|path| text(path.display().to_string()))),
-        ]
+        let [hot, budget] = self.hot.values();
+        let set = self.hot_set.as_ref().map(|path| toml::Value::String(path.display().to_string()));
+        [hot, budget, ("--hot-set", "train.hot_set", set)]
     }
 }
 
@@ -206,7 +224,7 @@ fn told(
     let total = source.samples(Split::Train).unwrap_or(1).max(1);
     let options = Options {
         share: (SAMPLES as f64 / total as f64).min(1.0),
-        budget: config.train.hot_budget.or(weights / PART + whole),
+        budget: config.train.hot_budget.or(usual_budget(weights) + whole),
         row_bytes,
         memory: MEMORY,
         seed: config.train.seed,

@@ -198,19 +198,23 @@ impl<'a> Model<'a> {
         all * self.skews[table.index()].share(rows)
     }
 
+    /// Different ones of these rows that a minibatch's look-ups name.
+    pub(super) fn unique(&self, table: TableId, rows: &Rows) -> f64 {
+        let TableLoad { rows: all, lookups, .. } = self.workload.tables[table.index()];
+        // Whole tables and rows that are dealt in turn, of which all parts are alike, need no sum of their own.
+        match rows.step == 1 && rows.count < all {
+            true => self.skews[table.index()].unique(rows, self.workload.batch as f64 * lookups),
+            false => self.uniques[table.index()] * rows.count as f64 / all as f64,
+        }
+    }
+
     /// What a part of a table adds to its rank; without ids where another part brings them.
     #[must_use]
     pub fn load(&self, table: TableId, rows: &Rows, width: usize, with_ids: bool) -> Load {
         let work = self.workload;
         let draws = self.draws(table, rows);
         let load = &work.tables[table.index()];
-        let (all, lookups) = (load.rows, load.lookups);
-        // Whole tables and rows that are dealt in turn, of which all parts are alike, need no sum of their own.
-        let unique = match rows.step == 1 && rows.count < all {
-            true => self.skews[table.index()].unique(rows, work.batch as f64 * lookups),
-            false => self.uniques[table.index()] * rows.count as f64 / all as f64,
-        };
-        let unique = unique.min(draws);
+        let unique = self.unique(table, rows).min(draws);
         let (row, moved) = self.row_bytes(load, width);
         let again = draws - unique;
         let width_of_all = width * load.positions;
@@ -229,7 +233,7 @@ impl<'a> Model<'a> {
     }
 
     /// Bytes that a look-up reads of so many columns of a table's row, and that its update reads and writes.
-    fn row_bytes(&self, table: &TableLoad, width: usize) -> (f64, f64) {
+    pub(super) fn row_bytes(&self, table: &TableLoad, width: usize) -> (f64, f64) {
         let row = lines(width * self.workload.weight_bytes);
         let moved = row + lines(width * table.state_bytes) + lines(table.row_state_bytes);
         (row + lines(table.row_weight_bytes), 2.0 * moved)

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::scheme::{Kind, Rows, Shard, Sharding, minibatch_slice};
 use super::skew::Skew;
-use super::traffic::{self, ID_BYTES, id_streams};
+use super::traffic::{ID_BYTES, id_streams};
 use super::workload::{TableLoad, Workload};
 use crate::base::{RankId, TableId};
 
@@ -98,19 +98,35 @@ impl<'a> HotPrices<'a> {
             *copied &= sharding.scheme(table).kind() != Kind::Replicated;
         }
         let mut prices = Self { workload, sharding, skews, copied, slices, without: 0.0 };
-        let leaves = |matrix: &traffic::Matrix| {
-            let rows = matrix.iter().enumerate();
-            rows.flat_map(|(from, row)| row.iter().enumerate().filter(move |(to, _)| *to != from)).map(|(_, b)| b).sum()
-        };
-        let pooled: u64 = leaves(&traffic::pooled(sharding, workload.batch, workload.exchange_bytes as u64));
+        let pooled = prices.shards().map(|shard| {
+            let positions = workload.tables[shard.table.index()].positions;
+            prices.others(shard) * (positions * shard.columns.len() * workload.exchange_bytes) as f64
+        });
+        let pooled: f64 = pooled.sum();
         let streams = id_streams(sharding).map(|shard| {
             let table = &workload.tables[shard.table.index()];
             let look_ups = table.lookups * prices.skews[shard.table.index()].share(&shard.rows) * table.words() as f64;
             let others = prices.others(shard);
-            ID_BYTES as f64 * (others * (1.0 + look_ups) + sharding.ranks() as f64 - 1.0)
+            ID_BYTES as f64 * (others * (table.positions as f64 + look_ups) + sharding.ranks() as f64 - 1.0)
         });
-        prices.without = 2.0 * pooled as f64 + streams.sum::<f64>();
+        prices.without = 2.0 * pooled + streams.sum::<f64>();
         prices
+    }
+
+    /// Who holds what.
+    pub(super) const fn sharding(&self) -> &'a Sharding {
+        self.sharding
+    }
+
+    /// Shards of tables that ranks divide.
+    pub(super) fn shards(&self) -> impl Iterator<Item = &'a Shard> + use<'a> {
+        let sharding = self.sharding;
+        sharding.shards().iter().filter(move |shard| sharding.scheme(shard.table).kind() != Kind::Replicated)
+    }
+
+    /// Those of them for which ids are sent, by table and part.
+    pub(super) fn id_streams(&self) -> HashSet<(TableId, usize)> {
+        id_streams(self.sharding).map(|shard| (shard.table, shard.part)).collect()
     }
 
     /// Samples of all ranks but a shard's.
@@ -192,62 +208,94 @@ impl<'a> HotPrices<'a> {
         let all: f64 = tables.iter().map(|table| table.lookups).sum();
         let share = |(table, hot): (usize, &u64)| tables[table].lookups * self.skews[table].share(&first(*hot));
         price.lookups = hot.iter().enumerate().map(share).sum::<f64>() / all;
-        let streams: HashSet<_> = id_streams(self.sharding).map(|shard| (shard.table, shard.part)).collect();
-        for shard in self.sharding.shards() {
-            if self.sharding.scheme(shard.table).kind() != Kind::Replicated {
-                let with_ids = streams.contains(&(shard.table, shard.part));
-                self.add(&mut price, shard, hot[shard.table.index()], with_ids);
-            }
+        let streams = self.id_streams();
+        for shard in self.shards() {
+            let with_ids = streams.contains(&(shard.table, shard.part));
+            self.add(&mut price, shard, hot[shard.table.index()], with_ids);
         }
         price
+    }
+
+    /// What a sample of another rank looks up in a shard with so many hot rows, on average.
+    pub(super) fn split(&self, shard: &Shard, hot: u64) -> Split {
+        let (skew, table) = (&self.skews[shard.table.index()], &self.workload.tables[shard.table.index()]);
+        let [bags, lookups] = table.bags();
+        // Shares of look-ups: in the shard, of hot rows, and of the shard's hot rows.
+        let here = skew.share(&shard.rows);
+        let share = if hot == 0 { 0.0 } else { skew.share(&first(hot)) };
+        let part = hot_rows(shard, hot);
+        let hot_share = if part.count == 0 { 0.0 } else { skew.share(&part).min(here) };
+        let power = |x: f64| libm::pow(x.max(0.0), lookups);
+        let hot_bags = power(share) - power(share - hot_share);
+        let all_hot = if lookups > 1.0 { libm::pow(share, lookups - 1.0) } else { 1.0 };
+        Split {
+            bags: bags * (1.0 - power(1.0 - here) - hot_bags),
+            hot_bags: bags * hot_bags,
+            look_ups: table.lookups * (here - hot_share * all_hot).max(0.0),
+            hot_look_ups: table.lookups * hot_share * all_hot,
+            all_hot,
+        }
     }
 
     /// Adds what goes between a shard's rank and all others.
     fn add(&self, price: &mut HotPrice, shard: &Shard, hot: u64, with_ids: bool) {
         let Workload { tables, exchange_bytes, .. } = self.workload;
-        let (skew, table) = (&self.skews[shard.table.index()], &tables[shard.table.index()]);
-        let TableLoad { lookups, .. } = *table;
         let (others, width, peers) = (self.others(shard), shard.columns.len() as f64, self.slices.len() as f64 - 1.0);
-        // Shares of look-ups: in the shard, of hot rows, and of the shard's hot rows.
-        let here = skew.share(&shard.rows);
-        let share = if hot == 0 { 0.0 } else { skew.share(&first(hot)) };
-        let hot_here = shard.rows.within(&(0..hot as usize));
-        let part = Rows { count: hot_here.len() as u64, ..shard.rows };
-        let hot_share = if part.count == 0 { 0.0 } else { skew.share(&part).min(here) };
-        let power = |x: f64| libm::pow(x.max(0.0), lookups);
-        // Bags with a look-up in the shard, without those that are hot.
-        let bags = 1.0 - power(1.0 - here) - (power(share) - power(share - hot_share));
-        price.cold += 2.0 * others * bags * width * *exchange_bytes as f64;
-        let all_hot = if lookups > 1.0 { libm::pow(share, lookups - 1.0) } else { 1.0 };
+        let split = self.split(shard, hot);
+        price.cold += 2.0 * others * split.bags * width * *exchange_bytes as f64;
         if with_ids {
-            let words = bags + lookups * (here - hot_share * all_hot).max(0.0) * table.words() as f64;
+            let words = split.words(&tables[shard.table.index()]);
             price.cold += ID_BYTES as f64 * (others * words + 2.0 * peers);
         }
-        let [gradients, moved] = self.copies(shard, hot, [all_hot, 1.0]);
+        let [gradients, moved] = self.copies(shard, hot, [split.all_hot, 1.0]);
         price.gradients += gradients;
         price.moved += moved;
+    }
+
+    /// The share of a table's look-ups that are of a shard's hot rows.
+    pub(super) fn hot_share(&self, shard: &Shard, hot: u64) -> f64 {
+        let part = hot_rows(shard, hot);
+        if part.count == 0 { 0.0 } else { self.skews[shard.table.index()].share(&part) }
+    }
+
+    /// How many times as many look-ups each of a table's hot rows has, where all of its look-ups are of them.
+    pub(super) fn more(&self, table: TableId, hot: u64) -> f64 {
+        if hot == 0 { 1.0 } else { 1.0 / self.skews[table.index()].share(&first(hot)) }
+    }
+
+    /// How many different ones of a shard's hot rows so many look-ups of the whole table name.
+    pub(super) fn unique_hot(&self, shard: &Shard, hot: u64, draws: f64) -> f64 {
+        let (skew, part) = (&self.skews[shard.table.index()], hot_rows(shard, hot));
+        match (part.count, part.step) {
+            (0, _) => 0.0,
+            (_, 1) => skew.unique(&part, draws),
+            // Rows that are dealt in turn are alike.
+            (count, _) => skew.unique(&first(hot), draws) * count as f64 / hot as f64,
+        }
+    }
+
+    /// Bytes of sums of a shard's hot rows' gradients that a rank sends to its owner, if it meets so many of the rows.
+    pub(super) fn sum_bytes(shard: &Shard, rows: f64) -> f64 {
+        ID_BYTES as f64 * (rows * (shard.columns.len() as f64 + 2.0) + 2.0)
+    }
+
+    /// Bytes of a shard's hot rows, so many of which have moved, to one rank.
+    pub(super) fn moved_bytes(&self, shard: &Shard, rows: f64) -> f64 {
+        let Workload { tables, weight_bytes, .. } = self.workload;
+        let table = &tables[shard.table.index()];
+        let seen = (shard.columns.len() * weight_bytes).next_multiple_of(ID_BYTES as usize) + table.row_weight_bytes;
+        rows * (ID_BYTES as f64 + seen as f64) + ID_BYTES as f64
     }
 
     /// What keeps copies of a shard's hot rows equal to them: sums of gradients to it, of so many times a minibatch's look-ups, and
     /// moved rows from it, of so many.
     fn copies(&self, shard: &Shard, hot: u64, [summed, moving]: [f64; 2]) -> [f64; 2] {
-        let Workload { tables, batch, weight_bytes, .. } = self.workload;
-        let (skew, table) = (&self.skews[shard.table.index()], &tables[shard.table.index()]);
-        let lookups = table.lookups;
-        let (width, peers) = (shard.columns.len() as f64, self.slices.len() as f64 - 1.0);
-        let part = Rows { count: shard.rows.within(&(0..hot as usize)).len() as u64, ..shard.rows };
-        let unique = |draws: f64| match (part.count, part.step) {
-            (0, _) => 0.0,
-            (_, 1) => skew.unique(&part, draws),
-            // Rows that are dealt in turn are alike.
-            (count, _) => skew.unique(&first(hot), draws) * count as f64 / hot as f64,
-        };
-        let sums = (0..self.slices.len()).filter(|from| *from != shard.rank.index());
-        let sums = sums.map(|from| unique(self.slices[from] * lookups * summed)).sum::<f64>();
-        let gradients = ID_BYTES as f64 * (sums * (width + 2.0) + 2.0 * peers);
-        let seen = (shard.columns.len() * weight_bytes).next_multiple_of(ID_BYTES as usize) + table.row_weight_bytes;
-        let moved = unique(*batch as f64 * lookups * moving);
-        [gradients, peers * (moved * (ID_BYTES as f64 + seen as f64) + ID_BYTES as f64)]
+        let lookups = self.workload.tables[shard.table.index()].lookups;
+        let unique = |samples: f64| self.unique_hot(shard, hot, samples * lookups);
+        let others = self.slices.iter().enumerate().filter(|(from, _)| *from != shard.rank.index());
+        let sums = others.map(|(_, slice)| Self::sum_bytes(shard, unique(slice * summed))).sum();
+        let moved = unique(self.workload.batch as f64 * moving);
+        [sums, (self.slices.len() as f64 - 1.0) * self.moved_bytes(shard, moved)]
     }
 
     /// What these hot rows of each table come to in FAE's order.
@@ -259,8 +307,8 @@ impl<'a> HotPrices<'a> {
         if inputs > 0.0 {
             let shards = self.sharding.shards().iter().filter(|shard| self.copied[shard.table.index()]);
             // All look-ups are of hot rows: as many as there would be among more.
-            let more = |table: usize| [1.0 / share(table); 2];
-            let bytes = shards.map(|shard| self.copies(shard, hot[shard.table.index()], more(shard.table.index())));
+            let more = |table: TableId| [self.more(table, hot[table.index()]); 2];
+            let bytes = shards.map(|shard| self.copies(shard, hot[shard.table.index()], more(shard.table)));
             price.hot = bytes.map(|[gradients, moved]| gradients + moved).sum();
             price.mean = inputs * price.hot + (1.0 - inputs) * self.without;
         }
@@ -285,6 +333,33 @@ impl<'a> HotPrices<'a> {
         let chosen = prices.iter().position(|price| saved(price) > 0.0 && saved(price) >= NEARLY * most);
         (prices, chosen)
     }
+}
+
+/// What a sample looks up in a shard, on average.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Split {
+    /// Bags with a row of the shard, without those of hot rows alone.
+    pub bags: f64,
+    /// Bags of hot rows alone with a row of the shard.
+    pub hot_bags: f64,
+    /// Look-ups of the shard's rows in the former.
+    pub look_ups: f64,
+    /// And in the latter.
+    pub hot_look_ups: f64,
+    /// The chance that all other rows of a bag are hot.
+    pub all_hot: f64,
+}
+
+impl Split {
+    /// Words that say what is looked up for the bags that travel: how many rows, and which.
+    pub(super) fn words(&self, table: &TableLoad) -> f64 {
+        self.bags + self.look_ups * table.words() as f64
+    }
+}
+
+/// The hot ones of a shard's rows, where so many rows of the table are.
+fn hot_rows(shard: &Shard, hot: u64) -> Rows {
+    Rows { count: shard.rows.within(&(0..hot as usize)).len() as u64, ..shard.rows }
 }
 
 /// The first rows of a table.

@@ -35,6 +35,11 @@ pub struct TableLoad {
 }
 
 impl TableLoad {
+    /// Bags of a sample, one or as many as a time series has steps, and the mean number of look-ups of each.
+    pub(super) fn bags(&self) -> [f64; 2] {
+        [self.positions as f64, self.lookups / self.positions as f64]
+    }
+
     /// Words of [`ID_BYTES`] that name a look-up: its row number, and its weight if it has one.
     #[must_use]
     pub const fn words(&self) -> u64 {

@@ -18,9 +18,7 @@ use crate::machine::placement::RankPlace;
 use crate::machine::{Placement, Site};
 use crate::model::{LayerShape, Limits, Shape, Stage, Work};
 use crate::optim::Kept;
-use crate::shard::scheme::Sharding;
-use crate::shard::traffic::ID_BYTES;
-use crate::shard::{Load, Model};
+use crate::shard::{Model, RankLoad};
 
 /// Steps that are simulated: the first has nothing behind it, so the others are counted.
 pub(super) const STEPS: usize = 3;
@@ -34,8 +32,8 @@ pub struct Scene<'a> {
     pub kept: Kept,
     /// The tables on the machine.
     pub model: &'a Model<'a>,
-    /// Who holds what of them.
-    pub sharding: &'a Sharding,
+    /// What each rank does with their rows.
+    pub rows: &'a [RankLoad],
     /// Where ranks stand.
     pub placement: &'a Placement,
     /// How layers are reduced among several ranks.
@@ -64,7 +62,6 @@ pub(super) struct Walker {
     last: Option<usize>,
     /// Messages that have come or are to come, by kind.
     pub(super) comes: [Vec<After>; Kind::ALL.len()],
-    load: Load,
     samples: usize,
     /// How many of them walk through the network last, once the others have gone forward and back.
     last_part: usize,
@@ -93,12 +90,9 @@ impl<'a> Builder<'a> {
     fn new(scene: &Scene<'a>) -> Self {
         let (site, model) = (scene.model.site, scene.model);
         let ranks = site.ranks.len();
-        let tally = model.tally(scene.sharding);
         let bf16 = model.workload.bf16;
         let walker = |rank: usize| {
             let at = &site.ranks[rank];
-            let mut load = tally.ranks[rank];
-            load += tally.replicas;
             let gflop_s = at.peak_gflop_s(bf16);
             let limits =
                 Limits { gflop_s, stream_gb_s: at.gb_s, gather_gb_s: at.row_gb_s, scatter_gb_s: at.row_update_gb_s };
@@ -114,7 +108,7 @@ impl<'a> Builder<'a> {
             let samples = model.samples(rank);
             let last_part = samples / samples.div_ceil(model.part(rank).max(1)).max(1);
             let comes = std::array::from_fn(|_| Vec::new());
-            Walker { last: None, comes, load, samples, last_part, limits, alone }
+            Walker { last: None, comes, samples, last_part, limits, alone }
         };
         // Behind wires and memories: each rank's compute cores, then its communication cores, in seconds.
         let mut rates = site.resources();
@@ -212,7 +206,9 @@ impl<'a> Builder<'a> {
     fn rows_s(&self, rank: usize, stage: Stage, [rows, stream]: [f64; 2]) -> [f64; 2] {
         let Walker { limits, alone, .. } = &self.walkers[rank];
         [alone, limits].map(|limits| {
-            let random = if stage == Stage::UpdateRows { limits.scatter_gb_s } else { limits.gather_gb_s };
+            // Sums are read and written, too.
+            let written = matches!(stage, Stage::UpdateRows | Stage::PackGradients);
+            let random = if written { limits.scatter_gb_s } else { limits.gather_gb_s };
             rows / (random * 1e9) + stream / (limits.stream_gb_s * 1e9)
         })
     }
@@ -224,8 +220,8 @@ impl<'a> Builder<'a> {
             let workload = self.scene.model.workload;
             (workload.batch as f64, workload.exchange_bytes as f64)
         };
-        let id = ID_BYTES as f64;
-        let part = |builder: &Self, rank: usize| builder.walkers[rank].samples as f64 / batch;
+        let of = self.scene.rows;
+        let samples = |builder: &Self, rank: usize| builder.walkers[rank].samples as f64;
         for rank in 0..ranks {
             let besides_s = self.besides_s(rank, batch);
             if besides_s > 0.0 {
@@ -233,9 +229,7 @@ impl<'a> Builder<'a> {
             }
         }
         self.exchange(Kind::Ids, Stage::PackIds, |builder, from, to| {
-            let (load, share) = (&builder.walkers[to].load, part(builder, from));
-            let samples = builder.walkers[from].samples as f64;
-            let bytes = id * (load.streams as f64 * (samples + 1.0) + load.row_ids as f64 * share);
+            let bytes = of[to].ids * samples(builder, from) + of[to].id_heads;
             (bytes, [2.0 * bytes / builder.copied(from); 2])
         });
         for rank in 0..ranks {
@@ -243,26 +237,17 @@ impl<'a> Builder<'a> {
             self.walk(rank, Stage::LookUp, 0.0, 0.0, Extra::default(), Some(Kind::Ids));
         }
         self.exchange(Kind::PooledRows, Stage::LookUp, |builder, from, to| {
-            let (load, share) = (&builder.walkers[from].load, part(builder, to));
-            let bytes = load.columns as f64 * builder.walkers[to].samples as f64 * element;
-            (
-                bytes,
-                builder.rows_s(
-                    from,
-                    Stage::LookUp,
-                    [load.lookup_rows, load.lookup_stream].map(|all| all as f64 * share),
-                ),
-            )
+            let samples = samples(builder, to);
+            let looked_up = of[from].for_others.map(|bytes| bytes * samples);
+            (of[from].columns * samples * element, builder.rows_s(from, Stage::LookUp, looked_up))
         });
         for rank in 0..ranks {
-            let (load, share) = (&self.walkers[rank].load, part(self, rank));
-            let own = [load.lookup_rows, load.lookup_stream].map(|all| all as f64 * share);
-            self.rows(rank, Stage::LookUp, own, None);
             let Walker { samples, last_part, .. } = self.walkers[rank];
+            self.rows(rank, Stage::LookUp, of[rank].for_own, None);
             // While pooled rows travel, only the first part has something to do.
             self.work(rank, Stage::Bottom, last_part, Some(Kind::DenseGradients));
-            let all = self.walkers.iter().map(|walker| walker.load.columns as f64).sum::<f64>();
-            let others = (all - self.walkers[rank].load.columns as f64) * self.walkers[rank].samples as f64 * element;
+            let all = of.iter().map(|of| of.columns).sum::<f64>();
+            let others = (all - of[rank].columns) * samples as f64 * element;
             let joined_s = 2.0 * others / self.copied(rank);
             self.walk(rank, Stage::JoinRows, joined_s, joined_s, Extra::default(), Some(Kind::PooledRows));
             let (forward, back) = (
@@ -325,7 +310,7 @@ impl<'a> Builder<'a> {
             }
         }
         self.exchange(Kind::Gradients, Stage::PackGradients, |builder, from, to| {
-            let bytes = builder.walkers[to].load.columns as f64 * builder.walkers[from].samples as f64 * element;
+            let bytes = builder.scene.rows[to].columns * builder.walkers[from].samples as f64 * element;
             (bytes, [bytes / builder.copied(from); 2])
         });
         self.layers(Stage::BackBottom, &bottom, &mut complete);
@@ -362,11 +347,33 @@ impl<'a> Builder<'a> {
 
     /// Backward and update of the rows.
     fn update_rows(&mut self) {
+        let of = self.scene.rows;
+        self.sum_hot();
         for rank in 0..self.ranks() {
-            let load = self.walkers[rank].load;
-            let work = [load.update_rows, load.update_stream].map(|all| all as f64);
-            self.rows(rank, Stage::UpdateRows, work, Some(Kind::Gradients));
+            self.walk(rank, Stage::UpdateRows, 0.0, 0.0, Extra::default(), Some(Kind::Gradients));
+            self.rows(rank, Stage::UpdateRows, of[rank].update, Some(Kind::HotGradients));
         }
+        self.exchange(Kind::HotRows, Stage::UpdateRows, |builder, from, _| {
+            let bytes = of[from].moved;
+            (bytes, [bytes / builder.copied(from); 2])
+        });
+        let moved = of.iter().map(|of| of.moved).sum::<f64>();
+        for rank in 0..if moved > 0.0 { self.ranks() } else { 0 } {
+            let others = moved - of[rank].moved;
+            self.rows(rank, Stage::UpdateRows, [others, others], Some(Kind::HotRows));
+        }
+    }
+
+    /// Sums of the gradients of copies, to the owners of their rows.
+    fn sum_hot(&mut self) {
+        let of = self.scene.rows;
+        for (rank, of) in of.iter().enumerate().filter(|(_, of)| of.sums != [0.0; 2]) {
+            self.rows(rank, Stage::PackGradients, of.sums, None);
+        }
+        self.exchange(Kind::HotGradients, Stage::PackGradients, |builder, from, to| {
+            let bytes = of[from].sent_sums[to];
+            (bytes, [bytes / builder.copied(from); 2])
+        });
     }
 
     /// Layers that are reduced together: how many parameters, the last layer's number, and what completes its gradient.

@@ -20,13 +20,18 @@ pub enum Kind {
     PooledRows,
     /// Gradients of pooled rows.
     Gradients,
+    /// Sums of hot rows' gradients.
+    HotGradients,
+    /// Hot rows that moved.
+    HotRows,
     /// Gradients of layers, and moved weights.
     DenseGradients,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Ids, Self::PooledRows, Self::Gradients, Self::DenseGradients];
+    pub const ALL: [Self; 6] =
+        [Self::Ids, Self::PooledRows, Self::Gradients, Self::HotGradients, Self::HotRows, Self::DenseGradients];
 
     /// As people call it, also where bytes are counted ([`crate::exchange::Traffic`]).
     #[must_use]
@@ -35,6 +40,8 @@ impl Kind {
             Self::Ids => "ids",
             Self::PooledRows => "pooled rows",
             Self::Gradients => "their gradients",
+            Self::HotGradients => "hot rows' gradients",
+            Self::HotRows => "hot rows",
             Self::DenseGradients => "dense gradients",
         }
     }
@@ -160,6 +167,29 @@ impl Outcome {
             hidden_s: std::array::from_fn(|kind| ((total_s[kind] - exposed_s[kind]) * each).max(0.0)),
             busy,
             spans,
+        }
+    }
+
+    /// The mean of steps of which a share is another: of hot and cold inputs that take turns. Its timeline stays this one's.
+    #[must_use]
+    pub fn mixed(self, other: &Self, share: f64) -> Self {
+        let mean = |own: f64, others: f64| (1.0 - share) * own + share * others;
+        let step_s = mean(self.step_s, other.step_s);
+        let busy = |outcome: &Self, name: &str| {
+            let found = outcome.busy.iter().find(|(own, _)| own == name);
+            found.map_or(0.0, |(_, busy)| busy * outcome.step_s / step_s)
+        };
+        let mut shares: Vec<(String, f64)> =
+            self.busy.iter().map(|(name, _)| (name.clone(), mean(busy(&self, name), busy(other, name)))).collect();
+        shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+        Self {
+            step_s,
+            compute_s: mean(self.compute_s, other.compute_s),
+            stages_s: std::array::from_fn(|stage| mean(self.stages_s[stage], other.stages_s[stage])),
+            exposed_s: std::array::from_fn(|kind| mean(self.exposed_s[kind], other.exposed_s[kind])),
+            hidden_s: std::array::from_fn(|kind| mean(self.hidden_s[kind], other.hidden_s[kind])),
+            busy: shares,
+            spans: self.spans,
         }
     }
 

@@ -9,7 +9,7 @@ use crate::machine::site::Known;
 use crate::machine::{Machine, Site, place};
 use crate::model::{Limits, Shape, Stage};
 use crate::optim::Kept;
-use crate::shard::{Kind as Division, Model, Options, TableLoad, Workload, plan};
+use crate::shard::{Kind as Division, Model, Options, RankLoad, TableLoad, Workload, plan};
 
 /// Two nodes of four cores: 100 GB/s and 1000 GFLOP/s each, 10 GB/s between them.
 const MACHINE: &str = r#"
@@ -88,7 +88,7 @@ fn step(ranks: usize, comm_cores: usize, overlap: bool, batch: usize, shape: &Sh
         shape,
         kept: Kept::default(),
         model: &model,
-        sharding: &plan.sharding,
+        rows: &RankLoad::without_copies(&model, &plan.sharding),
         placement: &placement,
         reduction: reduction.as_ref(),
         payload: Payload::F32,

@@ -57,6 +57,38 @@ fn what_cannot_be_simulated_is_told() {
 }
 
 #[test]
+fn copies_of_hot_rows_are_simulated_beside_the_step_without() {
+    let step = |flags: &str| {
+        let words = format!("simulate --topology twisted-hypercube-8 --preset rmc2 --ranks 1,8 --json {flags}");
+        json(&words)["points"].as_array().unwrap().clone()
+    };
+    let of = |point: &serde_json::Value, key: &str| point[key].as_f64().unwrap_or_else(|| panic!("{key}: {point}"));
+    let [off, exact, fae] = ["", "--hot exact --hot-budget 64MiB", "--hot fae --hot-budget 64MiB"].map(step);
+    // One rank has no use for copies.
+    for points in [&off, &exact, &fae] {
+        assert!(points[0].get("hot_rows").is_none() && points[0]["step_ms"] == off[0]["step_ms"], "{points:?}");
+    }
+    assert!(off[1].get("step_ms_without").is_none());
+    for points in [&exact, &fae] {
+        assert_eq!(of(&points[1], "step_ms_without"), of(&off[1], "step_ms"));
+        assert!(of(&points[1], "hot_rows") > 50.0);
+        assert_ne!(of(&points[1], "step_ms"), of(&off[1], "step_ms"));
+    }
+    assert!(of(&exact[1], "hot_lookups") > 0.05 && exact[1].get("hot_inputs").is_none());
+    assert!(of(&fae[1], "hot_inputs") > 0.0 && fae[1].get("hot_lookups").is_none());
+    // What travels less is waited for less; sums and moved rows take their time.
+    let exposed = |points: &[serde_json::Value], kind: &str| of(&points[1]["exposed_ms"], kind);
+    assert!(exposed(&off, "hot rows") == 0.0 && exposed(&exact, "hot rows") > 0.0);
+    let text = String::from_utf8_lossy(&succeed("simulate --topology two-socket --preset rmc2 --hot exact").stdout)
+        .into_owned();
+    assert!(text.contains("step ms without copies") && text.contains("% of look-ups"), "{text}");
+    let text = String::from_utf8_lossy(&succeed("simulate --topology two-socket --preset rmc2").stdout).into_owned();
+    assert!(!text.contains("hot rows"), "{text}");
+    let message = fail("simulate --topology two-socket --preset rmc2 --hot-budget 64MiB");
+    assert!(message.contains("train.hot"), "{message}");
+}
+
+#[test]
 fn steps_are_predicted_for_any_number_of_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let [trace, svg] = ["trace.json", "chart.svg"].map(|name| folder.path().join(name));

@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 
 use crate::base::Result;
-use crate::base::config::Config;
+use crate::base::config::{Config, Hot};
 use crate::cli::collective::impossible;
+use crate::cli::copies::usual_budget;
 use crate::collective::plan::Reduction;
+use crate::data::hot::Inputs;
 use crate::machine::placement::{CommCores, Placement, RankPer, Wishes};
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site, place};
 use crate::model::Shape;
 use crate::optim::{Kept, Optimizer};
-use crate::shard::{Model, Options, Workload, plan};
+use crate::shard::{HotPrices, Model, Options, RankLoad, Workload, plan};
 use crate::simulate::{Outcome, Rates, Scene, simulate};
 
 /// Numbers of communication cores that are tried.
@@ -45,7 +47,20 @@ pub(super) struct Answer {
     pub cores_shared: bool,
     /// How dense gradients are reduced; nothing with one rank.
     pub collective: Option<&'static str>,
+    /// What copies of hot rows are and bring, where ranks have some.
+    pub copies: Option<CopyGain>,
     pub outcome: Outcome,
+}
+
+/// Copies of hot rows, and what a step would take without them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CopyGain {
+    pub rows: u64,
+    /// Share of look-ups that are of rows with copies, where every minibatch has them.
+    pub lookups: f64,
+    /// Share of inputs that look up no others, where these are trained in minibatches of their own.
+    pub inputs: Option<f64>,
+    pub without_s: f64,
 }
 
 impl Answer {
@@ -88,14 +103,18 @@ impl Question<'_> {
             }
         };
         let workload = Workload { batch, ..self.workload.clone() };
-        let mut best: Option<Answer> = None;
+        let (mut best, mut without_s): (Option<Answer>, _) = (None, f64::INFINITY);
         for count in tried {
             let answer = self.with_cores(ranks, count, &workload)?;
+            without_s = answer.copies.map_or(without_s, |copies| copies.without_s.min(without_s));
             if best.as_ref().is_none_or(|best| answer.outcome.step_s < best.outcome.step_s) {
                 best = Some(answer);
             }
         }
-        Ok(best.expect("some number is tried"))
+        let mut best = best.expect("some number is tried");
+        // Without copies another number of cores may be best.
+        best.copies.iter_mut().for_each(|copies| copies.without_s = without_s);
+        Ok(best)
     }
 
     fn with_cores(&self, ranks: Option<usize>, comm_cores: usize, workload: &Workload) -> Result<Answer> {
@@ -106,17 +125,42 @@ impl Question<'_> {
         let reduction = self.reduction(&model)?;
         let precision = self.config.model.layer_precision(self.config.train.precision);
         let kept = Kept { precision, optimizer: Optimizer::dense(&self.config.train), row_weights: false };
-        let outcome = simulate(&Scene {
-            shape: &shape,
-            kept,
-            model: &model,
-            sharding: &plan.sharding,
-            placement: &placement,
-            reduction,
-            payload: workload.payload(),
-            overlap: self.overlap,
-            rates: self.rates,
-        });
+        let scene = |rows: &[RankLoad]| {
+            simulate(&Scene {
+                shape: &shape,
+                kept,
+                model: &model,
+                rows,
+                placement: &placement,
+                reduction,
+                payload: workload.payload(),
+                overlap: self.overlap,
+                rates: self.rates,
+            })
+        };
+        let outcome = scene(&RankLoad::without_copies(&model, &plan.sharding));
+        let (outcome, copies) = match self.config.train.hot {
+            hot if hot == Hot::Off || model.ranks() == 1 => (outcome, None),
+            hot => {
+                let prices = HotPrices::new(workload, &plan.sharding);
+                let weights =
+                    workload.tables.iter().map(|table| table.rows * (table.dim * size_of::<f32>()) as u64).sum();
+                let price = prices.of(self.config.train.hot_budget.or(usual_budget(weights)));
+                let step = |rows: &[u64], inputs| scene(&RankLoad::with_copies(&model, &prices, rows, inputs));
+                let mut copies =
+                    CopyGain { rows: price.rows, lookups: price.lookups, inputs: None, without_s: outcome.step_s };
+                let outcome = if hot == Hot::Exact {
+                    step(&prices.rows(price.budget), Inputs::Mixed)
+                } else {
+                    (copies.rows, copies.inputs) = (price.fae.rows, Some(price.fae.inputs));
+                    match price.fae.inputs {
+                        none if none <= 0.0 => outcome,
+                        inputs => outcome.mixed(&step(&prices.fae_rows(price.budget), Inputs::Hot), inputs),
+                    }
+                };
+                (outcome, Some(copies))
+            }
+        };
         let hosts: BTreeSet<u32> = placement.ranks.iter().map(|place| place.host).collect();
         Ok(Answer {
             ranks: site.ranks.len(),
@@ -125,6 +169,7 @@ impl Question<'_> {
             comm_cores,
             cores_shared: placement.shares_cores(),
             collective: reduction.map(|reduction| reduction.name),
+            copies,
             outcome,
         })
     }

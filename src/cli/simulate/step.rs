@@ -12,8 +12,10 @@ use super::chart::{Line, lines};
 use super::question::{Answer, Question};
 use crate::base::config::Command;
 use crate::base::console::note;
+use crate::base::units::Count;
 use crate::base::{Error, Result, input};
 use crate::cli::bench::table::Table;
+use crate::cli::copies::HotArgs;
 use crate::cli::division::planned;
 use crate::cli::figures;
 use crate::cli::help::{MACHINE, OUTPUT};
@@ -57,6 +59,8 @@ pub struct StepArgs {
     /// one; `auto`: as many as are predicted best
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = comm_cores, help_heading = MACHINE)]
     comm_cores: CommCores,
+    #[command(flatten)]
+    hot: HotArgs,
     /// Whether communication cores reduce layers behind the backward pass or after it
     #[arg(long, value_enum, default_value_t, help_heading = MACHINE)]
     overlap: Overlap,
@@ -98,6 +102,10 @@ impl Point {
             hidden_ms: ms(outcome.hidden_s),
             speedup: samples_per_s / others,
             efficiency: samples_per_s / others * ranks as f64 / answer.ranks as f64,
+            hot_rows: answer.copies.map(|copies| copies.rows),
+            hot_lookups: answer.copies.filter(|copies| copies.inputs.is_none()).map(|copies| copies.lookups),
+            hot_inputs: answer.copies.and_then(|copies| copies.inputs),
+            step_ms_without: answer.copies.map(|copies| copies.without_s * 1e3),
             links_busy: links.take(BUSIEST).cloned().collect(),
             bottleneck: outcome.bottleneck(),
         }
@@ -147,6 +155,18 @@ struct Point {
     speedup: f64,
     /// That over the growth of ranks.
     efficiency: f64,
+    /// Rows of which each rank has a copy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hot_rows: Option<u64>,
+    /// Share of look-ups that are of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hot_lookups: Option<f64>,
+    /// Share of inputs that look up no others, where these are trained in minibatches of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hot_inputs: Option<f64>,
+    /// What a step takes without copies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step_ms_without: Option<f64>,
     /// Shares of the time in which the busiest links are busy.
     links_busy: BTreeMap<String, f64>,
     bottleneck: String,
@@ -155,7 +175,7 @@ struct Point {
 impl StepArgs {
     /// All points as text or JSON; writes the trace.
     pub(super) fn report(&self) -> Result<String> {
-        let mut config = self.keys.finish(self.base.layers()?, Command::Simulate)?;
+        let mut config = self.keys.finish_with(self.base.layers()?, Command::Simulate, self.hot.values())?;
         let machine = figures::load(&self.topology)?;
         let workload = planned(&mut config, None, None)?;
         let mut counts: Vec<Option<usize>> = self.ranks.iter().map(|ranks| Some(*ranks as usize)).collect();
@@ -287,11 +307,36 @@ impl fmt::Display for Report {
             ]);
         }
         writeln!(f, "{table}")?;
-        let mut exposed = Table::new(["ranks, exposed ms", "ids", "pooled rows", "their gradients", "dense gradients"]);
-        for point in self.points.iter().filter(|point| point.ranks > 1) {
-            let cells = Kind::ALL.map(|kind| format!("{:.3}", point.exposed_ms[kind.name()]));
+        let several = || self.points.iter().filter(|point| point.ranks > 1);
+        let copies = several().any(|point| point.step_ms_without.is_some());
+        let kinds =
+            || Kind::ALL.into_iter().filter(|kind| copies || !matches!(kind, Kind::HotGradients | Kind::HotRows));
+        let mut exposed = Table::new(["ranks, exposed ms"].into_iter().chain(kinds().map(Kind::name)));
+        for point in several() {
+            let cells = kinds().map(|kind| format!("{:.3}", point.exposed_ms[kind.name()]));
             exposed.row([point.ranks.to_string()].into_iter().chain(cells));
         }
-        if self.points.iter().any(|point| point.ranks > 1) { write!(f, "{exposed}") } else { Ok(()) }
+        if several().next().is_some() {
+            write!(f, "{exposed}")?;
+        }
+        if !copies {
+            return Ok(());
+        }
+        let mut gains = Table::new(["ranks", "hot rows", "hot", "step ms without copies", "gain"]);
+        for point in several() {
+            let without = point.step_ms_without.unwrap_or(point.step_ms);
+            let hot = match (point.hot_inputs, point.hot_lookups) {
+                (Some(inputs), _) => format!("{:.1} % of inputs", inputs * 1e2),
+                (None, lookups) => format!("{:.1} % of look-ups", lookups.unwrap_or(0.0) * 1e2),
+            };
+            gains.row([
+                point.ranks.to_string(),
+                Count(point.hot_rows.unwrap_or(0)).to_string(),
+                hot,
+                format!("{without:.2}"),
+                format!("{:.2}", without / point.step_ms),
+            ]);
+        }
+        write!(f, "\n{gains}")
     }
 }

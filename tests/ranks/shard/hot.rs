@@ -8,9 +8,9 @@ use octorec::collective::Links;
 use octorec::data::hot::{HotSet, HotSlots, Inputs};
 use octorec::data::{Batch, Schema};
 use octorec::exchange::{Layout, Traffic};
-use octorec::shard::{HotPrice, HotPrices, Part, Scheme, Sharding};
+use octorec::shard::{HotPrice, HotPrices, Model, Part, RankLoad, Scheme, Sharding};
 
-use super::workload;
+use super::{shipped, workload};
 
 const ROWS: [u64; 5] = [200_000, 30_000, 4_000, 9_000, 60];
 const SKEWS: [f64; 5] = [1.2, 1.05, 1.3, 1.1, 0.9];
@@ -144,4 +144,57 @@ fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_tha
     let work = workload(&[1 << 20], DIM, BATCH);
     let (ladder, chosen) = HotPrices::new(&work, &sharding).ladder();
     assert!(chosen.is_none() && ladder.iter().all(|price| price.rows == 0), "{ladder:?}");
+}
+
+/// What each rank is predicted to do with rows has the bytes that prices have.
+#[test]
+fn what_ranks_send_is_what_was_priced() {
+    let mut work = workload(&ROWS, DIM, BATCH);
+    for ((table, skew), lookups) in work.tables.iter_mut().zip(SKEWS).zip(LOOKUPS) {
+        (table.skew, table.lookups) = (skew, lookups as f64);
+    }
+    for ranks in [2, 4, 8] {
+        let site = shipped("twisted-hypercube-8", ranks);
+        let model = Model::new(&work, &site);
+        let sharding = Sharding::new(&ROWS, DIM, ranks, schemes(ranks)).unwrap();
+        let prices = HotPrices::new(&work, &sharding);
+        let others = |rank: usize| (BATCH - model.samples(RankId(rank as u32))) as f64;
+        let peers = (ranks - 1) as f64;
+        let of = |loads: &[RankLoad], sent: &dyn Fn(&RankLoad, f64) -> f64| {
+            loads.iter().enumerate().map(|(rank, load)| sent(load, others(rank))).sum::<f64>()
+        };
+        let bags =
+            |load: &RankLoad, others: f64| others * (load.ids + 2.0 * 4.0 * load.columns) + peers * load.id_heads;
+        let same = |what: &str, found: f64, priced: f64, part: f64| {
+            assert!((found - priced).abs() <= part * priced, "{ranks} ranks, {what}: {found} of {priced}");
+        };
+        let without = RankLoad::without_copies(&model, &sharding);
+        let price = prices.of(64 << 10);
+        // Look-ups of a minibatch are whole numbers there.
+        same("without", of(&without, &bags), price.without, 1e-3);
+        let with = RankLoad::with_copies(&model, &prices, &prices.rows(price.budget), Inputs::Mixed);
+        same("bags that travel", of(&with, &bags), price.cold, 1e-9);
+        same("sums", of(&with, &|load, _| load.sent_sums.iter().sum()), price.gradients, 0.02);
+        same("rows that moved", of(&with, &|load, _| peers * load.moved), price.moved, 1e-3);
+        // All that is looked up is looked up somewhere: less of it for others, more at home.
+        let home = |loads: &[RankLoad]| loads.iter().map(|load| load.for_own[0]).sum::<f64>();
+        let away = |loads: &[RankLoad]| of(loads, &|load, others| others * load.for_others[0]);
+        let [[away_with, away_without], [home_with, home_without]] =
+            [[away(&with), away(&without)], [home(&with), home(&without)]];
+        assert!(away_with < away_without, "{ranks} ranks: {away_with} of {away_without}");
+        assert!(home_with > home_without, "{ranks} ranks: {home_with} of {home_without}");
+        let hot = RankLoad::with_copies(&model, &prices, &prices.fae_rows(price.budget), Inputs::Hot);
+        assert!(of(&hot, &|load, others| others * load.columns) == 0.0 && away(&hot) == 0.0, "{hot:?}");
+        let sums = of(&hot, &|load, _| load.sent_sums.iter().sum::<f64>() + peers * load.moved);
+        same("hot inputs", sums, price.fae.hot, 0.02);
+        // Without a hot row as much is looked up, and where (only bags without a row of a part no longer travel).
+        let none = RankLoad::with_copies(&model, &prices, &[0; ROWS.len()], Inputs::Mixed);
+        for (none, without) in none.iter().zip(&without) {
+            let all = |load: &RankLoad| [load.for_others[0], load.for_own[0], load.update[0]];
+            for (none, without) in all(none).into_iter().zip(all(without)) {
+                assert!((none - without).abs() <= 0.15 * without.max(1.0), "{none} {without}");
+            }
+            assert_eq!((none.sums, none.moved), ([0.0; 2], 0.0));
+        }
+    }
 }
