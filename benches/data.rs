@@ -166,7 +166,7 @@ fn hot(criterion: &mut Criterion) {
         whole_below: 1 << 20,
         least: 0.0,
     };
-    let profile = |share| hot::profile(&source, &wanted(share), &|_| ()).expect("a whole data set");
+    let profile = |share| hot::profile(&source, &wanted(share), &|_| Ok(())).expect("a whole data set");
     assert_eq!(profile(1.0).sampled, SAMPLES, "everything is counted");
     for (name, share) in [("profile, 5 %", 0.05), ("profile, all", 1.0)] {
         group.bench_function(name, |bencher| bencher.iter(|| black_box(profile(share).chosen)));

@@ -48,6 +48,8 @@ pub enum Stream {
     Teacher(u32),
     /// Whole synthetic samples, for a purpose: 0 the data itself, 1 calibration.
     Sample(u32),
+    /// Values of a synthetic column that come into fashion.
+    Drift(u32),
     /// What is looked at of a data set: (0: which samples, 1: which rows of a table's log; the table).
     Profile(u32, u32),
 }
@@ -66,6 +68,7 @@ impl Stream {
             Self::Teacher(part) => [7 << 24, part],
             Self::Sample(purpose) => [8 << 24, purpose],
             Self::Profile(what, table) => [9 << 24 | what, table],
+            Self::Drift(column) => [10 << 24, column],
         }
     }
 }

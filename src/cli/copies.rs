@@ -1,10 +1,13 @@
 //! The rows of which ranks that train have copies: read from a file, or told from a sample of the data.
 
+use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
+use indicatif::ProgressBar;
 
 use super::data::bar;
 use super::deep::Deep;
@@ -12,14 +15,22 @@ use super::help::MACHINE;
 use crate::base::config::{Config, Hot};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
-use crate::base::{Error, Result};
-use crate::data::hot::{HotInputs, HotSet, HotSlots, Inputs, Options, Tags, WHOLE_BELOW, profile};
+use crate::base::{Error, Result, interrupt};
+use crate::data::hot::{
+    HotInputs, HotSet, HotSlots, Inputs, Options, Step, Tags, WHOLE_BELOW, profile, profile_within,
+};
 use crate::data::{Source, Split};
-use crate::train::load_hot;
+use crate::train::{Ranks, Revisions, Windows, load_hot};
 
 /// Samples from which hot rows are told: some seconds of reading, and a row that a minibatch looks up a few times comes
 /// hundreds of times among them.
 const SAMPLES: u64 = 1 << 20;
+
+/// Of the samples between two revisions, one in so many is read for the latter.
+const WINDOW_PART: u64 = 8;
+
+/// Samples that are read for a revision, if there are as many.
+const WINDOW_SAMPLES: u64 = 1 << 16;
 
 /// Bytes that counting may take.
 const MEMORY: u64 = 4 << 30;
@@ -63,6 +74,11 @@ pub struct CopyArgs {
     #[command(flatten)]
     hot: HotArgs,
 
+    /// Steps after which it is told anew which rows are hot, from a sample of the samples to come: for data whose hot rows change
+    /// with time. Default: they stay.
+    #[arg(long, value_name = "STEPS", conflicts_with = "hot_set", help_heading = MACHINE)]
+    hot_revise: Option<u64>,
+
     /// The hot rows, as `octorec inspect --hot --out FILE` wrote them; default: told from a sample of the data.
     #[arg(long, value_name = "FILE", conflicts_with = "hot_budget", help_heading = MACHINE)]
     hot_set: Option<PathBuf>,
@@ -71,23 +87,24 @@ pub struct CopyArgs {
 impl CopyArgs {
     /// Its flags, each with its key and value.
     #[must_use]
-    pub fn values(&self) -> [(&'static str, &'static str, Option<toml::Value>); 3] {
+    pub fn values(&self) -> [(&'static str, &'static str, Option<toml::Value>); 4] {
         let [hot, budget] = self.hot.values();
+        let steps = self.hot_revise.map(|steps| toml::Value::Integer(i64::try_from(steps).unwrap_or(i64::MAX)));
         let set = self.hot_set.as_ref().map(|path| toml::Value::String(path.display().to_string()));
-        [hot, budget, ("--hot-set", "train.hot_set", set)]
+        [hot, budget, ("--hot-revise", "train.hot_revise", steps), ("--hot-set", "train.hot_set", set)]
     }
 }
 
-/// The hot rows of a run on so many ranks whose inputs come in any order; nothing where no copies are wanted, or one rank
-/// would have them. `tell` hears what they are.
+/// The hot rows of a run on so many ranks whose inputs come in any order, from this training sample on; nothing where no copies
+/// are wanted, or one rank would have them. `tell` hears what they are.
 ///
 /// # Errors
 /// When the file or the data cannot be read, or the inputs should be in an order.
 pub fn hot_rows(
     config: &Config,
     source: &dyn Source,
-    ranks: usize,
-    ordered: bool,
+    (ranks, ordered): (usize, bool),
+    from: u64,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Option<Arc<HotSlots>>> {
     match config.train.hot {
@@ -107,17 +124,49 @@ pub fn hot_rows(
     let deep = Deep::of(source);
     let (set, how) = match &*config.train.hot_set {
         "" => {
-            // A copy pays where a minibatch looks the row up as often as there are ranks. Without it, each look-up of another
-            // rank sends the row and its gradient once; with it, each rank sends one sum and gets one row.
-            let look_ups = (config.train.minibatch() * deep.source.schema().longest()) as f64;
-            let (set, how) = told(config, deep.source, row_bytes, (0, (ranks as f64 / look_ups).min(1.0)))?;
-            (deep.of_all(set), how)
+            let window = windows(config, source).map(|windows| windows.range(windows.of(from)));
+            let wanted = Wanted { row_bytes, whole_below: 0, least: least(config, &deep, ranks), window };
+            let told = shown(config, deep.source, wanted)?;
+            let how = told.to_string();
+            (deep.of_all(told.set), how)
         }
         path => (loaded(&deep, source, Path::new(path))?.0, format!("as in {path}")),
     };
     let rows: u64 = (0..set.tables()).map(|table| set.rows(table)).sum();
     tell(&format!("hot rows: copies of {} on each rank, up to {}; {how}", Many(rows, "row"), Bytes(rows * row_bytes)));
     Ok(Some(Arc::new(HotSlots::new(&set))))
+}
+
+/// The windows of the training samples in which it is told anew which rows are hot, if that is wanted.
+fn windows(config: &Config, source: &dyn Source) -> Option<Windows> {
+    let span = config.train.hot_revise.saturating_mul(config.train.minibatch() as u64);
+    (span > 0).then(|| Windows::new(source.samples(Split::Train), span))
+}
+
+/// The share of its table's look-ups that a row has at least of which a copy pays: one that a minibatch looks up as often as there
+/// are ranks. Without a copy, each look-up of another rank sends the row and its gradient once; with it, each rank sends one sum
+/// and gets one row.
+fn least(config: &Config, deep: &Deep<'_>, ranks: usize) -> f64 {
+    let look_ups = (config.train.minibatch() * deep.source.schema().longest()) as f64;
+    (ranks as f64 / look_ups).min(1.0)
+}
+
+/// How the hot rows of ranks that were started follow the data, from this training sample on, if that is wanted.
+#[must_use]
+pub fn revisions(config: &Config, source: &Arc<dyn Source>, ranks: &Ranks, from: u64) -> Option<Revisions> {
+    let layout = ranks.layout();
+    let windows = windows(config, &**source).filter(|_| config.train.hot == Hot::Exact && layout.hot().is_some())?;
+    let (ranks, row_bytes) = (layout.ranks(), row_bytes(config, layout.grains().is_some()));
+    let (of_run, data) = (config.clone(), Arc::clone(source));
+    let find = move |window| {
+        let deep = Deep::of(&*data);
+        let wanted = Wanted { row_bytes, whole_below: 0, least: least(&of_run, &deep, ranks), window: Some(window) };
+        // Beside the ranks' threads one is enough: it has as long as they train on a window.
+        let told = told(&of_run, deep.source, wanted, 1, &|_| Ok(()))?;
+        Ok((HotSlots::new(&deep.of_all(told.set)), told.lookups))
+    };
+    let epochs = if config.train.steps > 0 { u64::MAX } else { config.train.epochs };
+    Some(Revisions::new(windows, epochs, from, Arc::new(find)))
 }
 
 /// The hot rows of a file, and the tags of inputs, if it has some.
@@ -145,8 +194,11 @@ pub fn hot_inputs(config: &Config, source: &dyn Source, kept: Option<&Path>) -> 
             (set, tags, format!("as in {}", path.display()))
         }
         None => {
-            let (set, how) = told(config, deep.source, row_bytes(config, false), (WHOLE_BELOW, 0.0))?;
-            (deep.of_all(set), None, how)
+            let row_bytes = row_bytes(config, false);
+            let told =
+                shown(config, deep.source, Wanted { row_bytes, whole_below: WHOLE_BELOW, least: 0.0, window: None })?;
+            let how = told.to_string();
+            (deep.of_all(told.set), None, how)
         }
     };
     let rows: u64 = (0..set.tables()).map(|table| set.rows(table)).sum();
@@ -208,22 +260,75 @@ fn row_bytes(config: &Config, ordered: bool) -> u64 {
     ((config.model.dim * copies + beside) * size_of::<f32>()) as u64
 }
 
-/// Hot rows by a sample of the data, and how they were told: tables of fewer bytes than this as a whole, and of others rows of
-/// at least this share of look-ups.
+/// Which hot rows are to be told.
+struct Wanted {
+    row_bytes: u64,
+    /// Tables of fewer bytes are hot as a whole.
+    whole_below: u64,
+    /// Rows of others have at least this share of look-ups.
+    least: f64,
+    /// The training samples that count; nothing: all.
+    window: Option<Range<u64>>,
+}
+
+/// Hot rows by a sample of the data.
+struct Told {
+    set: HotSet,
+    /// The share of look-ups that is of them.
+    lookups: f64,
+    /// Samples that were read, and how long that took.
+    samples: u64,
+    seconds: f64,
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (samples, took) = (Count(self.samples), Seconds(self.seconds));
+        write!(f, "{:.1} % of look-ups are of them (as in {samples} samples, read in {took})", 100.0 * self.lookups)
+    }
+}
+
+/// Tells hot rows, and shows how far that is.
+fn shown(config: &Config, source: &dyn Source, wanted: Wanted) -> Result<Told> {
+    let bar = bar(0, "looking for hot rows");
+    let told = told(config, source, wanted, config.train.threads, &|step| follow(&bar, step));
+    bar.finish_and_clear();
+    told
+}
+
+/// Shows how far a search for hot rows is.
+///
+/// # Errors
+/// [`Error::Interrupted`] when the user wants no more of it.
+pub fn follow(bar: &ProgressBar, step: Step) -> Result<()> {
+    bar.set_length(step.total);
+    bar.set_position(step.done);
+    if interrupt::requested() { Err(Error::Interrupted) } else { Ok(()) }
+}
+
+/// Tells hot rows by so many threads, 0: as many as there are cores; `progress` is told how far that is.
 fn told(
     config: &Config,
     source: &dyn Source,
-    row_bytes: u64,
-    (whole_below, least): (u64, f64),
-) -> Result<(HotSet, String)> {
+    Wanted { row_bytes, whole_below, least, window }: Wanted,
+    threads: usize,
+    progress: &(dyn Fn(Step) -> Result<()> + Sync),
+) -> Result<Told> {
     let rows: u64 = source.schema().tables.iter().map(|column| column.rows).sum();
     let weights = rows * (config.model.dim * size_of::<f32>()) as u64;
     // Tables that are hot as a whole are copied beside.
     let small = source.schema().tables.iter().map(|column| column.rows * row_bytes);
     let whole: u64 = small.filter(|bytes| *bytes < whole_below).sum();
-    let total = source.samples(Split::Train).unwrap_or(1).max(1);
+    let (total, most) = match &window {
+        None => (source.samples(Split::Train).unwrap_or(1).max(1), SAMPLES),
+        // What is read twice is a small part of what is read.
+        Some(window) => {
+            let total = window.end - window.start;
+            (total, SAMPLES.min((total / WINDOW_PART).max(WINDOW_SAMPLES)))
+        }
+    };
     let options = Options {
-        share: (SAMPLES as f64 / total as f64).min(1.0),
+        share: (most as f64 / total as f64).min(1.0),
         budget: config.train.hot_budget.or(usual_budget(weights) + whole),
         row_bytes,
         memory: MEMORY,
@@ -231,30 +336,21 @@ fn told(
         whole_below,
         least,
     };
-    let wanted = config.train.threads;
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(wanted).build();
-    let pool = pool.map_err(|error| Error::Threads { wanted, source: std::io::Error::other(error) })?;
-    let (began, bar) = (Instant::now(), bar(0, "looking for hot rows"));
-    let found = pool.install(|| {
-        profile(source, &options, &|step| {
-            bar.set_length(step.total);
-            bar.set_position(step.done);
-        })
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    let pool = pool.map_err(|error| Error::Threads { wanted: threads, source: std::io::Error::other(error) })?;
+    let began = Instant::now();
+    let found = pool.install(|| match window {
+        None => profile(source, &options, progress),
+        Some(window) => profile_within(source, window, &options, progress),
     });
-    bar.finish_and_clear();
     let found = found.map_err(|error| match error {
         Error::Config { origin, reason } if origin == "data.source" => {
-            let remedy = "name the hot rows with --hot-set FILE, or use --hot off";
+            let remedy = "name the hot rows with --hot-set FILE, have them told again and again with --hot-revise STEPS, or use \
+                          --hot off";
             Error::Config { origin, reason: format!("{reason}: {remedy}") }
         }
         error => error,
     })?;
-    let chosen = &found.tried[found.chosen];
-    let how = format!(
-        "{:.1} % of look-ups are of them (as in {} samples, read in {})",
-        100.0 * chosen.hot_lookups,
-        Count(found.sampled + found.judged),
-        Seconds(began.elapsed().as_secs_f64())
-    );
-    Ok((found.set, how))
+    let (lookups, samples) = (found.tried[found.chosen].hot_lookups, found.sampled + found.judged);
+    Ok(Told { set: found.set, lookups, samples, seconds: began.elapsed().as_secs_f64() })
 }

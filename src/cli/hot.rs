@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::bench::table::Table;
 use super::chart::{Line, Panel, thresholds};
-use super::copies::tagged;
+use super::copies::{follow, tagged};
 use super::data::bar;
 use super::deep::Deep;
 use super::overrides::{BaseArgs, KeyArgs, source_of};
@@ -109,12 +109,7 @@ impl HotArgs {
         let pool = pool.map_err(|error| Error::Threads { wanted, source: std::io::Error::other(error) })?;
         let deep = Deep::of(&*source);
         let bar = bar(0, "looking for hot rows");
-        let found = pool.install(|| {
-            profile(deep.source, &options, &|step| {
-                bar.set_length(step.total);
-                bar.set_position(step.done);
-            })
-        });
+        let found = pool.install(|| profile(deep.source, &options, &|step| follow(&bar, step)));
         bar.finish_and_clear();
         let found = found?;
         report_skipped(source.skipped_rows());

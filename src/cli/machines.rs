@@ -124,18 +124,3 @@ fn agree(all: &[Introduction]) -> Result<()> {
     }
     Ok(())
 }
-
-/// Whether all machines have the same of something that each has made for itself.
-///
-/// # Errors
-/// [`Error::Mpi`] that names the machine.
-pub fn compare(world: &World, what: &'static str, own: &str, deadline: Duration) -> Result<()> {
-    let all = world.all_gather(what, own.as_bytes().to_vec(), deadline)?;
-    match all.iter().position(|theirs| *theirs != all[0]) {
-        None => Ok(()),
-        Some(other) => {
-            let reason = format!("machine {other} and machine 0 have different ones");
-            Err(Error::Mpi { action: what.to_owned(), reason })
-        }
-    }
-}

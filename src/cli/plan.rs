@@ -49,10 +49,13 @@ pub struct PlanArgs {
     /// Show what other ways to divide a table would give: its number or name.
     #[arg(long, value_name = "TABLE", conflicts_with = "json")]
     explain: Option<String>,
-    /// Show what copies of hot rows on every rank would save (`octorec train --hot exact`): what budgets give, and which of
-    /// them is enough.
-    #[arg(long, conflicts_with = "explain")]
-    hot: bool,
+    /// Show what copies of hot rows on every rank would save (`octorec train --hot exact`): what budgets give, each twice the one
+    /// before, and which of them is enough.
+    #[arg(long, value_name = "BUDGET", num_args = 0..=1, default_missing_value = "auto", conflicts_with = "explain")]
+    hot: Option<Budget>,
+    /// With --hot: what it costs at most that hot rows are told anew after so many steps (`octorec train --hot-revise STEPS`).
+    #[arg(long, value_name = "STEPS", requires = "hot", value_parser = clap::value_parser!(u64).range(1..))]
+    hot_revise: Option<u64>,
     /// Print everything as JSON, for scripts.
     #[arg(long)]
     json: bool,
@@ -158,7 +161,7 @@ impl PlanArgs {
             write_file(path, file::to_toml(&plan.sharding, &workload, &about(&model, &plan)).as_bytes())?;
             note!("plan written to {}", path.display());
         }
-        let hot = self.hot.then(|| HotPrices::new(&workload, &plan.sharding).ladder());
+        let hot = self.hot.map(|Budget::Auto| HotPrices::new(&workload, &plan.sharding).ladder(self.hot_revise));
         if self.json {
             let hot = hot.as_ref().map(|(prices, chosen)| (&prices[..], *chosen));
             let everything =
@@ -171,7 +174,7 @@ impl PlanArgs {
                 alternatives(&model, &Options { scheme: None, ..options.clone() }, &plan.sharding, table);
             return Ok(report::explanation(&model, &plan, table, &ways));
         }
-        let copies = hot.map_or_else(String::new, |(prices, chosen)| told(&prices, chosen));
+        let copies = hot.map_or_else(String::new, |(prices, chosen)| told(&prices, chosen, self.hot_revise));
         Ok(report::text(&model, &plan) + &copies)
     }
 
@@ -219,8 +222,15 @@ impl PlanArgs {
     }
 }
 
-/// What budgets for copies of hot rows give.
-fn told(prices: &[HotPrice], chosen: Option<usize>) -> String {
+/// What copies of hot rows may take on each rank.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Budget {
+    /// The least with which nearly as little travels as with any.
+    Auto,
+}
+
+/// What budgets for copies of hot rows give, where they are revised after so many steps, if they are.
+fn told(prices: &[HotPrice], chosen: Option<usize>, revised: Option<u64>) -> String {
     let heads = [
         "budget",
         "takes",
@@ -255,7 +265,18 @@ fn told(prices: &[HotPrice], chosen: Option<usize>) -> String {
     }
     let without = prices.first().map_or(0.0, |price| price.without);
     let advice = match chosen {
-        Some(at) => format!("octorec train --hot exact --hot-budget {} is enough", prices[at].budget),
+        Some(at) => {
+            let HotPrice { budget, filling, .. } = prices[at];
+            let revision = revised.map_or_else(String::new, |steps| {
+                format!(
+                    " --hot-revise {steps}: a revision sends {} at most, {} a step",
+                    bytes(filling),
+                    bytes(filling / steps as f64)
+                )
+            });
+            let enough = format!("octorec train --hot exact --hot-budget {budget}");
+            if revision.is_empty() { format!("{enough} is enough") } else { enough + &revision }
+        }
         None => "no budget lets less travel: leave --hot off".to_owned(),
     };
     format!(

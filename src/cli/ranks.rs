@@ -14,7 +14,7 @@ use super::copies::hot_rows;
 use super::division::{Division, Wanted, divide};
 use super::figures;
 use super::help::{DATA, MACHINE};
-use super::machines::{Everyone, compare, introduce};
+use super::machines::{Everyone, introduce};
 use super::place::{PlaceArgs, RankCount};
 use super::session::room;
 use super::trials::{TRIAL_ROWS, Trials};
@@ -114,6 +114,8 @@ pub struct Task<'a> {
     pub traced: bool,
     /// Hot rows, where inputs are in an order by them.
     pub hot: Option<Arc<HotSlots>>,
+    /// The training sample that comes first.
+    pub from: u64,
     /// To predict: where a checkpoint has the tables.
     pub stored: Option<StoredTables>,
 }
@@ -145,7 +147,7 @@ impl RankArgs {
 
     /// Places the ranks, divides the tables and starts, all weights 0; prints where each stands. Without --plan, a run that
     /// is continued goes on with the plan in the file `kept`, if that is there and for as many ranks. `hot` are hot rows by which
-    /// inputs are in an order, if they are.
+    /// inputs are in an order, if they are, and `from` is the training sample that comes first.
     ///
     /// # Errors
     /// When the wishes cannot be met, or threads or memory are refused.
@@ -155,11 +157,12 @@ impl RankArgs {
         config: &Config,
         source: &dyn Source,
         purpose: Purpose,
-        (kept, hot): (Option<&Path>, Option<Arc<HotSlots>>),
+        (kept, hot, from): (Option<&Path>, Option<Arc<HotSlots>>, u64),
         traced: bool,
     ) -> Result<Started> {
         let wanted = Wanted { file: self.plan.as_deref(), kept, sampled: purpose != Purpose::Predict };
-        self.start_as(Task { world, config, source, purpose, wanted, dense: Dense::Chosen, traced, hot, stored: None })
+        let (dense, stored) = (Dense::Chosen, None);
+        self.start_as(Task { world, config, source, purpose, wanted, dense, traced, hot, from, stored })
     }
 
     /// The same to predict with a checkpoint's model, whose tables are looked up where they are as far as ranks have their rows
@@ -176,8 +179,9 @@ impl RankArgs {
     ) -> Result<Started> {
         let wanted = Wanted { file: self.plan.as_deref(), kept: None, sampled: false };
         let (purpose, dense, stored) = (Purpose::Predict, Dense::Chosen, checkpoint.stored_tables()?);
-        let (traced, hot) = (false, None);
-        let started = self.start_as(Task { world, config, source, purpose, wanted, dense, traced, hot, stored })?;
+        let (traced, hot, from) = (false, None, 0);
+        let started =
+            self.start_as(Task { world, config, source, purpose, wanted, dense, traced, hot, from, stored })?;
         checkpoint.load_into(&started.ranks)?;
         Ok(started)
     }
@@ -219,15 +223,15 @@ impl RankArgs {
         let Division { sharding, toml: plan, collective: kept, told } =
             divide(config, source, &everyone.machine, &everyone.placement, wanted)?;
         told.iter().for_each(|line| tell(line));
-        compare(world, "follow one plan", plan.as_deref().unwrap_or_default(), deadline)?;
+        world.agree("follow one plan", plan.as_deref().unwrap_or_default(), deadline)?;
         let mut setup = self.setup(config, source, &everyone.placement, sharding, purpose)?;
         if purpose != Purpose::Predict {
             setup.hot = match task.hot.clone() {
                 Some(hot) => Some(hot),
-                None => hot_rows(config, source, setup.places.len(), setup.grains.is_some(), tell)?,
+                None => hot_rows(config, source, (setup.places.len(), setup.grains.is_some()), task.from, tell)?,
             };
             let digest = setup.hot.as_ref().map_or_else(String::new, |hot| hot.digest());
-            compare(world, "have copies of the same hot rows", &digest, deadline)?;
+            world.agree("have copies of the same hot rows", &digest, deadline)?;
         }
         // Where a rank's threads and memory are is numbered as on its own machine.
         let mut places = setup.places;

@@ -9,9 +9,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
 use super::collective::Choice;
-use super::copies::{CopyArgs, hot_inputs, slots};
+use super::copies::{CopyArgs, hot_inputs, revisions, slots};
 use super::help::{MODEL, OUTPUT};
-use super::machines::compare;
 use super::overrides::{BaseArgs, KeyArgs};
 use super::profile::{Profiled, limits};
 use super::ranks::{ExchangeArgs, Purpose, RankArgs, Started, machine_team};
@@ -264,10 +263,11 @@ impl TrainArgs {
         let hot = hot_inputs(&config, &*source, self.resume.as_deref().map(hot_in).as_deref())?;
         if let Some(hot) = &hot {
             let deadline = Duration::from_secs_f64(self.ranks.timeout);
-            compare(world, "have the same hot inputs", &hot.tags.digest(), deadline)?;
+            world.agree("have the same hot inputs", &hot.tags.digest(), deadline)?;
         }
         let kept = self.resume.as_deref().map(plan_in);
-        let kept = (kept.as_deref(), hot.as_ref().map(|hot| slots(&*source, hot)));
+        let from = resumed.map_or(0, |progress| progress.sample);
+        let kept = (kept.as_deref(), hot.as_ref().map(|hot| slots(&*source, hot)), from);
         let started = self.ranks.start(world, &config, &*source, purpose, kept, self.trace.is_some())?;
         match &self.init {
             Some(path) => self.verify.open(path)?.load_into(&started.ranks)?,
@@ -293,11 +293,13 @@ impl TrainArgs {
         let loss_trace = self.trace_loss.as_deref().filter(|_| world.is_first()).map(LossTrace::create).transpose()?;
         describe(&config, &*source, &started)?;
         let Started { ranks, placement, isa, plan, dense } = started;
+        let revisions = revisions(&config, &source, &ranks, from);
         let run = Run {
             config,
             source,
             loader: self.exchange.loader.unwrap_or_default(),
             hot,
+            revisions,
             ranks,
             progress: Progress::default(),
             output,

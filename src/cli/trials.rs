@@ -68,6 +68,7 @@ impl Trials {
             dense,
             traced: false,
             hot: None,
+            from: 0,
             stored: None,
         };
         let Started { ranks, .. } = args.start_on(machine, placement, task, &mut |_: &str| ())?;

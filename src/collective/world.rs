@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use super::carrier::{Fabric, LaneSpec};
 use super::shared_memory::SharedMemory;
-#[cfg(not(feature = "mpi"))]
-use crate::base::Error;
-use crate::base::Result;
 #[cfg(feature = "mpi")]
 use crate::base::config::bound_although_alone;
 use crate::base::config::launched;
+use crate::base::{Error, Result};
 use crate::sync::Job;
 
 /// What MPI does by itself, among processes.
@@ -143,6 +141,18 @@ impl World {
             None => Ok(vec![own]),
             Some(processes) => processes.gather(stage, &own, Takers::All, deadline),
         }
+    }
+
+    /// Whether all machines have the same of something that each has made for itself.
+    ///
+    /// # Errors
+    /// [`Error::Mpi`] that names the machine.
+    pub fn agree(&self, what: &'static str, own: &str, deadline: Duration) -> Result<()> {
+        let all = self.all_gather(what, own.as_bytes().to_vec(), deadline)?;
+        all.iter().position(|theirs| *theirs != all[0]).map_or(Ok(()), |other| {
+            let reason = format!("machine {other} and machine 0 have different ones");
+            Err(Error::Mpi { action: what.to_owned(), reason })
+        })
     }
 
     /// Tells all machines why this one ends, and hears why they do, by machine.

@@ -273,6 +273,13 @@ impl Layout {
         Self { hot: hot.filter(|_| ranks > 1).map(|hot| (hot, seen)), ..self }
     }
 
+    /// The same with copies of these rows in place of others; as [`Layout::with_hot`].
+    #[must_use]
+    pub fn with_hot_revised(&self, hot: Arc<HotSlots>) -> Self {
+        let (_, seen) = self.hot.as_ref().expect("copies of hot rows");
+        self.clone().with_hot(Some(hot), *seen)
+    }
+
     fn lay_out(mut self) -> Self {
         self.starts = vec![0];
         for table in (0..self.sharding.tables() as u32).map(TableId) {

@@ -21,7 +21,7 @@ use crate::sync::Rows;
 
 /// The copies, and which of its own hot rows a step meets.
 #[derive(Debug)]
-pub(super) struct Copies {
+pub struct Copies {
     groups: Vec<Group>,
     /// By table: the group of its copies, and its place there.
     places: Vec<Option<[usize; 2]>>,
@@ -90,10 +90,13 @@ impl Met {
 }
 
 impl Copies {
-    /// The copies of `rank`, all 0, and no others.
+    /// The copies of `rank`, all 0, and no others; nothing where the layout has no hot rows.
     ///
     /// # Errors
     /// When the supply is exhausted.
+    ///
+    /// # Panics
+    /// When the layout's tables are other than the schema's.
     pub fn new(
         (config, schema): (&ModelConfig, &Schema),
         layout: &Layout,
@@ -189,9 +192,40 @@ impl Copies {
         }
     }
 
+    /// Takes over copies of another layout's hot rows, as far as both are of the same rows, and marks those of this rank's own
+    /// rows as moved of which there was no copy.
+    ///
+    /// # Panics
+    /// When more differs than which rows are hot.
+    pub fn take_over(&mut self, before: &Self, [old, new]: [&Layout; 2], team: &Team, rank: RankId) {
+        let (Some(old), Some(all)) = (old.hot(), new.hot()) else { return };
+        for (Group { tables, weights, .. }, from) in self.groups.iter_mut().zip(&before.groups) {
+            assert_eq!(*tables, from.tables, "copies of the same tables");
+            team.share(Rows::new(weights, 1, tables.len(), 1), |band| {
+                for ((table, weights), from) in
+                    tables[band.first..].iter().zip(band.data).zip(&from.weights[band.first..])
+                {
+                    let [old, new] = [old, all].map(|hot| hot.table(table.index()));
+                    for (slot, row) in new.rows().iter().enumerate() {
+                        let Some(before) = old.slot(*row).map(|before| before as usize) else { continue };
+                        weights.set_seen(slot, 0..weights.dim(), from.seen(before));
+                        from.row_weight(before)
+                            .into_iter()
+                            .for_each(|weight| weights.set_row_weights(0, slot, &[weight]));
+                    }
+                }
+            });
+        }
+        for (met, shard) in self.met.iter_mut().zip(&new.of(rank).shards) {
+            let [old, new] = [old, all].map(|hot| hot.table(shard.table.index()));
+            let entered = |row: &u32| old.slot(*row).is_none() && shard.rows.local(u64::from(*row)).is_some();
+            (0..).zip(new.rows()).filter(|(_, row)| entered(row)).for_each(|(slot, _)| met.mark(slot));
+        }
+    }
+
     /// Forward: pools this rank's hot bags to their places among the features, and writes 0 where other bags of these tables
     /// will be.
-    pub fn look_up(&mut self, team: &Team, ids: &Ids, features: &mut [f32]) {
+    pub(super) fn look_up(&mut self, team: &Team, ids: &Ids, features: &mut [f32]) {
         for Group { numbers, starts, positions, dim, weights, look_up, .. } in &mut self.groups {
             let slots = Slots::new(self.row, starts).sequences(*positions, *dim);
             look_up.run(team, weights, ids.hot().1.in_tables(numbers), features, slots);
@@ -199,7 +233,7 @@ impl Copies {
     }
 
     /// Lists the sums of the gradients of this rank's hot bags for the owners; `gradient` is that of the features.
-    pub fn sum(
+    pub(super) fn sum(
         &mut self,
         team: &Team,
         layout: &Layout,
@@ -252,7 +286,7 @@ impl Copies {
     }
 
     /// Marks all hot rows of this rank's shards as moved.
-    pub fn mark_all(&mut self, layout: &Layout, rank: RankId) {
+    pub(super) fn mark_all(&mut self, layout: &Layout, rank: RankId) {
         for (met, shard) in self.met.iter_mut().zip(&layout.of(rank).shards) {
             let slots = layout.hot().map_or(&[][..], |hot| hot.table(shard.table.index()).rows());
             let here = |row: &u32| shard.rows.local(u64::from(*row)).is_some();
@@ -262,7 +296,7 @@ impl Copies {
 
     /// Marks the hot rows of this rank's shards that a step's look-ups met, which have moved; `sums` has those in bags that
     /// did not come, unless all did.
-    pub fn mark(
+    pub(super) fn mark(
         &mut self,
         team: &Team,
         layout: &Layout,
@@ -292,7 +326,7 @@ impl Copies {
     }
 
     /// Lists what is marked, with the rows of this rank's shards, and forgets the marks.
-    pub fn list<'a>(
+    pub(super) fn list<'a>(
         &mut self,
         layout: &Layout,
         rank: RankId,
@@ -315,7 +349,7 @@ impl Copies {
     }
 
     /// Takes an owner's rows into this rank's copies.
-    pub fn take(&mut self, layout: &Layout, owner: RankId, list: &[u32]) {
+    pub(super) fn take(&mut self, layout: &Layout, owner: RankId, list: &[u32]) {
         let mut left = list;
         let mut next = |words: usize| {
             let (now, later) = left.split_at(words);
@@ -346,7 +380,7 @@ impl Copies {
     }
 
     /// What is looked up in them: elements of look-ups, of different rows, and of pooled rows; and those rows.
-    pub fn work(&self, ids: &Ids) -> [usize; 4] {
+    pub(super) fn work(&self, ids: &Ids) -> [usize; 4] {
         let mut work = [0; 4];
         for Group { numbers, dim, .. } in &self.groups {
             for bag in ids.hot().1.in_tables(numbers).bags() {

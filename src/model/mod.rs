@@ -15,6 +15,7 @@ mod stored;
 mod tables;
 
 pub use graph::Graph;
+pub use hot::Copies;
 pub use names::{Project, ROOTS};
 pub use network::{Announce, BuildNetwork, Network, NetworkSpec};
 pub use parameter::{Parameter, Place, STATE};

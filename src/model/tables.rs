@@ -76,7 +76,7 @@ impl Group {
 }
 
 impl Tables {
-    /// The part of `rank`, all weights 0 but those that `stored` has; `room.samples` is that of the whole minibatch.
+    /// The part of `rank`, without copies of hot rows, all weights 0 but those that `stored` has; `room.samples` is that of the whole minibatch.
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -172,14 +172,12 @@ impl Tables {
             })
         };
         let replicas = layout.replicated().iter().map(replica).collect::<Result<_>>()?;
-        let copies = Copies::new((config, schema), layout, rank, team, room, supply)?;
         let (pooling, row, bounds) = (config.pooling, layout.feature_row(), Bounds::of(config, &schema.rows()));
-        Ok(Self { rank, groups, replicas, copies, pooling, kept, bounds, row, sources: Vec::new() })
+        Ok(Self { rank, groups, replicas, copies: None, pooling, kept, bounds, row, sources: Vec::new() })
     }
 
     /// Takes all planned buffers from the arena.
     pub fn settle(&mut self, arena: &mut Arena) {
-        self.copies.iter_mut().for_each(|copies| copies.settle(arena));
         for group in &mut self.groups {
             group.tables.iter_mut().for_each(|table| table.settle(arena));
             group.updater.settle(arena);
@@ -192,6 +190,17 @@ impl Tables {
                 updater.settle(arena);
             }
         }
+    }
+
+    /// Takes copies of hot rows, and lends those that it had.
+    pub const fn replace_copies(&mut self, copies: Option<Copies>) -> Option<Copies> {
+        std::mem::replace(&mut self.copies, copies)
+    }
+
+    /// Its copies of hot rows.
+    #[must_use]
+    pub const fn copies(&self) -> Option<&Copies> {
+        self.copies.as_ref()
     }
 
     /// Sets what the optimizer keeps of rows, and their learned weights, to what they begin with.

@@ -46,6 +46,8 @@ pub struct HotPrice {
     pub gradients: f64,
     /// Hot rows that moved.
     pub moved: f64,
+    /// Bytes that leave their rank when all copies are written: before the first step, and in a revision at most.
+    pub filling: f64,
     /// What the budget gives where hot and cold inputs are trained in minibatches of their own.
     pub fae: FaePrice,
 }
@@ -65,6 +67,13 @@ pub struct FaePrice {
 }
 
 impl HotPrice {
+    /// Bytes that leave their rank in a step with copies, besides those of revisions, one after so many steps, of which each row
+    /// is new: as many as there can be.
+    #[must_use]
+    pub fn with_revisions(&self, steps: u64) -> f64 {
+        self.with() + self.filling / steps as f64
+    }
+
     /// Bytes that leave their rank in a step with copies.
     #[must_use]
     pub fn with(&self) -> f64 {
@@ -202,6 +211,7 @@ impl<'a> HotPrices<'a> {
             cold: 0.0,
             gradients: 0.0,
             moved: 0.0,
+            filling: 0.0,
             fae: self.fae(&self.fae_rows(budget)),
         };
         let tables = &self.workload.tables;
@@ -250,6 +260,7 @@ impl<'a> HotPrices<'a> {
         let [gradients, moved] = self.copies(shard, hot, [split.all_hot, 1.0]);
         price.gradients += gradients;
         price.moved += moved;
+        price.filling += peers * self.moved_bytes(shard, hot_rows(shard, hot).count as f64);
     }
 
     /// The share of a table's look-ups that are of a shard's hot rows.
@@ -316,9 +327,9 @@ impl<'a> HotPrices<'a> {
     }
 
     /// The prices of doubling budgets until all rows that pay have copies, and which of them is chosen: the least with which
-    /// nearly as little travels as with any; nothing where no budget lets less travel.
+    /// nearly as little travels as with any, revisions after so many steps included; nothing where no budget lets less travel.
     #[must_use]
-    pub fn ladder(&self) -> (Vec<HotPrice>, Option<usize>) {
+    pub fn ladder(&self, revised: Option<u64>) -> (Vec<HotPrice>, Option<usize>) {
         let mut prices = vec![self.of(FIRST_BUDGET)];
         loop {
             let last = prices[prices.len() - 1];
@@ -328,7 +339,8 @@ impl<'a> HotPrices<'a> {
             }
             prices.push(next);
         }
-        let saved = |price: &HotPrice| price.without - price.with();
+        let with = |price: &HotPrice| revised.map_or_else(|| price.with(), |steps| price.with_revisions(steps));
+        let saved = |price: &HotPrice| price.without - with(price);
         let most = prices.iter().map(saved).fold(0.0, f64::max);
         let chosen = prices.iter().position(|price| saved(price) > 0.0 && saved(price) >= NEARLY * most);
         (prices, chosen)

@@ -349,17 +349,17 @@ impl<'a> Builder<'a> {
     fn update_rows(&mut self) {
         let of = self.scene.rows;
         self.sum_hot();
-        for rank in 0..self.ranks() {
+        for (rank, of) in of.iter().enumerate() {
             self.walk(rank, Stage::UpdateRows, 0.0, 0.0, Extra::default(), Some(Kind::Gradients));
-            self.rows(rank, Stage::UpdateRows, of[rank].update, Some(Kind::HotGradients));
+            self.rows(rank, Stage::UpdateRows, of.update, Some(Kind::HotGradients));
         }
         self.exchange(Kind::HotRows, Stage::UpdateRows, |builder, from, _| {
             let bytes = of[from].moved;
             (bytes, [bytes / builder.copied(from); 2])
         });
         let moved = of.iter().map(|of| of.moved).sum::<f64>();
-        for rank in 0..if moved > 0.0 { self.ranks() } else { 0 } {
-            let others = moved - of[rank].moved;
+        for (rank, of) in of.iter().enumerate().filter(|_| moved > 0.0) {
+            let others = moved - of.moved;
             self.rows(rank, Stage::UpdateRows, [others, others], Some(Kind::HotRows));
         }
     }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Ranks;
 use super::metrics::{Asked, Evaluation, Exchange, Sums, Tally, Tied};
+use crate::base::config::TrainConfig;
 use crate::base::{Error, Result, TableId};
 use crate::data::{Batch, Loader, Plan, Position, Source, Split};
 
@@ -166,5 +167,31 @@ impl Exchange for Ranks {
 
     fn tied(&self, own: Vec<Tied>) -> Result<Vec<Vec<Tied>>> {
         self.everywhere("merge scores", own)
+    }
+}
+
+/// Whether an evaluation is due after this step: by steps, or because a part of the epoch was completed.
+pub(super) fn evaluation_due(train: &TrainConfig, epoch_steps: Option<u64>, number: u64) -> bool {
+    let parts = |steps: u64| {
+        let done = |step: u64| u128::from(step) * u128::from(train.evals_per_epoch) / u128::from(steps.max(1));
+        done(number) > done(number - 1)
+    };
+    train.eval_every > 0 && number.is_multiple_of(train.eval_every) || epoch_steps.is_some_and(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evaluations_are_due_by_steps_and_by_parts_of_an_epoch() {
+        let due = |eval_every: u64, evals_per_epoch: u64, epoch_steps: Option<u64>| -> Vec<u64> {
+            let train = TrainConfig { eval_every, evals_per_epoch, ..TrainConfig::default() };
+            (1..=20).filter(|step| evaluation_due(&train, epoch_steps, *step)).collect()
+        };
+        assert_eq!(due(0, 4, Some(10)), [3, 5, 8, 10, 13, 15, 18, 20]);
+        assert_eq!(due(7, 1, Some(10)), [7, 10, 14, 20]);
+        assert_eq!(due(0, 99, Some(3)), (1..=20).collect::<Vec<_>>());
+        assert!(due(0, 0, Some(10)).is_empty() && due(0, 4, None).is_empty());
     }
 }

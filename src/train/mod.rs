@@ -4,6 +4,7 @@
 
 mod checkpoint;
 mod clock;
+mod copies;
 mod evaluation;
 pub mod export;
 mod feed;
@@ -20,6 +21,7 @@ mod rank;
 mod ranks;
 mod reduction;
 mod report;
+mod revisions;
 mod run;
 mod setup;
 mod step;
@@ -44,6 +46,7 @@ pub use profile::{Profile, StageTime, StepWork};
 pub use rank::Rank;
 pub use ranks::{Ranks, Step};
 pub use report::Reporter;
+pub use revisions::{FindHot, Revised, Revisions, Windows};
 pub use run::{LossTrace, Run};
 pub use setup::{BuildFabric, DEADLINE, Setup};
 pub use summary::{Outcome, Summary};

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::clock::Breakdown;
+use super::copies::{CopyMemory, PlannedCopies};
 use super::pace::{Rates, Updates};
 use super::profile::StepWork;
 use super::ranks::Step;
@@ -39,6 +40,8 @@ pub struct Rank {
     /// Where ranks have copies of hot rows.
     pub(super) hot: Option<HotRows>,
     pub(super) copies: CopyState,
+    /// The memory of its copies, if it has some.
+    pub(super) copy_memory: Option<CopyMemory>,
     /// Bytes to each rank that brought copies of hot rows up to date, outside of any step's own.
     pub(super) filled: Vec<usize>,
     pub(super) reduction: Box<dyn DenseReduction>,
@@ -55,7 +58,7 @@ pub struct Rank {
     pub(super) steps: u64,
     pub(super) updates: Updates,
     feeds: Vec<Feed>,
-    /// All of this rank's memory, and what lies where in it.
+    /// All of this rank's other memory, and what lies where in it.
     pub(super) arena: Arena,
     pub(super) plan: Plan,
     gate: Gate,
@@ -158,11 +161,16 @@ impl Rank {
             nodes = Some(Nodes::new(grains, layout.ranks(), rank, len, supply)?);
         }
         let mut windows = fabric.memory(rank, supply)?;
-        let bytes = (plan.bytes() + fabric.beside(rank)) as u64;
+        let copies = PlannedCopies::new(setup, &layout, rank, &team)?;
+        let of_copies = copies.as_ref().map_or(0, PlannedCopies::bytes);
+        let bytes = (plan.bytes() + of_copies + fabric.beside(rank)) as u64;
         common.check_memory(&mut gate, Demand { nodes: place.memory_nodes.clone(), bytes })?;
         let mut arena = Arena::build(&plan, &place.memory_nodes, Pages::Transparent, |memory| team.touch(memory))?;
         network.settle(&mut arena);
         tables.settle(&mut arena);
+        let copies = copies.map(|copies| copies.build(&place.memory_nodes, &team)).transpose()?;
+        let (copies, copy_memory) = copies.unzip();
+        tables.replace_copies(copies);
         ids.settle(&mut arena);
         pooled.settle(&mut arena);
         gradients.settle(&mut arena);
@@ -208,6 +216,7 @@ impl Rank {
             unpooled: layout.grains().map(|_| Unpooled::new(&layout, rank, &team)),
             hot: HotRows::new(&layout, rank, room, setup.isa),
             copies: CopyState::Unset,
+            copy_memory,
             filled: vec![0; layout.ranks()],
             batch: Arc::new(Batch::new(&setup.schema)),
             inputs: Inputs::Mixed,

@@ -72,7 +72,8 @@ pub struct Ranks {
     others: RefCell<Others>,
     pub(super) outcomes: Arc<[Mutex<Outcome>]>,
     pub(super) job: Job,
-    layout: Arc<Layout>,
+    pub(super) layout: Arc<Layout>,
+    pub(super) setup: Arc<Setup>,
     pub(super) world: World,
     /// Whether any machine was asked to stop.
     pub(super) interrupted: Cell<bool>,
@@ -230,6 +231,7 @@ impl Ranks {
             outcomes,
             job,
             layout,
+            setup: setup.clone(),
             world: setup.world.clone(),
             interrupted: Cell::new(false),
             machines: setup.machines.clone(),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::checkpoint::{self, Checkpoint, Origin, Progress, Writers};
-use super::evaluation::{Questions, evaluate};
+use super::evaluation::{Questions, evaluate, evaluation_due};
 use super::feed::Upcoming;
 use super::hot_file::save_hot;
 use super::metrics::{Evaluation, Scores};
@@ -17,10 +17,11 @@ use super::mllog::MlLog;
 use super::order::{Judged, Order};
 use super::output::OutputDir;
 use super::report::Reporter;
+use super::revisions::Revisions;
 use super::summary::{Outcome, Summary};
 use super::vocabulary::save_vocabulary;
 use super::{Profile, Ranks, Rates, Step};
-use crate::base::config::{Config, TrainConfig};
+use crate::base::config::Config;
 use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::data::hot::HotInputs;
@@ -42,6 +43,8 @@ pub struct Run {
     pub loader: LoaderMode,
     /// Which rows and training samples are hot, if hot and cold samples take turns.
     pub hot: Option<HotInputs>,
+    /// How hot rows follow the data, if they do.
+    pub revisions: Option<Revisions>,
     /// What trains.
     pub ranks: Ranks,
     /// Where training stands.
@@ -198,7 +201,8 @@ impl Run {
                 Ok(false) => break,
                 Ok(true) => {
                     let [layers, rows, wide] = rates.map(|rate| rate as f32);
-                    self.ranks.advance(inputs, Rates { layers, rows, wide })
+                    let revised = self.revise(&reporter);
+                    revised.and_then(|()| self.ranks.advance(inputs, Rates { layers, rows, wide }))
                 }
                 Err(error) => Err(error),
             };
@@ -470,31 +474,5 @@ impl Run {
             final_loss: tally.final_loss,
             skipped_rows: self.source.skipped_rows(),
         }
-    }
-}
-
-/// Whether an evaluation is due after this step: by steps, or because a part of the epoch was completed.
-fn evaluation_due(train: &TrainConfig, epoch_steps: Option<u64>, number: u64) -> bool {
-    let parts = |steps: u64| {
-        let done = |step: u64| u128::from(step) * u128::from(train.evals_per_epoch) / u128::from(steps.max(1));
-        done(number) > done(number - 1)
-    };
-    train.eval_every > 0 && number.is_multiple_of(train.eval_every) || epoch_steps.is_some_and(parts)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn evaluations_are_due_by_steps_and_by_parts_of_an_epoch() {
-        let due = |eval_every: u64, evals_per_epoch: u64, epoch_steps: Option<u64>| -> Vec<u64> {
-            let train = TrainConfig { eval_every, evals_per_epoch, ..TrainConfig::default() };
-            (1..=20).filter(|step| evaluation_due(&train, epoch_steps, *step)).collect()
-        };
-        assert_eq!(due(0, 4, Some(10)), [3, 5, 8, 10, 13, 15, 18, 20]);
-        assert_eq!(due(7, 1, Some(10)), [7, 10, 14, 20]);
-        assert_eq!(due(0, 99, Some(3)), (1..=20).collect::<Vec<_>>());
-        assert!(due(0, 0, Some(10)).is_empty() && due(0, 4, None).is_empty());
     }
 }

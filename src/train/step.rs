@@ -56,7 +56,7 @@ fn sum_hot(rank: &mut Rank) -> Result<()> {
 }
 
 /// Copies of hot rows that are not equal to their rows, before look-ups read them: no step sends this.
-fn level_copies(rank: &mut Rank) -> Result<()> {
+pub(super) fn level_copies(rank: &mut Rank) -> Result<()> {
     match std::mem::take(&mut rank.copies) {
         CopyState::Equal => return Ok(()),
         CopyState::Behind => {}

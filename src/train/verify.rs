@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::copies::CopyMemory;
 use super::{Rank, Ranks};
 use crate::base::units::Bytes;
 use crate::base::{NodeId, RankId, Result};
@@ -57,7 +58,9 @@ const KINDS: usize = 7;
 
 impl Rank {
     fn verify(&self, home: &[NodeId]) -> Result<Vec<Region>> {
-        let regions = self.arena.ask_regions(&self.plan, home)?.into_iter();
+        let of_copies = self.copy_memory.as_ref().map(|CopyMemory { arena, plan }| arena.ask_regions(plan, home));
+        let of_copies = of_copies.transpose()?.unwrap_or_default();
+        let regions = self.arena.ask_regions(&self.plan, home)?.into_iter().chain(of_copies);
         Ok(regions.map(|(name, bytes, homes)| Region { rank: self.number, name, bytes, homes }).collect())
     }
 

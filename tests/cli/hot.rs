@@ -56,6 +56,60 @@ fn a_run_with_copies_of_hot_rows_is_that_without_and_goes_on_with_or_without_the
     }
 }
 
+/// A run on data whose popular values change every 16 steps.
+fn drifting_training() -> String {
+    let data = "--set data.train_samples=4096 --set data.days=4 --set data.drift=0.9 --set data.shuffle=false";
+    format!("{} {data} --threads 1", tiny_training())
+}
+
+/// What a run's log says of its revisions, without what a clock says.
+fn revised(out: &str) -> Vec<Value> {
+    let log = fs::read_to_string(format!("{out}/metrics.jsonl")).unwrap();
+    let entries = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut entries: Vec<Value> = entries.filter(|entry| entry["kind"] == "hot_rows").collect();
+    entries.iter_mut().for_each(|entry| entry["ms"] = Value::Null);
+    entries
+}
+
+#[test]
+fn hot_rows_follow_the_data_and_a_stop_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let train = format!("{} --ranks 3 --hot exact --hot-budget 96KiB", drifting_training());
+    let trace = |name: &str, line: &str| {
+        let (results, said) = told(&format!("{line} --trace-loss {}", at(name)));
+        (fs::read_to_string(at(name)).unwrap(), results, said)
+    };
+    // Whatever is hot, where sums have their order.
+    let (off, ..) = trace("off", &format!("{} --determinism ranks", drifting_training()));
+    let (ranks, ..) = trace("ranks", &format!("{train} --determinism ranks --hot-revise 16"));
+    assert!(ranks == off, "losses to the last digit");
+    // Where they have not, the order goes with the rows.
+    let (whole, followed, said) = trace("whole", &format!("{train} --hot-revise 16 --out {}", at("run")));
+    let (_, stayed, _) = trace("stayed", &train);
+    let turns = revised(&at("run"));
+    assert_eq!(turns.iter().map(|turn| turn["step"].as_u64().unwrap()).collect::<Vec<_>>(), [16, 32, 48]);
+    for turn in &turns {
+        let [rows, entered, bytes] = ["rows", "entered", "bytes"].map(|key| turn[key].as_u64().unwrap());
+        assert!(entered > 0 && entered < rows && bytes > 8 * entered, "{turn}");
+    }
+    assert!(said.contains("step 16: copies of ") && said.contains(" of the look-ups to come are of them"), "{said}");
+    assert!(sent(&followed, "pooled_rows") < sent(&stayed, "pooled_rows"), "{followed}, {stayed}");
+    // In the middle of a window, and between two.
+    let lines: Vec<&str> = whole.lines().collect();
+    for steps in [23, 32] {
+        let out = at(&format!("stopped after {steps}")).replace(' ', "-");
+        let (begun, ..) = trace("first", &format!("{train} --hot-revise 16 --steps {steps} --out {out}"));
+        let (ended, ..) = trace("second", &format!("train --resume {out} --steps 64 --ranks 3 --threads 1"));
+        assert_eq!(begun.lines().chain(ended.lines()).collect::<Vec<_>>(), lines, "{steps}");
+        assert_eq!(revised(&out).len(), if steps == 32 { 2 } else { 3 }, "{steps}");
+    }
+    let message = fail(&format!("{train} --hot-revise 16 --set train.hot_set=somewhere --set train.hot_budget=auto"));
+    assert!(message.contains("train.hot_set names the hot rows"), "{message}");
+    let message = fail(&format!("{} --hot-revise 16", drifting_training()));
+    assert!(message.contains("train.hot = \"exact\""), "{message}");
+}
+
 #[test]
 fn hot_rows_are_those_of_a_file_if_it_is_of_these_data() {
     let folder = tempfile::tempdir().unwrap();

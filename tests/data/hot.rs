@@ -59,7 +59,7 @@ impl Skewed {
     }
 
     fn profile(&self, options: &Options) -> Profile {
-        profile(self, options, &|_| ()).unwrap()
+        profile(self, options, &|_| Ok(())).unwrap()
     }
 }
 
@@ -202,12 +202,12 @@ fn budgets_are_kept_and_used() {
         }
         before = Some(found);
     }
-    let message = profile(&source, &options(0.2, 20_000), &|_| ()).unwrap_err().to_string();
+    let message = profile(&source, &options(0.2, 20_000), &|_| Ok(())).unwrap_err().to_string();
     assert_eq!(
         message,
         "--hot-budget: tables of less than 1.0 MiB are hot as a whole, and take 31.2 KiB: allow more than 19.5 KiB"
     );
-    let message = profile(&source, &options(0.2, 32_000), &|_| ()).unwrap_err().to_string();
+    let message = profile(&source, &options(0.2, 32_000), &|_| Ok(())).unwrap_err().to_string();
     assert!(message.contains("the hottest row of each other table more than is left of 31.2 KiB"), "{message}");
 }
 
@@ -283,7 +283,7 @@ fn all_inputs_are_told_apart_in_order_by_any_number_of_workers() {
     let mut wrong = Skewed::new(20_000, 2, 5);
     wrong.schema.tables[2].rows -= 299_000;
     let told = classify(&wrong, Split::Train, &set, 3, |_| Ok(())).unwrap_err().to_string();
-    let counted = profile(&wrong, &options(0.1, 2 << 20), &|_| ()).unwrap_err().to_string();
+    let counted = profile(&wrong, &options(0.1, 2 << 20), &|_| Ok(())).unwrap_err().to_string();
     for message in [told, counted] {
         assert!(message.starts_with("table 2 (C3): row ") && message.contains("is beyond its 1000 rows"), "{message}");
     }

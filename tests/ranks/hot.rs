@@ -16,7 +16,7 @@ use octorec::machine::{Machine, place};
 use octorec::math::Grains;
 use octorec::model::Room;
 use octorec::optim::{Averages, Optimizer};
-use octorec::shard::scheme::{Part, Scheme, Sharding};
+use octorec::shard::scheme::{Part, Scheme, Shard, Sharding};
 use octorec::train::{BuildFabric, Ranks, Setup};
 
 const ROWS: [u64; 6] = [700, 3, 41, 1000, 260, 90];
@@ -328,6 +328,63 @@ fn what_travels_is_what_was_planned_to_the_byte_and_less_where_rows_are_hot() {
             }
         }
     }
+}
+
+#[test]
+fn copies_are_those_of_the_rows_that_are_hot_from_then_on() {
+    // Before each step; rows enter, stay and leave, all at once at last.
+    let parts = [[1, 2], [2, 5], [2, 5], [3, 4], [0, 1], [1, 1]];
+    for (at, (optimizer, learned)) in of_rows().enumerate() {
+        for (grains, precision, bound) in [
+            (Some(Grains::exactly(8)), Precision::Bf16, 0.0),
+            (None, Precision::F32, 1e-5),
+            (None, Precision::Bf16, 1e-3),
+        ] {
+            let case = Case { grains, ..Case::new(Pooling::Sum, precision, optimizer, at % 2 == 0) };
+            let case = if learned { case.learned() } else { case };
+            let alone = case.alone();
+            for (ranks, kind) in [(2, 3), (3, if case.keeps_rows() { 0 } else { 5 }), (8, 2)] {
+                let what = format!("{optimizer:?}, learned {learned}, {grains:?}, {precision:?}, {ranks} ranks");
+                let mut started = case.ranks(ranks, schemes(kind, ranks), Some(hot([1, 3])), World::fabric);
+                started.initialise(7).unwrap();
+                let mut before = hot([1, 3]);
+                for (step, (((batch, inputs), part), alone)) in case.steps().zip(parts).zip(&alone.0).enumerate() {
+                    let now = hot(part);
+                    let bytes = started.revise_hot(now.clone()).unwrap();
+                    // Before the first step nothing is equal: all copies are written.
+                    let entered = if step == 0 { now.rows() } else { now.missing_in(&before) };
+                    assert_eq!(bytes, spread(&started, &now, (step > 0).then_some(&*before)), "{what}: {entered} rows");
+                    before = now;
+                    let sent = started.traffic().unwrap();
+                    let loss = started.step_on(batch, inputs, RATE).unwrap();
+                    let planned = sent.plus(&started.planned_traffic(batch, inputs).unwrap());
+                    assert_eq!(started.traffic().unwrap(), planned, "{what}, step {step}");
+                    let looked: f64 = started.predict(&case.batches[0]).unwrap().iter().map(|p| f64::from(*p)).sum();
+                    let found = loss + looked;
+                    assert!((found - alone).abs() <= bound * alone.abs(), "{what}, step {step}: {found}, not {alone}");
+                }
+            }
+        }
+    }
+}
+
+/// Bytes that owners send for rows that are hot now and were not before: of each shard how many they are, and of each row its
+/// slot and what look-ups read, to every other rank.
+fn spread(ranks: &Ranks, now: &HotSlots, before: Option<&HotSlots>) -> u64 {
+    let layout = ranks.layout();
+    let words = |rank: u32| -> usize {
+        let shards = layout.of(RankId(rank)).shards.iter();
+        let of = |shard: &Shard| {
+            let table = shard.table.index();
+            let enters = |row: &&u32| before.is_none_or(|before| before.table(table).slot(**row).is_none());
+            let here = |row: &&u32| shard.rows.local(u64::from(**row)).is_some();
+            let rows = now.table(table).rows().iter().filter(enters).filter(here).count();
+            1 + rows * (1 + layout.hot_words(shard))
+        };
+        shards.map(of).sum()
+    };
+    let all: usize = (0..layout.ranks() as u32).map(words).sum();
+    (all * size_of::<u32>() * (layout.ranks() - 1)) as u64
 }
 
 #[test]

@@ -86,6 +86,8 @@ impl Config {
         within!("data.shuffle_window", data.shuffle_window, (1..1 << 32), "[1, 2^32 - 1]");
         within!("data.max_line", data.max_line, (1..=1 << 30), "[1, 2^30]");
         within!("data.prefetch", data.prefetch, (1..=1024), "[1, 1024]");
+        within!("data.days", data.days, (1..=366), "[1, 366]");
+        within!("data.drift", data.drift, (0.0..=1.0), "[0, 1]");
         within!("data.zipf", data.zipf, (0.0..=10.0), "[0, 10]");
         Ok(())
     }
@@ -130,6 +132,13 @@ impl Config {
                 &["train.hot_set", "train.hot_budget"],
                 "train.hot_set names the hot rows, which are as many as they are: leave train.hot_budget away, or have them \
                  told from a sample of the data by leaving train.hot_set away",
+            );
+        }
+        if !train.hot_set.is_empty() && train.hot_revise > 0 {
+            return fail(
+                &["train.hot_set", "train.hot_revise"],
+                "train.hot_set names the hot rows, which stay as they are: leave train.hot_revise away, or have hot rows told from \
+                 the data by leaving train.hot_set away",
             );
         }
         if train.determinism == Determinism::Ranks && train.collective != Collective::Auto {

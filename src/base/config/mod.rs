@@ -243,6 +243,10 @@ pub struct DataConfig {
     /// Look-ups of a sample in each table: a number for all, or a list with one for each; for
     /// `criteo`, whose further ones tell nothing, `random`, and `taobao`, whose users have one however long sequences are.
     pub lookups: LookUps,
+    /// The days that the training samples are of, as many of each; for `criteo`.
+    pub days: u64,
+    /// The share of a column's hottest values that others take the place of from one day to the next; for `criteo`.
+    pub drift: f64,
     /// Whether every bag has exactly so many indices, or 1 to so many; for `random`.
     pub lookups_fixed: bool,
     /// Exponent of a Zipf distribution of rows; 0: uniform; for `random`.
@@ -407,6 +411,8 @@ impl Default for DataConfig {
             lookups: LookUps::Same(1),
             lookups_fixed: true,
             zipf: 0.0,
+            days: 7,
+            drift: 0.0,
         }
     }
 }

@@ -133,6 +133,9 @@ pub struct TrainConfig {
     /// A file of `octorec inspect --hot --out` with the hot rows; empty: they are told from a sample of the data.
     #[serde(default)]
     pub hot_set: String,
+    /// Steps after which it is told anew which rows are hot, from a sample of the samples to come; 0: they stay.
+    #[serde(default)]
+    pub hot_revise: u64,
     /// Test samples, the first ones, by which the order of hot and cold inputs is judged each time that they take turns; 0: all.
     pub hot_test_samples: u64,
     /// How the gradients of layers are reduced, from rank to rank.
@@ -245,6 +248,7 @@ impl Default for TrainConfig {
             hot: Hot::Off,
             hot_budget: Setting::AUTO,
             hot_set: String::new(),
+            hot_revise: 0,
             hot_test_samples: 1 << 16,
             collective: Collective::Auto,
             seed: 123,

@@ -144,6 +144,7 @@ impl OverlapArgs {
                 dense,
                 traced: false,
                 hot: None,
+                from: 0,
                 stored: None,
             };
             let Started { ranks, dense, .. } = args.start_on(&host, placement.clone(), task, tell)?;

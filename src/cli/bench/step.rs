@@ -136,7 +136,7 @@ impl StepArgs {
         let cache = machine.l3_bytes.map_or(1 << 30, |bytes| bytes as usize);
         let (batches, row_bytes) = self.draw(&*source, &config, &rows, cache)?;
         let purpose = Purpose::Train(self.exchange.overlap);
-        let started = self.ranks.start(&World::alone(), &config, &*source, purpose, (None, None), false)?;
+        let started = self.ranks.start(&World::alone(), &config, &*source, purpose, (None, None, 0), false)?;
         let (several, threads) = (started.placement.ranks.len(), started.placement.ranks[0].compute.len());
         let alone = self.alone && several > 1;
         let used = started.placement.ranks.iter().map(|rank| rank.compute.len() + rank.comm.len()).sum();
@@ -199,8 +199,14 @@ impl StepArgs {
             place: PlaceArgs { ranks: RankCount::Count(1), ..self.ranks.place.clone() },
             ..self.ranks.clone()
         };
-        let started =
-            args.start(&World::alone(), &config, source, Purpose::Train(self.exchange.overlap), (None, None), false)?;
+        let started = args.start(
+            &World::alone(),
+            &config,
+            source,
+            Purpose::Train(self.exchange.overlap),
+            (None, None, 0),
+            false,
+        )?;
         let steps = Steps::run(&started.ranks, batches, self.repeat as usize, Rates::base(&config.train))?;
         let (ms, passes) = (&steps.ms, steps.ms.len());
         Ok(Rate { median: steps.median_ms(), min: ms[0], max: ms[passes - 1], passes })

@@ -1,18 +1,20 @@
 //! The built-in click log: generated with the shape of Criteo's, labelled by a planted click model.
 //!
 //! With more `data.lookups` than one, further rows are drawn uniformly beside a sample's own, as MLPerf makes multi-hot
-//! data of Criteo's: they tell nothing.
+//! data of Criteo's: they tell nothing. With a `data.drift` the values that are popular change from day to day.
 //!
 //! Sample n is a pure function of (`data.seed`, n): nothing is stored, any sample is reached at once, and the tables may
 //! be of any size. Test samples are the numbers after the training samples. The true click probability of every sample
 //! is known ([`Source::truth`]), so a model's AUC can be held against the best that is possible.
 
+mod drift;
 mod integers;
 mod raw;
 mod sample;
 mod shape;
 mod teacher;
 
+use drift::Drift;
 use sample::{Drawer, Sample};
 use shape::{CATEGORIES, INTEGERS};
 use teacher::Teacher;
@@ -37,6 +39,7 @@ pub struct Criteo {
     teacher: Teacher,
     random: Random,
     scatters: Vec<Scatter>,
+    drift: Option<Drift>,
     /// What else a bag has, and how many rows of it, by table.
     further: Vec<(Draws, u64)>,
     counts: Counts,
@@ -70,21 +73,33 @@ impl Criteo {
         let shapes: Vec<_> = INTEGERS.iter().copied().cycle().take(dense).collect();
         let mut teacher = Teacher::new(config.seed, &shapes, rows.len());
         let calibration = Random::new(config.seed, Stream::Sample(1));
-        teacher.calibrate(|n, sample| drawer.draw(&calibration, n, sample), CALIBRATION);
+        let drift = Drift::new(config, rows);
+        let draw = |n, sample: &mut Sample| {
+            drawer.draw(&calibration, n, sample);
+            drift.iter().for_each(|drift| drift.apply_any(n, sample));
+        };
+        teacher.calibrate(draw, CALIBRATION);
         Ok(Self {
             schema: Schema::criteo(dense, rows).with_lookups(|table| look_ups.of(table)),
             drawer,
             teacher,
             random: Random::new(config.seed, Stream::Sample(0)),
             scatters: (0..).zip(rows).map(|(column, &rows)| Scatter::new(rows, 7 * column + 1)).collect(),
+            drift,
             further,
             counts: Counts::of(config),
         })
     }
 
+    /// Draws sample number `n` among all.
+    fn draw(&self, n: u64, sample: &mut Sample) {
+        self.drawer.draw(&self.random, n, sample);
+        self.drift.iter().for_each(|drift| drift.apply(n, sample));
+    }
+
     /// Appends what sample number `n` among all looks up in a table.
     fn look_up(&self, table: usize, n: u64, sample: &Sample, to: &mut Vec<u32>) {
-        to.push(self.scatters[table].row(u64::from(sample.ranks[table])));
+        to.push(self.scatters[table].row(u64::from(sample.values[table])));
         let (draws, count) = &self.further[table];
         draws.push(n.wrapping_mul(count.div_ceil(2)), *count, to);
     }
@@ -112,7 +127,7 @@ impl Source for Criteo {
         let count = self.counts.of_split(split).saturating_sub(start).min(count as u64);
         let mut sample = Sample::default();
         let probability = |n| {
-            self.drawer.draw(&self.random, self.counts.number(split, n), &mut sample);
+            self.draw(self.counts.number(split, n), &mut sample);
             self.teacher.probability(&sample) as f32
         };
         Some((start..start + count).map(probability).collect())
@@ -130,7 +145,7 @@ impl Reader for Generated<'_> {
     fn read(&mut self, batch: &mut Batch, limit: usize) -> Result<usize> {
         let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(limit);
         for _ in 0..wanted {
-            self.log.drawer.draw(&self.log.random, self.next, &mut self.sample);
+            self.log.draw(self.next, &mut self.sample);
             batch.labels.push(f32::from(self.log.label(&self.sample)));
             batch.dense.extend(self.sample.integers.iter().map(|&value| log_count(value)));
             for (table, bag) in batch.bags.iter_mut().enumerate() {

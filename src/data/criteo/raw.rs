@@ -27,7 +27,7 @@ impl Criteo {
         let mut sample = Sample::default();
         for n in range {
             let number = self.counts.number(split, n);
-            self.drawer.draw(&self.random, number, &mut sample);
+            self.draw(number, &mut sample);
             samples.labels.push(f32::from(self.label(&sample)));
             for (values, integer) in samples.dense.iter_mut().zip(&sample.integers) {
                 let Values::Integers(values) = values else { panic!("a click log counts in integers") };
@@ -50,7 +50,7 @@ impl Criteo {
         let mut sample = Sample::default();
         let mut line = Vec::new();
         for n in range {
-            self.drawer.draw(&self.random, self.counts.number(split, n), &mut sample);
+            self.draw(self.counts.number(split, n), &mut sample);
             line.clear();
             write!(line, "{}", self.label(&sample))?;
             for integer in &sample.integers {
@@ -59,11 +59,11 @@ impl Criteo {
                     write!(line, "{value}")?;
                 }
             }
-            for (column, &rank) in sample.ranks.iter().enumerate() {
+            for (column, &value) in sample.values.iter().enumerate() {
                 line.push(b'\t');
                 let rows = self.schema.tables[column].rows;
-                if !self.drawer.has_missing(column) || u64::from(rank) + 1 < rows {
-                    write!(line, "{:08x}", category(column, self.scatters[column].row(u64::from(rank))))?;
+                if !self.drawer.has_missing(column) || u64::from(value) + 1 < rows {
+                    write!(line, "{:08x}", category(column, self.scatters[column].row(u64::from(value))))?;
                 }
             }
             line.push(b'\n');

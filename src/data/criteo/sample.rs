@@ -14,6 +14,8 @@ pub(super) struct Sample {
     pub(super) integers: Vec<Option<i64>>,
     /// Rank 0 is the most frequent value; a missing one has the last rank of its column.
     pub(super) ranks: Vec<u32>,
+    /// Which value has that rank when the sample is drawn, as that of the rank at first.
+    pub(super) values: Vec<u32>,
     /// Uniform in [0, 1): a click when it is below the probability.
     pub(super) luck: f64,
 }
@@ -97,6 +99,7 @@ impl Drawer {
                 if absence[column.group] < column.missing { column.last } else { column.values.rank(uniform) as u32 }
             }));
         }
+        sample.values.clone_from(&sample.ranks);
     }
 }
 

@@ -6,7 +6,7 @@
 //! - interactions: every value, and the integers together, have a short vector; all pairs of vectors are multiplied
 //!   (a factorisation machine, Rendle 2010), so that a model with dot interactions has something to find.
 //!
-//! A value's bias and vector are functions of (seed, column, rank), so tables of any size need no memory. They shrink
+//! A value's bias and vector are functions of (seed, column, value, rank), so tables of any size need no memory. They shrink
 //! with the rank, because what is seen a few times can hardly be learned. Scale and intercept are set on samples of
 //! their own such that click rate and the teacher's own AUC (the Bayes AUC) meet their targets.
 
@@ -40,7 +40,7 @@ struct IntegerEffect {
 /// The teacher of one data set.
 pub(super) struct Teacher {
     integers: Vec<IntegerEffect>,
-    /// One stream a categorical column, addressed by rank.
+    /// One stream a categorical column, addressed by value.
     values: Vec<Random>,
     /// How strongly a categorical column's biases and vectors act.
     strength: Vec<[f64; 2]>,
@@ -119,10 +119,11 @@ impl Teacher {
                 *entry += weight * x;
             }
         }
-        for (column, ((random, strength), &rank)) in
-            self.values.iter().zip(&self.strength).zip(&sample.ranks).enumerate()
+        let drawn = sample.values.iter().zip(&sample.ranks);
+        for (column, ((random, strength), (&value, &rank))) in
+            self.values.iter().zip(&self.strength).zip(drawn).enumerate()
         {
-            let [bias, a, b, _] = random.block(u64::from(rank));
+            let [bias, a, b, _] = random.block(u64::from(value));
             let rare = (f64::from(rank) / FIRST_RARE_RANK).max(1.0);
             biases += strength[0] / rare.sqrt() * symmetric(bias);
             take(column, [a, b].map(|word| strength[1] / rare * symmetric(word)));

@@ -42,7 +42,7 @@ pub use classify::{Classified, Tally, classify};
 pub use estimate::{CHUNKS, CONFIDENCE, ENTRIES};
 pub use inputs::{Chosen, HotInputs, Inputs};
 pub use optimizer::{Interval, Size, Tried};
-pub use profile::{Options, Profile, Step, TableProfile, Times, profile};
+pub use profile::{Options, Profile, Step, TableProfile, Times, profile, profile_within};
 pub use set::HotSet;
 pub use slots::{HotSlots, TableSlots};
 pub use tags::Tags;

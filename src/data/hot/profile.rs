@@ -1,5 +1,6 @@
 //! From a data set to its hot rows: sample, log, estimate, choose, judge, collect.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use rayon::prelude::*;
@@ -104,20 +105,40 @@ pub struct Step {
     pub total: u64,
 }
 
-/// Finds the hot rows; `progress` is told of every stretch that is done with.
+/// Finds the hot rows of all training samples, as [`profile_within`].
+///
+/// # Errors
+/// As [`profile_within`], and [`Error::Config`] where the data never end.
+pub fn profile(
+    source: &dyn Source,
+    options: &Options,
+    progress: &(dyn Fn(Step) -> Result<()> + Sync),
+) -> Result<Profile> {
+    let Some(total) = source.samples(Split::Train) else {
+        let reason = "its samples never end, so that no share of them can be drawn".to_owned();
+        return Err(Error::Config { origin: "data.source".to_owned(), reason });
+    };
+    profile_within(source, 0..total, options, progress)
+}
+
+/// Finds the hot rows of some training samples; `progress` is told of every stretch that is done with, and an error of it ends
+/// the search.
 ///
 /// Counting and judging use the threads of the rayon pool that this is called in. The result depends on the data and
 /// the options alone.
 ///
 /// # Errors
-/// [`Error::Config`] where the data never end or have no sample, the budget is too small for the tables that are hot as
-/// a whole, or the memory for the counts; what the source finds, and [`Error::Interrupted`].
-pub fn profile(source: &dyn Source, options: &Options, progress: &(dyn Fn(Step) + Sync)) -> Result<Profile> {
+/// [`Error::Config`] where there is no sample, the budget is too small for the tables that are hot as
+/// a whole, or the memory for the counts; and what the source finds.
+pub fn profile_within(
+    source: &dyn Source,
+    within: Range<u64>,
+    options: &Options,
+    progress: &(dyn Fn(Step) -> Result<()> + Sync),
+) -> Result<Profile> {
     let fail = |origin: &str, reason: String| Err(Error::Config { origin: origin.to_owned(), reason });
     let schema = source.schema();
-    let Some(total) = source.samples(Split::Train) else {
-        return fail("data.source", "its samples never end, so that no share of them can be drawn".to_owned());
-    };
+    let total = within.end - within.start;
     if total == 0 {
         return fail("data", "there is no training sample to count".to_owned());
     }
@@ -137,7 +158,7 @@ pub fn profile(source: &dyn Source, options: &Options, progress: &(dyn Fn(Step) 
 
     let began = Instant::now();
     let stretch = stretch(total, options.share, source.schema().longest());
-    let drawn = Drawn::new(total, options.share, stretch, options.seed);
+    let drawn = Drawn::new(total, options.share, stretch, options.seed).from(within.start);
     let large: Vec<u64> = schema.tables.iter().map(|column| column.rows).filter(|&rows| !small(rows)).collect();
     let fixed = fixed_bytes(source, stretch, &large);
     let accesses = inputs(&drawn.counted) * source.schema().longest() as u64;
@@ -147,13 +168,13 @@ pub fn profile(source: &dyn Source, options: &Options, progress: &(dyn Fn(Step) 
     let mut step = Step { done: 0, total: inputs(&drawn.counted) + inputs(&drawn.judged) };
     let mut advance = |samples: usize| {
         step.done += samples as u64;
-        progress(step);
+        progress(step)
     };
     let mut logs: Vec<Option<Log>> = schema.tables.iter().map(|column| column.rows).map(log).collect();
     stream(source, &drawn.counted, |batch| {
         let logs = logs.par_iter_mut().zip(&batch.bags);
         logs.filter_map(|(log, bag)| Some((log.as_mut()?, bag))).for_each(|(log, bag)| log.add(&bag.rows));
-        advance(batch.samples());
+        advance(batch.samples())
     })?;
     let sample = began.elapsed().as_secs_f64();
 
@@ -321,7 +342,7 @@ fn judge<'a>(
     drawn: &Drawn,
     logs: &'a [Option<Log>],
     tried: &mut [Tried],
-    advance: &mut (impl FnMut(usize) + Send),
+    advance: &mut (impl FnMut(usize) -> Result<()> + Send),
 ) -> Result<Vec<Vec<u64>>> {
     assert!(tried.len() <= usize::from(u8::MAX), "a level is a byte");
     let judge = |(table, log): (usize, &'a Option<Log>)| {
@@ -338,7 +359,7 @@ fn judge<'a>(
             highest.iter_mut().zip(&judge.levels).for_each(|(highest, &level)| *highest = (*highest).max(level));
         }
         highest.iter().for_each(|&level| inputs[usize::from(level)] += 1);
-        advance(batch.samples());
+        advance(batch.samples())
     })?;
     let lookups: Vec<Vec<u64>> = judges.into_iter().map(|judge| judge.lookups).collect();
     let all = |counts: &[u64]| counts.iter().sum::<u64>().max(1) as f64;

@@ -9,8 +9,8 @@
 
 use std::ops::Range;
 
+use crate::base::Result;
 use crate::base::rng::{Random, Stream};
-use crate::base::{Error, Result, interrupt};
 use crate::data::{Batch, Source, Split};
 
 /// Stretches that are drawn at least, where as many inputs are.
@@ -74,6 +74,14 @@ impl Drawn {
         }
         drawn
     }
+
+    /// The same of inputs that begin with number `first`.
+    pub(super) fn from(mut self, first: u64) -> Self {
+        for inputs in self.counted.iter_mut().chain(&mut self.judged) {
+            *inputs = first + inputs.start..first + inputs.end;
+        }
+        self
+    }
 }
 
 /// The number of inputs of some stretches.
@@ -84,16 +92,18 @@ pub(super) fn inputs(stretches: &[Range<u64>]) -> u64 {
 /// Hands stretches of training samples to `each`, one after the other, while the next one is read: two are in memory.
 ///
 /// # Errors
-/// What the source finds, a row that is none of its table's, and [`Error::Interrupted`].
-pub(super) fn stream(source: &dyn Source, stretches: &[Range<u64>], mut each: impl FnMut(&Batch) + Send) -> Result<()> {
+/// What the source and `each` find, and a row that is none of its table's.
+pub(super) fn stream(
+    source: &dyn Source,
+    stretches: &[Range<u64>],
+    mut each: impl FnMut(&Batch) -> Result<()> + Send,
+) -> Result<()> {
     let schema = source.schema();
     let [mut now, mut next] = [schema; 2].map(Batch::new);
-    let mut reader = source.open(Split::Train, 0)?;
-    let mut at = 0;
+    let Some((first, others)) = stretches.split_first() else { return Ok(()) };
+    let mut reader = source.open(Split::Train, first.start)?;
+    let mut at = first.start;
     let mut read = |inputs: &Range<u64>, batch: &mut Batch| {
-        if interrupt::requested() {
-            return Err(Error::Interrupted);
-        }
         batch.clear();
         let (gap, wanted) = (inputs.start - at, (inputs.end - inputs.start) as usize);
         let found = (reader.skip(gap)?, reader.read(batch, wanted)?);
@@ -101,15 +111,13 @@ pub(super) fn stream(source: &dyn Source, stretches: &[Range<u64>], mut each: im
         at = inputs.end;
         batch.check(schema)
     };
-    let Some((first, others)) = stretches.split_first() else { return Ok(()) };
     read(first, &mut now)?;
     for inputs in others {
-        let (found, ()) = rayon::join(|| read(inputs, &mut next), || each(&now));
-        found?;
+        let (found, done) = rayon::join(|| read(inputs, &mut next), || each(&now));
+        found.and(done)?;
         std::mem::swap(&mut now, &mut next);
     }
-    each(&now);
-    Ok(())
+    each(&now)
 }
 
 #[cfg(test)]

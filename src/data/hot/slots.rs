@@ -49,6 +49,25 @@ impl HotSlots {
         self.tables.len()
     }
 
+    /// How many hot rows there are.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.tables.iter().map(|table| table.rows.len() as u64).sum()
+    }
+
+    /// How many of them are not hot in others of the same tables.
+    ///
+    /// # Panics
+    /// When the tables differ.
+    #[must_use]
+    pub fn missing_in(&self, other: &Self) -> u64 {
+        assert_eq!(self.tables.len(), other.tables.len(), "hot rows of the same tables");
+        let missing = |(own, other): (&TableSlots, &TableSlots)| {
+            own.rows.iter().filter(|row| other.slot(**row).is_none()).count()
+        };
+        self.tables.iter().zip(&other.tables).map(missing).sum::<usize>() as u64
+    }
+
     /// Those of one table.
     ///
     /// # Panics
@@ -125,6 +144,11 @@ mod tests {
             let place = hot.iter().position(|other| *other == row).map(|place| place as u32);
             assert_eq!(some.slot(row), place, "row {row}");
         }
+        let mut fewer = HotSet::new();
+        fewer.push_some(130, [0, 4, 129].into_iter());
+        (1..3).for_each(|table| fewer.push_some(set.all_rows(table), std::iter::empty()));
+        let fewer = HotSlots::new(&fewer);
+        assert_eq!((slots.rows(), slots.missing_in(&fewer), fewer.missing_in(&slots)), (14, 12, 1));
         assert_ne!(slots.digest(), HotSlots::new(&HotSet::new()).digest());
         assert_eq!((whole.slot(4), none.slot(39)), (Some(4), None));
         assert!(some.serves(&[129, 0, 129]) && !some.serves(&[0, 1]) && !some.serves(&[]) && !none.serves(&[1]));

@@ -86,7 +86,7 @@ fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_tha
     for ranks in [2, 4, 8] {
         let sharding = Sharding::new(&ROWS, DIM, ranks, schemes(ranks)).unwrap();
         let prices = HotPrices::new(&work, &sharding);
-        let (ladder, chosen) = prices.ladder();
+        let (ladder, chosen) = prices.ladder(None);
         let chosen = ladder[chosen.expect("these rows are hot")];
         for price in [prices.of(8 << 10), prices.of(64 << 10), chosen] {
             let hot = prices.rows(price.budget);
@@ -142,7 +142,7 @@ fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_tha
     // Where every row is as seldom as any other, no copy pays.
     let sharding = Sharding::new(&[1 << 20], DIM, 4, vec![Scheme::Table(RankId(0))]).unwrap();
     let work = workload(&[1 << 20], DIM, BATCH);
-    let (ladder, chosen) = HotPrices::new(&work, &sharding).ladder();
+    let (ladder, chosen) = HotPrices::new(&work, &sharding).ladder(None);
     assert!(chosen.is_none() && ladder.iter().all(|price| price.rows == 0), "{ladder:?}");
 }
 
@@ -175,6 +175,9 @@ fn what_ranks_send_is_what_was_priced() {
         let with = RankLoad::with_copies(&model, &prices, &prices.rows(price.budget), Inputs::Mixed);
         same("bags that travel", of(&with, &bags), price.cold, 1e-9);
         same("sums", of(&with, &|load, _| load.sent_sums.iter().sum()), price.gradients, 0.02);
+        // Each rank's hot rows once to each other one: a slot and what a look-up reads.
+        let filled = prices.rows(price.budget).iter().sum::<u64>() as f64 * peers * 4.0 * (1.0 + DIM as f64);
+        same("copies that are written", price.filling, filled, 0.05);
         same("rows that moved", of(&with, &|load, _| peers * load.moved), price.moved, 1e-3);
         // All that is looked up is looked up somewhere: less of it for others, more at home.
         let home = |loads: &[RankLoad]| loads.iter().map(|load| load.for_own[0]).sum::<f64>();

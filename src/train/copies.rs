@@ -1,0 +1,94 @@
+//! Where copies of hot rows lie, and how others take their place between two steps.
+//!
+//! Copies have memory of their own, as much as the rows that are hot need. A revision builds it anew: a copy of a row that
+//! stays is moved within the rank, and owners send the rows of which ranks had no copy, as they send moved ones. No result
+//! of a step depends on which rows are hot, but the order of sums may, unless it is fixed ([`Layout::with_grains`]).
+
+use std::sync::Arc;
+
+use super::rank::CopyState;
+use super::{Rank, Ranks, Setup, step};
+use crate::base::{NodeId, RankId, Result};
+use crate::data::hot::HotSlots;
+use crate::exchange::{HotRows, Layout};
+use crate::machine::team::Team;
+use crate::memory::{Arena, Pages, Plan, Supply};
+use crate::model::Copies;
+
+/// The memory of a rank's copies.
+#[derive(Debug)]
+pub(super) struct CopyMemory {
+    pub arena: Arena,
+    pub plan: Plan,
+}
+
+/// Copies whose memory is planned.
+pub(super) struct PlannedCopies {
+    copies: Copies,
+    plan: Plan,
+}
+
+impl PlannedCopies {
+    /// Those of a rank, if the layout has hot rows.
+    pub fn new(setup: &Setup, layout: &Layout, rank: RankId, team: &Team) -> Result<Option<Self>> {
+        let mut plan = Plan::new();
+        let supply = &mut Supply::Arena(&mut plan);
+        let copies = Copies::new((&setup.config, &setup.schema), layout, rank, team, setup.room, supply)?;
+        Ok(copies.map(|copies| Self { copies, plan }))
+    }
+
+    /// Bytes of their memory.
+    pub fn bytes(&self) -> usize {
+        self.plan.bytes()
+    }
+
+    /// Builds it on these nodes.
+    pub fn build(self, home: &[NodeId], team: &Team) -> Result<(Copies, CopyMemory)> {
+        let Self { mut copies, plan } = self;
+        let mut arena = Arena::build(&plan, home, Pages::Transparent, |memory| team.touch(memory))?;
+        copies.settle(&mut arena);
+        Ok((copies, CopyMemory { arena, plan }))
+    }
+}
+
+impl Rank {
+    /// Has copies of a layout's hot rows from now on, which differs from this rank's in nothing else, equal to the rows.
+    fn revise_copies(&mut self, setup: &Setup, layout: Arc<Layout>) -> Result<()> {
+        self.enter("revision of hot rows");
+        let planned = PlannedCopies::new(setup, &layout, self.number, &self.team)?.expect("a layout with hot rows");
+        let (mut copies, memory) = planned.build(&setup.places[self.number.index()].memory_nodes, &self.team)?;
+        if let Some(before) = self.tables.replace_copies(None) {
+            copies.take_over(&before, [&self.layout, &layout], &self.team, self.number);
+        }
+        self.tables.replace_copies(Some(copies));
+        self.copy_memory = Some(memory);
+        self.hot = HotRows::new(&layout, self.number, setup.room.samples, setup.isa);
+        self.layout = layout;
+        // Copies that were equal to their rows lack those alone that are marked now.
+        self.copies = if self.copies == CopyState::Equal { CopyState::Behind } else { CopyState::Unset };
+        step::level_copies(self)
+    }
+}
+
+impl Ranks {
+    /// Has copies of these hot rows from now on, in place of those that there were; returns the bytes that ranks have sent each
+    /// other for that.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`], when machines have other hot rows, and when a rank's node cannot hold old and new copies.
+    ///
+    /// # Panics
+    /// When ranks have no copies, or the rows are of other tables.
+    pub fn revise_hot(&mut self, hot: Arc<HotSlots>) -> Result<u64> {
+        self.world.agree("have copies of the same hot rows", &hot.digest(), self.job.deadline())?;
+        let layout = Arc::new(self.layout.with_hot_revised(hot));
+        self.layout = layout.clone();
+        let setup = self.setup.clone();
+        let sent = self.all(move |rank| {
+            let before = rank.filled.iter().sum::<usize>();
+            rank.revise_copies(&setup, layout.clone())?;
+            Ok((rank.filled.iter().sum::<usize>() - before) as u64)
+        })?;
+        Ok(self.everywhere("gather bytes of a revision", sent)?.iter().flatten().sum())
+    }
+}
