@@ -87,8 +87,8 @@ enum Feed {
     Own(Loader),
     /// The loader reads everything.
     All(Loader),
-    /// Nothing once the last one was taken.
-    Shared(Arc<shared::Common>, Option<Receiver<shared::Shared>>),
+    /// Nothing once the last one was taken. It closes before the thread is waited for, which would wait for it.
+    Shared(Option<Receiver<shared::Shared>>, Arc<shared::Common>),
 }
 
 /// A rank's share of one minibatch.
@@ -204,7 +204,7 @@ impl RankLoader {
         let (common, receivers) = shared::start(Arc::clone(source), plan, local.len())?;
         let rank = |(rank, receiver)| Self {
             slice: slice(rank),
-            feed: Feed::Shared(Arc::clone(&common), Some(receiver)),
+            feed: Feed::Shared(Some(receiver), Arc::clone(&common)),
             last: plan.start,
             waited: Waited::default(),
         };
@@ -233,7 +233,7 @@ impl RankLoader {
             Feed::Own(loader) | Feed::All(loader) => {
                 loader.next_batch()?.map(|(batch, position)| (Held::Own(batch), position))
             }
-            Feed::Shared(common, receiver) => {
+            Feed::Shared(receiver, common) => {
                 let Some(open) = receiver else { return Ok(None) };
                 let received = self.waited.receive(open);
                 if received.is_none() {
@@ -276,7 +276,7 @@ impl RankLoader {
         match &self.feed {
             Feed::Own(loader) | Feed::All(loader) => loader.bytes_read(),
             // Relaxed: a figure for a report, it orders nothing.
-            Feed::Shared(common, _) if self.slice.rank == 0 => common.bytes.load(Ordering::Relaxed),
+            Feed::Shared(_, common) if self.slice.rank == 0 => common.bytes.load(Ordering::Relaxed),
             Feed::Shared(..) => 0,
         }
     }

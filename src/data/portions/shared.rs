@@ -20,6 +20,7 @@ pub(super) type Shared = (Arc<Batch>, Position);
 
 /// What all ranks know of the thread that reads.
 pub(super) struct Common {
+    source: Arc<dyn Source>,
     thread: Mutex<Option<JoinHandle<Result<()>>>>,
     /// Why there is nothing more, once a rank has asked.
     trouble: Mutex<Option<String>>,
@@ -46,19 +47,31 @@ impl Common {
     }
 }
 
+impl Drop for Common {
+    fn drop(&mut self) {
+        // No rank listens any more, so that the thread ends at its next minibatch, or where it waits for samples.
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            self.source.close();
+            // Whatever it would report, nobody is there to act on it.
+            let _ = thread.join();
+        }
+    }
+}
+
 /// Starts the reader; a channel a rank. It ends when its work is done or no rank listens.
 pub(super) fn start(source: Arc<dyn Source>, plan: Plan, ranks: usize) -> Result<(Arc<Common>, Vec<Receiver<Shared>>)> {
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..ranks).map(|_| bounded(plan.depth)).unzip();
     let bytes = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&bytes);
+    let (counted, read_from) = (Arc::clone(&bytes), Arc::clone(&source));
     let read = move || {
         // Whoever starts a loader may be pinned to a compute core.
         roam();
-        deliver(&*source, plan, &senders, &counted)
+        deliver(&*read_from, plan, &senders, &counted)
     };
     let thread = std::thread::Builder::new().name("loader".to_owned()).spawn(read);
     let thread = Mutex::new(Some(thread.map_err(Error::io("loader thread".as_ref(), "start"))?));
-    Ok((Arc::new(Common { thread, trouble: Mutex::new(None), bytes }), receivers))
+    Ok((Arc::new(Common { source, thread, trouble: Mutex::new(None), bytes }), receivers))
 }
 
 fn deliver(source: &dyn Source, plan: Plan, ranks: &[Sender<Shared>], bytes: &AtomicU64) -> Result<()> {
