@@ -372,7 +372,8 @@ fn copies_are_those_of_the_rows_that_are_hot_from_then_on() {
 /// slot and what look-ups read, to every other rank.
 fn spread(ranks: &Ranks, now: &HotSlots, before: Option<&HotSlots>) -> u64 {
     let layout = ranks.layout();
-    let words = |rank: u32| -> usize {
+    // How long a list is takes a cache line.
+    let list = |rank: u32| -> usize {
         let shards = layout.of(RankId(rank)).shards.iter();
         let of = |shard: &Shard| {
             let table = shard.table.index();
@@ -381,10 +382,10 @@ fn spread(ranks: &Ranks, now: &HotSlots, before: Option<&HotSlots>) -> u64 {
             let rows = now.table(table).rows().iter().filter(enters).filter(here).count();
             1 + rows * (1 + layout.hot_words(shard))
         };
-        shards.map(of).sum()
+        64 + shards.map(of).sum::<usize>() * size_of::<u32>()
     };
-    let all: usize = (0..layout.ranks() as u32).map(words).sum();
-    (all * size_of::<u32>() * (layout.ranks() - 1)) as u64
+    let all: usize = (0..layout.ranks() as u32).map(list).sum();
+    (all * (layout.ranks() - 1)) as u64
 }
 
 #[test]
