@@ -16,9 +16,7 @@ use crate::base::config::{Config, Hot};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
 use crate::base::{Error, Result, interrupt};
-use crate::data::hot::{
-    HotInputs, HotSet, HotSlots, Inputs, Options, Step, Tags, WHOLE_BELOW, profile, profile_within,
-};
+use crate::data::hot::{HotInputs, HotSet, HotSlots, Inputs, Options, Step, Tags, WHOLE_BELOW, profile_within};
 use crate::data::{Source, Split};
 use crate::train::{Ranks, Revisions, Windows, load_hot};
 
@@ -185,6 +183,11 @@ pub fn hot_inputs(config: &Config, source: &dyn Source, kept: Option<&Path>) -> 
     if config.train.hot != Hot::Fae {
         return Ok(None);
     }
+    if source.samples(Split::Train).is_none() {
+        let reason =
+            "hot and cold samples take turns within an epoch, and the data's samples never end: use --hot exact";
+        return Err(Error::Config { origin: "--hot fae".to_owned(), reason: reason.to_owned() });
+    }
     let deep = Deep::of(source);
     let named = Some(Path::new(&config.train.hot_set)).filter(|path| !path.as_os_str().is_empty());
     let file = kept.filter(|path| path.exists()).or(named);
@@ -319,16 +322,17 @@ fn told(
     // Tables that are hot as a whole are copied beside.
     let small = source.schema().tables.iter().map(|column| column.rows * row_bytes);
     let whole: u64 = small.filter(|bytes| *bytes < whole_below).sum();
-    let (total, most) = match &window {
-        None => (source.samples(Split::Train).unwrap_or(1).max(1), SAMPLES),
+    let (within, most) = match window {
+        // Of what never ends, the first samples speak for all.
+        None => (0..source.samples(Split::Train).unwrap_or(SAMPLES), SAMPLES),
         // What is read twice is a small part of what is read.
         Some(window) => {
-            let total = window.end - window.start;
-            (total, SAMPLES.min((total / WINDOW_PART).max(WINDOW_SAMPLES)))
+            let part = (window.end - window.start) / WINDOW_PART;
+            (window, SAMPLES.min(part.max(WINDOW_SAMPLES)))
         }
     };
     let options = Options {
-        share: (most as f64 / total as f64).min(1.0),
+        share: (most as f64 / (within.end - within.start).max(1) as f64).min(1.0),
         budget: config.train.hot_budget.or(usual_budget(weights) + whole),
         row_bytes,
         memory: MEMORY,
@@ -339,18 +343,7 @@ fn told(
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     let pool = pool.map_err(|error| Error::Threads { wanted: threads, source: std::io::Error::other(error) })?;
     let began = Instant::now();
-    let found = pool.install(|| match window {
-        None => profile(source, &options, progress),
-        Some(window) => profile_within(source, window, &options, progress),
-    });
-    let found = found.map_err(|error| match error {
-        Error::Config { origin, reason } if origin == "data.source" => {
-            let remedy = "name the hot rows with --hot-set FILE, have them told again and again with --hot-revise STEPS, or use \
-                          --hot off";
-            Error::Config { origin, reason: format!("{reason}: {remedy}") }
-        }
-        error => error,
-    })?;
+    let found = pool.install(|| profile_within(source, within, &options, progress))?;
     let (lookups, samples) = (found.tried[found.chosen].hot_lookups, found.sampled + found.judged);
     Ok(Told { set: found.set, lookups, samples, seconds: began.elapsed().as_secs_f64() })
 }

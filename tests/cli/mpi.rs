@@ -116,7 +116,7 @@ fn machines_train_every_kind_of_model_to_the_bits_of_one_rank() {
         "--set model.ts_length=2 --set model.sequences=[\"C1\",\"C6\"] --set data.lookups=4",
         "--set model.md_temperature=0.2 --set model.md_threshold=4",
         "--set model.qr_collisions=3 --set model.qr_threshold=9",
-        "--set model.weighted_pooling=learned --hot exact --hot-budget 64KiB",
+        "--set model.weighted_pooling=learned --hot exact --hot-budget 64KiB --hot-revise 5",
         "--hot fae --hot-budget 6MiB --set train.hot_test_samples=100",
     ] {
         let folder = tempdir().unwrap();
