@@ -64,14 +64,15 @@ def as_lists(samples):
     return array
 
 
-def archive(array, protocol):
-    """What numpy.savez_compressed writes of an array of objects; NumPy's releases differ in the protocol."""
+def array_file(array, protocol):
+    """What numpy.savez_compressed compresses of an array; of objects as older releases pickle them, if a protocol is given."""
     text = io.BytesIO()
-    if array.dtype == object:
-        np.lib.format.write_array_header_1_0(text, np.lib.format.header_data_from_array_1_0(array))
-        text.write(pickle.dumps(array, protocol=protocol))
-    else:
-        np.lib.format.write_array(text, array)
+    if protocol is None or array.dtype != object:
+        np.savez(text, array)
+        with zipfile.ZipFile(text) as members:
+            return members.read("arr_0.npy")
+    np.lib.format.write_array_header_1_0(text, np.lib.format.header_data_from_array_1_0(array))
+    text.write(pickle.dumps(array, protocol=protocol))
     return text.getvalue()
 
 
@@ -81,8 +82,8 @@ def files():
     hot = hot_rows(rows, order)
     found = {}
 
-    def write(name, protocol=4, **arrays):
-        found[name] = {key: archive(value, protocol) for key, value in arrays.items()}
+    def write(name, protocol=None, **arrays):
+        found[name] = {key: array_file(value, protocol) for key, value in arrays.items()}
 
     def write_samples(folder, protocol, cold, hot_samples, dictionary, make):
         for name, array in (("train_normal", make(cold)), ("train_hot", make(hot_samples)),
@@ -102,7 +103,7 @@ def files():
     looked_up = np.asfortranarray(rows.astype(np.float64))
     positions = {key: np.float32(position) for position, key in enumerate(hot)}
     cold, hot_samples = told_apart([(dense[at], looked_up[at], labels[at]) for at in order], positions, np.float32)
-    write_samples("kaggle/kaggle_hot_cold", 4, cold, hot_samples, dictionary(np.int64, np.float32), objects)
+    write_samples("kaggle/kaggle_hot_cold", None, cold, hot_samples, dictionary(np.int64, np.float32), objects)
     counts = np.array(ROWS, dtype=np.int32)
     write("kaggle/train_fea_count.npz", counts=counts)
     write("kaggle/train_day_count.npz", total_per_file=np.array(DAYS))
@@ -165,13 +166,8 @@ def main():
                 for key, array in content.items():
                     # Of one moment, so that the same arrays are the same file.
                     members.writestr(zipfile.ZipInfo(key + ".npy"), array, zipfile.ZIP_DEFLATED)
-    # What is read back is what NumPy itself writes.
     array = np.load(HERE / "kaggle/kaggle_hot_cold/train_hot.npz", allow_pickle=True)["arr_0"]
-    text = io.BytesIO()
-    np.savez_compressed(text, array)
-    with zipfile.ZipFile(text) as members:
-        again = members.read("arr_0.npy")
-    assert array.shape == (len(array), 3) and len(again) == len(found["kaggle/kaggle_hot_cold/train_hot.npz"]["arr_0"])
+    assert array.shape == (len(array), 3) and array[0][1].dtype == np.float32
 
 
 if __name__ == "__main__":

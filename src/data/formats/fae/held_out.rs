@@ -40,38 +40,34 @@ impl Beside {
     /// Looks in a folder, and for what is not there in the one above.
     ///
     /// # Errors
-    /// When a folder cannot be listed, or has two files of a kind.
+    /// When the folder cannot be listed, or two files could be meant.
     pub(super) fn find(folder: &Path) -> Result<Self> {
-        let mut found = Self::default();
-        for folder in [folder.to_owned(), folder.join("..")] {
-            let mut here = Self::default();
-            let list = std::fs::read_dir(&folder).map_err(Error::io(&folder, "list"))?;
-            for entry in list {
-                let path = entry.map_err(Error::io(&folder, "list"))?.path();
-                let name = path.file_name().unwrap_or_default().to_string_lossy();
-                let place = match &*name {
-                    // A single day's has its number there.
-                    name if name.ends_with(PROCESSED) => {
-                        let day = name.trim_end_matches(PROCESSED).rsplit('_').next().unwrap_or_default();
-                        if day.parse::<u32>().is_ok() {
-                            continue;
-                        }
-                        &mut here.processed
+        let list = |folder: &Path| -> std::io::Result<Vec<PathBuf>> {
+            std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect()
+        };
+        let above = folder.join("..");
+        // The folder above may be nobody's business.
+        let folders = [list(folder).map_err(Error::io(folder, "list"))?, list(&above).unwrap_or_default()];
+        let find = |ending: &str| -> Result<Option<PathBuf>> {
+            for files in &folders {
+                let mut named = files.iter().filter(|path| {
+                    let name = path.file_name().unwrap_or_default().to_string_lossy();
+                    // A file of a single day has its number there.
+                    let stem = name.strip_suffix(ending);
+                    stem.is_some_and(|stem| stem.rsplit('_').next().is_none_or(|last| last.parse::<u32>().is_err()))
+                });
+                match (named.next(), named.next()) {
+                    (Some(path), Some(other)) => {
+                        let reason = format!("could be meant, or {}: copy that of these data beside", other.display());
+                        return Err(bad(path, format!("{reason} {}", folder.join(super::HOT).display())));
                     }
-                    name if name.ends_with(DAYS) => &mut here.days,
-                    name if name.ends_with(COUNTS) => &mut here.counts,
-                    _ => continue,
-                };
-                if let Some(other) = place.replace(path.clone()) {
-                    let reason = format!("stands beside {}: leave that of these data there", other.display());
-                    return Err(bad(&path, reason));
+                    (Some(path), None) => return Ok(Some(path.clone())),
+                    (None, _) => {}
                 }
             }
-            found.processed = found.processed.or(here.processed);
-            found.days = found.days.or(here.days);
-            found.counts = found.counts.or(here.counts);
-        }
-        Ok(found)
+            Ok(None)
+        };
+        Ok(Self { processed: find(PROCESSED)?, days: find(DAYS)?, counts: find(COUNTS)? })
     }
 
     /// How many rows each table has, and the file that says so.
