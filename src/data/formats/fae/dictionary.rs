@@ -156,8 +156,8 @@ fn entry([key, value]: &[Value; 2], dict: u32) -> std::result::Result<Hot, Strin
     if key.len() != 2 || table != i64::from(dict) {
         return Err(format!("a row of table {table} stands in its dictionary"));
     }
-    let row = u32::try_from(row).ok().filter(|row| *row < u32::MAX);
-    let row = row.ok_or_else(|| format!("row {} is none: 0 to 2^32 - 2 are possible", key[1].kind()))?;
+    let known = u32::try_from(row).ok().filter(|row| *row < u32::MAX);
+    let row = known.ok_or_else(|| format!("row {row} is none: 0 to 2^32 - 2 are possible"))?;
     let position = value.number().and_then(|number| number.whole());
     let position = position.ok_or_else(|| format!("row {row} has {} instead of a position", value.kind()))?;
     Ok(Hot { table: dict, row, position })
