@@ -9,6 +9,8 @@ use super::{fail, json, succeed};
 
 const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/fae");
 
+const NAMES: [&str; 3] = ["train_normal.npz", "train_hot.npz", "hot_emb_dict.npz"];
+
 /// Settings of a model for its four dense features and five tables.
 const TINY: &str = "--set model.bottom=[4,16,8] --set model.top=[16,1] --set model.dim=8 --batch 16 --lr 0.1 --epochs 2 \
                     --eval-every 0 --set train.decay_steps=0 --no-shuffle --threads 1";
@@ -85,7 +87,15 @@ fn other_formats_get_the_same_file_and_data_without_test_samples_say_so() {
     assert!(said.contains("hot inputs: "), "{said}");
 
     for name in ["processes", "tutorial"] {
-        let said = errors(&format!("convert {VECTORS}/{name} {} --from-format fae", at(name)));
+        // With as many rows as those have that its test samples are from.
+        let from = at(&format!("{name}-files"));
+        fs::create_dir(&from).unwrap();
+        let counts = "kaggle/train_fea_count.npz".to_owned();
+        for file in NAMES.map(|file| format!("{name}/{file}")).into_iter().chain([counts]) {
+            let path = Path::new(VECTORS).join(file);
+            fs::copy(&path, Path::new(&from).join(path.file_name().unwrap())).unwrap();
+        }
+        let said = errors(&format!("convert {from} {} --from-format fae", at(name)));
         assert!(said.contains("no test samples: FAE's code takes them from *_processed.npz"), "{said}");
         assert!(read(&format!("{name}/hot.safetensors")) == read("blocks/hot.safetensors"), "{name}");
         // Those of other data with the same columns, as the message says.
@@ -110,7 +120,7 @@ fn what_cannot_be_converted_is_refused_and_nothing_is_left_that_looks_like_data(
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     fs::create_dir(at("from")).unwrap();
-    for name in ["train_normal.npz", "train_hot.npz"] {
+    for name in &NAMES[..2] {
         fs::copy(Path::new(VECTORS).join("tutorial").join(name), folder.path().join("from").join(name)).unwrap();
     }
     let message = fail(&format!("convert {} {}", at("from"), at("to")));
