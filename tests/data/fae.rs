@@ -421,8 +421,11 @@ fn whatever_is_wrong_with_the_three_files_is_told_with_its_place_and_a_remedy() 
     assert_eq!(fault(&folder), None);
 }
 
+/// Arrays of an archive, by their names.
+type Arrays = Vec<(&'static str, Vec<u8>)>;
+
 /// The arrays of `*_processed.npz`.
-fn processed(rows: &[[f64; 2]], by_columns: bool) -> Vec<(&'static str, Vec<u8>)> {
+fn processed(rows: &[[f64; 2]], by_columns: bool) -> Arrays {
     let count = rows.len();
     let ints = |values: Vec<i32>| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
     let mut head = header("<f8", &[count, 2]).to_vec();
@@ -447,7 +450,7 @@ fn write_arrays(path: &Path, arrays: &[(&'static str, Vec<u8>)]) {
     write_npz(path, &arrays);
 }
 
-fn counts(name: &str, values: &[i64]) -> Vec<(&'static str, Vec<u8>)> {
+fn counts(name: &str, values: &[i64]) -> Arrays {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     let name = if name == "counts" { "counts" } else { "total_per_file" };
     vec![(name, [&header("<i8", &[values.len()])[..], &bytes].concat())]
@@ -522,7 +525,7 @@ fn what_lies_beside_is_held_to_the_three_files() {
     fs::remove_file(at("schema.toml")).unwrap();
 
     write_arrays(&at("train_day_count.npz"), &counts("days", &[2, 3]));
-    let changed = |change: &dyn Fn(&mut Vec<(&'static str, Vec<u8>)>), words: &[&str]| {
+    let changed = |change: &dyn Fn(&mut Arrays), words: &[&str]| {
         let mut arrays = processed(&rows_of, false);
         change(&mut arrays);
         write_arrays(&at("x_processed.npz"), &arrays);
@@ -565,7 +568,9 @@ fn no_damage_makes_it_panic_and_none_of_a_compressed_file_passes() {
     for folder_of in ["kaggle/kaggle_hot_cold", "processes", "tutorial"] {
         let (_above, folder) = folder();
         let from = Path::new(VECTORS).join(folder_of);
-        NAMES.iter().for_each(|name| drop(fs::copy(from.join(name), folder.join(name)).unwrap()));
+        for name in NAMES {
+            fs::copy(from.join(name), folder.join(name)).unwrap();
+        }
         let sound = listed(&rows(&open(&folder).unwrap(), Role::Train));
         for name in NAMES {
             let path = folder.join(name);

@@ -22,7 +22,7 @@ pub(super) struct Dictionary {
 }
 
 impl Dictionary {
-    /// Reads `hot_emb_dict.npz`; takes some 20 bytes a hot row.
+    /// Reads `hot_emb_dict.npz`; takes some 40 bytes a hot row.
     ///
     /// # Errors
     /// When it cannot be read, or is no such dictionary.

@@ -295,7 +295,7 @@ impl<R: Read> Unpickler<R> {
             let reason = format!("pairs for {} instead of a dictionary: {AGAIN}", dict.value.kind());
             return Err(self.opcodes.fail(reason));
         };
-        if pairs.len() % 2 != 0 {
+        if !pairs.len().is_multiple_of(2) {
             return Err(self.missing());
         }
         self.push(dict)?;

@@ -4,7 +4,7 @@
 //! Source: the Python library's `pickletools`, protocols 2 to 4, and what NumPy's arrays, dtypes and scalars reduce to.
 //!
 //! A pickle is a program for a stack machine that may call any function of any module. This reader calls none: the names
-//! that it knows ([`Global`]) stand for values that it makes itself, and all others are refused, as is every opcode that makes
+//! that it knows (`value::Global`) stand for values that it makes itself, and all others are refused, as is every opcode that makes
 //! no data.
 //!
 //! | step                                                       | file      |
