@@ -6,10 +6,15 @@ use clap::{Args, ValueEnum};
 
 use super::data::{bar, options};
 use crate::base::console::note;
-use crate::base::units::{Bytes, Many};
+use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Result, interrupt};
-use crate::data::blocks::Codec;
-use crate::data::formats::{self, Format, Target};
+use crate::data::blocks::{Codec, Role};
+use crate::data::formats::{self, Dataset, Format, Target};
+use crate::data::hot::{HotInputs, Inputs};
+use crate::train::save_hot;
+
+/// How the file with hot rows and the tags of samples is called, beside data that tell them.
+const HOT: &str = "hot.safetensors";
 
 /// Arguments of `octorec convert`.
 #[derive(Debug, Args)]
@@ -23,7 +28,7 @@ pub struct ConvertArgs {
     #[command(flatten)]
     output: OutputArgs,
 
-    /// The format of FROM, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, parquet, csv.
+    /// The format of FROM, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, parquet, csv, fae.
     #[arg(long, value_name = "NAME")]
     from_format: Option<String>,
 
@@ -85,8 +90,33 @@ impl ConvertArgs {
         let rows = formats::convert(&dataset, &mut target, |done| bar.set_position(done));
         bar.finish_and_clear();
         let rows = rows?;
+        let hot = dataset.hot.as_ref().map(|hot| self.save_hot(&dataset, hot)).transpose()?;
         let bytes = target.seal()?;
         note!("{}: {}, {}", self.to.display(), Many(rows, "sample"), Bytes(bytes));
+        hot.into_iter().flatten().for_each(|line| note!("{line}"));
         Ok(())
+    }
+
+    /// Writes which rows and samples are hot beside the data; returns what to say of it.
+    fn save_hot(&self, dataset: &Dataset, hot: &HotInputs) -> Result<Vec<String>> {
+        let path = self.to.join(HOT);
+        save_hot(&path, &dataset.description.schema(0), &hot.set, Some(&hot.tags))?;
+        let rows: u64 = (0..hot.set.tables()).map(|table| hot.set.rows(table)).sum();
+        let mut told = vec![format!(
+            "{}: {}, {} of {} training samples look up no others: octorec train --data {} --hot fae --hot-set {0}",
+            path.display(),
+            Many(rows, "hot row"),
+            Count(hot.tags.count(Inputs::Hot)),
+            Count(hot.tags.samples()),
+            self.to.display()
+        )];
+        if dataset.rows(Role::Test) == 0 {
+            told.push(format!(
+                "no test samples: FAE's code takes them from *_processed.npz and *_day_count.npz; copy both beside {} and convert \
+                 again, or name others with octorec train --test-data",
+                self.from.display()
+            ));
+        }
+        Ok(told)
     }
 }

@@ -9,6 +9,7 @@ mod chance;
 mod configuration;
 mod determinism;
 mod export;
+mod fae;
 mod foreign_numbers;
 mod hot;
 mod initial;

@@ -5,6 +5,7 @@ mod blocks;
 #[allow(dead_code, reason = "the campaign draws moments, too")]
 mod chance;
 mod criteo;
+mod fae;
 mod formats;
 mod formats_cli;
 mod fuzz;

@@ -7,10 +7,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use super::{Format, Rows, Table, bad, csv, hugectr, mlperf, nvidia, octorec, parquet, scan, torchrec};
+use super::{Format, Rows, Table, bad, csv, fae, hugectr, mlperf, nvidia, octorec, parquet, scan, torchrec};
 use crate::base::config::DataConfig;
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
+use crate::data::hot::HotInputs;
 use crate::data::schema::feature::Learner;
 use crate::data::schema::{Dense, Scales};
 use crate::data::tsv::first_part;
@@ -28,6 +29,8 @@ pub struct Dataset {
     pub vocabulary: Option<Vocabulary>,
     /// The files with the values behind row numbers that lie beside octorec's blocks, each with its table's rows.
     pub vocabularies: Vec<(PathBuf, u64)>,
+    /// Its hot rows, and which training samples look up no others, where its files tell.
+    pub hot: Option<HotInputs>,
 }
 
 /// Some rows of a data set.
@@ -40,7 +43,7 @@ pub struct Member {
 
 impl Dataset {
     pub(super) fn new(description: Description, members: Vec<Member>) -> Self {
-        Self { description, members, learned: false, vocabulary: None, vocabularies: Vec::new() }
+        Self { description, members, learned: false, vocabulary: None, vocabularies: Vec::new(), hot: None }
     }
 
     /// Names no file of values for its row numbers: none lies beside it.
@@ -94,6 +97,7 @@ pub fn open(path: &Path, format: Option<Format>, schema: Option<&Path>) -> Resul
         Some(Format::Hugectr) => hugectr::open(path),
         Some(Format::Parquet) => parquet::open(path),
         Some(Format::Csv) => csv::open(path, schema),
+        Some(Format::Fae) => fae::open(path),
         None => {
             let known = Format::ALL.map(Format::name).join(", ");
             let flags = "--from-format of convert, --format of inspect and data verify";
@@ -216,7 +220,7 @@ impl Files {
     }
 
     fn over(dataset: Dataset, test: Option<Vec<Member>>, config: &DataConfig, whole: bool) -> Result<Self> {
-        let Dataset { description, mut members, learned, vocabulary, vocabularies: _ } = dataset;
+        let Dataset { description, mut members, learned, vocabulary, vocabularies: _, hot: _ } = dataset;
         let share = |members: &[Member], from: usize, role: Option<Role>| -> Vec<Share> {
             let wanted = members.iter().enumerate().skip(from);
             wanted

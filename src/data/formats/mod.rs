@@ -9,6 +9,7 @@
 //! | `hugectr`  | `train_data.bin`, `val_data.bin`, `test_data.bin` (raw rows), `schema.toml`  | yes   | yes    |
 //! | `parquet`  | `*.parquet` ([`parquet`]); with the cargo feature of that name                 | yes   | yes    |
 //! | `csv`      | text with a header line and a description of it ([`csv`])                      | yes   | no     |
+//! | `fae`      | `train_normal.npz`, `train_hot.npz`, `hot_emb_dict.npz` of FAE's published code (`fae`)  | yes   | no     |
 //!
 //! `nvidia`, `torchrec` and `hugectr` hold dense features as a model reads them; all others keep what the log said, with the
 //! transform that a model applies (see [`super::schema::feature`]).
@@ -17,6 +18,7 @@
 
 pub mod csv;
 mod dataset;
+mod fae;
 mod hugectr;
 mod mlperf;
 pub mod npy;
@@ -24,6 +26,7 @@ mod npz;
 mod nvidia;
 mod octorec;
 pub mod parquet;
+mod pickle;
 mod records;
 mod strided;
 mod torchrec;
@@ -62,12 +65,14 @@ pub enum Format {
     Parquet,
     /// Separated text with a header line.
     Csv,
+    /// The hot and cold samples of FAE's published code.
+    Fae,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Octorec, Self::Mlperf, Self::Nvidia, Self::Torchrec, Self::Hugectr, Self::Parquet, Self::Csv];
+    pub const ALL: [Self; 8] =
+        [Self::Octorec, Self::Mlperf, Self::Nvidia, Self::Torchrec, Self::Hugectr, Self::Parquet, Self::Csv, Self::Fae];
 
     /// Its name on the command line.
     #[must_use]
@@ -80,6 +85,7 @@ impl Format {
             Self::Hugectr => "hugectr",
             Self::Parquet => "parquet",
             Self::Csv => "csv",
+            Self::Fae => "fae",
         }
     }
 
@@ -128,6 +134,7 @@ impl Format {
                 () if has(&|name| name == MANIFEST) => Some(Self::Octorec),
                 () if has(&|name| name == nvidia::SPEC) => Some(Self::Nvidia),
                 () if has(&|name| name.ends_with("_dense.npy")) => Some(Self::Torchrec),
+                () if has(&fae::named) => Some(Self::Fae),
                 () if has(&|name| hugectr::role(name).is_some()) => Some(Self::Hugectr),
                 () if has(&|name| mlperf::role(name).is_some()) => Some(Self::Mlperf),
                 () if parquet::detect(path, &names) => Some(Self::Parquet),
@@ -138,6 +145,7 @@ impl Format {
             () if name == MANIFEST || ends(&name, EXTENSION) => Some(Self::Octorec),
             () if name == nvidia::SPEC => Some(Self::Nvidia),
             () if ends(&name, "_dense.npy") => Some(Self::Torchrec),
+            () if fae::named(&name) => Some(Self::Fae),
             () if hugectr::role(&name).is_some() => Some(Self::Hugectr),
             () if ends(&name, ".bin") => Some(Self::Mlperf),
             () if ends(&name, parquet::EXTENSION) => Some(Self::Parquet),
@@ -172,6 +180,11 @@ pub trait Table: Send + Sync {
     /// Values without a row that readers have met so far; each left its bag without it.
     fn unseen_values(&self) -> u64 {
         0
+    }
+
+    /// Whether a row is reached without those before it.
+    fn is_sought(&self) -> bool {
+        true
     }
 
     /// A reader whose first row is number `start`, at most [`Table::rows`].

@@ -1,10 +1,11 @@
 //! NumPy's array files (NumPy Enhancement Proposal 1): a header that names type, order and shape, then the numbers.
 
+use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
 use super::bad;
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::memory::FileBytes;
 
 /// What an array file's header says.
@@ -12,8 +13,10 @@ use crate::memory::FileBytes;
 pub struct Header {
     /// Byte order, kind and size, e.g. `<i4`.
     pub dtype: String,
-    /// The array's sizes; row-major.
+    /// The array's sizes.
     pub shape: Vec<usize>,
+    /// Whether the numbers stand column by column, the first index running fastest.
+    pub by_columns: bool,
     /// Where the numbers begin.
     pub data: usize,
 }
@@ -33,23 +36,37 @@ impl Header {
         Self::parse(&bytes, file.path(), name)
     }
 
+    /// Reads the header of an array file that comes as a stream, which then stands at the first number.
+    ///
+    /// # Errors
+    /// As [`Header::parse`], and when the stream cannot be read.
+    pub fn take(stream: &mut impl Read, path: &Path, name: &str) -> Result<Self> {
+        let mut bytes = Vec::new();
+        let mut read_to = |bytes: &mut Vec<u8>, end: usize| {
+            let more = end.saturating_sub(bytes.len()) as u64;
+            stream.by_ref().take(more).read_to_end(bytes).map_err(|error| unreadable(path, name, &error))
+        };
+        // No header is shorter than what says how long it is.
+        read_to(&mut bytes, 12)?;
+        let end = text(&bytes).map_or(0, |text| text.end);
+        read_to(&mut bytes, end.min(LONGEST))?;
+        Self::parse(&bytes, path, name)
+    }
+
     /// Reads the header at the start of `bytes`; `name` is what messages call the array.
     ///
     /// # Errors
-    /// [`crate::base::Error::BadFile`] when it is none, in column-major order, or the numbers are cut short.
+    /// [`crate::base::Error::BadFile`] when it is none.
     pub fn parse(bytes: &[u8], path: &Path, name: &str) -> Result<Self> {
         let fail = |reason: &str| bad(path, format!("{name}: {reason}"));
         let no_array = || fail("is no NumPy array: its header is damaged");
         let version = bytes.strip_prefix(MAGIC).and_then(|rest| rest.first()).ok_or_else(no_array)?;
-        let (start, length) = match version {
-            1 => (10, bytes.get(8..10).map(|word| usize::from(word[0]) | usize::from(word[1]) << 8)),
-            2 | 3 => {
-                (12, bytes.get(8..12).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]) as usize))
-            }
-            _ => return Err(fail("has an unknown version of NumPy's format")),
-        };
-        let data = length.and_then(|length| length.checked_add(start)).ok_or_else(no_array)?;
-        let text = bytes.get(start..data).and_then(|text| std::str::from_utf8(text).ok()).ok_or_else(no_array)?;
+        if !(1..=3).contains(version) {
+            return Err(fail("has an unknown version of NumPy's format"));
+        }
+        let place = text(bytes).ok_or_else(no_array)?;
+        let data = place.end;
+        let text = bytes.get(place).and_then(|text| std::str::from_utf8(text).ok()).ok_or_else(no_array)?;
         let value = |key: &str| {
             let (_, rest) = text.split_once(&format!("'{key}':"))?;
             Some(rest.trim_start())
@@ -57,16 +74,14 @@ impl Header {
         let dtype = value("descr")
             .and_then(|rest| rest.strip_prefix('\'')?.split('\'').next())
             .ok_or_else(|| fail("has a structured type; a plain one is expected, such as int32"))?;
-        if !value("fortran_order").is_some_and(|rest| rest.starts_with("False")) {
-            return Err(fail("is stored column by column: save it with numpy.ascontiguousarray"));
-        }
+        let by_columns = value("fortran_order").ok_or_else(no_array)?.starts_with("True");
         let shape = value("shape").and_then(|rest| rest.strip_prefix('(')?.split(')').next()).ok_or_else(no_array)?;
         let sizes = shape.split(',').map(str::trim).filter(|size| !size.is_empty());
         let shape = sizes.map(|size| size.trim_end_matches('L').parse().ok()).collect::<Option<Vec<usize>>>();
-        Ok(Self { dtype: dtype.to_owned(), shape: shape.ok_or_else(no_array)?, data })
+        Ok(Self { dtype: dtype.to_owned(), shape: shape.ok_or_else(no_array)?, by_columns, data })
     }
 
-    /// The numbers of an array that must be of one of `dtypes` and of two dimensions, the second `width` long where that
+    /// The numbers of an array that must be row by row, of one of `dtypes` and of two dimensions, the second `width` long where that
     /// is given (one dimension counts as a width of 1); the array file has `length` bytes. Returns the number of rows, the
     /// width and which bytes they are.
     ///
@@ -80,6 +95,9 @@ impl Header {
         (path, name): (&Path, &str),
     ) -> Result<(usize, usize, Range<usize>)> {
         let fail = |reason: String| bad(path, format!("{name}: {reason}"));
+        if self.by_columns {
+            return Err(fail("is stored column by column: save it with numpy.ascontiguousarray".to_owned()));
+        }
         if !dtypes.contains(&self.dtype.as_str()) {
             return Err(fail(format!(
                 "has dtype {}; {} expected: convert it with astype",
@@ -107,6 +125,20 @@ impl Header {
             ))),
         }
     }
+}
+
+/// Where the text of the header stands that begins with these bytes: at most twelve are looked at.
+fn text(bytes: &[u8]) -> Option<Range<usize>> {
+    let (start, length) = match bytes.get(MAGIC.len())? {
+        1 => (10, bytes.get(8..10).map(|word| usize::from(word[0]) | usize::from(word[1]) << 8)?),
+        _ => (12, bytes.get(8..12).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]) as usize)?),
+    };
+    Some(start..length.checked_add(start)?)
+}
+
+/// The error of an array that cannot be read on.
+pub(super) fn unreadable(path: &Path, name: &str, error: &std::io::Error) -> Error {
+    bad(path, format!("{name}: cannot be read ({error}): copy or write the file again"))
 }
 
 /// Bytes of the headers that are written, whatever the shape: they can be written over.
@@ -140,7 +172,12 @@ mod tests {
         for shape in [&[0][..], &[5], &[178_274_637, 26], &[1, 2, 3]] {
             let bytes = header("<i4", shape);
             let found = Header::parse(&bytes, Path::new("a.npy"), "array").unwrap();
-            assert_eq!(found, Header { dtype: "<i4".to_owned(), shape: shape.to_vec(), data: HEADER_BYTES });
+            let expected =
+                Header { dtype: "<i4".to_owned(), shape: shape.to_vec(), by_columns: false, data: HEADER_BYTES };
+            assert_eq!(found, expected);
+            let mut stream = &[&bytes[..], &[7; 3]].concat()[..];
+            assert_eq!(Header::take(&mut stream, Path::new("a.npy"), "array").unwrap(), expected);
+            assert_eq!(stream, [7; 3], "the numbers are left");
         }
         // As NumPy itself writes one.
         let text = b"\x93NUMPY\x01\x00\x46\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1), }          \n";
@@ -156,8 +193,9 @@ mod tests {
         assert!(message.contains("has shape [2, 1]; 13 columns expected"), "{message}");
         let turned = String::from_utf8_lossy(&header("<f4", &[2, 2])[6..]).replace("False", "True ");
         let turned = [&MAGIC[..], turned.as_bytes()].concat();
-        let message = Header::parse(&turned, Path::new("a.npy"), "array").unwrap_err().to_string();
-        assert!(message.contains("column by column"), "{message}");
+        let found = Header::parse(&turned, Path::new("a.npy"), "array").unwrap();
+        let message = found.matrix(200, &["<f4"], None, place).unwrap_err().to_string();
+        assert!(found.by_columns && message.contains("column by column"), "{message}");
     }
 
     proptest! {
@@ -168,7 +206,9 @@ mod tests {
             let mut bytes = if real { header("<i4", &[3, 4]).to_vec() } else { [&MAGIC[..], &bytes].concat() };
             let at = at.index(bytes.len());
             bytes[at] = to;
+            let streamed = Header::take(&mut &bytes[..], Path::new("a.npy"), "array");
             if let Ok(found) = Header::parse(&bytes, Path::new("a.npy"), "array") {
+                prop_assert_eq!(streamed.unwrap(), found.clone());
                 let _ = found.matrix(bytes.len(), &["<i4"], None, (Path::new("a.npy"), "array"));
             }
         }

@@ -1,11 +1,13 @@
 //! NumPy's archives: a zip file with one array file a member.
 //!
-//! Members that are stored are read where they stand; `numpy.savez` stores, `numpy.savez_compressed` does not.
+//! Members that are stored are read where they stand; `numpy.savez` stores, `numpy.savez_compressed` does not. A [`Member`]
+//! reads either from front to back.
 
-use std::io::{BufReader, Cursor, Read, Write};
+use std::io::{self, BufReader, Cursor, Read, Take, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use flate2::read::DeflateDecoder;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
@@ -39,6 +41,57 @@ pub(super) fn stored(file: &Arc<FileBytes>, name: &str) -> Result<(usize, usize)
     Ok((start, length))
 }
 
+/// The bytes of one array file of an archive, from front to back; its end is an error where the checksum is another one.
+pub(super) struct Member {
+    bytes: Packed,
+    sum: crc32fast::Hasher,
+    expected: u32,
+}
+
+/// How a member lies in the archive.
+enum Packed {
+    Stored(Take<FileCursor>),
+    Deflated(DeflateDecoder<Take<FileCursor>>),
+}
+
+impl Member {
+    /// The member `name` (without `.npy`) of an archive.
+    pub(super) fn open(file: &Arc<FileBytes>, name: &str) -> Result<Self> {
+        let (path, mut archive) = (file.path(), archive(file)?);
+        let at = find(&archive, name, path)?;
+        let fail = |reason: String| bad(path, format!("array {name}: {reason}"));
+        let member = archive.by_index_raw(at).map_err(|error| fail(error.to_string()))?;
+        let start = member.data_start().ok_or_else(|| fail("its place is unknown".to_owned()))?;
+        let bytes = file.cursor(start as usize).take(member.compressed_size());
+        let bytes = match member.compression() {
+            CompressionMethod::Stored => Packed::Stored(bytes),
+            CompressionMethod::Deflated => Packed::Deflated(DeflateDecoder::new_with_buf(bytes, vec![0; CHUNK])),
+            other => {
+                let reason = format!("is compressed by {other}: write the archive with numpy.savez_compressed");
+                return Err(fail(reason));
+            }
+        };
+        Ok(Self { bytes, sum: crc32fast::Hasher::new(), expected: member.crc32() })
+    }
+}
+
+impl Read for Member {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = match &mut self.bytes {
+            Packed::Stored(bytes) => bytes.read(into)?,
+            Packed::Deflated(bytes) => bytes.read(into)?,
+        };
+        self.sum.update(&into[..count]);
+        if count == 0 && !into.is_empty() && self.sum.clone().finalize() != self.expected {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "its checksum is another one"));
+        }
+        Ok(count)
+    }
+}
+
+/// Bytes that a deflated member asks of the file at once.
+const CHUNK: usize = 256 << 10;
+
 /// Whether the archive has an array `name`.
 pub(super) fn has(file: &Arc<FileBytes>, name: &str) -> Result<bool> {
     Ok(archive(file)?.index_for_name(&format!("{name}.npy")).is_some())
@@ -55,15 +108,21 @@ fn find(archive: &Archive, name: &str, path: &Path) -> Result<usize> {
 
 /// The `counts` of a `day_fea_count.npz`: integers, compressed or not.
 pub(super) fn counts(path: &Path) -> Result<Vec<u64>> {
+    integers(path, "counts")
+}
+
+/// A short array of integers, compressed or not.
+pub(super) fn integers(path: &Path, name: &str) -> Result<Vec<u64>> {
     /// More would be no list of table sizes.
     const MOST: u64 = 1 << 20;
     let mut archive = archive(&Arc::new(FileBytes::open(path)?))?;
-    let at = find(&archive, "counts", path)?;
-    let member = archive.by_index(at).map_err(|error| bad(path, format!("array counts: {error}")))?;
+    let at = find(&archive, name, path)?;
+    let array = format!("array {name}");
+    let member = archive.by_index(at).map_err(|error| bad(path, format!("{array}: {error}")))?;
     let mut bytes = Vec::new();
     member.take(MOST).read_to_end(&mut bytes).map_err(Error::io(path, "read"))?;
-    let header = Header::parse(&bytes, path, "array counts")?;
-    let (_, _, numbers) = header.matrix(bytes.len(), &["<i4", "<i8", "<u4", "<u8"], Some(1), (path, "array counts"))?;
+    let header = Header::parse(&bytes, path, &array)?;
+    let (_, _, numbers) = header.matrix(bytes.len(), &["<i4", "<i8", "<u4", "<u8"], Some(1), (path, &array))?;
     let numbers = &bytes[numbers];
     if header.dtype.ends_with('4') {
         Ok(numbers.as_chunks::<4>().0.iter().map(|&word| u32::from_le_bytes(word).into()).collect())

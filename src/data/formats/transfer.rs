@@ -100,7 +100,9 @@ pub fn verify(dataset: &Dataset, progress: impl Fn(u64) + Sync) -> Result<u64> {
     let mut shares = Vec::new();
     for member in &dataset.members {
         let rows = member.table.rows();
-        shares.extend((0..rows).step_by(SHARE as usize).map(|from| (&member.table, from, rows.min(from + SHARE))));
+        let share = if member.table.is_sought() { SHARE } else { rows.max(1) };
+        let from = (0..rows).step_by(share as usize);
+        shares.extend(from.map(|from| (&member.table, from, rows.min(from.saturating_add(share)))));
     }
     let results: Vec<Result<()>> = shares
         .into_par_iter()
