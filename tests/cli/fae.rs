@@ -37,7 +37,7 @@ fn converted_samples_are_trained_in_turns_as_fae_told_them_apart() {
     );
     assert!(said.contains(&told) && !said.contains("no test samples"), "{said}");
 
-    // The file is what octorec itself would write of these hot rows: the same tags, and the same losses.
+    // The command that was told.
     let train = format!("train --data {} {TINY}", at("blocks"));
     let trained = |line: &str, trace: &str| {
         let output = succeed(&format!("{line} --json --trace-loss {}", at(trace)));
@@ -58,7 +58,7 @@ fn converted_samples_are_trained_in_turns_as_fae_told_them_apart() {
     assert!(String::from_utf8_lossy(&plain).to_lowercase().contains("auc"), "{}", String::from_utf8_lossy(&plain));
     let scores = json(&format!("eval --checkpoint {} --json", at("run")));
     assert_eq!(scores["auc"], results["auc"]);
-    // Tags that octorec tells by the hot rows alone are those of FAE.
+    // Ranks take the same turns, and copies of hot rows travel among them.
     let exact = format!("{train} --hot fae --determinism ranks --hot-set {file}");
     let (_, _, one) = trained(&exact, "one");
     let (two, _, losses_of_two) = trained(&format!("{exact} --ranks 2"), "two");

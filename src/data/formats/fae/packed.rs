@@ -101,7 +101,7 @@ impl Packed {
         let bytes = Arc::new(FileBytes::open(path)?);
         bytes.advise(Access::Sequential);
         let (member, header) = stream(&bytes)?;
-        if !matches!(header.shape[..], [0 | PARTS..] | [_] | [_, PARTS]) || !header.dtype.ends_with('O') {
+        if !matches!(header.shape[..], [_] | [_, PARTS]) || !header.dtype.ends_with('O') {
             let reason = format!(
                 "has shape {:?} and dtype {}; samples, which are objects of {PARTS} parts, are expected: {RERUN}",
                 header.shape, header.dtype
@@ -137,10 +137,10 @@ impl Packed {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub(super) fn read(&self) -> Result<Packet<'_>> {
+    pub(super) fn read(&self) -> Result<SampleReader<'_>> {
         let (member, _) = stream(&self.bytes)?;
         let unpickler = Unpickler::new(member, origin(self.path()), Arc::clone(&self.shared));
-        Ok(Packet { of: self, unpickler, values: VecDeque::new(), next: 0 })
+        Ok(SampleReader { of: self, unpickler, values: VecDeque::new(), next: 0 })
     }
 }
 
@@ -152,7 +152,7 @@ fn stream(bytes: &Arc<FileBytes>) -> Result<(Member, Header)> {
 }
 
 /// The samples of a file that are still to come.
-pub(super) struct Packet<'a> {
+pub(super) struct SampleReader<'a> {
     of: &'a Packed,
     unpickler: Unpickler<Member>,
     /// Items of the array that no sample has yet.
@@ -160,7 +160,7 @@ pub(super) struct Packet<'a> {
     next: u64,
 }
 
-impl Packet<'_> {
+impl SampleReader<'_> {
     /// The number of the next sample.
     pub(super) const fn number(&self) -> u64 {
         self.next

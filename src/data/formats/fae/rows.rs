@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::dictionary::Dictionary;
-use super::packed::{Layout, Packed, Packet, Sample};
+use super::packed::{Layout, Packed, Sample, SampleReader};
 use super::{RERUN, fault};
 use crate::base::{Error, Result, interrupt};
 use crate::data::formats::pickle::{Number, Value};
@@ -59,7 +59,7 @@ impl Table for PackedRows {
     }
 
     fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {
-        let mut reader = Reader { table: self, packet: self.packed.read()? };
+        let mut reader = Reader { table: self, from: self.packed.read()? };
         reader.skip(start)?;
         Ok(Box::new(reader))
     }
@@ -67,33 +67,33 @@ impl Table for PackedRows {
 
 struct Reader<'a> {
     table: &'a PackedRows,
-    packet: Packet<'a>,
+    from: SampleReader<'a>,
 }
 
 impl Rows for Reader<'_> {
     fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize> {
-        let count = usize::try_from(self.packet.left()).unwrap_or(usize::MAX).min(limit);
+        let count = usize::try_from(self.from.left()).unwrap_or(usize::MAX).min(limit);
         for _ in 0..count {
-            let (table, number) = (self.table, self.packet.number());
-            let sample = self.packet.next()?;
+            let (table, number) = (self.table, self.from.number());
+            let sample = self.from.next()?;
             push(&sample, table, samples).map_err(|reason| fault(table.path(), number, reason))?;
         }
         Ok(count)
     }
 
     fn skip(&mut self, count: u64) -> Result<u64> {
-        let count = count.min(self.packet.left());
+        let count = count.min(self.from.left());
         for number in 0..count {
             if number % PORTION == 0 && interrupt::requested() {
                 return Err(Error::Interrupted);
             }
-            self.packet.next()?;
+            self.from.next()?;
         }
         Ok(count)
     }
 
     fn bytes_read(&self) -> u64 {
-        self.packet.at()
+        self.from.at()
     }
 }
 
@@ -174,14 +174,14 @@ fn position(dictionary: &Dictionary, table: usize, position: u32) -> std::result
 
 /// Hands each sample's look-ups to `each`, until it has seen enough.
 fn survey(packed: &Packed, layout: &Layout, mut each: impl FnMut(u64, &[u32]) -> bool) -> Result<()> {
-    let mut packet = packed.read()?;
+    let mut reader = packed.read()?;
     let mut lookups = Vec::new();
-    while packet.left() > 0 {
-        let number = packet.number();
+    while reader.left() > 0 {
+        let number = reader.number();
         if number.is_multiple_of(PORTION) && interrupt::requested() {
             return Err(Error::Interrupted);
         }
-        let sample = packet.next()?;
+        let sample = reader.next()?;
         lookups.clear();
         for table in 0..layout.tables {
             let value = lookup(&sample.lookups, table, layout);
