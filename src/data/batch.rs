@@ -3,6 +3,8 @@
 //! Invariant: every bag's offsets start at 0, never fall, have N + 1 entries and end at the number of its row ids.
 //! A batch is filled, trained on, cleared and filled again; clearing keeps the memory.
 
+use std::ops::Range;
+
 use super::Schema;
 use crate::base::{Error, Result};
 
@@ -35,6 +37,14 @@ impl Bag {
     #[must_use]
     pub fn of(&self, n: usize) -> &[u32] {
         &self.rows[self.offsets[n] as usize..self.offsets[n + 1] as usize]
+    }
+
+    /// Whether each of these samples has one look-up.
+    #[must_use]
+    pub fn is_single(&self, samples: &Range<usize>) -> bool {
+        let (offsets, first) = (&self.offsets[samples.start..=samples.end], self.offsets[samples.start]);
+        // Nothing ends the search early, so that several are compared at once.
+        (first..).zip(offsets).fold(true, |single, (due, offset)| single & (due == *offset))
     }
 
     /// Makes each sample's bag `positions` bags, each with one of its look-ups, in their order: the last ones if there are

@@ -219,13 +219,14 @@ impl Ids {
         let partial = layout.of(rank).partial_streams().len();
         let own = |peer: RankId| if peer == rank { partial } else { layout.of(rank).streams.len() };
         let into = |from| if from == rank { Vec::new() } else { Vec::with_capacity(expected(from, rank)) };
-        let beside = SparseIds::beside(layout, rank, layout.samples(batch, rank));
+        let samples = layout.samples(batch, rank);
+        let beside = SparseIds::beside(layout, rank, samples);
         Ok(Self {
             rank,
             inputs: Inputs::Mixed,
             words: Words::new(rank, ranks, team.isa(), "exchange of ids"),
             units,
-            sparse: SparseIds::new(layout, rank, team, &owners),
+            sparse: SparseIds::new(layout, rank, team, samples, &owners),
             owners,
             out: supply.buffer("ids", all().map(|to| expected(rank, to)).sum::<usize>() + beside)?,
             starts: vec![0; ranks + 1],

@@ -123,8 +123,7 @@ impl HotSet {
 /// Clears what is true of every sample that looks up a row without a bit.
 fn cool(bag: &Bag, bits: &[u64], hot: &mut [bool]) {
     // Mostly every sample looks up one row; no branch depends on a row then.
-    let single = bag.rows.len() == hot.len() && bag.offsets.iter().zip(0..).all(|(&offset, n)| offset == n);
-    if single {
+    if bag.is_single(&(0..hot.len())) {
         hot.iter_mut().zip(&bag.rows).for_each(|(hot, &row)| *hot &= is_set(bits, row));
     } else {
         for (n, hot) in hot.iter_mut().enumerate() {

@@ -69,7 +69,12 @@ struct Unit {
     parts: Vec<Part>,
     /// Look-ups of hot bags: first how many, then where the next one goes.
     hot: u32,
+    /// The slot of each of its look-ups, or [`NONE`]: asked for once, at random places.
+    slots: Vec<u32>,
 }
+
+/// A look-up of a row that is not hot.
+const NONE: u32 = u32::MAX;
 
 /// What a part of a table gets of them: first how much, then where the next one goes.
 #[derive(Debug, Clone, Copy)]
@@ -96,12 +101,28 @@ struct Given<'a> {
 }
 
 impl Given<'_> {
-    /// The look-ups of some bags that are there, and whether all of each are hot.
-    fn bags(&self, [index, count]: [usize; 2]) -> impl Iterator<Item = (usize, &[u32], bool)> {
+    /// Which bags are a stretch, of how many.
+    fn stretch(&self, [index, count]: [usize; 2]) -> Range<usize> {
         let bags = self.bag.samples();
-        (bags * index / count..bags * (index + 1) / count).map(|number| {
+        bags * index / count..bags * (index + 1) / count
+    }
+
+    /// The look-ups of these bags.
+    fn look_ups(&self, bags: &Range<usize>) -> Range<usize> {
+        self.bag.offsets[bags.start] as usize..self.bag.offsets[bags.end] as usize
+    }
+
+    /// The look-ups of some bags, with their slots, and whether there are any and all of them are hot.
+    fn bags<'a>(
+        &'a self,
+        bags: Range<usize>,
+        slots: &'a [u32],
+    ) -> impl Iterator<Item = (usize, &'a [u32], &'a [u32], bool)> {
+        let first = self.look_ups(&bags).start;
+        bags.map(move |number| {
             let rows = self.bag.of(number);
-            (number, rows, self.slots.is_some_and(|slots| slots.serves(rows)))
+            let slots = &slots[self.bag.offsets[number] as usize - first..][..rows.len()];
+            (number, rows, slots, !slots.is_empty() && !slots.contains(&NONE))
         })
     }
 
@@ -113,22 +134,40 @@ impl Given<'_> {
 
 impl Unit {
     fn count(&mut self, given: &Given<'_>) {
-        self.parts.fill(Part::NONE);
-        self.hot = 0;
-        for (number, rows, hot) in given.bags(self.stretch) {
-            self.hot += if hot { rows.len() as u32 } else { 0 };
+        let Self { stretch, parts, hot: of_hot, slots, .. } = self;
+        parts.fill(Part::NONE);
+        *of_hot = 0;
+        let bags = given.stretch(*stretch);
+        let rows = &given.bag.rows[given.look_ups(&bags)];
+        slots.clear();
+        match given.slots {
+            None => slots.resize(rows.len(), NONE),
+            Some(hot) => slots.extend(rows.iter().map(|row| hot.slot(*row).unwrap_or(NONE))),
+        }
+        // Mostly each bag has one look-up, and all go to one part: no branch depends on a row then.
+        if let Split::Whole = given.owners.split
+            && given.bag.is_single(&bags)
+        {
+            let hot = slots.iter().map(|slot| u32::from(*slot != NONE)).sum::<u32>();
+            let cold = bags.len() as u32 - hot;
+            let go = if given.marked { hot + cold } else { cold };
+            *of_hot = hot;
+            return parts.fill(Part { look_ups: go, bags: go, cold, ..Part::NONE });
+        }
+        for (number, rows, _, hot) in given.bags(bags, slots) {
+            *of_hot += if hot { rows.len() as u32 } else { 0 };
             if !given.goes(rows, hot) {
                 continue;
             }
             if let Split::Whole = given.owners.split {
-                let first = &mut self.parts[0];
+                let first = &mut parts[0];
                 first.look_ups += rows.len() as u32;
                 first.bags += 1;
                 first.cold += u32::from(!hot);
                 continue;
             }
             for row in rows {
-                let part = &mut self.parts[given.owners.split.part(*row).0];
+                let part = &mut parts[given.owners.split.part(*row).0];
                 part.look_ups += 1;
                 if part.last != number as u32 {
                     part.last = number as u32;
@@ -138,31 +177,31 @@ impl Unit {
             }
         }
         if let Split::Whole = given.owners.split {
-            let first = self.parts[0];
-            self.parts.fill(first);
+            let first = parts[0];
+            parts.fill(first);
         }
-        self.parts.iter_mut().for_each(|part| part.last = u32::MAX);
+        parts.iter_mut().for_each(|part| part.last = u32::MAX);
     }
 
     /// Writes its look-ups; `own` is where those of hot bags go.
     fn write(&mut self, given: &Given<'_>, out: &[AtomicU32], sends: &[Vec<Sent>], own: Option<&PackedBag>) {
+        let Self { stretch, parts, hot: of_hot, slots, .. } = self;
         // Relaxed: every word has one writer, and the region's end hands them over; bits of marks are only added.
         let put = |at: usize, word: u32| out[at].store(word, Ordering::Relaxed);
         let Given { owners, bag, weights, .. } = *given;
         let weight = |position: usize| if owners.weighted { weights[position].to_bits() } else { 0 };
         let place = |(rank, stream): &(RankId, usize)| sends[rank.index()].get(*stream);
-        for (number, rows, hot) in given.bags(self.stretch) {
+        for (number, rows, slots, hot) in given.bags(given.stretch(*stretch), slots) {
             let first = bag.offsets[number] as usize;
             if let Some(own) = own {
-                for (position, row) in (first..).zip(rows).filter(|_| hot) {
-                    let slot = given.slots.and_then(|slots| slots.slot(*row));
-                    put(own.rows.start + self.hot as usize, slot.expect("all rows of the bag are hot"));
+                for (position, slot) in (first..).zip(slots).filter(|_| hot) {
+                    put(own.rows.start + *of_hot as usize, *slot);
                     if owners.weighted {
-                        put(own.weights.start + self.hot as usize, weight(position));
+                        put(own.weights.start + *of_hot as usize, weight(position));
                     }
-                    self.hot += 1;
+                    *of_hot += 1;
                 }
-                put(own.offsets.start + number + 1, self.hot);
+                put(own.offsets.start + number + 1, *of_hot);
             }
             if !given.goes(rows, hot) {
                 continue;
@@ -177,16 +216,16 @@ impl Unit {
             };
             for (position, row) in (first..).zip(rows) {
                 if let Split::Whole = owners.split {
-                    for (part, to) in self.parts.iter_mut().zip(&owners.parts) {
+                    for (part, to) in parts.iter_mut().zip(&owners.parts) {
                         place(to).into_iter().for_each(|to| look_up(part, to, position, *row));
                     }
                 } else {
                     let (part, row) = owners.split.part(*row);
                     let to = place(&owners.parts[part]);
-                    to.into_iter().for_each(|to| look_up(&mut self.parts[part], to, position, row));
+                    to.into_iter().for_each(|to| look_up(&mut parts[part], to, position, row));
                 }
             }
-            for (part, to) in self.parts.iter_mut().zip(&owners.parts).filter(|(part, _)| part.last == number as u32) {
+            for (part, to) in parts.iter_mut().zip(&owners.parts).filter(|(part, _)| part.last == number as u32) {
                 let Some(to) = place(to) else { continue };
                 put(to.bag.offsets.start + part.bags as usize + 1, part.look_ups);
                 put(to.all.start + part.bags as usize, number as u32);
@@ -203,8 +242,15 @@ impl Unit {
 }
 
 impl SparseIds {
-    /// For `rank`, where ranks have copies of hot rows; `owners` are those of all tables.
-    pub(in crate::exchange) fn new(layout: &Layout, rank: RankId, team: &Team, owners: &[Owners]) -> Option<Self> {
+    /// For `rank`, where ranks have copies of hot rows, in minibatches of so many samples of this rank; `owners` are those of all
+    /// tables.
+    pub(in crate::exchange) fn new(
+        layout: &Layout,
+        rank: RankId,
+        team: &Team,
+        samples: usize,
+        owners: &[Owners],
+    ) -> Option<Self> {
         layout.hot()?;
         let (ranks, stretches) = (layout.ranks(), team.threads());
         let partial = layout.of(rank).partial_streams().len();
@@ -215,6 +261,7 @@ impl SparseIds {
             stretch: [stretch, stretches],
             parts: vec![Part::NONE; owners.parts.len()],
             hot: 0,
+            slots: Vec::with_capacity((samples * layout.lookups(TableId(table as u32))).div_ceil(stretches)),
         };
         let divided = owners.iter().enumerate().filter(|(_, owners)| !owners.parts.is_empty());
         let served: Vec<usize> = layout.served(rank).map(|table| table.index()).collect();
