@@ -1,7 +1,7 @@
 //! What ranks do with rows in a step, and what they send each other: bytes, for a division that is given.
 //!
-//! With copies of hot rows, bags of hot rows alone are pooled at home. Their gradients are summed row by row there; owners get the sums and send moved
-//! rows to all. Rows come as [`Skew`](super::skew::Skew) says.
+//! With copies of hot rows, bags of hot rows alone are pooled at home. Their gradients are summed row by row there; owners get
+//! the sums and send moved rows to all. Rows come as [`Skew`](super::skew::Skew) says.
 
 use super::cost::{CACHE_GAIN, Model};
 use super::hot::{HotPrices, Split};
