@@ -12,6 +12,12 @@ fn told(line: &str) -> (Value, String) {
     (serde_json::from_slice(&output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
+/// The same of a training, behind its losses, which go to a file.
+fn traced(losses: &str, line: &str) -> (String, Value, String) {
+    let (results, said) = told(&format!("{line} --trace-loss {losses}"));
+    (fs::read_to_string(losses).unwrap(), results, said)
+}
+
 fn sent(results: &Value, kind: &str) -> u64 {
     let rows = results["traffic"][kind].as_array().unwrap();
     rows.iter().flat_map(|row| row.as_array().unwrap()).map(|bytes| bytes.as_u64().unwrap()).sum()
@@ -22,10 +28,7 @@ fn a_run_with_copies_of_hot_rows_is_that_without_and_goes_on_with_or_without_the
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     let train = format!("{} --determinism ranks --threads 1", tiny_training());
-    let trace = |name: &str, line: &str| {
-        let (results, said) = told(&format!("{line} --trace-loss {}", at(name)));
-        (fs::read_to_string(at(name)).unwrap(), results, said)
-    };
+    let trace = |name: &str, line: &str| traced(&at(name), line);
     let (alone, whole, said) = trace("alone", &format!("{train} --hot exact"));
     assert!(said.contains("hot rows: one rank reads all rows where they are, without copies"), "{said}");
     let (off, without, _) = trace("off", &format!("{train} --ranks 3"));
@@ -76,10 +79,7 @@ fn hot_rows_follow_the_data_and_a_stop_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     let train = format!("{} --ranks 3 --hot exact --hot-budget 96KiB", drifting_training());
-    let trace = |name: &str, line: &str| {
-        let (results, said) = told(&format!("{line} --trace-loss {}", at(name)));
-        (fs::read_to_string(at(name)).unwrap(), results, said)
-    };
+    let trace = |name: &str, line: &str| traced(&at(name), line);
     // Whatever is hot, where sums have their order.
     let (off, ..) = trace("off", &format!("{} --determinism ranks", drifting_training()));
     let (ranks, ..) = trace("ranks", &format!("{train} --determinism ranks --hot-revise 16"));
@@ -166,10 +166,7 @@ fn hot_and_cold_inputs_take_turns_and_no_number_of_ranks_nor_a_stop_changes_a_bi
         "{} --determinism ranks --hot fae --hot-budget 3560KiB --set train.hot_test_samples=100",
         training_in_turns()
     );
-    let trace = |name: &str, line: &str| {
-        let (results, said) = told(&format!("{line} --trace-loss {}", at(name)));
-        (fs::read_to_string(at(name)).unwrap(), results, said)
-    };
+    let trace = |name: &str, line: &str| traced(&at(name), line);
     let (alone, whole, said) = trace("alone", &format!("{train} --out {}", at("run")));
     assert!(said.contains("hot inputs: ") && said.contains("look up hot rows alone"), "{said}");
     let turns = judged(&at("run"));

@@ -19,6 +19,7 @@ use zip::write::SimpleFileOptions;
 use zip::{ZipArchive, ZipWriter};
 
 use super::chance::Chance;
+use super::formats::rows;
 use super::spoil::damage;
 
 const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/fae");
@@ -40,19 +41,6 @@ fn listed(samples: &Samples) -> Value {
     let rows = |at: usize| samples.lookups.iter().map(|column| column.rows[at]).collect::<Vec<_>>();
     let labels = samples.labels.iter().enumerate();
     labels.map(|(at, label)| serde_json::json!([*label as i32, dense(at), rows(at)])).collect()
-}
-
-fn rows(dataset: &Dataset, role: Role) -> Samples {
-    let mut all = Samples::new(&dataset.description);
-    for member in dataset.members.iter().filter(|member| member.role == role) {
-        formats::scan(&*member.table, 0, member.table.rows(), |samples| {
-            all.extend_from(samples, 0..samples.len(), &dataset.description);
-            Ok(())
-        })
-        .unwrap();
-    }
-    all.check(&dataset.description);
-    all
 }
 
 fn open(path: &Path) -> Result<Dataset> {

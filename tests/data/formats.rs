@@ -69,7 +69,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// All rows of a role.
-fn rows(dataset: &Dataset, role: Role) -> Samples {
+pub fn rows(dataset: &Dataset, role: Role) -> Samples {
     let mut all = Samples::new(&dataset.description);
     for member in dataset.members.iter().filter(|member| member.role == role) {
         formats::scan(&*member.table, 0, member.table.rows(), |samples| {
