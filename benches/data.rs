@@ -165,6 +165,7 @@ fn hot(criterion: &mut Criterion) {
         seed: 1,
         whole_below: 1 << 20,
         least: 0.0,
+        infer: true,
     };
     let profile = |share| hot::profile(&source, &wanted(share), &|_| Ok(())).expect("a whole data set");
     assert_eq!(profile(1.0).sampled, SAMPLES, "everything is counted");

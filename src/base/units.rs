@@ -39,6 +39,14 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "this is more than any machine has".to_owned())
 }
 
+/// The shortest text of which [`parse_bytes`] makes so many bytes.
+#[must_use]
+pub fn spelled(bytes: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let unit = units.into_iter().find(|(shift, _)| bytes > 0 && bytes.is_multiple_of(1 << shift));
+    unit.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
+}
+
 /// A count; prints with thousands separators: `33,762,577`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Count(pub u64);
@@ -109,6 +117,9 @@ mod tests {
         assert_eq!(parse_bytes("512m"), Ok(512 << 20));
         assert_eq!(parse_bytes("1 TiB"), Ok(1 << 40));
         assert_eq!(parse_bytes("7"), Ok(7));
+        for (bytes, text) in [(0, "0"), (1025, "1025"), (1 << 20, "1MiB"), (1 << 42, "4TiB"), (3 << 29, "1536MiB")] {
+            assert_eq!((spelled(bytes), parse_bytes(text)), (text.to_owned(), Ok(bytes)));
+        }
         assert!(parse_bytes("4 apples").unwrap_err().contains("as in 4GiB"));
         assert!(parse_bytes("99999999999TiB").unwrap_err().contains("more than any machine has"));
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::machines::Everyone;
-use crate::base::config::{Collective, Config, Precision, Wire};
+use crate::base::config::{Collective, Config, Precision, TrainConfig, Wire};
 use crate::base::{Error, Result};
 use crate::collective::plan::Reduction;
 use crate::collective::{MOST_COMPARED, Payload, Priced, Reduced, candidates, priced};
@@ -106,6 +106,14 @@ pub fn choose(config: &Config, schema: &Schema, everyone: &Everyone, kept: Optio
     let assumed = !site.assumptions.is_empty();
     let many = why == Why::Cheapest && site.ranks.len() > MOST_COMPARED;
     Ok(Choice { schedule: reductions[0].name, why, figures, candidates, reductions, assumed, many })
+}
+
+/// What one rank has no use for, of what the configuration says of the exchange among several.
+pub(super) fn idle(train: &TrainConfig) -> Vec<String> {
+    let collective = (train.collective != Collective::Auto).then(|| ("train.collective", train.collective.name()));
+    let wire = (train.wire != Wire::F32).then_some(("train.wire", "bf16"));
+    let told = |(key, name)| format!("one rank exchanges nothing: {key} = \"{name}\" changes nothing");
+    collective.into_iter().chain(wire).map(told).collect()
 }
 
 /// A schedule is named that these machines do not allow.

@@ -19,7 +19,7 @@ pub struct ConfigArgs {
     #[command(flatten)]
     keys: KeyArgs,
     /// List the presets.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["preset", "config", "set"])]
     list: bool,
     /// Write the network out as model.layers, to change it: what a built-in one is, layer by layer.
     #[arg(long, conflicts_with = "list")]
@@ -34,10 +34,11 @@ impl ConfigArgs {
     pub fn run(&self) -> Result<()> {
         if self.list {
             let mut text = String::new();
+            let width = 2 + PRESETS.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
             for (name, preset) in PRESETS {
                 let about = preset.lines().next().unwrap_or_default().trim_start_matches("# ");
                 let default = if name == DEFAULT_PRESET { " (default)" } else { "" };
-                text.push_str(&format!("{name:<10}{about}{default}\n"));
+                text.push_str(&format!("{name:<width$}{about}{default}\n"));
             }
             return console::result(format_args!("{text}")).map(|_| ());
         }

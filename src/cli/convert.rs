@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::data::{bar, options};
+use super::data::bar;
+use super::text::TextArgs;
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many};
-use crate::base::{Result, interrupt};
-use crate::data::blocks::{Codec, Role};
+use crate::base::{Error, Result, interrupt};
+use crate::data::blocks::{Codec, Options, Role};
 use crate::data::formats::{self, Dataset, Format, Target};
 use crate::data::hot::{HotInputs, Inputs};
 use crate::train::save_hot;
@@ -32,9 +33,8 @@ pub struct ConvertArgs {
     #[arg(long, value_name = "NAME")]
     from_format: Option<String>,
 
-    /// What describes FROM, where it is text with a header line (`octorec inspect` proposes it).
-    #[arg(long, value_name = "FILE")]
-    schema: Option<PathBuf>,
+    #[command(flatten)]
+    text: TextArgs,
 }
 
 /// How a data set is written.
@@ -44,13 +44,32 @@ pub struct OutputArgs {
     #[arg(long, value_name = "NAME", default_value = "octorec")]
     pub format: String,
 
-    /// Compression of octorec's blocks.
-    #[arg(long, value_enum, default_value = "lz4")]
-    pub codec: CodecName,
+    /// Compression of octorec's blocks and of Parquet [default: lz4].
+    #[arg(long, value_enum)]
+    codec: Option<CodecName>,
 
-    /// Samples a block of octorec's.
-    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
-    pub block_rows: u32,
+    /// Samples a block of octorec's, or a row group of Parquet's [default: 4096].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    block_rows: Option<u32>,
+}
+
+impl OutputArgs {
+    /// The format, and how its blocks are written.
+    ///
+    /// # Errors
+    /// When there is no such format, or it has no blocks and flags are of blocks.
+    pub fn chosen(&self) -> Result<(Format, Options)> {
+        let format = Format::named(&self.format, "--format")?;
+        let given = [("--codec", self.codec.is_some()), ("--block-rows", self.block_rows.is_some())];
+        if let Some((flag, _)) = given.into_iter().find(|(_, given)| *given)
+            && !matches!(format, Format::Octorec | Format::Parquet)
+        {
+            let reason = format!("{} has no blocks: leave it away, or use --format octorec", format.name());
+            return Err(Error::Config { origin: flag.to_owned(), reason });
+        }
+        let codec = self.codec.unwrap_or(CodecName::Lz4).into();
+        Ok((format, Options { codec, block_rows: self.block_rows.unwrap_or(4096) }))
+    }
 }
 
 /// Compression as it is spelled on the command line.
@@ -78,14 +97,14 @@ impl ConvertArgs {
     /// Converts.
     pub fn run(&self) -> Result<()> {
         interrupt::install()?;
-        let format = Format::named(&self.output.format, "--format")?;
+        let (format, options) = self.output.chosen()?;
         let from = self.from_format.as_deref().map(|name| Format::named(name, "--from-format")).transpose()?;
-        let mut dataset = formats::open(&self.from, from, self.schema.as_deref())?;
+        let mut dataset = formats::open(&self.from, from, self.text.described())?;
         if format.holds_features() {
             dataset.learn_scales()?;
         }
         let total = dataset.members.iter().map(|member| member.table.rows()).sum();
-        let mut target = Target::create(&self.to, format, &dataset.description, options(&self.output))?;
+        let mut target = Target::create(&self.to, format, &dataset.description, options)?;
         let bar = bar(total, "converting");
         let rows = formats::convert(&dataset, &mut target, |done| bar.set_position(done));
         bar.finish_and_clear();
@@ -102,15 +121,17 @@ impl ConvertArgs {
         let path = self.to.join(HOT);
         save_hot(&path, &dataset.description.schema(0), &hot.set, Some(&hot.tags))?;
         let rows: u64 = (0..hot.set.tables()).map(|table| hot.set.rows(table)).sum();
+        let untested = dataset.rows(Role::Test) == 0;
+        let tests = if untested { " --test-fraction 0" } else { "" };
         let mut told = vec![format!(
-            "{}: {}, {} of {} training samples look up no others: octorec train --data {} --hot fae --hot-set {0}",
+            "{}: {}, {} of {} training samples look up no others: octorec train --data {}{tests} --hot fae --hot-set {0}",
             path.display(),
             Many(rows, "hot row"),
             Count(hot.tags.count(Inputs::Hot)),
             Count(hot.tags.samples()),
             self.to.display()
         )];
-        if dataset.rows(Role::Test) == 0 {
+        if untested {
             told.push(format!(
                 "no test samples: FAE's code takes them from *_processed.npz and *_day_count.npz; copy both beside {} and convert \
                  again, or name others with octorec train --test-data",

@@ -18,7 +18,7 @@ use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
 use crate::base::{Error, Result, interrupt};
 use crate::data::hot::{HotInputs, HotSet, HotSlots, Inputs, Options, Step, Tags, WHOLE_BELOW, profile_within};
 use crate::data::{Source, Split};
-use crate::train::{Ranks, Revisions, Windows, load_hot};
+use crate::train::{Length, Ranks, Revisions, Windows, load_hot};
 
 /// Samples from which hot rows are told: some seconds of reading, and a row that a minibatch looks up a few times comes
 /// hundreds of times among them.
@@ -30,8 +30,8 @@ const WINDOW_PART: u64 = 8;
 /// Samples that are read for a revision, if there are as many.
 const WINDOW_SAMPLES: u64 = 1 << 16;
 
-/// Bytes that counting may take.
-const MEMORY: u64 = 4 << 30;
+/// Bytes that counting may take beside what trains: enough for all of [`SAMPLES`] with a look-up or a few in each table.
+const MEMORY: u64 = 1 << 30;
 
 /// The part of the tables' weights that copies may take unless told otherwise: one in so many bytes.
 const PART: u64 = 50;
@@ -123,6 +123,7 @@ pub fn hot_rows(
     let (set, how) = match &*config.train.hot_set {
         "" => {
             let window = windows(config, source).map(|windows| windows.range(windows.of(from)));
+            let window = window.map(|window| as_read(config, deep.source, window));
             let wanted = Wanted { row_bytes, whole_below: 0, least: least(config, &deep, ranks), window };
             let told = shown(config, deep.source, wanted)?;
             let how = told.to_string();
@@ -139,6 +140,14 @@ pub fn hot_rows(
 fn windows(config: &Config, source: &dyn Source) -> Option<Windows> {
     let span = config.train.hot_revise.saturating_mul(config.train.minibatch() as u64);
     (span > 0).then(|| Windows::new(source.samples(Split::Train), span))
+}
+
+/// The samples among which those of a window are, as they lie in the data: they are shuffled within windows of their own.
+fn as_read(config: &Config, source: &dyn Source, window: Range<u64>) -> Range<u64> {
+    let Some(samples) = source.samples(Split::Train).filter(|_| config.data.shuffle) else { return window };
+    let shuffled = config.data.shuffle_window.max(1) as u64;
+    let end = window.end.div_ceil(shuffled).saturating_mul(shuffled);
+    window.start / shuffled * shuffled..end.min(samples)
 }
 
 /// The share of its table's look-ups that a row has at least of which a copy pays: one that a minibatch looks up as often as there
@@ -158,13 +167,17 @@ pub fn revisions(config: &Config, source: &Arc<dyn Source>, ranks: &Ranks, from:
     let (of_run, data) = (config.clone(), Arc::clone(source));
     let find = move |window| {
         let deep = Deep::of(&*data);
-        let wanted = Wanted { row_bytes, whole_below: 0, least: least(&of_run, &deep, ranks), window: Some(window) };
+        let window = Some(as_read(&of_run, deep.source, window));
+        let wanted = Wanted { row_bytes, whole_below: 0, least: least(&of_run, &deep, ranks), window };
         // Beside the ranks' threads one is enough: it has as long as they train on a window.
         let told = told(&of_run, deep.source, wanted, 1, &|_| Ok(()))?;
         Ok((HotSlots::new(&deep.of_all(told.set)), told.lookups))
     };
-    let epochs = if config.train.steps > 0 { u64::MAX } else { config.train.epochs };
-    Some(Revisions::new(windows, epochs, from, Arc::new(find)))
+    let length = match config.train.steps {
+        0 => Length::Epochs(config.train.epochs),
+        steps => Length::Steps(steps, config.train.minibatch() as u64),
+    };
+    Some(Revisions::new(windows, length, from, Arc::new(find)))
 }
 
 /// The hot rows of a file, and the tags of inputs, if it has some.
@@ -209,9 +222,15 @@ pub fn hot_inputs(config: &Config, source: &dyn Source, kept: Option<&Path>) -> 
     note!("hot rows: copies of {} on each rank of several, up to {bytes}; {how}", Many(rows, "row"));
     let tags = match tags {
         Some(tags) if Some(tags.samples()) != source.samples(Split::Train) => {
+            let data = &config.data;
+            let keep = match data.is_stored() && data.test_path.is_empty() && data.test_fraction > 0.0 {
+                true => ", keep all samples for training (--test-fraction 0, or --test-data PATH)",
+                false => "",
+            };
             let found = source.samples(Split::Train).map_or("endless".to_owned(), |samples| Count(samples).to_string());
             let reason = format!(
-                "tells {} training samples apart, and the data has {found}: name a file of these data, or leave --hot-set away",
+                "tells {} training samples apart, and the data has {found}: name a file of these data{keep}, or leave --hot-set \
+                 away",
                 Count(tags.samples())
             );
             return Err(Error::BadFile { path: file.map(Path::to_owned).unwrap_or_default(), reason });
@@ -331,19 +350,33 @@ fn told(
             (window, SAMPLES.min(part.max(WINDOW_SAMPLES)))
         }
     };
+    let total = within.end - within.start;
     let options = Options {
-        share: (most as f64 / (within.end - within.start).max(1) as f64).min(1.0),
+        share: (most as f64 / total.max(1) as f64).min(1.0),
         budget: config.train.hot_budget.or(usual_budget(weights) + whole),
         row_bytes,
         memory: MEMORY,
         seed: config.train.seed,
         whole_below,
         least,
+        infer: false,
     };
+    let options = options.within_memory(source, total);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     let pool = pool.map_err(|error| Error::Threads { wanted: threads, source: std::io::Error::other(error) })?;
     let began = Instant::now();
-    let found = pool.install(|| profile_within(source, within, &options, progress))?;
+    let found = pool.install(|| profile_within(source, within, &options, progress)).map_err(|error| match error {
+        // Whoever profiles is told of its flags; training has others.
+        Error::Config { origin, .. } if origin == "--memory" => {
+            let reason = format!(
+                "counting look-ups to tell hot rows takes more than {}, even those of a few samples: name the rows with --hot-set \
+                 (`octorec inspect --hot --out FILE` finds them), or use --hot off",
+                Bytes(MEMORY)
+            );
+            Error::Config { origin: "train.hot".to_owned(), reason }
+        }
+        error => error,
+    })?;
     let (lookups, samples) = (found.tried[found.chosen].hot_lookups, found.sampled + found.judged);
     Ok(Told { set: found.set, lookups, samples, seconds: began.elapsed().as_secs_f64() })
 }

@@ -8,14 +8,15 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::convert::OutputArgs;
 use super::overrides::{BaseArgs, KeyArgs};
+use super::text::TextArgs;
 use crate::base::config::{Command, SourceKind};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, Result, console, interrupt};
-use crate::data::blocks::{Options, Role};
+use crate::data::blocks::Role;
 use crate::data::formats::{self, Format, Target};
 use crate::data::stack_distance::{StackCounter, StackProfile, StackTrace};
-use crate::data::{Criteo, Samples, Source, Split, Taobao};
+use crate::data::{Criteo, Description, Samples, Source, Split, Taobao};
 use crate::memory::WholeFile;
 
 /// Arguments of `octorec data`.
@@ -44,9 +45,8 @@ struct VerifyArgs {
     #[arg(long, value_name = "NAME")]
     format: Option<String>,
 
-    /// What describes it, where it is text with a header line.
-    #[arg(long, value_name = "FILE")]
-    schema: Option<PathBuf>,
+    #[command(flatten)]
+    text: TextArgs,
 }
 
 #[derive(Debug, Args)]
@@ -62,9 +62,8 @@ struct ProfileArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     rows: u64,
 
-    /// What describes it, where it is text.
-    #[arg(long, value_name = "FILE")]
-    schema: Option<PathBuf>,
+    #[command(flatten)]
+    text: TextArgs,
 }
 
 /// Appends samples of a split.
@@ -122,7 +121,7 @@ impl DataArgs {
 impl VerifyArgs {
     fn run(&self) -> Result<()> {
         let format = self.format.as_deref().map(|name| Format::named(name, "--format")).transpose()?;
-        let dataset = formats::open(&self.path, format, self.schema.as_deref())?;
+        let dataset = formats::open(&self.path, format, self.text.described())?;
         let total = dataset.members.iter().map(|member| member.table.rows()).sum();
         let bar = bar(total, "checking");
         let rows = formats::verify(&dataset, |done| bar.inc(done));
@@ -150,7 +149,7 @@ fn profile_path(pattern: &Path, column: usize) -> Result<PathBuf> {
 
 impl ProfileArgs {
     fn run(&self) -> Result<()> {
-        let dataset = formats::open(&self.path, None, self.schema.as_deref())?;
+        let dataset = formats::open(&self.path, None, self.text.described())?;
         let columns = dataset.description.categorical.len();
         let mut counters: Vec<StackCounter> = (0..columns).map(|_| StackCounter::default()).collect();
         let mut left = if self.rows == 0 { u64::MAX } else { self.rows };
@@ -224,7 +223,11 @@ impl GenerateArgs {
 
     fn run(&self) -> Result<()> {
         let config = self.keys.finish(self.base.layers()?, Command::Generate)?;
-        let format = Format::named(&self.output.format, "--format")?;
+        let (format, options) = self.output.chosen()?;
+        if self.trace.is_some() && self.access != Access::Lru {
+            let reason = "is what --access lru follows: name that, too, or leave it away".to_owned();
+            return Err(Error::Config { origin: "--trace".to_owned(), reason });
+        }
         let (data, rows, dense) = (&config.data, &config.model.rows[..], config.model.dense());
         let (train, test) = (data.train_samples, data.test_samples);
         let (description, fill): (_, Box<Fill<'_>>) = match data.source {
@@ -239,13 +242,14 @@ impl GenerateArgs {
             SourceKind::Criteo | SourceKind::Tsv | SourceKind::Files | SourceKind::Random => {
                 let log = Criteo::new(data, rows, dense)?;
                 if self.text {
+                    refuse_as_text(&log.description())?;
                     return self.write_text(&log);
                 }
                 (log.description(), Box::new(move |split, range, samples| log.fill(split, range, samples)))
             }
         };
         let bar = bar(train + test, "generating");
-        let mut target = Target::create(&self.to, format, &description, options(&self.output))?;
+        let mut target = Target::create(&self.to, format, &description, options)?;
         let mut samples = Samples::new(&description);
         let mut traces = self.traces(config.data.seed, description.categorical.len())?;
         for (role, split, count) in [(Role::Train, Split::Train, train), (Role::Test, Split::Test, test)] {
@@ -277,9 +281,17 @@ impl GenerateArgs {
     }
 }
 
-/// How octorec's blocks are written.
-pub(super) fn options(args: &OutputArgs) -> Options {
-    Options { codec: args.codec.into(), block_rows: args.block_rows }
+/// Refuses what text in Criteo's layout has no place for.
+fn refuse_as_text(description: &Description) -> Result<()> {
+    let (dense, categories) = (description.dense.len(), description.categorical.len());
+    let reason = if (dense, categories) != (13, 26) {
+        format!("text in Criteo's layout has 13 integers and 26 categories, and this preset {dense} and {categories}")
+    } else if description.categorical.iter().any(|column| column.hots != 1) {
+        "text in Criteo's layout has one value a column, and data.lookups is more for some".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Error::Config { origin: "--text".to_owned(), reason: reason + ": use --format, or another preset" })
 }
 
 /// A bar of samples.

@@ -9,6 +9,7 @@ use super::overrides::source_of;
 use super::preprocess::BadRow;
 use super::ranks::{RankArgs, Started};
 use super::session::{Trained, VerifyArgs, beside_checks, open_data, open_trained, report_skipped, report_unseen};
+use super::text::{LineArgs, of_text};
 use crate::base::config::{Config, SourceKind};
 use crate::base::console::note;
 use crate::base::error::nearest;
@@ -53,6 +54,9 @@ pub struct EvalArgs {
     gauc: Option<String>,
 
     #[command(flatten)]
+    line: LineArgs,
+
+    #[command(flatten)]
     verify: VerifyArgs,
 
     #[command(flatten)]
@@ -72,7 +76,9 @@ impl EvalArgs {
         if let Some(path) = &self.data {
             whole_file(&mut config, path)?;
         }
+        self.line.apply(&mut config)?;
         if let Some(what) = self.on_bad_row {
+            of_text("--on-bad-row", &config)?;
             config.data.on_bad_row = what.into();
         }
         let source = open_data(&mut config, trained.known, Labels::Required, Unseen::NoRow)?;

@@ -103,6 +103,7 @@ impl HotArgs {
             seed: config.train.seed,
             whole_below: WHOLE_BELOW,
             least: 0.0,
+            infer: true,
         };
         let wanted = config.train.threads;
         let pool = rayon::ThreadPoolBuilder::new().num_threads(wanted).build();

@@ -13,7 +13,7 @@ use crate::base::units::Count;
 use crate::base::{Error, Result, console, interrupt};
 use crate::data::Description;
 use crate::data::formats::csv::{self, LeftOut};
-use crate::data::formats::{self, Dataset, Format};
+use crate::data::formats::{self, Dataset, Described, Format};
 use crate::data::samples::{MISSING, Samples, Values};
 use crate::data::survey::{CategoricalFindings, DenseFindings, Findings, Survey, sparkline};
 use crate::data::tsv::{Fault, Labels, Layout, Line, Lines, Row};
@@ -104,6 +104,11 @@ impl InspectArgs {
         let text = format.is_none() && !path.is_dir() && Format::detect(path).is_none();
         let text = text && schema.is_none();
         let is_csv = format.or_else(|| Format::detect(path)) == Some(Format::Csv);
+        let is_text = text || is_csv || (format.is_none() && schema.is_some());
+        if self.keys.origin("data.max_line").is_some() && !is_text {
+            let reason = "has an effect only on text, and these data are none: leave it away".to_owned();
+            return Err(Error::Config { origin: "--max-line".to_owned(), reason });
+        }
         if self.label.is_some() && !is_csv {
             let reason = "only tables of text with a header line have a label to be named".to_owned();
             return Err(Error::Config { origin: "--label".to_owned(), reason });
@@ -111,12 +116,13 @@ impl InspectArgs {
         let (seen, proposed) = if is_csv && schema.is_none() {
             let proposal = csv::propose(path, limit, self.label.as_deref())?;
             let proposed = proposal.to_toml();
-            let dataset = csv::open_as(path, proposal.schema, &csv::Choices::default())?;
+            let choices = csv::Choices { max_line: self.keys.max_line(), ..csv::Choices::default() };
+            let dataset = csv::open_as(path, proposal.schema, &choices)?;
             (Seen { left_out: proposal.left_out, ..surveyed(&dataset, "csv", limit)? }, proposed)
         } else {
             let seen = match text {
                 true => seen_text(path, limit, self.keys.max_line())?,
-                false => seen_files(path, format, schema, limit)?,
+                false => seen_files(path, format, self.keys.described(), limit)?,
             };
             let proposed = seen.schema.to_toml();
             (seen, proposed)
@@ -136,8 +142,8 @@ impl InspectArgs {
     }
 }
 
-fn seen_files(path: &Path, format: Option<Format>, schema: Option<&Path>, limit: u64) -> Result<Seen> {
-    let dataset = formats::open(path, format, schema)?;
+fn seen_files(path: &Path, format: Option<Format>, described: Option<Described<'_>>, limit: u64) -> Result<Seen> {
+    let dataset = formats::open(path, format, described)?;
     let format = format.or_else(|| Format::detect(path)).map_or("csv", Format::name);
     surveyed(&dataset, format, limit)
 }

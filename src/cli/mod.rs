@@ -32,6 +32,7 @@ mod schema;
 mod search;
 mod session;
 mod simulate;
+mod text;
 pub mod topo;
 mod train;
 mod trials;
@@ -74,6 +75,8 @@ enum Command {
     /// Explain how a table of text is described, key by key.
     #[command(override_help = schema::help())]
     Schema(schema::SchemaArgs),
+    /// Print a page of the manual.
+    Guide(guide::GuideArgs),
     /// Check or generate a data set.
     Data(data::DataArgs),
     /// Show a machine, where ranks and threads go on it, and why; measure it, or show a schedule on its links.
@@ -124,10 +127,11 @@ impl Cli {
             Command::Convert(args) => args.run().map_err(told(ELSEWHERE)),
             Command::Inspect(args) => args.run().map_err(told(ELSEWHERE)),
             Command::Schema(args) => args.run(),
-            Command::Data(args) => args.run(),
+            Command::Guide(args) => args.run(),
+            Command::Data(args) => args.run().map_err(told(ELSEWHERE)),
             Command::Topo(args) => topo::run(&args, world),
             Command::Plan(args) => args.run().map_err(told_of_data),
-            Command::Simulate(args) => args.run(),
+            Command::Simulate(args) => args.run().map_err(told_of_data),
             Command::Tune(args) => args.run().map_err(told_of_data),
         }
     }

@@ -8,7 +8,7 @@ use super::help::{DATA, MACHINE, MODEL, TRAINING};
 use crate::base::config::{Command, Config, DEFAULT_PRESET, Layers, MAX_LINE, SourceKind};
 use crate::base::units::parse_bytes;
 use crate::base::{Error, Result};
-use crate::data::formats::Format;
+use crate::data::formats::{Described, Format};
 
 /// The flags of single keys, and their keys.
 pub const FLAGS: [(&str, &str); 30] = [
@@ -67,7 +67,7 @@ pub struct KeyArgs {
     #[arg(long, value_name = "FILE", display_order = 2)]
     schema: Option<PathBuf>,
 
-    /// Data source: criteo (built-in generator), tsv, files, random; --data tells which of the files' it is.
+    /// Data source: criteo or taobao (built-in generators), tsv, files, random; --data tells which of the files' it is.
     #[arg(long, value_name = "NAME", help_heading = DATA)]
     source: Option<String>,
 
@@ -127,11 +127,11 @@ pub struct KeyArgs {
     #[arg(long, value_name = "RATE", display_order = 6)]
     lr: Option<f64>,
 
-    /// Optimizer of the network's layers: sgd, momentum, adagrad, adam or lamb.
+    /// Optimizer of the network's layers: sgd, momentum, adagrad, adam, lamb or ftrl.
     #[arg(long, value_name = "NAME", help_heading = TRAINING)]
     optimizer: Option<String>,
 
-    /// Optimizer of the tables' rows: sgd, momentum, adagrad, rowwise-adagrad or adam.
+    /// Optimizer of the tables' rows: sgd, momentum, adagrad, rowwise-adagrad, adam or ftrl.
     #[arg(long, value_name = "NAME", help_heading = TRAINING)]
     optimizer_rows: Option<String>,
 
@@ -246,9 +246,24 @@ impl KeyArgs {
         Ok(given.chain((!self.set.is_empty()).then_some("--set")).find(|flag| !known.contains(flag)))
     }
 
+    /// What on the command line gives this key: a flag, or --set.
+    pub fn origin(&self, key: &str) -> Option<String> {
+        let flag = FLAGS.into_iter().zip(self.values().ok()?).find(|((_, of), value)| *of == key && value.is_some());
+        let set = || {
+            let named = |text: &&String| text.split_once('=').is_some_and(|(name, _)| name.trim() == key);
+            self.set.iter().find(named).map(|text| format!("--set {text}"))
+        };
+        flag.map(|((flag, _), _)| flag.to_owned()).or_else(set)
+    }
+
     /// What describes text.
     pub fn schema(&self) -> Option<&Path> {
         self.schema.as_deref()
+    }
+
+    /// How text is described, if it is.
+    pub fn described(&self) -> Option<Described<'_>> {
+        self.schema().map(|schema| Described { schema, max_line: self.max_line() })
     }
 
     /// The longest line of a text file.

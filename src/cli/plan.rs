@@ -13,7 +13,7 @@ use super::place::PlaceArgs;
 use crate::base::config::{Command, Config};
 use crate::base::console::note;
 use crate::base::error::nearest;
-use crate::base::units::{Bytes, Count};
+use crate::base::units::{Bytes, Count, spelled};
 use crate::base::{Error, Result, TableId, console};
 use crate::machine::site::Known;
 use crate::machine::{Site, place};
@@ -35,10 +35,10 @@ pub struct PlanArgs {
     #[command(flatten)]
     place: PlaceArgs,
     /// Divide every table in this way.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, conflicts_with = "plan")]
     scheme: Wish,
     /// Tables with fewer rows are copied to each rank, unless something else is clearly faster.
-    #[arg(long, value_name = "ROWS", default_value_t = REPLICATE_BELOW)]
+    #[arg(long, value_name = "ROWS", default_value_t = REPLICATE_BELOW, conflicts_with = "plan")]
     replicate_below: u64,
     /// Follow a plan from a file instead of looking for one.
     #[arg(long, value_name = "FILE")]
@@ -274,7 +274,7 @@ fn told(prices: &[HotPrice], chosen: Option<usize>, revised: Option<u64>) -> Str
                     bytes(filling / steps as f64)
                 )
             });
-            let enough = format!("octorec train --hot exact --hot-budget {budget}");
+            let enough = format!("octorec train --hot exact --hot-budget {}", spelled(budget));
             if revision.is_empty() { format!("{enough} is enough") } else { enough + &revision }
         }
         None => "no budget lets less travel: leave --hot off".to_owned(),

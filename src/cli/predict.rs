@@ -10,6 +10,7 @@ use super::ranks::{RankArgs, Started};
 use super::session::{
     Trained, VerifyArgs, beside_checks, open_incoming, open_trained, open_whole, refuse_overwriting, report_unseen,
 };
+use super::text::LineArgs;
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
 use crate::base::units::Count;
@@ -47,6 +48,9 @@ pub struct PredictArgs {
     /// Compute threads of each rank; 0: one for each core.
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
+
+    #[command(flatten)]
+    line: LineArgs,
 
     #[command(flatten)]
     verify: VerifyArgs,
@@ -88,11 +92,14 @@ impl PredictArgs {
         // A row that is left out would shift all lines behind it.
         config.data.on_bad_row = OnBadRow::Fail;
         let is_json = self.format == Some(Format::Json);
+        if !arrives {
+            whole_file(&mut config, &self.data)?;
+        }
+        self.line.apply(&mut config)?;
         let source = if arrives {
             let writing = if is_json { Writing::Json } else { Writing::Text };
             open_incoming(&mut config, trained.known, writing)?
         } else {
-            whole_file(&mut config, &self.data)?;
             open_whole(&mut config, trained.known)?
         };
         refuse_own_numbers(&*source)?;

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::session::report_skipped;
+use super::text::max_line;
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
@@ -122,13 +123,13 @@ pub struct PreprocessArgs {
     #[arg(long, value_enum, default_value_t = SplitName::None)]
     split: SplitName,
 
-    /// With --split fraction: the share of all rows, before those for test
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
-    validation_fraction: f64,
+    /// With --split fraction: the share of all rows, before those for test [default: 0]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    validation_fraction: Option<f64>,
 
-    /// With --split fraction: the share of all rows, the last ones
-    #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = share)]
-    test_fraction: f64,
+    /// With --split fraction: the share of all rows, the last ones [default: 0.1]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    test_fraction: Option<f64>,
 
     /// Equal days that all rows are cut into; 0: 7 for criteo-kaggle, otherwise a day each file
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -138,9 +139,9 @@ pub struct PreprocessArgs {
     #[arg(long, value_enum, default_value_t = ShuffleName::None)]
     shuffle: ShuffleName,
 
-    /// Seed of the shuffle
-    #[arg(long, value_name = "N", default_value_t = 123)]
-    seed: u64,
+    /// With --shuffle, and of tbsm's negative points: the seed [default: 123]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
 
     /// Malformed rows
     #[arg(long, value_enum, default_value_t = BadRow::Fail)]
@@ -175,16 +176,13 @@ pub struct PreprocessArgs {
     force: bool,
 }
 
+/// The seed unless another is given.
+const SEED: u64 = 123;
+
 /// Memory for the work: see [`parse_bytes`].
 pub(super) fn memory(text: &str) -> std::result::Result<u64, String> {
     let bytes = parse_bytes(text)?;
     if bytes < 16 << 20 { Err("at least 16MiB are needed".to_owned()) } else { Ok(bytes) }
-}
-
-/// The longest line.
-fn max_line(text: &str) -> std::result::Result<u64, String> {
-    let bytes = parse_bytes(text)?;
-    if (1..=1 << 30).contains(&bytes) { Ok(bytes) } else { Err("a size from 1B to 1GiB is expected".to_owned()) }
 }
 
 fn share(text: &str) -> std::result::Result<f64, String> {
@@ -196,13 +194,7 @@ fn share(text: &str) -> std::result::Result<f64, String> {
 
 impl PreprocessArgs {
     fn options(&self) -> Result<Options> {
-        let of_points = [("--points-per-user", self.points_per_user), ("--ts-length", self.ts_length)];
-        if let Some((flag, _)) = of_points.iter().find(|(_, given)| given.is_some())
-            && !matches!(self.format, Format::Tbsm)
-        {
-            let reason = "is for `octorec preprocess tbsm` alone: leave it away".to_owned();
-            return Err(Error::Config { origin: (*flag).to_owned(), reason });
-        }
+        self.check()?;
         let recipe = match self.format {
             Format::CriteoKaggle => Recipe::CriteoKaggle,
             Format::CriteoTerabyte => Recipe::CriteoTerabyte,
@@ -217,13 +209,14 @@ impl PreprocessArgs {
                 None => unreachable!("clap requires it"),
             },
         };
+        let (validation, test) = (self.validation_fraction.unwrap_or(0.0), self.test_fraction.unwrap_or(0.1));
         let split = match self.split {
             SplitName::None => SplitBy::None,
             SplitName::LastDayDlrm => SplitBy::LastDayDlrm,
             SplitName::LastDayTorchrec => SplitBy::LastDayTorchrec,
-            SplitName::Fraction => SplitBy::Fraction { validation: self.validation_fraction, test: self.test_fraction },
+            SplitName::Fraction => SplitBy::Fraction { validation, test },
         };
-        if self.validation_fraction + self.test_fraction > 1.0 {
+        if validation + test > 1.0 {
             let reason = "the shares for validation and test are more than all rows".to_owned();
             return Err(Error::Config { origin: "--validation-fraction, --test-fraction".to_owned(), reason });
         }
@@ -238,7 +231,7 @@ impl PreprocessArgs {
                 ShuffleName::Day => ShuffleBy::Day,
                 ShuffleName::Total => ShuffleBy::Total,
             },
-            seed: self.seed,
+            seed: self.seed.unwrap_or(SEED),
             vocabulary: self.vocabulary.clone(),
             on_bad_row: self.on_bad_row.into(),
             codec: match self.codec {
@@ -251,6 +244,28 @@ impl PreprocessArgs {
             force: self.force,
             ..Options::new(recipe, self.input.clone(), self.out.clone())
         })
+    }
+
+    /// Refuses flags that would have no effect.
+    fn check(&self) -> Result<()> {
+        let (tbsm, csv) = (matches!(self.format, Format::Tbsm), matches!(self.format, Format::Csv));
+        let (of_tbsm, of_csv) = ("`octorec preprocess tbsm`", "`octorec preprocess csv`");
+        let (shares, shuffles) =
+            (matches!(self.split, SplitName::Fraction), !matches!(self.shuffle, ShuffleName::None));
+        for (flag, given, used, whose) in [
+            ("--points-per-user", self.points_per_user.is_some(), tbsm, of_tbsm),
+            ("--ts-length", self.ts_length.is_some(), tbsm, of_tbsm),
+            ("--schema", self.schema.is_some(), csv, of_csv),
+            ("--validation-fraction", self.validation_fraction.is_some(), shares, "--split fraction"),
+            ("--test-fraction", self.test_fraction.is_some(), shares, "--split fraction"),
+            ("--seed", self.seed.is_some(), shuffles || tbsm, "--shuffle day or total, or tbsm"),
+        ] {
+            if given && !used {
+                let reason = format!("has an effect only with {whose}: leave it away");
+                return Err(Error::Config { origin: flag.to_owned(), reason });
+            }
+        }
+        Ok(())
     }
 
     /// Preprocesses, drawing a bar a stage, and prints what was counted.

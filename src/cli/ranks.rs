@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::bench::step::draw;
-use super::collective::{Choice, Dense, choose};
+use super::collective::{Choice, Dense, choose, idle};
 use super::copies::hot_rows;
 use super::division::{Division, Wanted, divide};
 use super::figures;
@@ -223,6 +223,9 @@ impl RankArgs {
         let Division { sharding, toml: plan, collective: kept, told } =
             divide(config, source, &everyone.machine, &everyone.placement, wanted)?;
         told.iter().for_each(|line| tell(line));
+        if everyone.placement.ranks.len() == 1 && purpose != Purpose::Predict {
+            idle(&config.train).iter().for_each(|line| tell(line));
+        }
         world.agree("follow one plan", plan.as_deref().unwrap_or_default(), deadline)?;
         let mut setup = self.setup(config, source, &everyone.placement, sharding, purpose)?;
         if purpose != Purpose::Predict {
@@ -230,6 +233,7 @@ impl RankArgs {
                 Some(hot) => Some(hot),
                 None => hot_rows(config, source, (setup.places.len(), setup.grains.is_some()), task.from, tell)?,
             };
+            setup.hot_revised = config.train.hot_revise > 0;
             let digest = setup.hot.as_ref().map_or_else(String::new, |hot| hot.digest());
             world.agree("have copies of the same hot rows", &digest, deadline)?;
         }
@@ -321,6 +325,9 @@ impl RankArgs {
             CommCores::Count(1..) if by_grains => {
                 let reason = "--determinism ranks sums gradients with the compute cores: leave it away or use 0";
                 return refuse("--comm-cores", reason.to_owned());
+            }
+            CommCores::Count(1..) if purpose == Purpose::Predict => {
+                return refuse("--comm-cores", "predictions reduce no gradients: leave it away or use 0".to_owned());
             }
             // Sums by grains are the compute threads', and predictions need no sums.
             CommCores::Auto if by_grains || purpose == Purpose::Predict => CommCores::Count(0),

@@ -20,7 +20,7 @@ use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many, Seconds};
 use crate::base::{Error, Result, console, interrupt};
 use crate::collective::World;
-use crate::data::{Labels, Split, Unseen};
+use crate::data::{Labels, Source, Split, Unseen};
 use crate::exchange::Traffic;
 use crate::machine::limits::{Bracket, Processor};
 use crate::machine::placement::Placement;
@@ -126,6 +126,11 @@ impl TrainArgs {
             let reason = "there is nothing to verify: it goes with --resume or --init".to_owned();
             return Err(Error::Config { origin: "--no-verify".to_owned(), reason });
         }
+        let unsaved = self.out.is_none() && self.resume.is_none();
+        if let Some(origin) = self.keys.origin("train.checkpoint_every").filter(|_| unsaved) {
+            let reason = "nothing is saved without a folder: name one with --out DIR, or leave it away".to_owned();
+            return Err(Error::Config { origin, reason });
+        }
         // Claimed before any work is done, so that a taken directory is refused at once.
         let output = match (&self.resume, &self.out) {
             // The first machine writes for all.
@@ -214,6 +219,33 @@ impl TrainArgs {
         if summary.outcome == Outcome::Interrupted { Err(Error::Interrupted) } else { Ok(()) }
     }
 
+    /// Refuses what would need test samples where there are none.
+    fn judged(&self, config: &Config, source: &dyn Source) -> Result<()> {
+        let train = &config.train;
+        let wanted = [
+            ("train.target_auc", train.target_auc > 0.0),
+            ("train.eval_every", train.eval_every > 0),
+            ("train.evals_per_epoch", train.evals_per_epoch > 0),
+        ];
+        if source.samples(Split::Test) != Some(0) {
+            return Ok(());
+        }
+        let remedy = match config.data.is_stored() {
+            true => "name some with --test-data or --test-fraction",
+            false => "generate some with data.test_samples",
+        };
+        for (key, _) in wanted.into_iter().filter(|(_, wanted)| *wanted) {
+            if let Some(origin) = self.keys.origin(key) {
+                let reason = format!("there are no test samples to judge by: {remedy}, or leave it away");
+                return Err(Error::Config { origin, reason });
+            }
+        }
+        if train.target_auc > 0.0 {
+            note!("warning: there are no test samples, so that train.target_auc is never reached: {remedy}");
+        }
+        Ok(())
+    }
+
     /// By which rules the run is logged.
     fn benchmark(&self, config: &Config) -> Benchmark {
         self.mllog_benchmark.unwrap_or_else(|| Benchmark::of(config))
@@ -259,6 +291,7 @@ impl TrainArgs {
         refuse_overwriting("--mllog", self.mllog.as_deref(), &inputs)?;
         let mut mllog = self.begin_mllog(world, &config)?;
         let source = open_data(&mut config, known, Labels::Required, Unseen::Fault)?;
+        self.judged(&config, &*source)?;
         let purpose = Purpose::Train(self.exchange.overlap);
         let hot = hot_inputs(&config, &*source, self.resume.as_deref().map(hot_in).as_deref())?;
         if let Some(hot) = &hot {
@@ -292,6 +325,9 @@ impl TrainArgs {
         }
         let loss_trace = self.trace_loss.as_deref().filter(|_| world.is_first()).map(LossTrace::create).transpose()?;
         describe(&config, &*source, &started)?;
+        if self.exchange.loader.is_some() && started.ranks.layout().ranks() == 1 {
+            note!("one rank reads everything itself: --loader changes nothing");
+        }
         let Started { ranks, placement, isa, plan, dense } = started;
         let revisions = revisions(&config, &source, &ranks, from);
         let run = Run {

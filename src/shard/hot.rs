@@ -330,15 +330,11 @@ impl<'a> HotPrices<'a> {
     /// nearly as little travels as with any, revisions after so many steps included; nothing where no budget lets less travel.
     #[must_use]
     pub fn ladder(&self, revised: Option<u64>) -> (Vec<HotPrice>, Option<usize>) {
-        let mut prices = vec![self.of(FIRST_BUDGET)];
-        loop {
-            let last = prices[prices.len() - 1];
-            let next = self.of(last.budget.saturating_mul(2));
-            if next.rows == last.rows && prices.len() > 1 || last.budget > u64::MAX / 2 {
-                break;
-            }
-            prices.push(next);
-        }
+        // What copies of all rows that pay take.
+        let all = self.bytes(self.rows(u64::MAX).into_iter());
+        let doubled =
+            std::iter::successors(Some(FIRST_BUDGET), |budget| budget.checked_mul(2).filter(|_| *budget < all));
+        let prices: Vec<HotPrice> = doubled.map(|budget| self.of(budget)).collect();
         let with = |price: &HotPrice| revised.map_or_else(|| price.with(), |steps| price.with_revisions(steps));
         let saved = |price: &HotPrice| price.without - with(price);
         let most = prices.iter().map(saved).fold(0.0, f64::max);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors};
 
-use super::tensor_file::{Hashes, REMEDY, TensorFile};
+use super::tensor_file::{Hashes, TensorFile};
 use crate::base::{Error, Result, input};
 use crate::data::Schema;
 use crate::data::hot::{HotSet, Tags};
@@ -16,6 +16,9 @@ const TABLES: &str = "hot_rows_of";
 
 /// What stands there before the tables.
 const VERSION: &str = "1";
+
+/// What remains to be said when damage was found.
+const ANEW: &str = "put an undamaged copy of the file in its place, or have the rows told anew with `octorec inspect --hot --out FILE`";
 
 /// A table as the head tells of it.
 #[derive(serde::Serialize, serde::Deserialize, PartialEq)]
@@ -105,7 +108,7 @@ pub fn load_hot(path: &Path, schema: &Schema) -> Result<(HotSet, Option<Tags>)> 
     let read = |name: &str, dtype: Dtype| {
         let found = tensors.tensor(name).map_err(|error| damaged(error.to_string()))?;
         if hashes.as_ref().is_some_and(|hashes| !hashes.check(name, found.data()).found_sound()) {
-            return Err(damaged(format!("tensor {name} has another hash: {REMEDY}")));
+            return Err(damaged(format!("tensor {name} has another hash: {ANEW}")));
         }
         if found.dtype() != dtype {
             return Err(damaged(format!("tensor {name} has type {:?} instead of {dtype:?}", found.dtype())));

@@ -46,7 +46,7 @@ pub use profile::{Profile, StageTime, StepWork};
 pub use rank::Rank;
 pub use ranks::{Ranks, Step};
 pub use report::Reporter;
-pub use revisions::{FindHot, Revised, Revisions, Windows};
+pub use revisions::{FindHot, Length, Revised, Revisions, Windows};
 pub use run::{LossTrace, Run};
 pub use setup::{BuildFabric, DEADLINE, Setup};
 pub use summary::{Outcome, Summary};

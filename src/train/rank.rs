@@ -162,7 +162,8 @@ impl Rank {
         }
         let mut windows = fabric.memory(rank, supply)?;
         let copies = PlannedCopies::new(setup, &layout, rank, &team)?;
-        let of_copies = copies.as_ref().map_or(0, PlannedCopies::bytes);
+        let at_once = if setup.hot_revised { 2 } else { 1 };
+        let of_copies = at_once * copies.as_ref().map_or(0, PlannedCopies::bytes);
         let bytes = (plan.bytes() + of_copies + fabric.beside(rank)) as u64;
         common.check_memory(&mut gate, Demand { nodes: place.memory_nodes.clone(), bytes })?;
         let mut arena = Arena::build(&plan, &place.memory_nodes, Pages::Transparent, |memory| team.touch(memory))?;

@@ -18,6 +18,7 @@ use super::{Reporter, Run};
 use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, Result};
 use crate::data::hot::HotSlots;
+use crate::machine::team::roam;
 
 /// Hot rows, and what share of the look-ups is of them.
 pub type Found = (HotSlots, f64);
@@ -37,12 +38,21 @@ pub struct Windows {
 /// The hot rows of the windows of a run, one after the other.
 pub struct Revisions {
     windows: Windows,
-    epochs: u64,
+    length: Length,
     find: Arc<FindHot>,
     /// The window that ranks have copies for.
     now: u64,
     /// Another one, whose hot rows are being found.
     next: Option<(u64, JoinHandle<Result<Found>>)>,
+}
+
+/// How long a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// So many passes over the data.
+    Epochs(u64),
+    /// So many steps of so many samples, over as many passes as that takes.
+    Steps(u64, u64),
 }
 
 /// A revision, as the log has it.
@@ -89,17 +99,17 @@ impl Windows {
     pub fn range(self, window: u64) -> Range<u64> {
         let end = match self.count() {
             Some(count) if window + 1 >= count => self.samples.unwrap_or(u64::MAX),
-            _ => (window + 1) * self.span,
+            _ => (window + 1).saturating_mul(self.span),
         };
-        window * self.span..end
+        window.saturating_mul(self.span)..end
     }
 }
 
 impl Revisions {
-    /// Of a run of so many epochs that has copies of the hot rows of the window at `start`.
+    /// Of a run of this length that has copies of the hot rows of the window at `start`.
     #[must_use]
-    pub fn new(windows: Windows, epochs: u64, start: u64, find: Arc<FindHot>) -> Self {
-        Self { windows, epochs, find, now: windows.of(start), next: None }
+    pub fn new(windows: Windows, length: Length, start: u64, find: Arc<FindHot>) -> Self {
+        Self { windows, length, find, now: windows.of(start), next: None }
     }
 
     /// What is hot from here on, if that is another window than before.
@@ -131,16 +141,28 @@ impl Revisions {
     fn look_ahead(&mut self, at: &Progress) {
         let next = match self.windows.count() {
             Some(1) => return,
-            Some(count) if self.now + 1 == count => {
-                if at.epoch + 1 >= self.epochs {
-                    return;
-                }
-                0
-            }
+            Some(count) if self.now + 1 == count => 0,
             _ => self.now + 1,
         };
-        let (find, range) = (self.find.clone(), self.windows.range(next));
-        let found = std::thread::Builder::new().name("octorec-hot".to_owned()).spawn(move || find(range));
+        let range = self.windows.range(next);
+        // A window that begins before this one is the next epoch's.
+        let before = if next == 0 { self.windows.samples.unwrap_or(0) } else { 0 };
+        let reached = match self.length {
+            Length::Epochs(epochs) => next > 0 || at.epoch + 1 < epochs,
+            Length::Steps(steps, samples) => {
+                let left = steps.saturating_sub(at.step).saturating_mul(samples);
+                (before + range.start).saturating_sub(at.sample) < left
+            }
+        };
+        if !reached {
+            return;
+        }
+        let find = self.find.clone();
+        let found = std::thread::Builder::new().name("octorec-hot".to_owned()).spawn(move || {
+            // Not on the core of the rank that asks.
+            roam();
+            find(range)
+        });
         // Where no thread is to be had, the rows are found when they are due.
         self.next = found.ok().map(|found| (next, found));
     }
@@ -210,7 +232,7 @@ mod tests {
             let first = (range.start / 10) as u32;
             Ok((slots(&[first, first + 1]), 0.5))
         };
-        let mut revisions = Revisions::new(Windows::new(Some(30), 10), 2, 4, Arc::new(find));
+        let mut revisions = Revisions::new(Windows::new(Some(30), 10), Length::Epochs(2), 4, Arc::new(find));
         let mut at = |epoch, sample| {
             let due = revisions.due(&Progress { step: 0, epoch, sample, shuffled: None }).unwrap();
             due.map(|(hot, _)| hot.table(0).rows().to_vec())
@@ -225,5 +247,21 @@ mod tests {
         // Nothing beyond the last epoch.
         assert!(revisions.next.is_none());
         assert_eq!(*asked.lock().unwrap(), [10..20, 20..30, 0..10, 10..20, 20..30]);
+    }
+
+    #[test]
+    fn windows_that_a_run_does_not_reach_are_not_looked_at() {
+        let ahead = |samples, steps, step, sample| {
+            let find = |_| Ok((slots(&[1]), 0.5));
+            let mut revisions =
+                Revisions::new(Windows::new(samples, 10), Length::Steps(steps, 2), sample, Arc::new(find));
+            let at = Progress { step, epoch: 0, sample, shuffled: None };
+            revisions.due(&at).unwrap();
+            revisions.next.map(|(window, _)| window)
+        };
+        // Five steps to the next window: the sixth is its first.
+        assert_eq!([ahead(None, 5, 0, 0), ahead(None, 6, 0, 0), ahead(None, 6, 3, 6)], [None, Some(1), Some(1)]);
+        assert_eq!([ahead(Some(30), 15, 10, 20), ahead(Some(30), 16, 10, 20)], [None, Some(0)]);
+        assert_eq!(ahead(Some(30), 10, 4, 8), Some(1));
     }
 }

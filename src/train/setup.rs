@@ -55,6 +55,8 @@ pub struct Setup {
     pub wire: Wire,
     /// Rows of which every rank has a copy beside their owners'; nothing where there is one rank. No result depends on them.
     pub hot: Option<Arc<HotSlots>>,
+    /// Whether other rows will be hot later: for a moment, ranks then have the copies before and those after it.
+    pub hot_revised: bool,
     /// The longest that a rank waits for another, once all have their memory.
     pub deadline: Duration,
     /// Whether it is kept when each stage began.
@@ -90,6 +92,7 @@ impl Setup {
             grains: None,
             wire: Wire::F32,
             hot: None,
+            hot_revised: false,
             deadline: DEADLINE,
             traced: false,
             sequences: schema.positions(config),

@@ -153,6 +153,20 @@ fn lines_without_an_end_are_told_and_longer_ones_allowed() {
     let message = refused("", &format!("{line} --max-line 2MiB"));
     assert!(message.contains("table.csv: line 3: the line is longer than 2.0 MiB"), "{message}");
     accepted("", &format!("{line} --force --max-line 4MiB"));
+    let (text, blocks) = (table.display(), folder.path().join("blocks"));
+    let described = format!("--schema {}", schema.display());
+    for command in [
+        format!("convert {text} {} {described}", blocks.display()),
+        format!("data verify {text} {described}"),
+        format!("data profile {text} {described} --trace {}", folder.path().join("profile_j.log").display()),
+        format!("inspect {text} {described}"),
+    ] {
+        let message = refused("", &format!("{command} --max-line 2MiB"));
+        assert!(message.contains("table.csv: line 3: the line is longer than 2.0 MiB"), "{command}: {message}");
+        accepted("", &format!("{command} --max-line 4MiB"));
+    }
+    let message = refused("", &format!("data verify {} --format octorec {described}", blocks.display()));
+    assert!(message.contains("--schema: describes text with a header line, and octorec is none"), "{message}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod export;
 mod fae;
 mod foreign_numbers;
 mod hot;
+mod idle_flags;
 mod initial;
 mod integrity;
 #[path = "../support/keyed_once.rs"]

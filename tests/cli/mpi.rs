@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 
 use tempfile::tempdir;
 
+use super::own_layers::{DATA, OWN};
 use crate::requirement::required;
 use crate::{TINY, tiny_training};
 
@@ -63,12 +64,18 @@ fn results(folder: &Path, name: &str) -> (Vec<u8>, Vec<u8>) {
     (read(format!("{name}/losses")), read(format!("{name}/run/checkpoint.safetensors")))
 }
 
+/// A small training: of a model of these words' own, or of the one of all tests.
+fn training(words: &str) -> String {
+    let own = words.contains("--config");
+    if own { format!("train --eval-every 0 {words}") } else { format!("{} {words}", tiny_training()) }
+}
+
 /// The training of `words`, in one process.
 fn alone(folder: &Path, words: &str) -> (Vec<u8>, Vec<u8>) {
     fs::create_dir(folder.join("alone")).unwrap();
     let out = folder.join("alone");
     let out = out.display();
-    crate::succeed(&format!("{} {words} --trace-loss {out}/losses --out {out}/run", tiny_training()));
+    crate::succeed(&format!("{} --trace-loss {out}/losses --out {out}/run", training(words)));
     results(folder, "alone")
 }
 
@@ -78,8 +85,7 @@ fn together(folder: &Path, [machines, ranks]: [usize; 2], wire: Wire, words: &st
     fs::create_dir(folder.join(&name)).unwrap();
     let out = folder.join(&name);
     let out = out.display();
-    let line =
-        format!("{} {words} --ranks {ranks} --threads 1 --trace-loss {out}/losses --out {out}/run", tiny_training());
+    let line = format!("{} --ranks {ranks} --threads 1 --trace-loss {out}/losses --out {out}/run", training(words));
     let output = mpirun(machines, wire, &line)?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name}: {stderr}");
@@ -126,6 +132,19 @@ fn machines_train_every_kind_of_model_to_the_bits_of_one_rank() {
             let Some(found) = together(folder.path(), shape, Wire::SharedMemory, &words) else { return };
             assert!(found.0 == whole.0 && weights(&found.1) == weights(&whole.1), "{model}, {shape:?}: other bits");
         }
+    }
+}
+
+#[test]
+fn machines_train_a_network_of_ones_own_to_the_bits_of_one_rank() {
+    let folder = tempdir().unwrap();
+    let config = folder.path().join("mine.toml");
+    fs::write(&config, OWN).unwrap();
+    let words = format!("--config {} {DATA} --batch 64 --determinism ranks --steps 12", config.display());
+    let whole = alone(folder.path(), &format!("{words} --ranks 1 --threads 1"));
+    for shape in [[2, 2], [3, 1]] {
+        let Some(found) = together(folder.path(), shape, Wire::SharedMemory, &words) else { return };
+        assert!(found.0 == whole.0 && weights(&found.1) == weights(&whole.1), "{shape:?}: other bits");
     }
 }
 

@@ -8,10 +8,10 @@ use safetensors::SafeTensors;
 use super::{fail, json, succeed};
 
 /// Some thousand samples.
-const DATA: &str = "--set data.train_samples=4000 --set data.test_samples=600";
+pub const DATA: &str = "--set data.train_samples=4000 --set data.test_samples=600";
 
 /// Products beside cross layers, and a wide part.
-const OWN: &str = r#"
+pub const OWN: &str = r#"
 [model]
 bottom = [13]
 dim = 8

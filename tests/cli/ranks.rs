@@ -103,6 +103,11 @@ fn dense_gradients_go_as_was_asked_or_as_is_predicted_to_be_quickest_and_the_run
         let (results, said) = told(flags);
         assert!(results["collective"].is_null() && said.is_none(), "{flags}: {results}");
     }
+    // Unless somebody asked for it.
+    let said = String::from_utf8(succeed(&format!("{train} --ranks 1 --collective ring --wire bf16")).stderr).unwrap();
+    for told in ["train.collective = \"ring\" changes nothing", "train.wire = \"bf16\" changes nothing"] {
+        assert!(said.contains(&format!("one rank exchanges nothing: {told}")), "{said}");
+    }
     let refused = |flags: &str, words: &[&str]| {
         let message = fail(&format!("{train} {flags}"));
         assert!(words.iter().all(|word| message.contains(word)), "{flags}: {message}");

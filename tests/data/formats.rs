@@ -622,7 +622,7 @@ fn text(folder: &Path, rows: &str, schema: &str) -> Result<Dataset> {
     let (path, described) = (folder.join("ratings.csv"), folder.join("ratings.toml"));
     std::fs::write(&path, rows).unwrap();
     std::fs::write(&described, schema).unwrap();
-    formats::open(&path, None, Some(&described))
+    formats::open(&path, None, Some(formats::Described::by(&described)))
 }
 
 #[test]

@@ -188,7 +188,7 @@ fn read_table(table: &[u8], schema: &[u8]) {
     let [path, described] = ["a.csv", "a.toml"].map(|name| folder.path().join(name));
     fs::write(&path, table).unwrap();
     fs::write(&described, schema).unwrap();
-    if let Ok(dataset) = formats::open(&path, None, Some(&described)) {
+    if let Ok(dataset) = formats::open(&path, None, Some(formats::Described::by(&described))) {
         let _ = formats::verify(&dataset, |_| ());
     }
     if let Ok(schema) = csv::propose(&path, u64::MAX, None) {
@@ -428,5 +428,5 @@ fn the_sound_files_are_sound() {
     let [path, described] = ["a.csv", "a.toml"].map(|name| folder.path().join(name));
     fs::write(&path, TABLE).unwrap();
     fs::write(&described, SCHEMA).unwrap();
-    assert_eq!(formats::open(&path, None, Some(&described)).unwrap().members.len(), 1);
+    assert_eq!(formats::open(&path, None, Some(formats::Described::by(&described))).unwrap().members.len(), 1);
 }

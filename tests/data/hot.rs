@@ -100,7 +100,16 @@ impl Reader for SkewedReader<'_> {
 }
 
 fn options(share: f64, budget: u64) -> Options {
-    Options { share, budget, row_bytes: ROW_BYTES, memory: 1 << 30, seed: 1, whole_below: WHOLE_BELOW, least: 0.0 }
+    Options {
+        share,
+        budget,
+        row_bytes: ROW_BYTES,
+        memory: 1 << 30,
+        seed: 1,
+        whole_below: WHOLE_BELOW,
+        least: 0.0,
+        infer: true,
+    }
 }
 
 #[test]

@@ -553,7 +553,9 @@ fn the_sequences_of_taobao() {
     assert_eq!((&samples.lookups[3].rows[..3], &samples.labels[..3]), (&[0, 0, 1][..], &[0.0, 1.0, 0.0][..]));
     // The same file as text that is trained on.
     let schema = folder.file("schema.toml", taobao_sequences().to_toml());
-    let text = octorec::data::formats::open(&options.inputs[0], None, Some(&schema)).unwrap();
+    let text =
+        octorec::data::formats::open(&options.inputs[0], None, Some(octorec::data::formats::Described::by(&schema)))
+            .unwrap();
     let mut read = Samples::new(&text.description);
     text.members[0].table.open(0).unwrap().read(&mut read, 40).unwrap();
     assert!((read.dense, read.lookups) == (samples.dense, samples.lookups));

@@ -134,6 +134,7 @@ impl Config {
                  told from a sample of the data by leaving train.hot_set away",
             );
         }
+        within!("train.hot_revise", train.hot_revise, (0..1 << 32), "[0, 2^32 - 1]");
         if !train.hot_set.is_empty() && train.hot_revise > 0 {
             return fail(
                 &["train.hot_set", "train.hot_revise"],

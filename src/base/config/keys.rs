@@ -202,7 +202,13 @@ pub const KEYS: &[Key] = &[
     key("data.path", SHAPES, STORED),
     key("data.schema", READERS, Source(&[Files])),
     key("data.test_path", READERS, STORED),
-    key("data.test_fraction", READERS, STORED),
+    key(
+        "data.test_fraction",
+        READERS,
+        Other("data from files that are all in data.path (no --test-data)", |config| {
+            [Tsv, Files].contains(&config.data.source) && config.data.test_path.is_empty()
+        }),
+    ),
     key("data.vocab", READERS, TEXT),
     key("data.rows_cap", &[Plan, Simulate, Generate, Step, Overlap, Inspect], Always),
     key("data.on_bad_row", READERS, TEXT),
@@ -344,6 +350,16 @@ impl Key {
             _ if command == Command::Config => None,
             Always => None,
             Source(kinds) if kinds.contains(&config.data.source) => None,
+            // A click log is drawn, unless the preset's data are time series.
+            Source(kinds) if command == Generate && kinds.contains(&Criteo) && config.data.source != Taobao => None,
+            Source(kinds) if !Key::named("data.source").is_some_and(|key| key.honoured(command)) => {
+                let kinds: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
+                Some(format!(
+                    "{name} has no effect with data.source = \"{}\", only with {}: leave it away, or start from another --preset",
+                    config.data.source.name(),
+                    kinds.join(" or ")
+                ))
+            }
             Source(kinds) => {
                 let kinds: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
                 Some(format!(

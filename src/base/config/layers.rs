@@ -157,6 +157,12 @@ impl Layers {
         self.one(key, value.into(), origin, Kind::BuiltIn)
     }
 
+    /// Whether a file of the user's has this key.
+    #[must_use]
+    pub fn in_file(&self, key: &str) -> bool {
+        self.origins.get(key).is_some_and(|origin| origin.kind == Kind::File)
+    }
+
     fn one(&mut self, key: &str, value: Value, place: &str, kind: Kind) -> Result<()> {
         self.layers += 1;
         self.put(key, value, Origin { place: place.to_owned(), kind, layer: self.layers })

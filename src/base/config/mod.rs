@@ -291,7 +291,7 @@ pub enum Vocab {
     All,
     /// By first appearance in the training samples; unseen values share one row.
     Train,
-    /// The value itself modulo the number of rows; no pass over the data is needed.
+    /// The value itself modulo the number of rows: nothing is learned from the data.
     Hash,
 }
 

@@ -96,7 +96,9 @@ impl OverlapArgs {
         let mut layers = self.base.layers()?;
         layers.fix("data.source", "random", "bench overlap")?;
         // Whatever a preset of large tables says.
-        layers.fix("data.rows_cap", ROWS, "bench overlap")?;
+        if !layers.in_file("data.rows_cap") {
+            layers.fix("data.rows_cap", ROWS, "bench overlap")?;
+        }
         let mut config = self.keys.finish(layers, Command::Overlap)?;
         let data = &config.data;
         config.model.rows.iter_mut().for_each(|rows| *rows = data.capped(*rows));

@@ -112,6 +112,9 @@ impl StepArgs {
         let mut config = self.keys.finish(layers, Command::Step)?;
         let refuse =
             |origin: &str, reason: &str| Err(Error::Config { origin: origin.to_owned(), reason: reason.to_owned() });
+        if self.alone && self.ranks.place.ranks == RankCount::Count(1) {
+            return refuse("--alone", "compares several ranks with one: use more --ranks, or leave it away");
+        }
         if self.exchange.loader.is_some() {
             return refuse("--loader", "minibatches are drawn before the clock starts: leave it away");
         }

@@ -212,7 +212,7 @@ impl SearchArgs {
         match shared.error {
             Some(error) => Err(error),
             None if interrupt::requested() => Err(Error::Interrupted),
-            None => Ok(()),
+            None => self.scored(&shared.journal.trials),
         }
     }
 
@@ -233,6 +233,21 @@ impl SearchArgs {
             );
         }
         Ok(())
+    }
+
+    /// Fails where no trial has a score.
+    fn scored(&self, trials: &[Trial]) -> Result<()> {
+        if trials.iter().any(|trial| self.target.score(trial).is_finite()) {
+            return Ok(());
+        }
+        let reason = match trials.iter().find_map(|trial| trial.reason.as_deref()) {
+            Some(reason) => format!("no trial has a score; the first that failed: {reason}"),
+            None => format!(
+                "no trial has {}: name test samples with --test-data or --test-fraction",
+                if self.target == Target::TimeToAuc { "reached the AUC" } else { "a score" }
+            ),
+        };
+        Err(Error::Config { origin: format!("--target {}", self.target.name()), reason })
     }
 
     /// The table, what matters, and the page.

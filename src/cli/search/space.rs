@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 use toml::Value;
 
-use crate::base::config::{Command, Config, Layers};
+use crate::base::config::{Command, Config, Key, Layers};
 use crate::base::{Error, Result, input};
 
 /// Keys with their domains, in alphabetical order.
@@ -95,15 +95,25 @@ impl Space {
         layers.finish(Command::Config)
     }
 
-    /// Checks that the ends of all ranges and all choices can be set, one at a time.
+    /// Checks that the ends of all ranges and all choices can be set, one at a time, and that each key has an effect with some
+    /// of the others'.
     ///
     /// # Errors
-    /// When a key is unknown or has a value that is none of its.
+    /// When a key is unknown, has a value that is none of its, or has no effect.
     pub fn check(&self, base: &Config) -> Result<()> {
+        let mut configs = vec![base.clone()];
         for parameter in &self.parameters {
             for place in parameter.domain.ends() {
                 let mut layers = Layers::from_config(base, "the configuration that is searched from");
                 layers.set(&parameter.key, parameter.domain.at(place), &self.origin)?;
+                // Keys may go together only with others.
+                configs.extend(layers.finish(Command::Config));
+            }
+        }
+        for Parameter { key, .. } in &self.parameters {
+            let why = |config| Key::named(key).and_then(|key| key.idle(Command::Train, config));
+            if let (Some(reason), true) = (why(base), configs.iter().all(|config| why(config).is_some())) {
+                return Err(Error::Config { origin: format!("{}: {key}", self.origin), reason });
             }
         }
         Ok(())

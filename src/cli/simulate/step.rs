@@ -193,6 +193,11 @@ impl StepArgs {
             options: &options,
             rates: &usual,
         };
+        let minibatch = ["train.batch", "train.accumulate"].into_iter().find_map(|key| self.keys.origin(key));
+        if let Some(origin) = minibatch.filter(|_| self.batch_per_rank.is_some()) {
+            let reason = "--batch-per-rank says how large minibatches are: leave one of the two away".to_owned();
+            return Err(Error::Config { origin, reason });
+        }
         let rates = self.rates(&question)?;
         let question = Question { rates: &rates, ..question };
         let (_, site) = question.site(counts[0], CommCores::Count(0))?;

@@ -14,7 +14,7 @@ use crate::data::blocks::Role;
 use crate::data::hot::HotInputs;
 use crate::data::schema::feature::Learner;
 use crate::data::schema::{Dense, Scales};
-use crate::data::tsv::first_part;
+use crate::data::tsv::{LONGEST, first_part};
 use crate::data::{Batch, Description, Opening, Reader, Samples, Schema, Source, Split, Vocabulary};
 
 /// A data set on disk.
@@ -81,27 +81,52 @@ impl Dataset {
     }
 }
 
+/// Text with a header line, as somebody describes it.
+#[derive(Debug, Clone, Copy)]
+pub struct Described<'a> {
+    /// The file that says what its columns are.
+    pub schema: &'a Path,
+    /// The longest line, in bytes.
+    pub max_line: usize,
+}
+
+impl<'a> Described<'a> {
+    /// With lines of usual length.
+    #[must_use]
+    pub const fn by(schema: &'a Path) -> Self {
+        Self { schema, max_line: LONGEST }
+    }
+}
+
 /// Opens a data set, in the format that its files tell where none is given.
 ///
 /// # Errors
-/// When the format cannot be told, or the files cannot be used.
-pub fn open(path: &Path, format: Option<Format>, schema: Option<&Path>) -> Result<Dataset> {
+/// When the format cannot be told, another format than text is described, or the files cannot be used.
+pub fn open(path: &Path, format: Option<Format>, text: Option<Described<'_>>) -> Result<Dataset> {
     std::fs::metadata(path).map_err(Error::io(path, "open"))?;
-    // Only text is described by a schema of its own.
-    let text = schema.map(|_| Format::Csv);
-    let mut dataset = match format.or(text).or_else(|| Format::detect(path)) {
+    if let (Some(format), Some(_)) = (format.filter(|format| *format != Format::Csv), text) {
+        let name = format.name();
+        let reason =
+            format!("describes text with a header line, and {name} is none: leave one of --schema and {name} away");
+        return Err(Error::Config { origin: "--schema".to_owned(), reason });
+    }
+    let mut dataset = match format.or(text.map(|_| Format::Csv)).or_else(|| Format::detect(path)) {
         Some(Format::Octorec) => return octorec::open(path),
         Some(Format::Mlperf) => mlperf::open(path),
         Some(Format::Nvidia) => nvidia::open(path),
         Some(Format::Torchrec) => torchrec::open(path),
         Some(Format::Hugectr) => hugectr::open(path),
         Some(Format::Parquet) => parquet::open(path),
-        Some(Format::Csv) => csv::open(path, schema),
+        Some(Format::Csv) => csv::open(path, text),
         Some(Format::Fae) => fae::open(path),
         None => {
             let known = Format::ALL.map(Format::name).join(", ");
             let flags = "--from-format of convert, --format of inspect and data verify";
-            Err(bad(path, format!("its files tell no format: name one of {known} ({flags})")))
+            let reason = format!(
+                "its files tell no format: name one of {known} ({flags}); text in Criteo's layout becomes a data set by \
+                 `octorec preprocess criteo-kaggle` or `criteo-terabyte`"
+            );
+            Err(bad(path, reason))
         }
     }?;
     // In the same order whatever the files are called.

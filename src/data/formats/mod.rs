@@ -41,7 +41,7 @@ use crate::base::error::nearest;
 use crate::base::{Error, Result, input};
 use crate::memory::FileBytes;
 
-pub use dataset::{Dataset, Files, Member, open};
+pub use dataset::{Dataset, Described, Files, Member, open};
 pub use transfer::{convert, scan, verify};
 pub use write::{Sink, Target};
 

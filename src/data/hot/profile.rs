@@ -34,6 +34,40 @@ pub struct Options {
     pub whole_below: u64,
     /// The share of its table's accesses that a hot row has at least, whatever the budget: the paper's is 0.
     pub least: f64,
+    /// Whether it is inferred how many rows all inputs would make hot; else what was counted stands for that.
+    pub infer: bool,
+}
+
+impl Options {
+    /// The same of fewer inputs, where counting as many of `total` as are wanted could take more than the memory.
+    #[must_use]
+    pub fn within_memory(mut self, source: &dyn Source, total: u64) -> Self {
+        let fits = |options: &Self| {
+            let stretch = stretch(total, options.share, source.schema().longest());
+            let counted = (total as f64 * options.share).ceil() as u64 + stretch;
+            options.counts(source, counted, stretch).is_ok()
+        };
+        while self.share * total as f64 >= 2.0 && !fits(&self) {
+            self.share /= 2.0;
+        }
+        self
+    }
+
+    /// What holds the counts of so many inputs, by table that is not hot as a whole, and the bytes that are taken, at most.
+    fn counts(&self, source: &dyn Source, inputs: u64, stretch: u64) -> Result<(Vec<Kind>, u64)> {
+        let schema = source.schema();
+        let large: Vec<u64> =
+            schema.tables.iter().map(|column| column.rows).filter(|&rows| !self.small(rows)).collect();
+        let fixed = fixed_bytes(source, stretch, &large);
+        let accesses = inputs * schema.longest() as u64;
+        let (kinds, bytes) = Kind::of(&large, accesses, self.memory.saturating_sub(fixed))?;
+        Ok((kinds, fixed + bytes))
+    }
+
+    /// Whether a table of so many rows is hot as a whole.
+    const fn small(&self, rows: u64) -> bool {
+        rows * self.row_bytes < self.whole_below
+    }
 }
 
 /// The hot rows of a data set, and how they were found.
@@ -115,7 +149,8 @@ pub fn profile(
     progress: &(dyn Fn(Step) -> Result<()> + Sync),
 ) -> Result<Profile> {
     let Some(total) = source.samples(Split::Train) else {
-        let reason = "its samples never end, so that no share of them can be drawn".to_owned();
+        let reason = "its samples never end, so that no share of them can be drawn: name data that end (PATH, or --source criteo)"
+            .to_owned();
         return Err(Error::Config { origin: "data.source".to_owned(), reason });
     };
     profile_within(source, 0..total, options, progress)
@@ -142,7 +177,7 @@ pub fn profile_within(
     if total == 0 {
         return fail("data", "there is no training sample to count".to_owned());
     }
-    let small = |rows: u64| rows * options.row_bytes < options.whole_below;
+    let small = |rows: u64| options.small(rows);
     let whole: u64 = schema.tables.iter().map(|column| column.rows).filter(|&rows| small(rows)).sum();
     if whole * options.row_bytes > options.budget {
         return fail(
@@ -159,10 +194,7 @@ pub fn profile_within(
     let began = Instant::now();
     let stretch = stretch(total, options.share, source.schema().longest());
     let drawn = Drawn::new(total, options.share, stretch, options.seed).from(within.start);
-    let large: Vec<u64> = schema.tables.iter().map(|column| column.rows).filter(|&rows| !small(rows)).collect();
-    let fixed = fixed_bytes(source, stretch, &large);
-    let accesses = inputs(&drawn.counted) * source.schema().longest() as u64;
-    let (kinds, counts) = Kind::of(&large, accesses, options.memory.saturating_sub(fixed))?;
+    let (kinds, memory_bytes) = options.counts(source, inputs(&drawn.counted), stretch)?;
     let mut kinds = kinds.into_iter();
     let log = |rows| (!small(rows)).then(|| Log::new(kinds.next().expect("a kind a large table"), rows));
     let mut step = Step { done: 0, total: inputs(&drawn.counted) + inputs(&drawn.judged) };
@@ -195,7 +227,8 @@ pub fn profile_within(
 
     let began = Instant::now();
     let share = inputs(&drawn.counted) as f64 / total as f64;
-    count(&mut tried, &logs, &candidates, options.row_bytes, share);
+    let inferred = Some(share).filter(|share| options.infer && *share < 1.0);
+    count(&mut tried, &logs, &candidates, options.row_bytes, inferred);
     // What is estimated to fit fits in all but one of a thousand cases, and the next higher threshold then.
     let fits =
         |tried: &Tried| tried.threshold >= least && tried.bytes.high <= budget as f64 && tried.counted_bytes <= budget;
@@ -230,7 +263,7 @@ pub fn profile_within(
         stretch,
         budget_bytes: options.budget,
         row_bytes: options.row_bytes,
-        memory_bytes: fixed + counts,
+        memory_bytes,
         tables: tables.collect(),
         chosen,
         seconds: Times { sample, estimate, judge: began.elapsed().as_secs_f64() },
@@ -245,13 +278,13 @@ fn fixed_bytes(source: &dyn Source, stretch: u64, large: &[u64]) -> u64 {
     // A row number, a weight and an offset a look-up; a minibatch's memory doubles when it is full.
     let lookups = schema.lookups() as u64;
     let stretches = 2 * 2 * stretch * (12 * lookups + 4 * schema.dense as u64 + 4);
-    let drawn = large.len() as u64 * (CHUNKS * ENTRIES) as u64 * 4;
+    let drawn = large.iter().map(|rows| (*rows).min((CHUNKS * ENTRIES) as u64) * 4).sum::<u64>();
     stretches + drawn + large.iter().map(|rows| rows.div_ceil(8)).sum::<u64>()
 }
 
 /// Counts how many rows of each log are hot at each threshold, and infers how many all inputs would make hot, of which
-/// `share` were sampled.
-fn count(tried: &mut [Tried], logs: &[Option<Log>], candidates: &[Candidate], row_bytes: u64, share: f64) {
+/// `share` were sampled, if that is told.
+fn count(tried: &mut [Tried], logs: &[Option<Log>], candidates: &[Candidate], row_bytes: u64, share: Option<f64>) {
     let found: Vec<Vec<(u64, f64)>> = logs
         .par_iter()
         .zip(candidates)
@@ -274,23 +307,23 @@ fn count(tried: &mut [Tried], logs: &[Option<Log>], candidates: &[Candidate], ro
 }
 
 /// The rows of a table of `rows` that are hot at each of some thresholds: those of the log, and those that all inputs
-/// would make hot.
-fn sized(sizes: impl Iterator<Item = (f64, Size)>, log: &Log, rows: u64, share: f64) -> Vec<(u64, f64)> {
+/// would make hot, of which `share` were sampled.
+fn sized(sizes: impl Iterator<Item = (f64, Size)>, log: &Log, rows: u64, share: Option<f64>) -> Vec<(u64, f64)> {
     let mut counts: Vec<u32> = log.rows().iter().map(|&row| log.of(row)).collect();
     counts.sort_unstable();
     // Rows by accesses, with those that have more.
     let mut by_accesses = vec![0; MOST + 2];
     by_accesses[0] = rows - counts.len() as u64;
     counts.iter().for_each(|&count| by_accesses[(count as usize).min(MOST + 1)] += 1);
-    let rates = (share < 1.0 && !counts.is_empty()).then(|| Rates::fit(&by_accesses));
-    let all = log.accesses() as f64 / share;
+    let rates = share.filter(|_| !counts.is_empty()).map(|share| (share, Rates::fit(&by_accesses)));
+    let all = |share: f64| log.accesses() as f64 / share;
     let size = |(threshold, Size { cutoff, .. }): (f64, Size)| match &rates {
         _ if cutoff == 0 => (rows, rows as f64),
         rates => {
             let counted = (counts.len() - counts.partition_point(|&count| count < cutoff)) as u64;
             // Of many accesses chance is a small part.
             let inferred = rates.as_ref().filter(|_| cutoff as usize <= MOST / 2);
-            (counted, inferred.map_or(counted as f64, |rates| rates.hot(threshold * all, share)))
+            (counted, inferred.map_or(counted as f64, |(share, rates)| rates.hot(threshold * all(*share), *share)))
         }
     };
     sizes.map(size).collect()
@@ -384,4 +417,39 @@ fn collect(tried: &Tried, logs: &[Option<Log>], candidates: &[Candidate]) -> Hot
         }
     }
     set
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::config::{DataConfig, LookUps};
+    use crate::data::Random;
+
+    #[test]
+    fn fewer_inputs_are_sampled_where_counts_of_all_do_not_fit() {
+        let config = DataConfig { lookups: LookUps::Same(40), ..DataConfig::default() };
+        let source = Random::new(&config, &[1 << 24, 1 << 20, 7], 2).unwrap();
+        let total = 1 << 22;
+        let options = Options {
+            share: 0.5,
+            budget: 1 << 20,
+            row_bytes: 64,
+            memory: 64 << 20,
+            seed: 1,
+            whole_below: 0,
+            least: 0.0,
+            infer: true,
+        };
+        let fitting = options.within_memory(&source, total);
+        let inputs = |options: &Options| (options.share * total as f64) as u64;
+        let bytes = |options: &Options| options.counts(&source, inputs(options), 1).map(|(_, bytes)| bytes);
+        assert!(bytes(&options).is_err() && bytes(&fitting).unwrap() <= options.memory);
+        // Not many fewer: at the edge half as many are taken.
+        assert!(bytes(&Options { share: 4.0 * fitting.share, ..fitting }).is_err(), "{}", fitting.share);
+        let roomy = Options { memory: 16 << 30, ..options };
+        assert_eq!(roomy.within_memory(&source, total), roomy);
+        // Of one input, whatever is left: the error tells.
+        let tight = Options { memory: 1 << 10, ..options }.within_memory(&source, total);
+        assert!(inputs(&tight) <= 1 && bytes(&tight).is_err());
+    }
 }

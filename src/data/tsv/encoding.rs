@@ -38,7 +38,7 @@ impl Encoding {
     pub(super) fn modulo(columns: usize, rows_cap: u64, model_rows: &[u64]) -> Result<Self> {
         let fail = |reason: String| Err(Error::Config { origin: "data.vocab = \"hash\"".to_owned(), reason });
         if model_rows.is_empty() && rows_cap == 0 {
-            return fail("the number of rows must be given: set data.rows_cap (--rows-cap) or model.rows".to_owned());
+            return fail("the number of rows must be given: set data.rows_cap (--rows-cap)".to_owned());
         }
         if !model_rows.is_empty() && model_rows.len() != columns {
             return fail(format!(

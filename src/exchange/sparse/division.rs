@@ -5,14 +5,14 @@
 //! where hot bags travel, too, a bit a bag that says which they are.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Blocks;
+use super::unit::{Given, Sent, Unit};
 use crate::base::{RankId, TableId};
-use crate::data::hot::{Inputs, TableSlots};
-use crate::data::{Bag, Batch};
+use crate::data::Batch;
+use crate::data::hot::Inputs;
 use crate::embedding::PackedBag;
-use crate::exchange::ids::{Owners, Split};
+use crate::exchange::ids::Owners;
 use crate::exchange::layout::{Group, Layout, Stream};
 use crate::machine::team::Team;
 use crate::memory::Buffer;
@@ -39,17 +39,6 @@ pub struct SparseIds {
     answered: Vec<[Blocks; 2]>,
 }
 
-/// A stream that is sent.
-#[derive(Debug, Clone, Default)]
-struct Sent {
-    bag: PackedBag,
-    marks: Range<usize>,
-    /// Where the numbers of its bags are listed, behind the messages.
-    all: Range<usize>,
-    /// The same of those whose pooled rows come back.
-    cold: Range<usize>,
-}
-
 /// Streams that have come from a rank.
 #[derive(Debug, Default)]
 struct Came {
@@ -58,187 +47,6 @@ struct Came {
     /// The bags without a mark, where there are marks.
     words: Vec<u32>,
     cold: Vec<PackedBag>,
-}
-
-/// Some bags of one table.
-#[derive(Debug)]
-struct Unit {
-    table: usize,
-    /// Which stretch of the bags, of how many.
-    stretch: [usize; 2],
-    parts: Vec<Part>,
-    /// Look-ups of hot bags: first how many, then where the next one goes.
-    hot: u32,
-    /// The slot of each of its look-ups, or [`NONE`]: asked for once, at random places.
-    slots: Vec<u32>,
-}
-
-/// A look-up of a row that is not hot.
-const NONE: u32 = u32::MAX;
-
-/// What a part of a table gets of them: first how much, then where the next one goes.
-#[derive(Debug, Clone, Copy)]
-struct Part {
-    look_ups: u32,
-    bags: u32,
-    cold: u32,
-    /// The last bag that has a look-up in the part.
-    last: u32,
-}
-
-impl Part {
-    const NONE: Self = Self { look_ups: 0, bags: 0, cold: 0, last: u32::MAX };
-}
-
-/// The one step's look-ups of a table.
-struct Given<'a> {
-    owners: &'a Owners,
-    /// Where this rank has copies.
-    slots: Option<&'a TableSlots>,
-    bag: &'a Bag,
-    weights: &'a [f32],
-    marked: bool,
-}
-
-impl Given<'_> {
-    /// Which bags are a stretch, of how many.
-    fn stretch(&self, [index, count]: [usize; 2]) -> Range<usize> {
-        let bags = self.bag.samples();
-        bags * index / count..bags * (index + 1) / count
-    }
-
-    /// The look-ups of these bags.
-    fn look_ups(&self, bags: &Range<usize>) -> Range<usize> {
-        self.bag.offsets[bags.start] as usize..self.bag.offsets[bags.end] as usize
-    }
-
-    /// The look-ups of some bags, with their slots, and whether there are any and all of them are hot.
-    fn bags<'a>(
-        &'a self,
-        bags: Range<usize>,
-        slots: &'a [u32],
-    ) -> impl Iterator<Item = (usize, &'a [u32], &'a [u32], bool)> {
-        let first = self.look_ups(&bags).start;
-        bags.map(move |number| {
-            let rows = self.bag.of(number);
-            let slots = &slots[self.bag.offsets[number] as usize - first..][..rows.len()];
-            (number, rows, slots, !slots.is_empty() && !slots.contains(&NONE))
-        })
-    }
-
-    /// Whether a bag goes to the owners.
-    const fn goes(&self, rows: &[u32], hot: bool) -> bool {
-        !rows.is_empty() && (!hot || self.marked)
-    }
-}
-
-impl Unit {
-    fn count(&mut self, given: &Given<'_>) {
-        let Self { stretch, parts, hot: of_hot, slots, .. } = self;
-        parts.fill(Part::NONE);
-        *of_hot = 0;
-        let bags = given.stretch(*stretch);
-        let rows = &given.bag.rows[given.look_ups(&bags)];
-        slots.clear();
-        match given.slots {
-            None => slots.resize(rows.len(), NONE),
-            Some(hot) => slots.extend(rows.iter().map(|row| hot.slot(*row).unwrap_or(NONE))),
-        }
-        // Mostly each bag has one look-up, and all go to one part: no branch depends on a row then.
-        if let Split::Whole = given.owners.split
-            && given.bag.is_single(&bags)
-        {
-            let hot = slots.iter().map(|slot| u32::from(*slot != NONE)).sum::<u32>();
-            let cold = bags.len() as u32 - hot;
-            let go = if given.marked { hot + cold } else { cold };
-            *of_hot = hot;
-            return parts.fill(Part { look_ups: go, bags: go, cold, ..Part::NONE });
-        }
-        for (number, rows, _, hot) in given.bags(bags, slots) {
-            *of_hot += if hot { rows.len() as u32 } else { 0 };
-            if !given.goes(rows, hot) {
-                continue;
-            }
-            if let Split::Whole = given.owners.split {
-                let first = &mut parts[0];
-                first.look_ups += rows.len() as u32;
-                first.bags += 1;
-                first.cold += u32::from(!hot);
-                continue;
-            }
-            for row in rows {
-                let part = &mut parts[given.owners.split.part(*row).0];
-                part.look_ups += 1;
-                if part.last != number as u32 {
-                    part.last = number as u32;
-                    part.bags += 1;
-                    part.cold += u32::from(!hot);
-                }
-            }
-        }
-        if let Split::Whole = given.owners.split {
-            let first = parts[0];
-            parts.fill(first);
-        }
-        parts.iter_mut().for_each(|part| part.last = u32::MAX);
-    }
-
-    /// Writes its look-ups; `own` is where those of hot bags go.
-    fn write(&mut self, given: &Given<'_>, out: &[AtomicU32], sends: &[Vec<Sent>], own: Option<&PackedBag>) {
-        let Self { stretch, parts, hot: of_hot, slots, .. } = self;
-        // Relaxed: every word has one writer, and the region's end hands them over; bits of marks are only added.
-        let put = |at: usize, word: u32| out[at].store(word, Ordering::Relaxed);
-        let Given { owners, bag, weights, .. } = *given;
-        let weight = |position: usize| if owners.weighted { weights[position].to_bits() } else { 0 };
-        let place = |(rank, stream): &(RankId, usize)| sends[rank.index()].get(*stream);
-        for (number, rows, slots, hot) in given.bags(given.stretch(*stretch), slots) {
-            let first = bag.offsets[number] as usize;
-            if let Some(own) = own {
-                for (position, slot) in (first..).zip(slots).filter(|_| hot) {
-                    put(own.rows.start + *of_hot as usize, *slot);
-                    if owners.weighted {
-                        put(own.weights.start + *of_hot as usize, weight(position));
-                    }
-                    *of_hot += 1;
-                }
-                put(own.offsets.start + number + 1, *of_hot);
-            }
-            if !given.goes(rows, hot) {
-                continue;
-            }
-            let look_up = |part: &mut Part, to: &Sent, position: usize, row: u32| {
-                put(to.bag.rows.start + part.look_ups as usize, row);
-                if owners.weighted {
-                    put(to.bag.weights.start + part.look_ups as usize, weight(position));
-                }
-                part.look_ups += 1;
-                part.last = number as u32;
-            };
-            for (position, row) in (first..).zip(rows) {
-                if let Split::Whole = owners.split {
-                    for (part, to) in parts.iter_mut().zip(&owners.parts) {
-                        place(to).into_iter().for_each(|to| look_up(part, to, position, *row));
-                    }
-                } else {
-                    let (part, row) = owners.split.part(*row);
-                    let to = place(&owners.parts[part]);
-                    to.into_iter().for_each(|to| look_up(&mut parts[part], to, position, row));
-                }
-            }
-            for (part, to) in parts.iter_mut().zip(&owners.parts).filter(|(part, _)| part.last == number as u32) {
-                let Some(to) = place(to) else { continue };
-                put(to.bag.offsets.start + part.bags as usize + 1, part.look_ups);
-                put(to.all.start + part.bags as usize, number as u32);
-                if hot {
-                    out[to.marks.start + part.bags as usize / 32].fetch_or(1 << (part.bags % 32), Ordering::Relaxed);
-                } else {
-                    put(to.cold.start + part.cold as usize, number as u32);
-                    part.cold += 1;
-                }
-                part.bags += 1;
-            }
-        }
-    }
 }
 
 impl SparseIds {
@@ -256,12 +64,9 @@ impl SparseIds {
         let partial = layout.of(rank).partial_streams().len();
         let streams = |holder: usize| layout.of(RankId(holder as u32)).streams.len();
         let sends = (0..ranks).map(|to| vec![Sent::default(); if to == rank.index() { partial } else { streams(to) }]);
-        let unit = |(table, owners): (usize, &Owners), stretch| Unit {
-            table,
-            stretch: [stretch, stretches],
-            parts: vec![Part::NONE; owners.parts.len()],
-            hot: 0,
-            slots: Vec::with_capacity((samples * layout.lookups(TableId(table as u32))).div_ceil(stretches)),
+        let unit = |(table, owners): (usize, &Owners), stretch| {
+            let look_ups = (samples * layout.lookups(TableId(table as u32))).div_ceil(stretches);
+            Unit::new(table, [stretch, stretches], owners.parts.len(), look_ups)
         };
         let divided = owners.iter().enumerate().filter(|(_, owners)| !owners.parts.is_empty());
         let served: Vec<usize> = layout.served(rank).map(|table| table.index()).collect();

@@ -10,6 +10,7 @@
 mod division;
 mod join;
 mod pack;
+mod unit;
 
 pub(super) use division::{SparseIds, stream_words};
 pub(super) use join::{JoinBlocks, is_served};

@@ -32,7 +32,7 @@ pub use propose::{LeftOut, Proposal, propose};
 use scan::{GoodRows, Judge, Part};
 pub use schema::{Clock, Span, TextCategorical, TextDense, TextSchema};
 
-use super::dataset::Member;
+use super::dataset::{Described, Member};
 use super::{Dataset, Rows, Table, bad};
 use crate::base::config::{OnBadRow, Vocab};
 use crate::base::{Error, Result};
@@ -46,8 +46,8 @@ use crate::data::{Labels, Unseen, Vocabulary};
 ///
 /// # Errors
 /// When a column is missing, or a row is malformed ([`Error::BadRow`]).
-pub fn open(path: &Path, schema: Option<&Path>) -> Result<Dataset> {
-    let Some(schema) = schema else {
+pub fn open(path: &Path, text: Option<Described<'_>>) -> Result<Dataset> {
+    let Some(Described { schema, max_line }) = text else {
         let shown = path.display();
         let reason = format!(
             "is text with named columns and needs a description: `octorec inspect {shown} --write-schema FILE` proposes one; \
@@ -55,7 +55,7 @@ pub fn open(path: &Path, schema: Option<&Path>) -> Result<Dataset> {
         );
         return Err(bad(path, reason));
     };
-    open_as(path, TextSchema::read(schema)?, &Choices::default())
+    open_as(path, TextSchema::read(schema)?, &Choices { max_line, ..Choices::default() })
 }
 
 /// How a text file is opened, beyond its schema.

@@ -60,6 +60,8 @@ pub(in crate::data::formats) struct Unpickler<R> {
     opcodes: Opcodes<R>,
     shared: Arc<Shared>,
     stack: Vec<Entry>,
+    /// Bytes of its values.
+    stacked: u64,
     /// Where the stack ended at each mark.
     marks: Vec<usize>,
     /// Values that are looked up again, and their bytes.
@@ -71,7 +73,7 @@ pub(in crate::data::formats) struct Unpickler<R> {
     dicts: u32,
     /// Whether the first list has come.
     streams: bool,
-    /// Bytes of values since the last part.
+    /// Bytes of values since the last part, and of those that were on the stack then.
     held: u64,
 }
 
@@ -82,6 +84,7 @@ impl<R: Read> Unpickler<R> {
             opcodes: Opcodes::new(stream, origin),
             shared,
             stack: Vec::new(),
+            stacked: 0,
             marks: Vec::new(),
             kept: HashMap::new(),
             kept_bytes: 0,
@@ -105,7 +108,7 @@ impl<R: Read> Unpickler<R> {
     pub(in crate::data::formats) fn next(&mut self) -> Result<Part> {
         loop {
             if let Some(part) = self.step()? {
-                self.held = 0;
+                self.held = self.stacked.saturating_add(self.marks.len() as u64 * VALUE);
                 return Ok(part);
             }
         }
@@ -146,7 +149,7 @@ impl<R: Read> Unpickler<R> {
             Opcode::TupleOf(count) => {
                 let from = self.stack.len().checked_sub(count).filter(|from| *from >= self.floor());
                 let from = from.ok_or_else(|| self.missing())?;
-                let items = self.stack.split_off(from);
+                let items = self.pop_from(from);
                 self.tuple(items)?;
             }
             Opcode::EmptyList => {
@@ -193,6 +196,8 @@ impl<R: Read> Unpickler<R> {
                     return Err(self.opcodes.fail(reason));
                 };
                 let value = numpy::call(*global, items).map_err(|reason| self.opcodes.fail(reason))?;
+                // What is made may be as large as what it is made of.
+                self.hold(values.bytes)?;
                 self.push(Entry::new(value, values.bytes))?;
             }
             Opcode::Build => self.build()?,
@@ -222,12 +227,27 @@ impl<R: Read> Unpickler<R> {
         if self.stack.len() <= self.floor() {
             return Err(self.missing());
         }
-        self.stack.pop().ok_or_else(|| self.missing())
+        let entry = self.stack.pop().ok_or_else(|| self.missing())?;
+        self.stacked = self.stacked.saturating_sub(entry.bytes);
+        Ok(entry)
     }
 
     fn since_mark(&mut self) -> Result<Vec<Entry>> {
         let mark = self.marks.pop().ok_or_else(|| self.missing())?;
-        Ok(self.stack.split_off(mark))
+        Ok(self.pop_from(mark))
+    }
+
+    /// The values from this place of the stack on.
+    fn pop_from(&mut self, place: usize) -> Vec<Entry> {
+        let entries = self.stack.split_off(place);
+        self.stacked = entries.iter().fold(self.stacked, |bytes, entry| bytes.saturating_sub(entry.bytes));
+        entries
+    }
+
+    /// Puts a value on the stack.
+    fn put(&mut self, entry: Entry) {
+        self.stacked = self.stacked.saturating_add(entry.bytes);
+        self.stack.push(entry);
     }
 
     /// Counts a value with so many bytes of text.
@@ -253,7 +273,7 @@ impl<R: Read> Unpickler<R> {
         if entry.depth > DEEPEST {
             return Err(self.opcodes.fail(format!("values nest deeper than {DEEPEST}: is this the right file?")));
         }
-        self.stack.push(entry);
+        self.put(entry);
         Ok(())
     }
 
@@ -324,6 +344,7 @@ impl<R: Read> Unpickler<R> {
         let entry = Entry { value: built, ..state };
         // Whoever looks it up again finds it filled.
         if let Some(number) = unbuilt.number {
+            self.count_kept(entry.bytes)?;
             self.kept.insert(number, entry.clone());
         }
         self.push(entry)
@@ -345,12 +366,18 @@ impl<R: Read> Unpickler<R> {
             Value::Unbuilt(unbuilt) => unbuilt.number = Some(number),
             _ => {}
         }
-        self.kept_bytes = self.kept_bytes.saturating_add(entry.bytes);
+        self.count_kept(entry.bytes)?;
+        self.kept.insert(number, entry.clone());
+        self.put(entry);
+        Ok(())
+    }
+
+    /// Counts the bytes of a value that is looked up again.
+    fn count_kept(&mut self, bytes: u64) -> Result<()> {
+        self.kept_bytes = self.kept_bytes.saturating_add(bytes);
         if self.kept_bytes > ROOM {
             return Err(self.too_much("are looked up again"));
         }
-        self.kept.insert(number, entry.clone());
-        self.stack.push(entry);
         Ok(())
     }
 }

@@ -1,0 +1,125 @@
+//! Flags that would have no effect, and wishes that nothing could fulfil: each is refused by its name, with what to do.
+
+use std::fs;
+
+use super::{fail, json, succeed, tiny_training, tsv};
+
+/// Whether the message of a command that fails has these words.
+fn refused(line: &str, words: &[&str]) {
+    let message = fail(line);
+    assert!(words.iter().all(|word| message.contains(word)), "{line}: {message}");
+}
+
+#[test]
+fn flags_without_effect_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = tsv(&folder.path().join("good.tsv"), 300).display().to_string();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let train = format!("train --data {data} --batch 64 --steps 2 --threads 1");
+    refused(&format!("{train} --checkpoint-every 1"), &["--checkpoint-every", "--out DIR"]);
+    refused(&format!("{train} --set train.checkpoint_every=1"), &["--set train.checkpoint_every=1", "--out DIR"]);
+    let both = format!("{train} --test-data {data} --test-fraction 0.4");
+    refused(&both, &["--test-fraction", "no --test-data"]);
+    for flag in ["--target-auc 0.6", "--eval-every 1"] {
+        let wish = flag.split(' ').next().unwrap();
+        refused(&format!("{train} --test-fraction 0 {flag}"), &[wish, "no test samples", "--test-data"]);
+        let generated = format!("{} --set data.test_samples=0 {flag}", tiny_training());
+        refused(&generated, &[wish, "no test samples", "data.test_samples"]);
+    }
+    refused("config --list --preset kaggle", &["--list", "--preset"]);
+    refused("bench step --preset kaggle --ranks 1 --alone", &["--alone", "--ranks"]);
+    let simulate = "simulate --topology two-socket --preset kaggle --batch-per-rank 64";
+    refused(&format!("{simulate} --batch 999"), &["--batch:", "--batch-per-rank"]);
+    let plan = to("plan.toml");
+    succeed(&format!("plan --topology two-socket --preset kaggle --out {plan}"));
+    for flag in ["--scheme row", "--replicate-below 0"] {
+        let line = format!("plan --topology two-socket --preset kaggle --plan {plan} {flag}");
+        refused(&line, &[flag.split(' ').next().unwrap(), "--plan"]);
+    }
+}
+
+#[test]
+fn flags_of_data_sets_are_refused_where_these_have_no_place_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let generate = format!("data generate {} --set data.train_samples=100 --set data.test_samples=50", to("g"));
+    refused(&format!("{generate} --format mlperf --codec zstd"), &["--codec", "mlperf has no blocks"]);
+    refused(&format!("{generate} --trace {}", to("j.log")), &["--trace", "--access lru"]);
+    refused(&format!("{generate} --text --set data.lookups=5"), &["--text", "one value a column"]);
+    refused(&format!("{generate} --text --preset rmc4"), &["--text", "13 integers and 26 categories"]);
+    refused(&format!("{generate} --preset rmc1 --set data.drift=0.1"), &["data.drift", "another --preset"]);
+    // A preset of random look-ups is drawn as a click log.
+    succeed(&format!("{generate} --preset small --rows-cap 50"));
+    succeed(&format!("{generate} --text --rows-cap 50"));
+    let (text, blocks) = (to("g/day_0"), to("blocks"));
+    let preprocess = format!("preprocess criteo-kaggle --in {text} --out {blocks}");
+    for (flag, whose) in [
+        ("--schema x.toml", "preprocess csv"),
+        ("--test-fraction 0.3", "--split fraction"),
+        ("--validation-fraction 0.3", "--split fraction"),
+        ("--seed 7", "--shuffle"),
+        ("--ts-length 7", "preprocess tbsm"),
+    ] {
+        refused(&format!("{preprocess} {flag}"), &[flag.split(' ').next().unwrap(), whose]);
+    }
+    succeed(&format!("{preprocess} --split fraction --test-fraction 0.3 --shuffle total --seed 7"));
+    refused(&format!("inspect {blocks} --max-line 5MiB"), &["--max-line", "no"]);
+    refused(&format!("convert {text} {}", to("c")), &["octorec preprocess criteo-kaggle"]);
+}
+
+#[test]
+fn trained_models_refuse_flags_of_other_data_and_allow_long_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run").display().to_string();
+    let data = tsv(&folder.path().join("good.tsv"), 300);
+    succeed(&format!("train --data {} --batch 64 --steps 2 --out {run}", data.display()));
+    let mut text = fs::read_to_string(&data).unwrap();
+    let long = text.lines().next().unwrap().to_owned() + &"f".repeat(2 << 10);
+    text.push_str(&long);
+    let other = folder.path().join("long.tsv");
+    fs::write(&other, text).unwrap();
+    for command in ["eval", "predict"] {
+        let line = format!("{command} --checkpoint {run} --data {}", other.display());
+        refused(&format!("{line} --max-line 1KiB"), &["longer than 1.0 KiB", "--max-line"]);
+        refused(&format!("{line} --ranks 2 --threads 1 --comm-cores 1"), &["--comm-cores", "predictions"]);
+    }
+    let generated = folder.path().join("generated").display().to_string();
+    succeed(&format!("{} --steps 2 --out {generated}", tiny_training().replace("--epochs 1", "")));
+    refused(&format!("eval --checkpoint {generated} --on-bad-row skip"), &["--on-bad-row", "only on text"]);
+    refused(&format!("eval --checkpoint {generated} --max-line 1MiB"), &["--max-line", "only on text"]);
+}
+
+#[test]
+fn a_search_refuses_keys_without_effect_and_fails_where_all_trials_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let space = folder.path().join("space.toml");
+    let search = |space_text: &str, flags: &str| {
+        fs::write(&space, space_text).unwrap();
+        let out = folder.path().join(format!("s{}", space_text.len()));
+        let tiny = tiny_training().replacen("train ", "", 1);
+        format!("search --space {} --out {} --trials 2 {tiny} {flags}", space.display(), out.display())
+    };
+    refused(&search("[data]\nzipf = { from = 0.1, to = 1.5 }\n", ""), &["data.zipf", "random"]);
+    let alone = "[train]\nwarmup_steps = { from = 5, to = 9 }\n";
+    refused(&search(alone, "--set data.test_samples=0"), &["no trial has a score", "--test-data"]);
+    // A key that only goes with another's value stands beside it.
+    let both = "[train]\nbeta1 = { from = 0.8, to = 0.9 }\noptimizer = { choices = [\"sgd\", \"adam\"] }\n";
+    let found = json(&format!("{} --json", search(both, "")));
+    assert_eq!(found["trials"].as_array().unwrap().len(), 2, "{found}");
+}
+
+#[test]
+fn the_manual_is_at_hand() {
+    let list = String::from_utf8(succeed("guide").stdout).unwrap();
+    let pages: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    assert!(pages.len() >= 9, "{list}");
+    for page in pages {
+        let text = String::from_utf8(succeed(&format!("guide {page}")).stdout).unwrap();
+        assert!(text.lines().count() > 20, "{page}: {text}");
+        // Pages that it names are there.
+        for named in text.split("octorec guide ").skip(1) {
+            let name: String = named.chars().take_while(char::is_ascii_lowercase).collect();
+            assert!(list.contains(&format!("guide {name} ")), "{page} names {name}");
+        }
+    }
+}
