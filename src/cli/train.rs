@@ -219,9 +219,17 @@ impl TrainArgs {
         if summary.outcome == Outcome::Interrupted { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// Refuses what would need test samples where there are none.
+    /// Refuses a part of the samples for tests where there are others for that, and what would need some where there are none.
     fn judged(&self, config: &Config, source: &dyn Source) -> Result<()> {
         let train = &config.train;
+        let others = !config.data.test_path.is_empty();
+        if let Some(origin) =
+            self.keys.origin("data.test_fraction").filter(|_| others && config.data.test_fraction > 0.0)
+        {
+            let reason =
+                "all samples of --test-data are for tests, and none of --data: leave one of the two away".to_owned();
+            return Err(Error::Config { origin, reason });
+        }
         let wanted = [
             ("train.target_auc", train.target_auc > 0.0),
             ("train.eval_every", train.eval_every > 0),

@@ -140,7 +140,7 @@ fn machines_train_a_network_of_ones_own_to_the_bits_of_one_rank() {
     let folder = tempdir().unwrap();
     let config = folder.path().join("mine.toml");
     fs::write(&config, OWN).unwrap();
-    let words = format!("--config {} {DATA} --batch 64 --determinism ranks --steps 12", config.display());
+    let words = format!("--config {} {DATA} --batch 64 --lr 0.01 --determinism ranks --steps 12", config.display());
     let whole = alone(folder.path(), &format!("{words} --ranks 1 --threads 1"));
     for shape in [[2, 2], [3, 1]] {
         let Some(found) = together(folder.path(), shape, Wire::SharedMemory, &words) else { return };

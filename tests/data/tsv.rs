@@ -172,7 +172,7 @@ fn hashing_takes_the_smaller_of_cap_and_model() {
     config.vocab = Vocab::Hash;
     assert_eq!(
         message(&config),
-        "data.vocab = \"hash\": the number of rows must be given: set data.rows_cap (--rows-cap) or model.rows"
+        "data.vocab = \"hash\": the number of rows must be given: set data.rows_cap (--rows-cap)"
     );
     let error = Tsv::open(&config, &[5, 5], None).err().unwrap().to_string();
     assert_eq!(error, "data.vocab = \"hash\": model.rows lists 2 tables, the data has 26 categorical columns");

@@ -202,13 +202,7 @@ pub const KEYS: &[Key] = &[
     key("data.path", SHAPES, STORED),
     key("data.schema", READERS, Source(&[Files])),
     key("data.test_path", READERS, STORED),
-    key(
-        "data.test_fraction",
-        READERS,
-        Other("data from files that are all in data.path (no --test-data)", |config| {
-            [Tsv, Files].contains(&config.data.source) && config.data.test_path.is_empty()
-        }),
-    ),
+    key("data.test_fraction", READERS, STORED),
     key("data.vocab", READERS, TEXT),
     key("data.rows_cap", &[Plan, Simulate, Generate, Step, Overlap, Inspect], Always),
     key("data.on_bad_row", READERS, TEXT),
