@@ -2,7 +2,8 @@
 //! choice may change at any time.
 //!
 //! A few look-ups of each table are sampled. They show how much of the work the busiest thread would have if rows were
-//! shared out evenly (`race-free`), and how hot the hottest row is, which no way can split.
+//! shared out evenly (`race-free`), and how hot the hottest row is, which no way can split. Where that does not tell the ways
+//! far apart, both are tried on the next minibatches, and the clock decides ([`Contest`]).
 
 use std::fmt;
 
@@ -27,6 +28,12 @@ const SORT_NS: f64 = 9.0;
 const MOVE_NS: f64 = 14.0;
 const MOVE_NS_PER_COLUMN: f64 = 0.45;
 
+/// A way that is expected to take so many times as long as the other is not tried.
+const DOUBT: f64 = 3.0;
+
+/// Minibatches on which each way is tried: the quickest counts, as whatever disturbs makes others slower.
+const TRIALS: usize = 4;
+
 /// A way to move rows and why it was chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Choice {
@@ -40,6 +47,33 @@ pub struct Choice {
     /// Estimated nanoseconds.
     race_free_ns: f64,
     sorted_ns: f64,
+    /// What both took a look-up, in nanoseconds: race-free and sorted.
+    measured: Option<[f64; 2]>,
+}
+
+/// Both ways in turn, and what they take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Contest {
+    /// Nanoseconds a look-up of race-free and of sorted, at best.
+    ns: [f64; 2],
+    turns: usize,
+}
+
+impl Contest {
+    const WAYS: [Update; 2] = [Update::RaceFree, Update::Sorted];
+
+    /// Whose turn it is.
+    pub(super) const fn turn(&self) -> Update {
+        Self::WAYS[self.turns % 2]
+    }
+
+    /// The one whose turn it is took so long for so many look-ups; what both took once all turns are over.
+    pub(super) fn took(&mut self, seconds: f64, look_ups: usize) -> Option<[f64; 2]> {
+        let best = &mut self.ns[self.turns % 2];
+        *best = best.min(seconds * 1e9 / look_ups.max(1) as f64);
+        self.turns += 1;
+        (self.turns == 2 * TRIALS).then_some(self.ns)
+    }
 }
 
 /// Who has chosen.
@@ -56,7 +90,21 @@ enum Why {
 impl Choice {
     /// What the user asked for.
     pub(super) const fn given(update: Update) -> Self {
-        Self { update, why: Why::Configured, lookups: 0, threads: 0, busiest: 0.0, race_free_ns: 0.0, sorted_ns: 0.0 }
+        let (race_free_ns, sorted_ns, measured) = (0.0, 0.0, None);
+        Self { update, why: Why::Configured, lookups: 0, threads: 0, busiest: 0.0, race_free_ns, sorted_ns, measured }
+    }
+
+    /// Tries both ways, unless it is plain which one is quicker.
+    pub(super) fn contest(&self) -> Option<Contest> {
+        let [least, most] = [self.race_free_ns.min(self.sorted_ns), self.race_free_ns.max(self.sorted_ns)];
+        let doubtful = self.why == Why::Auto && self.update != Update::Serial && most < DOUBT * least;
+        doubtful.then_some(Contest { ns: [f64::INFINITY; 2], turns: 0 })
+    }
+
+    /// The quicker one by what both took a look-up.
+    pub(super) const fn measured(self, ns: [f64; 2]) -> Self {
+        let update = if ns[1] < ns[0] { Update::Sorted } else { Update::RaceFree };
+        Self { update, measured: Some(ns), ..self }
     }
 
     /// What an optimizer with moments needs, or learned weights of rows.
@@ -128,6 +176,9 @@ impl fmt::Display for Choice {
             Update::Sorted => "sorted",
         };
         let Self { lookups, threads, .. } = self;
+        if let Some([race_free, sorted]) = self.measured.map(|ns| ns.map(|ns| ns * *lookups as f64 * 1e-6)) {
+            return write!(f, "{name}: {lookups} look-ups took {race_free:.2} ms race-free and {sorted:.2} ms sorted");
+        }
         match self.update {
             _ if self.why == Why::Configured => write!(f, "{name}, as configured"),
             _ if self.why == Why::Sums => write!(f, "{name}, because the optimizer moves a row once, by a sum"),
@@ -145,5 +196,39 @@ impl fmt::Display for Choice {
                 self.sorted_ns * 1e-6
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_that_are_expected_to_be_alike_are_tried_and_the_quickest_is_taken() {
+        let choice = |race_free_ns, sorted_ns| Choice {
+            update: Update::RaceFree,
+            why: Why::Auto,
+            lookups: 1000,
+            threads: 2,
+            race_free_ns,
+            sorted_ns,
+            ..Choice::given(Update::Auto)
+        };
+        assert!(choice(1.0, 3.5).contest().is_none() && choice(3.5, 1.0).contest().is_none());
+        assert!(Choice::given(Update::Sorted).contest().is_none());
+        let mut contest = choice(1.0, 2.5).contest().unwrap();
+        let mut found = None;
+        // Each way once is disturbed; race-free takes 30 ns a look-up at best, sorted 20.
+        for turn in 0..2 * TRIALS {
+            assert!(found.is_none());
+            let ns = match contest.turn() {
+                Update::Sorted => 20.0 + 50.0 * f64::from(turn == 1),
+                _ => 30.0 + 50.0 * f64::from(turn == 4),
+            };
+            found = contest.took(ns * 1e-9 * 1000.0, 1000);
+        }
+        let taken = choice(1.0, 2.5).measured(found.unwrap());
+        assert_eq!(taken.update, Update::Sorted);
+        assert_eq!(taken.to_string(), "sorted: 1000 look-ups took 0.03 ms race-free and 0.02 ms sorted");
     }
 }

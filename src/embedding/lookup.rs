@@ -7,7 +7,7 @@
 
 use super::feed::share;
 use super::form::{Seen, with_seen};
-use super::row::{Pool, columns, prefetch};
+use super::row::{Pool, columns, prefetch, prefetch_write};
 use super::weights::{Alike, Weigh};
 use super::{Lookups, Slots, Table};
 use crate::base::config::Pooling;
@@ -19,6 +19,9 @@ use crate::sync::{Band, Lender, Lent};
 /// How many look-ups ahead a row is asked for: enough to cover a memory access behind the additions between.
 /// The gather limit of `benches/embedding.rs` was best at 12 to 24; the forward pass itself is still to be swept.
 const PREFETCH_DISTANCE: usize = 24;
+
+/// How many samples ahead the place of a pooled vector is asked for.
+const WRITE_DISTANCE: usize = 12;
 
 /// The forward pass, with its memory.
 #[derive(Debug)]
@@ -171,10 +174,15 @@ impl<F: Seen, W: Weigh> Kernel for PoolBags<'_, F, W> {
             prefetch(simd, &table[row as usize * width..][..F::seen_words(dim)]);
             learned.prefetch(simd, row as usize);
         }
+        let end = mine.end;
         for sample in mine {
             let at = sample * positions + position;
             let bounds = bag.offsets[at] as usize..bag.offsets[at + 1] as usize;
             let scale = if pooling == Pooling::Mean && !bounds.is_empty() { share(bag, at) } else { 1.0 };
+            // Each table's vectors lie far from each other, and in no cache that is near.
+            if sample + WRITE_DISTANCE < end {
+                prefetch_write(simd, out.row(sample + WRITE_DISTANCE));
+            }
             let out = out.row(sample);
             let distance = PREFETCH_DISTANCE;
             let mut work = Pool { form, table, width, dim, rows, learned, weights, bag: bounds, scale, out, distance };

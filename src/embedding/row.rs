@@ -57,6 +57,16 @@ pub(super) fn prefetch<S: Simd, T: Pod>(simd: S, row: &[T]) {
     }
 }
 
+/// Asks for the cache lines of a row that will be written.
+#[inline(always)]
+pub(super) fn prefetch_write<S: Simd, T: Pod>(simd: S, row: &[T]) {
+    let line = 64 / size_of::<T>();
+    row.chunks(line).for_each(|line| simd.prefetch_write(line, 0));
+    if !row.len().is_multiple_of(line) {
+        simd.prefetch_write(row, row.len() - 1);
+    }
+}
+
 /// `out[e] = scale * sum over the bag of factor * row[e]`, from 0 on, in the bag's order, each addition fused. A row that has a
 /// learned weight is multiplied by that first, and rounded.
 pub(super) struct Pool<'a, F, W> {

@@ -11,9 +11,10 @@
 //! backward pass writes one gradient row a look-up first, as deep-learning frameworks do.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use super::atomic::{MoveLocked, MoveShared};
-use super::choice::Choice;
+use super::choice::{Choice, Contest};
 use super::feed::{Feed, sample_of};
 use super::form::{Form, with_form};
 use super::owned::{MoveOwn, MoveSerially, cut_evenly};
@@ -64,6 +65,8 @@ pub struct Updater {
     /// One gradient a look-up, all tables; empty when fused.
     rows: Buffer<f32>,
     choice: Option<Choice>,
+    /// Where the choice is left to the clock.
+    contest: Option<Contest>,
     minibatches: u64,
     /// Memory that steps use again.
     feeds: Vec<Feed<'static>>,
@@ -91,6 +94,7 @@ impl Updater {
             rows: supply.buffer("gradient rows", if spec.fused { 0 } else { spec.lookups * spec.dim })?,
             spec,
             choice: None,
+            contest: None,
             minibatches: 0,
             feeds: Vec::new(),
         })
@@ -175,11 +179,20 @@ impl Updater {
                 (false, given) => Choice::given(given),
                 (true, _) => Choice::sums(self.spec.kept),
             });
+            self.contest = self.choice.and_then(|choice| choice.contest());
         }
     }
 
     fn apply(&mut self, team: &Team, tables: &mut [Table], feeds: &[Feed<'_>], pace: Pace) {
+        let began = Instant::now();
         with_form!(self.spec.kept.precision, form => self.move_rows(form, team, tables, feeds, pace));
+        if let (Some(contest), Some(choice)) = (&mut self.contest, &mut self.choice) {
+            let look_ups = feeds.iter().map(|feed| feed.bag().rows.len()).sum();
+            if let Some(ns) = contest.took(began.elapsed().as_secs_f64(), look_ups) {
+                *choice = choice.measured(ns);
+                self.contest = None;
+            }
+        }
     }
 
     fn move_rows<F: Form>(&mut self, form: F, team: &Team, tables: &mut [Table], feeds: &[Feed<'_>], pace: Pace) {
@@ -187,7 +200,8 @@ impl Updater {
         let (isa, threads, dim) = (team.isa(), team.threads(), self.spec.dim);
         let sources = feeds.len() / tables.len().max(1);
         let of_table = || feeds.chunks(sources.max(1));
-        match self.choice.map_or(Update::Serial, |choice| choice.update) {
+        let chosen = self.choice.map_or(Update::Serial, |choice| choice.update);
+        match self.contest.as_ref().map_or(chosen, Contest::turn) {
             Update::Serial | Update::Auto => {
                 for (table, feeds) in tables.iter_mut().zip(of_table()) {
                     feeds.iter().for_each(|&feed| isa.run(MoveSerially { form, table, feed, rate }));

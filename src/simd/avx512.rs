@@ -4,6 +4,7 @@
 //! with its slice's length checked first.
 #![allow(unsafe_code)]
 
+use std::arch::asm;
 use std::arch::x86_64::{
     __m256i, __m512, __m512i, _CMP_NLE_UQ, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256,
     _mm512_add_ps, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi32_epi16,
@@ -185,6 +186,14 @@ impl Simd for Avx512 {
     fn prefetch_ahead<T>(self, at: &[T], elements: usize) {
         // SAFETY: a prefetch never faults, whatever the address, and SSE is part of x86-64.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().wrapping_add(elements).cast()) }
+    }
+
+    #[inline(always)]
+    fn prefetch_write<T>(self, at: &[T], elements: usize) {
+        // SAFETY: a prefetch never faults, whatever the address, and changes nothing; where this one is unknown it does nothing.
+        unsafe {
+            asm!("prefetchw [{}]", in(reg) at.as_ptr().wrapping_add(elements), options(nostack, preserves_flags));
+        }
     }
 
     #[inline(always)]

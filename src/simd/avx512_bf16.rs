@@ -124,6 +124,11 @@ impl Simd for Avx512Bf16 {
     }
 
     #[inline(always)]
+    fn prefetch_write<T>(self, at: &[T], elements: usize) {
+        self.0.prefetch_write(at, elements);
+    }
+
+    #[inline(always)]
     fn transpose(self, from: &[f32], from_row: usize, to: &mut [f32], to_row: usize) {
         self.0.transpose(from, from_row, to, to_row);
     }

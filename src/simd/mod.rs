@@ -101,6 +101,10 @@ pub trait Simd: Copy + Send + Sync {
     /// Asks for the cache line that lies `elements` after the start of `at`, inside the slice or not.
     fn prefetch_ahead<T>(self, at: &[T], elements: usize);
 
+    /// The same of a line that will be written, so that no other core need be asked for it then.
+    #[inline(always)]
+    fn prefetch_write<T>(self, _at: &[T], _elements: usize) {}
+
     /// Transposes 16 x 16 elements, whatever their bits mean: `to[j * to_row + i] = from[i * from_row + j]`.
     #[inline(always)]
     fn transpose(self, from: &[f32], from_row: usize, to: &mut [f32], to_row: usize) {
