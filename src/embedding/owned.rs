@@ -10,8 +10,11 @@ use crate::sync::{Band, Lender};
 /// How many look-ups ahead a row is asked for.
 const PREFETCH_DISTANCE: usize = 16;
 
-/// Look-ups of own rows that are gathered before they are moved.
-const GATHERED: usize = 512;
+/// Bytes of own rows that are gathered, and asked for, while as many that were gathered before are moved.
+const GATHERED_BYTES: usize = 8 << 10;
+
+/// Look-ups of them, at least and at most.
+const GATHERED: [usize; 2] = [8, 128];
 
 /// One table's rows, moved look-up by look-up: samples in ascending order, a bag's look-ups in theirs. The definition of
 /// every other way.
@@ -73,32 +76,36 @@ impl<F: Form> Kernel for MoveOwn<'_, F> {
             return;
         }
         let (first, count) = (mine.start as u32, mine.len() as u32);
-        let mut gathered = [(0u32, 0u32); GATHERED];
-        let (mut held, bag) = (0, self.feed.bag());
+        let width = size_of_val(self.band.row(mine.start));
+        let block = (GATHERED_BYTES / width.max(1)).clamp(GATHERED[0], GATHERED[1]);
+        let (mut now, mut next) = ([(0u32, 0u32); GATHERED[1]], [(0u32, 0u32); GATHERED[1]]);
+        let (mut waiting, mut held, bag) = (0, 0, self.feed.bag());
         for sample in 0..bag.samples() {
             for position in bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize {
-                gathered[held] = (sample as u32, position as u32);
+                next[held] = (sample as u32, position as u32);
                 held += usize::from(bag.rows[position].wrapping_sub(first) < count);
-                if held == GATHERED {
-                    self.move_gathered(simd, &gathered);
-                    held = 0;
+                if held == block {
+                    self.move_gathered(simd, &now[..waiting], &next[..held]);
+                    (now, waiting, held) = (next, held, 0);
                 }
             }
         }
-        self.move_gathered(simd, &gathered[..held]);
+        self.move_gathered(simd, &now[..waiting], &next[..held]);
+        self.move_gathered(simd, &next[..held], &[]);
     }
 }
 
 impl<F: Form> MoveOwn<'_, F> {
+    /// Moves the rows of some look-ups, and asks for those of the next ones.
     #[inline(always)]
-    fn move_gathered<S: Simd>(&mut self, simd: S, gathered: &[(u32, u32)]) {
+    fn move_gathered<S: Simd>(&mut self, simd: S, now: &[(u32, u32)], next: &[(u32, u32)]) {
         let (form, dim, bag) = (self.form, self.dim, self.feed.bag());
         let row_of = |position: u32| bag.rows[position as usize] as usize;
-        for &(_, ahead) in gathered.iter().take(PREFETCH_DISTANCE) {
+        for &(_, ahead) in next.get(now.len()..).unwrap_or_default() {
             prefetch(simd, self.band.row(row_of(ahead)));
         }
-        for (index, &(sample, position)) in gathered.iter().enumerate() {
-            if let Some(&(_, ahead)) = gathered.get(index + PREFETCH_DISTANCE) {
+        for (index, &(sample, position)) in now.iter().enumerate() {
+            if let Some(&(_, ahead)) = next.get(index) {
                 prefetch(simd, self.band.row(row_of(ahead)));
             }
             let (gradient, factor) = self.feed.at(sample as usize, position as usize);

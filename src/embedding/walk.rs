@@ -8,8 +8,11 @@ use crate::optim::{Rule, Sgd, rowwise_rate};
 use crate::simd::{Kernel, Simd};
 use crate::sync::Band;
 
-/// How many look-ups ahead a row and a gradient are asked for.
-const PREFETCH_DISTANCE: usize = 16;
+/// How many bytes of rows and of gradients are asked for before they are used.
+const AHEAD_BYTES: usize = 8 << 10;
+
+/// Look-ups whose row and gradient are asked for ahead, at least and at most.
+const AHEAD: [usize; 2] = [8, 64];
 
 /// What is done to the rows of one table that are walked in their order.
 pub(super) trait EachRow {
@@ -132,7 +135,10 @@ impl<E: EachRow> Kernel for WalkRows<'_, E> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { mut band, records, feeds, mut each } = self;
-        for &ahead in records.iter().take(PREFETCH_DISTANCE) {
+        let Some(&record) = records.first() else { return };
+        let bytes = size_of_val(band.row(row_of(record))) + size_of_val(feeds.of(record as u32).0);
+        let distance = (AHEAD_BYTES / bytes.max(1)).clamp(AHEAD[0], AHEAD[1]);
+        for &ahead in records.iter().take(distance) {
             prefetch(simd, band.row(row_of(ahead)));
             each.prefetch(simd, row_of(ahead));
             prefetch(simd, feeds.of(ahead as u32).0);
@@ -141,13 +147,13 @@ impl<E: EachRow> Kernel for WalkRows<'_, E> {
         while at < records.len() {
             let row = row_of(records[at]);
             // A hot row's look-ups are taken piece by piece, so that their gradients are asked for in time.
-            let limit = records.len().min(at + PREFETCH_DISTANCE);
+            let limit = records.len().min(at + distance);
             let mut end = at + 1;
             while end < limit && row_of(records[end]) == row {
                 end += 1;
             }
-            let horizon = records.len().min(end + PREFETCH_DISTANCE);
-            for &ahead in &records[horizon.min(at + PREFETCH_DISTANCE)..horizon] {
+            let horizon = records.len().min(end + distance);
+            for &ahead in &records[horizon.min(at + distance)..horizon] {
                 prefetch(simd, band.row(row_of(ahead)));
                 each.prefetch(simd, row_of(ahead));
                 prefetch(simd, feeds.of(ahead as u32).0);

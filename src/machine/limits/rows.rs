@@ -23,7 +23,7 @@ pub const GATHER_FORMULA: &str = "rows x row bytes / s (4-byte row numbers, read
 pub const UPDATE_FORMULA: &str = "2 x rows x row bytes / s (each row read once, written once)";
 
 /// The distances, in rows, that are tried.
-pub const AHEAD: [usize; 6] = [0, 4, 8, 16, 32, 64];
+pub const AHEAD: [usize; 7] = [0, 4, 8, 16, 32, 64, 128];
 
 /// Rows whose sums stay exact in f32.
 const GROUP: usize = 256;
