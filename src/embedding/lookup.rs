@@ -7,7 +7,7 @@
 
 use super::feed::share;
 use super::form::{Seen, with_seen};
-use super::row::{Pool, columns, prefetch, prefetch_write};
+use super::row::{Pool, columns, prefetch, prefetch_write, rows_ahead};
 use super::weights::{Alike, Weigh};
 use super::{Lookups, Slots, Table};
 use crate::base::config::Pooling;
@@ -15,14 +15,6 @@ use crate::data::BagView;
 use crate::machine::team::Team;
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Band, Lender, Lent};
-
-/// How many bytes of rows are asked for before they are used: a quarter of a first cache. On a Zen 5, whose cores wait for some
-/// hundred lines at a time, look-ups of rows of 128 bytes took 3.83 ms 24 rows ahead, 2.68 ms 48 and 2.75 ms 96 rows ahead
-/// (uniform; Zipf 1.05: 3.09, 2.43, 1.64).
-const AHEAD_BYTES: usize = 12 << 10;
-
-/// Rows that are asked for ahead, at least and at most.
-const AHEAD_ROWS: [usize; 2] = [8, 192];
 
 /// How many samples ahead the place of a pooled vector is asked for.
 const WRITE_DISTANCE: usize = 12;
@@ -173,7 +165,7 @@ impl<F: Seen, W: Weigh> Kernel for PoolBags<'_, F, W> {
         }
         let (table, width) = (table.words(), table.width());
         let seen = F::seen_words(dim);
-        let distance = (AHEAD_BYTES / (seen * size_of::<u32>()).max(1)).clamp(AHEAD_ROWS[0], AHEAD_ROWS[1]);
+        let distance = rows_ahead(seen * size_of::<u32>());
         // The first rows have nothing before them to hide behind, but they can be fetched at the same time.
         let first = bag.offsets[mine.start * positions + position] as usize;
         for &row in rows[first..].iter().take(distance) {

@@ -3,18 +3,9 @@
 use super::Table;
 use super::feed::Feed;
 use super::form::Form;
-use super::row::{Move, columns, prefetch};
+use super::row::{MOST_AHEAD, Move, columns, prefetch, rows_ahead};
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Band, Lender};
-
-/// How many look-ups ahead a row is asked for.
-const PREFETCH_DISTANCE: usize = 16;
-
-/// Bytes of own rows that are gathered, and asked for, while as many that were gathered before are moved.
-const GATHERED_BYTES: usize = 8 << 10;
-
-/// Look-ups of them, at least and at most.
-const GATHERED: [usize; 2] = [8, 128];
 
 /// One table's rows, moved look-up by look-up: samples in ascending order, a bag's look-ups in theirs. The definition of
 /// every other way.
@@ -32,10 +23,10 @@ impl<F: Form> Kernel for MoveSerially<'_, F> {
     fn run<S: Simd>(self, simd: S) {
         let Self { form, table, feed, rate } = self;
         let (bag, dim, width) = (feed.bag(), table.dim(), table.width());
-        let words = table.words_mut();
+        let (words, distance) = (table.words_mut(), rows_ahead(width * size_of::<u32>()));
         for sample in 0..bag.samples() {
             for position in bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize {
-                if let Some(&ahead) = bag.rows.get(position + PREFETCH_DISTANCE) {
+                if let Some(&ahead) = bag.rows.get(position + distance) {
                     prefetch(simd, &words[ahead as usize * width..][..width]);
                 }
                 let row = &mut words[bag.rows[position] as usize * width..][..width];
@@ -77,8 +68,9 @@ impl<F: Form> Kernel for MoveOwn<'_, F> {
         }
         let (first, count) = (mine.start as u32, mine.len() as u32);
         let width = size_of_val(self.band.row(mine.start));
-        let block = (GATHERED_BYTES / width.max(1)).clamp(GATHERED[0], GATHERED[1]);
-        let (mut now, mut next) = ([(0u32, 0u32); GATHERED[1]], [(0u32, 0u32); GATHERED[1]]);
+        // As many are gathered, and asked for, as were before, which are moved meanwhile.
+        let block = rows_ahead(width);
+        let (mut now, mut next) = ([(0u32, 0u32); MOST_AHEAD], [(0u32, 0u32); MOST_AHEAD]);
         let (mut waiting, mut held, bag) = (0, 0, self.feed.bag());
         for sample in 0..bag.samples() {
             for position in bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize {

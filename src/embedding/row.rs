@@ -17,6 +17,20 @@ use crate::simd::{Simd, combine};
 /// Vectors whose sums fit into registers on every instruction set, beside operands.
 const WIDEST: usize = 8;
 
+/// Bytes of rows that are asked for before they are used: a sixth of a first cache, and as many lines as a core waits for at a
+/// time. On a Zen 5 look-ups of random rows of 128 bytes took 3.8 ms 24 rows ahead, 2.7 ms 48 and 96 rows ahead.
+const AHEAD_BYTES: usize = 8 << 10;
+
+/// Rows that are asked for ahead, at least and at most.
+const LEAST_AHEAD: usize = 8;
+pub(super) const MOST_AHEAD: usize = 128;
+
+/// How many rows ahead one is asked for, where each takes so many bytes.
+#[inline(always)]
+pub(super) fn rows_ahead(bytes: usize) -> usize {
+    (AHEAD_BYTES / bytes.max(1)).clamp(LEAST_AHEAD, MOST_AHEAD)
+}
+
 /// Work on some columns of a row.
 pub(super) trait Columns {
     /// Columns `start` on: `FULL` vectors, then `tail` columns, fewer than a vector (0 unless `TAIL`).

@@ -2,17 +2,11 @@
 
 use super::feed::Feeds;
 use super::form::Form;
-use super::row::{MoveAll, add_all, apply, columns, prefetch};
+use super::row::{MoveAll, add_all, apply, columns, prefetch, rows_ahead};
 use super::weights::{weigh, weigh_rowwise};
 use crate::optim::{Rule, Sgd, rowwise_rate};
 use crate::simd::{Kernel, Simd};
 use crate::sync::Band;
-
-/// How many bytes of rows and of gradients are asked for before they are used.
-const AHEAD_BYTES: usize = 8 << 10;
-
-/// Look-ups whose row and gradient are asked for ahead, at least and at most.
-const AHEAD: [usize; 2] = [8, 64];
 
 /// What is done to the rows of one table that are walked in their order.
 pub(super) trait EachRow {
@@ -137,7 +131,7 @@ impl<E: EachRow> Kernel for WalkRows<'_, E> {
         let Self { mut band, records, feeds, mut each } = self;
         let Some(&record) = records.first() else { return };
         let bytes = size_of_val(band.row(row_of(record))) + size_of_val(feeds.of(record as u32).0);
-        let distance = (AHEAD_BYTES / bytes.max(1)).clamp(AHEAD[0], AHEAD[1]);
+        let distance = rows_ahead(bytes);
         for &ahead in records.iter().take(distance) {
             prefetch(simd, band.row(row_of(ahead)));
             each.prefetch(simd, row_of(ahead));
