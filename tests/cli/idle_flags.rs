@@ -31,7 +31,7 @@ fn flags_without_effect_are_refused() {
     refused("config --list --preset kaggle", &["--list", "--preset"]);
     refused("bench step --preset kaggle --ranks 1 --alone", &["--alone", "--ranks"]);
     let simulate = "simulate --topology two-socket --preset kaggle --batch-per-rank 64";
-    refused(&format!("{simulate} --batch 999"), &["--batch:", "--batch-per-rank"]);
+    refused(&format!("{simulate} --set train.batch=999"), &["--set train.batch=999", "--batch-per-rank"]);
     let plan = to("plan.toml");
     succeed(&format!("plan --topology two-socket --preset kaggle --out {plan}"));
     for flag in ["--scheme row", "--replicate-below 0"] {
