@@ -1,13 +1,14 @@
 # octorec: `make train` is the first five minutes, `make test` is what CI runs.
 
 CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 
 .PHONY: train build test format lint docs unit loom collectives campaign figures mlperf-small bench bench-data clean system test-mpi test-mpich test-numa test-export valgrind mutants
 
 # Trains on the built-in click log and ends with the test AUC.
 train: build
-	target/release/octorec train $(ARGS)
+	$(TARGET)/release/octorec train $(ARGS)
 
 # With MPI=1 for jobs of several machines.
 build: system
@@ -37,7 +38,7 @@ endif
 
 # Interleavings of the thread protocols with few preemptions: as many as a wrong order of two accesses needs; all of them
 # take minutes a model. LOOM_MAX_PREEMPTIONS=99 tries them. With LOOM_SECONDS=n models that take longer fail.
-LOOM := RUSTFLAGS="--cfg loom" $(CARGO) test --locked --profile loom --target-dir $(or $(CARGO_TARGET_DIR),target)/loom --lib
+LOOM := RUSTFLAGS="--cfg loom" $(CARGO) test --locked --profile loom --target-dir $(TARGET)/loom --lib
 loom:
 	$(LOOM) --no-run
 	LOOM_MAX_PREEMPTIONS=$(or $(LOOM_MAX_PREEMPTIONS),3) $(if $(LOOM_SECONDS),timeout $(LOOM_SECONDS)) env $(LOOM) models
@@ -62,24 +63,24 @@ test-numa: system
 KILLS ?= 50
 test-mpi: system
 	$(CARGO) test --locked --all-features --test cli mpi::
-	tests/mpi/run $(or $(CARGO_TARGET_DIR),target)/debug/octorec $(KILLS)
+	tests/mpi/run $(TARGET)/debug/octorec $(KILLS)
 
 # The same jobs on this host with MPICH instead of Open MPI, where both are installed (Debian: libmpich-dev, mpich).
 test-mpich:
 	MPICC=mpicc.mpich MPIRUN=mpirun.mpich $(CARGO) test --locked --all-features \
-		--target-dir $(or $(CARGO_TARGET_DIR),target)/mpich --test cli mpi::
+		--target-dir $(TARGET)/mpich --test cli mpi::
 
 # Exported models in onnxruntime and PyTorch against `predict`, on 10,000 rows; by a Python that has both and NumPy. `make unit`
 # does so on 1,000 rows where OCTOREC_PYTHON, or python3, has them.
 OCTOREC_PYTHON ?= python3
 test-export: build
-	$(OCTOREC_PYTHON) tests/export/check.py target/release/octorec --require onnxruntime torch
+	$(OCTOREC_PYTHON) tests/export/check.py $(TARGET)/release/octorec --require onnxruntime torch
 
 # A tiny training of two ranks under valgrind, which must find nothing. PROFILE=dev takes the binary that tests use.
 PROFILE ?= release
 valgrind: system
 	$(CARGO) $(if $(filter dev,$(PROFILE)),test --no-run --test cli --all-features,build --profile $(PROFILE)) --locked
-	tests/valgrind/run $(or $(CARGO_TARGET_DIR),target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/octorec
+	tests/valgrind/run $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/octorec
 
 # Whether tests notice changed code: of the lines that differ from BASE, or with SAMPLE=n SEED=s of n mutants drawn from
 # the arithmetic. Minutes a mutant.
@@ -89,18 +90,18 @@ mutants: system
 # The figures of the SC20 paper, simulated, with their numbers, into FIGURES.
 FIGURES ?= figures
 figures: build
-	target/release/octorec simulate sc20 --out "$(FIGURES)"
+	$(TARGET)/release/octorec simulate sc20 --out "$(FIGURES)"
 
 # MLPerf's run in small, in minutes: a thousandth of a day of a generated log, of tables capped at 40,000 rows, is preprocessed
 # and trained to a target AUC; the log and the time to train are told. All of it goes to MLPERF.
 MLPERF ?= mlperf-small
 mlperf-small: build
 	rm -rf "$(MLPERF)/blocks" "$(MLPERF)/run"
-	target/release/octorec data generate "$(MLPERF)/raw" --text --preset mlperf-v1 --rows-cap 40000 \
+	$(TARGET)/release/octorec data generate "$(MLPERF)/raw" --text --preset mlperf-v1 --rows-cap 40000 \
 		--set data.train_samples=182400 --set data.test_samples=40000
-	target/release/octorec preprocess criteo-terabyte --in "$(MLPERF)/raw/day_0" "$(MLPERF)/raw/day_1" \
+	$(TARGET)/release/octorec preprocess criteo-terabyte --in "$(MLPERF)/raw/day_0" "$(MLPERF)/raw/day_1" \
 		--out "$(MLPERF)/blocks" --split last-day-dlrm
-	target/release/octorec train --preset mlperf-v1 --data "$(MLPERF)/blocks" --batch 256 --epochs 1 --lr 0.5 \
+	$(TARGET)/release/octorec train --preset mlperf-v1 --data "$(MLPERF)/blocks" --batch 256 --epochs 1 --lr 0.5 \
 		--set train.warmup_steps=50 --set train.decay_start=350 --set train.decay_steps=363 --set train.eval_batch=4096 \
 		--target-auc 0.69 --mllog "$(MLPERF)/result_0.txt" --out "$(MLPERF)/run" --json > "$(MLPERF)/results.json"
 	grep -e run_start -e eval_accuracy -e run_stop "$(MLPERF)/result_0.txt"
