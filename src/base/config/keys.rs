@@ -346,19 +346,16 @@ impl Key {
             Source(kinds) if kinds.contains(&config.data.source) => None,
             // A click log is drawn, unless the preset's data are time series.
             Source(kinds) if command == Generate && kinds.contains(&Criteo) && config.data.source != Taobao => None,
-            Source(kinds) if !Key::named("data.source").is_some_and(|key| key.honoured(command)) => {
-                let kinds: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
-                Some(format!(
-                    "{name} has no effect with data.source = \"{}\", only with {}: leave it away, or start from another --preset",
-                    config.data.source.name(),
-                    kinds.join(" or ")
-                ))
-            }
             Source(kinds) => {
                 let kinds: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
+                let instead = match command {
+                    Generate => ", or start from another --preset",
+                    // Their data are always random.
+                    Step | Overlap => "",
+                    _ => ", or name the data that it is for (--data PATH, --source NAME)",
+                };
                 Some(format!(
-                    "{name} has no effect with data.source = \"{}\", only with {}: leave it away, or name the data that it is \
-                     for (--data PATH, --source NAME)",
+                    "{name} has no effect with data.source = \"{}\", only with {}: leave it away{instead}",
                     config.data.source.name(),
                     kinds.join(" or ")
                 ))

@@ -242,10 +242,7 @@ impl SearchArgs {
         }
         let reason = match trials.iter().find_map(|trial| trial.reason.as_deref()) {
             Some(reason) => format!("no trial has a score; the first that failed: {reason}"),
-            None => format!(
-                "no trial has {}: name test samples with --test-data or --test-fraction",
-                if self.target == Target::TimeToAuc { "reached the AUC" } else { "a score" }
-            ),
+            None => "no trial has a score: name test samples with --test-data or --test-fraction".to_owned(),
         };
         Err(Error::Config { origin: format!("--target {}", self.target.name()), reason })
     }
