@@ -19,7 +19,7 @@ use super::place::{PlaceArgs, RankCount};
 use super::session::room;
 use super::trials::{TRIAL_ROWS, Trials};
 use super::tuned::use_plans;
-use crate::base::config::{Config, Determinism};
+use crate::base::config::{Config, Determinism, Hot};
 use crate::base::console::note;
 use crate::base::{Error, PuId, Result};
 use crate::collective::World;
@@ -233,7 +233,7 @@ impl RankArgs {
                 Some(hot) => Some(hot),
                 None => hot_rows(config, source, (setup.places.len(), setup.grains.is_some()), task.from, tell)?,
             };
-            setup.hot_revised = config.train.hot_revise > 0;
+            setup.hot_revised = config.train.hot == Hot::Exact && config.train.hot_revise > 0;
             let digest = setup.hot.as_ref().map_or_else(String::new, |hot| hot.digest());
             world.agree("have copies of the same hot rows", &digest, deadline)?;
         }
