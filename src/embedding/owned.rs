@@ -88,17 +88,29 @@ impl<F: Form> Kernel for MoveOwn<'_, F> {
 }
 
 impl<F: Form> MoveOwn<'_, F> {
+    /// Asks for a look-up's row, and for its gradient, which samples lie too far apart for the hardware to foresee, unless it is
+    /// that of the sample `asked` before.
+    #[inline(always)]
+    fn ask<S: Simd>(&mut self, simd: S, (sample, position): (u32, u32), asked: &mut u32) {
+        prefetch(simd, self.band.row(self.feed.bag().rows[position as usize] as usize));
+        if sample != *asked {
+            prefetch(simd, self.feed.at(sample as usize, position as usize).0);
+            *asked = sample;
+        }
+    }
+
     /// Moves the rows of some look-ups, and asks for those of the next ones.
     #[inline(always)]
     fn move_gathered<S: Simd>(&mut self, simd: S, now: &[(u32, u32)], next: &[(u32, u32)]) {
         let (form, dim, bag) = (self.form, self.dim, self.feed.bag());
         let row_of = |position: u32| bag.rows[position as usize] as usize;
-        for &(_, ahead) in next.get(now.len()..).unwrap_or_default() {
-            prefetch(simd, self.band.row(row_of(ahead)));
+        let mut asked = u32::MAX;
+        for &ahead in next.get(now.len()..).unwrap_or_default() {
+            self.ask(simd, ahead, &mut asked);
         }
         for (index, &(sample, position)) in now.iter().enumerate() {
-            if let Some(&(_, ahead)) = next.get(index) {
-                prefetch(simd, self.band.row(row_of(ahead)));
+            if let Some(&ahead) = next.get(index) {
+                self.ask(simd, ahead, &mut asked);
             }
             let (gradient, factor) = self.feed.at(sample as usize, position as usize);
             let row = self.band.row(row_of(position));

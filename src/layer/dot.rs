@@ -220,10 +220,14 @@ impl<C: Cell> Forward<'_, C> {
                 }
                 simd.transpose(rows.as_flattened(), STEPS, blocks[0].as_flattened_mut(), GROUP);
             }
+            // The same columns of the samples lie far apart, where no hardware prefetcher looks: those after them are asked for
+            // a piece ahead.
+            let ahead = if element + STEPS < dim { STEPS } else { GROUP * row - element };
             for (table, block) in blocks[usize::from(with_x)..vectors].iter_mut().enumerate() {
                 let from = &self.from.pooled[first * row + table * dim + element..];
                 let to = block.as_flattened_mut();
                 if samples == GROUP && steps == STEPS {
+                    (0..GROUP).for_each(|sample| simd.prefetch_ahead(from, sample * row + ahead));
                     simd.transpose(from, row, to, GROUP);
                 } else {
                     for (to, from) in rows.iter_mut().zip(from.chunks(row)).take(samples) {
@@ -282,7 +286,10 @@ impl<C: Cell> Kernel for Backward<'_, C> {
             let product =
                 Mirrored { triangle: &gradient[before..], itself, vectors, count, row: padded, first: gradient };
             let pooled = &mut self.pooled.panel(0)[index * self.row..][..row];
-            product.each(simd, &mut Gradients { dim, with_x, x: &mut self.x, index, features: vectors, pooled });
+            let next = self.from.pooled.get((sample + 1) * self.from.row..).unwrap_or_default();
+            let mut to =
+                Gradients { dim, with_x, x: &mut self.x, index, features: vectors, pooled, next, apart: self.row };
+            product.each(simd, &mut to);
         }
     }
 }
@@ -297,6 +304,9 @@ struct Gradients<'a, 'b, C> {
     /// The features, x first if there is one.
     features: &'a [f32],
     pooled: &'a mut [f32],
+    /// The next sample's pooled rows, and how far its gradient of them is from this one's.
+    next: &'a [f32],
+    apart: usize,
 }
 
 impl<C: Cell> Take for Gradients<'_, '_, C> {
@@ -306,7 +316,11 @@ impl<C: Cell> Take for Gradients<'_, '_, C> {
             let x = &mut self.x.panel(k / WIDTH)[self.index][k % WIDTH..];
             C::store(simd, simd.gate(v, simd.load(&self.features[k..])), x);
         } else if k < self.dim {
-            let to = &mut self.pooled[(i - usize::from(self.with_x)) * self.dim..][k..self.dim];
+            let at = (i - usize::from(self.with_x)) * self.dim;
+            // What the next sample reads and writes comes while this one is computed.
+            simd.prefetch_ahead(self.next, at + k);
+            simd.prefetch_write(self.pooled, self.apart + at + k);
+            let to = &mut self.pooled[at..][k..self.dim];
             match to.len() {
                 left if left < S::LANES => simd.store_partial(v, to),
                 _ => simd.store(v, to),
