@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::data::bar;
+use super::heed_signals;
 use super::text::TextArgs;
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many};
-use crate::base::{Error, Result, interrupt};
+use crate::base::{Error, Result};
 use crate::data::blocks::{Codec, Options, Role};
 use crate::data::formats::{self, Dataset, Format, Target};
 use crate::data::hot::{HotInputs, Inputs};
@@ -96,7 +97,7 @@ impl From<CodecName> for Codec {
 impl ConvertArgs {
     /// Converts.
     pub fn run(&self) -> Result<()> {
-        interrupt::install()?;
+        heed_signals()?;
         let (format, options) = self.output.chosen()?;
         let from = self.from_format.as_deref().map(|name| Format::named(name, "--from-format")).transpose()?;
         let mut dataset = formats::open(&self.from, from, self.text.described())?;

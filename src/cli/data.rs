@@ -7,6 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::convert::OutputArgs;
+use super::heed_signals;
 use super::overrides::{BaseArgs, KeyArgs};
 use super::text::TextArgs;
 use crate::base::config::{Command, SourceKind};
@@ -109,7 +110,7 @@ struct GenerateArgs {
 impl DataArgs {
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
-        interrupt::install()?;
+        heed_signals()?;
         match &self.command {
             DataCommand::Verify(args) => args.run(),
             DataCommand::Generate(args) => args.run(),
@@ -198,6 +199,10 @@ impl GenerateArgs {
         std::fs::create_dir_all(&self.to).map_err(Error::io(&self.to, "create"))?;
         for (name, split) in [("day_0", Split::Train), ("day_1", Split::Test)] {
             let (path, count) = (self.to.join(name), log.samples(split).unwrap_or(0));
+            if path.exists() {
+                let reason = "is there already: choose another folder, or remove it".to_owned();
+                return Err(Error::BadFile { path, reason });
+            }
             let bar = bar(count, "generating");
             let mut file = WholeFile::create(&path)?;
             let mut text = BufWriter::new(&mut file);

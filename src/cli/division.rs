@@ -138,7 +138,15 @@ fn keep(model: &Model<'_>, path: &Path, told: &mut Vec<String>) -> Result<Option
     }
     let sharding = file::parse(&text, &origin, model.workload, ranks).map_err(remedy)?;
     told.push(format!("plan: as the run has it ({origin})"));
-    price(model, sharding).map(Some)
+    // Nobody has named this file with --plan.
+    let too_big = |error: Error| match error {
+        Error::ShardTooBig { table, name, need, place, free, .. } => {
+            let advice = format!("remove {origin} to continue with a new plan");
+            Error::ShardTooBig { table, name, need, place, free, advice }
+        }
+        other => other,
+    };
+    price(model, sharding).map(Some).map_err(too_big)
 }
 
 /// What is asked of each table, as far as it is known without looking at the data; and, if that was looked at, a line that

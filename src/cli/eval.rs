@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::heed_signals;
 use super::overrides::source_of;
 use super::preprocess::BadRow;
 use super::ranks::{RankArgs, Started};
@@ -14,7 +15,7 @@ use crate::base::config::{Config, SourceKind};
 use crate::base::console::note;
 use crate::base::error::nearest;
 use crate::base::units::{Count, Many};
-use crate::base::{Error, Result, TableId, console, interrupt};
+use crate::base::{Error, Result, TableId, console};
 use crate::collective::World;
 use crate::data::formats::Format;
 use crate::data::{Labels, Source, Split, Unseen};
@@ -70,7 +71,7 @@ pub struct EvalArgs {
 impl EvalArgs {
     /// Prints the scores.
     pub fn run(&self, world: &World) -> Result<()> {
-        interrupt::install()?;
+        heed_signals()?;
         let trained = Trained::find(&self.checkpoint, self.verify)?;
         let mut config = trained.config()?;
         if let Some(path) = &self.data {
@@ -124,6 +125,13 @@ fn table_of(source: &dyn Source, column: &str) -> Result<TableId> {
     let found = (0..).map(TableId).zip(tables).find(|(_, table)| table.name == column);
     found.map(|(table, _)| table).ok_or_else(|| {
         let names = || tables.iter().map(|table| &*table.name);
+        if names().any(|name| name.starts_with(&format!("{column} / "))) {
+            let reason = format!(
+                "the model knows column {column} by quotients and remainders alone (model.qr_collisions), which many of its \
+                 values share: name another column"
+            );
+            return Error::Config { origin: "--gauc".to_owned(), reason };
+        }
         let likest = nearest(column, names()).map_or_else(|| ".".to_owned(), |name| format!(": is {name} meant?"));
         let all = names().collect::<Vec<_>>().join(", ");
         let reason = format!("no categorical column is called {column}{likest} They are {all}");

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::heed_signals;
 use super::session::{VerifyArgs, refuse_overwriting};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, parse_bytes};
-use crate::base::{Error, Result, interrupt};
+use crate::base::{Error, Result};
 use crate::train::export::{Exported, onnx, torch};
 use crate::train::{checkpoint_in, vocabulary_in};
 
@@ -63,7 +64,7 @@ const INLINE: u64 = 512 << 20;
 impl ExportArgs {
     /// Writes the model.
     pub fn run(&self) -> Result<()> {
-        interrupt::install()?;
+        heed_signals()?;
         let file = checkpoint_in(&self.checkpoint);
         let refuse = |origin: &str, reason: String| Err(Error::Config { origin: origin.to_owned(), reason });
         let vocabulary = vocabulary_in(&self.checkpoint);

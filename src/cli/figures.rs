@@ -1,6 +1,7 @@
 //! The figures of a machine: measured for `octorec topo --measure`, taken from the user's cache by whoever prices plans.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -85,12 +86,23 @@ pub fn measure(args: &TopoArgs, world: &World) -> Result<String> {
     }
     let told = &mut |what: &str| note!("measuring {what}");
     let figures = figures::measure(&machine, Duration::from_secs_f64(args.seconds), told)?;
-    let keep = || store.as_ref().map(|store| store.keep(&figures)).transpose();
+    // What was found is written, if it is to be, whether or not it can be kept.
+    let written = args.export.is_some() || args.json;
+    let or_warned = |kept: Result<PathBuf>| match kept {
+        Err(error) if written => {
+            note!("warning: the figures are not kept: {error}");
+            Ok(None)
+        }
+        kept => kept.map(Some),
+    };
+    let keep = || store.as_ref().map_or(Ok(None), |store| or_warned(store.keep(&figures)));
     let kept = in_turn(world, keep)?.map(|path| path.display().to_string());
     figures.complete(&mut machine, kept.as_deref().unwrap_or("not kept"));
     let network = measure_network(world)?;
     let network_kept = match (&network, store) {
-        (Some(network), Some(store)) if world.is_first() => Some(store.keep_network(network)?.display().to_string()),
+        (Some(network), Some(store)) if world.is_first() => {
+            or_warned(store.keep_network(network))?.map(|path| path.display().to_string())
+        }
         _ => None,
     };
     if world.machines() > 1 {

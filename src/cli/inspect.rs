@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
+use super::heed_signals;
 use super::hot::HotArgs;
 use super::overrides::{BaseArgs, KeyArgs};
 use super::session::refuse_overwriting;
@@ -87,7 +88,7 @@ struct Seen {
 impl InspectArgs {
     /// Looks and prints.
     pub fn run(&self) -> Result<()> {
-        interrupt::install()?;
+        heed_signals()?;
         if self.hot.hot {
             return self.hot.run(self.path.as_deref(), &self.base, &self.keys, self.json);
         }

@@ -41,8 +41,9 @@ mod tuned;
 
 use clap::{Parser, Subcommand};
 
-use crate::base::{Error, Result, console};
+use crate::base::{Error, Result, console, interrupt};
 use crate::collective::World;
+use crate::ffi::signals;
 
 /// Train deep recommenders (DLRM) on CPU servers.
 #[derive(Debug, Parser)]
@@ -89,6 +90,11 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Measure how octorec does best on this machine, and write it down.
     Tune(tune::TuneArgs),
+}
+
+/// From now on a command stops in order when it is asked to; nobody asks by a terminal that was closed under nohup.
+fn heed_signals() -> Result<()> {
+    signals::keeping_hangups_ignored(interrupt::install)
 }
 
 impl Cli {

@@ -228,6 +228,9 @@ impl KeyArgs {
         }
         for ((flag, key), value) in FLAGS.into_iter().zip(self.values()?) {
             if let Some(value) = value {
+                // A description that a file or a run has is of text, too, whatever the text looks like.
+                let described = key == "data.source" && self.source.is_none() && layers.has_text("data.schema");
+                let value = if described { toml::Value::String("files".to_owned()) } else { value };
                 layers.set(key, value, flag)?;
             }
         }

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::bench::table::Table;
+use super::collective::impossible;
 use super::division::{about, follow, planned, undivided};
 use super::figures;
 use super::overrides::{BaseArgs, KeyArgs};
@@ -149,6 +150,9 @@ impl PlanArgs {
         undivided(&config.model).iter().for_each(|reason| note!("{reason}"));
         let model = Model::new(&workload, &site);
         let options = Options { replicate_below: self.replicate_below, scheme: self.scheme.kind() };
+        if model.dense.is_none() && placement.ranks.len() > 1 {
+            return Err(impossible(config.train.collective));
+        }
         let explained = self.explain.as_ref().map(|wanted| find(&workload, wanted)).transpose()?;
         let plan = match &self.plan {
             Some(path) => follow(&model, path)?,

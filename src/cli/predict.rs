@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use super::eval::{refuse_own_numbers, whole_file};
+use super::heed_signals;
 use super::ranks::{RankArgs, Started};
 use super::session::{
     Trained, VerifyArgs, beside_checks, open_incoming, open_trained, open_whole, refuse_overwriting, report_unseen,
@@ -14,7 +15,7 @@ use super::text::LineArgs;
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
 use crate::base::units::Count;
-use crate::base::{Error, Result, interrupt};
+use crate::base::{Error, Result};
 use crate::collective::World;
 use crate::data::Split;
 use crate::data::incoming::Writing;
@@ -75,7 +76,7 @@ const STDOUT: &str = "stdout";
 impl PredictArgs {
     /// Writes the probabilities.
     pub fn run(&self, world: &World) -> Result<()> {
-        interrupt::install()?;
+        heed_signals()?;
         let refuse =
             |origin: &str, reason: &str| Err(Error::Config { origin: origin.to_owned(), reason: reason.to_owned() });
         let arrives = self.data.as_os_str() == "-";

@@ -6,12 +6,13 @@ use std::sync::Mutex;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::heed_signals;
 use super::session::report_skipped;
 use super::text::max_line;
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
-use crate::base::{Error, Result, console, interrupt};
+use crate::base::{Error, Result, console};
 use crate::data::blocks::Codec;
 use crate::data::formats::csv::TextSchema;
 use crate::data::preprocess::{
@@ -271,7 +272,7 @@ impl PreprocessArgs {
     /// Preprocesses, drawing a bar a stage, and prints what was counted.
     pub fn run(&self) -> Result<()> {
         let options = self.options()?;
-        interrupt::install()?;
+        heed_signals()?;
         let began = std::time::Instant::now();
         let bars = Bars::default();
         let summary = preprocess(&options, &|stage, done, total| bars.draw(stage, done, total));

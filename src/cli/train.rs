@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::collective::Choice;
 use super::copies::{CopyArgs, hot_inputs, revisions, slots};
+use super::heed_signals;
 use super::help::{MODEL, OUTPUT};
 use super::overrides::{BaseArgs, KeyArgs};
 use super::profile::{Profiled, limits};
@@ -18,7 +19,7 @@ use super::session::{Learned, Trained, VerifyArgs, describe, open_data, refuse_o
 use crate::base::config::{Command, Config, Hot, Layers};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many, Seconds};
-use crate::base::{Error, Result, console, interrupt};
+use crate::base::{Error, Result, console};
 use crate::collective::World;
 use crate::data::{Labels, Source, Split, Unseen};
 use crate::exchange::Traffic;
@@ -121,7 +122,7 @@ struct Results<'a> {
 impl TrainArgs {
     /// Trains, reports and, if the user interrupted, fails with [`Error::Interrupted`] after saving.
     pub fn run(&self, world: &World) -> Result<()> {
-        interrupt::install()?;
+        heed_signals()?;
         if self.verify.no_verify && self.resume.is_none() && self.init.is_none() {
             let reason = "there is nothing to verify: it goes with --resume or --init".to_owned();
             return Err(Error::Config { origin: "--no-verify".to_owned(), reason });
@@ -185,6 +186,14 @@ impl TrainArgs {
             run.restore(path, !self.verify.no_verify)?;
             note!("resuming after step {} ({})", progress.step, path.display());
         }
+        // Nothing of the folder is touched before all is known that the run needs.
+        if let Some(output) = &mut run.output {
+            match progress {
+                Some(progress) => output.rewind(progress.step)?,
+                None => output.begin()?,
+            }
+        }
+        run.describe_itself()?;
         let of_model = run.config.clone();
         let limits =
             |started: bool| started.then(|| limits(&machine_team(&placement, isa)?, &of_model, None)).transpose();
@@ -282,7 +291,7 @@ impl TrainArgs {
         world: &World,
         mut config: Config,
         known: Learned,
-        mut output: Option<OutputDir>,
+        output: Option<OutputDir>,
         resumed: Option<Progress>,
     ) -> Result<(Run, Placement, Isa, Option<Choice>)> {
         let inputs = [
@@ -294,6 +303,19 @@ impl TrainArgs {
         ];
         let inputs = inputs.map(Path::new);
         let inputs: Vec<&Path> = inputs.into_iter().chain(self.init.as_deref()).collect();
+        let mine = [&self.base.config, &self.ranks.plan].into_iter().flatten().map(PathBuf::as_path);
+        let lost = |output: &OutputDir| {
+            let mut all = inputs.iter().copied().chain(mine).filter(|input| !input.as_os_str().is_empty());
+            all.find(|input| output.would_lose(input)).map(Path::to_owned)
+        };
+        if let Some(input) = output.as_ref().filter(|_| resumed.is_none()).and_then(lost) {
+            let reason = format!(
+                "{} has the name of a file of a run's, which this run would replace: move it elsewhere, or choose another \
+                 folder",
+                input.display()
+            );
+            return Err(Error::Config { origin: "--out".to_owned(), reason });
+        }
         refuse_overwriting("--trace-loss", self.trace_loss.as_deref(), &inputs)?;
         refuse_overwriting("--trace", self.trace.as_deref(), &inputs)?;
         refuse_overwriting("--mllog", self.mllog.as_deref(), &inputs)?;
@@ -311,7 +333,11 @@ impl TrainArgs {
         let kept = (kept.as_deref(), hot.as_ref().map(|hot| slots(&*source, hot)), from);
         let started = self.ranks.start(world, &config, &*source, purpose, kept, self.trace.is_some())?;
         match &self.init {
-            Some(path) => self.verify.open(path)?.load_into(&started.ranks)?,
+            Some(path) => {
+                let weights = self.verify.open(path)?;
+                weights.check_numbers(source.vocabulary())?;
+                weights.load_into(&started.ranks)?;
+            }
             None if self.resume.is_some() => (),
             None => started.ranks.initialise(config.train.seed)?,
         }
@@ -324,12 +350,6 @@ impl TrainArgs {
             };
             log.describe(&config, &submission, [samples(Split::Train), samples(Split::Test)])?;
             log.initialised(&config.model.network())?;
-        }
-        if let Some(output) = &mut output {
-            match resumed {
-                Some(progress) => output.rewind(progress.step)?,
-                None => output.begin()?,
-            }
         }
         let loss_trace = self.trace_loss.as_deref().filter(|_| world.is_first()).map(LossTrace::create).transpose()?;
         describe(&config, &*source, &started)?;
@@ -355,7 +375,6 @@ impl TrainArgs {
             judged: None,
             saved: None,
         };
-        run.describe_itself()?;
         Ok((run, placement, isa, dense))
     }
 

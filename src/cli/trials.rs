@@ -6,7 +6,7 @@ use super::collective::Dense;
 use super::division::Wanted;
 use super::ranks::{Overlap, Purpose, RankArgs, Started, Steps, Task, minibatches};
 use crate::base::Result;
-use crate::base::config::{Config, Hot, SourceKind};
+use crate::base::config::{Config, Hot, LookUps, SourceKind};
 use crate::cli::session::open_generated;
 use crate::collective::World;
 use crate::data::{Batch, Schema, Source};
@@ -42,6 +42,13 @@ impl Trials {
             config.model.columns = schema.names();
             config.model.columns.truncate(config.model.rows.len());
         }
+        // A preset's list is of its own columns.
+        if let LookUps::Each(each) = &config.data.lookups
+            && each.len() != config.model.rows.len()
+        {
+            let own = schema.tables.iter().map(|column| column.lookups.max(1));
+            config.data.lookups = LookUps::Each(own.take(config.model.rows.len()).collect());
+        }
         config.model.wide_buckets = config.model.wide_buckets.min(TRIAL_ROWS);
         let source = open_generated(&config)?;
         let batches = minibatches(&*source, 2, config.train.minibatch())?;
@@ -73,5 +80,28 @@ impl Trials {
         };
         let Started { ranks, .. } = args.start_on(machine, placement, task, &mut |_: &str| ())?;
         Ok(Steps::run(&ranks, &self.batches, TRIAL_STEPS, Rates::base(&self.config.train))?.median_ms())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::config::{Command, Layers};
+    use crate::data::schema::Column;
+
+    #[test]
+    fn trials_are_of_the_datas_columns_whatever_the_preset_has() {
+        let mut layers = Layers::default();
+        layers.preset("dcnv2").unwrap();
+        for (key, value) in [("data.source", "files"), ("data.path", "somewhere")] {
+            layers.set(key, value, "a test").unwrap();
+        }
+        let mut config = layers.finish(Command::Train).unwrap();
+        config.train.batch = 8;
+        (config.model.dim, config.model.bottom) = (4, vec![13, 4]);
+        let tables: Vec<Column> = ["a", "b", "c"].map(|name| Column::new(name, 50)).into();
+        config.model.rows = vec![50; 3];
+        let trials = Trials::new(&config, &Schema { dense: 13, tables }).unwrap();
+        assert!(trials.batches.iter().all(|batch| batch.bags.iter().all(|bag| bag.rows.len() == 8)));
     }
 }

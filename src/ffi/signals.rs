@@ -22,6 +22,20 @@ pub fn refuse_large_files() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
+/// Runs `install`, which takes over SIGHUP among others; where whoever started this process had it ignored, as nohup does, it
+/// stays so.
+pub fn keeping_hangups_ignored<T>(install: impl FnOnce() -> T) -> T {
+    let mut now = zeroed();
+    // SAFETY: no new action is named, so that this only writes the present one to `now`.
+    let known = unsafe { libc::sigaction(libc::SIGHUP, ptr::null(), &mut now) } == 0;
+    let done = install();
+    if known && now.sa_sigaction == libc::SIG_IGN {
+        // SAFETY: ignoring a signal runs no code of ours, and the number is one that may be ignored.
+        unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+    }
+    done
+}
+
 /// From now on, `repair` is asked about addresses of mapped files behind which there is no file any more (SIGBUS), from
 /// the thread that met one and at any point of its work. What it does not repair goes on to whoever took the signal before.
 /// The first one to be named stays.

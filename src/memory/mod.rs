@@ -21,5 +21,5 @@ pub use heap::{Heap, exhausted, watch_starts_of_threads};
 pub use homes::Homes;
 pub use lock::FolderLock;
 pub use plan::{Alignment, Need, Plan};
-pub use system::available_bytes;
+pub use system::{available_bytes, raise_open_files};
 pub use whole::{FilePart, WholeFile, same_file, write_file};

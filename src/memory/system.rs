@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Where control groups are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
@@ -46,6 +46,15 @@ impl fmt::Display for Limit {
 #[must_use]
 pub fn available_bytes() -> Option<u64> {
     available().map(|available| available.bytes)
+}
+
+/// Lets this process have as many files open at a time as it may. Shells begin with fewer, for programs that call select(2).
+pub fn raise_open_files() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum {
+        // Where it is refused, whoever opens a file too many says so.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    }
 }
 
 /// As [`available_bytes`], with the one that gives least.
@@ -103,7 +112,12 @@ fn group(folder: &Path, [limit, usage]: [&str; 2]) -> Option<Available> {
         line.and_then(|value| value.trim().parse::<u64>().ok()).unwrap_or(0)
     };
     // Cached files count as used, and are dropped before anybody goes without.
-    let cached = ["inactive_file", "active_file"].map(counted).iter().sum::<u64>();
+    // Version 1 counts those of groups below apart; its totals are what version 2 has.
+    let of_version = |name: &str| match usage {
+        "memory.current" => counted(name),
+        _ => counted(&format!("total_{name}")),
+    };
+    let cached = ["inactive_file", "active_file"].map(of_version).iter().sum::<u64>();
     let used = number(usage)?.saturating_sub(cached);
     Some(Available { bytes: limit.saturating_sub(used), limit: Limit::Group(folder.to_owned()) })
 }

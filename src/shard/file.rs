@@ -37,13 +37,14 @@ use super::workload::Workload;
 use crate::base::error::nearest;
 use crate::base::units::Many;
 use crate::base::{Error, RankId, Result, TableId};
+use crate::collective::plan::Reduction;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     ranks: Spanned<usize>,
     dim: Spanned<usize>,
-    collective: Option<String>,
+    collective: Option<Spanned<String>>,
     #[serde(default)]
     table: Vec<Spanned<Entry>>,
 }
@@ -124,9 +125,18 @@ pub fn ranks(text: &str, origin: &str) -> Result<usize> {
 /// How a plan says that dense gradients are reduced, if it does.
 ///
 /// # Errors
-/// As [`ranks`].
+/// As [`ranks`], and for the name of no schedule.
 pub fn collective(text: &str, origin: &str) -> Result<Option<String>> {
-    Ok(shape(&Source { text, origin })?.collective)
+    let source = Source { text, origin };
+    let Some(name) = shape(&source)?.collective else { return Ok(None) };
+    if Reduction::NAMES.contains(&name.get_ref().as_str()) {
+        return Ok(Some(name.into_inner()));
+    }
+    let likest =
+        nearest(name.get_ref(), Reduction::NAMES).map_or_else(String::new, |name| format!(" (is {name} meant?)"));
+    let known = Reduction::NAMES.join(", ");
+    let reason = format!("collective: there is no schedule {}{likest}: name one of {known}, or none", name.get_ref());
+    Err(source.at(&name.span(), reason))
 }
 
 /// A plan that [`to_toml`] wrote, and how dense gradients are reduced.

@@ -420,7 +420,8 @@ impl<'a> Builder<'a> {
                 self.add(Activity::MOMENT, [After::Gone(done)], label);
             }
         }
-        let done = self.reduced.expect("layers were reduced");
+        // A network may have no layer at all.
+        let Some(done) = self.reduced else { return };
         for rank in 0..ranks {
             // What communication cores reduce behind other work is needed in the next forward pass.
             self.walkers[rank].comes[Kind::DenseGradients as usize].push(After::Gone(done));

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::base::config::Config;
 use crate::base::{Error, Result};
-use crate::memory::{FolderLock, write_file};
+use crate::memory::{FolderLock, same_file, write_file};
 
 const CONFIG: &str = "config.toml";
 const METRICS: &str = "metrics.jsonl";
@@ -20,7 +20,7 @@ const HOT: &str = "hot.safetensors";
 const FILES: [&str; 6] = [METRICS, CONFIG, PLAN, HOT, VOCABULARY, CHECKPOINT];
 
 /// Where the run before waits until the one that replaces it has saved something.
-const PREVIOUS: &str = "previous";
+const PREVIOUS: &str = ".previous";
 
 /// A run's directory, to which nobody else writes.
 ///
@@ -116,11 +116,23 @@ impl OutputDir {
     fn bring_back(&self) -> Result<()> {
         let aside = self.path.join(PREVIOUS);
         if self.path.join(CHECKPOINT).exists() || !aside.join(CHECKPOINT).exists() {
-            return remove_folder(&aside);
+            return remove_run(&aside);
+        }
+        // The metrics are the last to move aside: what is here is not of the run that comes back.
+        if aside.join(METRICS).exists() {
+            FILES.iter().try_for_each(|name| removed(fs::remove_file(self.path.join(name)), &self.path.join(name)))?;
         }
         let held: Vec<_> = FILES.into_iter().filter(|name| aside.join(name).exists()).collect();
         move_files(&held, &aside, &self.path)?;
-        remove_folder(&aside)
+        remove_run(&aside)
+    }
+
+    /// Whether an input is a file that a new run moves aside or removes: what a run before does not need any more may be named
+    /// to the one that replaces it, but for hot rows, which a run goes on reading.
+    #[must_use]
+    pub fn would_lose(&self, input: &Path) -> bool {
+        let is = |name: &&str| same_file(&self.path.join(name), input);
+        FILES.iter().any(|name| is(name) && (*name == HOT || !self.path.join(CHECKPOINT).exists()))
     }
 
     /// A checkpoint was saved: what it replaces goes.
@@ -128,7 +140,7 @@ impl OutputDir {
     /// # Errors
     /// When the system refuses.
     pub fn saved(&self) -> Result<()> {
-        remove_folder(&self.path.join(PREVIOUS))
+        remove_run(&self.path.join(PREVIOUS))
     }
 
     /// Makes the directory again if somebody has removed it; whether that was so.
@@ -230,10 +242,17 @@ fn remove(file: &Path) -> Result<()> {
     fs::remove_file(file).map_err(Error::io(file, "remove"))
 }
 
-fn remove_folder(folder: &Path) -> Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        result => result.map_err(Error::io(folder, "remove")),
+/// Removes a run's files, and the folder if it holds nothing else.
+fn remove_run(folder: &Path) -> Result<()> {
+    FILES.iter().try_for_each(|name| removed(fs::remove_file(folder.join(name)), &folder.join(name)))?;
+    removed(fs::remove_dir(folder), folder)
+}
+
+/// What is not there need not be removed, nor a folder that others use.
+fn removed(result: std::io::Result<()>, path: &Path) -> Result<()> {
+    match result {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty) => Ok(()),
+        result => result.map_err(Error::io(path, "remove")),
     }
 }
 
@@ -335,6 +354,14 @@ mod tests {
         assert_eq!(fs::read_to_string(checkpoint_in(&path)).unwrap(), "first");
         drop(OutputDir::resume(&path).unwrap());
         assert_eq!((logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()), (5, "first".to_owned()));
+        // What only the run without a checkpoint has written goes with it; what is not a run's stays.
+        let mut output = OutputDir::create(&path, true).unwrap();
+        output.begin().unwrap();
+        write_file(&path.join(VOCABULARY), b"of another run").unwrap();
+        fs::write(path.join(PREVIOUS).join("mine.txt"), "notes").unwrap();
+        drop(output);
+        assert!(!path.join(VOCABULARY).exists() && path.join(PREVIOUS).join("mine.txt").exists());
+        fs::remove_dir_all(path.join(PREVIOUS)).unwrap();
         // Killed at each file on its way aside, and on its way back.
         write_file(&path.join(VOCABULARY), b"values").unwrap();
         write_file(&path.join(CONFIG), b"keys").unwrap();

@@ -191,7 +191,8 @@ impl Run {
                 outcome = Outcome::Interrupted;
                 break;
             }
-            if order.is_due() && !self.judge(&mut order, &reporter)? {
+            let judged = if order.is_due() { self.judge(&mut order, &reporter) } else { Ok(true) };
+            if !self.or_kept(judged, &reporter)? {
                 continue;
             }
             let (began, inputs) = (Instant::now(), order.next());
@@ -211,10 +212,7 @@ impl Run {
                     more.put(inputs, next);
                     step
                 }
-                Err(error) => {
-                    reporter.finish();
-                    return Err(self.keep(error, &reporter));
-                }
+                Err(error) => return self.or_kept(Err(error), &reporter),
             };
             let Step { loss, samples, position } = step;
             let took = began.elapsed();
@@ -230,15 +228,18 @@ impl Run {
             if self.profile.is_none() {
                 self.profile = Some(self.ranks.profile()?);
             }
-            self.record(&mut tally, samples, loss, rates, took)?;
+            let recorded = self.record(&mut tally, samples, loss, rates, took);
             self.progress = order.step_done(self.progress, position);
             reporter.step(number, loss, samples);
+            self.or_kept(recorded, &reporter)?;
             // Before anything is saved, so that a run that goes on from there decides and logs nothing twice.
             if order.is_due() && total.is_none_or(|total| number < total) {
-                self.judge(&mut order, &reporter)?;
+                let judged = self.judge(&mut order, &reporter);
+                self.or_kept(judged, &reporter)?;
             }
             if evaluation_due(&train, epoch_steps, number) {
-                self.evaluate(&mut tally, &reporter)?;
+                let evaluated = self.evaluate(&mut tally, &reporter);
+                self.or_kept(evaluated, &reporter)?;
                 if tally.reached.is_some() {
                     outcome = Outcome::TargetReached;
                     break;
@@ -254,8 +255,12 @@ impl Run {
         self.save()?;
         if outcome != Outcome::Interrupted && tally.scores.is_none_or(|(step, ..)| step != self.progress.step) {
             self.evaluate(&mut tally, &reporter)?;
+            let is_judged = tally.scores.is_some_and(|(step, ..)| step == self.progress.step);
             if tally.reached.is_some() {
                 outcome = Outcome::TargetReached;
+            } else if !is_judged && self.ranks.interrupted() {
+                // All that is left is the last test, which --resume makes up for.
+                outcome = Outcome::Interrupted;
             }
         }
         self.mllog.as_mut().map_or(Ok(()), |log| log.run_stops(false))?;
@@ -273,6 +278,14 @@ impl Run {
                 origin: "data".to_owned(),
                 reason: "there is no training sample: lower data.test_fraction".to_owned(),
             }),
+            // From where the run stands: its steps before may have been of other minibatches.
+            Some(samples) if self.hot.is_none() => {
+                let Progress { step, epoch, sample, .. } = self.progress;
+                let steps = |samples: u64| samples.div_ceil(train.minibatch() as u64);
+                let now = if epoch < train.epochs { steps(samples.saturating_sub(sample)) } else { 0 };
+                let later = train.epochs.saturating_sub(epoch.saturating_add(1)).saturating_mul(steps(samples));
+                Ok(Some(later.saturating_add(step + now)))
+            }
             Some(_) => Ok(order.epoch_steps(&*self.source).map(|steps| train.epochs.saturating_mul(steps))),
             None => Err(Error::Config {
                 origin: "train.steps".to_owned(),
@@ -425,6 +438,14 @@ impl Run {
             reporter.say(&format!("saved after step {step}: once the cause is gone, continue with --resume"));
         }
         error
+    }
+
+    /// What an error on the way has not made worthless is saved, as [`Run::keep`] does.
+    fn or_kept<T>(&mut self, result: Result<T>, reporter: &Reporter) -> Result<T> {
+        result.map_err(|error| {
+            reporter.finish();
+            self.keep(error, reporter)
+        })
     }
 
     fn diverged(&self, step: u64, loss: f64, rate: f64) -> Error {

@@ -22,6 +22,7 @@ mod lifecycle;
 mod messages;
 mod mllog;
 mod mpi;
+mod own_files;
 mod own_layers;
 mod precision;
 mod pricing;

@@ -60,7 +60,7 @@ fn a_forced_run_that_fails_leaves_the_one_before() {
     assert!(checkpoint(&out) == before, "a run that diverges");
     // Its own weights may start the run that replaces it.
     succeed(&format!("{line} --force --init {}", out.join("checkpoint.safetensors").display()));
-    assert!(checkpoint(&out) != before && !out.join("previous").exists());
+    assert!(checkpoint(&out) != before && !out.join(".previous").exists());
 }
 
 #[test]
@@ -71,12 +71,12 @@ fn a_forced_run_that_is_killed_leaves_the_one_before() {
     let before = checkpoint(&out);
     let line = format!("{} --steps 100000000 --out {} --force", tiny_training(), out.display());
     let mut child = octorec().args(line.split_whitespace()).stderr(Stdio::null()).spawn().unwrap();
-    until("the new run has begun", || out.join("previous").exists() && out.join("config.toml").exists());
+    until("the new run has begun", || out.join(".previous").exists() && out.join("config.toml").exists());
     child.kill().unwrap();
     child.wait().unwrap();
     succeed(&format!("eval --checkpoint {}", out.display()));
     succeed(&format!("train --resume {} --steps 45", out.display()));
-    assert!(!out.join("previous").exists() && checkpoint(&out) != before);
+    assert!(!out.join(".previous").exists() && checkpoint(&out) != before);
 }
 
 #[test]

@@ -53,6 +53,10 @@ fn tables_are_divided_as_an_edited_plan_says() {
     assert!(json(&format!("{train} --json"))["auc"].as_f64().unwrap() > 0.5);
     let message = fail(&format!("{} --ranks 3 --threads 1 --plan {}", tiny_training(), plan.display()));
     assert!(message.contains("plan.toml") && message.contains("ranks"), "{message}");
+    let text = std::fs::read_to_string(&plan).unwrap();
+    std::fs::write(&plan, format!("collective = \"rign\"\n{text}")).unwrap();
+    let message = fail(&train);
+    assert!(message.contains("line 1") && message.contains("is ring meant?"), "{message}");
 }
 
 #[test]
@@ -64,6 +68,10 @@ fn flags_of_ranks_that_would_have_no_effect_are_refused() {
     refused("--ranks 1 --comm-cores 1", "--comm-cores");
     refused("--ranks 2 --comm-cores 1 --determinism ranks", "--determinism ranks");
     refused("--topology twisted-hypercube-8", "describes another machine");
+    let message = fail("bench step --preset kaggle --rows-cap 100 --batch 64 --minibatches 1 --alone --threads 1");
+    assert!(message.contains("--alone"), "{message}");
+    let message = fail("bench allreduce --ranks 2 --bytes 64KiB --algorithm pipelined-trees");
+    assert!(message.contains("nothing to gain") && !message.contains("mpirun"), "{message}");
     let message = fail("bench step --preset kaggle --ranks 2 --loader naive");
     assert!(message.contains("--loader"), "{message}");
     for wrong in ["--ranks 0", "--ranks many", "--timeout 0", "--timeout soon"] {

@@ -125,6 +125,15 @@ fn steps_are_predicted_for_any_number_of_ranks() {
     };
     assert_eq!(batches("--ranks 2,4 --batch-per-rank 512"), [1024, 2048]);
     assert_eq!(batches("--ranks 2,4 --batch 1024 --scaling weak"), [1024, 2048]);
+    assert_eq!(batches("--ranks 4,2 --batch 1024 --scaling weak"), [2048, 1024]);
+    // A model without any layer: two rows' product.
+    let folder = tempfile::tempdir().unwrap();
+    let factors = folder.path().join("factors.toml");
+    let text = "[model]\nbottom = []\ndim = 8\nrows = [100, 100]\ncolumns = ['user', 'item']\n\
+                layers = [{ name = 'logit', type = 'dot', of = ['user', 'item'] }]\n";
+    std::fs::write(&factors, text).unwrap();
+    let line = format!("simulate --topology two-socket --config {} --ranks 1,2 --batch 512 --json", factors.display());
+    assert_eq!(json(&line)["points"].as_array().unwrap().len(), 2);
     let ring =
         json("simulate --topology ring-4 --preset small --rows-cap 1000 --collective ring --comm-cores 2 --json");
     assert_eq!((&ring["points"][0]["collective"], &ring["points"][0]["comm_cores"]), (&"ring".into(), &2.into()));

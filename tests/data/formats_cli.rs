@@ -234,3 +234,88 @@ fn a_full_disk_is_told_and_nothing_stays() {
     assert!(message.contains("part-00000.octo: cannot write: No space left on device"), "{message}");
     assert_eq!(std::fs::read_dir(&to).unwrap().count(), 0);
 }
+
+#[test]
+fn columns_of_text_may_be_called_and_hold_what_they_like() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let mut text = "user id,user_id,label,tags,rating\n".to_owned();
+    (0..200).for_each(|n| text += &format!("a{},b{},c{},,{}\n", n % 7, n % 11, n % 3, n % 6));
+    std::fs::write(folder.path().join("log.csv"), text).unwrap();
+    let schema = "label = 'rating >= 4'\n\
+                  categorical = [{ column = 'user id' }, { column = 'user_id' }, { column = 'label' }, \
+                  { column = 'tags', separator = '|' }]\n";
+    std::fs::write(folder.path().join("log.toml"), schema).unwrap();
+    let preprocess = format!("preprocess csv --in {} --schema {}", to("log.csv"), to("log.toml"));
+    for threads in [1, 2] {
+        let out = to(&format!("blocks-{threads}"));
+        run(&format!("{preprocess} --threads {threads} --out {out}"), 0);
+        let rows = |line: &str| -> Vec<u64> {
+            let found = json(line);
+            let columns = found["categorical"].as_array().unwrap();
+            columns.iter().map(|column| column["rows"].as_u64().unwrap()).collect()
+        };
+        run(&format!("data verify {out}"), 0);
+        assert_eq!(rows(&format!("inspect {out} --json")), [7, 11, 3, 1]);
+    }
+    // Text without a header is described by what the configuration names.
+    let bare: String = (0..200).map(|n| format!("a{},b{},{}\n", n % 7, n % 11, n % 2)).collect();
+    std::fs::write(folder.path().join("clicks.txt"), bare).unwrap();
+    let described = "columns = ['user', 'item', 'click']\nlabel = 'click'\n\
+                     categorical = [{ column = 'user' }, { column = 'item' }]\n";
+    std::fs::write(folder.path().join("bare.toml"), described).unwrap();
+    let config = format!("[model]\nbottom = [0, 8]\ntop = [8, 1]\ndim = 8\n[data]\nschema = '{}'\n", to("bare.toml"));
+    std::fs::write(folder.path().join("config.toml"), config).unwrap();
+    let line = format!("train --config {} --data {} --batch 32 --epochs 1 --json", to("config.toml"), to("clicks.txt"));
+    assert_eq!(json(&line)["samples"], 180);
+    // New data are mapped by each column's own values.
+    let again = format!("{preprocess} --vocabulary {} --out {}", to("blocks-1"), to("again"));
+    run(&again, 0);
+    run(&format!("data verify {}", to("again")), 0);
+}
+
+#[test]
+fn formats_hold_what_is_there_or_refuse_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    // No dense feature at all.
+    let mut text = "user,item,click\n".to_owned();
+    (0..200).for_each(|n| text += &format!("a{},b{},{}\n", n % 7, n % 11, n % 2));
+    std::fs::write(folder.path().join("log.csv"), text).unwrap();
+    let schema = "label = 'click'\ncategorical = [{ column = 'user' }, { column = 'item' }]\n";
+    std::fs::write(folder.path().join("log.toml"), schema).unwrap();
+    let convert = format!("convert {} --schema {}", to("log.csv"), to("log.toml"));
+    run(&format!("{convert} {} --format nvidia", to("nvidia")), 0);
+    let found = run(&format!("data verify {}", to("nvidia")), 0);
+    assert!(String::from_utf8_lossy(&found.stdout).contains("200 samples"));
+
+    // Criteo's columns, as numbers that neither format holds.
+    let names = |prefix: &str, count: usize| (0..count).map(|n| format!("{prefix}{n}")).collect::<Vec<_>>();
+    let (dense, categories) = (names("d", 13), names("c", 26));
+    let mut text = format!("click,{},{}\n", dense.join(","), categories.join(","));
+    for n in 0..100 {
+        let numbers = ["70000".to_owned(), (n % 5).to_string()].map(|first| first + &",3".repeat(12));
+        text += &format!("{},{},{}\n", n % 2, numbers[usize::from(n != 50)], ["x"; 26].join(","));
+    }
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("wide.csv", &text);
+    write("negative.csv", &text.replacen("70000", "-2", 1));
+    let schema = |transform: &str| {
+        let dense = dense.iter().map(|name| format!("{{ column = '{name}', transform = '{transform}' }}"));
+        let categories = categories.iter().map(|name| format!("{{ column = '{name}' }}"));
+        let (dense, categories): (Vec<_>, Vec<_>) = (dense.collect(), categories.collect());
+        format!("label = 'click'\ndense = [{}]\ncategorical = [{}]\n", dense.join(", "), categories.join(", "))
+    };
+    write("none.toml", &schema("none"));
+    write("log.toml", &schema("log"));
+    let convert = |data: &str, schema: &str, format: &str, out: &str| {
+        format!("convert {} --schema {} {} --format {format}", to(data), to(schema), to(out))
+    };
+    let message = fail(&convert("wide.csv", "none.toml", "nvidia", "beyond"));
+    assert!(message.contains("d0") && message.contains("70000") && message.contains("65504"), "{message}");
+    run(&convert("wide.csv", "log.toml", "nvidia", "logarithms"), 0);
+    let message = fail(&convert("negative.csv", "none.toml", "mlperf", "negative"));
+    assert!(message.contains("d0") && message.contains("-2") && message.contains("log"), "{message}");
+    run(&convert("negative.csv", "log.toml", "mlperf", "as-logarithms"), 0);
+    run(&convert("wide.csv", "none.toml", "mlperf", "as-they-are"), 0);
+}

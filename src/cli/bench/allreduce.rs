@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::LimitArgs;
 use super::ranks::{Figures, Frame, Sizes, Yard};
 use super::table::Table;
+use crate::base::config::Collective;
 use crate::base::units::Bytes;
 use crate::base::{Error, Result};
 use crate::collective::plan::{Reduction, reductions};
@@ -75,12 +76,13 @@ impl AllReduceArgs {
         if let Some(wanted) = &self.algorithm {
             kinds.retain(|kind| kind.name == wanted);
             if kinds.is_empty() {
-                let several = if world.machines() > 1 {
-                    "one machine: start it without"
-                } else {
-                    "several machines: start it with"
+                let reason = match (wanted == Collective::Hierarchical.name(), world.machines()) {
+                    (true, 1) => format!("{wanted} is for several machines: start it with mpirun, or leave it away"),
+                    _ => format!(
+                        "{wanted} finds no way along the links of these ranks, or nothing to gain there: leave it away to \
+                         see what does"
+                    ),
                 };
-                let reason = format!("{wanted} is for {several} mpirun");
                 return Err(Error::Config { origin: "--algorithm".to_owned(), reason });
             }
         }

@@ -13,7 +13,7 @@ use super::LimitArgs;
 use super::ranks::{Figures, Frame, Sizes, Yard};
 use super::table::Table;
 use crate::base::units::Bytes;
-use crate::base::{RankId, Result};
+use crate::base::{Error, RankId, Result};
 use crate::collective::plan::{Exchange, relayed};
 use crate::collective::{Between, Executor, LaneSpec, Links, OneSided, Parcels, Payload, Raw, Works, World};
 use crate::machine::Site;
@@ -112,6 +112,10 @@ impl AllToAllArgs {
         let possible = |kind: &Kind| *kind != Kind::Relayed || site.is_some();
         let wanted = |kind: &Kind| self.algorithm.as_ref().is_none_or(|wanted| wanted == kind.name());
         let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(possible).filter(wanted).collect();
+        if kinds.is_empty() {
+            let reason = "relayed is for one machine, whose routes are known: start it without mpirun".to_owned();
+            return Err(Error::Config { origin: "--algorithm".to_owned(), reason });
+        }
         let (frame, rows) = yard.measure(self.limit.bytes(), || {
             let mut rows = Vec::new();
             for &message_bytes in &sizes {

@@ -64,7 +64,7 @@ pub struct EmbeddingArgs {
     /// Different minibatches, drawn before the clock starts and used in turn
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     minibatches: u32,
-    /// Threads; default: one for each core
+    /// Threads; default: one for each core of the first NUMA node
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     threads: usize,
     /// Print one JSON object, for scripts

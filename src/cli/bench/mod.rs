@@ -72,7 +72,7 @@ impl LimitArgs {
 /// Flags of `octorec bench team`.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct TeamArgs {
-    /// Threads of the team; default: one for each core
+    /// Threads of the team; default: one for each core of the first NUMA node
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     threads: usize,
     /// Hot regions that are timed

@@ -23,6 +23,7 @@ use crate::cli::session::open_generated;
 use crate::collective::World;
 use crate::data::{Batch, Source, Split};
 use crate::machine::limits::{Bracket, Processor, Rate};
+use crate::machine::placement::CommCores;
 use crate::train::Rates;
 
 /// Times the last-level cache that the rows of all minibatches take.
@@ -141,9 +142,21 @@ impl StepArgs {
         let purpose = Purpose::Train(self.exchange.overlap);
         let started = self.ranks.start(&World::alone(), &config, &*source, purpose, (None, None, 0), false)?;
         let (several, threads) = (started.placement.ranks.len(), started.placement.ranks[0].compute.len());
-        let alone = self.alone && several > 1;
+        if self.alone {
+            let nodes: HashSet<_> = started.placement.ranks.iter().map(|rank| rank.node).collect();
+            let reason = match (several, nodes.len()) {
+                (1, _) => "compares several ranks with one, and one was placed: use more --ranks, or leave it away",
+                (_, 2..) => {
+                    "compares with one rank, whose threads are on one node, and these ranks are on several: leave it away"
+                }
+                _ => "",
+            };
+            if !reason.is_empty() {
+                return Err(Error::Config { origin: "--alone".to_owned(), reason: reason.to_owned() });
+            }
+        }
         let used = started.placement.ranks.iter().map(|rank| rank.compute.len() + rank.comm.len()).sum();
-        let before = if alone { Some(self.alone(&config, &*source, &batches, used)?) } else { None };
+        let before = if self.alone { Some(self.alone(&config, &*source, &batches, used)?) } else { None };
         let (steps, warm, profile) = self.time(&started, &config, &batches)?;
         let cores_shared = !started.placement.spin;
         let Started { dense: collective, ranks, .. } = started;
@@ -199,7 +212,11 @@ impl StepArgs {
         config.train.threads = threads.min(cores);
         let args = RankArgs {
             plan: None,
-            place: PlaceArgs { ranks: RankCount::Count(1), ..self.ranks.place.clone() },
+            place: PlaceArgs {
+                ranks: RankCount::Count(1),
+                comm_cores: CommCores::Count(0),
+                ..self.ranks.place.clone()
+            },
             ..self.ranks.clone()
         };
         let started = args.start(

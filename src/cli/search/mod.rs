@@ -25,6 +25,7 @@ use crate::base::config::{Command, Config};
 use crate::base::console::note;
 use crate::base::units::{Many, Seconds};
 use crate::base::{Error, PuId, Result, console, input, interrupt};
+use crate::cli::heed_signals;
 use crate::ffi::linux::pin_current_thread;
 use crate::machine::Machine;
 use crate::memory::{FolderLock, write_file};
@@ -170,7 +171,7 @@ struct Report<'a> {
 impl SearchArgs {
     /// Searches, and tells what was found.
     pub fn run(&self) -> Result<()> {
-        interrupt::install()?;
+        heed_signals()?;
         let base = self.keys.finish(self.base.layers()?, Command::Train)?;
         self.check(&base)?;
         let space = Space::read(&self.space)?;
@@ -436,8 +437,11 @@ impl Search<'_> {
                 Value::Null
             }
         };
-        trial.seconds = results["seconds"].as_f64().unwrap_or(0.0);
-        trial.target_seconds = results["target_seconds"].as_f64();
+        // A process counts its own seconds, and one before it may have been stopped with the search.
+        let own = results["seconds"].as_f64().unwrap_or(0.0);
+        let before = files.seconds_before(own);
+        trial.seconds = before + own;
+        trial.target_seconds = results["target_seconds"].as_f64().map(|seconds| before + seconds);
         self.say(&trial);
         self.shared().journal.end(trial)
     }

@@ -15,6 +15,9 @@ use crate::ffi::child::{interrupt, start_bound};
 use crate::memory::FolderLock;
 use crate::train::checkpoint_in;
 
+/// A run's metrics.
+const METRICS: &str = "metrics.jsonl";
+
 /// How often a trial is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -32,6 +35,14 @@ impl Files {
         let name = format!("trial-{number:03}");
         let file = |extension: &str| folder.join(format!("{name}.{extension}"));
         Self { run: folder.join(&name), configuration: file("toml"), said: file("log"), results: file("json") }
+    }
+
+    /// Seconds of training before the process whose own these are: those of all steps that the run has logged, less.
+    pub fn seconds_before(&self, own: f64) -> f64 {
+        let metrics = fs::read_to_string(self.run.join(METRICS)).unwrap_or_default();
+        let entries = metrics.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let steps = entries.filter(|entry| entry["kind"] == "step").filter_map(|entry| entry["ms"].as_f64());
+        (steps.sum::<f64>() / 1e3 - own).max(0.0)
     }
 
     /// The last line that the trial has said: why it failed.
@@ -61,7 +72,7 @@ pub fn run(files: &Files, mut goes_on: impl FnMut(Found) -> Result<bool>, wanted
         return Ok(Ended::Stopped(Value::Null));
     }
     let mut child = start(files)?;
-    let mut metrics = Metrics::new(files.run.join("metrics.jsonl"));
+    let mut metrics = Metrics::new(files.run.join(METRICS));
     let (mut last, mut decided) = (None, false);
     let mut asked = false;
     let status = loop {
@@ -181,5 +192,18 @@ mod tests {
         fs::write(&other, &text).unwrap();
         fs::rename(&other, &path).unwrap();
         assert_eq!(metrics.new_evaluations().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn seconds_of_processes_before_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::of(folder.path(), 3);
+        assert!(files.seconds_before(0.0) == 0.0, "nothing is there yet");
+        fs::create_dir(&files.run).unwrap();
+        let step = |step: u64| format!("{{\"kind\": \"step\", \"step\": {step}, \"ms\": 500.0}}\n");
+        let text = (1..=10).map(step).collect::<String>() + "{\"kind\": \"eval\", \"step\": 10}\n{\"kind\": \"st";
+        fs::write(files.run.join(METRICS), text).unwrap();
+        assert!((files.seconds_before(2.0) - 3.0).abs() < 1e-9);
+        assert!(files.seconds_before(5.2) == 0.0, "the first process");
     }
 }

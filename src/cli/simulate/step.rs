@@ -202,6 +202,7 @@ impl StepArgs {
         let question = Question { rates: &rates, ..question };
         let (_, site) = question.site(counts[0], CommCores::Count(0))?;
         let (first, told) = (site.ranks.len(), figures::line(&machine, &site.assumptions));
+        let smallest = counts.iter().map(|count| count.unwrap_or(first)).min().unwrap_or(first);
         let refuse = |origin: &str, reason: String| Err(Error::Config { origin: origin.to_owned(), reason });
         if matches!(self.comm_cores, CommCores::Count(1..)) && counts.iter().all(|count| count.unwrap_or(first) == 1) {
             let reason = "one rank has nobody to communicate with: use more --ranks, or leave it away";
@@ -219,7 +220,7 @@ impl StepArgs {
             let ranks = question.site(count, CommCores::Count(0))?.1.ranks.len();
             let batch = match (self.batch_per_rank, self.scaling) {
                 (Some(each), _) => each as usize * ranks,
-                (None, Scaling::Weak) => config.train.minibatch() * ranks / first,
+                (None, Scaling::Weak) => config.train.minibatch() * ranks / smallest,
                 (None, Scaling::Strong) => config.train.minibatch(),
             };
             let answer = question.ask(count, batch)?;

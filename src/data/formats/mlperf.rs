@@ -236,6 +236,7 @@ impl Rows for BinRows<'_> {
 /// Writes rows of 160 bytes.
 pub(super) struct BinSink {
     file: WholeFile,
+    dense: Vec<Dense>,
     rows: Vec<[i32; WIDTH]>,
 }
 
@@ -247,7 +248,8 @@ impl BinSink {
             Role::Validation => "val",
             Role::Test => "test",
         };
-        Ok(Self { file: WholeFile::create(&folder.join(format!("octorec_{role}.bin")))?, rows: Vec::new() })
+        let file = WholeFile::create(&folder.join(format!("octorec_{role}.bin")))?;
+        Ok(Self { file, dense: description.dense.clone(), rows: Vec::new() })
     }
 }
 
@@ -258,8 +260,25 @@ impl super::Sink for BinSink {
         for (row, label) in self.rows.iter_mut().zip(&samples.labels) {
             row[0] = *label as i32;
         }
-        for (values, at) in samples.dense.iter().zip(1..) {
+        for ((values, column), at) in samples.dense.iter().zip(&self.dense).zip(1..) {
             if let Values::Integers(values) = values {
+                // As logarithms, missing and negative values are 0; nothing else reads a 0 as what they are.
+                let is_kept = |value: i32| match column.transform {
+                    _ if value >= 0 => true,
+                    Transform::Log => !column.age,
+                    Transform::None => !column.age && value == i32::MIN,
+                    Transform::Standardise => false,
+                };
+                if let Some(value) = values.iter().find(|value| !is_kept(**value)) {
+                    let what =
+                        if *value == i32::MIN { "a missing value".to_owned() } else { format!("the value {value}") };
+                    let reason = format!(
+                        "column {} has {what}, and rows of 160 bytes hold no negative numbers: give it transform = \"log\", \
+                         or choose another --format",
+                        column.name
+                    );
+                    return Err(bad(self.file.path(), reason));
+                }
                 // Missing ones are the smallest i32.
                 self.rows.iter_mut().zip(values).for_each(|(row, &value)| row[at] = value.max(0));
             }

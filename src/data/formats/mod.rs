@@ -123,7 +123,8 @@ impl Format {
     #[must_use]
     pub fn detect(path: &Path) -> Option<Self> {
         let ends = |name: &str, ending: &str| name.to_ascii_lowercase().ends_with(ending);
-        let name = path.file_name()?.to_string_lossy().into_owned();
+        // `.` and `..` have no name.
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if path.is_dir() {
             let names: Vec<String> = std::fs::read_dir(path)
                 .ok()?

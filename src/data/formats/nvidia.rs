@@ -132,6 +132,10 @@ fn fields<'a>(spec: &Spec, chunks: &'a [Chunk], folder: &Path, path: &Path) -> R
         if chunk.kind != "split_binary" {
             return Err(bad(path, format!("source_spec: type {} cannot be read; split_binary can", chunk.kind)));
         }
+        if chunk.features.is_empty() {
+            // Data without dense features have an empty file of them.
+            continue;
+        }
         let [file] = &chunk.files[..] else {
             return Err(bad(
                 path,
@@ -232,13 +236,28 @@ impl Sink for SplitSink {
         for (at, (values, column)) in samples.dense.iter().zip(columns).enumerate() {
             let cells = bytes.as_chunks_mut::<2>().0.iter_mut().skip(at).step_by(width);
             let feature = column.feature();
+            let mut beyond = None;
+            let mut put = |cell: &mut [u8; 2], value: f32| {
+                let half = f16::from_f32(value);
+                if !half.is_finite() && value.is_finite() {
+                    beyond = Some(value);
+                }
+                *cell = half.to_le_bytes();
+            };
             match values {
-                Values::Integers(values) => cells
-                    .zip(values)
-                    .for_each(|(cell, &value)| *cell = f16::from_f32(feature.integer(value)).to_le_bytes()),
-                Values::Floats(values) => cells
-                    .zip(values)
-                    .for_each(|(cell, &value)| *cell = f16::from_f32(feature.float(value)).to_le_bytes()),
+                Values::Integers(values) => {
+                    cells.zip(values).for_each(|(cell, &value)| put(cell, feature.integer(value)));
+                }
+                Values::Floats(values) => cells.zip(values).for_each(|(cell, &value)| put(cell, feature.float(value))),
+            }
+            if let Some(value) = beyond {
+                let reason = format!(
+                    "column {} has the feature {value}, and 16-bit floats end at {}: give the column another transform, or \
+                     choose another --format",
+                    column.name,
+                    f16::MAX
+                );
+                return Err(bad(self.numerical.path(), reason));
             }
         }
         self.numerical.append(bytes)?;

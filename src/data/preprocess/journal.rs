@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::pieces::Input;
 use super::split::SplitBy;
 use super::{Recipe, ShuffleBy};
+use crate::base::config::OnBadRow;
 use crate::base::{Error, Result};
 use crate::data::blocks::Codec;
 use crate::memory::write_file;
@@ -30,6 +31,9 @@ pub(super) struct Journal {
     pub(super) vocabulary: Option<PathBuf>,
     pub(super) codec: Codec,
     pub(super) file_rows: u64,
+    /// By what rows are judged: another judge's parts are of use only if it has found no malformed row in them.
+    pub(super) on_bad_row: OnBadRow,
+    pub(super) max_line: usize,
     pub(super) inputs: Vec<Stamp>,
     /// Sizes of what lies in the working folder: those of the first attempt are kept.
     pub(super) work: WorkSizes,
@@ -64,13 +68,18 @@ impl Stamp {
 pub(super) enum Earlier {
     /// Nothing.
     None,
-    /// Everything finished is of use, but for the parts of these inputs, which have changed since.
+    /// Everything finished is of use, but for the parts of these inputs, which have changed since or are judged otherwise.
     Same { work: WorkSizes, changed: Vec<usize> },
 }
 
 impl Journal {
     fn path(work: &Path) -> PathBuf {
         work.join("journal.json")
+    }
+
+    /// Whether a working folder has one.
+    pub(super) fn is_in(work: &Path) -> bool {
+        Self::path(work).exists()
     }
 
     /// Compares with what an earlier attempt was asked for.
@@ -87,7 +96,9 @@ impl Journal {
         if let Some(what) = self.difference(&earlier) {
             return Err(bad(format!("an unfinished run has {what}: {ways}")));
         }
-        let changed = (0..self.inputs.len()).filter(|&at| self.inputs[at] != earlier.inputs[at]).collect();
+        let alike = (self.on_bad_row, self.max_line) == (earlier.on_bad_row, earlier.max_line)
+            || earlier.on_bad_row == OnBadRow::Fail && self.max_line >= earlier.max_line;
+        let changed = (0..self.inputs.len()).filter(|&at| !alike || self.inputs[at] != earlier.inputs[at]).collect();
         Ok(Earlier::Same { work: earlier.work, changed })
     }
 
@@ -98,9 +109,8 @@ impl Journal {
             _ => unreachable!("a structure is an object"),
         };
         let (mine, theirs) = (json(self), json(earlier));
-        let other = mine
-            .iter()
-            .find(|(name, value)| !matches!(&name[..], "inputs" | "work") && theirs.get(&name[..]) != Some(value));
+        let may_differ = |name: &str| matches!(name, "inputs" | "work" | "on_bad_row" | "max_line");
+        let other = mine.iter().find(|(name, value)| !may_differ(name) && theirs.get(&name[..]) != Some(value));
         match other {
             Some((name, value)) => {
                 let theirs = theirs.get(name).cloned().unwrap_or_default();

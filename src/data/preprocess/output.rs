@@ -80,6 +80,12 @@ impl Output {
                 if !force && let Some(taken) = outputs(&self.folder)?.first() {
                     return fail(taken, "is of another data set: remove it with --force, or choose another --out");
                 }
+                if !Journal::is_in(&self.work) && self.work.read_dir().is_ok_and(|mut held| held.next().is_some()) {
+                    return fail(
+                        &self.work,
+                        "is where unfinished work goes, and holds something else: move it away, or choose another --out",
+                    );
+                }
                 remove_folder(&self.work)?;
                 fs::create_dir_all(&self.work).map_err(Error::io(&self.work, "create"))?;
             }

@@ -87,14 +87,14 @@ impl Points {
             let first = (length - 1).min(seen - 1);
             first + draw(point, which, seen - first)
         };
+        if count > 0 && others.is_empty() {
+            return Err("a user has no items of others, of which negative points are made".to_owned());
+        }
         let (mut asked, mut of_asked) = (Vec::new(), Vec::new());
         for point in 0..count {
             let last = end(point, 0, steps);
             let first = (last + 1).saturating_sub(steps);
             take(1.0, &items[first..=last], &categories[first..=last]);
-            if others.is_empty() {
-                return Err("a user has no items of others, of which negative points are made".to_owned());
-            }
             let last = end(point, 1, self.history.max(1));
             let first = (last + 1).saturating_sub(self.history);
             let (other, of_other) = others[draw(point, 2, others.len())];

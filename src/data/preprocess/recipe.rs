@@ -381,9 +381,14 @@ pub(super) fn description(table: Option<&TextSchema>) -> Description {
         weighted: column.weighted(),
         ..Categorical::new(column.name(), column.fixed_rows().unwrap_or(1))
     };
-    Description {
+    let mut description = Description {
         label: crate::data::schema::Label { name: "label".to_owned(), float: false },
         dense: table.dense.iter().map(|column| column.described(column.float)).collect(),
         categorical: table.categorical.iter().map(categorical).collect(),
+    };
+    if description.check().is_err() {
+        // A feature may be called so: then the label is what the schema says of it.
+        description.label.name.clone_from(&table.label);
     }
+    description
 }

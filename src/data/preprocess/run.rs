@@ -25,11 +25,11 @@ use crate::base::{Error, Result};
 use crate::data::Samples;
 use crate::data::blocks::{self, BlockFile, EXTENSION, MANIFEST, Manifest, Part, Role, Writer};
 use crate::data::schema::Description;
-use crate::memory::write_file;
+use crate::memory::{raise_open_files, write_file};
 
 /// The file, beside the manifest, that says what was counted.
 pub const SUMMARY: &str = "preprocess.json";
-const JOURNAL_VERSION: u32 = 2;
+const JOURNAL_VERSION: u32 = 3;
 
 /// What a run has found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +69,8 @@ struct Group {
 /// What is wrong with the input, as file, row and what to do; a full disk; [`Error::Interrupted`]. Whatever was finished
 /// is kept, and the same call goes on from there.
 pub fn preprocess(options: &Options, watch: &Watch<'_>) -> Result<Summary> {
+    // Of many columns' values, each in many shards, all files are open at a time.
+    raise_open_files();
     let paths = files(&options.inputs)?;
     match &options.recipe {
         Recipe::CriteoKaggle | Recipe::CriteoTerabyte => {
@@ -147,6 +149,7 @@ impl<'a> Run<'a> {
             Recipe::Points { .. } => description(Some(&points::columns())),
             Recipe::CriteoKaggle | Recipe::CriteoTerabyte => description(None),
         };
+        description.check().map_err(|reason| Error::BadFile { path: paths[0].clone(), reason })?;
         let share = options.memory / (8 * threads as u64);
         let words = 8 + description.dense.len() + description.categorical.len();
         let sizes = WorkSizes {
@@ -174,6 +177,8 @@ impl<'a> Run<'a> {
             vocabulary: options.vocabulary.clone(),
             codec: options.codec,
             file_rows: options.file_rows,
+            on_bad_row: options.on_bad_row,
+            max_line: options.max_line,
             inputs: self.inputs.iter().map(Stamp::of).collect::<Result<_>>()?,
             work: self.sizes,
         })
@@ -280,7 +285,6 @@ impl<'a> Run<'a> {
             order
         };
         let (out, description) = (&self.output.work, &self.description);
-        let name = |at: usize| format!("{}.vocabulary", file_name(&description.categorical[at].name));
         let fixed = |at: usize| match &self.options.recipe {
             Recipe::Table(layout) => layout.categorical[at].fixed_rows(),
             _ => None,
@@ -302,8 +306,9 @@ impl<'a> Run<'a> {
                     Some(folder.join(&found.vocabulary))
                 }
             };
-            let column = Column { at, name: &column.name, vocabulary: out.join(name(at)), known };
-            Ok(Some((at, numbering.number::<K>(&column)?.rows())))
+            let column = Column { at, name: &column.name, vocabulary: out.join(name_of(description, at)), known };
+            // A column without a value has a row all the same.
+            Ok(Some((at, numbering.number::<K>(&column)?.rows().max(1))))
         });
         let sizes: Vec<Option<(usize, u64)>> = sizes.collect::<Result<_>>()?;
         for (at, rows) in sizes.into_iter().flatten() {
@@ -414,8 +419,14 @@ fn file_name(column: &str) -> String {
     column.chars().map(|c| if c.is_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }).collect()
 }
 
+/// The file of a column's vocabulary: by its number, too, where columns' names would be the same file's.
 fn name_of(description: &Description, at: usize) -> String {
-    format!("{}.vocabulary", file_name(&description.categorical[at].name))
+    let columns = || description.categorical.iter().map(|column| file_name(&column.name));
+    let name = file_name(&description.categorical[at].name);
+    match columns().filter(|other| *other == name).count() {
+        1 => format!("{name}.vocabulary"),
+        _ => format!("{at:05}-{name}.vocabulary"),
+    }
 }
 
 /// What is written together: with a total shuffle, all training rows.

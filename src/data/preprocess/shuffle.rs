@@ -51,7 +51,6 @@ pub(super) struct Shuffled<'a> {
 /// A file of records behind two lists: how many records, and how many words of them, are before each bucket, and of all.
 struct Run {
     path: PathBuf,
-    file: File,
     starts: Vec<u64>,
     words: Vec<u64>,
 }
@@ -115,7 +114,7 @@ impl Shuffle<'_> {
         let sorted = starts.is_sorted() && words.is_sorted();
         let whole =
             sorted && starts[head - 1] == count && words[head - 1].checked_mul(4) == Some(bytes - 16 * head as u64);
-        Ok(whole.then(|| Run { path: path.to_owned(), file, starts, words }))
+        Ok(whole.then(|| Run { path: path.to_owned(), starts, words }))
     }
 
     /// One run: its rows in the order of their keys, behind where each bucket begins.
@@ -195,7 +194,9 @@ impl Shuffled<'_> {
             for run in &self.runs {
                 let (from, to) = (run.words[bucket], run.words[bucket + 1]);
                 let at = 16 * run.words.len() as u64 + 4 * from;
-                read_at(&run.file, &run.path, at, (to - from) as usize, &mut some)?;
+                // There may be more runs than files that a process may have open.
+                let file = File::open(&run.path).map_err(Error::io(&run.path, "open"))?;
+                read_at(&file, &run.path, at, (to - from) as usize, &mut some)?;
                 records.extend_from_slice(&some);
             }
             let mut at = 0;

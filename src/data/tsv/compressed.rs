@@ -14,6 +14,11 @@ const CHUNK: usize = 256 << 10;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
+/// Whether a zstd frame begins so, or one to be skipped (0x184d2a50 to 0x184d2a5f): pzstd begins with such.
+fn is_zstd(magic: &[u8]) -> bool {
+    magic == ZSTD || magic.len() == ZSTD.len() && magic[0] & 0xf0 == 0x50 && magic[1..] == [0x2a, 0x4d, 0x18]
+}
+
 /// The text of a file, and whether it is compressed.
 ///
 /// # Errors
@@ -25,7 +30,7 @@ pub fn decoded(mut file: impl Read + Seek + Send + 'static, path: &Path) -> Resu
     file.seek(SeekFrom::Start(0)).map_err(fail)?;
     Ok(if magic.starts_with(&GZIP) {
         (Box::new(MultiGzDecoder::new(BufReader::with_capacity(CHUNK, file))), true)
-    } else if magic == ZSTD {
+    } else if is_zstd(&magic) {
         (Box::new(zstd::Decoder::with_buffer(BufReader::with_capacity(CHUNK, file)).map_err(fail)?), true)
     } else {
         (Box::new(file), false)
@@ -57,5 +62,26 @@ pub fn unreadable(path: &Path, compressed: bool, lines: u64, error: std::io::Err
 fn kind(path: &Path) -> &'static str {
     let mut magic = [0; 4];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
-    if read.is_ok() && magic == ZSTD { "zstd" } else { "gzip" }
+    if read.is_ok() && is_zstd(&magic) { "zstd" } else { "gzip" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_to_be_skipped_may_come_first() {
+        // As pzstd has it: the size of the frame that follows, in a frame of its own.
+        let text = "a line\n".repeat(100);
+        let frame = zstd::encode_all(text.as_bytes(), 3).unwrap();
+        let mut bytes = Vec::from([0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0]);
+        bytes.extend((frame.len() as u32).to_le_bytes());
+        bytes.extend(frame);
+        let (mut found, compressed) = decoded(std::io::Cursor::new(bytes.repeat(2)), Path::new("a.zst")).unwrap();
+        let mut read = String::new();
+        found.read_to_string(&mut read).unwrap();
+        assert!(compressed && read == text.repeat(2));
+        let (_, compressed) = decoded(std::io::Cursor::new(b"P*M plain text".to_vec()), Path::new("a")).unwrap();
+        assert!(!compressed);
+    }
 }

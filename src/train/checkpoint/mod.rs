@@ -298,6 +298,23 @@ impl<'a> Checkpoint<'a> {
         }
     }
 
+    /// Checks that a run may begin with these weights: that rows of embeddings are those of the same values, where both number
+    /// values by a vocabulary.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] when they are not.
+    pub fn check_numbers(&self, vocabulary: Option<&Vocabulary>) -> Result<()> {
+        let of_weights = self.own_header()?.and_then(|header| header.vocabulary);
+        match (of_weights, vocabulary) {
+            (Some(wanted), Some(vocabulary)) if digest(vocabulary) != wanted => Err(self.fail(
+                "these data give their values other rows than this model has for them: go on with --resume RUN --data FILE, \
+                 which keeps the model's, or prepare the data with `octorec preprocess` once, and train both on that"
+                    .to_owned(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Checks that a run can be continued with this data: that the same columns have weights.
     ///
     /// # Errors

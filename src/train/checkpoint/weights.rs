@@ -91,8 +91,9 @@ impl Checkpoint<'_> {
     ///
     /// # Errors
     /// When it is no whole file.
-    pub(in crate::train) fn rows(&self, name: &str) -> Result<Option<usize>> {
-        Ok(self.tensors()?.tensor(name).ok().and_then(|tensor| tensor.shape().first().copied()))
+    pub(in crate::train) fn rows(&self, names: &[String]) -> Result<Vec<Option<usize>>> {
+        let tensors = self.tensors()?;
+        Ok(names.iter().map(|name| rows_of(&tensors, name)).collect())
     }
 
     /// A tensor of this shape.
@@ -157,8 +158,8 @@ impl Checkpoint<'_> {
     /// # Errors
     /// When the file is damaged.
     pub(in crate::train) fn table_names(&self, model: &ModelConfig) -> Result<Vec<String>> {
-        let (project, mut columns) = (Project::of(model), 0);
-        while self.rows(&project.column(columns, model))?.is_some() {
+        let (project, tensors, mut columns) = (Project::of(model), self.tensors()?, 0);
+        while rows_of(&tensors, &project.column(columns, model)).is_some() {
             columns += 1;
         }
         Ok(project.tables(model, model.tables(columns)))
@@ -214,4 +215,9 @@ impl Checkpoint<'_> {
     fn damaged(&self, of: &Parameter) -> Error {
         self.fail(format!("tensor {} is damaged (its hash differs): {REMEDY}", of.name))
     }
+}
+
+/// Rows of a tensor, if it is there.
+fn rows_of(tensors: &SafeTensors<'_>, name: &str) -> Option<usize> {
+    tensors.tensor(name).ok().and_then(|tensor| tensor.shape().first().copied())
 }

@@ -68,11 +68,8 @@ impl<'a> Exported<'a> {
         let Some((_, config)) = checkpoint.header()? else { return Ok(None) };
         let (model, project) = (&config.model, Project::of(&config.model));
         let names = checkpoint.table_names(model)?;
-        let mut rows = Vec::with_capacity(names.len());
-        for name in &names {
-            // One that is not there is missed where it is read.
-            rows.push(checkpoint.rows(name)?.unwrap_or(0) as u64);
-        }
+        // One that is not there is missed where it is read.
+        let rows: Vec<u64> = checkpoint.rows(&names)?.into_iter().map(|rows| rows.unwrap_or(0) as u64).collect();
         let (dims, deep) = (model.dims(&rows), model.deep_tables(rows.len()));
         let table = |(table, (name, (rows, dim))): (usize, (String, (&u64, &usize)))| {
             Parameter::of_table(name, table, [*rows as usize, *dim], table >= deep)

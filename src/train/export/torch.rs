@@ -10,8 +10,8 @@ use safetensors::tensor::Dtype;
 use serde::Serialize;
 
 use super::{Exported, Layer, Number};
-use crate::base::Result;
 use crate::base::config::{Composition, LayerKind, Pooling, SourceKind, Triangle};
+use crate::base::{Error, Result};
 use crate::memory::WholeFile;
 use crate::model::Parameter;
 use crate::train::tensor_file::TensorFile;
@@ -111,11 +111,16 @@ pub fn write(model: &Exported<'_>, path: &Path) -> Result<PathBuf> {
         };
         (of.name.clone(), dtype, of.shape.clone(), model.bytes(of))
     });
+    let beside = path.with_file_name(SCRIPT_NAME);
+    if std::fs::read_to_string(&beside).is_ok_and(|held| held.lines().next() != SCRIPT.lines().next()) {
+        let reason =
+            format!("is not octorec's, and {SCRIPT_NAME} goes with this format: choose another folder for --out");
+        return Err(Error::BadFile { path: beside, reason });
+    }
     let mut file = TensorFile::begin(path, (MODEL, described), sizes)?;
     for of in &tensors {
         model.pieces(of, &mut |piece| file.append(piece))?;
     }
-    let beside = path.with_file_name(SCRIPT_NAME);
     let mut script = WholeFile::create(&beside)?;
     script.append(SCRIPT.as_bytes())?;
     script.finish()?;

@@ -153,7 +153,7 @@ pub fn force(case: &mut Case<'_>) {
     }
     if case.succeeds(&line, "nobody disturbs what is forced").is_some() {
         same_run(case, &line, &run, &whole);
-        if run.join("previous").exists() {
+        if run.join(".previous").exists() {
             case.broke(&line, "the run that was replaced is still there", None);
         }
     }

@@ -56,6 +56,7 @@ impl Rule {
                 _ => return None,
             },
             Self::Text(text, number, equal) => {
+                let field = field.trim_ascii();
                 let same = field == text.as_bytes() || number.is_some_and(|number| finite(field) == Some(number));
                 same == *equal
             }
@@ -89,6 +90,7 @@ mod tests {
         assert_eq!(labels("rating >= 4", ["3.5", "4", "NaN"]), ("rating".to_owned(), [no, yes, None]));
         assert_eq!(labels("rating<4", ["3.5", "4", "x"]), ("rating".to_owned(), [yes, no, None]));
         assert_eq!(labels("b == 'buy'", ["buy", "pv", ""]), ("b".to_owned(), [yes, no, no]));
+        assert_eq!(labels("income == >50K", [" >50K", ">50K ", " <=50K"]), ("income".to_owned(), [yes, yes, no]));
         assert_eq!(labels("rating == 4", ["4.0", "x", "4"]), ("rating".to_owned(), [yes, no, yes]));
         assert_eq!(labels("b != buy", ["buy", "pv", ""]), ("b".to_owned(), [no, yes, yes]));
         assert_eq!(

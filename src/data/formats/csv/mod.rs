@@ -257,6 +257,10 @@ impl Table for CsvTable {
         self.part.skipped
     }
 
+    fn is_sought(&self) -> bool {
+        self.part.is_sought()
+    }
+
     fn unseen_values(&self) -> u64 {
         self.unseen_values.load(Ordering::Relaxed)
     }

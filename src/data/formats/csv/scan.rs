@@ -44,6 +44,13 @@ pub(super) struct Part {
     marks: Vec<(u64, Place)>,
 }
 
+impl Part {
+    /// Whether it can be entered in the middle: compressed files cannot.
+    pub(super) const fn is_sought(&self) -> bool {
+        !self.marks.is_empty()
+    }
+}
+
 /// The good rows of a file, in order.
 pub(super) struct GoodRows<'a> {
     path: &'a Path,

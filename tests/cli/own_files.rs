@@ -1,0 +1,203 @@
+//! A command touches the files that are its own: whatever else lies in a folder stays, and a run goes on as it was left.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{fail, json, octorec, succeed, tiny_training, tsv};
+
+/// The names and contents of a folder's files.
+fn held(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    let mut files: Vec<_> =
+        files.map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), fs::read(path).unwrap())).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_users_own_folder_in_that_of_a_run_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, own) = (folder.path().join("run"), folder.path().join("run/previous"));
+    fs::create_dir_all(&own).unwrap();
+    fs::write(own.join("checkpoint.safetensors"), "an older run's").unwrap();
+    fs::write(own.join("notes.txt"), "mine").unwrap();
+    let before = held(&own);
+    let line = format!("{} --steps 3 --out {}", tiny_training(), out.display());
+    succeed(&line);
+    fail(&line);
+    succeed(&format!("{line} --force"));
+    succeed(&format!("train --resume {} --steps 5", out.display()));
+    assert_eq!(held(&own), before);
+}
+
+#[test]
+fn inputs_with_the_names_of_a_runs_files_are_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, plan) = (folder.path().join("run"), folder.path().join("run/plan.toml"));
+    fs::create_dir(&out).unwrap();
+    let mine = out.join("config.toml");
+    fs::write(&mine, "# Mine.\n[train]\nsteps = 3\n").unwrap();
+    succeed(&format!("plan --topology two-socket --preset demo --out {}", plan.display()));
+    let before = held(&out);
+    let line = format!("train --preset demo --rows-cap 50 --out {}", out.display());
+    for (flag, file) in [("--config", &mine), ("--plan", &plan)] {
+        let message = fail(&format!("{line} {flag} {}", file.display()));
+        assert!(message.contains("--out") && message.contains(&file.display().to_string()), "{message}");
+        assert_eq!(held(&out), before, "{flag}");
+    }
+    let moved = folder.path().join("mine.toml");
+    fs::rename(&mine, &moved).unwrap();
+    succeed(&format!("{line} --config {}", moved.display()));
+}
+
+#[test]
+fn a_resume_that_is_refused_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    succeed(&format!("{} --steps 3 --out {}", tiny_training(), out.display()));
+    let before = held(&out);
+    let message = fail(&format!("train --resume {} --steps 6 --optimizer adam", out.display()));
+    assert!(message.contains("--init"), "{message}");
+    assert_eq!(held(&out), before);
+}
+
+#[test]
+fn a_run_goes_on_from_where_it_stands_whatever_its_minibatch() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, data) = (folder.path().join("run"), tsv(&folder.path().join("clicks.tsv"), 300));
+    let line = format!(
+        "train --data {} --test-fraction 0 --set model.bottom=[13,8] --set model.top=[8,1] --set model.dim=8 --threads 1 \
+         --batch 16 --steps 10 --out {}",
+        data.display(),
+        out.display()
+    );
+    succeed(&line);
+    // Of the epoch 140 samples are left.
+    let found = json(&format!("train --resume {} --batch 64 --steps 0 --epochs 1 --json", out.display()));
+    assert_eq!((found["step"].as_u64(), found["outcome"].as_str()), (Some(13), Some("finished")));
+    let found = json(&format!("train --resume {} --batch 100 --epochs 2 --json", out.display()));
+    assert_eq!(found["step"].as_u64(), Some(16));
+}
+
+#[test]
+fn weights_begin_on_other_data_only_where_rows_are_of_the_same_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let data = tsv(&folder.path().join("a.tsv"), 300);
+    let text = fs::read_to_string(&data).unwrap();
+    let reversed: Vec<&str> = text.lines().rev().collect();
+    fs::write(folder.path().join("b.tsv"), reversed.join("\n") + "\n").unwrap();
+    let line = |data: &str| {
+        format!(
+            "train --data {} --test-fraction 0 --set model.bottom=[13,8] --set model.top=[8,1] --set model.dim=8 --threads 1 \
+             --batch 50 --steps 2",
+            to(data)
+        )
+    };
+    succeed(&format!("{} --out {}", line("a.tsv"), to("run")));
+    let init = format!("--init {}", to("run/checkpoint.safetensors"));
+    let message = fail(&format!("{} {init}", line("b.tsv")));
+    assert!(message.contains("other rows") && message.contains("--resume"), "{message}");
+    succeed(&format!("{} {init}", line("a.tsv")));
+    // The remedy.
+    succeed(&format!("train --resume {} --data {} --steps 4", to("run"), to("b.tsv")));
+}
+
+#[test]
+fn a_closed_terminal_ends_no_run_under_nohup() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let line = format!("{} --steps 100000000 --out {}", tiny_training(), out.display());
+    let command = format!("trap '' HUP; exec {} {line}", octorec().get_program().display());
+    let mut child = Command::new("sh").args(["-c", &command]).stderr(Stdio::null()).spawn().unwrap();
+    let logged = || fs::metadata(out.join("metrics.jsonl")).map_or(0, |file| file.len());
+    let grows = |from: u64| {
+        let began = Instant::now();
+        while logged() <= from {
+            assert!(began.elapsed() < Duration::from_secs(60), "the run logs");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let tell = |signal: &str| {
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+    };
+    grows(0);
+    tell("-HUP");
+    let then = logged();
+    grows(then);
+    tell("-TERM");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn the_script_beside_an_export_replaces_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, script) = (folder.path().join("run"), folder.path().join("load.py"));
+    succeed(&format!("{} --steps 2 --out {}", tiny_training(), out.display()));
+    fs::write(&script, "print('mine')\n").unwrap();
+    let line = format!(
+        "export --checkpoint {} --format torch --out {}",
+        out.display(),
+        folder.path().join("model.safetensors").display()
+    );
+    let message = fail(&line);
+    assert!(message.contains("load.py") && !folder.path().join("model.safetensors").exists(), "{message}");
+    assert_eq!(fs::read_to_string(&script).unwrap(), "print('mine')\n");
+    fs::remove_file(&script).unwrap();
+    succeed(&line);
+    succeed(&line);
+}
+
+#[test]
+fn data_are_not_written_over_other_data_or_folders() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let generate =
+        format!("data generate {} --set data.train_samples=100 --set data.test_samples=50 --rows-cap 50", to("text"));
+    succeed(&format!("{generate} --text"));
+    let before = held(&folder.path().join("text"));
+    assert!(fail(&format!("{generate} --text")).contains("day_0"), "text is there already");
+    // A folder that preprocess would work in is somebody else's.
+    fs::create_dir_all(folder.path().join("blocks/unfinished")).unwrap();
+    fs::write(folder.path().join("blocks/unfinished/notes.txt"), "mine").unwrap();
+    let preprocess = format!("preprocess criteo-kaggle --in {} --out {}", to("text/day_0"), to("blocks"));
+    for force in ["", " --force"] {
+        assert!(fail(&format!("{preprocess}{force}")).contains("unfinished"), "{force}");
+    }
+    fs::rename(folder.path().join("blocks/unfinished"), folder.path().join("mine")).unwrap();
+    succeed(&preprocess);
+    // TorchRec's own files tell no more than their names.
+    fs::create_dir(folder.path().join("torchrec")).unwrap();
+    fs::write(folder.path().join("torchrec/day_0_dense.npy"), "theirs").unwrap();
+    let convert = format!("convert {} {} --format torchrec", to("blocks"), to("torchrec"));
+    assert!(fail(&convert).contains("holds a data set already"));
+    assert_eq!(held(&folder.path().join("text")), before);
+    assert_eq!(fs::read_to_string(folder.path().join("torchrec/day_0_dense.npy")).unwrap(), "theirs");
+    // The folder that one is in has a name, too.
+    let verify = octorec().args(["data", "verify", "."]).current_dir(folder.path().join("blocks")).output().unwrap();
+    assert!(verify.status.success(), "{}", String::from_utf8_lossy(&verify.stderr));
+}
+
+#[test]
+fn other_judges_of_rows_take_no_part_of_an_unfinished_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let good = tsv(&folder.path().join("a.tsv"), 300);
+    let text = fs::read_to_string(&good).unwrap();
+    fs::write(&good, format!("malformed\n{text}")).unwrap();
+    // The second file is cut short, which ends the first attempt when it is done with the first file.
+    let mut file = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    file.write_all(text.as_bytes()).unwrap();
+    let whole = file.finish().unwrap();
+    fs::write(folder.path().join("b.gz"), &whole[..whole.len() / 2]).unwrap();
+    let line = format!("preprocess criteo-kaggle --in {} {} --out {} --threads 1", to("a.tsv"), to("b.gz"), to("out"));
+    let skipping = format!("{line} --on-bad-row skip");
+    assert!(fail(&skipping).contains("b.gz"));
+    let message = fail(&line);
+    assert!(message.contains("a.tsv, line 1") || message.contains("a.tsv:1"), "{message}");
+    fs::write(folder.path().join("b.gz"), &whole).unwrap();
+    succeed(&skipping);
+}
