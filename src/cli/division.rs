@@ -203,6 +203,9 @@ fn drawn(data: &DataConfig, table: usize) -> Demand {
 /// When the data cannot be read, or the model has no tables.
 pub fn planned(config: &mut Config, lookups: Option<f64>, skew: Option<f64>) -> Result<Workload> {
     let source = open_data(config, Learned::default(), Labels::Optional, Unseen::default())?;
+    if !config.model.layers.is_empty() {
+        source.schema().check_model(&config.model)?;
+    }
     let known = lookups.is_some() && skew.is_some();
     let (mut demands, looked_at) = demands(config, &*source, !known);
     looked_at.iter().for_each(|line| note!("{line}"));

@@ -10,7 +10,8 @@ use super::{fail, json, octorec, succeed, tiny_training, tsv};
 
 /// The names and contents of a folder's files.
 fn held(folder: &Path) -> Vec<(String, Vec<u8>)> {
-    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = files.filter(|path| path.is_file() && !path.ends_with(".lock"));
     let mut files: Vec<_> =
         files.map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), fs::read(path).unwrap())).collect();
     files.sort();
@@ -197,7 +198,7 @@ fn other_judges_of_rows_take_no_part_of_an_unfinished_run() {
     let skipping = format!("{line} --on-bad-row skip");
     assert!(fail(&skipping).contains("b.gz"));
     let message = fail(&line);
-    assert!(message.contains("a.tsv, line 1") || message.contains("a.tsv:1"), "{message}");
+    assert!(message.contains("a.tsv: line 1: "), "{message}");
     fs::write(folder.path().join("b.gz"), &whole).unwrap();
     succeed(&skipping);
 }

@@ -129,11 +129,16 @@ fn steps_are_predicted_for_any_number_of_ranks() {
     // A model without any layer: two rows' product.
     let folder = tempfile::tempdir().unwrap();
     let factors = folder.path().join("factors.toml");
-    let text = "[model]\nbottom = []\ndim = 8\nrows = [100, 100]\ncolumns = ['user', 'item']\n\
+    let text = "[data]\nsource = 'random'\n[model]\nbottom = []\ndim = 8\nrows = [100, 100]\ncolumns = ['user', 'item']\n\
                 layers = [{ name = 'logit', type = 'dot', of = ['user', 'item'] }]\n";
     std::fs::write(&factors, text).unwrap();
     let line = format!("simulate --topology two-socket --config {} --ranks 1,2 --batch 512 --json", factors.display());
     assert_eq!(json(&line)["points"].as_array().unwrap().len(), 2);
+    std::fs::write(&factors, text.replace("random", "criteo")).unwrap();
+    for command in [&line, &format!("plan --topology two-socket --config {}", factors.display())] {
+        let message = fail(command);
+        assert!(message.contains("reads user, which is no layer and no column"), "{message}");
+    }
     let ring =
         json("simulate --topology ring-4 --preset small --rows-cap 1000 --collective ring --comm-cores 2 --json");
     assert_eq!((&ring["points"][0]["collective"], &ring["points"][0]["comm_cores"]), (&"ring".into(), &2.into()));

@@ -304,7 +304,8 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// [`Error::Checkpoint`] when they are not.
     pub fn check_numbers(&self, vocabulary: Option<&Vocabulary>) -> Result<()> {
-        let of_weights = self.own_header()?.and_then(|header| header.vocabulary);
+        // Of a damaged header the weights are as good.
+        let of_weights = self.own_header().ok().flatten().and_then(|header| header.vocabulary);
         match (of_weights, vocabulary) {
             (Some(wanted), Some(vocabulary)) if digest(vocabulary) != wanted => Err(self.fail(
                 "these data give their values other rows than this model has for them: go on with --resume RUN --data FILE, \
