@@ -188,7 +188,8 @@ impl Sorter {
             let wanted = (count / BUCKET_LOOKUPS).max(balance).clamp(1, TABLE_BUCKETS).next_power_of_two();
             let last = table.rows().saturating_sub(1);
             let bits = usize::BITS - last.leading_zeros();
-            let shift = bits.saturating_sub(wanted.trailing_zeros());
+            // Rows are of 32 bits, none of which is left where all are cut off: the largest tables have two buckets at least.
+            let shift = bits.saturating_sub(wanted.trailing_zeros()).min(u32::BITS - 1);
             let buckets = (last >> shift) + 1;
             self.layouts.push(Layout { before, first, buckets, shift, rows: table.rows() });
             before += count;

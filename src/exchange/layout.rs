@@ -316,9 +316,11 @@ impl Layout {
         inputs != Inputs::Hot || self.hot.is_none()
     }
 
-    /// Tables of whose hot rows a rank has copies: all that other ranks have a part of.
+    /// Tables of whose hot rows a rank has copies: all that other ranks have a part of, and all whose rows are divided, even if
+    /// this rank has every part.
     pub fn served(&self, rank: RankId) -> impl Iterator<Item = TableId> {
-        let elsewhere = move |table: TableId| self.sharding.of_table(table).iter().any(|shard| shard.rank != rank);
+        let others = move |table: TableId| self.sharding.of_table(table).iter().any(|shard| shard.rank != rank);
+        let elsewhere = move |table: TableId| self.sharding.partial(table) || others(table);
         let tables = self.hot.iter().flat_map(|_| (0..self.sharding.tables() as u32).map(TableId));
         tables.filter(move |table| !self.is_replicated(*table) && elsewhere(*table))
     }

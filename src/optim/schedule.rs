@@ -82,7 +82,8 @@ impl Schedule {
             Decay::Steps => libm::pow(factor, (done / decay_steps) as f64),
             Decay::Exponential => libm::pow(factor, done as f64 / all),
         };
-        (base * left).max(FLOOR)
+        // What stands still, or nearly so, is not sped up.
+        (base * left).max(FLOOR.min(base))
     }
 }
 
@@ -160,6 +161,13 @@ mod tests {
         let rows = Schedule::rows(&own);
         assert_eq!([1, 4, 6, 7].map(|step| rows.rate(step)), [0.025, 0.1, 0.1, 0.1 * 0.1]);
         assert_eq!(Schedule::new(&own), Schedule::new(&config));
+    }
+
+    #[test]
+    fn rows_that_stand_still_stay_so() {
+        let config = TrainConfig { lr: 0.4, lr_rows: Setting::Given(0.0), decay_steps: 8, ..TrainConfig::default() };
+        assert!([1, 4, 8, 100].iter().all(|step| Schedule::rows(&config).rate(*step) == 0.0));
+        assert!(Schedule::new(&config).rate(100) > 0.0);
     }
 
     #[test]

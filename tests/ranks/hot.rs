@@ -188,11 +188,11 @@ impl Case {
     }
 }
 
-/// Table t divided in way `kind`, or of kind 5 each in another.
+/// Table t divided in way `kind`, or of kind 5 each in another; of kind 6 rows are divided and stay together.
 fn schemes(kind: usize, ranks: usize) -> Vec<Scheme> {
     let scheme = |table: usize| {
         let rank = |at: usize| RankId(((at + table) % ranks) as u32);
-        let parts = |whole: u64, count: usize| {
+        let parts = |whole: u64, count: usize| -> Vec<Part> {
             let count = (count as u64).min(whole);
             let size = |part: u64| whole * (part + 1) / count - whole * part / count;
             (0..count).map(|part| Part { rank: rank(part as usize), size: size(part) }).collect()
@@ -204,6 +204,11 @@ fn schemes(kind: usize, ranks: usize) -> Vec<Scheme> {
             2 => Scheme::RowContiguous(parts(ROWS[table], ranks + 1)),
             3 => Scheme::RowCyclic((0..ranks.min(ROWS[table] as usize)).map(rank).collect()),
             4 => Scheme::Replicated,
+            6 if table.is_multiple_of(2) => Scheme::RowCyclic(vec![rank(0)]),
+            6 => {
+                let together = |part: Part| Part { rank: rank(0), ..part };
+                Scheme::RowContiguous(parts(ROWS[table], 2).into_iter().map(together).collect())
+            }
             _ => Scheme::Table(rank(1)),
         }
     };
@@ -222,7 +227,7 @@ fn no_bit_depends_on_copies_of_hot_rows_nor_on_ranks_schemes_and_what_optimizers
             let alone = case.alone();
             for (step, ranks) in [1, 2, 3, 4, 8].into_iter().enumerate() {
                 // Each optimizer meets every number of ranks, each number of ranks every scheme.
-                let kinds = if ranks == 3 { vec![0, 1, 2, 3, 5] } else { vec![(at + step) % 4, 5] };
+                let kinds = if ranks == 3 { vec![0, 1, 2, 3, 5, 6] } else { vec![(at + step) % 4, 5] };
                 for kind in kinds {
                     // Columns of rows of which a number is kept stay together.
                     if case.keeps_rows() && matches!(kind, 1 | 5) {
@@ -253,7 +258,7 @@ fn sums_of_hot_rows_gradients_move_them_as_one_rank_does() {
             let case = if learned { case.learned() } else { case };
             let alone = case.alone();
             for ranks in [2, 3, 8] {
-                for kind in if ranks == 3 { 0..6 } else { 2..4 } {
+                for kind in if ranks == 3 { 0..7 } else { 2..4 } {
                     if case.keeps_rows() && matches!(kind, 1 | 5) {
                         continue;
                     }
@@ -394,7 +399,7 @@ fn hot_inputs_need_no_rows_of_others_and_cold_ones_no_copies() {
     for (grains, precision, bound) in
         [(Some(Grains::exactly(8)), Precision::F32, 0.0), (None, Precision::F32, 1e-5), (None, Precision::Bf16, 1e-3)]
     {
-        for (ranks, kind) in [(2, 3), (3, 5), (3, 1), (8, 2)] {
+        for (ranks, kind) in [(2, 3), (3, 5), (3, 1), (8, 2), (3, 6)] {
             let case = Case { grains, ..Case::new(Pooling::Sum, precision, OPTIMIZERS[2], true) }.in_turns(&rows);
             let (alone, what) = (case.alone(), format!("{grains:?}, {precision:?}, {ranks} ranks, scheme {kind}"));
             let started = case.ranks(ranks, schemes(kind, ranks), Some(rows.clone()), World::fabric);
