@@ -96,7 +96,7 @@ figures: build
 # and trained to a target AUC; the log and the time to train are told. All of it goes to MLPERF.
 MLPERF ?= mlperf-small
 mlperf-small: build
-	rm -rf "$(MLPERF)/blocks" "$(MLPERF)/run"
+	rm -rf "$(MLPERF)/raw" "$(MLPERF)/blocks" "$(MLPERF)/run"
 	$(TARGET)/release/octorec data generate "$(MLPERF)/raw" --text --preset mlperf-v1 --rows-cap 40000 \
 		--set data.train_samples=182400 --set data.test_samples=40000
 	$(TARGET)/release/octorec preprocess criteo-terabyte --in "$(MLPERF)/raw/day_0" "$(MLPERF)/raw/day_1" \

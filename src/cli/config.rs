@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::network;
 use super::overrides::{BaseArgs, KeyArgs};
+use super::session::refuse_overwriting;
 use crate::base::config::{Command, DEFAULT_PRESET, PRESETS, preset};
 use crate::base::{Error, Result, console};
 use crate::memory::write_file;
@@ -43,6 +44,11 @@ impl ConfigArgs {
             return console::result(format_args!("{text}")).map(|_| ());
         }
         let mut config = self.keys.finish(self.base.layers()?, Command::Config)?;
+        refuse_overwriting(
+            "--svg",
+            self.svg.as_deref(),
+            &self.base.config.iter().map(PathBuf::as_path).collect::<Vec<_>>(),
+        )?;
         if let Some(path) = &self.svg {
             let told = |reason| Error::Config { origin: "model".to_owned(), reason };
             write_file(path, network::svg(&config.model).map_err(told)?.as_bytes())?;

@@ -82,6 +82,13 @@ pub fn divide(
         (None, Some(path)) => keep(&model, path, &mut told)?,
         (None, None) => None,
     };
+    if let Some(path) = wanted.kept.filter(|path| !several && path.exists()) {
+        let before = file::ranks(&input::read_text(path)?, &path.display().to_string())?;
+        told.push(format!(
+            "one rank goes on with the run of {}: --ranks {before} goes on as it began",
+            Many(before as u64, "rank")
+        ));
+    }
     let path = wanted.file.or(wanted.kept).filter(|_| followed.is_some() && several);
     let named = |path: &Path| file::collective(&input::read_text(path)?, &path.display().to_string());
     let collective = path.map(named).transpose()?.flatten();

@@ -41,7 +41,7 @@ pub struct GuideArgs {
 /// A page.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Page {
-    /// Formats, values and rows, preprocessing, serving data.
+    /// Formats, values and rows, preprocessing.
     Data,
     /// Ranks of one machine: where they are, what they exchange, copies of hot rows.
     Ranks,

@@ -1,6 +1,6 @@
 //! `octorec plan`: which rank holds which part of which table, what that costs, and why.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -11,6 +11,7 @@ use super::division::{about, follow, planned, undivided};
 use super::figures;
 use super::overrides::{BaseArgs, KeyArgs};
 use super::place::PlaceArgs;
+use super::session::refuse_overwriting;
 use crate::base::config::{Command, Config};
 use crate::base::console::note;
 use crate::base::error::nearest;
@@ -140,6 +141,10 @@ impl PlanArgs {
     fn report(&self) -> Result<String> {
         self.check()?;
         let mut config = self.keys.finish(self.base.layers()?, Command::Plan)?;
+        let inputs =
+            [&config.data.path, &config.data.test_path, &config.data.schema, &self.place.topology].map(Path::new);
+        let inputs: Vec<&Path> = inputs.into_iter().chain(self.base.config.as_deref()).collect();
+        refuse_overwriting("--out", self.out.as_deref(), &inputs)?;
         let machine = figures::load(&self.place.topology)?;
         let placement = place(&machine, &self.place.wishes(config.train.threads))?;
         placement.warnings.iter().for_each(|warning| note!("warning: {warning}"));
@@ -158,9 +163,7 @@ impl PlanArgs {
             Some(path) => follow(&model, path)?,
             None => plan(&model, &options).map_err(|error| self.on_described(error))?,
         };
-        if config.model.weighs_rows() {
-            check_columns(plan.sharding.schemes(), &config.model, Optimizer::rows(&config.train))?;
-        }
+        check_columns(plan.sharding.schemes(), &config.model, Optimizer::rows(&config.train))?;
         if let Some(path) = &self.out {
             write_file(path, file::to_toml(&plan.sharding, &workload, &about(&model, &plan)).as_bytes())?;
             note!("plan written to {}", path.display());

@@ -2,7 +2,7 @@
 //! schedules put on its links.
 
 use std::convert::Infallible;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::figures;
 use super::place::PlaceArgs;
 use super::schedule::{self, ScheduleArgs};
+use super::session::refuse_overwriting;
 use crate::base::{Error, Result, console};
 use crate::collective::World;
 use crate::machine::placement::{Placement, Wishes};
@@ -109,6 +110,7 @@ pub fn report(args: &TopoArgs, world: &World) -> Result<String> {
         Some(Export::Print) => return Ok(machine.to_toml()),
         export => args.write(export.as_ref(), &machine)?,
     };
+    refuse_overwriting("--svg", args.svg.as_deref(), &[Path::new(&args.place.topology)])?;
     let wishes = args.place.wishes(args.threads);
     let placement = place(&machine, &wishes)?;
     let mut text = if args.json {

@@ -14,7 +14,7 @@ use super::heed_signals;
 use super::help::{MODEL, OUTPUT};
 use super::overrides::{BaseArgs, KeyArgs};
 use super::profile::{Profiled, limits};
-use super::ranks::{ExchangeArgs, Purpose, RankArgs, Started, machine_team};
+use super::ranks::{ExchangeArgs, Overlap, Purpose, RankArgs, Started, machine_team};
 use super::session::{Learned, Trained, VerifyArgs, describe, open_data, refuse_overwriting, report_skipped};
 use crate::base::config::{Command, Config, Hot, Layers};
 use crate::base::console::note;
@@ -152,12 +152,16 @@ impl TrainArgs {
                     Command::Train,
                     self.copies.values(),
                 )?;
-                if config.data.vocab != trained.data.vocab {
+                let kept = [
+                    ("data.vocab", config.data.vocab == trained.data.vocab),
+                    ("data.rows_cap", config.data.rows_cap == trained.data.rows_cap),
+                ];
+                if let Some((key, _)) = kept.into_iter().find(|(_, same)| !same) {
                     let reason =
-                        "a run keeps the vocabulary that it began with: leave the key away, or begin another run \
-                                  with --out and --init"
+                        "a run keeps the rows of its values that it began with: leave the key away, or begin another \
+                                  run with --out"
                             .to_owned();
-                    return Err(Error::Config { origin: "data.vocab with --resume".to_owned(), reason });
+                    return Err(Error::Config { origin: format!("{key} with --resume"), reason });
                 }
                 let hot = |config: &Config| (config.train.hot_set.clone(), config.train.hot_budget);
                 let in_turns = [&config, &trained].map(|config| config.train.hot == Hot::Fae);
@@ -303,9 +307,9 @@ impl TrainArgs {
         ];
         let inputs = inputs.map(Path::new);
         let inputs: Vec<&Path> = inputs.into_iter().chain(self.init.as_deref()).collect();
-        let mine = [&self.base.config, &self.ranks.plan].into_iter().flatten().map(PathBuf::as_path);
+        let mine = || [&self.base.config, &self.ranks.plan].into_iter().flatten().map(PathBuf::as_path);
         let lost = |output: &OutputDir| {
-            let mut all = inputs.iter().copied().chain(mine).filter(|input| !input.as_os_str().is_empty());
+            let mut all = inputs.iter().copied().chain(mine()).filter(|input| !input.as_os_str().is_empty());
             all.find(|input| output.would_lose(input)).map(Path::to_owned)
         };
         if let Some(input) = output.as_ref().filter(|_| resumed.is_none()).and_then(lost) {
@@ -316,6 +320,8 @@ impl TrainArgs {
             );
             return Err(Error::Config { origin: "--out".to_owned(), reason });
         }
+        let own: Vec<PathBuf> = output.as_ref().map_or_else(Vec::new, |output| output.files().into());
+        let inputs: Vec<&Path> = inputs.into_iter().chain(mine()).chain(own.iter().map(PathBuf::as_path)).collect();
         refuse_overwriting("--trace-loss", self.trace_loss.as_deref(), &inputs)?;
         refuse_overwriting("--trace", self.trace.as_deref(), &inputs)?;
         refuse_overwriting("--mllog", self.mllog.as_deref(), &inputs)?;
@@ -355,6 +361,9 @@ impl TrainArgs {
         describe(&config, &*source, &started)?;
         if self.exchange.loader.is_some() && started.ranks.layout().ranks() == 1 {
             note!("one rank reads everything itself: --loader changes nothing");
+        }
+        if self.exchange.overlap == Overlap::Off && started.ranks.layout().ranks() == 1 {
+            note!("one rank exchanges nothing: --overlap off changes nothing");
         }
         let Started { ranks, placement, isa, plan, dense } = started;
         let revisions = revisions(&config, &source, &ranks, from);
@@ -407,7 +416,11 @@ impl TrainArgs {
         }
         match (&run.output, summary.outcome) {
             (Some(output), Outcome::Interrupted) => {
-                note!("saved; continue with: octorec train --resume {}", output.path().display());
+                let ranks = match (run.ranks.layout().ranks(), run.ranks.world().machines()) {
+                    (2.., 1) => format!(" --ranks {}", run.ranks.layout().ranks()),
+                    _ => String::new(),
+                };
+                note!("saved; continue with: octorec train --resume {}{ranks}", output.path().display());
             }
             (Some(output), _) => {
                 let writers = match run.saved {

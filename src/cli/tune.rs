@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::bench::chain::{Chain, Pass, Precision};
 use super::bench::{show, table::Table, write_out};
 use super::overrides::{BaseArgs, KeyArgs};
-use super::session::place_team;
+use super::session::{place_team, refuse_overwriting};
 use super::tuned::{Entry, PlanFile};
 use crate::base::Result;
 use crate::base::config::{Command, Config, SourceKind};
@@ -127,6 +127,8 @@ impl TuneArgs {
     /// When the configuration is wrong, threads or memory are refused, or the file cannot be written.
     pub fn run(&self) -> Result<()> {
         let What::Gemm(args) = &self.what;
+        let inputs: Vec<&Path> = args.base.config.iter().map(PathBuf::as_path).collect();
+        refuse_overwriting("--out", args.out.as_deref(), &inputs)?;
         let (report, file) = args.measure()?;
         write_out(&show(&report, args.json))?;
         if let Some(path) = &args.out {

@@ -127,6 +127,12 @@ impl OutputDir {
         remove_run(&aside)
     }
 
+    /// The files of its run.
+    #[must_use]
+    pub fn files(&self) -> [PathBuf; FILES.len()] {
+        FILES.map(|name| self.path.join(name))
+    }
+
     /// Whether an input is a file that a new run moves aside or removes: what a run before does not need any more may be named
     /// to the one that replaces it, but for hot rows, which a run goes on reading.
     #[must_use]

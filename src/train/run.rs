@@ -192,7 +192,7 @@ impl Run {
                 break;
             }
             let judged = if order.is_due() { self.judge(&mut order, &reporter) } else { Ok(true) };
-            if !self.or_kept(judged, &reporter)? {
+            if !self.or_kept(judged, (&reporter, tally.steps))? {
                 continue;
             }
             let (began, inputs) = (Instant::now(), order.next());
@@ -212,7 +212,7 @@ impl Run {
                     more.put(inputs, next);
                     step
                 }
-                Err(error) => return self.or_kept(Err(error), &reporter),
+                Err(error) => return self.or_kept(Err(error), (&reporter, tally.steps)),
             };
             let Step { loss, samples, position } = step;
             let took = began.elapsed();
@@ -231,15 +231,15 @@ impl Run {
             let recorded = self.record(&mut tally, samples, loss, rates, took);
             self.progress = order.step_done(self.progress, position);
             reporter.step(number, loss, samples);
-            self.or_kept(recorded, &reporter)?;
+            self.or_kept(recorded, (&reporter, tally.steps))?;
             // Before anything is saved, so that a run that goes on from there decides and logs nothing twice.
             if order.is_due() && total.is_none_or(|total| number < total) {
                 let judged = self.judge(&mut order, &reporter);
-                self.or_kept(judged, &reporter)?;
+                self.or_kept(judged, (&reporter, tally.steps))?;
             }
             if evaluation_due(&train, epoch_steps, number) {
                 let evaluated = self.evaluate(&mut tally, &reporter);
-                self.or_kept(evaluated, &reporter)?;
+                self.or_kept(evaluated, (&reporter, tally.steps))?;
                 if tally.reached.is_some() {
                     outcome = Outcome::TargetReached;
                     break;
@@ -441,10 +441,11 @@ impl Run {
     }
 
     /// What an error on the way has not made worthless is saved, as [`Run::keep`] does.
-    fn or_kept<T>(&mut self, result: Result<T>, reporter: &Reporter) -> Result<T> {
+    fn or_kept<T>(&mut self, result: Result<T>, (reporter, steps): (&Reporter, u64)) -> Result<T> {
         result.map_err(|error| {
             reporter.finish();
-            self.keep(error, reporter)
+            // Before this process has done a step, what is there is no older, and may be told in words that are not at fault.
+            if steps == 0 { error } else { self.keep(error, reporter) }
         })
     }
 

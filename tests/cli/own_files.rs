@@ -202,3 +202,61 @@ fn other_judges_of_rows_take_no_part_of_an_unfinished_run() {
     fs::write(folder.path().join("b.gz"), &whole).unwrap();
     succeed(&skipping);
 }
+
+#[test]
+fn no_output_takes_the_place_of_an_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let data = tsv(&folder.path().join("clicks.tsv"), 300).display().to_string();
+    fs::write(to("mine.toml"), "# Mine.\n[train]\nsteps = 3\n").unwrap();
+    succeed(&format!("topo --topology two-socket --export {}", to("machine.toml")));
+    let run = to("run");
+    let train = "--test-fraction 0 --set model.bottom=[13,8] --set model.top=[8,1] --set model.dim=8 --threads 1";
+    succeed(&format!("train --data {data} {train} --batch 50 --steps 2 --out {run}"));
+    let before = [held(folder.path()), held(&folder.path().join("run"))];
+    let mine = to("mine.toml");
+    for (line, flag) in [
+        (format!("plan --topology two-socket --data {data} --out {data}"), "--out"),
+        (format!("simulate --topology two-socket --preset demo --config {mine} --svg {mine}"), "--svg"),
+        (format!("simulate --topology two-socket --preset demo --config {mine} --trace {mine}"), "--trace"),
+        (format!("config --config {mine} --svg {mine}"), "--svg"),
+        (format!("topo --topology {0} --svg {0}", to("machine.toml")), "--svg"),
+        (format!("train --preset demo --config {mine} --trace-loss {mine}"), "--trace-loss"),
+        (format!("train --resume {run} --steps 4 --trace-loss {run}/checkpoint.safetensors"), "--trace-loss"),
+    ] {
+        let message = fail(&line);
+        assert!(message.contains(flag) && message.contains("would be lost"), "{line}: {message}");
+    }
+    // What is refused at once leaves a run as it was, and so does what fails before its first step.
+    fs::write(to("other.tsv"), "1\tonly\n").unwrap();
+    for (flag, word) in [
+        ("--rows-cap 100".to_owned(), "data.rows_cap with --resume"),
+        (format!("--data {}", to("other.tsv")), "other.tsv"),
+    ] {
+        let message = fail(&format!("train --resume {run} --steps 4 {flag}"));
+        assert!(message.contains(word), "{flag}: {message}");
+    }
+    fs::remove_file(to("other.tsv")).unwrap();
+    assert_eq!([held(folder.path()), held(&folder.path().join("run"))], before);
+    succeed(&format!("train --resume {run} --steps 4"));
+}
+
+#[test]
+fn a_restart_takes_no_run_for_the_one_that_shall_replace_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    succeed(&format!("{} --steps 3 --out {}", tiny_training(), out.display()));
+    let before = fs::read(out.join("checkpoint.safetensors")).unwrap();
+    let tiny = tiny_training();
+    let flags = tiny.strip_prefix("train ").unwrap();
+    let restart = |flags: &str| {
+        let line = format!("1 {} {} -- {flags} --force", out.display(), octorec().get_program().display());
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/topology/restart");
+        Command::new("bash").arg(script).args(line.split_whitespace()).output().unwrap()
+    };
+    let diverges = restart(&format!("{flags} --steps 5 --lr 1e30"));
+    assert_eq!(diverges.status.code(), Some(1), "{}", String::from_utf8_lossy(&diverges.stderr));
+    assert!(fs::read(out.join("checkpoint.safetensors")).unwrap() == before, "the run before is there as it was");
+    assert!(restart(&format!("{flags} --steps 5")).status.success());
+    assert!(fs::read(out.join("checkpoint.safetensors")).unwrap() != before);
+}

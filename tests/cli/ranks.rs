@@ -53,6 +53,9 @@ fn tables_are_divided_as_an_edited_plan_says() {
     assert!(json(&format!("{train} --json"))["auc"].as_f64().unwrap() > 0.5);
     let message = fail(&format!("{} --ranks 3 --threads 1 --plan {}", tiny_training(), plan.display()));
     assert!(message.contains("plan.toml") && message.contains("ranks"), "{message}");
+    // Of rows of which a number is kept no plan divides columns.
+    let message = fail(&format!("plan {model} --ranks 2 --scheme column --optimizer-rows rowwise-adagrad"));
+    assert!(message.contains("rowwise-adagrad"), "{message}");
     let text = std::fs::read_to_string(&plan).unwrap();
     std::fs::write(&plan, format!("collective = \"rign\"\n{text}")).unwrap();
     let message = fail(&train);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -21,6 +21,7 @@ use crate::cli::figures;
 use crate::cli::help::{MACHINE, OUTPUT};
 use crate::cli::overrides::{BaseArgs, KeyArgs};
 use crate::cli::place::comm_cores;
+use crate::cli::session::refuse_overwriting;
 use crate::machine::placement::{CommCores, RankPer};
 use crate::memory::write_file;
 use crate::shard::Options;
@@ -214,6 +215,10 @@ impl StepArgs {
                 format!("{ranks} ranks are too many to simulate a step of: at most {MOST_RANKS}"),
             );
         }
+        let inputs = [&config.data.path, &config.data.schema, &self.topology].map(Path::new);
+        let inputs: Vec<&Path> = inputs.into_iter().chain(self.base.config.as_deref()).collect();
+        refuse_overwriting("--trace", self.trace.as_deref(), &inputs)?;
+        refuse_overwriting("--svg", self.svg.as_deref(), &inputs)?;
         let mut points: Vec<Point> = Vec::new();
         let mut last = None;
         for count in counts {

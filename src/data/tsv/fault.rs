@@ -106,7 +106,7 @@ impl fmt::Display for Fault {
             Self::Unseen { column, value } => write!(
                 f,
                 "column C{column}: the value {value:08x} is not in the model's vocabulary, which has no row for unseen \
-                 values: train with data.vocab = \"train\", or leave such rows out with --on-bad-row skip"
+                 values: leave such rows out with --on-bad-row skip, or train another model, with data.vocab = \"train\""
             ),
             Self::TooLong { limit } => {
                 write!(

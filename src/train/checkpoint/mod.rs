@@ -309,7 +309,8 @@ impl<'a> Checkpoint<'a> {
         match (of_weights, vocabulary) {
             (Some(wanted), Some(vocabulary)) if digest(vocabulary) != wanted => Err(self.fail(
                 "these data give their values other rows than this model has for them: go on with --resume RUN --data FILE, \
-                 which keeps the model's, or prepare the data with `octorec preprocess` once, and train both on that"
+                 which keeps the model's (values that it has not met are malformed rows, unless it was trained with \
+                 data.vocab = \"train\"), or train from the start"
                     .to_owned(),
             )),
             _ => Ok(()),

@@ -112,8 +112,8 @@ impl Encoding {
             (None, Unseen::NoRow) => Ok(None),
             (None, Unseen::Fault) => Err(format!(
                 "column {}: the value \"{}\" is not in the vocabulary, which has no row for unseen values: is it other data \
-                 than the model was trained on, or has the file changed since it was opened? Train with data.vocab = \
-                 \"train\" where new values are to be expected, or leave such rows out with --on-bad-row skip",
+                 than the model was trained on, or has the file changed since it was opened? Leave such rows out with \
+                 --on-bad-row skip, or train another model with data.vocab = \"train\", if new values are to be expected",
                 spec.column,
                 shown(value)
             )),
