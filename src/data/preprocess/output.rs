@@ -80,11 +80,18 @@ impl Output {
                 if !force && let Some(taken) = outputs(&self.folder)?.first() {
                     return fail(taken, "is of another data set: remove it with --force, or choose another --out");
                 }
-                if !Journal::is_in(&self.work) && self.work.read_dir().is_ok_and(|mut held| held.next().is_some()) {
+                let held = listed(&self.work)?;
+                // The journal is the first that comes, in a file beside its own, and the last that goes.
+                let (journals, others): (Vec<_>, Vec<_>) =
+                    held.iter().partition(|path| name(path).starts_with("journal"));
+                if !Journal::is_in(&self.work) && !others.is_empty() {
                     return fail(
                         &self.work,
                         "is where unfinished work goes, and holds something else: move it away, or choose another --out",
                     );
+                }
+                for path in others.into_iter().chain(journals) {
+                    if path.is_dir() { remove_folder(path)? } else { remove(path)? }
                 }
                 remove_folder(&self.work)?;
                 fs::create_dir_all(&self.work).map_err(Error::io(&self.work, "create"))?;
