@@ -157,10 +157,9 @@ impl TrainArgs {
                     ("data.rows_cap", config.data.rows_cap == trained.data.rows_cap),
                 ];
                 if let Some((key, _)) = kept.into_iter().find(|(_, same)| !same) {
-                    let reason =
-                        "a run keeps the rows of its values that it began with: leave the key away, or begin another \
+                    let reason = "a run keeps the vocabulary that it began with: leave the key away, or begin another \
                                   run with --out"
-                            .to_owned();
+                        .to_owned();
                     return Err(Error::Config { origin: format!("{key} with --resume"), reason });
                 }
                 let hot = |config: &Config| (config.train.hot_set.clone(), config.train.hot_budget);
@@ -190,14 +189,16 @@ impl TrainArgs {
             run.restore(path, !self.verify.no_verify)?;
             note!("resuming after step {} ({})", progress.step, path.display());
         }
-        // Nothing of the folder is touched before all is known that the run needs.
-        if let Some(output) = &mut run.output {
-            match progress {
-                Some(progress) => output.rewind(progress.step)?,
-                None => output.begin()?,
+        // Nothing of the folder is touched before all is known that the run needs; one that goes on has a description until it
+        // saves what was trained otherwise.
+        match (&mut run.output, progress) {
+            (Some(output), Some(progress)) => output.rewind(progress.step)?,
+            (Some(output), None) => {
+                output.begin()?;
+                run.describe_itself()?;
             }
+            (None, _) => {}
         }
-        run.describe_itself()?;
         let of_model = run.config.clone();
         let limits =
             |started: bool| started.then(|| limits(&machine_team(&placement, isa)?, &of_model, None)).transpose();

@@ -404,7 +404,7 @@ impl Run {
 
     fn save(&mut self) -> Result<()> {
         if let Some(output) = &mut self.output
-            && output.recreate()?
+            && (output.recreate()? || self.saved.is_none())
         {
             self.describe_itself()?;
         }
