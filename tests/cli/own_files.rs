@@ -170,13 +170,7 @@ fn data_are_not_written_over_other_data_or_folders() {
     }
     fs::rename(folder.path().join("blocks/unfinished"), folder.path().join("mine")).unwrap();
     succeed(&preprocess);
-    // TorchRec's own files tell no more than their names.
-    fs::create_dir(folder.path().join("torchrec")).unwrap();
-    fs::write(folder.path().join("torchrec/day_0_dense.npy"), "theirs").unwrap();
-    let convert = format!("convert {} {} --format torchrec", to("blocks"), to("torchrec"));
-    assert!(fail(&convert).contains("holds a data set already"));
     assert_eq!(held(&folder.path().join("text")), before);
-    assert_eq!(fs::read_to_string(folder.path().join("torchrec/day_0_dense.npy")).unwrap(), "theirs");
     // The folder that one is in has a name, too.
     let verify = octorec().args(["data", "verify", "."]).current_dir(folder.path().join("blocks")).output().unwrap();
     assert!(verify.status.success(), "{}", String::from_utf8_lossy(&verify.stderr));

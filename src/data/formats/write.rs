@@ -74,7 +74,7 @@ impl Target {
                 [MANIFEST, nvidia::SPEC, mlperf::COUNTS, super::SCHEMA].contains(&name.as_str())
             })
         });
-        if taken || Format::detect(folder).is_some() {
+        if taken {
             return Err(bad(folder, "holds a data set already: choose another directory, or remove this one"));
         }
         Ok(Self {
