@@ -30,7 +30,8 @@ struct Minibatch {
     out: Panels<f32>,
     gradient: Panels<f32>,
     x_gradient: Panels<f32>,
-    pooled_gradient: Vec<f32>,
+    /// The pooled rows again, of which backward passes make gradients, and of these again.
+    in_place: Vec<f32>,
 }
 
 #[derive(Clone, Copy)]
@@ -62,13 +63,14 @@ fn random(len: usize, stream: usize) -> Vec<f32> {
 fn minibatch(shape: Shape, number: usize) -> Minibatch {
     // Half of x is 0, as behind a ReLU.
     let x: Vec<f32> = random(SAMPLES * shape.dim, 3 * number).iter().map(|x| x.max(0.0)).collect();
+    let pooled = random(SAMPLES * shape.pooled(), 3 * number + 1);
     Minibatch {
         x: Panels::from_rows(&x, SAMPLES, shape.dim),
-        pooled: random(SAMPLES * shape.pooled(), 3 * number + 1),
+        in_place: pooled.clone(),
+        pooled,
         out: Panels::zeroed(SAMPLES, shape.outputs()),
         gradient: Panels::from_rows(&random(SAMPLES * shape.outputs(), 3 * number + 2), SAMPLES, shape.outputs()),
         x_gradient: Panels::zeroed(SAMPLES, shape.dim),
-        pooled_gradient: vec![0.0; SAMPLES * shape.pooled()],
     }
 }
 
@@ -158,10 +160,9 @@ fn forward(dot: &mut Dot, team: &Team, batch: &mut Minibatch) {
 }
 
 fn backward(dot: &mut Dot, team: &Team, batch: &mut Minibatch) {
-    let Minibatch { x, pooled, gradient, x_gradient, pooled_gradient, .. } = batch;
-    let row = pooled.len() / SAMPLES;
-    let to = FeaturesMut { x: x_gradient, pooled: pooled_gradient, row };
-    dot.backward(team, SAMPLES, Features { x, pooled, row }, gradient, to);
+    let Minibatch { x, gradient, x_gradient, in_place, .. } = batch;
+    let row = in_place.len() / SAMPLES;
+    dot.backward(team, SAMPLES, gradient, FeaturesMut { x, x_gradient, pooled: in_place, row });
 }
 
 /// Milliseconds of the median round and of the fastest.
@@ -196,7 +197,7 @@ fn measure(team: &Team, field: &Field, shape: Shape, rounds: usize) {
     assert!(batches[0].out.to_rows() == expected, "forward gives the bits of the plain product");
     backward(&mut dot, team, &mut batches[0]);
     let found = batches[0].x_gradient.to_rows();
-    let found = found.chunks(shape.dim).zip(batches[0].pooled_gradient.chunks(shape.pooled()));
+    let found = found.chunks(shape.dim).zip(batches[0].in_place.chunks(shape.pooled()));
     let found: Vec<f32> = found.flat_map(|(x, pooled)| [x, pooled].concat()).collect();
     assert!(found == expected_gradient, "backward gives the bits of the plain product");
 

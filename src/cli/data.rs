@@ -197,12 +197,13 @@ impl GenerateArgs {
 
     fn write_text(&self, log: &Criteo) -> Result<()> {
         std::fs::create_dir_all(&self.to).map_err(Error::io(&self.to, "create"))?;
-        for (name, split) in [("day_0", Split::Train), ("day_1", Split::Test)] {
-            let (path, count) = (self.to.join(name), log.samples(split).unwrap_or(0));
-            if path.exists() {
-                let reason = "is there already: choose another folder, or remove it".to_owned();
-                return Err(Error::BadFile { path, reason });
-            }
+        let days = [("day_0", Split::Train), ("day_1", Split::Test)].map(|(name, split)| (self.to.join(name), split));
+        if let Some((path, _)) = days.iter().find(|(path, _)| path.exists()) {
+            let reason = "is there already: choose another folder, or remove it".to_owned();
+            return Err(Error::BadFile { path: path.clone(), reason });
+        }
+        for (path, split) in days {
+            let count = log.samples(split).unwrap_or(0);
             let bar = bar(count, "generating");
             let mut file = WholeFile::create(&path)?;
             let mut text = BufWriter::new(&mut file);

@@ -83,11 +83,12 @@ pub fn divide(
         (None, None) => None,
     };
     if let Some(path) = wanted.kept.filter(|path| !several && path.exists()) {
-        let before = file::ranks(&input::read_text(path)?, &path.display().to_string())?;
-        told.push(format!(
-            "one rank goes on with the run of {}: --ranks {before} goes on as it began",
-            Many(before as u64, "rank")
-        ));
+        // Which one rank does not follow, so that it may be damaged.
+        let before = input::read_text(path).and_then(|text| file::ranks(&text, &path.display().to_string()));
+        told.extend(before.ok().map(|before| {
+            let ranks = Many(before as u64, "rank");
+            format!("one rank goes on with the run of {ranks}: --ranks {before} goes on as it began")
+        }));
     }
     let path = wanted.file.or(wanted.kept).filter(|_| followed.is_some() && several);
     let named = |path: &Path| file::collective(&input::read_text(path)?, &path.display().to_string());

@@ -140,7 +140,8 @@ impl HotArgs {
 fn configured(path: Option<&Path>, base: &BaseArgs, keys: &KeyArgs) -> Result<Config> {
     let mut layers = base.layers()?;
     if let Some(path) = path {
-        let kind = if keys.schema().is_some() { SourceKind::Files } else { source_of(path) };
+        let described = keys.schema().is_some() || layers.has_text("data.schema");
+        let kind = if described { SourceKind::Files } else { source_of(path) };
         layers.fix("data.path", path.display().to_string(), "PATH")?;
         layers.fix("data.source", kind.name(), "PATH")?;
     }

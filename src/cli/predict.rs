@@ -157,7 +157,9 @@ impl<'a, W: Write> Answers<'a, W> {
     fn write(&mut self, probabilities: &[f32]) -> std::io::Result<()> {
         for probability in probabilities {
             // Nine significant digits give every f32 back.
-            if self.is_json {
+            if self.is_json && !probability.is_finite() {
+                writeln!(self.to, "{{\"probability\":null}}")?;
+            } else if self.is_json {
                 writeln!(self.to, "{{\"probability\":{probability:.8e}}}")?;
             } else {
                 writeln!(self.to, "{probability:.8e}")?;

@@ -13,7 +13,7 @@ use super::ranks::Started;
 use crate::base::config::{Config, IsaChoice, SourceKind};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many};
-use crate::base::{Error, NodeId, Result};
+use crate::base::{Error, NodeId, Result, input};
 use crate::data::derived::Derived;
 use crate::data::incoming::{Incoming, Writing};
 use crate::data::schema::{Scale, Scales};
@@ -25,6 +25,7 @@ use crate::math::part_for;
 use crate::memory::same_file;
 use crate::model::{Parameter, Room, Shape};
 use crate::optim::Optimizer;
+use crate::shard;
 use crate::simd::Isa;
 use crate::train::{Checkpoint, Progress, Ranks, checkpoint_in, load_vocabulary, vocabulary_in};
 
@@ -260,14 +261,21 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started) -> Resu
     Ok(())
 }
 
-/// Refuses an output that is one of the command's inputs, or a file in a folder that is one.
+/// Refuses an output that is one of the command's inputs, or a file in a folder that is one, unless it is a plan or a picture,
+/// which no data set has.
 ///
 /// # Errors
 /// [`Error::Config`] that names the flag.
 pub fn refuse_overwriting(flag: &str, out: Option<&Path>, inputs: &[&Path]) -> Result<()> {
     let within = |out: &Path, folder: &Path| {
         let file = out.canonicalize().ok().filter(|file| file.is_file());
-        file.and_then(|file| Some(same_file(file.parent()?, folder))) == Some(true)
+        let of_data = |file: &PathBuf| {
+            let text = || input::read_text(file).unwrap_or_default();
+            !file
+                .extension()
+                .is_some_and(|kind| kind == "svg" || kind == "toml" && shard::file::ranks(&text(), "").is_ok())
+        };
+        file.filter(of_data).and_then(|file| Some(same_file(file.parent()?, folder))) == Some(true)
     };
     let lost = |out: &Path| inputs.iter().any(|input| same_file(out, input) || within(out, input));
     match out.filter(|out| lost(out)) {

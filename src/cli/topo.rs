@@ -99,6 +99,7 @@ pub fn run(args: &TopoArgs, world: &World) -> Result<()> {
 /// As [`run`].
 pub fn report(args: &TopoArgs, world: &World) -> Result<String> {
     args.check()?;
+    refuse_overwriting("--svg", args.svg.as_deref(), &[Path::new(&args.place.topology)])?;
     if args.measure {
         return figures::measure(args, world);
     }
@@ -110,7 +111,6 @@ pub fn report(args: &TopoArgs, world: &World) -> Result<String> {
         Some(Export::Print) => return Ok(machine.to_toml()),
         export => args.write(export.as_ref(), &machine)?,
     };
-    refuse_overwriting("--svg", args.svg.as_deref(), &[Path::new(&args.place.topology)])?;
     let wishes = args.place.wishes(args.threads);
     let placement = place(&machine, &wishes)?;
     let mut text = if args.json {

@@ -13,10 +13,11 @@ use super::copies::{CopyArgs, hot_inputs, revisions, slots};
 use super::heed_signals;
 use super::help::{MODEL, OUTPUT};
 use super::overrides::{BaseArgs, KeyArgs};
+use super::place::RankCount;
 use super::profile::{Profiled, limits};
 use super::ranks::{ExchangeArgs, Overlap, Purpose, RankArgs, Started, machine_team};
 use super::session::{Learned, Trained, VerifyArgs, describe, open_data, refuse_overwriting, report_skipped};
-use crate::base::config::{Command, Config, Hot, Layers};
+use crate::base::config::{Command, Config, Hot, Layers, Vocab};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many, Seconds};
 use crate::base::{Error, Result, console};
@@ -28,7 +29,8 @@ use crate::machine::placement::Placement;
 use crate::memory::{forget_cached, write_file};
 use crate::simd::Isa;
 use crate::train::{
-    Benchmark, LossTrace, MlLog, Outcome, OutputDir, Progress, Run, Submission, Summary, Writers, hot_in, plan_in,
+    Benchmark, LossTrace, MlLog, Outcome, OutputDir, Progress, Run, Submission, Summary, Writers, hot_in,
+    load_vocabulary, plan_in, vocabulary_in,
 };
 
 /// Arguments of `octorec train`.
@@ -180,7 +182,8 @@ impl TrainArgs {
             }
             None => {
                 let config = self.keys.finish_with(self.base.layers()?, Command::Train, self.copies.values())?;
-                (config, Learned::default(), None)
+                let known = self.numbers_of_init(&config)?;
+                (config, known, None)
             }
         };
         let progress = checkpoint.as_ref().map(|(_, progress)| *progress);
@@ -268,6 +271,14 @@ impl TrainArgs {
         Ok(())
     }
 
+    /// Where a run begins with a model's weights, values of text have the rows that they have there.
+    fn numbers_of_init(&self, config: &Config) -> Result<Learned> {
+        let numbered = config.data.is_stored() && config.data.vocab != Vocab::Hash;
+        let beside = self.init.as_deref().filter(|_| numbered).map(vocabulary_in).filter(|beside| beside.exists());
+        let vocabulary = beside.map(|beside| load_vocabulary(&beside, !self.verify.no_verify)).transpose()?;
+        Ok(Learned { vocabulary, ..Learned::default() })
+    }
+
     /// By which rules the run is logged.
     fn benchmark(&self, config: &Config) -> Benchmark {
         self.mllog_benchmark.unwrap_or_else(|| Benchmark::of(config))
@@ -342,7 +353,7 @@ impl TrainArgs {
         match &self.init {
             Some(path) => {
                 let weights = self.verify.open(path)?;
-                weights.check_numbers(source.vocabulary())?;
+                weights.check_numbers(source.vocabulary(), &vocabulary_in(path))?;
                 weights.load_into(&started.ranks)?;
             }
             None if self.resume.is_some() => (),
@@ -417,8 +428,9 @@ impl TrainArgs {
         }
         match (&run.output, summary.outcome) {
             (Some(output), Outcome::Interrupted) => {
+                // Another number than one asks for without a word is asked for again.
                 let ranks = match (run.ranks.layout().ranks(), run.ranks.world().machines()) {
-                    (2.., 1) => format!(" --ranks {}", run.ranks.layout().ranks()),
+                    (ranks, 1) if ranks > 1 || self.ranks.place.ranks != RankCount::Auto => format!(" --ranks {ranks}"),
                     _ => String::new(),
                 };
                 note!("saved; continue with: octorec train --resume {}{ranks}", output.path().display());

@@ -127,7 +127,9 @@ impl TuneArgs {
     /// When the configuration is wrong, threads or memory are refused, or the file cannot be written.
     pub fn run(&self) -> Result<()> {
         let What::Gemm(args) = &self.what;
-        let inputs: Vec<&Path> = args.base.config.iter().map(PathBuf::as_path).collect();
+        let data = &args.keys.finish(args.base.layers()?, Command::Tune)?.data;
+        let inputs = [&data.path, &data.test_path, &data.schema].map(Path::new);
+        let inputs: Vec<&Path> = inputs.into_iter().chain(args.base.config.as_deref()).collect();
         refuse_overwriting("--out", args.out.as_deref(), &inputs)?;
         let (report, file) = args.measure()?;
         write_out(&show(&report, args.json))?;

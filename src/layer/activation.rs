@@ -65,22 +65,14 @@ impl Activation {
         });
     }
 
-    /// Writes the gradient of the rows to those of `to`, by that of the result.
-    pub fn backward(
-        self,
-        team: &Team,
-        samples: usize,
-        (rows, row): (&[f32], usize),
-        gradient: &Panels<f32>,
-        to: &mut [f32],
-    ) {
-        let (isa, columns) = (team.isa(), gradient.columns());
+    /// Replaces the rows of `samples` samples, which begin so far apart, by their gradient, given that of the result.
+    pub fn backward(self, team: &Team, samples: usize, gradient: &Panels<f32>, (rows, row): (&mut [f32], usize)) {
+        let isa = team.isa();
         if samples * row == 0 {
             return;
         }
-        team.share(Rows::new(&mut to[..samples * row], row, team.pieces(), 1), |band| {
-            gradient.export(band.first..band.first + band.rows, band.data, row);
-            isa.run(Backward { function: self, rows: &rows[band.first * row..], row, columns, to: band.data });
+        team.share(Rows::new(&mut rows[..samples * row], row, team.pieces(), 1), |band| {
+            isa.run(Backward { function: self, gradient, first: band.first, row, rows: band.data });
         });
     }
 }
@@ -111,10 +103,11 @@ impl Kernel for Forward<'_> {
 
 struct Backward<'a> {
     function: Activation,
-    rows: &'a [f32],
+    gradient: &'a Panels<f32>,
+    /// The first sample of the rows.
+    first: usize,
     row: usize,
-    columns: usize,
-    to: &'a mut [f32],
+    rows: &'a mut [f32],
 }
 
 impl Kernel for Backward<'_> {
@@ -122,9 +115,13 @@ impl Kernel for Backward<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        for (to, x) in self.to.chunks_mut(self.row).zip(self.rows.chunks(self.row)) {
-            let pairs = to[..self.columns].iter_mut().zip(x);
-            pairs.for_each(|(to, x)| *to = self.function.back(*x, *to));
+        for panel in 0..self.gradient.panels() {
+            let (start, width) = (panel * WIDTH, self.gradient.width(panel));
+            let gradients = &self.gradient.panel(panel)[self.first..];
+            for (row, gradient) in self.rows.chunks_mut(self.row).zip(gradients) {
+                let pairs = row[start..][..width].iter_mut().zip(gradient);
+                pairs.for_each(|(x, gradient)| *x = self.function.back(*x, *gradient));
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The `cat` interaction: what comes next reads a sample's vectors side by side.
 //!
 //! The bottom MLP's output x, then the pooled rows as they lie in memory: forward writes them to the next input, in its
-//! precision, backward takes the input's gradient apart again.
+//! precision, backward takes the input's gradient apart again and puts that of pooled rows in their place.
 
 use super::{Features, FeaturesMut};
 use crate::machine::team::Team;
@@ -44,29 +44,21 @@ impl Concat {
         team.share(grid, |out| isa.run(Forward { shape, from, out }));
     }
 
-    /// Writes the gradient of the features of the first `samples` samples, given `gradient` with respect to [x, pooled];
+    /// Replaces the features of the first `samples` samples by their gradient, given `gradient` with respect to [x, pooled];
     /// what goes to x becomes 0 where x, a ReLU's output, is.
     ///
     /// # Panics
     /// As [`Concat::forward`].
-    pub fn backward<C: Cell>(
-        &self,
-        team: &Team,
-        samples: usize,
-        from: Features<'_, C>,
-        gradient: &Panels<C>,
-        to: FeaturesMut<'_, C>,
-    ) {
+    pub fn backward<C: Cell>(&self, team: &Team, samples: usize, gradient: &Panels<C>, features: FeaturesMut<'_, C>) {
         let (isa, shape) = (team.isa(), *self);
-        from.check(samples, self.x, self.pooled);
-        to.check(samples, self.x, self.pooled);
+        features.check(samples, self.x, self.pooled);
         assert!(
             gradient.columns() == self.outputs() && gradient.rows() >= samples,
             "{gradient:?} is the interaction's"
         );
-        let row = to.row;
-        team.share(to.deal(samples, team.pieces()), |(x, pooled)| {
-            isa.run(Backward { shape, from, gradient, x, pooled, row });
+        let (x, row) = (features.x, features.row);
+        team.share(features.deal(samples, team.pieces()), |(x_gradient, pooled)| {
+            isa.run(Backward { shape, x, gradient, x_gradient, pooled, row });
         });
     }
 }
@@ -102,9 +94,9 @@ impl<C: Cell, D: Cell> Kernel for Forward<'_, C, D> {
 
 struct Backward<'a, C> {
     shape: Concat,
-    from: Features<'a, C>,
+    x: &'a Panels<C>,
     gradient: &'a Panels<C>,
-    x: GridPart<'a, Row<C>>,
+    x_gradient: GridPart<'a, Row<C>>,
     pooled: GridPart<'a, f32>,
     /// Distance of one sample's pooled rows from the next one's.
     row: usize,
@@ -116,10 +108,10 @@ impl<C: Cell> Kernel for Backward<'_, C> {
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
         let Concat { x, pooled } = self.shape;
-        for (index, sample) in self.x.rows().enumerate() {
-            for panel in self.x.panels() {
-                let (y, from) = (&self.from.x.panel(panel)[sample], &self.gradient.panel(panel)[sample]);
-                let to = &mut self.x.panel(panel)[index];
+        for (index, sample) in self.x_gradient.rows().enumerate() {
+            for panel in self.x_gradient.panels() {
+                let (y, from) = (&self.x.panel(panel)[sample], &self.gradient.panel(panel)[sample]);
+                let to = &mut self.x_gradient.panel(panel)[index];
                 for lane in (0..WIDTH).step_by(S::LANES) {
                     // Padding of x is 0, so it closes the gate for the pooled columns behind it.
                     let gated = simd.gate(C::load(simd, &from[lane..]), C::load(simd, &y[lane..]));

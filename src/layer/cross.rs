@@ -168,7 +168,7 @@ impl Cross {
         }
     }
 
-    /// Writes the gradient of the features of the samples of a part, that of the last forward pass, given `gradient` with
+    /// Replaces the features of the samples of a part, that of the last forward pass, by their gradient, given `gradient` with
     /// respect to x_L; what goes to x becomes 0 where x, a ReLU's output, is. With the last part, `done` gets each of
     /// [`Cross::layers`], last to first, as soon as the gradients of its weights are complete: until the next forward pass
     /// nothing else needs it.
@@ -179,9 +179,8 @@ impl Cross {
         &mut self,
         team: &Team,
         part: &Part<'_>,
-        from: Features<'_, f32>,
         gradient: &Panels<f32>,
-        to: FeaturesMut<'_, f32>,
+        features: FeaturesMut<'_, f32>,
         mut done: impl FnMut(usize, &mut Linear),
     ) {
         let Self { layers, levels, x0_gradient, x_gradients, h_gradient, u_gradient, pairs, scratch, .. } = self;
@@ -218,7 +217,7 @@ impl Cross {
                 done(2 * index, v);
             }
         }
-        self.concat.backward(team, samples, from, self.x_gradients[0].whole(), to);
+        self.concat.backward(team, samples, self.x_gradients[0].whole(), features);
     }
 }
 

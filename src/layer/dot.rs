@@ -8,7 +8,8 @@
 //! Backward: with the symmetric S that has dz at (i, j) and (j, i), dT = S T, plus dx in row 0.
 //!
 //! Every number is read from where its producer left it and written to where its consumer wants it, once: x and its
-//! gradient are the bottom MLP's panels, [x, z] and its gradient the top MLP's. What lies between stays in L1 or L2.
+//! gradient are the bottom MLP's panels, [x, z] and its gradient the top MLP's. What lies between stays in L1 or L2. The
+//! gradient of pooled rows takes the place of these.
 
 use std::convert::identity;
 
@@ -151,7 +152,7 @@ impl Dot {
         });
     }
 
-    /// Writes the gradient of the features of the first `samples` samples, given `gradient` with respect to [x, z];
+    /// Replaces the features of the first `samples` samples by their gradient, given `gradient` with respect to [x, z];
     /// x is a ReLU's output, and what goes to x goes on through it: it becomes 0 where x is.
     ///
     /// # Panics
@@ -160,21 +161,19 @@ impl Dot {
         &mut self,
         team: &Team,
         samples: usize,
-        from: Features<'_, C>,
         gradient: &Panels<C>,
-        to: FeaturesMut<'_, C>,
+        features: FeaturesMut<'_, C>,
     ) {
         let (isa, shape) = (team.isa(), self.shape);
-        from.check(samples, shape.x(), shape.pooled());
-        to.check(samples, shape.x(), shape.pooled());
+        features.check(samples, shape.x(), shape.pooled());
         assert!(
             gradient.columns() == self.outputs() && gradient.rows() >= samples,
             "{gradient:?} is the interaction's"
         );
-        let row = to.row;
-        let parts = to.deal(samples, team.pieces());
-        team.share_with(Each::new(&mut self.scratch), parts, identity, |scratch, (x, pooled)| {
-            isa.run(Backward { shape, from, gradient, x, pooled, row, scratch });
+        let (x, row) = (features.x, features.row);
+        let parts = features.deal(samples, team.pieces());
+        team.share_with(Each::new(&mut self.scratch), parts, identity, |scratch, (x_gradient, pooled)| {
+            isa.run(Backward { shape, x, gradient, x_gradient, pooled, row, scratch });
         });
     }
 }
@@ -264,9 +263,9 @@ impl<C: Cell> Forward<'_, C> {
 
 struct Backward<'a, C> {
     shape: Shape,
-    from: Features<'a, C>,
+    x: &'a Panels<C>,
     gradient: &'a Panels<C>,
-    x: GridPart<'a, Row<C>>,
+    x_gradient: GridPart<'a, Row<C>>,
     pooled: GridPart<'a, f32>,
     /// Distance of one sample's pooled rows from the next one's.
     row: usize,
@@ -280,15 +279,14 @@ impl<C: Cell> Kernel for Backward<'_, C> {
     fn run<S: Simd>(mut self, simd: S) {
         let Shape { vectors: count, dim, with_x, itself } = self.shape;
         let (row, padded, before) = (self.shape.pooled(), self.shape.padded(), self.shape.before());
-        for (index, sample) in self.x.rows().enumerate() {
-            self.gather(simd, sample);
+        for (index, sample) in self.x_gradient.rows().enumerate() {
+            self.gather(simd, index, sample);
             let Scratch { vectors, gradient, .. } = &mut *self.scratch;
             let product =
                 Mirrored { triangle: &gradient[before..], itself, vectors, count, row: padded, first: gradient };
             let pooled = &mut self.pooled.panel(0)[index * self.row..][..row];
-            let next = self.from.pooled.get((sample + 1) * self.from.row..).unwrap_or_default();
-            let mut to =
-                Gradients { dim, with_x, x: &mut self.x, index, features: vectors, pooled, next, apart: self.row };
+            let x = &mut self.x_gradient;
+            let mut to = Gradients { dim, with_x, x, index, features: vectors, pooled, apart: self.row };
             product.each(simd, &mut to);
         }
     }
@@ -304,8 +302,7 @@ struct Gradients<'a, 'b, C> {
     /// The features, x first if there is one.
     features: &'a [f32],
     pooled: &'a mut [f32],
-    /// The next sample's pooled rows, and how far its gradient of them is from this one's.
-    next: &'a [f32],
+    /// How far the next sample's are from these.
     apart: usize,
 }
 
@@ -317,8 +314,7 @@ impl<C: Cell> Take for Gradients<'_, '_, C> {
             C::store(simd, simd.gate(v, simd.load(&self.features[k..])), x);
         } else if k < self.dim {
             let at = (i - usize::from(self.with_x)) * self.dim;
-            // What the next sample reads and writes comes while this one is computed.
-            simd.prefetch_ahead(self.next, at + k);
+            // What the next sample reads and replaces comes while this one is computed.
             simd.prefetch_write(self.pooled, self.apart + at + k);
             let to = &mut self.pooled[at..][k..self.dim];
             match to.len() {
@@ -330,14 +326,14 @@ impl<C: Cell> Take for Gradients<'_, '_, C> {
 }
 
 impl<C: Cell> Backward<'_, C> {
-    /// Brings a sample's vectors and its gradient side by side.
+    /// Brings a sample's vectors and its gradient side by side; `index` is its number in this part.
     #[inline(always)]
-    fn gather<S: Simd>(&mut self, simd: S, sample: usize) {
+    fn gather<S: Simd>(&mut self, simd: S, index: usize, sample: usize) {
         let Scratch { vectors, gradient, .. } = &mut *self.scratch;
         let (dim, row, padded) = (self.shape.dim, self.shape.pooled(), self.shape.padded());
         let (x, pooled) = vectors.split_at_mut(if self.shape.with_x { padded } else { 0 });
-        widen(simd, self.from.x, sample, x);
-        let from = &self.from.pooled[sample * self.from.row..][..row];
+        widen(simd, self.x, sample, x);
+        let from = &self.pooled.panel(0)[index * self.row..][..row];
         if dim == padded {
             let (to, from) = (pooled.as_chunks_mut::<STEPS>().0, from.as_chunks::<STEPS>().0);
             to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
@@ -447,9 +443,10 @@ mod tests {
                     let mut out = Panels::zeroed(samples + 3, outputs);
                     dot.forward(&team, samples, from, &mut out);
                     let mut dx = Panels::zeroed(samples, shape.x());
-                    let mut dpooled = vec![7.0; pooled.len()];
-                    let to = FeaturesMut { x: &mut dx, pooled: &mut dpooled, row: shape.pooled() };
-                    dot.backward(&team, samples, from, &Panels::from_rows(&gradient, samples, outputs), to);
+                    let mut dpooled = pooled.clone();
+                    let row = shape.pooled();
+                    let features = FeaturesMut { x: &x, x_gradient: &mut dx, pooled: &mut dpooled, row };
+                    dot.backward(&team, samples, &Panels::from_rows(&gradient, samples, outputs), features);
                     let name = format!("{isa:?}, {threads} threads, {samples} samples, {shape:?}");
                     assert!(out.to_rows()[..samples * outputs] == expected[0], "forward, {name}");
                     assert!(out.to_rows()[samples * outputs..].iter().all(|&x| x == 0.0), "other rows, {name}");

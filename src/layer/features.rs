@@ -20,12 +20,14 @@ pub struct Features<'a, C> {
     pub row: usize,
 }
 
-/// The gradient of a minibatch's features, to be written.
+/// A minibatch's features on the way back. The gradient of pooled rows takes their place, where their lines are in a cache.
 #[derive(Debug)]
 pub struct FeaturesMut<'a, C> {
-    /// The gradient of the bottom MLP's last sums.
-    pub x: &'a mut Panels<C>,
-    /// The gradients of the pooled rows.
+    /// The output of the bottom MLP.
+    pub x: &'a Panels<C>,
+    /// The gradient of the bottom MLP's last sums, to be written.
+    pub x_gradient: &'a mut Panels<C>,
+    /// The pooled rows of each sample, and then their gradient.
     pub pooled: &'a mut [f32],
     /// As [`Features::row`].
     pub row: usize,
@@ -62,15 +64,17 @@ impl<C: Cell> Features<'_, C> {
 impl<'a, C: Cell> FeaturesMut<'a, C> {
     /// As [`Features::check`].
     pub(super) fn check(&self, samples: usize, x: usize, pooled: usize) {
-        check(self.x, self.pooled, self.row, samples, [x, pooled]);
+        for x_or_gradient in [self.x, self.x_gradient] {
+            check(x_or_gradient, self.pooled, self.row, samples, [x, pooled]);
+        }
     }
 
-    /// Cuts the samples into `pieces`: each has the same samples of x and of pooled rows, [`FeaturesMut::row`] apart.
+    /// Cuts the samples into `pieces`: each has the same samples of the gradient of x and of pooled rows, [`FeaturesMut::row`] apart.
     pub(super) fn deal(self, samples: usize, pieces: usize) -> (Grid<'a, Row<C>>, Grid<'a, f32>) {
-        let x = [self.x.panels(), samples, self.x.stride()];
+        let x = [self.x_gradient.panels(), samples, self.x_gradient.stride()];
         let whole = samples * self.row;
         (
-            Grid::new(self.x.cells_mut(), x, [1, pieces], 1),
+            Grid::new(self.x_gradient.cells_mut(), x, [1, pieces], 1),
             Grid::new(self.pooled, [1, whole, whole], [1, pieces], self.row.max(1)),
         )
     }

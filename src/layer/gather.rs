@@ -19,35 +19,28 @@ pub enum Numbers<'a> {
     Panels(&'a Panels<f32>),
 }
 
-/// Vectors side by side, of the current part of a minibatch, and their gradient.
+/// Vectors side by side, of the current part of a minibatch; on the way back their gradient takes their place.
 #[derive(Debug)]
 pub struct Gather {
     /// Numbers of each.
     widths: Vec<usize>,
     row: usize,
     rows: Buffer<f32>,
-    gradient: Buffer<f32>,
 }
 
 impl Gather {
-    /// Of vectors of these widths, with room for `samples`, and for gradients where weights move.
+    /// Of vectors of these widths, with room for `samples`.
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn new(widths: Vec<usize>, samples: usize, learns: bool, supply: &mut Supply<'_>) -> Result<Self> {
+    pub fn new(widths: Vec<usize>, samples: usize, supply: &mut Supply<'_>) -> Result<Self> {
         let row = widths.iter().sum();
-        Ok(Self {
-            widths,
-            row,
-            rows: supply.buffer("gathered vectors", samples * row)?,
-            gradient: supply.buffer("gradients of gathered vectors", if learns { samples * row } else { 0 })?,
-        })
+        Ok(Self { widths, row, rows: supply.buffer("gathered vectors", samples * row)? })
     }
 
     /// Takes all planned buffers from the arena.
     pub fn settle(&mut self, arena: &mut Arena) {
         self.rows.settle(arena);
-        self.gradient.settle(arena);
     }
 
     /// Numbers of a sample.
@@ -56,21 +49,15 @@ impl Gather {
         self.row
     }
 
-    /// The vectors.
+    /// The vectors, or their gradient.
     #[must_use]
     pub fn rows(&self) -> &[f32] {
         &self.rows
     }
 
-    /// The gradient of the vectors.
-    #[must_use]
-    pub fn gradient(&self) -> &[f32] {
-        &self.gradient
-    }
-
-    /// The vectors, and their gradient, to be written.
-    pub fn rows_and_gradient(&mut self) -> (&[f32], &mut [f32]) {
-        (&self.rows, &mut self.gradient)
+    /// The vectors, to be replaced by their gradient.
+    pub fn rows_mut(&mut self) -> &mut [f32] {
+        &mut self.rows
     }
 
     /// Takes the vectors of so many samples from where they are, by their numbers.

@@ -11,7 +11,7 @@ use crate::math::brgemm::{Panels, WIDTH};
 use crate::memory::{Arena, Buffer, Supply};
 use crate::sync::{Grid, Rows};
 
-/// Vectors of each step, of the current part of a minibatch, and their gradient.
+/// Vectors of each step, of the current part of a minibatch; on the way back their gradient takes their place.
 #[derive(Debug)]
 pub struct Steps {
     tables: Vec<Column>,
@@ -21,7 +21,6 @@ pub struct Steps {
     /// Elements of a sample's features, and of a step's vectors.
     rows: [usize; 2],
     vectors: Buffer<f32>,
-    gradient: Buffer<f32>,
     /// 1 where a step is there, else 0.
     there: Buffer<f32>,
 }
@@ -39,7 +38,7 @@ struct Column {
 
 impl Steps {
     /// Of tables with so many columns each, of each of which a sample's features have so many rows, one or as many as there are
-    /// `steps`; with room for parts of `samples`, and for gradients where weights move.
+    /// `steps`; with room for parts of `samples`.
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -49,7 +48,6 @@ impl Steps {
     pub fn new(
         (dims, positions, steps): (&[usize], &[usize], usize),
         samples: usize,
-        learns: bool,
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
         let mut rows = [0; 2];
@@ -68,14 +66,13 @@ impl Steps {
             steps,
             rows,
             vectors: supply.buffer("vectors of steps", elements)?,
-            gradient: supply.buffer("gradients of vectors of steps", if learns { elements } else { 0 })?,
             there: supply.buffer("steps that are there", samples * steps)?,
         })
     }
 
     /// Takes all planned buffers from the arena.
     pub fn settle(&mut self, arena: &mut Arena) {
-        [&mut self.vectors, &mut self.gradient, &mut self.there].into_iter().for_each(|buffer| buffer.settle(arena));
+        [&mut self.vectors, &mut self.there].into_iter().for_each(|buffer| buffer.settle(arena));
     }
 
     /// Steps of a sample.
@@ -102,9 +99,9 @@ impl Steps {
         &self.vectors
     }
 
-    /// The same, and their gradient, to be written.
-    pub fn vectors_and_gradient(&mut self) -> (&[f32], &mut [f32]) {
-        (&self.vectors, &mut self.gradient)
+    /// The same, to be replaced by their gradient.
+    pub fn vectors_mut(&mut self) -> &mut [f32] {
+        &mut self.vectors
     }
 
     /// Notes which steps of a part's samples are there, by where the bags of each table's look-ups begin, a bag a step, and writes
@@ -169,16 +166,16 @@ impl Steps {
         });
     }
 
-    /// Puts the gradients of the vectors of each step of `samples` samples into that of their features.
+    /// Puts the gradients of the vectors of each step of `samples` samples in the place of their features.
     pub fn put(&self, team: &Team, samples: usize, to: &mut [f32]) {
-        let Self { tables, steps, rows: [to_row, from_row], gradient, .. } = self;
+        let Self { tables, steps, rows: [to_row, from_row], vectors, .. } = self;
         let (steps, to_row, from_row) = (*steps, *to_row, *from_row);
         if samples * to_row == 0 {
             return;
         }
         team.share(Rows::new(&mut to[..samples * to_row], to_row, team.pieces(), 1), |band| {
             let samples =
-                band.data.chunks_exact_mut(to_row).zip(gradient.chunks_exact(steps * from_row).skip(band.first));
+                band.data.chunks_exact_mut(to_row).zip(vectors.chunks_exact(steps * from_row).skip(band.first));
             for (to, from) in samples {
                 for (step, from) in from.chunks_exact(from_row).enumerate() {
                     for &Column { sequence, dim, from: start, to: at } in tables {

@@ -18,7 +18,8 @@ use crate::memory::{Arena, Buffer, Supply};
 use crate::optim::Kept;
 use crate::sync::Rows;
 
-/// The vectors of the current part of a minibatch and their gradient, with the matrices of those that have one.
+/// The vectors of the current part of a minibatch, which their gradient replaces on the way back, with the matrices of those that
+/// have one.
 #[derive(Debug)]
 pub struct Vectors {
     columns: Vec<Column>,
@@ -28,7 +29,6 @@ pub struct Vectors {
     /// Elements of a sample's features, and of its vectors.
     rows: [usize; 2],
     vectors: Buffer<f32>,
-    gradient: Buffer<f32>,
     scratch: Scratch,
 }
 
@@ -106,7 +106,6 @@ impl Vectors {
             flows,
             rows,
             vectors: supply.buffer("vectors", samples * rows[1])?,
-            gradient: supply.buffer("gradients of vectors", learning * rows[1])?,
             scratch: Scratch::default(),
         }))
     }
@@ -116,7 +115,6 @@ impl Vectors {
         self.layers.iter_mut().for_each(|layer| layer.settle(arena));
         self.flows.iter_mut().flatten().for_each(|flow| flow.settle(arena));
         self.vectors.settle(arena);
-        self.gradient.settle(arena);
     }
 
     /// As [`super::Mlp::plan_sums`].
@@ -150,9 +148,9 @@ impl Vectors {
         &self.vectors
     }
 
-    /// The same, and their gradient, to be written.
-    pub fn vectors_and_gradient(&mut self) -> (&[f32], &mut [f32]) {
-        (&self.vectors, &mut self.gradient)
+    /// The same, to be replaced by their gradient.
+    pub fn vectors_mut(&mut self) -> &mut [f32] {
+        &mut self.vectors
     }
 
     /// Makes the vectors of so many samples, whose features these are.
@@ -184,28 +182,28 @@ impl Vectors {
         });
     }
 
-    /// Back from the gradient of the vectors of a part, that of the last forward pass with these features, to that of the features;
-    /// `done` gets each layer, as [`super::Mlp::backward`] has it.
+    /// Back from the gradient of the vectors of a part, that of the last forward pass, to that of its features, whose place it
+    /// takes; `done` gets each layer, as [`super::Mlp::backward`] has it.
     pub fn backward(
         &mut self,
         team: &Team,
         part: &Part<'_>,
-        (features, to): (&[f32], &mut [f32]),
+        features: &mut [f32],
         mut done: impl FnMut(usize, &mut Linear),
     ) {
-        let Self { columns, layers, flows, rows: [to_row, from_row], gradient, scratch, .. } = self;
+        let Self { columns, layers, flows, rows: [to_row, from_row], vectors, scratch, .. } = self;
         let (to_row, from_row, samples) = (*to_row, *from_row, part.len());
         for (column, number) in projected(columns) {
             let (layer, [x, dy, dx]) = (&mut layers[number], &mut flows[number]);
-            import_rows(team, samples, &gradient[column.to..], from_row, dy.whole_mut());
+            import_rows(team, samples, &vectors[column.to..], from_row, dy.whole_mut());
             layer.backward_data(team, samples, dy, dx, Backward::Keep, scratch);
             layer.backward_weights(team, part, [x, dy], None);
             if part.is_last {
                 done(number, layer);
             }
         }
-        let (columns, flows, gradient) = (&*columns, &*flows, &gradient[..]);
-        team.share(Rows::new(&mut to[..samples * to_row], to_row, team.pieces(), 1), |band| {
+        let (columns, flows, gradient) = (&*columns, &*flows, &vectors[..]);
+        team.share(Rows::new(&mut features[..samples * to_row], to_row, team.pieces(), 1), |band| {
             for &Column { dim, from, to, made } in columns {
                 let gradients = gradient.chunks(from_row).skip(band.first);
                 let of_samples = gradients.zip(band.data.chunks_exact_mut(to_row)).map(|(dy, dx)| (&dy[to..], dx));
@@ -215,14 +213,10 @@ impl Vectors {
                         flows[layer][2].whole().export(rows, &mut band.data[from..], to_row);
                     }
                     Made::Row => of_samples.for_each(|(dy, dx)| dx[from..from + dim].copy_from_slice(&dy[..dim])),
-                    Made::Composed(operation, other) => {
-                        let features = features.chunks(to_row).skip(band.first);
-                        of_samples.zip(features).for_each(|((dy, dx), x)| {
-                            let [q, r] = [from, other].map(|start| start..start + dim);
-                            let (own, others) = dx.split_at_mut(other);
-                            decompose(operation, dy, [&x[q.clone()], &x[r]], [&mut own[q], &mut others[..dim]]);
-                        });
-                    }
+                    Made::Composed(operation, other) => of_samples.for_each(|(dy, x)| {
+                        let (own, others) = x.split_at_mut(other);
+                        decompose(operation, dy, &mut own[from..from + dim], &mut others[..dim]);
+                    }),
                 }
             }
         });
@@ -250,18 +244,17 @@ fn compose(operation: Composition, q: &[f32], r: &[f32], y: &mut [f32]) {
     }
 }
 
-/// The gradients of both rows, by that of the vector.
-fn decompose(operation: Composition, dy: &[f32], [q, r]: [&[f32]; 2], [dq, dr]: [&mut [f32]; 2]) {
+/// Replaces both rows by their gradients, by that of the vector.
+fn decompose(operation: Composition, dy: &[f32], q: &mut [f32], r: &mut [f32]) {
     let dim = q.len();
     match operation {
         Composition::Mult => {
-            dq.iter_mut().zip(dy.iter().zip(r)).for_each(|(dq, (dy, r))| *dq = dy * r);
-            dr.iter_mut().zip(dy.iter().zip(q)).for_each(|(dr, (dy, q))| *dr = dy * q);
+            q.iter_mut().zip(r).zip(dy).for_each(|((q, r), dy)| (*q, *r) = (dy * *r, dy * *q));
         }
-        Composition::Add => [dq, dr].into_iter().for_each(|to| to.copy_from_slice(&dy[..dim])),
+        Composition::Add => [q, r].into_iter().for_each(|to| to.copy_from_slice(&dy[..dim])),
         Composition::Concat => {
-            dq.copy_from_slice(&dy[..dim]);
-            dr.copy_from_slice(&dy[dim..2 * dim]);
+            q.copy_from_slice(&dy[..dim]);
+            r.copy_from_slice(&dy[dim..2 * dim]);
         }
     }
 }

@@ -90,19 +90,19 @@ impl Wide {
         });
     }
 
-    /// Given the gradient of the logits of a part, writes that of its pooled rows to the features' gradient, and that of the
+    /// Given the gradient of the logits of a part, puts that of its pooled rows in their place among the features, and that of the
     /// layer's weights; `done` gets the layer, as [`Mlp::backward`] has it.
     pub fn backward(
         &mut self,
         team: &Team,
         part: &Part<'_>,
         gradient: &[f32],
-        features_gradient: &mut [f32],
+        features: &mut [f32],
         done: impl FnMut(usize, &mut Linear),
     ) {
         let (samples, columns, row) = (part.len(), self.columns.clone(), self.row);
         if row > 0 {
-            team.each(Rows::new(&mut features_gradient[..samples * row], row, team.threads(), 1), |part| {
+            team.each(Rows::new(&mut features[..samples * row], row, team.threads(), 1), |part| {
                 for (own, gradient) in part.data.chunks_exact_mut(row).zip(&gradient[part.first..]) {
                     own[columns.clone()].fill(*gradient);
                 }

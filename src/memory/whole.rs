@@ -213,11 +213,18 @@ fn target(path: &Path) -> std::io::Result<PathBuf> {
     Err(std::io::Error::from_raw_os_error(linux_raw_sys::errno::ELOOP as i32))
 }
 
-/// Whether both paths lead to the same file that is there.
+/// Whether both paths lead to the same file, one that is there or one that is to be in a folder that is.
 #[must_use]
 pub fn same_file(a: &Path, b: &Path) -> bool {
-    let of = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
-    of(a).is_some_and(|found| of(b) == Some(found))
+    let there = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    let of = |path: &Path| {
+        let to_be = || {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            Some((there(folder)?, Some(path.file_name()?.to_owned())))
+        };
+        there(path).map(|file| (file, None)).or_else(to_be)
+    };
+    of(a).is_some_and(|file| of(b) == Some(file))
 }
 
 impl Write for WholeFile {
@@ -262,6 +269,8 @@ mod tests {
         );
         assert_eq!((fs::read(&target).unwrap(), fs::read(&nowhere).unwrap()), (b"after".to_vec(), b"new".to_vec()));
         assert!(same_file(&link, &target) && !same_file(&link, &nowhere) && !same_file(&link, Path::new("none")));
+        let again = folder.path().join(".").join("d");
+        assert!(same_file(&nowhere, &again) && !same_file(&nowhere, &folder.path().join("e")));
         symlink(folder.path().join("e"), folder.path().join("e")).unwrap();
         assert!(write_file(&folder.path().join("e"), b"x").unwrap_err().to_string().contains("create"));
         assert!(write_file(folder.path(), b"x").is_err());

@@ -99,14 +99,11 @@ pub trait Network: Debug + Send {
     /// When the supply is exhausted.
     fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()>;
 
-    /// The pooled rows of a slice of `samples` samples, to be written.
+    /// The pooled rows of a slice of `samples` samples; of each part, once [`Network::back_interact`] has run, their gradient.
+    fn features(&self, samples: usize) -> &[f32];
+
+    /// As [`Network::features`], to be written.
     fn features_mut(&mut self, samples: usize) -> &mut [f32];
-
-    /// The gradient of the pooled rows of a slice of `samples` samples.
-    fn features_gradient(&self, samples: usize) -> &[f32];
-
-    /// As [`Network::features_gradient`], to be changed.
-    fn features_gradient_mut(&mut self, samples: usize) -> &mut [f32];
 
     /// Forward: what needs no pooled rows.
     fn bottom(&mut self, team: &Team, batch: &Batch, part: &Part<'_>);
@@ -129,7 +126,7 @@ pub trait Network: Debug + Send {
     /// Backward of [`Network::top`].
     fn back_top(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>);
 
-    /// Backward of [`Network::interact`]: afterwards the gradient of the part's pooled rows is complete.
+    /// Backward of [`Network::interact`]: afterwards the gradient of the part's pooled rows, all of them, is in their place.
     fn back_interact(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>);
 
     /// Backward of [`Network::bottom`].

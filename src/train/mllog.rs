@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::base::config::{
-    Command, Config, Decay, Interaction, LayerKind, Layers, NamedLayer, SourceKind, TrainConfig,
+    Command, Config, Decay, LayerKind, Layers, ModelConfig, NamedLayer, SourceKind, TrainConfig,
 };
 use crate::base::{Error, Result};
 use crate::optim::Schedule;
@@ -55,15 +55,20 @@ impl Benchmark {
         let Ok(rules) = layers.preset(self.rules()).and_then(|()| layers.finish(Command::Config)) else { return false };
         let train = &config.train;
         let steps = [train.warmup_steps, train.decay_steps];
+        let steps_rows = [train.warmup_steps_rows.or(steps[0]), train.decay_steps_rows.or(steps[1])];
         let recipe = match self {
-            Self::Dlrm => (train.decay, train.decay_power) == (Decay::Polynomial, 2.0),
+            Self::Dlrm => {
+                let decays = [train.decay, train.decay_rows.or(train.decay)];
+                (decays, train.decay_power) == ([Decay::Polynomial; 2], 2.0) && steps_rows == steps
+            }
             Self::DlrmDcnv2 => {
-                let steps_rows = [train.warmup_steps_rows.or(steps[0]), train.decay_steps_rows.or(steps[1])];
                 train.eps == rules.train.eps && train.initial_accumulator == 0.0 && [steps, steps_rows] == [[0; 2]; 2]
             }
         };
         let optimizers = |train: &TrainConfig| [train.optimizer, train.optimizer_rows];
-        config.model == rules.model
+        // What columns are called is the data's.
+        let model = |config: &Config| ModelConfig { columns: Vec::new(), ..config.model.clone() };
+        model(config) == model(&rules)
             && optimizers(train) == optimizers(&rules.train)
             && recipe
             && train.clip_norm == 0.0
@@ -75,7 +80,8 @@ impl Benchmark {
     /// That of a network.
     #[must_use]
     pub fn of(config: &Config) -> Self {
-        if config.model.interaction == Interaction::Dcn { Self::DlrmDcnv2 } else { Self::Dlrm }
+        let crosses = config.model.network().iter().any(|layer| layer.kind == LayerKind::Cross);
+        if crosses { Self::DlrmDcnv2 } else { Self::Dlrm }
     }
 
     /// The preset that holds what the closed division fixes.

@@ -286,9 +286,11 @@ pub fn vocabulary_in(path: &Path) -> PathBuf {
     if !path.is_dir() {
         return path.with_file_name(VOCABULARY);
     }
-    let held = held_in(path).join(VOCABULARY);
-    // A kill may have come before it was moved aside, too.
-    if held.exists() { held } else { path.join(VOCABULARY) }
+    let (run, here) = (held_in(path), path.join(VOCABULARY));
+    let held = run.join(VOCABULARY);
+    // A kill may have come before it was moved aside, too; the metrics are the last to be.
+    let moved = run != path && run.join(METRICS).exists();
+    if moved || held.exists() { held } else { here }
 }
 
 /// Where a directory's run is: aside, while one that shall replace it has saved nothing.

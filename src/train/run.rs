@@ -1,8 +1,6 @@
 //! A run from its first step to its last: data in, weights moved, progress shown, everything saved.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +10,7 @@ use super::checkpoint::{self, Checkpoint, Origin, Progress, Writers};
 use super::evaluation::{Questions, evaluate, evaluation_due};
 use super::feed::Upcoming;
 use super::hot_file::save_hot;
+use super::loss_trace::LossTrace;
 use super::metrics::{Evaluation, Scores};
 use super::mllog::MlLog;
 use super::order::{Judged, Order};
@@ -67,13 +66,6 @@ pub struct Run {
     pub saved: Option<Writers>,
 }
 
-/// A file of losses.
-#[derive(Debug)]
-pub struct LossTrace {
-    path: PathBuf,
-    file: BufWriter<File>,
-}
-
 /// What the loader did for the steps.
 struct DataUse {
     waited: Waited,
@@ -101,21 +93,7 @@ struct EvalEntry {
     #[serde(flatten)]
     scores: Scores,
     best_possible_auc: Option<f64>,
-}
-
-impl LossTrace {
-    /// Starts a file of losses.
-    ///
-    /// # Errors
-    /// When it cannot be created.
-    pub fn create(path: &Path) -> Result<Self> {
-        let file = File::create(path).map_err(Error::io(path, "create"))?;
-        Ok(Self { path: path.to_owned(), file: BufWriter::new(file) })
-    }
-
-    fn push(&mut self, loss: f64) -> Result<()> {
-        writeln!(self.file, "{loss:.8e}").map_err(Error::io(&self.path, "write"))
-    }
+    ms: f64,
 }
 
 /// Time and losses of this process.
@@ -223,7 +201,7 @@ impl Run {
             }
             if !loss.is_finite() {
                 reporter.finish();
-                return Err(self.diverged(number, loss, rates[0].max(rates[1])));
+                return Err(self.diverged(number, loss, rates.into_iter().fold(0.0, f64::max)));
             }
             if self.profile.is_none() {
                 self.profile = Some(self.ranks.profile()?);
@@ -244,7 +222,8 @@ impl Run {
                     outcome = Outcome::TargetReached;
                     break;
                 }
-                self.mllog.as_mut().map_or(Ok(()), |log| log.goes_on(number))?;
+                let told = self.mllog.as_mut().map_or(Ok(()), |log| log.goes_on(number));
+                self.or_kept(told, (&reporter, tally.steps))?;
             }
             if train.checkpoint_every > 0 && number.is_multiple_of(train.checkpoint_every) {
                 self.save()?;
@@ -258,7 +237,7 @@ impl Run {
             let is_judged = tally.scores.is_some_and(|(step, ..)| step == self.progress.step);
             if tally.reached.is_some() {
                 outcome = Outcome::TargetReached;
-            } else if !is_judged && self.ranks.interrupted() {
+            } else if !is_judged && self.ranks.interrupted() && self.source.samples(Split::Test) != Some(0) {
                 // All that is left is the last test, which --resume makes up for.
                 outcome = Outcome::Interrupted;
             }
@@ -344,7 +323,7 @@ impl Run {
         }
         let step = self.progress.step;
         self.mllog.as_mut().map_or(Ok(()), |log| log.eval_starts(step))?;
-        let which = (Split::Test, self.config.train.eval_batch);
+        let (began, which) = (Instant::now(), (Split::Test, self.config.train.eval_batch));
         let found = match evaluate(&self.ranks, &self.source, which, Questions::default()) {
             // The weights are saved already or will be: the caller's loop sees the flag next.
             Err(Error::Interrupted) => return Ok(()),
@@ -364,7 +343,8 @@ impl Run {
         }
         reporter.evaluation(step, &scores, best_possible_auc);
         if let Some(output) = &mut self.output {
-            output.log(&EvalEntry { kind: "eval", step, scores, best_possible_auc })?;
+            let ms = began.elapsed().as_secs_f64() * 1e3;
+            output.log(&EvalEntry { kind: "eval", step, scores, best_possible_auc, ms })?;
             output.flush()?;
         }
         tally.scores = Some((step, scores, best_possible_auc));
@@ -408,7 +388,13 @@ impl Run {
         {
             self.describe_itself()?;
         }
-        self.flush()?;
+        // What was trained is worth more than what is written about it, whose disk may be full.
+        let flushed = self.flush();
+        self.save_weights()?;
+        flushed
+    }
+
+    fn save_weights(&mut self) -> Result<()> {
         if !self.saves {
             return Ok(());
         }
@@ -423,10 +409,8 @@ impl Run {
     }
 
     fn flush(&mut self) -> Result<()> {
-        if let Some(trace) = &mut self.loss_trace {
-            trace.file.flush().map_err(Error::io(&trace.path, "write"))?;
-        }
-        self.output.as_mut().map_or(Ok(()), OutputDir::flush)
+        let traced = self.loss_trace.as_mut().map_or(Ok(()), LossTrace::flush);
+        self.output.as_mut().map_or(Ok(()), OutputDir::flush).and(traced)
     }
 
     /// Saves what was trained before this error, unless it is a rank's, whose weights are gone, or one machine's, which the
@@ -434,10 +418,19 @@ impl Run {
     fn keep(&mut self, error: Error, reporter: &Reporter) -> Error {
         let step = self.progress.step;
         let alone = self.ranks.world().machines() == 1;
-        if alone && !matches!(error, Error::Rank(_)) && step > 0 && self.save().is_ok() && self.output.is_some() {
+        if alone && !matches!(error, Error::Rank(_)) && step > 0 && self.keeps() && self.output.is_some() {
             reporter.say(&format!("saved after step {step}: once the cause is gone, continue with --resume"));
         }
         error
+    }
+
+    /// Whether the weights are saved, whatever becomes of what is written about them.
+    fn keeps(&mut self) -> bool {
+        let saved = self.saved.take();
+        let _ = self.save();
+        let keeps = self.saved.is_some();
+        self.saved = self.saved.take().or(saved);
+        keeps
     }
 
     /// What an error on the way has not made worthless is saved, as [`Run::keep`] does.

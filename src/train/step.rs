@@ -22,7 +22,7 @@ pub(super) fn step(rank: &mut Rank, whole: usize, paces: Paces) -> Result<()> {
     sum_hot(rank)?;
     let Rank { layout, team, network, tables, ids, gradients, hot, lanes, batch, inputs, clock, .. } = rank;
     clock.exchange([Stage::UpdateRows, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
-        let own = (&**batch, network.features_gradient(batch.samples()));
+        let own = (&**batch, network.features(batch.samples()));
         let hot = hot.as_ref().filter(|_| *inputs != Inputs::Cold);
         gradients.finish(team, layout, lane, ids, |messages| {
             tables.update_rows(team, (layout, ids), messages, own, hot, paces);
@@ -50,7 +50,7 @@ fn sum_hot(rank: &mut Rank) -> Result<()> {
         return Ok(());
     }
     clock.exchange([Stage::PackGradients, Stage::WaitGradients], &mut **lane, |lane| {
-        tables.sum_hot(team, layout, ids, network.features_gradient(batch.samples()), hot);
+        tables.sum_hot(team, layout, ids, network.features(batch.samples()), hot);
         hot.exchange_sums(layout, lane)
     })
 }
@@ -188,13 +188,13 @@ fn backward(rank: &mut Rank, whole: usize, part: usize, paces: Paces) -> Result<
     // Gradients of pooled rows travel while the bottom MLP runs back.
     if part.is_last {
         clock.time(Stage::BackInteract, || {
-            tables.average(team, layout, batch, network.features_gradient_mut(batch.samples()));
+            tables.average(team, layout, batch, network.features_mut(batch.samples()));
         });
         clock.time(Stage::UpdateRows, || {
-            reduction.begin_replicas(team, tables, batch, network.features_gradient(batch.samples()));
+            reduction.begin_replicas(team, tables, batch, network.features(batch.samples()));
         });
         clock.exchange([Stage::PackGradients, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
-            gradients.begin(team, layout, lane, (ids, whole), network.features_gradient(batch.samples()))
+            gradients.begin(team, layout, lane, (ids, whole), network.features(batch.samples()))
         })?;
     }
     clock.time(Stage::BackBottom, || {

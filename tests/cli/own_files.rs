@@ -84,7 +84,7 @@ fn a_run_goes_on_from_where_it_stands_whatever_its_minibatch() {
 }
 
 #[test]
-fn weights_begin_on_other_data_only_where_rows_are_of_the_same_values() {
+fn weights_begin_on_other_data_with_the_rows_that_their_values_had() {
     let folder = tempfile::tempdir().unwrap();
     let to = |name: &str| folder.path().join(name).display().to_string();
     let data = tsv(&folder.path().join("a.tsv"), 300);
@@ -100,11 +100,18 @@ fn weights_begin_on_other_data_only_where_rows_are_of_the_same_values() {
     };
     succeed(&format!("{} --out {}", line("a.tsv"), to("run")));
     let init = format!("--init {}", to("run/checkpoint.safetensors"));
+    succeed(&format!("{} {init} --out {}", line("b.tsv"), to("other")));
+    let [before, after] = ["run", "other"].map(|run| fs::read(to(&format!("{run}/vocabulary.safetensors"))).unwrap());
+    assert!(before == after, "the second run has the vocabulary of the first");
+    // Without it, values would get other rows.
+    let (own, aside) = (to("run/vocabulary.safetensors"), to("aside"));
+    fs::rename(&own, &aside).unwrap();
     let message = fail(&format!("{} {init}", line("b.tsv")));
-    assert!(message.contains("other rows") && message.contains("--resume"), "{message}");
+    assert!(message.contains("other rows") && message.contains(&own), "{message}");
     succeed(&format!("{} {init}", line("a.tsv")));
     // The remedy.
-    succeed(&format!("train --resume {} --data {} --steps 4", to("run"), to("b.tsv")));
+    fs::rename(&aside, &own).unwrap();
+    succeed(&format!("{} {init}", line("b.tsv")));
 }
 
 #[test]
@@ -114,6 +121,7 @@ fn a_closed_terminal_ends_no_run_under_nohup() {
     let line = format!("{} --steps 100000000 --out {}", tiny_training(), out.display());
     let command = format!("trap '' HUP; exec {} {line}", octorec().get_program().display());
     let mut child = Command::new("sh").args(["-c", &command]).stderr(Stdio::null()).spawn().unwrap();
+    let number = child.id().to_string();
     let logged = || fs::metadata(out.join("metrics.jsonl")).map_or(0, |file| file.len());
     let grows = |from: u64| {
         let began = Instant::now();
@@ -123,12 +131,17 @@ fn a_closed_terminal_ends_no_run_under_nohup() {
         }
     };
     let tell = |signal: &str| {
-        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        assert!(Command::new("kill").args([signal, &number]).status().unwrap().success());
     };
     grows(0);
     tell("-HUP");
-    let then = logged();
-    grows(then);
+    // Longer than an interrupted run takes to save and end.
+    for _ in 0..4 {
+        let then = logged();
+        grows(then);
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    assert!(child.try_wait().unwrap().is_none(), "it goes on");
     tell("-TERM");
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
@@ -253,4 +266,14 @@ fn a_restart_takes_no_run_for_the_one_that_shall_replace_it() {
     assert!(fs::read(out.join("checkpoint.safetensors")).unwrap() == before, "the run before is there as it was");
     assert!(restart(&format!("{flags} --steps 5")).status.success());
     assert!(fs::read(out.join("checkpoint.safetensors")).unwrap() != before);
+}
+
+#[test]
+fn weights_are_saved_where_what_is_written_about_them_has_no_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let message = fail(&format!("{} --steps 30 --trace-loss /dev/full --out {}", tiny_training(), out.display()));
+    assert!(message.contains("/dev/full"), "{message}");
+    let found = json(&format!("train --resume {} --steps 40 --json", out.display()));
+    assert_eq!((found["step"].as_u64(), found["steps"].as_u64()), (Some(40), Some(10)), "{found}");
 }

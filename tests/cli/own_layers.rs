@@ -108,7 +108,7 @@ fn a_network_of_ones_own_is_trained_resumed_and_planned_as_any_other() {
     let summary = json(&format!("{line} --ranks 1 --steps 24 --out {} --json", at("whole")));
     succeed(&format!("{line} --ranks 3 --steps 11 --out {}", at("parts")));
     let resumed = json(&format!("train --resume {} --ranks 2 --steps 24 --json", at("parts")));
-    assert_eq!(resumed["loss"], summary["loss"]);
+    assert_eq!(resumed["final_loss"], summary["final_loss"]);
     let scores = json(&format!("eval --checkpoint {} --json", at("whole")));
     assert_eq!(scores["auc"], summary["auc"]);
     let file = fs::read(folder.path().join("whole/checkpoint.safetensors")).unwrap();

@@ -32,7 +32,7 @@ fn a_checkpoint_has_the_names_of_the_reference_and_is_resumed_to_the_bit_on_othe
     }
     succeed(&format!("{line} --ranks 2 --steps 17 --out {}", at("parts").display()));
     let resumed = json(&format!("train --resume {} --ranks 1 --steps 40 --json", at("parts").display()));
-    assert_eq!(resumed["loss"], summary["loss"]);
+    assert_eq!(resumed["final_loss"], summary["final_loss"]);
     let scores = json(&format!("eval --checkpoint {} --json", at("whole").display()));
     assert_eq!(scores["auc"], summary["auc"]);
     // Copies of hot rows are of both tables' rows.
@@ -43,7 +43,7 @@ fn a_checkpoint_has_the_names_of_the_reference_and_is_resumed_to_the_bit_on_othe
         format!("inspect --hot {data} {KEYS} {sizes} --sample 50% --hot-budget 5MiB --out {}", hot.display());
     succeed(&inspected);
     let copied = json(&format!("{line} --ranks 2 --steps 40 --hot exact --hot-set {} --json", hot.display()));
-    assert_eq!(copied["loss"], summary["loss"], "{copied}");
+    assert_eq!(copied["final_loss"], summary["final_loss"], "{copied}");
 }
 
 #[test]

@@ -29,7 +29,6 @@ struct LinearModel {
     layer: Mlp,
     loss: LossLayer,
     features: Buffer<f32>,
-    gradient: Buffer<f32>,
     /// The part of the features that is used, row-major.
     used: Buffer<f32>,
     logits: Buffer<f32>,
@@ -42,7 +41,6 @@ fn build(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>) -> Result<Box<dyn Netw
         layer: Mlp::new(&[row - UNUSED, 1], spec.part, InputGradient::Needed, spec.kept, supply)?,
         loss: LossLayer::new(spec.config, spec.samples, spec.part, supply)?,
         features: supply.buffer("features", spec.samples * row)?,
-        gradient: supply.buffer("feature gradients", spec.samples * row)?,
         used: supply.buffer("used features", spec.part * (row - UNUSED))?,
         logits: supply.buffer("logits", spec.part)?,
         row,
@@ -53,7 +51,7 @@ impl Network for LinearModel {
     fn settle(&mut self, arena: &mut Arena) {
         self.layer.settle(arena);
         self.loss.settle(arena);
-        for buffer in [&mut self.features, &mut self.gradient, &mut self.used, &mut self.logits] {
+        for buffer in [&mut self.features, &mut self.used, &mut self.logits] {
             buffer.settle(arena);
         }
     }
@@ -84,12 +82,8 @@ impl Network for LinearModel {
         &mut self.features[..samples * self.row]
     }
 
-    fn features_gradient(&self, samples: usize) -> &[f32] {
-        &self.gradient[..samples * self.row]
-    }
-
-    fn features_gradient_mut(&mut self, samples: usize) -> &mut [f32] {
-        &mut self.gradient[..samples * self.row]
+    fn features(&self, samples: usize) -> &[f32] {
+        &self.features[..samples * self.row]
     }
 
     fn bottom(&mut self, _: &Team, _: &Batch, _: &math::Part<'_>) {}
@@ -128,7 +122,7 @@ impl Network for LinearModel {
     fn back_interact(&mut self, team: &Team, part: &math::Part<'_>, _: Announce<'_>) {
         let width = self.row - UNUSED;
         export_rows(team, self.layer.input_gradient(), &mut self.used[..part.len() * width], width);
-        let rows = self.gradient.chunks_exact_mut(self.row).skip(part.samples.start).take(part.len());
+        let rows = self.features.chunks_exact_mut(self.row).skip(part.samples.start).take(part.len());
         for (to, from) in rows.zip(self.used.chunks_exact(width)) {
             to[..width].copy_from_slice(from);
             to[width..].fill(0.0);

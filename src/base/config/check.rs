@@ -233,6 +233,21 @@ impl Config {
                 "train.lr_scaling needs to know for how many samples a minibatch train.lr was chosen: set train.lr_batch",
             );
         }
+        let of_rows = (
+            train.warmup_steps_rows.or(train.warmup_steps),
+            train.decay_start_rows.or(train.decay_start),
+            train.decay_steps_rows.or(train.decay_steps),
+        );
+        let ends = [("", (train.warmup_steps, train.decay_start, train.decay_steps)), ("_rows", of_rows)];
+        for (of, (warmup, start, decay)) in ends {
+            if decay > 0 && start < warmup {
+                let reason = format!(
+                    "the rate would fall from step {start} on, before train.warmup_steps{of} = {warmup} is over: set \
+                     train.decay_start{of} = {warmup} or more"
+                );
+                return fail(&["train.warmup_steps", "train.decay_start"], reason);
+            }
+        }
         within!("train.lr_batch", train.lr_batch, (0..=1 << 31), "[0, 2^31]");
         within!("train.decay_power", train.decay_power, (0.0..=100.0), "[0, 100]");
         within!("train.decay_factor", train.decay_factor, (0.0..=1.0), "[0, 1]");

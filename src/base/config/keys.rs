@@ -352,6 +352,7 @@ impl Key {
                     Generate => ", or start from another --preset",
                     // Their data are always random.
                     Step | Overlap => "",
+                    Inspect => ", or name the data that it is for (PATH)",
                     _ => ", or name the data that it is for (--data PATH, --source NAME)",
                 };
                 Some(format!(

@@ -48,6 +48,9 @@ enum Target {
     TimeToAuc,
 }
 
+/// A score behind those of all trials that reach their target: more seconds than any run takes.
+const NEVER: f64 = 1e12;
+
 impl Target {
     const fn name(self) -> &'static str {
         match self {
@@ -67,8 +70,6 @@ impl Target {
 
     /// What a trial is worth, small where it is good; infinite where it failed.
     fn score(self, trial: &Trial) -> f64 {
-        /// More than any run takes: behind all that reach their target.
-        const NEVER: f64 = 1e12;
         let last = trial.evaluations.last().map_or(f64::INFINITY, |found| self.of(found));
         match self {
             _ if trial.end == Some(End::Failed) => f64::INFINITY,
@@ -438,10 +439,11 @@ impl Search<'_> {
             }
         };
         // A process counts its own seconds, and one before it may have been stopped with the search.
-        let own = results["seconds"].as_f64().unwrap_or(0.0);
-        let before = files.seconds_before(own);
-        trial.seconds = before + own;
-        trial.target_seconds = results["target_seconds"].as_f64().map(|seconds| before + seconds);
+        let step = |key: &str| results[key].as_u64();
+        let began = step("step").and_then(|step_| step_.checked_sub(step("steps")?)).unwrap_or(u64::MAX);
+        let [steps, all] = files.seconds_until(began);
+        trial.seconds = steps + results["seconds"].as_f64().unwrap_or(0.0);
+        trial.target_seconds = results["target_seconds"].as_f64().map(|seconds| all + seconds);
         self.say(&trial);
         self.shared().journal.end(trial)
     }

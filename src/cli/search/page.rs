@@ -6,6 +6,7 @@ use std::fmt::Write;
 use plotters::prelude::*;
 use serde_json::Value;
 
+use super::NEVER;
 use super::journal::{End, Trial};
 use super::space::Space;
 
@@ -79,11 +80,11 @@ impl Page<'_> {
 
     /// Every trial as a dot, and the best so far as a line: up is better.
     fn best_so_far(&self) -> String {
-        // Failed trials have no place.
+        // Trials that failed or did not reach their target have no place.
         let points: Vec<(f64, f64, bool)> = self
             .trials
             .iter()
-            .filter(|(_, score, _)| score.is_finite())
+            .filter(|(_, score, _)| *score < NEVER)
             .map(|(trial, score, _)| (trial.number as f64, -score, trial.end == Some(End::Stopped)))
             .collect();
         let mut best = f64::NEG_INFINITY;
@@ -130,7 +131,7 @@ impl Page<'_> {
     /// An axis a key and one for what is wanted, a line a trial, from the worst to the best.
     fn parallel(&self) -> String {
         let axes = self.space.parameters.len();
-        let finite: Vec<f64> = self.trials.iter().map(|trial| trial.1).filter(|score| score.is_finite()).collect();
+        let finite: Vec<f64> = self.trials.iter().map(|trial| trial.1).filter(|score| *score < NEVER).collect();
         let (low, high) = bounds(finite.iter().map(|score| -score));
         let mut svg = String::new();
         {
@@ -141,8 +142,7 @@ impl Page<'_> {
                 .build_cartesian_2d(-0.3..axes as f64 + 0.3, -0.15..1.12)
                 .expect(DRAWN);
             let count = finite.len().max(2) as f64 - 1.0;
-            let mut trials: Vec<_> =
-                self.in_order().into_iter().filter(|trial| trial.1.is_finite()).enumerate().collect();
+            let mut trials: Vec<_> = self.in_order().into_iter().filter(|trial| trial.1 < NEVER).enumerate().collect();
             trials.reverse();
             for (rank, (trial, score, _)) in trials {
                 let height = (-score - low) / (high - low);

@@ -37,12 +37,17 @@ impl Files {
         Self { run: folder.join(&name), configuration: file("toml"), said: file("log"), results: file("json") }
     }
 
-    /// Seconds of training before the process whose own these are: those of all steps that the run has logged, less.
-    pub fn seconds_before(&self, own: f64) -> f64 {
+    /// Seconds of its steps up to one, as its log has them, and of these with the evaluations between.
+    pub fn seconds_until(&self, step: u64) -> [f64; 2] {
         let metrics = fs::read_to_string(self.run.join(METRICS)).unwrap_or_default();
         let entries = metrics.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let steps = entries.filter(|entry| entry["kind"] == "step").filter_map(|entry| entry["ms"].as_f64());
-        (steps.sum::<f64>() / 1e3 - own).max(0.0)
+        let mut seconds = [0.0; 2];
+        for entry in entries.filter(|entry| entry["step"].as_u64().is_some_and(|at| at <= step)) {
+            let ms = entry["ms"].as_f64().unwrap_or(0.0);
+            seconds[0] += if entry["kind"] == "step" { ms / 1e3 } else { 0.0 };
+            seconds[1] += ms / 1e3;
+        }
+        seconds
     }
 
     /// The last line that the trial has said: why it failed.
@@ -198,12 +203,17 @@ mod tests {
     fn seconds_of_processes_before_count() {
         let folder = tempfile::tempdir().unwrap();
         let files = Files::of(folder.path(), 3);
-        assert!(files.seconds_before(0.0) == 0.0, "nothing is there yet");
+        assert!(files.seconds_until(u64::MAX) == [0.0; 2], "nothing is there yet");
         fs::create_dir(&files.run).unwrap();
         let step = |step: u64| format!("{{\"kind\": \"step\", \"step\": {step}, \"ms\": 500.0}}\n");
-        let text = (1..=10).map(step).collect::<String>() + "{\"kind\": \"eval\", \"step\": 10}\n{\"kind\": \"st";
+        let evaluation = "{\"kind\": \"eval\", \"step\": 4, \"ms\": 250.0}\n";
+        let text = (1..=4).map(step).collect::<String>()
+            + evaluation
+            + &(5..=10).map(step).collect::<String>()
+            + "{\"kind\": \"st";
         fs::write(files.run.join(METRICS), text).unwrap();
-        assert!((files.seconds_before(2.0) - 3.0).abs() < 1e-9);
-        assert!(files.seconds_before(5.2) == 0.0, "the first process");
+        assert_eq!(files.seconds_until(4), [2.0, 2.25]);
+        assert_eq!(files.seconds_until(3), [1.5, 1.5]);
+        assert!(files.seconds_until(0) == [0.0; 2], "the first process");
     }
 }

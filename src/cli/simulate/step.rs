@@ -215,8 +215,9 @@ impl StepArgs {
                 format!("{ranks} ranks are too many to simulate a step of: at most {MOST_RANKS}"),
             );
         }
-        let inputs = [&config.data.path, &config.data.schema, &self.topology].map(Path::new);
-        let inputs: Vec<&Path> = inputs.into_iter().chain(self.base.config.as_deref()).collect();
+        let inputs = [&config.data.path, &config.data.test_path, &config.data.schema, &self.topology].map(Path::new);
+        let more = [&self.base.config, &self.calibrate].into_iter().filter_map(|path| path.as_deref());
+        let inputs: Vec<&Path> = inputs.into_iter().chain(more).collect();
         refuse_overwriting("--trace", self.trace.as_deref(), &inputs)?;
         refuse_overwriting("--svg", self.svg.as_deref(), &inputs)?;
         let mut points: Vec<Point> = Vec::new();

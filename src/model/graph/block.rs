@@ -99,7 +99,7 @@ impl Runner {
         let gather = match &block.rows {
             Rows::Gathered(pieces) => {
                 let widths = pieces.iter().map(|piece| piece.width).collect();
-                Some(Gather::new(widths, rows, kept.optimizer.moves(), supply)?)
+                Some(Gather::new(widths, rows, supply)?)
             }
             Rows::Nothing | Rows::Vectors => None,
         };
@@ -211,10 +211,10 @@ impl Runner {
         self.chain.output_and_gradient().1
     }
 
-    /// The gradient of the block's copies, and how far its rows are apart.
+    /// The block's copies, whose gradient takes their place on the way back, and how far their rows are apart.
     pub(super) fn copies(&self) -> (&[f32], usize) {
         let gather = self.gather.as_ref().expect("who is read of has copies");
-        (gather.gradient(), gather.row())
+        (gather.rows(), gather.row())
     }
 
     /// What of the block is in a stage, forward: the blocks before it have been run. `vectors` are those of samples, so far apart;
@@ -258,14 +258,14 @@ impl Runner {
         }
     }
 
-    /// As [`Runner::forward`], backward: the blocks after it have been. `gradient` is that of the vectors, to be written by who
-    /// reads them where they are.
+    /// As [`Runner::forward`], backward: the blocks after it have been. Who reads the vectors where they are replaces them by their
+    /// gradient.
     pub(super) fn backward(
         &mut self,
         team: &Team,
         (stage, part): (Stage, &Part<'_>),
         [before, after]: [&mut [Self]; 2],
-        (vectors, gradient, apart): (&[f32], &mut [f32], usize),
+        (vectors, apart): (&mut [f32], usize),
         announce: Announce<'_>,
     ) {
         let (number, before_chain) = (before.len(), self.layers() - self.chain.layers().len());
@@ -288,34 +288,33 @@ impl Runner {
         if of_op != stage {
             return;
         }
-        let (pooled, to, row) = match gather {
-            None => (vectors, gradient, apart),
+        let (pooled, row) = match gather {
+            None => (vectors, apart),
             Some(gather) => {
                 let row = gather.row();
-                let (rows, gradient) = gather.rows_and_gradient();
-                (rows, gradient, row)
+                (gather.rows_mut(), row)
             }
         };
         let (x, x_gradient) = match *x {
             None => nothing.output_and_gradient(),
             Some(x) => before[x].chain.output_and_gradient(),
         };
-        let (from, to) = (Features { x, pooled, row }, FeaturesMut { x: x_gradient, pooled: to, row });
+        let features = FeaturesMut { x, x_gradient, pooled, row };
         let done = |index, layer: &mut Linear| announce(first + index, layer);
         match op {
             Running::Dense => {}
-            Running::Dot(dot) => dot.backward(team, rows, from, chain.input_gradient(), to),
-            Running::Concat(concat) => concat.backward(team, rows, from, chain.input_gradient(), to),
-            Running::Cross(cross) => cross.backward(team, part, from, chain.input_gradient(), to, done),
+            Running::Dot(dot) => dot.backward(team, rows, chain.input_gradient(), features),
+            Running::Concat(concat) => concat.backward(team, rows, chain.input_gradient(), features),
+            Running::Cross(cross) => cross.backward(team, part, chain.input_gradient(), features, done),
             Running::Sum { terms, .. } => {
-                spread_rows(team, rows, *terms, chain.input_gradient(), (to.pooled, row));
+                spread_rows(team, rows, *terms, chain.input_gradient(), (features.pooled, row));
             }
             Running::Each(function) => {
-                function.backward(team, rows, (pooled, row), chain.input_gradient(), to.pooled);
+                function.backward(team, rows, chain.input_gradient(), (features.pooled, row));
             }
             Running::Attention(attention) => {
                 // A part of steps again: the sums over grains are of samples.
-                attention.backward(team, part, x, chain.input_gradient(), to.x, done);
+                attention.backward(team, part, x, chain.input_gradient(), features.x_gradient, done);
             }
         }
     }

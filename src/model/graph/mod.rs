@@ -41,9 +41,9 @@ pub struct Graph {
     /// By layer, where in its input the inputs by their names are, if not in their order.
     named_inputs: Vec<(usize, Vec<usize>)>,
     shape: Shape,
-    /// Pooled rows of the whole slice of a minibatch, samples x row, those of the wide part last.
+    /// Pooled rows of the whole slice of a minibatch, samples x row, those of the wide part last; part by part their gradient takes
+    /// their place.
     features: Buffer<f32>,
-    features_gradient: Buffer<f32>,
     /// Of the current part.
     logits: Buffer<f32>,
 }
@@ -69,11 +69,11 @@ impl Graph {
     /// When the model's layers make no network, or tables differ in width although their vectors are multiplied with each other.
     pub fn build(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>) -> Result<Box<dyn Network>> {
         let NetworkSpec { config, dims, positions, samples, part, threads, kept, kept_wide } = *spec;
-        let (whole, deep, learns) = (spec.feature_row(), spec.deep(), kept.optimizer.moves());
+        let (whole, deep) = (spec.feature_row(), spec.deep());
         let shape = Shape::of(config, positions, dims);
         let vectors = match config.ts_length {
             0 => Vectors::new(config, (&dims[..deep], whole), part, kept, supply)?.map_or(Base::Features, Base::Made),
-            _ => Base::Steps(Steps::new((dims, positions, config.steps()), part, learns, supply)?),
+            _ => Base::Steps(Steps::new((dims, positions, config.steps()), part, supply)?),
         };
         let inner = Inner { samples: part, steps: config.steps(), threads, kept };
         let mut blocks = Vec::with_capacity(shape.blocks.len());
@@ -87,12 +87,10 @@ impl Graph {
             true => Some(Wide::new(config.dense(), (shape.row..whole, whole), part, kept_wide, supply)?),
             false => None,
         };
-        let learning = if learns { samples } else { 0 };
         Ok(Box::new(Self {
             readings: readings(&shape.blocks, None),
             loss: LossLayer::new(config, samples, part, supply)?,
             features: supply.buffer("features", samples * whole)?,
-            features_gradient: supply.buffer("feature gradients", learning * whole)?,
             logits: supply.buffer("logits", part)?,
             project: Project::of(config),
             named_inputs: blocks.iter().filter_map(|block| block.named_inputs(config.triangle)).collect(),
@@ -130,26 +128,33 @@ impl Graph {
 
     /// Runs those of a stage backward, given the stage's forward counterpart.
     fn backward(&mut self, team: &Team, stage: Stage, part: &Part<'_>, announce: Announce<'_>) {
-        let Self { blocks, vectors, features, features_gradient, shape, .. } = self;
-        let row = shape.features();
-        let first = part.samples.start * row;
-        let (vectors, gradient, row) = match vectors {
-            Base::Features => (&features[first..], &mut features_gradient[first..], row),
-            Base::Made(made) => {
-                let row = made.row();
-                let (vectors, gradient) = made.vectors_and_gradient();
-                (vectors, gradient, row)
-            }
-            Base::Steps(steps) => {
-                let row = steps.row();
-                let (vectors, gradient) = steps.vectors_and_gradient();
-                (vectors, gradient, row)
-            }
-        };
+        let Self { blocks, vectors, features, shape, .. } = self;
+        let (vectors, row) = gradient_of(vectors, features_of(features, shape, part));
         for at in (0..blocks.len()).rev() {
             let (before, rest) = blocks.split_at_mut(at);
             let (block, after) = rest.split_first_mut().expect("there is a block of that number");
-            block.backward(team, (stage, part), [before, after], (vectors, &mut *gradient, row), &mut *announce);
+            block.backward(team, (stage, part), [before, after], (&mut *vectors, row), &mut *announce);
+        }
+    }
+}
+
+/// The features of a part on, and how far those of a sample are from the next one's.
+fn features_of<'a>(features: &'a mut [f32], shape: &Shape, part: &Part<'_>) -> (&'a mut [f32], usize) {
+    let row = shape.features();
+    (&mut features[part.samples.start * row..], row)
+}
+
+/// The vectors of a part, whose gradient takes their place, and how far they are apart; `features` are the part's.
+fn gradient_of<'a>(vectors: &'a mut Base, features: (&'a mut [f32], usize)) -> (&'a mut [f32], usize) {
+    match vectors {
+        Base::Features => features,
+        Base::Made(made) => {
+            let row = made.row();
+            (made.vectors_mut(), row)
+        }
+        Base::Steps(steps) => {
+            let row = steps.row();
+            (steps.vectors_mut(), row)
         }
     }
 }
@@ -164,9 +169,8 @@ impl Network for Graph {
         }
         self.wide.iter_mut().for_each(|wide| wide.settle(arena));
         self.loss.settle(arena);
-        for buffer in [&mut self.features, &mut self.features_gradient, &mut self.logits] {
-            buffer.settle(arena);
-        }
+        self.features.settle(arena);
+        self.logits.settle(arena);
     }
 
     fn initialise(&mut self, seed: u64) {
@@ -217,12 +221,8 @@ impl Network for Graph {
         &mut self.features[..samples * self.shape.features()]
     }
 
-    fn features_gradient(&self, samples: usize) -> &[f32] {
-        &self.features_gradient[..samples * self.shape.features()]
-    }
-
-    fn features_gradient_mut(&mut self, samples: usize) -> &mut [f32] {
-        &mut self.features_gradient[..samples * self.shape.features()]
+    fn features(&self, samples: usize) -> &[f32] {
+        &self.features[..samples * self.shape.features()]
     }
 
     fn bottom(&mut self, team: &Team, batch: &Batch, part: &Part<'_>) {
@@ -281,9 +281,9 @@ impl Network for Graph {
     fn back_top(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>) {
         let before = self.of_blocks();
         if let Some(wide) = &mut self.wide {
-            let gradient = &mut self.features_gradient[part.samples.start * self.shape.features()..];
+            let features = &mut self.features[part.samples.start * self.shape.features()..];
             let announce = |index, layer: &mut Linear| announce(before + index, layer);
-            wide.backward(team, part, self.loss.gradient(), gradient, announce);
+            wide.backward(team, part, self.loss.gradient(), features, announce);
         }
         let last = self.blocks.last_mut().expect("a network has layers");
         import_rows(team, part.len(), self.loss.gradient(), 1, last.gradient_mut());
@@ -293,28 +293,19 @@ impl Network for Graph {
     fn back_interact(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>) {
         self.backward(team, Stage::Interact, part, &mut *announce);
         let before = self.of_blocks() + self.wide_layers().len();
-        let Self { blocks, vectors, readings, features, features_gradient, shape, .. } = self;
-        let row = shape.features();
-        let first = part.samples.start * row;
-        let (features, gradient) = (&features[first..], &mut features_gradient[first..]);
-        let of_copies = |reader: usize| blocks[reader].copies();
-        let sum = |rows: usize, to: &mut [f32], row: usize| {
-            if !readings.is_empty() {
-                sum_readings(team, rows, readings, &of_copies, (to, row));
-            }
-        };
+        let Self { blocks, vectors, readings, features, shape, .. } = self;
+        let rows = part.len() * if let Base::Steps(steps) = vectors { steps.steps() } else { 1 };
+        let features = features_of(features, shape, part);
+        if !readings.is_empty() {
+            let of_copies = |reader: usize| blocks[reader].copies();
+            sum_readings(team, rows, readings, &of_copies, gradient_of(vectors, (&mut *features.0, features.1)));
+        }
         match vectors {
-            Base::Features => sum(part.len(), gradient, row),
+            Base::Features => {}
             Base::Made(made) => {
-                let made_row = made.row();
-                sum(part.len(), made.vectors_and_gradient().1, made_row);
-                made.backward(team, part, (features, gradient), |index, layer| announce(before + index, layer));
+                made.backward(team, part, features.0, |index, layer| announce(before + index, layer));
             }
-            Base::Steps(steps) => {
-                let step_row = steps.row();
-                sum(part.len() * steps.steps(), steps.vectors_and_gradient().1, step_row);
-                steps.put(team, part.len(), gradient);
-            }
+            Base::Steps(steps) => steps.put(team, part.len(), features.0),
         }
     }
 

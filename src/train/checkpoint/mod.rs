@@ -299,20 +299,19 @@ impl<'a> Checkpoint<'a> {
     }
 
     /// Checks that a run may begin with these weights: that rows of embeddings are those of the same values, where both number
-    /// values by a vocabulary.
+    /// values by a vocabulary. `beside` is where the model's is looked for.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] when they are not.
-    pub fn check_numbers(&self, vocabulary: Option<&Vocabulary>) -> Result<()> {
+    pub fn check_numbers(&self, vocabulary: Option<&Vocabulary>, beside: &Path) -> Result<()> {
         // Of a damaged header the weights are as good.
         let of_weights = self.own_header().ok().flatten().and_then(|header| header.vocabulary);
         match (of_weights, vocabulary) {
-            (Some(wanted), Some(vocabulary)) if digest(vocabulary) != wanted => Err(self.fail(
-                "these data give their values other rows than this model has for them: go on with --resume RUN --data FILE, \
-                 which keeps the model's (values that it has not met are malformed rows, unless it was trained with \
-                 data.vocab = \"train\"), or train from the start"
-                    .to_owned(),
-            )),
+            (Some(wanted), Some(vocabulary)) if digest(vocabulary) != wanted => Err(self.fail(format!(
+                "values of these data get other rows than this model has for them: put the vocabulary that it was trained with \
+                 at {}, or train from the start",
+                beside.display()
+            ))),
             _ => Ok(()),
         }
     }

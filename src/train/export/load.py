@@ -104,7 +104,8 @@ class Model(nn.Module):
         at, (*path, leaf) = self, name.split(".")
         for part in path:
             if part not in at._modules:
-                at.add_module(part, nn.Module())
+                # Layers may be called as methods of modules are.
+                at._modules[part] = nn.Module()
             at = at._modules[part]
         parameter = nn.Parameter(tensor, requires_grad=False)
         at.register_parameter(leaf, parameter)
@@ -279,6 +280,10 @@ class Categories:
             columns = [tensors[f"C{n + 1}"].tolist() for n in range(len(self.rows))]
             self.known = [{value % 2**32: row for row, value in enumerate(column)} for column in columns]
             self.unseen_row = metadata["unseen_row"] == "true"
+            if [len(column) + self.unseen_row for column in columns] != self.rows:
+                raise SystemExit(f"{vocabulary} is another model's: it has other numbers of values")
+        elif model.about["numbered"]:
+            raise SystemExit("a vocabulary numbers this model's values: name it with --vocabulary RUN/vocabulary.safetensors")
 
     def row(self, column, field):
         """The row of a value; None where it has none."""
@@ -321,7 +326,7 @@ def main():
     parser = argparse.ArgumentParser(description="Scores rows of Criteo's text with an exported model.")
     parser.add_argument("model", help="the state dict that octorec export --format torch wrote")
     parser.add_argument("rows", help="Criteo's text; -: standard input")
-    parser.add_argument("--vocabulary", help="the run's vocabulary.safetensors; without it values are hashed to rows")
+    parser.add_argument("--vocabulary", help="the run's vocabulary.safetensors; where values are not hashed to rows")
     parser.add_argument("--batch", type=int, default=2048, help="rows at a time")
     options = parser.parse_args()
     model = load(options.model)

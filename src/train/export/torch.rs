@@ -10,7 +10,7 @@ use safetensors::tensor::Dtype;
 use serde::Serialize;
 
 use super::{Exported, Layer, Number};
-use crate::base::config::{Composition, LayerKind, Pooling, SourceKind, Triangle};
+use crate::base::config::{Composition, LayerKind, Pooling, SourceKind, Triangle, Vocab};
 use crate::base::{Error, Result};
 use crate::memory::WholeFile;
 use crate::model::Parameter;
@@ -57,6 +57,8 @@ struct Description<'a> {
     /// Of a model of Criteo's text: what its categories are taken modulo before they are looked up in the vocabulary, or
     /// where there is none; 0: nothing but the rows of the table.
     criteo_cap: Option<u64>,
+    /// Whether a vocabulary numbers values.
+    numbered: bool,
 }
 
 /// A layer between the features and the logit.
@@ -112,7 +114,8 @@ pub fn write(model: &Exported<'_>, path: &Path) -> Result<PathBuf> {
         (of.name.clone(), dtype, of.shape.clone(), model.bytes(of))
     });
     let beside = path.with_file_name(SCRIPT_NAME);
-    if std::fs::read_to_string(&beside).is_ok_and(|held| held.lines().next() != SCRIPT.lines().next()) {
+    let begins = SCRIPT.lines().next().unwrap_or_default().as_bytes();
+    if std::fs::read(&beside).is_ok_and(|held| !held.starts_with(begins)) {
         let reason =
             format!("is not octorec's, and {SCRIPT_NAME} goes with this format: choose another folder for --out");
         return Err(Error::BadFile { path: beside, reason });
@@ -165,5 +168,6 @@ fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
         threshold: config.loss_threshold,
         bf16: model.rounds(),
         criteo_cap: (data.source == SourceKind::Tsv).then_some(data.rows_cap),
+        numbered: data.source == SourceKind::Tsv && data.vocab != Vocab::Hash,
     }
 }
