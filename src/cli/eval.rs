@@ -32,7 +32,7 @@ pub struct EvalArgs {
     #[arg(long, value_name = "DIR|FILE")]
     checkpoint: PathBuf,
 
-    /// Labelled data: its test samples, or all of it where none are set apart. Without it: the run's own test samples.
+    /// Labelled data: its test samples, those for validation where there are only such, or all of it where none are set apart. Without it: the run's own test samples.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 

@@ -20,7 +20,7 @@ use crate::collective::World;
 use crate::data::Split;
 use crate::data::incoming::Writing;
 use crate::memory::WholeFile;
-use crate::train::{Taker, predict, vocabulary_in};
+use crate::train::{Checkpoint, Taker, predict, vocabulary_in};
 
 /// Arguments of `octorec predict`.
 #[derive(Debug, Args)]
@@ -108,7 +108,10 @@ impl PredictArgs {
         let checkpoint = open_trained(&trained.path, self.verify, &*source)?;
         let Started { ranks, .. } = self.ranks.start_trained(world, &config, &*source, &checkpoint)?;
         let of = (Split::Train, config.train.eval_batch);
-        let predict = |to: &mut dyn Taker| beside_checks(&checkpoint, &ranks, || predict(&ranks, &source, of, to));
+        let predict = |to: &mut dyn Taker| {
+            let to = &mut OfFile { to, checkpoint: &checkpoint };
+            beside_checks(&checkpoint, &ranks, || predict(&ranks, &source, of, to))
+        };
         let rows = match &self.out {
             _ if !world.is_first() => {
                 return predict(&mut Answers::new(std::io::sink(), Path::new("nowhere"), is_json, false));
@@ -192,6 +195,23 @@ impl<'a, W: Write> Answers<'a, W> {
             let _ = self.to.into_parts();
         }
         Ok(self.rows)
+    }
+}
+
+/// Takes what was computed of a file that was there.
+struct OfFile<'a, 'b> {
+    to: &'a mut dyn Taker,
+    checkpoint: &'a Checkpoint<'b>,
+}
+
+impl Taker for OfFile<'_, '_> {
+    fn take(&mut self, probabilities: &[f32]) -> Result<bool> {
+        self.checkpoint.check_read()?;
+        self.to.take(probabilities)
+    }
+
+    fn pause(&mut self) -> Result<bool> {
+        self.to.pause()
     }
 }
 

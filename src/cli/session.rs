@@ -13,7 +13,8 @@ use super::ranks::Started;
 use crate::base::config::{Config, IsaChoice, SourceKind};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many};
-use crate::base::{Error, NodeId, Result, input};
+use crate::base::{Error, NodeId, Result};
+use crate::data::blocks::MANIFEST;
 use crate::data::derived::Derived;
 use crate::data::incoming::{Incoming, Writing};
 use crate::data::schema::{Scale, Scales};
@@ -25,7 +26,6 @@ use crate::math::part_for;
 use crate::memory::same_file;
 use crate::model::{Parameter, Room, Shape};
 use crate::optim::Optimizer;
-use crate::shard;
 use crate::simd::Isa;
 use crate::train::{Checkpoint, Progress, Ranks, checkpoint_in, load_vocabulary, vocabulary_in};
 
@@ -166,6 +166,7 @@ impl VerifyArgs {
 /// As [`Checkpoint::open`].
 pub fn open_trained<'a>(path: &'a Path, verify: VerifyArgs, source: &dyn Source) -> Result<Checkpoint<'a>> {
     let checkpoint = Checkpoint::open_as(path, !verify.no_verify)?;
+    checkpoint.check_columns(source)?;
     checkpoint.other_weights(source.schema())?.iter().for_each(|reason| note!("warning: {reason}"));
     Ok(checkpoint)
 }
@@ -261,8 +262,8 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started) -> Resu
     Ok(())
 }
 
-/// Refuses an output that is one of the command's inputs, or a file in a folder that is one, unless it is a plan or a picture,
-/// which no data set has.
+/// Refuses an output that is one of the command's inputs, or a file in a folder that is one, unless it is a picture or TOML other
+/// than a data set's.
 ///
 /// # Errors
 /// [`Error::Config`] that names the flag.
@@ -270,10 +271,8 @@ pub fn refuse_overwriting(flag: &str, out: Option<&Path>, inputs: &[&Path]) -> R
     let within = |out: &Path, folder: &Path| {
         let file = out.canonicalize().ok().filter(|file| file.is_file());
         let of_data = |file: &PathBuf| {
-            let text = || input::read_text(file).unwrap_or_default();
-            !file
-                .extension()
-                .is_some_and(|kind| kind == "svg" || kind == "toml" && shard::file::ranks(&text(), "").is_ok())
+            let is_other_toml = || file.file_name().is_none_or(|name| name != MANIFEST);
+            !file.extension().is_some_and(|kind| kind == "svg" || kind == "toml" && is_other_toml())
         };
         file.filter(of_data).and_then(|file| Some(same_file(file.parent()?, folder))) == Some(true)
     };

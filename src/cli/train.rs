@@ -29,7 +29,7 @@ use crate::machine::placement::Placement;
 use crate::memory::{forget_cached, write_file};
 use crate::simd::Isa;
 use crate::train::{
-    Benchmark, LossTrace, MlLog, Outcome, OutputDir, Progress, Run, Submission, Summary, Writers, hot_in,
+    Benchmark, Checkpoint, LossTrace, MlLog, Outcome, OutputDir, Progress, Run, Submission, Summary, Writers, hot_in,
     load_vocabulary, plan_in, vocabulary_in,
 };
 
@@ -54,7 +54,8 @@ pub struct TrainArgs {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["preset", "config", "init"], display_order = 8)]
     resume: Option<PathBuf>,
 
-    /// Start from the weights of a safetensors file (octorec's or a PyTorch state dict).
+    /// Start from the weights of a safetensors file (octorec's or a PyTorch state dict); values of text get the rows that the vocabulary
+    /// beside it gives them, if there is one.
     #[arg(long, value_name = "FILE", help_heading = MODEL)]
     init: Option<PathBuf>,
 
@@ -182,6 +183,7 @@ impl TrainArgs {
             }
             None => {
                 let config = self.keys.finish_with(self.base.layers()?, Command::Train, self.copies.values())?;
+                config.train.check_ends_of_warm_up()?;
                 let known = self.numbers_of_init(&config)?;
                 (config, known, None)
             }
@@ -275,7 +277,21 @@ impl TrainArgs {
     fn numbers_of_init(&self, config: &Config) -> Result<Learned> {
         let numbered = config.data.is_stored() && config.data.vocab != Vocab::Hash;
         let beside = self.init.as_deref().filter(|_| numbered).map(vocabulary_in).filter(|beside| beside.exists());
-        let vocabulary = beside.map(|beside| load_vocabulary(&beside, !self.verify.no_verify)).transpose()?;
+        let (Some(beside), Some(path)) = (beside, &self.init) else { return Ok(Learned::default()) };
+        if let Ok(Some((_, trained))) = Checkpoint::open_as(path, false)?.header() {
+            let (cap, vocab) = (trained.data.rows_cap, trained.data.vocab);
+            let kept = [
+                ("data.rows_cap", cap == config.data.rows_cap, format!("--rows-cap {cap}")),
+                ("data.vocab", vocab == config.data.vocab, format!("--vocab {}", format!("{vocab:?}").to_lowercase())),
+            ];
+            if let Some((key, _, remedy)) = kept.into_iter().find(|(_, same, _)| !same) {
+                let reason = format!(
+                    "values of text keep the rows that they have in the model whose weights the run begins with: use {remedy}"
+                );
+                return Err(Error::Config { origin: format!("{key} with --init"), reason });
+            }
+        }
+        let vocabulary = Some(load_vocabulary(&beside, !self.verify.no_verify)?);
         Ok(Learned { vocabulary, ..Learned::default() })
     }
 
@@ -354,6 +370,7 @@ impl TrainArgs {
             Some(path) => {
                 let weights = self.verify.open(path)?;
                 weights.check_numbers(source.vocabulary(), &vocabulary_in(path))?;
+                weights.check_columns(&*source)?;
                 weights.load_into(&started.ranks)?;
             }
             None if self.resume.is_some() => (),

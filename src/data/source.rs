@@ -77,6 +77,12 @@ pub trait Source: Send + Sync {
         self.made_of()?.vocabulary()
     }
 
+    /// The names of dense columns, in their order, with how numbers are transformed. Nothing where no schema
+    /// describes them.
+    fn dense_columns(&self) -> Vec<(String, String)> {
+        self.made_of().map_or_else(Vec::new, |of| of.dense_columns())
+    }
+
     /// What was learned of dense columns, now or for an earlier model: new data must be read by the same. Where it is needed
     /// and not known, this reads the training samples, once.
     ///

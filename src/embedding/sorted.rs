@@ -25,7 +25,7 @@ use crate::base::Result;
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply, recycled};
 use crate::optim::{Kept, Optimizer, Pace, with_rule};
-use crate::sync::{AtomicU64, Lender, Rows, atomic_words, put};
+use crate::sync::{AtomicU64, Each, Grid, Lender, Rows, atomic_words, put};
 
 /// Look-ups that a bucket has on average: enough to pay for its counters, few enough to be sorted in the first cache.
 const BUCKET_LOOKUPS: usize = 256;
@@ -49,6 +49,8 @@ pub(super) struct Sorter {
     counts: Buffer<u32>,
     /// Where each bucket starts, and the end.
     starts: Buffer<u32>,
+    /// Look-ups before those of each thread's share of the buckets.
+    before: Vec<u32>,
     layouts: Vec<Layout>,
     /// The first bucket of each thread, and the end.
     bounds: Vec<usize>,
@@ -90,6 +92,7 @@ impl Sorter {
             spare: supply.buffer("look-ups being sorted", lookups)?,
             counts: supply.buffer("counts of look-ups", threads * buckets)?,
             starts: supply.buffer("starts of buckets", buckets + 1)?,
+            before: vec![0; threads],
             layouts: Vec::with_capacity(tables),
             bounds: Vec::with_capacity(threads + 1),
             lend_tables: Lender::new(tables, threads),
@@ -119,7 +122,7 @@ impl Sorter {
         let sources = feeds.len() / tables.len();
         let (total, buckets) = self.lay_out(tables, feeds, threads);
         self.count(team, feeds, [total, buckets]);
-        self.places(buckets, threads);
+        self.places(team, buckets);
         self.scatter(team, feeds, [total, buckets]);
         self.share_out(total, buckets, team.pieces());
 
@@ -217,17 +220,33 @@ impl Sorter {
         });
     }
 
-    /// Turns counts into places: bucket by bucket, in each one thread after the other.
-    fn places(&mut self, buckets: usize, threads: usize) {
+    /// Turns counts into places: bucket by bucket, in each one thread after the other. Each thread does so for its share of the
+    /// buckets, once it is known how many look-ups lie before that.
+    fn places(&mut self, team: &Team, buckets: usize) {
+        let (threads, Self { counts, starts, before, .. }) = (team.threads(), self);
+        let counts = &mut counts[..threads * buckets];
+        before.resize(threads, 0);
+        let (sizes, cut) = ([threads, buckets, buckets], [1, threads]);
+        team.share((Grid::new(counts, sizes, cut, 1), Each::new(before)), |(mut counts, all)| {
+            *all = 0;
+            counts.panels().for_each(|thread| *all += counts.panel(thread).iter().sum::<u32>());
+        });
         let mut next = 0;
-        for bucket in 0..buckets {
-            self.starts[bucket] = next;
-            for thread in 0..threads {
-                let count = &mut self.counts[thread * buckets + bucket];
-                next += std::mem::replace(count, next);
-            }
-        }
-        self.starts[buckets] = next;
+        before.iter_mut().for_each(|all| next += std::mem::replace(all, next));
+        starts[buckets] = next;
+        let starts = Grid::new(&mut starts[..buckets], [1, buckets, buckets], cut, 1);
+        team.share(
+            ((Grid::new(counts, sizes, cut, 1), starts), Each::new(before)),
+            |((mut counts, mut starts), next)| {
+                for bucket in 0..counts.rows().len() {
+                    starts.panel(0)[bucket] = *next;
+                    for thread in counts.panels() {
+                        let count = &mut counts.panel(thread)[bucket];
+                        *next += std::mem::replace(count, *next);
+                    }
+                }
+            },
+        );
     }
 
     fn scatter(&mut self, team: &Team, feeds: &[Feed<'_>], [total, buckets]: [usize; 2]) {

@@ -195,8 +195,11 @@ impl Table {
     #[must_use]
     pub fn weights_of(&self, rows: Range<usize>) -> Cow<'_, [f32]> {
         fn joined<F: Form>(_form: F, dim: usize, width: usize, words: &[u32]) -> Vec<f32> {
-            let rows = words.chunks_exact(width);
-            rows.flat_map(|row| (0..dim).map(|column| F::get(row, dim, column))).collect()
+            let mut weights = vec![0.0; words.len() / width * dim];
+            for (row, weights) in words.chunks_exact(width).zip(weights.chunks_exact_mut(dim)) {
+                weights.iter_mut().enumerate().for_each(|(column, weight)| *weight = F::get(row, dim, column));
+            }
+            weights
         }
         let words = &self.words[rows.start * self.width()..rows.end * self.width()];
         if self.stored || self.precision == Precision::F32 && self.moments == 0 {

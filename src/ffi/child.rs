@@ -82,9 +82,11 @@ pub fn start_bound(command: &mut Command) -> io::Result<Child> {
 }
 
 /// Asks a program to end in good order, as a key would (SIGINT); one that has ended hears nothing.
-pub fn interrupt(child: &Child) {
-    // SAFETY: a signal to a process of ours, whose number is its own until it is waited for.
-    unsafe { libc::kill(child.id().cast_signed(), libc::SIGINT) };
+pub fn interrupt(child: &mut Child) {
+    if matches!(child.try_wait(), Ok(None)) {
+        // SAFETY: a signal to a process of ours that nobody has waited for, so that its number is still its own.
+        unsafe { libc::kill(child.id().cast_signed(), libc::SIGINT) };
+    }
 }
 
 fn wait(child: libc::pid_t) -> io::Result<ExitStatus> {

@@ -256,7 +256,7 @@ mod tests {
         let mut region = reservation.open().expect("memory");
         region.bytes_mut()[..1 << 21].fill(7);
         assert_eq!(region.bytes()[(1 << 21) - 1], 7);
-        let homes = nodes_of_pages(region.bytes().as_ptr(), region.bytes().len()).expect("the kernel answers");
+        let homes = nodes_of_pages(region.bytes().as_ptr(), region.bytes().len(), 1).expect("the kernel answers");
         let half = homes.len() / 2;
         assert!(homes[..half].iter().all(|home| *home == PageHome::Node(node)), "{:?}", &homes[..4]);
         assert!(homes[half..].iter().all(|home| *home == PageHome::Untouched), "{:?}", homes.last());

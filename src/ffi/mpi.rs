@@ -329,13 +329,14 @@ unsafe impl Send for Request {}
 impl Request {
     /// Whether it is done, with the bytes of what was received.
     fn test(&mut self) -> Result<Option<usize>, Failure> {
-        let (mut flag, mut status) = (0, MaybeUninit::uninit());
+        // Of what was sent the library need not write all of the status.
+        let (mut flag, mut status) = (0, MaybeUninit::zeroed());
         // SAFETY: a request under way, and places for a flag and a status.
         done(unsafe { ffi::MPI_Test(&raw mut self.0, &raw mut flag, status.as_mut_ptr()) })?;
         if flag == 0 {
             return Ok(None);
         }
-        // SAFETY: the call has written it, as the flag says.
+        // SAFETY: numbers and handles, of which zeros are a value, or what the call has written.
         let status = unsafe { status.assume_init() };
         count(&status).map(Some)
     }

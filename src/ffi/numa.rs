@@ -119,17 +119,19 @@ pub enum PageHome {
     Unknown(i32),
 }
 
-/// Asks the kernel for the node of each page that starts in `start..start + len`, without touching or moving any.
+/// Asks the kernel for the node of a page each `step` bytes of `start..start + len`, of each page at least, without touching or
+/// moving any.
 ///
 /// `start` is rounded down to a page. A page of a huge page can answer EBUSY at first: it is asked again.
 ///
 /// # Errors
 /// [`Error::System`] when the kernel refuses the call.
-pub fn nodes_of_pages(start: *const u8, len: usize) -> Result<Vec<PageHome>> {
+pub fn nodes_of_pages(start: *const u8, len: usize, step: usize) -> Result<Vec<PageHome>> {
     let page = rustix::param::page_size();
     let first = start.addr() / page * page;
     let end = start.addr().saturating_add(len);
-    let mut pages: Vec<*mut c_void> = (first..end).step_by(page).map(ptr::without_provenance_mut).collect();
+    let mut pages: Vec<*mut c_void> =
+        (first..end).step_by(step.next_multiple_of(page).max(page)).map(ptr::without_provenance_mut).collect();
     let mut status = vec![0; pages.len()];
     query(&mut pages, &mut status)?;
     for _ in 0..4 {

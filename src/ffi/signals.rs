@@ -6,13 +6,14 @@ use std::ffi::{c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Once, OnceLock};
 
 /// Asked with an address that could not be read: whether it can be now.
 pub type Repair = fn(usize) -> bool;
 
 static REPAIR: OnceLock<Repair> = OnceLock::new();
+static INSTALLED: Once = Once::new();
 /// What was there before; the standard library's own, which tells a stack that is too deep.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
@@ -46,9 +47,16 @@ pub fn keeping_hangups_ignored<T>(install: impl FnOnce() -> T) -> T {
 /// # Safety
 /// `repair` does what is async-signal-safe, and nothing else: it takes no lock, no memory, and never unwinds.
 pub unsafe fn repair_mappings(repair: Repair) -> io::Result<()> {
-    if REPAIR.set(repair).is_err() {
-        return Ok(());
-    }
+    let mut result = Ok(());
+    // Who comes meanwhile waits until there is somebody to ask.
+    INSTALLED.call_once(|| {
+        let _ = REPAIR.set(repair);
+        result = take_bus_errors();
+    });
+    result
+}
+
+fn take_bus_errors() -> io::Result<()> {
     let (mut new, mut before) = (zeroed(), zeroed());
     new.sa_sigaction = on_bus as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize;
     new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
@@ -70,16 +78,22 @@ fn zeroed() -> libc::sigaction {
 extern "C" fn on_bus(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
     // SAFETY: with SA_SIGINFO the kernel passes a whole siginfo, which lives as long as this call.
     let info = unsafe { &*info };
-    // SAFETY: this is SIGBUS, whose siginfo has an address.
+    // Numbers of 0 and below are those of signals that a process sent, which have no address.
+    let is_fault = info.si_code > 0;
+    // SAFETY: a fault's siginfo has an address; of another one the same bytes are read and not used.
     let address = unsafe { info.si_addr() }.addr();
-    if REPAIR.get().is_some_and(|repair| repair(address)) {
+    if is_fault && REPAIR.get().is_some_and(|repair| repair(address)) {
         return;
     }
-    // Who took the signal before gets it when the access is tried again.
+    // Who took the signal before gets it: when the access is tried again, or once more.
     let default = zeroed();
     let before = BEFORE.get().unwrap_or(&default);
     // SAFETY: `before` is what sigaction gave, or the default action.
     unsafe { libc::sigaction(signal, before, ptr::null_mut()) };
+    if !is_fault {
+        // SAFETY: async-signal-safe; it is delivered when this handler has returned.
+        unsafe { libc::raise(signal) };
+    }
 }
 
 /// Bytes that the system gives to every process that is not at its limits.
@@ -89,6 +103,8 @@ const LITTLE: usize = 1 << 20;
 static WITHOUT_MEMORY: OnceLock<Vec<u8>> = OnceLock::new();
 /// Whether a thread has begun to end the process.
 static ENDING: AtomicBool = AtomicBool::new(false);
+/// That thread's number.
+static ENDER: AtomicI32 = AtomicI32::new(0);
 
 /// From now on a process that aborts because the system has no memory for it, as the C library does where it cannot start
 /// a thread, ends with this message and exit code 1 instead. The first message to be named stays.
@@ -116,10 +132,18 @@ extern "C" fn on_abort(_: c_int) {
 /// Writes to standard error and ends the process with exit code 1, without memory, locks or destructors. Of several
 /// threads that want to at a time, one does.
 pub fn end_with(message: &[u8]) -> ! {
+    // SAFETY: only reads.
+    let own = unsafe { libc::gettid() };
     while ENDING.swap(true, Ordering::AcqRel) {
+        if ENDER.load(Ordering::Acquire) == own {
+            // A signal has interrupted this thread's own last words.
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(1) };
+        }
         // SAFETY: waits for a signal, or for the end of the process.
         unsafe { libc::pause() };
     }
+    ENDER.store(own, Ordering::Release);
     let mut left = message;
     while !left.is_empty() {
         // SAFETY: `left` is as long as is said.

@@ -14,6 +14,9 @@ use crate::simd::Isa;
 use crate::sync::{Crew, Parts, Patience, Rows};
 
 /// What this process may run on, as it was before the first team pinned a thread.
+/// Threads of rayon's pool at most: what hashes and reads files is bound by memory and disks.
+const POOL: usize = 64;
+
 static PERMITTED: OnceLock<Vec<PuId>> = OnceLock::new();
 
 /// A rank's threads and the instruction set that they use. The thread that owns the team is its number 0.
@@ -38,7 +41,8 @@ pub struct Team {
     crew: Crew,
     isa: Isa,
     /// The owner's processing units from before it was pinned, to be given back.
-    owner_before: Option<Vec<PuId>>,
+    /// Behind the crew, which ends first.
+    _owner: Owner,
 }
 
 impl Team {
@@ -61,7 +65,7 @@ impl Team {
         let patience = if threads <= cores { Patience::OWN_CORE } else { Patience::SHARED_CORE };
         let crew =
             Crew::start(threads, patience, |_| ()).map_err(|source| Error::Threads { wanted: threads, source })?;
-        Ok(Self { crew, isa, owner_before: None })
+        Ok(Self { crew, isa, _owner: Owner(None) })
     }
 
     /// A team whose thread i runs on processing unit `pus[i]` only; the calling thread is number 0.
@@ -76,9 +80,14 @@ impl Team {
     pub fn pinned(pus: &[PuId], spin: bool, isa: Isa) -> Result<Self> {
         assert!(!pus.is_empty(), "a team has at least its leader");
         let before = current_affinity()?;
-        // The first team sees the process as it was started.
+        // The first team sees the process as it was started, and so does rayon's pool: later its one thread would be here.
+        if PERMITTED.get().is_none() {
+            start_pool(before.len())?;
+        }
         PERMITTED.get_or_init(|| before.clone());
         pin_current_thread(&pus[..1])?;
+        // From here on the caller gets its own place back, whatever happens.
+        let mut owner = Owner(Some(before));
         let patience = if spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
         let (places, (sender, answers)) = (pus.to_vec(), mpsc::channel());
         let pin = move |thread: usize| {
@@ -90,7 +99,7 @@ impl Team {
         for answer in answers.iter().take(pus.len() - 1) {
             answer?;
         }
-        Ok(Self { crew, isa, owner_before: Some(before) })
+        Ok(Self { crew, isa, _owner: Owner(owner.0.take()) })
     }
 
     /// Writes a zero to every page, whole huge pages by one thread, so that fresh memory comes into being where the
@@ -168,9 +177,26 @@ impl Team {
     }
 }
 
-impl Drop for Team {
+/// Starts rayon's pool on the processing units of this thread, so many, unless there is one.
+fn start_pool(pus: usize) -> Result<()> {
+    // 0: as many as there are, or as its own variable says.
+    let threads = if pus > POOL { POOL } else { 0 };
+    match rayon::ThreadPoolBuilder::new().num_threads(threads).build_global() {
+        // It has no source where there is a pool.
+        Err(error) if std::error::Error::source(&error).is_some() => {
+            Err(Error::Threads { wanted: pus.min(POOL), source: std::io::Error::other(error) })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Gives the thread that made a team the processing units that it had.
+#[derive(Debug)]
+struct Owner(Option<Vec<PuId>>);
+
+impl Drop for Owner {
     fn drop(&mut self) {
-        if let Some(before) = self.owner_before.take() {
+        if let Some(before) = self.0.take() {
             // The owner keeps its pin if the system no longer allows what it allowed before: nothing depends on it.
             let _ = pin_current_thread(&before);
         }
@@ -213,6 +239,7 @@ mod tests {
     fn an_impossible_place_is_an_error_and_no_hang() {
         let home = current_affinity().expect("affinity can be read");
         let message = Team::pinned(&[home[0], PuId(5000)], false, Isa::best()).err().expect("no such cpu").to_string();
+        assert_eq!(current_affinity().expect("affinity can be read"), home, "the caller is where it was");
         assert!(message.contains("cpus [5000]"), "{message}");
     }
 

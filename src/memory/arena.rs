@@ -19,11 +19,11 @@ use bytemuck::Pod;
 
 use super::capacity::{Demand, check_capacity};
 use super::homes::Homes;
-use super::huge::check_pool;
+use super::huge::{check_pool, no_huge_pages};
 use super::plan::{Need, Plan, Planned};
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
-use crate::ffi::linux::{Region, Reservation};
+use crate::ffi::linux::{HUGE_PAGE_BYTES, Region, Reservation};
 use crate::ffi::numa::{NodeMask, allowed_nodes};
 
 /// Which pages an arena is made of.
@@ -116,6 +116,9 @@ impl Arena {
             && let Err(reason) = reservation.advise_huge(pages == Pages::Transparent)
         {
             warnings.push(format!("the kernel chooses the page size itself: {reason}"));
+        }
+        if pages == Pages::Transparent && plan.bytes() >= HUGE_PAGE_BYTES {
+            warnings.extend(no_huge_pages());
         }
         let mut region = reservation.open()?;
         touch(region.bytes_mut());

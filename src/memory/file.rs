@@ -6,10 +6,10 @@
 //! missing reads as zeros, and [`FileMap::check`] tells.
 #![allow(unsafe_code)]
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::ops::{Deref, Range};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -49,6 +49,8 @@ pub fn forget_cached(path: &Path) -> Result<()> {
 pub struct FileMap {
     map: Mmap,
     path: PathBuf,
+    /// The device and the number of the file, which the path may lead to no longer.
+    number: (u64, u64),
     watched: &'static Watched,
 }
 
@@ -59,13 +61,15 @@ impl FileMap {
     /// When it cannot be opened or mapped, or is no regular file.
     pub fn open(path: &Path) -> Result<Self> {
         let file = input::open(path)?;
-        // SAFETY: octorec replaces files by renaming, never by writing into them, so the bytes behind this private
-        // mapping do not change. Block files and checkpoints alone are mapped; data in other formats is read with
-        // `FileBytes`. (Of a file that a foreign program cuts short, the rest turns to zeros, and `check` tells.)
+        let number = number(&file.metadata().map_err(Error::io(path, "read"))?);
+        // SAFETY: octorec replaces files by renaming, never by writing into them, so the bytes behind this mapping do not
+        // change while it lives, and so do other programs that write safetensors. Block files and checkpoints alone are
+        // mapped; data in other formats is read with `FileBytes`. (Of a file that a foreign program cuts short, the rest
+        // turns to zeros, and `check` tells.)
         let map = unsafe { Mmap::map(&file) };
         let map = map.map_err(Error::io(path, "map"))?;
         let watched = Watched::add(&map);
-        Ok(Self { map, path: path.to_owned(), watched })
+        Ok(Self { map, path: path.to_owned(), number, watched })
     }
 
     /// Whether all that was read so far was the file's.
@@ -74,12 +78,11 @@ impl FileMap {
     /// [`Error::BadFile`] when it was cut short, or could not be read, since it was mapped: some of what was read is then
     /// zeros.
     pub fn check(&self) -> Result<()> {
-        if !self.watched.is_lost() {
-            return Ok(());
-        }
         let had = self.map.len();
         let reason = match std::fs::metadata(&self.path) {
-            Ok(now) if now.len() < had as u64 => cut_short(had, Some(now.len())),
+            // Without a signal where the end lies within the last page that is left: the rest of that is zeros.
+            Ok(now) if number(&now) == self.number && now.len() < had as u64 => cut_short(had, Some(now.len())),
+            _ if !self.watched.is_lost() => return Ok(()),
             _ => "could not be read on: was it cut short, or does its disk or network fail? copy or write it again"
                 .to_owned(),
         };
@@ -109,6 +112,10 @@ impl Drop for FileMap {
     fn drop(&mut self) {
         self.watched.forget();
     }
+}
+
+fn number(of: &Metadata) -> (u64, u64) {
+    (of.dev(), of.ino())
 }
 
 /// Of a file that had so many bytes when it was opened.
@@ -280,9 +287,13 @@ mod tests {
         let other = folder.path().join("other");
         std::fs::write(&other, vec![9; 100_000]).unwrap();
         let (map, whole) = (FileMap::open(&path).unwrap(), FileMap::open(&other).unwrap());
-        File::options().write(true).open(&path).unwrap().set_len(5000).unwrap();
-        assert_eq!(map[4999], 7);
         map.check().unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        // What is cut off within a page goes without a signal.
+        file.set_len(99_990).unwrap();
+        assert_eq!((map[99_989], map[99_999]), (7, 0));
+        assert!(map.check().is_err());
+        file.set_len(5000).unwrap();
         assert_eq!((map[50_000], map[99_999], map[4999]), (0, 0, 7));
         let message = map.check().unwrap_err().to_string();
         assert!(message.contains("clicks.octorec: was cut short while it was read: it had 100000 bytes"), "{message}");

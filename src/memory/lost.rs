@@ -78,7 +78,9 @@ fn repair(address: usize) -> bool {
     while let Some(watched) = place {
         let end = watched.end.load(Ordering::Acquire);
         let start = watched.start.load(Ordering::Acquire);
-        if (start..end).contains(&address) {
+        // A place that went to another mapping between the two would pair its start with the end of the one before.
+        let is_pair = watched.end.load(Ordering::Acquire) == end;
+        if is_pair && (start..end).contains(&address) {
             let page = address / PAGE * PAGE;
             let len = end.next_multiple_of(PAGE) - page;
             // Before the zeros can be read.

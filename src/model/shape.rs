@@ -216,24 +216,24 @@ impl Shape {
                 _ => 0,
             };
             let copies: usize = block.pieces().iter().map(|piece| piece.width).sum();
-            self.times(block) * (2 * (ends(&block.widths()) + copies) + of_op)
+            self.times(block) * (2 * ends(&block.widths()) + copies + of_op)
         };
         let mut all: usize = self.blocks.iter().map(of_block).sum();
         all += 2 * self.wide.map_or(0, |layer| ends(&[layer.inputs, layer.outputs]));
-        // Each matrix's ends, and the vectors of all.
+        // Each matrix's ends, and the vectors of all, whose gradient takes their place.
         let narrow = self.projections.iter().map(|layer| ends(&[layer.inputs, layer.outputs]));
-        all += 2 * (narrow.sum::<usize>() + self.made);
+        all += 2 * narrow.sum::<usize>() + self.made;
         if self.steps > 1 {
-            // Vectors of each step as the interaction takes them, and their gradient.
-            all += self.steps * 2 * self.row.div_ceil(self.steps);
+            // Vectors of each step as the interaction takes them.
+            all += self.steps * self.row.div_ceil(self.steps);
         }
         [all * size_of::<f32>(), self.steps]
     }
 
-    /// Bytes that a sample of a whole slice of a minibatch keeps: pooled rows with their gradient, its probability and loss.
+    /// Bytes that a sample of a whole slice of a minibatch keeps: pooled rows, its probability and loss.
     #[must_use]
     pub const fn sample_bytes(&self) -> usize {
-        self.features() * 2 * size_of::<f32>() + size_of::<f32>() + size_of::<f64>()
+        self.features() * size_of::<f32>() + size_of::<f32>() + size_of::<f64>()
     }
 
     /// Operations of a sample, forward and backward to inputs and weights, of layers and products; a multiply-add counts as

@@ -91,3 +91,15 @@ pub fn trust([weights, directions]: [f64; 2]) -> f32 {
     let [weights, directions] = [weights.sqrt().min(LONGEST), directions.sqrt()];
     if weights == 0.0 || directions == 0.0 { 1.0 } else { (weights / directions) as f32 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_is_trusted_by_its_norms_up_to_the_longest_and_without_one_as_sgd_is() {
+        assert_eq!(trust([36.0, 4.0]), 3.0);
+        assert_eq!(trust([400.0, 4.0]), 5.0);
+        assert_eq!([trust([0.0, 4.0]), trust([4.0, 0.0]), trust([0.0, 0.0])], [1.0; 3]);
+    }
+}

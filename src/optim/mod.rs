@@ -95,11 +95,16 @@ mod tests {
         ];
         let sparse = TrainConfig { optimizer_rows: OptimizerName::Adam, ..TrainConfig::default() };
         let all = names.iter().flat_map(|&name| [of(name, 0.0), of(name, 0.25)]).chain([Optimizer::rows(&sparse)]);
-        for (optimizer, isa) in all.flat_map(|optimizer| Isa::all().into_iter().map(move |isa| (optimizer, isa))) {
+        let all = all.flat_map(|optimizer| Isa::all().into_iter().map(move |isa| (optimizer, isa)));
+        // At the first step, too, where nothing is kept yet.
+        for ((optimizer, isa), first) in all.flat_map(|one| [(one, false), (one, true)]) {
             let (mut weight, gradient) = (random(16, 1), random(16, 2));
             let before = weight.clone();
             // Second moments are not below 0.
             let mut moments = [random(16, 3), random(16, 4)].map(|m| m.iter().map(|x| x.abs()).collect::<Vec<f32>>());
+            if first {
+                moments.iter_mut().for_each(|moments| moments.fill(0.0));
+            }
             let kept = moments.clone();
             let pace = Pace { rate: 0.3, step: 3 };
             with_rule!(optimizer, pace, rule => {

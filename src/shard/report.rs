@@ -82,7 +82,9 @@ fn tables(model: &Model<'_>, plan: &Plan, out: &mut String) -> std::fmt::Result 
     for id in shown {
         let load = &model.workload.tables[id.index()];
         let scheme = plan.sharding.scheme(id);
-        let bytes = load.rows * (load.dim * model.workload.weight_bytes) as u64;
+        // With what is kept of its rows, as ranks' memory is counted.
+        let of_row = load.dim * (model.workload.weight_bytes + load.state_bytes) + load.row_state_bytes;
+        let bytes = load.rows * of_row as u64;
         let holders = match scheme {
             Scheme::Replicated => "all".to_owned(),
             _ => holders(scheme),

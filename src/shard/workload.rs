@@ -65,7 +65,7 @@ pub struct Workload {
     pub exchange_bytes: usize,
     /// Bytes of each rank's MLPs: weights, gradients and state.
     pub dense_bytes: u64,
-    /// Bytes that a sample keeps throughout a step: pooled rows and their gradients.
+    /// Bytes that a sample keeps throughout a step: pooled rows.
     pub sample_bytes: u64,
     /// Bytes that a sample leaves between the layers while its part of a minibatch is worked on.
     pub part_bytes: u64,

@@ -128,7 +128,10 @@ impl Crew {
         for index in 1..threads {
             let (shared, prepare) = (crew.shared.clone(), prepare.clone());
             let body = move || {
-                prepare(index);
+                // Told to the leader as if a region had panicked: one who waits for this helper finds it.
+                if let Err(payload) = catch_unwind(AssertUnwindSafe(|| prepare(index))) {
+                    shared.keep_panic(payload);
+                }
                 shared.help(index);
             };
             // If this fails, dropping `crew` stops the helpers that were started.
@@ -274,6 +277,18 @@ impl Shared {
         self.panic.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
     }
 
+    /// Keeps the first panic for the leader.
+    fn keep_panic(&self, payload: Box<dyn Any + Send>) {
+        let mut first = self.panic.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match &*first {
+            None => *first = Some(payload),
+            // A payload may panic when it is dropped.
+            Some(_) => std::mem::forget(payload),
+        }
+        // Relaxed: published by `done`.
+        self.panicked.store(true, Ordering::Relaxed);
+    }
+
     /// A helper's life: wait for an epoch, work, report.
     fn help(&self, index: usize) {
         let mut mailbox = &*self.mailboxes[(index - 1) * CANDIDATES];
@@ -291,10 +306,7 @@ impl Shared {
                 }
             });
             let next = catch_unwind(work).unwrap_or_else(|payload| {
-                let mut first = self.panic.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                first.get_or_insert(payload);
-                // Relaxed: published by `done`.
-                self.panicked.store(true, Ordering::Relaxed);
+                self.keep_panic(payload);
                 Next::Stay
             });
             mailbox.finish(epoch);

@@ -145,6 +145,74 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::{Place, RankId, Trouble};
+    use crate::sync::Line;
+
+    /// A lane whose user has waited, and waits as long again whenever it moves something.
+    struct Waited(Duration, Duration);
+
+    impl Carrier for Waited {
+        fn rank(&self) -> RankId {
+            RankId(0)
+        }
+        fn ranks(&self) -> usize {
+            1
+        }
+        fn room(&self, _: RankId, _: RankId) -> usize {
+            0
+        }
+        fn try_send(&mut self, _: RankId, _: usize, _: &mut dyn FnMut(&mut [Line])) -> bool {
+            false
+        }
+        fn has(&mut self, _: Place, _: RankId, _: usize) -> std::result::Result<bool, Trouble> {
+            Ok(false)
+        }
+        fn front(&self, _: RankId) -> &[Line] {
+            &[]
+        }
+        fn release(&mut self, _: RankId) {}
+        fn enter(&mut self, _: Place) {}
+        fn pause(&mut self, _: Place, _: RankId) -> std::result::Result<(), Trouble> {
+            Ok(())
+        }
+        fn moved(&mut self) {
+            self.0 += self.1;
+        }
+        fn sent(&self) -> &[usize] {
+            &[]
+        }
+        fn waited(&self) -> Duration {
+            self.0
+        }
+    }
+
+    #[test]
+    fn what_waits_for_others_is_no_part_of_its_stage() {
+        let (mut clock, mut lane) = (Clock::new(false), Waited(Duration::from_secs(7), Duration::ZERO));
+        clock.exchange([Stage::PackIds, Stage::WaitIds], &mut lane, |_| ());
+        let ms = |clock: &Clock, stage: Stage| clock.seconds[stage as usize] * 1e3;
+        assert!(ms(&clock, Stage::WaitIds) == 0.0, "it has not waited since");
+        let before = ms(&clock, Stage::PackIds);
+        let mut slow = Waited(Duration::ZERO, Duration::ZERO);
+        let longer = |lane: &mut dyn Carrier| {
+            std::thread::sleep(Duration::from_millis(5));
+            lane.moved();
+        };
+        clock.exchange([Stage::PackIds, Stage::WaitIds], &mut slow, longer);
+        assert!(ms(&clock, Stage::PackIds) - before >= 5.0 && ms(&clock, Stage::WaitIds) == 0.0);
+        // All of it was waiting.
+        let (mut clock, mut lane) = (Clock::new(false), Waited(Duration::ZERO, Duration::from_millis(5)));
+        clock.exchange([Stage::PackIds, Stage::WaitIds], &mut lane, |lane| {
+            std::thread::sleep(Duration::from_millis(5));
+            lane.moved();
+        });
+        assert!(ms(&clock, Stage::WaitIds) == 5.0, "{}", ms(&clock, Stage::WaitIds));
+        clock.time(Stage::ReduceDense, || std::thread::sleep(Duration::from_millis(2)));
+        clock.step_done();
+        let exposed = ms(&clock, Stage::ReduceDense);
+        let hidden = clock.breakdown(0, Duration::from_secs(1)).hidden_dense_ms;
+        assert!((hidden - (1e3 - exposed)).abs() < 1e-6 && exposed >= 2.0, "{hidden} and {exposed}");
+    }
 
     #[test]
     fn stages_add_up_and_traces_are_spans_within_their_steps() {

@@ -293,12 +293,29 @@ mod tests {
             (
                 Benchmark::Dlrm,
                 ["train.batch=55296", "train.lr=24.0", "train.warmup_steps=2750"],
-                ["model.top=[512,1]", "train.optimizer=lamb", "train.optimizer_rows=adagrad", "train.target_auc=0.8"],
+                &[
+                    "model.top=[512,1]",
+                    "train.optimizer=lamb",
+                    "train.optimizer_rows=adagrad",
+                    "train.target_auc=0.8",
+                    "train.clip_norm=1.0",
+                    "train.weight_decay=0.1",
+                    "train.decay_power=1.0",
+                    "train.warmup_steps_rows=5",
+                    "train.decay_rows=cosine",
+                ][..],
             ),
             (
                 Benchmark::DlrmDcnv2,
                 ["train.batch=32768", "train.lr=0.004", "train.seed=7"],
-                ["model.cross_rank=64", "train.eps=1e-10", "train.warmup_steps=10", "train.target_auc=0.8025"],
+                &[
+                    "model.cross_rank=64",
+                    "train.eps=1e-10",
+                    "train.warmup_steps=10",
+                    "train.target_auc=0.8025",
+                    "train.initial_accumulator=0.1",
+                    "train.weight_decay=0.1",
+                ],
             ),
         ] {
             let with = |changes: &[&str]| {
@@ -309,8 +326,12 @@ mod tests {
             };
             const STORED: [&str; 2] = ["data.source=files", "data.path=blocks"];
             assert!(benchmark.is_closed(&with(&STORED)) && benchmark.is_closed(&with(&[&STORED[..], &free].concat())));
+            // With the names that the data give to columns.
+            let mut named = with(&STORED);
+            named.model.columns = (1..=26).map(|column| format!("C{column}")).collect();
+            assert!(benchmark.is_closed(&named));
             for change in fixed {
-                assert!(!benchmark.is_closed(&with(&[&STORED[..], &[change]].concat())), "{change}");
+                assert!(!benchmark.is_closed(&with(&[&STORED[..], &[*change]].concat())), "{change}");
             }
             let generated = with(&[]);
             assert!(Benchmark::ALL.iter().all(|benchmark| !benchmark.is_closed(&generated)));

@@ -248,7 +248,13 @@ impl Ranks {
             Ok(first) => ranks.first = RefCell::new(Some(first)),
             Err(error) => return Err(ranks.end(error)),
         }
-        ranks.warnings = ranks.all(|rank| Ok(rank.warnings().to_vec()))?.concat();
+        let warnings = ranks.all(|rank| Ok(rank.warnings().to_vec()))?.concat();
+        for warning in warnings {
+            // What holds of the machine all ranks find.
+            if !ranks.warnings.contains(&warning) {
+                ranks.warnings.push(warning);
+            }
+        }
         // Machines touch their memory at their own pace, which is no step's.
         ranks.world.all_gather("start ranks", Vec::new(), ranks.job.deadline().max(TOUCHING))?;
         Ok(ranks)

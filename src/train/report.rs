@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::metrics::Scores;
 use crate::base::console::note;
-use crate::base::units::Count;
+use crate::base::units::{Count, Seconds};
 
 /// Between two plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
@@ -63,8 +63,8 @@ impl Reporter {
         } else {
             self.last_line = Instant::now();
             let left = self.total.map(|total| {
-                let left = seconds / (step - self.first_step) as f64 * (total.saturating_sub(step)) as f64;
-                (format!("/{total}"), format!("  {} left", crate::base::units::Seconds(left)))
+                let left = Seconds(left_s(seconds, step - self.first_step, total.saturating_sub(step)));
+                (format!("/{total}"), format!("  {left} left"))
             });
             let (of, left) = left.unwrap_or_default();
             note!("step {step}{of}  {message}{left}");
@@ -90,5 +90,20 @@ impl Reporter {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+/// Seconds of so many steps more, if so many took these.
+fn left_s(seconds: f64, done: u64, left: u64) -> f64 {
+    seconds / done as f64 * left as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_takes_as_long_a_step_as_what_was_done() {
+        assert_eq!(left_s(10.0, 20, 80), 40.0);
     }
 }

@@ -124,6 +124,7 @@ impl Run {
             });
         };
         checkpoint.check_weights(self.source.schema())?;
+        checkpoint.check_columns(&*self.source)?;
         if !checkpoint.has_moments(&self.ranks)? {
             return Err(Error::Checkpoint {
                 path: path.to_owned(),
@@ -217,12 +218,13 @@ impl Run {
             }
             if evaluation_due(&train, epoch_steps, number) {
                 let evaluated = self.evaluate(&mut tally, &reporter);
-                self.or_kept(evaluated, (&reporter, tally.steps))?;
+                let is_told = self.or_kept(evaluated, (&reporter, tally.steps))?;
                 if tally.reached.is_some() {
                     outcome = Outcome::TargetReached;
                     break;
                 }
-                let told = self.mllog.as_mut().map_or(Ok(()), |log| log.goes_on(number));
+                let log = self.mllog.as_mut().filter(|_| is_told);
+                let told = log.map_or(Ok(()), |log| log.goes_on(number));
                 self.or_kept(told, (&reporter, tally.steps))?;
             }
             if train.checkpoint_every > 0 && number.is_multiple_of(train.checkpoint_every) {
@@ -316,20 +318,20 @@ impl Run {
         Ok(())
     }
 
-    /// Evaluates and logs, if there are test samples, and notes whether the target is reached.
-    fn evaluate(&mut self, tally: &mut Tally, reporter: &Reporter) -> Result<()> {
+    /// Evaluates and logs, if there are test samples, and notes whether the target is reached; whether it came to its end.
+    fn evaluate(&mut self, tally: &mut Tally, reporter: &Reporter) -> Result<bool> {
         if self.source.samples(Split::Test) == Some(0) {
-            return Ok(());
+            return Ok(false);
         }
         let step = self.progress.step;
         self.mllog.as_mut().map_or(Ok(()), |log| log.eval_starts(step))?;
         let (began, which) = (Instant::now(), (Split::Test, self.config.train.eval_batch));
         let found = match evaluate(&self.ranks, &self.source, which, Questions::default()) {
             // The weights are saved already or will be: the caller's loop sees the flag next.
-            Err(Error::Interrupted) => return Ok(()),
+            Err(Error::Interrupted) => return Ok(false),
             result => result?,
         };
-        let Some(Evaluation { scores, best_possible_auc, .. }) = found else { return Ok(()) };
+        let Some(Evaluation { scores, best_possible_auc, .. }) = found else { return Ok(false) };
         let target = self.config.train.target_auc;
         if target > 0.0 && scores.auc >= target {
             tally.reached = Some(tally.began.elapsed());
@@ -348,7 +350,7 @@ impl Run {
             output.flush()?;
         }
         tally.scores = Some((step, scores, best_possible_auc));
-        Ok(())
+        Ok(true)
     }
 
     /// Tests between the turns of hot and cold inputs, and begins the next turn; false: the user interrupts.
@@ -383,15 +385,21 @@ impl Run {
     }
 
     fn save(&mut self) -> Result<()> {
+        self.describe_anew()?;
+        // What was trained is worth more than what is written about it, whose disk may be full.
+        let flushed = self.flush();
+        self.save_weights()?;
+        flushed
+    }
+
+    /// Writes what a run is described by where it is not there yet.
+    fn describe_anew(&mut self) -> Result<()> {
         if let Some(output) = &mut self.output
             && (output.recreate()? || self.saved.is_none())
         {
             self.describe_itself()?;
         }
-        // What was trained is worth more than what is written about it, whose disk may be full.
-        let flushed = self.flush();
-        self.save_weights()?;
-        flushed
+        Ok(())
     }
 
     fn save_weights(&mut self) -> Result<()> {
@@ -399,7 +407,8 @@ impl Run {
             return Ok(());
         }
         let (schema, vocabulary, scales) = (self.source.schema(), self.source.vocabulary(), &self.source.scales()?);
-        let (origin, path) = (Origin { schema, vocabulary, scales }, self.output.as_ref().map(OutputDir::checkpoint));
+        let origin = Origin { schema, vocabulary, scales, dense: self.source.dense_columns() };
+        let path = self.output.as_ref().map(OutputDir::checkpoint);
         let saved = checkpoint::save(path.as_deref(), &self.ranks, self.progress, &self.config, origin);
         if let Some(path) = path.filter(|path| saved.is_err() && path.exists()) {
             note!("note: {} is still that of an earlier step, whole and safe", path.display());
@@ -426,11 +435,9 @@ impl Run {
 
     /// Whether the weights are saved, whatever becomes of what is written about them.
     fn keeps(&mut self) -> bool {
-        let saved = self.saved.take();
-        let _ = self.save();
-        let keeps = self.saved.is_some();
-        self.saved = self.saved.take().or(saved);
-        keeps
+        let described = self.describe_anew();
+        let _ = self.flush();
+        self.save_weights().and(described).is_ok()
     }
 
     /// What an error on the way has not made worthless is saved, as [`Run::keep`] does.

@@ -132,3 +132,22 @@ impl Ranks {
         Ok(self.all(|rank| Ok(rank.reduction.sent().planned))?.swap_remove(0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_elsewhere_is_told_with_its_rank_and_region() {
+        let region = |number: u32, at_home: usize| {
+            let homes = Homes { pages: 3, at_home, unknown: 3 - at_home, ..Homes::default() };
+            Region { rank: RankId(number), name: format!("rows of table {number}"), bytes: 3 << 12, homes }
+        };
+        let all = Verified(vec![region(0, 3), region(1, 3)]);
+        assert!(all.all_at_home() && all.to_string().ends_with("on their nodes"), "{all}");
+        let some = Verified(vec![region(0, 3), region(1, 2)]);
+        let told = some.to_string();
+        assert!(!some.all_at_home() && told.starts_with("of ") && told.contains("not all are known"), "{told}");
+        assert!(told.contains("rank 1, rows of table 1: 2 of 3 pages at home") && !told.contains("table 0"), "{told}");
+    }
+}

@@ -474,9 +474,10 @@ fn json_counts_this_process_and_tells_where_the_run_stands() {
         for (summary, step) in [(&first, 40), (&rest, 80)] {
             let counts = ["step", "steps", "samples"].map(|key| summary[key].as_u64().unwrap());
             assert_eq!(counts, [step, 40, 2560], "{ranks} ranks: {summary}");
-            let [seconds, rate, waited, first] =
-                ["seconds", "samples_per_s", "data_wait_seconds", "data_first_wait_seconds"]
-                    .map(|key| summary[key].as_f64().unwrap());
+            let keys =
+                ["seconds", "samples_per_s", "data_wait_seconds", "data_first_wait_seconds", "data_wait_ms_step"];
+            let [seconds, rate, waited, first, ms] = keys.map(|key| summary[key].as_f64().unwrap());
+            assert!((ms * 40.0 / 1e3 - (waited - first)).abs() < 1e-9, "of a step: {summary}");
             assert!((rate * seconds - 2560.0).abs() < 1e-6 * 2560.0, "{summary}");
             assert!(first <= waited && waited <= seconds, "of these seconds: {summary}");
         }
@@ -484,4 +485,18 @@ fn json_counts_this_process_and_tells_where_the_run_stands() {
     let done = run(&format!("train --resume {}", out.display()));
     let message = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(message.contains("no step was left to train: the run stands at step 80"), "{message}");
+}
+
+#[test]
+fn no_rate_falls_before_it_has_risen() {
+    let line = |more: &str| {
+        format!("{} --steps 3 --set train.warmup_steps=5 --set train.decay_steps=3 {more}", tiny_training())
+    };
+    for start in [0, 4] {
+        let message = fail(&line(&format!("--set train.decay_start={start}")));
+        assert!(message.contains("train.decay_start: ") && message.contains("train.warmup_steps = 5"), "{message}");
+    }
+    let message = fail(&line("--set train.decay_start=5 --set train.warmup_steps_rows=6"));
+    assert!(message.contains("train.decay_start_rows: ") && message.contains("set it to 6 or more"), "{message}");
+    succeed(&line("--set train.decay_start=5"));
 }

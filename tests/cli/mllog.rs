@@ -128,7 +128,9 @@ fn a_run_is_logged_by_the_rules_of_dlrm() {
     let log = folder.path().join("run.log");
     // 40 steps an epoch: every second one ends a twentieth.
     let line = format!("{} --set train.evals_per_epoch=20 --mllog {} --json", tiny_training(), log.display());
-    let summary = json(&format!("{line} --mllog-org us --set train.warmup_steps=7 --set train.lr_rows=0.2"));
+    let rates =
+        "--set train.warmup_steps=7 --set train.lr_rows=0.2 --set train.decay_start=10 --set train.decay_steps=5";
+    let summary = json(&format!("{line} --mllog-org us {rates}"));
     assert!(summary["target_seconds"].is_null());
     let events = checked(&fs::read_to_string(&log).unwrap(), &DLRM, 1.0);
     let of = |key: &str| events.iter().filter(|event| event["key"] == key).collect::<Vec<_>>();
@@ -149,6 +151,8 @@ fn a_run_is_logged_by_the_rules_of_dlrm() {
         ("opt_base_learning_rate", 0.1.into()),
         ("sgd_opt_base_learning_rate", 0.2.into()),
         ("opt_learning_rate_warmup_steps", 7.into()),
+        ("lr_decay_start_steps", 10.into()),
+        ("sgd_opt_learning_rate_decay_steps", 5.into()),
         ("sgd_opt_learning_rate_decay_poly_power", 2.0.into()),
         ("train_samples", 2560.into()),
         ("eval_samples", 640.into()),

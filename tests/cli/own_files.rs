@@ -103,6 +103,10 @@ fn weights_begin_on_other_data_with_the_rows_that_their_values_had() {
     succeed(&format!("{} {init} --out {}", line("b.tsv"), to("other")));
     let [before, after] = ["run", "other"].map(|run| fs::read(to(&format!("{run}/vocabulary.safetensors"))).unwrap());
     assert!(before == after, "the second run has the vocabulary of the first");
+    for (flag, key) in [("--rows-cap 5", "data.rows_cap"), ("--vocab train", "data.vocab")] {
+        let message = fail(&format!("{} {init} {flag}", line("b.tsv")));
+        assert!(message.contains(key) && message.contains("with --init"), "{message}");
+    }
     // Without it, values would get other rows.
     let (own, aside) = (to("run/vocabulary.safetensors"), to("aside"));
     fs::rename(&own, &aside).unwrap();

@@ -8,7 +8,7 @@ use std::process::Output;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{TINY, octorec};
+use super::{TINY, fail, json, octorec, succeed};
 
 /// The model of `TINY`.
 const MODEL: &str = "--set model.bottom=[13,32,8] --set model.top=[16,1] --set model.dim=8 --batch 64";
@@ -375,4 +375,15 @@ fn figures_change_plans_and_no_bit_of_a_run_that_goes_on() {
     assert!(told.contains("plan.toml:2:") && told.contains("remove this file"), "{told}");
     fs::remove_file(path("other").join("plan.toml")).unwrap();
     cache.succeed(&other(24));
+}
+
+#[test]
+fn a_column_of_several_values_groups_no_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, run) = (clicks(folder.path()), folder.path().join("run").display().to_string());
+    succeed(&format!("train {data} --batch 64 --steps 3 --threads 1 --out {run}"));
+    let message = fail(&format!("eval --checkpoint {run} --gauc words"));
+    assert!(message.contains("column words has 40 values") && message.contains("lies in one group"), "{message}");
+    let found = json(&format!("eval --checkpoint {run} --gauc item --json"));
+    assert!(found["gauc_groups"].as_u64().is_some_and(|groups| groups > 1), "{found}");
 }

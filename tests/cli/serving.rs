@@ -193,3 +193,43 @@ fn damage_in_a_table_is_found_beside_the_work() {
     succeed(&format!("{predict} --no-verify"));
     assert_eq!(fs::read_to_string(&out).unwrap().lines().count(), 600);
 }
+
+#[test]
+fn columns_in_another_order_or_read_otherwise_are_not_those_of_the_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let rows = (0..200).map(|n| format!("{},{},{},i{},u{}\n", n % 3 / 2, n % 17, n % 40, n % 5, n % 7));
+    fs::write(at("clicks.csv"), "clicked,price,age,item,user\n".to_owned() + &rows.collect::<String>()).unwrap();
+    let schema = |dense: [&str; 2], categorical: [&str; 2]| {
+        let dense = dense.map(|column| format!("[[dense]]\ncolumn = {column}\n")).concat();
+        let categorical = categorical.map(|column| format!("[[categorical]]\ncolumn = {column}\n")).concat();
+        fs::write(at("schema.toml"), format!("label = \"clicked\"\n{dense}{categorical}")).unwrap();
+    };
+    let (price, age) = ("\"price\"\ntransform = \"log\"", "\"age\"");
+    let (item, user) = ("\"item\"", "\"user\"");
+    schema([price, age], [item, user]);
+    let data = format!("--data {} --schema {}", at("clicks.csv"), at("schema.toml"));
+    let model = "--set model.bottom=[2,8,4] --set model.dim=4 --set model.top=[4,1] --threads 1 --batch 20";
+    succeed(&format!("train {data} {model} --steps 4 --out {}", at("run")));
+    let uses = [
+        format!("predict --checkpoint {} --data {}", at("run"), at("clicks.csv")),
+        format!("eval --checkpoint {} --data {}", at("run"), at("clicks.csv")),
+        format!("train --resume {} --steps 6", at("run")),
+    ];
+    for (dense, categorical, said) in [
+        ([age, price], [item, user], "dense column price was number 1"),
+        (["\"price\"", age], [item, user], "dense column price was read by log"),
+        ([price, age], [user, item], "categorical column item was number 1"),
+    ] {
+        schema(dense, categorical);
+        for line in &uses {
+            let message = fail(line);
+            let is_told = message.contains(said) && message.contains("where this model was trained");
+            // Training reads all values before it looks at the model.
+            let earlier = line.starts_with("train") && message.contains("not in the vocabulary");
+            assert!(is_told || earlier, "{line}: {message}");
+        }
+    }
+    schema([price, age], [item, user]);
+    uses.iter().for_each(|line| drop(succeed(line)));
+}

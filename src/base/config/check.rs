@@ -2,7 +2,7 @@
 
 use super::{
     Collective, Composition, Config, Determinism, Interaction, LookUps, LrScaling, ModelConfig, OptimizerName,
-    THREADS_MAX, Update, Wire,
+    THREADS_MAX, TrainConfig, Update, Wire,
 };
 use crate::base::error::{Error, Result};
 use crate::base::units::Many;
@@ -233,24 +233,35 @@ impl Config {
                 "train.lr_scaling needs to know for how many samples a minibatch train.lr was chosen: set train.lr_batch",
             );
         }
-        let of_rows = (
-            train.warmup_steps_rows.or(train.warmup_steps),
-            train.decay_start_rows.or(train.decay_start),
-            train.decay_steps_rows.or(train.decay_steps),
-        );
-        let ends = [("", (train.warmup_steps, train.decay_start, train.decay_steps)), ("_rows", of_rows)];
-        for (of, (warmup, start, decay)) in ends {
-            if decay > 0 && start < warmup {
-                let reason = format!(
-                    "the rate would fall from step {start} on, before train.warmup_steps{of} = {warmup} is over: set \
-                     train.decay_start{of} = {warmup} or more"
-                );
-                return fail(&["train.warmup_steps", "train.decay_start"], reason);
-            }
-        }
         within!("train.lr_batch", train.lr_batch, (0..=1 << 31), "[0, 2^31]");
         within!("train.decay_power", train.decay_power, (0.0..=100.0), "[0, 100]");
         within!("train.decay_factor", train.decay_factor, (0.0..=1.0), "[0, 1]");
+        Ok(())
+    }
+}
+
+impl TrainConfig {
+    /// Checks that no rate falls before it has risen, as facebookresearch/dlrm does; runs that were begun otherwise go on.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the key.
+    pub fn check_ends_of_warm_up(&self) -> Result<()> {
+        let of_rows = (
+            self.warmup_steps_rows.or(self.warmup_steps),
+            self.decay_start_rows.or(self.decay_start),
+            self.decay_steps_rows.or(self.decay_steps),
+        );
+        for (of, (warmup, start, decay)) in
+            [("", (self.warmup_steps, self.decay_start, self.decay_steps)), ("_rows", of_rows)]
+        {
+            if decay > 0 && start < warmup {
+                let reason = format!(
+                    "the rate would fall from step {start} on, before train.warmup_steps{of} = {warmup} is over: set it to {warmup} \
+                     or more"
+                );
+                return Err(Error::Config { origin: format!("train.decay_start{of}"), reason });
+            }
+        }
         Ok(())
     }
 }

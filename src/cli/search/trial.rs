@@ -37,6 +37,11 @@ impl Files {
         Self { run: folder.join(&name), configuration: file("toml"), said: file("log"), results: file("json") }
     }
 
+    /// What the trial's process has told at its end, if it came there.
+    fn results(&self) -> Option<Value> {
+        serde_json::from_str(&fs::read_to_string(&self.results).ok()?).ok()
+    }
+
     /// Seconds of its steps up to one, as its log has them, and of these with the evaluations between.
     pub fn seconds_until(&self, step: u64) -> [f64; 2] {
         let metrics = fs::read_to_string(self.run.join(METRICS)).unwrap_or_default();
@@ -76,28 +81,38 @@ pub fn run(files: &Files, mut goes_on: impl FnMut(Found) -> Result<bool>, wanted
     if !wait_until_free(&files.run, &wanted)? {
         return Ok(Ended::Stopped(Value::Null));
     }
-    let mut child = start(files)?;
     let mut metrics = Metrics::new(files.run.join(METRICS));
     let (mut last, mut decided) = (None, false);
-    let mut asked = false;
-    let status = loop {
-        let ended = child.try_wait().map_err(Error::io(&files.run, "wait for the process of"))?;
+    let mut judge = |metrics: &mut Metrics| {
         for found in metrics.new_evaluations()? {
             if !decided && last.is_none_or(|last| found.step > last) {
                 last = Some(found.step);
                 decided = !goes_on(found)?;
             }
         }
+        Ok((last, decided))
+    };
+    // It may have come to its end just when a search before was stopped.
+    if let Some(results) = files.results().filter(|results| results["outcome"] != "interrupted") {
+        let (last, decided) = judge(&mut metrics)?;
+        let is_done = !decided || results["step"].as_u64() == last;
+        return Ok(if is_done { Ended::Done(results) } else { Ended::Stopped(results) });
+    }
+    let mut child = start(files)?;
+    let mut asked = false;
+    let (status, last, decided) = loop {
+        let ended = child.try_wait().map_err(Error::io(&files.run, "wait for the process of"))?;
+        let (last, decided) = judge(&mut metrics)?;
         if let Some(status) = ended {
-            break status;
+            break (status, last, decided);
         }
         if !asked && (decided || !wanted()) {
             asked = true;
-            interrupt(&child);
+            interrupt(&mut child);
         }
         std::thread::sleep(LOOK_EVERY);
     };
-    let results = fs::read_to_string(&files.results).ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
+    let results = files.results();
     Ok(match results {
         // It had come to its end by then.
         Some(results) if status.success() && (!decided || results["step"].as_u64() == last) => Ended::Done(results),

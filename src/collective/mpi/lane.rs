@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::driver::Driver;
 use super::endpoint::{Endpoint, Message, POSTED, Route, header, lines_of};
-use crate::base::{Place, RankId, Result, Trouble};
+use crate::base::units::Bytes;
+use crate::base::{Error, Place, RankId, Result, Trouble};
 use crate::collective::carrier::{Carrier, Fabric, LaneSpec, Links};
 use crate::collective::shared_memory::SharedMemory;
 use crate::ffi::mpi::{Calls, Communicator, Part};
@@ -118,7 +119,7 @@ impl Bridge {
                 if together { vec![ranks] } else { ranks.map(|rank| rank..rank + 1).collect() };
             let (mut endpoints, mut peers) = (Vec::new(), Vec::new());
             for group in groups {
-                let (routes, peer_of) = routes(&machines, own, &links, &group, &of_lane);
+                let (routes, peer_of) = routes(&machines, own, &links, &group, &of_lane)?;
                 endpoints.push(Arc::new(Endpoint::new(routes, group, links.ranks(), any_thread)));
                 peers.push(Arc::new(peer_of));
             }
@@ -137,7 +138,7 @@ fn routes(
     links: &Links,
     group: &Range<usize>,
     communicators: &[Arc<Communicator>],
-) -> (Vec<Route>, Vec<Option<usize>>) {
+) -> Result<(Vec<Route>, Vec<Option<usize>>)> {
     let (mut routes, mut peer_of) = (Vec::new(), vec![None; links.ranks()]);
     let first = |machine: usize| machines.ranks(machine).start;
     let together = communicators.len() == 1 && group.len() == machines.ranks(own).len();
@@ -153,6 +154,9 @@ fn routes(
             if out + capacity == 0 {
                 continue;
             }
+            if out.max(capacity) > MOST_LINES {
+                return Err(too_long(machine, out.max(capacity)));
+            }
             peers.clone().for_each(|rank| peer_of[rank] = Some(routes.len()));
             // The sender's communicator, the receiver's number as the tag.
             let [here, there] = [group.start - first(own), peers.start - first(machine)];
@@ -161,7 +165,19 @@ fn routes(
             routes.push(Route { process: machine, out, into, capacity });
         }
     }
-    (routes, peer_of)
+    Ok((routes, peer_of))
+}
+
+/// Lines of a message at most: MPI counts its bytes in 32 bits with a sign.
+const MOST_LINES: usize = i32::MAX as usize / Line::BYTES;
+
+fn too_long(machine: usize, lines: usize) -> Error {
+    let reason = format!(
+        "what a step sends to machine {machine} or gets from it at a time may take {}, and MPI's messages are shorter than 2 GiB: use \
+         a smaller --batch (with train.accumulate, if a step shall have as many samples), --wire bf16, or more machines",
+        Bytes((lines * Line::BYTES) as u64)
+    );
+    Error::Config { origin: "train.batch".to_owned(), reason }
 }
 
 impl Fabric for Bridge {
@@ -366,5 +382,19 @@ impl Carrier for Lane {
 
     fn waited(&self) -> Duration {
         self.inside.waited()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_mpi_cannot_count_are_refused() {
+        // Each of two ranks here sends as much to one there.
+        let machines = Machines::new(&[2, 2]);
+        let refused = routes(&machines, 0, &Links::uniform(4, 1100 << 20), &(0..2), &[]).err();
+        let message = refused.expect("more than 2 GiB").to_string();
+        assert!(message.contains("machine 1") && message.contains("smaller --batch"), "{message}");
     }
 }

@@ -197,6 +197,8 @@ pub struct Files {
     scales: Option<Scales>,
     cap: u64,
     learned: bool,
+    /// Whether the user describes the columns; other formats may have transformed them already.
+    described: bool,
     vocabulary: Option<Vocabulary>,
     members: Vec<Member>,
     train: Vec<Share>,
@@ -270,11 +272,8 @@ impl Files {
             let total: u64 = train.iter().map(|share| share.rows).sum();
             (train, tests) = cut(&train, first_part(total, config.test_fraction));
         }
-        let longest = members
-            .iter()
-            .map(|member| member.table.longest())
-            .reduce(|a, b| a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect());
-        let longest = longest.unwrap_or_default();
+        let longest = members.iter().map(|member| member.table.longest());
+        let longest = longest.reduce(|a, b| a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect()).unwrap_or_default();
         let lookups = |table: usize| longest.get(table).map_or(1, |&count| count.max(1) as usize);
         Ok(Self {
             schema: description.schema(config.rows_cap).with_lookups(lookups),
@@ -283,6 +282,7 @@ impl Files {
             scaled: OnceLock::new(),
             scales: None,
             learned,
+            described: !config.schema.is_empty(),
             vocabulary,
             members,
             train,
@@ -300,11 +300,9 @@ impl Files {
             let learned = match &self.scales {
                 Some(scales) => scales.clone(),
                 None => {
-                    let rows = self
-                        .train
-                        .iter()
-                        .map(|share| (&*self.members[share.member].table, share.first..share.first + share.rows));
-                    learned(&description, rows)?
+                    let rows =
+                        |share: &Share| (&*self.members[share.member].table, share.first..share.first + share.rows);
+                    learned(&description, self.train.iter().map(rows))?
                 }
             };
             description.scaled(&learned).map_err(|column| {
@@ -370,6 +368,10 @@ impl Source for Files {
 
     fn skipped_rows(&self) -> u64 {
         self.members.iter().map(|member| member.table.skipped_rows()).sum()
+    }
+
+    fn dense_columns(&self) -> Vec<(String, String)> {
+        self.description.dense.iter().filter(|_| self.described).map(Dense::title).collect()
     }
 
     fn scales(&self) -> Result<Scales> {

@@ -85,6 +85,11 @@ pub(super) trait Parse: Send + Sync {
     /// The columns.
     fn schema(&self) -> &Schema;
 
+    /// As [`Source::dense_columns`].
+    fn dense_columns(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// Rows of the model's categories, where they have a vocabulary.
     fn vocabulary(&self) -> Option<&Vocabulary>;
 
@@ -192,6 +197,10 @@ impl Source for Incoming {
 
     fn vocabulary(&self) -> Option<&Vocabulary> {
         self.parse.vocabulary()
+    }
+
+    fn dense_columns(&self) -> Vec<(String, String)> {
+        self.parse.dense_columns()
     }
 
     fn unseen_values(&self) -> u64 {

@@ -58,6 +58,19 @@ pub struct Dense {
     pub scale: Option<Scale>,
 }
 
+impl Dense {
+    /// Its name, and how it is transformed.
+    #[must_use]
+    pub fn title(&self) -> (String, String) {
+        let transform = match self.transform {
+            Transform::None => "as it is",
+            Transform::Log => "by log",
+            Transform::Standardise => "standardised",
+        };
+        (self.name.clone(), if self.age { format!("as an age, {transform}") } else { transform.to_owned() })
+    }
+}
+
 /// How a stored value becomes a dense feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

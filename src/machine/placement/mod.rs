@@ -187,7 +187,24 @@ pub fn place(machine: &Machine, wishes: &Wishes) -> Result<Placement> {
     if !spin {
         warnings.push(time_shared(&splits, &units, wishes.smt));
     }
+    if wishes.threads.is_none() {
+        warnings.extend(unequal(&ranks));
+    }
     Ok(Placement { ranks, spin, reasons, warnings })
+}
+
+/// A warning where a rank has far fewer threads than another.
+fn unequal(ranks: &[RankPlace]) -> Option<String> {
+    let threads = |place: &&RankPlace| place.compute.len();
+    let (least, most) = (ranks.iter().min_by_key(threads)?, ranks.iter().map(|place| place.compute.len()).max()?);
+    (10 * least.compute.len() < 9 * most).then(|| {
+        format!(
+            "{} computes on {} and another rank on {most}: all have equal slices of a minibatch and wait for the last; allow as \
+             many cores of each node",
+            least.rank,
+            Many(least.compute.len() as u64, "thread")
+        )
+    })
 }
 
 /// One rank's cores, divided.

@@ -82,6 +82,10 @@ impl Tables {
         for (shard, part) in parts.filter(|(shard, _)| shard.table == table) {
             let local = shard.rows.within(rows);
             let columns = if of_rows { 0..1 } else { shard.columns.clone() };
+            if (local.len(), columns.len()) == (rows.len(), dim) {
+                put(part, local.start, values);
+                continue;
+            }
             let mut part_of = Vec::with_capacity(local.len() * columns.len());
             for row in local.clone() {
                 let start = (shard.rows.global(row as u64) as usize - rows.start) * dim;

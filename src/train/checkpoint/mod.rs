@@ -17,8 +17,10 @@
 
 mod weights;
 
+use std::panic::resume_unwind;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 
 use safetensors::tensor::{Dtype, Metadata, SafeTensors};
 use serde::{Deserialize, Serialize};
@@ -30,7 +32,8 @@ use super::vocabulary::digest;
 use crate::base::config::Config;
 use crate::base::{Error, Result};
 use crate::data::schema::Scales;
-use crate::data::{Schema, Vocabulary};
+use crate::data::{Schema, Source, Vocabulary};
+use crate::machine::team::roam;
 use crate::memory::FileMap;
 
 /// The metadata key that holds [`Header`] as JSON; one key, so that equal runs write equal bytes.
@@ -67,6 +70,9 @@ struct Header {
     /// What was learned of dense columns.
     #[serde(default, skip_serializing_if = "Scales::is_empty")]
     scales: Scales,
+    /// Names and transforms of dense columns, where the data say; those of categories are the model's columns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    dense: Vec<(String, String)>,
 }
 
 /// A checkpoint file, open for reading.
@@ -89,7 +95,7 @@ fn weighted(schema: &Schema) -> Vec<usize> {
 const PIECE: usize = 4 << 20;
 
 /// What of a model's data no tensor tells.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Origin<'a> {
     /// Its columns.
     pub schema: &'a Schema,
@@ -97,6 +103,8 @@ pub struct Origin<'a> {
     pub vocabulary: Option<&'a Vocabulary>,
     /// What was learned of dense columns.
     pub scales: &'a Scales,
+    /// As [`Source::dense_columns`].
+    pub dense: Vec<(String, String)>,
 }
 
 /// Writes the model of `ranks`, where it stands, how it is configured and what it comes of to `path`, piece by piece. All
@@ -126,7 +134,7 @@ pub fn save(
     let (weighted, scales) = (Some(weighted(origin.schema)), origin.scales.clone());
     let positions = origin.schema.positions(&config.model).into_iter().enumerate();
     let sequences = positions.filter(|(_, positions)| *positions > 1).map(|(table, _)| table).collect();
-    let header = Header { progress, config, weighted, sequences, vocabulary, scales };
+    let header = Header { progress, config, weighted, sequences, vocabulary, scales, dense: origin.dense };
     let header = serde_json::to_string(&header).expect("a header is representable in JSON");
     let own = path.map(|path| TensorFile::begin(path, (METADATA, header), sizes())).transpose()?;
     let (mut file, writers) = share(ranks, own, sizes)?;
@@ -150,24 +158,44 @@ pub fn save(
     };
     let bytes = |machine| held(machine).map(|tensor| parameters[tensor].len() * size_of::<f32>()).sum::<usize>();
     let rounds = (0..ranks.world().machines()).map(|machine| bytes(machine).div_ceil(ROUND)).max().unwrap_or(0);
-    let pieces = held(machine).flat_map(|tensor| parameters[tensor].ranges(PIECE).map(move |rows| (tensor, rows)));
-    let mut pieces = pieces.peekable();
-    for _ in 0..rounds {
-        let mut written = 0;
-        while written < ROUND
-            && let Some((tensor, rows)) = pieces.next()
-        {
-            let first = rows.start == 0;
-            let values = ranks.own_rows(&parameters[tensor], rows)?;
-            written += size_of_val(&values[..]);
-            let Some(file) = &mut file else { continue };
-            if first {
-                file.seek(tensor);
+    let mut pieces = held(machine).flat_map(|tensor| parameters[tensor].ranges(PIECE).map(move |rows| (tensor, rows)));
+    let file = thread::scope(|scope| {
+        // A piece is hashed and written while the next one is gathered.
+        let (sender, gathered) = mpsc::sync_channel::<(Option<usize>, Vec<f32>)>(1);
+        let write = move || {
+            roam();
+            for (first, values) in gathered {
+                let Some(file) = &mut file else { continue };
+                first.into_iter().for_each(|tensor| file.seek(tensor));
+                file.append(bytemuck::cast_slice(&values))?;
             }
-            file.append(bytemuck::cast_slice(&values))?;
-        }
-        ranks.everywhere(SAVE, Vec::<u8>::new())?;
-    }
+            Ok(file)
+        };
+        let writer = thread::Builder::new().name("octorec-save".to_owned()).spawn_scoped(scope, write);
+        let writer = writer.map_err(|source| Error::Threads { wanted: 1, source })?;
+        let mut gather = || {
+            for _ in 0..rounds {
+                let mut gathered = 0;
+                while gathered < ROUND
+                    && let Some((tensor, rows)) = pieces.next()
+                {
+                    let first = (rows.start == 0).then_some(tensor);
+                    let values = ranks.own_rows(&parameters[tensor], rows)?;
+                    gathered += size_of_val(&values[..]);
+                    if sender.send((first, values)).is_err() {
+                        // It has ended by an error, which is told below.
+                        return Ok(());
+                    }
+                }
+                ranks.everywhere(SAVE, Vec::<u8>::new())?;
+            }
+            Ok(())
+        };
+        let result = gather();
+        drop(sender);
+        let file = writer.join().unwrap_or_else(|payload| resume_unwind(payload));
+        result.and(file)
+    })?;
     let (part, own) = if ranks.world().is_first() { (None, file) } else { (file, None) };
     let parts = ranks.gather(SAVE, part.map_or(Ok(Vec::new()), TensorFile::finish_part)?)?;
     if let Some(mut file) = own {
@@ -277,6 +305,44 @@ impl<'a> Checkpoint<'a> {
         }))
     }
 
+    /// Checks that columns of these data, where they have the names of columns that the model was trained on, come in its order and
+    /// are transformed alike.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] with the first one that is not.
+    pub fn check_columns(&self, source: &dyn Source) -> Result<()> {
+        // Of a damaged header, which whoever goes on by it has met, the weights are as good.
+        let Some(header) = self.own_header().ok().flatten() else { return Ok(()) };
+        let plain = |names: Vec<String>| names.into_iter().map(|name| (name, String::new())).collect::<Vec<_>>();
+        let categories = [header.config.model.columns, source.schema().names()].map(plain);
+        for (kind, had, has) in
+            [("dense", &header.dense, &source.dense_columns()), ("categorical", &categories[0], &categories[1])]
+        {
+            for (at, (column, read)) in had.iter().enumerate() {
+                let found = has.iter().enumerate().find(|(_, (other, _))| other == column);
+                let reason = match found {
+                    Some((place, _)) if place != at => {
+                        let order: Vec<_> = had.iter().map(|(name, _)| &name[..]).collect();
+                        format!(
+                            "{kind} column {column} was number {} where this model was trained and is number {} of these data: \
+                             describe the columns in the model's order, {}",
+                            at + 1,
+                            place + 1,
+                            order.join(", ")
+                        )
+                    }
+                    Some((_, (_, now))) if now != read => format!(
+                        "{kind} column {column} was read {read} where this model was trained, and these data give it {now}: \
+                         describe it as it was"
+                    ),
+                    _ => continue,
+                };
+                return Err(self.fail(reason));
+            }
+        }
+        Ok(())
+    }
+
     /// Checks that this vocabulary, read from `path` or not there, is the one that the model was trained with; where
     /// nothing is verified, that there is one.
     ///
@@ -332,6 +398,14 @@ impl<'a> Checkpoint<'a> {
     /// As [`Checkpoint::header`].
     pub(in crate::train) fn weighted(&self) -> Result<Vec<usize>> {
         Ok(self.own_header()?.and_then(|header| header.weighted).unwrap_or_default())
+    }
+
+    /// The dense columns that it was trained on, where the data said: names, and how numbers are transformed.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::header`].
+    pub(in crate::train) fn dense_columns(&self) -> Result<Vec<(String, String)>> {
+        Ok(self.own_header()?.map(|header| header.dense).unwrap_or_default())
     }
 
     /// The tables whose look-ups are steps of a time series.
@@ -391,10 +465,9 @@ mod tests {
 
     #[test]
     fn a_header_of_before_weights_were_noted_says_nothing_of_them() {
-        let (config, weighted) = (Config::default(), Some(vec![1]));
-        let scales = Scales::new();
-        let header =
-            Header { progress: Progress::default(), config, weighted, sequences: Vec::new(), vocabulary: None, scales };
+        let (config, weighted, sequences) = (Config::default(), Some(vec![1]), Vec::new());
+        let (progress, scales, dense) = (Progress::default(), Scales::new(), Vec::new());
+        let header = Header { progress, config, weighted, sequences, vocabulary: None, scales, dense };
         let mut header = serde_json::to_value(header).unwrap();
         assert_eq!(header["weighted"], serde_json::json!([1]));
         header.as_object_mut().unwrap().remove("weighted");

@@ -282,7 +282,7 @@ class Categories:
             self.unseen_row = metadata["unseen_row"] == "true"
             if [len(column) + self.unseen_row for column in columns] != self.rows:
                 raise SystemExit(f"{vocabulary} is another model's: it has other numbers of values")
-        elif model.about["numbered"]:
+        elif model.about.get("numbered"):
             raise SystemExit("a vocabulary numbers this model's values: name it with --vocabulary RUN/vocabulary.safetensors")
 
     def row(self, column, field):

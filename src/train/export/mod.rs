@@ -8,9 +8,12 @@
 pub mod onnx;
 pub mod torch;
 
+use serde::Serialize;
+
 use super::Checkpoint;
 use crate::base::config::{Config, DENSE, ModelConfig, NamedLayer, Precision, Triangle, Widths};
 use crate::base::{Error, Result};
+use crate::data::schema::Scale;
 use crate::model::{Parameter, Place, Project, Role, Shape};
 use crate::simd::split::{shorten, split};
 
@@ -34,6 +37,21 @@ pub struct Exported<'a> {
     sequences: Vec<bool>,
     /// Columns that are looked up by quotients and remainders; these tables follow those of all columns.
     composed: Vec<usize>,
+    /// How its dense features are made, where its data said.
+    dense: Vec<DenseColumn>,
+}
+
+/// How a dense feature is made of a column.
+#[derive(Debug, Serialize)]
+struct DenseColumn {
+    /// The column.
+    name: String,
+    /// How its numbers are transformed: `as it is`, `by log` (ln(x + 1)) or `standardised` ((x - mean) / deviation); of moments
+    /// after they have become ages, days before `newest`.
+    read: String,
+    /// What was learned of it, if something was.
+    #[serde(flatten)]
+    scale: Option<Scale>,
 }
 
 /// A fully connected layer: weights, outputs x inputs, and biases if it has any.
@@ -97,6 +115,9 @@ impl<'a> Exported<'a> {
         let of_tables = |these: &[usize]| (0..tables.len()).map(|table| these.contains(&table)).collect();
         let (weighted, sequences) = (of_tables(&weighted), of_tables(&checkpoint.sequences()?));
         let composed = model.own_composed();
+        let mut scales = checkpoint.scales()?.unwrap_or_default();
+        let dense = checkpoint.dense_columns()?.into_iter();
+        let dense = dense.map(|(name, read)| DenseColumn { scale: scales.remove(&name), name, read }).collect();
         Ok(Some(Self {
             checkpoint,
             config,
@@ -109,6 +130,7 @@ impl<'a> Exported<'a> {
             weighted,
             sequences,
             composed,
+            dense,
         }))
     }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::Dtype;
 use serde::Serialize;
 
-use super::{Exported, Layer, Number};
+use super::{DenseColumn, Exported, Layer, Number};
 use crate::base::config::{Composition, LayerKind, Pooling, SourceKind, Triangle, Vocab};
 use crate::base::{Error, Result};
 use crate::memory::WholeFile;
@@ -28,6 +28,8 @@ const MODEL: &str = "octorec.model";
 struct Description<'a> {
     /// Dense features; 0: the model has none.
     dense: usize,
+    /// How each is made of a column, where the data said.
+    dense_columns: &'a [DenseColumn],
     tables: Vec<&'a str>,
     /// Learned weights of their rows, of the first tables or of none.
     row_weights: Vec<&'a str>,
@@ -146,6 +148,7 @@ fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
         buckets: config.wide_buckets,
     });
     Description {
+        dense_columns: &model.dense,
         dense: config.dense(),
         tables: model.tables.iter().map(|table| &*table.name).collect(),
         row_weights: model.row_weights.iter().map(|weights| &*weights.name).collect(),

@@ -6,10 +6,12 @@
 //! are at each of its scores, in pieces of [`PIECE`], so that none of them ever holds all, and all get the same stream,
 //! whatever was where.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
+use std::iter::Flatten;
+use std::vec::IntoIter;
 
 use bytemuck::{Pod, Zeroable};
+use rayon::prelude::*;
 
 use crate::base::Result;
 use crate::machine::team::Team;
@@ -18,11 +20,14 @@ use crate::sync::Each;
 /// Scores of a machine that another one holds at a time: less than 1 MB.
 const PIECE: usize = 1 << 15;
 
+/// Samples that a thread brings in order at a time, and counts in 3 MB at most.
+const PORTION: usize = 1 << 16;
+
 /// Samples below which sorting is not shared out.
 const FEW: usize = 1 << 14;
 
 /// A sample that orders itself: by group, score and label.
-pub trait Key: Copy + Ord + Send {
+pub trait Key: Copy + Ord + Send + Sync {
     /// All in one word.
     fn word(self) -> u64;
 }
@@ -124,11 +129,15 @@ impl<K: Key> Runs<K> {
 }
 
 /// The sorted runs of some ranks as one stream.
+///
+/// Portions of the lowest samples that are left, one for each thread of rayon's pool, are brought in order at the same time.
 pub struct Merged<'a, K> {
-    /// What is left of each.
+    /// What is left of each run that has something.
     runs: Vec<&'a [K]>,
-    /// The first key of each that has one, lowest first.
-    heads: BinaryHeap<Reverse<(K, usize)>>,
+    /// Samples of a portion, unless more are equal.
+    portion: usize,
+    /// What is in order.
+    ready: Flatten<IntoIter<Vec<Tied>>>,
 }
 
 impl<'a, K: Key> Merged<'a, K> {
@@ -137,9 +146,33 @@ impl<'a, K: Key> Merged<'a, K> {
     where
         K: 'a,
     {
-        let runs: Vec<&[K]> = ranks.flat_map(Runs::sorted).collect();
-        let heads = runs.iter().enumerate().map(|(run, keys)| Reverse((keys[0], run))).collect();
-        Self { runs, heads }
+        Self { runs: ranks.flat_map(Runs::sorted).collect(), portion: PORTION, ready: Vec::new().into_iter().flatten() }
+    }
+
+    /// Brings the next portions in order; false at the end.
+    fn refill(&mut self) -> bool {
+        let (runs, left) = (&self.runs, self.runs.iter().map(|run| run.len()).sum::<usize>());
+        if left == 0 {
+            return false;
+        }
+        let portions = rayon::current_num_threads().min(left.div_ceil(self.portion));
+        let together = left.min(portions * self.portion);
+        let bounds: Vec<u64> =
+            (1..=portions).into_par_iter().map(|portion| bound(runs, together * portion / portions)).collect();
+        let from = |portion: usize| if portion == 0 { 0 } else { bounds[portion - 1] };
+        let of = |portion: usize| {
+            let bounds = [from(portion), bounds[portion]];
+            in_order(runs.iter().map(|run| {
+                let [start, end] = bounds.map(|bound| below(run, bound));
+                &run[start..end]
+            }))
+        };
+        let ready: Vec<Vec<Tied>> = (0..portions).into_par_iter().map(of).collect();
+        let end = from(portions);
+        self.runs.iter_mut().for_each(|run| *run = &run[below(run, end)..]);
+        self.runs.retain(|run| !run.is_empty());
+        self.ready = ready.into_iter().flatten();
+        true
     }
 }
 
@@ -147,25 +180,57 @@ impl<K: Key> Iterator for Merged<'_, K> {
     type Item = Tied;
 
     fn next(&mut self) -> Option<Tied> {
-        let mut tied: Option<Tied> = None;
-        while let Some(mut head) = self.heads.peek_mut() {
-            let Reverse((key, run)) = *head;
-            let score = key.word() >> 1;
-            if tied.is_some_and(|tied| tied.score != score) {
-                break;
+        loop {
+            if let Some(tied) = self.ready.next() {
+                return Some(tied);
             }
-            let keys = &mut self.runs[run];
-            let equal = keys.iter().take_while(|other| **other == key).count();
-            *keys = &keys[equal..];
-            let of_score = tied.get_or_insert(Tied { score, clicks: 0, others: 0 });
-            *(if key.word() & 1 == 1 { &mut of_score.clicks } else { &mut of_score.others }) += equal as u64;
-            match keys.first() {
-                Some(next) => *head = Reverse((*next, run)),
-                None => drop(std::collections::binary_heap::PeekMut::pop(head)),
+            if !self.refill() {
+                return None;
             }
         }
-        tied
     }
+}
+
+/// A sample's score and group: its key without the label.
+fn score_of<K: Key>(key: K) -> u64 {
+    key.word() >> 1
+}
+
+/// How many samples of a run have a lower score.
+fn below<K: Key>(run: &[K], score: u64) -> usize {
+    run.partition_point(|key| score_of(*key) < score)
+}
+
+/// The least score below which so many samples lie, or more where some are equal.
+fn bound<K: Key>(runs: &[&[K]], samples: usize) -> u64 {
+    let highest = runs.iter().filter_map(|run| run.last()).map(|key| score_of(*key)).max();
+    let (mut low, mut high) = (0, highest.map_or(0, |score| score + 1));
+    while low < high {
+        let middle = u64::midpoint(low, high);
+        if runs.iter().map(|run| below(run, middle)).sum::<usize>() < samples {
+            low = middle + 1
+        } else {
+            high = middle
+        }
+    }
+    low
+}
+
+/// The samples of parts of runs, lowest score first.
+fn in_order<'a, K: Key + 'a>(parts: impl Iterator<Item = &'a [K]>) -> Vec<Tied> {
+    let mut counted: Vec<(K, u64)> = Vec::new();
+    for part in parts {
+        counted.extend(part.chunk_by(|a, b| a == b).map(|equal| (equal[0], equal.len() as u64)));
+    }
+    counted.sort_unstable_by_key(|(key, _)| *key);
+    let tied = counted.chunk_by(|(a, _), (b, _)| score_of(*a) == score_of(*b)).map(|equal| {
+        let mut tied = Tied { score: score_of(equal[0].0), clicks: 0, others: 0 };
+        for (key, count) in equal {
+            *(if key.word() & 1 == 1 { &mut tied.clicks } else { &mut tied.others }) += count;
+        }
+        tied
+    });
+    tied.collect()
 }
 
 /// Gives `each` the samples of all machines, lowest first: the same on all of them. `exchange` gathers what every machine
@@ -277,11 +342,11 @@ mod tests {
         for (ranks, levels) in [(1, 1), (1, 40), (3, 700), (5, 1 << 20)] {
             let keys = samples(ranks, levels);
             let of_ranks: Vec<_> = keys.iter().map(|keys| runs(keys, &team)).collect();
-            assert_eq!(
-                Merged::new(of_ranks.iter()).collect::<Vec<_>>(),
-                counted(&keys),
-                "{ranks} ranks, {levels} levels"
-            );
+            for portion in [1, 7, 500, PORTION] {
+                let merged = Merged { portion, ..Merged::new(of_ranks.iter()) };
+                let name = format!("{ranks} ranks, {levels} levels, {portion} at a time");
+                assert!(merged.collect::<Vec<_>>() == counted(&keys), "{name}");
+            }
         }
         assert_eq!(Merged::new(std::iter::once(&Runs::<u32>::default())).next(), None);
     }

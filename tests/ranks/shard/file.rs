@@ -69,6 +69,16 @@ fn faults_name_file_line_table_and_rank() {
             "scheme = \"row\"\nsizes = [3, 3]",
             "p.toml:13: table 1 (C2): the parts have 6 rows together",
         ),
+        (
+            "scheme = \"row\"",
+            "scheme = \"row\"\nlayout = \"cyclic\"\nsizes = [3, 4]",
+            "p.toml:14: table 1 (C2): sizes are for columns",
+        ),
+        (
+            "scheme = \"row\"\nranks = [2, 1]",
+            "scheme = \"table\"\nlayout = \"cyclic\"\nranks = [2]",
+            "p.toml:13: table 1 (C2): layout is for rows",
+        ),
         ("scheme = \"row\"", "schema = \"row\"", "p.toml:12: unknown field `schema`"),
         ("ranks = [2, 1]", "ranks = [2, -1]", "p.toml:13: "),
         ("[[table]]\nid = 1\nscheme = \"row\"\nranks = [2, 1]\n", "", "p.toml:10: table 1 (C2) is missing"),

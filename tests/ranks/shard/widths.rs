@@ -194,3 +194,35 @@ fn only_rows_of_deep_tables_have_copies() {
     // A model whose vectors are single numbers has no other tables.
     assert!(prices_of([1; 3])[2].0.iter().all(|hot| *hot > 20));
 }
+
+#[test]
+fn memory_is_that_of_windows_activations_and_layers() {
+    // 64 samples on two ranks; rank 0 holds the table of 1,000 rows of 16 numbers.
+    let mut work = mixed(&[(1000, 16)], 64);
+    (work.sample_bytes, work.part_bytes, work.part, work.dense_bytes) = (100, 1000, Some(8), 5000);
+    let site = on(&mesh(&[(1024, 50.0); 2]), 2);
+    let sharding = Sharding::new(&[1000], vec![16], 2, vec![Scheme::Table(RankId(0))]).unwrap();
+    let cost = Model::new(&work, &site).cost(&sharding);
+    // 32 samples of 100 bytes, 8 at a time of 1,000 more.
+    assert_eq!(cost.ranks[1].dense_bytes, 5000 + 32 * 100 + 8 * 1000);
+    // Each window twice: offsets and ids of both ranks, and gradients of theirs, or nothing; pooled rows of its own samples.
+    let windows = [4 * (64 + 2 + 64) + 64 * 16 * 4 + 32 * 16 * 4, 32 * 16 * 4];
+    assert_eq!([0, 1].map(|rank: usize| cost.ranks[rank].buffer_bytes), windows.map(|bytes| 2 * bytes));
+    // Rank 1 sends 33 offsets and 32 ids and gets 32 pooled rows of 16 numbers, whose gradients it sends.
+    let [ids, rows] = [4 * (33 + 32), 32 * 16 * 4];
+    assert_eq!([0, 1, 2].map(|exchange: usize| cost.exchanges[exchange].bytes), [ids, rows, rows]);
+    let on_wire = |exchange: usize| cost.exchanges[exchange].wire.as_ref().expect("it crosses a link").1;
+    assert_eq!([0, 1, 2].map(on_wire), [ids, rows, rows]);
+    // A time series has a row a step in each sample.
+    let series = {
+        let mut series = work.clone();
+        (series.tables[0].positions, series.tables[0].lookups) = (3, 3.0);
+        Model::new(&series, &site).cost(&sharding)
+    };
+    assert_eq!(series.exchanges[1].bytes, 3 * rows);
+    assert_eq!(series.exchanges[0].bytes, 4 * (3 * 33 + 3 * 32));
+    // No more samples at a time than the rank has.
+    work.part = Some(500);
+    (work.sample_bytes, work.dense_bytes) = (0, 0);
+    assert_eq!(Model::new(&work, &site).cost(&sharding).ranks[1].dense_bytes, 32 * 1000);
+}

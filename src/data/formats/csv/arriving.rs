@@ -12,7 +12,7 @@ use crate::base::config::{DataConfig, Vocab};
 use crate::base::{Error, Result};
 use crate::data::formats::dataset::limit_rows;
 use crate::data::incoming::{Column, NAME, Next, Objects, Parse, UNSEEN, Writing, refuse};
-use crate::data::schema::{Categorical, Description, Label};
+use crate::data::schema::{Categorical, Dense, Description, Label};
 use crate::data::tsv::{Line, Lines};
 use crate::data::{Batch, Labels, Opening, Samples, Schema, Vocabulary};
 
@@ -100,6 +100,10 @@ impl Arriving {
 impl Parse for Arriving {
     fn schema(&self) -> &Schema {
         &self.schema
+    }
+
+    fn dense_columns(&self) -> Vec<(String, String)> {
+        self.description.dense.iter().map(Dense::title).collect()
     }
 
     fn vocabulary(&self) -> Option<&Vocabulary> {

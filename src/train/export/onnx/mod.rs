@@ -112,6 +112,7 @@ pub fn write(model: &Exported<'_>, path: &Path, bags: Bags, external_above: u64)
         doc_string: None,
         graph: Some(graph),
         opset_import: vec![OperatorSet { domain: Some(String::new()), version: Some(OPSET) }],
+        metadata_props: metadata(model),
     };
     let mut file = WholeFile::create(path)?;
     file.append(&message.encode_to_vec())?;
@@ -119,6 +120,15 @@ pub fn write(model: &Exported<'_>, path: &Path, bags: Bags, external_above: u64)
     data.map(WholeFile::finish).transpose()?;
     file.finish()?;
     Ok(beside)
+}
+
+/// How the inputs are made of columns, where the data said.
+fn metadata(model: &Exported<'_>) -> Vec<Entry> {
+    if model.dense.is_empty() {
+        return Vec::new();
+    }
+    let columns = serde_json::to_string(&model.dense).expect("columns are representable in JSON");
+    vec![Entry { key: Some("octorec.dense_columns".to_owned()), value: Some(columns) }]
 }
 
 /// The file beside a graph that holds its weights.

@@ -36,6 +36,8 @@ pub struct Model {
     pub graph: Option<Graph>,
     #[prost(message, repeated, tag = "8")]
     pub opset_import: Vec<OperatorSet>,
+    #[prost(message, repeated, tag = "14")]
+    pub metadata_props: Vec<Entry>,
 }
 
 /// Which version of the operators' definitions holds.
