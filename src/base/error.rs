@@ -305,6 +305,17 @@ impl Error {
         }
     }
 
+    /// A value that cannot be understood or contradicts another: the flag, file or key that holds it, and what would be
+    /// right.
+    pub fn config(origin: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Config { origin: origin.into(), reason: reason.into() }
+    }
+
+    /// A data file that cannot be used as a whole, and what to do.
+    pub fn bad_file(path: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
+        Self::BadFile { path: path.into(), reason: reason.into() }
+    }
+
     /// Wraps a system error with the file and the verb that it belongs to.
     pub fn io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();

@@ -49,7 +49,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
 /// # Errors
 /// When it cannot be read, is longer than any such text, or is no UTF-8.
 pub fn read_text(path: &Path) -> Result<String> {
-    let fail = |reason: String| Error::BadFile { path: path.to_owned(), reason };
+    let fail = |reason: String| Error::bad_file(path, reason);
     let kind = std::fs::metadata(path).map_err(Error::io(path, "read"))?.file_type();
     if kind.is_dir() {
         return Err(fail(format!("is {}: name a file in it", name(kind))));
@@ -81,7 +81,7 @@ fn regular(path: &Path, found: Metadata) -> Result<Metadata> {
         () if kind.is_dir() => "name a file in it",
         () => "it is read more than once, so put it into a file",
     };
-    Err(Error::BadFile { path: path.to_owned(), reason: format!("is {}, no regular file: {remedy}", name(kind)) })
+    Err(Error::bad_file(path, format!("is {}, no regular file: {remedy}", name(kind))))
 }
 
 /// What a person calls it.

@@ -130,7 +130,7 @@ pub(super) fn impossible(wanted: Collective) -> Error {
             wanted.name()
         ),
     };
-    Error::Config { origin: "train.collective".to_owned(), reason }
+    Error::config("train.collective", reason)
 }
 
 /// The layers of a model as they are sent.

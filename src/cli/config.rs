@@ -50,7 +50,7 @@ impl ConfigArgs {
             &self.base.config.iter().map(PathBuf::as_path).collect::<Vec<_>>(),
         )?;
         if let Some(path) = &self.svg {
-            let told = |reason| Error::Config { origin: "model".to_owned(), reason };
+            let told = |reason| Error::config("model", reason);
             write_file(path, network::svg(&config.model).map_err(told)?.as_bytes())?;
         }
         if self.layers {

@@ -66,7 +66,7 @@ impl OutputArgs {
             && !matches!(format, Format::Octorec | Format::Parquet)
         {
             let reason = format!("{} has no blocks: leave it away, or use --format octorec", format.name());
-            return Err(Error::Config { origin: flag.to_owned(), reason });
+            return Err(Error::config(flag, reason));
         }
         let codec = self.codec.unwrap_or(CodecName::Lz4).into();
         Ok((format, Options { codec, block_rows: self.block_rows.unwrap_or(4096) }))

@@ -111,7 +111,7 @@ pub fn hot_rows(
         Hot::Fae => {
             let reason =
                 "fae is an order of all inputs of a training, and this command's minibatches have none: use exact";
-            return Err(Error::Config { origin: "train.hot".to_owned(), reason: reason.to_owned() });
+            return Err(Error::config("train.hot", reason));
         }
     }
     if ranks == 1 {
@@ -199,7 +199,7 @@ pub fn hot_inputs(config: &Config, source: &dyn Source, kept: Option<&Path>) -> 
     if source.samples(Split::Train).is_none() {
         let reason =
             "hot and cold samples take turns within an epoch, and the data's samples never end: use --hot exact";
-        return Err(Error::Config { origin: "--hot fae".to_owned(), reason: reason.to_owned() });
+        return Err(Error::config("--hot fae", reason));
     }
     let deep = Deep::of(source);
     let named = Some(Path::new(&config.train.hot_set)).filter(|path| !path.as_os_str().is_empty());
@@ -233,7 +233,7 @@ pub fn hot_inputs(config: &Config, source: &dyn Source, kept: Option<&Path>) -> 
                  away",
                 Count(tags.samples())
             );
-            return Err(Error::BadFile { path: file.map(Path::to_owned).unwrap_or_default(), reason });
+            return Err(Error::bad_file(file.map(Path::to_owned).unwrap_or_default(), reason));
         }
         Some(tags) => tags,
         None => tagged(config, deep.source, &set)?,
@@ -242,7 +242,7 @@ pub fn hot_inputs(config: &Config, source: &dyn Source, kept: Option<&Path>) -> 
     if hot == 0 {
         let reason = "no training sample looks up hot rows alone: give copies more memory with --hot-budget (`octorec inspect \
                       --hot` shows what it brings), or use --hot exact, which needs no such samples";
-        return Err(Error::Config { origin: "--hot fae".to_owned(), reason: reason.to_owned() });
+        return Err(Error::config("--hot fae", reason));
     }
     let share = 100.0 * hot as f64 / all as f64;
     note!("hot inputs: {} of {} training samples ({share:.1} %) look up hot rows alone", Count(hot), Count(all));
@@ -373,7 +373,7 @@ fn told(
                  (`octorec inspect --hot --out FILE` finds them), or use --hot off",
                 Bytes(MEMORY)
             );
-            Error::Config { origin: "train.hot".to_owned(), reason }
+            Error::config("train.hot", reason)
         }
         error => error,
     })?;

@@ -143,7 +143,7 @@ fn profile_path(pattern: &Path, column: usize) -> Result<PathBuf> {
     // The last `j`: names of files end in what tells them apart.
     let Some((before, after)) = name.rsplit_once('j') else {
         let reason = format!("{name} has no `j` for a column's number, as in dist_emb_j.log");
-        return Err(Error::Config { origin: "--trace".to_owned(), reason });
+        return Err(Error::config("--trace", reason));
     };
     Ok(pattern.with_file_name(format!("{before}{column}{after}")))
 }
@@ -173,7 +173,7 @@ impl ProfileArgs {
             let name = &dataset.description.categorical[column].name;
             let Some(profile) = counter.profile() else {
                 let reason = format!("column {name} has no look-up to profile");
-                return Err(Error::BadFile { path: self.path.clone(), reason });
+                return Err(Error::bad_file(self.path.clone(), reason));
             };
             let path = profile_path(&self.trace, column)?;
             profile.write(&path)?;
@@ -200,7 +200,7 @@ impl GenerateArgs {
         let days = [("day_0", Split::Train), ("day_1", Split::Test)].map(|(name, split)| (self.to.join(name), split));
         if let Some((path, _)) = days.iter().find(|(path, _)| path.exists()) {
             let reason = "is there already: choose another folder, or remove it".to_owned();
-            return Err(Error::BadFile { path: path.clone(), reason });
+            return Err(Error::bad_file(path.clone(), reason));
         }
         for (path, split) in days {
             let count = log.samples(split).unwrap_or(0);
@@ -232,14 +232,14 @@ impl GenerateArgs {
         let (format, options) = self.output.chosen()?;
         if self.trace.is_some() && self.access != Access::Lru {
             let reason = "is what --access lru follows: name that, too, or leave it away".to_owned();
-            return Err(Error::Config { origin: "--trace".to_owned(), reason });
+            return Err(Error::config("--trace", reason));
         }
         let (data, rows, dense) = (&config.data, &config.model.rows[..], config.model.dense());
         let (train, test) = (data.train_samples, data.test_samples);
         let (description, fill): (_, Box<Fill<'_>>) = match data.source {
             SourceKind::Taobao if self.text => {
                 let reason = "text in Criteo's layout has one value a column, and a time series has many: use --format, or another preset";
-                return Err(Error::Config { origin: "--text".to_owned(), reason: reason.to_owned() });
+                return Err(Error::config("--text", reason));
             }
             SourceKind::Taobao => {
                 let log = Taobao::new(data, rows, dense)?;
@@ -297,7 +297,7 @@ fn refuse_as_text(description: &Description) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::Config { origin: "--text".to_owned(), reason: reason + ": use --format, or another preset" })
+    Err(Error::config("--text", reason + ": use --format, or another preset"))
 }
 
 /// A bar of samples.

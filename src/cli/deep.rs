@@ -54,7 +54,7 @@ impl<'a> Deep<'a> {
              with `octorec inspect --hot --out FILE`",
             self.all.tables[table].name
         );
-        Err(Error::BadFile { path: PathBuf::from(path), reason })
+        Err(Error::bad_file(PathBuf::from(path), reason))
     }
 }
 

@@ -65,7 +65,7 @@ pub fn divide(
     source.schema().check_model(&config.model).map_err(|error| match error {
         // What the data lacks is told of its file.
         Error::Config { origin, reason } if origin == "data" && config.data.is_stored() => {
-            Error::Config { origin: config.data.path.clone(), reason }
+            Error::config(config.data.path.clone(), reason)
         }
         error => error,
     })?;
@@ -228,7 +228,7 @@ pub fn planned(config: &mut Config, lookups: Option<f64>, skew: Option<f64>) -> 
     let tables = tables(config, &schema, &demands);
     if tables.is_empty() {
         let reason = "the model has no embedding tables: there is nothing to divide".to_owned();
-        return Err(Error::Config { origin: "model.rows".to_owned(), reason });
+        return Err(Error::config("model.rows", reason));
     }
     Ok(workload(config, tables))
 }

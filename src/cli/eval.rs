@@ -105,7 +105,7 @@ impl EvalArgs {
                 Some(path) => ("--data", format!("{} has no samples: name labelled data", path.display())),
                 None => ("eval", "this run kept no test samples: name labelled data with --data FILE".to_owned()),
             };
-            return Err(Error::Config { origin: origin.to_owned(), reason });
+            return Err(Error::config(origin, reason));
         };
         if self.json {
             let text = serde_json::to_string(&found).expect("scores are representable in JSON");
@@ -130,12 +130,12 @@ fn table_of(source: &dyn Source, column: &str) -> Result<TableId> {
                 "the model knows column {column} by quotients and remainders alone (model.qr_collisions), which many of its \
                  values share: name another column"
             );
-            return Error::Config { origin: "--gauc".to_owned(), reason };
+            return Error::config("--gauc", reason);
         }
         let likest = nearest(column, names()).map_or_else(|| ".".to_owned(), |name| format!(": is {name} meant?"));
         let all = names().collect::<Vec<_>>().join(", ");
         let reason = format!("no categorical column is called {column}{likest} They are {all}");
-        Error::Config { origin: "--gauc".to_owned(), reason }
+        Error::config("--gauc", reason)
     })
 }
 
@@ -202,7 +202,7 @@ pub(super) fn whole_file(config: &mut Config, path: &std::path::Path) -> Result<
              trained on, or train on such text (octorec train --schema FILE)",
             path.display()
         );
-        return Err(Error::Config { origin: "--data".to_owned(), reason });
+        return Err(Error::config("--data", reason));
     }
     config.data.source = if config.data.schema.is_empty() { source_of(path) } else { SourceKind::Files };
     config.data.path = path.display().to_string();
@@ -219,7 +219,7 @@ pub(super) fn refuse_own_numbers(source: &dyn Source) -> Result<()> {
     let reason = "the values of this file were numbered as they appeared in it, not as the model knows them: give the \
                   schema's categorical columns rows or buckets before training"
         .to_owned();
-    Err(Error::Config { origin: "data.schema".to_owned(), reason })
+    Err(Error::config("data.schema", reason))
 }
 
 impl Trained {

@@ -66,7 +66,7 @@ impl ExportArgs {
     pub fn run(&self) -> Result<()> {
         heed_signals()?;
         let file = checkpoint_in(&self.checkpoint);
-        let refuse = |origin: &str, reason: String| Err(Error::Config { origin: origin.to_owned(), reason });
+        let refuse = |origin: &str, reason: String| Err(Error::config(origin, reason));
         let vocabulary = vocabulary_in(&self.checkpoint);
         refuse_overwriting("--out", Some(&self.out), &[&file, &vocabulary])?;
         for (flag, given) in [("--bags", self.bags.is_some()), ("--external-above", self.external_above.is_some())] {

@@ -78,7 +78,7 @@ pub fn measure(args: &TopoArgs, world: &World) -> Result<String> {
     if store.is_none() && args.export.is_none() && !args.json {
         let reason =
             "there is no folder for a cache: set OCTOREC_CACHE or HOME, or write the figures with --export FILE";
-        return Err(Error::Config { origin: "--measure".to_owned(), reason: reason.to_owned() });
+        return Err(Error::config("--measure", reason));
     }
     let least = figures::LEAST_SECONDS * machine.nodes.len() as f64;
     if args.seconds < least {

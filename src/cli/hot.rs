@@ -150,7 +150,7 @@ fn configured(path: Option<&Path>, base: &BaseArgs, keys: &KeyArgs) -> Result<Co
         && !config.data.is_stored()
     {
         let reason = format!("data are generated, but {} is named, too: leave one of them away", path.display());
-        return Err(Error::Config { origin: "data.source".to_owned(), reason });
+        return Err(Error::config("data.source", reason));
     }
     Ok(config)
 }

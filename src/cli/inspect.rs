@@ -95,7 +95,7 @@ impl InspectArgs {
         let base = self.base.preset.as_ref().map(|_| "--preset").or(self.base.config.as_ref().map(|_| "--config"));
         if let Some(flag) = base.or(self.keys.given(&ALWAYS)?) {
             let reason = "has an effect only with --hot: leave it away, or ask for hot rows".to_owned();
-            return Err(Error::Config { origin: flag.to_owned(), reason });
+            return Err(Error::config(flag, reason));
         }
         let (path, schema) = (self.path.as_deref().expect("clap requires it"), self.keys.schema());
         let inputs = [Some(path), schema].into_iter().flatten();
@@ -108,11 +108,11 @@ impl InspectArgs {
         let is_text = text || is_csv || (format.is_none() && schema.is_some());
         if self.keys.origin("data.max_line").is_some() && !is_text {
             let reason = "has an effect only on text, and these data are none: leave it away".to_owned();
-            return Err(Error::Config { origin: "--max-line".to_owned(), reason });
+            return Err(Error::config("--max-line", reason));
         }
         if self.label.is_some() && !is_csv {
             let reason = "only tables of text with a header line have a label to be named".to_owned();
-            return Err(Error::Config { origin: "--label".to_owned(), reason });
+            return Err(Error::config("--label", reason));
         }
         let (seen, proposed) = if is_csv && schema.is_none() {
             let proposal = csv::propose(path, limit, self.label.as_deref())?;

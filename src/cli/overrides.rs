@@ -293,7 +293,7 @@ impl KeyArgs {
         ];
         let too_large = |(_, value): &(&str, Option<u64>)| value.is_some_and(|value| i64::try_from(value).is_err());
         if let Some((flag, _)) = integers.into_iter().find(too_large) {
-            return Err(Error::Config { origin: flag.to_owned(), reason: format!("must be at most {}", i64::MAX) });
+            return Err(Error::config(flag, format!("must be at most {}", i64::MAX)));
         }
         let float = |value: Option<f64>| value.map(toml::Value::Float);
         let text = |value: Option<String>| value.map(toml::Value::String);

@@ -189,7 +189,7 @@ impl PlanArgs {
     fn on_described(&self, error: Error) -> Error {
         match error {
             Error::NodeFull { .. } | Error::ShardTooBig { .. } if self.place.topology != "host" => {
-                Error::Config { origin: format!("--topology {}", self.place.topology), reason: error.to_string() }
+                Error::config(format!("--topology {}", self.place.topology), error.to_string())
             }
             error => error,
         }
@@ -197,8 +197,7 @@ impl PlanArgs {
 
     /// Numbers that clap cannot check.
     fn check(&self) -> Result<()> {
-        let fail =
-            |origin: &str, reason: &str| Err(Error::Config { origin: origin.to_owned(), reason: reason.to_owned() });
+        let fail = |origin: &str, reason: &str| Err(Error::config(origin, reason));
         let positive = |value: Option<f64>| value.is_none_or(|value| value.is_finite() && value > 0.0);
         if !positive(self.lookups) || self.lookups.is_some_and(|lookups| lookups > 1e6) {
             return fail("--lookups", "must be more than 0 and at most 1000000");

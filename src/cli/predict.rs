@@ -77,8 +77,7 @@ impl PredictArgs {
     /// Writes the probabilities.
     pub fn run(&self, world: &World) -> Result<()> {
         heed_signals()?;
-        let refuse =
-            |origin: &str, reason: &str| Err(Error::Config { origin: origin.to_owned(), reason: reason.to_owned() });
+        let refuse = |origin: &str, reason: &str| Err(Error::config(origin, reason));
         let arrives = self.data.as_os_str() == "-";
         if self.format.is_some() && !arrives {
             return refuse("--format", "is of rows that come by standard input: add --data -, or leave it away");

@@ -219,7 +219,7 @@ impl PreprocessArgs {
         };
         if validation + test > 1.0 {
             let reason = "the shares for validation and test are more than all rows".to_owned();
-            return Err(Error::Config { origin: "--validation-fraction, --test-fraction".to_owned(), reason });
+            return Err(Error::config("--validation-fraction, --test-fraction", reason));
         }
         Ok(Options {
             memory: self.memory,
@@ -263,7 +263,7 @@ impl PreprocessArgs {
         ] {
             if given && !used {
                 let reason = format!("has an effect only with {whose}: leave it away");
-                return Err(Error::Config { origin: flag.to_owned(), reason });
+                return Err(Error::config(flag, reason));
             }
         }
         Ok(())

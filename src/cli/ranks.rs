@@ -303,7 +303,7 @@ impl RankArgs {
         purpose: Purpose,
     ) -> Result<Placement> {
         let by_grains = config.train.determinism == Determinism::Ranks;
-        let refuse = |origin: &str, reason: String| Err(Error::Config { origin: origin.to_owned(), reason });
+        let refuse = |origin: &str, reason: String| Err(Error::config(origin, reason));
         if self.place.topology != "host" {
             let first = place(machine, &self.wishes(config, CommCores::Count(0)))?;
             let allowed = current_affinity()?;

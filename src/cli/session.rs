@@ -282,7 +282,7 @@ pub fn refuse_overwriting(flag: &str, out: Option<&Path>, inputs: &[&Path]) -> R
         Some(out) => {
             let reason =
                 format!("{} is an input of this command, which would be lost: name another file", out.display());
-            Err(Error::Config { origin: flag.to_owned(), reason })
+            Err(Error::config(flag, reason))
         }
     }
 }

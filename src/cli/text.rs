@@ -57,7 +57,7 @@ pub fn of_text(flag: &str, config: &Config) -> Result<()> {
         return Ok(());
     }
     let reason = "has an effect only on text, and these data are none: leave it away".to_owned();
-    Err(Error::Config { origin: flag.to_owned(), reason })
+    Err(Error::config(flag, reason))
 }
 
 /// The longest line.

@@ -134,8 +134,7 @@ pub fn report(args: &TopoArgs, world: &World) -> Result<String> {
 impl TopoArgs {
     /// What clap cannot check.
     fn check(&self) -> Result<()> {
-        let refuse =
-            |origin: &str, reason: &str| Err(Error::Config { origin: origin.to_owned(), reason: reason.to_owned() });
+        let refuse = |origin: &str, reason: &str| Err(Error::config(origin, reason));
         if self.measure && self.place.topology != "host" {
             return refuse("--measure", "measures this machine: leave --topology away");
         }

@@ -128,12 +128,12 @@ impl TrainArgs {
         heed_signals()?;
         if self.verify.no_verify && self.resume.is_none() && self.init.is_none() {
             let reason = "there is nothing to verify: it goes with --resume or --init".to_owned();
-            return Err(Error::Config { origin: "--no-verify".to_owned(), reason });
+            return Err(Error::config("--no-verify", reason));
         }
         let unsaved = self.out.is_none() && self.resume.is_none();
         if let Some(origin) = self.keys.origin("train.checkpoint_every").filter(|_| unsaved) {
             let reason = "nothing is saved without a folder: name one with --out DIR, or leave it away".to_owned();
-            return Err(Error::Config { origin, reason });
+            return Err(Error::config(origin, reason));
         }
         // Claimed before any work is done, so that a taken directory is refused at once.
         let output = match (&self.resume, &self.out) {
@@ -163,7 +163,7 @@ impl TrainArgs {
                     let reason = "a run keeps the vocabulary that it began with: leave the key away, or begin another \
                                   run with --out"
                         .to_owned();
-                    return Err(Error::Config { origin: format!("{key} with --resume"), reason });
+                    return Err(Error::config(format!("{key} with --resume"), reason));
                 }
                 let hot = |config: &Config| (config.train.hot_set.clone(), config.train.hot_budget);
                 let in_turns = [&config, &trained].map(|config| config.train.hot == Hot::Fae);
@@ -173,7 +173,7 @@ impl TrainArgs {
                          or begin another run with --out and --init"
                             .to_owned();
                     let origin = "train.hot_set or train.hot_budget with --resume".to_owned();
-                    return Err(Error::Config { origin, reason });
+                    return Err(Error::config(origin, reason));
                 }
                 (config, known, Some((path, progress)))
             }
@@ -247,7 +247,7 @@ impl TrainArgs {
         {
             let reason =
                 "all samples of --test-data are for tests, and none of --data: leave one of the two away".to_owned();
-            return Err(Error::Config { origin, reason });
+            return Err(Error::config(origin, reason));
         }
         let wanted = [
             ("train.target_auc", train.target_auc > 0.0),
@@ -264,7 +264,7 @@ impl TrainArgs {
         for (key, _) in wanted.into_iter().filter(|(_, wanted)| *wanted) {
             if let Some(origin) = self.keys.origin(key) {
                 let reason = format!("there are no test samples to judge by: {remedy}, or leave it away");
-                return Err(Error::Config { origin, reason });
+                return Err(Error::config(origin, reason));
             }
         }
         if train.target_auc > 0.0 {
@@ -288,7 +288,7 @@ impl TrainArgs {
                 let reason = format!(
                     "values of text keep the rows that they have in the model whose weights the run begins with: use {remedy}"
                 );
-                return Err(Error::Config { origin: format!("{key} with --init"), reason });
+                return Err(Error::config(format!("{key} with --init"), reason));
             }
         }
         let vocabulary = Some(load_vocabulary(&beside, !self.verify.no_verify)?);
@@ -346,7 +346,7 @@ impl TrainArgs {
                  folder",
                 input.display()
             );
-            return Err(Error::Config { origin: "--out".to_owned(), reason });
+            return Err(Error::config("--out", reason));
         }
         let own: Vec<PathBuf> = output.as_ref().map_or_else(Vec::new, |output| output.files().into());
         let inputs: Vec<&Path> = inputs.into_iter().chain(mine()).chain(own.iter().map(PathBuf::as_path)).collect();

@@ -105,7 +105,7 @@ impl PlanFile {
     /// # Errors
     /// When it cannot be read, is no such file, or has a plan that its shape does not allow.
     fn read(path: &Path) -> Result<(Self, HashMap<Shape, Plan>)> {
-        let fail = |reason: String| Error::Config { origin: path.display().to_string(), reason };
+        let fail = |reason: String| Error::config(path.display().to_string(), reason);
         let text = input::read_text(path)?;
         let file: Self = toml::from_str(&text).map_err(|error| {
             fail(format!("is no file of plans as `octorec tune gemm` writes them: {}", error.to_string().trim_end()))
@@ -153,6 +153,6 @@ pub fn use_plans(config: &Config, threads: usize, isa: Isa) -> Result<()> {
     if path.is_empty() {
         return Ok(());
     }
-    let named = |error: Error| Error::Config { origin: "train.tuned".to_owned(), reason: error.to_string() };
+    let named = |error: Error| Error::config("train.tuned", error.to_string());
     install_plans(Path::new(path), threads, isa).map_err(named)
 }

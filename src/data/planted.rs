@@ -42,7 +42,7 @@ impl Counts {
         let count = self.of_split(split);
         if start > count {
             let reason = format!("sample {start} is asked for, but only {count} are generated");
-            return Err(Error::Config { origin: "data.train_samples, data.test_samples".to_owned(), reason });
+            return Err(Error::config("data.train_samples, data.test_samples", reason));
         }
         Ok([self.number(split, start), count - start])
     }

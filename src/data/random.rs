@@ -49,8 +49,7 @@ impl Random {
     /// # Errors
     /// [`Error::Config`] when there are no tables, a table or bag without rows, or not a size of bags for each table.
     pub fn new(config: &DataConfig, model_rows: &[u64], dense: usize) -> Result<Self> {
-        let fail =
-            |origin: &str, reason: &str| Err(Error::Config { origin: origin.to_owned(), reason: reason.to_owned() });
+        let fail = |origin: &str, reason: &str| Err(Error::config(origin, reason));
         if model_rows.is_empty() {
             return fail("data.source = \"random\"", "the tables' sizes must be given: set model.rows");
         }
@@ -152,7 +151,7 @@ impl Source for Random {
                 Some(left) => (FIRST_TEST + start, left),
                 None => {
                     let reason = format!("sample {start} is asked for, but only {} exist", self.test_samples);
-                    return Err(Error::Config { origin: "data.test_samples".to_owned(), reason });
+                    return Err(Error::config("data.test_samples", reason));
                 }
             },
         };

@@ -73,7 +73,7 @@ impl Taobao {
     /// # Errors
     /// [`Error::Config`] when there are not three tables, or dense features are asked for.
     pub fn new(config: &DataConfig, model_rows: &[u64], dense: usize) -> Result<Self> {
-        let fail = |origin: &str, reason: String| Err(Error::Config { origin: origin.to_owned(), reason });
+        let fail = |origin: &str, reason: String| Err(Error::config(origin, reason));
         let rows = if model_rows.is_empty() { &ROWS[..] } else { model_rows };
         let rows: Vec<u64> = rows.iter().map(|rows| config.capped(*rows)).collect();
         let Ok(rows): std::result::Result<[u64; 3], _> = rows.try_into() else {

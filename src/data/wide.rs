@@ -65,13 +65,10 @@ impl WideColumns {
         (to, to_weights): (&mut Bag, &mut Vec<f32>),
     ) -> Result<()> {
         let count = combinations(columns.iter().map(|&column| bags[column].of(sample).len()));
-        let count = count.ok_or_else(|| Error::Config {
-            origin: "model.wide_crosses".to_owned(),
-            reason: format!(
+        let count = count.ok_or_else(|| Error::config("model.wide_crosses", format!(
                 "a sample has more than {COMBINATIONS_MOST} combinations in the cross of columns {columns:?} (counted from 0): \
                  cross columns with fewer values a sample"
-            ),
-        })?;
+            )))?;
         let weighted = columns.iter().any(|&column| !weights[column].is_empty());
         for number in 0..count {
             // The digits of the combination's number, the first column's first.

@@ -275,7 +275,7 @@ impl Ids {
                 "samples that are told to be hot look up rows that are not, as if they were of other data: leave \
                           --hot-set away, or write its file again with `octorec inspect --hot --inputs`"
                     .to_owned();
-            return Err(Error::Config { origin: "train.hot = \"fae\"".to_owned(), reason });
+            return Err(Error::config("train.hot = \"fae\"", reason));
         }
         let (out, starts) = (&self.out, &self.starts);
         if layout.asks_owners(inputs) {

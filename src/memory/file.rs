@@ -86,7 +86,7 @@ impl FileMap {
             _ => "could not be read on: was it cut short, or does its disk or network fail? copy or write it again"
                 .to_owned(),
         };
-        Err(Error::BadFile { path: self.path.clone(), reason })
+        Err(Error::bad_file(self.path.clone(), reason))
     }
 
     /// Tells the system how the bytes will be read.
@@ -194,7 +194,7 @@ impl FileBytes {
     /// When the file cannot be read, or has become shorter; the message names it.
     pub fn read_at(&self, start: usize, into: &mut [u8]) -> Result<()> {
         self.fill(start, into).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => Error::BadFile { path: self.path.clone(), reason: error.to_string() },
+            io::ErrorKind::UnexpectedEof => Error::bad_file(self.path.clone(), error.to_string()),
             _ => Error::io(&self.path, "read")(error),
         })
     }

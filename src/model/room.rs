@@ -152,7 +152,7 @@ pub fn check_columns(schemes: &[Scheme], model: &ModelConfig, optimizer: Optimiz
                 "{keeps}, for which a rank needs all of its columns, and the plan divides those of table {table}: divide it by \
                  rows, as a plan without --scheme column does, or use {or}"
             );
-            Err(Error::Config { origin: origin.to_owned(), reason })
+            Err(Error::config(origin, reason))
         }
     }
 }

@@ -69,7 +69,7 @@ impl Isa {
         every.iter().copied().find(|isa| isa.name() == name).ok_or_else(|| {
             let has: Vec<_> = every.iter().map(|isa| isa.name()).collect();
             let reason = format!("this machine has no {name}; it has {}: use one of them or auto", has.join(", "));
-            Error::Config { origin: "train.isa".to_owned(), reason }
+            Error::config("train.isa", reason)
         })
     }
 

@@ -153,7 +153,7 @@ fn one_group(source: &Arc<dyn Source>, batch: &Batch, table: TableId, first: u64
         bag.of(sample).len(),
         first + sample as u64
     );
-    Err(Error::Config { origin: "--gauc".to_owned(), reason })
+    Err(Error::config("--gauc", reason))
 }
 
 impl Exchange for Ranks {

@@ -76,7 +76,7 @@ pub fn save_hot(path: &Path, schema: &Schema, set: &HotSet, tags: Option<&Tags>)
 /// # Errors
 /// When the file cannot be read, is damaged, or has rows of other tables.
 pub fn load_hot(path: &Path, schema: &Schema) -> Result<(HotSet, Option<Tags>)> {
-    let bad = |reason: String| Error::BadFile { path: path.to_owned(), reason };
+    let bad = |reason: String| Error::bad_file(path, reason);
     let other =
         |error: String| bad(format!("no file of hot rows, as `octorec inspect --hot --out FILE` writes it: {error}"));
     let bytes = input::read(path)?;

@@ -157,7 +157,7 @@ impl Order {
                 "{now} is another order of the data, and the run began with samples {began}: continue it with the --hot that it \
                  began with, or begin another with --init"
             );
-            return Err(Error::Config { origin: "--resume with train.hot".to_owned(), reason });
+            return Err(Error::config("--resume with train.hot", reason));
         }
         let begin = |tags: &Arc<Tags>| {
             let counts = KINDS.map(|inputs| tags.count(inputs).div_ceil(batch));
@@ -168,7 +168,7 @@ impl Order {
                         "the run began with {cold} cold and {hot} hot minibatches an epoch, and now there are {cold_now} and \
                          {hot_now}: continue it with the same data, --batch and --hot-set"
                     );
-                    Err(Error::Config { origin: "--resume with train.hot = \"fae\"".to_owned(), reason })
+                    Err(Error::config("--resume with train.hot = \"fae\"", reason))
                 }
                 at => Ok((Arc::clone(tags), at.unwrap_or_else(|| Shuffled::begin(counts)))),
             }

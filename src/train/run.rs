@@ -255,10 +255,7 @@ impl Run {
         let train = &self.config.train;
         match self.source.samples(Split::Train) {
             _ if train.steps > 0 && self.source.samples(Split::Train) != Some(0) => Ok(Some(train.steps)),
-            Some(0) => Err(Error::Config {
-                origin: "data".to_owned(),
-                reason: "there is no training sample: lower data.test_fraction".to_owned(),
-            }),
+            Some(0) => Err(Error::config("data", "there is no training sample: lower data.test_fraction")),
             // From where the run stands: its steps before may have been of other minibatches.
             Some(samples) if self.hot.is_none() => {
                 let Progress { step, epoch, sample, .. } = self.progress;
@@ -268,10 +265,10 @@ impl Run {
                 Ok(Some(later.saturating_add(step + now)))
             }
             Some(_) => Ok(order.epoch_steps(&*self.source).map(|steps| train.epochs.saturating_mul(steps))),
-            None => Err(Error::Config {
-                origin: "train.steps".to_owned(),
-                reason: "this data source never ends: say how many steps to train, e.g. --steps 1000".to_owned(),
-            }),
+            None => Err(Error::config(
+                "train.steps",
+                "this data source never ends: say how many steps to train, e.g. --steps 1000",
+            )),
         }
     }
 

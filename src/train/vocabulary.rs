@@ -88,8 +88,7 @@ fn add(end: &mut u32, bytes: usize) -> u32 {
 /// # Errors
 /// When the file cannot be read or is damaged.
 pub fn load_vocabulary(path: &Path, verified: bool) -> Result<Vocabulary> {
-    let damaged =
-        |reason: String| Error::BadFile { path: path.to_owned(), reason: format!("damaged vocabulary: {reason}") };
+    let damaged = |reason: String| Error::bad_file(path, format!("damaged vocabulary: {reason}"));
     let bytes = input::read(path)?;
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| damaged(error.to_string()))?;
     let unseen_row = header.metadata().as_ref().and_then(|entries| entries.get(UNSEEN_ROW));

@@ -42,7 +42,7 @@ impl Config {
     /// # Errors
     /// [`Error::Config`] that names the origin and the key, what it is and what it should be.
     pub fn validate(&self, origin: &str) -> Result<()> {
-        let told = |Contradiction { reason, .. }| Error::Config { origin: origin.to_owned(), reason };
+        let told = |Contradiction { reason, .. }| Error::config(origin, reason);
         self.contradiction().map_err(told)
     }
 
@@ -259,7 +259,7 @@ impl TrainConfig {
                     "the rate would fall from step {start} on, before train.warmup_steps{of} = {warmup} is over: set it to {warmup} \
                      or more"
                 );
-                return Err(Error::Config { origin: format!("train.decay_start{of}"), reason });
+                return Err(Error::config(format!("train.decay_start{of}"), reason));
             }
         }
         Ok(())

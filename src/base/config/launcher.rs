@@ -35,9 +35,7 @@ fn one_caller_of(text: Option<&str>) -> Result<bool> {
     match text {
         None | Some("" | "any") => Ok(false),
         Some("one") => Ok(true),
-        Some(other) => {
-            Err(Error::Config { origin: CALLS.to_owned(), reason: format!("`{other}` is none of one, any") })
-        }
+        Some(other) => Err(Error::config(CALLS, format!("`{other}` is none of one, any"))),
     }
 }
 

@@ -91,16 +91,13 @@ impl Layers {
     pub fn document(&mut self, text: &str, origin: &str) -> Result<()> {
         self.text(text, Kind::File, |line| format!("{origin}:{line}")).map_err(|error| match error {
             // What is no TOML has no key; the parser shows the line itself.
-            Error::Config { origin: place, reason } if place.is_empty() => {
-                Error::Config { origin: origin.to_owned(), reason }
-            }
+            Error::Config { origin: place, reason } if place.is_empty() => Error::config(origin, reason),
             error => error,
         })
     }
 
     fn text(&mut self, text: &str, kind: Kind, place: impl Fn(usize) -> String) -> Result<()> {
-        let document =
-            DeTable::parse(text).map_err(|error| Error::Config { origin: String::new(), reason: error.to_string() })?;
+        let document = DeTable::parse(text).map_err(|error| Error::config(String::new(), error.to_string()))?;
         let line = |at: usize| text[..at].matches('\n').count() + 1;
         let mut values = Vec::new();
         for (section, value) in document.get_ref() {
@@ -130,7 +127,7 @@ impl Layers {
             None => format!("--set {text}"),
         };
         let Some((key, value)) = text.split_once('=') else {
-            return Err(Error::Config { origin, reason: "must have the form key=value".to_owned() });
+            return Err(Error::config(origin, "must have the form key=value"));
         };
         let value = value.trim();
         let parsed = format!("v = {value}")
@@ -194,7 +191,7 @@ impl Layers {
             if *kind == Kind::Flag
                 && let Some(reason) = Key::named(key).and_then(|key| key.idle(command, &config))
             {
-                return Err(Error::Config { origin: place.clone(), reason });
+                return Err(Error::config(place.clone(), reason));
             }
         }
         if config.data.is_stored() && command != Command::Config {
@@ -219,14 +216,14 @@ impl Layers {
         let mut given: Vec<(&str, &Origin)> =
             keys.iter().filter_map(|key| self.origins.get(*key).map(|origin| (*key, origin))).collect();
         given.sort_by_key(|(_, origin)| origin.layer);
-        let Some((_, last)) = given.pop() else { return Error::Config { origin: "defaults".to_owned(), reason } };
+        let Some((_, last)) = given.pop() else { return Error::config("defaults", reason) };
         let others: Vec<String> = given
             .iter()
             .filter(|(_, origin)| origin.place != last.place)
             .map(|(key, origin)| format!("{key} is from {}", origin.place))
             .collect();
         let others = if others.is_empty() { String::new() } else { format!(" ({})", others.join(", ")) };
-        Error::Config { origin: last.place.clone(), reason: format!("{reason}{others}") }
+        Error::config(last.place.clone(), format!("{reason}{others}"))
     }
 
     fn put(&mut self, key: &str, value: Value, origin: Origin) -> Result<()> {
@@ -251,10 +248,10 @@ impl Layers {
             let tells = message.starts_with("unknown variant") || message.ends_with("is expected");
             // Of a layer of a network, it says what the layer lacks.
             if key == "model.layers" {
-                return Err(Error::Config { origin: origin.place, reason: format!("{key}: {message}") });
+                return Err(Error::config(origin.place, format!("{key}: {message}")));
             }
             let reason = if tells { message } else { kind };
-            return Err(Error::Config { origin: origin.place, reason: format!("{told}: {reason}") });
+            return Err(Error::config(origin.place, format!("{told}: {reason}")));
         }
         self.merged = merged;
         self.origins.insert(key.to_owned(), origin);

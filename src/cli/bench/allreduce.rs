@@ -83,7 +83,7 @@ impl AllReduceArgs {
                          see what does"
                     ),
                 };
-                return Err(Error::Config { origin: "--algorithm".to_owned(), reason });
+                return Err(Error::config("--algorithm", reason));
             }
         }
         let sizes = self.bytes.map_or_else(|| vec![64 << 10, 1 << 20, 16 << 20], |bytes| vec![bytes]);

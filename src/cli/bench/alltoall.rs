@@ -114,7 +114,7 @@ impl AllToAllArgs {
         let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(possible).filter(wanted).collect();
         if kinds.is_empty() {
             let reason = "relayed is for one machine, whose routes are known: start it without mpirun".to_owned();
-            return Err(Error::Config { origin: "--algorithm".to_owned(), reason });
+            return Err(Error::config("--algorithm", reason));
         }
         let (frame, rows) = yard.measure(self.limit.bytes(), || {
             let mut rows = Vec::new();

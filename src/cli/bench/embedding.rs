@@ -196,7 +196,7 @@ impl EmbeddingArgs {
                     "--optimizer {} sums a row's gradients, for which look-ups are sorted: use --update sorted, or leave it away",
                     self.optimizer.name()
                 );
-                return Err(Error::Config { origin: "--update".to_owned(), reason });
+                return Err(Error::config("--update", reason));
             }
             return Ok((vec![Update::Sorted], None));
         }

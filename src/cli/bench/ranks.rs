@@ -162,7 +162,7 @@ pub fn enough(ranks: usize) -> Result<()> {
         return Ok(());
     }
     let reason = "one rank has nobody to send to: use 2 or more".to_owned();
-    Err(Error::Config { origin: "--ranks".to_owned(), reason })
+    Err(Error::config("--ranks", reason))
 }
 
 /// How many runs the next batch has.

@@ -111,8 +111,7 @@ impl StepArgs {
             layers.set("data.zipf", zipf, "--zipf")?;
         }
         let mut config = self.keys.finish(layers, Command::Step)?;
-        let refuse =
-            |origin: &str, reason: &str| Err(Error::Config { origin: origin.to_owned(), reason: reason.to_owned() });
+        let refuse = |origin: &str, reason: &str| Err(Error::config(origin, reason));
         if self.alone && self.ranks.place.ranks == RankCount::Count(1) {
             return refuse("--alone", "compares several ranks with one: use more --ranks, or leave it away");
         }
@@ -152,7 +151,7 @@ impl StepArgs {
                 _ => "",
             };
             if !reason.is_empty() {
-                return Err(Error::Config { origin: "--alone".to_owned(), reason: reason.to_owned() });
+                return Err(Error::config("--alone", reason));
             }
         }
         let used = started.placement.ranks.iter().map(|rank| rank.compute.len() + rank.comm.len()).sum();

@@ -74,7 +74,7 @@ impl Operation {
 }
 
 fn refuse<T>(origin: &str, reason: String) -> Result<T> {
-    Err(Error::Config { origin: origin.to_owned(), reason })
+    Err(Error::config(origin, reason))
 }
 
 /// What `topo --schedule NAME` prints; writes the picture if one was asked for.

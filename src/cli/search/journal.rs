@@ -106,9 +106,11 @@ impl Journal {
         };
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         let mut lines = text[..whole].lines().map(|line| {
-            serde_json::from_str::<Line>(line).map_err(|error| Error::BadFile {
-                path: path.clone(),
-                reason: format!("is no journal of a search ({error}): remove it, or name another --out"),
+            serde_json::from_str::<Line>(line).map_err(|error| {
+                Error::bad_file(
+                    path.clone(),
+                    format!("is no journal of a search ({error}): remove it, or name another --out"),
+                )
             })
         });
         let mut trials: Vec<Trial> = Vec::new();
@@ -121,7 +123,7 @@ impl Journal {
                      remove that one",
                     folder.display()
                 );
-                return Err(Error::Config { origin: "--out".to_owned(), reason });
+                return Err(Error::config("--out", reason));
             }
         };
         for line in lines {

@@ -221,8 +221,7 @@ impl SearchArgs {
     /// Refuses what no trial could do.
     fn check(&self, base: &Config) -> Result<()> {
         let train = &base.train;
-        let fail =
-            |origin: &str, reason: &str| Err(Error::Config { origin: origin.to_owned(), reason: reason.to_owned() });
+        let fail = |origin: &str, reason: &str| Err(Error::config(origin, reason));
         if self.target == Target::TimeToAuc && train.target_auc == 0.0 {
             return fail("--target time-to-auc", "says nothing of how good: use --target-auc AUC, too");
         }
@@ -246,7 +245,7 @@ impl SearchArgs {
             Some(reason) => format!("no trial has a score; the first that failed: {reason}"),
             None => "no trial has a score: name test samples with --test-data or --test-fraction".to_owned(),
         };
-        Err(Error::Config { origin: format!("--target {}", self.target.name()), reason })
+        Err(Error::config(format!("--target {}", self.target.name()), reason))
     }
 
     /// The table, what matters, and the page.

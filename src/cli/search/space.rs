@@ -60,7 +60,7 @@ impl Space {
     /// # Errors
     /// As there.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
-        let fail = |reason: String| Error::Config { origin: origin.to_owned(), reason };
+        let fail = |reason: String| Error::config(origin, reason);
         let document: toml::Table = text.parse().map_err(|error: toml::de::Error| fail(error.to_string()))?;
         let mut parameters = Vec::new();
         for (section, keys) in document {
@@ -113,7 +113,7 @@ impl Space {
         for Parameter { key, .. } in &self.parameters {
             let why = |config| Key::named(key).and_then(|key| key.idle(Command::Train, config));
             if let (Some(reason), true) = (why(base), configs.iter().all(|config| why(config).is_some())) {
-                return Err(Error::Config { origin: format!("{}: {key}", self.origin), reason });
+                return Err(Error::config(format!("{}: {key}", self.origin), reason));
             }
         }
         Ok(())

@@ -30,11 +30,11 @@ pub(super) fn read(path: &Path) -> Result<Measured> {
     let text = input::read_text(path)?;
     let measured: Measured = serde_json::from_str(&text).map_err(|error| {
         let reason = format!("{error}: this is not what `octorec bench step --ranks 1 --json` prints");
-        Error::Config { origin: path.display().to_string(), reason }
+        Error::config(path.display().to_string(), reason)
     })?;
     if measured.ranks != 1 {
         let reason = format!("was measured with {} ranks: repeat `octorec bench step` with --ranks 1", measured.ranks);
-        return Err(Error::Config { origin: path.display().to_string(), reason });
+        return Err(Error::config(path.display().to_string(), reason));
     }
     Ok(measured)
 }
@@ -49,7 +49,7 @@ impl Measured {
                 Many(self.threads as u64, "thread"),
                 self.threads
             );
-            return Err(Error::Config { origin: path.display().to_string(), reason });
+            return Err(Error::config(path.display().to_string(), reason));
         }
         let mut rates = Rates::at_the_limits();
         let mut staged_ms = 0.0;

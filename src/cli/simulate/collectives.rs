@@ -92,11 +92,11 @@ impl CollectivesArgs {
         if site.ranks.len() < 2 {
             let reason =
                 format!("{} has one rank, which sends nothing: set --ranks, or name a larger machine", machine.name);
-            return Err(Error::Config { origin: format!("--topology {}", self.topology), reason });
+            return Err(Error::config(format!("--topology {}", self.topology), reason));
         }
         if site.ranks.len() > MOST_RANKS {
             let reason = format!("{} ranks are too many to simulate: at most {MOST_RANKS}", site.ranks.len());
-            return Err(Error::Config { origin: "--ranks".to_owned(), reason });
+            return Err(Error::config("--ranks", reason));
         }
         let figures = figures::line(&machine, &site.assumptions);
         note!("{figures}");

@@ -125,7 +125,7 @@ impl Bench {
     fn new(topology: &str) -> Result<Self> {
         let mut machine = Machine::load(topology)?;
         machine.nodes.iter_mut().for_each(|node| node.memory_bytes = node.memory_bytes.max(MEMORY));
-        let rates = Rates::parse(RATES).map_err(|reason| Error::Config { origin: "sc20.toml".to_owned(), reason })?;
+        let rates = Rates::parse(RATES).map_err(|reason| Error::config("sc20.toml", reason))?;
         let mut configs = BTreeMap::new();
         for model in [&SMALL, &LARGE, &MLPERF] {
             let mut layers = Layers::default();

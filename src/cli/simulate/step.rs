@@ -197,14 +197,14 @@ impl StepArgs {
         let minibatch = ["train.batch", "train.accumulate"].into_iter().find_map(|key| self.keys.origin(key));
         if let Some(origin) = minibatch.filter(|_| self.batch_per_rank.is_some()) {
             let reason = "--batch-per-rank says how large minibatches are: leave one of the two away".to_owned();
-            return Err(Error::Config { origin, reason });
+            return Err(Error::config(origin, reason));
         }
         let rates = self.rates(&question)?;
         let question = Question { rates: &rates, ..question };
         let (_, site) = question.site(counts[0], CommCores::Count(0))?;
         let (first, told) = (site.ranks.len(), figures::line(&machine, &site.assumptions));
         let smallest = counts.iter().map(|count| count.unwrap_or(first)).min().unwrap_or(first);
-        let refuse = |origin: &str, reason: String| Err(Error::Config { origin: origin.to_owned(), reason });
+        let refuse = |origin: &str, reason: String| Err(Error::config(origin, reason));
         if matches!(self.comm_cores, CommCores::Count(1..)) && counts.iter().all(|count| count.unwrap_or(first) == 1) {
             let reason = "one rank has nobody to communicate with: use more --ranks, or leave it away";
             return refuse("--comm-cores", reason.to_owned());
@@ -252,7 +252,7 @@ impl StepArgs {
     fn rates(&self, question: &Question<'_>) -> Result<Rates> {
         let Some(path) = &self.calibrate else { return Ok(Rates::default()) };
         if path.extension().is_some_and(|extension| extension == "toml") {
-            let refuse = |reason| Error::Config { origin: path.display().to_string(), reason };
+            let refuse = |reason| Error::config(path.display().to_string(), reason);
             return Rates::parse(&input::read_text(path)?).map_err(refuse);
         }
         let measured = calibrate::read(path)?;

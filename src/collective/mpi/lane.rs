@@ -177,7 +177,7 @@ fn too_long(machine: usize, lines: usize) -> Error {
          a smaller --batch (with train.accumulate, if a step shall have as many samples), --wire bf16, or more machines",
         Bytes((lines * Line::BYTES) as u64)
     );
-    Error::Config { origin: "train.batch".to_owned(), reason }
+    Error::config("train.batch", reason)
 }
 
 impl Fabric for Bridge {

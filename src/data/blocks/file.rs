@@ -45,7 +45,7 @@ impl BlockFile {
     /// damaged.
     pub fn open(path: &Path) -> Result<Self> {
         let bytes = FileMap::open(path)?;
-        let fail = |reason: String| bytes.check().err().unwrap_or(Error::BadFile { path: path.to_owned(), reason });
+        let fail = |reason: String| bytes.check().err().unwrap_or(Error::bad_file(path, reason));
         let Some(head) = read::<FileHead>(&bytes, 0).filter(|head| head.magic == MAGIC) else {
             return Err(fail("is no block file: it does not begin as one".to_owned()));
         };
@@ -252,7 +252,7 @@ impl BlockFile {
 
     /// What is wrong: that the file was cut short, if it was, since all else may follow from it.
     fn fail(&self, reason: String) -> Error {
-        self.check().err().unwrap_or(Error::BadFile { path: self.path.clone(), reason })
+        self.check().err().unwrap_or(Error::bad_file(self.path.clone(), reason))
     }
 }
 

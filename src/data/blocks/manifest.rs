@@ -71,7 +71,7 @@ impl Manifest {
     pub fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(MANIFEST);
         let text = input::read_text(&path)?;
-        let fail = |reason: String| Error::BadFile { path: path.clone(), reason };
+        let fail = |reason: String| Error::bad_file(path.clone(), reason);
         let found: Self = toml::from_str(&text).map_err(|error| fail(format!("is no manifest: {error}")))?;
         if found.version != VERSION {
             return Err(fail(format!("has version {}; this octorec reads version {VERSION}", found.version)));
@@ -107,11 +107,11 @@ impl Manifest {
         let file = BlockFile::open(&path)?;
         if file.rows() != part.rows {
             let reason = format!("has {} samples, but {MANIFEST} says {}", file.rows(), part.rows);
-            return Err(Error::BadFile { path, reason });
+            return Err(Error::bad_file(path, reason));
         }
         if *file.description() != self.schema {
             let reason = format!("has other columns than {MANIFEST}: it belongs to another data set");
-            return Err(Error::BadFile { path, reason });
+            return Err(Error::bad_file(path, reason));
         }
         Ok(file)
     }

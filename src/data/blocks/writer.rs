@@ -95,7 +95,7 @@ impl Writer {
     /// When a block would have no sample, or more than 2^20.
     pub fn create(path: &Path, description: &Description, options: Options) -> Result<Self> {
         assert!((1..=1 << 20).contains(&options.block_rows), "a block has 1 to 2^20 samples");
-        description.check().map_err(|reason| Error::BadFile { path: path.to_owned(), reason })?;
+        description.check().map_err(|reason| Error::bad_file(path, reason))?;
         let mut file = WholeFile::create(path)?;
         let schema = description.to_toml();
         let head = FileHead {
@@ -242,7 +242,7 @@ impl Writer {
                         self.rows + at as u64,
                         labels[at]
                     );
-                    return Err(Error::BadFile { path: self.file.path().to_owned(), reason });
+                    return Err(Error::bad_file(self.file.path().to_owned(), reason));
                 }
                 codes.clear();
                 codes.extend(labels.iter().map(|&label| label as u32));
@@ -289,7 +289,7 @@ impl Writer {
 
 fn too_large(file: &WholeFile) -> Error {
     let reason = "a block or its number exceeds 32 bits: write more files, or smaller blocks".to_owned();
-    Error::BadFile { path: file.path().to_owned(), reason }
+    Error::bad_file(file.path().to_owned(), reason)
 }
 
 fn beyond(samples: &Samples, range: &Range<usize>, table: usize, description: &Description) -> Error {

@@ -58,12 +58,12 @@ impl Criteo {
         let rows = &rows[..];
         if let Some(table) = rows.iter().position(|&rows| rows == 0 || rows > u64::from(u32::MAX)) {
             let reason = format!("table {table} has {} rows; 1 to 2^32 - 1 are possible", rows[table]);
-            return Err(Error::Config { origin: "model.rows".to_owned(), reason });
+            return Err(Error::config("model.rows", reason));
         }
         let look_ups = &config.lookups;
         if look_ups.counts().contains(&0) || matches!(look_ups, LookUps::Each(counts) if counts.len() != rows.len()) {
             let reason = format!("there must be 1 or more for each of {}", Many(rows.len() as u64, "table"));
-            return Err(Error::Config { origin: "data.lookups".to_owned(), reason });
+            return Err(Error::config("data.lookups", reason));
         }
         let further = (0u32..)
             .zip(rows)

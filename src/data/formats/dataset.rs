@@ -108,7 +108,7 @@ pub fn open(path: &Path, format: Option<Format>, text: Option<Described<'_>>) ->
         let name = format.name();
         let reason =
             format!("describes text with a header line, and {name} is none: leave one of --schema and {name} away");
-        return Err(Error::Config { origin: "--schema".to_owned(), reason });
+        return Err(Error::config("--schema", reason));
     }
     let mut dataset = match format.or(text.map(|_| Format::Csv)).or_else(|| Format::detect(path)) {
         Some(Format::Octorec) => return octorec::open(path),

@@ -261,7 +261,7 @@ fn folder(path: &Path) -> &Path {
 
 /// The error of a file that cannot be used as it is.
 fn bad(path: &Path, reason: impl Into<String>) -> Error {
-    Error::BadFile { path: path.to_owned(), reason: reason.into() }
+    Error::bad_file(path, reason.into())
 }
 
 impl Table for BlockFile {

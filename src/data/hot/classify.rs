@@ -51,7 +51,7 @@ pub fn classify(
 ) -> Result<Tally> {
     let Some(total) = source.samples(split) else {
         let reason = "its samples never end, so that they cannot all be told apart".to_owned();
-        return Err(Error::Config { origin: "data.source".to_owned(), reason });
+        return Err(Error::config("data.source", reason));
     };
     let portion = longest(source.schema().longest());
     let portions = total.div_ceil(portion);

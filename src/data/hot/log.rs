@@ -75,7 +75,7 @@ impl Kind {
             Bytes(total),
             Bytes(memory)
         );
-        Err(Error::Config { origin: "--memory".to_owned(), reason })
+        Err(Error::config("--memory", reason))
     }
 }
 

@@ -151,7 +151,7 @@ pub fn profile(
     let Some(total) = source.samples(Split::Train) else {
         let reason = "its samples never end, so that no share of them can be drawn: name data that end (PATH, or --source criteo)"
             .to_owned();
-        return Err(Error::Config { origin: "data.source".to_owned(), reason });
+        return Err(Error::config("data.source", reason));
     };
     profile_within(source, 0..total, options, progress)
 }
@@ -171,7 +171,7 @@ pub fn profile_within(
     options: &Options,
     progress: &(dyn Fn(Step) -> Result<()> + Sync),
 ) -> Result<Profile> {
-    let fail = |origin: &str, reason: String| Err(Error::Config { origin: origin.to_owned(), reason });
+    let fail = |origin: &str, reason: String| Err(Error::config(origin, reason));
     let schema = source.schema();
     let total = within.end - within.start;
     if total == 0 {

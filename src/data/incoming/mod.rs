@@ -166,7 +166,7 @@ pub(super) const UNSEEN: Unseen = Unseen::NoRow;
 
 /// An error of `--data -`.
 pub(super) fn refuse<T>(reason: &str) -> Result<T> {
-    Err(Error::Config { origin: "--data -".to_owned(), reason: reason.to_owned() })
+    Err(Error::config("--data -", reason))
 }
 
 impl Source for Incoming {

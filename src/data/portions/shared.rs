@@ -35,13 +35,13 @@ impl Common {
         if let Some(thread) = thread.take() {
             let ended = thread.join().unwrap_or_else(|panic| {
                 let reason = format!("the loader panicked: {}", panics::words(&*panic));
-                Err(Error::Config { origin: "data".to_owned(), reason })
+                Err(Error::config("data", reason))
             });
             *trouble = ended.as_ref().err().map(ToString::to_string);
             ended?;
         }
         match &*trouble {
-            Some(reason) => Err(Error::Config { origin: "loader".to_owned(), reason: reason.clone() }),
+            Some(reason) => Err(Error::config("loader", reason.clone())),
             None => Ok(()),
         }
     }

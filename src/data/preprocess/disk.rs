@@ -26,7 +26,7 @@ pub(super) fn full(error: Error) -> Error {
             let reason = format!(
                 "the disk is full ({source}): what is finished is kept; free some space and run the same command again"
             );
-            Error::BadFile { path, reason }
+            Error::bad_file(path, reason)
         }
         other => other,
     }

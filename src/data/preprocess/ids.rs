@@ -86,10 +86,10 @@ impl Numbering<'_> {
             }
             shards *= 2;
             if shards > SHARDS_MOST {
-                return Err(Error::Config {
-                    origin: "--memory".to_owned(),
-                    reason: format!("column {} needs more memory than {} bytes: give more", column.name, self.memory),
-                });
+                return Err(Error::config(
+                    "--memory",
+                    format!("column {} needs more memory than {} bytes: give more", column.name, self.memory),
+                ));
             }
         }
     }
@@ -134,7 +134,7 @@ impl Numbering<'_> {
 
     fn too_many(column: &Column<'_>) -> Error {
         let reason = "has more than 2^32 - 2 different values: raise --min-count".to_owned();
-        Error::Config { origin: format!("column {}", column.name), reason }
+        Error::config(format!("column {}", column.name), reason)
     }
 
     /// One walk with all values in memory; `None` when they do not fit.
@@ -380,7 +380,7 @@ impl Numbering<'_> {
             column.name,
             key.shown()
         );
-        Error::BadFile { path: known.to_owned(), reason }
+        Error::bad_file(known, reason)
     }
 }
 

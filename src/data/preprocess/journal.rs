@@ -89,7 +89,7 @@ impl Journal {
     pub(super) fn compare(&self, work: &Path) -> Result<Earlier> {
         let path = Self::path(work);
         let Ok(text) = fs::read_to_string(&path) else { return Ok(Earlier::None) };
-        let bad = |reason: String| Error::BadFile { path: path.clone(), reason };
+        let bad = |reason: String| Error::bad_file(path.clone(), reason);
         let ways = "finish that run with its own options, replace it with --force, or choose another --out";
         let earlier: Self = serde_json::from_str(&text)
             .map_err(|error| bad(format!("is no journal of this octorec ({error}): {ways}")))?;

@@ -50,7 +50,7 @@ impl Output {
         let lost = |input: &&PathBuf| ours.iter().any(|output| same_file(output, input));
         if let Some(path) = options.inputs.iter().chain(inputs).chain(&options.vocabulary).find(lost).cloned() {
             let reason = format!("is an input that would be lost to --out {}: choose another --out", folder.display());
-            return Err(Error::BadFile { path, reason });
+            return Err(Error::bad_file(path, reason));
         }
         fs::create_dir_all(&folder).map_err(Error::io(&folder, "create"))?;
         let lock = FolderLock::take(&folder)?;
@@ -70,7 +70,7 @@ impl Output {
             }
             earlier = Ok(Earlier::None);
         }
-        let fail = |path: &Path, reason: &str| Err(Error::BadFile { path: path.to_owned(), reason: reason.to_owned() });
+        let fail = |path: &Path, reason: &str| Err(Error::bad_file(path, reason));
         if !force && self.folder.join(MANIFEST).exists() {
             return fail(&self.folder, "holds a data set already: replace it with --force, or choose another --out");
         }

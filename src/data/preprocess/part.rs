@@ -222,7 +222,7 @@ impl Part {
         let crc = crc32fast::hash(&bytemuck::cast_slice(&self.words)[size_of::<Head>()..]);
         if crc != contents.head.crc {
             let reason = "has changed since it was written: run the same command again, which makes it anew".to_owned();
-            return Err(Error::BadFile { path: path.to_owned(), reason });
+            return Err(Error::bad_file(path, reason));
         }
         (self.dense, self.rows) = (contents.head.dense as usize, contents.head.rows as usize);
         self.entries.clone_from(&contents.entries);

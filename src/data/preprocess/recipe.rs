@@ -160,7 +160,7 @@ pub(super) struct Table {
 impl Table {
     /// Finds the columns of `layout` in the header of the first file.
     pub(super) fn open(layout: &TextSchema, first: &Path, on_bad_row: OnBadRow, max_line: usize) -> Result<Self> {
-        let bad = |reason: String| Error::BadFile { path: first.to_owned(), reason };
+        let bad = |reason: String| Error::bad_file(first, reason);
         let headless = !layout.columns.is_empty();
         let delimiter = layout.delimiter;
         let names: Vec<Vec<u8>> = if headless {

@@ -109,7 +109,7 @@ fn files(inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
     }
     if all.is_empty() {
         let named = inputs.first().cloned().unwrap_or_default();
-        return Err(Error::BadFile { path: named, reason: "there is no file in it to read".to_owned() });
+        return Err(Error::bad_file(named, "there is no file in it to read"));
     }
     Ok(all)
 }
@@ -149,7 +149,7 @@ impl<'a> Run<'a> {
             Recipe::Points { .. } => description(Some(&points::columns())),
             Recipe::CriteoKaggle | Recipe::CriteoTerabyte => description(None),
         };
-        description.check().map_err(|reason| Error::BadFile { path: paths[0].clone(), reason })?;
+        description.check().map_err(|reason| Error::bad_file(paths[0].clone(), reason))?;
         let share = options.memory / (8 * threads as u64);
         let words = 8 + description.dense.len() + description.categorical.len();
         let sizes = WorkSizes {
@@ -233,7 +233,7 @@ impl<'a> Run<'a> {
     fn summary(&self) -> Result<Summary> {
         let path = self.options.out.join(SUMMARY);
         let text = fs::read_to_string(&path).map_err(Error::io(&path, "read"))?;
-        let damaged = |error| Error::BadFile { path: path.clone(), reason: format!("is no summary of a run: {error}") };
+        let damaged = |error| Error::bad_file(path.clone(), format!("is no summary of a run: {error}"));
         serde_json::from_str(&text).map_err(damaged)
     }
 
@@ -251,7 +251,7 @@ impl<'a> Run<'a> {
                     "there is no usable row in it: all {skipped} are malformed; without --on-bad-row skip the first is described"
                 )
             };
-            return Err(Error::BadFile { path: self.inputs[0].path.clone(), reason });
+            return Err(Error::bad_file(self.inputs[0].path.clone(), reason));
         }
         Ok(match (self.options.days, &self.options.recipe) {
             (0, Recipe::CriteoKaggle) => equal_days(total, 7),
@@ -301,7 +301,7 @@ impl<'a> Run<'a> {
                     let found = columns.iter().find(|known| known.name == column.name && !known.vocabulary.is_empty());
                     let Some(found) = found else {
                         let reason = format!("has no vocabulary of column {}: it is of other data", column.name);
-                        return Err(Error::BadFile { path: folder.join(MANIFEST), reason });
+                        return Err(Error::bad_file(folder.join(MANIFEST), reason));
                     };
                     Some(folder.join(&found.vocabulary))
                 }

@@ -87,8 +87,7 @@ impl Shuffle<'_> {
                 Some(run) => run,
                 None => {
                     self.write(&path, rows)?;
-                    let changed =
-                        || Error::BadFile { path: path.clone(), reason: "changed while it was used".to_owned() };
+                    let changed = || Error::bad_file(path.clone(), "changed while it was used");
                     self.whole(&path, count)?.ok_or_else(changed)?
                 }
             };

@@ -114,7 +114,7 @@ impl Writer {
 
 /// Opens a vocabulary file whose head is sound and whose length is what the head says.
 fn open(path: &Path) -> Result<(File, Head)> {
-    let bad = |reason: &str| Error::BadFile { path: path.to_owned(), reason: reason.to_owned() };
+    let bad = |reason: &str| Error::bad_file(path, reason);
     let mut file = File::open(path).map_err(Error::io(path, "open"))?;
     let mut head = Head::zeroed();
     let whole = file.read_exact(bytemuck::bytes_of_mut(&mut head)).is_ok();
@@ -144,7 +144,7 @@ pub(super) fn read<K: Key>(path: &Path, each: impl FnMut(&[K])) -> Result<Size> 
             8 * head.key_bytes,
             8 * size_of::<K>()
         );
-        return Err(Error::BadFile { path: path.to_owned(), reason });
+        return Err(Error::bad_file(path, reason));
     }
     read_values(path, file, &head, each)
 }
@@ -162,7 +162,7 @@ fn read_values<K: Pod>(path: &Path, mut file: File, head: &Head, mut each: impl 
         left -= count as u64;
     }
     if hasher.finalize() != head.crc {
-        return Err(Error::BadFile { path: path.to_owned(), reason: format!("is {DAMAGED}") });
+        return Err(Error::bad_file(path, format!("is {DAMAGED}")));
     }
     Ok(Size { values: head.values, unseen_row: head.unseen_row > 0 })
 }
@@ -178,7 +178,7 @@ pub(in crate::data) fn check(path: &Path) -> Result<u64> {
         8 => read_values::<u64>(path, file, &head, |_| ()),
         bytes => {
             let reason = format!("holds values of {bytes} bytes, where 4 or 8 are possible: it is {DAMAGED}");
-            Err(Error::BadFile { path: path.to_owned(), reason })
+            Err(Error::bad_file(path, reason))
         }
     };
     size.map(Size::rows)

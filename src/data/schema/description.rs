@@ -154,7 +154,7 @@ impl Description {
     /// # Errors
     /// [`Error::BadFile`] with the place in the document, or the column that cannot be.
     pub fn parse(text: &str, origin: &Path) -> Result<Self> {
-        let fail = |reason: String| Error::BadFile { path: origin.to_owned(), reason };
+        let fail = |reason: String| Error::bad_file(origin, reason);
         let found: Self = toml::from_str(text).map_err(|error| fail(format!("is no schema: {error}")))?;
         found.check().map_err(fail)?;
         Ok(found)

@@ -108,7 +108,7 @@ impl Schema {
         if model.ts_length == 0 {
             return Ok(Vec::new());
         }
-        let fail = |origin: &str, reason| Err(Error::Config { origin: origin.to_owned(), reason });
+        let fail = |origin: &str, reason| Err(Error::config(origin, reason));
         let names = || self.tables.iter().map(|column| &*column.name);
         if let Some(name) = model.sequences.iter().find(|name| names().all(|known| known != **name)) {
             let nearest = nearest(name, names()).map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
@@ -132,7 +132,7 @@ impl Schema {
     /// # Errors
     /// [`Error::Config`] with both sides.
     pub fn check_model(&self, model: &ModelConfig) -> Result<()> {
-        let fail = |reason| Err(Error::Config { origin: "model.bottom".to_owned(), reason });
+        let fail = |reason| Err(Error::config("model.bottom", reason));
         let (own, dense) = (self.dense, model.dense());
         if own != dense {
             let inputs = own + model.positions();
@@ -148,11 +148,11 @@ impl Schema {
         if self.tables.is_empty() {
             let reason = "the data has no categorical column, so that the model has no embedding table: add a column to what \
                           describes the data (a dense one may be cut into buckets)";
-            return Err(Error::Config { origin: "data".to_owned(), reason: reason.to_owned() });
+            return Err(Error::config("data", reason));
         }
         self.sequences(model)?;
         if !model.layers.is_empty() {
-            let told = |reason| Error::Config { origin: "model.layers".to_owned(), reason };
+            let told = |reason| Error::config("model.layers", reason);
             // Tables that the model derives from columns are behind those of the columns.
             let own = if model.columns.is_empty() { self.names() } else { model.columns.clone() };
             return model.widths(Some(&own)).map(|_| ()).map_err(told);

@@ -55,7 +55,7 @@ pub fn unreadable(path: &Path, compressed: bool, lines: u64, error: std::io::Err
         }
         _ => return Error::Io { path: path.to_owned(), action: "read", source: error },
     };
-    Error::BadFile { path: path.to_owned(), reason }
+    Error::bad_file(path, reason)
 }
 
 /// What a compressed file is; only asked for a message.

@@ -36,7 +36,7 @@ pub(super) fn cap(rows_cap: u64) -> Option<u32> {
 impl Encoding {
     /// Sizes for hashing: the smaller of `rows_cap` and the model's rows, whichever are given.
     pub(super) fn modulo(columns: usize, rows_cap: u64, model_rows: &[u64]) -> Result<Self> {
-        let fail = |reason: String| Err(Error::Config { origin: "data.vocab = \"hash\"".to_owned(), reason });
+        let fail = |reason: String| Err(Error::config("data.vocab = \"hash\"", reason));
         if model_rows.is_empty() && rows_cap == 0 {
             return fail("the number of rows must be given: set data.rows_cap (--rows-cap)".to_owned());
         }

@@ -202,14 +202,14 @@ fn checked(vocabulary: Vocabulary, layout: &Layout) -> Result<Vocabulary> {
     if vocabulary.columns().len() == layout.categorical {
         return Ok(vocabulary);
     }
-    Err(Error::Config {
-        origin: "vocabulary".to_owned(),
-        reason: format!(
+    Err(Error::config(
+        "vocabulary",
+        format!(
             "it has {} columns, the data has {}: it belongs to a model of other data",
             vocabulary.columns().len(),
             layout.categorical
         ),
-    })
+    ))
 }
 
 impl Source for Tsv {
@@ -225,7 +225,7 @@ impl Source for Tsv {
         let part = self.part(split);
         if start > part.samples {
             let reason = format!("sample {start} is asked for, but this part has {} samples", part.samples);
-            return Err(Error::BadFile { path: part.path.clone(), reason });
+            return Err(Error::bad_file(part.path.clone(), reason));
         }
         let (place, mut at) = part.scan.place_before(part.first + start);
         let rows = Rows::open_at(&part.path, &self.layout, self.on_bad_row, place)?;
@@ -291,7 +291,7 @@ impl TsvReader<'_> {
             "the file has changed: it had {} usable rows when it was opened and ends after {found} now",
             self.part.scan.rows
         );
-        Error::BadFile { path: self.part.path.clone(), reason }
+        Error::bad_file(self.part.path.clone(), reason)
     }
 }
 

@@ -131,7 +131,7 @@ fn empty(path: &Path, layout: &Layout, skipped: u64) -> Error {
              without --on-bad-row skip the first is described)"
         )
     };
-    Error::BadFile { path: path.to_owned(), reason }
+    Error::bad_file(path, reason)
 }
 
 /// The good rows of one file, in order.

@@ -37,10 +37,10 @@ impl Vocabulary {
             for &value in values {
                 let known = vocabulary.keys[column].len();
                 if (vocabulary.insert(column, value) as usize) < known {
-                    return Err(Error::Config {
-                        origin: "vocabulary".to_owned(),
-                        reason: format!("column C{}: the value {value:08x} stands in it twice", column + 1),
-                    });
+                    return Err(Error::config(
+                        "vocabulary",
+                        format!("column C{}: the value {value:08x} stands in it twice", column + 1),
+                    ));
                 }
             }
         }

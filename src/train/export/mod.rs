@@ -109,7 +109,7 @@ impl<'a> Exported<'a> {
         });
         let layers = layers.collect();
         let columns = Some(&*model.columns).filter(|columns| !columns.is_empty());
-        let told = |reason| Error::Config { origin: "model.layers".to_owned(), reason };
+        let told = |reason| Error::config("model.layers", reason);
         let (network, widths) = (model.network(), model.widths(columns).map_err(told)?);
         let weighted = checkpoint.weighted()?;
         let of_tables = |these: &[usize]| (0..tables.len()).map(|table| these.contains(&table)).collect();

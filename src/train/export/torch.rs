@@ -120,7 +120,7 @@ pub fn write(model: &Exported<'_>, path: &Path) -> Result<PathBuf> {
     if std::fs::read(&beside).is_ok_and(|held| !held.starts_with(begins)) {
         let reason =
             format!("is not octorec's, and {SCRIPT_NAME} goes with this format: choose another folder for --out");
-        return Err(Error::BadFile { path: beside, reason });
+        return Err(Error::bad_file(beside, reason));
     }
     let mut file = TensorFile::begin(path, (MODEL, described), sizes)?;
     for of in &tensors {

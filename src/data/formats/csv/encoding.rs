@@ -39,7 +39,7 @@ impl Encoding {
                 "it has {} columns of text, the schema has {columns}: it belongs to a model of other data",
                 known.texts().len()
             );
-            return Err(Error::Config { origin: "vocabulary".to_owned(), reason });
+            return Err(Error::config("vocabulary", reason));
         }
         let ids = known.texts().iter().map(|values| values.iter().cloned().zip(0..).collect()).collect();
         Ok(Self { ids, unseen_row: known.unseen_row(), ..empty })

@@ -145,12 +145,9 @@ pub fn open_telling(
 
 /// Has the values of all columns whose rows would depend on the data hashed.
 fn hash(schema: &mut TextSchema, rows_cap: u64) -> Result<()> {
-    schema.hash(rows_cap).map_err(|column| Error::Config {
-        origin: "data.vocab = \"hash\"".to_owned(),
-        reason: format!(
+    schema.hash(rows_cap).map_err(|column| Error::config("data.vocab = \"hash\"", format!(
             "column {column} needs a number of rows: set data.rows_cap (--rows-cap), or give the column rows in the schema"
-        ),
-    })
+        )))
 }
 
 /// Reads the file, and that of the test samples, once.

@@ -388,5 +388,5 @@ pub fn check_limit(bytes: u64, origin: &str) -> Result<()> {
         return Ok(());
     }
     let reason = format!("no protobuf file holds more than 2 GiB: {INLINE_MAX} bytes of weights at most");
-    Err(Error::Config { origin: origin.to_owned(), reason })
+    Err(Error::config(origin, reason))
 }

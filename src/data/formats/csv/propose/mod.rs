@@ -68,7 +68,7 @@ pub fn propose(path: &Path, rows: u64, label: Option<&str>) -> Result<Proposal> 
         columns.iter_mut().zip(&record).for_each(|(column, field)| column.add(field));
     }
     let (rule, at, label_reason) = match label {
-        Some(rule) => given(rule, &columns).map_err(|reason| Error::Config { origin: "--label".to_owned(), reason })?,
+        Some(rule) => given(rule, &columns).map_err(|reason| Error::config("--label", reason))?,
         None => label::label(&columns).map_err(|reason| {
             bad(path, format!("{reason}: name the label with --label COLUMN, or --label \"COLUMN >= NUMBER\""))
         })?,
