@@ -15,10 +15,11 @@ use std::sync::Arc;
 use crate::base::config::{Precision, Wire};
 use crate::base::{RankId, TableId};
 use crate::data::Schema;
+use crate::data::Slice;
 use crate::data::hot::{HotSlots, Inputs};
 use crate::embedding::{Slots, seen_words};
 use crate::math::Grains;
-use crate::shard::scheme::{Kind, Rows, Shard, Sharding, minibatch_slice};
+use crate::shard::scheme::{Kind, Rows, Shard, Sharding};
 use crate::sync::Line;
 
 /// Shards of one width, of tables of one width, pooled in one way.
@@ -453,10 +454,7 @@ impl Layout {
     /// When there is no such rank.
     #[must_use]
     pub fn slice(&self, batch: usize, rank: RankId) -> Range<usize> {
-        match self.grains {
-            None => minibatch_slice(batch, self.ranks(), rank),
-            Some(grains) => grains.samples(batch, &grains.share(self.ranks(), rank.index())),
-        }
+        Slice::new(rank.index(), self.ranks()).with_grains(self.grains).of(batch)
     }
 
     /// How many they are.

@@ -13,7 +13,7 @@ use super::pieces::{LINE, Piece, TensorSquares};
 use super::weight::Weight;
 use crate::base::Result;
 use crate::machine::team::Team;
-use crate::math::brgemm::{self, After, Cell, Onto, Panels, Scratch, WIDTH, bf16, bias_gradient_of};
+use crate::math::brgemm::{self, After, Cell, Onto, Panels, Scratch, WIDTH, bf16, bias_gradient};
 use crate::math::{Part, add};
 use crate::memory::{Arena, Buffer, Supply, recycled};
 use crate::optim::{Kept, Optimizer, Pace, Squares};
@@ -117,7 +117,7 @@ impl Tensors {
 
     fn sum_biases<C: Cell>(&mut self, team: &Team, samples: Range<usize>, dy: &Panels<C>, onto: Onto) {
         if self.biases > 0 {
-            bias_gradient_of(team, samples, dy, onto, &mut self.bias);
+            bias_gradient(team, samples, dy, onto, &mut self.bias);
         }
     }
 }
@@ -338,18 +338,14 @@ impl Linear {
         Parts { weight, bias, gradient, optimizer: *optimizer, moments, squares }
     }
 
-    /// The gradients of weights and bias; the first with the padding of its layout.
-    pub fn gradients_mut(&mut self) -> [&mut [f32]; 2] {
-        self.gradient.parts_mut()
-    }
-
-    /// The lengths of [`Linear::gradients_mut`], which are known before there is memory.
+    /// The lengths of each of [`Linear::sums_mut`], which are known before there is memory.
     #[must_use]
     pub const fn gradient_sizes(&self) -> [usize; 2] {
         self.gradient.sizes()
     }
 
-    /// As [`Linear::gradients_mut`], of each sum over samples that there is room for; the first is the same.
+    /// The gradients of weights, with the padding of their layout, and bias; then as much of each other sum over samples
+    /// that there is room for.
     pub fn sums_mut(&mut self) -> impl Iterator<Item = [&mut [f32]; 2]> {
         std::iter::once(&mut self.gradient).chain(&mut self.partial).map(Tensors::parts_mut)
     }

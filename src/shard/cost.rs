@@ -1,6 +1,6 @@
 //! What a division of tables costs on a machine: seconds of each rank a minibatch, and bytes of each memory.
 //!
-//! A minibatch of N samples on R ranks; rank r has N_r of them ([`super::minibatch_slice`]). All quantities are whole
+//! A minibatch of N samples on R ranks; rank r has N_r of them ([`Slice`]). All quantities are whole
 //! bytes until the last division, so sums do not depend on the order in which tables are added. Per rank:
 //!
 //! * look-up: rows that the minibatch names, each once from memory in whole cache lines, further times from cache
@@ -20,12 +20,13 @@
 
 use serde::Serialize;
 
-use super::scheme::{Rows, Scheme, Sharding, minibatch_slice};
+use super::scheme::{Rows, Scheme, Sharding};
 use super::skew::Skew;
 use super::traffic::{ID_BYTES, id_streams};
 use super::workload::{Load, TableLoad, Workload};
 use crate::base::{RankId, TableId};
 use crate::collective::{Priced, candidates, priced};
+use crate::data::Slice;
 use crate::machine::Site;
 use crate::math::part_for;
 
@@ -129,8 +130,7 @@ impl<'a> Model<'a> {
     pub fn new(workload: &'a Workload, site: &'a Site) -> Self {
         let ranks = site.ranks.len();
         let ids: Vec<RankId> = (0..ranks as u32).map(RankId).collect();
-        let slices: Vec<i64> =
-            ids.iter().map(|rank| minibatch_slice(workload.batch, ranks, *rank).len() as i64).collect();
+        let slices: Vec<i64> = (0..ranks).map(|rank| Slice::new(rank, ranks).of(workload.batch).len() as i64).collect();
         let mut pairs = vec![0; site.wires.len()];
         let reach = ids.iter().map(|rank| {
             let mut all = vec![Reach { wire: 0, out: 0, back: 0, back_ranks: 0 }; site.wires.len()];

@@ -9,11 +9,12 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
-use super::scheme::{Kind, Rows, Shard, Sharding, minibatch_slice};
+use super::scheme::{Kind, Rows, Shard, Sharding};
 use super::skew::Skew;
 use super::traffic::{ID_BYTES, id_streams};
 use super::workload::{TableLoad, Workload};
-use crate::base::{RankId, TableId};
+use crate::base::TableId;
+use crate::data::Slice;
 
 /// Halvings of the interval that holds the threshold, in decades.
 const HALVINGS: usize = 40;
@@ -98,9 +99,8 @@ impl<'a> HotPrices<'a> {
     #[must_use]
     pub fn new(workload: &'a Workload, sharding: &'a Sharding) -> Self {
         let skews = workload.tables.iter().map(|table| Skew::new(table.rows, table.skew)).collect();
-        let ranks = 0..sharding.ranks() as u32;
-        let slice = |rank| minibatch_slice(workload.batch, sharding.ranks(), RankId(rank)).len();
-        let slices = ranks.map(|rank| slice(rank) as f64).collect();
+        let slice = |rank| Slice::new(rank, sharding.ranks()).of(workload.batch).len();
+        let slices = (0..sharding.ranks()).map(|rank| slice(rank) as f64).collect();
         let mut copied = workload.copied();
         for (table, copied) in (0..).map(TableId).zip(&mut copied) {
             // Where every rank has the table, nothing of it is copied.

@@ -24,5 +24,5 @@ pub use forecast::{Cost, RankCost};
 pub use hot::{FaePrice, HotPrice, HotPrices};
 pub use planner::{Options, Plan, plan};
 pub use rank_load::RankLoad;
-pub use scheme::{Kind, Part, Rows, Scheme, Shard, Sharding, minibatch_slice, sample_rank};
+pub use scheme::{Kind, Part, Rows, Scheme, Shard, Sharding};
 pub use workload::{Load, TableLoad, Workload};

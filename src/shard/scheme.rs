@@ -17,33 +17,6 @@ use crate::base::{RankId, TableId};
 /// Tables with fewer rows are replicated unless somebody says otherwise (Intel's MLPerf solution).
 pub const REPLICATE_BELOW: u64 = 2048;
 
-/// The samples of a minibatch of `batch` that belong to `rank` of `ranks`: consecutive, in the order of ranks, and the
-/// first `batch % ranks` ranks have one more than the others. A slice is empty where ranks outnumber samples.
-///
-/// # Panics
-/// When `rank` is not below `ranks`.
-#[must_use]
-pub fn minibatch_slice(batch: usize, ranks: usize, rank: RankId) -> Range<usize> {
-    let rank = rank.index();
-    assert!(rank < ranks, "rank {rank} of {ranks}");
-    let (size, more) = (batch / ranks, batch % ranks);
-    let start = rank * size + rank.min(more);
-    start..start + size + usize::from(rank < more)
-}
-
-/// The rank whose [`minibatch_slice`] has this sample.
-///
-/// # Panics
-/// When `sample` is not below `batch`.
-#[must_use]
-pub fn sample_rank(batch: usize, ranks: usize, sample: usize) -> RankId {
-    assert!(sample < batch, "sample {sample} of {batch}");
-    let (size, more) = (batch / ranks, batch % ranks);
-    let longer = more * (size + 1);
-    let rank = if sample < longer { sample / (size + 1) } else { more + (sample - longer) / size };
-    RankId(rank as u32)
-}
-
 /// Rows of a table at equal distances: `first`, `first + step`, and so on, `count` of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Rows {

@@ -1,12 +1,13 @@
 //! How many bytes every pair of ranks exchanges for one minibatch, exactly.
 //!
 //! Matrices are `[from][to]`; the diagonal is what stays on a rank. Rank d reads only its slice of the minibatch
-//! ([`minibatch_slice`], N_d samples) and sends ids to the owners of rows, with weights where a column has them; owners
+//! ([`Slice`], N_d samples) and sends ids to the owners of rows, with weights where a column has them; owners
 //! send pooled sums of N_d bags back to rank d; gradients of these go the other way. Replicated tables exchange nothing
 //! here: their gradient is dense.
 
-use super::scheme::{Kind, Shard, Sharding, minibatch_slice};
+use super::scheme::{Kind, Shard, Sharding};
 use crate::base::{RankId, TableId};
+use crate::data::Slice;
 
 /// Bytes of an id, of an offset and of a weight on the wire: u32, or f32.
 pub const ID_BYTES: u64 = 4;
@@ -19,8 +20,8 @@ fn matrix(sharding: &Sharding) -> Matrix {
 }
 
 fn slices(sharding: &Sharding, batch: usize) -> Vec<u64> {
-    let slice = |rank| minibatch_slice(batch, sharding.ranks(), RankId(rank)).len() as u64;
-    (0..sharding.ranks() as u32).map(slice).collect()
+    let slice = |rank| Slice::new(rank, sharding.ranks()).of(batch).len() as u64;
+    (0..sharding.ranks()).map(slice).collect()
 }
 
 /// The shards that ids are sent for: one of those that have the same rows of a table on the same rank, because column

@@ -5,15 +5,14 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use octorec::base::config::{DataConfig, Vocab};
-use octorec::base::{Error, RankId, Result};
+use octorec::base::{Error, Result};
 use octorec::data::blocks::{Codec, Options, Role};
 use octorec::data::formats::{Files, Format, Sink, Target};
 use octorec::data::schema::Categorical;
 use octorec::data::{
     Batch, Criteo, Description, Loader, LoaderMode, Plan, Position, Random, RankLoader, Reader, Samples, Schema,
-    Shuffle, Slice, Source, Split, Tsv,
+    Shuffle, Source, Split, Tsv,
 };
-use octorec::shard::scheme::minibatch_slice;
 use proptest::prelude::*;
 
 /// Samples of a data set; no multiple of any size below.
@@ -166,16 +165,6 @@ fn together(
         };
         assert_eq!((joined.samples(), ended), (samples, 0));
         found.push((joined, position));
-    }
-}
-
-#[test]
-fn slices_are_those_of_the_sharding() {
-    for (ranks, samples) in [(1, 7), (3, 0), (3, 7), (5, 4), (8, 2048), (7, 1003)] {
-        for rank in 0..ranks {
-            let expected = minibatch_slice(samples, ranks, RankId(rank as u32));
-            assert_eq!(Slice::new(rank, ranks).of(samples), expected);
-        }
     }
 }
 

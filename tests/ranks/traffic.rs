@@ -9,13 +9,13 @@ use octorec::base::RankId;
 use octorec::base::config::{Config, DataConfig, ModelConfig, SourceKind, Wire};
 use octorec::collective::plan::{Reduction, Ring, Topology, reductions, ring, two_ring};
 use octorec::data::hot::Inputs;
-use octorec::data::{self, Batch, Opening, Schema, Split};
+use octorec::data::{self, Batch, Opening, Schema, Slice, Split};
 use octorec::exchange::Traffic;
 use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
 use octorec::math::Grains;
 use octorec::model::Room;
-use octorec::shard::scheme::{Kind, Part, Scheme, Sharding, minibatch_slice};
+use octorec::shard::scheme::{Kind, Part, Scheme, Sharding};
 use octorec::shard::traffic;
 use octorec::train::{Ranks, Setup};
 
@@ -122,7 +122,7 @@ fn the_planners_bytes_are_those_of_the_wire_but_for_whole_lines() {
             let (wire, whole) = (ranks.planned_traffic(batch, Inputs::Mixed).unwrap(), batch.samples());
             let lookups = |shard: &octorec::shard::Shard, from: RankId| {
                 let bag = &batch.bags[shard.table.index()];
-                let samples = minibatch_slice(whole, layout.ranks(), from);
+                let samples = Slice::new(from.index(), layout.ranks()).of(whole);
                 let rows = samples.flat_map(|sample| bag.of(sample));
                 let words = if schema.tables[shard.table.index()].weighted { 2 } else { 1 };
                 words * rows.filter(|row| shard.rows.local(u64::from(**row)).is_some()).count() as u64

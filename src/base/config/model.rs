@@ -21,12 +21,6 @@ impl ModelConfig {
         self.ts_length + 1
     }
 
-    /// Inputs of the bottom MLP, then the outputs of each of its layers; without dense features one width, 0.
-    #[must_use]
-    pub fn bottom_widths(&self) -> &[usize] {
-        if self.bottom.is_empty() { &[0] } else { &self.bottom }
-    }
-
     /// Of so many tables those whose rows are vectors of the network's features. Those of a wide part follow: one for each
     /// of the former, then one for each cross.
     #[must_use]

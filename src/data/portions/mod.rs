@@ -125,7 +125,7 @@ impl Slice {
     }
 
     /// Its samples of a minibatch of `samples`: consecutive, in the order of ranks. Without grains the first
-    /// `samples % ranks` ranks have one more than the others ([`crate::exchange::Layout::slice`] is the same).
+    /// `samples % ranks` ranks have one more than the others; a slice is empty where ranks outnumber samples.
     #[must_use]
     pub fn of(&self, samples: usize) -> Range<usize> {
         if let Some(grains) = self.grains {

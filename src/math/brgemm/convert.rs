@@ -4,7 +4,6 @@ use bytemuck::Pod;
 
 use super::panels::{Panels, Row, WIDTH};
 use crate::machine::team::Team;
-use crate::simd::bf16::narrow;
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Grid, Rows};
 
@@ -35,21 +34,6 @@ pub fn import_rows<T: Pod + Send + Sync>(team: &Team, rows: usize, from: &[T], r
         let width = WIDTH.min(columns - panel * WIDTH);
         for (i, to) in rows.iter_mut().enumerate() {
             to[..width].copy_from_slice(&from[(first + i) * row + panel * WIDTH..][..width]);
-        }
-    });
-}
-
-/// As [`import_rows`], rounding to bfloat16.
-///
-/// # Panics
-/// As [`import_rows`].
-pub fn narrow_rows(team: &Team, rows: usize, from: &[f32], row: usize, to: &mut Panels<u16>) {
-    let columns = to.columns();
-    fill(team, rows, to, |panel, first, rows| {
-        let width = WIDTH.min(columns - panel * WIDTH);
-        for (i, to) in rows.iter_mut().enumerate() {
-            let from = &from[(first + i) * row + panel * WIDTH..][..width];
-            to.iter_mut().zip(from).for_each(|(to, &x)| *to = narrow(x));
         }
     });
 }
@@ -99,6 +83,7 @@ pub fn export_rows<T: Pod + Send + Sync>(team: &Team, from: &Panels<T>, to: &mut
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simd::bf16::narrow;
 
     #[test]
     fn teams_convert_as_one_thread_does() {
@@ -116,12 +101,9 @@ mod tests {
                 export_rows(&team, &panels, &mut back, row);
                 assert!((0..rows * row).all(|i| back[i] == if i % row < columns { from[i] } else { -1.0 }));
                 let mut halves = Panels::zeroed(rows, columns);
-                narrow_rows(&team, rows, &from, row, &mut halves);
+                narrow_panels(&team, rows, &panels, &mut halves);
                 let pairs = halves.cells().as_flattened().iter().zip(expected.cells().as_flattened());
                 assert!(pairs.into_iter().all(|(&half, &x)| half == narrow(x)));
-                let mut narrowed = Panels::zeroed(rows, columns);
-                narrow_panels(&team, rows, &panels, &mut narrowed);
-                assert_eq!(narrowed.cells(), halves.cells());
             }
         }
     }

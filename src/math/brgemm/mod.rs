@@ -32,11 +32,11 @@ mod tiled;
 mod transposed;
 mod tuned;
 
-pub use convert::{export_rows, import_rows, narrow_panels, narrow_rows};
+pub use convert::{export_rows, import_rows, narrow_panels};
 pub use panels::{Panels, Row, WIDTH};
 pub use passes::{
-    After, Onto, TOGETHER, backward_data, backward_weights, backward_weights_of, bias_gradient, bias_gradient_of,
-    forward, forward_shape, weights_shape,
+    After, Onto, TOGETHER, backward_data, backward_weights, backward_weights_of, bias_gradient, forward, forward_shape,
+    weights_shape,
 };
 pub use plan::{Plan, Shape};
 pub use thirds::thirds_for;

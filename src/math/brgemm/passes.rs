@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use super::panels::{Panels, Row, WIDTH};
 use super::plan::{Plan, Shape};
-use super::sweep::{Ending, Own, Ready, Right, Sweep};
+use super::sweep::{Own, Ready, Right, Sweep};
 use super::thirds;
-use super::tile::{ByColumn, ByRow, Cell, Left};
+use super::tile::{ByColumn, ByRow, Cell, Finish, Left};
 use super::transposed::{Scratch, Transposed};
 use crate::machine::team::Team;
 use crate::simd::{Kernel, Simd};
@@ -29,13 +29,15 @@ pub enum After<'a, C> {
     Add(&'a Panels<C>),
 }
 
-impl<'a, C> From<After<'a, C>> for Ending<'a, C> {
-    fn from(after: After<'a, C>) -> Self {
-        match after {
-            After::Keep => Self::Keep,
-            After::Relu => Self::Relu,
-            After::Gate(gate) => Self::Gate(gate),
-            After::Add(term) => Self::Add(term),
+impl<'a, C: Cell> After<'a, C> {
+    /// What becomes of some rows of a panel of the result.
+    #[inline(always)]
+    pub(super) fn of(self, panel: usize, rows: &Range<usize>) -> Finish<'a, C> {
+        match self {
+            Self::Keep => Finish::Keep,
+            Self::Relu => Finish::Relu,
+            Self::Gate(gate) => Finish::Gate(&gate.panel(panel)[rows.clone()]),
+            Self::Add(term) => Finish::Add(&term.panel(panel)[rows.clone()]),
         }
     }
 }
@@ -81,7 +83,7 @@ impl<L: Left, B: Right, C: Cell> Pass<'_, L, B, C> {
         loop {
             let end = shape.steps.min(first + plan.depth);
             let (steps, group, bias) = (first..end, plan.group, bias.filter(|_| first == 0));
-            let ending = if end == shape.steps { Ending::from(after) } else { Ending::Keep };
+            let ending = if end == shape.steps { after } else { After::Keep };
             let sweep = |own: &mut Own<'_>, out| {
                 isa.run(Sweep { out, columns, left, right, own, steps: steps.clone(), group, bias, onto, ending });
             };
@@ -209,19 +211,11 @@ pub const fn weights_shape(samples: usize, inputs: usize, outputs: usize, thread
     Shape { rows: inputs, grain: WIDTH, columns: outputs, steps: samples, whole: false, threads }
 }
 
-/// db = the column sums of dY over the first `samples` rows, in ascending order.
+/// db = the column sums of dY over some rows, in ascending order.
 ///
 /// # Panics
 /// When sizes do not fit together.
-pub fn bias_gradient<C: Cell>(team: &Team, samples: usize, dy: &Panels<C>, out: &mut [f32]) {
-    bias_gradient_of(team, 0..samples, dy, Onto::Zero, out);
-}
-
-/// As [`bias_gradient`], over a range of rows.
-///
-/// # Panics
-/// When sizes do not fit together.
-pub fn bias_gradient_of<C: Cell>(team: &Team, samples: Range<usize>, dy: &Panels<C>, onto: Onto, out: &mut [f32]) {
+pub fn bias_gradient<C: Cell>(team: &Team, samples: Range<usize>, dy: &Panels<C>, onto: Onto, out: &mut [f32]) {
     check("dY", dy, samples.end, out.len());
     let isa = team.isa();
     team.share(Rows::new(out, 1, team.pieces(), WIDTH), |band| {

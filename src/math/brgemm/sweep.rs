@@ -7,9 +7,9 @@
 
 use std::ops::Range;
 
-use super::panels::{Panels, Row, WIDTH};
-use super::passes::Onto;
-use super::tile::{Cell, Finish, Heights, Left, Start, Tile};
+use super::panels::{Row, WIDTH};
+use super::passes::{After, Onto};
+use super::tile::{Cell, Heights, Left, Start, Tile};
 use crate::simd::{Kernel, Simd};
 use crate::sync::GridPart;
 
@@ -52,15 +52,6 @@ impl Right for Ready<'_> {
     }
 }
 
-/// What is done with sums when they are complete.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Ending<'a, C> {
-    Keep,
-    Relu,
-    Gate(&'a Panels<C>),
-    Add(&'a Panels<C>),
-}
-
 /// What a thread keeps from piece to piece of one chunk.
 #[derive(Debug, Default)]
 pub(super) struct Own<'a> {
@@ -87,7 +78,7 @@ pub(super) struct Sweep<'a, 'b, L, B, C> {
     /// What they start from where there is no bias.
     pub(super) onto: Onto,
     /// What becomes of the sums after this chunk.
-    pub(super) ending: Ending<'a, C>,
+    pub(super) ending: After<'a, C>,
 }
 
 impl<L: Left, B: Right, C: Cell> Kernel for Sweep<'_, '_, L, B, C> {
@@ -137,12 +128,7 @@ impl<L: Left, B: Right, C: Cell> Sweep<'_, '_, L, B, C> {
             (None, Onto::Result) => Start::Out,
             (None, Onto::Zero) => Start::Zero,
         };
-        let finish = match self.ending {
-            Ending::Keep => Finish::Keep,
-            Ending::Relu => Finish::Relu,
-            Ending::Gate(gate) => Finish::Gate(&gate.panel(panel)[rows.clone()]),
-            Ending::Add(term) => Finish::Add(&term.panel(panel)[rows.clone()]),
-        };
+        let finish = self.ending.of(panel, &rows);
         let b = self.right.steps(group, index, self.steps.clone(), self.own.rows);
         let first_row = self.out.rows().start;
         let out = &mut self.out.panel(panel)[rows.start - first_row..rows.end - first_row];

@@ -97,7 +97,7 @@ fn passes_give_the_bits_of_the_plain_product() {
             backward_weights(&team, n, &px, &pdy, &mut out);
             assert!(bits(&out.to_rows()) == bits(&dw) && padding_is_zero(&out), "backward weights, {facts}");
             let mut db = vec![7.0; k];
-            bias_gradient(&team, n, &pdy, &mut db);
+            bias_gradient(&team, 0..n, &pdy, Onto::Zero, &mut db);
             for (j, &sum) in db.iter().enumerate() {
                 assert_eq!(sum, (0..n).fold(0.0, |sum, i| sum + dy[i * k + j]), "bias, {facts}");
             }
@@ -324,7 +324,7 @@ fn bf16_passes_give_the_bits_of(
             bf16::backward_weights(team, n, &px, &pdy, &mut pairs, &mut out);
             assert!(bits(&out.to_rows()) == bits(&dw) && padding_is_zero(&out), "backward weights, {facts}");
             let mut db = vec![7.0; k];
-            bias_gradient(team, n, &pdy, &mut db);
+            bias_gradient(team, 0..n, &pdy, Onto::Zero, &mut db);
             for (j, &sum) in db.iter().enumerate() {
                 assert_eq!(sum, (0..n).fold(0.0, |sum, i| sum + widen(dy[i * k + j])), "bias, {facts}");
             }
@@ -378,9 +378,9 @@ fn gradients_of_weights_in_parts_have_the_bits_of_the_whole() {
             for first in (0..n).step_by(part) {
                 let (samples, onto) = (first..n.min(first + part), if first == 0 { Onto::Zero } else { Onto::Result });
                 backward_weights_of(&team, samples.clone(), &px, &pdy, onto, &mut dw);
-                bias_gradient_of(&team, samples.clone(), &pdy, onto, &mut db);
+                bias_gradient(&team, samples.clone(), &pdy, onto, &mut db);
                 bf16::backward_weights_of(&team, samples.clone(), &hx, &hdy, &mut pairs, onto, &mut dw_halves);
-                bias_gradient_of(&team, samples, &hdy, onto, &mut db_halves);
+                bias_gradient(&team, samples, &hdy, onto, &mut db_halves);
             }
             assert!(padding_is_zero(&dw) && padding_is_zero(&dw_halves));
             [dw.to_rows(), dw_halves.to_rows(), db, db_halves].map(|values| bits(&values))

@@ -17,9 +17,8 @@ use super::operands::{Copies, LeftOperand, LeftSource, RightOperand, RightSource
 use super::panels::{Panels, Row, WIDTH};
 use super::passes::{After, Onto};
 use super::plan::{Plan, Shape};
-use super::sweep::Ending;
 use super::terms::Term;
-use super::tile::{Cell, Finish, put};
+use super::tile::{Cell, put};
 use crate::machine::team::Team;
 use crate::memory::Buffer;
 use crate::simd::amx::{Amx, BLOCK, Left, Origin, Packed, Pairs, Sums, TILE, Tiles, UNIT};
@@ -74,7 +73,7 @@ struct TiledSweep<'a, T, C> {
     bias: Option<&'a [f32]>,
     /// What sums start from where there is no bias.
     onto: Onto,
-    ending: Ending<'a, C>,
+    ending: After<'a, C>,
 }
 
 /// Rows of the result, and their left operand.
@@ -230,12 +229,7 @@ impl<T: Term, C: Cell> TiledSweep<'_, T, C> {
     fn finish<S: Simd>(&mut self, simd: S, sums: &Sums, strip: usize, rows: Range<usize>) {
         let (panel, column) = (strip / STRIPS, strip % STRIPS * BLOCK);
         let width = WIDTH.min(self.columns - panel * WIDTH);
-        let finish = match self.ending {
-            Ending::Keep => Finish::Keep,
-            Ending::Relu => Finish::Relu,
-            Ending::Gate(gate) => Finish::Gate(&gate.panel(panel)[rows.clone()]),
-            Ending::Add(term) => Finish::Add(&term.panel(panel)[rows.clone()]),
-        };
+        let finish = self.ending.of(panel, &rows);
         let start = self.out.rows().start;
         let out = &mut self.out.panel(panel)[rows.start - start..rows.end - start];
         for (r, (out, sums)) in out.iter_mut().zip(&sums.0).enumerate() {
@@ -270,7 +264,7 @@ impl<T: Term, C: Cell> TiledPass<'_, T, C> {
         let mut copies = COPIES.replace(Copies::empty());
         let left = left.for_team(team, amx, [rows, steps.div_ceil(UNIT), plan.across], &mut copies.left);
         let right = right.for_team(team, amx, [columns, steps, plan.down], &mut copies.right);
-        let (vectors, ending) = (amx.avx512_bf16(), Ending::from(after));
+        let (vectors, ending) = (amx.avx512_bf16(), after);
         let (sizes, grain) = ([out.panels(), rows, out.stride()], shape.grain.next_multiple_of(BLOCK));
         let grid = Grid::new(out.cells_mut(), sizes, [plan.across, plan.down], grain);
         team.each(grid, |out| vectors.run(TiledSweep { amx, out, columns, left, right, steps, bias, onto, ending }));

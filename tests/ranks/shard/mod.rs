@@ -87,6 +87,14 @@ pub fn linked(nodes: &[(u64, f64)], pairs: &[(usize, usize)]) -> Machine {
     Machine::parse(&text, "mesh").expect("a valid machine")
 }
 
+/// The rank that has a sample: the first `batch % ranks` ranks have one more than the others.
+fn sample_rank(batch: usize, ranks: usize, sample: usize) -> RankId {
+    let (size, more) = (batch / ranks, batch % ranks);
+    let longer = more * (size + 1);
+    let rank = if sample < longer { sample / (size + 1) } else { more + (sample - longer) / size };
+    RankId(rank as u32)
+}
+
 /// Any division of any small tables, of any widths.
 fn any_sharding() -> impl Strategy<Value = Sharding> {
     let tables = prop::collection::vec((1u64..60, 1usize..20), 1..5);

@@ -1,10 +1,11 @@
 //! Every element has its owner, and mappings agree with their inverses.
 
 use octorec::base::{RankId, TableId};
-use octorec::shard::{Kind, Part, Rows, Scheme, Sharding, minibatch_slice, sample_rank};
+use octorec::data::Slice;
+use octorec::shard::{Kind, Part, Rows, Scheme, Sharding};
 use proptest::prelude::*;
 
-use super::any_sharding;
+use super::{any_sharding, sample_rank};
 
 proptest! {
     #[test]
@@ -59,16 +60,16 @@ proptest! {
     #[test]
     fn slices_of_a_minibatch_follow_each_other(batch in 0usize..300, ranks in 1usize..70) {
         let mut next = 0;
-        for rank in (0..ranks as u32).map(RankId) {
-            let slice = minibatch_slice(batch, ranks, rank);
+        for rank in 0..ranks {
+            let slice = Slice::new(rank, ranks).of(batch);
             prop_assert_eq!(slice.start, next);
             prop_assert!(slice.len() == batch / ranks || slice.len() == batch / ranks + 1);
-            slice.clone().for_each(|sample| assert_eq!(sample_rank(batch, ranks, sample), rank));
+            slice.clone().for_each(|sample| assert_eq!(sample_rank(batch, ranks, sample).index(), rank));
             next = slice.end;
         }
         prop_assert_eq!(next, batch);
         // The longer slices come first.
-        let lengths: Vec<_> = (0..ranks as u32).map(|rank| minibatch_slice(batch, ranks, RankId(rank)).len()).collect();
+        let lengths: Vec<_> = (0..ranks).map(|rank| Slice::new(rank, ranks).of(batch).len()).collect();
         prop_assert!(lengths.is_sorted_by(|a, b| a >= b));
     }
 

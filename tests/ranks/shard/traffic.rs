@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use octorec::base::TableId;
 use octorec::base::rng::{Random, Stream};
-use octorec::base::{RankId, TableId};
+use octorec::data::Slice;
 use octorec::machine::{Machine, Routes};
-use octorec::shard::{Kind, Model, Sharding, minibatch_slice, sample_rank, traffic};
+use octorec::shard::{Kind, Model, Sharding, traffic};
 use proptest::prelude::*;
 
-use super::{any_sharding, mesh, on, work_of};
+use super::{any_sharding, mesh, on, sample_rank, work_of};
 
 fn off_diagonal(matrix: &traffic::Matrix) -> u64 {
     let cells =
@@ -49,7 +50,7 @@ proptest! {
                 let streams: BTreeSet<_> = sharding.of_table(table).iter().map(|s| (s.rank, s.rows.first)).collect();
                 for (rank, _) in streams {
                     for (from, sent) in ids.iter_mut().enumerate() {
-                        let samples = minibatch_slice(batch, ranks, RankId(from as u32)).len() as u64;
+                        let samples = Slice::new(from, ranks).of(batch).len() as u64;
                         sent[rank.index()] += 4 * (samples + 1);
                     }
                 }
