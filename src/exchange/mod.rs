@@ -25,6 +25,7 @@ mod ordered;
 mod pieces;
 mod pooled;
 mod replicas;
+mod row_gradients;
 mod sparse;
 mod traffic;
 mod words;

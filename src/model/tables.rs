@@ -11,7 +11,8 @@ use std::collections::HashSet;
 
 use super::hot::Copies;
 use super::init::{self, Bounds};
-use super::replica::{Replica, Sums};
+use super::replica::Replica;
+use super::sparse::SparseGradients;
 use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
 use crate::data::{Bag, Batch, Schema};
@@ -146,13 +147,11 @@ impl Tables {
             let sums = match layout.grains() {
                 Some(_) => None,
                 None if !room.learns() => None,
-                None => Some(Sums {
-                    gradient: [Table::new(name(table), rows, dim, Kept::default(), supply)?],
-                    updater: Updater::new(Spec { kept: Kept::default(), ..spec }, supply)?,
-                    met: vec![0; rows.div_ceil(64) as usize],
-                    rows: Vec::with_capacity(rows as usize),
-                    zeros: vec![0.0; dim],
-                }),
+                None => {
+                    let sums = vec![Table::new(name(table), rows, dim, Kept::default(), supply)?];
+                    let updater = Updater::new(Spec { kept: Kept::default(), ..spec }, supply)?;
+                    Some(SparseGradients::new(sums, std::iter::once(rows as usize), updater, dim))
+                }
             };
             let own = &layout.sharding().of_table(table)[rank.index()];
             let weights = match stored.and_then(|stored| stored.weights(own, [rows as usize, dim])) {
@@ -185,10 +184,7 @@ impl Tables {
         for Replica { weights, updater, sums, .. } in &mut self.replicas {
             weights[0].settle(arena);
             updater.settle(arena);
-            if let Some(Sums { gradient, updater, .. }) = sums {
-                gradient[0].settle(arena);
-                updater.settle(arena);
-            }
+            sums.iter_mut().for_each(|sums| sums.settle(arena));
         }
     }
 
@@ -376,13 +372,15 @@ impl Tables {
     /// features.
     pub fn list_replicas(&mut self, team: &Team, batch: &Batch, gradient: &[f32], to: &mut Replicas) {
         to.clear();
-        for Replica { table, columns, sums, .. } in &mut self.replicas {
+        for Replica { table, columns, weights, sums, .. } in &mut self.replicas {
             let Some(sums) = sums else { return to.push_samples(batch, gradient, self.row) };
             let number = [table.index()];
             let lookups = Lookups::of(batch).in_tables(&number);
-            let (starts, dim) = ([columns.start], sums.zeros.len());
+            let (starts, dim) = ([columns.start], weights[0].dim());
             let slots = Slots::new(self.row, &starts).sequences(columns.len() / dim, dim);
-            sums.run(team, Source { lookups, gradient, slots }, to);
+            sums.sum(team, Source { lookups, gradient, slots });
+            to.push_sums(sums.of(0));
+            sums.clear();
         }
     }
 

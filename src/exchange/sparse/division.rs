@@ -14,6 +14,7 @@ use crate::data::hot::Inputs;
 use crate::embedding::PackedBag;
 use crate::exchange::ids::Owners;
 use crate::exchange::layout::{Group, Layout, Stream};
+use crate::exchange::words::find_bags;
 use crate::machine::team::Team;
 use crate::memory::Buffer;
 use crate::sync::{Each, atomic_words_32};
@@ -207,13 +208,10 @@ impl SparseIds {
         let mut end = 0;
         for ((bag, marks), stream) in all.iter_mut().zip(&mut *marks).zip(streams) {
             let bags = message[end] as usize;
-            let offsets = end + 1..end + 1 + bags + 1;
-            let count = message[offsets.end - 1] as usize;
-            let rows = offsets.end..offsets.end + count;
-            let weights = rows.end..rows.end + if stream.weighted { count } else { 0 };
-            *marks = weights.end..weights.end + if self.marked { bags.div_ceil(32) } else { 0 };
+            let of = std::iter::once((bags, stream.weighted));
+            end = find_bags(message, end + 1, of, std::slice::from_mut(bag));
+            *marks = end..end + if self.marked { bags.div_ceil(32) } else { 0 };
             end = marks.end;
-            *bag = PackedBag { offsets, rows, weights };
         }
         assert_eq!(end, message.len(), "as many words as the streams of {from} take");
         if self.marked {
