@@ -4,7 +4,7 @@
 
 use super::layout::{Holding, Layout};
 use super::messages::{RowMemory, RowMessages};
-use super::{Ids, message_floats, row_floats, sparse};
+use super::{Ids, Pass, Route, message_floats, row_floats, sparse};
 use crate::base::{RankId, Result};
 use crate::collective::Carrier;
 use crate::machine::team::Team;
@@ -75,16 +75,18 @@ impl Gradients {
             return Ok(());
         }
         if self.whole != whole || layout.hot().is_some() {
-            self.messages.plan(carrier, |from, to| message_floats((layout, ids), own, whole, [to, from], false));
+            let floats =
+                |from, to| message_floats(layout, ids, whole, Pass::Backward, Route::of(Pass::Backward, from, to));
+            self.messages.plan(carrier, floats);
             self.whole = whole;
         }
         if layout.hot().is_some() {
             let pack = |to: RankId, lines: &mut [Line], stores: Stores| {
                 team.each(Rows::new(lines, 1, team.threads(), 1), |band| {
-                    sparse::pack((isa, stores), (layout, ids), [to, own], gradient, band.first, band.data);
+                    sparse::pack((isa, stores), layout, ids, to, gradient, band.first, band.data);
                 });
             };
-            let floats = ids.blocks([own; 2], false).map_or(0, super::Blocks::floats);
+            let floats = ids.blocks(Route::own(own), Pass::Backward).map_or(0, super::Blocks::floats);
             pack(own, &mut self.own[..floats.div_ceil(LINE)], Stores::Plain);
             return self.messages.begin(team, carrier, pack);
         }
@@ -119,7 +121,7 @@ impl Gradients {
         let incoming = self.messages.finish(team, carrier)?;
         let own: &[f32] = bytemuck::cast_slice(&self.own[..]);
         take(&|rank| {
-            if let Some(blocks) = ids.blocks([self.rank, rank], false) {
+            if let Some(blocks) = ids.blocks(Route { owner: self.rank, asking: rank }, Pass::Backward) {
                 let vectors = if rank == self.rank { own } else { incoming.from(rank) };
                 return Some(&vectors[..blocks.floats()]);
             }

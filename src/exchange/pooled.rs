@@ -9,7 +9,7 @@ use super::layout::Layout;
 use super::messages::{Arrived, RowMemory, RowMessages};
 use super::ordered::{Part, Unpooled};
 use super::sparse::JoinBlocks;
-use super::{Ids, message_floats, row_floats};
+use super::{Ids, Pass, Route, message_floats, row_floats};
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
 use crate::data::Batch;
@@ -82,8 +82,9 @@ impl Pooled {
             return Ok(());
         }
         if self.whole != whole || layout.hot().is_some() {
-            let own = self.rank;
-            self.messages.plan(carrier, |from, to| message_floats((layout, ids), own, whole, [from, to], true));
+            let floats =
+                |from, to| message_floats(layout, ids, whole, Pass::Forward, Route::of(Pass::Forward, from, to));
+            self.messages.plan(carrier, floats);
             self.whole = whole;
         }
         self.messages.begin(team, carrier, |to, lines, _| look_up(to, bytemuck::cast_slice_mut(lines)))
@@ -93,7 +94,7 @@ impl Pooled {
     /// tell of.
     pub fn own_mut(&mut self, layout: &Layout, ids: &Ids) -> &mut [f32] {
         let rows = || layout.samples(self.whole, self.rank) * layout.of(self.rank).partial_stride;
-        let len = ids.blocks([self.rank; 2], true).map_or_else(rows, super::Blocks::floats);
+        let len = ids.blocks(Route::own(self.rank), Pass::Forward).map_or_else(rows, super::Blocks::floats);
         &mut self.own[..len]
     }
 

@@ -17,7 +17,7 @@ use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
 use crate::data::{Bag, Batch, Schema};
 use crate::embedding::{Choice, LookUp, Lookups, Slots, Source, Spec, Table, Updater};
-use crate::exchange::{self, HotRows, Ids, Layout, Replicas, average};
+use crate::exchange::{self, HotRows, Ids, Layout, Pass, Replicas, Route, average};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply, recycled};
 use crate::model::stage::{Bound, Work};
@@ -56,18 +56,19 @@ struct Group {
 }
 
 impl Group {
-    /// Pools what a rank, the latter, asks the former for, into a message's rows, which are so far apart, or its vectors.
+    /// Pools what is asked for on a route, into a message's rows, which are so far apart, or its vectors.
     fn pool(
         &mut self,
         team: &Team,
-        (ids, between): (&Ids, [RankId; 2]),
+        ids: &Ids,
+        route: Route,
         place: &exchange::Group,
         message: &mut [f32],
         stride: usize,
     ) {
-        let lookups = ids.pooled(between[1], place);
+        let lookups = ids.pooled(route.asking, place);
         let lookups = if place.plain { lookups.unweighted() } else { lookups };
-        match ids.blocks(between, true) {
+        match ids.blocks(route, Pass::Forward) {
             None => self.look_up.run(team, &self.tables, lookups, message, place.slots(stride)),
             Some(blocks) => {
                 self.look_up.run_apart(team, &self.tables, lookups, &mut message[blocks.range(&place.shards)]);
@@ -235,7 +236,7 @@ impl Tables {
     pub fn look_up(&mut self, team: &Team, layout: &Layout, ids: &Ids, to: RankId, message: &mut [f32]) {
         let (stride, groups) = (layout.of(self.rank).stride, &layout.of(self.rank).groups);
         for (group, place) in self.groups.iter_mut().zip(groups) {
-            group.pool(team, (ids, [self.rank, to]), place, message, stride);
+            group.pool(team, ids, Route { owner: self.rank, asking: to }, place, message, stride);
         }
     }
 
@@ -258,7 +259,7 @@ impl Tables {
         let holding = layout.of(self.rank);
         for (group, place) in self.groups.iter_mut().zip(&holding.groups) {
             if place.partial {
-                group.pool(team, (ids, [self.rank; 2]), place, partial, holding.partial_stride);
+                group.pool(team, ids, Route::own(self.rank), place, partial, holding.partial_stride);
             } else {
                 let slots = Slots::new(self.row, &place.in_features).sequences(place.positions, place.step);
                 let lookups = Lookups::of(batch).in_tables(&place.tables);
@@ -314,17 +315,17 @@ impl Tables {
             let mut sources: Vec<Source<'_>> = recycled(std::mem::take(&mut self.sources));
             for from in (0..layout.ranks() as u32).map(RankId) {
                 let whole_here = from == self.rank && !place.partial;
-                let (gradient, slots) =
-                    match (messages(from).filter(|_| !whole_here), ids.blocks([self.rank, from], false)) {
-                        (Some(message), Some(blocks)) => {
-                            (message, Slots::new(place.width, blocks.starts(&place.shards)))
-                        }
-                        (Some(message), None) => (message, place.slots(holding.stride)),
-                        (None, _) => {
-                            let slots = Slots::new(self.row, &place.in_features);
-                            (own, slots.sequences(place.positions, place.step))
-                        }
-                    };
+                let (gradient, slots) = match (
+                    messages(from).filter(|_| !whole_here),
+                    ids.blocks(Route { owner: self.rank, asking: from }, Pass::Backward),
+                ) {
+                    (Some(message), Some(blocks)) => (message, Slots::new(place.width, blocks.starts(&place.shards))),
+                    (Some(message), None) => (message, place.slots(holding.stride)),
+                    (None, _) => {
+                        let slots = Slots::new(self.row, &place.in_features);
+                        (own, slots.sequences(place.positions, place.step))
+                    }
+                };
                 if gradient.is_empty() {
                     continue;
                 }

@@ -14,7 +14,9 @@ use crate::base::{Error, Place, RankId, Result, TableId};
 use crate::collective::{Carrier, Fabric, Member};
 use crate::data::hot::Inputs;
 use crate::data::{Batch, Portion, RankLoader, Waited};
-use crate::exchange::{Gradients, HotRows, Ids, Layout, Nodes, Pieces, Pooled, Replicas, Unpooled, message_bytes};
+use crate::exchange::{
+    Gradients, HotRows, Ids, Layout, Nodes, Pass, Pieces, Pooled, Replicas, Route, Unpooled, message_bytes,
+};
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::math::{Parts, Share};
@@ -379,9 +381,9 @@ impl Rank {
         };
         let (layout, whole, own, dense) = (&self.layout, self.whole, self.number, self.reduction.sent().planned);
         work.add(Stage::PackIds, to_others(&|to| self.ids.bytes_to(to)));
-        let ids = &self.ids;
-        work.add(Stage::LookUp, to_others(&|to| message_bytes((layout, ids), own, whole, [own, to], true)));
-        work.add(Stage::PackGradients, to_others(&|to| message_bytes((layout, ids), own, whole, [to, own], false)));
+        let sent = |pass, to| message_bytes(layout, &self.ids, whole, pass, Route::of(pass, own, to));
+        work.add(Stage::LookUp, to_others(&|to| sent(Pass::Forward, to)));
+        work.add(Stage::PackGradients, to_others(&|to| sent(Pass::Backward, to)));
         work.add(Stage::ReduceDense, to_others(&|to| dense.at(own, to)));
         work
     }
