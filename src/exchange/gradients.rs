@@ -3,7 +3,7 @@
 //! An owner takes those of its own samples from where the network has left them.
 
 use super::layout::{Holding, Layout};
-use super::messages::{RowMemory, RowMessages};
+use super::messages::RowMessages;
 use super::{Ids, Pass, Route, message_floats, row_floats, sparse};
 use crate::base::{RankId, Result};
 use crate::collective::Carrier;
@@ -22,39 +22,26 @@ pub struct Gradients {
     own: Buffer<Line>,
 }
 
-/// Its memory.
-#[derive(Debug)]
-pub struct GradientMemory {
-    rows: RowMemory,
-    own: Buffer<Line>,
-}
-
-impl GradientMemory {
-    /// Takes its place in the arena that was planned.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.rows.settle(arena);
-        self.own.settle(arena);
-    }
-}
-
 impl Gradients {
-    /// The memory of `rank`'s exchange, with room for minibatches of `batch` samples.
+    /// For `rank`, with room for minibatches of `batch` samples.
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn memory(layout: &Layout, rank: RankId, batch: usize, supply: &mut Supply<'_>) -> Result<GradientMemory> {
+    pub fn new(layout: &Layout, rank: RankId, batch: usize, supply: &mut Supply<'_>) -> Result<Self> {
         let own = layout.hot().map_or(0, |_| layout.samples(batch, rank) * layout.of(rank).partial_stride);
-        Ok(GradientMemory {
-            rows: RowMemory::plan(layout, rank, |from, to| row_floats(layout, batch, to, from), supply)?,
+        let floats = |from, to| row_floats(layout, batch, to, from);
+        Ok(Self {
+            rank,
+            whole: 0,
+            messages: RowMessages::new(layout, rank, "exchange of gradients", floats, supply)?,
             own: supply.buffer("gradients of own bags", own.div_ceil(LINE))?,
         })
     }
 
-    /// For the carrier's rank; `memory` is from [`Gradients::memory`].
-    #[must_use]
-    pub fn new(carrier: &dyn Carrier, memory: GradientMemory) -> Self {
-        let messages = RowMessages::new(carrier, "exchange of gradients", memory.rows);
-        Self { rank: carrier.rank(), whole: 0, messages, own: memory.own }
+    /// Takes its place in the arena that was planned.
+    pub fn settle(&mut self, arena: &mut Arena) {
+        self.messages.settle(arena);
+        self.own.settle(arena);
     }
 
     /// Sends each other owner its part of `gradient`, a row of features a sample of this rank, or the vectors that `ids` tell

@@ -30,16 +30,15 @@ mod sparse;
 mod traffic;
 mod words;
 
-pub use gradients::{GradientMemory, Gradients};
+pub use gradients::Gradients;
 pub use hot::HotRows;
 pub use ids::Ids;
 pub use layers::{LayerExchange, Share, share_out};
 pub use layout::{Group, Holding, Layout, Stream};
-pub use messages::RowMemory;
 pub use norms::SquaresExchange;
 pub use ordered::{Nodes, Unpooled};
 pub use pieces::{Pieces, PiecesMemory};
-pub use pooled::{Pooled, PooledMemory};
+pub use pooled::Pooled;
 pub use replicas::Replicas;
 pub use sparse::Blocks;
 pub use traffic::Traffic;

@@ -6,7 +6,7 @@
 //! shall change no bit ([`super::Unpooled`]).
 
 use super::layout::Layout;
-use super::messages::{Arrived, RowMemory, RowMessages};
+use super::messages::{Arrived, RowMessages};
 use super::ordered::{Part, Unpooled};
 use super::sparse::JoinBlocks;
 use super::{Ids, Pass, Route, message_floats, row_floats};
@@ -28,37 +28,22 @@ pub struct Pooled {
     own: Buffer<f32>,
 }
 
-/// Its memory.
-#[derive(Debug)]
-pub struct PooledMemory {
-    own: Buffer<f32>,
-    rows: RowMemory,
-}
-
-impl PooledMemory {
-    /// Takes its place in the arena that was planned.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.own.settle(arena);
-        self.rows.settle(arena);
-    }
-}
-
 impl Pooled {
-    /// For the carrier's rank; `memory` is from [`Pooled::memory`].
-    #[must_use]
-    pub fn new(carrier: &dyn Carrier, memory: PooledMemory) -> Self {
-        let messages = RowMessages::new(carrier, "exchange of pooled rows", memory.rows);
-        Self { rank: carrier.rank(), whole: 0, messages, own: memory.own }
-    }
-
-    /// The memory of `rank`'s exchange, with room for minibatches of `batch` samples.
+    /// For `rank`, with room for minibatches of `batch` samples.
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn memory(layout: &Layout, rank: RankId, batch: usize, supply: &mut Supply<'_>) -> Result<PooledMemory> {
+    pub fn new(layout: &Layout, rank: RankId, batch: usize, supply: &mut Supply<'_>) -> Result<Self> {
         let own = supply.buffer("own pooled terms", layout.samples(batch, rank) * layout.of(rank).partial_stride)?;
-        let rows = RowMemory::plan(layout, rank, |from, to| row_floats(layout, batch, from, to), supply)?;
-        Ok(PooledMemory { own, rows })
+        let floats = |from, to| row_floats(layout, batch, from, to);
+        let messages = RowMessages::new(layout, rank, "exchange of pooled rows", floats, supply)?;
+        Ok(Self { rank, whole: 0, messages, own })
+    }
+
+    /// Takes its place in the arena that was planned.
+    pub fn settle(&mut self, arena: &mut Arena) {
+        self.own.settle(arena);
+        self.messages.settle(arena);
     }
 
     /// Lets `look_up` write, for each other rank, this rank's part of the pooled rows of that rank's samples: rows of the

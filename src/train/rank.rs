@@ -150,12 +150,12 @@ impl Rank {
         if clip.is_some() {
             (0..network.layers()).try_for_each(|index| network.layer_mut(index).plan_squares(supply))?;
         }
-        let room = (setup.room, setup.stored.as_ref());
-        let mut tables = Tables::new(&setup.config, &setup.schema, &layout, rank, &team, room, supply)?;
-        let room = setup.room.samples;
-        let mut ids = Ids::new(&layout, rank, &team, room, supply)?;
-        let mut pooled = Pooled::memory(&layout, rank, setup.room.samples, supply)?;
-        let mut gradients = Gradients::memory(&layout, rank, setup.room.samples, supply)?;
+        let stored = setup.stored.as_ref();
+        let mut tables = Tables::new(&setup.config, &setup.schema, &layout, rank, &team, (setup.room, stored), supply)?;
+        let most = setup.room.samples;
+        let mut ids = Ids::new(&layout, rank, &team, most, supply)?;
+        let mut pooled = Pooled::new(&layout, rank, most, supply)?;
+        let mut gradients = Gradients::new(&layout, rank, most, supply)?;
         let mut nodes = None;
         if let (Some(grains), Some(share)) = (layout.grains(), &share) {
             network.plan_sums(share, supply)?;
@@ -214,10 +214,8 @@ impl Rank {
         Ok(Self {
             number: rank,
             clock: Clock::new(setup.traced),
-            pooled: Pooled::new(&*lanes.pooled, pooled),
-            gradients: Gradients::new(&*lanes.gradients, gradients),
             unpooled: layout.grains().map(|_| Unpooled::new(&layout, rank, &team)),
-            hot: HotRows::new(&layout, rank, room, setup.isa),
+            hot: HotRows::new(&layout, rank, most, setup.isa),
             copies: CopyState::Unset,
             copy_memory,
             filled: vec![0; layout.ranks()],
@@ -231,6 +229,8 @@ impl Rank {
             reduction,
             lanes,
             ids,
+            pooled,
+            gradients,
             arena,
             plan,
             job,
