@@ -10,7 +10,7 @@ use crate::collective::plan::{Reduction, Ring, two_ring};
 use crate::collective::{Fabric, GRAIN, LaneSpec, Links, Payload, Slices, World};
 use crate::data::Schema;
 use crate::data::hot::HotSlots;
-use crate::exchange::piece_of_pairs;
+use crate::exchange::{Layout, piece_of_pairs};
 use crate::machine::placement::{Placement, RankPlace};
 use crate::math::Grains;
 use crate::memory::check_host;
@@ -107,6 +107,14 @@ impl Setup {
     pub fn local(&self) -> Range<usize> {
         let first = self.machines[..self.world.machine()].iter().sum();
         first..first + self.machines[self.world.machine()]
+    }
+
+    /// What these ranks send each other.
+    pub(super) fn layout(&self) -> Layout {
+        let weighing = self.config.weighing_tables(self.schema.tables.len());
+        let layout = Layout::new(self.sharding.clone()).with_grains(self.grains).with_wire(self.wire);
+        let layout = layout.with_columns(&self.schema).with_sequences(&self.sequences);
+        layout.with_hot(self.hot.clone(), (self.room.precision, weighing))
     }
 
     /// Checks that the host can hold what ranks take beside their arenas, which grows with the pairs of them, before any of
