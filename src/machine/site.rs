@@ -359,8 +359,8 @@ fn filler(least: Option<f64>, usual: f64, what: &str, whose: &str) -> (f64, Stri
 
 /// Of each rank, the peak of the cores that compute for it: with f32, and with bfloat16.
 fn peaks(machine: &Machine, placement: &Placement, assumptions: &mut Vec<String>) -> Vec<[f64; 2]> {
-    let allowed = |node: &Node| node.cores.iter().filter(|core| core.allowed().next().is_some()).count().max(1) as f64;
-    let a_core = |node: &Node| node.peak_f32_gflop_s.map(|peak| peak / allowed(node));
+    let of_all = |node: &Node| node.cores.len().max(1) as f64;
+    let a_core = |node: &Node| node.peak_f32_gflop_s.map(|peak| peak / of_all(node));
     let least = machine.nodes.iter().filter_map(a_core).min_by(f64::total_cmp);
     let (filler, why) = filler(least, CORE_GFLOP_S, "core", "a core of SC20's machine");
     let unknown = ranges(machine.nodes.iter().filter(|node| node.peak_f32_gflop_s.is_none()).map(|node| node.id.0));
@@ -372,7 +372,7 @@ fn peaks(machine: &Machine, placement: &Placement, assumptions: &mut Vec<String>
     let mut peaks = Vec::new();
     for node in &machine.nodes {
         let f32 = a_core(node).unwrap_or(filler);
-        let bf16 = node.peak_bf16_gflop_s.map_or(f32, |peak| peak / allowed(node));
+        let bf16 = node.peak_bf16_gflop_s.map_or(f32, |peak| peak / of_all(node));
         for core in &node.cores {
             cores.extend(core.pus.iter().map(|pu| ((node.host, pu.id), peaks.len())));
             peaks.push([f32, bf16]);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use octorec::base::{NodeId, PuId};
-use octorec::machine::describe::SHIPPED;
+use octorec::machine::describe::{CpuQuota, SHIPPED};
 use octorec::machine::placement::{CommCores, RankPer, Wishes};
 use octorec::machine::{Machine, Placement, discover, place};
 use proptest::prelude::*;
@@ -124,6 +124,34 @@ fn permissions_are_respected() {
     machine.restrict(|_| false, |_| true);
     let message = place(&machine, &Wishes::default()).expect_err("nothing is allowed").to_string();
     assert!(message.contains("may use no core"), "{message}");
+}
+
+#[test]
+fn a_quota_of_cpu_time_leaves_cores_idle() {
+    let mut machine = Machine::load("two-socket").expect("shipped");
+    let file = "/sys/fs/cgroup/cpu.max".into();
+    machine.cpu_quota = Some(CpuQuota { cpus: 7.5, file });
+    let placed = |wishes: Wishes| {
+        let placement = place(&machine, &wishes).expect("a placement");
+        check(&machine, &wishes, &placement);
+        let cores = placement.ranks.iter().map(|place| place.compute.len() + place.comm.len()).collect::<Vec<_>>();
+        (cores, placement.spin, placement.warnings)
+    };
+    // Both nodes by default, one where one rank is wished; siblings count, too.
+    let (cores, spin, warnings) = placed(Wishes::default());
+    assert!(cores == [4, 4] && spin && warnings.len() == 1, "{cores:?} {warnings:?}");
+    let words = "/sys/fs/cgroup/cpu.max: the quota is the time of 7.5 cpus, so 8 of 56 cores are used";
+    assert!(warnings[0].starts_with(words), "{warnings:?}");
+    assert_eq!(placed(Wishes { ranks: Some(1), ..Wishes::default() }).0, [8]);
+    assert_eq!(placed(Wishes { smt: true, ..Wishes::default() }).0, [4, 4]);
+    assert_eq!(placed(Wishes { threads: Some(4), ..Wishes::default() }), (vec![4, 4], true, Vec::new()));
+    let (cores, spin, warnings) = placed(Wishes { threads: Some(5), ..Wishes::default() });
+    assert!(cores == [5, 5] && !spin && warnings.len() == 2, "{warnings:?}");
+    machine.cpu_quota = Some(CpuQuota { cpus: 0.5, file: "cpu.max".into() });
+    let placed = |wishes: Wishes| place(&machine, &wishes).expect("a placement");
+    assert_eq!(placed(Wishes::default()).ranks.len(), 1, "as many ranks as there are cpus");
+    let two = placed(Wishes { ranks: Some(2), ..Wishes::default() });
+    assert!(!two.spin && two.warnings.iter().any(|line| line.contains("2 threads take turns in a quota of 1 cpu:")));
 }
 
 #[test]

@@ -12,7 +12,7 @@ mod parse;
 mod shipped;
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +56,26 @@ pub struct Machine {
     /// When this machine's figures were measured, and where they are kept; `None` where a description has them, or nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<String>,
+    /// The time of cpus that this process has, where that is less than that of all hardware threads that it may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_quota: Option<CpuQuota>,
+}
+
+/// How much time of cpus a control group grants.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CpuQuota {
+    /// As many cpus as could run all the time.
+    pub cpus: f64,
+    /// What says so.
+    pub file: PathBuf,
+}
+
+impl CpuQuota {
+    /// How many hardware threads have work: the last may wait now and then.
+    #[must_use]
+    pub fn whole(&self) -> usize {
+        self.cpus.ceil().max(1.0) as usize
+    }
 }
 
 /// A NUMA node: cores and the memory next to them.

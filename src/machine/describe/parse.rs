@@ -76,6 +76,7 @@ pub fn parse(text: &str, origin: &str) -> Result<Machine> {
         is_this_system: false,
         assumptions: Vec::new(),
         measured: None,
+        cpu_quota: None,
     };
     for group in &file.link {
         links(&source, group, &mut machine, &mut places)?;

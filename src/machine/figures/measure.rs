@@ -9,9 +9,10 @@ use super::store::now_s;
 use super::{Figures, Fingerprint, NodeFigures, PairFigures, ROW_BYTES, VERSION};
 use crate::base::units::{Bytes, Many};
 use crate::base::{Error, NodeId, PuId, Result};
-use crate::machine::describe::{Machine, Node};
+use crate::machine::describe::{CpuQuota, Machine, Node};
 use crate::machine::limits::{Field, Pages, bf16_pass_peak, f32_peak, journeys, write_together};
 use crate::machine::links::{Measured, infer};
+use crate::machine::placement::even_part;
 use crate::machine::team::Team;
 use crate::memory::{NodeMemory, available_bytes};
 use crate::simd::Isa;
@@ -73,7 +74,7 @@ impl Place {
 /// # Errors
 /// When `machine` is not this system or this process may use no node, and when threads or memory are refused.
 pub fn measure(machine: &Machine, budget: Duration, told: &mut dyn FnMut(&str)) -> Result<Figures> {
-    let places: Vec<Place> = machine.nodes.iter().filter_map(Place::of).collect();
+    let mut places: Vec<Place> = machine.nodes.iter().filter_map(Place::of).collect();
     if !machine.is_this_system || places.is_empty() {
         let reason = format!(
             "{} is not this machine, or nothing of it may be used: only what runs here is measured",
@@ -83,6 +84,7 @@ pub fn measure(machine: &Machine, budget: Duration, told: &mut dyn FnMut(&str)) 
     }
     let began = Instant::now();
     let mut doubts = Vec::new();
+    doubts.extend(machine.cpu_quota.as_ref().and_then(|quota| within(quota, &mut places)));
     // Pairs are quick, and what nodes leave is theirs.
     let share = budget.mul_f64(0.8 / places.len() as f64);
     let (mut nodes, mut slowest) = (Vec::new(), 0.0);
@@ -113,6 +115,16 @@ pub fn measure(machine: &Machine, budget: Duration, told: &mut dyn FnMut(&str)) 
     infer_links(machine, &mut figures);
     figures.check().map_err(|reason| Error::Placement { reason })?;
     Ok(figures)
+}
+
+/// Leaves as many cores of each node as ranks on all of them may use at once; a doubt where there were more.
+fn within(quota: &CpuQuota, places: &mut [Place]) -> Option<String> {
+    let sizes: Vec<usize> = places.iter().map(|place| place.pus.len()).collect();
+    let most = even_part(&sizes, quota.whole());
+    places.iter_mut().for_each(|place| place.pus.truncate(most));
+    sizes.iter().any(|size| *size > most).then(|| {
+        format!("a quota of {} cpus: no node was measured with more than {}", quota.cpus, Many(most as u64, "core"))
+    })
 }
 
 /// Four digits: what follows is noise.
@@ -278,6 +290,9 @@ mod tests {
     use super::*;
     use crate::ffi::linux::current_affinity;
     use crate::machine::describe::End;
+    use crate::machine::placement::{CommCores, Wishes};
+    use crate::machine::site::Known;
+    use crate::machine::{Site, place};
 
     #[test]
     fn a_figure_has_four_digits() {
@@ -329,6 +344,28 @@ mod tests {
         assert_eq!(figures.check(), Ok(()));
         let again = Machine::parse(&machine.to_toml(), "exported").expect("figures can be described");
         assert_eq!((again.nodes, again.links), (machine.nodes, machine.links));
+    }
+
+    #[test]
+    fn peaks_of_a_part_of_the_cores_are_described_as_those_of_all() {
+        let (mut machine, mut figures) = measured(|_, _| (20.0, 100.0));
+        // As for `taskset` with the first seven of 28 cores of node 2.
+        machine.restrict(|pu| !(63..84).contains(&(pu.0 % 224)), |_| true);
+        figures.nodes[2].threads = 7;
+        figures.nodes[2].peak_f32_gflop_s = 1000.0;
+        figures.nodes[2].peak_bf16_gflop_s = Some(2000.0);
+        figures.complete(&mut machine, "here");
+        let peaks = |node: usize| (machine.nodes[node].peak_f32_gflop_s, machine.nodes[node].peak_bf16_gflop_s);
+        assert_eq!((peaks(1), peaks(2)), ((Some(4000.0), None), (Some(4000.0), Some(8000.0))));
+        let text = machine.to_toml();
+        assert!(text.contains("\n# peaks of node 2: as many times those"), "{text}");
+        // What a rank has there is the same as measured, of the machine itself and of its description.
+        let again = Machine::parse(&text, "exported").expect("figures can be described");
+        for (machine, threads) in [(machine, 7), (again, 28)] {
+            let wishes = Wishes { comm_cores: CommCores::Count(0), ..Wishes::default() };
+            let site = Site::new(&machine, &place(&machine, &wishes).unwrap(), Known::default());
+            assert!((site.ranks[2].f32_gflop_s - 1000.0 * f64::from(threads) / 7.0).abs() < 1e-6);
+        }
     }
 
     #[test]

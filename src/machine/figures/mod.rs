@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::describe::{End, Link, Machine, Route};
 use super::discover;
+use super::ranges::ranges;
 use crate::base::{NodeId, Result};
 pub use fingerprint::Fingerprint;
 pub use measure::{LEAST_SECONDS, measure};
@@ -169,6 +170,7 @@ impl Figures {
     /// Gives a machine its figures: nodes theirs, the links that were inferred, and each link the lesser bandwidth and the longer latency of the two
     /// directions between its ends. `kept` says where the figures are.
     pub fn complete(&self, machine: &mut Machine, kept: &str) {
+        let mut partly = Vec::new();
         for node in &mut machine.nodes {
             let Some(own) = self.nodes.iter().find(|own| own.node == node.id.0) else { continue };
             node.memory_gb_s = Some(own.read_gb_s);
@@ -176,8 +178,21 @@ impl Figures {
             node.stream_copy_gb_s = Some(own.stream_copy_gb_s);
             node.row_gb_s = Some(own.row_gb_s);
             node.row_update_gb_s = Some(own.row_update_gb_s);
-            node.peak_f32_gflop_s = Some(own.peak_f32_gflop_s);
-            node.peak_bf16_gflop_s = own.peak_bf16_gflop_s;
+            // A description has peaks of all cores, whoever may use them here.
+            let (cores, threads) = (node.cores.len(), own.threads.max(1));
+            let of_all = |peak: f64| if threads < cores { peak * cores as f64 / threads as f64 } else { peak };
+            node.peak_f32_gflop_s = Some(of_all(own.peak_f32_gflop_s));
+            node.peak_bf16_gflop_s = own.peak_bf16_gflop_s.map(of_all);
+            if threads < cores {
+                partly.push(node.id.0);
+            }
+        }
+        if !partly.is_empty() {
+            machine.assumptions.push(format!(
+                "peaks of node {}: as many times those that were measured as it has more cores than could be used; \
+                 bandwidths are those of the cores that were used, and all may reach more",
+                ranges(partly)
+            ));
         }
         if !self.links.is_empty() {
             let ends = |nodes: &[u32]| nodes.iter().map(|node| End::Node(NodeId(*node))).collect::<Vec<_>>();
