@@ -26,7 +26,8 @@ use crate::machine::site::Pool;
 /// Where all cuts of a graph are tried for an all-to-all.
 const CUTS_OF: usize = 10;
 
-/// How often lengths are changed, at most; and how often for nothing, that is until the bound has grown by no more than this.
+/// How often lengths are changed, at most; and how often for nothing, which is while the bound grows by no more than this
+/// share in all.
 const LESSONS: usize = 400;
 const IDLE_LESSONS: usize = 100;
 const GROWTH: f64 = 1e-4;

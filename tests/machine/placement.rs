@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use octorec::base::{NodeId, PuId};
 use octorec::machine::describe::{CpuQuota, SHIPPED};
 use octorec::machine::placement::{CommCores, RankPer, Wishes};
-use octorec::machine::{Machine, Placement, discover, place};
+use octorec::machine::site::Known;
+use octorec::machine::{Machine, Placement, Site, discover, place};
 use proptest::prelude::*;
 
 /// What holds for every placement.
@@ -124,6 +125,21 @@ fn permissions_are_respected() {
     machine.restrict(|_| false, |_| true);
     let message = place(&machine, &Wishes::default()).expect_err("nothing is allowed").to_string();
     assert!(message.contains("may use no core"), "{message}");
+}
+
+#[test]
+fn memory_of_another_node_is_as_fast_as_the_link_to_it() {
+    let text = "name = \"pair\"\n[[node]]\nids = \"0-1\"\ncores = 4\nmemory_gib = 4\nmemory_gb_s = 50\n[[link]]\n\
+                pairs = [[0, 1]]\ngb_s = 10\n";
+    let mut machine = Machine::parse(text, "pair").expect("a valid machine");
+    machine.restrict(|_| true, |node| node.0 == 1);
+    let rates = |ranks| {
+        let wishes = Wishes { ranks: Some(ranks), ..Wishes::default() };
+        let site = Site::new(&machine, &place(&machine, &wishes).expect("a placement"), Known::default());
+        site.ranks.iter().map(|rank| (rank.row_gb_s, rank.row_update_gb_s)).collect::<Vec<_>>()
+    };
+    assert_eq!(rates(2), [(10.0, 20.0), (25.0, 25.0)]);
+    assert_eq!(rates(4), [(5.0, 10.0), (5.0, 10.0), (12.5, 12.5), (12.5, 12.5)]);
 }
 
 #[test]

@@ -28,8 +28,8 @@ struct Front {
     pairs: Vec<(usize, usize)>,
 }
 
-/// Among the ranks of a site, whose slices are equal. None where neighbours do not lead from each rank to each other one: two
-/// explicit routes may each pass the node at which the other ends.
+/// Among the ranks of a site, whose slices are equal. None where neighbours do not lead from each rank to each other one:
+/// two explicit routes may each pass the node at which the other ends.
 #[must_use]
 pub fn breadth_first(site: &Site) -> Option<Reduction> {
     let ranks = site.ranks.len();

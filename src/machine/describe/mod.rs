@@ -97,6 +97,9 @@ pub struct Node {
     pub l3: Vec<L3Group>,
     /// Size of the memory in bytes.
     pub memory_bytes: u64,
+    /// What of it can be had, where somebody has looked: on this system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_bytes: Option<u64>,
     /// Whether this process may take memory here.
     pub memory_allowed: bool,
     /// Streaming bandwidth in 10^9 bytes a second: reading.
@@ -149,6 +152,9 @@ pub struct CapacityTier {
     pub id: NodeId,
     /// Size of the memory in bytes.
     pub memory_bytes: u64,
+    /// What of it can be had, where somebody has looked: on this system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_bytes: Option<u64>,
     /// Streaming bandwidth in 10^9 bytes a second.
     pub memory_gb_s: Option<f64>,
     /// Whether this process may take memory here.

@@ -1,5 +1,5 @@
-//! How much time of cpus a control group grants: a quota (`docker run --cpus`) forbids no core, it stops all threads for a
-//! while once they have used up their time together.
+//! How much time of cpus a control group grants: a quota (`docker run --cpus`) forbids no core, it stops all threads
+//! for a while once they have used up their time together.
 
 use std::fs;
 

@@ -11,10 +11,10 @@ use crate::simd::Isa;
 /// difference.
 const MEMORY_SLACK: f64 = 0.03;
 
-/// What figures depend on, as far as it can be told without measuring: the processor, and of each node the hardware
-/// threads that this process may use, the memory, the distances, and a quota of cpu time. A process that may use less of a machine than
-/// another one has a machine of its own.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// What figures depend on, as far as it can be told without measuring: the processor, a quota of its time, and of each
+/// node the hardware threads that this process may use, the memory, and the distances. A process that may use less of a
+/// machine than another one has a machine of its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fingerprint {
     /// The processor's name.

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::packages::meet;
 use super::store::now_s;
 use super::{Figures, Fingerprint, NodeFigures, PairFigures, ROW_BYTES, VERSION};
 use crate::base::units::{Bytes, Many};
@@ -110,6 +111,7 @@ pub fn measure(machine: &Machine, budget: Duration, told: &mut dyn FnMut(&str)) 
         pairs,
         links: Vec::new(),
         routes: Vec::new(),
+        by_package: false,
         doubts,
     };
     infer_links(machine, &mut figures);
@@ -283,6 +285,10 @@ fn infer_links(machine: &Machine, figures: &mut Figures) {
     figures.links = found.links.iter().map(|pair| pair.map(|at| nodes[at].0)).collect();
     figures.routes = found.routes.iter().map(|route| route.iter().map(|at| nodes[*at].0).collect()).collect();
     figures.doubts.extend(found.doubts);
+    figures.by_package = found.unexplained && meet(machine, &figures.links);
+    if figures.by_package {
+        figures.doubts.push("nodes of a package are taken to share its links to other packages".to_owned());
+    }
 }
 
 #[cfg(test)]
@@ -292,7 +298,7 @@ mod tests {
     use crate::machine::describe::End;
     use crate::machine::placement::{CommCores, Wishes};
     use crate::machine::site::Known;
-    use crate::machine::{Site, place};
+    use crate::machine::{Routes, Site, discover, place};
 
     #[test]
     fn a_figure_has_four_digits() {
@@ -328,6 +334,7 @@ mod tests {
             pairs: (0..8).flat_map(|from| (0..8).map(move |to| (from, to))).map(|(from, to)| pair(from, to)).collect(),
             links: Vec::new(),
             routes: Vec::new(),
+            by_package: false,
             doubts: Vec::new(),
         };
         (machine, figures)
@@ -383,6 +390,41 @@ mod tests {
         let few =
             doubts.iter().filter(|doubt| doubt.starts_with("3 nodes with fewer cores than there are other nodes"));
         assert_eq!(few.count(), 1, "{doubts:?}");
+    }
+
+    #[test]
+    fn nodes_of_a_package_share_its_links_to_others() {
+        // Four packages of four nodes: 30 GB/s between two of them, which sixteen pairs divide while all write.
+        let mut machine = discover::synthetic("Package:4 NUMANode:4 Core:4 PU:1").unwrap();
+        let inside = |from: usize, to: usize| from / 4 == to / 4;
+        let far = |from: usize, to: usize| if inside(from, to) { 12 } else { 32 };
+        for from in 0..16 {
+            (0..16).filter(|to| *to != from).for_each(|to| machine.distances.rows[from][to] = far(from, to));
+        }
+        let (_, mut figures) = measured(|_, _| (20.0, 100.0));
+        figures.nodes.clear();
+        let pair = |from: usize, to: usize| PairFigures {
+            from: from as u32,
+            to: to as u32,
+            write_gb_s: if from == to { 100.0 } else { 40.0 - 10.0 * f64::from(u8::from(!inside(from, to))) },
+            loaded_gb_s: (from != to).then_some(if inside(from, to) { 20.0 } else { 30.0 / 16.0 }),
+            latency_ns: Some(100.0),
+        };
+        figures.pairs = (0..256).map(|at| pair(at / 16, at % 16)).collect();
+        infer_links(&machine, &mut figures);
+        assert!(figures.by_package && figures.links.len() == 16 * 15 / 2, "{:?}", figures.doubts);
+        figures.complete(&mut machine, "here");
+        // Six a package, one a node to its package's switch, one a pair of packages.
+        assert_eq!((machine.switches.len(), machine.links.len()), (4, 4 * 6 + 16 + 6));
+        let routes = Routes::new(&machine);
+        let way = |to: u32| (routes.hops(NodeId(0), NodeId(to)), routes.gb_s(&machine, NodeId(0), NodeId(to)));
+        assert_eq!([way(3), way(4), way(15)], [(1, Some(40.0)), (3, Some(30.0)), (3, Some(30.0))]);
+        let mut traffic = vec![vec![0; 16]; 16];
+        (0..16).for_each(|pair| traffic[pair / 4][4 + pair % 4] = 30_000_000_000 / 16);
+        let busiest = routes.loads(&machine, &traffic).bottleneck(&machine).unwrap();
+        assert!((busiest.seconds - 1.0).abs() < 1e-9, "all pairs share one link: {busiest:?}");
+        let again = Machine::parse(&machine.to_toml(), "exported").expect("packages can be described");
+        assert_eq!((again.links, again.distances), (machine.links, machine.distances));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod fingerprint;
 mod measure;
 mod network;
+mod packages;
 mod store;
 
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,9 @@ pub struct Figures {
     /// Ways along links that messages take though others are as short: the nodes that they pass.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Vec<u32>>,
+    /// Whether nodes of a package share what joins it to others: their links explain nothing else.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_package: bool,
     /// What makes a figure doubtful.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
@@ -211,6 +215,9 @@ impl Figures {
             let both: Vec<&PairFigures> = [self.pair(a, b), self.pair(b, a)].into_iter().flatten().collect();
             link.gb_s = both.iter().map(|pair| pair.write_gb_s).min_by(f64::total_cmp);
             link.latency_ns = both.iter().filter_map(|pair| pair.latency_ns).max_by(f64::total_cmp);
+        }
+        if self.by_package && self.routes.is_empty() {
+            self.join_packages(machine);
         }
         machine.assumptions.retain(|line| line != discover::UNMEASURED);
         machine.measured = Some(format!("{} ({kept})", self.age()));

@@ -207,8 +207,8 @@ pub fn place(machine: &Machine, wishes: &Wishes) -> Result<Placement> {
     Ok(Placement { ranks, spin, reasons, warnings })
 }
 
-/// Leaves so many cores in these units that their threads fit a quota, if they can; a warning where there were more. Threads
-/// that all spin use up a quota soon, and then nobody runs until the next period.
+/// Leaves so many cores in these units that their threads fit a quota, if they can; a warning where there were more.
+/// Threads that all spin use up a quota soon, and then nobody runs until the next period.
 fn within(quota: &CpuQuota, units: &mut [Share], smt: bool) -> Option<String> {
     let sizes: Vec<usize> = units.iter().map(|unit| unit.cores.len()).collect();
     let threads = units.iter().flat_map(|unit| &unit.cores).map(Vec::len).max().filter(|_| smt).unwrap_or(1);
@@ -217,8 +217,8 @@ fn within(quota: &CpuQuota, units: &mut [Share], smt: bool) -> Option<String> {
     let [all, left] = [sizes.iter().sum(), units.iter().map(|unit| unit.cores.len()).sum::<usize>()];
     (left < all).then(|| {
         format!(
-            "{}: the quota is the time of {} cpus, so {left} of {all} cores are used; raise it (docker run --cpus), or allow \
-             whole cores in its place (--cpuset-cpus, taskset)",
+            "{}: the quota is the time of {} cpus, so {left} of {all} cores are used; raise it (docker run --cpus), or \
+             allow whole cores in its place (--cpuset-cpus, taskset)",
             quota.file.display(),
             quota.cpus
         )
