@@ -58,7 +58,7 @@ pub struct Figures {
     pub doubts: Vec<String>,
 }
 
-/// A node: all cores that may be used, one thread each, on its own memory.
+/// A node: all cores that may be used, or those that a quota pays for, one thread each, on its own memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeFigures {
