@@ -17,9 +17,9 @@ use crate::machine::{Machine, Site};
 use crate::model::Shape;
 use crate::optim::{Kept, Optimizer};
 use crate::shard::demand::{Demand, measured};
-use crate::shard::planner::price;
+use crate::shard::planner::{plan_by_free, price};
 use crate::shard::scheme::Sharding;
-use crate::shard::{Model, Options, Plan, TableLoad, Workload, file, plan};
+use crate::shard::{Model, Options, Plan, TableLoad, Workload, file};
 use crate::train::Setup;
 
 /// Samples from which look-ups and their skew are measured: a minibatch, within these bounds.
@@ -101,7 +101,7 @@ pub fn divide(
                 told.extend(looked_at);
                 told.extend(undivided(&config.model).map(str::to_owned));
             }
-            plan(&model, &Options::default())?
+            plan_by_free(&model, &Options::default(), &mut told)?
         }
     };
     let toml = several.then(|| file::to_toml(&plan.sharding, &workload, &about(&model, &plan)));

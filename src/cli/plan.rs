@@ -19,12 +19,12 @@ use crate::base::units::{Bytes, Count, spelled};
 use crate::base::{Error, Result, TableId, console};
 use crate::machine::site::Known;
 use crate::machine::{Site, place};
-use crate::memory::write_file;
+use crate::memory::{check_host, write_file};
 use crate::model::check_columns;
 use crate::optim::Optimizer;
-use crate::shard::planner::{Alternative, alternatives};
+use crate::shard::planner::{Alternative, alternatives, plan_by_free};
 use crate::shard::scheme::{Kind, REPLICATE_BELOW};
-use crate::shard::{HotPrice, HotPrices, Model, Options, Plan, Workload, file, plan, report};
+use crate::shard::{HotPrice, HotPrices, Model, Options, Plan, Workload, file, report};
 
 /// Arguments of `octorec plan`.
 #[derive(Debug, Args)]
@@ -161,8 +161,18 @@ impl PlanArgs {
         let explained = self.explain.as_ref().map(|wanted| find(&workload, wanted)).transpose()?;
         let plan = match &self.plan {
             Some(path) => follow(&model, path)?,
-            None => plan(&model, &options).map_err(|error| self.on_described(error))?,
+            None => {
+                let mut told = Vec::new();
+                let plan = plan_by_free(&model, &options, &mut told).map_err(|error| self.on_described(error))?;
+                told.iter().for_each(|line| note!("{line}"));
+                plan
+            }
         };
+        if machine.is_this_system
+            && let Err(full) = check_host("all ranks of this host together", plan.cost.pool_bytes.iter().sum(), 0)
+        {
+            note!("warning: {full}");
+        }
         check_columns(plan.sharding.schemes(), &config.model, Optimizer::rows(&config.train))?;
         if let Some(path) = &self.out {
             write_file(path, file::to_toml(&plan.sharding, &workload, &about(&model, &plan)).as_bytes())?;

@@ -4,7 +4,7 @@
 use octorec::base::{RankId, TableId};
 use octorec::collective::Reduced;
 use octorec::machine::{Machine, Site};
-use octorec::shard::planner::{alternatives, price};
+use octorec::shard::planner::{alternatives, plan_by_free, price};
 use octorec::shard::{Kind, Model, Options, Part, Plan, Rows, Scheme, Sharding, Workload, plan};
 use proptest::prelude::*;
 
@@ -55,6 +55,31 @@ fn mlperf_on_the_eight_sockets_of_sc20() {
         whole.cost.score
     );
     assert_eq!(plan, planned(&work, &site), "the same input, the same plan");
+}
+
+#[test]
+fn what_others_have_taken_of_a_memory_is_left_out_where_it_is_missing() {
+    // Two tables of 64 MiB on two nodes of 192 MiB, of one of which only 40 MiB are free.
+    let (work, mut machine) = (workload(&[1 << 20, 1 << 20], 16, 64), mesh(&[(192, 50.0), (192, 50.0)]));
+    let planned = |machine: &Machine| {
+        let (site, mut told) = (on(machine, 2), Vec::new());
+        let plan = plan_by_free(&Model::new(&work, &site), &Options::default(), &mut told).expect("a plan");
+        (plan, told)
+    };
+    let (plan, told) = planned(&machine);
+    assert!(plan.cost.pool_bytes[0] > 40 << 20 && told.is_empty(), "{told:?}");
+    machine.nodes[0].free_bytes = Some(40 << 20);
+    let (by_free, told) = planned(&machine);
+    let most = (40 << 20) - on(&machine, 2).pools[0].reserve;
+    assert!(by_free.cost.pool_bytes[0] <= most, "{:?}", by_free.cost.pool_bytes);
+    let words = "plan: node 0 has 40.0 MiB of 192.0 MiB free: tables are divided by what is free now";
+    assert_eq!(told, [words]);
+    // As long as there is enough, what is free changes nothing; where there is too little, a plan for later stays.
+    machine.nodes[0].free_bytes = Some(150 << 20);
+    assert_eq!(planned(&machine), (plan.clone(), Vec::new()));
+    machine.nodes.iter_mut().for_each(|node| node.free_bytes = Some(20 << 20));
+    let (later, told) = planned(&machine);
+    assert!(later == plan && told[0].starts_with("warning: node 0 has 20.0 MiB of"), "{told:?}");
 }
 
 #[test]
