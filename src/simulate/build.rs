@@ -288,8 +288,8 @@ impl<'a> Builder<'a> {
         self.stage(rank, stage, &work, waits)
     }
 
-    /// The backward pass of the last part, with which gradients are complete; by layer, in the order in which gradients are complete: its number, and what completes it on each
-    /// rank.
+    /// The backward pass of the last part, with which gradients are complete. Returns the layers in the order in which their
+    /// gradients are: the number of each, and the activity that completes it on each rank.
     fn backward(&mut self, element: f64) -> Vec<(usize, Vec<usize>)> {
         let ranks = self.ranks();
         let of = |stage: Stage| -> Vec<usize> {

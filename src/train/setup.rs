@@ -74,7 +74,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// On these places: the model's network over shared memory, dense gradients around a ring in both directions, five minutes' patience.
+    /// The defaults for ranks on these places: the model's network over shared memory, dense gradients around a ring in both
+    /// directions, five minutes' patience.
     #[must_use]
     pub fn new(config: &ModelConfig, schema: &Schema, sharding: Sharding, room: Room, placement: &Placement) -> Self {
         Self {
