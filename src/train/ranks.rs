@@ -155,9 +155,10 @@ impl Ranks {
         if setup.stored.is_none() {
             check_tables(&setup.schema, &setup.config, &setup.room)?;
         }
-        let weighing = setup.config.weighing_tables(setup.schema.tables.len());
+        let tables = setup.schema.tables.len();
+        let (weighing, deep) = (setup.config.weighing_tables(tables), setup.config.deep_tables(tables));
         let layout = Layout::new(setup.sharding.clone()).with_grains(setup.grains).with_wire(setup.wire);
-        let layout = layout.with_columns(&setup.schema).with_sequences(&setup.sequences);
+        let layout = layout.with_columns(&setup.schema, deep).with_sequences(&setup.sequences);
         let layout = Arc::new(layout.with_hot(setup.hot.clone(), (setup.room.precision, weighing)));
         if setup.grains.is_some() {
             // Grains part no pair of samples: a minibatch of an odd number may take the place of one more.
@@ -239,7 +240,7 @@ impl Ranks {
             homes,
             warnings: Vec::new(),
             room: setup.room,
-            deep: setup.config.deep_tables(setup.schema.tables.len()),
+            deep,
             row_weight_names: Project::of(&setup.config).row_weights(&setup.config, setup.schema.tables.len()),
             table_names: Project::of(&setup.config).tables(&setup.config, setup.schema.tables.len()),
             began: Instant::now(),
