@@ -4,8 +4,10 @@
 //! look-up moving its row by `-rate * gradient` with one fused multiply-add an element. `serial`, `race-free` and
 //! `sorted` give its bits for any number of threads; `atomic` and `rtm` only up to the order of a row's sums.
 //!
-//! Every other optimizer moves a row once, and so does any optimizer a row that has a learned weight: by the sum of its look-ups' gradients, in the same order, each rounded before it
-//! is added. Only sorted look-ups bring them together. What is kept of rows that a step does not meet stays as it is.
+//! Every other optimizer moves a row once, and so does any optimizer a row that has a learned weight, and SGD in minibatches so
+//! large that single steps are lost beside the weight ([`crate::optim::Optimizer::SgdOfSums`]): by the sum of its look-ups'
+//! gradients, in the same order, each rounded before it is added. Only sorted look-ups bring them together. What is kept of rows
+//! that a step does not meet stays as it is.
 //!
 //! Each comes in two forms with the same bits: fused, where a look-up takes its bag's gradient, and separate, where a
 //! backward pass writes one gradient row a look-up first, as deep-learning frameworks do.

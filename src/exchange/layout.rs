@@ -22,7 +22,7 @@ use crate::math::Grains;
 use crate::shard::scheme::{Kind, Rows, Shard, Sharding};
 use crate::sync::Line;
 
-/// Shards of one width, of tables of one width, pooled in one way.
+/// Shards of one width, of tables of one width, pooled in one way, of a wide part or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     /// Columns of each.
@@ -67,8 +67,8 @@ pub struct Stream {
 /// What one rank holds of the tables that are divided, in the order of its messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
-    /// The shards: those of divided rows first, then the widest, those of wider tables first among their like, those that
-    /// are pooled plainly last among these, then by table and part.
+    /// The shards: those of divided rows first, then the widest, among their like those of wider tables first, then a wide
+    /// part's, those that are pooled plainly last among these, then by table and part.
     pub shards: Vec<Shard>,
     /// What ids are sent for: shards that have the same rows of a table (slices of its columns) share them. Those of
     /// divided rows come first.
@@ -99,11 +99,13 @@ impl Holding {
             |shard: &Shard| layout.weighs_at_sample(shard.table),
         );
         let positions = |shard: &Shard| layout.positions(shard.table);
-        // A table's width: those of one column may be moved in another way than columns of wider ones.
-        let dim = |shard: &Shard| Reverse(layout.sharding.dim(shard.table));
-        shards.sort_by_key(|shard| {
-            (!partial(shard), Reverse(shard.columns.len()), dim(shard), plain(shard), shard.table, shard.part)
-        });
+        let kind = |shard: &Shard| {
+            let (table, width) = (shard.table, shard.columns.len());
+            // Those of a wide part are moved in a way of their own, however wide others are.
+            let wide = table.index() >= layout.deep;
+            (!partial(shard), Reverse(width), Reverse(layout.sharding.dim(table)), wide, plain(shard))
+        };
+        shards.sort_by_key(|shard| (kind(shard), shard.table, shard.part));
         // Of a table's rows everything else follows. Searched by hash: there may be many thousands of tables.
         let (mut streams, mut known) = (Vec::<Stream>::new(), HashMap::<(TableId, Rows), usize>::new());
         let mut stream_of = |shard: &Shard| {
@@ -116,10 +118,7 @@ impl Holding {
         };
         let line = Line::BYTES / layout.wire.bytes();
         let (mut groups, mut next, mut start, mut partial_stride) = (Vec::new(), 0, 0, 0);
-        let alike = |a: &Shard, b: &Shard| {
-            let of = |shard: &Shard| (partial(shard), shard.columns.len(), dim(shard), plain(shard));
-            of(a) == of(b) && positions(a) == 1 && positions(b) == 1
-        };
+        let alike = |a: &Shard, b: &Shard| kind(a) == kind(b) && positions(a) == 1 && positions(b) == 1;
         for run in shards.chunk_by(alike) {
             let (width, positions) = (run[0].columns.len(), positions(&run[0]));
             groups.push(Group {
@@ -186,6 +185,8 @@ pub struct Layout {
     sharding: Sharding,
     holdings: Vec<Holding>,
     replicated: Vec<TableId>,
+    /// Tables from this one on are a wide part's.
+    deep: usize,
     /// By table.
     weighted: Vec<bool>,
     /// By table, look-ups of a sample for which there is room.
@@ -210,19 +211,20 @@ impl Layout {
         let replicated = tables().filter(replicated).collect();
         let (weighted, lookups) = (vec![false; sharding.tables()], vec![1; sharding.tables()]);
         let (positions, starts, holdings) = (vec![1; sharding.tables()], Vec::new(), Vec::new());
-        let (grains, wire, hot) = (None, Wire::F32, None);
-        Self { sharding, holdings, replicated, weighted, lookups, positions, starts, grains, wire, hot }.lay_out()
+        let (grains, wire, hot, deep) = (None, Wire::F32, None, sharding.tables());
+        Self { sharding, holdings, replicated, deep, weighted, lookups, positions, starts, grains, wire, hot }.lay_out()
     }
 
-    /// With as many look-ups as this data's columns have, and the weights of those of its weighted columns.
+    /// With as many look-ups as this data's columns have, the weights of those of its weighted columns, and tables of a wide
+    /// part, which another optimizer moves, behind the first `deep` ones.
     ///
     /// # Panics
     /// When the schema has other tables than the division.
     #[must_use]
-    pub fn with_columns(self, schema: &Schema) -> Self {
+    pub fn with_columns(self, schema: &Schema, deep: usize) -> Self {
         assert_eq!(schema.tables.len(), self.sharding.tables(), "a column a table");
         let (weighted, lookups) = schema.tables.iter().map(|column| (column.weighted, column.lookups)).unzip();
-        Self { weighted, lookups, ..self }.lay_out()
+        Self { weighted, lookups, deep, ..self }.lay_out()
     }
 
     /// Look-ups of a sample in a table for which there is room: at least its sequence's.

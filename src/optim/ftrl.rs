@@ -3,8 +3,9 @@
 //!
 //! The paper keeps z, the sum of gradients corrected for how rates have shrunk. Here z is kept times the rate, each gradient
 //! by the rate of its own step: with one rate it is the paper's algorithm, and where rates warm up or decay, weights do not
-//! grow or shrink by that alone. What l1 asks for is taken times the rate of the step that asks: with a rate that has decayed,
-//! gradients of earlier steps count for more than it, and weights that were held at 0 are let go.
+//! grow or shrink by that alone, without l1 and l2. What these ask for is taken times the rate of the step that asks: with a
+//! rate that has decayed, gradients of earlier steps count for more than l1, and weights that were held at 0 are let go; and
+//! l2 pulls less, so that weights grow.
 
 use super::{MOMENTS, Rule};
 use crate::simd::Simd;
@@ -20,7 +21,7 @@ pub struct Ftrl {
     pub beta: f32,
     /// What a weight's z must exceed.
     pub l1: f32,
-    /// What pulls weights to 0.
+    /// What pulls weights to 0, times the rate: less as it decays.
     pub l2: f32,
 }
 
@@ -113,6 +114,17 @@ mod tests {
         assert!((moved - (0.7 - 0.1 * 0.5 / (1.0 + 0.5f32.sqrt()))).abs() < 1e-6, "{moved}");
         let still = rule(0.0).step(moved, 3.0, &mut moments);
         assert!((still - moved).abs() < 1e-6, "{still}, not {moved}");
+    }
+
+    #[test]
+    fn a_rate_that_decays_moves_nothing_by_itself_but_what_l2_had_pulled() {
+        for (l2, growth) in [(0.0, 1.0), (2.0, (1.5 + 0.1 * 2.0) / (1.5 + 0.01 * 2.0))] {
+            let rule = |rate| Ftrl { rate, beta: 1.0, l1: 0.0, l2 };
+            let mut moments = [0.25, 0.0];
+            let weight = rule(0.1).step(0.7, 0.0, &mut moments);
+            let later = rule(0.01).step(weight, 0.0, &mut moments);
+            assert!((later / weight - growth).abs() < 1e-6, "l2 {l2}: {weight}, then {later}");
+        }
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! Optimizers by name: what is the same in all steps, what they keep, and their rule at one step.
 
-use super::{Adagrad, Adam, Averages, Decayed, Ftrl, Lamb, Momentum, Sgd};
-use crate::base::config::{OptimizerName, Precision, TrainConfig};
+use super::{Adagrad, Adam, Averages, Decayed, Ftrl, Lamb, Momentum, Schedule, Sgd};
+use crate::base::config::{OptimizerName, Precision, TrainConfig, Update};
+
+/// Minibatches of so many samples and more, over the base rate of rows, move rows by sums of gradients: a look-up's own step,
+/// of a mean over the minibatch, is then so small beside most weights that it would be rounded away.
+const SUMS_FROM: f64 = (1 << 18) as f64;
 
 /// An optimizer, with what is the same in all steps.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -11,6 +15,8 @@ pub enum Optimizer {
     /// See [`Sgd`].
     #[default]
     Sgd,
+    /// The same by the sum of a row's gradients: of rows alone, in large minibatches.
+    SgdOfSums,
     /// The same with decay of weights.
     SgdWithDecay {
         /// The part of a weight that is added to its gradient, see [`Decayed`].
@@ -167,8 +173,9 @@ impl Optimizer {
     /// # Panics
     /// When it is one for layers, which [`crate::base::config::Config::contradiction`] refuses.
     #[must_use]
-    pub const fn rows(config: &TrainConfig) -> Self {
+    pub fn rows(config: &TrainConfig) -> Self {
         match config.optimizer_rows {
+            OptimizerName::Sgd if sums_first(config) => Self::SgdOfSums,
             OptimizerName::Sgd => Self::Sgd,
             OptimizerName::Momentum => Self::Momentum { momentum: config.momentum as f32, decay: 0.0 },
             OptimizerName::Adagrad => Self::Adagrad { eps: eps(config, 1e-10), initial: initial(config), decay: 0.0 },
@@ -186,7 +193,8 @@ impl Optimizer {
     #[must_use]
     pub fn wide(config: &TrainConfig) -> [Self; 2] {
         let own = config.optimizer_wide;
-        let of = TrainConfig { optimizer: own, optimizer_rows: own, weight_decay: 0.0, ..config.clone() };
+        let (lr_rows, weight_decay) = (config.lr_wide, 0.0);
+        let of = TrainConfig { optimizer: own, optimizer_rows: own, lr_rows, weight_decay, ..config.clone() };
         [Self::rows(&of), Self::dense(&of)]
     }
 
@@ -194,7 +202,7 @@ impl Optimizer {
     #[must_use]
     pub const fn moments(self) -> &'static [&'static str] {
         match self {
-            Self::None | Self::Sgd | Self::SgdWithDecay { .. } | Self::RowwiseAdagrad { .. } => &[],
+            Self::None | Self::Sgd | Self::SgdOfSums | Self::SgdWithDecay { .. } | Self::RowwiseAdagrad { .. } => &[],
             Self::Momentum { .. } => &["momentum_buffer"],
             Self::Adagrad { .. } => &["sum"],
             Self::Adam { .. } | Self::SparseAdam { .. } | Self::Lamb { .. } => &["exp_avg", "exp_avg_sq"],
@@ -213,7 +221,8 @@ impl Optimizer {
     #[must_use]
     pub const fn counter(self) -> Option<&'static str> {
         match self {
-            Self::None | Self::Sgd | Self::SgdWithDecay { .. } | Self::Momentum { .. } | Self::Ftrl { .. } => None,
+            Self::None | Self::Sgd | Self::SgdOfSums | Self::SgdWithDecay { .. } => None,
+            Self::Momentum { .. } | Self::Ftrl { .. } => None,
             Self::Adagrad { .. }
             | Self::RowwiseAdagrad { .. }
             | Self::Adam { .. }
@@ -261,7 +270,7 @@ impl Optimizer {
         let rate = pace.rate;
         match self {
             Self::None => panic!("weights that only predict are not moved"),
-            Self::Sgd | Self::RowwiseAdagrad { .. } | Self::Lamb { .. } => StepRule::Sgd(Sgd { rate }),
+            Self::Sgd | Self::SgdOfSums | Self::RowwiseAdagrad { .. } | Self::Lamb { .. } => StepRule::Sgd(Sgd { rate }),
             Self::SgdWithDecay { decay } => StepRule::SgdWithDecay(Decayed { rule: Sgd { rate }, decay }),
             Self::Momentum { momentum, decay } => {
                 StepRule::Momentum(Decayed { rule: Momentum { rate, momentum }, decay })
@@ -274,6 +283,13 @@ impl Optimizer {
             }
         }
     }
+}
+
+/// Whether SGD moves rows by sums: known from the configuration alone, so that all steps and ranks do alike. A way to move
+/// rows that is asked for by name and does not sort look-ups moves them one by one.
+fn sums_first(config: &TrainConfig) -> bool {
+    let sorts = matches!(config.update, Update::Auto | Update::Sorted);
+    sorts && config.minibatch() as f64 >= SUMS_FROM * Schedule::rows(config).base()
 }
 
 /// What was configured, or the optimizer's own.
@@ -339,7 +355,7 @@ impl Kept {
     }
 
     /// Whether a row moves once a step, by the sum of its gradients, and not by each of them: where something is kept of it
-    /// that must not be moved twice, or where it moves by a product with the sum.
+    /// that must not be moved twice, where it moves by a product with the sum, or where single steps would be lost.
     #[must_use]
     pub fn sums_gradients(self) -> bool {
         self.optimizer != Optimizer::Sgd || self.row_weights

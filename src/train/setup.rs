@@ -112,9 +112,10 @@ impl Setup {
 
     /// What these ranks send each other.
     pub(super) fn layout(&self) -> Layout {
-        let weighing = self.config.weighing_tables(self.schema.tables.len());
+        let tables = self.schema.tables.len();
+        let (weighing, deep) = (self.config.weighing_tables(tables), self.config.deep_tables(tables));
         let layout = Layout::new(self.sharding.clone()).with_grains(self.grains).with_wire(self.wire);
-        let layout = layout.with_columns(&self.schema).with_sequences(&self.sequences);
+        let layout = layout.with_columns(&self.schema, deep).with_sequences(&self.sequences);
         layout.with_hot(self.hot.clone(), (self.room.precision, weighing))
     }
 

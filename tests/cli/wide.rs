@@ -19,9 +19,15 @@ fn checkpoint(run: &Path) -> Vec<u8> {
 
 #[test]
 fn a_checkpoint_has_the_wide_part_and_is_resumed_to_the_bit_on_other_ranks() {
+    saved_and_resumed("");
+    // Tables of the deep part that are as narrow as those of the wide one.
+    saved_and_resumed("--set model.md_temperature=0.9 --set model.md_threshold=1");
+}
+
+fn saved_and_resumed(keys: &str) {
     let folder = tempfile::tempdir().unwrap();
     let (whole, parts) = (folder.path().join("whole"), folder.path().join("parts"));
-    let line = format!("train {ONE_EPOCH} {MODEL} --seed 5 --threads 1 --determinism ranks");
+    let line = format!("train {ONE_EPOCH} {MODEL} {keys} --seed 5 --threads 1 --determinism ranks");
     let summary = json(&format!("{line} --ranks 1 --steps 40 --out {} --json", whole.display()));
     let file = checkpoint(&whole);
     let tensors = SafeTensors::deserialize(&file).unwrap();
@@ -29,6 +35,8 @@ fn a_checkpoint_has_the_wide_part_and_is_resumed_to_the_bit_on_other_ranks() {
     for (column, name) in (0..26).map(|column| (column, format!("wide_l.{column}.weight"))) {
         assert_eq!(shape(&name), [shape(&format!("emb_l.{column}.weight"))[0], 1]);
     }
+    let narrow = (0..26).filter(|column| shape(&format!("state.emb_l.{column}.weight.sum"))[1] == 1);
+    assert_eq!(narrow.count() > 0, !keys.is_empty());
     for name in ["wide_l.26.weight", "wide_l.27.weight", "state.wide_l.27.weight.linear"] {
         assert_eq!(shape(name), [500, 1]);
     }

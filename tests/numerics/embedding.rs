@@ -4,7 +4,7 @@
 //! and any instruction set; `atomic` and `rtm` differ by the rounding of a row's sums in another order. All of this for
 //! whole rows and for rows in halves.
 
-use octorec::base::config::{Pooling, Precision, Update};
+use octorec::base::config::{Pooling, Precision, Setting, TrainConfig, Update};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::{Batch, Column, Schema};
 use octorec::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater};
@@ -315,6 +315,30 @@ fn one_sample_one_table_and_nothing_at_all() {
                 check_forward(&case, &team);
             }
         }
+    }
+}
+
+#[test]
+fn rows_of_large_minibatches_move_by_all_that_their_gradients_say() {
+    const SAMPLES: usize = 1 << 17;
+    let config = |batch| TrainConfig { batch, lr: f64::from(RATE), ..TrainConfig::default() };
+    let by_name = TrainConfig { update: Update::Serial, ..config(SAMPLES) };
+    let quick = TrainConfig { lr_rows: Setting::Given(1.0), ..config(SAMPLES) };
+    assert!([config(SAMPLES / 8), by_name, quick].iter().all(|config| Optimizer::rows(config) == Optimizer::Sgd));
+    let bags = vec![(0..SAMPLES as u32).map(|sample| vec![sample % 3]).collect()];
+    let optimizer = Optimizer::rows(&config(SAMPLES));
+    let (case, team) = (Case { optimizer, ..Case::new(4, &[3], &bags, false, Pooling::Sum) }, Team::new(2).unwrap());
+    let (mut tables, slots) = (case.tables(), case.slots());
+    let before = tables[0].weights().to_vec();
+    // Of a mean loss; less than most weights can be moved by at once.
+    let gradient: Vec<f32> = case.gradient().iter().map(|g| (0.02 + 0.01 * g) / SAMPLES as f32).collect();
+    let mut updater = Updater::new(case.spec(Update::Auto, true, 2), &mut Supply::System).expect("memory");
+    updater.run(&team, &mut tables, &[case.source(&gradient)], RATE);
+    for (at, (after, before)) in tables[0].weights().iter().zip(before).enumerate() {
+        let of = |sample: usize| f64::from(gradient[sample * slots.row + slots.starts[0] + at % case.dim]);
+        let expected = -f64::from(RATE) * (at / case.dim..SAMPLES).step_by(3).map(of).sum::<f64>();
+        let moved = f64::from(*after) - f64::from(before);
+        assert!((moved / expected - 1.0).abs() < 0.01, "weight {at}: {moved}, not {expected}");
     }
 }
 

@@ -284,6 +284,17 @@ fn a_wide_part_learns_among_ranks_as_on_one_however_its_tables_are_divided() {
 }
 
 #[test]
+fn tables_of_one_column_beside_a_wide_part_are_moved_by_their_own_optimizer() {
+    let mut case = Case::wide(Interaction::Cat, Pooling::Sum, Precision::F32, FTRL);
+    (case.model.md_temperature, case.model.md_threshold) = (0.4, 5);
+    assert_eq!(case.model.dims(&case.schema.rows()), [1, 12, 4, 2, 1, 1, 1, 1, 1, 1]);
+    let alone = case.run(case.setup(|_| 0, 1, false));
+    // Among others, every table by itself: as copies, which no group has.
+    learns_as_alone(&case, &alone, 1e-5, "narrow and wide");
+    is_the_same_as_alone(&case, "narrow and wide");
+}
+
+#[test]
 fn a_time_series_learns_among_ranks_as_on_one_however_its_tables_are_divided() {
     for (interaction, pooling, precision, bound) in [
         (Interaction::Dot, Pooling::Sum, Precision::F32, 1e-5),

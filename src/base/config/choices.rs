@@ -133,8 +133,10 @@ pub enum Wire {
     /// 32-bit floats, as they are.
     #[default]
     F32,
-    /// bfloat16, rounded to nearest even; sums are in 32 bits. Weights that a rank has moved travel whole, and so do the
-    /// gradients of tables of which every rank has a copy.
+    /// bfloat16, rounded to nearest even. Pooled rows and their gradients are rounded once and added up in 32 bits. So are
+    /// dense gradients by the schedule `direct`: each rank's once. Every other schedule passes sums of some ranks' on, which
+    /// are rounded at each hop. Weights that a rank has moved travel whole, and so do the gradients of tables of which every
+    /// rank has a copy.
     Bf16,
 }
 

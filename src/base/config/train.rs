@@ -67,8 +67,8 @@ pub struct TrainConfig {
     /// The optimizer of the network's layers.
     #[serde(default)]
     pub optimizer: OptimizerName,
-    /// The optimizer of the tables' rows. All but `sgd` move each row that a step looked up once, by the sum of its
-    /// gradients; what they keep of other rows stays as it is.
+    /// The optimizer of the tables' rows. All but `sgd`, and `sgd` in large minibatches, move each row that a step looked up
+    /// once, by the sum of its gradients; what they keep of other rows stays as it is.
     #[serde(default)]
     pub optimizer_rows: OptimizerName,
     /// The optimizer of a wide part (`model.wide`): of its tables, and of its layer over the dense features.

@@ -277,9 +277,9 @@ mod tests {
     fn the_other_scores_follow_their_definitions() {
         let scores = Scores::new(&[0.8, 0.4, 0.6, 0.0], &[1.0, 0.0, 0.0, 0.0]);
         assert_eq!(scores.accuracy, 0.75);
-        // An even chance is a click, as sklearn's `p >= 0.5`, and so is half a label.
-        assert_eq!(Scores::new(&[0.5, 0.5, 0.5, 0.4], &[1.0, 1.0, 0.0, 0.5]).accuracy, 0.5);
-        assert_eq!(Scores::new(&[0.5, 0.9, 0.1], &[1.0, 0.5, 0.5]).accuracy, 2.0 / 3.0);
+        // An even chance is no click, as in facebookresearch/dlrm, whose `np.round` makes it 0; half a label is one.
+        assert_eq!(Scores::new(&[0.5, 0.5, 0.5, 0.4], &[1.0, 0.0, 0.0, 0.5]).accuracy, 0.5);
+        assert_eq!(Scores::new(&[0.5, 0.9, 0.1], &[1.0, 0.5, 0.5]).accuracy, 1.0 / 3.0);
         assert!((scores.calibration - 1.8).abs() < 1e-6);
         let expected = -(0.8f64.ln() + 0.6f64.ln() + 0.4f64.ln()) / 4.0;
         assert!((scores.logloss - expected).abs() < 1e-6);

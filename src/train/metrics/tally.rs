@@ -109,7 +109,8 @@ impl Tally {
             };
             let kept = p.clamp(edge, 1.0 - edge);
             sums.entropy.add(-(t * kept.ln() + (1.0 - t) * (1.0 - kept).ln()));
-            sums.right += u64::from((p >= 0.5) == click);
+            // As facebookresearch/dlrm, which rounds halves to even: an even chance is no click.
+            sums.right += u64::from((p > 0.5) == click);
             sums.promised.add(p);
             self.scores.push(key);
             if let Some(Some(group)) = group {

@@ -2,7 +2,7 @@
 
 use octorec::collective::plan::{self, Exchange, Reduction, Ring, Topology, hierarchical, two_ring};
 use octorec::collective::{Between, Executor, Links, Parcels, Payload, Schedule, Slices, Tensor};
-use octorec::simd::Isa;
+use octorec::simd::{Isa, bf16};
 use proptest::prelude::*;
 
 use super::{interpret, job, numbers, rank, sizes, with_lanes};
@@ -108,6 +108,20 @@ pub fn run(schedule: &Schedule, memory: &[Vec<f32>], window: usize) -> Vec<(Vec<
 
 pub fn bits(data: &[f32]) -> Vec<u32> {
     data.iter().map(|x| x.to_bits()).collect()
+}
+
+#[test]
+fn terms_in_bf16_are_rounded_once_by_direct_and_at_each_hop_by_a_ring() {
+    let slices = Slices::even(1024, 4);
+    let data: Vec<Vec<f32>> = (0..4).map(|rank| numbers(rank, slices.end())).collect();
+    let sum = |at: usize| (1..4).fold(data[0][at], |sum, rank| sum + bf16::widen(bf16::narrow(data[rank][at])));
+    let once: Vec<f32> = slices.slice(0).map(sum).collect();
+    let found = |kind: Reduction| {
+        let ranks = run(&kind.plan(&slices, Payload::Bf16), &data, 256);
+        bits(&ranks[0].0[slices.slice(0)])
+    };
+    assert_eq!(found(plan::direct(4)), bits(&once));
+    assert_ne!(found(plan::ring(&Ring::of(4))), bits(&once));
 }
 
 proptest! {
