@@ -10,7 +10,8 @@
 //!   and stored what it receives (past the caches), whichever is later, and then the latency of the way from its farthest
 //!   peer. Nothing is taken as hidden behind computation.
 //! * all-reduce: of replicated tables, each rank's list of the rows that its samples name, with their summed gradients,
-//!   brought to every other; of the MLPs' gradients, layer by layer, the schedule that they take, as [`priced`].
+//!   brought to every other around a ring of ranks in the order of their numbers, as the exchange does it; of the MLPs'
+//!   gradients, layer by layer, the schedule that they take, as [`priced`].
 //! * update: pooled gradients read, each named row (and its optimizer state) read and written once; of replicated
 //!   tables each rank sums its samples' gradients by row, and moves the rows that any rank names (SC20 III-A).
 //! * MLPs: operations of the rank's samples over the peak of its cores, in f32 or bfloat16; the same for every division,
@@ -107,10 +108,12 @@ pub struct Model<'a> {
     /// N_r of each rank.
     pub(super) slices: Vec<i64>,
     reach: Vec<Vec<Reach>>,
-    /// Pairs of ranks whose messages take each wire.
-    pairs: Vec<i64>,
+    /// Lists for replicated tables that take each wire on their way around the ring of ranks.
+    ring: Vec<i64>,
     /// Seconds of the longest way from or to another rank, by rank.
     latency_s: Vec<f64>,
+    /// Seconds after which the list of the next rank, which comes last, has been through all others, by rank.
+    ring_latency_s: Vec<f64>,
     /// Seconds of each rank's MLPs.
     mlp_s: Vec<f64>,
     /// How gradients of layers are reduced, and what that takes; nothing with one rank, or where the schedule that was named
@@ -131,13 +134,11 @@ impl<'a> Model<'a> {
         let ids: Vec<RankId> = (0..ranks as u32).map(RankId).collect();
         let slices: Vec<i64> =
             ids.iter().map(|rank| minibatch_slice(workload.batch, ranks, *rank).len() as i64).collect();
-        let mut pairs = vec![0; site.wires.len()];
         let reach = ids.iter().map(|rank| {
             let mut all = vec![Reach { wire: 0, out: 0, back: 0, back_ranks: 0 }; site.wires.len()];
             for (other, samples) in ids.iter().zip(&slices) {
                 for wire in site.path(*rank, *other) {
                     all[*wire].out += samples;
-                    pairs[*wire] += 1;
                 }
                 for wire in site.path(*other, *rank) {
                     all[*wire].back += samples;
@@ -165,13 +166,21 @@ impl<'a> Model<'a> {
             ways.fold(0.0, f64::max)
         });
         let latency_s = latency_s.collect();
+        let next = |rank: &RankId| RankId((rank.0 + 1) % ranks as u32);
+        let mut ring = vec![0; site.wires.len()];
+        for rank in &ids {
+            site.path(*rank, next(rank)).iter().for_each(|wire| ring[*wire] += ranks as i64 - 1);
+        }
+        let hops_s: Vec<f64> = ids.iter().map(|rank| site.latency_s(*rank, next(rank))).collect();
+        let around_s: f64 = hops_s.iter().sum();
+        let ring_latency_s = hops_s.iter().map(|hop_s| around_s - hop_s).collect();
         let mlp_s = site.ranks.iter().zip(&slices).map(|(standing, samples)| {
             *samples as f64 * workload.sample_operations as f64 / (standing.peak_gflop_s(workload.bf16) * 1e9)
         });
         let mlp_s = mlp_s.collect();
         let candidates = if ranks > 1 { candidates(workload.collective, site) } else { Vec::new() };
         let dense = priced(candidates, &workload.layers, workload.payload(), site).into_iter().next();
-        Self { workload, site, skews, uniques, lists, slices, reach, pairs, latency_s, mlp_s, dense }
+        Self { workload, site, skews, uniques, lists, slices, reach, ring, latency_s, ring_latency_s, mlp_s, dense }
     }
 
     /// Seconds in which the gradients of all layers are reduced and the weights come back.
@@ -413,15 +422,15 @@ impl<'a> Model<'a> {
         own += tally.replicas;
         let [lookup, update] = self.local_s(&own, rank);
         let copies = self.exchanged(tally, rank).map(|[received, sent]| (received + sent) as f64 / past_caches);
-        let latency = |is_sent: bool| if is_sent { self.latency_s[rank] } else { 0.0 };
+        let latency = |is_sent: bool, seconds: &[f64]| if is_sent { seconds[rank] } else { 0.0 };
         let exchanges: f64 = copies.iter().zip(wires_s).map(|(copy, wire)| copy.max(wire)).sum();
         let ranks = self.ranks() as f64;
         // Read where they are sent, written where they are received.
         let reduced = 2.0 * tally.replicated as f64 * WORD_BYTES * (ranks - 1.0) / (at.copy_gb_s * 1e9);
         [
             lookup,
-            exchanges + 3.0 * latency(tally.all.columns > 0),
-            reduced.max(allreduce_wire_s) + latency(tally.replicated > 0) + self.dense_s(),
+            exchanges + 3.0 * latency(tally.all.columns > 0, &self.latency_s),
+            reduced.max(allreduce_wire_s) + latency(tally.replicated > 0, &self.ring_latency_s) + self.dense_s(),
             update,
             self.mlp_s[rank],
         ]
@@ -430,8 +439,8 @@ impl<'a> Model<'a> {
     pub(super) fn wires_s(&self, tally: &Tally) -> ([f64; 3], f64) {
         let seconds = [0, 1, 2].map(|exchange| self.busiest(tally, exchange).map_or(0.0, |(_, seconds)| seconds));
         let list = tally.replicated as f64 * WORD_BYTES;
-        let pairs = self.pairs.iter().zip(&self.site.wires);
-        let slowest = pairs.map(|(pairs, wire)| *pairs as f64 / (wire.gb_s * 1e9)).fold(0.0, f64::max);
+        let ring = self.ring.iter().zip(&self.site.wires);
+        let slowest = ring.map(|(lists, wire)| *lists as f64 / (wire.gb_s * 1e9)).fold(0.0, f64::max);
         (seconds, list * slowest)
     }
 

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use octorec::base::rng::{Random, Stream};
 use octorec::base::{RankId, TableId};
 use octorec::machine::{Machine, Routes};
-use octorec::shard::{Kind, Model, Sharding, minibatch_slice, sample_rank, traffic};
+use octorec::shard::{Kind, Model, Scheme, Sharding, minibatch_slice, sample_rank, traffic};
 use proptest::prelude::*;
 
-use super::{any_sharding, mesh, on, work_of};
+use super::{any_sharding, linked, mesh, on, work_of};
 
 fn off_diagonal(matrix: &traffic::Matrix) -> u64 {
     let cells =
@@ -115,4 +115,21 @@ fn agree(sharding: &Sharding, machine: &Machine, batch: usize) {
     let (once, twice) = (look_ups(cost.exchanges[0].bytes), look_ups(heavier.exchanges[0].bytes));
     assert!((2.0 * once - twice).abs() <= rounding, "{once} bytes of ids, {twice} with weights");
     assert_eq!(heavier.exchanges[1..], cost.exchanges[1..]);
+}
+
+#[test]
+fn lists_for_replicated_tables_go_around_a_ring_of_ranks() {
+    let sharding = Sharding::new(&[1000], 16, 4, vec![Scheme::Replicated]).unwrap();
+    let work = work_of(&sharding, 4096);
+    let all = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (1, 3)];
+    // Three lists over each step from a rank to the next. In a line the last step is back over all links, and for rank 0 it is
+    // one of those that come before.
+    for (pairs, steps) in [(&all[..], 3.0), (&all[..4], 3.0), (&all[..3], 5.0)] {
+        let site = on(&linked(&[(1024, 1000.0); 4], pairs), 4);
+        let model = Model::new(&work, &site);
+        let cost = model.cost(&sharding);
+        let wanted = 3.0 * cost.allreduce_bytes as f64 / 10e9 + steps * site.wires[0].latency_ns * 1e-9;
+        let found = cost.ranks[0].allreduce_s - model.dense.as_ref().map_or(0.0, |dense| dense.seconds);
+        assert!((found / wanted - 1.0).abs() < 1e-9, "{} links: {found:e}, not {wanted:e}", pairs.len());
+    }
 }
