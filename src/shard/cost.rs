@@ -259,13 +259,12 @@ impl<'a> Model<'a> {
         let unique = self.skews[table.index()].unique(&Rows::all(rows), draws).min(draws);
         let (row, moved) = self.row_bytes(load, load.dim);
         let again = draws - unique;
-        let sums = slice * (load.positions * load.dim) as f64 * 4.0;
+        let [gathered, sums] = self.listed(table);
         let elements = rows as f64 * load.dim as f64;
         let state = elements * load.state_bytes as f64 + (rows as usize * load.row_state_bytes) as f64;
         let weights = elements * work.weight_bytes as f64;
         let gradient = elements * GRADIENT_BYTES;
         let moved = self.uniques[table.index()] * moved;
-        let gathered = 2.0 * lines(load.dim * 4) * (unique + again / CACHE_GAIN);
         let lists = self.ranks() as f64 * self.lists[table.index()] * WORD_BYTES;
         Load {
             lookup_rows: (unique * row + again * row / CACHE_GAIN).round() as i64,
@@ -275,6 +274,18 @@ impl<'a> Model<'a> {
             memory: (weights + state + gradient).round() as i64,
             ..Load::default()
         }
+    }
+
+    /// Bytes of random rows, and bytes in order, with which a rank sums its samples' gradients of a replicated table by row;
+    /// part of what [`Model::replica`] counts as update.
+    pub(super) fn listed(&self, table: TableId) -> [f64; 2] {
+        let load = &self.workload.tables[table.index()];
+        let slice = self.slices[0] as f64;
+        let draws = slice * load.lookups;
+        let unique = self.skews[table.index()].unique(&Rows::all(load.rows), draws).min(draws);
+        let row = lines(load.dim * size_of::<f32>());
+        let sums = slice * (load.positions * load.dim * size_of::<f32>()) as f64;
+        [2.0 * row * (unique + (draws - unique) / CACHE_GAIN), sums]
     }
 
     /// Nothing yet.
