@@ -28,7 +28,6 @@ use super::workload::{Load, TableLoad, Workload};
 use crate::base::{RankId, TableId};
 use crate::collective::{Priced, candidates, priced};
 use crate::machine::Site;
-use crate::math::part_for;
 
 /// Bytes that memory hands out at once.
 pub const CACHE_LINE: usize = 64;
@@ -157,6 +156,9 @@ impl<'a> Model<'a> {
         let uniques = skews.iter().zip(&workload.tables).map(unique).collect();
         // Of each row that the longest slice's samples name the sum, an offset and the number.
         let list = |(skew, table): (&Skew, &TableLoad)| {
+            if !workload.learns {
+                return 0.0;
+            }
             let draws = slices[0] as f64 * table.lookups;
             skew.unique(&Rows::all(table.rows), draws).min(draws) * (table.dim + 2) as f64 + 2.0
         };
@@ -178,7 +180,8 @@ impl<'a> Model<'a> {
             *samples as f64 * workload.sample_operations as f64 / (standing.peak_gflop_s(workload.bf16) * 1e9)
         });
         let mlp_s = mlp_s.collect();
-        let candidates = if ranks > 1 { candidates(workload.collective, site) } else { Vec::new() };
+        let reduces = ranks > 1 && workload.learns;
+        let candidates = if reduces { candidates(workload.collective, site) } else { Vec::new() };
         let dense = priced(candidates, &workload.layers, workload.payload(), site).into_iter().next();
         Self { workload, site, skews, uniques, lists, slices, reach, ring, latency_s, ring_latency_s, mlp_s, dense }
     }
@@ -229,12 +232,16 @@ impl<'a> Model<'a> {
         let width_of_all = width * load.positions;
         let sums = (work.batch * width_of_all * work.exchange_bytes) as f64;
         let ids = draws * load.lookup_bytes();
+        let updated = if work.learns { 1.0 } else { 0.0 };
+        // What lies in a checkpoint as the rank needs it is mapped.
+        let mapped = load.stored && width == load.dim && (rows.step == 1 || rows.count <= 1);
+        let row_bytes = if mapped { 0 } else { width * (work.weight_bytes + load.state_bytes) };
         Load {
             lookup_rows: (unique * row + again * row / CACHE_GAIN).round() as i64,
             lookup_stream: (ids + sums).round() as i64,
-            update_rows: (unique * moved + again * moved / CACHE_GAIN).round() as i64,
-            update_stream: (sums + ids).round() as i64,
-            memory: rows.count as i64 * (width * (work.weight_bytes + load.state_bytes) + load.row_state_bytes) as i64,
+            update_rows: (updated * (unique * moved + again * moved / CACHE_GAIN)).round() as i64,
+            update_stream: (updated * (sums + ids)).round() as i64,
+            memory: rows.count as i64 * (row_bytes + load.row_state_bytes) as i64,
             columns: width_of_all as i64,
             streams: if with_ids { load.positions as i64 } else { 0 },
             row_ids: if with_ids { draws.round() as i64 * load.words() as i64 } else { 0 },
@@ -259,19 +266,21 @@ impl<'a> Model<'a> {
         let unique = self.skews[table.index()].unique(&Rows::all(rows), draws).min(draws);
         let (row, moved) = self.row_bytes(load, load.dim);
         let again = draws - unique;
-        let [gathered, sums] = self.listed(table);
+        let [gathered, _] = self.listed(table);
+        let sums = slice * (load.positions * load.dim) as f64 * 4.0;
         let elements = rows as f64 * load.dim as f64;
-        let state = elements * load.state_bytes as f64 + (rows as usize * load.row_state_bytes) as f64;
-        let weights = elements * work.weight_bytes as f64;
-        let gradient = elements * GRADIENT_BYTES;
+        let updated = if work.learns { 1.0 } else { 0.0 };
+        let of_rows = (rows as usize * load.row_state_bytes) as f64;
+        let weights = if load.stored { 0.0 } else { elements * (work.weight_bytes + load.state_bytes) as f64 };
+        let gradient = updated * elements * GRADIENT_BYTES;
         let moved = self.uniques[table.index()] * moved;
         let lists = self.ranks() as f64 * self.lists[table.index()] * WORD_BYTES;
         Load {
             lookup_rows: (unique * row + again * row / CACHE_GAIN).round() as i64,
             lookup_stream: (draws * load.lookup_bytes() + sums).round() as i64,
-            update_rows: (gathered + moved).round() as i64,
-            update_stream: (sums + lists).round() as i64,
-            memory: (weights + state + gradient).round() as i64,
+            update_rows: (updated * (gathered + moved)).round() as i64,
+            update_stream: (updated * (sums + lists)).round() as i64,
+            memory: (weights + of_rows + gradient).round() as i64,
             ..Load::default()
         }
     }
@@ -279,6 +288,9 @@ impl<'a> Model<'a> {
     /// Bytes of random rows, and bytes in order, with which a rank sums its samples' gradients of a replicated table by row;
     /// part of what [`Model::replica`] counts as update.
     pub(super) fn listed(&self, table: TableId) -> [f64; 2] {
+        if !self.workload.learns {
+            return [0.0; 2];
+        }
         let load = &self.workload.tables[table.index()];
         let slice = self.slices[0] as f64;
         let draws = slice * load.lookups;
@@ -355,42 +367,6 @@ impl<'a> Model<'a> {
         [[ids_in, ids_out], [to_samples, of_rows], [of_rows, to_samples]]
     }
 
-    /// Bytes of a rank's receive buffers, each twice.
-    pub(super) fn buffers(&self, tally: &Tally, rank: usize) -> i64 {
-        self.exchanged(tally, rank).iter().map(|[received, _]| 2 * received).sum()
-    }
-
-    /// Samples of a rank's slice that walk through its network at a time.
-    #[must_use]
-    pub fn part(&self, rank: RankId) -> usize {
-        let (work, threads) = (self.workload, self.site.ranks[rank.index()].threads);
-        let part = work.part.unwrap_or_else(|| part_for([work.part_bytes as usize, work.part_rows], threads));
-        part.min(self.samples(rank))
-    }
-
-    pub(super) fn dense(&self, tally: &Tally, rank: usize) -> i64 {
-        let work = self.workload;
-        let (samples, part) = (self.slices[rank], self.part(RankId(rank as u32)) as i64);
-        let activations = samples * work.sample_bytes as i64 + part * work.part_bytes as i64;
-        tally.replicas.memory + work.dense_bytes as i64 + activations
-    }
-
-    /// Bytes wanted of a pool.
-    #[must_use]
-    pub fn wanted(&self, tally: &Tally, pool: usize) -> i64 {
-        let ranks = self.site.pools[pool].ranks.iter().map(|rank| rank.index());
-        ranks.map(|rank| tally.ranks[rank].memory + self.buffers(tally, rank) + self.dense(tally, rank)).sum()
-    }
-
-    /// The first pool that cannot hold what is wanted of it, with the bytes wanted.
-    #[must_use]
-    pub fn overfull(&self, tally: &Tally) -> Option<(usize, i64)> {
-        let pools = self.site.pools.iter().enumerate();
-        pools
-            .map(|(pool, site)| (pool, self.wanted(tally, pool), site.usable() as i64))
-            .find_map(|(pool, wanted, usable)| (wanted > usable).then_some((pool, wanted)))
-    }
-
     /// The bytes of an exchange on a wire.
     pub(super) fn wire_bytes(&self, wire: &WireLoad, exchange: usize) -> f64 {
         let element = self.workload.exchange_bytes as f64;
@@ -434,13 +410,15 @@ impl<'a> Model<'a> {
         let [lookup, update] = self.local_s(&own, rank);
         let copies = self.exchanged(tally, rank).map(|[received, sent]| (received + sent) as f64 / past_caches);
         let latency = |is_sent: bool, seconds: &[f64]| if is_sent { seconds[rank] } else { 0.0 };
-        let exchanges: f64 = copies.iter().zip(wires_s).map(|(copy, wire)| copy.max(wire)).sum();
+        // Who only predicts sends no gradients.
+        let count = if self.workload.learns { EXCHANGES.len() } else { EXCHANGES.len() - 1 };
+        let exchanges: f64 = copies.iter().zip(wires_s).take(count).map(|(copy, wire)| copy.max(wire)).sum();
         let ranks = self.ranks() as f64;
         // Read where they are sent, written where they are received.
         let reduced = 2.0 * tally.replicated as f64 * WORD_BYTES * (ranks - 1.0) / (at.copy_gb_s * 1e9);
         [
             lookup,
-            exchanges + 3.0 * latency(tally.all.columns > 0, &self.latency_s),
+            exchanges + count as f64 * latency(tally.all.columns > 0, &self.latency_s),
             reduced.max(allreduce_wire_s) + latency(tally.replicated > 0, &self.ring_latency_s) + self.dense_s(),
             update,
             self.mlp_s[rank],

@@ -11,6 +11,7 @@ pub mod demand;
 pub mod file;
 pub mod forecast;
 pub mod hot;
+mod memory;
 pub mod planner;
 pub mod rank_load;
 pub mod report;

@@ -32,6 +32,8 @@ pub struct TableLoad {
     pub row_weight_bytes: usize,
     /// Bytes of optimizer state a row, and of its learned weight.
     pub row_state_bytes: usize,
+    /// Whether its rows are looked up where a checkpoint has them, as far as a rank's lie there one behind the other.
+    pub stored: bool,
 }
 
 impl TableLoad {
@@ -52,7 +54,7 @@ impl TableLoad {
     }
 }
 
-/// What one step of training asks for.
+/// What one step of training asks for, or of a model that predicts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Workload {
     /// By table.
@@ -81,6 +83,8 @@ pub struct Workload {
     pub sample_operations: u64,
     /// Whether these multiply bfloat16.
     pub bf16: bool,
+    /// Whether weights move: else there are no gradients, nor what is exchanged of them.
+    pub learns: bool,
 }
 
 impl Workload {

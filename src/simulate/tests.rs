@@ -38,6 +38,7 @@ fn workload(batch: usize) -> Workload {
         state_bytes: 0,
         row_weight_bytes: 0,
         row_state_bytes: 0,
+        stored: false,
     };
     Workload {
         tables: vec![table("a"), table("b")],
@@ -53,6 +54,7 @@ fn workload(batch: usize) -> Workload {
         collective: None,
         sample_operations: 0,
         bf16: false,
+        learns: true,
     }
 }
 

@@ -225,6 +225,7 @@ fn workload() -> Workload {
         state_bytes: 0,
         row_weight_bytes: 0,
         row_state_bytes: 0,
+        stored: false,
     };
     Workload {
         tables: vec![table(100), table(7)],
@@ -240,6 +241,7 @@ fn workload() -> Workload {
         collective: None,
         sample_operations: 2000,
         bf16: false,
+        learns: true,
     }
 }
 

@@ -39,6 +39,7 @@ fn mixed(tables: &[(u64, usize)], batch: usize) -> Workload {
         state_bytes: 0,
         row_weight_bytes: 0,
         row_state_bytes: 0,
+        stored: false,
     };
     Workload {
         tables: (1..).zip(tables).map(table).collect(),
@@ -54,6 +55,7 @@ fn mixed(tables: &[(u64, usize)], batch: usize) -> Workload {
         collective: None,
         sample_operations: 0,
         bf16: false,
+        learns: true,
     }
 }
 

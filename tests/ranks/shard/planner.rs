@@ -188,6 +188,35 @@ fn refusals_name_table_node_and_advice() {
     assert!(message.contains("narrower layers (model.bottom, model.top)"), "{message}");
 }
 
+#[test]
+fn stored_tables_are_looked_up_where_they_are_and_take_no_memory() {
+    // 9.5 GiB each, on nodes of 2 GiB.
+    let mut work = workload(&[40_000_000, 40_000_000, 300_000], 64, 4096);
+    work.learns = false;
+    let site = on(&mesh(&[(2048, 50.0); 3]), 3);
+    plan(&Model::new(&work, &site), &Options::default()).expect_err("copies of the tables fit no memory");
+    work.tables.iter_mut().for_each(|table| table.stored = true);
+    let plan = planned(&work, &site);
+    let copied = |scheme: &Scheme| matches!(scheme, Scheme::Column(_) | Scheme::RowCyclic(_));
+    assert!(!plan.sharding.schemes().iter().any(copied), "{:?}", plan.sharding.schemes());
+    for rank in &plan.cost.ranks {
+        assert_eq!((rank.shard_bytes, rank.dense_bytes), (0, 0));
+        assert_eq!((rank.update_s, rank.allreduce_s), (0.0, 0.0), "nothing is learned");
+    }
+    // Rows in parts are consecutive.
+    let rows = plan_with(&work, &site, Kind::Row);
+    assert!(rows.sharding.schemes().iter().all(|scheme| matches!(scheme, Scheme::RowContiguous(_))));
+    assert!(rows.cost.ranks.iter().all(|rank| rank.shard_bytes == 0));
+    // Other than whole rows in their order they are copied.
+    let model = Model::new(&work, &site);
+    let dealt = Scheme::RowCyclic((0..3).map(RankId).collect());
+    let columns = Scheme::Column((0..2).map(|rank| Part { rank: RankId(rank), size: 32 }).collect());
+    let schemes = vec![Scheme::Table(RankId(0)), dealt, columns];
+    let own = Sharding::new(&[40_000_000, 40_000_000, 300_000], 64, 3, schemes).unwrap();
+    let kept: u64 = model.cost(&own).ranks.iter().map(|rank| rank.shard_bytes).sum();
+    assert_eq!(kept, 40_300_000 * 64 * 4);
+}
+
 /// The best division out of all whole, halved, dealt and replicated ones; tables of many rows that few look-ups meet are
 /// not replicated, since memory is not what a score counts.
 fn optimum(model: &Model<'_>) -> f64 {
