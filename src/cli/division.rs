@@ -6,7 +6,7 @@ use std::path::Path;
 use super::collective::tensors;
 use super::figures;
 use super::session::{Learned, open_data};
-use crate::base::config::{Collective, Config, DataConfig, ModelConfig, SourceKind};
+use crate::base::config::{Collective, Config, DataConfig, Determinism, ModelConfig, SourceKind};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, RankId, Result, input};
@@ -318,6 +318,7 @@ fn workload(config: &Config, tables: Vec<TableLoad>, aim: Aim<'_>) -> Workload {
         sample_operations: shape.operations() as u64,
         bf16: layer_precision.is_split(),
         learns,
+        by_grains: config.train.determinism == Determinism::Ranks,
     }
 }
 

@@ -12,6 +12,8 @@
 //! * all-reduce: of replicated tables, each rank's list of the rows that its samples name, with their summed gradients,
 //!   brought to every other around a ring of ranks in the order of their numbers, as the exchange does it; of the MLPs'
 //!   gradients, layer by layer, the schedule that they take, as [`priced`].
+//!   Where the number of ranks shall change no bit, a list has each sample's gradient and look-ups as they are, and of rows
+//!   that are divided those travel unpooled, too, of which a bag has several in one part (`exchange/ordered`).
 //! * update: pooled gradients read, each named row (and its optimizer state) read and written once; of replicated
 //!   tables each rank sums its samples' gradients by row, and moves the rows that any rank names (SC20 III-A).
 //! * MLPs: operations of the rank's samples over the peak of its cores, in f32 or bfloat16; the same for every division,
@@ -52,6 +54,8 @@ pub(super) struct WireLoad {
     offsets: i64,
     /// Row numbers and weights, times N.
     row_ids: i64,
+    /// Elements of rows that travel as they are, times N.
+    unpooled: i64,
 }
 
 /// What a division adds up to.
@@ -160,6 +164,10 @@ impl<'a> Model<'a> {
                 return 0.0;
             }
             let draws = slices[0] as f64 * table.lookups;
+            if workload.by_grains {
+                let bags = (slices[0] as usize * table.positions) as f64;
+                return bags * (table.dim + 1) as f64 + draws * table.words() as f64 + 2.0;
+            }
             skew.unique(&Rows::all(table.rows), draws).min(draws) * (table.dim + 2) as f64 + 2.0
         };
         let lists = skews.iter().zip(&workload.tables).map(list).collect();
@@ -245,7 +253,19 @@ impl<'a> Model<'a> {
             columns: width_of_all as i64,
             streams: if with_ids { load.positions as i64 } else { 0 },
             row_ids: if with_ids { draws.round() as i64 * load.words() as i64 } else { 0 },
+            unpooled: (self.unpooled(table, rows) * width as f64).round() as i64,
         }
+    }
+
+    /// Look-ups of a minibatch whose rows travel as they are, since their bag has others in this part of a divided table.
+    fn unpooled(&self, table: TableId, rows: &Rows) -> f64 {
+        let load = &self.workload.tables[table.index()];
+        let whole = rows.count == load.rows;
+        if !self.workload.by_grains || whole || load.positions > 1 {
+            return 0.0;
+        }
+        let alone = libm::pow(1.0 - self.skews[table.index()].share(rows), (load.lookups - 1.0).max(0.0));
+        self.draws(table, rows) * (1.0 - alone)
     }
 
     /// Bytes that a look-up reads of so many columns of a table's row, and that its update reads and writes.
@@ -272,8 +292,11 @@ impl<'a> Model<'a> {
         let updated = if work.learns { 1.0 } else { 0.0 };
         let of_rows = (rows as usize * load.row_state_bytes) as f64;
         let weights = if load.stored { 0.0 } else { elements * (work.weight_bytes + load.state_bytes) as f64 };
-        let gradient = updated * elements * GRADIENT_BYTES;
-        let moved = self.uniques[table.index()] * moved;
+        let gradient = if work.by_grains { 0.0 } else { updated * elements * GRADIENT_BYTES };
+        let names = self.uniques[table.index()];
+        // Without sums of ranks, a row is moved for each of its look-ups.
+        let more = if work.by_grains { (work.batch as f64 * lookups - names).max(0.0) } else { 0.0 };
+        let moved = (names + more / CACHE_GAIN) * moved;
         let lists = self.ranks() as f64 * self.lists[table.index()] * WORD_BYTES;
         Load {
             lookup_rows: (unique * row + again * row / CACHE_GAIN).round() as i64,
@@ -294,9 +317,12 @@ impl<'a> Model<'a> {
         let load = &self.workload.tables[table.index()];
         let slice = self.slices[0] as f64;
         let draws = slice * load.lookups;
+        let sums = slice * (load.positions * load.dim * size_of::<f32>()) as f64;
+        if self.workload.by_grains {
+            return [0.0, sums];
+        }
         let unique = self.skews[table.index()].unique(&Rows::all(load.rows), draws).min(draws);
         let row = lines(load.dim * size_of::<f32>());
-        let sums = slice * (load.positions * load.dim * size_of::<f32>()) as f64;
         [2.0 * row * (unique + (draws - unique) / CACHE_GAIN), sums]
     }
 
@@ -323,6 +349,7 @@ impl<'a> Model<'a> {
             wire.gradients += load.columns * reach.back;
             wire.offsets += load.streams * (reach.back + reach.back_ranks);
             wire.row_ids += load.row_ids * reach.back;
+            wire.unpooled += load.unpooled * reach.out;
         }
     }
 
@@ -364,7 +391,9 @@ impl<'a> Model<'a> {
         let share = (tally.all.row_ids as f64 * samples as f64 / batch as f64).round() as i64;
         let ids_out = ID_BYTES as i64 * (tally.all.streams * (samples + 1) + share);
         let (to_samples, of_rows) = (tally.all.columns * samples * element, own.columns * batch * element);
-        [[ids_in, ids_out], [to_samples, of_rows], [of_rows, to_samples]]
+        let unpooled = (tally.all.unpooled as f64 * samples as f64 / batch as f64).round() as i64;
+        let [unpooled_in, unpooled_out] = [unpooled, own.unpooled].map(|elements| WORD_BYTES as i64 * elements);
+        [[ids_in, ids_out], [to_samples + unpooled_in, of_rows + unpooled_out], [of_rows, to_samples]]
     }
 
     /// The bytes of an exchange on a wire.
@@ -372,7 +401,7 @@ impl<'a> Model<'a> {
         let element = self.workload.exchange_bytes as f64;
         match exchange {
             0 => ID_BYTES as f64 * (wire.offsets as f64 + wire.row_ids as f64 / self.workload.batch as f64),
-            1 => wire.pooled as f64 * element,
+            1 => wire.pooled as f64 * element + WORD_BYTES * wire.unpooled as f64 / self.workload.batch as f64,
             _ => wire.gradients as f64 * element,
         }
     }

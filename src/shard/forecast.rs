@@ -102,9 +102,11 @@ impl Model<'_> {
             // What a rank sends to itself does not leave it.
             let stays = |rank: usize| {
                 let (own, samples) = (&tally.ranks[rank], self.slices[rank] as f64);
-                let ids = own.row_ids as f64 * samples / self.workload.batch as f64;
+                let [ids, unpooled] =
+                    [own.row_ids, own.unpooled].map(|all| all as f64 * samples / self.workload.batch as f64);
                 match number {
                     0 => ID_BYTES as f64 * (own.streams as f64 * (samples + 1.0) + ids),
+                    1 => own.columns as f64 * samples * self.workload.exchange_bytes as f64 + WORD_BYTES * unpooled,
                     _ => own.columns as f64 * samples * self.workload.exchange_bytes as f64,
                 }
             };

@@ -5,7 +5,7 @@ use crate::base::RankId;
 use crate::math::part_for;
 
 impl Model<'_> {
-    /// Bytes of a rank's receive buffers, each twice.
+    /// Bytes of a rank's receive buffers, each twice; rows that travel as they are go in pieces, and are kept as long.
     pub(super) fn buffers(&self, tally: &Tally, rank: usize) -> i64 {
         self.exchanged(tally, rank).iter().map(|[received, _]| 2 * received).sum()
     }

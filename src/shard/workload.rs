@@ -85,6 +85,9 @@ pub struct Workload {
     pub bf16: bool,
     /// Whether weights move: else there are no gradients, nor what is exchanged of them.
     pub learns: bool,
+    /// Whether the number of ranks shall change no bit: ranks then send what their samples' gradients are instead of sums, and
+    /// rows themselves instead of sums of several ([`crate::base::config::Determinism::Ranks`]).
+    pub by_grains: bool,
 }
 
 impl Workload {
@@ -140,6 +143,8 @@ pub struct Load {
     pub streams: i64,
     /// Row numbers that it receives from all ranks, and weights.
     pub row_ids: i64,
+    /// Elements of rows that it sends to all ranks as they are.
+    pub unpooled: i64,
 }
 
 impl Load {
@@ -160,6 +165,7 @@ impl AddAssign for Load {
         self.columns += other.columns;
         self.streams += other.streams;
         self.row_ids += other.row_ids;
+        self.unpooled += other.unpooled;
     }
 }
 
@@ -181,6 +187,7 @@ impl Mul<i64> for Load {
             columns: self.columns * times,
             streams: self.streams * times,
             row_ids: self.row_ids * times,
+            unpooled: self.unpooled * times,
         }
     }
 }

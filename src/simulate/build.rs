@@ -60,7 +60,7 @@ pub fn simulate(scene: &Scene<'_>) -> Outcome {
 /// A rank on its way through the corridor.
 pub(super) struct Walker {
     /// Its last activity.
-    last: Option<usize>,
+    pub(super) last: Option<usize>,
     /// Messages that have come or are to come, by kind.
     pub(super) comes: [Vec<After>; Kind::ALL.len()],
     samples: usize,

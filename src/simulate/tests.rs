@@ -55,6 +55,7 @@ fn workload(batch: usize) -> Workload {
         sample_operations: 0,
         bf16: false,
         learns: true,
+        by_grains: false,
     }
 }
 

@@ -242,6 +242,7 @@ fn workload() -> Workload {
         sample_operations: 2000,
         bf16: false,
         learns: true,
+        by_grains: false,
     }
 }
 

@@ -295,7 +295,7 @@ pub const KEYS: &[Key] = &[
         Other("train.optimizer_rows = \"sgd\"", |config| config.train.optimizer_rows == OptimizerName::Sgd),
     ),
     key("train.precision", &[Plan, Simulate, Step, Overlap, Inspect], Always),
-    key("train.determinism", STEPS, Always),
+    key("train.determinism", &[Plan, Step, Overlap], Always),
     key("train.wire", &[Plan, Simulate, Step, Overlap], Always),
     key("train.hot", &[Simulate, Step, Overlap], Always),
     key("train.hot_budget", &[Simulate, Step, Overlap], HOT),

@@ -149,6 +149,20 @@ fn tiny_tables_are_replicated_where_that_is_cheaper() {
 }
 
 #[test]
+fn small_tables_are_copied_to_all_ranks_where_these_send_sums() {
+    let mut work = workload(&[1000; 10], 64, 65_536);
+    let site = shipped("twisted-hypercube-8", 8);
+    let copies = |work: &Workload| {
+        let plan = planned(work, &site);
+        plan.sharding.schemes().iter().filter(|scheme| **scheme == Scheme::Replicated).count()
+    };
+    let sums = copies(&work);
+    work.by_grains = true;
+    let samples = copies(&work);
+    assert!(samples < sums, "{samples} copies where each sample's gradient goes to all ranks, {sums} else");
+}
+
+#[test]
 fn a_thousand_tables() {
     let rows: Vec<u64> = (0..1000u64).map(|table| 3 + table * table * table / 50).collect();
     let mut work = workload(&rows, 32, 8192);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use octorec::base::rng::{Random, Stream};
 use octorec::base::{RankId, TableId};
 use octorec::machine::{Machine, Routes};
-use octorec::shard::{Kind, Model, Scheme, Sharding, minibatch_slice, sample_rank, traffic};
+use octorec::shard::{Kind, Model, Part, Scheme, Sharding, minibatch_slice, sample_rank, traffic};
 use proptest::prelude::*;
 
 use super::{any_sharding, linked, mesh, on, work_of};
@@ -115,6 +115,28 @@ fn agree(sharding: &Sharding, machine: &Machine, batch: usize) {
     let (once, twice) = (look_ups(cost.exchanges[0].bytes), look_ups(heavier.exchanges[0].bytes));
     assert!((2.0 * once - twice).abs() <= rounding, "{once} bytes of ids, {twice} with weights");
     assert_eq!(heavier.exchanges[1..], cost.exchanges[1..]);
+}
+
+#[test]
+fn where_ranks_change_no_bit_gradients_and_rows_go_as_they_are() {
+    let half = |rank| Part { rank: RankId(rank), size: 500 };
+    let schemes = vec![Scheme::Replicated, Scheme::RowContiguous(vec![half(0), half(1)])];
+    let sharding = Sharding::new(&[1000, 1000], 16, 2, schemes).unwrap();
+    let site = on(&mesh(&[(1024, 50.0); 2]), 2);
+    let cost = |by_grains| {
+        let mut work = work_of(&sharding, 64);
+        work.by_grains = by_grains;
+        (work.tables[0].lookups, work.tables[1].lookups) = (3.0, 2.0);
+        work.tables[0].weighted = true;
+        Model::new(&work, &site).cost(&sharding)
+    };
+    let (sums, samples) = (cost(false), cost(true));
+    // Of 32 samples a gradient, where its look-ups begin, and of each of three a row and a weight; two words besides.
+    assert_eq!(samples.allreduce_bytes, 4 * (32 * (16 + 1 + 3 * 2) + 2));
+    // Of 64 look-ups in a half every second one's bag has another there; half of them are of the other rank's samples.
+    assert_eq!(samples.exchanges[1].bytes - sums.exchanges[1].bytes, 2 * 16 * 16 * 4);
+    assert_eq!(samples.exchanges[2], sums.exchanges[2]);
+    assert!(samples.ranks[0].dense_bytes < sums.ranks[0].dense_bytes, "no gradients by row");
 }
 
 #[test]
