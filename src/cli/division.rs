@@ -4,9 +4,12 @@
 use std::path::Path;
 
 use super::collective::tensors;
+use super::copies::usual_budget;
 use super::figures;
 use super::session::{Learned, open_data};
-use crate::base::config::{Collective, Config, DataConfig, Determinism, ModelConfig, SourceKind};
+use crate::base::config::{
+    Collective, Config, DataConfig, Determinism, Hot, ModelConfig, SourceKind, TrainConfig, Update,
+};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, RankId, Result, input};
@@ -19,11 +22,14 @@ use crate::optim::{Kept, Optimizer};
 use crate::shard::demand::{Demand, measured};
 use crate::shard::planner::price;
 use crate::shard::scheme::{Scheme, Sharding};
-use crate::shard::{Model, Options, Plan, TableLoad, Workload, file, plan};
+use crate::shard::{Model, Options, Plan, Reserve, TableLoad, Workload, file, plan};
 use crate::train::Setup;
 
 /// Samples from which look-ups and their skew are measured: a minibatch, within these bounds.
 const MEASURED: std::ops::RangeInclusive<usize> = 2048..=16_384;
+
+/// Bytes of a look-up in the lists by which rows are moved in order: it is sorted from one to another.
+const SORTED_BYTES: usize = 2 * size_of::<u64>();
 
 /// Which plan ranks follow.
 #[derive(Debug, Clone, Copy, Default)]
@@ -261,6 +267,8 @@ pub fn planned(config: &mut Config, lookups: Option<f64>, skew: Option<f64>) -> 
 fn tables(config: &Config, schema: &Schema, demands: &[Demand], aim: Aim<'_>) -> Vec<TableLoad> {
     let (precision, deep) = (config.train.precision, config.model.deep_tables(schema.tables.len()));
     let positions = schema.positions(&config.model);
+    let (learns, by_sorting) =
+        (matches!(aim, Aim::Train), matches!(config.train.update, Update::Auto | Update::Sorted));
     let optimizers = match aim {
         Aim::Train => [Optimizer::rows(&config.train), Optimizer::wide(&config.train)[0]],
         Aim::Predict(_) => [Optimizer::None; 2],
@@ -278,11 +286,13 @@ fn tables(config: &Config, schema: &Schema, demands: &[Demand], aim: Aim<'_>) ->
             positions,
             // Of a longer list only the last ones are steps.
             lookups: if positions > 1 { demand.lookups.min(positions as f64) } else { demand.lookups },
+            longest: column.lookups.max(positions),
             skew: demand.skew,
             weighted: column.weighted,
             state_bytes: kept.bytes() - precision.read_bytes(),
             row_weight_bytes: if kept.row_weights { size_of::<f32>() } else { 0 },
             row_state_bytes: kept.row_bytes(),
+            sorting: if learns && (kept.sums_gradients() || by_sorting) { SORTED_BYTES } else { 0 },
             stored: matches!(aim, Aim::Predict(Some(stored)) if stored.has(table, [column.rows as usize, dim])),
         }
     });
@@ -302,6 +312,14 @@ fn workload(config: &Config, tables: Vec<TableLoad>, aim: Aim<'_>) -> Workload {
     let [part_bytes, part_rows] = shape.part_sizes();
     let parameters = shape.parameters() as u64;
     let gradient = if learns { size_of::<f32>() } else { 0 };
+    let reserve = match aim {
+        Aim::Predict(_) => Reserve::default(),
+        Aim::Train => Reserve {
+            samples: config.train.eval_batch,
+            gradient_rows: !config.train.update_fused,
+            copies: copies(config, &tables),
+        },
+    };
     Workload {
         tables,
         batch: if learns { config.train.minibatch() } else { config.train.eval_batch },
@@ -319,7 +337,23 @@ fn workload(config: &Config, tables: Vec<TableLoad>, aim: Aim<'_>) -> Workload {
         bf16: layer_precision.is_split(),
         learns,
         by_grains: config.train.determinism == Determinism::Ranks,
+        reserve,
     }
+}
+
+/// What a rank's copies of hot rows take at most, with those that take their place where they are revised.
+fn copies(config: &Config, tables: &[TableLoad]) -> u64 {
+    let TrainConfig { hot, hot_budget, hot_revise, .. } = &config.train;
+    if *hot == Hot::Off {
+        return 0;
+    }
+    let sum = |bytes: &dyn Fn(&TableLoad) -> usize| {
+        tables.iter().fold(0u64, |sum, table| sum.saturating_add(table.rows.saturating_mul(bytes(table) as u64)))
+    };
+    let row = size_of::<f32>();
+    let all = sum(&|table| 2 * table.dim * row + table.row_weight_bytes);
+    let budget = hot_budget.or(usual_budget(sum(&|table| table.dim * row))).min(all);
+    if *hot == Hot::Exact && *hot_revise > 0 { budget.saturating_mul(2) } else { budget }
 }
 
 /// The first lines of a plan's file.

@@ -19,7 +19,7 @@
 //! * MLPs: operations of the rank's samples over the peak of its cores, in f32 or bfloat16; the same for every division,
 //!   but not on all ranks of a machine whose nodes differ.
 //!
-//! A rank's receive buffers are double.
+//! A rank's windows are double; room is kept for the longest bags, and for an evaluation's minibatches if they are larger.
 
 use serde::Serialize;
 
@@ -254,6 +254,8 @@ impl<'a> Model<'a> {
             streams: if with_ids { load.positions as i64 } else { 0 },
             row_ids: if with_ids { draws.round() as i64 * load.words() as i64 } else { 0 },
             unpooled: (self.unpooled(table, rows) * width as f64).round() as i64,
+            ids_room: if with_ids { self.most_lookups(load, rows) * load.words() as i64 } else { 0 },
+            update_room: self.update_room(load, rows, width),
         }
     }
 
@@ -304,6 +306,8 @@ impl<'a> Model<'a> {
             update_rows: (updated * (gathered + moved)).round() as i64,
             update_stream: (updated * (sums + lists)).round() as i64,
             memory: (weights + of_rows + gradient).round() as i64,
+            // Sums are made as rows are moved.
+            update_room: if work.by_grains { 1 } else { 2 } * self.update_room(load, &Rows::all(rows), load.dim),
             ..Load::default()
         }
     }

@@ -16,9 +16,9 @@ pub struct RankCost {
     pub shards: usize,
     /// Bytes of its shards' weights and state.
     pub shard_bytes: u64,
-    /// Bytes of replicated tables with state and gradient, of MLPs and of activations.
+    /// Bytes of replicated tables with state and gradient, of copies of hot rows, of MLPs and of activations.
     pub dense_bytes: u64,
-    /// Bytes of its receive buffers.
+    /// Bytes of what it receives and sends, and of what its updates reserve.
     pub buffer_bytes: u64,
     /// Seconds of look-up.
     pub lookup_s: f64,

@@ -26,4 +26,4 @@ pub use hot::{FaePrice, HotPrice, HotPrices};
 pub use planner::{Options, Plan, plan};
 pub use rank_load::RankLoad;
 pub use scheme::{Kind, Part, Rows, Scheme, Shard, Sharding, minibatch_slice, sample_rank};
-pub use workload::{Load, TableLoad, Workload};
+pub use workload::{Load, Reserve, TableLoad, Workload};

@@ -9,7 +9,7 @@ use crate::machine::site::Known;
 use crate::machine::{Machine, Site, place};
 use crate::model::{Limits, Shape, Stage};
 use crate::optim::Kept;
-use crate::shard::{Kind as Division, Model, Options, RankLoad, TableLoad, Workload, plan};
+use crate::shard::{Kind as Division, Model, Options, RankLoad, Reserve, TableLoad, Workload, plan};
 
 /// Two nodes of four cores: 100 GB/s and 1000 GFLOP/s each, 10 GB/s between them.
 const MACHINE: &str = r#"
@@ -33,11 +33,13 @@ fn workload(batch: usize) -> Workload {
         dim: 64,
         positions: 1,
         lookups: 1.0,
+        longest: 1,
         skew: 0.0,
         weighted: false,
         state_bytes: 0,
         row_weight_bytes: 0,
         row_state_bytes: 0,
+        sorting: 0,
         stored: false,
     };
     Workload {
@@ -56,6 +58,7 @@ fn workload(batch: usize) -> Workload {
         bf16: false,
         learns: true,
         by_grains: false,
+        reserve: Reserve::default(),
     }
 }
 
