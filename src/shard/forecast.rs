@@ -73,6 +73,17 @@ pub struct Cost {
 }
 
 impl Model<'_> {
+    /// Bytes of copies of hot rows for which every rank has room beside all else that a division wants; where they are
+    /// revised, the old ones lie beside the new ones for a while.
+    #[must_use]
+    pub fn room_for_copies(&self, cost: &Cost, revised: bool) -> u64 {
+        let pools = self.site.pools.iter().zip(&cost.pool_bytes);
+        let left = pools.map(|(pool, wanted)| pool.usable().saturating_sub(*wanted) / pool.ranks.len().max(1) as u64);
+        let reserved = if self.ranks() > 1 { self.workload.reserve.copies } else { 0 };
+        let room = left.min().unwrap_or(0).saturating_add(reserved);
+        if revised { room / 2 } else { room }
+    }
+
     /// Everything that is known of a division's cost, whether it fits or not.
     #[must_use]
     pub fn cost(&self, sharding: &Sharding) -> Cost {
