@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::bench::step::draw;
 use super::collective::{Choice, Dense, choose, idle};
 use super::copies::hot_rows;
-use super::division::{Division, Wanted, divide};
+use super::division::{Aim, Division, Wanted, divide};
 use super::figures;
 use super::help::{DATA, MACHINE};
 use super::machines::{Everyone, introduce};
@@ -220,8 +220,9 @@ impl RankArgs {
         let Task { world, config, source, purpose, wanted, traced, .. } = task;
         let (isa, deadline) = (Isa::chosen(config.train.isa)?, Duration::from_secs_f64(self.timeout));
         let everyone = introduce(world, config, source, (own, &placement), isa, deadline)?;
+        let aim = Aim::of(purpose == Purpose::Predict, task.stored.as_ref());
         let Division { sharding, toml: plan, collective: kept, told } =
-            divide(config, source, &everyone.machine, &everyone.placement, wanted)?;
+            divide(config, source, (&everyone.machine, &everyone.placement), wanted, aim)?;
         told.iter().for_each(|line| tell(line));
         if everyone.placement.ranks.len() == 1 && purpose != Purpose::Predict {
             idle(&config.train).iter().for_each(|line| tell(line));
@@ -251,8 +252,7 @@ impl RankArgs {
             (_, Some(choice)) => choice.reduction().clone(),
             (_, None) => setup.reduction,
         };
-        let (world, machines) = (world.clone(), everyone.counts);
-        let stored = task.stored;
+        let (world, machines, stored) = (world.clone(), everyone.counts, task.stored);
         let setup = Setup { traced, places, world, machines, reduction, stored, ..setup };
         use_plans(config, placement.ranks[0].compute.len(), setup.isa)?;
         Ok(Started { ranks: Ranks::start(setup)?, placement, isa, plan, dense })

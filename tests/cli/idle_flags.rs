@@ -38,6 +38,11 @@ fn flags_without_effect_are_refused() {
         let line = format!("plan --topology two-socket --preset kaggle --plan {plan} {flag}");
         refused(&line, &[flag.split(' ').next().unwrap(), "--plan"]);
     }
+    for scheme in ["table", "replicated"] {
+        let line = format!("plan --topology two-socket --preset kaggle --scheme {scheme} --replicate-below 5");
+        refused(&line, &["--replicate-below", "--scheme", "leave one of the two away"]);
+    }
+    succeed("plan --topology two-socket --preset kaggle --scheme auto --replicate-below 5");
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_tha
     for ranks in [2, 4, 8] {
         let sharding = Sharding::new(&ROWS, DIM, ranks, schemes(ranks)).unwrap();
         let prices = HotPrices::new(&work, &sharding);
-        let (ladder, chosen) = prices.ladder(None);
+        let (ladder, chosen) = prices.ladder(None, u64::MAX);
         let chosen = ladder[chosen.expect("these rows are hot")];
         for price in [prices.of(8 << 10), prices.of(64 << 10), chosen] {
             let hot = prices.rows(price.budget);
@@ -142,7 +142,7 @@ fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_tha
     // Where every row is as seldom as any other, no copy pays.
     let sharding = Sharding::new(&[1 << 20], DIM, 4, vec![Scheme::Table(RankId(0))]).unwrap();
     let work = workload(&[1 << 20], DIM, BATCH);
-    let (ladder, chosen) = HotPrices::new(&work, &sharding).ladder(None);
+    let (ladder, chosen) = HotPrices::new(&work, &sharding).ladder(None, u64::MAX);
     assert!(chosen.is_none() && ladder.iter().all(|price| price.rows == 0), "{ladder:?}");
 }
 

@@ -174,6 +174,20 @@ fn tiny_tables_are_replicated_where_that_is_cheaper() {
 }
 
 #[test]
+fn small_tables_are_copied_to_all_ranks_where_these_send_sums() {
+    let mut work = workload(&[1000; 10], 64, 65_536);
+    let site = shipped("twisted-hypercube-8", 8);
+    let copies = |work: &Workload| {
+        let plan = planned(work, &site);
+        plan.sharding.schemes().iter().filter(|scheme| **scheme == Scheme::Replicated).count()
+    };
+    let sums = copies(&work);
+    work.by_grains = true;
+    let samples = copies(&work);
+    assert!(samples < sums, "{samples} copies where each sample's gradient goes to all ranks, {sums} else");
+}
+
+#[test]
 fn a_thousand_tables() {
     let rows: Vec<u64> = (0..1000u64).map(|table| 3 + table * table * table / 50).collect();
     let mut work = workload(&rows, 32, 8192);
@@ -211,6 +225,35 @@ fn refusals_name_table_node_and_advice() {
     let message = plan(&Model::new(&work, &site), &Options::default()).unwrap_err().to_string();
     assert!(message.contains("node 0 before any table"), "{message}");
     assert!(message.contains("narrower layers (model.bottom, model.top)"), "{message}");
+}
+
+#[test]
+fn stored_tables_are_looked_up_where_they_are_and_take_no_memory() {
+    // 9.5 GiB each, on nodes of 2 GiB.
+    let mut work = workload(&[40_000_000, 40_000_000, 300_000], 64, 4096);
+    work.learns = false;
+    let site = on(&mesh(&[(2048, 50.0); 3]), 3);
+    plan(&Model::new(&work, &site), &Options::default()).expect_err("copies of the tables fit no memory");
+    work.tables.iter_mut().for_each(|table| table.stored = true);
+    let plan = planned(&work, &site);
+    let copied = |scheme: &Scheme| matches!(scheme, Scheme::Column(_) | Scheme::RowCyclic(_));
+    assert!(!plan.sharding.schemes().iter().any(copied), "{:?}", plan.sharding.schemes());
+    for rank in &plan.cost.ranks {
+        assert_eq!((rank.shard_bytes, rank.dense_bytes), (0, 0));
+        assert_eq!((rank.update_s, rank.allreduce_s), (0.0, 0.0), "nothing is learned");
+    }
+    // Rows in parts are consecutive.
+    let rows = plan_with(&work, &site, Kind::Row);
+    assert!(rows.sharding.schemes().iter().all(|scheme| matches!(scheme, Scheme::RowContiguous(_))));
+    assert!(rows.cost.ranks.iter().all(|rank| rank.shard_bytes == 0));
+    // Other than whole rows in their order they are copied.
+    let model = Model::new(&work, &site);
+    let dealt = Scheme::RowCyclic((0..3).map(RankId).collect());
+    let columns = Scheme::Column((0..2).map(|rank| Part { rank: RankId(rank), size: 32 }).collect());
+    let schemes = vec![Scheme::Table(RankId(0)), dealt, columns];
+    let own = Sharding::new(&[40_000_000, 40_000_000, 300_000], 64, 3, schemes).unwrap();
+    let kept: u64 = model.cost(&own).ranks.iter().map(|rank| rank.shard_bytes).sum();
+    assert_eq!(kept, 40_300_000 * 64 * 4);
 }
 
 /// The best division out of all whole, halved, dealt and replicated ones; tables of many rows that few look-ups meet are
