@@ -60,7 +60,7 @@ fn every_flip_and_cut_of_a_checkpoint_is_found() {
     let ranks = model(&config, &schema);
     let [good, bad] = ["good", "bad"].map(|name| folder.path().join(name));
     let (scales, vocabulary) = (Scales::default(), None);
-    let origin = Origin { schema: &schema, vocabulary, scales: &scales, dense: Vec::new() };
+    let origin = Origin { schema: &schema, vocabulary, scales: &scales, dense: Vec::new(), data: None };
     save(Some(&good), &ranks, Progress::default(), &config, origin).unwrap();
     let whole = fs::read(&good).unwrap();
     let load = |path: &Path, verified: bool| {

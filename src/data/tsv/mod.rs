@@ -18,6 +18,7 @@ mod swar;
 mod vocabulary;
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(super) use arriving::Arriving;
@@ -35,6 +36,7 @@ pub use vocabulary::Vocabulary;
 pub(super) use vocabulary::first_rows_below;
 
 use super::dense::log_count;
+use super::fingerprint::fingerprint;
 use super::schema::Scales;
 use super::{Batch, Reader, Schema, Source, Split};
 use crate::base::config::{DataConfig, OnBadRow, Vocab};
@@ -66,6 +68,7 @@ pub struct Tsv {
     train: Part,
     test: Part,
     skipped: u64,
+    fingerprint: OnceLock<Option<String>>,
     /// Values without a row that readers have met.
     unseen_values: AtomicU64,
 }
@@ -177,6 +180,7 @@ impl Tsv {
             train,
             test,
             skipped,
+            fingerprint: OnceLock::new(),
             unseen_values: AtomicU64::new(0),
         })
     }
@@ -250,6 +254,10 @@ impl Source for Tsv {
             Encoding::Vocabulary { vocabulary, .. } => Some(vocabulary),
             Encoding::Modulo(_) => None,
         }
+    }
+
+    fn fingerprint(&self) -> Option<String> {
+        self.fingerprint.get_or_init(|| fingerprint([&*self.train.path].into_iter())).clone()
     }
 
     /// Malformed rows of all files, each counted once. They are all found while the source is opened.
