@@ -40,7 +40,8 @@ use super::fingerprint::fingerprint;
 use super::schema::Scales;
 use super::{Batch, Reader, Schema, Source, Split};
 use crate::base::config::{DataConfig, OnBadRow, Vocab};
-use crate::base::{Error, Result, input};
+use crate::base::input::Found;
+use crate::base::{Error, Result};
 
 /// How a data set is opened, beyond its configuration.
 #[derive(Default)]
@@ -68,6 +69,8 @@ pub struct Tsv {
     train: Part,
     test: Part,
     skipped: u64,
+    /// Whether rows were numbered while it was opened.
+    learned: bool,
     fingerprint: OnceLock<Option<String>>,
     /// Values without a row that readers have met.
     unseen_values: AtomicU64,
@@ -76,6 +79,8 @@ pub struct Tsv {
 /// The samples of one split: some good rows of a file.
 struct Part {
     path: PathBuf,
+    /// The file that the pass went through.
+    found: Found,
     scan: Scan,
     /// Good rows of the file before the first sample.
     first: u64,
@@ -106,14 +111,16 @@ impl Tsv {
         };
         let path = PathBuf::from(&config.path);
         let test_path = (!config.test_path.is_empty()).then(|| PathBuf::from(&config.test_path));
-        let size = |path: &Path| Ok(input::metadata(path)?.len());
-        let sizes = (size(&path)?, test_path.as_deref().map(size).transpose()?.unwrap_or(0));
+        let found = Found::at(&path)?;
+        let found_test = test_path.as_deref().map(Found::at).transpose()?;
+        let sizes = (found.bytes(), found_test.as_ref().map_or(0, Found::bytes));
         let total = sizes.0 + sizes.1;
         let mut pass = |path: &Path, task: Task<'_>, done: u64| {
             let mut rows = Rows::open_at(path, &layout, config.on_bad_row, Place::default())?;
             scan(&mut rows, task, (done, total), progress)
         };
         let cap = cap(config.rows_cap);
+        let learned = opening.known.is_none() && config.vocab != Vocab::Hash;
 
         let (encoding, first, second) = match (opening.known, config.vocab) {
             (None, Vocab::All) => {
@@ -159,16 +166,18 @@ impl Tsv {
 
         let skipped = first.skipped + second.as_ref().map_or(0, |second| second.skipped);
         let whole = first.rows;
-        let (train, test) = match (test_path, second) {
-            (Some(test_path), Some(second)) => {
+        let (train, test) = match (test_path.zip(found_test), second) {
+            (Some((test_path, found_test)), Some(second)) => {
                 let samples = second.rows;
-                let test = Part { path: test_path, scan: second, first: 0, samples };
-                (Part { path, scan: first, first: 0, samples: whole }, test)
+                let test = Part { path: test_path, found: found_test, scan: second, first: 0, samples };
+                (Part { path, found, scan: first, first: 0, samples: whole }, test)
             }
             _ => {
                 let samples = first_part(whole, config.test_fraction);
-                let test = Part { path: path.clone(), scan: first.clone(), first: samples, samples: whole - samples };
-                (Part { path, scan: first, first: 0, samples }, test)
+                let (scan, found_test) = (first.clone(), found.clone());
+                let test =
+                    Part { path: path.clone(), found: found_test, scan, first: samples, samples: whole - samples };
+                (Part { path, found, scan: first, first: 0, samples }, test)
             }
         };
         let schema = Schema::criteo(layout.dense, &encoding.rows());
@@ -180,6 +189,7 @@ impl Tsv {
             train,
             test,
             skipped,
+            learned,
             fingerprint: OnceLock::new(),
             unseen_values: AtomicU64::new(0),
         })
@@ -231,6 +241,7 @@ impl Source for Tsv {
             let reason = format!("sample {start} is asked for, but this part has {} samples", part.samples);
             return Err(Error::bad_file(part.path.clone(), reason));
         }
+        part.found.check(&part.path)?;
         let (place, mut at) = part.scan.place_before(part.first + start);
         let rows = Rows::open_at(&part.path, &self.layout, self.on_bad_row, place)?;
         let mut reader = TsvReader { tsv: self, part, rows, left: part.samples - start };
@@ -247,6 +258,10 @@ impl Source for Tsv {
             at += 1;
         }
         Ok(Box::new(reader))
+    }
+
+    fn numbers_own_values(&self) -> bool {
+        self.learned
     }
 
     fn vocabulary(&self) -> Option<&Vocabulary> {
