@@ -13,7 +13,7 @@ use super::hot_file::save_hot;
 use super::loss_trace::LossTrace;
 use super::metrics::{Evaluation, Scores};
 use super::mllog::MlLog;
-use super::order::{Judged, Order};
+use super::order::{Judged, Order, untrainable};
 use super::output::OutputDir;
 use super::report::Reporter;
 use super::revisions::Revisions;
@@ -256,7 +256,7 @@ impl Run {
         let train = &self.config.train;
         match self.source.samples(Split::Train) {
             _ if train.steps > 0 && self.source.samples(Split::Train) != Some(0) => Ok(Some(train.steps)),
-            Some(0) => Err(Error::config("data", "there is no training sample: lower data.test_fraction")),
+            Some(0) => Err(untrainable(&*self.source)),
             // From where the run stands: its steps before may have been of other minibatches.
             Some(samples) if self.hot.is_none() => {
                 let Progress { step, epoch, sample, .. } = self.progress;

@@ -20,6 +20,8 @@ pub struct Dataset {
     pub members: Vec<Member>,
     /// Whether row numbers were given while the files were opened: other files then have other numbers.
     pub learned: bool,
+    /// Whether tables have as many rows as the values of these files ask for: other files of the same columns may ask for more.
+    pub sized_by_values: bool,
     /// The values behind row numbers, where they were numbered by first appearance, now or for an earlier model.
     pub vocabulary: Option<Vocabulary>,
     /// The files with the values behind row numbers that lie beside octorec's blocks, each with its table's rows.
@@ -38,7 +40,27 @@ pub struct Member {
 
 impl Dataset {
     pub(super) fn new(description: Description, members: Vec<Member>) -> Self {
-        Self { description, members, learned: false, vocabulary: None, vocabularies: Vec::new(), hot: None }
+        Self {
+            description,
+            members,
+            learned: false,
+            sized_by_values: false,
+            vocabulary: None,
+            vocabularies: Vec::new(),
+            hot: None,
+        }
+    }
+
+    /// Gives tables the rows that the values of `other` ask for, too, where nobody has said how many they have.
+    pub(super) fn agree_on_rows(&mut self, other: &mut Self) {
+        for (column, others) in self.description.categorical.iter_mut().zip(&mut other.description.categorical) {
+            if self.sized_by_values {
+                column.rows = column.rows.max(others.rows);
+            }
+            if other.sized_by_values {
+                others.rows = column.rows;
+            }
+        }
     }
 
     /// Names no file of values for its row numbers: none lies beside it.

@@ -32,6 +32,8 @@ pub struct Files {
     vocabulary: Option<Vocabulary>,
     members: Vec<Member>,
     fingerprint: OnceLock<Option<String>>,
+    /// Whether samples for tests were told apart by whoever made the data, or lie in other files.
+    own_tests: bool,
     train: Vec<Share>,
     test: Vec<Share>,
 }
@@ -63,13 +65,14 @@ impl Files {
         if !config.schema.is_empty() {
             return Ok(Self { scales, ..Self::over(open_text(config, opening)?, None, config, whole)? });
         }
-        let dataset = open_told(path)?;
+        let mut dataset = open_told(path)?;
         let mut test = None;
         if !config.test_path.is_empty() {
             let path = Path::new(&config.test_path);
-            let other = open_told(path)?;
-            if other.description != dataset.description {
-                let reason = format!("has other columns than {}", config.path);
+            let mut other = open_told(path)?;
+            dataset.agree_on_rows(&mut other);
+            if let Some(difference) = other.description.difference(&dataset.description) {
+                let reason = format!("has other columns than {}: {difference}", config.path);
                 return Err(bad(path, reason));
             }
             test = Some(other.members);
@@ -78,7 +81,7 @@ impl Files {
     }
 
     fn over(dataset: Dataset, test: Option<Vec<Member>>, config: &DataConfig, whole: bool) -> Result<Self> {
-        let Dataset { description, mut members, learned, vocabulary, vocabularies: _, hot: _ } = dataset;
+        let Dataset { description, mut members, learned, vocabulary, .. } = dataset;
         let share = |members: &[Member], from: usize, role: Option<Role>| -> Vec<Share> {
             let wanted = members.iter().enumerate().skip(from);
             wanted
@@ -99,7 +102,8 @@ impl Files {
         if tests.is_empty() && !whole {
             tests = share(&members, 0, Some(Role::Validation));
         }
-        if tests.is_empty() && !whole {
+        let own_tests = !tests.is_empty();
+        if !own_tests && !whole {
             let total: u64 = train.iter().map(|share| share.rows).sum();
             (train, tests) = cut(&train, first_part(total, config.test_fraction));
         }
@@ -117,6 +121,7 @@ impl Files {
             vocabulary,
             members,
             fingerprint: OnceLock::new(),
+            own_tests,
             train,
             test: tests,
         })
@@ -246,6 +251,10 @@ impl Source for Files {
         self.description.dense.iter().filter(|_| self.described).map(Dense::title).collect()
     }
 
+    fn has_own_tests(&self) -> bool {
+        self.own_tests
+    }
+
     fn fingerprint(&self) -> Option<String> {
         let paths = || self.train.iter().map(|share| self.members[share.member].table.path());
         self.fingerprint.get_or_init(|| fingerprint(paths())).clone()
@@ -320,7 +329,10 @@ impl Reader for FilesReader<'_> {
             read += found;
         }
         if files.cap > 0 {
-            for (bag, &start) in batch.bags.iter_mut().zip(&self.starts) {
+            let columns = self.description.categorical.iter().enumerate();
+            for ((bag, &start), (table, column)) in batch.bags.iter_mut().zip(&self.starts).zip(columns) {
+                // Taken modulo the limit, a number that no row of the data has would be one like all others.
+                bag.check_rows(start, table, &column.name, column.rows)?;
                 limit_rows(&mut bag.rows[start..], files.cap);
             }
         }
