@@ -242,11 +242,14 @@ impl TrainArgs {
     fn judged(&self, config: &Config, source: &dyn Source) -> Result<()> {
         let train = &config.train;
         let others = !config.data.test_path.is_empty();
+        let apart = others || source.has_own_tests();
         if let Some(origin) =
-            self.keys.origin("data.test_fraction").filter(|_| others && config.data.test_fraction > 0.0)
+            self.keys.origin("data.test_fraction").filter(|_| apart && config.data.test_fraction > 0.0)
         {
-            let reason =
-                "all samples of --test-data are for tests, and none of --data: leave one of the two away".to_owned();
+            let reason = match others {
+                true => "all samples of --test-data are for tests, and none of --data: leave one of the two away",
+                false => "the data say which samples are for tests, and none is taken from the others: leave it away",
+            };
             return Err(Error::config(origin, reason));
         }
         let wanted = [
