@@ -4,7 +4,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use tempfile::tempdir;
 
@@ -239,6 +240,47 @@ fn what_machines_have_trained_goes_on_on_any_number_of_them_and_is_scored_by_all
         "told once, and the same"
     );
     assert!(String::from_utf8_lossy(&one.stdout).contains("\"gauc\":0."));
+}
+
+/// Changes a byte of a table's weights in a run's checkpoint.
+fn damage_table(run: &Path) {
+    let path = run.join("checkpoint.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    let head = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let tensors: serde_json::Value = serde_json::from_slice(&bytes[8..8 + head]).unwrap();
+    let first = tensors["emb_l.0.weight"]["data_offsets"][0].as_u64().unwrap() as usize;
+    bytes[8 + head + first] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn damage_that_a_machine_finds_ends_all_before_scores_are_told() {
+    let folder = tempdir().unwrap();
+    let Some(_) = together(folder.path(), [2, 1], Wire::SharedMemory, "--steps 3") else { return };
+    let run = folder.path().join("2x1-SharedMemory/run");
+    damage_table(&run);
+    let line = format!("eval --checkpoint {} --ranks 1 --threads 1", run.display());
+    let output = mpirun(2, Wire::SharedMemory, &line).unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && message.contains("emb_l.0.weight is damaged"), "{message}");
+    assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn machines_that_have_nothing_to_do_wait_for_the_one_that_works() {
+    let folder = tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let Some(mut command) = launcher(2, Wire::SharedMemory) else { return };
+    let command = command.arg(env!("CARGO_BIN_EXE_octorec")).args(["config", "--svg"]).arg(&pipe);
+    let mut job = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    // The first machine writes when somebody reads: later than a process stays in MPI that waits for nobody.
+    std::thread::sleep(Duration::from_secs(12));
+    assert!(job.try_wait().unwrap().is_none(), "the launcher has ended the job");
+    let picture = fs::read_to_string(&pipe).unwrap();
+    let output = job.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(picture.trim_end().ends_with("</svg>"), "{picture}");
 }
 
 #[test]
