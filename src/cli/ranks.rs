@@ -177,6 +177,7 @@ impl RankArgs {
         source: &dyn Source,
         checkpoint: &Checkpoint<'_>,
     ) -> Result<Started> {
+        world.meet("read the data", Duration::from_secs_f64(self.timeout))?;
         let wanted = Wanted { file: self.plan.as_deref(), kept: None, sampled: false };
         let (purpose, dense, stored) = (Purpose::Predict, Dense::Chosen, checkpoint.stored_tables()?);
         let (traced, hot, from) = (false, None, 0);
@@ -251,8 +252,7 @@ impl RankArgs {
             (_, Some(choice)) => choice.reduction().clone(),
             (_, None) => setup.reduction,
         };
-        let (world, machines) = (world.clone(), everyone.counts);
-        let stored = task.stored;
+        let (world, machines, stored) = (world.clone(), everyone.counts, task.stored);
         let setup = Setup { traced, places, world, machines, reduction, stored, ..setup };
         use_plans(config, placement.ranks[0].compute.len(), setup.isa)?;
         Ok(Started { ranks: Ranks::start(setup)?, placement, isa, plan, dense })

@@ -304,21 +304,45 @@ fn schedules_in_doubt_are_tried_by_all_machines_where_a_run_may_depend_on_time()
     }
 }
 
-#[test]
-fn machines_that_mean_different_jobs_are_told_so() {
-    let folder = tempdir().unwrap();
-    let script = folder.path().join("differs");
-    let program = env!("CARGO_BIN_EXE_octorec");
+/// What two machines say to a command line to which the second one adds these words.
+fn refused_where_one_differs(folder: &Path, line: &str, words: &str) -> Option<String> {
+    let (script, program) = (folder.join("differs"), env!("CARGO_BIN_EXE_octorec"));
     let text = format!(
-        "#!/bin/sh\nif [ \"$OMPI_COMM_WORLD_RANK$PMI_RANK\" = 1 ]; then exec {program} \"$@\" --lr 0.5; fi\nexec {program} \"$@\"\n"
+        "#!/bin/sh\nif [ \"$OMPI_COMM_WORLD_RANK$PMI_RANK\" = 1 ]; then exec {program} \"$@\" {words}; fi\nexec {program} \"$@\"\n"
     );
     fs::write(&script, text).unwrap();
     fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let line = format!("train {TINY} --steps 3 --ranks 1 --threads 1 --source random --set model.rows=[10,20]");
-    let Some(mut command) = launcher(2, Wire::SharedMemory) else { return };
+    let mut command = launcher(2, Wire::SharedMemory)?;
     let output = command.arg(&script).args(line.split_whitespace()).output().unwrap();
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success());
+    assert!(!output.status.success(), "{line}: {words}");
+    Some(String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn machines_go_on_from_one_checkpoint() {
+    let folder = tempdir().unwrap();
+    let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+    let words = format!("{} --steps 5 --threads 1", tiny_training());
+    crate::succeed(&format!("{words} --out {}", one.display()));
+    crate::succeed(&format!("{words} --init {}/checkpoint.safetensors --out {}", one.display(), other.display()));
+    let (one, other) = (one.display(), other.display());
+    for (line, words) in [
+        (format!("train --resume {one} --steps 9"), format!("--resume {other}")),
+        (format!("{words} --init {one}/checkpoint.safetensors"), format!("--init {other}/checkpoint.safetensors")),
+        (format!("eval --checkpoint {one}"), format!("--checkpoint {other}")),
+    ] {
+        let line = format!("{line} --ranks 1 --threads 1");
+        let Some(message) = refused_where_one_differs(folder.path(), &line, &words) else { return };
+        let expected = "checkpoint.safetensors: machine 1 has another checkpoint than machine 0, one of step 5, of ";
+        assert!(message.contains(expected), "{line}: {message}");
+    }
+}
+
+#[test]
+fn machines_that_mean_different_jobs_are_told_so() {
+    let folder = tempdir().unwrap();
+    let line = format!("train {TINY} --steps 3 --ranks 1 --threads 1 --source random --set model.rows=[10,20]");
+    let Some(message) = refused_where_one_differs(folder.path(), &line, "--lr 0.5") else { return };
     assert!(message.contains("differ in train.lr: 0.5 and 0.1") && message.contains("machine 1"), "{message}");
 }
 
