@@ -177,6 +177,7 @@ impl RankArgs {
         source: &dyn Source,
         checkpoint: &Checkpoint<'_>,
     ) -> Result<Started> {
+        world.meet("read the data", Duration::from_secs_f64(self.timeout))?;
         let wanted = Wanted { file: self.plan.as_deref(), kept: None, sampled: false };
         let (purpose, dense, stored) = (Purpose::Predict, Dense::Chosen, checkpoint.stored_tables()?);
         let (traced, hot, from) = (false, None, 0);

@@ -361,8 +361,9 @@ impl TrainArgs {
         self.judged(&config, &*source)?;
         let purpose = Purpose::Train(self.exchange.overlap);
         let hot = hot_inputs(&config, &*source, self.resume.as_deref().map(hot_in).as_deref())?;
+        let deadline = Duration::from_secs_f64(self.ranks.timeout);
+        world.meet("read the data", deadline)?;
         if let Some(hot) = &hot {
-            let deadline = Duration::from_secs_f64(self.ranks.timeout);
             world.agree("have the same hot inputs", &hot.tags.digest(), deadline)?;
         }
         let kept = self.resume.as_deref().map(plan_in);
