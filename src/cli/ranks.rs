@@ -222,8 +222,8 @@ impl RankArgs {
         let (isa, deadline) = (Isa::chosen(config.train.isa)?, Duration::from_secs_f64(self.timeout));
         let everyone = introduce(world, config, source, (own, &placement), isa, deadline)?;
         let aim = Aim::of(purpose == Purpose::Predict, task.stored.as_ref());
-        let Division { sharding, toml: plan, collective: kept, told } =
-            divide(config, source, (&everyone.machine, &everyone.placement), wanted, aim)?;
+        let site = (&everyone.machine, &everyone.placement);
+        let Division { sharding, toml: plan, collective: kept, told } = divide(config, source, site, wanted, aim)?;
         told.iter().for_each(|line| tell(line));
         if everyone.placement.ranks.len() == 1 && purpose != Purpose::Predict {
             idle(&config.train).iter().for_each(|line| tell(line));
@@ -397,10 +397,9 @@ impl RankArgs {
         let trials: Vec<(usize, f64)> = counts.into_iter().map(trial).collect::<Result<_>>()?;
         let &(best, _) = trials.iter().min_by(|a, b| a.1.total_cmp(&b.1)).expect("two trials at least");
         let best = usize::from(world.all_gather("agree on communication cores", vec![best as u8], deadline)?[0][0]);
-        let told: Vec<String> = trials.iter().map(|(count, ms)| format!("{count}: {ms:.2} ms")).collect();
+        let told = trials.iter().map(|(count, ms)| format!("{count}: {ms:.2} ms")).collect::<Vec<_>>().join(", ");
         note!(
-            "communication cores of a rank: {best} (a step with tables of at most {TRIAL_ROWS} rows takes with {})",
-            told.join(", ")
+            "communication cores of a rank: {best} (a step with tables of at most {TRIAL_ROWS} rows takes with {told})"
         );
         Ok(best)
     }

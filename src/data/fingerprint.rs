@@ -18,7 +18,7 @@ pub(super) fn fingerprint<'a>(mut paths: impl Iterator<Item = &'a Path>) -> Opti
         let (len, part) = (file.len(), file.len().min(END));
         let (first, last) = (file.bytes(0..part)?, file.bytes(len - part..len)?);
         let all = [&(len as u64).to_le_bytes()[..], &first, &last];
-        Ok(all.into_iter().fold(sum, |sum, bytes| XxHash3_64::oneshot_with_seed(sum, bytes)))
+        Ok(all.into_iter().fold(sum, XxHash3_64::oneshot_with_seed))
     });
     sum.ok().map(|sum| format!("{sum:016x}"))
 }
