@@ -34,7 +34,7 @@ pub use gradients::Gradients;
 pub use hot::HotRows;
 pub use ids::Ids;
 pub use layers::{LayerExchange, Share, share_out};
-pub use layout::{Group, Holding, Layout, Stream};
+pub use layout::{Group, Holding, Layout, LayoutSpec, Stream};
 pub use norms::SquaresExchange;
 pub use ordered::{Nodes, Unpooled};
 pub use pieces::{Pieces, PiecesMemory};

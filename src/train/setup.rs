@@ -10,7 +10,7 @@ use crate::collective::plan::{Reduction, Ring, two_ring};
 use crate::collective::{Fabric, GRAIN, LaneSpec, Links, Payload, Slices, World};
 use crate::data::Schema;
 use crate::data::hot::HotSlots;
-use crate::exchange::{Layout, piece_of_pairs};
+use crate::exchange::{Layout, LayoutSpec, piece_of_pairs};
 use crate::machine::placement::{Placement, RankPlace};
 use crate::math::Grains;
 use crate::memory::check_host;
@@ -114,9 +114,14 @@ impl Setup {
     pub(super) fn layout(&self) -> Layout {
         let tables = self.schema.tables.len();
         let (weighing, deep) = (self.config.weighing_tables(tables), self.config.deep_tables(tables));
-        let layout = Layout::new(self.sharding.clone()).with_grains(self.grains).with_wire(self.wire);
-        let layout = layout.with_columns(&self.schema, deep).with_sequences(&self.sequences);
-        layout.with_hot(self.hot.clone(), (self.room.precision, weighing))
+        let spec = LayoutSpec {
+            columns: &self.schema.tables,
+            deep: Some(deep),
+            sequences: &self.sequences,
+            grains: self.grains,
+            wire: self.wire,
+        };
+        Layout::new(self.sharding.clone(), &spec).with_hot(self.hot.clone(), (self.room.precision, weighing))
     }
 
     /// Checks that the host can hold what ranks take beside their arenas, which grows with the pairs of them, before any of
