@@ -150,7 +150,7 @@ fn tiny_tables_are_replicated_where_that_is_cheaper() {
 
 #[test]
 fn small_tables_are_copied_to_all_ranks_where_these_send_sums() {
-    let mut work = workload(&[1000; 10], 64, 65_536);
+    let mut work = workload(&[100; 10], 128, 65_536);
     let site = shipped("twisted-hypercube-8", 8);
     let copies = |work: &Workload| {
         let plan = planned(work, &site);
