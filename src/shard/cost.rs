@@ -292,6 +292,8 @@ impl<'a> Model<'a> {
         let sums = slice * (load.positions * load.dim) as f64 * 4.0;
         let elements = rows as f64 * load.dim as f64;
         let updated = if work.learns { 1.0 } else { 0.0 };
+        // Sums are made as rows are moved.
+        let updaters = if work.by_grains { 1 } else { 2 };
         let of_rows = (rows as usize * load.row_state_bytes) as f64;
         let weights = if load.stored { 0.0 } else { elements * (work.weight_bytes + load.state_bytes) as f64 };
         let gradient = if work.by_grains { 0.0 } else { updated * elements * GRADIENT_BYTES };
@@ -306,8 +308,7 @@ impl<'a> Model<'a> {
             update_rows: (updated * (gathered + moved)).round() as i64,
             update_stream: (updated * (sums + lists)).round() as i64,
             memory: (weights + of_rows + gradient).round() as i64,
-            // Sums are made as rows are moved.
-            update_room: if work.by_grains { 1 } else { 2 } * self.update_room(load, &Rows::all(rows), load.dim),
+            update_room: updaters * self.update_room(load, &Rows::all(rows), load.dim),
             ..Load::default()
         }
     }

@@ -158,8 +158,10 @@ fn in_order(trace: &Path) {
     let text = std::fs::read_to_string(trace).unwrap();
     let trace: serde_json::Value = serde_json::from_str(&text).unwrap();
     let mut last = BTreeMap::<(u64, u64, &str), [f64; 2]>::new();
-    for event in trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["tid"] == 0) {
+    for event in trace["traceEvents"].as_array().unwrap() {
         let (Some(step), Some(name)) = (event["args"]["step"].as_u64(), event["name"].as_str()) else { continue };
+        // Layers that are simulated are moved as they are reduced.
+        let name = if name.starts_with("reduce layer") { Stage::UpdateDense.name() } else { name };
         let [began, took] = ["ts", "dur"].map(|key| event[key].as_f64().unwrap());
         let span = last.entry((event["pid"].as_u64().unwrap(), step, name)).or_insert([began, began + took]);
         if began >= span[0] {

@@ -122,7 +122,8 @@ pub fn candidates(model: &Model<'_>, table: TableId, options: &Options) -> Vec<R
             found.push(Candidate { shape: Shape::Column(widths), loads });
         }
     }
-    if allowed(Kind::Row) {
+    // Nor does a model that predicts need rows in parts for memory: bags of several look-ups are summed as if one rank did it.
+    if allowed(Kind::Row) && (!stored || options.scheme.is_some() || work.tables[table.index()].most_lookups() <= 1.0) {
         let most = usize::try_from(rows).unwrap_or(ranks).min(ranks);
         let single = (options.scheme.is_some() && most == 1).then_some(1);
         for parts in counts(most).chain(single) {

@@ -175,7 +175,7 @@ fn tiny_tables_are_replicated_where_that_is_cheaper() {
 
 #[test]
 fn small_tables_are_copied_to_all_ranks_where_these_send_sums() {
-    let mut work = workload(&[1000; 10], 64, 65_536);
+    let mut work = workload(&[100; 10], 128, 65_536);
     let site = shipped("twisted-hypercube-8", 8);
     let copies = |work: &Workload| {
         let plan = planned(work, &site);
@@ -242,6 +242,11 @@ fn stored_tables_are_looked_up_where_they_are_and_take_no_memory() {
         assert_eq!((rank.shard_bytes, rank.dense_bytes), (0, 0));
         assert_eq!((rank.update_s, rank.allreduce_s), (0.0, 0.0), "nothing is learned");
     }
+    // Sums of several rows are in one order, whatever the ranks.
+    work.tables.iter_mut().for_each(|table| table.lookups = 3.0);
+    let several = planned(&work, &site);
+    let whole = |scheme: &Scheme| matches!(scheme, Scheme::Table(_) | Scheme::Replicated);
+    assert!(several.sharding.schemes().iter().all(whole), "{:?}", several.sharding.schemes());
     // Rows in parts are consecutive.
     let rows = plan_with(&work, &site, Kind::Row);
     assert!(rows.sharding.schemes().iter().all(|scheme| matches!(scheme, Scheme::RowContiguous(_))));
