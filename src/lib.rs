@@ -1,7 +1,7 @@
 //! octorec trains deep recommenders (DLRM and its relatives) on CPU servers.
 //!
 //! This page is the map of the house: how one minibatch walks through it, which floors there are, and the rules that
-//! `tests/house.rs` holds. The README is the front page for users.
+//! `tests/machine/house.rs` holds. The README is the front page for users.
 //!
 //! # The walk of one minibatch
 //! `train/step.rs` is the corridor; each of 1 to n ranks walks it with its own slice of the minibatch, and every stage
@@ -46,19 +46,23 @@
 //! | `optim`     |   | optimizers (SGD to LAMB and FTRL), on whole weights and on halves (Split-SGD-BF16); the learning rate's schedule |
 //! | `embedding` |   | tables, whole or in halves, look-up, update |
 //! | `layer`     |   | linear, MLP, vectors made of pooled rows, dot and cat interaction, cross network, sums, functions and copies of vectors, wide part, steps of a time series and attention over them, loss: forward beside backward |
-//! | `exchange`  |   | what ranks send each other: ids, pooled rows, their gradients, layers, hot rows; in any order or a fixed one; how many bytes |
+//! | `exchange`  |   | what ranks send each other of tables: ids, pooled rows, their gradients, hot rows; sums in a fixed order; how many bytes |
 //! | `model`     |   | the network, of which every rank has a copy: a model's layers by their names (DLRM, DCNv2, Wide & Deep, TBSM, or one's own), planned as blocks (`graph`); a rank's tables; the stages of a step and their work |
-//! | `train`     |   | step, ranks and their threads, reduction of dense gradients, clock, run, evaluation, checkpoint, export (ONNX, PyTorch), report |
+//! | `train`     |   | step, ranks and their threads, reduction of dense gradients and the exchange of layers, clock, run, evaluation, checkpoint, export (ONNX, PyTorch), report |
 //! | `simulate`  |   | what a step takes on a machine that is described or measured: stages and messages that share cores, memories and links |
 //! | `cli`       |   | one file a command |
 //!
 //! # Walls that matter
-//! * `embedding`, `layer`, `optim` and `math` are local mathematics; only `train` introduces them to data.
+//! * `math`, `optim`, `layer` and `embedding` are local mathematics: none of them knows a rank, and of the data only
+//!   `embedding` knows the bags that it looks up. `collective` moves memory and knows no arithmetic but sums; `exchange` knows
+//!   routes and shards, and no layer. `tests/machine/house.rs` has the list.
 //! * The scalar function is the definition: vectors of any width give the same bits, and so does any number of threads.
 //!   Tiles of AMX have definitions of their own, scalar too, for bfloat16 and for 32-bit floats in three parts.
 //! * Randomness is a pure function of (seed, stream, index): see [`base::rng`].
 //! * Errors are facts that a person can act on: see [`base::Error`].
-//! * A new preset, data format, layer or model is one new file and one line in a list.
+//! * A new preset, model or layer is one new file and one line in a list; a data format, whose files must also be told from
+//!   others and be written, and an optimizer, which has configuration, are one new file and a line in each `match` that the
+//!   compiler then names.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

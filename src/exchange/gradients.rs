@@ -34,7 +34,7 @@ impl Gradients {
             rank,
             whole: 0,
             messages: RowMessages::new(layout, rank, "exchange of gradients", floats, supply)?,
-            own: supply.buffer("gradients of own bags", own.div_ceil(LINE))?,
+            own: supply.buffer("gradients of own bags", own.div_ceil(Line::FLOATS))?,
         })
     }
 
@@ -74,7 +74,7 @@ impl Gradients {
                 });
             };
             let floats = ids.blocks(Route::own(own), Pass::Backward).map_or(0, super::Blocks::floats);
-            pack(own, &mut self.own[..floats.div_ceil(LINE)], Stores::Plain);
+            pack(own, &mut self.own[..floats.div_ceil(Line::FLOATS)], Stores::Plain);
             return self.messages.begin(team, carrier, pack);
         }
         self.messages.begin(team, carrier, |to, lines, stores| {
@@ -144,9 +144,6 @@ fn pack(
     }
     stream.flush();
 }
-
-/// Elements of a cache line.
-pub(super) const LINE: usize = Line::BYTES / size_of::<f32>();
 
 /// Elements that are gathered in the first-level cache before they are written away.
 const STAGED: usize = 2048;

@@ -90,8 +90,8 @@ impl RowMessages {
             fill(to, floats, Stores::Plain);
             let floats: &[f32] = bytemuck::cast_slice(floats);
             team.each(Rows::new(lines, 1, team.threads(), 1), |band| {
-                let from = band.first * PAIR * LINE;
-                narrow(isa, stores, &floats[from..from + band.rows * PAIR * LINE], band.data);
+                let from = band.first * PAIR * Line::FLOATS;
+                narrow(isa, stores, &floats[from..from + band.rows * PAIR * Line::FLOATS], band.data);
             });
         })
     }
@@ -117,9 +117,6 @@ impl RowMessages {
         Ok(Arrived::Widened { into, starts })
     }
 }
-
-/// Floats of a line.
-const LINE: usize = Line::BYTES / size_of::<f32>();
 
 /// Rows that have come.
 pub(super) enum Arrived<'a> {

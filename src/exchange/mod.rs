@@ -1,9 +1,9 @@
-//! What ranks send each other in a step: ids, pooled rows, their gradients, and the dense gradients.
+//! What ranks send each other of tables in a step: ids, pooled rows and their gradients.
 //!
 //! A rank reads its own slice of the minibatch. It sends the ids of its samples to the owners of rows ([`Ids`]); owners
 //! pool what they have straight into the windows of the ranks that asked ([`Pooled`]); gradients of pooled rows go back
-//! the same way ([`Gradients`]). Layers ([`LayerExchange`]) and replicated tables ([`Replicas`]), of which every rank has a
-//! copy, move by the gradients of all. Routes and shards are in the [`Layout`].
+//! the same way ([`Gradients`]). Replicated tables ([`Replicas`]), of which every rank has a copy, move by the gradients of
+//! all. Routes and shards are in the [`Layout`]. Layers are `train/reduction`'s.
 //!
 //! Where ranks have copies of hot rows ([`Layout::with_hot`]), bags of these alone are pooled at home: only other bags travel
 //! ([`Blocks`]), and sums of gradients to the owners and rows back from them ([`HotRows`]).
@@ -17,10 +17,8 @@
 mod gradients;
 mod hot;
 mod ids;
-mod layers;
 mod layout;
 mod messages;
-mod norms;
 mod ordered;
 mod pieces;
 mod pooled;
@@ -33,9 +31,7 @@ mod words;
 pub use gradients::Gradients;
 pub use hot::HotRows;
 pub use ids::Ids;
-pub use layers::{LayerExchange, Share, share_out};
 pub use layout::{Group, Holding, Layout, LayoutSpec, Stream};
-pub use norms::SquaresExchange;
 pub use ordered::{Nodes, Unpooled};
 pub use pieces::{Pieces, PiecesMemory};
 pub use pooled::Pooled;

@@ -8,9 +8,6 @@ use crate::memory::recycled;
 use crate::simd::Isa;
 use crate::sync::{Line, Stores};
 
-/// Elements of a cache line.
-pub(super) const LINE: usize = 16;
-
 /// Several tensors as one: each begins at a multiple of 16 elements, and what is between two of them means nothing.
 pub struct Pieces<'a> {
     /// Where each begins, with its elements.
@@ -33,7 +30,7 @@ impl<'a> Pieces<'a> {
     /// Adds a tensor behind the others.
     pub fn push(&mut self, tensor: &'a mut [f32]) {
         let start = self.len;
-        self.len += tensor.len().next_multiple_of(LINE);
+        self.len += tensor.len().next_multiple_of(Line::FLOATS);
         self.pieces.push((start, tensor));
     }
 
@@ -46,7 +43,7 @@ impl<'a> Pieces<'a> {
     /// What [`Pieces::len`] is for tensors of these sizes.
     #[must_use]
     pub fn len_of(sizes: impl Iterator<Item = usize>) -> usize {
-        sizes.map(|size| size.next_multiple_of(LINE)).sum()
+        sizes.map(|size| size.next_multiple_of(Line::FLOATS)).sum()
     }
 
     /// Elements, those between tensors included.
@@ -64,11 +61,11 @@ impl<'a> Pieces<'a> {
     /// For each tensor that `range` meets: the tensor, the part that is meant, and the lines of the message that hold
     /// it.
     fn meet(&mut self, range: &Range<usize>, mut with: impl FnMut(Isa, &mut [f32], Range<usize>, Range<usize>)) {
-        debug_assert!(range.start.is_multiple_of(LINE), "messages begin at lines");
+        debug_assert!(range.start.is_multiple_of(Line::FLOATS), "messages begin at lines");
         for (start, tensor) in &mut self.pieces {
             let (from, to) = (range.start.max(*start), range.end.min(*start + tensor.len()));
             if from < to {
-                let lines = (from - range.start) / LINE..(to - range.start).div_ceil(LINE);
+                let lines = (from - range.start) / Line::FLOATS..(to - range.start).div_ceil(Line::FLOATS);
                 with(self.isa, tensor, from - *start..to - *start, lines);
             }
         }

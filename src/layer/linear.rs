@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use super::flow::{Backward, Flow, MIXED};
-use super::pieces::{LINE, Piece, TensorSquares};
+use super::pieces::{Piece, TensorSquares};
 use super::weight::Weight;
 use crate::base::Result;
 use crate::machine::team::Team;
@@ -17,7 +17,7 @@ use crate::math::brgemm::{self, After, Cell, Onto, Panels, Scratch, WIDTH, bf16,
 use crate::math::{Part, add};
 use crate::memory::{Arena, Buffer, Supply, recycled};
 use crate::optim::{Kept, Optimizer, Pace, Squares};
-use crate::sync::Each;
+use crate::sync::{Each, Line};
 
 /// Weights, bias and their gradients.
 #[derive(Debug)]
@@ -185,7 +185,7 @@ impl Linear {
         let [weights, biases] = self.gradient_sizes();
         self.squares = [
             supply.buffer("squares of weights", weights.div_ceil(WIDTH))?,
-            supply.buffer("squares of biases", biases.div_ceil(LINE))?,
+            supply.buffer("squares of biases", biases.div_ceil(Line::FLOATS))?,
         ];
         Ok(())
     }

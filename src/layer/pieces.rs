@@ -16,9 +16,7 @@ use crate::optim::{
     with_rule,
 };
 use crate::simd::Isa;
-
-/// Elements to a cache line, at which a bias is cut.
-pub(super) const LINE: usize = 16;
+use crate::sync::Line;
 
 /// Some of a layer's weights or biases with their gradients, padding included.
 #[derive(Debug)]
@@ -107,15 +105,15 @@ impl Linear {
             squares,
         };
         (0..count).map(move |piece| {
-            let lines = cut(biases.div_ceil(LINE), piece, count);
-            let len = (lines.end * LINE).min(biases) - (lines.start * LINE).min(biases);
+            let lines = cut(biases.div_ceil(Line::FLOATS), piece, count);
+            let len = (lines.end * Line::FLOATS).min(biases) - (lines.start * Line::FLOATS).min(biases);
             let of_biases = Piece {
                 gradient: take(&mut bias_gradient, len),
                 weight: Part::Whole(take(&mut bias, len)),
                 optimizer,
                 moments: take_moments(&mut bias_moments, len),
-                row: LINE,
-                squares: take_some(&mut bias_squares, len.div_ceil(LINE)),
+                row: Line::FLOATS,
+                squares: take_some(&mut bias_squares, len.div_ceil(Line::FLOATS)),
             };
             [weights.next(piece, count), of_biases]
         })

@@ -1,4 +1,5 @@
-//! Models: what lies between pooled rows and the loss ([`Network`]), one file each, and a rank's tables below it.
+//! Models: the network between pooled rows and the loss ([`Network`]), whose layers presets name ([`graph`]), and a rank's
+//! part of the tables ([`Tables`]).
 
 pub mod graph;
 mod hot;

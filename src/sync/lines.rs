@@ -17,6 +17,9 @@ impl Line {
     /// Its size.
     pub const BYTES: usize = size_of::<Self>();
 
+    /// 32-bit floats of a line.
+    pub const FLOATS: usize = Self::BYTES / size_of::<f32>();
+
     /// How many lines hold `bytes` bytes.
     #[must_use]
     pub const fn hold(bytes: usize) -> usize {

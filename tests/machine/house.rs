@@ -26,6 +26,17 @@ const FLOORS: [&str; 19] = [
     "main",
 ];
 
+/// Floors that must not know floors below them, though these come before them in [`FLOORS`].
+const WALLS: [(&str, &[&str]); 7] = [
+    ("math", &["ffi"]),
+    ("collective", &["math"]),
+    ("data", &["ffi", "collective"]),
+    ("optim", &["ffi", "machine", "collective", "data", "shard"]),
+    ("embedding", &["ffi", "collective", "shard"]),
+    ("layer", &["ffi", "collective", "data", "shard", "embedding"]),
+    ("exchange", &["ffi", "optim", "layer"]),
+];
+
 /// The rooms in which `unsafe` may stand.
 const UNSAFE_ROOMS: [&str; 4] = ["ffi", "memory", "simd", "sync"];
 
@@ -76,6 +87,8 @@ fn arrows_between_floors_go_down() {
                 let name: String = used.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
                 let Some(other) = rank(&name) else { panic!("{}:{number}: crate::{name} is no floor", path.display()) };
                 assert!(other <= own, "{}:{number}: {here} must not use {name}, a floor above it", path.display());
+                let wall = WALLS.iter().any(|(floor, hidden)| *floor == here && hidden.contains(&name.as_str()));
+                assert!(!wall, "{}:{number}: {here} must not know {name}", path.display());
             }
         }
     }

@@ -17,9 +17,6 @@ use crate::memory::{Arena, Buffer, Supply};
 use crate::simd::{Kernel, Simd, combine};
 use crate::sync::{Line, Rows, Stores};
 
-/// Elements of a cache line.
-const LINE: usize = 16;
-
 /// Lines that are added up at once: a stack of them stays in the first-level cache.
 const BLOCK: usize = 16;
 
@@ -54,7 +51,7 @@ impl Nodes {
     /// # Panics
     /// When `len` is no whole number of lines, or there are more grains than 2^12.
     pub fn new(grains: Grains, ranks: usize, rank: RankId, len: usize, supply: &mut Supply<'_>) -> Result<Self> {
-        assert!(len.is_multiple_of(LINE), "{len} elements of whole lines");
+        assert!(len.is_multiple_of(Line::FLOATS), "{len} elements of whole lines");
         let shares: Vec<_> = (0..ranks).map(|rank| Share::new(grains, ranks, rank)).collect();
         let sum = Sum::of(shares.iter().flat_map(|share| share.sum.left.iter().copied()));
         assert!(sum.depth <= DEEPEST, "{} grains", grains.count());
@@ -63,7 +60,7 @@ impl Nodes {
         let owners = (0..ranks as u32).map(RankId).zip(&shares);
         let owners = owners.flat_map(|(owner, share)| std::iter::repeat_n(owner, share.sum.left.len()));
         let sources: Vec<_> = owners.map(|owner| (owner, lengths.clone())).collect();
-        let own = lengths[rank.index()] / LINE;
+        let own = lengths[rank.index()] / Line::FLOATS;
         Ok(Self {
             received: supply.buffer("slices of partial gradients", sum.merges.len() * own)?,
             total: supply.buffer("a slice of the gradient", own)?,
@@ -180,18 +177,24 @@ impl Memory for Parts<'_, '_> {
     fn put(&mut self, source: Range<usize>, to: &mut [Line], fold: Fold, stores: Stores) {
         let Self { parts, nodes, slices, .. } = self;
         runs(slices, *nodes, source, |node, elements, at| {
-            let lines = at / LINE..(at + elements.len()) / LINE;
+            let lines = at / Line::FLOATS..(at + elements.len()) / Line::FLOATS;
             parts[node].put(elements, &mut to[lines], fold, stores);
         });
     }
 
     fn get(&mut self, target: Range<usize>, from: &[Line], _: Fold) {
-        self.received[target.start / LINE..target.end / LINE].copy_from_slice(&from[..target.len() / LINE]);
+        self.received[target.start / Line::FLOATS..target.end / Line::FLOATS]
+            .copy_from_slice(&from[..target.len() / Line::FLOATS]);
     }
 
     fn keep(&mut self, source: Range<usize>, target: Range<usize>) {
         let received = std::mem::take(&mut self.received);
-        self.put(source, &mut received[target.start / LINE..target.end / LINE], Fold::Copy, Stores::Plain);
+        self.put(
+            source,
+            &mut received[target.start / Line::FLOATS..target.end / Line::FLOATS],
+            Fold::Copy,
+            Stores::Plain,
+        );
         self.received = received;
     }
 }
@@ -212,9 +215,9 @@ impl Kernel for AddUp<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { sum, received, stride, mut first, to } = self;
-        let mut stack = [[0.0f32; BLOCK * LINE]; DEEPEST];
+        let mut stack = [[0.0f32; BLOCK * Line::FLOATS]; DEEPEST];
         for to in to.chunks_mut(BLOCK) {
-            let (len, mut height) = (to.len() * LINE, 0);
+            let (len, mut height) = (to.len() * Line::FLOATS, 0);
             for (node, merges) in sum.merges.iter().enumerate() {
                 let from: &[f32] = bytemuck::cast_slice(&received[node * stride + first..][..to.len()]);
                 stack[height][..len].copy_from_slice(from);

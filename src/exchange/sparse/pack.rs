@@ -1,6 +1,6 @@
 //! Packs the gradients of the bags that an owner knows of, a vector each.
 
-use super::super::gradients::{LINE, Stream};
+use super::super::gradients::Stream;
 use crate::base::RankId;
 use crate::exchange::layout::Layout;
 use crate::exchange::{Ids, Pass, Route};
@@ -18,7 +18,7 @@ pub(in crate::exchange) fn pack(
     first: usize,
     to: &mut [Line],
 ) {
-    let (mut at, end) = (first * LINE, (first + to.len()) * LINE);
+    let (mut at, end) = (first * Line::FLOATS, (first + to.len()) * Line::FLOATS);
     let blocks = ids.blocks(Route { owner, asking: ids.rank() }, Pass::Backward).expect("messages have some bags only");
     let mut stream = Stream::new(isa, stores, to);
     for group in &layout.of(owner).groups {
@@ -40,9 +40,9 @@ pub(in crate::exchange) fn pack(
         }
     }
     // As much as fills up the last line of what travels.
-    const NONE: [f32; LINE] = [0.0; LINE];
+    const NONE: [f32; Line::FLOATS] = [0.0; Line::FLOATS];
     while at < end {
-        let count = (end - at).min(LINE);
+        let count = (end - at).min(Line::FLOATS);
         stream.put(&NONE[..count]);
         at += count;
     }

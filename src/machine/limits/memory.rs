@@ -10,7 +10,7 @@ use crate::ffi::linux::{HUGE_PAGE_BYTES, Region, Reservation};
 use crate::ffi::numa::NodeMask;
 use crate::machine::team::Team;
 use crate::memory::{Homes, available_bytes};
-use crate::sync::{Each, Rows};
+use crate::sync::{Each, Line, Rows};
 
 /// The size of memory pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -45,9 +45,6 @@ pub struct Field {
 
 /// Cells that are summed at a time in f32: 64 running sums of at most 4096 numbers each stay exact (below 2^24).
 pub(super) const BLOCK: usize = 256 << 10;
-
-/// Cells of a cache line.
-pub(super) const LINE: usize = 16;
 
 impl Field {
     /// A size in bytes that measures memory and not a cache of `l3_bytes`: the larger of 1 GiB and 4 x L3, but at most
@@ -84,8 +81,8 @@ impl Field {
     fn fill(team: &Team, reservation: Reservation, pages: Pages) -> Result<Self> {
         reservation.advise_huge(pages == Pages::Huge)?;
         let mut field = Self { region: reservation.open()?, pages };
-        team.each(Rows::new(field.cells_mut(), LINE, team.threads(), 1), |band| {
-            for (index, cell) in (band.first * LINE..).zip(band.data) {
+        team.each(Rows::new(field.cells_mut(), Line::FLOATS, team.threads(), 1), |band| {
+            for (index, cell) in (band.first * Line::FLOATS..).zip(band.data) {
                 // The upper bits of a multiplicative hash (Knuth, TAOCP volume 3, 6.4).
                 *cell = ((index as u32).wrapping_mul(0x9E37_79B1) >> 24) as f32;
             }
@@ -127,7 +124,7 @@ impl Field {
     #[must_use]
     pub fn sum(&self, team: &Team) -> f64 {
         let (cells, threads, isa) = (self.cells(), team.threads(), team.isa());
-        shares(team, |thread| isa.run(Sum { cells: share(cells, LINE, thread, threads) }))
+        shares(team, |thread| isa.run(Sum { cells: share(cells, Line::FLOATS, thread, threads) }))
     }
 }
 

@@ -10,12 +10,12 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::Rate;
-use super::memory::{Field, LINE, shares};
+use super::memory::{Field, shares};
 use super::stream::horizontal;
 use crate::base::rng::{Random, Stream};
 use crate::machine::team::Team;
 use crate::simd::{Kernel, Simd};
-use crate::sync::Rows;
+use crate::sync::{Line, Rows};
 
 /// Which bytes [`Field::gather`] counts.
 pub const GATHER_FORMULA: &str = "rows x row bytes / s (4-byte row numbers, read in order, not counted)";
@@ -46,7 +46,7 @@ pub struct Gathered {
 #[inline(always)]
 fn prefetch<S: Simd>(simd: S, cells: &[f32], width: usize, rows: &[u32], at: usize) {
     if let Some(&row) = rows.get(at) {
-        for line in cells[row as usize * width..][..width].chunks_exact(LINE) {
+        for line in cells[row as usize * width..][..width].chunks_exact(Line::FLOATS) {
             simd.prefetch(line);
         }
     }

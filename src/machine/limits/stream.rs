@@ -1,10 +1,10 @@
 //! Streams: reading all of a field, and copying its first half to its second with and without the caches.
 
 use super::Rate;
-use super::memory::{BLOCK, Field, LINE, share, shares};
+use super::memory::{BLOCK, Field, share, shares};
 use crate::machine::team::Team;
 use crate::simd::{Kernel, Simd};
-use crate::sync::Rows;
+use crate::sync::{Line, Rows};
 
 /// Which bytes [`Field::read`] counts.
 pub const READ_FORMULA: &str = "bytes read / s";
@@ -95,7 +95,8 @@ impl Field {
     /// When a pass reads something else than the pass before.
     pub fn read(&self, team: &Team) -> Rate {
         let (cells, threads) = (self.cells(), team.threads());
-        let expected = shares(team, |thread| share(cells, LINE, thread, threads).iter().map(|&x| f64::from(x)).sum());
+        let expected =
+            shares(team, |thread| share(cells, Line::FLOATS, thread, threads).iter().map(|&x| f64::from(x)).sum());
         Rate::measure(self.bytes() as f64, || assert_eq!(self.sum(team), expected, "a pass reads every cell"))
     }
 
@@ -126,13 +127,13 @@ impl Field {
         let source = source();
         let cells = self.cells_mut();
         let rate = Rate::measure(size_of_val(&*cells) as f64, || {
-            team.each(Rows::new(&mut *cells, LINE, threads, 1), |band| {
+            team.each(Rows::new(&mut *cells, Line::FLOATS, threads, 1), |band| {
                 for to in band.data.chunks_mut(SOURCE) {
                     isa.run(Copy { from: &source[..to.len()], to, past_caches: true });
                 }
             });
         });
-        team.each(Rows::new(&mut *cells, LINE, threads, 1), |band| {
+        team.each(Rows::new(&mut *cells, Line::FLOATS, threads, 1), |band| {
             let arrived = |cells: &[f32]| cells == &source[..cells.len()];
             assert!(band.data.chunks(SOURCE).all(arrived), "what was written arrived");
         });
@@ -143,15 +144,15 @@ impl Field {
         let (threads, isa, half) = (team.threads(), team.isa(), self.cells().len() / 2);
         let (from, to) = self.cells_mut().split_at_mut(half);
         let from = &*from;
-        team.each(Rows::new(&mut *to, LINE, threads, 1), |band| band.data.fill(-1.0));
+        team.each(Rows::new(&mut *to, Line::FLOATS, threads, 1), |band| band.data.fill(-1.0));
         let rate = Rate::measure(2.0 * size_of_val(from) as f64, || {
-            team.each(Rows::new(&mut *to, LINE, threads, 1), |band| {
-                let from = &from[band.first * LINE..][..band.data.len()];
+            team.each(Rows::new(&mut *to, Line::FLOATS, threads, 1), |band| {
+                let from = &from[band.first * Line::FLOATS..][..band.data.len()];
                 isa.run(Copy { from, to: band.data, past_caches });
             });
         });
         let differing = shares(team, |thread| {
-            let (from, to) = (share(from, LINE, thread, threads), share(to, LINE, thread, threads));
+            let (from, to) = (share(from, Line::FLOATS, thread, threads), share(to, Line::FLOATS, thread, threads));
             if from == to { 0.0 } else { 1.0 }
         });
         assert_eq!(differing, 0.0, "the copy equals its source");

@@ -5,11 +5,11 @@
 use std::slice::ChunksMut;
 use std::time::{Duration, Instant};
 
-use super::memory::{Field, LINE};
+use super::memory::Field;
 use super::stream::{Copy, SOURCE, source};
 use crate::machine::team::Team;
 use crate::simd::Isa;
-use crate::sync::Each;
+use crate::sync::{Each, Line};
 
 /// Threads are all at work after this time, from which on their bytes count.
 const WARM_UP: Duration = Duration::from_millis(20);
@@ -83,7 +83,7 @@ pub fn write_together(team: &Team, nodes: &[usize], fields: &mut [Field], within
     let shares: Vec<usize> = (0..count).map(writers).collect();
     let parts = fields.iter_mut().zip(&shares).map(|(field, writers)| {
         let cells = field.cells_mut();
-        let part = (cells.len() / (*writers).max(1) / LINE).max(1) * LINE;
+        let part = (cells.len() / (*writers).max(1) / Line::FLOATS).max(1) * Line::FLOATS;
         cells.chunks_mut(part)
     });
     let mut parts: Vec<ChunksMut<'_, f32>> = parts.collect();

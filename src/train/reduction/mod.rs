@@ -17,6 +17,8 @@ mod alone;
 mod blocking;
 mod clip;
 mod grains;
+mod layers;
+mod norms;
 mod overlapped;
 mod sliced;
 

@@ -6,12 +6,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use super::layers::{LayerExchange, Share, share_out};
+use super::norms::SquaresExchange;
 use super::{Clip, Sent};
 use crate::base::config::Wire;
 use crate::base::{RankId, Result};
 use crate::collective::plan::Reduction;
 use crate::collective::{Carrier, Links};
-use crate::exchange::{LayerExchange, Replicas, Share, SquaresExchange, share_out};
+use crate::exchange::Replicas;
 use crate::layer::{Linear, TensorSquares};
 use crate::machine::team::Team;
 use crate::memory::recycled;

@@ -10,25 +10,25 @@
 
 use std::ops::Range;
 
-use super::pieces::{LINE, Pieces, PiecesMemory};
 use crate::base::Result;
 use crate::base::config::Wire;
 use crate::collective::plan::Reduction;
 use crate::collective::{Carrier, Executor, Fold, Links, Memory, Payload, Tensor, widen};
+use crate::exchange::{Pieces, PiecesMemory};
 use crate::layer::{Linear, Piece};
 use crate::optim::Pace;
 use crate::simd::Isa;
 use crate::sync::{Line, Stores};
 
 /// Some weights and some biases of each way of each owner's slice, by owner.
-pub type Share<'a> = Vec<[Piece<'a>; 2]>;
+pub(super) type Share<'a> = Vec<[Piece<'a>; 2]>;
 
 /// Elements of a last term that are widened at a time.
 const TERM: usize = 1024;
 
 /// Gives `deal` a layer's pieces for `threads` threads of each of `ranks` ranks, whose slices go so many ways: the thread,
 /// and what its share has next.
-pub fn share_out<'a>(
+pub(super) fn share_out<'a>(
     layer: &'a mut Linear,
     [ranks, ways, threads]: [usize; 3],
     mut deal: impl FnMut(usize, [Piece<'a>; 2]),
@@ -38,7 +38,7 @@ pub fn share_out<'a>(
 
 /// One thread's part in the exchange of one layer.
 #[derive(Debug)]
-pub struct LayerExchange {
+pub(super) struct LayerExchange {
     scatter: Executor,
     gather: Executor,
     /// Positions in a share of what this rank owns.
@@ -74,7 +74,9 @@ impl LayerExchange {
                 start += padded(piece.gradient().len(), line);
             }
             gradients.push(pieces.iter_mut().map(|piece| padded(piece.gradient().len(), line)).sum::<usize>());
-            words.push(pieces.into_iter().flat_map(Piece::into_words).map(|words| padded(words.len(), LINE)).sum());
+            words.push(
+                pieces.into_iter().flat_map(Piece::into_words).map(|words| padded(words.len(), Line::FLOATS)).sum(),
+            );
         }
         let scatter = reduction.plan_cut(&gradients, payload);
         let gather = reduction.plan_cut(&words, Payload::F32).reversed();

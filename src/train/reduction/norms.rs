@@ -3,16 +3,17 @@
 //! Each rank gives its own to all, as weights are given, and all of them add these up in the order of ranks: the sums are
 //! the same everywhere.
 
-use super::pieces::{LINE, Pieces, PiecesMemory};
 use crate::base::Result;
 use crate::collective::plan::Reduction;
 use crate::collective::{Carrier, Executor, Links, Payload};
+use crate::exchange::{Pieces, PiecesMemory};
 use crate::layer::TensorSquares;
 use crate::simd::Isa;
+use crate::sync::Line;
 
 /// The exchange, with its memory.
 #[derive(Debug)]
-pub struct SquaresExchange {
+pub(super) struct SquaresExchange {
     gather: Executor,
     traffic: Links,
     /// A line a rank: words of 64-bit floats.
@@ -26,13 +27,13 @@ impl SquaresExchange {
     #[must_use]
     pub fn new(carrier: &dyn Carrier, reduction: &Reduction) -> Self {
         let lengths: Vec<usize> = (0..carrier.ranks() * reduction.ways)
-            .map(|part| if part % reduction.ways == 0 { LINE } else { 0 })
+            .map(|part| if part % reduction.ways == 0 { Line::FLOATS } else { 0 })
             .collect();
         let gather = reduction.plan_cut(&lengths, Payload::F32).reversed();
         Self {
             traffic: gather.traffic(),
             gather: Executor::new(&gather, carrier, "all-gather of the squares of a layer's norms"),
-            words: vec![0.0; carrier.ranks() * LINE],
+            words: vec![0.0; carrier.ranks() * Line::FLOATS],
             rank: carrier.rank().index(),
             memory: PiecesMemory::default(),
         }
@@ -51,14 +52,14 @@ impl SquaresExchange {
     pub fn run(&mut self, carrier: &mut dyn Carrier, own: TensorSquares, isa: Isa) -> Result<TensorSquares> {
         let flat = own.0.as_flattened();
         let words: &[f32] = bytemuck::cast_slice(flat);
-        self.words[self.rank * LINE..][..words.len()].copy_from_slice(words);
+        self.words[self.rank * Line::FLOATS..][..words.len()].copy_from_slice(words);
         let mut pieces = Pieces::within(&mut self.memory, isa);
         pieces.push(&mut self.words);
         let result = self.gather.run(carrier, &mut pieces);
         self.memory = pieces.into_memory();
         result?;
         let mut sums = TensorSquares::default();
-        for line in self.words.chunks_exact(LINE) {
+        for line in self.words.chunks_exact(Line::FLOATS) {
             let values =
                 line.chunks_exact(2).map(|words| bytemuck::pod_read_unaligned::<f64>(bytemuck::cast_slice(words)));
             sums.0.as_flattened_mut().iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
