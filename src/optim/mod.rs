@@ -6,7 +6,8 @@
 //! saved with them. Two move weights as SGD does, at a rate that follows from what they keep: row-wise Adagrad, with
 //! a number a row, and LAMB, which needs norms of whole tensors and so passes over them twice ([`Direct`]).
 //!
-//! A new optimizer is one new file with its rule, one variant of [`Optimizer`] and of [`StepRule`].
+//! A new optimizer is one new file with its rule, a variant of [`Optimizer`] and of [`StepRule`], and its name and what it is
+//! configured by in `base/config`; the compiler names each `match` that must know it.
 
 mod adagrad;
 mod adam;

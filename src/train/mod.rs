@@ -1,6 +1,6 @@
 //! Training: the corridor that one minibatch walks down (`step`), and what surrounds it.
 //!
-//! This floor introduces data to models; everything below it is unaware of the others.
+//! This floor introduces the data's minibatches to networks, and optimizers to what ranks exchange.
 
 mod checkpoint;
 mod clock;

@@ -8,15 +8,13 @@ use super::copies::{CopyMemory, PlannedCopies};
 use super::pace::{Rates, Updates};
 use super::profile::StepWork;
 use super::ranks::Step;
-use super::reduction::{Alone, Blocking, ByGrains, Clip, DenseReduction, Overlapped, Place as CommPlace, Sliced};
+use super::reduction::{self, DenseReduction};
 use super::{Clock, Setup, step};
 use crate::base::{Error, Place, RankId, Result, TableId};
 use crate::collective::{Carrier, Fabric, Member};
 use crate::data::hot::Inputs;
 use crate::data::{Batch, Portion, RankLoader, Waited};
-use crate::exchange::{
-    Gradients, HotRows, Ids, Layout, Nodes, Pass, Pieces, Pooled, Replicas, Route, Unpooled, message_bytes,
-};
+use crate::exchange::{Gradients, HotRows, Ids, Layout, Nodes, Pass, Pieces, Pooled, Route, Unpooled, message_bytes};
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::math::{Parts, Share};
@@ -66,6 +64,8 @@ pub struct Rank {
     gate: Gate,
 }
 
+const ALL_LANES: &str = "the lanes of the plan, in its order";
+
 const NO_LAYERS: &str = "nothing is kept of a layer's rows, and a rank counts updates";
 
 /// The lanes that the corridor uses; the dense reduction has its own.
@@ -79,6 +79,22 @@ pub(super) struct Lanes {
     pub hot_gradients: Option<Box<dyn Carrier>>,
     /// With [`Rank::hot`].
     pub hot_rows: Option<Box<dyn Carrier>>,
+}
+
+impl Lanes {
+    /// Takes them from those of the plan, of which they are the first.
+    fn take(layout: &Layout, ends: &mut impl Iterator<Item = Box<dyn Carrier>>) -> Self {
+        let mut lane = || ends.next().expect(ALL_LANES);
+        let (is_hot, by_grains) = (layout.hot().is_some(), layout.grains().is_some());
+        Self {
+            ids: lane(),
+            pooled: lane(),
+            gradients: lane(),
+            unpooled: by_grains.then(&mut lane),
+            hot_gradients: (is_hot && !by_grains).then(&mut lane),
+            hot_rows: is_hot.then(&mut lane),
+        }
+    }
 }
 
 /// What all ranks are given when they start.
@@ -146,8 +162,7 @@ impl Rank {
             kept_wide: setup.room.kept_wide()[1],
         };
         let mut network = (setup.network)(&spec, supply)?;
-        let clip = setup.room.clip_norm.map(Clip::to);
-        if clip.is_some() {
+        if setup.room.clip_norm.is_some() {
             (0..network.layers()).try_for_each(|index| network.layer_mut(index).plan_squares(supply))?;
         }
         let stored = setup.stored.as_ref();
@@ -183,34 +198,10 @@ impl Rank {
         tables.begin(&team);
 
         let mut ends = fabric.connect(&mut gate, windows)?.into_iter();
-        let mut lane = || ends.next().expect("the lanes of the plan, in its order");
-        let (is_hot, by_grains) = (layout.hot().is_some(), layout.grains().is_some());
-        let lanes = Lanes {
-            ids: lane(),
-            pooled: lane(),
-            gradients: lane(),
-            unpooled: by_grains.then(&mut lane),
-            hot_gradients: (is_hot && !by_grains).then(&mut lane),
-            hot_rows: is_hot.then(&mut lane),
-        };
-        let replicas_lane = (!layout.replicated().is_empty()).then(&mut lane);
-        let dense: Vec<Box<dyn Carrier>> = ends.collect();
-        let replicas = Replicas::new(&layout, rank, setup.isa);
-        let reduction: Box<dyn DenseReduction> = if let Some(nodes) = nodes {
-            let lane = dense.into_iter().next().expect("a lane for sums by grains");
-            Box::new(ByGrains::new(nodes, replicas, replicas_lane, lane, clip))
-        } else if layout.ranks() == 1 || !setup.room.learns() {
-            Box::new(Alone::new(clip))
-        } else {
-            let (ways, lanes) = ((&setup.reduction, setup.wire), (dense, replicas_lane));
-            let sliced = Sliced::new(lanes, &mut *network, ways, clip, setup.traced);
-            if place.comm.is_empty() {
-                Box::new(Blocking::new(sliced, replicas))
-            } else {
-                let place = CommPlace { rank, pus: place.comm.clone(), spin: setup.spin, isa: setup.isa };
-                Box::new(Overlapped::start(place, &job, sliced, replicas, setup.overlap)?)
-            }
-        };
+        let lanes = Lanes::take(&layout, &mut ends);
+        let replicas_lane = (!layout.replicated().is_empty()).then(|| ends.next().expect(ALL_LANES));
+        let dense = reduction::DenseLanes { reducers: ends.collect(), replicas: replicas_lane };
+        let reduction = reduction::build(setup, &job, &layout, rank, &mut *network, nodes, dense)?;
         Ok(Self {
             number: rank,
             clock: Clock::new(setup.traced),

@@ -24,22 +24,24 @@ mod sliced;
 
 use std::time::Duration;
 
-pub(super) use alone::Alone;
-pub(super) use blocking::Blocking;
-pub(super) use clip::Clip;
-pub(super) use grains::ByGrains;
-pub(super) use overlapped::{Overlapped, Place};
-pub(super) use sliced::Sliced;
+use alone::Alone;
+use blocking::Blocking;
+use clip::Clip;
+use grains::ByGrains;
+use overlapped::{Overlapped, Place};
+use sliced::Sliced;
 
-use super::Clock;
 use super::clock::Span;
-use crate::base::Result;
-use crate::collective::Links;
+use super::{Clock, Setup};
+use crate::base::{RankId, Result};
+use crate::collective::{Carrier, Links};
 use crate::data::Batch;
+use crate::exchange::{Layout, Nodes, Replicas};
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::model::{Network, Stage, Tables};
 use crate::optim::{Pace, Paces};
+use crate::sync::Job;
 
 /// What the end of a step works on.
 pub(super) struct Scene<'a> {
@@ -104,4 +106,41 @@ pub(super) trait DenseReduction: Send {
     fn cost(&self) -> Option<String> {
         None
     }
+}
+
+/// The lanes of the dense reduction.
+pub(super) struct DenseLanes {
+    /// One a thread that takes part.
+    pub reducers: Vec<Box<dyn Carrier>>,
+    /// Where there are replicated tables.
+    pub replicas: Option<Box<dyn Carrier>>,
+}
+
+/// The dense reduction that a setup asks for; `nodes` are the sums by grains, where the number of ranks changes no bit.
+pub(super) fn build(
+    setup: &Setup,
+    job: &Job,
+    layout: &Layout,
+    rank: RankId,
+    network: &mut dyn Network,
+    nodes: Option<Nodes>,
+    lanes: DenseLanes,
+) -> Result<Box<dyn DenseReduction>> {
+    let (place, clip) = (&setup.places[rank.index()], setup.room.clip_norm.map(Clip::to));
+    let replicas = Replicas::new(layout, rank, setup.isa);
+    let DenseLanes { reducers, replicas: replicas_lane } = lanes;
+    if let Some(nodes) = nodes {
+        let lane = reducers.into_iter().next().expect("a lane for sums by grains");
+        return Ok(Box::new(ByGrains::new(nodes, replicas, replicas_lane, lane, clip)));
+    }
+    if layout.ranks() == 1 || !setup.room.learns() {
+        return Ok(Box::new(Alone::new(clip)));
+    }
+    let ways = (&setup.reduction, setup.wire);
+    let sliced = Sliced::new((reducers, replicas_lane), network, ways, clip, setup.traced);
+    if place.comm.is_empty() {
+        return Ok(Box::new(Blocking::new(sliced, replicas)));
+    }
+    let place = Place { rank, pus: place.comm.clone(), spin: setup.spin, isa: setup.isa };
+    Ok(Box::new(Overlapped::start(place, job, sliced, replicas, setup.overlap)?))
 }
