@@ -270,7 +270,9 @@ impl Optimizer {
         let rate = pace.rate;
         match self {
             Self::None => panic!("weights that only predict are not moved"),
-            Self::Sgd | Self::SgdOfSums | Self::RowwiseAdagrad { .. } | Self::Lamb { .. } => StepRule::Sgd(Sgd { rate }),
+            Self::Sgd | Self::SgdOfSums | Self::RowwiseAdagrad { .. } | Self::Lamb { .. } => {
+                StepRule::Sgd(Sgd { rate })
+            }
             Self::SgdWithDecay { decay } => StepRule::SgdWithDecay(Decayed { rule: Sgd { rate }, decay }),
             Self::Momentum { momentum, decay } => {
                 StepRule::Momentum(Decayed { rule: Momentum { rate, momentum }, decay })
