@@ -197,7 +197,8 @@ pub enum Error {
     /// What is planned for a node exceeds its free memory.
     #[error(
         "{place}: needs {need}, has {free} free ({reserve} of it stay with the system): use more nodes, fewer --ranks or a \
-         smaller --batch, lower --rows-cap or model.dim, or narrower layers (model.bottom, model.top)"
+         smaller --batch or train.eval_batch, a lower --rows-cap, model.dim or --hot-budget, bags that are cut (room is kept \
+         for the longest), or narrower layers (model.bottom, model.top)"
     )]
     NodeFull {
         /// The node, or the nodes that an arena may lie on.

@@ -5,7 +5,7 @@
 
 use std::fs::{File, FileType, Metadata};
 use std::io::Read;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::units::Bytes;
@@ -32,6 +32,51 @@ pub fn open(path: &Path) -> Result<File> {
 /// As [`open`].
 pub fn metadata(path: &Path) -> Result<Metadata> {
     regular(path, std::fs::metadata(path).map_err(Error::io(path, "open"))?)
+}
+
+/// A file as it was found, to whose places one comes back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Its device, and its number there.
+    number: (u64, u64),
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+impl Found {
+    /// A regular file as it is now.
+    ///
+    /// # Errors
+    /// As [`open`].
+    pub fn at(path: &Path) -> Result<Self> {
+        let data = metadata(path)?;
+        let modified = (data.mtime(), data.mtime_nsec());
+        Ok(Self { number: (data.dev(), data.ino()), bytes: data.len(), modified })
+    }
+
+    /// Its bytes then.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether what it had then is still where it was, as far as the system tells: behind that it may have grown.
+    ///
+    /// # Errors
+    /// As [`open`], and [`Error::BadFile`] when it is another file or was changed.
+    pub fn check(&self, path: &Path) -> Result<()> {
+        let now = Self::at(path)?;
+        let same = (now.bytes, now.modified) == (self.bytes, self.modified);
+        if same || now.number == self.number && now.bytes > self.bytes {
+            return Ok(());
+        }
+        let reason = format!(
+            "the file has changed since it was opened: it had {} bytes then and has {} now; start again, and leave it as it \
+             is while it is read",
+            self.bytes, now.bytes
+        );
+        Err(Error::bad_file(path, reason))
+    }
 }
 
 /// Reads a regular file whole.

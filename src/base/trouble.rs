@@ -35,7 +35,8 @@ impl fmt::Display for Place {
 pub enum Trouble {
     /// Somebody waited in vain.
     #[error(
-        "{place}: waited {:.1} s for {peer}: whoever is behind is stuck or far too slow ({}); the ranks stop together",
+        "{place}: waited {:.1} s for {peer}: whoever is behind is stuck or far too slow ({}): if it only has more to do, allow \
+         more with --timeout; the ranks stop together",
         waited.as_secs_f64(),
         list(places)
     )]
@@ -98,5 +99,6 @@ mod tests {
         let text = Trouble::Stalled { place, peer: RankId(3), waited, places: vec![place, behind] }.to_string();
         assert!(text.starts_with("rank 2 in all-gather #17: waited 2.5 s for rank 3: "), "{text}");
         assert!(text.contains("(rank 2 in all-gather #17, rank 5 in backward #16)"), "{text}");
+        assert!(text.contains("allow more with --timeout"), "{text}");
     }
 }

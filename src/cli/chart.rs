@@ -6,13 +6,14 @@ use plotters::prelude::*;
 const SIZE: (u32, u32) = (760, 440);
 
 /// Told apart by most people, also in print.
-const COLOURS: [RGBColor; 6] = [
+const COLOURS: [RGBColor; 7] = [
     RGBColor(0x1b, 0x6c, 0xa8),
     RGBColor(0xe0, 0x7b, 0x00),
     RGBColor(0x2a, 0x8f, 0x5b),
     RGBColor(0xb0, 0x3a, 0x48),
     RGBColor(0x6f, 0x56, 0xa3),
     RGBColor(0x6b, 0x6b, 0x6b),
+    RGBColor(0x9c, 0x6b, 0x3f),
 ];
 
 /// A line, or dots that are not joined.

@@ -204,6 +204,10 @@ impl GenerateArgs {
         }
         for (path, split) in days {
             let count = log.samples(split).unwrap_or(0);
+            if count == 0 {
+                // A day without rows is none, to `preprocess` either.
+                continue;
+            }
             let bar = bar(count, "generating");
             let mut file = WholeFile::create(&path)?;
             let mut text = BufWriter::new(&mut file);

@@ -4,26 +4,32 @@
 use std::path::Path;
 
 use super::collective::tensors;
+use super::copies::usual_budget;
 use super::figures;
 use super::session::{Learned, open_data};
-use crate::base::config::{Collective, Config, DataConfig, ModelConfig, SourceKind};
+use crate::base::config::{
+    Collective, Config, DataConfig, Determinism, Hot, ModelConfig, SourceKind, TrainConfig, Update,
+};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
-use crate::base::{Error, Result, input};
+use crate::base::{Error, RankId, Result, input};
 use crate::data::{Labels, Schema, Source, Unseen};
 use crate::machine::placement::Placement;
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site};
-use crate::model::Shape;
+use crate::model::{Shape, StoredTables};
 use crate::optim::{Kept, Optimizer};
 use crate::shard::demand::{Demand, measured};
-use crate::shard::planner::price;
-use crate::shard::scheme::Sharding;
-use crate::shard::{Model, Options, Plan, TableLoad, Workload, file, plan};
+use crate::shard::planner::{plan_by_free, price};
+use crate::shard::scheme::{Scheme, Sharding};
+use crate::shard::{Model, Options, Plan, Reserve, TableLoad, Workload, file};
 use crate::train::Setup;
 
 /// Samples from which look-ups and their skew are measured: a minibatch, within these bounds.
 const MEASURED: std::ops::RangeInclusive<usize> = 2048..=16_384;
+
+/// Bytes of a look-up in the lists by which rows are moved in order: it is sorted from one to another.
+const SORTED_BYTES: usize = 2 * size_of::<u64>();
 
 /// Which plan ranks follow.
 #[derive(Debug, Clone, Copy, Default)]
@@ -34,6 +40,23 @@ pub struct Wanted<'a> {
     pub kept: Option<&'a Path>,
     /// Whether the data's first samples may be looked at.
     pub sampled: bool,
+}
+
+/// What tables are divided for.
+#[derive(Debug, Clone, Copy)]
+pub enum Aim<'a> {
+    /// To train them.
+    Train,
+    /// To predict, with those that a checkpoint has looked up there.
+    Predict(Option<&'a StoredTables>),
+}
+
+impl<'a> Aim<'a> {
+    /// To predict with what a checkpoint has, or to train.
+    #[must_use]
+    pub const fn of(predicts: bool, stored: Option<&'a StoredTables>) -> Self {
+        if predicts { Self::Predict(stored) } else { Self::Train }
+    }
 }
 
 /// A division of tables.
@@ -56,9 +79,9 @@ pub struct Division {
 pub fn divide(
     config: &Config,
     source: &dyn Source,
-    machine: &Machine,
-    placement: &Placement,
+    (machine, placement): (&Machine, &Placement),
     wanted: Wanted<'_>,
+    aim: Aim<'_>,
 ) -> Result<Division> {
     // Dividing takes long for very many.
     Setup::check_host(&placement.ranks)?;
@@ -74,7 +97,7 @@ pub fn divide(
     // What cannot change a plan need not be measured.
     let chosen = wanted.file.is_none() && several;
     let (demands, looked_at) = demands(config, source, wanted.sampled && chosen);
-    let workload = workload(config, tables(config, source.schema(), &demands));
+    let workload = workload(config, tables(config, source.schema(), &demands, aim), aim);
     let model = Model::new(&workload, &site);
     let mut told = Vec::new();
     let followed = match (wanted.file, wanted.kept.filter(|_| several)) {
@@ -95,13 +118,20 @@ pub fn divide(
     let collective = path.map(named).transpose()?.flatten();
     let plan = match followed {
         Some(plan) => plan,
+        None if !several && matches!(aim, Aim::Predict(_)) => {
+            // There is no choice, and what of stored tables is asked for is read when it is.
+            let schemes = vec![Scheme::Table(RankId(0)); workload.tables.len()];
+            let rows: Vec<u64> = workload.tables.iter().map(|table| table.rows).collect();
+            let sharding = Sharding::new(&rows, workload.dims(), 1, schemes).expect("whole tables on the only rank");
+            return Ok(Division { sharding, toml: None, collective, told });
+        }
         None => {
             if several {
                 told.push(figures::line(machine, &site.assumptions));
                 told.extend(looked_at);
                 told.extend(undivided(&config.model).map(str::to_owned));
             }
-            plan(&model, &Options::default())?
+            plan_by_free(&model, &Options::default(), &mut told)?
         }
     };
     let toml = several.then(|| file::to_toml(&plan.sharding, &workload, &about(&model, &plan)));
@@ -225,19 +255,24 @@ pub fn planned(config: &mut Config, lookups: Option<f64>, skew: Option<f64>) -> 
     let mut schema = source.schema().clone();
     let capped = schema.tables.len() - if config.model.wide { config.model.wide_crosses.len() } else { 0 };
     schema.tables[..capped].iter_mut().for_each(|column| column.rows = config.data.capped(column.rows));
-    let tables = tables(config, &schema, &demands);
+    let tables = tables(config, &schema, &demands, Aim::Train);
     if tables.is_empty() {
         let reason = "the model has no embedding tables: there is nothing to divide".to_owned();
         return Err(Error::config("model.rows", reason));
     }
-    Ok(workload(config, tables))
+    Ok(workload(config, tables, Aim::Train))
 }
 
 /// What is asked of the tables of a schema. Those of a wide part have a width and an optimizer of their own.
-fn tables(config: &Config, schema: &Schema, demands: &[Demand]) -> Vec<TableLoad> {
+fn tables(config: &Config, schema: &Schema, demands: &[Demand], aim: Aim<'_>) -> Vec<TableLoad> {
     let (precision, deep) = (config.train.precision, config.model.deep_tables(schema.tables.len()));
     let positions = schema.positions(&config.model);
-    let optimizers = [Optimizer::rows(&config.train), Optimizer::wide(&config.train)[0]];
+    let (learns, by_sorting) =
+        (matches!(aim, Aim::Train), matches!(config.train.update, Update::Auto | Update::Sorted));
+    let optimizers = match aim {
+        Aim::Train => [Optimizer::rows(&config.train), Optimizer::wide(&config.train)[0]],
+        Aim::Predict(_) => [Optimizer::None; 2],
+    };
     let [rows, wide] = optimizers.map(|optimizer| Kept { precision, optimizer, row_weights: false });
     let kept = [Kept { row_weights: config.model.weighs_rows(), ..rows }, wide];
     let columns = schema.tables.iter().zip(config.model.dims(&schema.rows())).enumerate();
@@ -251,30 +286,43 @@ fn tables(config: &Config, schema: &Schema, demands: &[Demand]) -> Vec<TableLoad
             positions,
             // Of a longer list only the last ones are steps.
             lookups: if positions > 1 { demand.lookups.min(positions as f64) } else { demand.lookups },
+            longest: column.lookups.max(positions),
             skew: demand.skew,
             weighted: column.weighted,
             state_bytes: kept.bytes() - precision.read_bytes(),
             row_weight_bytes: if kept.row_weights { size_of::<f32>() } else { 0 },
             row_state_bytes: kept.row_bytes(),
+            sorting: if learns && (kept.sums_gradients() || by_sorting) { SORTED_BYTES } else { 0 },
+            stored: matches!(aim, Aim::Predict(Some(stored)) if stored.has(table, [column.rows as usize, dim])),
         }
     });
     table.collect()
 }
 
 /// What a configuration makes of tables.
-fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
+fn workload(config: &Config, tables: Vec<TableLoad>, aim: Aim<'_>) -> Workload {
+    let learns = matches!(aim, Aim::Train);
+    let optimizer = if learns { Optimizer::dense(&config.train) } else { Optimizer::None };
     let (precision, collective) = (config.train.precision, config.train.collective);
     let layer_precision = config.model.layer_precision(precision);
-    let layers = Kept { precision: layer_precision, optimizer: Optimizer::dense(&config.train), row_weights: false };
+    let layers = Kept { precision: layer_precision, optimizer, row_weights: false };
     let positions: Vec<usize> = tables.iter().map(|table| table.positions).collect();
     let dims: Vec<usize> = tables.iter().map(|table| table.dim).collect();
     let shape = Shape::of(&config.model, &positions, &dims);
     let [part_bytes, part_rows] = shape.part_sizes();
     let parameters = shape.parameters() as u64;
-    let gradient = size_of::<f32>();
+    let gradient = if learns { size_of::<f32>() } else { 0 };
+    let reserve = match aim {
+        Aim::Predict(_) => Reserve::default(),
+        Aim::Train => Reserve {
+            samples: config.train.eval_batch,
+            gradient_rows: !config.train.update_fused,
+            copies: copies(config, &tables),
+        },
+    };
     Workload {
         tables,
-        batch: config.train.minibatch(),
+        batch: if learns { config.train.minibatch() } else { config.train.eval_batch },
         weight_bytes: precision.read_bytes(),
         exchange_bytes: config.train.wire.bytes(),
         // Weights with what is kept beside them, and gradients; activations and theirs.
@@ -287,7 +335,25 @@ fn workload(config: &Config, tables: Vec<TableLoad>) -> Workload {
         collective: (collective != Collective::Auto).then(|| collective.name()),
         sample_operations: shape.operations() as u64,
         bf16: layer_precision.is_split(),
+        learns,
+        by_grains: config.train.determinism == Determinism::Ranks,
+        reserve,
     }
+}
+
+/// What a rank's copies of hot rows take at most, with those that take their place where they are revised.
+fn copies(config: &Config, tables: &[TableLoad]) -> u64 {
+    let TrainConfig { hot, hot_budget, hot_revise, .. } = &config.train;
+    if *hot == Hot::Off {
+        return 0;
+    }
+    let sum = |bytes: &dyn Fn(&TableLoad) -> usize| {
+        tables.iter().fold(0u64, |sum, table| sum.saturating_add(table.rows.saturating_mul(bytes(table) as u64)))
+    };
+    let row = size_of::<f32>();
+    let all = sum(&|table| 2 * table.dim * row + table.row_weight_bytes);
+    let budget = hot_budget.or(usual_budget(sum(&|table| table.dim * row))).min(all);
+    if *hot == Hot::Exact && *hot_revise > 0 { budget.saturating_mul(2) } else { budget }
 }
 
 /// The first lines of a plan's file.

@@ -1,7 +1,7 @@
 //! `octorec eval`: scores a trained model on labelled data.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -9,9 +9,11 @@ use super::heed_signals;
 use super::overrides::source_of;
 use super::preprocess::BadRow;
 use super::ranks::{RankArgs, Started};
-use super::session::{Trained, VerifyArgs, beside_checks, open_data, open_trained, report_skipped, report_unseen};
+use super::session::{
+    Learned, Trained, VerifyArgs, beside_checks, open_data, open_trained, report_skipped, report_unseen,
+};
 use super::text::{LineArgs, of_text};
-use crate::base::config::{Config, SourceKind};
+use crate::base::config::{Config, SourceKind, Vocab};
 use crate::base::console::note;
 use crate::base::error::nearest;
 use crate::base::units::{Count, Many};
@@ -75,7 +77,7 @@ impl EvalArgs {
         let trained = Trained::find(&self.checkpoint, self.verify)?;
         let mut config = trained.config()?;
         if let Some(path) = &self.data {
-            whole_file(&mut config, path)?;
+            whole_file(&mut config, &trained.known, path)?;
         }
         self.line.apply(&mut config)?;
         if let Some(what) = self.on_bad_row {
@@ -194,8 +196,8 @@ impl fmt::Display for Told<'_> {
 /// Reads all of a file as one split, in its order.
 ///
 /// # Errors
-/// When it is text with a header, and the run has no schema that would describe it.
-pub(super) fn whole_file(config: &mut Config, path: &std::path::Path) -> Result<()> {
+/// When it is text with a header, and the run has no schema that would describe it; or text whose values the model does not know.
+pub(super) fn whole_file(config: &mut Config, known: &Learned, path: &Path) -> Result<()> {
     if config.data.schema.is_empty() && Format::detect(path) == Some(Format::Csv) {
         let reason = format!(
             "{} is text with named columns, but this run was trained without a schema: name data of the kind that it was \
@@ -205,6 +207,16 @@ pub(super) fn whole_file(config: &mut Config, path: &std::path::Path) -> Result<
         return Err(Error::config("--data", reason));
     }
     config.data.source = if config.data.schema.is_empty() { source_of(path) } else { SourceKind::Files };
+    let numbered = known.vocabulary.is_some() || config.data.vocab == Vocab::Hash;
+    if config.data.source == SourceKind::Tsv && !numbered && path.is_file() {
+        let path = path.display();
+        let reason = format!(
+            "{path} is text, whose values this model has no rows for, since it was trained on none: write blocks by the \
+             vocabulary of those that it was trained on (octorec preprocess criteo-kaggle --in {path} --vocabulary DIR --out \
+             BLOCKS), and name them"
+        );
+        return Err(Error::config("--data", reason));
+    }
     config.data.path = path.display().to_string();
     config.data.test_path.clear();
     config.data.test_fraction = 0.0;

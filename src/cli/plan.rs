@@ -16,15 +16,17 @@ use crate::base::config::{Command, Config};
 use crate::base::console::note;
 use crate::base::error::nearest;
 use crate::base::units::{Bytes, Count, spelled};
-use crate::base::{Error, Result, TableId, console};
+use crate::base::{Error, Result, TableId, console, input};
+use crate::collective::candidates;
+use crate::collective::plan::Reduction;
 use crate::machine::site::Known;
 use crate::machine::{Site, place};
-use crate::memory::write_file;
+use crate::memory::{check_host, write_file};
 use crate::model::check_columns;
 use crate::optim::Optimizer;
-use crate::shard::planner::{Alternative, alternatives};
+use crate::shard::planner::{Alternative, alternatives, plan_by_free};
 use crate::shard::scheme::{Kind, REPLICATE_BELOW};
-use crate::shard::{HotPrice, HotPrices, Model, Options, Plan, Workload, file, plan, report};
+use crate::shard::{HotPrice, HotPrices, Model, Options, Plan, Workload, file, report};
 
 /// Arguments of `octorec plan`.
 #[derive(Debug, Args)]
@@ -39,9 +41,9 @@ pub struct PlanArgs {
     /// Divide every table in this way.
     #[arg(long, value_enum, default_value_t, conflicts_with = "plan")]
     scheme: Wish,
-    /// Tables with fewer rows are copied to each rank, unless something else is clearly faster.
-    #[arg(long, value_name = "ROWS", default_value_t = REPLICATE_BELOW, conflicts_with = "plan")]
-    replicate_below: u64,
+    /// Tables with fewer rows are copied to each rank, unless something else is clearly faster; default: 2048.
+    #[arg(long, value_name = "ROWS", conflicts_with = "plan")]
+    replicate_below: Option<u64>,
     /// Follow a plan from a file instead of looking for one.
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
@@ -127,6 +129,9 @@ struct Everything<'a> {
     /// Of budgets for copies of hot rows, and which of them is chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     hot: Option<(&'a [HotPrice], Option<usize>)>,
+    /// What memory lets them take on each rank.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hot_room: Option<u64>,
 }
 
 impl PlanArgs {
@@ -151,28 +156,47 @@ impl PlanArgs {
         let site = Site::new(&machine, &placement, Known { memory_gb_s: self.memory_gb_s, link_gb_s: self.link_gb_s });
         let figures = figures::line(&machine, &site.assumptions);
         note!("{figures}");
-        let workload = self.workload(&mut config)?;
+        let mut workload = self.workload(&mut config)?;
+        let named = self.schedule(&mut workload, &site)?;
         undivided(&config.model).iter().for_each(|reason| note!("{reason}"));
         let model = Model::new(&workload, &site);
-        let options = Options { replicate_below: self.replicate_below, scheme: self.scheme.kind() };
+        let replicate_below = self.replicate_below.unwrap_or(REPLICATE_BELOW);
+        let options = Options { replicate_below, scheme: self.scheme.kind() };
         if model.dense.is_none() && placement.ranks.len() > 1 {
             return Err(impossible(config.train.collective));
         }
         let explained = self.explain.as_ref().map(|wanted| find(&workload, wanted)).transpose()?;
         let plan = match &self.plan {
             Some(path) => follow(&model, path)?,
-            None => plan(&model, &options).map_err(|error| self.on_described(error))?,
+            None => {
+                let mut told = Vec::new();
+                let plan = plan_by_free(&model, &options, &mut told).map_err(|error| self.on_described(error))?;
+                told.iter().for_each(|line| note!("{line}"));
+                plan
+            }
         };
+        if machine.is_this_system
+            && let Err(full) = check_host("all ranks of this host together", plan.cost.pool_bytes.iter().sum(), 0)
+        {
+            note!("warning: {full}");
+        }
         check_columns(plan.sharding.schemes(), &config.model, Optimizer::rows(&config.train))?;
         if let Some(path) = &self.out {
-            write_file(path, file::to_toml(&plan.sharding, &workload, &about(&model, &plan)).as_bytes())?;
+            let text = file::to_toml(&plan.sharding, &workload, &about(&model, &plan));
+            let text = named.iter().fold(text, |text, name| file::with_collective(&text, name));
+            write_file(path, text.as_bytes())?;
             note!("plan written to {}", path.display());
         }
-        let hot = self.hot.map(|Budget::Auto| HotPrices::new(&workload, &plan.sharding).ladder(self.hot_revise));
+        let room = model.room_for_copies(&plan.cost, self.hot_revise.is_some());
+        let hot = self.hot.map(|Budget::Auto| {
+            let prices = HotPrices::new(&workload, &plan.sharding);
+            (prices.ladder(self.hot_revise, room), prices.most())
+        });
         if self.json {
-            let hot = hot.as_ref().map(|(prices, chosen)| (&prices[..], *chosen));
-            let everything =
-                Everything { figures, workload: &workload, site: &site, options: &options, plan: &plan, hot };
+            let hot_room = hot.as_ref().map(|_| room);
+            let hot = hot.as_ref().map(|((prices, chosen), _)| (&prices[..], *chosen));
+            let (workload, site, options, plan) = (&workload, &site, &options, &plan);
+            let everything = Everything { figures, workload, site, options, plan, hot, hot_room };
             return Ok(serde_json::to_string_pretty(&everything).expect("plain data with string keys is JSON") + "\n");
         }
         if let Some(table) = explained {
@@ -181,8 +205,29 @@ impl PlanArgs {
                 alternatives(&model, &Options { scheme: None, ..options.clone() }, &plan.sharding, table);
             return Ok(report::explanation(&model, &plan, table, &ways));
         }
-        let copies = hot.map_or_else(String::new, |(prices, chosen)| told(&prices, chosen, self.hot_revise));
+        let copies = hot.map_or_else(String::new, |((prices, chosen), most)| {
+            told(&prices, chosen, self.hot_revise) + &limited(&prices, room, most)
+        });
         Ok(report::text(&model, &plan) + &copies)
+    }
+
+    /// How the plan that is followed says that dense gradients are reduced, if it does; they are priced so, unless the
+    /// configuration says otherwise or these ranks have no such schedule, as where the plan is trained with.
+    fn schedule(&self, workload: &mut Workload, site: &Site) -> Result<Option<String>> {
+        let Some(path) = &self.plan else { return Ok(None) };
+        let origin = path.display().to_string();
+        let named = file::collective(&input::read_text(path)?, &origin)?;
+        let known = named.as_ref().and_then(|named| Reduction::NAMES.into_iter().find(|name| name == named));
+        if let Some(name) = known.filter(|_| workload.collective.is_none() && site.ranks.len() > 1) {
+            if candidates(Some(name), site).is_empty() {
+                note!(
+                    "plan: {origin}: {name} finds no way on this machine, or nothing to gain: the cheapest is priced"
+                );
+            } else {
+                workload.collective = Some(name);
+            }
+        }
+        Ok(named)
     }
 
     /// Of a machine that somebody described, what it has too little of is the description's.
@@ -198,6 +243,9 @@ impl PlanArgs {
     /// Numbers that clap cannot check.
     fn check(&self) -> Result<()> {
         let fail = |origin: &str, reason: &str| Err(Error::config(origin, reason));
+        if self.replicate_below.is_some() && self.scheme != Wish::Auto {
+            return fail("--replicate-below", "--scheme divides every table in one way: leave one of the two away");
+        }
         let positive = |value: Option<f64>| value.is_none_or(|value| value.is_finite() && value > 0.0);
         if !positive(self.lookups) || self.lookups.is_some_and(|lookups| lookups > 1e6) {
             return fail("--lookups", "must be more than 0 and at most 1000000");
@@ -283,6 +331,7 @@ fn told(prices: &[HotPrice], chosen: Option<usize>, revised: Option<u64>) -> Str
             let enough = format!("octorec train --hot exact --hot-budget {}", spelled(budget));
             if revision.is_empty() { format!("{enough} is enough") } else { enough + &revision }
         }
+        None if prices.is_empty() => "there is no budget that fits: leave --hot off".to_owned(),
         None => "no budget lets less travel: leave --hot off".to_owned(),
     };
     format!(
@@ -290,6 +339,18 @@ fn told(prices: &[HotPrice], chosen: Option<usize>, revised: Option<u64>) -> Str
          without: {}\nhot inputs: samples that would look up hot rows alone, if all rows that fit had copies and columns knew \
          nothing of each other; fae: sent in the mean step where these are minibatches of their own (--hot fae)\n{table}{advice}\n",
         bytes(without)
+    )
+}
+
+/// What memory keeps from the ladder: budgets above the room that ranks have, up to that of all rows that pay.
+fn limited(prices: &[HotPrice], room: u64, most: u64) -> String {
+    if prices.last().is_some_and(|price| price.budget >= most) {
+        return String::new();
+    }
+    let [room, most] = [room, most].map(Bytes);
+    format!(
+        "memory is what limits: it has room for copies of {room} on each rank, and those of all rows that pay take {most}: use \
+         more nodes, or a smaller --batch\n"
     )
 }
 

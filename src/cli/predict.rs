@@ -93,7 +93,7 @@ impl PredictArgs {
         config.data.on_bad_row = OnBadRow::Fail;
         let is_json = self.format == Some(Format::Json);
         if !arrives {
-            whole_file(&mut config, &self.data)?;
+            whole_file(&mut config, &trained.known, &self.data)?;
         }
         self.line.apply(&mut config)?;
         let source = if arrives {

@@ -16,7 +16,8 @@ use crate::base::{Error, Result, console};
 use crate::data::blocks::Codec;
 use crate::data::formats::csv::TextSchema;
 use crate::data::preprocess::{
-    Options, Recipe, SUMMARY, ShuffleBy, SplitBy, Stage, Summary, avazu, preprocess, taobao, taobao_sequences,
+    Options, Recipe, SUMMARY, ShuffleBy, SplitBy, Stage, Summary, avazu, input_files, preprocess, taobao,
+    taobao_sequences,
 };
 
 /// What the input is.
@@ -95,7 +96,8 @@ pub struct PreprocessArgs {
     /// What the input is
     format: Format,
 
-    /// Text files (plain, gzip or zstd), a day each, in order; or a folder of them
+    /// Text files (plain, gzip or zstd), a day each, in order: day_{0..23}.gz, since of day_* a shell sorts day_10 before day_2; or
+    /// a folder of them
     #[arg(long = "in", value_name = "FILE|DIR", required = true, num_args = 1..)]
     input: Vec<PathBuf>,
 
@@ -273,6 +275,11 @@ impl PreprocessArgs {
     pub fn run(&self) -> Result<()> {
         let options = self.options()?;
         heed_signals()?;
+        let inputs = input_files(&options.inputs)?;
+        if let [first, .., last] = &inputs[..] {
+            // The order decides which rows are the last day's.
+            note!("{} files, from {} to {}", Count(inputs.len() as u64), first.display(), last.display());
+        }
         let began = std::time::Instant::now();
         let bars = Bars::default();
         let summary = preprocess(&options, &|stage, done, total| bars.draw(stage, done, total));

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::bench::step::draw;
 use super::collective::{Choice, Dense, choose, idle};
 use super::copies::hot_rows;
-use super::division::{Division, Wanted, divide};
+use super::division::{Aim, Division, Wanted, divide};
 use super::figures;
 use super::help::{DATA, MACHINE};
 use super::machines::{Everyone, introduce};
@@ -177,6 +177,7 @@ impl RankArgs {
         source: &dyn Source,
         checkpoint: &Checkpoint<'_>,
     ) -> Result<Started> {
+        world.meet("read the data", Duration::from_secs_f64(self.timeout))?;
         let wanted = Wanted { file: self.plan.as_deref(), kept: None, sampled: false };
         let (purpose, dense, stored) = (Purpose::Predict, Dense::Chosen, checkpoint.stored_tables()?);
         let (traced, hot, from) = (false, None, 0);
@@ -220,8 +221,9 @@ impl RankArgs {
         let Task { world, config, source, purpose, wanted, traced, .. } = task;
         let (isa, deadline) = (Isa::chosen(config.train.isa)?, Duration::from_secs_f64(self.timeout));
         let everyone = introduce(world, config, source, (own, &placement), isa, deadline)?;
-        let Division { sharding, toml: plan, collective: kept, told } =
-            divide(config, source, &everyone.machine, &everyone.placement, wanted)?;
+        let aim = Aim::of(purpose == Purpose::Predict, task.stored.as_ref());
+        let site = (&everyone.machine, &everyone.placement);
+        let Division { sharding, toml: plan, collective: kept, told } = divide(config, source, site, wanted, aim)?;
         told.iter().for_each(|line| tell(line));
         if everyone.placement.ranks.len() == 1 && purpose != Purpose::Predict {
             idle(&config.train).iter().for_each(|line| tell(line));
@@ -251,8 +253,7 @@ impl RankArgs {
             (_, Some(choice)) => choice.reduction().clone(),
             (_, None) => setup.reduction,
         };
-        let (world, machines) = (world.clone(), everyone.counts);
-        let stored = task.stored;
+        let (world, machines, stored) = (world.clone(), everyone.counts, task.stored);
         let setup = Setup { traced, places, world, machines, reduction, stored, ..setup };
         use_plans(config, placement.ranks[0].compute.len(), setup.isa)?;
         Ok(Started { ranks: Ranks::start(setup)?, placement, isa, plan, dense })
@@ -396,10 +397,9 @@ impl RankArgs {
         let trials: Vec<(usize, f64)> = counts.into_iter().map(trial).collect::<Result<_>>()?;
         let &(best, _) = trials.iter().min_by(|a, b| a.1.total_cmp(&b.1)).expect("two trials at least");
         let best = usize::from(world.all_gather("agree on communication cores", vec![best as u8], deadline)?[0][0]);
-        let told: Vec<String> = trials.iter().map(|(count, ms)| format!("{count}: {ms:.2} ms")).collect();
+        let told = trials.iter().map(|(count, ms)| format!("{count}: {ms:.2} ms")).collect::<Vec<_>>().join(", ");
         note!(
-            "communication cores of a rank: {best} (a step with tables of at most {TRIAL_ROWS} rows takes with {})",
-            told.join(", ")
+            "communication cores of a rank: {best} (a step with tables of at most {TRIAL_ROWS} rows takes with {told})"
         );
         Ok(best)
     }

@@ -172,13 +172,14 @@ pub fn open_trained<'a>(path: &'a Path, verify: VerifyArgs, source: &dyn Source)
 }
 
 /// Does the work of a trained model, while another thread checks the hashes of the tables that the ranks look up where the
-/// checkpoint has them: nobody waits for that before the first answer, and damage is an error in any case.
+/// checkpoint has them: nobody waits for that before the first answer, and damage is an error in any case. Each machine checks
+/// the tables of its own ranks, and waits for what the others find.
 ///
 /// # Errors
 /// That of the work, or what is wrong with the checkpoint.
 pub fn beside_checks<T>(checkpoint: &Checkpoint<'_>, ranks: &Ranks, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    let stored = ranks.stored_tables()?;
-    let is_stored = |parameter: &Parameter| parameter.table().is_some_and(|table| stored[table]);
+    let (stored, held) = (ranks.stored_tables()?, ranks.held_tables());
+    let is_stored = |parameter: &Parameter| parameter.table().is_some_and(|table| stored[table] && held[table]);
     let tables: Vec<Parameter> = ranks.parameters()?.into_iter().filter(is_stored).collect();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -193,7 +194,9 @@ pub fn beside_checks<T>(checkpoint: &Checkpoint<'_>, ranks: &Ranks, work: impl F
         let sound = check.join().unwrap_or_else(|panic| resume_unwind(panic));
         let done = done?;
         checkpoint.check_read()?;
-        sound.map(|()| done)
+        sound?;
+        ranks.world().all_done("check the model")?;
+        Ok(done)
     })
 }
 

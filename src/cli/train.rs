@@ -242,11 +242,14 @@ impl TrainArgs {
     fn judged(&self, config: &Config, source: &dyn Source) -> Result<()> {
         let train = &config.train;
         let others = !config.data.test_path.is_empty();
+        let apart = others || source.has_own_tests();
         if let Some(origin) =
-            self.keys.origin("data.test_fraction").filter(|_| others && config.data.test_fraction > 0.0)
+            self.keys.origin("data.test_fraction").filter(|_| apart && config.data.test_fraction > 0.0)
         {
-            let reason =
-                "all samples of --test-data are for tests, and none of --data: leave one of the two away".to_owned();
+            let reason = match others {
+                true => "all samples of --test-data are for tests, and none of --data: leave one of the two away",
+                false => "the data say which samples are for tests, and none is taken from the others: leave it away",
+            };
             return Err(Error::config(origin, reason));
         }
         let wanted = [
@@ -358,8 +361,9 @@ impl TrainArgs {
         self.judged(&config, &*source)?;
         let purpose = Purpose::Train(self.exchange.overlap);
         let hot = hot_inputs(&config, &*source, self.resume.as_deref().map(hot_in).as_deref())?;
+        let deadline = Duration::from_secs_f64(self.ranks.timeout);
+        world.meet("read the data", deadline)?;
         if let Some(hot) = &hot {
-            let deadline = Duration::from_secs_f64(self.ranks.timeout);
             world.agree("have the same hot inputs", &hot.tags.digest(), deadline)?;
         }
         let kept = self.resume.as_deref().map(plan_in);

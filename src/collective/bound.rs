@@ -26,8 +26,11 @@ use crate::machine::site::Pool;
 /// Where all cuts of a graph are tried for an all-to-all.
 const CUTS_OF: usize = 10;
 
-/// How often lengths are changed.
+/// How often lengths are changed, at most; and how often for nothing, which is while the bound grows by no more than this
+/// share in all.
 const LESSONS: usize = 400;
+const IDLE_LESSONS: usize = 100;
+const GROWTH: f64 = 1e-4;
 
 /// The least seconds that a collective can take.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -125,16 +128,22 @@ fn reduce_s(network: &Network, bytes: f64) -> f64 {
 
 /// Seconds until `demand[from][to]` bytes have gone from each home to each.
 fn exchange_s(network: &Network, demand: &[Vec<f64>]) -> f64 {
-    let (homes, arcs) = (network.homes(), network.arcs());
+    let homes = network.homes();
     let mut least: f64 = 0.0;
     if homes <= CUTS_OF {
         for set in 1..(1_usize << homes) - 1 {
             least = least.max(through_cut_s(network, demand, &|home| set >> home & 1 == 1));
         }
     }
-    // Links that are full become longer.
+    least.max(along_ways_s(network, demand).0)
+}
+
+/// The same as ways tell it, links that are full becoming longer, and after how many lessons.
+fn along_ways_s(network: &Network, demand: &[Vec<f64>]) -> (f64, usize) {
+    let arcs = network.arcs();
     let mut lengths: Vec<f64> = arcs.iter().map(|arc| 1.0 / arc.capacity).collect();
-    for _ in 0..LESSONS {
+    let (mut least, mut grown, mut since): (f64, f64, usize) = (0.0, 0.0, 0);
+    for lesson in 0..LESSONS {
         let mut loads = vec![0.0; arcs.len()];
         let mut way = 0.0;
         for (from, row) in demand.iter().enumerate() {
@@ -152,12 +161,15 @@ fn exchange_s(network: &Network, demand: &[Vec<f64>]) -> f64 {
         least = least.max(way / room);
         let busy: Vec<f64> = loads.iter().zip(arcs).map(|(load, arc)| load / arc.capacity).collect();
         let most = busy.iter().copied().fold(0.0, f64::max);
-        if most == 0.0 {
-            break;
+        if least > grown * (1.0 + GROWTH) {
+            (grown, since) = (least, lesson);
+        }
+        if most == 0.0 || lesson - since >= IDLE_LESSONS {
+            return (least, lesson);
         }
         lengths.iter_mut().zip(&busy).for_each(|(length, busy)| *length *= 1.0 + 0.05 * busy / most);
     }
-    least
+    (least, LESSONS)
 }
 
 /// Seconds of what must leave a set of homes, over the narrowest cut around it.
@@ -277,8 +289,10 @@ mod tests {
         let arcs = ring.map(|(from, to)| Arc { from, to, capacity: 1.0 }).collect();
         let demand: Vec<Vec<f64>> =
             (0..5).map(|from| (0..5).map(|to| if from == to { 0.0 } else { 1e9 }).collect()).collect();
-        let found = exchange_s(&Network::new(5, 5, arcs), &demand);
+        let network = Network::new(5, 5, arcs);
+        let found = exchange_s(&network, &demand);
         assert!((found - 3.0).abs() < 1e-9, "{found}");
+        assert_eq!(along_ways_s(&network, &demand).1, IDLE_LESSONS, "the first lesson knows it all");
         // K(2, 3), whose cuts are looser than its ways (Okamura and Seymour): three homes that are joined through two.
         let pairs = [(0, 3), (0, 4), (1, 3), (1, 4), (2, 3), (2, 4)];
         let arcs = pairs.iter().flat_map(|&(a, b)| [(a, b), (b, a)]).map(|(from, to)| Arc { from, to, capacity: 1.0 });

@@ -100,11 +100,10 @@ impl Message {
 }
 
 impl OneSided {
-    /// The part of the carrier's rank in an all-to-all that is not planned yet; `stage` is what error messages call it:
+    /// The part of `rank` of `ranks` in an all-to-all that is not planned yet; `stage` is what error messages call it:
     /// "all-to-all of pooled rows".
     #[must_use]
-    pub fn new(carrier: &dyn Carrier, stage: &'static str) -> Self {
-        let (rank, ranks) = (carrier.rank(), carrier.ranks());
+    pub fn new(rank: RankId, ranks: usize, stage: &'static str) -> Self {
         let peers = || (1..ranks).map(|step| Message::new(RankId(((rank.index() + step) % ranks) as u32)));
         Self {
             place: Place { rank, stage, sequence: 0 },

@@ -51,6 +51,9 @@ pub enum Buffers {
     Filled,
 }
 
+/// How long machines wait for each other, at least, where each goes at its own pace: it reads data, or a checkpoint.
+const OWN_PACE: Duration = Duration::from_secs(3600);
+
 /// All machines of a job; a clone is the same job. A process that nobody has started as one of several is alone.
 #[derive(Clone, Default)]
 pub struct World(Option<Arc<Processes>>);
@@ -141,6 +144,23 @@ impl World {
             None => Ok(vec![own]),
             Some(processes) => processes.gather(stage, &own, Takers::All, deadline),
         }
+    }
+
+    /// Waits until all machines have come to this stage by themselves, each at its own pace, which is no step's: an hour at
+    /// least.
+    ///
+    /// # Errors
+    /// As [`World::all_gather`].
+    pub fn meet(&self, stage: &'static str, deadline: Duration) -> Result<()> {
+        self.all_gather(stage, Vec::new(), deadline.max(OWN_PACE)).map(|_| ())
+    }
+
+    /// Waits, for as long as it takes, until all machines have done this, and all have done it well.
+    ///
+    /// # Errors
+    /// [`Error::Mpi`] when another machine has failed.
+    pub fn all_done(&self, stage: &'static str) -> Result<()> {
+        self.all_gather(stage, Vec::new(), Duration::MAX).map(|_| ())
     }
 
     /// Whether all machines have the same of something that each has made for itself.

@@ -33,6 +33,26 @@ impl Bag {
         self.offsets.len() - 1
     }
 
+    /// Checks the look-ups from number `first` on, whose samples are closed, against the rows that `table` has.
+    ///
+    /// # Errors
+    /// [`Error::RowBeyondTable`] for the first one that it does not have.
+    pub(super) fn check_rows(&self, first: usize, table: usize, name: &str, rows: u64) -> Result<()> {
+        let of = &self.rows[first..];
+        // The maximum first: it vectorises, and almost always it is all that is needed.
+        if u64::from(of.iter().copied().max().unwrap_or(0)) < rows {
+            return Ok(());
+        }
+        let Some(wrong) = of.iter().position(|&row| u64::from(row) >= rows).map(|at| first + at) else { return Ok(()) };
+        Err(Error::RowBeyondTable {
+            table: table as u32,
+            name: name.to_owned(),
+            row: u64::from(self.rows[wrong]),
+            rows,
+            sample: self.offsets.partition_point(|&offset| offset as usize <= wrong) - 1,
+        })
+    }
+
     /// The rows that sample `n` looks up.
     #[must_use]
     pub fn of(&self, n: usize) -> &[u32] {
@@ -217,19 +237,7 @@ impl Batch {
             assert_eq!(bag.samples(), samples, "one closed bag a sample");
             assert_eq!(bag.offsets[samples] as usize, bag.rows.len(), "offsets end at the last row");
             assert!(bag.offsets.is_sorted(), "offsets never fall");
-            // The maximum first: it vectorises, and almost always it is all that is needed.
-            if u64::from(bag.rows.iter().copied().max().unwrap_or(0)) < column.rows {
-                continue;
-            }
-            let wrong = bag.rows.iter().position(|&row| u64::from(row) >= column.rows);
-            let Some(wrong) = wrong else { continue };
-            return Err(Error::RowBeyondTable {
-                table: number as u32,
-                name: column.name.clone(),
-                row: u64::from(bag.rows[wrong]),
-                rows: column.rows,
-                sample: bag.offsets.partition_point(|&offset| offset as usize <= wrong) - 1,
-            });
+            bag.check_rows(0, number, &column.name, column.rows)?;
         }
         Ok(())
     }

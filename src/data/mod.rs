@@ -8,6 +8,7 @@ pub mod blocks;
 mod criteo;
 pub mod dense;
 pub mod derived;
+mod fingerprint;
 pub mod formats;
 pub mod hot;
 pub mod incoming;

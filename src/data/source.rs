@@ -83,6 +83,17 @@ pub trait Source: Send + Sync {
         self.made_of().map_or_else(Vec::new, |of| of.dense_columns())
     }
 
+    /// Whether samples for tests are set apart by the data, and none is taken from those for training.
+    fn has_own_tests(&self) -> bool {
+        self.made_of().is_some_and(|of| of.has_own_tests())
+    }
+
+    /// What tells the files of its training samples from others, by their sizes and a few of their bytes; nothing where samples
+    /// are generated or arrive.
+    fn fingerprint(&self) -> Option<String> {
+        self.made_of()?.fingerprint()
+    }
+
     /// What was learned of dense columns, now or for an earlier model: new data must be read by the same. Where it is needed
     /// and not known, this reads the training samples, once.
     ///

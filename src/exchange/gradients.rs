@@ -3,8 +3,8 @@
 //! An owner takes those of its own samples from where the network has left them.
 
 use super::layout::{Holding, Layout};
-use super::messages::{RowMemory, RowMessages};
-use super::{Ids, message_floats, row_floats, sparse};
+use super::messages::RowMessages;
+use super::{Ids, Pass, Route, message_floats, row_floats, sparse};
 use crate::base::{RankId, Result};
 use crate::collective::Carrier;
 use crate::machine::team::Team;
@@ -22,39 +22,26 @@ pub struct Gradients {
     own: Buffer<Line>,
 }
 
-/// Its memory.
-#[derive(Debug)]
-pub struct GradientMemory {
-    rows: RowMemory,
-    own: Buffer<Line>,
-}
-
-impl GradientMemory {
-    /// Takes its place in the arena that was planned.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.rows.settle(arena);
-        self.own.settle(arena);
-    }
-}
-
 impl Gradients {
-    /// The memory of `rank`'s exchange, with room for minibatches of `batch` samples.
+    /// For `rank`, with room for minibatches of `batch` samples.
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn memory(layout: &Layout, rank: RankId, batch: usize, supply: &mut Supply<'_>) -> Result<GradientMemory> {
+    pub fn new(layout: &Layout, rank: RankId, batch: usize, supply: &mut Supply<'_>) -> Result<Self> {
         let own = layout.hot().map_or(0, |_| layout.samples(batch, rank) * layout.of(rank).partial_stride);
-        Ok(GradientMemory {
-            rows: RowMemory::plan(layout, rank, |from, to| row_floats(layout, batch, to, from), supply)?,
+        let floats = |from, to| row_floats(layout, batch, to, from);
+        Ok(Self {
+            rank,
+            whole: 0,
+            messages: RowMessages::new(layout, rank, "exchange of gradients", floats, supply)?,
             own: supply.buffer("gradients of own bags", own.div_ceil(LINE))?,
         })
     }
 
-    /// For the carrier's rank; `memory` is from [`Gradients::memory`].
-    #[must_use]
-    pub fn new(carrier: &dyn Carrier, memory: GradientMemory) -> Self {
-        let messages = RowMessages::new(carrier, "exchange of gradients", memory.rows);
-        Self { rank: carrier.rank(), whole: 0, messages, own: memory.own }
+    /// Takes its place in the arena that was planned.
+    pub fn settle(&mut self, arena: &mut Arena) {
+        self.messages.settle(arena);
+        self.own.settle(arena);
     }
 
     /// Sends each other owner its part of `gradient`, a row of features a sample of this rank, or the vectors that `ids` tell
@@ -75,16 +62,18 @@ impl Gradients {
             return Ok(());
         }
         if self.whole != whole || layout.hot().is_some() {
-            self.messages.plan(carrier, |from, to| message_floats((layout, ids), own, whole, [to, from], false));
+            let floats =
+                |from, to| message_floats(layout, ids, whole, Pass::Backward, Route::of(Pass::Backward, from, to));
+            self.messages.plan(carrier, floats);
             self.whole = whole;
         }
         if layout.hot().is_some() {
             let pack = |to: RankId, lines: &mut [Line], stores: Stores| {
                 team.each(Rows::new(lines, 1, team.threads(), 1), |band| {
-                    sparse::pack((isa, stores), (layout, ids), [to, own], gradient, band.first, band.data);
+                    sparse::pack((isa, stores), layout, ids, to, gradient, band.first, band.data);
                 });
             };
-            let floats = ids.blocks([own; 2], false).map_or(0, super::Blocks::floats);
+            let floats = ids.blocks(Route::own(own), Pass::Backward).map_or(0, super::Blocks::floats);
             pack(own, &mut self.own[..floats.div_ceil(LINE)], Stores::Plain);
             return self.messages.begin(team, carrier, pack);
         }
@@ -119,7 +108,7 @@ impl Gradients {
         let incoming = self.messages.finish(team, carrier)?;
         let own: &[f32] = bytemuck::cast_slice(&self.own[..]);
         take(&|rank| {
-            if let Some(blocks) = ids.blocks([self.rank, rank], false) {
+            if let Some(blocks) = ids.blocks(Route { owner: self.rank, asking: rank }, Pass::Backward) {
                 let vectors = if rank == self.rank { own } else { incoming.from(rank) };
                 return Some(&vectors[..blocks.floats()]);
             }

@@ -7,10 +7,11 @@
 //! looked up.
 
 use super::layout::Layout;
-use super::words::{Words, find_bags};
+use super::row_gradients::{self, Parts};
+use super::words::Words;
 use crate::base::{RankId, Result};
 use crate::collective::Carrier;
-use crate::embedding::{Lookups, PackedBag, Slots, Source};
+use crate::embedding::Source;
 use crate::exchange::Group;
 use crate::simd::Isa;
 
@@ -24,20 +25,12 @@ pub struct HotRows {
     out: Vec<Vec<u32>>,
     /// By sender.
     into: Vec<Vec<u32>>,
-    /// By sender, for each of this rank's shards where its part of the list is.
-    places: Vec<Places>,
+    /// By sender: a part of its list for each of this rank's shards.
+    parts: Vec<Parts>,
     /// This rank's hot rows that moved.
     own: Vec<u32>,
     /// By owner.
     lists: Vec<Vec<u32>>,
-}
-
-/// Where the parts of a list are.
-#[derive(Debug, Clone, Default)]
-struct Places {
-    /// Where the gradients of each shard begin.
-    gradients: Vec<usize>,
-    bags: Vec<PackedBag>,
 }
 
 impl HotRows {
@@ -68,7 +61,7 @@ impl HotRows {
             rows: Words::new(rank, ranks, isa, "exchange of hot rows"),
             out: peers().map(|to| sums(rank, to)).collect(),
             into: peers().map(|from| if from == rank { Vec::new() } else { sums(from, rank) }).collect(),
-            places: vec![Places::default(); ranks],
+            parts: vec![Parts::default(); ranks],
             own: Vec::with_capacity(all(rank)),
             lists: peers().map(|owner| Vec::with_capacity(if owner == rank { 0 } else { all(owner) })).collect(),
         })
@@ -81,16 +74,7 @@ impl HotRows {
 
     /// Adds an owner's next shard, with the rows that were met, as it numbers them, and the sum of each one's gradients.
     pub fn push_sums<'a>(&mut self, owner: RankId, met: impl Iterator<Item = (u32, &'a [f32])> + Clone) {
-        let list = &mut self.out[owner.index()];
-        let start = list.len();
-        list.push(0);
-        met.clone().for_each(|(_, sum)| list.extend_from_slice(bytemuck::cast_slice(sum)));
-        let offsets = list.len();
-        list.push(0);
-        list.extend((1..).zip(met.clone()).map(|(end, _)| end));
-        let count = list.len() - offsets - 1;
-        list.extend(met.map(|(row, _)| row));
-        list[start] = count as u32;
+        row_gradients::push(&mut self.out[owner.index()], met);
     }
 
     /// Sends the sums, and takes in those of all ranks.
@@ -104,10 +88,9 @@ impl HotRows {
         let out = &self.out;
         self.sums.swap(carrier, |peer| &out[peer], &mut self.into)?;
         let holding = layout.of(self.rank);
-        for (from, Places { gradients, bags }) in (0..).zip(&mut self.places) {
+        for (from, parts) in (0..).zip(&mut self.parts) {
             let list = if from == self.rank.index() { &self.out[from] } else { &self.into[from] };
-            gradients.clear();
-            bags.clear();
+            parts.clear();
             let mut end = 0;
             for group in &holding.groups {
                 // Of its own samples, a rank sums gradients of divided rows alone.
@@ -115,12 +98,7 @@ impl HotRows {
                     break;
                 }
                 for _ in group.shards.clone() {
-                    let count = list[end] as usize;
-                    gradients.push(end + 1);
-                    let mut bag = [PackedBag::default()];
-                    let sums = end + 1 + count * group.width;
-                    end = find_bags(list, sums, std::iter::once((count, false)), &mut bag);
-                    bags.extend(bag);
+                    end = parts.find(list, end, group.width, false);
                 }
             }
             assert_eq!(end, list.len(), "as many words as the shards' parts take");
@@ -135,10 +113,7 @@ impl HotRows {
     #[must_use]
     pub fn sums<'a>(&'a self, from: RankId, group: &Group) -> Option<Source<'a>> {
         let list = if from == self.rank { &self.out[from.index()] } else { &self.into[from.index()] };
-        let Places { gradients, bags } = &self.places[from.index()];
-        let bags = bags.get(group.shards.clone())?;
-        let slots = Slots::new(group.width, &gradients[group.shards.clone()]);
-        Some(Source { lookups: Lookups::packed(list, bags), gradient: bytemuck::cast_slice(list), slots })
+        self.parts[from.index()].source(list, group.shards.clone(), group.width)
     }
 
     /// This rank's list of hot rows that moved: for each shard how many they are, then their slots, then what look-ups
@@ -164,11 +139,6 @@ impl HotRows {
     pub fn list(&self, owner: RankId) -> &[u32] {
         if owner == self.rank { &self.own } else { &self.lists[owner.index()] }
     }
-}
-
-/// Words of a shard's part of a list of sums, of so many rows of so many columns.
-pub(super) const fn sum_words(rows: usize, width: usize) -> usize {
-    1 + rows * width + rows + 1 + rows
 }
 
 /// Words of a shard's part of a list of rows, of so many words each.

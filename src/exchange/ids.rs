@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::layout::{Group, Layout, Stream};
 use super::sparse::{Blocks, SparseIds};
 use super::words::{Words, find_bags};
+use super::{Pass, Route};
 use crate::base::{Error, RankId, Result, TableId};
 use crate::collective::Carrier;
 use crate::data::hot::Inputs;
@@ -411,20 +412,26 @@ impl Ids {
         Some(lookups.bag(tables.binary_search(&table.index()).ok()?))
     }
 
-    /// Where vectors lie from an owner to a rank that asks it, one of which is this one: of pooled rows, or else of their
-    /// gradients, which go the other way. Nothing where each sample has a row.
+    /// The rank whose they are.
     #[must_use]
-    pub fn blocks(&self, between: [RankId; 2], pooled: bool) -> Option<&Blocks> {
-        Some(self.sparse.as_ref()?.blocks(between, pooled))
+    pub const fn rank(&self) -> RankId {
+        self.rank
     }
 
-    /// The numbers of this rank's bags in a stream of an owner, rising: those that it pools, or all whose gradients it gets.
+    /// Where the vectors of a pass lie on a route, one end of which is this rank. Nothing where each sample has a row.
+    #[must_use]
+    pub fn blocks(&self, route: Route, pass: Pass) -> Option<&Blocks> {
+        Some(self.sparse.as_ref()?.blocks(route, pass))
+    }
+
+    /// The numbers of this rank's bags in a stream of an owner, rising, whose vectors a pass exchanges: those that it pools,
+    /// or all whose gradients it gets.
     ///
     /// # Panics
     /// When each sample has a row.
-    pub(super) fn list(&self, owner: RankId, stream: usize, pooled: bool) -> &[u32] {
+    pub(super) fn list(&self, owner: RankId, stream: usize, pass: Pass) -> &[u32] {
         let sparse = self.sparse.as_ref().expect("messages have some bags only");
-        &self.out[sparse.list(owner, stream, pooled)]
+        &self.out[sparse.list(owner, stream, pass)]
     }
 
     /// Bytes of the last message to a rank, as they go over the wire.

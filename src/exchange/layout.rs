@@ -14,9 +14,8 @@ use std::sync::Arc;
 
 use crate::base::config::{Precision, Wire};
 use crate::base::{RankId, TableId};
-use crate::data::Schema;
-use crate::data::Slice;
 use crate::data::hot::{HotSlots, Inputs};
+use crate::data::{Column, Slice};
 use crate::embedding::{Slots, seen_words};
 use crate::math::Grains;
 use crate::shard::scheme::{Kind, Rows, Shard, Sharding};
@@ -201,67 +200,68 @@ pub struct Layout {
     hot: Option<(Arc<HotSlots>, (Precision, usize))>,
 }
 
-impl Layout {
-    /// The messages that a division of tables makes, if no look-up has a weight.
-    #[must_use]
-    pub fn new(sharding: Sharding) -> Self {
-        let tables = || (0..sharding.tables() as u32).map(TableId);
-        // Alone, a rank holds the one copy as it holds any other table.
-        let replicated = |table: &TableId| sharding.ranks() > 1 && sharding.scheme(*table).kind() == Kind::Replicated;
-        let replicated = tables().filter(replicated).collect();
-        let (weighted, lookups) = (vec![false; sharding.tables()], vec![1; sharding.tables()]);
-        let (positions, starts, holdings) = (vec![1; sharding.tables()], Vec::new(), Vec::new());
-        let (grains, wire, hot, deep) = (None, Wire::F32, None, sharding.tables());
-        Self { sharding, holdings, replicated, deep, weighted, lookups, positions, starts, grains, wire, hot }.lay_out()
-    }
+/// What a division's messages follow from beside the division.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LayoutSpec<'a> {
+    /// The column of each table: how many look-ups it has, and whether these have weights. Empty: one, without.
+    pub columns: &'a [Column],
+    /// Tables from this one on are a wide part's, which another optimizer moves; none by default.
+    pub deep: Option<usize>,
+    /// Of each table, how many rows of a sample the features have side by side, each by itself, where that is not 1:
+    /// minibatches have as many bags (see [`crate::data::Bag::spread`]). Empty: 1 of all.
+    pub sequences: &'a [usize],
+    /// Minibatches are shared by whole grains, and all that is summed over samples or look-ups is so in an order that does
+    /// not depend on the ranks: see [`super::Unpooled`], [`super::Replicas`] and [`super::Nodes`].
+    pub grains: Option<Grains>,
+    /// How rows and gradients travel; what ranks sum by grains travels as it is.
+    pub wire: Wire,
+}
 
-    /// With as many look-ups as this data's columns have, the weights of those of its weighted columns, and tables of a wide
-    /// part, which another optimizer moves, behind the first `deep` ones.
+impl Layout {
+    /// The messages that a division of tables makes, without copies of hot rows.
     ///
     /// # Panics
-    /// When the schema has other tables than the division.
+    /// When there are columns or sequences, but not one a table, a sequence is 0, or there are grains and rows do not travel
+    /// as they are.
     #[must_use]
-    pub fn with_columns(self, schema: &Schema, deep: usize) -> Self {
-        assert_eq!(schema.tables.len(), self.sharding.tables(), "a column a table");
-        let (weighted, lookups) = schema.tables.iter().map(|column| (column.weighted, column.lookups)).unzip();
-        Self { weighted, lookups, deep, ..self }.lay_out()
+    pub fn new(sharding: Sharding, spec: &LayoutSpec<'_>) -> Self {
+        let LayoutSpec { columns, deep, sequences, grains, wire } = *spec;
+        let tables = sharding.tables();
+        assert!(columns.is_empty() || columns.len() == tables, "a column a table");
+        assert!(sequences.is_empty() || sequences.len() == tables, "a length a table: {sequences:?}");
+        assert!(!sequences.contains(&0), "a length a table: {sequences:?}");
+        assert!(wire == Wire::F32 || grains.is_none(), "what is rounded depends on the number of ranks");
+        // Alone, a rank holds the one copy as it holds any other table.
+        let replicated = |table: &TableId| sharding.ranks() > 1 && sharding.scheme(*table).kind() == Kind::Replicated;
+        let mut layout = Self {
+            replicated: (0..tables as u32).map(TableId).filter(replicated).collect(),
+            deep: deep.unwrap_or(tables),
+            weighted: (0..tables).map(|table| columns.get(table).is_some_and(|column| column.weighted)).collect(),
+            lookups: (0..tables).map(|table| columns.get(table).map_or(1, |column| column.lookups)).collect(),
+            positions: (0..tables).map(|table| sequences.get(table).copied().unwrap_or(1)).collect(),
+            starts: vec![0],
+            holdings: Vec::new(),
+            hot: None,
+            sharding,
+            grains,
+            wire,
+        };
+        for table in (0..tables as u32).map(TableId) {
+            let columns = layout.positions(table) * layout.sharding.dim(table);
+            layout.starts.push(layout.starts[table.index()] + columns);
+        }
+        let holding = |rank| {
+            let shards = layout.sharding.of_rank(RankId(rank));
+            Holding::new(shards.filter(|shard| !layout.is_replicated(shard.table)).cloned().collect(), &layout)
+        };
+        layout.holdings = (0..layout.ranks() as u32).map(holding).collect();
+        layout
     }
 
     /// Look-ups of a sample in a table for which there is room: at least its sequence's.
     #[must_use]
     pub fn lookups(&self, table: TableId) -> usize {
         self.lookups[table.index()].max(self.positions(table))
-    }
-
-    /// With sequences: of each table whose entry is not 1, the features have so many rows a sample side by side, each by
-    /// itself, and minibatches as many bags (see [`crate::data::Bag::spread`]).
-    ///
-    /// # Panics
-    /// When there are not as many entries as tables, or one is 0.
-    #[must_use]
-    pub fn with_sequences(self, positions: &[usize]) -> Self {
-        assert!(
-            positions.len() == self.sharding.tables() && !positions.contains(&0),
-            "a length a table: {positions:?}"
-        );
-        Self { positions: positions.to_vec(), ..self }.lay_out()
-    }
-
-    /// With minibatches that ranks share by whole grains, and all that is summed over samples or look-ups in an order
-    /// that does not depend on the ranks: see [`super::Unpooled`], [`super::Replicas`] and [`super::Nodes`].
-    #[must_use]
-    pub fn with_grains(self, grains: Option<Grains>) -> Self {
-        Self { grains, ..self }.lay_out()
-    }
-
-    /// With rows and gradients that travel like this; what ranks sum by grains travels as it is.
-    ///
-    /// # Panics
-    /// When there are grains, and something else is wanted.
-    #[must_use]
-    pub fn with_wire(self, wire: Wire) -> Self {
-        assert!(wire == Wire::F32 || self.grains.is_none(), "what is rounded depends on the number of ranks");
-        Self { wire, ..self }.lay_out()
     }
 
     /// With copies of these rows, of which look-ups read this, and of so many tables, the first ones, a learned weight of each
@@ -281,19 +281,6 @@ impl Layout {
     pub fn with_hot_revised(&self, hot: Arc<HotSlots>) -> Self {
         let (_, seen) = self.hot.as_ref().expect("copies of hot rows");
         self.clone().with_hot(Some(hot), *seen)
-    }
-
-    fn lay_out(mut self) -> Self {
-        self.starts = vec![0];
-        for table in (0..self.sharding.tables() as u32).map(TableId) {
-            self.starts.push(self.starts[table.index()] + self.positions(table) * self.sharding.dim(table));
-        }
-        let holding = |rank| {
-            let shards = self.sharding.of_rank(RankId(rank));
-            Holding::new(shards.filter(|shard| !self.is_replicated(shard.table)).cloned().collect(), &self)
-        };
-        self.holdings = (0..self.sharding.ranks() as u32).map(holding).collect();
-        self
     }
 
     /// Whether every rank has a copy of a table.
@@ -484,7 +471,8 @@ mod tests {
             Scheme::Replicated,
             Scheme::Table(RankId(0)),
         ];
-        let layout = Layout::new(Sharding::new(&[9, 8, 7, 6, 5], 20, 3, schemes).unwrap());
+        let sharding = Sharding::new(&[9, 8, 7, 6, 5], 20, 3, schemes).unwrap();
+        let layout = Layout::new(sharding, &LayoutSpec::default());
         assert_eq!(layout.replicated(), [TableId(3)]);
         let first = layout.of(RankId(0));
         // 20 of divided rows (table 2), 20 each (tables 0 and 4), 8, 5: 73 elements, 5 lines.

@@ -18,29 +18,25 @@ const PAIR: usize = 2;
 #[derive(Debug)]
 pub struct RowMessages {
     messages: OneSided,
-    memory: RowMemory,
+    wire: Wire,
+    /// Where rows are rounded on the way: one message, before it is.
+    out: Buffer<Line>,
+    /// And all that come, widened.
+    into: Buffer<Line>,
     /// Where what comes from each rank begins among what was widened; one more entry than ranks.
     starts: Vec<usize>,
 }
 
-/// Memory for rows that are rounded on the way; none for others.
-#[derive(Debug)]
-pub struct RowMemory {
-    wire: Wire,
-    /// One message, before it is rounded.
-    out: Buffer<Line>,
-    /// All that come, widened.
-    into: Buffer<Line>,
-}
-
-impl RowMemory {
-    /// For messages of at most so many bytes of floats from each rank to each.
+impl RowMessages {
+    /// The messages of `rank`, of at most so many bytes of floats from each rank to each; `stage` is what messages of errors
+    /// call it.
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub(super) fn plan(
+    pub(super) fn new(
         layout: &Layout,
         rank: RankId,
+        stage: &'static str,
         floats: impl Fn(RankId, RankId) -> usize,
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
@@ -50,28 +46,23 @@ impl RowMemory {
         let into: usize = others().map(|from| floats(from, rank)).sum();
         let mut lines = |name, bytes| supply.buffer(name, Line::hold(bytes));
         Ok(Self {
+            messages: OneSided::new(rank, layout.ranks(), stage),
             wire,
+            starts: vec![0; layout.ranks() + 1],
             out: lines("rows before they are rounded", out)?,
             into: lines("rows that came rounded", into)?,
         })
     }
 
     /// Takes its place in the arena that was planned.
-    pub fn settle(&mut self, arena: &mut Arena) {
+    pub(super) fn settle(&mut self, arena: &mut Arena) {
         self.out.settle(arena);
         self.into.settle(arena);
-    }
-}
-
-impl RowMessages {
-    /// For the carrier's rank; `stage` is what messages of errors call it.
-    pub(super) fn new(carrier: &dyn Carrier, stage: &'static str, memory: RowMemory) -> Self {
-        Self { messages: OneSided::new(carrier, stage), memory, starts: vec![0; carrier.ranks() + 1] }
     }
 
     /// The next runs send so many bytes of floats from each rank to each other: whole lines of what travels.
     pub(super) fn plan(&mut self, carrier: &dyn Carrier, floats: impl Fn(RankId, RankId) -> usize) {
-        let (own, bytes) = (carrier.rank(), self.memory.wire.bytes());
+        let (own, bytes) = (carrier.rank(), self.wire.bytes());
         self.messages.plan(carrier, |from, to| floats(from, to) / size_of::<f32>() * bytes);
         for from in (0..carrier.ranks() as u32).map(RankId) {
             let lines = if from == own { 0 } else { Line::hold(floats(from, own)) };
@@ -89,12 +80,12 @@ impl RowMessages {
         carrier: &mut dyn Carrier,
         mut fill: impl FnMut(RankId, &mut [Line], Stores),
     ) -> Result<()> {
-        let RowMemory { wire, out, .. } = &mut self.memory;
+        let Self { messages, wire, out, .. } = self;
         if *wire == Wire::F32 {
-            return self.messages.begin(carrier, fill);
+            return messages.begin(carrier, fill);
         }
         let isa = team.isa();
-        self.messages.begin(carrier, |to, lines, stores| {
+        messages.begin(carrier, |to, lines, stores| {
             let floats = &mut out[..PAIR * lines.len()];
             fill(to, floats, Stores::Plain);
             let floats: &[f32] = bytemuck::cast_slice(floats);
@@ -110,7 +101,7 @@ impl RowMessages {
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     pub(super) fn finish<'a>(&'a mut self, team: &Team, carrier: &'a mut dyn Carrier) -> Result<Arrived<'a>> {
-        let Self { messages, memory: RowMemory { wire, into, .. }, starts } = self;
+        let Self { messages, wire, into, starts, .. } = self;
         let incoming = messages.finish(carrier)?;
         if *wire == Wire::F32 {
             return Ok(Arrived::AsSent(incoming));

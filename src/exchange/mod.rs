@@ -25,20 +25,20 @@ mod ordered;
 mod pieces;
 mod pooled;
 mod replicas;
+mod row_gradients;
 mod sparse;
 mod traffic;
 mod words;
 
-pub use gradients::{GradientMemory, Gradients};
+pub use gradients::Gradients;
 pub use hot::HotRows;
 pub use ids::Ids;
 pub use layers::{LayerExchange, Share, share_out};
-pub use layout::{Group, Holding, Layout, Stream};
-pub use messages::RowMemory;
+pub use layout::{Group, Holding, Layout, LayoutSpec, Stream};
 pub use norms::SquaresExchange;
 pub use ordered::{Nodes, Unpooled};
 pub use pieces::{Pieces, PiecesMemory};
-pub use pooled::{Pooled, PooledMemory};
+pub use pooled::Pooled;
 pub use replicas::Replicas;
 pub use sparse::Blocks;
 pub use traffic::Traffic;
@@ -128,38 +128,62 @@ pub fn pooled_bytes(layout: &Layout, batch: usize, from: RankId, to: RankId) -> 
     row_floats(layout, batch, from, to) / size_of::<f32>() * layout.wire().bytes()
 }
 
-/// Bytes of floats of a message between an owner and a rank that asks it, one of which is `own`: of pooled rows, or of their
-/// gradients. Whole lines of what travels.
-fn message_floats(
-    (layout, ids): (&Layout, &Ids),
-    own: RankId,
-    whole: usize,
-    [owner, asking]: [RankId; 2],
-    pooled: bool,
-) -> usize {
+/// Who exchange vectors: the owner of rows, and the rank that asks it for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// Has the rows.
+    pub owner: RankId,
+    /// Has the samples that look them up.
+    pub asking: RankId,
+}
+
+/// What travels on a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// Pooled rows, from the owner.
+    Forward,
+    /// Their gradients, to the owner.
+    Backward,
+}
+
+impl Route {
+    /// From a rank to itself: in rows that are divided.
+    #[must_use]
+    pub const fn own(rank: RankId) -> Self {
+        Self { owner: rank, asking: rank }
+    }
+
+    /// On which a message goes from a rank to another in a pass.
+    #[must_use]
+    pub const fn of(pass: Pass, from: RankId, to: RankId) -> Self {
+        match pass {
+            Pass::Forward => Self { owner: from, asking: to },
+            Pass::Backward => Self { owner: to, asking: from },
+        }
+    }
+}
+
+/// Bytes of floats of a message on a route, one end of which is the rank that `ids` are of, in a minibatch of `whole`
+/// samples. Whole lines of what travels.
+fn message_floats(layout: &Layout, ids: &Ids, whole: usize, pass: Pass, route: Route) -> usize {
+    let Route { owner, asking } = route;
     if layout.hot().is_none() {
         return row_floats(layout, whole, owner, asking);
     }
-    if owner == asking || owner != own && asking != own {
+    if owner == asking || owner != ids.rank() && asking != ids.rank() {
         return 0;
     }
-    let floats = ids.blocks([owner, asking], pooled).map_or(0, Blocks::floats);
+    let floats = ids.blocks(route, pass).map_or(0, Blocks::floats);
     floats.next_multiple_of(Line::BYTES / layout.wire().bytes()) * size_of::<f32>()
 }
 
-/// Bytes of the last message between an owner and a rank that asks it, one of which is `own`, as they go over the wire.
+/// Bytes of the last message on a route, one end of which is the rank that `ids` are of, as they go over the wire.
 #[must_use]
-pub fn message_bytes(
-    layout_ids: (&Layout, &Ids),
-    own: RankId,
-    whole: usize,
-    between: [RankId; 2],
-    pooled: bool,
-) -> usize {
-    message_floats(layout_ids, own, whole, between, pooled) / size_of::<f32>() * layout_ids.0.wire().bytes()
+pub fn message_bytes(layout: &Layout, ids: &Ids, whole: usize, pass: Pass, route: Route) -> usize {
+    message_floats(layout, ids, whole, pass, route) / size_of::<f32>() * layout.wire().bytes()
 }
 
-/// The same before they leave: bytes of floats.
+/// Bytes of floats of pooled rows, before they leave.
 fn row_floats(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
     layout.samples(batch, to) * layout.of(from).stride * size_of::<f32>()
 }

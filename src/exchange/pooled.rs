@@ -6,10 +6,10 @@
 //! shall change no bit ([`super::Unpooled`]).
 
 use super::layout::Layout;
-use super::messages::{Arrived, RowMemory, RowMessages};
+use super::messages::{Arrived, RowMessages};
 use super::ordered::{Part, Unpooled};
 use super::sparse::JoinBlocks;
-use super::{Ids, message_floats, row_floats};
+use super::{Ids, Pass, Route, message_floats, row_floats};
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
 use crate::data::Batch;
@@ -28,37 +28,22 @@ pub struct Pooled {
     own: Buffer<f32>,
 }
 
-/// Its memory.
-#[derive(Debug)]
-pub struct PooledMemory {
-    own: Buffer<f32>,
-    rows: RowMemory,
-}
-
-impl PooledMemory {
-    /// Takes its place in the arena that was planned.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.own.settle(arena);
-        self.rows.settle(arena);
-    }
-}
-
 impl Pooled {
-    /// For the carrier's rank; `memory` is from [`Pooled::memory`].
-    #[must_use]
-    pub fn new(carrier: &dyn Carrier, memory: PooledMemory) -> Self {
-        let messages = RowMessages::new(carrier, "exchange of pooled rows", memory.rows);
-        Self { rank: carrier.rank(), whole: 0, messages, own: memory.own }
-    }
-
-    /// The memory of `rank`'s exchange, with room for minibatches of `batch` samples.
+    /// For `rank`, with room for minibatches of `batch` samples.
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn memory(layout: &Layout, rank: RankId, batch: usize, supply: &mut Supply<'_>) -> Result<PooledMemory> {
+    pub fn new(layout: &Layout, rank: RankId, batch: usize, supply: &mut Supply<'_>) -> Result<Self> {
         let own = supply.buffer("own pooled terms", layout.samples(batch, rank) * layout.of(rank).partial_stride)?;
-        let rows = RowMemory::plan(layout, rank, |from, to| row_floats(layout, batch, from, to), supply)?;
-        Ok(PooledMemory { own, rows })
+        let floats = |from, to| row_floats(layout, batch, from, to);
+        let messages = RowMessages::new(layout, rank, "exchange of pooled rows", floats, supply)?;
+        Ok(Self { rank, whole: 0, messages, own })
+    }
+
+    /// Takes its place in the arena that was planned.
+    pub fn settle(&mut self, arena: &mut Arena) {
+        self.own.settle(arena);
+        self.messages.settle(arena);
     }
 
     /// Lets `look_up` write, for each other rank, this rank's part of the pooled rows of that rank's samples: rows of the
@@ -82,8 +67,9 @@ impl Pooled {
             return Ok(());
         }
         if self.whole != whole || layout.hot().is_some() {
-            let own = self.rank;
-            self.messages.plan(carrier, |from, to| message_floats((layout, ids), own, whole, [from, to], true));
+            let floats =
+                |from, to| message_floats(layout, ids, whole, Pass::Forward, Route::of(Pass::Forward, from, to));
+            self.messages.plan(carrier, floats);
             self.whole = whole;
         }
         self.messages.begin(team, carrier, |to, lines, _| look_up(to, bytemuck::cast_slice_mut(lines)))
@@ -93,7 +79,7 @@ impl Pooled {
     /// tell of.
     pub fn own_mut(&mut self, layout: &Layout, ids: &Ids) -> &mut [f32] {
         let rows = || layout.samples(self.whole, self.rank) * layout.of(self.rank).partial_stride;
-        let len = ids.blocks([self.rank; 2], true).map_or_else(rows, super::Blocks::floats);
+        let len = ids.blocks(Route::own(self.rank), Pass::Forward).map_or_else(rows, super::Blocks::floats);
         &mut self.own[..len]
     }
 

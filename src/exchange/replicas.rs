@@ -6,11 +6,12 @@
 //! ascending order, so that copies stay the same.
 
 use super::layout::Layout;
-use super::words::{Words, find_bags};
+use super::row_gradients::{self, Parts};
+use super::words::Words;
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
 use crate::data::Batch;
-use crate::embedding::{Lookups, PackedBag, Slots, Source};
+use crate::embedding::Source;
 use crate::simd::Isa;
 
 /// The exchange, with its memory.
@@ -21,8 +22,8 @@ pub struct Replicas {
     tables: Vec<Replicated>,
     /// By rank.
     lists: Vec<Vec<u32>>,
-    /// By rank, for each table where its part of the list is.
-    places: Vec<Vec<Place>>,
+    /// By rank: a part of its list for each table.
+    parts: Vec<Parts>,
 }
 
 /// A replicated table.
@@ -36,14 +37,6 @@ struct Replicated {
     positions: usize,
     /// Whether its look-ups have weights, and are sent as they are.
     weighted: bool,
-}
-
-/// A table's part of a list.
-#[derive(Debug, Clone, Default)]
-struct Place {
-    /// Where the gradients begin.
-    gradient: usize,
-    bag: [PackedBag; 1],
 }
 
 impl Replicas {
@@ -60,7 +53,7 @@ impl Replicas {
         Self {
             rank,
             words: Words::new(rank, ranks, isa, "exchange of replicated tables' gradients"),
-            places: vec![vec![Place::default(); tables.len()]; ranks],
+            parts: vec![Parts::default(); ranks],
             lists: vec![Vec::new(); ranks],
             tables,
         }
@@ -77,14 +70,9 @@ impl Replicas {
         self.lists[self.rank.index()].clear();
     }
 
-    /// Adds the next table's rows, each once, and lets `sum` lend the gradient of each.
-    pub fn push_rows<'a>(&mut self, rows: &[u32], mut sum: impl FnMut(u32) -> &'a [f32]) {
-        let list = &mut self.lists[self.rank.index()];
-        let count = rows.len() as u32;
-        list.push(count);
-        rows.iter().for_each(|row| list.extend_from_slice(bytemuck::cast_slice(sum(*row))));
-        list.extend(0..=count);
-        list.extend_from_slice(rows);
+    /// Adds the next table's rows, each once, with the sum of its gradients.
+    pub fn push_sums<'a>(&mut self, met: impl Iterator<Item = (u32, &'a [f32])> + Clone) {
+        row_gradients::push(&mut self.lists[self.rank.index()], met);
     }
 
     /// Makes the own list the look-ups of `batch`, this rank's slice, as they are; `gradient` has a row of `width` features
@@ -113,14 +101,10 @@ impl Replicas {
     /// When a list has not what it says.
     pub fn exchange(&mut self, carrier: &mut dyn Carrier) -> Result<()> {
         self.words.gather(carrier, &mut self.lists)?;
-        for (list, places) in self.lists.iter().zip(&mut self.places) {
-            let mut end = 0;
-            for (Replicated { dim, weighted, .. }, place) in self.tables.iter().zip(places) {
-                let samples = list[end] as usize;
-                place.gradient = end + 1;
-                let bags = place.gradient + samples * dim;
-                end = find_bags(list, bags, std::iter::once((samples, *weighted)), &mut place.bag);
-            }
+        for (list, parts) in self.lists.iter().zip(&mut self.parts) {
+            parts.clear();
+            let find = |end, table: &Replicated| parts.find(list, end, table.dim, table.weighted);
+            let end = self.tables.iter().fold(0, find);
             assert_eq!(end, list.len(), "as many words as the tables' parts take");
         }
         Ok(())
@@ -129,16 +113,8 @@ impl Replicas {
     /// What all ranks have sent of replicated table number `index`, in the order of ranks.
     pub fn sources(&self, index: usize) -> impl Iterator<Item = Source<'_>> {
         let dim = self.tables[index].dim;
-        self.lists.iter().zip(&self.places).filter_map(move |(list, places)| {
-            let Place { gradient, bag } = &places[index];
-            let lookups = Lookups::packed(list, bag);
-            let gradient: &[f32] = bytemuck::cast_slice(&list[*gradient..bag[0].offsets.start]);
-            (!gradient.is_empty()).then_some(Source { lookups, gradient, slots: Slots::new(dim, &[0]) })
-        })
+        let lists = self.lists.iter().zip(&self.parts);
+        let sources = lists.filter_map(move |(list, parts)| parts.source(list, index..index + 1, dim));
+        sources.filter(|source| source.lookups.bag(0).samples() > 0)
     }
-}
-
-/// Words of a table's part of a list: of so many samples or rows, with so many look-ups of so many words each.
-pub(super) const fn part_words(samples: usize, dim: usize, look_ups: usize, words: usize) -> usize {
-    1 + samples * dim + samples + 1 + look_ups * words
 }

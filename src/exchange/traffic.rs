@@ -8,9 +8,9 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
-use super::hot::{row_words, sum_words};
+use super::hot::row_words;
 use super::layout::{Layout, Stream};
-use super::replicas::part_words;
+use super::row_gradients;
 use super::sparse::stream_words;
 use super::{gradient_bytes, pairs, pooled_bytes};
 use crate::base::{RankId, TableId};
@@ -197,7 +197,10 @@ impl<'a> Minibatch<'a> {
         };
         for (from, to) in pairs(layout.ranks()) {
             let shards = &layout.of(to).shards;
-            let sums = shards.iter().map(|shard| sum_words(met(shard, from, true).len(), shard.columns.len()));
+            let sums = shards.iter().map(|shard| {
+                let rows = met(shard, from, true).len();
+                row_gradients::words(rows, shard.columns.len(), rows, 1)
+            });
             *gradients.at_mut(from, to) = if layout.grains().is_none() { list(sums.sum()) } else { 0 };
         }
         for owner in (0..layout.ranks() as u32).map(RankId) {
@@ -247,10 +250,10 @@ impl<'a> Minibatch<'a> {
                 let rows = || self.bags_of(rank, table.index()).flatten();
                 if layout.grains().is_some() {
                     let samples = layout.samples(batch.samples(), rank) * layout.positions(*table);
-                    return part_words(samples, dim, rows().count(), words(layout.weighted(*table)));
+                    return row_gradients::words(samples, dim, rows().count(), words(layout.weighted(*table)));
                 }
                 let met = rows().collect::<HashSet<_>>().len();
-                part_words(met, dim, met, 1)
+                row_gradients::words(met, dim, met, 1)
             });
             list(parts.sum())
         };

@@ -163,8 +163,8 @@ pub struct Reading {
     pub is_first: bool,
 }
 
-/// Writes to the first `samples` rows of `to`, `row` numbers apart, the sums of what readers' gradients have of them, in their order: of each reader' gradients: of each reader
-/// its gradient, and how far rows of it are apart.
+/// Writes to the first `samples` rows of `to`, `row` numbers apart, the sums of what readers' gradients have of them, in their order:
+/// of each reader its gradient, and how far rows of it are apart.
 pub fn sum_readings<'a>(
     team: &Team,
     samples: usize,

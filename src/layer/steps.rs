@@ -37,8 +37,8 @@ struct Column {
 }
 
 impl Steps {
-    /// Of tables with so many columns each, of each of which a sample's features have so many rows, one or as many as there are
-    /// `steps`; with room for parts of `samples`.
+    /// For tables with `dims` columns each, of which a sample's features have `positions` rows each: one, or as many as there
+    /// are `steps`. Has room for parts of `samples`.
     ///
     /// # Errors
     /// When the supply is exhausted.

@@ -42,6 +42,7 @@ pub fn cluster(parts: &[(Machine, Placement)], network: Option<&Network>) -> (Ma
             (Some(first), Some(network)) => Some(format!("{first}; {}", measured(network))),
             (first, _) => first.clone(),
         },
+        cpu_quota: None,
     };
     let mut ranks = Placement { ranks: Vec::new(), spin: true, reasons: Vec::new(), warnings: Vec::new() };
     let (mut first_node, mut first_rank) = (0, 0);

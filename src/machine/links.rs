@@ -57,6 +57,8 @@ pub struct Inferred {
     pub routes: Vec<Vec<usize>>,
     /// What makes that doubtful, in words.
     pub doubts: Vec<String>,
+    /// Whether these are what distances say although they do not explain what was measured.
+    pub unexplained: bool,
 }
 
 /// All links that distances allow, each with the largest distance of a link, ascending: everything that is near enough is
@@ -115,6 +117,7 @@ pub fn infer(measured: &Measured<'_>) -> Inferred {
         let nearest = changed.min_by(|a, b| a.error.total_cmp(&b.error));
         best = nearest.filter(|guess| explains(&guess) && guess.error <= first.error * BETTER);
     }
+    let unexplained = best.is_none();
     let taken = best.unwrap_or_else(|| first.clone());
     let mut doubts = Vec::new();
     if taken.links != first.links {
@@ -130,7 +133,7 @@ pub fn infer(measured: &Measured<'_>) -> Inferred {
         doubts.push(format!("links are not those that distances speak for: as it was measured, {told}"));
     }
     doubts.extend(taken.doubts(measured));
-    Inferred { links: taken.links, routes: taken.routes, doubts }
+    Inferred { links: taken.links, routes: taken.routes, doubts, unexplained }
 }
 
 /// Joins pairs from those on that write the most while all write, each time one more: who is joined shares less with others.

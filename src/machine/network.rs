@@ -25,6 +25,8 @@ pub struct Network {
     homes: usize,
     vertices: usize,
     arcs: Vec<Arc>,
+    /// The arcs that leave each vertex, ascending.
+    leaving: Vec<Vec<usize>>,
 }
 
 impl Network {
@@ -41,7 +43,7 @@ impl Network {
             Arc { from, to, capacity: wire.gb_s }
         });
         let arcs = arcs.collect();
-        Self { homes: homes.len(), vertices: places.len(), arcs }
+        Self::new(homes.len(), places.len(), arcs)
     }
 
     /// A graph whose first `homes` vertices have ranks.
@@ -51,7 +53,9 @@ impl Network {
     #[must_use]
     pub fn new(homes: usize, vertices: usize, arcs: Vec<Arc>) -> Self {
         assert!(homes <= vertices && arcs.iter().all(|arc| arc.from.max(arc.to) < vertices), "arcs between vertices");
-        Self { homes, vertices, arcs }
+        let mut leaving = vec![Vec::new(); vertices];
+        arcs.iter().enumerate().for_each(|(number, arc)| leaving[arc.from].push(number));
+        Self { homes, vertices, arcs, leaving }
     }
 
     /// How many vertices have ranks: the first ones.
@@ -76,7 +80,7 @@ impl Network {
     #[must_use]
     pub fn reversed(&self) -> Self {
         let arcs = self.arcs.iter().map(|&Arc { from, to, capacity }| Arc { from: to, to: from, capacity });
-        Self { arcs: arcs.collect(), ..*self }
+        Self::new(self.homes, self.vertices, arcs.collect())
     }
 
     /// GB/s of what leads out of a part of the graph.
@@ -96,7 +100,8 @@ impl Network {
         while let Some(at) = (0..open.len()).min_by(|a, b| ways[open[*a]].0.total_cmp(&ways[open[*b]].0)) {
             let vertex = open.swap_remove(at);
             let here = ways[vertex].0;
-            for (number, arc) in self.arcs.iter().enumerate().filter(|(_, arc)| arc.from == vertex) {
+            for &number in &self.leaving[vertex] {
+                let arc = &self.arcs[number];
                 if here + lengths[number] < ways[arc.to].0 {
                     ways[arc.to] = (here + lengths[number], Some(number));
                 }

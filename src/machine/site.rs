@@ -34,6 +34,9 @@ pub struct Pool {
     pub nodes: Vec<NodeId>,
     /// All of it.
     pub bytes: u64,
+    /// What of it can be had now, where that is known.
+    #[serde(skip)]
+    pub free: Option<u64>,
     /// What stays with the system: by node a 32nd, at least 16 MiB and at most 1 GiB.
     pub reserve: u64,
     /// Bandwidths; its ranks share them evenly.
@@ -62,6 +65,12 @@ impl Rates {
     /// All as fast as streams.
     const fn flat(gb_s: f64) -> Self {
         Self { gb_s, copy_gb_s: gb_s, stream_copy_gb_s: gb_s, row_gb_s: gb_s, row_update_gb_s: gb_s }
+    }
+
+    /// What a link lets through: what is read and written by turns goes both ways at once.
+    const fn over_link(gb_s: f64) -> Self {
+        let both = 2.0 * gb_s;
+        Self { copy_gb_s: both, stream_copy_gb_s: both, row_update_gb_s: both, ..Self::flat(gb_s) }
     }
 
     fn map(self, with: Self, combine: impl Fn(f64, f64) -> f64) -> Self {
@@ -184,24 +193,27 @@ impl Site {
         let mut assumptions = Vec::new();
         let memories = memories(machine, known.memory_gb_s, &mut assumptions);
         let wires = wires(machine, known.link_gb_s, &mut assumptions);
-        let (pools, pool_of) = pools(placement, &memories);
+        let (pools, pool_of) = pools(machine, placement, &memories);
         let peaks = peaks(machine, placement, &mut assumptions);
-        let ranks = placement.ranks.iter().zip(&pool_of).zip(peaks).map(|((place, pool), [f32, bf16])| {
-            let share = 1.0 / pools[*pool].ranks.len() as f64;
-            let rates = pools[*pool].rates.map(Rates::flat(share), |rate, share| rate * share);
-            Standing {
-                node: place.node,
-                pool: *pool,
-                rates,
-                threads: place.compute.len(),
-                f32_gflop_s: f32,
-                bf16_gflop_s: bf16,
-            }
-        });
+        let routes = Routes::new(machine);
+        let far = remote_gb_s(machine, placement, &routes, &wires);
+        let ranks =
+            placement.ranks.iter().zip(&pool_of).zip(peaks).zip(far).map(|(((place, pool), [f32, bf16]), far)| {
+                let share = 1.0 / pools[*pool].ranks.len() as f64;
+                let rates = pools[*pool].rates.map(Rates::flat(share), |rate, share| rate * share);
+                let rates = rates.map(Rates::over_link(far), f64::min);
+                Standing {
+                    node: place.node,
+                    pool: *pool,
+                    rates,
+                    threads: place.compute.len(),
+                    f32_gflop_s: f32,
+                    bf16_gflop_s: bf16,
+                }
+            });
         let mut nodes: Vec<NodeId> = placement.ranks.iter().map(|place| place.node).collect();
         nodes.sort_unstable();
         nodes.dedup();
-        let routes = Routes::new(machine);
         let path = |from: NodeId, to: NodeId| {
             routes.path(from, to).iter().map(|hop| hop.link * 2 + usize::from(!hop.forward)).collect()
         };
@@ -221,6 +233,14 @@ impl Site {
             paths,
             nodes,
         }
+    }
+
+    /// The same, where memories are as large as what of them can be had now.
+    #[must_use]
+    pub fn with_free_memory(&self) -> Self {
+        let mut site = self.clone();
+        site.pools.iter_mut().for_each(|pool| pool.bytes = pool.bytes.min(pool.free.unwrap_or(u64::MAX)));
+        site
     }
 
     /// The wires from one rank to another; none between ranks on one node.
@@ -359,8 +379,8 @@ fn filler(least: Option<f64>, usual: f64, what: &str, whose: &str) -> (f64, Stri
 
 /// Of each rank, the peak of the cores that compute for it: with f32, and with bfloat16.
 fn peaks(machine: &Machine, placement: &Placement, assumptions: &mut Vec<String>) -> Vec<[f64; 2]> {
-    let allowed = |node: &Node| node.cores.iter().filter(|core| core.allowed().next().is_some()).count().max(1) as f64;
-    let a_core = |node: &Node| node.peak_f32_gflop_s.map(|peak| peak / allowed(node));
+    let of_all = |node: &Node| node.cores.len().max(1) as f64;
+    let a_core = |node: &Node| node.peak_f32_gflop_s.map(|peak| peak / of_all(node));
     let least = machine.nodes.iter().filter_map(a_core).min_by(f64::total_cmp);
     let (filler, why) = filler(least, CORE_GFLOP_S, "core", "a core of SC20's machine");
     let unknown = ranges(machine.nodes.iter().filter(|node| node.peak_f32_gflop_s.is_none()).map(|node| node.id.0));
@@ -372,7 +392,7 @@ fn peaks(machine: &Machine, placement: &Placement, assumptions: &mut Vec<String>
     let mut peaks = Vec::new();
     for node in &machine.nodes {
         let f32 = a_core(node).unwrap_or(filler);
-        let bf16 = node.peak_bf16_gflop_s.map_or(f32, |peak| peak / allowed(node));
+        let bf16 = node.peak_bf16_gflop_s.map_or(f32, |peak| peak / of_all(node));
         for core in &node.cores {
             cores.extend(core.pus.iter().map(|pu| ((node.host, pu.id), peaks.len())));
             peaks.push([f32, bf16]);
@@ -390,8 +410,40 @@ fn peaks(machine: &Machine, placement: &Placement, assumptions: &mut Vec<String>
     placement.ranks.iter().map(share).collect()
 }
 
+/// Of each rank what the links to its memory let through, each divided among the ranks that need it for that; infinite
+/// where some of its cores have the memory beside them, or no link is known to lead there.
+fn remote_gb_s(machine: &Machine, placement: &Placement, routes: &Routes, wires: &[Wire]) -> Vec<f64> {
+    let path = |place: &RankPlace| -> Vec<usize> {
+        let memory = machine.nodes.iter().filter(|node| place.memory_nodes.contains(&node.id));
+        let own = |node: &&Node| node.cores.iter().flat_map(|core| &core.pus).any(|pu| place.compute.contains(&pu.id));
+        let beside = memory.clone().any(|node| node.host == place.host && own(&node));
+        match memory.map(|node| node.id).next() {
+            Some(there) if !beside => {
+                routes.path(there, place.node).iter().map(|hop| hop.link * 2 + usize::from(!hop.forward)).collect()
+            }
+            _ => Vec::new(),
+        }
+    };
+    let paths: Vec<Vec<usize>> = placement.ranks.iter().map(path).collect();
+    let mut users = vec![0.0; wires.len()];
+    paths.iter().flatten().for_each(|wire| users[*wire] += 1.0);
+    let narrowest =
+        |path: &Vec<usize>| path.iter().map(|wire| wires[*wire].gb_s / users[*wire]).fold(f64::INFINITY, f64::min);
+    paths.iter().map(narrowest).collect()
+}
+
 /// Ranks whose memory has a node in common share a pool.
-fn pools(placement: &Placement, memories: &BTreeMap<NodeId, (u64, Rates)>) -> (Vec<Pool>, Vec<usize>) {
+fn pools(
+    machine: &Machine,
+    placement: &Placement,
+    memories: &BTreeMap<NodeId, (u64, Rates)>,
+) -> (Vec<Pool>, Vec<usize>) {
+    let free: BTreeMap<NodeId, Option<u64>> = machine
+        .nodes
+        .iter()
+        .map(|node| (node.id, node.free_bytes))
+        .chain(machine.tiers.iter().map(|tier| (tier.id, tier.free_bytes)))
+        .collect();
     let mut groups: Vec<(Vec<NodeId>, Vec<RankId>)> = Vec::new();
     for place in &placement.ranks {
         let (mut nodes, mut ranks) = (place.memory_nodes.clone(), vec![place.rank]);
@@ -417,6 +469,7 @@ fn pools(placement: &Placement, memories: &BTreeMap<NodeId, (u64, Rates)>) -> (V
         let reserve = |bytes| NodeMemory { total: bytes, free: bytes }.reserve();
         Pool {
             bytes: nodes.iter().map(|node| of(node).0).sum(),
+            free: nodes.iter().map(|node| free[node]).sum(),
             reserve: nodes.iter().map(|node| reserve(of(node).0)).sum(),
             rates: nodes.iter().map(|node| of(node).1).fold(Rates::flat(0.0), |sum, rates| sum.map(rates, Add::add)),
             nodes,

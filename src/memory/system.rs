@@ -3,12 +3,11 @@
 
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Where control groups are mounted.
-const GROUPS: &str = "/sys/fs/cgroup";
+use super::groups::{ControlGroup, control_groups};
 
 /// What can still be had, and from whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +60,6 @@ pub fn raise_open_files() {
 pub(super) fn available() -> Option<Available> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| field(&text, "MemAvailable:"));
     let machine = machine.map(|bytes| Available { bytes, limit: Limit::Machine });
-    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let process = |resource, used: &str, limit| {
         let most = getrlimit(resource).current?;
@@ -72,37 +70,17 @@ pub(super) fn available() -> Option<Available> {
         process(Resource::As, "VmSize:", Limit::AddressSpace),
         process(Resource::Data, "VmData:", Limit::Data),
     ];
-    limits.into_iter().flatten().chain(groups(Path::new(GROUPS), &own)).min_by_key(|available| available.bytes)
-}
-
-/// What the control groups of a process leave it: its own and all above it. `own` is `/proc/self/cgroup`.
-fn groups(mount: &Path, own: &str) -> Vec<Available> {
-    let mut found = Vec::new();
-    for line in own.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
-        // Version 2 names no controllers.
-        let (root, names) = match controllers {
-            "" => (mount.to_owned(), ["memory.max", "memory.current"]),
-            v1 if v1.split(',').any(|name| name == "memory") => {
-                (mount.join("memory"), ["memory.limit_in_bytes", "memory.usage_in_bytes"])
-            }
-            _ => continue,
-        };
-        // Within a container the path may be that of the host: then what is mounted is the container's own.
-        let mut at = root.join(path.trim_start_matches('/'));
-        loop {
-            found.extend(group(&at, names));
-            if at == root || !at.pop() {
-                break;
-            }
-        }
-    }
-    found
+    let groups = control_groups("memory");
+    limits.into_iter().flatten().chain(groups.iter().filter_map(group)).min_by_key(|available| available.bytes)
 }
 
 /// What one control group leaves; nothing where it has no limit.
-fn group(folder: &Path, [limit, usage]: [&str; 2]) -> Option<Available> {
+fn group(group: &ControlGroup) -> Option<Available> {
+    let folder = &group.folder;
+    let [limit, usage] = match group.second {
+        true => ["memory.max", "memory.current"],
+        false => ["memory.limit_in_bytes", "memory.usage_in_bytes"],
+    };
     let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
     // Version 1 says that there is none by the largest number of whole pages.
     let limit = number(limit).filter(|limit| *limit < 1 << 62)?;
@@ -113,10 +91,7 @@ fn group(folder: &Path, [limit, usage]: [&str; 2]) -> Option<Available> {
     };
     // Cached files count as used, and are dropped before anybody goes without.
     // Version 1 counts those of groups below apart; its totals are what version 2 has.
-    let of_version = |name: &str| match usage {
-        "memory.current" => counted(name),
-        _ => counted(&format!("total_{name}")),
-    };
+    let of_version = |name: &str| if group.second { counted(name) } else { counted(&format!("total_{name}")) };
     let cached = ["inactive_file", "active_file"].map(of_version).iter().sum::<u64>();
     let used = number(usage)?.saturating_sub(cached);
     Some(Available { bytes: limit.saturating_sub(used), limit: Limit::Group(folder.to_owned()) })
@@ -130,6 +105,9 @@ pub(super) fn field(text: &str, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use super::super::groups::groups_below;
     use super::*;
 
     #[test]
@@ -156,7 +134,8 @@ mod tests {
             Limit::Group(at) => at.strip_prefix(folder).unwrap().display().to_string(),
             other => other.to_string(),
         };
-        groups(folder, own).iter().map(|found| (found.bytes, name(&found.limit))).collect()
+        let groups = groups_below(folder, own, "memory");
+        groups.iter().filter_map(group).map(|found| (found.bytes, name(&found.limit))).collect()
     }
 
     #[test]

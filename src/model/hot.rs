@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 
+use super::sparse::{RowSet, SparseGradients};
 use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
 use crate::data::hot::TableSlots;
@@ -26,7 +27,7 @@ pub struct Copies {
     /// By table: the group of its copies, and its place there.
     places: Vec<Option<[usize; 2]>>,
     /// Of each of this rank's shards, in the order of its holding.
-    met: Vec<Met>,
+    met: Vec<RowSet>,
     /// Elements of a sample's features.
     row: usize,
 }
@@ -45,48 +46,7 @@ struct Group {
     weights: Vec<Table>,
     look_up: LookUp,
     /// Unless gradients go to owners bag by bag.
-    sums: Option<Sums>,
-}
-
-/// Sums of the gradients of hot bags, row by row.
-#[derive(Debug)]
-struct Sums {
-    /// A row a slot: 0 between steps.
-    gradients: Vec<Table>,
-    updater: Updater,
-    met: Vec<Met>,
-    zeros: Vec<f32>,
-}
-
-/// Slots of a table that a step meets.
-#[derive(Debug)]
-struct Met {
-    /// A bit a slot.
-    bits: Vec<u64>,
-    /// Those that are met, rising.
-    slots: Vec<u32>,
-}
-
-impl Met {
-    fn new(slots: usize) -> Self {
-        Self { bits: vec![0; slots.div_ceil(64)], slots: Vec::with_capacity(slots) }
-    }
-
-    #[inline(always)]
-    fn mark(&mut self, slot: u32) {
-        self.bits[slot as usize / 64] |= 1 << (slot % 64);
-    }
-
-    /// Lists what was marked, and forgets it.
-    fn list(&mut self) {
-        self.slots.clear();
-        for (word, bits) in self.bits.iter_mut().enumerate() {
-            while *bits != 0 {
-                self.slots.push(64 * word as u32 + bits.trailing_zeros());
-                *bits &= *bits - 1;
-            }
-        }
-    }
+    sums: Option<SparseGradients>,
 }
 
 impl Copies {
@@ -134,13 +94,6 @@ impl Copies {
             let (precision, optimizer) = (room.precision, Optimizer::Sgd);
             let weights =
                 copies(&|table| Kept { precision, optimizer, row_weights: layout.copies_weights(table) }, "")?;
-            let sums = match layout.grains() {
-                Some(_) => None,
-                None => Some((
-                    copies(&|_| Kept::default(), "gradients of ")?,
-                    tables.iter().map(|table| Met::new(rows(*table))),
-                )),
-            };
             let spec = Spec {
                 update: room.update,
                 fused: room.update_fused,
@@ -152,14 +105,17 @@ impl Copies {
                     * tables.iter().map(|&table| layout.lookups(table)).sum::<usize>(),
                 threads: team.threads(),
             };
-            let sums = match sums {
-                None => None,
-                Some((gradients, met)) => Some(Sums {
-                    gradients,
-                    updater: Updater::new(spec, supply)?,
-                    met: met.collect(),
-                    zeros: vec![0.0; dim],
-                }),
+            let sums = match layout.grains() {
+                Some(_) => None,
+                None => {
+                    let sums = copies(&|_| Kept::default(), "gradients of ")?;
+                    Some(SparseGradients::new(
+                        sums,
+                        tables.iter().map(|table| rows(*table)),
+                        Updater::new(spec, supply)?,
+                        dim,
+                    ))
+                }
             };
             Ok(Group {
                 starts: tables.iter().map(|table| layout.columns(*table).start).collect(),
@@ -177,7 +133,7 @@ impl Copies {
         for (number, group) in groups.iter().enumerate() {
             group.tables.iter().enumerate().for_each(|(at, table)| places[table.index()] = Some([number, at]));
         }
-        let met = layout.of(rank).shards.iter().map(|shard| Met::new(rows(shard.table))).collect();
+        let met = layout.of(rank).shards.iter().map(|shard| RowSet::new(rows(shard.table))).collect();
         Ok(Some(Self { groups, places, met, row: layout.feature_row() }))
     }
 
@@ -185,10 +141,7 @@ impl Copies {
     pub fn settle(&mut self, arena: &mut Arena) {
         for Group { weights, sums, .. } in &mut self.groups {
             weights.iter_mut().for_each(|table| table.settle(arena));
-            if let Some(Sums { gradients, updater, .. }) = sums {
-                gradients.iter_mut().for_each(|table| table.settle(arena));
-                updater.settle(arena);
-            }
+            sums.iter_mut().for_each(|sums| sums.settle(arena));
         }
     }
 
@@ -243,45 +196,28 @@ impl Copies {
     ) {
         let Some(hot) = layout.hot() else { return };
         for Group { numbers, starts, positions, dim, sums, .. } in &mut self.groups {
-            let Some(Sums { gradients, updater, met, .. }) = sums else { return };
+            let Some(sums) = sums else { return };
             let lookups = ids.hot().1.in_tables(numbers);
             let slots = Slots::new(self.row, starts).sequences(*positions, *dim);
-            if !gradient.is_empty() {
-                // An update of zeros at rate -1 adds gradients up.
-                updater.run(team, gradients, &[Source { lookups, gradient, slots }], -1.0);
-            }
-            team.share(Rows::new(met, 1, numbers.len(), 1), |band| {
-                for (at, met) in (band.first..).zip(band.data) {
-                    lookups.bag(at).rows.iter().for_each(|slot| met.mark(*slot));
-                    met.list();
-                }
-            });
+            sums.sum(team, Source { lookups, gradient, slots });
         }
         to.clear_sums();
         for owner in (0..layout.ranks() as u32).map(RankId) {
             let groups = layout.of(owner).groups.iter().take_while(|group| owner != rank || group.partial);
             for shard in groups.flat_map(|group| &layout.of(owner).shards[group.shards.clone()]) {
-                let (gradients, met) = self.sums_of(shard.table);
                 let rows = hot.table(shard.table.index()).rows();
-                let sum = |slot: &u32| {
-                    let row = shard.rows.local(u64::from(rows[*slot as usize]))?;
-                    Some((row as u32, &gradients.row(*slot as usize)[shard.columns.clone()]))
-                };
-                to.push_sums(owner, met.slots.iter().filter_map(sum));
+                let here = self.sums_of(shard.table).filter_map(|(slot, sum)| {
+                    let row = shard.rows.local(u64::from(rows[slot as usize]))?;
+                    Some((row as u32, &sum[shard.columns.clone()]))
+                });
+                to.push_sums(owner, here);
             }
         }
-        for Sums { gradients, met, zeros, .. } in self.groups.iter_mut().filter_map(|group| group.sums.as_mut()) {
-            for (gradient, met) in gradients.iter_mut().zip(met) {
-                met.slots.iter().for_each(|slot| gradient.set_weights(*slot as usize, zeros));
-            }
-        }
+        self.groups.iter_mut().filter_map(|group| group.sums.as_mut()).for_each(SparseGradients::clear);
     }
 
-    fn sums_of(&self, table: TableId) -> (&Table, &Met) {
-        let found = self.places[table.index()].and_then(|[group, at]| {
-            let sums = self.groups[group].sums.as_ref()?;
-            Some((&sums.gradients[at], &sums.met[at]))
-        });
+    fn sums_of(&self, table: TableId) -> impl Iterator<Item = (u32, &[f32])> + Clone {
+        let found = self.places[table.index()].and_then(|[group, at]| Some(self.groups[group].sums.as_ref()?.of(at)));
         found.expect("copies of all tables that another rank has a part of")
     }
 
@@ -336,11 +272,11 @@ impl Copies {
         let Some(hot) = layout.hot() else { return };
         to.clear();
         for ((met, shard), table) in self.met.iter_mut().zip(&layout.of(rank).shards).zip(shards) {
-            met.list();
-            to.push(met.slots.len() as u32);
-            to.extend_from_slice(&met.slots);
+            let slots = met.list();
+            to.push(slots.len() as u32);
+            to.extend_from_slice(slots);
             let rows = hot.table(shard.table.index()).rows();
-            for slot in &met.slots {
+            for slot in slots {
                 let row = shard.rows.local(u64::from(rows[*slot as usize])).expect("one of the shard's rows was met");
                 to.extend_from_slice(table.seen(row as usize));
                 to.extend(table.row_weight(row as usize).map(f32::to_bits));
@@ -394,7 +330,7 @@ impl Copies {
 }
 
 /// Marks those of a shard's rows that are hot.
-fn mark(met: &mut Met, shard: &Shard, slots: &TableSlots, rows: &[u32]) {
+fn mark(met: &mut RowSet, shard: &Shard, slots: &TableSlots, rows: &[u32]) {
     for row in rows {
         if let Some(slot) = slots.slot(shard.rows.global(u64::from(*row)) as u32) {
             met.mark(slot);

@@ -10,6 +10,7 @@ mod replica;
 mod roofline;
 mod room;
 mod shape;
+mod sparse;
 mod stage;
 mod stored;
 mod tables;

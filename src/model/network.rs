@@ -4,7 +4,7 @@
 //! backward pass announces each as soon as its gradient is complete, so that its reduction over ranks can begin. Pooled
 //! rows come into the features from outside, one row a sample with each table's columns side by side, and their gradient
 //! is taken from there: the tables may be anywhere and of any width, and a network need not use all of them. Rows of a bag
-//! may also come unpooled, side by side in their order, the last one last ([`crate::exchange::Layout::with_sequences`]).
+//! may also come unpooled, side by side in their order, the last one last ([`crate::exchange::LayoutSpec::sequences`]).
 
 use std::fmt::Debug;
 

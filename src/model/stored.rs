@@ -21,6 +21,12 @@ impl StoredTables {
         Self { map, tables }
     }
 
+    /// Whether the file has a table of so many rows and columns.
+    #[must_use]
+    pub fn has(&self, table: usize, sizes: [usize; 2]) -> bool {
+        self.tables.get(table).is_some_and(|(_, known)| *known == sizes)
+    }
+
     /// The weights of a shard of a table of `rows` rows and `dim` columns; nothing where they do not lie one behind the other
     /// in the file, or the file has another table.
     pub(super) fn weights(&self, shard: &Shard, [rows, dim]: [usize; 2]) -> Option<Buffer<u32>> {

@@ -11,12 +11,13 @@ use std::collections::HashSet;
 
 use super::hot::Copies;
 use super::init::{self, Bounds};
-use super::replica::{Replica, Sums};
+use super::replica::Replica;
+use super::sparse::SparseGradients;
 use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
 use crate::data::{Bag, Batch, Schema};
 use crate::embedding::{Choice, LookUp, Lookups, Slots, Source, Spec, Table, Updater};
-use crate::exchange::{self, HotRows, Ids, Layout, Replicas, average};
+use crate::exchange::{self, HotRows, Ids, Layout, Pass, Replicas, Route, average};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply, recycled};
 use crate::model::stage::{Bound, Work};
@@ -55,18 +56,19 @@ struct Group {
 }
 
 impl Group {
-    /// Pools what a rank, the latter, asks the former for, into a message's rows, which are so far apart, or its vectors.
+    /// Pools what is asked for on a route, into a message's rows, which are so far apart, or its vectors.
     fn pool(
         &mut self,
         team: &Team,
-        (ids, between): (&Ids, [RankId; 2]),
+        ids: &Ids,
+        route: Route,
         place: &exchange::Group,
         message: &mut [f32],
         stride: usize,
     ) {
-        let lookups = ids.pooled(between[1], place);
+        let lookups = ids.pooled(route.asking, place);
         let lookups = if place.plain { lookups.unweighted() } else { lookups };
-        match ids.blocks(between, true) {
+        match ids.blocks(route, Pass::Forward) {
             None => self.look_up.run(team, &self.tables, lookups, message, place.slots(stride)),
             Some(blocks) => {
                 self.look_up.run_apart(team, &self.tables, lookups, &mut message[blocks.range(&place.shards)]);
@@ -146,13 +148,11 @@ impl Tables {
             let sums = match layout.grains() {
                 Some(_) => None,
                 None if !room.learns() => None,
-                None => Some(Sums {
-                    gradient: [Table::new(name(table), rows, dim, Kept::default(), supply)?],
-                    updater: Updater::new(Spec { kept: Kept::default(), ..spec }, supply)?,
-                    met: vec![0; rows.div_ceil(64) as usize],
-                    rows: Vec::with_capacity(rows as usize),
-                    zeros: vec![0.0; dim],
-                }),
+                None => {
+                    let sums = vec![Table::new(name(table), rows, dim, Kept::default(), supply)?];
+                    let updater = Updater::new(Spec { kept: Kept::default(), ..spec }, supply)?;
+                    Some(SparseGradients::new(sums, std::iter::once(rows as usize), updater, dim))
+                }
             };
             let own = &layout.sharding().of_table(table)[rank.index()];
             let weights = match stored.and_then(|stored| stored.weights(own, [rows as usize, dim])) {
@@ -185,10 +185,7 @@ impl Tables {
         for Replica { weights, updater, sums, .. } in &mut self.replicas {
             weights[0].settle(arena);
             updater.settle(arena);
-            if let Some(Sums { gradient, updater, .. }) = sums {
-                gradient[0].settle(arena);
-                updater.settle(arena);
-            }
+            sums.iter_mut().for_each(|sums| sums.settle(arena));
         }
     }
 
@@ -239,7 +236,7 @@ impl Tables {
     pub fn look_up(&mut self, team: &Team, layout: &Layout, ids: &Ids, to: RankId, message: &mut [f32]) {
         let (stride, groups) = (layout.of(self.rank).stride, &layout.of(self.rank).groups);
         for (group, place) in self.groups.iter_mut().zip(groups) {
-            group.pool(team, (ids, [self.rank, to]), place, message, stride);
+            group.pool(team, ids, Route { owner: self.rank, asking: to }, place, message, stride);
         }
     }
 
@@ -262,7 +259,7 @@ impl Tables {
         let holding = layout.of(self.rank);
         for (group, place) in self.groups.iter_mut().zip(&holding.groups) {
             if place.partial {
-                group.pool(team, (ids, [self.rank; 2]), place, partial, holding.partial_stride);
+                group.pool(team, ids, Route::own(self.rank), place, partial, holding.partial_stride);
             } else {
                 let slots = Slots::new(self.row, &place.in_features).sequences(place.positions, place.step);
                 let lookups = Lookups::of(batch).in_tables(&place.tables);
@@ -318,17 +315,17 @@ impl Tables {
             let mut sources: Vec<Source<'_>> = recycled(std::mem::take(&mut self.sources));
             for from in (0..layout.ranks() as u32).map(RankId) {
                 let whole_here = from == self.rank && !place.partial;
-                let (gradient, slots) =
-                    match (messages(from).filter(|_| !whole_here), ids.blocks([self.rank, from], false)) {
-                        (Some(message), Some(blocks)) => {
-                            (message, Slots::new(place.width, blocks.starts(&place.shards)))
-                        }
-                        (Some(message), None) => (message, place.slots(holding.stride)),
-                        (None, _) => {
-                            let slots = Slots::new(self.row, &place.in_features);
-                            (own, slots.sequences(place.positions, place.step))
-                        }
-                    };
+                let (gradient, slots) = match (
+                    messages(from).filter(|_| !whole_here),
+                    ids.blocks(Route { owner: self.rank, asking: from }, Pass::Backward),
+                ) {
+                    (Some(message), Some(blocks)) => (message, Slots::new(place.width, blocks.starts(&place.shards))),
+                    (Some(message), None) => (message, place.slots(holding.stride)),
+                    (None, _) => {
+                        let slots = Slots::new(self.row, &place.in_features);
+                        (own, slots.sequences(place.positions, place.step))
+                    }
+                };
                 if gradient.is_empty() {
                     continue;
                 }
@@ -376,13 +373,15 @@ impl Tables {
     /// features.
     pub fn list_replicas(&mut self, team: &Team, batch: &Batch, gradient: &[f32], to: &mut Replicas) {
         to.clear();
-        for Replica { table, columns, sums, .. } in &mut self.replicas {
+        for Replica { table, columns, weights, sums, .. } in &mut self.replicas {
             let Some(sums) = sums else { return to.push_samples(batch, gradient, self.row) };
             let number = [table.index()];
             let lookups = Lookups::of(batch).in_tables(&number);
-            let (starts, dim) = ([columns.start], sums.zeros.len());
+            let (starts, dim) = ([columns.start], weights[0].dim());
             let slots = Slots::new(self.row, &starts).sequences(columns.len() / dim, dim);
-            sums.run(team, Source { lookups, gradient, slots }, to);
+            sums.sum(team, Source { lookups, gradient, slots });
+            to.push_sums(sums.of(0));
+            sums.clear();
         }
     }
 

@@ -10,13 +10,16 @@
 //!   and stored what it receives (past the caches), whichever is later, and then the latency of the way from its farthest
 //!   peer. Nothing is taken as hidden behind computation.
 //! * all-reduce: of replicated tables, each rank's list of the rows that its samples name, with their summed gradients,
-//!   brought to every other; of the MLPs' gradients, layer by layer, the schedule that they take, as [`priced`].
+//!   brought to every other around a ring of ranks in the order of their numbers, as the exchange does it; of the MLPs'
+//!   gradients, layer by layer, the schedule that they take, as [`priced`].
+//!   Where the number of ranks shall change no bit, a list has each sample's gradient and look-ups as they are, and of rows
+//!   that are divided those travel unpooled, too, of which a bag has several in one part (`exchange/ordered`).
 //! * update: pooled gradients read, each named row (and its optimizer state) read and written once; of replicated
 //!   tables each rank sums its samples' gradients by row, and moves the rows that any rank names (SC20 III-A).
 //! * MLPs: operations of the rank's samples over the peak of its cores, in f32 or bfloat16; the same for every division,
 //!   but not on all ranks of a machine whose nodes differ.
 //!
-//! A rank's receive buffers are double.
+//! A rank's windows are double; room is kept for the longest bags, and for an evaluation's minibatches if they are larger.
 
 use serde::Serialize;
 
@@ -28,7 +31,6 @@ use crate::base::{RankId, TableId};
 use crate::collective::{Priced, candidates, priced};
 use crate::data::Slice;
 use crate::machine::Site;
-use crate::math::part_for;
 
 /// Bytes that memory hands out at once.
 pub const CACHE_LINE: usize = 64;
@@ -53,6 +55,8 @@ pub(super) struct WireLoad {
     offsets: i64,
     /// Row numbers and weights, times N.
     row_ids: i64,
+    /// Elements of rows that travel as they are, times N.
+    unpooled: i64,
 }
 
 /// What a division adds up to.
@@ -108,10 +112,12 @@ pub struct Model<'a> {
     /// N_r of each rank.
     pub(super) slices: Vec<i64>,
     reach: Vec<Vec<Reach>>,
-    /// Pairs of ranks whose messages take each wire.
-    pairs: Vec<i64>,
+    /// Lists for replicated tables that take each wire on their way around the ring of ranks.
+    ring: Vec<i64>,
     /// Seconds of the longest way from or to another rank, by rank.
     latency_s: Vec<f64>,
+    /// Seconds after which the list of the next rank, which comes last, has been through all others, by rank.
+    ring_latency_s: Vec<f64>,
     /// Seconds of each rank's MLPs.
     mlp_s: Vec<f64>,
     /// How gradients of layers are reduced, and what that takes; nothing with one rank, or where the schedule that was named
@@ -131,13 +137,11 @@ impl<'a> Model<'a> {
         let ranks = site.ranks.len();
         let ids: Vec<RankId> = (0..ranks as u32).map(RankId).collect();
         let slices: Vec<i64> = (0..ranks).map(|rank| Slice::new(rank, ranks).of(workload.batch).len() as i64).collect();
-        let mut pairs = vec![0; site.wires.len()];
         let reach = ids.iter().map(|rank| {
             let mut all = vec![Reach { wire: 0, out: 0, back: 0, back_ranks: 0 }; site.wires.len()];
             for (other, samples) in ids.iter().zip(&slices) {
                 for wire in site.path(*rank, *other) {
                     all[*wire].out += samples;
-                    pairs[*wire] += 1;
                 }
                 for wire in site.path(*other, *rank) {
                     all[*wire].back += samples;
@@ -156,7 +160,14 @@ impl<'a> Model<'a> {
         let uniques = skews.iter().zip(&workload.tables).map(unique).collect();
         // Of each row that the longest slice's samples name the sum, an offset and the number.
         let list = |(skew, table): (&Skew, &TableLoad)| {
+            if !workload.learns {
+                return 0.0;
+            }
             let draws = slices[0] as f64 * table.lookups;
+            if workload.by_grains {
+                let bags = (slices[0] as usize * table.positions) as f64;
+                return bags * (table.dim + 1) as f64 + draws * table.words() as f64 + 2.0;
+            }
             skew.unique(&Rows::all(table.rows), draws).min(draws) * (table.dim + 2) as f64 + 2.0
         };
         let lists = skews.iter().zip(&workload.tables).map(list).collect();
@@ -165,13 +176,22 @@ impl<'a> Model<'a> {
             ways.fold(0.0, f64::max)
         });
         let latency_s = latency_s.collect();
+        let next = |rank: &RankId| RankId((rank.0 + 1) % ranks as u32);
+        let mut ring = vec![0; site.wires.len()];
+        for rank in &ids {
+            site.path(*rank, next(rank)).iter().for_each(|wire| ring[*wire] += ranks as i64 - 1);
+        }
+        let hops_s: Vec<f64> = ids.iter().map(|rank| site.latency_s(*rank, next(rank))).collect();
+        let around_s: f64 = hops_s.iter().sum();
+        let ring_latency_s = hops_s.iter().map(|hop_s| around_s - hop_s).collect();
         let mlp_s = site.ranks.iter().zip(&slices).map(|(standing, samples)| {
             *samples as f64 * workload.sample_operations as f64 / (standing.peak_gflop_s(workload.bf16) * 1e9)
         });
         let mlp_s = mlp_s.collect();
-        let candidates = if ranks > 1 { candidates(workload.collective, site) } else { Vec::new() };
+        let reduces = ranks > 1 && workload.learns;
+        let candidates = if reduces { candidates(workload.collective, site) } else { Vec::new() };
         let dense = priced(candidates, &workload.layers, workload.payload(), site).into_iter().next();
-        Self { workload, site, skews, uniques, lists, slices, reach, pairs, latency_s, mlp_s, dense }
+        Self { workload, site, skews, uniques, lists, slices, reach, ring, latency_s, ring_latency_s, mlp_s, dense }
     }
 
     /// Seconds in which the gradients of all layers are reduced and the weights come back.
@@ -220,16 +240,34 @@ impl<'a> Model<'a> {
         let width_of_all = width * load.positions;
         let sums = (work.batch * width_of_all * work.exchange_bytes) as f64;
         let ids = draws * load.lookup_bytes();
+        let updated = if work.learns { 1.0 } else { 0.0 };
+        // What lies in a checkpoint as the rank needs it is mapped.
+        let mapped = load.stored && width == load.dim && (rows.step == 1 || rows.count <= 1);
+        let row_bytes = if mapped { 0 } else { width * (work.weight_bytes + load.state_bytes) };
         Load {
             lookup_rows: (unique * row + again * row / CACHE_GAIN).round() as i64,
             lookup_stream: (ids + sums).round() as i64,
-            update_rows: (unique * moved + again * moved / CACHE_GAIN).round() as i64,
-            update_stream: (sums + ids).round() as i64,
-            memory: rows.count as i64 * (width * (work.weight_bytes + load.state_bytes) + load.row_state_bytes) as i64,
+            update_rows: (updated * (unique * moved + again * moved / CACHE_GAIN)).round() as i64,
+            update_stream: (updated * (sums + ids)).round() as i64,
+            memory: rows.count as i64 * (row_bytes + load.row_state_bytes) as i64,
             columns: width_of_all as i64,
             streams: if with_ids { load.positions as i64 } else { 0 },
             row_ids: if with_ids { draws.round() as i64 * load.words() as i64 } else { 0 },
+            unpooled: (self.unpooled(table, rows) * width as f64).round() as i64,
+            ids_room: if with_ids { self.most_lookups(load, rows) * load.words() as i64 } else { 0 },
+            update_room: self.update_room(load, rows, width),
         }
+    }
+
+    /// Look-ups of a minibatch whose rows travel as they are, since their bag has others in this part of a divided table.
+    fn unpooled(&self, table: TableId, rows: &Rows) -> f64 {
+        let load = &self.workload.tables[table.index()];
+        let whole = rows.count == load.rows;
+        if !self.workload.by_grains || whole || load.positions > 1 {
+            return 0.0;
+        }
+        let alone = libm::pow(1.0 - self.skews[table.index()].share(rows), (load.lookups - 1.0).max(0.0));
+        self.draws(table, rows) * (1.0 - alone)
     }
 
     /// Bytes that a look-up reads of so many columns of a table's row, and that its update reads and writes.
@@ -250,22 +288,47 @@ impl<'a> Model<'a> {
         let unique = self.skews[table.index()].unique(&Rows::all(rows), draws).min(draws);
         let (row, moved) = self.row_bytes(load, load.dim);
         let again = draws - unique;
+        let [gathered, _] = self.listed(table);
         let sums = slice * (load.positions * load.dim) as f64 * 4.0;
         let elements = rows as f64 * load.dim as f64;
-        let state = elements * load.state_bytes as f64 + (rows as usize * load.row_state_bytes) as f64;
-        let weights = elements * work.weight_bytes as f64;
-        let gradient = elements * GRADIENT_BYTES;
-        let moved = self.uniques[table.index()] * moved;
-        let gathered = 2.0 * lines(load.dim * 4) * (unique + again / CACHE_GAIN);
+        let updated = if work.learns { 1.0 } else { 0.0 };
+        // Sums are made as rows are moved.
+        let updaters = if work.by_grains { 1 } else { 2 };
+        let of_rows = (rows as usize * load.row_state_bytes) as f64;
+        let weights = if load.stored { 0.0 } else { elements * (work.weight_bytes + load.state_bytes) as f64 };
+        let gradient = if work.by_grains { 0.0 } else { updated * elements * GRADIENT_BYTES };
+        let names = self.uniques[table.index()];
+        // Without sums of ranks, a row is moved for each of its look-ups.
+        let more = if work.by_grains { (work.batch as f64 * lookups - names).max(0.0) } else { 0.0 };
+        let moved = (names + more / CACHE_GAIN) * moved;
         let lists = self.ranks() as f64 * self.lists[table.index()] * WORD_BYTES;
         Load {
             lookup_rows: (unique * row + again * row / CACHE_GAIN).round() as i64,
             lookup_stream: (draws * load.lookup_bytes() + sums).round() as i64,
-            update_rows: (gathered + moved).round() as i64,
-            update_stream: (sums + lists).round() as i64,
-            memory: (weights + state + gradient).round() as i64,
+            update_rows: (updated * (gathered + moved)).round() as i64,
+            update_stream: (updated * (sums + lists)).round() as i64,
+            memory: (weights + of_rows + gradient).round() as i64,
+            update_room: updaters * self.update_room(load, &Rows::all(rows), load.dim),
             ..Load::default()
         }
+    }
+
+    /// Bytes of random rows, and bytes in order, with which a rank sums its samples' gradients of a replicated table by row;
+    /// part of what [`Model::replica`] counts as update.
+    pub(super) fn listed(&self, table: TableId) -> [f64; 2] {
+        if !self.workload.learns {
+            return [0.0; 2];
+        }
+        let load = &self.workload.tables[table.index()];
+        let slice = self.slices[0] as f64;
+        let draws = slice * load.lookups;
+        let sums = slice * (load.positions * load.dim * size_of::<f32>()) as f64;
+        if self.workload.by_grains {
+            return [0.0, sums];
+        }
+        let unique = self.skews[table.index()].unique(&Rows::all(load.rows), draws).min(draws);
+        let row = lines(load.dim * size_of::<f32>());
+        [2.0 * row * (unique + (draws - unique) / CACHE_GAIN), sums]
     }
 
     /// Nothing yet.
@@ -291,6 +354,7 @@ impl<'a> Model<'a> {
             wire.gradients += load.columns * reach.back;
             wire.offsets += load.streams * (reach.back + reach.back_ranks);
             wire.row_ids += load.row_ids * reach.back;
+            wire.unpooled += load.unpooled * reach.out;
         }
     }
 
@@ -332,43 +396,9 @@ impl<'a> Model<'a> {
         let share = (tally.all.row_ids as f64 * samples as f64 / batch as f64).round() as i64;
         let ids_out = ID_BYTES as i64 * (tally.all.streams * (samples + 1) + share);
         let (to_samples, of_rows) = (tally.all.columns * samples * element, own.columns * batch * element);
-        [[ids_in, ids_out], [to_samples, of_rows], [of_rows, to_samples]]
-    }
-
-    /// Bytes of a rank's receive buffers, each twice.
-    pub(super) fn buffers(&self, tally: &Tally, rank: usize) -> i64 {
-        self.exchanged(tally, rank).iter().map(|[received, _]| 2 * received).sum()
-    }
-
-    /// Samples of a rank's slice that walk through its network at a time.
-    #[must_use]
-    pub fn part(&self, rank: RankId) -> usize {
-        let (work, threads) = (self.workload, self.site.ranks[rank.index()].threads);
-        let part = work.part.unwrap_or_else(|| part_for([work.part_bytes as usize, work.part_rows], threads));
-        part.min(self.samples(rank))
-    }
-
-    pub(super) fn dense(&self, tally: &Tally, rank: usize) -> i64 {
-        let work = self.workload;
-        let (samples, part) = (self.slices[rank], self.part(RankId(rank as u32)) as i64);
-        let activations = samples * work.sample_bytes as i64 + part * work.part_bytes as i64;
-        tally.replicas.memory + work.dense_bytes as i64 + activations
-    }
-
-    /// Bytes wanted of a pool.
-    #[must_use]
-    pub fn wanted(&self, tally: &Tally, pool: usize) -> i64 {
-        let ranks = self.site.pools[pool].ranks.iter().map(|rank| rank.index());
-        ranks.map(|rank| tally.ranks[rank].memory + self.buffers(tally, rank) + self.dense(tally, rank)).sum()
-    }
-
-    /// The first pool that cannot hold what is wanted of it, with the bytes wanted.
-    #[must_use]
-    pub fn overfull(&self, tally: &Tally) -> Option<(usize, i64)> {
-        let pools = self.site.pools.iter().enumerate();
-        pools
-            .map(|(pool, site)| (pool, self.wanted(tally, pool), site.usable() as i64))
-            .find_map(|(pool, wanted, usable)| (wanted > usable).then_some((pool, wanted)))
+        let unpooled = (tally.all.unpooled as f64 * samples as f64 / batch as f64).round() as i64;
+        let [unpooled_in, unpooled_out] = [unpooled, own.unpooled].map(|elements| WORD_BYTES as i64 * elements);
+        [[ids_in, ids_out], [to_samples + unpooled_in, of_rows + unpooled_out], [of_rows, to_samples]]
     }
 
     /// The bytes of an exchange on a wire.
@@ -376,7 +406,7 @@ impl<'a> Model<'a> {
         let element = self.workload.exchange_bytes as f64;
         match exchange {
             0 => ID_BYTES as f64 * (wire.offsets as f64 + wire.row_ids as f64 / self.workload.batch as f64),
-            1 => wire.pooled as f64 * element,
+            1 => wire.pooled as f64 * element + WORD_BYTES * wire.unpooled as f64 / self.workload.batch as f64,
             _ => wire.gradients as f64 * element,
         }
     }
@@ -413,15 +443,17 @@ impl<'a> Model<'a> {
         own += tally.replicas;
         let [lookup, update] = self.local_s(&own, rank);
         let copies = self.exchanged(tally, rank).map(|[received, sent]| (received + sent) as f64 / past_caches);
-        let latency = |is_sent: bool| if is_sent { self.latency_s[rank] } else { 0.0 };
-        let exchanges: f64 = copies.iter().zip(wires_s).map(|(copy, wire)| copy.max(wire)).sum();
+        let latency = |is_sent: bool, seconds: &[f64]| if is_sent { seconds[rank] } else { 0.0 };
+        // Who only predicts sends no gradients.
+        let count = if self.workload.learns { EXCHANGES.len() } else { EXCHANGES.len() - 1 };
+        let exchanges: f64 = copies.iter().zip(wires_s).take(count).map(|(copy, wire)| copy.max(wire)).sum();
         let ranks = self.ranks() as f64;
         // Read where they are sent, written where they are received.
         let reduced = 2.0 * tally.replicated as f64 * WORD_BYTES * (ranks - 1.0) / (at.copy_gb_s * 1e9);
         [
             lookup,
-            exchanges + 3.0 * latency(tally.all.columns > 0),
-            reduced.max(allreduce_wire_s) + latency(tally.replicated > 0) + self.dense_s(),
+            exchanges + count as f64 * latency(tally.all.columns > 0, &self.latency_s),
+            reduced.max(allreduce_wire_s) + latency(tally.replicated > 0, &self.ring_latency_s) + self.dense_s(),
             update,
             self.mlp_s[rank],
         ]
@@ -430,8 +462,8 @@ impl<'a> Model<'a> {
     pub(super) fn wires_s(&self, tally: &Tally) -> ([f64; 3], f64) {
         let seconds = [0, 1, 2].map(|exchange| self.busiest(tally, exchange).map_or(0.0, |(_, seconds)| seconds));
         let list = tally.replicated as f64 * WORD_BYTES;
-        let pairs = self.pairs.iter().zip(&self.site.wires);
-        let slowest = pairs.map(|(pairs, wire)| *pairs as f64 / (wire.gb_s * 1e9)).fold(0.0, f64::max);
+        let ring = self.ring.iter().zip(&self.site.wires);
+        let slowest = ring.map(|(lists, wire)| *lists as f64 / (wire.gb_s * 1e9)).fold(0.0, f64::max);
         (seconds, list * slowest)
     }
 

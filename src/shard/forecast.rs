@@ -16,9 +16,9 @@ pub struct RankCost {
     pub shards: usize,
     /// Bytes of its shards' weights and state.
     pub shard_bytes: u64,
-    /// Bytes of replicated tables with state and gradient, of MLPs and of activations.
+    /// Bytes of replicated tables with state and gradient, of copies of hot rows, of MLPs and of activations.
     pub dense_bytes: u64,
-    /// Bytes of its receive buffers.
+    /// Bytes of what it receives and sends, and of what its updates reserve.
     pub buffer_bytes: u64,
     /// Seconds of look-up.
     pub lookup_s: f64,
@@ -73,6 +73,17 @@ pub struct Cost {
 }
 
 impl Model<'_> {
+    /// Bytes of copies of hot rows for which every rank has room beside all else that a division wants; where they are
+    /// revised, the old ones lie beside the new ones for a while.
+    #[must_use]
+    pub fn room_for_copies(&self, cost: &Cost, revised: bool) -> u64 {
+        let pools = self.site.pools.iter().zip(&cost.pool_bytes);
+        let left = pools.map(|(pool, wanted)| pool.usable().saturating_sub(*wanted) / pool.ranks.len().max(1) as u64);
+        let reserved = if self.ranks() > 1 { self.workload.reserve.copies } else { 0 };
+        let room = left.min().unwrap_or(0).saturating_add(reserved);
+        if revised { room / 2 } else { room }
+    }
+
     /// Everything that is known of a division's cost, whether it fits or not.
     #[must_use]
     pub fn cost(&self, sharding: &Sharding) -> Cost {
@@ -102,9 +113,11 @@ impl Model<'_> {
             // What a rank sends to itself does not leave it.
             let stays = |rank: usize| {
                 let (own, samples) = (&tally.ranks[rank], self.slices[rank] as f64);
-                let ids = own.row_ids as f64 * samples / self.workload.batch as f64;
+                let [ids, unpooled] =
+                    [own.row_ids, own.unpooled].map(|all| all as f64 * samples / self.workload.batch as f64);
                 match number {
                     0 => ID_BYTES as f64 * (own.streams as f64 * (samples + 1.0) + ids),
+                    1 => own.columns as f64 * samples * self.workload.exchange_bytes as f64 + WORD_BYTES * unpooled,
                     _ => own.columns as f64 * samples * self.workload.exchange_bytes as f64,
                 }
             };

@@ -326,14 +326,21 @@ impl<'a> HotPrices<'a> {
         price
     }
 
-    /// The prices of doubling budgets until all rows that pay have copies, and which of them is chosen: the least with which
-    /// nearly as little travels as with any, revisions after so many steps included; nothing where no budget lets less travel.
+    /// What copies of all rows that pay take on each rank.
     #[must_use]
-    pub fn ladder(&self, revised: Option<u64>) -> (Vec<HotPrice>, Option<usize>) {
-        // What copies of all rows that pay take.
-        let all = self.bytes(self.rows(u64::MAX).into_iter());
+    pub fn most(&self) -> u64 {
+        self.bytes(self.rows(u64::MAX).into_iter())
+    }
+
+    /// The prices of doubling budgets until all rows that pay have copies or a rank has no `room` for more, and which of them
+    /// is chosen: the least with which nearly as little travels as with any, revisions after so many steps included; nothing
+    /// where no budget lets less travel.
+    #[must_use]
+    pub fn ladder(&self, revised: Option<u64>, room: u64) -> (Vec<HotPrice>, Option<usize>) {
+        let all = self.most();
         let doubled =
             std::iter::successors(Some(FIRST_BUDGET), |budget| budget.checked_mul(2).filter(|_| *budget < all));
+        let doubled = doubled.take_while(|budget| *budget <= room);
         let prices: Vec<HotPrice> = doubled.map(|budget| self.of(budget)).collect();
         let with = |price: &HotPrice| revised.map_or_else(|| price.with(), |steps| price.with_revisions(steps));
         let saved = |price: &HotPrice| price.without - with(price);

@@ -3,12 +3,12 @@
 //! With copies of hot rows, bags of hot rows alone are pooled at home. Their gradients are summed row by row there; owners get
 //! the sums and send moved rows to all. Rows come as [`Skew`](super::skew::Skew) says.
 
-use super::cost::{CACHE_GAIN, Model};
+use super::cost::{CACHE_GAIN, Model, WORD_BYTES};
 use super::hot::{HotPrices, Split};
-use super::scheme::{Shard, Sharding};
+use super::scheme::{Scheme, Shard, Sharding};
 use super::traffic::ID_BYTES;
 use super::workload::Load;
-use crate::base::RankId;
+use crate::base::{RankId, TableId};
 use crate::data::hot::Inputs;
 
 /// A rank's part of a step. Look-ups and updates are bytes of random rows, and bytes in order.
@@ -30,6 +30,12 @@ pub struct RankLoad {
     pub sent_sums: Vec<f64>,
     /// Update of own rows.
     pub update: [f64; 2],
+    /// Sums of own samples' gradients of replicated tables.
+    pub listed: [f64; 2],
+    /// Bytes of the list of them, which goes to all other ranks.
+    pub list: f64,
+    /// Update of replicated tables by all ranks' lists.
+    pub update_replicas: [f64; 2],
     /// Bytes of moved hot rows to each other rank.
     pub moved: f64,
 }
@@ -49,8 +55,7 @@ impl RankLoad {
             of_rank.for_others = [rows, stream];
             of_rank.for_own[0] += rows * samples;
             of_rank.for_own[1] += stream * samples;
-            of_rank.update[0] += load.update_rows as f64;
-            of_rank.update[1] += load.update_stream as f64;
+            of_rank.update = [load.update_rows, load.update_stream].map(|bytes| bytes as f64);
             of_rank
         };
         tally.ranks.iter().enumerate().map(of_rank).collect()
@@ -58,10 +63,22 @@ impl RankLoad {
 
     /// What replicated tables ask of each rank.
     fn of_replicas(model: &Model<'_>, sharding: &Sharding) -> Self {
-        let load = model.tally(sharding).replicas;
+        let tally = model.tally(sharding);
+        let load = tally.replicas;
+        let mut listed = [0.0; 2];
+        for table in (0..sharding.tables() as u32).map(TableId) {
+            if *sharding.scheme(table) == Scheme::Replicated {
+                listed.iter_mut().zip(model.listed(table)).for_each(|(sum, bytes)| *sum += bytes);
+            }
+        }
         Self {
             for_own: [load.lookup_rows, load.lookup_stream].map(|bytes| bytes as f64),
-            update: [load.update_rows, load.update_stream].map(|bytes| bytes as f64),
+            listed,
+            list: tally.replicated as f64 * WORD_BYTES,
+            update_replicas: [
+                (load.update_rows as f64 - listed[0]).max(0.0),
+                (load.update_stream as f64 - listed[1]).max(0.0),
+            ],
             sent_sums: vec![0.0; model.ranks()],
             ..Self::default()
         }

@@ -22,6 +22,8 @@ pub struct TableLoad {
     pub positions: usize,
     /// Look-ups a sample, on average (the pooling factor).
     pub lookups: f64,
+    /// Look-ups of a sample for which there is room, if more: those of the longest bag.
+    pub longest: usize,
     /// Zipf exponent of the rows' frequencies; 0: all alike.
     pub skew: f64,
     /// Whether every look-up has a weight, which goes with its row number.
@@ -32,6 +34,10 @@ pub struct TableLoad {
     pub row_weight_bytes: usize,
     /// Bytes of optimizer state a row, and of its learned weight.
     pub row_state_bytes: usize,
+    /// Bytes with which each of a minibatch's look-ups is sorted before its row moves.
+    pub sorting: usize,
+    /// Whether its rows are looked up where a checkpoint has them, as far as a rank's lie there one behind the other.
+    pub stored: bool,
 }
 
 impl TableLoad {
@@ -46,13 +52,29 @@ impl TableLoad {
         1 + self.weighted as u64
     }
 
+    /// Look-ups of a sample for which there is room.
+    pub(super) fn most_lookups(&self) -> f64 {
+        self.lookups.max(self.longest as f64)
+    }
+
     /// Bytes that name a look-up.
     pub(super) const fn lookup_bytes(&self) -> f64 {
         (self.words() * ID_BYTES) as f64
     }
 }
 
-/// What one step of training asks for.
+/// Memory that ranks reserve for steps, besides windows and what layers need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Reserve {
+    /// Samples of an evaluation's minibatches, which may be more than a step's.
+    pub samples: usize,
+    /// Whether each look-up has a gradient row of its own.
+    pub gradient_rows: bool,
+    /// Bytes of a rank's copies of hot rows, at most.
+    pub copies: u64,
+}
+
+/// What one step of training asks for, or of a model that predicts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Workload {
     /// By table.
@@ -81,6 +103,13 @@ pub struct Workload {
     pub sample_operations: u64,
     /// Whether these multiply bfloat16.
     pub bf16: bool,
+    /// Whether weights move: else there are no gradients, nor what is exchanged of them.
+    pub learns: bool,
+    /// Whether the number of ranks shall change no bit: ranks then send what their samples' gradients are instead of sums, and
+    /// rows themselves instead of sums of several ([`crate::base::config::Determinism::Ranks`]).
+    pub by_grains: bool,
+    /// What else ranks reserve.
+    pub reserve: Reserve,
 }
 
 impl Workload {
@@ -136,6 +165,12 @@ pub struct Load {
     pub streams: i64,
     /// Row numbers that it receives from all ranks, and weights.
     pub row_ids: i64,
+    /// Elements of rows that it sends to all ranks as they are.
+    pub unpooled: i64,
+    /// Words of row numbers and weights from all ranks for which there is room.
+    pub ids_room: i64,
+    /// Bytes that its updates reserve.
+    pub update_room: i64,
 }
 
 impl Load {
@@ -156,6 +191,9 @@ impl AddAssign for Load {
         self.columns += other.columns;
         self.streams += other.streams;
         self.row_ids += other.row_ids;
+        self.unpooled += other.unpooled;
+        self.ids_room += other.ids_room;
+        self.update_room += other.update_room;
     }
 }
 
@@ -177,6 +215,9 @@ impl Mul<i64> for Load {
             columns: self.columns * times,
             streams: self.streams * times,
             row_ids: self.row_ids * times,
+            unpooled: self.unpooled * times,
+            ids_room: self.ids_room * times,
+            update_room: self.update_room * times,
         }
     }
 }

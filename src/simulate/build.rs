@@ -4,7 +4,8 @@
 //! Ranks of one host write messages straight into each other's windows: the look-up of a row, or the packing of a gradient,
 //! is the message, and takes of the sender's cores, of both memories and of the links between. Between hosts they are
 //! staged, and travel while the ranks compute: one message from all ranks of a host to all of another. Layers are reduced one after another, in the order in which their gradients
-//! are complete, by communication cores, or by the compute cores after the backward pass.
+//! are complete, by communication cores, or by the compute cores after the backward pass. Lists for replicated tables go
+//! around a ring of all ranks, in turn with the layers.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +13,11 @@ use super::outcome::{Kind, Label, Outcome, Wait};
 use super::rates::Rates;
 use crate::base::RankId;
 use crate::collective::plan::Reduction;
-use crate::collective::{Copier, Payload, Slices, Works, flow};
+use crate::collective::{Copier, Payload};
 use crate::machine::fluid::{Activity, After, Fluid};
 use crate::machine::placement::RankPlace;
 use crate::machine::{Placement, Site};
-use crate::model::{LayerShape, Limits, Shape, Stage, Work};
+use crate::model::{Limits, Shape, Stage, Work};
 use crate::optim::Kept;
 use crate::shard::{Model, RankLoad};
 
@@ -59,7 +60,7 @@ pub fn simulate(scene: &Scene<'_>) -> Outcome {
 /// A rank on its way through the corridor.
 pub(super) struct Walker {
     /// Its last activity.
-    last: Option<usize>,
+    pub(super) last: Option<usize>,
     /// Messages that have come or are to come, by kind.
     pub(super) comes: [Vec<After>; Kind::ALL.len()],
     samples: usize,
@@ -74,16 +75,18 @@ pub(super) struct Walker {
 pub(super) struct Builder<'a> {
     pub(super) scene: Scene<'a>,
     pub(super) site: &'a Site,
-    fluid: Fluid,
+    pub(super) fluid: Fluid,
     labels: Vec<Option<Label>>,
     pub(super) walkers: Vec<Walker>,
     /// The reduction that communication cores were given last.
-    reduced: Option<usize>,
+    pub(super) reduced: Option<usize>,
     /// By step, the last activity of each rank.
     ends: Vec<Vec<usize>>,
     pub(super) step: usize,
     /// By the number of parameters.
-    reductions: BTreeMap<usize, Activity>,
+    pub(super) reductions: BTreeMap<usize, Activity>,
+    /// Where each rank ends its list for replicated tables, until it is sent.
+    pub(super) listed: Vec<usize>,
 }
 
 impl<'a> Builder<'a> {
@@ -123,6 +126,7 @@ impl<'a> Builder<'a> {
             ends: Vec::new(),
             step: 0,
             reductions: BTreeMap::new(),
+            listed: Vec::new(),
         }
     }
 
@@ -269,6 +273,7 @@ impl<'a> Builder<'a> {
         if self.scene.rates.waits_before_update {
             self.update_rows();
         }
+        self.update_replicas();
         let ends = self.walkers.iter().map(|walker| walker.last.expect("a rank has walked"));
         self.ends.push(ends.collect());
     }
@@ -283,13 +288,13 @@ impl<'a> Builder<'a> {
     }
 
     /// A stage of the network, for so many samples.
-    fn work(&mut self, rank: usize, stage: Stage, samples: usize, waits: Option<Kind>) -> usize {
+    pub(super) fn work(&mut self, rank: usize, stage: Stage, samples: usize, waits: Option<Kind>) -> usize {
         let work = self.scene.shape.work(stage, samples, self.scene.kept);
         self.stage(rank, stage, &work, waits)
     }
 
-    /// The backward pass of the last part, with which gradients are complete; by layer, in the order in which gradients are complete: its number, and what completes it on each
-    /// rank.
+    /// The backward pass of the last part, with which gradients are complete. Returns the layers in the order in which their
+    /// gradients are: the number of each, and the activity that completes it on each rank.
     fn backward(&mut self, element: f64) -> Vec<(usize, Vec<usize>)> {
         let ranks = self.ranks();
         let of = |stage: Stage| -> Vec<usize> {
@@ -308,6 +313,11 @@ impl<'a> Builder<'a> {
                 rest.operations = (rest.operations - (4 * samples * through) as f64).max(0.0);
                 self.stage(rank, stage, &rest, None);
             }
+        }
+        self.listed.clear();
+        for (rank, of) in self.scene.rows.iter().enumerate().filter(|(_, of)| of.list > 0.0) {
+            let listed = self.rows(rank, Stage::UpdateRows, of.listed, None);
+            self.listed.push(listed);
         }
         self.exchange(Kind::Gradients, Stage::PackGradients, |builder, from, to| {
             let bytes = builder.scene.rows[to].columns * builder.walkers[from].samples as f64 * element;
@@ -376,95 +386,14 @@ impl<'a> Builder<'a> {
         });
     }
 
-    /// Layers that are reduced together: how many parameters, the last layer's number, and what completes its gradient.
-    fn buckets(&self, complete: Vec<(usize, Vec<usize>)>) -> Vec<(usize, usize, Vec<usize>)> {
-        let shapes: Vec<LayerShape> = self.scene.shape.layers().map(|layer| layer.shape).collect();
-        let (mut buckets, mut open, last) = (Vec::new(), 0, complete.len());
-        for (at, (layer, completes)) in complete.into_iter().enumerate() {
-            open += shapes[layer].parameters();
-            if open * size_of::<f32>() >= self.scene.rates.bucket_bytes || at + 1 == last {
-                buckets.push((std::mem::take(&mut open), layer, completes));
+    /// Update of replicated tables, once all ranks' lists have come.
+    fn update_replicas(&mut self) {
+        for (rank, of) in self.scene.rows.iter().enumerate().filter(|(_, of)| of.update_replicas != [0.0; 2]) {
+            if self.ranks() > 1 {
+                self.walk(rank, Stage::ReduceDense, 0.0, 0.0, Extra::default(), Some(Kind::ReplicaGradients));
             }
+            self.rows(rank, Stage::UpdateRows, of.update_replicas, None);
         }
-        buckets
-    }
-
-    /// Compute cores copy all gradients to another place, or all of them back.
-    fn copy_gradients(&mut self) {
-        let copying = self.scene.rates.copies_gradients && self.ranks() > 1;
-        for rank in 0..if copying { self.ranks() } else { 0 } {
-            let copied_s = (2 * self.scene.shape.parameters() * size_of::<f32>()) as f64 / self.copied(rank);
-            self.walk(rank, Stage::ReduceDense, copied_s, copied_s, Extra::default(), None);
-        }
-    }
-
-    /// The reduction of dense gradients and the update of the layers.
-    fn reduce(&mut self, complete: Vec<(usize, Vec<usize>)>) {
-        let ranks = self.ranks();
-        if ranks == 1 {
-            self.work(0, Stage::UpdateDense, 0, None);
-            return;
-        }
-        let by_cores = self.by_cores();
-        let copiers: Vec<Copier> = (0..ranks).map(|rank| self.copier(rank)).collect();
-        let last: Vec<usize> = self.walkers.iter().map(|walker| walker.last.expect("a rank has walked")).collect();
-        for (parameters, layer, completes) in self.buckets(complete) {
-            let own = if by_cores && self.scene.overlap { completes } else { last.clone() };
-            let after: Vec<After> = self.reduced.into_iter().chain(own).map(After::Gone).collect();
-            let began = self.fluid.add(Activity::MOMENT, after);
-            let reduction = self.reduction(parameters, &copiers);
-            let done = self.fluid.add(reduction, [After::Gone(began)]);
-            self.reduced = Some(done);
-            for rank in 0..ranks {
-                let label = Label::Layer { rank, step: self.step, layer, began };
-                self.add(Activity::MOMENT, [After::Gone(done)], label);
-            }
-        }
-        // A network may have no layer at all.
-        let Some(done) = self.reduced else { return };
-        for rank in 0..ranks {
-            // What communication cores reduce behind other work is needed in the next forward pass.
-            self.walkers[rank].comes[Kind::DenseGradients as usize].push(After::Gone(done));
-            if !by_cores || !self.scene.overlap || self.scene.rates.waits_before_update {
-                self.walk(rank, Stage::ReduceDense, 0.0, 0.0, Extra::default(), Some(Kind::DenseGradients));
-            }
-        }
-    }
-
-    /// The reduction of so many parameters, their update and the way back, as one activity of all ranks: it takes as long as
-    /// by itself, or longer where others take of the same links and memories.
-    fn reduction(&mut self, parameters: usize, copiers: &[Copier]) -> Activity {
-        if let Some(known) = self.reductions.get(&parameters) {
-            return known.clone();
-        }
-        let (ranks, scene) = (self.ranks(), self.scene);
-        let slices = Slices::even(parameters, ranks);
-        let reduction = scene.reduction.expect("several ranks have one");
-        let scatter = reduction.plan(&slices, scene.payload);
-        let gather = reduction.plan(&slices, Payload::F32).reversed();
-        let mut alone = Fluid::new(self.fluid.rates().to_vec());
-        let (works, start) = (Works::LinksAndMemories, vec![None; ranks]);
-        let summed = flow(&scatter, self.site, works, Some(copiers), &mut alone, start);
-        // The sum is at hand: weights, and what is kept beside them, are read and written.
-        let bytes = parameters as f64 / ranks as f64 * (2 * scene.kept.bytes()) as f64;
-        let moved = summed.into_iter().enumerate().map(|(rank, summed)| {
-            let takes = vec![(copiers[rank].resource, copiers[rank].takes), (self.pool(rank), 1.0)];
-            Some(alone.add(Activity { amount: bytes, takes, latency_s: 0.0 }, summed.map(After::Gone)))
-        });
-        let moved = moved.collect();
-        let ends = flow(&gather, self.site, works, Some(copiers), &mut alone, moved);
-        let flowed = alone.run();
-        let seconds = ends.into_iter().flatten().map(|end| flowed[end].gone_s).fold(0.0, f64::max);
-        // Its unit is a byte of the gradients, so that it shares memory and links as messages do; the copiers are all its own.
-        let amount = (parameters * size_of::<f32>()) as f64;
-        let taken = alone.taken().into_iter().enumerate().filter(|(_, taken)| *taken > 0.0);
-        let mut takes: Vec<(usize, f64)> = taken.map(|(resource, taken)| (resource, taken / amount)).collect();
-        let copier = |resource: usize| copiers.iter().any(|copier| copier.resource == resource);
-        takes.retain(|(resource, _)| !copier(*resource));
-        takes.extend(copiers.iter().map(|copier| (copier.resource, seconds / amount)));
-        let activity = Activity { amount, takes, latency_s: 0.0 };
-        self.reductions.insert(parameters, activity.clone());
-        activity
     }
 
     fn outcome(mut self) -> Outcome {

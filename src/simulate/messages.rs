@@ -44,7 +44,7 @@ impl Builder<'_> {
     }
 
     /// The wires from one rank to another, for a fluid whose unit is a byte of them.
-    fn wires(&self, [from, to]: [usize; 2]) -> &[usize] {
+    pub(super) fn wires(&self, [from, to]: [usize; 2]) -> &[usize] {
         self.site.path(RankId(from as u32), RankId(to as u32))
     }
 

@@ -9,6 +9,7 @@ mod build;
 mod messages;
 mod outcome;
 mod rates;
+mod reduction;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

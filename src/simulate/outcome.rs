@@ -24,16 +24,26 @@ pub enum Kind {
     HotGradients,
     /// Hot rows that moved.
     HotRows,
+    /// Gradients of replicated tables.
+    ReplicaGradients,
     /// Gradients of layers, and moved weights.
     DenseGradients,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Ids, Self::PooledRows, Self::Gradients, Self::HotGradients, Self::HotRows, Self::DenseGradients];
+    pub const ALL: [Self; 7] = [
+        Self::Ids,
+        Self::PooledRows,
+        Self::Gradients,
+        Self::HotGradients,
+        Self::HotRows,
+        Self::ReplicaGradients,
+        Self::DenseGradients,
+    ];
 
-    /// As people call it, also where bytes are counted ([`crate::exchange::Traffic`]).
+    /// As people call it, also where bytes are counted ([`crate::exchange::Traffic`], which counts replicated tables' among
+    /// dense gradients).
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,6 +52,7 @@ impl Kind {
             Self::Gradients => "their gradients",
             Self::HotGradients => "hot rows' gradients",
             Self::HotRows => "hot rows",
+            Self::ReplicaGradients => "replicated tables' gradients",
             Self::DenseGradients => "dense gradients",
         }
     }

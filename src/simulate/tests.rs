@@ -9,7 +9,7 @@ use crate::machine::site::Known;
 use crate::machine::{Machine, Site, place};
 use crate::model::{Limits, Shape, Stage};
 use crate::optim::Kept;
-use crate::shard::{Kind as Division, Model, Options, RankLoad, TableLoad, Workload, plan};
+use crate::shard::{Kind as Division, Model, Options, RankLoad, Reserve, TableLoad, Workload, plan};
 
 /// Two nodes of four cores: 100 GB/s and 1000 GFLOP/s each, 10 GB/s between them.
 const MACHINE: &str = r#"
@@ -33,11 +33,14 @@ fn workload(batch: usize) -> Workload {
         dim: 64,
         positions: 1,
         lookups: 1.0,
+        longest: 1,
         skew: 0.0,
         weighted: false,
         state_bytes: 0,
         row_weight_bytes: 0,
         row_state_bytes: 0,
+        sorting: 0,
+        stored: false,
     };
     Workload {
         tables: vec![table("a"), table("b")],
@@ -53,6 +56,9 @@ fn workload(batch: usize) -> Workload {
         collective: None,
         sample_operations: 0,
         bf16: false,
+        learns: true,
+        by_grains: false,
+        reserve: Reserve::default(),
     }
 }
 
@@ -75,13 +81,24 @@ fn shape(top: &[usize], cross_rank: Option<usize>) -> Shape {
 }
 
 fn step(ranks: usize, comm_cores: usize, overlap: bool, batch: usize, shape: &Shape, rates: &Rates) -> Outcome {
+    divided(Division::Table, (ranks, comm_cores, overlap), batch, shape, rates)
+}
+
+/// The same with tables that are divided in this way.
+fn divided(
+    scheme: Division,
+    (ranks, comm_cores, overlap): (usize, usize, bool),
+    batch: usize,
+    shape: &Shape,
+    rates: &Rates,
+) -> Outcome {
     let machine = Machine::parse(MACHINE, "here").unwrap();
     let wishes = Wishes { ranks: Some(ranks), comm_cores: CommCores::Count(comm_cores), ..Wishes::default() };
     let placement = place(&machine, &wishes).unwrap();
     let site = Site::new(&machine, &placement, Known::default());
     let workload = workload(batch);
     let model = Model::new(&workload, &site);
-    let options = Options { replicate_below: 0, scheme: Some(Division::Table) };
+    let options = Options { replicate_below: 0, scheme: Some(scheme) };
     let plan = plan(&model, &options).unwrap();
     let reduction = (ranks > 1).then(|| direct(ranks));
     simulate(&Scene {
@@ -182,6 +199,27 @@ fn layers_are_reduced_behind_the_backward_pass_or_waited_for() {
     // Compute cores have nothing to hide behind.
     let blocking = step(2, 0, true, 64, &wide, &rates);
     assert!(blocking.hidden_s[dense] < 0.05 * wire_s && blocking.exposed_s[dense] > 0.9 * wire_s, "{blocking:?}");
+}
+
+#[test]
+fn gradients_of_replicated_tables_are_sent_and_waited_for_before_copies_move() {
+    let (shape, rates) = (shape(&[64], None), Rates { core_gb_s: 1e3, ..Rates::at_the_limits() });
+    let of = |comm_cores, overlap| divided(Division::Replicated, (2, comm_cores, overlap), 65_536, &shape, &rates);
+    // Of two tables the rows that 32,768 look-ups name of 2^20: a sum of 64 numbers of each, an offset and the row's number.
+    let rows = f64::from(1 << 20) * (1.0 - (-32_768.0 / f64::from(1 << 20)).exp());
+    let wire_s = 2.0 * rows * 66.0 * 4.0 / 10e9;
+    let (replicas, dense) = (Kind::ReplicaGradients as usize, Kind::DenseGradients as usize);
+    let [blocking, after, behind] = [of(0, true), of(1, false), of(1, true)];
+    for outcome in [&blocking, &after, &behind] {
+        near(outcome.exposed_s[replicas] + outcome.hidden_s[replicas], wire_s, 0.02);
+        assert!(outcome.exposed_s[..replicas].iter().all(|seconds| *seconds == 0.0), "{:?}", outcome.exposed_s);
+        assert!(outcome.exposed_s[dense] < 0.1 * wire_s, "{:?}", outcome.exposed_s);
+    }
+    near(blocking.exposed_s[replicas], wire_s, 0.02);
+    near(after.exposed_s[replicas], wire_s, 0.02);
+    // The bottom MLP runs back beside it.
+    assert!(behind.exposed_s[replicas] < 0.98 * wire_s, "{:?}", behind.exposed_s);
+    assert!(behind.step_s < after.step_s, "{behind:?} {after:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Copies have memory of their own, as much as the rows that are hot need. A revision builds it anew: a copy of a row that
 //! stays is moved within the rank, and owners send the rows of which ranks had no copy, as they send moved ones. No result
-//! of a step depends on which rows are hot, but the order of sums may, unless it is fixed ([`Layout::with_grains`]).
+//! of a step depends on which rows are hot, but the order of sums may, unless it is fixed ([`crate::exchange::LayoutSpec::grains`]).
 
 use std::sync::Arc;
 

@@ -47,6 +47,14 @@ impl Ranks {
         Ok(all.iter().map(|bytes| bytemuck::pod_collect_to_vec(bytes)).collect())
     }
 
+    /// As [`World::meet`].
+    ///
+    /// # Errors
+    /// [`crate::base::Error::Mpi`].
+    pub(super) fn meet(&self, stage: &'static str) -> Result<()> {
+        self.world.meet(stage, self.job.deadline())
+    }
+
     /// The machines of the job.
     #[must_use]
     pub const fn world(&self) -> &World {

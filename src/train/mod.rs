@@ -33,7 +33,7 @@ pub(crate) mod trace;
 mod verify;
 mod vocabulary;
 
-pub use checkpoint::{Checkpoint, Origin, Progress, Writers, save};
+pub use checkpoint::{Checkpoint, Origin, Progress, TrainedOn, Writers, save};
 pub use clock::{Breakdown, Clock, Span};
 pub use evaluation::{Questions, Taker, evaluate, predict};
 pub use feed::Stream;

@@ -17,6 +17,15 @@ use crate::base::{Error, Result};
 use crate::data::hot::{Chosen, Inputs, Tags};
 use crate::data::{Plan, Position, Source, Split};
 
+/// Why nothing can be learned from data without a training sample.
+pub fn untrainable(source: &dyn Source) -> Error {
+    let reason = match source.has_own_tests() {
+        true => "has samples for tests only: name training samples by it, and these by --test-data",
+        false => "there is no training sample: lower data.test_fraction",
+    };
+    Error::config(if source.has_own_tests() { "--data" } else { "data" }, reason)
+}
+
 /// The first rate, in percent.
 const FIRST: f64 = 50.0;
 /// The least and the greatest rate.

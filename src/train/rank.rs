@@ -14,7 +14,9 @@ use crate::base::{Error, Place, RankId, Result, TableId};
 use crate::collective::{Carrier, Fabric, Member};
 use crate::data::hot::Inputs;
 use crate::data::{Batch, Portion, RankLoader, Waited};
-use crate::exchange::{Gradients, HotRows, Ids, Layout, Nodes, Pieces, Pooled, Replicas, Unpooled, message_bytes};
+use crate::exchange::{
+    Gradients, HotRows, Ids, Layout, Nodes, Pass, Pieces, Pooled, Replicas, Route, Unpooled, message_bytes,
+};
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::math::{CHAIN, Parts, Share};
@@ -152,12 +154,12 @@ impl Rank {
             // What is summed in several chains needs room for the sum of one beside that of those before.
             (0..network.layers()).try_for_each(|index| network.layer_mut(index).plan_sums(2, supply))?;
         }
-        let room = (setup.room, setup.stored.as_ref());
-        let mut tables = Tables::new(&setup.config, &setup.schema, &layout, rank, &team, room, supply)?;
-        let room = setup.room.samples;
-        let mut ids = Ids::new(&layout, rank, &team, room, supply)?;
-        let mut pooled = Pooled::memory(&layout, rank, setup.room.samples, supply)?;
-        let mut gradients = Gradients::memory(&layout, rank, setup.room.samples, supply)?;
+        let stored = setup.stored.as_ref();
+        let mut tables = Tables::new(&setup.config, &setup.schema, &layout, rank, &team, (setup.room, stored), supply)?;
+        let most = setup.room.samples;
+        let mut ids = Ids::new(&layout, rank, &team, most, supply)?;
+        let mut pooled = Pooled::new(&layout, rank, most, supply)?;
+        let mut gradients = Gradients::new(&layout, rank, most, supply)?;
         let mut nodes = None;
         if let (Some(grains), Some(share)) = (layout.grains(), &share) {
             network.plan_sums(share, supply)?;
@@ -216,10 +218,8 @@ impl Rank {
         Ok(Self {
             number: rank,
             clock: Clock::new(setup.traced),
-            pooled: Pooled::new(&*lanes.pooled, pooled),
-            gradients: Gradients::new(&*lanes.gradients, gradients),
             unpooled: layout.grains().map(|_| Unpooled::new(&layout, rank, &team)),
-            hot: HotRows::new(&layout, rank, room, setup.isa),
+            hot: HotRows::new(&layout, rank, most, setup.isa),
             copies: CopyState::Unset,
             copy_memory,
             filled: vec![0; layout.ranks()],
@@ -233,6 +233,8 @@ impl Rank {
             reduction,
             lanes,
             ids,
+            pooled,
+            gradients,
             arena,
             plan,
             job,
@@ -383,9 +385,9 @@ impl Rank {
         };
         let (layout, whole, own, dense) = (&self.layout, self.whole, self.number, self.reduction.sent().planned);
         work.add(Stage::PackIds, to_others(&|to| self.ids.bytes_to(to)));
-        let ids = &self.ids;
-        work.add(Stage::LookUp, to_others(&|to| message_bytes((layout, ids), own, whole, [own, to], true)));
-        work.add(Stage::PackGradients, to_others(&|to| message_bytes((layout, ids), own, whole, [to, own], false)));
+        let sent = |pass, to| message_bytes(layout, &self.ids, whole, pass, Route::of(pass, own, to));
+        work.add(Stage::LookUp, to_others(&|to| sent(Pass::Forward, to)));
+        work.add(Stage::PackGradients, to_others(&|to| sent(Pass::Backward, to)));
         work.add(Stage::ReduceDense, to_others(&|to| dense.at(own, to)));
         work
     }

@@ -137,6 +137,38 @@ impl Outcome {
     }
 }
 
+/// The life of a rank's thread: builds the rank, and does the tasks that come until there are no more senders or one fails.
+/// The first error that is not another rank's goes to `error`.
+fn serve(
+    setup: &Setup,
+    common: &Common,
+    member: Member,
+    tasks: &Receiver<Task>,
+    done: &Sender<()>,
+    outcome: &Mutex<Outcome>,
+    error: &Mutex<Option<Error>>,
+) {
+    let (job, number) = (member.job.clone(), member.rank);
+    let fail = |failure: Error| {
+        if !matches!(failure, Error::Rank(_)) {
+            error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+        }
+    };
+    let mut rank = match job.guard(number, || Rank::build(setup, common, member)) {
+        Ok(rank) => rank,
+        Err(failure) => return fail(failure),
+    };
+    // The other end is dropped when the ranks are.
+    for task in tasks {
+        let result = job.guard(number, || task.run(&mut rank, outcome));
+        let failed = result.map_err(fail).is_err();
+        let _ = done.send(());
+        if failed {
+            return;
+        }
+    }
+}
+
 impl Ranks {
     /// Starts the ranks of a setup, all weights 0. The current thread becomes rank 0 until they are dropped.
     ///
@@ -155,11 +187,7 @@ impl Ranks {
         if setup.stored.is_none() {
             check_tables(&setup.schema, &setup.config, &setup.room)?;
         }
-        let tables = setup.schema.tables.len();
-        let (weighing, deep) = (setup.config.weighing_tables(tables), setup.config.deep_tables(tables));
-        let layout = Layout::new(setup.sharding.clone()).with_grains(setup.grains).with_wire(setup.wire);
-        let layout = layout.with_columns(&setup.schema, deep).with_sequences(&setup.sequences);
-        let layout = Arc::new(layout.with_hot(setup.hot.clone(), (setup.room.precision, weighing)));
+        let layout = Arc::new(setup.layout());
         if setup.grains.is_some() {
             // Grains part no pair of samples: a minibatch of an odd number may take the place of one more.
             setup.room.samples = setup.room.samples.next_multiple_of(2);
@@ -182,35 +210,13 @@ impl Ranks {
         let error = Arc::new(Mutex::new(None));
         let mut others = Others { tasks: Vec::new(), done, threads: Vec::new(), error };
         let setup = Arc::new(setup);
-        for gate in gates {
+        for (index, gate) in (1..).zip(gates) {
             let (task_sender, tasks) = bounded::<Task>(1);
-            let (setup, common, own_job) = (setup.clone(), common.clone(), job.clone());
-            let (done, error, own_outcomes) = (sender.clone(), others.error.clone(), outcomes.clone());
-            let (rank, local_first) = (gate.rank(), local.start);
-            let serve = move || {
-                let (job, number) = (own_job, rank);
-                let member = Member { rank, job: job.clone(), gate };
-                let fail = |failure: Error| {
-                    if !matches!(failure, Error::Rank(_)) {
-                        error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
-                    }
-                };
-                match job.guard(rank, || Rank::build(&setup, &common, member)) {
-                    Err(failure) => fail(failure),
-                    Ok(mut rank) => {
-                        // The other end is dropped when the ranks are.
-                        for task in &tasks {
-                            let outcome = &own_outcomes[number.index() - local_first];
-                            let result = job.guard(number, || task.run(&mut rank, outcome));
-                            let failed = result.map_err(fail).is_err();
-                            let _ = done.send(());
-                            if failed {
-                                break;
-                            }
-                        }
-                    }
-                }
-            };
+            let (setup, common, own) = (setup.clone(), common.clone(), outcomes.clone());
+            let (done, error) = (sender.clone(), others.error.clone());
+            let rank = gate.rank();
+            let member = Member { rank, job: job.clone(), gate };
+            let serve = move || serve(&setup, &common, member, &tasks, &done, &own[index], &error);
             match std::thread::Builder::new().name(format!("octorec-{rank}")).spawn(serve) {
                 Ok(thread) => {
                     others.threads.push(thread);
@@ -240,7 +246,7 @@ impl Ranks {
             homes,
             warnings: Vec::new(),
             room: setup.room,
-            deep,
+            deep: setup.config.deep_tables(setup.schema.tables.len()),
             row_weight_names: Project::of(&setup.config).row_weights(&setup.config, setup.schema.tables.len()),
             table_names: Project::of(&setup.config).tables(&setup.config, setup.schema.tables.len()),
             began: Instant::now(),

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::checkpoint::{self, Checkpoint, Origin, Progress, Writers};
+use super::checkpoint::{self, Checkpoint, Origin, Progress, TrainedOn, Writers};
 use super::evaluation::{Questions, evaluate, evaluation_due};
 use super::feed::Upcoming;
 use super::hot_file::save_hot;
 use super::loss_trace::LossTrace;
 use super::metrics::{Evaluation, Scores};
 use super::mllog::MlLog;
-use super::order::{Judged, Order};
+use super::order::{Judged, Order, untrainable};
 use super::output::OutputDir;
 use super::report::{Reporter, unscaled};
 use super::revisions::Revisions;
@@ -111,8 +111,8 @@ impl Run {
     /// Takes weights and position from a checkpoint of this model, `verified` as by [`Checkpoint::open_as`].
     ///
     /// # Errors
-    /// When the file does not fit the model, is damaged, was trained on data with other weights of look-ups, or is none of
-    /// octorec's.
+    /// When the file does not fit the model, is damaged, was trained on other data or in another order within a pass, or is none
+    /// of octorec's.
     pub fn restore(&mut self, path: &Path, verified: bool) -> Result<()> {
         let checkpoint = Checkpoint::open_as(path, verified)?;
         let Some((progress, _)) = checkpoint.header()? else {
@@ -123,6 +123,7 @@ impl Run {
         };
         checkpoint.check_weights(self.source.schema())?;
         checkpoint.check_columns(&*self.source)?;
+        let progress = checkpoint.goes_on(progress, &self.config, &*self.source)?;
         if !checkpoint.has_moments(&self.ranks)? {
             return Err(Error::Checkpoint {
                 path: path.to_owned(),
@@ -253,7 +254,7 @@ impl Run {
         let train = &self.config.train;
         match self.source.samples(Split::Train) {
             _ if train.steps > 0 && self.source.samples(Split::Train) != Some(0) => Ok(Some(train.steps)),
-            Some(0) => Err(Error::config("data", "there is no training sample: lower data.test_fraction")),
+            Some(0) => Err(untrainable(&*self.source)),
             // From where the run stands: its steps before may have been of other minibatches.
             Some(samples) if self.hot.is_none() => {
                 let Progress { step, epoch, sample, .. } = self.progress;
@@ -402,7 +403,8 @@ impl Run {
             return Ok(());
         }
         let (schema, vocabulary, scales) = (self.source.schema(), self.source.vocabulary(), &self.source.scales()?);
-        let origin = Origin { schema, vocabulary, scales, dense: self.source.dense_columns() };
+        let (dense, data) = (self.source.dense_columns(), TrainedOn::of(&*self.source));
+        let origin = Origin { schema, vocabulary, scales, dense, data };
         let path = self.output.as_ref().map(OutputDir::checkpoint);
         let saved = checkpoint::save(path.as_deref(), &self.ranks, self.progress, &self.config, origin);
         if let Some(path) = path.filter(|path| saved.is_err() && path.exists()) {

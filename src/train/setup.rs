@@ -10,7 +10,7 @@ use crate::collective::plan::{Reduction, Ring, two_ring};
 use crate::collective::{Fabric, GRAIN, LaneSpec, Links, Payload, Slices, World};
 use crate::data::Schema;
 use crate::data::hot::HotSlots;
-use crate::exchange::piece_of_pairs;
+use crate::exchange::{Layout, LayoutSpec, piece_of_pairs};
 use crate::machine::placement::{Placement, RankPlace};
 use crate::math::Grains;
 use crate::memory::check_host;
@@ -74,7 +74,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// On these places: the model's network over shared memory, dense gradients around a ring in both directions, five minutes' patience.
+    /// The defaults for ranks on these places: the model's network over shared memory, dense gradients around a ring in both
+    /// directions, five minutes' patience.
     #[must_use]
     pub fn new(config: &ModelConfig, schema: &Schema, sharding: Sharding, room: Room, placement: &Placement) -> Self {
         Self {
@@ -107,6 +108,20 @@ impl Setup {
     pub fn local(&self) -> Range<usize> {
         let first = self.machines[..self.world.machine()].iter().sum();
         first..first + self.machines[self.world.machine()]
+    }
+
+    /// What these ranks send each other.
+    pub(super) fn layout(&self) -> Layout {
+        let tables = self.schema.tables.len();
+        let (weighing, deep) = (self.config.weighing_tables(tables), self.config.deep_tables(tables));
+        let spec = LayoutSpec {
+            columns: &self.schema.tables,
+            deep: Some(deep),
+            sequences: &self.sequences,
+            grains: self.grains,
+            wire: self.wire,
+        };
+        Layout::new(self.sharding.clone(), &spec).with_hot(self.hot.clone(), (self.room.precision, weighing))
     }
 
     /// Checks that the host can hold what ranks take beside their arenas, which grows with the pairs of them, before any of

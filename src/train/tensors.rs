@@ -41,6 +41,15 @@ impl Ranks {
         Ok((0..tables as usize).map(|table| all.iter().all(|rank| rank[table])).collect())
     }
 
+    /// Whether a rank of this machine has a part of each table, or a copy of it.
+    #[must_use]
+    pub fn held_tables(&self) -> Vec<bool> {
+        let (sharding, local) = (self.layout().sharding(), self.local());
+        let holds =
+            |table: u32| sharding.of_table(TableId(table)).iter().any(|shard| local.contains(&shard.rank.index()));
+        (0..sharding.tables() as u32).map(holds).collect()
+    }
+
     /// What the optimizers keep beside these tensors, in their order.
     #[must_use]
     pub fn moments(&self, of: &[Parameter]) -> Vec<Parameter> {

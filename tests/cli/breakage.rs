@@ -289,6 +289,16 @@ fn a_small_stack_is_enough() {
 }
 
 #[test]
+fn a_plan_tells_of_limits_that_training_would_meet() {
+    // A table of 1.5 GB.
+    let plan = "plan --source random --set model.rows=[6000000] --set model.dim=64 --set model.bottom=[13,64,64]";
+    let told = message(&under("-v 1048576", plan));
+    let words = "warning: all ranks of this host together (the process's address space, ulimit -v): needs";
+    assert!(told.lines().any(|line| line.starts_with(words)), "{told}");
+    assert!(!message(&under("", plan)).contains("ulimit -v"));
+}
+
+#[test]
 fn memory_that_grows_with_ranks_is_refused_before_it_is_taken() {
     let line = format!("{} --steps 1 --threads 1", built_in());
     let message = refused("-v 4000000", &format!("{line} --ranks 4096"));

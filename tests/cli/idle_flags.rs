@@ -22,6 +22,14 @@ fn flags_without_effect_are_refused() {
     refused(&format!("{train} --set train.checkpoint_every=1"), &["--set train.checkpoint_every=1", "--out DIR"]);
     let both = format!("{train} --test-data {data} --test-fraction 0.4");
     refused(&both, &["--test-fraction", "--test-data are for tests"]);
+    let day = "--split last-day-dlrm --threads 1";
+    succeed(&format!("preprocess criteo-kaggle --in {data} --out {} {day}", to("split")));
+    let split = format!("train --data {} --batch 64 --steps 2 --threads 1", to("split"));
+    refused(&format!("{split} --test-fraction 0.4"), &["--test-fraction", "the data say which samples are for tests"]);
+    succeed(&format!("convert {} {} --format hugectr", to("split"), to("raw")));
+    let tests = format!("train --data {}/test_data.bin --batch 64 --threads 1", to("raw"));
+    refused(&tests, &["--data", "has samples for tests only"]);
+    succeed(&format!("{} --test-data {}/test_data.bin", split.replace("split", "raw"), to("raw")));
     for flag in ["--target-auc 0.6", "--eval-every 1"] {
         let wish = flag.split(' ').next().unwrap();
         refused(&format!("{train} --test-fraction 0 {flag}"), &[wish, "no test samples", "--test-data"]);
@@ -38,6 +46,11 @@ fn flags_without_effect_are_refused() {
         let line = format!("plan --topology two-socket --preset kaggle --plan {plan} {flag}");
         refused(&line, &[flag.split(' ').next().unwrap(), "--plan"]);
     }
+    for scheme in ["table", "replicated"] {
+        let line = format!("plan --topology two-socket --preset kaggle --scheme {scheme} --replicate-below 5");
+        refused(&line, &["--replicate-below", "--scheme", "leave one of the two away"]);
+    }
+    succeed("plan --topology two-socket --preset kaggle --scheme auto --replicate-below 5");
 }
 
 #[test]

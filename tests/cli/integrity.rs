@@ -60,7 +60,7 @@ fn every_flip_and_cut_of_a_checkpoint_is_found() {
     let ranks = model(&config, &schema);
     let [good, bad] = ["good", "bad"].map(|name| folder.path().join(name));
     let (scales, vocabulary) = (Scales::default(), None);
-    let origin = Origin { schema: &schema, vocabulary, scales: &scales, dense: Vec::new() };
+    let origin = Origin { schema: &schema, vocabulary, scales: &scales, dense: Vec::new(), data: None };
     save(Some(&good), &ranks, Progress::default(), &config, origin).unwrap();
     let whole = fs::read(&good).unwrap();
     let load = |path: &Path, verified: bool| {
@@ -263,6 +263,7 @@ fn every_row_is_predicted_in_the_order_of_the_input() {
     succeed(&format!("train {TINY} --data {} --steps 4 --out {}", at("split"), at("run")));
     let predict = |data: &str| predicted(&format!("predict --checkpoint {} --data {}", at("run"), at(data)));
     let (lines, said) = predict("split");
+    let all = lines.clone();
     assert_eq!(lines.len(), 700);
     assert!(said.contains("700 probabilities: one for each row of") && said.contains("split, in its order"), "{said}");
     assert!(predict("whole").0 == lines, "rows for test stand where they stood in the log");
@@ -300,6 +301,14 @@ fn every_row_is_predicted_in_the_order_of_the_input() {
     fs::write(folder.path().join("bad.tsv"), format!("{one}1\tonly\n{one}")).unwrap();
     let message = fail(&format!("predict --checkpoint {} --data {}", at("text"), at("bad.tsv")));
     assert!(message.contains("bad.tsv: line 2"), "{message}");
+    // Values of text have rows by a vocabulary, which a model of blocks has beside them.
+    for command in ["eval", "predict"] {
+        let message = fail(&format!("{command} --checkpoint {} --data {}", at("run"), log.display()));
+        assert!(message.contains("log.tsv is text, whose values this model has no rows for"), "{message}");
+        assert!(message.contains("--vocabulary DIR"), "{message}");
+    }
+    preprocess("again", &format!("--vocabulary {}", at("split")));
+    assert!(predict("again").0 == all, "the remedy gives the rows that the model knows");
     // Scores are still of the test samples.
     let scores = json(&format!("eval --checkpoint {} --data {} --json", at("run"), at("split")));
     assert_eq!(scores["samples"], 50);

@@ -4,7 +4,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use tempfile::tempdir;
 
@@ -241,6 +242,47 @@ fn what_machines_have_trained_goes_on_on_any_number_of_them_and_is_scored_by_all
     assert!(String::from_utf8_lossy(&one.stdout).contains("\"gauc\":0."));
 }
 
+/// Changes a byte of a table's weights in a run's checkpoint.
+fn damage_table(run: &Path) {
+    let path = run.join("checkpoint.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    let head = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let tensors: serde_json::Value = serde_json::from_slice(&bytes[8..8 + head]).unwrap();
+    let first = tensors["emb_l.0.weight"]["data_offsets"][0].as_u64().unwrap() as usize;
+    bytes[8 + head + first] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn damage_that_a_machine_finds_ends_all_before_scores_are_told() {
+    let folder = tempdir().unwrap();
+    let Some(_) = together(folder.path(), [2, 1], Wire::SharedMemory, "--steps 3") else { return };
+    let run = folder.path().join("2x1-SharedMemory/run");
+    damage_table(&run);
+    let line = format!("eval --checkpoint {} --ranks 1 --threads 1", run.display());
+    let output = mpirun(2, Wire::SharedMemory, &line).unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && message.contains("emb_l.0.weight is damaged"), "{message}");
+    assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn machines_that_have_nothing_to_do_wait_for_the_one_that_works() {
+    let folder = tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let Some(mut command) = launcher(2, Wire::SharedMemory) else { return };
+    let command = command.arg(env!("CARGO_BIN_EXE_octorec")).args(["config", "--svg"]).arg(&pipe);
+    let mut job = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    // The first machine writes when somebody reads: later than a process stays in MPI that waits for nobody.
+    std::thread::sleep(Duration::from_secs(12));
+    assert!(job.try_wait().unwrap().is_none(), "the launcher has ended the job");
+    let picture = fs::read_to_string(&pipe).unwrap();
+    let output = job.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(picture.trim_end().ends_with("</svg>"), "{picture}");
+}
+
 #[test]
 fn schedules_in_doubt_are_tried_by_all_machines_where_a_run_may_depend_on_time() {
     let line = format!(
@@ -262,21 +304,45 @@ fn schedules_in_doubt_are_tried_by_all_machines_where_a_run_may_depend_on_time()
     }
 }
 
-#[test]
-fn machines_that_mean_different_jobs_are_told_so() {
-    let folder = tempdir().unwrap();
-    let script = folder.path().join("differs");
-    let program = env!("CARGO_BIN_EXE_octorec");
+/// What two machines say to a command line to which the second one adds these words.
+fn refused_where_one_differs(folder: &Path, line: &str, words: &str) -> Option<String> {
+    let (script, program) = (folder.join("differs"), env!("CARGO_BIN_EXE_octorec"));
     let text = format!(
-        "#!/bin/sh\nif [ \"$OMPI_COMM_WORLD_RANK$PMI_RANK\" = 1 ]; then exec {program} \"$@\" --lr 0.5; fi\nexec {program} \"$@\"\n"
+        "#!/bin/sh\nif [ \"$OMPI_COMM_WORLD_RANK$PMI_RANK\" = 1 ]; then exec {program} \"$@\" {words}; fi\nexec {program} \"$@\"\n"
     );
     fs::write(&script, text).unwrap();
     fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let line = format!("train {TINY} --steps 3 --ranks 1 --threads 1 --source random --set model.rows=[10,20]");
-    let Some(mut command) = launcher(2, Wire::SharedMemory) else { return };
+    let mut command = launcher(2, Wire::SharedMemory)?;
     let output = command.arg(&script).args(line.split_whitespace()).output().unwrap();
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success());
+    assert!(!output.status.success(), "{line}: {words}");
+    Some(String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn machines_go_on_from_one_checkpoint() {
+    let folder = tempdir().unwrap();
+    let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+    let words = format!("{} --steps 5 --threads 1", tiny_training());
+    crate::succeed(&format!("{words} --out {}", one.display()));
+    crate::succeed(&format!("{words} --init {}/checkpoint.safetensors --out {}", one.display(), other.display()));
+    let (one, other) = (one.display(), other.display());
+    for (line, words) in [
+        (format!("train --resume {one} --steps 9"), format!("--resume {other}")),
+        (format!("{words} --init {one}/checkpoint.safetensors"), format!("--init {other}/checkpoint.safetensors")),
+        (format!("eval --checkpoint {one}"), format!("--checkpoint {other}")),
+    ] {
+        let line = format!("{line} --ranks 1 --threads 1");
+        let Some(message) = refused_where_one_differs(folder.path(), &line, &words) else { return };
+        let expected = "checkpoint.safetensors: machine 1 has another checkpoint than machine 0, one of step 5, of ";
+        assert!(message.contains(expected), "{line}: {message}");
+    }
+}
+
+#[test]
+fn machines_that_mean_different_jobs_are_told_so() {
+    let folder = tempdir().unwrap();
+    let line = format!("train {TINY} --steps 3 --ranks 1 --threads 1 --source random --set model.rows=[10,20]");
+    let Some(message) = refused_where_one_differs(folder.path(), &line, "--lr 0.5") else { return };
     assert!(message.contains("differ in train.lr: 0.5 and 0.1") && message.contains("machine 1"), "{message}");
 }
 

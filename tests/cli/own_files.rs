@@ -84,6 +84,45 @@ fn a_run_goes_on_from_where_it_stands_whatever_its_minibatch() {
 }
 
 #[test]
+fn within_a_pass_a_run_goes_on_with_the_samples_and_the_order_that_it_began_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, data) = (folder.path().join("run"), tsv(&folder.path().join("clicks.tsv"), 300));
+    let line = format!(
+        "train --data {} --test-fraction 0 --set model.bottom=[13,8] --set model.top=[8,1] --set model.dim=8 --threads 1 \
+         --batch 50 --steps 2 --out {}",
+        data.display(),
+        out.display()
+    );
+    succeed(&line);
+    let resume = format!("train --resume {}", out.display());
+    for (flag, key) in [
+        ("--seed 7", "train.seed"),
+        ("--no-shuffle", "data.shuffle"),
+        ("--set data.shuffle_window=99", "data.shuffle_window"),
+    ] {
+        let message = fail(&format!("{resume} --steps 3 {flag}"));
+        assert!(message.contains(&format!("{key} with --resume: the run stopped within a pass")), "{message}");
+    }
+    let text = fs::read_to_string(&data).unwrap();
+    let copy = folder.path().join("copy.tsv");
+    fs::write(&copy, &text).unwrap();
+    let (first, rest) = text.split_once('\n').unwrap();
+    let others = [("grown", format!("{text}{first}\n")), ("in another order", format!("{rest}{first}\n"))];
+    for (how, other) in &others {
+        fs::write(&data, other).unwrap();
+        let message = fail(&format!("{resume} --steps 3"));
+        assert!(message.contains("stopped within a pass over 300 training samples"), "{how}: {message}");
+        assert!(fail(&format!("{resume} --steps 3 --test-fraction 0.5")).contains("--init"), "{how}");
+    }
+    // Where they lie does not matter, and behind a pass other samples are those of the next one, from the first on.
+    succeed(&format!("{resume} --steps 6 --data {}", copy.display()));
+    let grown = &others[0].1;
+    fs::write(&copy, grown).unwrap();
+    let found = json(&format!("{resume} --seed 7 --steps 0 --epochs 2 --json"));
+    assert_eq!((found["step"].as_u64(), found["samples"].as_u64()), (Some(6 + 7), Some(301)));
+}
+
+#[test]
 fn weights_begin_on_other_data_with_the_rows_that_their_values_had() {
     let folder = tempfile::tempdir().unwrap();
     let to = |name: &str| folder.path().join(name).display().to_string();

@@ -173,6 +173,22 @@ fn a_model_finds_the_same_where_its_checkpoint_has_the_tables() {
 }
 
 #[test]
+fn a_rank_alone_predicts_with_tables_that_its_memory_cannot_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, file, _) = trained(folder.path(), "");
+    let small = folder.path().join("small.toml").display().to_string();
+    succeed(&format!("topo --export {small}"));
+    let text = fs::read_to_string(&small).unwrap();
+    let line = |line: &str| if line.starts_with("memory_gib") { "memory_gib = 0.01" } else { line }.to_owned() + "\n";
+    fs::write(&small, text.lines().map(line).collect::<String>()).unwrap();
+    let place = format!("--data {} --ranks 1 --topology {small}", file.display());
+    let message = fail(&format!("train --preset demo {TINY} --steps 1 {place}"));
+    assert!(message.contains("before any table"), "{message}");
+    let of = |line: &str| lines(&succeed(&format!("predict --checkpoint {run} {line}")).stdout);
+    assert_eq!(of(&place), of(&format!("--data {}", file.display())));
+}
+
+#[test]
 fn damage_in_a_table_is_found_beside_the_work() {
     let folder = tempfile::tempdir().unwrap();
     let (run, file, _) = trained(folder.path(), "");

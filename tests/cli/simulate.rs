@@ -1,9 +1,12 @@
 //! `octorec simulate`: predictions for machines that one does not have.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use super::{fail, json, run, succeed};
+use octorec::model::Stage;
+
+use super::{fail, json, run, succeed, tiny_training};
 
 #[test]
 fn collectives_are_priced_beside_their_bounds() {
@@ -147,6 +150,62 @@ fn steps_are_predicted_for_any_number_of_ranks() {
     assert!(
         table.contains("A training step on ring-4; layers at 0.72 of the peak") && table.contains("their gradients")
     );
+}
+
+/// The last span of each stage that does something begins after the last ones of those whose results it needs, on each rank and
+/// in each step; rows and layers are those that the step before has moved.
+fn in_order(trace: &Path) {
+    let text = std::fs::read_to_string(trace).unwrap();
+    let trace: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let mut last = BTreeMap::<(u64, u64, &str), [f64; 2]>::new();
+    for event in trace["traceEvents"].as_array().unwrap() {
+        let (Some(step), Some(name)) = (event["args"]["step"].as_u64(), event["name"].as_str()) else { continue };
+        // Layers that are simulated are moved as they are reduced.
+        let name = if name.starts_with("reduce layer") { Stage::UpdateDense.name() } else { name };
+        let [began, took] = ["ts", "dur"].map(|key| event[key].as_f64().unwrap());
+        let span = last.entry((event["pid"].as_u64().unwrap(), step, name)).or_insert([began, began + took]);
+        if began >= span[0] {
+            *span = [began, began + took];
+        }
+    }
+    let mut compared = 0;
+    for (&(rank, step, name), [began, _]) in &last {
+        let Some(stage) = Stage::ALL.into_iter().find(|stage| stage.name() == name && !stage.is_wait()) else {
+            continue;
+        };
+        let mut needs = stage.needs().to_vec();
+        while let Some(need) = needs.pop() {
+            if need.is_wait() {
+                needs.extend(need.needs());
+                continue;
+            }
+            let before = u64::from(matches!(need, Stage::UpdateRows | Stage::UpdateDense));
+            let Some([_, ended]) = last.get(&(rank, step - before, need.name())) else { continue };
+            // Seconds become microseconds, and sums of them are rounded.
+            assert!(
+                began + 1e-3 >= *ended,
+                "rank {rank}, step {step}: {name} at {began}, {} until {ended}",
+                need.name()
+            );
+            compared += 1;
+        }
+    }
+    assert!(compared > 2 * 3 * 8, "{compared} stages of two ranks in three steps: {text}");
+}
+
+#[test]
+fn stages_go_in_their_order_where_they_are_simulated_and_where_they_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.json");
+    let model =
+        "--set model.bottom=[16,64,32] --set model.top=[64,1] --set model.dim=32 --set model.rows=[5000000,5000000]";
+    for cores in ["--comm-cores 0", "--comm-cores 2", "--comm-cores 2 --overlap off"] {
+        let line = format!("simulate --topology twisted-hypercube-8 --preset small {model} --ranks 2 {cores}");
+        succeed(&format!("{line} --trace {}", trace.display()));
+        in_order(&trace);
+    }
+    succeed(&format!("{} --steps 3 --ranks 2 --threads 1 --trace {}", tiny_training(), trace.display()));
+    in_order(&trace);
 }
 
 #[test]

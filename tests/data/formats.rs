@@ -314,6 +314,11 @@ fn raw_rows_of_hugectr_have_the_documented_layout_and_their_faults_are_named() {
     let mut bad = bytes.clone();
     bad[2 * 912 + 4 * 14 + 1] = 2;
     assert!(message(&bad).contains("table 0 (C1): row 514 is beyond its 300 rows (sample 2"), "{}", message(&bad));
+    // A limit on rows does not make a row of it that others have.
+    let capped = source(folder.path(), 100).unwrap();
+    let mut batch = Batch::new(capped.schema());
+    let found = capped.open(Split::Train, 0).unwrap().read(&mut batch, 4).unwrap_err().to_string();
+    assert!(found.contains("table 0 (C1): row 514 is beyond its 300 rows (sample 2"), "{found}");
     std::fs::remove_file(folder.path().join("schema.toml")).unwrap();
     assert!(message(&bytes).contains("there must be a schema.toml beside them"));
 }
@@ -507,6 +512,36 @@ fn torchrecs_days_are_read_its_last_one_split_as_it_does() {
     assert!(
         formats::open(folder.path(), None, None).err().unwrap().to_string().contains("day_2_labels.npy: cannot open")
     );
+}
+
+#[test]
+fn test_samples_in_other_files_may_ask_for_more_rows_and_have_the_same_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let write = |name: &str, most: u8| {
+        std::fs::create_dir(at(name)).unwrap();
+        array(&at(name).join("day_0_dense.npy"), "<f4", &[2, 1], &[0; 8]);
+        array(&at(name).join("day_0_labels.npy"), "<i4", &[2, 1], &[0, 0, 0, 0, 1, 0, 0, 0]);
+        array(&at(name).join("day_0_sparse.npy"), "<i4", &[2, 1], &[0, 0, 0, 0, most, 0, 0, 0]);
+        at(name).display().to_string()
+    };
+    let (path, test_path) = (write("train", 4), write("test", 9));
+    let config = DataConfig { path, test_path, ..DataConfig::default() };
+    let files = formats::Files::open(&config).unwrap();
+    assert_eq!((files.schema().rows(), files.samples(Split::Test)), (vec![10], Some(2)));
+    array(&at("test/day_0_dense.npy"), "<f4", &[2, 2], &[0; 16]);
+    let told = formats::Files::open(&config).err().unwrap().to_string();
+    assert!(
+        told.contains("has other columns than") && told.contains("2 dense and 1 categorical ones, not 1 and 1"),
+        "{told}"
+    );
+    // Where somebody has said how many rows there are, it is they that differ.
+    array(&at("test/day_0_dense.npy"), "<f4", &[2, 1], &[0; 8]);
+    for (name, rows) in [("train", 5), ("test", 11)] {
+        std::fs::write(at(name).join("schema.toml"), Description::criteo(1, &[rows]).to_toml()).unwrap();
+    }
+    let told = formats::Files::open(&config).err().unwrap().to_string();
+    assert!(told.contains("C1 has 11 rows, not 5"), "{told}");
 }
 
 #[test]

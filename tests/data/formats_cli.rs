@@ -127,6 +127,19 @@ fn inspect_tells_the_same_of_every_format() {
 }
 
 #[test]
+fn rows_of_torchrecs_tables_are_kept_as_the_note_says() {
+    let folder = tempfile::tempdir().unwrap();
+    generate(folder.path(), "torchrec");
+    std::fs::remove_file(folder.path().join("schema.toml")).unwrap();
+    let inspect = format!("inspect {}", folder.path().display());
+    let said = || String::from_utf8(run(&inspect, 0).stderr).unwrap();
+    let keep = format!("{inspect} --write-schema {}/schema.toml", folder.path().display());
+    assert!(said().contains(&format!("octorec {keep} keeps them")), "{}", said());
+    run(&keep, 0);
+    assert!(!said().contains("keeps them"));
+}
+
+#[test]
 fn text_with_a_header_trains_as_described() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();

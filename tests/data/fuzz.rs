@@ -14,7 +14,7 @@ use octorec::data::formats::{self, Format, Target, csv};
 use octorec::data::stack_distance::StackProfile;
 use octorec::data::{Batch, Criteo, Samples, Source, Split, Tsv};
 use octorec::machine::{Machine, Routes, discover};
-use octorec::shard::{TableLoad, Workload, file};
+use octorec::shard::{Reserve, TableLoad, Workload, file};
 use octorec::train::{Checkpoint, load_vocabulary, save_vocabulary};
 use proptest::prelude::*;
 use safetensors::tensor::{Dtype, TensorView};
@@ -220,11 +220,14 @@ fn workload() -> Workload {
         dim: 16,
         positions: 1,
         lookups: 1.0,
+        longest: 1,
         skew: 0.0,
         weighted: false,
         state_bytes: 0,
         row_weight_bytes: 0,
         row_state_bytes: 0,
+        sorting: 0,
+        stored: false,
     };
     Workload {
         tables: vec![table(100), table(7)],
@@ -240,6 +243,9 @@ fn workload() -> Workload {
         collective: None,
         sample_operations: 2000,
         bf16: false,
+        learns: true,
+        by_grains: false,
+        reserve: Reserve::default(),
     }
 }
 

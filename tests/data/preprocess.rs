@@ -677,6 +677,35 @@ fn broken_files_and_foreign_data_say_so() {
 }
 
 #[test]
+fn inputs_are_days_in_order_each_once_and_none_without_rows() {
+    let folder = Folder::new();
+    let text = generated(300);
+    let with = |names: &[&str]| {
+        let inputs: Vec<PathBuf> = names.iter().map(|name| folder.path(name)).collect();
+        folder.options(Recipe::CriteoTerabyte, &inputs, "out")
+    };
+    ["day_1", "day_2", "day_10"].iter().for_each(|name| drop(folder.file(name, &text)));
+    let found = message(&with(&["day_1", "day_10", "day_2"]));
+    assert!(found.contains("day_10: stands before day_2, as a shell sorts names"), "{found}");
+    assert!(found.contains("with braces (day_{0..N})"), "{found}");
+    let found = message(&with(&["day_1", "day_2", "day_1"]));
+    assert!(found.contains("day_1: is the same file as"), "{found}");
+    folder.file("day_1.gz", gzip(text.as_bytes()));
+    let found = message(&with(&["day_1", "day_1.gz"]));
+    assert!(found.contains("day_1.gz: would be read beside") && found.contains("name one of the two"), "{found}");
+    folder.file("day_3", "");
+    folder.file("day_4", "no click\n");
+    let empty = Options { on_bad_row: OnBadRow::Skip, ..with(&["day_2", "day_3", "day_4"]) };
+    let found = message(&empty);
+    assert!(found.contains("day_3: there are no rows in it; "), "{found}");
+    assert!(found.contains("day_4: there is no usable row in it: all 1 are malformed"), "{found}");
+    // Both remedies work; another order than that of their numbers may be meant.
+    ["day_3", "day_4"].iter().for_each(|name| drop(folder.file(name, &text)));
+    assert_eq!(done(&empty).days, [300; 3]);
+    assert_eq!(done(&Options { force: true, ..with(&["day_2", "day_1"]) }).days, [300; 2]);
+}
+
+#[test]
 fn a_full_disk_loses_nothing_that_was_finished() {
     let folder = Folder::new();
     let text = generated(4000);

@@ -561,6 +561,24 @@ fn b11_recboles_files_say_what_their_columns_are() {
 }
 
 #[test]
+fn text_that_gets_other_rows_behind_the_pass_is_not_read() {
+    let folder = Folder::new();
+    let (content, schema) = (LOG_HEADER.to_owned() + &log(0..100), folder.file("s.toml", LOG_SCHEMA));
+    let path = folder.file("log.csv", &content);
+    let files = open(&config(&path, &schema));
+    assert_eq!(read(&files, Split::Train, 0).samples(), 100);
+    // As many bytes, in another order.
+    let (header, rows) = (LOG_HEADER, content.strip_prefix(LOG_HEADER).unwrap());
+    let (first, rest) = rows.split_once('\n').unwrap();
+    folder.file("log.csv", format!("{header}{rest}{first}\n"));
+    let changed = std::fs::File::options().write(true).open(&path).unwrap();
+    changed.set_modified(std::time::UNIX_EPOCH).unwrap();
+    let read = files.open(Split::Train, 0).and_then(|mut reader| reader.read(&mut Batch::new(files.schema()), 9));
+    let told = read.unwrap_err().to_string();
+    assert!(told.contains("log.csv: the file has changed since it was opened"), "{told}");
+}
+
+#[test]
 fn d_messages_about_text_say_what_to_do() {
     let folder = Folder::new();
     let schema = folder.file("s.toml", LOG_SCHEMA);

@@ -318,12 +318,18 @@ fn files_that_cannot_be_used_say_why() {
     packed[checksum] ^= 1;
     let error = message(&config(&folder.file("corrupt.tsv.gz", &packed)));
     assert!(error.contains("the gzip file is corrupt after"), "{error}");
-    // A file that shrinks between the pass and the reading.
-    let path = folder.file("shrinks.tsv", rows(&["a", "b", "c"]));
+    // A file that grows between the pass and the reading, and one that shrinks or gets other rows.
+    let path = folder.file("changes.tsv", rows(&["a", "b", "c"]));
     let tsv = open(&config(&path));
-    fs::write(&path, rows(&["a"])).unwrap();
-    let error = Source::open(&tsv, Split::Train, 0).unwrap().read(&mut Batch::new(tsv.schema()), 9).unwrap_err();
-    assert!(error.to_string().ends_with("it had 3 usable rows when it was opened and ends after 1 now"), "{error}");
+    let mut file = fs::File::options().append(true).open(&path).unwrap();
+    file.write_all(rows(&["d"]).as_bytes()).unwrap();
+    assert_eq!(ids(&tsv, Split::Train), [0, 1, 2]);
+    for others in [&["a"][..], &["c", "b", "a"]] {
+        fs::write(&path, rows(others)).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+        let error = Source::open(&tsv, Split::Train, 0).err().expect("it is another").to_string();
+        assert!(error.contains("changes.tsv: the file has changed since it was opened"), "{error}");
+    }
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use octorec::base::{NodeId, PuId};
-use octorec::machine::describe::SHIPPED;
+use octorec::machine::describe::{CpuQuota, SHIPPED};
 use octorec::machine::placement::{CommCores, RankPer, Wishes};
-use octorec::machine::{Machine, Placement, discover, place};
+use octorec::machine::site::Known;
+use octorec::machine::{Machine, Placement, Site, discover, place};
 use proptest::prelude::*;
 
 /// What holds for every placement.
@@ -124,6 +125,49 @@ fn permissions_are_respected() {
     machine.restrict(|_| false, |_| true);
     let message = place(&machine, &Wishes::default()).expect_err("nothing is allowed").to_string();
     assert!(message.contains("may use no core"), "{message}");
+}
+
+#[test]
+fn memory_of_another_node_is_as_fast_as_the_link_to_it() {
+    let text = "name = \"pair\"\n[[node]]\nids = \"0-1\"\ncores = 4\nmemory_gib = 4\nmemory_gb_s = 50\n[[link]]\n\
+                pairs = [[0, 1]]\ngb_s = 10\n";
+    let mut machine = Machine::parse(text, "pair").expect("a valid machine");
+    machine.restrict(|_| true, |node| node.0 == 1);
+    let rates = |ranks| {
+        let wishes = Wishes { ranks: Some(ranks), ..Wishes::default() };
+        let site = Site::new(&machine, &place(&machine, &wishes).expect("a placement"), Known::default());
+        site.ranks.iter().map(|rank| (rank.row_gb_s, rank.row_update_gb_s)).collect::<Vec<_>>()
+    };
+    assert_eq!(rates(2), [(10.0, 20.0), (25.0, 25.0)]);
+    assert_eq!(rates(4), [(5.0, 10.0), (5.0, 10.0), (12.5, 12.5), (12.5, 12.5)]);
+}
+
+#[test]
+fn a_quota_of_cpu_time_leaves_cores_idle() {
+    let mut machine = Machine::load("two-socket").expect("shipped");
+    let file = "/sys/fs/cgroup/cpu.max".into();
+    machine.cpu_quota = Some(CpuQuota { cpus: 7.5, file });
+    let placed = |wishes: Wishes| {
+        let placement = place(&machine, &wishes).expect("a placement");
+        check(&machine, &wishes, &placement);
+        let cores = placement.ranks.iter().map(|place| place.compute.len() + place.comm.len()).collect::<Vec<_>>();
+        (cores, placement.spin, placement.warnings)
+    };
+    // Both nodes by default, one where one rank is wished; siblings count, too.
+    let (cores, spin, warnings) = placed(Wishes::default());
+    assert!(cores == [4, 4] && spin && warnings.len() == 1, "{cores:?} {warnings:?}");
+    let words = "/sys/fs/cgroup/cpu.max: the quota is the time of 7.5 cpus, so 8 of 56 cores are used";
+    assert!(warnings[0].starts_with(words), "{warnings:?}");
+    assert_eq!(placed(Wishes { ranks: Some(1), ..Wishes::default() }).0, [8]);
+    assert_eq!(placed(Wishes { smt: true, ..Wishes::default() }).0, [4, 4]);
+    assert_eq!(placed(Wishes { threads: Some(4), ..Wishes::default() }), (vec![4, 4], true, Vec::new()));
+    let (cores, spin, warnings) = placed(Wishes { threads: Some(5), ..Wishes::default() });
+    assert!(cores == [5, 5] && !spin && warnings.len() == 2, "{warnings:?}");
+    machine.cpu_quota = Some(CpuQuota { cpus: 0.5, file: "cpu.max".into() });
+    let placed = |wishes: Wishes| place(&machine, &wishes).expect("a placement");
+    assert_eq!(placed(Wishes::default()).ranks.len(), 1, "as many ranks as there are cpus");
+    let two = placed(Wishes { ranks: Some(2), ..Wishes::default() });
+    assert!(!two.spin && two.warnings.iter().any(|line| line.contains("2 threads take turns in a quota of 1 cpu:")));
 }
 
 #[test]

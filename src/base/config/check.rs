@@ -110,6 +110,26 @@ impl Config {
         }
         within!("train.threads", train.threads, (0..=THREADS_MAX), "[0, 4096]");
         within!("train.eval_batch", train.eval_batch, (1..=1 << 31), "[1, 2^31]");
+        self.check_determinism()?;
+        self.check_hot_rows()?;
+        self.check_optimizers()?;
+        self.check_schedule()?;
+        if train.epochs == 0 && train.steps == 0 {
+            return fail(
+                &["train.epochs", "train.steps"],
+                "train.epochs and train.steps are both 0: nothing to train; use --epochs N or --steps N",
+            );
+        }
+        within!("train.evals_per_epoch", train.evals_per_epoch, (0..=1 << 20), "[0, 2^20]");
+        within!("train.target_auc", train.target_auc, (0.0..=1.0), "[0, 1]");
+        Ok(())
+    }
+}
+
+impl Config {
+    /// Checks that what is to have the same bits can have them.
+    fn check_determinism(&self) -> std::result::Result<(), Contradiction> {
+        let train = &self.train;
         if train.determinism != Determinism::None && matches!(train.update, Update::Atomic | Update::Rtm) {
             let name = if train.update == Update::Atomic { "atomic" } else { "rtm" };
             return fail(
@@ -127,6 +147,22 @@ impl Config {
                  train.wire = \"f32\", or train.determinism = \"run\"",
             );
         }
+        if train.determinism == Determinism::Ranks && train.collective != Collective::Auto {
+            return fail(
+                &["train.collective", "train.determinism"],
+                format!(
+                    "train.collective = \"{}\" has no effect with train.determinism = \"ranks\", whose sums in a fixed order have an \
+                     exchange of their own: leave it away, or use train.determinism = \"run\" (--determinism run)",
+                    train.collective.name()
+                ),
+            );
+        }
+        Ok(())
+    }
+
+    /// Checks that hot rows are either named or found.
+    fn check_hot_rows(&self) -> std::result::Result<(), Contradiction> {
+        let train = &self.train;
         if !train.hot_set.is_empty() && train.hot_budget.given().is_some() {
             return fail(
                 &["train.hot_set", "train.hot_budget"],
@@ -142,16 +178,12 @@ impl Config {
                  the data by leaving train.hot_set away",
             );
         }
-        if train.determinism == Determinism::Ranks && train.collective != Collective::Auto {
-            return fail(
-                &["train.collective", "train.determinism"],
-                format!(
-                    "train.collective = \"{}\" has no effect with train.determinism = \"ranks\", whose sums in a fixed order have an \
-                     exchange of their own: leave it away, or use train.determinism = \"run\" (--determinism run)",
-                    train.collective.name()
-                ),
-            );
-        }
+        Ok(())
+    }
+
+    /// Checks that each part of the model has an optimizer that can move it.
+    fn check_optimizers(&self) -> std::result::Result<(), Contradiction> {
+        let train = &self.train;
         if self.model.weighs_rows() && !matches!(train.update, Update::Auto | Update::Sorted) {
             return fail(
                 &["model.weighted_pooling", "train.update"],
@@ -204,15 +236,6 @@ impl Config {
             // Smaller ones are none in 32 bits.
             within!("train.eps", eps, (1e-37..=1.0), "[1e-37, 1]");
         }
-        self.check_schedule()?;
-        if train.epochs == 0 && train.steps == 0 {
-            return fail(
-                &["train.epochs", "train.steps"],
-                "train.epochs and train.steps are both 0: nothing to train; use --epochs N or --steps N",
-            );
-        }
-        within!("train.evals_per_epoch", train.evals_per_epoch, (0..=1 << 20), "[0, 2^20]");
-        within!("train.target_auc", train.target_auc, (0.0..=1.0), "[0, 1]");
         Ok(())
     }
 }

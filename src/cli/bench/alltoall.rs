@@ -178,7 +178,7 @@ impl AllToAllArgs {
                 })?;
                 (0..ranks).for_each(|from| right(from, &receive[spans(from)]));
             } else {
-                let mut exchange = OneSided::new(lane, "bench all-to-all");
+                let mut exchange = OneSided::new(lane.rank(), lane.ranks(), "bench all-to-all");
                 exchange.plan(lane, |_, _| message_bytes);
                 let mut pack = |to: RankId, lines: &mut [Line], stores| {
                     write_lines(isa, stores, lines, &send[spans(to.index())]);

@@ -111,6 +111,12 @@ impl Point {
             bottleneck: outcome.bottleneck(),
         }
     }
+
+    /// Whether ranks send each other gradients of replicated tables.
+    fn lists_travel(&self) -> bool {
+        let name = Kind::ReplicaGradients.name();
+        self.exposed_ms[name] + self.hidden_ms[name] > 0.0
+    }
 }
 
 /// How the minibatch follows the number of ranks.
@@ -321,8 +327,13 @@ impl fmt::Display for Report {
         writeln!(f, "{table}")?;
         let several = || self.points.iter().filter(|point| point.ranks > 1);
         let copies = several().any(|point| point.step_ms_without.is_some());
-        let kinds =
-            || Kind::ALL.into_iter().filter(|kind| copies || !matches!(kind, Kind::HotGradients | Kind::HotRows));
+        let lists = several().any(|point| point.lists_travel());
+        let shown = |kind: &Kind| match kind {
+            Kind::HotGradients | Kind::HotRows => copies,
+            Kind::ReplicaGradients => lists,
+            _ => true,
+        };
+        let kinds = || Kind::ALL.into_iter().filter(shown);
         let mut exposed = Table::new(["ranks, exposed ms"].into_iter().chain(kinds().map(Kind::name)));
         for point in several() {
             let cells = kinds().map(|kind| format!("{:.3}", point.exposed_ms[kind.name()]));

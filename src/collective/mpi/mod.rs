@@ -169,7 +169,8 @@ impl Processes {
                 (moved_at, yielding) = (Instant::now(), Yielding::default());
             } else if moved_at.elapsed() > deadline {
                 return Err(failed(format!(
-                    "machine {other} did not answer within {:.0} s: is it alive, and its network?",
+                    "machine {other} did not answer within {:.0} s: is it alive, and its network? If it only has more to do, \
+                     allow more with --timeout",
                     deadline.as_secs_f64()
                 )));
             } else {

@@ -28,12 +28,10 @@ struct Front {
     pairs: Vec<(usize, usize)>,
 }
 
-/// Among the ranks of a site, whose slices are equal.
-///
-/// # Panics
-/// When there is no way from one rank to another.
+/// Among the ranks of a site, whose slices are equal. None where neighbours do not lead from each rank to each other one:
+/// two explicit routes may each pass the node at which the other ends.
 #[must_use]
-pub fn breadth_first(site: &Site) -> Reduction {
+pub fn breadth_first(site: &Site) -> Option<Reduction> {
     let ranks = site.ranks.len();
     let rank = |number: usize| RankId(number as u32);
     // 0: no neighbours.
@@ -41,7 +39,9 @@ pub fn breadth_first(site: &Site) -> Reduction {
     let widths: Vec<Vec<f64>> = (0..ranks).map(|from| (0..ranks).map(|to| width(from, to)).collect()).collect();
     let far: Vec<Vec<usize>> = (0..ranks).map(|owner| distances(&widths, owner)).collect();
     let last = far.iter().flatten().copied().max().unwrap_or(0);
-    assert!(last < ranks, "ranks of one machine reach each other");
+    if last == APART {
+        return None;
+    }
     let fronts = |round: usize| (0..ranks).map(|to| Front::of(to, round, &widths, &far)).collect();
     let rounds: Vec<Vec<Front>> = (1..=last).map(fronts).collect();
     let real: Vec<Vec<f64>> = rounds.iter().map(|fronts| fronts.iter().map(Front::seconds).collect()).collect();
@@ -65,21 +65,24 @@ pub fn breadth_first(site: &Site) -> Reduction {
     let (_, ways, mut rounds) = best.expect("one way at least");
     // The reduce-scatter: rounds of the all-gather from the last to the first, each hop turned round.
     rounds.reverse();
-    Reduction::new("breadth-first", ranks, ways, rounds)
+    Some(Reduction::new("breadth-first", ranks, ways, rounds))
 }
 
 fn slowest(seconds: &[f64]) -> f64 {
     seconds.iter().copied().fold(0.0, f64::max)
 }
 
+/// No way of neighbours leads there.
+const APART: usize = usize::MAX;
+
 /// How many ways of neighbours lie between a rank and each.
 fn distances(widths: &[Vec<f64>], owner: usize) -> Vec<usize> {
-    let mut far = vec![usize::MAX; widths.len()];
+    let mut far = vec![APART; widths.len()];
     far[owner] = 0;
     let mut edge = std::collections::VecDeque::from([owner]);
     while let Some(here) = edge.pop_front() {
         for next in 0..widths.len() {
-            if widths[here][next] > 0.0 && far[next] == usize::MAX {
+            if widths[here][next] > 0.0 && far[next] == APART {
                 far[next] = far[here] + 1;
                 edge.push_back(next);
             }

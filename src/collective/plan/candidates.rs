@@ -28,7 +28,7 @@ const PLANNERS: [(&str, Planner); 9] = [
     ("two-ring", |topology| Some(two_ring(&topology.ring()))),
     ("multi-ring", |topology| topology.rings().map(|rings| multi_ring(&rings))),
     ("halving-doubling", |topology| Some(halving_doubling(topology.ranks))),
-    ("breadth-first", |topology| topology.site.map(breadth_first)),
+    ("breadth-first", |topology| topology.site.and_then(breadth_first)),
     ("spanning-trees", |topology| topology.site.and_then(spanning_trees)),
     ("pipelined-trees", |topology| topology.site.and_then(pipelined_trees)),
     ("hierarchical", |topology| topology.local.map(|local| hierarchical(topology.ranks, local))),

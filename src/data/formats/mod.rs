@@ -19,6 +19,7 @@
 pub mod csv;
 mod dataset;
 mod fae;
+mod files;
 mod hugectr;
 mod mlperf;
 pub mod npy;
@@ -41,7 +42,8 @@ use crate::base::error::nearest;
 use crate::base::{Error, Result, input};
 use crate::memory::FileBytes;
 
-pub use dataset::{Dataset, Described, Files, Member, open};
+pub use dataset::{Dataset, Described, Member, open};
+pub use files::Files;
 pub use transfer::{convert, scan, verify};
 pub use write::{Sink, Target};
 

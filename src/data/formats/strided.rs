@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::records::{PORTION, Portion, Records};
 use super::{Rows, Table, bad, unfit};
-use crate::base::Result;
+use crate::base::{Error, Result, interrupt};
 use crate::data::samples::Values;
 use crate::data::{Description, Samples};
 
@@ -160,6 +160,9 @@ impl Strided {
         let (most, rows, none) = (load().most, self.rows as usize, || vec![None; self.categorical.len()]);
         let portions = (0..rows.div_ceil(most)).into_par_iter();
         let largest = portions.map_init(load, |loaded, portion| {
+            if interrupt::requested() {
+                return Err(Error::Interrupted);
+            }
             loaded.load(portion * most..rows.min((portion + 1) * most))?;
             let mut largest = none();
             for (at, (field, largest)) in self.categorical.iter().zip(&mut largest).enumerate() {

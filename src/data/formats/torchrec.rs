@@ -14,6 +14,7 @@ use super::npy::{self, Header};
 use super::records::Records;
 use super::strided::{Field, Kind, Strided};
 use super::{Dataset, Sink, bad, folder, npz, sidecar};
+use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
 use crate::data::samples::Values;
@@ -66,7 +67,8 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
             _ => member(Role::Train, table),
         }
     }
-    Ok(Dataset::new(description, members))
+    let sized_by_values = sidecar(folder)?.is_none();
+    Ok(Dataset { sized_by_values, ..Dataset::new(description, members) })
 }
 
 fn day(stem: &str) -> Option<u64> {
@@ -146,6 +148,12 @@ fn described(folder: &Path, tables: &[Strided]) -> Result<Description> {
         }
         return Ok(known);
     }
+    note!(
+        "reading all arrays of {0} for the rows of its tables, as at every start: octorec inspect {0} --write-schema {1} keeps \
+         them",
+        folder.display(),
+        folder.join(super::SCHEMA).display()
+    );
     let mut most = vec![None; columns];
     for table in tables {
         most.iter_mut().zip(table.largest()?).for_each(|(most, here)| *most = (*most).max(here));

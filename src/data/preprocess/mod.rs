@@ -14,6 +14,7 @@
 mod disk;
 mod gather;
 mod ids;
+mod inputs;
 mod journal;
 mod output;
 mod part;
@@ -32,6 +33,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub use inputs::input_files;
 pub use progress::{Stage, Watch};
 pub use recipe::{avazu, taobao, taobao_sequences};
 pub use run::{SUMMARY, Summary, preprocess};

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::disk::full;
 use super::gather::{Gather, Source};
 use super::ids::{Column, Numbering};
+use super::inputs::{input_files, refuse_empty};
 use super::journal::{Journal, Stamp, WorkSizes};
 use super::output::{Output, Start};
 use super::pieces::Input;
@@ -71,7 +72,7 @@ struct Group {
 pub fn preprocess(options: &Options, watch: &Watch<'_>) -> Result<Summary> {
     // Of many columns' values, each in many shards, all files are open at a time.
     raise_open_files();
-    let paths = files(&options.inputs)?;
+    let paths = input_files(&options.inputs)?;
     match &options.recipe {
         Recipe::CriteoKaggle | Recipe::CriteoTerabyte => {
             Run::new(options, paths)?.whole(&Criteo::new(options.on_bad_row, options.max_line), watch)
@@ -86,46 +87,6 @@ pub fn preprocess(options: &Options, watch: &Watch<'_>) -> Result<Summary> {
             Run::new(options, paths)?.whole(&points, watch)
         }
     }
-}
-
-/// The input files: folders stand for what is in them, day_2 before day_10.
-fn files(inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let mut all = Vec::new();
-    for input in inputs {
-        if !input.is_dir() {
-            all.push(input.clone());
-            continue;
-        }
-        let mut found = Vec::new();
-        for entry in fs::read_dir(input).map_err(Error::io(input, "read"))? {
-            let path = entry.map_err(Error::io(input, "read"))?.path();
-            let hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
-            if path.is_file() && !hidden {
-                found.push(path);
-            }
-        }
-        found.sort_by_cached_key(|path| natural(&path.to_string_lossy()));
-        all.extend(found);
-    }
-    if all.is_empty() {
-        let named = inputs.first().cloned().unwrap_or_default();
-        return Err(Error::bad_file(named, "there is no file in it to read"));
-    }
-    Ok(all)
-}
-
-/// Text with every number as its length and digits, so that it sorts by value.
-fn natural(text: &str) -> String {
-    let mut key = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
-        let digits = rest[at..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - at);
-        let number = rest[at..at + digits].trim_start_matches('0');
-        key.push_str(&rest[..at]);
-        key.push_str(&format!("{:04}{number}", number.len()));
-        rest = &rest[at + digits..];
-    }
-    key + rest
 }
 
 struct Run<'a> {
@@ -239,20 +200,15 @@ impl<'a> Run<'a> {
 
     /// Rows of each day.
     fn days(&self, parts: &[Source]) -> Result<Vec<u64>> {
-        let mut files = vec![0; self.inputs.len()];
-        parts.iter().for_each(|part| files[part.input] += u64::from(part.contents.head.rows));
-        let total: u64 = files.iter().sum();
-        if total == 0 {
-            let skipped: u64 = parts.iter().map(|part| part.contents.head.skipped).sum();
-            let reason = if skipped == 0 {
-                "there are no rows in it".to_owned()
-            } else {
-                format!(
-                    "there is no usable row in it: all {skipped} are malformed; without --on-bad-row skip the first is described"
-                )
-            };
-            return Err(Error::bad_file(self.inputs[0].path.clone(), reason));
+        let mut found = vec![[0; 2]; self.inputs.len()];
+        for part in parts {
+            let ([rows, skipped], head) = (&mut found[part.input], &part.contents.head);
+            *rows += u64::from(head.rows);
+            *skipped += head.skipped;
         }
+        refuse_empty(self.inputs.iter().map(|input| &*input.path), &found)?;
+        let files: Vec<u64> = found.into_iter().map(|[rows, _]| rows).collect();
+        let total = files.iter().sum();
         Ok(match (self.options.days, &self.options.recipe) {
             (0, Recipe::CriteoKaggle) => equal_days(total, 7),
             (0, _) => files,

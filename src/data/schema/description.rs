@@ -138,6 +138,40 @@ pub fn check_names<'a>(names: impl IntoIterator<Item = &'a str>) -> std::result:
 }
 
 impl Description {
+    /// In what these columns differ from others first, for people; nothing where they are the same.
+    #[must_use]
+    pub fn difference(&self, others: &Self) -> Option<String> {
+        let counts = |of: &Self| (of.dense.len(), of.categorical.len());
+        if self == others {
+            return None;
+        }
+        if counts(self) != counts(others) {
+            let ((dense, categorical), (wanted, also)) = (counts(self), counts(others));
+            return Some(format!("{dense} dense and {categorical} categorical ones, not {wanted} and {also}"));
+        }
+        if let Some((has, had)) = self.dense.iter().zip(&others.dense).find(|(has, had)| has != had) {
+            return Some(match has.name == had.name {
+                true => format!("{} is of another type, or transformed otherwise", has.name),
+                false => format!("{} stands in the place of {}", has.name, had.name),
+            });
+        }
+        let Some((has, had)) = self.categorical.iter().zip(&others.categorical).find(|(has, had)| has != had) else {
+            return Some(format!("its label is {}, not {}", self.label.name, others.label.name));
+        };
+        let name = &has.name;
+        let hots = |column: &Categorical| match column.hots {
+            0 => "any number of look-ups".to_owned(),
+            hots => format!("{hots} look-ups"),
+        };
+        Some(match () {
+            () if has.name != had.name => format!("{name} stands in the place of {}", had.name),
+            () if has.rows != had.rows => format!("{name} has {} rows, not {}", has.rows, had.rows),
+            () if has.hots != had.hots => format!("{name} has {} a sample, not {}", hots(has), hots(had)),
+            () if has.weighted != had.weighted => format!("look-ups of {name} have weights in one of the two only"),
+            () => format!("values of {name} are numbered by {:?}, not by {:?}", has.vocabulary, had.vocabulary),
+        })
+    }
+
     /// Criteo's layout: integers I1 to I`dense`, read as logarithms, and one-hot columns C1 to Cn.
     #[must_use]
     pub fn criteo(dense: usize, rows: &[u64]) -> Self {

@@ -18,6 +18,7 @@ mod swar;
 mod vocabulary;
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(super) use arriving::Arriving;
@@ -35,10 +36,12 @@ pub use vocabulary::Vocabulary;
 pub(super) use vocabulary::first_rows_below;
 
 use super::dense::log_count;
+use super::fingerprint::fingerprint;
 use super::schema::Scales;
 use super::{Batch, Reader, Schema, Source, Split};
 use crate::base::config::{DataConfig, OnBadRow, Vocab};
-use crate::base::{Error, Result, input};
+use crate::base::input::Found;
+use crate::base::{Error, Result};
 
 /// How a data set is opened, beyond its configuration.
 #[derive(Default)]
@@ -66,6 +69,9 @@ pub struct Tsv {
     train: Part,
     test: Part,
     skipped: u64,
+    /// Whether rows were numbered while it was opened.
+    learned: bool,
+    fingerprint: OnceLock<Option<String>>,
     /// Values without a row that readers have met.
     unseen_values: AtomicU64,
 }
@@ -73,6 +79,8 @@ pub struct Tsv {
 /// The samples of one split: some good rows of a file.
 struct Part {
     path: PathBuf,
+    /// The file that the pass went through.
+    found: Found,
     scan: Scan,
     /// Good rows of the file before the first sample.
     first: u64,
@@ -103,14 +111,16 @@ impl Tsv {
         };
         let path = PathBuf::from(&config.path);
         let test_path = (!config.test_path.is_empty()).then(|| PathBuf::from(&config.test_path));
-        let size = |path: &Path| Ok(input::metadata(path)?.len());
-        let sizes = (size(&path)?, test_path.as_deref().map(size).transpose()?.unwrap_or(0));
+        let found = Found::at(&path)?;
+        let found_test = test_path.as_deref().map(Found::at).transpose()?;
+        let sizes = (found.bytes(), found_test.as_ref().map_or(0, Found::bytes));
         let total = sizes.0 + sizes.1;
         let mut pass = |path: &Path, task: Task<'_>, done: u64| {
             let mut rows = Rows::open_at(path, &layout, config.on_bad_row, Place::default())?;
             scan(&mut rows, task, (done, total), progress)
         };
         let cap = cap(config.rows_cap);
+        let learned = opening.known.is_none() && config.vocab != Vocab::Hash;
 
         let (encoding, first, second) = match (opening.known, config.vocab) {
             (None, Vocab::All) => {
@@ -156,16 +166,18 @@ impl Tsv {
 
         let skipped = first.skipped + second.as_ref().map_or(0, |second| second.skipped);
         let whole = first.rows;
-        let (train, test) = match (test_path, second) {
-            (Some(test_path), Some(second)) => {
+        let (train, test) = match (test_path.zip(found_test), second) {
+            (Some((test_path, found_test)), Some(second)) => {
                 let samples = second.rows;
-                let test = Part { path: test_path, scan: second, first: 0, samples };
-                (Part { path, scan: first, first: 0, samples: whole }, test)
+                let test = Part { path: test_path, found: found_test, scan: second, first: 0, samples };
+                (Part { path, found, scan: first, first: 0, samples: whole }, test)
             }
             _ => {
                 let samples = first_part(whole, config.test_fraction);
-                let test = Part { path: path.clone(), scan: first.clone(), first: samples, samples: whole - samples };
-                (Part { path, scan: first, first: 0, samples }, test)
+                let (scan, found_test) = (first.clone(), found.clone());
+                let test =
+                    Part { path: path.clone(), found: found_test, scan, first: samples, samples: whole - samples };
+                (Part { path, found, scan: first, first: 0, samples }, test)
             }
         };
         let schema = Schema::criteo(layout.dense, &encoding.rows());
@@ -177,6 +189,8 @@ impl Tsv {
             train,
             test,
             skipped,
+            learned,
+            fingerprint: OnceLock::new(),
             unseen_values: AtomicU64::new(0),
         })
     }
@@ -227,6 +241,7 @@ impl Source for Tsv {
             let reason = format!("sample {start} is asked for, but this part has {} samples", part.samples);
             return Err(Error::bad_file(part.path.clone(), reason));
         }
+        part.found.check(&part.path)?;
         let (place, mut at) = part.scan.place_before(part.first + start);
         let rows = Rows::open_at(&part.path, &self.layout, self.on_bad_row, place)?;
         let mut reader = TsvReader { tsv: self, part, rows, left: part.samples - start };
@@ -245,11 +260,19 @@ impl Source for Tsv {
         Ok(Box::new(reader))
     }
 
+    fn numbers_own_values(&self) -> bool {
+        self.learned
+    }
+
     fn vocabulary(&self) -> Option<&Vocabulary> {
         match &self.encoding {
             Encoding::Vocabulary { vocabulary, .. } => Some(vocabulary),
             Encoding::Modulo(_) => None,
         }
+    }
+
+    fn fingerprint(&self) -> Option<String> {
+        self.fingerprint.get_or_init(|| fingerprint([&*self.train.path].into_iter())).clone()
     }
 
     /// Malformed rows of all files, each counted once. They are all found while the source is opened.

@@ -14,6 +14,8 @@ use crate::data::hot::Inputs;
 use crate::embedding::PackedBag;
 use crate::exchange::ids::Owners;
 use crate::exchange::layout::{Group, Layout, Stream};
+use crate::exchange::words::find_bags;
+use crate::exchange::{Pass, Route};
 use crate::machine::team::Team;
 use crate::memory::Buffer;
 use crate::sync::{Each, atomic_words_32};
@@ -207,13 +209,10 @@ impl SparseIds {
         let mut end = 0;
         for ((bag, marks), stream) in all.iter_mut().zip(&mut *marks).zip(streams) {
             let bags = message[end] as usize;
-            let offsets = end + 1..end + 1 + bags + 1;
-            let count = message[offsets.end - 1] as usize;
-            let rows = offsets.end..offsets.end + count;
-            let weights = rows.end..rows.end + if stream.weighted { count } else { 0 };
-            *marks = weights.end..weights.end + if self.marked { bags.div_ceil(32) } else { 0 };
+            let of = std::iter::once((bags, stream.weighted));
+            end = find_bags(message, end + 1, of, std::slice::from_mut(bag));
+            *marks = end..end + if self.marked { bags.div_ceil(32) } else { 0 };
             end = marks.end;
-            *bag = PackedBag { offsets, rows, weights };
         }
         assert_eq!(end, message.len(), "as many words as the streams of {from} take");
         if self.marked {
@@ -246,16 +245,18 @@ impl SparseIds {
     }
 
     /// The numbers of this rank's bags that an owner pools for it, or whose gradients it gets.
-    pub(in crate::exchange) fn list(&self, owner: RankId, stream: usize, cold: bool) -> Range<usize> {
-        let Sent { all, cold: pooled, .. } = &self.sends[owner.index()][stream];
-        if cold { pooled.clone() } else { all.clone() }
+    pub(in crate::exchange) fn list(&self, owner: RankId, stream: usize, pass: Pass) -> Range<usize> {
+        let Sent { all, cold, .. } = &self.sends[owner.index()][stream];
+        match pass {
+            Pass::Forward => cold.clone(),
+            Pass::Backward => all.clone(),
+        }
     }
 
-    /// Where vectors lie from an owner to a rank that asks, one of which is this one: of pooled rows, or of gradients the
-    /// other way.
-    pub(in crate::exchange) fn blocks(&self, [owner, asking]: [RankId; 2], pooled: bool) -> &Blocks {
+    /// Where vectors lie on a route, one end of which is this rank.
+    pub(in crate::exchange) fn blocks(&self, Route { owner, asking }: Route, pass: Pass) -> &Blocks {
         let blocks = if asking == self.rank { &self.asked[owner.index()] } else { &self.answered[asking.index()] };
-        &blocks[usize::from(!pooled)]
+        &blocks[pass as usize]
     }
 }
 

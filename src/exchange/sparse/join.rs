@@ -6,9 +6,9 @@
 use super::Blocks;
 use crate::base::{RankId, TableId};
 use crate::data::{BagView, Batch};
-use crate::exchange::Ids;
 use crate::exchange::layout::{Group, Layout};
 use crate::exchange::ordered::{Part, Unpooled};
+use crate::exchange::{Ids, Pass, Route};
 use crate::simd::{Kernel, Simd, combine};
 
 /// For some samples.
@@ -36,11 +36,12 @@ struct Block<'a> {
 impl<'a> JoinBlocks<'a> {
     fn block(&self, owner: RankId, group: &'a Group, at: usize) -> Block<'a> {
         let shard = group.shards.start + at;
-        let blocks: &Blocks = self.ids.blocks([owner, self.rank], true).expect("messages have some bags only");
+        let blocks: &Blocks =
+            self.ids.blocks(Route { owner, asking: self.rank }, Pass::Forward).expect("messages have some bags only");
         Block {
             group,
             start: group.in_features[at],
-            numbers: self.ids.list(owner, group.streams[at], true),
+            numbers: self.ids.list(owner, group.streams[at], Pass::Forward),
             vectors: &(self.message)(owner)[blocks.range(&(shard..shard + 1))],
         }
     }
@@ -100,7 +101,9 @@ impl Kernel for JoinBlocks<'_> {
                 }
                 let (message, rank) = (self.message, self.rank);
                 let pooled = |part: &Part, bag: usize| {
-                    let blocks = ids.blocks([part.rank, rank], true).expect("messages have some bags only");
+                    let blocks = ids
+                        .blocks(Route { owner: part.rank, asking: rank }, Pass::Forward)
+                        .expect("messages have some bags only");
                     let start = blocks.starts(&(part.shard..part.shard + 1))[0] + bag * part.place.len();
                     &message(part.rank)[start..start + part.place.len()]
                 };

@@ -2,23 +2,24 @@
 
 use super::super::gradients::{LINE, Stream};
 use crate::base::RankId;
-use crate::exchange::Ids;
 use crate::exchange::layout::Layout;
+use crate::exchange::{Ids, Pass, Route};
 use crate::simd::Isa;
 use crate::sync::{Line, Stores};
 
-/// Packs some lines, from line `first` on, of the message from `rank` to an owner; `gradient` is that of this rank's
-/// features.
+/// Packs some lines, from line `first` on, of the message to an owner from the rank that `ids` are of; `gradient` is that
+/// of its features.
 pub(in crate::exchange) fn pack(
     (isa, stores): (Isa, Stores),
-    (layout, ids): (&Layout, &Ids),
-    [owner, rank]: [RankId; 2],
+    layout: &Layout,
+    ids: &Ids,
+    owner: RankId,
     gradient: &[f32],
     first: usize,
     to: &mut [Line],
 ) {
     let (mut at, end) = (first * LINE, (first + to.len()) * LINE);
-    let blocks = ids.blocks([owner, rank], false).expect("messages have some bags only");
+    let blocks = ids.blocks(Route { owner, asking: ids.rank() }, Pass::Backward).expect("messages have some bags only");
     let mut stream = Stream::new(isa, stores, to);
     for group in &layout.of(owner).groups {
         // Its own message has shards of divided rows alone.
@@ -27,7 +28,7 @@ pub(in crate::exchange) fn pack(
         }
         for (place, shard) in group.shards.clone().enumerate() {
             let vectors = blocks.range(&(shard..shard + 1));
-            let numbers = ids.list(owner, group.streams[place], false);
+            let numbers = ids.list(owner, group.streams[place], Pass::Backward);
             while at < end.min(vectors.end) {
                 let (bag, skipped) = ((at - vectors.start) / group.width, (at - vectors.start) % group.width);
                 let (number, count) = (numbers[bag] as usize, (group.width - skipped).min(end - at));

@@ -12,7 +12,7 @@ mod parse;
 mod shipped;
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +56,26 @@ pub struct Machine {
     /// When this machine's figures were measured, and where they are kept; `None` where a description has them, or nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<String>,
+    /// The time of cpus that this process has, where that is less than that of all hardware threads that it may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_quota: Option<CpuQuota>,
+}
+
+/// How much time of cpus a control group grants.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CpuQuota {
+    /// As many cpus as could run all the time.
+    pub cpus: f64,
+    /// What says so.
+    pub file: PathBuf,
+}
+
+impl CpuQuota {
+    /// How many hardware threads have work: the last may wait now and then.
+    #[must_use]
+    pub fn whole(&self) -> usize {
+        self.cpus.ceil().max(1.0) as usize
+    }
 }
 
 /// A NUMA node: cores and the memory next to them.
@@ -77,6 +97,9 @@ pub struct Node {
     pub l3: Vec<L3Group>,
     /// Size of the memory in bytes.
     pub memory_bytes: u64,
+    /// What of it can be had, where somebody has looked: on this system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_bytes: Option<u64>,
     /// Whether this process may take memory here.
     pub memory_allowed: bool,
     /// Streaming bandwidth in 10^9 bytes a second: reading.
@@ -129,6 +152,9 @@ pub struct CapacityTier {
     pub id: NodeId,
     /// Size of the memory in bytes.
     pub memory_bytes: u64,
+    /// What of it can be had, where somebody has looked: on this system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_bytes: Option<u64>,
     /// Streaming bandwidth in 10^9 bytes a second.
     pub memory_gb_s: Option<f64>,
     /// Whether this process may take memory here.

@@ -76,6 +76,7 @@ pub fn parse(text: &str, origin: &str) -> Result<Machine> {
         is_this_system: false,
         assumptions: Vec::new(),
         measured: None,
+        cpu_quota: None,
     };
     for group in &file.link {
         links(&source, group, &mut machine, &mut places)?;
@@ -188,6 +189,7 @@ fn node(source: &Source<'_>, entry: &NodeGroup, place: &Range<usize>) -> Result<
         l2_bytes: entry.l2_kib.map(bytes_of_kib),
         l3: l3_groups(source, entry, cores)?,
         memory_bytes: source.bytes(&entry.memory_gib)?,
+        free_bytes: None,
         memory_allowed: true,
         memory_gb_s: source.positive_if_given(entry.memory_gb_s.as_ref(), "memory_gb_s")?,
         copy_gb_s: source.positive_if_given(entry.copy_gb_s.as_ref(), "copy_gb_s")?,
@@ -291,6 +293,7 @@ fn tiers(source: &Source<'_>, groups: &[Spanned<TierGroup>], places: &mut Places
                 CapacityTier {
                     id: NodeId(id),
                     memory_bytes: source.bytes(&group.memory_gib)?,
+                    free_bytes: None,
                     memory_gb_s: source.positive_if_given(group.memory_gb_s.as_ref(), "memory_gb_s")?,
                     memory_allowed: true,
                     near: group.near.iter().flat_map(|near| near.get_ref()).map(|id| NodeId(*id)).collect(),

@@ -6,6 +6,7 @@
 //! placement go through `ffi`. Exploring uses hwlocality at hwloc 2.8, the oldest that this crate is tried with.
 
 mod objects;
+mod quota;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,19 +17,20 @@ use hwlocality::object::types::ObjectType;
 use hwlocality::topology::builder::{BuildFlags, TopologyBuilder};
 
 use super::describe::{
-    CapacityTier, Distances, End, LOCAL_DISTANCE, Link, Machine, NODES_MOST, Node, PUS_MOST, nearest_nodes,
+    CapacityTier, Core, Distances, End, LOCAL_DISTANCE, Link, Machine, NODES_MOST, Node, PUS_MOST, nearest_nodes,
 };
 use super::links::by_distance;
 use crate::base::{Error, NodeId, Result, input};
 use crate::ffi::child::in_child;
 use crate::ffi::linux::current_affinity;
+use crate::memory::{NodeMemory, control_groups};
 
 /// What hwloc cannot tell.
 pub(super) const UNMEASURED: &str = "bandwidths, latencies and peaks: unknown, hwloc does not measure";
 /// How an assumption begins that says how links were found.
 pub(super) const LINKS: &str = "links: inferred";
 
-/// The machine that runs this process, with what the process may use: control group, container and affinity.
+/// The machine that runs this process, with what the process may use: control group and its quota, container, affinity.
 ///
 /// # Errors
 /// [`Error::Discovery`] when hwloc cannot explore the system.
@@ -39,6 +41,11 @@ pub fn host() -> Result<Machine> {
         Ok(pus) => machine.restrict(|pu| pus.binary_search(&pu).is_ok(), |_| true),
         Err(reason) => machine.assumptions.push(format!("all cores are taken as allowed: {reason}")),
     }
+    let free = |id: NodeId| NodeMemory::of(id).map(|memory| memory.free);
+    machine.nodes.iter_mut().for_each(|node| node.free_bytes = free(node.id));
+    machine.tiers.iter_mut().for_each(|tier| tier.free_bytes = free(tier.id));
+    let allowed = machine.nodes.iter().flat_map(|node| &node.cores).flat_map(Core::allowed).count();
+    machine.cpu_quota = quota::least(&control_groups("cpu")).filter(|quota| quota.cpus < allowed as f64);
     Ok(machine)
 }
 
@@ -164,6 +171,7 @@ fn explore(builder: TopologyBuilder, origin: &str, name: &str, about: &str) -> R
         is_this_system: topology.is_this_system(),
         assumptions,
         measured: None,
+        cpu_quota: None,
     };
     infer_links(&mut machine);
     Ok(machine)
@@ -184,6 +192,7 @@ fn nodes_and_tiers(topology: &Topology, assumptions: &mut Vec<String>) -> (Vec<N
             tiers.push(CapacityTier {
                 id: node.id,
                 memory_bytes: node.memory_bytes,
+                free_bytes: None,
                 memory_gb_s: None,
                 memory_allowed: node.memory_allowed,
                 near,

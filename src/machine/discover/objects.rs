@@ -80,6 +80,7 @@ pub fn node(topology: &Topology, object: &TopologyObject, position: u32) -> Node
         l3: l3_groups(&cores),
         cores: cores.values().map(|pus| Core { pus: pus.iter().map(pu).collect() }).collect(),
         memory_bytes,
+        free_bytes: None,
         memory_allowed: topology.allowed_nodeset().is_set(id.index()),
         memory_gb_s: None,
         copy_gb_s: None,

@@ -11,10 +11,10 @@ use crate::simd::Isa;
 /// difference.
 const MEMORY_SLACK: f64 = 0.03;
 
-/// What figures depend on, as far as it can be told without measuring: the processor, and of each node the hardware
-/// threads that this process may use, the memory, and the distances. A process that may use less of a machine than
-/// another one has a machine of its own.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// What figures depend on, as far as it can be told without measuring: the processor, a quota of its time, and of each
+/// node the hardware threads that this process may use, the memory, and the distances. A process that may use less of a
+/// machine than another one has a machine of its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fingerprint {
     /// The processor's name.
@@ -25,6 +25,9 @@ pub struct Fingerprint {
     pub nodes: Vec<NodePrint>,
     /// Distances between nodes, memory without cores included.
     pub distances: Vec<Vec<u32>>,
+    /// The cpus whose time a control group grants, where it limits what may be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_quota: Option<f64>,
 }
 
 /// A node, as far as figures depend on it.
@@ -63,6 +66,7 @@ impl Fingerprint {
             isa: Isa::best().name().to_owned(),
             nodes: nodes.collect(),
             distances: machine.distances.rows.clone(),
+            cpu_quota: machine.cpu_quota.as_ref().map(|quota| quota.cpus),
         }
     }
 
@@ -77,6 +81,10 @@ impl Fingerprint {
         }
         if self.nodes.len() != here.nodes.len() {
             return Some(format!("the number of nodes is {}, here {}", self.nodes.len(), here.nodes.len()));
+        }
+        if self.cpu_quota != here.cpu_quota {
+            let told = |quota: Option<f64>| quota.map_or_else(|| "none".to_owned(), |cpus| format!("{cpus} cpus"));
+            return Some(format!("the quota is {}, here {}", told(self.cpu_quota), told(here.cpu_quota)));
         }
         for (there, here) in self.nodes.iter().zip(&here.nodes) {
             let node = there.node;
@@ -129,6 +137,7 @@ mod tests {
         differs(&|other| other.processor += " II", "the processor is");
         differs(&|other| other.isa = "avx".to_owned(), "the instruction set is avx");
         differs(&|other| drop(other.nodes.pop()), "the number of nodes is 7, here 8");
+        differs(&|other| other.cpu_quota = Some(3.5), "the quota is 3.5 cpus, here none");
         differs(&|other| other.nodes[3].cores = 4, "cores of node 3: 4, here of node 3: 28");
         differs(
             &|other| other.nodes[3].pus = "84-85".to_owned(),

@@ -5,13 +5,15 @@
 
 use std::time::{Duration, Instant};
 
+use super::packages::meet;
 use super::store::now_s;
 use super::{Figures, Fingerprint, NodeFigures, PairFigures, ROW_BYTES, VERSION};
 use crate::base::units::{Bytes, Many};
 use crate::base::{Error, NodeId, PuId, Result};
-use crate::machine::describe::{Machine, Node};
+use crate::machine::describe::{CpuQuota, Machine, Node};
 use crate::machine::limits::{Field, Pages, bf16_pass_peak, f32_peak, journeys, write_together};
 use crate::machine::links::{Measured, infer};
+use crate::machine::placement::even_part;
 use crate::machine::team::Team;
 use crate::memory::{NodeMemory, available_bytes};
 use crate::simd::Isa;
@@ -73,7 +75,7 @@ impl Place {
 /// # Errors
 /// When `machine` is not this system or this process may use no node, and when threads or memory are refused.
 pub fn measure(machine: &Machine, budget: Duration, told: &mut dyn FnMut(&str)) -> Result<Figures> {
-    let places: Vec<Place> = machine.nodes.iter().filter_map(Place::of).collect();
+    let mut places: Vec<Place> = machine.nodes.iter().filter_map(Place::of).collect();
     if !machine.is_this_system || places.is_empty() {
         let reason = format!(
             "{} is not this machine, or nothing of it may be used: only what runs here is measured",
@@ -83,6 +85,7 @@ pub fn measure(machine: &Machine, budget: Duration, told: &mut dyn FnMut(&str)) 
     }
     let began = Instant::now();
     let mut doubts = Vec::new();
+    doubts.extend(machine.cpu_quota.as_ref().and_then(|quota| within(quota, &mut places)));
     // Pairs are quick, and what nodes leave is theirs.
     let share = budget.mul_f64(0.8 / places.len() as f64);
     let (mut nodes, mut slowest) = (Vec::new(), 0.0);
@@ -108,11 +111,22 @@ pub fn measure(machine: &Machine, budget: Duration, told: &mut dyn FnMut(&str)) 
         pairs,
         links: Vec::new(),
         routes: Vec::new(),
+        by_package: false,
         doubts,
     };
     infer_links(machine, &mut figures);
     figures.check().map_err(|reason| Error::Placement { reason })?;
     Ok(figures)
+}
+
+/// Leaves as many cores of each node as ranks on all of them may use at once; a doubt where there were more.
+fn within(quota: &CpuQuota, places: &mut [Place]) -> Option<String> {
+    let sizes: Vec<usize> = places.iter().map(|place| place.pus.len()).collect();
+    let most = even_part(&sizes, quota.whole());
+    places.iter_mut().for_each(|place| place.pus.truncate(most));
+    sizes.iter().any(|size| *size > most).then(|| {
+        format!("a quota of {} cpus: no node was measured with more than {}", quota.cpus, Many(most as u64, "core"))
+    })
 }
 
 /// Four digits: what follows is noise.
@@ -271,6 +285,10 @@ fn infer_links(machine: &Machine, figures: &mut Figures) {
     figures.links = found.links.iter().map(|pair| pair.map(|at| nodes[at].0)).collect();
     figures.routes = found.routes.iter().map(|route| route.iter().map(|at| nodes[*at].0).collect()).collect();
     figures.doubts.extend(found.doubts);
+    figures.by_package = found.unexplained && meet(machine, &figures.links);
+    if figures.by_package {
+        figures.doubts.push("nodes of a package are taken to share its links to other packages".to_owned());
+    }
 }
 
 #[cfg(test)]
@@ -278,6 +296,9 @@ mod tests {
     use super::*;
     use crate::ffi::linux::current_affinity;
     use crate::machine::describe::End;
+    use crate::machine::placement::{CommCores, Wishes};
+    use crate::machine::site::Known;
+    use crate::machine::{Routes, Site, discover, place};
 
     #[test]
     fn a_figure_has_four_digits() {
@@ -313,6 +334,7 @@ mod tests {
             pairs: (0..8).flat_map(|from| (0..8).map(move |to| (from, to))).map(|(from, to)| pair(from, to)).collect(),
             links: Vec::new(),
             routes: Vec::new(),
+            by_package: false,
             doubts: Vec::new(),
         };
         (machine, figures)
@@ -332,6 +354,28 @@ mod tests {
     }
 
     #[test]
+    fn peaks_of_a_part_of_the_cores_are_described_as_those_of_all() {
+        let (mut machine, mut figures) = measured(|_, _| (20.0, 100.0));
+        // As for `taskset` with the first seven of 28 cores of node 2.
+        machine.restrict(|pu| !(63..84).contains(&(pu.0 % 224)), |_| true);
+        figures.nodes[2].threads = 7;
+        figures.nodes[2].peak_f32_gflop_s = 1000.0;
+        figures.nodes[2].peak_bf16_gflop_s = Some(2000.0);
+        figures.complete(&mut machine, "here");
+        let peaks = |node: usize| (machine.nodes[node].peak_f32_gflop_s, machine.nodes[node].peak_bf16_gflop_s);
+        assert_eq!((peaks(1), peaks(2)), ((Some(4000.0), None), (Some(4000.0), Some(8000.0))));
+        let text = machine.to_toml();
+        assert!(text.contains("\n# peaks of node 2: as many times those"), "{text}");
+        // What a rank has there is the same as measured, of the machine itself and of its description.
+        let again = Machine::parse(&text, "exported").expect("figures can be described");
+        for (machine, threads) in [(machine, 7), (again, 28)] {
+            let wishes = Wishes { comm_cores: CommCores::Count(0), ..Wishes::default() };
+            let site = Site::new(&machine, &place(&machine, &wishes).unwrap(), Known::default());
+            assert!((site.ranks[2].f32_gflop_s - 1000.0 * f64::from(threads) / 7.0).abs() < 1e-6);
+        }
+    }
+
+    #[test]
     fn pairs_are_measured_alone_and_all_at_once() {
         // As if these were nodes: what lies elsewhere is told.
         let pus = current_affinity().unwrap();
@@ -346,6 +390,41 @@ mod tests {
         let few =
             doubts.iter().filter(|doubt| doubt.starts_with("3 nodes with fewer cores than there are other nodes"));
         assert_eq!(few.count(), 1, "{doubts:?}");
+    }
+
+    #[test]
+    fn nodes_of_a_package_share_its_links_to_others() {
+        // Four packages of four nodes: 30 GB/s between two of them, which sixteen pairs divide while all write.
+        let mut machine = discover::synthetic("Package:4 NUMANode:4 Core:4 PU:1").unwrap();
+        let inside = |from: usize, to: usize| from / 4 == to / 4;
+        let far = |from: usize, to: usize| if inside(from, to) { 12 } else { 32 };
+        for from in 0..16 {
+            (0..16).filter(|to| *to != from).for_each(|to| machine.distances.rows[from][to] = far(from, to));
+        }
+        let (_, mut figures) = measured(|_, _| (20.0, 100.0));
+        figures.nodes.clear();
+        let pair = |from: usize, to: usize| PairFigures {
+            from: from as u32,
+            to: to as u32,
+            write_gb_s: if from == to { 100.0 } else { 40.0 - 10.0 * f64::from(u8::from(!inside(from, to))) },
+            loaded_gb_s: (from != to).then_some(if inside(from, to) { 20.0 } else { 30.0 / 16.0 }),
+            latency_ns: Some(100.0),
+        };
+        figures.pairs = (0..256).map(|at| pair(at / 16, at % 16)).collect();
+        infer_links(&machine, &mut figures);
+        assert!(figures.by_package && figures.links.len() == 16 * 15 / 2, "{:?}", figures.doubts);
+        figures.complete(&mut machine, "here");
+        // Six a package, one a node to its package's switch, one a pair of packages.
+        assert_eq!((machine.switches.len(), machine.links.len()), (4, 4 * 6 + 16 + 6));
+        let routes = Routes::new(&machine);
+        let way = |to: u32| (routes.hops(NodeId(0), NodeId(to)), routes.gb_s(&machine, NodeId(0), NodeId(to)));
+        assert_eq!([way(3), way(4), way(15)], [(1, Some(40.0)), (3, Some(30.0)), (3, Some(30.0))]);
+        let mut traffic = vec![vec![0; 16]; 16];
+        (0..16).for_each(|pair| traffic[pair / 4][4 + pair % 4] = 30_000_000_000 / 16);
+        let busiest = routes.loads(&machine, &traffic).bottleneck(&machine).unwrap();
+        assert!((busiest.seconds - 1.0).abs() < 1e-9, "all pairs share one link: {busiest:?}");
+        let again = Machine::parse(&machine.to_toml(), "exported").expect("packages can be described");
+        assert_eq!((again.links, again.distances), (machine.links, machine.distances));
     }
 
     #[test]

@@ -6,12 +6,14 @@
 mod fingerprint;
 mod measure;
 mod network;
+mod packages;
 mod store;
 
 use serde::{Deserialize, Serialize};
 
 use super::describe::{End, Link, Machine, Route};
 use super::discover;
+use super::ranges::ranges;
 use crate::base::{NodeId, Result};
 pub use fingerprint::Fingerprint;
 pub use measure::{LEAST_SECONDS, measure};
@@ -48,12 +50,15 @@ pub struct Figures {
     /// Ways along links that messages take though others are as short: the nodes that they pass.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Vec<u32>>,
+    /// Whether nodes of a package share what joins it to others: their links explain nothing else.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_package: bool,
     /// What makes a figure doubtful.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
 }
 
-/// A node: all cores that may be used, one thread each, on its own memory.
+/// A node: all cores that may be used, or those that a quota pays for, one thread each, on its own memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeFigures {
@@ -169,6 +174,7 @@ impl Figures {
     /// Gives a machine its figures: nodes theirs, the links that were inferred, and each link the lesser bandwidth and the longer latency of the two
     /// directions between its ends. `kept` says where the figures are.
     pub fn complete(&self, machine: &mut Machine, kept: &str) {
+        let mut partly = Vec::new();
         for node in &mut machine.nodes {
             let Some(own) = self.nodes.iter().find(|own| own.node == node.id.0) else { continue };
             node.memory_gb_s = Some(own.read_gb_s);
@@ -176,8 +182,21 @@ impl Figures {
             node.stream_copy_gb_s = Some(own.stream_copy_gb_s);
             node.row_gb_s = Some(own.row_gb_s);
             node.row_update_gb_s = Some(own.row_update_gb_s);
-            node.peak_f32_gflop_s = Some(own.peak_f32_gflop_s);
-            node.peak_bf16_gflop_s = own.peak_bf16_gflop_s;
+            // A description has peaks of all cores, whoever may use them here.
+            let (cores, threads) = (node.cores.len(), own.threads.max(1));
+            let of_all = |peak: f64| if threads < cores { peak * cores as f64 / threads as f64 } else { peak };
+            node.peak_f32_gflop_s = Some(of_all(own.peak_f32_gflop_s));
+            node.peak_bf16_gflop_s = own.peak_bf16_gflop_s.map(of_all);
+            if threads < cores {
+                partly.push(node.id.0);
+            }
+        }
+        if !partly.is_empty() {
+            machine.assumptions.push(format!(
+                "peaks of node {}: as many times those that were measured as it has more cores than could be used; \
+                 bandwidths are those of the cores that were used, and all may reach more",
+                ranges(partly)
+            ));
         }
         if !self.links.is_empty() {
             let ends = |nodes: &[u32]| nodes.iter().map(|node| End::Node(NodeId(*node))).collect::<Vec<_>>();
@@ -196,6 +215,9 @@ impl Figures {
             let both: Vec<&PairFigures> = [self.pair(a, b), self.pair(b, a)].into_iter().flatten().collect();
             link.gb_s = both.iter().map(|pair| pair.write_gb_s).min_by(f64::total_cmp);
             link.latency_ns = both.iter().filter_map(|pair| pair.latency_ns).max_by(f64::total_cmp);
+        }
+        if self.by_package && self.routes.is_empty() {
+            self.join_packages(machine);
         }
         machine.assumptions.retain(|line| line != discover::UNMEASURED);
         machine.measured = Some(format!("{} ({kept})", self.age()));

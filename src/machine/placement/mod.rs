@@ -11,8 +11,9 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+pub(super) use self::share::even_part;
 use self::share::{Share, shares};
-use super::describe::Machine;
+use super::describe::{CpuQuota, Machine};
 use super::ranges::ranges;
 use crate::base::config::THREADS_MAX;
 use crate::base::units::Many;
@@ -141,11 +142,12 @@ impl Placement {
 pub fn place(machine: &Machine, wishes: &Wishes) -> Result<Placement> {
     let fail = |reason: String| Err(Error::Placement { reason });
     let (mut reasons, mut warnings) = (Vec::new(), Vec::new());
-    let units = shares(machine, wishes.rank_per, &mut reasons, &mut warnings);
+    let mut units = shares(machine, wishes.rank_per, &mut reasons, &mut warnings);
     if units.is_empty() {
         return fail("this process may use no core of the machine: look at its cpuset and affinity".to_owned());
     }
-    let count = wishes.ranks.unwrap_or(units.len());
+    let most = machine.cpu_quota.as_ref().map_or(usize::MAX, CpuQuota::whole);
+    let count = wishes.ranks.unwrap_or_else(|| units.len().min(most));
     if !(1..=RANKS_MAX).contains(&count) {
         return fail(format!("{count} ranks: between 1 and {RANKS_MAX} are possible"));
     }
@@ -153,6 +155,12 @@ pub fn place(machine: &Machine, wishes: &Wishes) -> Result<Placement> {
         return fail(format!("{threads} threads a rank: between 1 and {THREADS_MAX} are possible"));
     }
     reasons.push(count_reason(count, units.len(), wishes));
+    if let Some(quota) = &machine.cpu_quota {
+        units.truncate(count);
+        let fewer = within(quota, &mut units, wishes.smt);
+        // Who asked for no more threads than that has nothing to hear.
+        warnings.extend(fewer.filter(|_| wishes.threads.is_none_or(|threads| threads * count > most)));
+    }
 
     let mut spin = true;
     let mut ranks = Vec::new();
@@ -190,7 +198,31 @@ pub fn place(machine: &Machine, wishes: &Wishes) -> Result<Placement> {
     if wishes.threads.is_none() {
         warnings.extend(unequal(&ranks));
     }
+    let threads = ranks.iter().map(|place| place.compute.len() + place.comm.len()).sum::<usize>();
+    if spin && threads > most {
+        spin = false;
+        let cpus = Many(most as u64, "cpu");
+        warnings.push(format!("{threads} threads take turns in a quota of {cpus}: waiting threads yield"));
+    }
     Ok(Placement { ranks, spin, reasons, warnings })
+}
+
+/// Leaves so many cores in these units that their threads fit a quota, if they can; a warning where there were more.
+/// Threads that all spin use up a quota soon, and then nobody runs until the next period.
+fn within(quota: &CpuQuota, units: &mut [Share], smt: bool) -> Option<String> {
+    let sizes: Vec<usize> = units.iter().map(|unit| unit.cores.len()).collect();
+    let threads = units.iter().flat_map(|unit| &unit.cores).map(Vec::len).max().filter(|_| smt).unwrap_or(1);
+    let most = even_part(&sizes, quota.whole() / threads);
+    units.iter_mut().for_each(|unit| unit.cores.truncate(most));
+    let [all, left] = [sizes.iter().sum(), units.iter().map(|unit| unit.cores.len()).sum::<usize>()];
+    (left < all).then(|| {
+        format!(
+            "{}: the quota is the time of {} cpus, so {left} of {all} cores are used; raise it (docker run --cpus), or \
+             allow whole cores in its place (--cpuset-cpus, taskset)",
+            quota.file.display(),
+            quota.cpus
+        )
+    })
 }
 
 /// A warning where a rank has far fewer threads than another.
@@ -256,6 +288,11 @@ fn count_reason(count: usize, units: usize, wishes: &Wishes) -> String {
         RankPer::Socket => "socket",
         RankPer::L3 => "last-level cache",
     };
+    if wishes.ranks.is_none() && count < units {
+        return format!(
+            "ranks {count}: as many as a quota has cpus, on the first {count} of {units} places (one a {unit})"
+        );
+    }
     if wishes.ranks.is_none() || count == units {
         return format!("ranks {count}: one for each {unit} with allowed cores");
     }

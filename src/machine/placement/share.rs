@@ -25,6 +25,14 @@ impl Share {
     }
 }
 
+/// How many of each place's cores are used, at most, if all together are no more than `most` and places share them
+/// evenly: what is left over is no use to ranks that wait for each other. One at least.
+pub fn even_part(sizes: &[usize], most: usize) -> usize {
+    let used = |level: usize| sizes.iter().map(|size| level.min(*size)).sum::<usize>();
+    let largest = sizes.iter().copied().max().unwrap_or(1);
+    (1..=largest).rev().find(|level| used(*level) <= most).unwrap_or(1)
+}
+
 /// All units with at least one allowed core, in the order of nodes.
 pub fn shares(
     machine: &Machine,

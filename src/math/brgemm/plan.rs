@@ -252,6 +252,7 @@ impl fmt::Display for Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::brgemm::weights_shape;
 
     const WIDE: Shape = Shape { rows: 1024, grain: 1, columns: 4096, steps: 4096, whole: false, threads: 2 };
 
@@ -304,6 +305,15 @@ mod tests {
                 assert!(!candidates[..index].contains(plan), "{plan}");
             }
         }
+    }
+
+    #[test]
+    fn many_threads_share_the_gradient_of_a_narrow_layer() {
+        // 4 blocks of 64 x 64 weights on 28 threads: none has more than a quarter of one.
+        let narrow = Plan::modelled(weights_shape(2048, 256, 64, 28));
+        assert_eq!(narrow.compute_cycles, WIDTH / 4 * 2048 * 2, "{narrow}");
+        let few = weights_shape(2048, 256, 64, 4);
+        assert_eq!(few.grain, WIDTH);
     }
 
     #[test]

@@ -97,7 +97,7 @@ fn even(whole: u64, parts: usize) -> Vec<u64> {
 /// All ways that `options` allow for a table; never empty.
 pub fn candidates(model: &Model<'_>, table: TableId, options: &Options) -> Vec<Rc<Candidate>> {
     let work = model.workload;
-    let TableLoad { rows, dim, row_weight_bytes, row_state_bytes, .. } = work.tables[table.index()];
+    let TableLoad { rows, dim, row_weight_bytes, row_state_bytes, stored, .. } = work.tables[table.index()];
     let ranks = model.ranks();
     let allowed = |kind| options.scheme.is_none_or(|wanted| wanted == kind);
     let mut found = Vec::new();
@@ -106,7 +106,8 @@ pub fn candidates(model: &Model<'_>, table: TableId, options: &Options) -> Vec<R
         found.push(Candidate { shape: Shape::Table, loads: vec![load] });
     }
     // What is kept of a row, its learned weight among it, needs all of its columns; who asks for columns alone gets them priced.
-    if allowed(Kind::Column) && (row_state_bytes + row_weight_bytes == 0 || options.scheme.is_some()) {
+    // Columns of a table that is stored by rows would be copied, as would rows that are dealt in turn.
+    if allowed(Kind::Column) && !stored && (row_state_bytes + row_weight_bytes == 0 || options.scheme.is_some()) {
         // Slices of whole cache lines, so that no line is read by two ranks; narrower only where asked for.
         let line = CACHE_LINE / work.weight_bytes.clamp(1, CACHE_LINE);
         let grain = if options.scheme.is_some() && dim / line < 2 { 1 } else { line };
@@ -121,12 +122,23 @@ pub fn candidates(model: &Model<'_>, table: TableId, options: &Options) -> Vec<R
             found.push(Candidate { shape: Shape::Column(widths), loads });
         }
     }
-    if allowed(Kind::Row) {
+    // Nor does a model that predicts need rows in parts for memory: bags of several look-ups are summed as if one rank did it.
+    if allowed(Kind::Row) && (!stored || options.scheme.is_some() || work.tables[table.index()].most_lookups() <= 1.0) {
         let most = usize::try_from(rows).unwrap_or(ranks).min(ranks);
         let single = (options.scheme.is_some() && most == 1).then_some(1);
         for parts in counts(most).chain(single) {
-            let loads = (0..parts).map(|part| model.load(table, &cyclic(rows, parts, part), dim, true)).collect();
-            found.push(Candidate { shape: Shape::Cyclic(parts), loads });
+            let mut first = 0;
+            let sizes = even(rows, parts);
+            let part = |part: usize| match stored {
+                true => {
+                    first += sizes[part];
+                    Rows { first: first - sizes[part], step: 1, count: sizes[part] }
+                }
+                false => cyclic(rows, parts, part),
+            };
+            let loads = (0..parts).map(part).map(|rows| model.load(table, &rows, dim, true)).collect();
+            let shape = if stored { Shape::Contiguous(sizes) } else { Shape::Cyclic(parts) };
+            found.push(Candidate { shape, loads });
         }
     }
     let worth = ranks > 1 && rows <= options.replicate_below.max(model.draws(table, &Rows::all(rows)) as u64);
@@ -193,7 +205,8 @@ pub fn arrangements(model: &Model<'_>, tally: &Tally, candidates: &[Rc<Candidate
 /// small. The last resort for a table that fits no other way.
 pub fn by_room(model: &Model<'_>, tally: &Tally, table: TableId) -> Option<Choice> {
     let TableLoad { rows, dim, .. } = model.workload.tables[table.index()];
-    let row = model.load(table, &Rows { first: 0, step: 1, count: 1 }, dim, true).memory as u64;
+    // Rows that are stored take none.
+    let row = (model.load(table, &Rows { first: 0, step: 1, count: 1 }, dim, true).memory as u64).max(1);
     // Buffers grow with every rank that holds a part: what is left is known when one row is on each.
     let mut ranks: Vec<usize> = (0..model.ranks()).take(usize::try_from(rows).unwrap_or(usize::MAX)).collect();
     while !ranks.is_empty() {

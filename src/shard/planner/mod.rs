@@ -4,11 +4,13 @@
 //! (moves, swaps, other divisions), and the best of the three: never worse than its start. Every choice says why.
 
 mod candidates;
+mod scarce;
 mod search;
 
 use serde::Serialize;
 
 use self::candidates::{Shape, arrangements, candidates};
+pub use self::scarce::plan_by_free;
 use self::search::{STARTS, State, all_candidates, default_is_replicated, emptiest};
 use super::cost::{Model, Score, Tally};
 use super::forecast::Cost;

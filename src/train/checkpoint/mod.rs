@@ -15,7 +15,10 @@
 //! Invariant: a checkpoint file is always whole. It is written under another name, flushed to the disk and then renamed,
 //! so a full disk, a crash or a signal leaves the previous one untouched.
 
+mod place;
 mod weights;
+
+pub use place::TrainedOn;
 
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -73,6 +76,9 @@ struct Header {
     /// Names and transforms of dense columns, where the data say; those of categories are the model's columns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     dense: Vec<(String, String)>,
+    /// What it was trained on; `None` of samples that are not stored, and in files of versions that did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    data: Option<TrainedOn>,
 }
 
 /// A checkpoint file, open for reading.
@@ -105,6 +111,8 @@ pub struct Origin<'a> {
     pub scales: &'a Scales,
     /// As [`Source::dense_columns`].
     pub dense: Vec<(String, String)>,
+    /// Which samples it is trained on, if they are stored.
+    pub data: Option<TrainedOn>,
 }
 
 /// Writes the model of `ranks`, where it stands, how it is configured and what it comes of to `path`, piece by piece. All
@@ -134,7 +142,8 @@ pub fn save(
     let (weighted, scales) = (Some(weighted(origin.schema)), origin.scales.clone());
     let positions = origin.schema.positions(&config.model).into_iter().enumerate();
     let sequences = positions.filter(|(_, positions)| *positions > 1).map(|(table, _)| table).collect();
-    let header = Header { progress, config, weighted, sequences, vocabulary, scales, dense: origin.dense };
+    let Origin { dense, data, .. } = origin;
+    let header = Header { progress, config, weighted, sequences, vocabulary, scales, dense, data };
     let header = serde_json::to_string(&header).expect("a header is representable in JSON");
     let own = path.map(|path| TensorFile::begin(path, (METADATA, header), sizes())).transpose()?;
     let (mut file, writers) = share(ranks, own, sizes)?;
@@ -467,7 +476,7 @@ mod tests {
     fn a_header_of_before_weights_were_noted_says_nothing_of_them() {
         let (config, weighted, sequences) = (Config::default(), Some(vec![1]), Vec::new());
         let (progress, scales, dense) = (Progress::default(), Scales::new(), Vec::new());
-        let header = Header { progress, config, weighted, sequences, vocabulary: None, scales, dense };
+        let header = Header { progress, config, weighted, sequences, vocabulary: None, scales, dense, data: None };
         let mut header = serde_json::to_value(header).unwrap();
         assert_eq!(header["weighted"], serde_json::json!([1]));
         header.as_object_mut().unwrap().remove("weighted");

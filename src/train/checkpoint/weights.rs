@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use twox_hash::XxHash3_64;
 
 use super::{Checkpoint, PIECE};
 use crate::base::config::ModelConfig;
@@ -42,11 +43,14 @@ impl Checkpoint<'_> {
 
     /// Overwrites every tensor of the ranks' model, piece by piece, and what the optimizer of layers or of rows keeps if the
     /// file has any of it. Tables that are looked up where they are ([`Checkpoint::stored_tables`]) are not read; their hashes
-    /// are [`Checkpoint::check_stored`]'s to check.
+    /// are [`Checkpoint::check_stored`]'s to check. Of several machines, which all do so at the same time, each reads and checks
+    /// the tables of which it has a part.
     ///
     /// # Errors
-    /// When a tensor is missing, is damaged, has another shape or type, or is one that the model does not have.
+    /// When a tensor is missing, is damaged, has another shape or type, or is one that the model does not have, and when
+    /// another machine has another file.
     pub fn load_into(&self, ranks: &Ranks) -> Result<()> {
+        self.check_everywhere(ranks)?;
         let tensors = self.tensors()?;
         let mut parameters = ranks.parameters()?;
         let tables = parameters.iter().filter(|parameter| parameter.table().is_some()).count();
@@ -64,10 +68,12 @@ impl Checkpoint<'_> {
         let kept: Vec<_> = kept.flat_map(|(moments, _)| moments).collect();
         parameters.extend(kept);
         let mut updates: [Option<f32>; 2] = [None; 2];
-        let stored = ranks.stored_tables()?;
+        let (stored, held) = (ranks.stored_tables()?, ranks.held_tables());
         for parameter in &parameters {
             let tensor = self.tensor(&tensors, parameter)?;
-            if parameter.moment.is_none() && parameter.table().is_some_and(|table| stored[table]) {
+            // Every rank counts updates.
+            let table = parameter.table().filter(|_| parameter.moment != Some(Moment::Updates));
+            if table.is_some_and(|table| !held[table] || parameter.moment.is_none() && stored[table]) {
                 continue;
             }
             if parameter.moment == Some(Moment::Updates) {
@@ -75,7 +81,27 @@ impl Checkpoint<'_> {
             }
             self.pieces(parameter, tensor.data(), &mut |rows, values| ranks.import_rows(parameter, rows, values))?;
         }
-        Ok(())
+        // Machines read as quickly as their disks do.
+        ranks.meet("load a checkpoint")
+    }
+
+    /// Checks that all machines have this file: each may have one of its own by the same name.
+    fn check_everywhere(&self, ranks: &Ranks) -> Result<()> {
+        if ranks.world().machines() == 1 {
+            return Ok(());
+        }
+        let (head, _) = SafeTensors::read_metadata(&self.bytes).map_err(|error| self.fail(error.to_string()))?;
+        // The head of octorec's own files has the hashes of all tensors.
+        let digest = XxHash3_64::oneshot(&self.bytes[..size_of::<u64>() + head]);
+        let step = self.header()?.map_or(String::new(), |(progress, _)| format!("of step {}, ", progress.step));
+        let own = format!("{step}of {} bytes, with head {digest:016x}", self.bytes.len());
+        let all = ranks.everywhere("compare checkpoints", own.into_bytes())?;
+        let Some(other) = all.iter().position(|theirs| *theirs != all[0]) else { return Ok(()) };
+        let [there, here] = [&all[other], &all[0]].map(|told| String::from_utf8_lossy(told));
+        Err(self.fail(format!(
+            "machine {other} has another checkpoint than machine 0, one {there} where that has one {here}: copy the one that is \
+             meant to all machines, or name a folder that all see"
+        )))
     }
 
     /// Gives `each` all rows of a tensor of the model, piece by piece in their order.

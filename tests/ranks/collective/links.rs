@@ -71,7 +71,8 @@ fn on_every_machine_the_chosen_schedule_is_near_the_bound() {
 fn the_twisted_hypercube_is_used_whole() {
     let site = shipped("twisted-hypercube-8", 8);
     let slices = Slices::even(1 << 22, 8);
-    let (few, rings) = (breadth_first(&site).plan(&slices, Payload::F32), Ring::along(&site));
+    let few = breadth_first(&site).expect("neighbours everywhere").plan(&slices, Payload::F32);
+    let rings = Ring::along(&site);
     assert_eq!(few.rounds.len(), 2);
     // The ring goes over links, each way of it over a third of them.
     let rings = two_ring(&rings).plan(&slices, Payload::F32);
@@ -157,13 +158,32 @@ fn trees_reach_the_bound_where_links_are_unequal() {
     let trees = |site: &Site| pipelined_trees(site).or_else(|| spanning_trees(site)).expect("routes leave enough");
     let linked = sites(|_| 0);
     let (worst, mean) = ratios(&linked, trees);
-    let (_, breadth) = ratios(&linked, breadth_first);
+    let flat = |site: &Site| breadth_first(site).expect("neighbours everywhere");
+    let (_, breadth) = ratios(&linked, flat);
     assert!(worst <= 1.05 && mean <= 1.03 && breadth >= 1.15, "{worst} {mean} {breadth}");
     // What a round of unequal messages loses to fair shares of a link is more behind several switches.
     let switched = sites(|seed| 1 + seed / 6 % 3);
     let (worst, mean) = ratios(&switched, trees);
-    let (widest, breadth) = ratios(&switched, breadth_first);
+    let (widest, breadth) = ratios(&switched, flat);
     assert!(worst <= 1.12 && mean <= 1.02 && breadth > mean && widest > worst, "{worst} {mean} {breadth} {widest}");
+}
+
+#[test]
+fn routes_that_leave_a_rank_without_neighbours_leave_other_schedules() {
+    // Of three nodes that are all linked, what goes from 0 to either other passes the third.
+    let machine = |routes: &str| {
+        let text = "name = \"routed\"\n[[node]]\nids = \"0-2\"\ncores = 4\nmemory_gib = 4\n[[link]]\n\
+                    pairs = [[0, 1], [1, 2], [0, 2]]\ngb_s = 20\n";
+        on(&Machine::parse(&format!("{text}{routes}"), "routed").expect("a valid machine"), 3)
+    };
+    assert!(breadth_first(&machine("")).is_some());
+    let site = machine("[[route]]\npath = [0, 2, 1]\n[[route]]\npath = [0, 1, 2]\n");
+    assert_eq!(breadth_first(&site), None);
+    let names: Vec<&str> = reductions(&Topology::along(&site)).iter().map(|reduction| reduction.name).collect();
+    assert_eq!(names, ["direct", "ring", "two-ring", "halving-doubling"]);
+    for schedule in all(&Slices::even(3000, 3), Payload::F32, &site) {
+        assert!(seconds(&schedule, &site, Works::LinksAndMemories).is_finite());
+    }
 }
 
 #[test]
@@ -232,7 +252,7 @@ proptest! {
         prop_assert!(trees[0].is_some(), "routes leave enough");
         let rings = disjoint_rings(&site);
         let kinds = trees.into_iter().flatten().chain((!rings.is_empty()).then(|| multi_ring(&rings)));
-        for kind in kinds.chain([breadth_first(&site)]) {
+        for kind in kinds.chain(breadth_first(&site)) {
             let scatter = kind.plan(&slices, payload);
             for schedule in [scatter.reversed(), scatter.all_reduce(), scatter] {
                 prop_assert_eq!(schedule.check(), Ok(()));

@@ -27,8 +27,8 @@ fn rows_are_written_for_the_peer_and_read_where_they_lie_or_in_pieces() {
                 let me = member.rank.index();
                 let team = Team::new(2)?;
                 let (mut back, mut there) = (lanes.pop().expect("two lanes"), lanes.pop().expect("two lanes"));
-                let mut exchange = OneSided::new(&*there, "rows there");
-                let mut returns = OneSided::new(&*back, "rows back");
+                let mut exchange = OneSided::new(there.rank(), there.ranks(), "rows there");
+                let mut returns = OneSided::new(back.rank(), back.ranks(), "rows back");
                 returns.plan(&*back, |_, _| 20);
                 for step in 0..50 {
                     let parcels = &parcels[step as usize / 10 % 2];
@@ -72,7 +72,7 @@ fn rows_are_written_for_the_peer_and_read_where_they_lie_or_in_pieces() {
 #[test]
 fn a_message_where_no_channel_was_planned_is_refused_with_its_peer() {
     let error = with_lanes(&job(2), vec![Links::uniform(2, 0)], |_, lanes| {
-        OneSided::new(&*lanes[0], "test").plan(&*lanes[0], |_, _| 132);
+        OneSided::new(lanes[0].rank(), lanes[0].ranks(), "test").plan(&*lanes[0], |_, _| 132);
         Ok(())
     })
     .unwrap_err()

@@ -124,10 +124,10 @@ fn rounds(ranks: usize, rounds: u64) {
         let mut in_place = Dawdling { lane: lanes.pop().expect("two lanes"), delays: delays() };
         let mut carrier = Dawdling { lane: lanes.pop().expect("two lanes"), delays: delays() };
         let bytes = |from, to| parcels.between(from, to).map(|parcel| parcel.send.len() * 4).sum();
-        let mut one_sided = OneSided::new(&in_place, "one-sided");
+        let mut one_sided = OneSided::new(in_place.rank(), in_place.ranks(), "one-sided");
         one_sided.plan(&in_place, bytes);
         // In pieces through windows of a few lines, in turn with the other collectives.
-        let mut in_pieces = OneSided::new(&carrier, "one-sided in pieces");
+        let mut in_pieces = OneSided::new(carrier.rank(), carrier.ranks(), "one-sided in pieces");
         in_pieces.plan(&carrier, bytes);
         let mut reduce: Vec<_> = reductions.iter().map(|plan| Executor::new(plan, &carrier, plan.algorithm)).collect();
         let mut exchange: Vec<_> = exchanges.iter().map(|plan| Executor::new(plan, &carrier, plan.algorithm)).collect();

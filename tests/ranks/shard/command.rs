@@ -41,6 +41,21 @@ fn a_plan_is_printed_written_edited_and_followed() {
     assert_eq!(followed["plan"]["sharding"], planned["plan"]["sharding"]);
 
     let written = std::fs::read_to_string(&file).unwrap();
+    // How dense gradients are reduced is priced as the file says, and written again.
+    let (again, ring) = (folder.path().join("again.toml"), written.replacen("\n\n", "\ncollective = \"ring\"\n\n", 1));
+    std::fs::write(&file, &ring).unwrap();
+    let line = format!("{MLPERF} --plan {} --out {} --json", file.display(), again.display());
+    let followed: Value = serde_json::from_str(&succeed(&line)).unwrap();
+    let asked: Value = serde_json::from_str(&succeed(&format!("{MLPERF} --collective ring --json"))).unwrap();
+    let reduced = |plan: &Value| plan["plan"]["cost"]["ranks"][0]["allreduce_s"].as_f64().unwrap();
+    assert_eq!(followed["workload"]["collective"], "ring");
+    assert!(reduced(&followed) > reduced(&planned), "{} {}", reduced(&followed), reduced(&planned));
+    assert_eq!(asked["workload"], followed["workload"]);
+    let line_of = |text: &str| text.lines().find(|line| line.starts_with("collective")).map(str::to_owned);
+    assert_eq!(line_of(&std::fs::read_to_string(&again).unwrap()), line_of(&ring));
+    std::fs::write(&file, ring.replace("\"ring\"", "\"rings\"")).unwrap();
+    let message = fail(&format!("{MLPERF} --plan {}", file.display()));
+    assert!(message.contains("there is no schedule rings (is ring meant?)"), "{message}");
     std::fs::write(&file, written.replacen("ranks = 8\n", "ranks = 8\nranke = 3\n", 1)).unwrap();
     let message = fail(&format!("{MLPERF} --plan {}", file.display()));
     assert!(message.contains("plan.toml:4: unknown field `ranke`"), "{message}");
@@ -103,4 +118,40 @@ fn tables_of_a_wide_part_are_planned_with_their_own_columns_and_state() {
     let plan = planned("--state-bytes 12 --row-state-bytes 7");
     let tables = plan["workload"]["tables"].as_array().unwrap();
     assert!(tables.iter().all(|table| table["state_bytes"] == 12 && table["row_state_bytes"] == 7));
+}
+
+#[test]
+fn budgets_for_hot_rows_end_where_memory_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = folder.path().join("pair.toml");
+    // Too many rows for copies of all of them; some 25,000 of each table are looked up by a minibatch as often as copies pay.
+    let line = "plan --source random --set model.rows=[600000,600000] --set model.bottom=[13,64] --set model.dim=64 --set \
+                data.zipf=0.9 --set data.lookups=8 --batch 65536 --set train.eval_batch=1 --ranks 2";
+    let of = |gib: f64, more: &str| {
+        let text = format!(
+            "name = \"pair\"\n[[node]]\nids = \"0-1\"\ncores = 4\nmemory_gib = {gib:?}\n[[link]]\npairs = [[0, 1]]\n"
+        );
+        std::fs::write(&machine, text).unwrap();
+        succeed(&format!("{line} --topology {} --hot {more}", machine.display()))
+    };
+    let json = |gib: f64, more: &str| -> Value { serde_json::from_str(&of(gib, &format!("{more} --json"))).unwrap() };
+    let budgets = |plan: &Value| -> Vec<u64> {
+        plan["hot"][0].as_array().unwrap().iter().map(|price| price["budget"].as_u64().unwrap()).collect()
+    };
+    let free = json(64.0, "");
+    let all = budgets(&free);
+    assert!(all.len() > 4 && !of(64.0, "").contains("memory is what limits"), "{all:?}");
+    // A node of which the plan leaves room for less than the last budget but one.
+    let wanted =
+        free["plan"]["cost"]["pool_bytes"].as_array().unwrap().iter().map(|bytes| bytes.as_u64().unwrap()).max();
+    let usable = wanted.unwrap() + all[all.len() - 2] + (1 << 20);
+    // A 32nd stays with the system, and at least 16 MiB.
+    let total = (usable + (16 << 20)).max(usable.div_ceil(31) * 32);
+    let gib = total as f64 / f64::from(1 << 30);
+    let tight = json(gib, "");
+    let (room, some) = (tight["hot_room"].as_u64().unwrap(), budgets(&tight));
+    assert!(some.len() < all.len() && some.iter().all(|budget| *budget <= room), "{some:?} {room}");
+    assert!(of(gib, "").contains("memory is what limits: it has room for copies of "), "{}", of(gib, ""));
+    let revised = json(gib, "--hot-revise 100");
+    assert!(revised["hot_room"].as_u64().unwrap().abs_diff(room / 2) <= 1, "{}", revised["hot_room"]);
 }

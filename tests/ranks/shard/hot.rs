@@ -7,7 +7,7 @@ use octorec::base::config::Precision;
 use octorec::collective::Links;
 use octorec::data::hot::{HotSet, HotSlots, Inputs};
 use octorec::data::{Batch, Schema};
-use octorec::exchange::{Layout, Traffic};
+use octorec::exchange::{Layout, LayoutSpec, Traffic};
 use octorec::shard::{HotPrice, HotPrices, Model, Part, RankLoad, Scheme, Sharding};
 
 use super::{shipped, workload};
@@ -86,7 +86,7 @@ fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_tha
     for ranks in [2, 4, 8] {
         let sharding = Sharding::new(&ROWS, DIM, ranks, schemes(ranks)).unwrap();
         let prices = HotPrices::new(&work, &sharding);
-        let (ladder, chosen) = prices.ladder(None);
+        let (ladder, chosen) = prices.ladder(None, u64::MAX);
         let chosen = ladder[chosen.expect("these rows are hot")];
         for price in [prices.of(8 << 10), prices.of(64 << 10), chosen] {
             let hot = prices.rows(price.budget);
@@ -96,7 +96,7 @@ fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_tha
             ROWS.iter().zip(&hot).for_each(|(rows, hot)| set.push_some(*rows, 0..*hot as u32));
             let slots = Some(Arc::new(HotSlots::new(&set)));
             let sent = |hot| {
-                let layout = Layout::new(sharding.clone()).with_hot(hot, (Precision::F32, 0));
+                let layout = Layout::new(sharding.clone(), &LayoutSpec::default()).with_hot(hot, (Precision::F32, 0));
                 Traffic::of_step(&layout, (&batch, Inputs::Mixed), &Links::uniform(ranks, 0))
             };
             let bags = |sent: &Traffic| [&sent.ids, &sent.pooled_rows, &sent.pooled_gradients].map(Links::total);
@@ -123,8 +123,8 @@ fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_tha
             if let Some(hot_batch) = hot_batch {
                 let mut set = HotSet::new();
                 ROWS.iter().zip(&hot).for_each(|(rows, hot)| set.push_some(*rows, 0..*hot as u32));
-                let layout =
-                    Layout::new(sharding.clone()).with_hot(Some(Arc::new(HotSlots::new(&set))), (Precision::F32, 0));
+                let layout = Layout::new(sharding.clone(), &LayoutSpec::default())
+                    .with_hot(Some(Arc::new(HotSlots::new(&set))), (Precision::F32, 0));
                 let sent = Traffic::of_step(&layout, (&hot_batch, Inputs::Hot), &Links::uniform(ranks, 0));
                 assert_eq!(bags(&sent), [0; 3]);
                 near("a step of hot inputs", fae.hot, sent.hot_gradients.total() + sent.hot_rows.total(), 0.1);
@@ -142,7 +142,7 @@ fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_tha
     // Where every row is as seldom as any other, no copy pays.
     let sharding = Sharding::new(&[1 << 20], DIM, 4, vec![Scheme::Table(RankId(0))]).unwrap();
     let work = workload(&[1 << 20], DIM, BATCH);
-    let (ladder, chosen) = HotPrices::new(&work, &sharding).ladder(None);
+    let (ladder, chosen) = HotPrices::new(&work, &sharding).ladder(None, u64::MAX);
     assert!(chosen.is_none() && ladder.iter().all(|price| price.rows == 0), "{ladder:?}");
 }
 

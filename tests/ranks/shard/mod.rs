@@ -12,7 +12,7 @@ use octorec::base::{RankId, TableId};
 use octorec::machine::placement::Wishes;
 use octorec::machine::site::Known;
 use octorec::machine::{Machine, Site, place};
-use octorec::shard::{Part, Scheme, Sharding, TableLoad, Workload};
+use octorec::shard::{Part, Reserve, Scheme, Sharding, TableLoad, Workload};
 use proptest::prelude::*;
 
 /// Tables of these rows; one look-up a sample, all rows alike, SGD in f32.
@@ -34,11 +34,14 @@ fn mixed(tables: &[(u64, usize)], batch: usize) -> Workload {
         dim,
         positions: 1,
         lookups: 1.0,
+        longest: 1,
         skew: 0.0,
         weighted: false,
         state_bytes: 0,
         row_weight_bytes: 0,
         row_state_bytes: 0,
+        sorting: 0,
+        stored: false,
     };
     Workload {
         tables: (1..).zip(tables).map(table).collect(),
@@ -54,6 +57,9 @@ fn mixed(tables: &[(u64, usize)], batch: usize) -> Workload {
         collective: None,
         sample_operations: 0,
         bf16: false,
+        learns: true,
+        by_grains: false,
+        reserve: Reserve::default(),
     }
 }
 

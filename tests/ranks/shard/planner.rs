@@ -4,7 +4,7 @@
 use octorec::base::{RankId, TableId};
 use octorec::collective::Reduced;
 use octorec::machine::{Machine, Site};
-use octorec::shard::planner::{alternatives, price};
+use octorec::shard::planner::{alternatives, plan_by_free, price};
 use octorec::shard::{Kind, Model, Options, Part, Plan, Rows, Scheme, Sharding, Workload, plan};
 use proptest::prelude::*;
 
@@ -55,6 +55,31 @@ fn mlperf_on_the_eight_sockets_of_sc20() {
         whole.cost.score
     );
     assert_eq!(plan, planned(&work, &site), "the same input, the same plan");
+}
+
+#[test]
+fn what_others_have_taken_of_a_memory_is_left_out_where_it_is_missing() {
+    // Two tables of 64 MiB on two nodes of 192 MiB, of one of which only 40 MiB are free.
+    let (work, mut machine) = (workload(&[1 << 20, 1 << 20], 16, 64), mesh(&[(192, 50.0), (192, 50.0)]));
+    let planned = |machine: &Machine| {
+        let (site, mut told) = (on(machine, 2), Vec::new());
+        let plan = plan_by_free(&Model::new(&work, &site), &Options::default(), &mut told).expect("a plan");
+        (plan, told)
+    };
+    let (plan, told) = planned(&machine);
+    assert!(plan.cost.pool_bytes[0] > 40 << 20 && told.is_empty(), "{told:?}");
+    machine.nodes[0].free_bytes = Some(40 << 20);
+    let (by_free, told) = planned(&machine);
+    let most = (40 << 20) - on(&machine, 2).pools[0].reserve;
+    assert!(by_free.cost.pool_bytes[0] <= most, "{:?}", by_free.cost.pool_bytes);
+    let words = "plan: node 0 has 40.0 MiB of 192.0 MiB free: tables are divided by what is free now";
+    assert_eq!(told, [words]);
+    // As long as there is enough, what is free changes nothing; where there is too little, a plan for later stays.
+    machine.nodes[0].free_bytes = Some(150 << 20);
+    assert_eq!(planned(&machine), (plan.clone(), Vec::new()));
+    machine.nodes.iter_mut().for_each(|node| node.free_bytes = Some(20 << 20));
+    let (later, told) = planned(&machine);
+    assert!(later == plan && told[0].starts_with("warning: node 0 has 20.0 MiB of"), "{told:?}");
 }
 
 #[test]
@@ -149,6 +174,20 @@ fn tiny_tables_are_replicated_where_that_is_cheaper() {
 }
 
 #[test]
+fn small_tables_are_copied_to_all_ranks_where_these_send_sums() {
+    let mut work = workload(&[100; 10], 128, 65_536);
+    let site = shipped("twisted-hypercube-8", 8);
+    let copies = |work: &Workload| {
+        let plan = planned(work, &site);
+        plan.sharding.schemes().iter().filter(|scheme| **scheme == Scheme::Replicated).count()
+    };
+    let sums = copies(&work);
+    work.by_grains = true;
+    let samples = copies(&work);
+    assert!(samples < sums, "{samples} copies where each sample's gradient goes to all ranks, {sums} else");
+}
+
+#[test]
 fn a_thousand_tables() {
     let rows: Vec<u64> = (0..1000u64).map(|table| 3 + table * table * table / 50).collect();
     let mut work = workload(&rows, 32, 8192);
@@ -186,6 +225,40 @@ fn refusals_name_table_node_and_advice() {
     let message = plan(&Model::new(&work, &site), &Options::default()).unwrap_err().to_string();
     assert!(message.contains("node 0 before any table"), "{message}");
     assert!(message.contains("narrower layers (model.bottom, model.top)"), "{message}");
+}
+
+#[test]
+fn stored_tables_are_looked_up_where_they_are_and_take_no_memory() {
+    // 9.5 GiB each, on nodes of 2 GiB.
+    let mut work = workload(&[40_000_000, 40_000_000, 300_000], 64, 4096);
+    work.learns = false;
+    let site = on(&mesh(&[(2048, 50.0); 3]), 3);
+    plan(&Model::new(&work, &site), &Options::default()).expect_err("copies of the tables fit no memory");
+    work.tables.iter_mut().for_each(|table| table.stored = true);
+    let plan = planned(&work, &site);
+    let copied = |scheme: &Scheme| matches!(scheme, Scheme::Column(_) | Scheme::RowCyclic(_));
+    assert!(!plan.sharding.schemes().iter().any(copied), "{:?}", plan.sharding.schemes());
+    for rank in &plan.cost.ranks {
+        assert_eq!((rank.shard_bytes, rank.dense_bytes), (0, 0));
+        assert_eq!((rank.update_s, rank.allreduce_s), (0.0, 0.0), "nothing is learned");
+    }
+    // Sums of several rows are in one order, whatever the ranks.
+    work.tables.iter_mut().for_each(|table| table.lookups = 3.0);
+    let several = planned(&work, &site);
+    let whole = |scheme: &Scheme| matches!(scheme, Scheme::Table(_) | Scheme::Replicated);
+    assert!(several.sharding.schemes().iter().all(whole), "{:?}", several.sharding.schemes());
+    // Rows in parts are consecutive.
+    let rows = plan_with(&work, &site, Kind::Row);
+    assert!(rows.sharding.schemes().iter().all(|scheme| matches!(scheme, Scheme::RowContiguous(_))));
+    assert!(rows.cost.ranks.iter().all(|rank| rank.shard_bytes == 0));
+    // Other than whole rows in their order they are copied.
+    let model = Model::new(&work, &site);
+    let dealt = Scheme::RowCyclic((0..3).map(RankId).collect());
+    let columns = Scheme::Column((0..2).map(|rank| Part { rank: RankId(rank), size: 32 }).collect());
+    let schemes = vec![Scheme::Table(RankId(0)), dealt, columns];
+    let own = Sharding::new(&[40_000_000, 40_000_000, 300_000], 64, 3, schemes).unwrap();
+    let kept: u64 = model.cost(&own).ranks.iter().map(|rank| rank.shard_bytes).sum();
+    assert_eq!(kept, 40_300_000 * 64 * 4);
 }
 
 /// The best division out of all whole, halved, dealt and replicated ones; tables of many rows that few look-ups meet are

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use octorec::base::TableId;
 use octorec::base::rng::{Random, Stream};
+use octorec::base::{RankId, TableId};
 use octorec::data::Slice;
 use octorec::machine::{Machine, Routes};
-use octorec::shard::{Kind, Model, Sharding, traffic};
+use octorec::shard::{Kind, Model, Part, Scheme, Sharding, traffic};
 use proptest::prelude::*;
 
-use super::{any_sharding, mesh, on, sample_rank, work_of};
+use super::{any_sharding, linked, mesh, on, sample_rank, work_of};
 
 fn off_diagonal(matrix: &traffic::Matrix) -> u64 {
     let cells =
@@ -116,4 +116,43 @@ fn agree(sharding: &Sharding, machine: &Machine, batch: usize) {
     let (once, twice) = (look_ups(cost.exchanges[0].bytes), look_ups(heavier.exchanges[0].bytes));
     assert!((2.0 * once - twice).abs() <= rounding, "{once} bytes of ids, {twice} with weights");
     assert_eq!(heavier.exchanges[1..], cost.exchanges[1..]);
+}
+
+#[test]
+fn where_ranks_change_no_bit_gradients_and_rows_go_as_they_are() {
+    let half = |rank| Part { rank: RankId(rank), size: 500 };
+    let schemes = vec![Scheme::Replicated, Scheme::RowContiguous(vec![half(0), half(1)])];
+    let sharding = Sharding::new(&[1000, 1000], 16, 2, schemes).unwrap();
+    let site = on(&mesh(&[(1024, 50.0); 2]), 2);
+    let cost = |by_grains| {
+        let mut work = work_of(&sharding, 64);
+        work.by_grains = by_grains;
+        (work.tables[0].lookups, work.tables[1].lookups) = (3.0, 2.0);
+        work.tables[0].weighted = true;
+        Model::new(&work, &site).cost(&sharding)
+    };
+    let (sums, samples) = (cost(false), cost(true));
+    // Of 32 samples a gradient, where its look-ups begin, and of each of three a row and a weight; two words besides.
+    assert_eq!(samples.allreduce_bytes, 4 * (32 * (16 + 1 + 3 * 2) + 2));
+    // Of 64 look-ups in a half every second one's bag has another there; half of them are of the other rank's samples.
+    assert_eq!(samples.exchanges[1].bytes - sums.exchanges[1].bytes, 2 * 16 * 16 * 4);
+    assert_eq!(samples.exchanges[2], sums.exchanges[2]);
+    assert!(samples.ranks[0].dense_bytes < sums.ranks[0].dense_bytes, "no gradients by row");
+}
+
+#[test]
+fn lists_for_replicated_tables_go_around_a_ring_of_ranks() {
+    let sharding = Sharding::new(&[1000], 16, 4, vec![Scheme::Replicated]).unwrap();
+    let work = work_of(&sharding, 4096);
+    let all = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (1, 3)];
+    // Three lists over each step from a rank to the next. In a line the last step is back over all links, and for rank 0 it is
+    // one of those that come before.
+    for (pairs, steps) in [(&all[..], 3.0), (&all[..4], 3.0), (&all[..3], 5.0)] {
+        let site = on(&linked(&[(1024, 1000.0); 4], pairs), 4);
+        let model = Model::new(&work, &site);
+        let cost = model.cost(&sharding);
+        let wanted = 3.0 * cost.allreduce_bytes as f64 / 10e9 + steps * site.wires[0].latency_ns * 1e-9;
+        let found = cost.ranks[0].allreduce_s - model.dense.as_ref().map_or(0.0, |dense| dense.seconds);
+        assert!((found / wanted - 1.0).abs() < 1e-9, "{} links: {found:e}, not {wanted:e}", pairs.len());
+    }
 }

@@ -205,9 +205,11 @@ fn memory_is_that_of_windows_activations_and_layers() {
     let cost = Model::new(&work, &site).cost(&sharding);
     // 32 samples of 100 bytes, 8 at a time of 1,000 more.
     assert_eq!(cost.ranks[1].dense_bytes, 5000 + 32 * 100 + 8 * 1000);
-    // Each window twice: offsets and ids of both ranks, and gradients of theirs, or nothing; pooled rows of its own samples.
-    let windows = [4 * (64 + 2 + 64) + 64 * 16 * 4 + 32 * 16 * 4, 32 * 16 * 4];
-    assert_eq!([0, 1].map(|rank: usize| cost.ranks[rank].buffer_bytes), windows.map(|bytes| 2 * bytes));
+    // Each window twice: gradients of both ranks' samples, or nothing; pooled rows of its own ones. Offsets and ids of all
+    // samples where they come, and of its own where they go.
+    let windows = [64 * 16 * 4 + 32 * 16 * 4, 32 * 16 * 4].map(|bytes| 2 * bytes);
+    let buffers = [windows[0] + 4 * (64 + 2 + 64) + 4 * (33 + 32), windows[1] + 4 * (33 + 32)];
+    assert_eq!([0, 1].map(|rank: usize| cost.ranks[rank].buffer_bytes), buffers);
     // Rank 1 sends 33 offsets and 32 ids and gets 32 pooled rows of 16 numbers, whose gradients it sends.
     let [ids, rows] = [4 * (33 + 32), 32 * 16 * 4];
     assert_eq!([0, 1, 2].map(|exchange: usize| cost.exchanges[exchange].bytes), [ids, rows, rows]);
@@ -225,4 +227,44 @@ fn memory_is_that_of_windows_activations_and_layers() {
     work.part = Some(500);
     (work.sample_bytes, work.dense_bytes) = (0, 0);
     assert_eq!(Model::new(&work, &site).cost(&sharding).ranks[1].dense_bytes, 32 * 1000);
+}
+
+#[test]
+fn room_is_kept_for_the_longest_bags_for_evaluations_and_for_copies() {
+    // As before: of two ranks' 64 samples, rank 0 has the table.
+    let mut work = mixed(&[(1000, 16)], 64);
+    work.sample_bytes = 100;
+    let site = on(&mesh(&[(1024, 50.0); 2]), 2);
+    let sharding = Sharding::new(&[1000], vec![16], 2, vec![Scheme::Table(RankId(0))]).unwrap();
+    let kept = |work: &Workload| {
+        let cost = Model::new(work, &site).cost(&sharding);
+        [0, 1].map(|rank: usize| [cost.ranks[rank].buffer_bytes, cost.ranks[rank].dense_bytes])
+    };
+    let mut before = kept(&work);
+    let mut adds = |work: &Workload, more: [[u64; 2]; 2], what: &str| {
+        (0..2).for_each(|rank| (0..2).for_each(|kind| before[rank][kind] += more[rank][kind]));
+        assert_eq!(kept(work), before, "{what}");
+    };
+    // A bag of five look-ups where one is usual: four words more of each sample.
+    work.tables[0].longest = 5;
+    adds(&work, [[4 * 4 * (64 + 32), 0], [4 * 4 * 32, 0]], "ids");
+    work.tables[0].sorting = 16;
+    adds(&work, [[64 * 5 * 16, 0], [0; 2]], "look-ups that are sorted");
+    work.reserve.gradient_rows = true;
+    adds(&work, [[64 * 5 * 16 * 4, 0], [0; 2]], "gradient rows");
+    work.reserve.copies = 1000;
+    adds(&work, [[0, 1000]; 2], "copies of hot rows");
+    // Halves in two windows, and whole numbers beside them.
+    work.exchange_bytes = 2;
+    adds(&work, [[0; 2]; 2], "rows that are widened");
+    work.reserve.samples = 128;
+    let rows = [(64 + 32) * 16 * 8, 32 * 16 * 8];
+    let ids = [4 * (64 + 64 * 5 + 32 + 32 * 5), 4 * (32 + 32 * 5)];
+    let updates = 64 * 5 * (16 + 64);
+    adds(&work, [[rows[0] + ids[0] + updates, 3200], [rows[1] + ids[1], 3200]], "an evaluation");
+    // One rank exchanges nothing, and moves its rows.
+    let alone = on(&mesh(&[(1024, 50.0)]), 1);
+    let whole = Sharding::new(&[1000], vec![16], 1, vec![Scheme::Table(RankId(0))]).unwrap();
+    let cost = Model::new(&work, &alone).cost(&whole);
+    assert_eq!((cost.ranks[0].buffer_bytes, cost.ranks[0].dense_bytes), (128 * 5 * (16 + 64), 128 * 100));
 }

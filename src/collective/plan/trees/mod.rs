@@ -44,10 +44,10 @@ pub fn pipelined_trees(site: &Site) -> Option<Reduction> {
     (chunks > 1).then(|| trees.reduction("pipelined-trees", chunks))
 }
 
-/// Time over bound of large tensors on links.
-fn breadth_first_over_bound(site: &Site) -> f64 {
-    let schedule = breadth_first(site).plan(&Slices::even(1 << 30, site.ranks.len()), Payload::F32);
-    Timing::of(&schedule, site, Works::Links).seconds / Bound::of(&schedule.goal, schedule.payload, site).links_s
+/// Time over bound of large tensors on links, where it can be planned.
+fn breadth_first_over_bound(site: &Site) -> Option<f64> {
+    let schedule = breadth_first(site)?.plan(&Slices::even(1 << 30, site.ranks.len()), Payload::F32);
+    Some(Timing::of(&schedule, site, Works::Links).seconds / Bound::of(&schedule.goal, schedule.payload, site).links_s)
 }
 
 /// Trees from every rank to all others along a machine's links.
@@ -61,7 +61,7 @@ struct Trees {
 
 impl Trees {
     fn of(site: &Site) -> Option<Self> {
-        if site.ranks.len() > MANY && breadth_first_over_bound(site) <= NEAR {
+        if site.ranks.len() > MANY && breadth_first_over_bound(site).is_some_and(|ratio| ratio <= NEAR) {
             return None;
         }
         let mut homes: Vec<Vec<usize>> = vec![Vec::new(); site.homes().len()];

@@ -10,7 +10,7 @@ use super::schema::TextSchema;
 use super::{Choices, bad};
 use crate::base::config::{DataConfig, Vocab};
 use crate::base::{Error, Result};
-use crate::data::formats::dataset::limit_rows;
+use crate::data::formats::files::limit_rows;
 use crate::data::incoming::{Column, NAME, Next, Objects, Parse, UNSEEN, Writing, refuse};
 use crate::data::schema::{Categorical, Dense, Description, Label};
 use crate::data::tsv::{Line, Lines};

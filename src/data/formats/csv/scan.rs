@@ -12,6 +12,7 @@ use super::records::Records;
 use super::row::{Columns, Row};
 use super::schema::TextSchema;
 use crate::base::config::OnBadRow;
+use crate::base::input::Found;
 use crate::base::{Error, Result, interrupt};
 use crate::data::Labels;
 use crate::data::tsv::{Place, Progress};
@@ -31,6 +32,8 @@ pub(super) struct Judge {
 /// A text file after the pass.
 pub(super) struct Part {
     pub(super) path: PathBuf,
+    /// The file that the pass went through.
+    found: Found,
     pub(super) columns: Columns,
     /// Good rows.
     pub(super) rows: u64,
@@ -155,6 +158,7 @@ impl Part {
         (done, total): (u64, u64),
         progress: &mut Progress<'_>,
     ) -> Result<Self> {
+        let found = Found::at(path)?;
         let columns = Columns::find(path, schema, &header(path, schema, judge)?, judge.labels)?;
         let (mut rows, mut marks) = (0, Vec::<(u64, Place)>::new());
         let mut longest = vec![1; schema.categorical.len()];
@@ -190,11 +194,12 @@ impl Part {
         if rows == 0 {
             return Err(bad(path, no_rows(schema, skipped)));
         }
-        Ok(Self { path: path.to_owned(), columns, rows, skipped, longest, whole, marks })
+        Ok(Self { path: path.to_owned(), found, columns, rows, skipped, longest, whole, marks })
     }
 
     /// A reader that stands before good row `start`.
     pub(super) fn open(&self, start: u64, judge: Judge, encoding: &Encoding) -> Result<GoodRows<'_>> {
+        self.found.check(&self.path)?;
         let mark = self.marks[..self.marks.partition_point(|(row, _)| *row <= start)].last();
         let mut good = GoodRows::open(&self.path, &self.columns, judge, mark.map(|(_, place)| *place))?;
         for _ in mark.map_or(0, |(row, _)| *row)..start {

@@ -54,7 +54,7 @@ pub(in crate::data::formats) fn open(path: &Path) -> Result<Dataset> {
         Member { role, table: Box::new(table) as _ }
     });
     let members = finished.collect();
-    Ok(Dataset::new(description, members))
+    Ok(Dataset { sized_by_values: known.is_none(), ..Dataset::new(description, members) })
 }
 
 /// The files, those of a role in the order of the numbers in their names.

@@ -1,0 +1,389 @@
+//! The [`Source`] that trains on a data set of any format.
+//!
+//! Tables of one role follow each other. Training and test samples are those of their roles; where a data set has no test
+//! samples, its validation samples stand in, and where it has neither, the last share of the training samples.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use super::dataset::learned;
+use super::{Dataset, Format, Member, Rows, Table, bad, csv, open};
+use crate::base::config::DataConfig;
+use crate::base::{Error, Result};
+use crate::data::blocks::Role;
+use crate::data::fingerprint::fingerprint;
+use crate::data::schema::{Dense, Scales};
+use crate::data::tsv::first_part;
+use crate::data::{Batch, Description, Opening, Reader, Samples, Schema, Source, Split, Vocabulary};
+
+/// A data set to train on.
+pub struct Files {
+    description: Description,
+    schema: Schema,
+    /// The columns with what was learned of them: before the first reader is opened.
+    scaled: OnceLock<Description>,
+    /// What a trained model has learned of them.
+    scales: Option<Scales>,
+    cap: u64,
+    learned: bool,
+    /// Whether the user describes the columns; other formats may have transformed them already.
+    described: bool,
+    vocabulary: Option<Vocabulary>,
+    members: Vec<Member>,
+    fingerprint: OnceLock<Option<String>>,
+    /// Whether samples for tests were told apart by whoever made the data, or lie in other files.
+    own_tests: bool,
+    train: Vec<Share>,
+    test: Vec<Share>,
+}
+
+/// Rows `first..first + rows` of a member.
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    member: usize,
+    first: u64,
+    rows: u64,
+}
+
+impl Files {
+    /// Opens `data.path` (and `data.test_path`).
+    ///
+    /// # Errors
+    /// As [`open`], and when test samples have other columns.
+    pub fn open(config: &DataConfig) -> Result<Self> {
+        Self::open_as(config, Opening::default())
+    }
+
+    /// As [`Files::open`], with the vocabulary of a trained model.
+    ///
+    /// # Errors
+    /// As [`Files::open`].
+    pub fn open_as(config: &DataConfig, opening: Opening<'_>) -> Result<Self> {
+        let (path, whole) = (Path::new(&config.path), opening.whole);
+        let scales = opening.scales.clone();
+        if !config.schema.is_empty() {
+            return Ok(Self { scales, ..Self::over(open_text(config, opening)?, None, config, whole)? });
+        }
+        let mut dataset = open_told(path)?;
+        let mut test = None;
+        if !config.test_path.is_empty() {
+            let path = Path::new(&config.test_path);
+            let mut other = open_told(path)?;
+            dataset.agree_on_rows(&mut other);
+            if let Some(difference) = other.description.difference(&dataset.description) {
+                let reason = format!("has other columns than {}: {difference}", config.path);
+                return Err(bad(path, reason));
+            }
+            test = Some(other.members);
+        }
+        Ok(Self { scales, ..Self::over(dataset, test, config, whole)? })
+    }
+
+    fn over(dataset: Dataset, test: Option<Vec<Member>>, config: &DataConfig, whole: bool) -> Result<Self> {
+        let Dataset { description, mut members, learned, vocabulary, .. } = dataset;
+        let share = |members: &[Member], from: usize, role: Option<Role>| -> Vec<Share> {
+            let wanted = members.iter().enumerate().skip(from);
+            wanted
+                .filter(|(_, member)| role.is_none_or(|role| role == member.role))
+                .map(|(at, member)| Share { member: at, first: 0, rows: member.table.rows() })
+                .collect()
+        };
+        let mut train = share(&members, 0, (!whole).then_some(Role::Train));
+        let own = members.len();
+        let mut tests = match test {
+            Some(others) => {
+                members.extend(others);
+                share(&members, own, None)
+            }
+            None if whole => Vec::new(),
+            None => share(&members, 0, Some(Role::Test)),
+        };
+        if tests.is_empty() && !whole {
+            tests = share(&members, 0, Some(Role::Validation));
+        }
+        let own_tests = !tests.is_empty();
+        if !own_tests && !whole {
+            let total: u64 = train.iter().map(|share| share.rows).sum();
+            (train, tests) = cut(&train, first_part(total, config.test_fraction));
+        }
+        let longest = members.iter().map(|member| member.table.longest());
+        let longest = longest.reduce(|a, b| a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect()).unwrap_or_default();
+        let lookups = |table: usize| longest.get(table).map_or(1, |&count| count.max(1) as usize);
+        Ok(Self {
+            schema: description.schema(config.rows_cap).with_lookups(lookups),
+            cap: config.rows_cap,
+            description,
+            scaled: OnceLock::new(),
+            scales: None,
+            learned,
+            described: !config.schema.is_empty(),
+            vocabulary,
+            members,
+            fingerprint: OnceLock::new(),
+            own_tests,
+            train,
+            test: tests,
+        })
+    }
+
+    /// The columns with what was learned of them: known, or learned now.
+    fn scaled(&self) -> Result<&Description> {
+        if let Some(known) = self.scaled.get() {
+            return Ok(known);
+        }
+        let mut description = self.description.clone();
+        if description.dense.iter().any(Dense::learns) {
+            let learned = match &self.scales {
+                Some(scales) => scales.clone(),
+                None => {
+                    let rows =
+                        |share: &Share| (&*self.members[share.member].table, share.first..share.first + share.rows);
+                    learned(&description, self.train.iter().map(rows))?
+                }
+            };
+            description.scaled(&learned).map_err(|column| {
+                let reason = format!(
+                    "column {column} is standardised or an age, but the model that reads it has learned nothing of it: it was \
+                     trained on other data"
+                );
+                bad(self.members.first().map_or(Path::new("data"), |member| member.table.path()), reason)
+            })?;
+        }
+        Ok(self.scaled.get_or_init(|| description))
+    }
+
+    fn shares(&self, split: Split) -> &[Share] {
+        match split {
+            Split::Train => &self.train,
+            Split::Test => &self.test,
+        }
+    }
+}
+
+/// Opens described text, with all that a configuration says of it.
+fn open_text(config: &DataConfig, opening: Opening<'_>) -> Result<Dataset> {
+    let (path, test) = (Path::new(&config.path), Path::new(&config.test_path));
+    let test = (!config.test_path.is_empty()).then_some(test);
+    for path in [Some(path), test].into_iter().flatten() {
+        refuse_described(path)?;
+    }
+    let choices = csv::Choices {
+        known: opening.known.as_ref(),
+        unseen: opening.unseen,
+        labels: opening.labels,
+        vocab: config.vocab,
+        rows_cap: config.rows_cap,
+        on_bad_row: config.on_bad_row,
+        max_line: config.max_line,
+        test,
+        test_fraction: config.test_fraction,
+    };
+    let schema = csv::TextSchema::read(Path::new(&config.schema))?;
+    match opening.progress {
+        Some(progress) => csv::open_telling(path, schema, &choices, progress),
+        None => csv::open_as(path, schema, &choices),
+    }
+}
+
+/// Opens a data set whose files tell its format; nobody can name it here.
+fn open_told(path: &Path) -> Result<Dataset> {
+    if path.exists() && Format::detect(path).is_none() {
+        let known = Format::ALL.map(Format::name).join(", ");
+        let reason = format!(
+            "its files tell no format ({known}): name the folder or the file of a data set; text that is no log of Criteo's is \
+             described with --schema FILE"
+        );
+        return Err(bad(path, reason));
+    }
+    open(path, None, None)
+}
+
+/// Refuses a schema for what is no text and describes itself.
+fn refuse_described(path: &Path) -> Result<()> {
+    match Format::detect(path) {
+        Some(Format::Csv) => Ok(()),
+        None if !path.is_dir() => Ok(()),
+        Some(format) => {
+            let reason =
+                "which needs no schema, but data.schema (--schema) names one: name a text file, or leave it away";
+            Err(bad(path, format!("is of format {}, {reason}", format.name())))
+        }
+        None => Err(bad(path, "is a folder, but data.schema (--schema) describes a text file: name that")),
+    }
+}
+
+/// The first `rows` rows, and the rest.
+fn cut(shares: &[Share], mut rows: u64) -> (Vec<Share>, Vec<Share>) {
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for &share in shares {
+        let here = rows.min(share.rows);
+        rows -= here;
+        before.extend((here > 0).then_some(Share { rows: here, ..share }));
+        let rest = share.rows - here;
+        after.extend((rest > 0).then_some(Share { first: share.first + here, rows: rest, ..share }));
+    }
+    (before, after)
+}
+
+impl Source for Files {
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn samples(&self, split: Split) -> Option<u64> {
+        Some(self.shares(split).iter().map(|share| share.rows).sum())
+    }
+
+    fn numbers_own_values(&self) -> bool {
+        self.learned
+    }
+
+    fn vocabulary(&self) -> Option<&Vocabulary> {
+        self.vocabulary.as_ref()
+    }
+
+    fn skipped_rows(&self) -> u64 {
+        self.members.iter().map(|member| member.table.skipped_rows()).sum()
+    }
+
+    fn dense_columns(&self) -> Vec<(String, String)> {
+        self.description.dense.iter().filter(|_| self.described).map(Dense::title).collect()
+    }
+
+    fn has_own_tests(&self) -> bool {
+        self.own_tests
+    }
+
+    fn fingerprint(&self) -> Option<String> {
+        let paths = || self.train.iter().map(|share| self.members[share.member].table.path());
+        self.fingerprint.get_or_init(|| fingerprint(paths())).clone()
+    }
+
+    fn scales(&self) -> Result<Scales> {
+        let columns = self.scaled()?.dense.iter();
+        Ok(columns.filter_map(|column| Some((column.name.clone(), column.scale?))).collect())
+    }
+
+    fn unseen_values(&self) -> u64 {
+        self.members.iter().map(|member| member.table.unseen_values()).sum()
+    }
+
+    fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
+        let shares = self.shares(split);
+        let total: u64 = shares.iter().map(|share| share.rows).sum();
+        if start > total {
+            let path = self.members.first().map_or(Path::new("data"), |member| member.table.path());
+            return Err(bad(path, format!("sample {start} is asked for, but this part has {total} samples")));
+        }
+        let (_, left) = cut(shares, start);
+        let scratch = Samples::new(&self.description);
+        Ok(Box::new(FilesReader {
+            files: self,
+            description: self.scaled()?,
+            left: left.into_iter().collect(),
+            open: None,
+            scratch,
+            starts: Vec::new(),
+            closed_bytes: 0,
+        }))
+    }
+}
+
+struct FilesReader<'a> {
+    files: &'a Files,
+    description: &'a Description,
+    /// What is still to be read, that of `open` first.
+    left: VecDeque<Share>,
+    open: Option<Box<dyn Rows + 'a>>,
+    scratch: Samples,
+    /// Where each bag's new rows begin.
+    starts: Vec<usize>,
+    /// Bytes that were read of shares that are done.
+    closed_bytes: u64,
+}
+
+impl Reader for FilesReader<'_> {
+    fn read(&mut self, batch: &mut Batch, limit: usize) -> Result<usize> {
+        let files = self.files;
+        self.starts.clear();
+        self.starts.extend(batch.bags.iter().map(|bag| bag.rows.len()));
+        let mut read = 0;
+        while read < limit
+            && let Some(share) = self.left.front_mut()
+        {
+            if self.open.is_none() {
+                self.open = Some(files.members[share.member].table.open(share.first)?);
+            }
+            let rows = self.open.as_mut().expect("opened above");
+            let wanted = usize::try_from(share.rows).unwrap_or(usize::MAX).min(limit - read);
+            let found = rows.read_batch(batch, wanted, (&mut self.scratch, self.description))?;
+            if found < wanted {
+                return Err(shrunk(&*files.members[share.member].table));
+            }
+            share.first += found as u64;
+            share.rows -= found as u64;
+            if share.rows == 0 {
+                self.close();
+            }
+            read += found;
+        }
+        if files.cap > 0 {
+            let columns = self.description.categorical.iter().enumerate();
+            for ((bag, &start), (table, column)) in batch.bags.iter_mut().zip(&self.starts).zip(columns) {
+                // Taken modulo the limit, a number that no row of the data has would be one like all others.
+                bag.check_rows(start, table, &column.name, column.rows)?;
+                limit_rows(&mut bag.rows[start..], files.cap);
+            }
+        }
+        Ok(read)
+    }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        let mut skipped = 0;
+        while skipped < count
+            && let Some(share) = self.left.front_mut()
+        {
+            let wanted = share.rows.min(count - skipped);
+            // A file that is left whole need not be opened.
+            if let Some(rows) = &mut self.open
+                && wanted < share.rows
+                && rows.skip(wanted)? < wanted
+            {
+                return Err(shrunk(&*self.files.members[share.member].table));
+            }
+            share.first += wanted;
+            share.rows -= wanted;
+            if share.rows == 0 {
+                self.close();
+            }
+            skipped += wanted;
+        }
+        Ok(skipped)
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.closed_bytes + self.open.as_ref().map_or(0, |rows| rows.bytes_read())
+    }
+}
+
+impl FilesReader<'_> {
+    /// Ends the first of the shares.
+    fn close(&mut self) {
+        self.left.pop_front();
+        self.closed_bytes += self.open.take().map_or(0, |rows| rows.bytes_read());
+    }
+}
+
+fn shrunk(table: &dyn Table) -> Error {
+    bad(table.path(), "ends before the rows that it had when it was opened")
+}
+
+/// Takes row numbers modulo `cap`, as the reference does at load (`max-ind-range`).
+pub(super) fn limit_rows(rows: &mut [u32], cap: u64) {
+    let Ok(cap) = u32::try_from(cap) else { return };
+    // The maximum first: it vectorises, and often it is all that is needed; a division takes as long as 20 comparisons.
+    if rows.iter().copied().max().unwrap_or(0) >= cap {
+        rows.iter_mut().for_each(|row| *row %= cap);
+    }
+}

@@ -1,0 +1,123 @@
+//! Which files a run reads, and in which order: a day follows the other, each once.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::base::{Error, Result};
+
+/// The input files: folders stand for what is in them, day_2 before day_10.
+///
+/// # Errors
+/// When there are none, one comes twice, or they stand in the order in which a shell sorts names.
+pub fn input_files(inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for input in inputs {
+        if !input.is_dir() {
+            all.push(input.clone());
+            continue;
+        }
+        let mut found = Vec::new();
+        for entry in fs::read_dir(input).map_err(Error::io(input, "read"))? {
+            let path = entry.map_err(Error::io(input, "read"))?.path();
+            let hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
+            if path.is_file() && !hidden {
+                found.push(path);
+            }
+        }
+        found.sort_by_cached_key(|path| natural(&path.to_string_lossy()));
+        all.extend(found);
+    }
+    if all.is_empty() {
+        let named = inputs.first().cloned().unwrap_or_default();
+        return Err(Error::bad_file(named, "there is no file in it to read"));
+    }
+    if let Some(pair) = all.windows(2).find(|pair| is_sorted_by_a_shell(&pair[0], &pair[1])) {
+        let [first, second] = [&pair[0], &pair[1]].map(|path| path.file_name().unwrap_or_default().to_string_lossy());
+        let reason = format!(
+            "stands before {second}, as a shell sorts names, but files are read in the order of their days: name them in that \
+             order, with braces ({}) or by the folder that they are alone in",
+            braces(&first)
+        );
+        return Err(Error::bad_file(pair[0].clone(), reason));
+    }
+    refuse_twice(&all)?;
+    Ok(all)
+}
+
+/// Whether names of the same kind come by their digits, not by their numbers.
+fn is_sorted_by_a_shell(first: &Path, second: &Path) -> bool {
+    let [first, second] = [first, second].map(|path| path.to_string_lossy());
+    kind(&first) == kind(&second) && first < second && natural(&first) > natural(&second)
+}
+
+/// A name without its numbers.
+fn kind(name: &str) -> String {
+    name.chars().filter(|c| !c.is_ascii_digit()).collect()
+}
+
+/// How a shell is told to count: day_{0..N}.gz.
+fn braces(name: &str) -> String {
+    let end = name.rfind(|c: char| c.is_ascii_digit()).map_or(0, |last| last + 1);
+    let begin = name[..end].trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    format!("{}{{0..N}}{}", &name[..begin], &name[end..])
+}
+
+/// Refuses a file that would be read twice: by two names, or packed and unpacked.
+fn refuse_twice(all: &[PathBuf]) -> Result<()> {
+    let (mut files, mut names) = (HashMap::new(), HashMap::new());
+    for path in all {
+        // What is not there is told when it is opened.
+        let number = fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+        let same = number.and_then(|number| files.insert(number, path));
+        if let Some(other) = same {
+            let reason = format!("is the same file as {}: name it once", other.display());
+            return Err(Error::bad_file(path.clone(), reason));
+        }
+        let packed = path.extension().is_some_and(|end| end == "gz" || end == "zst");
+        let name = if packed { path.with_extension("") } else { path.clone() };
+        if let Some(other) = names.insert(name, path) {
+            let reason = format!(
+                "would be read beside {}, the same log packed otherwise: name one of the two (of a folder, move one out of it)",
+                other.display()
+            );
+            return Err(Error::bad_file(path.clone(), reason));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses inputs of which no row is of use: each would be a day without rows, the last one that of validation and test. Of each,
+/// `found` are its rows, and the malformed ones that were left out.
+pub(super) fn refuse_empty<'a>(inputs: impl Iterator<Item = &'a Path>, found: &[[u64; 2]]) -> Result<()> {
+    let empty: Vec<_> = inputs.zip(found).filter(|(_, [rows, _])| *rows == 0).collect();
+    let what = |skipped: u64| match skipped {
+        0 => "there are no rows in it".to_owned(),
+        _ => format!("there is no usable row in it: all {skipped} are malformed"),
+    };
+    let Some(((first, [_, skipped]), others)) = empty.split_first() else { return Ok(()) };
+    let mut reason = what(*skipped);
+    others.iter().for_each(|(path, [_, skipped])| reason += &format!("; {}: {}", path.display(), what(*skipped)));
+    if empty.iter().any(|(_, [_, skipped])| *skipped > 0) {
+        reason += "; without --on-bad-row skip the first is described";
+    }
+    if empty.len() < found.len() {
+        reason += ": mend or replace it and run the same command again, or leave it away and add --force";
+    }
+    Err(Error::bad_file(*first, reason))
+}
+
+/// Text with every number as its length and digits, so that it sorts by value.
+fn natural(text: &str) -> String {
+    let mut key = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        let digits = rest[at..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - at);
+        let number = rest[at..at + digits].trim_start_matches('0');
+        key.push_str(&rest[..at]);
+        key.push_str(&format!("{:04}{number}", number.len()));
+        rest = &rest[at + digits..];
+    }
+    key + rest
+}
