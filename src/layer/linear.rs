@@ -14,7 +14,7 @@ use super::weight::Weight;
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::brgemm::{self, After, Cell, Onto, Panels, Scratch, WIDTH, bf16, bias_gradient};
-use crate::math::{Part, add};
+use crate::math::{Chain, Part, add};
 use crate::memory::{Arena, Buffer, Supply, recycled};
 use crate::optim::{Kept, Optimizer, Pace, Squares};
 use crate::sync::{Each, Line};
@@ -27,7 +27,7 @@ pub struct Linear {
     /// One an output, or none.
     bias: Buffer<f32>,
     gradient: Tensors,
-    /// Where minibatches are summed by grains: sums over grains that are not added up yet.
+    /// Where minibatches are summed by grains, or in several chains: sums that are not added up yet.
     partial: Vec<Tensors>,
     optimizer: Optimizer,
     /// Whether it is one of the wide part.
@@ -113,6 +113,10 @@ impl Tensors {
             }
             _ => unreachable!("{MIXED}"),
         }
+    }
+
+    fn add(&mut self, team: &Team, other: &mut Self) {
+        self.parts_mut().into_iter().zip(other.parts_mut()).for_each(|(to, from)| add(team, to, from));
     }
 
     fn sum_biases<C: Cell>(&mut self, team: &Team, samples: Range<usize>, dy: &Panels<C>, onto: Onto) {
@@ -396,9 +400,9 @@ impl Linear {
         }
     }
 
-    /// dW = Xᵀ dY and db = the column sums of dY, over the samples of a part, which are the first rows of both; they go on
-    /// from the part before. `pairs` is room for both operands in pairs of samples, which passes on bfloat16 need. With
-    /// leaves, over each leaf alone: they are added up as they say, and what is left after the last part are
+    /// dW = Xᵀ dY and db = the column sums of dY, over the samples of a part, which are the first rows of both; chains go on
+    /// from the part before ([`Part::chains`]). `pairs` is room for both operands in pairs of samples, which passes on bfloat16
+    /// need. With leaves, over each leaf alone: they are added up as they say, and what is left after the last part are
     /// [`Linear::sums_mut`].
     ///
     /// # Panics
@@ -412,8 +416,14 @@ impl Linear {
     ) {
         let first = part.samples.start;
         if part.leaves.is_empty() {
-            let onto = if first == 0 { Onto::Zero } else { Onto::Result };
-            return self.gradient.sum(team, 0..part.len(), flows, pairs, onto);
+            for Chain { rows, number, onto, ends } in part.chains() {
+                let sum = if number == 0 { &mut self.gradient } else { &mut self.partial[0] };
+                sum.sum(team, rows, flows, pairs.as_deref_mut(), onto);
+                if ends && number > 0 {
+                    self.gradient.add(team, &mut self.partial[0]);
+                }
+            }
+            return;
         }
         let (before, own) = (&part.leaves[..part.own_leaves.start], &part.leaves[part.own_leaves.clone()]);
         let mut height = before.len() - before.iter().map(|leaf| leaf.merges).sum::<usize>();
@@ -425,8 +435,7 @@ impl Linear {
             for _ in 0..leaf.merges {
                 height -= 1;
                 let (below, top) = self.partial.split_at_mut(height - 1);
-                let below = below.last_mut().unwrap_or(&mut self.gradient);
-                below.parts_mut().into_iter().zip(top[0].parts_mut()).for_each(|(to, from)| add(team, to, from));
+                below.last_mut().unwrap_or(&mut self.gradient).add(team, &mut top[0]);
             }
         }
     }

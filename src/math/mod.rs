@@ -17,7 +17,7 @@ pub use grains::{Grains, Leaf, Node, Share, Sum, add};
 pub use logistic::{exp_of_negative, log1p_of_fraction};
 pub use mirrored::{Mirrored, SLACK, Take};
 pub use pairs::{Block, GROUP, Lanes, Pairs, STEPS, pairs_before};
-pub use part::{Part, Parts, part_for};
+pub use part::{CHAIN, Chain, Part, Parts, part_for};
 pub use transpose::transpose;
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 //!
 //! What a part leaves between its layers is small enough to stay in the caches, and all parts use the same memory, so a
 //! minibatch of any size takes no more of it than one part. Gradients of weights go on from part to part in the order of
-//! samples: they have the bits of the whole minibatch's, however it is parted.
+//! samples, in chains that are counted from the first of the slice: they have the bits of the whole minibatch's, however it is
+//! parted.
 
 use std::ops::Range;
 
-use super::brgemm::TOGETHER;
+use super::brgemm::{Onto, TOGETHER};
 use super::grains::{Leaf, Share};
 
 /// Bytes of caches that a thread has for what a part leaves between the layers: a core's second level and half of its share of
@@ -19,6 +20,10 @@ const CACHE_BYTES: usize = 8 << 20;
 /// On two cores of a Zen 5 server, steps of 32,768 samples (`kaggle`, bf16) took 282 to 298 ms in parts of 1024 a thread, 301
 /// to 315 in parts of half that, 325 in parts of a quarter, and 293 to 347 whole.
 const FEW_ROWS: usize = 1024;
+
+/// Samples whose terms gradients of weights sum in one chain at most; such sums are then added. In longer chains a sum grows so
+/// far beyond its terms that much of these is rounded away. A multiple of [`TOGETHER`].
+pub const CHAIN: usize = 4096;
 
 /// Samples of a part, of each of which so many bytes lie between the layers, in so many rows, for a team of `threads`.
 #[must_use]
@@ -48,7 +53,7 @@ struct Cut {
 pub struct Part<'a> {
     /// Its samples, counted from the first of the slice.
     pub samples: Range<usize>,
-    /// The grains of the whole slice, by which gradients of weights are summed; none: in one chain.
+    /// The grains of the whole slice, by which gradients of weights are summed; none: in chains of [`CHAIN`] samples.
     pub leaves: &'a [Leaf],
     /// Those of this part.
     pub own_leaves: Range<usize>,
@@ -56,6 +61,19 @@ pub struct Part<'a> {
     pub is_last: bool,
     /// Rows of matrices that a sample has: one, or one for each step of a time series.
     pub rows: usize,
+}
+
+/// What one part has of a chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    /// The rows, among the part's.
+    pub rows: Range<usize>,
+    /// The number of the chain in the slice.
+    pub number: usize,
+    /// Whether it begins here, or goes on from the part before.
+    pub onto: Onto,
+    /// Whether it ends here.
+    pub ends: bool,
 }
 
 impl Parts {
@@ -119,7 +137,7 @@ impl Parts {
 }
 
 impl Part<'_> {
-    /// A whole slice of `samples`, summed in one chain.
+    /// A whole slice of `samples`, summed without grains.
     #[must_use]
     pub const fn whole(samples: usize) -> Part<'static> {
         Part { samples: 0..samples, leaves: &[], own_leaves: 0..0, is_last: true, rows: 1 }
@@ -129,6 +147,17 @@ impl Part<'_> {
     #[must_use]
     pub fn with_rows(&self, rows: usize) -> Self {
         Self { rows, ..self.clone() }
+    }
+
+    /// The chains in which it is summed where there are no grains: at least one.
+    pub fn chains(&self) -> impl Iterator<Item = Chain> {
+        let (Range { start, end }, rows, is_last) = (self.samples.clone(), self.rows, self.is_last);
+        (start / CHAIN..end.div_ceil(CHAIN).max(start / CHAIN + 1)).map(move |number| {
+            let (first, next) = (number * CHAIN, (number + 1) * CHAIN);
+            let (from, to) = (start.max(first), end.min(next));
+            let onto = if from == first { Onto::Zero } else { Onto::Result };
+            Chain { rows: (from - start) * rows..(to - start) * rows, number, onto, ends: is_last || to == next }
+        })
     }
 
     /// How many rows of matrices it has: as many as samples, unless each has several.
@@ -186,6 +215,29 @@ mod tests {
         let mut parts = Parts::new(1024, None);
         parts.cut(1025, 1025);
         assert_eq!(list(&parts).iter().map(Part::len).collect::<Vec<_>>(), [576, 449], "no tail of one sample");
+    }
+
+    #[test]
+    fn chains_do_not_depend_on_parts() {
+        for most in [64, 4096, 4160, 9000, 20_000] {
+            let mut parts = Parts::new(most, None);
+            parts.cut(10_000, 10_000);
+            let mut found = Vec::<Range<usize>>::new();
+            for part in list(&parts) {
+                for Chain { rows, number, onto, ends } in part.with_rows(3).chains() {
+                    let samples = part.samples.start + rows.start / 3..part.samples.start + rows.end / 3;
+                    match onto {
+                        Onto::Zero => found.push(samples),
+                        Onto::Result => found[number].end = samples.end,
+                    }
+                    assert_eq!(number + 1, found.len(), "parts of {most}");
+                    assert_eq!(ends, [4096, 8192, 10_000].contains(&found[number].end), "parts of {most}");
+                }
+            }
+            assert_eq!(found, [0..4096, 4096..8192, 8192..10_000], "parts of {most}");
+        }
+        let empty = Chain { rows: 0..0, number: 0, onto: Onto::Zero, ends: true };
+        assert_eq!(Part::whole(0).chains().collect::<Vec<_>>(), [empty], "whose sums are 0");
     }
 
     #[test]

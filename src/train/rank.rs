@@ -17,7 +17,7 @@ use crate::data::{Batch, Portion, RankLoader, Waited};
 use crate::exchange::{Gradients, HotRows, Ids, Layout, Nodes, Pass, Pieces, Pooled, Route, Unpooled, message_bytes};
 use crate::layer::Linear;
 use crate::machine::team::Team;
-use crate::math::{Parts, Share};
+use crate::math::{CHAIN, Parts, Share};
 use crate::memory::{Arena, Demand, Pages, Plan, Supply, check_capacity};
 use crate::model::{self, Network, NetworkSpec, Parameter, Stage, Tables, Work};
 use crate::optim::Moment;
@@ -164,6 +164,10 @@ impl Rank {
         let mut network = (setup.network)(&spec, supply)?;
         if setup.room.clip_norm.is_some() {
             (0..network.layers()).try_for_each(|index| network.layer_mut(index).plan_squares(supply))?;
+        }
+        if share.is_none() && samples > CHAIN && setup.room.learns() {
+            // What is summed in several chains needs room for the sum of one beside that of those before.
+            (0..network.layers()).try_for_each(|index| network.layer_mut(index).plan_sums(2, supply))?;
         }
         let stored = setup.stored.as_ref();
         let mut tables = Tables::new(&setup.config, &setup.schema, &layout, rank, &team, (setup.room, stored), supply)?;

@@ -8,11 +8,34 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::metrics::Scores;
 use crate::base::console::note;
 use crate::base::units::{Count, Seconds};
+use crate::data::Batch;
 
 /// Between two plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 /// Share of the newest step in the loss that is shown.
 const SMOOTHING: f64 = 0.02;
+
+/// A dense feature beyond this is taken as the cause where training diverges.
+const UNSCALED: f32 = 1e3;
+
+/// The dense feature that is far larger than the others', or no number, which a layer cannot learn from.
+pub(super) fn unscaled(batch: &Batch) -> Option<String> {
+    let width = batch.dense_width;
+    // NaN counts as the largest.
+    let (at, most) = batch.dense.iter().map(|x| x.abs()).enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let found = match most.is_finite() {
+        true if most <= UNSCALED => return None,
+        true => format!(
+            "reaches {most:e} in this minibatch: scale it, in a schema by transform = \"log\" or \"standardise\" (a lower --lr \
+             helps less)"
+        ),
+        false => format!(
+            "is {most} in this minibatch, and a finite number is expected: correct it in the data, or leave the value blank, \
+             which counts as 0"
+        ),
+    };
+    Some(format!("dense feature {} of {width} {found}", at % width + 1))
+}
 
 /// Shows a run's progress.
 #[derive(Debug)]
@@ -101,6 +124,24 @@ fn left_s(seconds: f64, done: u64, left: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::Schema;
+
+    #[test]
+    fn dense_features_that_nothing_can_be_learned_from_are_named() {
+        let found = |values: &[f32]| {
+            let mut batch = Batch::new(&Schema { dense: 2, tables: Vec::new() });
+            batch.dense.extend_from_slice(values);
+            unscaled(&batch)
+        };
+        assert_eq!(found(&[1.0, -1e3, 0.0, 5.0]), None);
+        for (values, told) in [
+            ([1.0, 2e3, 0.0, 5.0], "dense feature 2 of 2 reaches 2e3 in this minibatch: scale it"),
+            ([1.0, 2e3, f32::NEG_INFINITY, 5.0], "dense feature 1 of 2 is inf in this minibatch, and a finite number"),
+            ([1.0, 2e3, 0.0, f32::NAN], "dense feature 2 of 2 is NaN in this minibatch, and a finite number"),
+        ] {
+            assert!(found(&values).is_some_and(|found| found.starts_with(told)), "{:?}", found(&values));
+        }
+    }
 
     #[test]
     fn what_is_left_takes_as_long_a_step_as_what_was_done() {

@@ -15,7 +15,7 @@ use super::metrics::{Evaluation, Scores};
 use super::mllog::MlLog;
 use super::order::{Judged, Order, untrainable};
 use super::output::OutputDir;
-use super::report::Reporter;
+use super::report::{Reporter, unscaled};
 use super::revisions::Revisions;
 use super::summary::{Outcome, Summary};
 use super::vocabulary::save_vocabulary;
@@ -29,8 +29,6 @@ use crate::optim::Schedule;
 
 /// Metrics are handed to the system this often, so that a watcher sees them.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
-/// A dense feature beyond this is taken as the cause where training diverges.
-const UNSCALED: f32 = 1e3;
 
 /// Everything that a training run needs.
 pub struct Run {
@@ -453,19 +451,11 @@ impl Run {
         Error::Diverged { step, loss, rate, cause: self.unscaled(), saved }
     }
 
-    /// The dense feature of the next minibatch that is far larger than the others', which a layer cannot learn from.
+    /// As [`unscaled`], of the next minibatch.
     fn unscaled(&self) -> Option<String> {
         let plan = Plan { depth: 1, ..self.plan() };
         let (batch, _) = Loader::start(Arc::clone(&self.source), plan).ok()?.next_batch().ok()??;
-        let width = batch.dense_width;
-        let (at, most) = batch.dense.iter().map(|x| x.abs()).enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
-        (most > UNSCALED).then(|| {
-            format!(
-                "dense feature {} of {width} reaches {most:e} in this minibatch: scale it, in a schema by transform = \
-                 \"log\" or \"standardise\" (a lower --lr helps less)",
-                at % width + 1
-            )
-        })
+        unscaled(&batch)
     }
 
     fn summary(&self, tally: &Tally, outcome: Outcome, data: DataUse) -> Summary {

@@ -500,6 +500,14 @@ fn torchrecs_days_are_read_its_last_one_split_as_it_does() {
     ] {
         assert!(found.contains(told), "{told}: {found}");
     }
+    let dense = |last: f32| {
+        array(&at("day_2_dense.npy"), "<f4", &[2, 1], &words(&[1.0, last].map(|x: f32| x.to_bits() as i32)));
+        formats::verify(&formats::open(folder.path(), None, None).unwrap(), |_| ())
+    };
+    let message = dense(f32::INFINITY).unwrap_err().to_string();
+    assert!(message.contains("day_2_dense.npy: row 1: column "), "{message}");
+    assert!(message.contains("a finite number is expected, found inf"), "{message}");
+    assert!(dense(f32::NAN).is_ok(), "what is missing is no fault");
     std::fs::remove_file(at("day_2_labels.npy")).unwrap();
     assert!(
         formats::open(folder.path(), None, None).err().unwrap().to_string().contains("day_2_labels.npy: cannot open")

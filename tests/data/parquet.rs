@@ -171,6 +171,26 @@ fn what_is_written_comes_back_from_any_row_on() {
 }
 
 #[test]
+fn numbers_that_are_not_finite_are_named() {
+    let found = |spoil: fn(&mut Samples)| {
+        let (folder, mut samples) = (tempfile::tempdir().unwrap(), mixed_samples(0..20));
+        spoil(&mut samples);
+        let options = Options { codec: Codec::Raw, block_rows: 10 };
+        let mut target = Target::create(folder.path(), Format::Parquet, &mixed(), options).unwrap();
+        target.write(Role::Train, |sink| sink.push(&samples).map(|()| 20)).unwrap();
+        target.seal().unwrap();
+        formats::verify(&open(folder.path()).unwrap(), |_| ()).unwrap_err().to_string()
+    };
+    let price = found(|samples| {
+        let Values::Floats(prices) = &mut samples.dense[1] else { panic!("prices are floats") };
+        prices[3] = f32::NEG_INFINITY;
+    });
+    assert!(price.contains("row group 0, column price, row 3: a finite number is expected, found -inf"), "{price}");
+    let weight = found(|samples| samples.lookups[1].weights[6] = f32::NAN);
+    assert!(weight.contains("row 3: a finite number is expected, found NaN"), "{weight}");
+}
+
+#[test]
 fn a_slice_is_read_without_its_neighbours() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), Codec::Raw, 32_000).unwrap();

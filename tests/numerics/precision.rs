@@ -9,6 +9,8 @@ use octorec::data::{Bag, Batch, Schema};
 use octorec::embedding::{Lookups, Slots, Source, Spec, Table, Updater};
 use octorec::layer::{InputGradient, Mlp};
 use octorec::machine::team::Team;
+use octorec::math::Parts;
+use octorec::math::brgemm::WIDTH;
 use octorec::memory::{Plan, Supply};
 use octorec::model::{Graph, NetworkSpec, Room};
 use octorec::simd::Isa;
@@ -142,6 +144,38 @@ fn a_wide_mlp_plans_no_more_memory_for_its_weights() {
     assert!(whole >= 2 * 2 * 2048 * 2048 * 4, "weights and their gradients: {whole}");
     // Large buffers begin at a huge page, and each layer has one buffer more.
     assert!(split <= whole + 2 * (2 << 20), "{split} bytes instead of {whole}");
+}
+
+#[test]
+fn gradients_of_long_slices_keep_all_terms_however_they_are_parted() {
+    const LONG: usize = (1 << 18) + 100;
+    let team = Team::new(2).unwrap();
+    // bfloat16 has them as they are; in one chain of so many, each third one would be rounded the same way.
+    let term = |sample: usize| (178 + sample % 3) as f32 / 256.0;
+    let expected: f64 = (0..LONG).map(|sample| f64::from(term(sample))).sum();
+    for precision in PRECISIONS {
+        let found = [64, 65 * 64, 1 << 16].map(|most| {
+            let supply = &mut Supply::System;
+            let mut mlp = Mlp::new(&[2, 1], most, InputGradient::Unneeded, precision, supply).unwrap();
+            mlp.layers_mut()[0].plan_sums(2, supply).unwrap();
+            let mut parts = Parts::new(most, None);
+            parts.cut(LONG, LONG);
+            for part in (0..parts.count()).map(|index| parts.part(index)) {
+                for row in &mut mlp.input_mut().panel_mut(0)[..part.len()] {
+                    [row[0], row[1]] = [1.0, -0.5];
+                }
+                mlp.forward(&team, part.len(), false);
+                let gradient = mlp.output_and_gradient().1.panel_mut(0);
+                gradient.iter_mut().zip(part.samples.clone()).for_each(|(row, sample)| row[0] = term(sample));
+                mlp.backward(&team, &part, |_, _| ());
+            }
+            let [weights, biases] = mlp.layers_mut()[0].sums_mut().next().unwrap();
+            [biases[0], weights[0], weights[WIDTH] / -0.5]
+        });
+        assert!(found.iter().all(|sums| *sums == found[0]), "{precision:?}: {found:?}");
+        let near = |sum: &f32| (f64::from(*sum) / expected - 1.0).abs() < 1e-5;
+        assert!(found[0].iter().all(near), "{precision:?}: {found:?}, not {expected}");
+    }
 }
 
 /// A step in bfloat16 against a step in 32-bit floats that starts from what bfloat16 sees of the same weights: what is

@@ -261,6 +261,13 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// Where the first of some numbers is that nothing can be learned from, and what is wrong with it; with gaps, NaN is a value
+/// that is missing.
+fn unfit(values: &[f32], gaps: bool) -> Option<(usize, String)> {
+    let at = values.iter().position(|value| !(value.is_finite() || gaps && value.is_nan()))?;
+    Some((at, format!("a finite number is expected, found {}", values[at])))
+}
+
 /// The error of a file that cannot be used as it is.
 fn bad(path: &Path, reason: impl Into<String>) -> Error {
     Error::bad_file(path, reason.into())

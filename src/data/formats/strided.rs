@@ -8,7 +8,7 @@ use half::f16;
 use rayon::prelude::*;
 
 use super::records::{PORTION, Portion, Records};
-use super::{Rows, Table, bad};
+use super::{Rows, Table, bad, unfit};
 use crate::base::{Error, Result, interrupt};
 use crate::data::samples::Values;
 use crate::data::{Description, Samples};
@@ -222,10 +222,20 @@ impl StridedRows<'_> {
             let (row, label) = (from + at, samples.labels[known + at]);
             return Err(bad(table.label.path(), format!("row {row}: the label is {label}; 0 or 1 expected")));
         }
-        for (at, (field, values)) in (1..).zip(table.dense.iter().zip(&mut samples.dense)) {
+        let check = |field: &Field, name: &str, values: &[f32], gaps: bool| match unfit(values, gaps) {
+            Some((at, reason)) => Err(bad(field.path(), format!("row {}: column {name}: {reason}", from + at))),
+            None => Ok(()),
+        };
+        check(&table.label, &table.description.label.name, &samples.labels[known..], false)?;
+        let columns = table.dense.iter().zip(&table.description.dense);
+        for (at, ((field, column), values)) in (1..).zip(columns.zip(&mut samples.dense)) {
             match values {
                 Values::Integers(values) => field.integers(loaded.rows(at), |value| values.push(value)),
-                Values::Floats(values) => field.floats(loaded.rows(at), values),
+                Values::Floats(values) => {
+                    let known = values.len();
+                    field.floats(loaded.rows(at), values);
+                    check(field, &column.name, &values[known..], true)?;
+                }
             }
         }
         for (at, (field, lookups)) in (1 + table.dense.len()..).zip(table.categorical.iter().zip(&mut samples.lookups))

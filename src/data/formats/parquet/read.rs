@@ -12,7 +12,7 @@ use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use super::columns::{Columns, Kind, Leaf, leaves};
 use super::numbers::{Counted, Numbers, Scratch, guarded};
 use crate::base::{Error, Result};
-use crate::data::formats::{Rows, Table, bad};
+use crate::data::formats::{Rows, Table, bad, unfit};
 use crate::data::samples::{Lookups, MISSING, Values};
 use crate::data::{Description, Samples};
 use crate::memory::{Access, FileBytes};
@@ -180,9 +180,9 @@ impl ParquetRows<'_> {
                 .map_err(|(at, reason)| wrong(leaf, at, reason))?;
             if let Some(of) = of {
                 read(of, weights)?;
-                let push = |_, weight: f32| {
+                let push = |at, weight: f32| {
                     lookups.weights.push(weight);
-                    Ok(())
+                    unfit(&[weight], false).map_or(Ok(()), |(_, reason)| Err((at, reason)))
                 };
                 let weighed = lists(weights, of, rows, column.hots, &weights.floats, push)
                     .map_err(|(at, reason)| wrong(of, at, reason))?;
@@ -219,7 +219,7 @@ fn labels(scratch: &Scratch, leaf: &Leaf, float: bool, labels: &mut Vec<f32>) ->
     labels.extend_from_slice(&scratch.floats);
     match labels[known..].iter().position(|&label| !float && label != 0.0 && label != 1.0) {
         Some(at) => Err((at, format!("the label is {}; 0 or 1 expected", labels[known + at]))),
-        None => Ok(()),
+        None => unfit(&labels[known..], false).map_or(Ok(()), Err),
     }
 }
 
@@ -227,8 +227,9 @@ fn dense(scratch: &Scratch, leaf: &Leaf, rows: usize, values: &mut Values) -> st
     let mut there = (0..rows).map(|at| scratch.present.get(at).is_none_or(|&level| level == leaf.present));
     match (values, &leaf.kind) {
         (Values::Floats(values), Kind::Float) => {
-            let mut found = scratch.floats.iter();
+            let (mut found, known) = (scratch.floats.iter(), values.len());
             values.extend(there.map(|there| if there { *found.next().expect("a value") } else { f32::NAN }));
+            return unfit(&values[known..], true).map_or(Ok(()), Err);
         }
         (Values::Floats(values), _) => {
             let mut found = scratch.integers.iter();
