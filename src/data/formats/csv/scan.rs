@@ -149,13 +149,14 @@ impl<'a> GoodRows<'a> {
 }
 
 impl Part {
-    /// Reads a whole file once. `done` and `total` are the bytes for `progress` before this file and in all files.
+    /// Reads a file once, whole or its first `most` good rows. `done` and `total` are the bytes for `progress` before this file and in all files.
     pub(super) fn scan(
         path: &Path,
         schema: &TextSchema,
         judge: Judge,
         encoding: &mut Encoding,
         (done, total): (u64, u64),
+        most: u64,
         progress: &mut Progress<'_>,
     ) -> Result<Self> {
         let found = Found::at(path)?;
@@ -173,7 +174,7 @@ impl Part {
             }
             // Malformed rows between this place and the next good row are skipped again by whoever starts there.
             let place = good.records.place();
-            if !good.next(encoding)? {
+            if rows == most || !good.next(encoding)? {
                 break;
             }
             if let Some(place) = place
