@@ -135,16 +135,16 @@ impl<'a> GoodRows<'a> {
         self.records.progress().0
     }
 
-    fn learn(&self, encoding: &mut Encoding, number: u64) {
+    fn learn(&self, encoding: &mut Encoding, number: u64) -> Result<()> {
         let numbered =
             self.columns.schema.categorical.iter().enumerate().filter(|(_, spec)| spec.fixed_rows().is_none());
-        for (column, _) in numbered {
-            let all = self.columns.each_value(column, &self.records.record, |value, _| {
-                encoding.learn(column, value, number);
-                Ok(())
-            });
-            all.expect("the row was found good");
+        for (column, spec) in numbered {
+            // The row was found good.
+            let all =
+                self.columns.each_value(column, &self.records.record, |value, _| encoding.learn(column, value, number));
+            all.map_err(|reason| bad(self.path, format!("column {}: {reason}", spec.column)))?;
         }
+        Ok(())
     }
 }
 
@@ -183,7 +183,7 @@ impl Part {
                 marks.push((rows, place));
             }
             if encoding.learns() {
-                good.learn(encoding, rows);
+                good.learn(encoding, rows)?;
             }
             let bags = good.row.lookups.iter();
             longest.iter_mut().zip(bags).for_each(|(most, bag)| *most = (*most).max(bag.rows.len() as u32));
