@@ -262,7 +262,8 @@ fn other_judges_of_rows_take_no_part_of_an_unfinished_run() {
     let message = fail(&line);
     assert!(message.contains("a.tsv: line 1: "), "{message}");
     fs::write(folder.path().join("b.gz"), &whole).unwrap();
-    succeed(&skipping);
+    let told = String::from_utf8(succeed(&skipping).stderr).unwrap();
+    assert!(told.contains(&format!("2 files, from {} to {}", to("a.tsv"), to("b.gz"))), "{told}");
 }
 
 #[test]

@@ -149,7 +149,8 @@ impl<'a> GoodRows<'a> {
 }
 
 impl Part {
-    /// Reads a file once, whole or its first `most` good rows. `done` and `total` are the bytes for `progress` before this file and in all files.
+    /// Reads a file once, whole or its first `most` good rows. `done` and `total` are the bytes for `progress` before this
+    /// file and in all files.
     pub(super) fn scan(
         path: &Path,
         schema: &TextSchema,
