@@ -196,7 +196,8 @@ impl fmt::Display for Told<'_> {
 /// Reads all of a file as one split, in its order.
 ///
 /// # Errors
-/// When it is text with a header, and the run has no schema that would describe it; or text whose values the model does not know.
+/// When it is text with a header, and the run has no schema that would describe it; or text whose values the model does
+/// not know.
 pub(super) fn whole_file(config: &mut Config, known: &Learned, path: &Path) -> Result<()> {
     if config.data.schema.is_empty() && Format::detect(path) == Some(Format::Csv) {
         let reason = format!(

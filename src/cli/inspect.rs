@@ -115,11 +115,14 @@ impl InspectArgs {
             return Err(Error::config("--label", reason));
         }
         let (seen, proposed) = if is_csv && schema.is_none() {
-            let proposal = csv::propose(path, limit, self.label.as_deref())?;
-            let proposed = proposal.to_toml();
-            let choices = csv::Choices { max_line: self.keys.max_line(), ..csv::Choices::default() };
+            let max_line = self.keys.max_line();
+            let proposal = csv::propose(path, limit, self.label.as_deref(), max_line)?;
+            let (proposed, whole) = (proposal.to_toml(), proposal.is_whole());
+            let choices = csv::Choices { max_line, rows: limit, ..csv::Choices::default() };
             let dataset = csv::open_as(path, proposal.schema, &choices)?;
-            (Seen { left_out: proposal.left_out, ..surveyed(&dataset, "csv", limit)? }, proposed)
+            let seen = surveyed(&dataset, "csv", limit)?;
+            let rows_total = seen.rows_total.filter(|_| whole);
+            (Seen { left_out: proposal.left_out, rows_total, ..seen }, proposed)
         } else {
             let seen = match text {
                 true => seen_text(path, limit, self.keys.max_line())?,

@@ -96,8 +96,8 @@ pub struct PreprocessArgs {
     /// What the input is
     format: Format,
 
-    /// Text files (plain, gzip or zstd), a day each, in order: day_{0..23}.gz, since of day_* a shell sorts day_10 before day_2; or
-    /// a folder of them
+    /// Text files (plain, gzip or zstd), a day each, in order: day_{0..23}.gz, since of day_* a shell sorts day_10 before
+    /// day_2; or a folder of them
     #[arg(long = "in", value_name = "FILE|DIR", required = true, num_args = 1..)]
     input: Vec<PathBuf>,
 

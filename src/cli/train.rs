@@ -359,6 +359,8 @@ impl TrainArgs {
         let mut mllog = self.begin_mllog(world, &config)?;
         let source = open_data(&mut config, known, Labels::Required, Unseen::Fault)?;
         self.judged(&config, &*source)?;
+        // Of the files as training finds them: who saves may do so because one of them was damaged.
+        let _ = source.fingerprint();
         let purpose = Purpose::Train(self.exchange.overlap);
         let hot = hot_inputs(&config, &*source, self.resume.as_deref().map(hot_in).as_deref())?;
         let deadline = Duration::from_secs_f64(self.ranks.timeout);

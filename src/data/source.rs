@@ -88,8 +88,8 @@ pub trait Source: Send + Sync {
         self.made_of().is_some_and(|of| of.has_own_tests())
     }
 
-    /// What tells the files of its training samples from others, by their sizes and a few of their bytes; nothing where samples
-    /// are generated or arrive.
+    /// What tells the files of its training samples from others, by their sizes and a few of their bytes when this is first
+    /// asked; nothing where samples are generated or arrive.
     fn fingerprint(&self) -> Option<String> {
         self.made_of()?.fingerprint()
     }

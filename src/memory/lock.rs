@@ -1,8 +1,11 @@
 //! A folder's lock: who writes to it holds it, and the system gives it back when that process ends, however it ends.
 
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use crate::base::console::note;
 use crate::base::{Error, Result};
 
 /// The file whose lock it is; it stays.
@@ -20,13 +23,59 @@ impl FolderLock {
     /// # Errors
     /// [`Error::OutputBusy`] when another process has it, and when the system refuses.
     pub fn take(folder: &Path) -> Result<Self> {
-        let name = folder.join(NAME);
+        Self::take_by(folder, NAME)
+    }
+
+    /// As [`FolderLock::take`], by a file of another name, which may be removed by who has the lock.
+    ///
+    /// # Errors
+    /// As [`FolderLock::take`].
+    pub fn take_by(folder: &Path, name: &str) -> Result<Self> {
+        let busy = || Error::OutputBusy { path: folder.to_owned() };
+        let name = folder.join(name);
         let file = File::options().create(true).write(true).truncate(false).open(&name);
         let file = file.map_err(Error::io(&name, "create"))?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
-            Err(TryLockError::WouldBlock) => Err(Error::OutputBusy { path: folder.to_owned() }),
+            Ok(()) => {
+                // Whoever had the lock may have removed the file meanwhile, and somebody else begun another.
+                let [own, there] = [file.metadata(), fs::metadata(&name)].map(|found| found.ok().map(|at| at.ino()));
+                if own == there { Ok(Self { _file: file }) } else { Err(busy()) }
+            }
+            Err(TryLockError::WouldBlock) => Err(busy()),
+            Err(TryLockError::Error(source)) if knows_no_locks(&source) => {
+                note!(
+                    "note: {} is on a file system without locks: let one process at a time write to it",
+                    folder.display()
+                );
+                Ok(Self { _file: file })
+            }
             Err(TryLockError::Error(source)) => Err(Error::io(&name, "lock")(source)),
         }
+    }
+}
+
+/// Whether the file system has no locks at all, as some network and cluster file systems have none.
+fn knows_no_locks(error: &io::Error) -> bool {
+    use linux_raw_sys::errno::{ENOLCK, ENOSYS, EOPNOTSUPP};
+    let number = error.raw_os_error().and_then(|number| u32::try_from(number).ok());
+    number.is_some_and(|number| [ENOLCK, ENOSYS, EOPNOTSUPP].contains(&number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_one_holders_and_a_file_system_may_have_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = FolderLock::take(folder.path()).unwrap();
+        assert!(matches!(FolderLock::take(folder.path()), Err(Error::OutputBusy { .. })));
+        drop(held);
+        FolderLock::take_by(folder.path(), NAME).unwrap();
+        use linux_raw_sys::errno::{EACCES, EIO, ENOLCK, ENOSYS, EOPNOTSUPP};
+        let [none, other] = [&[ENOLCK, ENOSYS, EOPNOTSUPP][..], &[EIO, EACCES]].map(|numbers| {
+            numbers.iter().map(|&number| io::Error::from_raw_os_error(number as i32)).collect::<Vec<_>>()
+        });
+        assert!(none.iter().all(knows_no_locks) && !other.iter().any(knows_no_locks));
     }
 }

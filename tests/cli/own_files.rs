@@ -226,6 +226,18 @@ fn data_are_not_written_over_other_data_or_folders() {
     }
     fs::rename(folder.path().join("blocks/unfinished"), folder.path().join("mine")).unwrap();
     succeed(&preprocess);
+    // Files of a format tell no more than their names; no part of a data set is written beside others' parts.
+    for (format, name) in
+        [("torchrec", "day_0_dense.npy"), ("mlperf", "their_test.bin"), ("octorec", "part-00009.octo")]
+    {
+        let (theirs, folder) = (folder.path().join(format).join(name), folder.path().join(format));
+        fs::create_dir(&folder).unwrap();
+        fs::write(&theirs, "theirs").unwrap();
+        let message = fail(&format!("convert {} {} --format {format}", to("blocks"), folder.display()));
+        assert!(message.contains("choose another directory"), "{message}");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "{format}");
+        assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");
+    }
     assert_eq!(held(&folder.path().join("text")), before);
     // The folder that one is in has a name, too.
     let verify = octorec().args(["data", "verify", "."]).current_dir(folder.path().join("blocks")).output().unwrap();
@@ -250,7 +262,8 @@ fn other_judges_of_rows_take_no_part_of_an_unfinished_run() {
     let message = fail(&line);
     assert!(message.contains("a.tsv: line 1: "), "{message}");
     fs::write(folder.path().join("b.gz"), &whole).unwrap();
-    succeed(&skipping);
+    let told = String::from_utf8(succeed(&skipping).stderr).unwrap();
+    assert!(told.contains(&format!("2 files, from {} to {}", to("a.tsv"), to("b.gz"))), "{told}");
 }
 
 #[test]

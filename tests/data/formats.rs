@@ -748,7 +748,7 @@ fn text_is_entered_anywhere_and_a_schema_is_proposed() {
         expected.extend_from(&all, start as usize..9000, &dataset.description);
         assert!(found == expected, "{start}");
     }
-    let proposal = formats::csv::propose(&folder.path().join("ratings.csv"), u64::MAX, None).unwrap();
+    let proposal = formats::csv::propose(&folder.path().join("ratings.csv"), u64::MAX, None, 1 << 20).unwrap();
     let proposed = &proposal.schema;
     assert_eq!(proposed.label, "rating >= 4", "three quarters of 0 to 5");
     let names =
@@ -768,6 +768,6 @@ proptest! {
         if let Ok(dataset) = text(folder.path(), &rows, RATINGS_SCHEMA) {
             let _ = formats::verify(&dataset, |_| ());
         }
-        let _ = formats::csv::propose(&folder.path().join("ratings.csv"), 100, None);
+        let _ = formats::csv::propose(&folder.path().join("ratings.csv"), 100, None, 1 << 20);
     }
 }

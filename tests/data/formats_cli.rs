@@ -228,12 +228,21 @@ fn a_killed_conversion_leaves_no_data_set_and_is_done_again() {
         assert!(begin.elapsed() < Duration::from_secs(60), "it writes");
         std::thread::sleep(Duration::from_millis(5));
     }
+    // Nobody else writes there now, and afterwards what it has left goes, whatever the format of the next.
+    assert!(
+        fail(&format!("data generate {} --format mlperf", to.display()))
+            .contains("is being written by another process")
+    );
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!to.join("part-00000.octo").exists() && !to.join("dataset.toml").exists());
+    std::fs::write(to.join("part-00007.octo"), "of its").unwrap();
     assert!(fail(&format!("data verify {}", to.display())).contains("tell no format"));
-    generate(&to, "octorec");
+    std::fs::write(to.join("notes.txt"), "mine").unwrap();
+    generate(&to, "torchrec");
     run(&format!("data verify {}", to.display()), 0);
+    assert!(!to.join("part-00007.octo").exists() && !to.join(".unfinished").exists());
+    assert_eq!(std::fs::read_to_string(to.join("notes.txt")).unwrap(), "mine");
     assert!(!partial.exists());
 }
 

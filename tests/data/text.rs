@@ -561,6 +561,22 @@ fn b11_recboles_files_say_what_their_columns_are() {
 }
 
 #[test]
+fn a_look_at_the_first_rows_of_text_ends_with_them() {
+    let folder = Folder::new();
+    let (most, broken) = (log(0..400), "1,u1,g1\n");
+    let path = folder.file("log.csv", LOG_HEADER.to_owned() + &most + broken);
+    let told = fail(&format!("inspect {path}"));
+    assert!(told.contains("log.csv: line 402: expected 4 columns as in the header, found 3"), "{told}");
+    let found = json(&format!("inspect {path} --rows 400 --json"));
+    assert_eq!((&found["rows"], &found["rows_total"]), (&400.into(), &Value::Null));
+    let whole = folder.file("whole.csv", LOG_HEADER.to_owned() + &most);
+    assert_eq!(json(&format!("inspect {whole} --rows 400 --json"))["rows_total"], 400);
+    let long = folder.file("long.csv", format!("{LOG_HEADER}{most}1,{},g1,1\n", "u".repeat(2 << 20)));
+    let told = fail(&format!("inspect {long} --max-line 1MiB"));
+    assert!(told.contains("long.csv: line 402: ") && told.contains("longer"), "{told}");
+}
+
+#[test]
 fn text_that_gets_other_rows_behind_the_pass_is_not_read() {
     let folder = Folder::new();
     let (content, schema) = (LOG_HEADER.to_owned() + &log(0..100), folder.file("s.toml", LOG_SCHEMA));

@@ -176,6 +176,7 @@ fn open_text(config: &DataConfig, opening: Opening<'_>) -> Result<Dataset> {
         rows_cap: config.rows_cap,
         on_bad_row: config.on_bad_row,
         max_line: config.max_line,
+        rows: u64::MAX,
         test,
         test_fraction: config.test_fraction,
     };

@@ -32,6 +32,7 @@ mod records;
 mod strided;
 mod torchrec;
 mod transfer;
+mod unfinished;
 mod write;
 
 use std::path::Path;

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 #[cfg(feature = "parquet")]
 use super::parquet;
+use super::unfinished::Unfinished;
 use super::{Format, bad, hugectr, mlperf, nvidia, torchrec};
 use crate::base::{Error, Result};
-use crate::data::blocks::{EXTENSION, MANIFEST, Manifest, Options, Part, Role, Writer};
+use crate::data::blocks::{EXTENSION, Manifest, Options, Part, Role, Writer};
 use crate::data::{Description, Samples};
 use crate::memory::WholeFile;
 
@@ -26,7 +27,7 @@ pub trait Sink: Send {
     fn finish(self: Box<Self>) -> Result<u64>;
 }
 
-/// A data set that is being written to a directory.
+/// A data set that is being written to a directory; dropped before it is sealed, nothing of it stays.
 pub struct Target {
     folder: PathBuf,
     format: Format,
@@ -35,13 +36,15 @@ pub struct Target {
     parts: Vec<Part>,
     roles: Vec<Role>,
     bytes: u64,
+    unfinished: Unfinished,
 }
 
 impl Target {
     /// Prepares `folder` for rows of `description`.
     ///
     /// # Errors
-    /// When it cannot be created, holds a data set already, or the format can only be read.
+    /// When it cannot be created, holds a data set or files of its kind already, another process writes to it, or the format can
+    /// only be read.
     pub fn create(folder: &Path, format: Format, description: &Description, options: Options) -> Result<Self> {
         if !Format::WRITTEN.contains(&format) {
             #[cfg(not(feature = "parquet"))]
@@ -66,18 +69,8 @@ impl Target {
             return Err(bad(folder, reason));
         }
         std::fs::create_dir_all(folder).map_err(Error::io(folder, "create"))?;
-        let mut entries = std::fs::read_dir(folder).map_err(Error::io(folder, "list"))?;
-        // Parts of a run that was killed may be written over.
-        let taken = entries.any(|entry| {
-            entry.is_ok_and(|entry| {
-                let name = entry.file_name().to_string_lossy().into_owned();
-                [MANIFEST, nvidia::SPEC, mlperf::COUNTS, super::SCHEMA].contains(&name.as_str())
-            })
-        });
-        if taken {
-            return Err(bad(folder, "holds a data set already: choose another directory, or remove this one"));
-        }
         Ok(Self {
+            unfinished: Unfinished::begin(folder, format)?,
             folder: folder.to_owned(),
             format,
             description: description.clone(),
@@ -144,6 +137,7 @@ impl Target {
             Format::Parquet => parquet::seal(&self.folder, &self.description)?,
             _ => unreachable!("refused by create"),
         }
+        self.unfinished.finish()?;
         Ok(self.bytes)
     }
 }

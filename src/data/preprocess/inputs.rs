@@ -36,8 +36,8 @@ pub fn input_files(inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
     if let Some(pair) = all.windows(2).find(|pair| is_sorted_by_a_shell(&pair[0], &pair[1])) {
         let [first, second] = [&pair[0], &pair[1]].map(|path| path.file_name().unwrap_or_default().to_string_lossy());
         let reason = format!(
-            "stands before {second}, as a shell sorts names, but files are read in the order of their days: name them in that \
-             order, with braces ({}) or by the folder that they are alone in",
+            "stands before {second}, as a shell sorts names, but files are read in the order of their days: name them in \
+             that order, with braces ({}) or by the folder that they are alone in",
             braces(&first)
         );
         return Err(Error::bad_file(pair[0].clone(), reason));
@@ -79,7 +79,8 @@ fn refuse_twice(all: &[PathBuf]) -> Result<()> {
         let name = if packed { path.with_extension("") } else { path.clone() };
         if let Some(other) = names.insert(name, path) {
             let reason = format!(
-                "would be read beside {}, the same log packed otherwise: name one of the two (of a folder, move one out of it)",
+                "would be read beside {}, the same log packed otherwise: name one of the two (of a folder, move one out of \
+                 it)",
                 other.display()
             );
             return Err(Error::bad_file(path.clone(), reason));
@@ -88,8 +89,8 @@ fn refuse_twice(all: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses inputs of which no row is of use: each would be a day without rows, the last one that of validation and test. Of each,
-/// `found` are its rows, and the malformed ones that were left out.
+/// Refuses inputs of which no row is of use: each would be a day without rows, the last one that of validation and test.
+/// Of each, `found` are its rows, and the malformed ones that were left out.
 pub(super) fn refuse_empty<'a>(inputs: impl Iterator<Item = &'a Path>, found: &[[u64; 2]]) -> Result<()> {
     let empty: Vec<_> = inputs.zip(found).filter(|(_, [rows, _])| *rows == 0).collect();
     let what = |skipped: u64| match skipped {

@@ -25,8 +25,8 @@ impl TrainedOn {
 }
 
 impl Checkpoint<'_> {
-    /// Where a run goes on that stands at `progress`. Within a pass over the samples that is there, and neither they nor their
-    /// order may be others than those that the pass began with; behind a pass other samples are the next one's.
+    /// Where a run goes on that stands at `progress`. Within a pass over the samples that is there, and neither they nor
+    /// their order may be others than those that the pass began with; behind a pass other samples are the next one's.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] and [`Error::Config`] when they are others.
@@ -51,8 +51,8 @@ impl Checkpoint<'_> {
         }
         if within {
             return Err(self.fail(format!(
-                "the run stopped within a pass over {}, and these {} are others, or have changed or grown since: name the data \
-                 that it began with (--data, --test-fraction), or start from its weights with --init",
+                "the run stopped within a pass over {}, and these {} are others, or have changed or grown since: name \
+                 the data that it began with (--data, --test-fraction), or start from its weights with --init",
                 Many(had.samples, "training sample"),
                 now.samples
             )));
@@ -76,8 +76,8 @@ fn keeps_order(began: &Config, config: &Config) -> Result<()> {
     match kept.into_iter().find(|(_, same)| !same) {
         None => Ok(()),
         Some((key, _)) => {
-            let reason = "the run stopped within a pass over the samples, whose order is kept to its end: leave the key away, or begin \
-                 another run with --out and --init";
+            let reason = "the run stopped within a pass over the samples, whose order is kept to its end: leave the key \
+                          away, or begin another run with --out and --init";
             Err(Error::config(format!("{key} with --resume"), reason))
         }
     }

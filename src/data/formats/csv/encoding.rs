@@ -12,10 +12,15 @@ use crate::base::{Error, Result};
 use crate::data::Vocabulary;
 use crate::data::tsv::{Unseen, first_rows_below};
 
+/// Text of a column's values in a vocabulary, whose file has 32 bits for where each ends.
+const MOST_BYTES: u64 = u32::MAX as u64;
+
 /// The row numbers of every column's values.
 pub(super) struct Encoding {
     /// Empty for a column whose rows do not depend on the data.
     ids: Vec<HashMap<Box<[u8]>, u32>>,
+    /// Bytes of the values that were learned of every column.
+    bytes: Vec<u64>,
     /// Whether values without a number share one more row.
     unseen_row: bool,
     unseen: Unseen,
@@ -32,7 +37,8 @@ impl Encoding {
     /// [`Error::Config`] when the vocabulary is of other columns.
     pub(super) fn new(schema: &TextSchema, known: Option<&Vocabulary>, unseen: Unseen, cap: u64) -> Result<Self> {
         let columns = schema.categorical.len();
-        let empty = Self { ids: vec![HashMap::new(); columns], unseen_row: false, unseen, cap, learning: None };
+        let (ids, bytes) = (vec![HashMap::new(); columns], vec![0; columns]);
+        let empty = Self { ids, bytes, unseen_row: false, unseen, cap, learning: None };
         let Some(known) = known else { return Ok(Self { learning: Some(vec![Vec::new(); columns]), ..empty }) };
         if known.texts().len() != columns {
             let reason = format!(
@@ -46,13 +52,25 @@ impl Encoding {
     }
 
     /// Gives the new values of a good row their numbers; `number` is that of the row.
-    pub(super) fn learn(&mut self, column: usize, value: &[u8], number: u64) {
-        let Some(seen) = &mut self.learning else { return };
+    ///
+    /// # Errors
+    /// When the values of the column are more text than a vocabulary holds.
+    pub(super) fn learn(&mut self, column: usize, value: &[u8], number: u64) -> std::result::Result<(), String> {
+        let Some(seen) = &mut self.learning else { return Ok(()) };
         let ids = &mut self.ids[column];
         if !ids.contains_key(value) {
+            self.bytes[column] += value.len() as u64;
+            if self.bytes[column] > MOST_BYTES {
+                return Err(
+                    "its different values are more than 4 GiB of text, which no vocabulary holds: give the column \
+                            rows in the schema, by which its values are hashed, or leave it out"
+                        .to_owned(),
+                );
+            }
             ids.insert(value.into(), ids.len() as u32);
             seen[column].push(number);
         }
+        Ok(())
     }
 
     /// Whether new values get numbers.
@@ -128,5 +146,28 @@ impl Encoding {
             values
         };
         Vocabulary::of_texts(self.ids.iter().map(column).collect()).with_unseen_row(self.unseen_row)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_more_text_than_a_vocabulary_holds_are_an_error() {
+        let column = TextCategorical { column: "url".to_owned(), ..TextCategorical::default() };
+        let schema = TextSchema {
+            label: "label".to_owned(),
+            delimiter: ',',
+            columns: Vec::new(),
+            dense: Vec::new(),
+            categorical: vec![column],
+        };
+        let mut encoding = Encoding::new(&schema, None, Unseen::Fault, 0).unwrap();
+        encoding.bytes[0] = MOST_BYTES - 3;
+        assert_eq!(encoding.learn(0, b"abc", 0), Ok(()));
+        assert_eq!(encoding.learn(0, b"abc", 1), Ok(()), "it is known");
+        let told = encoding.learn(0, b"d", 2).unwrap_err();
+        assert!(told.contains("more than 4 GiB of text"), "{told}");
     }
 }

@@ -17,13 +17,9 @@ mod scan;
 mod schema;
 pub mod sniff;
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use csv::{Position, Reader, ReaderBuilder};
 
 pub(in crate::data) use arriving::Arriving;
 use encoding::Encoding;
@@ -39,7 +35,7 @@ use crate::base::{Error, Result};
 use crate::data::blocks::Role;
 use crate::data::samples::Samples;
 use crate::data::schema::{Categorical, Description, Label};
-use crate::data::tsv::{LONGEST, Progress, decoded, first_part};
+use crate::data::tsv::{LONGEST, Progress, first_part};
 use crate::data::{Labels, Unseen, Vocabulary};
 
 /// Opens a text file as its schema says.
@@ -74,6 +70,8 @@ pub struct Choices<'a> {
     pub on_bad_row: OnBadRow,
     /// The longest row, in bytes.
     pub max_line: usize,
+    /// Good rows of a file that are read, from its start: what is behind them is not looked at.
+    pub rows: u64,
     /// A second file that holds the test samples.
     pub test: Option<&'a Path>,
     /// Without it, the share of good rows, from the end, that are test samples: [`Vocab::Train`] knows the others.
@@ -90,6 +88,7 @@ impl Default for Choices<'_> {
             rows_cap: 0,
             on_bad_row: OnBadRow::Fail,
             max_line: LONGEST,
+            rows: u64::MAX,
             test: None,
             test_fraction: 0.0,
         }
@@ -162,13 +161,14 @@ fn scan_all(
     let total = sizes.0 + sizes.1;
     let mut encoding = Encoding::new(schema, choices.known, choices.unseen, choices.rows_cap)?;
     let judge = choices.judge();
-    let mut parts = vec![Part::scan(path, schema, judge, &mut encoding, (0, total), progress)?];
+    let most = choices.rows;
+    let mut parts = vec![Part::scan(path, schema, judge, &mut encoding, (0, total), most, progress)?];
     if choices.vocab == Vocab::Train {
         let rows = parts[0].rows;
         encoding.keep_before(if choices.test.is_some() { rows } else { first_part(rows, choices.test_fraction) });
     }
     if let Some(test) = choices.test {
-        parts.push(Part::scan(test, schema, judge, &mut encoding, (sizes.0, total), progress)?);
+        parts.push(Part::scan(test, schema, judge, &mut encoding, (sizes.0, total), most, progress)?);
     }
     encoding.keep_all();
     Ok((parts, encoding))
@@ -196,27 +196,6 @@ struct CsvTable {
     lists: Vec<bool>,
     /// How many values without a row readers have met.
     unseen_values: AtomicU64,
-}
-
-/// The grammar's own reader, for a look at a file's first rows.
-fn reader(path: &Path, delimiter: char, headless: bool) -> Result<Reader<Box<dyn Read + Send>>> {
-    let file = File::open(path).map_err(Error::io(path, "open"))?;
-    let (text, _) = decoded(file, path)?;
-    let builder = &mut ReaderBuilder::new();
-    Ok(builder.has_headers(!headless).delimiter(delimiter as u8).buffer_capacity(1 << 18).from_reader(text))
-}
-
-/// The error of a record that the text's grammar refuses.
-fn fault(path: &Path, error: csv::Error) -> Error {
-    let line = error.position().map_or(1, Position::line);
-    match error.into_kind() {
-        csv::ErrorKind::Io(source) => Error::io(path, "read")(source),
-        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            let reason = format!("expected {expected_len} columns as in the header, found {len}");
-            Error::BadRow { path: path.to_owned(), line, reason }
-        }
-        other => Error::BadRow { path: path.to_owned(), line, reason: format!("{other:?}") },
-    }
 }
 
 /// A field for a message.

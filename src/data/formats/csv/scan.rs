@@ -135,27 +135,29 @@ impl<'a> GoodRows<'a> {
         self.records.progress().0
     }
 
-    fn learn(&self, encoding: &mut Encoding, number: u64) {
+    fn learn(&self, encoding: &mut Encoding, number: u64) -> Result<()> {
         let numbered =
             self.columns.schema.categorical.iter().enumerate().filter(|(_, spec)| spec.fixed_rows().is_none());
-        for (column, _) in numbered {
-            let all = self.columns.each_value(column, &self.records.record, |value, _| {
-                encoding.learn(column, value, number);
-                Ok(())
-            });
-            all.expect("the row was found good");
+        for (column, spec) in numbered {
+            // The row was found good.
+            let all =
+                self.columns.each_value(column, &self.records.record, |value, _| encoding.learn(column, value, number));
+            all.map_err(|reason| bad(self.path, format!("column {}: {reason}", spec.column)))?;
         }
+        Ok(())
     }
 }
 
 impl Part {
-    /// Reads a whole file once. `done` and `total` are the bytes for `progress` before this file and in all files.
+    /// Reads a file once, whole or its first `most` good rows. `done` and `total` are the bytes for `progress` before this
+    /// file and in all files.
     pub(super) fn scan(
         path: &Path,
         schema: &TextSchema,
         judge: Judge,
         encoding: &mut Encoding,
         (done, total): (u64, u64),
+        most: u64,
         progress: &mut Progress<'_>,
     ) -> Result<Self> {
         let found = Found::at(path)?;
@@ -173,7 +175,7 @@ impl Part {
             }
             // Malformed rows between this place and the next good row are skipped again by whoever starts there.
             let place = good.records.place();
-            if !good.next(encoding)? {
+            if rows == most || !good.next(encoding)? {
                 break;
             }
             if let Some(place) = place
@@ -182,7 +184,7 @@ impl Part {
                 marks.push((rows, place));
             }
             if encoding.learns() {
-                good.learn(encoding, rows);
+                good.learn(encoding, rows)?;
             }
             let bags = good.row.lookups.iter();
             longest.iter_mut().zip(bags).for_each(|(most, bag)| *most = (*most).max(bag.rows.len() as u32));

@@ -7,18 +7,19 @@ mod seen;
 
 use std::path::Path;
 
-use csv::ByteRecord;
 use serde::Serialize;
 
 use self::kind::{Kind, kind};
 use self::seen::Seen;
 use super::label::Rule;
+use super::records::Records;
+use super::scan::header_of;
 use super::schema::{Clock, TextCategorical, TextDense, TextSchema};
 use super::sniff::{delimiter, stated};
-use super::{fault, reader};
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::formats::bad;
+use crate::data::tsv::{Labels, Place};
 
 /// A schema with its reasons.
 #[derive(Debug, Clone)]
@@ -46,26 +47,42 @@ pub struct LeftOut {
 }
 
 /// Guesses the delimiter, the label and every column's kind from the first `rows` rows; `label` says what the label is, where
-/// a person knows.
+/// a person knows; no row is longer than `max_line`.
 ///
 /// # Errors
 /// When the file cannot be read, or no column can be the label.
-pub fn propose(path: &Path, rows: u64, label: Option<&str>) -> Result<Proposal> {
+pub fn propose(path: &Path, rows: u64, label: Option<&str>, max_line: usize) -> Result<Proposal> {
     let delimiter = delimiter(path);
-    let mut text = reader(path, delimiter, false)?;
-    let header = text.headers().map_err(|error| fault(path, error))?.clone();
-    let mut columns: Vec<Seen> = header.iter().map(Seen::new).collect();
-    let (mut record, mut seen, mut whole) = (ByteRecord::new(), 0, false);
-    while seen < rows {
+    let mut records = Records::open_at(path, delimiter, max_line, Place::default())?;
+    let bare =
+        TextSchema { label: String::new(), delimiter, columns: Vec::new(), dense: Vec::new(), categorical: Vec::new() };
+    let header = header_of(path, &bare, Labels::Required, &mut records)?;
+    let seen = |name: &Vec<u8>| match std::str::from_utf8(name) {
+        Ok(name) => Ok(Seen::new(name)),
+        Err(error) => {
+            Err(bad(path, format!("the name of a column is no UTF-8 text ({error}): write its header again")))
+        }
+    };
+    let mut columns = header.iter().map(seen).collect::<Result<Vec<_>>>()?;
+    let (mut seen, mut whole) = (0u64, false);
+    loop {
         if seen.is_multiple_of(1 << 12) && interrupt::requested() {
             return Err(Error::Interrupted);
         }
-        if !text.read_byte_record(&mut record).map_err(|error| fault(path, error))? {
+        let Some((line, read)) = records.next()? else {
             whole = true;
             break;
+        };
+        if seen == rows {
+            break;
         }
+        let read = read.and_then(|()| match (columns.len(), records.record.len()) {
+            (expected, found) if expected == found => Ok(()),
+            (expected, found) => Err(format!("expected {expected} columns as in the header, found {found}")),
+        });
+        read.map_err(|reason| Error::BadRow { path: path.to_owned(), line, reason })?;
         seen += 1;
-        columns.iter_mut().zip(&record).for_each(|(column, field)| column.add(field));
+        columns.iter_mut().zip(records.record.iter()).for_each(|(column, field)| column.add(field));
     }
     let (rule, at, label_reason) = match label {
         Some(rule) => given(rule, &columns).map_err(|reason| Error::config("--label", reason))?,
@@ -73,7 +90,7 @@ pub fn propose(path: &Path, rows: u64, label: Option<&str>) -> Result<Proposal> 
             bad(path, format!("{reason}: name the label with --label COLUMN, or --label \"COLUMN >= NUMBER\""))
         })?,
     };
-    let schema = TextSchema { label: rule, delimiter, columns: Vec::new(), dense: Vec::new(), categorical: Vec::new() };
+    let schema = TextSchema { label: rule, ..bare };
     let mut proposal = Proposal { schema, left_out: Vec::new(), label_reason, reasons: Vec::new(), rows: seen, whole };
     let features = columns.iter().enumerate().filter(|(column, _)| *column != at);
     features.for_each(|(_, column)| proposal.add(column));
@@ -91,6 +108,12 @@ fn given(rule: &str, columns: &[Seen]) -> std::result::Result<label::Found, Stri
 }
 
 impl Proposal {
+    /// Whether the file has no other rows than those that were seen.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        self.whole
+    }
+
     fn add(&mut self, seen: &Seen) {
         let (kind, reason) = kind(seen, self.whole);
         let (column, (bare, _)) = (seen.name.clone(), stated(&seen.name));

@@ -1,0 +1,143 @@
+//! The mark of a data set that is being written: its writer holds the mark's lock and removes it at the end. Where that one was
+//! killed, the mark stays and says of which format its files are, so that they are told from anybody else's.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Format, bad, hugectr, mlperf, nvidia};
+use crate::base::{Error, Result};
+use crate::data::blocks::{EXTENSION, MANIFEST};
+use crate::memory::FolderLock;
+
+const MARK: &str = ".unfinished";
+/// What the name of a file ends in until it is whole.
+const PARTIAL: &str = ".partial";
+
+/// A data set that is being written; dropped before [`Unfinished::finish`], nothing of it stays.
+pub(super) struct Unfinished {
+    folder: PathBuf,
+    format: Format,
+    finished: bool,
+    _lock: FolderLock,
+}
+
+impl Unfinished {
+    /// Marks a folder that is there, and removes what a writer left in it that was killed.
+    ///
+    /// # Errors
+    /// When the folder holds a data set, a file of the kind that will be written, or another process writes to it.
+    pub(super) fn begin(folder: &Path, format: Format) -> Result<Self> {
+        let mark = folder.join(MARK);
+        let lock = FolderLock::take_by(folder, MARK)?;
+        let killed = fs::read_to_string(&mark).unwrap_or_default();
+        let killed = Format::WRITTEN.iter().find(|format| format.name() == killed);
+        // Killed behind its last act, it has left a data set.
+        let left = killed.filter(|killed| !folder.join(last(**killed)).exists());
+        let begun = left
+            .map_or(Ok(()), |left| remove_written(folder, *left))
+            .and_then(|()| refuse_taken(folder, format))
+            .and_then(|()| fs::write(&mark, format.name()).map_err(Error::io(&mark, "write")));
+        if let Err(error) = begun {
+            let _ = fs::remove_file(&mark);
+            return Err(error);
+        }
+        Ok(Self { folder: folder.to_owned(), format, finished: false, _lock: lock })
+    }
+
+    /// The data set is whole.
+    ///
+    /// # Errors
+    /// When the mark cannot be removed.
+    pub(super) fn finish(mut self) -> Result<()> {
+        self.finished = true;
+        let mark = self.folder.join(MARK);
+        fs::remove_file(&mark).map_err(Error::io(&mark, "remove"))
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // If this fails, the mark stays, and whoever writes next does it.
+        if !self.finished && remove_written(&self.folder, self.format).is_ok() {
+            let _ = fs::remove_file(self.folder.join(MARK));
+        }
+    }
+}
+
+/// The file that is written last.
+fn last(format: Format) -> &'static str {
+    match format {
+        Format::Octorec => MANIFEST,
+        Format::Mlperf => mlperf::COUNTS,
+        Format::Nvidia => nvidia::SPEC,
+        _ => super::SCHEMA,
+    }
+}
+
+/// Whether a format has a file of this name, or a folder with such files.
+fn writes(format: Format, name: &str) -> bool {
+    let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
+    name == super::SCHEMA
+        || name == last(format)
+        || match format {
+            Format::Octorec => name.starts_with("part-") && ends(&[EXTENSION]) || ends(&[".vocabulary"]),
+            Format::Mlperf => name.starts_with("octorec_") && mlperf::role(name).is_some(),
+            Format::Hugectr => hugectr::role(name).is_some(),
+            Format::Torchrec => {
+                ["day_0_", "val_", "test_"].iter().any(|stem| name.starts_with(stem)) && ends(&[".npy", ".npz"])
+            }
+            Format::Nvidia | Format::Parquet => ["train", "val", "valid", "test"].contains(&name),
+            Format::Csv | Format::Fae => false,
+        }
+}
+
+/// The files of a format in a folder, whole or not.
+fn written(folder: &Path, format: Format) -> Result<Vec<PathBuf>> {
+    let list = |folder: &Path| -> Result<Vec<PathBuf>> {
+        let entries = fs::read_dir(folder).map_err(Error::io(folder, "list"))?;
+        entries.map(|entry| Ok(entry.map_err(Error::io(folder, "list"))?.path())).collect()
+    };
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut all = Vec::new();
+    for path in list(folder)?.into_iter().filter(|path| writes(format, name(path).trim_end_matches(PARTIAL))) {
+        if path.is_dir() {
+            let of_ours = |path: &PathBuf| {
+                let name = name(path);
+                [".bin", ".parquet"].iter().any(|end| name.trim_end_matches(PARTIAL).ends_with(end))
+            };
+            all.extend(list(&path)?.into_iter().filter(of_ours));
+        } else {
+            all.push(path);
+        }
+    }
+    all.sort();
+    Ok(all)
+}
+
+fn remove_written(folder: &Path, format: Format) -> Result<()> {
+    for path in written(folder, format)? {
+        fs::remove_file(&path).map_err(Error::io(&path, "remove"))?;
+        if let Some(within) = path.parent().filter(|within| *within != folder) {
+            // Unless something else is in it.
+            let _ = fs::remove_dir(within);
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a folder in which files would be written over, or be mixed with others.
+fn refuse_taken(folder: &Path, format: Format) -> Result<()> {
+    let marked = [MANIFEST, nvidia::SPEC, mlperf::COUNTS, super::SCHEMA];
+    if marked.iter().any(|name| folder.join(name).exists()) || Format::detect(folder).is_some() {
+        return Err(bad(folder, "holds a data set already: choose another directory, or remove this one"));
+    }
+    let taken = written(folder, format)?.into_iter().find(|path| !path.to_string_lossy().ends_with(PARTIAL));
+    match taken {
+        None => Ok(()),
+        Some(taken) => {
+            let reason =
+                format!("has the name of a file of {}: choose another directory, or move it away", format.name());
+            Err(bad(&taken, reason))
+        }
+    }
+}
