@@ -41,7 +41,7 @@ mod tuned;
 
 use clap::{Parser, Subcommand};
 
-use crate::base::{Error, Result, console, interrupt};
+use crate::base::{Error, Result, console};
 use crate::collective::World;
 use crate::ffi::signals;
 
@@ -94,7 +94,7 @@ enum Command {
 
 /// From now on a command stops in order when it is asked to; nobody asks by a terminal that was closed under nohup.
 fn heed_signals() -> Result<()> {
-    signals::keeping_hangups_ignored(interrupt::install)
+    signals::heed_wishes_to_stop().map_err(|source| Error::Signals { source })
 }
 
 impl Cli {

@@ -45,9 +45,8 @@ impl Ranks {
     #[must_use]
     pub fn held_tables(&self) -> Vec<bool> {
         let (sharding, local) = (self.layout().sharding(), self.local());
-        let holds = |table: u32| {
-            sharding.of_table(TableId(table)).iter().any(|shard| local.contains(&shard.rank.index()))
-        };
+        let holds =
+            |table: u32| sharding.of_table(TableId(table)).iter().any(|shard| local.contains(&shard.rank.index()));
         (0..sharding.tables() as u32).map(holds).collect()
     }
 
