@@ -37,7 +37,6 @@ use crate::data::schema::Scales;
 use crate::data::{Schema, Source, Vocabulary};
 use crate::machine::team::roam;
 use crate::memory::FileMap;
-use crate::model::Parameter;
 
 /// The metadata key that holds [`Header`] as JSON; one key, so that equal runs write equal bytes.
 const METADATA: &str = "octorec";
@@ -144,7 +143,7 @@ pub fn save(
     let (machine, mut saving) = (ranks.world().machine(), Rounds::new(ranks, file.as_ref())?);
     let holders: Vec<Option<usize>> =
         parameters.iter().map(|parameter| ranks.holder(parameter).filter(|_| writers != Writers::First)).collect();
-    gather_the_rest(ranks, &parameters, &holders, &mut file, &mut saving)?;
+    saving.gather_at_first(&parameters, &holders, &mut file)?;
     // All else is written by the machine that has it, while the others write theirs.
     let held = |machine: usize| {
         let holders = &holders;
@@ -210,33 +209,6 @@ pub enum Writers {
     Each,
     /// The first machine writes what others give it, since some do not see its file.
     First,
-}
-
-/// Gathers at the first machine, which writes it, what no machine has whole, or only the first one can write.
-fn gather_the_rest(
-    ranks: &Ranks,
-    parameters: &[Parameter],
-    holders: &[Option<usize>],
-    file: &mut Option<TensorFile>,
-    saving: &mut Rounds<'_>,
-) -> Result<()> {
-    let mut gathered = 0;
-    for (tensor, parameter) in parameters.iter().enumerate().filter(|(tensor, _)| holders[*tensor].is_none()) {
-        file.iter_mut().for_each(|file| file.seek(tensor));
-        for rows in parameter.ranges(PIECE) {
-            gathered += rows.len() * parameter.columns() * size_of::<f32>();
-            let values = ranks.export_rows(parameter, rows)?;
-            if ranks.world().is_first() {
-                file.as_mut().map_or(Ok(()), |file| file.append(bytemuck::cast_slice(&values)))?;
-            }
-            // Nobody answers those who give: without rounds, what is not written yet would fill the first one's memory.
-            if gathered >= ROUND {
-                gathered = 0;
-                saving.end()?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The file of which a machine writes some tensors, if it writes any, and who writes: each machine, where all see the file

@@ -3,9 +3,11 @@
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
+use super::PIECE;
 use crate::base::{Error, Result};
 use crate::machine::team::roam;
 use crate::memory::Flush;
+use crate::model::Parameter;
 use crate::train::Ranks;
 use crate::train::tensor_file::TensorFile;
 
@@ -39,6 +41,36 @@ impl<'a> Rounds<'a> {
         let shared = file.filter(|_| ranks.world().machines() > 1);
         let flush = shared.map(TensorFile::flush_beside).transpose()?.flatten();
         Ok(Self { ranks, flusher: flush.map(Flusher::start).transpose()? })
+    }
+
+    /// Gathers at the first machine, which writes it, what no machine has whole, or only the first one can write: the tensors
+    /// that have no holder.
+    ///
+    /// # Errors
+    /// As [`Ranks::export_rows`], and when the file cannot be written.
+    pub fn gather_at_first(
+        &mut self,
+        parameters: &[Parameter],
+        holders: &[Option<usize>],
+        file: &mut Option<TensorFile>,
+    ) -> Result<()> {
+        let (ranks, mut gathered) = (self.ranks, 0);
+        for (tensor, parameter) in parameters.iter().enumerate().filter(|(tensor, _)| holders[*tensor].is_none()) {
+            file.iter_mut().for_each(|file| file.seek(tensor));
+            for rows in parameter.ranges(PIECE) {
+                gathered += rows.len() * parameter.columns() * size_of::<f32>();
+                let values = ranks.export_rows(parameter, rows)?;
+                if ranks.world().is_first() {
+                    file.as_mut().map_or(Ok(()), |file| file.append(bytemuck::cast_slice(&values)))?;
+                }
+                // Nobody answers those who give: without rounds, what is not written yet would fill the first one's memory.
+                if gathered >= ROUND {
+                    gathered = 0;
+                    self.end()?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Ends a round, together with all machines.
