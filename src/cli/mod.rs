@@ -41,6 +41,7 @@ mod tuned;
 
 use clap::{Parser, Subcommand};
 
+use crate::base::console::note;
 use crate::base::{Error, Result, console};
 use crate::collective::World;
 use crate::ffi::signals;
@@ -106,6 +107,7 @@ impl Cli {
         if !world.is_first() {
             console::speak_as_other_machine(world.machine());
         }
+        machines::bound(world).iter().for_each(|reason| note!("warning: {reason}"));
         // What can be done about a malformed row depends on the command.
         const LEAVE_OUT: &str = "mend the line, or leave such rows out with --on-bad-row skip";
         const EVERY_ROW: &str = "mend the line: a probability is written for every row, so none is left out";
