@@ -29,8 +29,8 @@ pub enum Error {
     /// A signal handler could not be installed.
     #[error("cannot watch for Ctrl-C: {source}")]
     Signals {
-        /// The library's reason.
-        source: ctrlc::Error,
+        /// The system's reason.
+        source: io::Error,
     },
 
     /// The system has no thread to give.

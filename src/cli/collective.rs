@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::machines::Everyone;
 use crate::base::config::{Collective, Config, Precision, TrainConfig, Wire};
+use crate::base::units::Many;
 use crate::base::{Error, Result};
 use crate::collective::plan::Reduction;
 use crate::collective::{MOST_COMPARED, Payload, Priced, Reduced, candidates, priced};
@@ -17,6 +18,8 @@ use crate::model::{LayerShape, Shape};
 
 /// Candidates that are tried beside each other, at most.
 const TRIED: usize = 3;
+/// Among many ranks on machines with unequal numbers of them, those that are compared.
+const UNEVEN: [&str; 3] = ["two-ring", "direct", "halving-doubling"];
 /// Prices of figures that were measured are right within this much.
 const DOUBT: f64 = 1.3;
 
@@ -49,6 +52,9 @@ pub struct Choice {
     /// Whether there are too many ranks for others to be compared.
     #[serde(skip)]
     many: bool,
+    /// Which machine stands in the way of a schedule for machines.
+    #[serde(skip)]
+    uneven: Option<String>,
 }
 
 /// Why a schedule is taken.
@@ -78,11 +84,15 @@ pub struct Candidate {
 pub fn choose(config: &Config, schema: &Schema, everyone: &Everyone, kept: Option<&str>) -> Result<Choice> {
     let Everyone { machine, placement, .. } = everyone;
     let site = Site::new(machine, placement, Known::default());
-    let wanted = config.train.collective;
+    let (wanted, uneven) = (config.train.collective, uneven(&everyone.counts));
     let named = |name: &str| candidates(Some(name), &site);
     let kept = kept.filter(|_| wanted == Collective::Auto).map(named).filter(|kept| !kept.is_empty());
     let (why, candidates) = match (kept, wanted) {
         (Some(kept), _) => (Why::Kept, kept),
+        // Of machines with unequal numbers of ranks the usual schedule is but one of those that may suit.
+        (None, Collective::Auto) if uneven.is_some() && site.ranks.len() > MOST_COMPARED => {
+            (Why::Cheapest, UNEVEN.into_iter().flat_map(named).collect())
+        }
         (None, Collective::Auto) => (Why::Cheapest, candidates(None, &site)),
         (None, asked) => (Why::Asked, named(asked.name())),
     };
@@ -105,7 +115,18 @@ pub fn choose(config: &Config, schema: &Schema, everyone: &Everyone, kept: Optio
     let figures = figures(machine, &site);
     let assumed = !site.assumptions.is_empty();
     let many = why == Why::Cheapest && site.ranks.len() > MOST_COMPARED;
-    Ok(Choice { schedule: reductions[0].name, why, figures, candidates, reductions, assumed, many })
+    let uneven = uneven.filter(|_| why == Why::Cheapest);
+    Ok(Choice { schedule: reductions[0].name, why, figures, candidates, reductions, assumed, many, uneven })
+}
+
+/// The first machine that has another number of ranks than most.
+fn uneven(counts: &[usize]) -> Option<String> {
+    let most = counts.iter().max_by_key(|count| counts.iter().filter(|other| other == count).count())?;
+    let (machine, count) = counts.iter().enumerate().find(|(_, count)| *count != most)?;
+    Some(format!(
+        "machine {machine} has {} and others {most}: as many on each (--ranks) would allow hierarchical",
+        Many(*count as u64, "rank")
+    ))
 }
 
 /// What one rank has no use for, of what the configuration says of the exchange among several.
@@ -207,7 +228,7 @@ impl fmt::Display for Choice {
         })?;
         let [first, others @ ..] = &self.candidates[..] else { return Ok(()) };
         write!(f, ", {} ms a step predicted", figure(first.predicted_ms))?;
-        if self.many {
+        if self.many && self.uneven.is_none() {
             write!(f, " (others are compared among at most {MOST_COMPARED} ranks)")?;
         }
         let list = |number: fn(&Candidate) -> Option<f64>, all: &[Candidate]| {
@@ -218,6 +239,7 @@ impl fmt::Display for Choice {
             write!(f, " ({})", list(|other| Some(other.predicted_ms), others))?;
         }
         write!(f, "; {}", self.figures)?;
+        self.uneven.as_ref().map_or(Ok(()), |uneven| write!(f, "; {uneven}"))?;
         if first.step_ms.is_some() {
             write!(f, "; ms of a step with small tables: {}", list(|tried| tried.step_ms, &self.candidates))?;
         }
@@ -228,6 +250,30 @@ impl fmt::Display for Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::schema::Column;
+    use crate::machine::cluster::cluster;
+    use crate::machine::placement::{Wishes, place};
+
+    #[test]
+    fn many_ranks_on_unequal_machines_choose_among_several_schedules_and_say_why_not_hierarchical() {
+        let machine = Machine::load("twisted-hypercube-8").unwrap();
+        let part = |ranks: usize| {
+            let wishes = Wishes { ranks: Some(ranks), threads: Some(1), ..Wishes::default() };
+            (machine.clone(), place(&machine, &wishes).unwrap())
+        };
+        let parts: Vec<_> = (0..9).map(|number| part(if number == 4 { 7 } else { 8 })).collect();
+        let counts = parts.iter().map(|(_, placement)| placement.ranks.len()).collect();
+        let (machine, placement) = cluster(&parts, None);
+        let schema = Schema { dense: 13, tables: vec![Column::new("a", 50)] };
+        let choice = choose(&Config::default(), &schema, &Everyone { machine, placement, counts }, None)
+            .expect("it is possible");
+        let mut names: Vec<_> = choice.candidates.iter().map(|candidate| candidate.schedule).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["direct", "halving-doubling", "two-ring"]);
+        let told = choice.to_string();
+        assert!(told.contains("machine 4 has 7 ranks and others 8: as many on each (--ranks)"), "{told}");
+        assert!(uneven(&[8, 8]).is_none() && uneven(&[3]).is_none());
+    }
 
     #[test]
     fn every_planner_can_be_asked_for() {

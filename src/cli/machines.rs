@@ -5,10 +5,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::figures;
-use crate::base::config::Config;
+use crate::base::config::{Config, alone_on_machine};
 use crate::base::{Error, Result};
 use crate::collective::World;
 use crate::data::{Source, Split};
+use crate::ffi::linux::{affinity_of_group, current_affinity};
 use crate::machine::Machine;
 use crate::machine::cluster::cluster;
 use crate::machine::figures::Network;
@@ -76,6 +77,21 @@ pub fn introduce(
     let counts = parts.iter().map(|(_, placement)| placement.ranks.len()).collect();
     let (machine, placement) = cluster(&parts, network.as_ref());
     Ok(Everyone { machine, placement, counts })
+}
+
+/// What is to be said of a launcher that lets this process use a part of a machine of which no other process uses the rest.
+pub fn bound(world: &World) -> Option<String> {
+    if world.machines() == 1 || !alone_on_machine() {
+        return None;
+    }
+    // Where the kernel does not tell, nothing is known.
+    let (own, all) = (current_affinity().ok()?.len(), affinity_of_group().ok()?.len());
+    (own < all).then(|| {
+        format!(
+            "its launcher lets octorec use {own} of the {all} cpus that it has here: give it all of them (mpirun --bind-to none; \
+             srun --cpus-per-task={all}, or --cpu-bind=none)"
+        )
+    })
 }
 
 /// This machine's name.

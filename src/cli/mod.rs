@@ -41,7 +41,8 @@ mod tuned;
 
 use clap::{Parser, Subcommand};
 
-use crate::base::{Error, Result, console, interrupt};
+use crate::base::console::note;
+use crate::base::{Error, Result, console};
 use crate::collective::World;
 use crate::ffi::signals;
 
@@ -94,7 +95,7 @@ enum Command {
 
 /// From now on a command stops in order when it is asked to; nobody asks by a terminal that was closed under nohup.
 fn heed_signals() -> Result<()> {
-    signals::keeping_hangups_ignored(interrupt::install)
+    signals::heed_wishes_to_stop().map_err(|source| Error::Signals { source })
 }
 
 impl Cli {
@@ -106,6 +107,7 @@ impl Cli {
         if !world.is_first() {
             console::speak_as_other_machine(world.machine());
         }
+        machines::bound(world).iter().for_each(|reason| note!("warning: {reason}"));
         // What can be done about a malformed row depends on the command.
         const LEAVE_OUT: &str = "mend the line, or leave such rows out with --on-bad-row skip";
         const EVERY_ROW: &str = "mend the line: a probability is written for every row, so none is left out";

@@ -90,13 +90,23 @@ impl World {
     }
 
     #[cfg(feature = "mpi")]
-    fn join(_: usize) -> Result<Self> {
+    fn join(launched: usize) -> Result<Self> {
         // Open MPI binds a process to a core or a socket unless it is told otherwise. One that has a machine to itself places
         // its threads better.
         if bound_although_alone() {
             crate::ffi::linux::unpin_current_thread()?;
         }
-        Ok(Self(Some(Arc::new(Processes::start()?))))
+        let processes = Processes::start()?;
+        // Where MPI does not understand the launcher, each process would be a job of its own.
+        if processes.machines() != launched {
+            let reason = format!(
+                "the launcher says that it has started so many, and MPI finds {}: use `srun --mpi=pmix` (`srun --mpi=list` names \
+                 what Slurm has), or the mpirun of the MPI that octorec was built with",
+                processes.machines()
+            );
+            return Err(Error::Mpi { action: format!("work as one of {launched} processes"), reason });
+        }
+        Ok(Self(Some(Arc::new(processes))))
     }
 
     #[cfg(not(feature = "mpi"))]

@@ -56,6 +56,18 @@ pub fn current_affinity() -> Result<Vec<PuId>> {
     Ok((0..CpuSet::MAX_CPU).filter(|pu| set.is_set(*pu)).map(|pu| PuId(pu as u32)).collect())
 }
 
+/// The processing units that the process's control group allows, wherever the current thread may run now.
+///
+/// # Errors
+/// [`Error::System`] when the kernel refuses.
+pub fn affinity_of_group() -> Result<Vec<PuId>> {
+    let before = current_affinity()?;
+    unpin_current_thread()?;
+    let all = current_affinity();
+    pin_current_thread(&before)?;
+    all
+}
+
 /// The processing unit that runs the current thread at this moment.
 #[must_use]
 pub fn current_pu() -> PuId {
@@ -234,6 +246,9 @@ mod tests {
         pin_current_thread(&[last]).expect("an allowed cpu can be chosen");
         assert_eq!(current_affinity().expect("affinity can be read"), [last]);
         assert_eq!(current_pu(), last);
+        let all = affinity_of_group().expect("affinity can be widened");
+        assert!(home.iter().all(|pu| all.contains(pu)), "{home:?} of {all:?}");
+        assert_eq!(current_affinity().expect("affinity can be read"), [last], "where it was");
         pin_current_thread(&home).expect("the way back");
     }
 

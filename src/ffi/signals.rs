@@ -1,4 +1,4 @@
-//! Signals that would end the process without a word, and the way out for code that may do next to nothing.
+//! Signals that ask the process to stop or would end it without a word, and the way out for code that may do next to nothing.
 //!
 //! Sources: sigaction(2), signal-safety(7).
 
@@ -8,6 +8,8 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Once, OnceLock};
+
+use crate::base::interrupt;
 
 /// Asked with an address that could not be read: whether it can be now.
 pub type Repair = fn(usize) -> bool;
@@ -23,18 +25,48 @@ pub fn refuse_large_files() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Runs `install`, which takes over SIGHUP among others; where whoever started this process had it ignored, as nohup does, it
-/// stays so.
-pub fn keeping_hangups_ignored<T>(install: impl FnOnce() -> T) -> T {
-    let mut now = zeroed();
-    // SAFETY: no new action is named, so that this only writes the present one to `now`.
-    let known = unsafe { libc::sigaction(libc::SIGHUP, ptr::null(), &mut now) } == 0;
-    let done = install();
-    if known && now.sa_sigaction == libc::SIG_IGN {
-        // SAFETY: ignoring a signal runs no code of ours, and the number is one that may be ignored.
-        unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+/// Signals by which this process is asked to stop: by a terminal, by launchers and schedulers of jobs before they kill it, and
+/// by a terminal that is closed.
+const WISHES: [c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGHUP];
+/// Whether a terminal has asked before. Relaxed: the flag carries no data.
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// From now on SIGINT, SIGTERM, SIGUSR1 and SIGHUP ask for an orderly end ([`interrupt::requested`]), however often they
+/// come; only a second SIGINT ends the process at once. Where whoever started this process had SIGHUP ignored, as nohup
+/// does, it stays so.
+///
+/// # Errors
+/// When the system refuses.
+pub fn heed_wishes_to_stop() -> io::Result<()> {
+    for signal in WISHES {
+        let mut now = zeroed();
+        // SAFETY: no new action is named, so that this only writes the present one to `now`.
+        let known = unsafe { libc::sigaction(signal, ptr::null(), &mut now) } == 0;
+        if known && signal == libc::SIGHUP && now.sa_sigaction == libc::SIG_IGN {
+            continue;
+        }
+        let mut new = zeroed();
+        new.sa_sigaction = on_wish as extern "C" fn(c_int) as usize;
+        new.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
+        // SAFETY: `new` is a whole action whose function takes a signal's number and does what is async-signal-safe.
+        if unsafe { libc::sigaction(signal, &new, ptr::null_mut()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
     }
-    done
+    Ok(())
+}
+
+extern "C" fn on_wish(signal: c_int) {
+    if signal == libc::SIGINT && ASKED.swap(true, Ordering::Relaxed) {
+        end_at_once(interrupt::EXIT_CODE);
+    }
+    interrupt::request();
+}
+
+/// Ends the process with this exit code, without destructors or anything that libraries do at the end.
+pub fn end_at_once(code: u8) -> ! {
+    // SAFETY: ends the process, and runs nothing of it; async-signal-safe.
+    unsafe { libc::_exit(c_int::from(code)) }
 }
 
 /// From now on, `repair` is asked about addresses of mapped files behind which there is no file any more (SIGBUS), from

@@ -124,6 +124,15 @@ impl WholeFile {
         Ok(Some(partial))
     }
 
+    /// What flushes it while it is written; nothing for a device or a pipe.
+    ///
+    /// # Errors
+    /// When the system has no handle for it.
+    pub fn flush_beside(&self) -> Result<Option<Flush>> {
+        let file = self.file.as_ref().filter(|_| self.renamed.is_some());
+        file.map(|file| Flush::of(&self.path, file.get_ref())).transpose()
+    }
+
     /// Flushes to the disk and gives the file its name.
     ///
     /// # Errors
@@ -191,12 +200,41 @@ impl FilePart {
         self.file.write_all_at(bytes, at).map_err(Error::io(&self.path, "write"))
     }
 
+    /// As [`WholeFile::flush_beside`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn flush_beside(&self) -> Result<Flush> {
+        Flush::of(&self.path, &self.file)
+    }
+
     /// Flushes to the disk.
     ///
     /// # Errors
     /// As [`WholeFile::append`].
     pub fn finish(self) -> Result<()> {
         self.file.sync_all().map_err(Error::io(&self.path, "write"))
+    }
+}
+
+/// Flushes what was written of a file, by a thread of its own.
+#[derive(Debug)]
+pub struct Flush {
+    path: PathBuf,
+    file: File,
+}
+
+impl Flush {
+    fn of(path: &Path, file: &File) -> Result<Self> {
+        Ok(Self { path: path.to_owned(), file: file.try_clone().map_err(Error::io(path, "write"))? })
+    }
+
+    /// Waits until what was written before is on the disk. An error is told here or by the file, not by both.
+    ///
+    /// # Errors
+    /// As [`WholeFile::append`].
+    pub fn now(&self) -> Result<()> {
+        self.file.sync_data().map_err(Error::io(&self.path, "write"))
     }
 }
 
@@ -289,6 +327,7 @@ mod tests {
         assert!(FilePart::open(&partial, 5, |_| true).is_none() && FilePart::open(&path, 4, |_| true).is_none());
         let mut part = FilePart::open(&partial, 4, |start| start == b"head").unwrap();
         part.write_at(10, b"their?").unwrap();
+        part.flush_beside().unwrap().now().unwrap();
         file.append(b"mi").unwrap();
         file.write_at(14, b"r").unwrap();
         file.append(b"s").unwrap();
@@ -297,7 +336,8 @@ mod tests {
         file.overwrite_start(b"HEAD").unwrap();
         assert_eq!(file.finish().unwrap(), 16);
         assert_eq!(fs::read(&path).unwrap(), b"HEADmine\0\0theirs");
-        assert!(WholeFile::create(Path::new("/dev/null")).unwrap().share().unwrap().is_none());
+        let mut device = WholeFile::create(Path::new("/dev/null")).unwrap();
+        assert!(device.share().unwrap().is_none() && device.flush_beside().unwrap().is_none());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use twox_hash::XxHash3_64;
 
 use crate::base::{Result, interrupt};
-use crate::memory::{FilePart, WholeFile};
+use crate::memory::{FilePart, Flush, WholeFile};
 
 /// The metadata key of the tensors' hashes.
 const HASHES: &str = "octorec.hashes";
@@ -182,6 +182,14 @@ impl TensorFile {
         let head = self.head();
         let Sink::Own(file) = &mut self.file else { return Ok(None) };
         Ok(file.share()?.map(|path| (path, head.len(), XxHash3_64::oneshot(&head))))
+    }
+
+    /// As [`WholeFile::flush_beside`].
+    pub(super) fn flush_beside(&self) -> Result<Option<Flush>> {
+        match &self.file {
+            Sink::Own(file) => file.flush_beside(),
+            Sink::Shared(file) => file.flush_beside().map(Some),
+        }
     }
 
     /// What is appended next belongs to this tensor, or if it has no bytes, to the next that has.

@@ -190,27 +190,34 @@ fn weights_start_a_run_and_must_fit() {
 
 #[test]
 #[cfg(unix)]
-fn an_interrupt_saves_and_exits_with_130() {
+fn a_wish_to_stop_saves_and_exits_with_130() {
     let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("run");
-    let line = format!("{} --steps 1000000 --out {}", tiny_training(), out.display());
-    let child = octorec().args(line.split_whitespace()).stderr(Stdio::piped()).spawn().unwrap();
-    let metrics = out.join("metrics.jsonl");
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while fs::metadata(&metrics).map_or(0, |file| file.len()) == 0 {
-        assert!(Instant::now() < deadline, "training began");
-        std::thread::sleep(Duration::from_millis(20));
+    // Schedulers of jobs may ask again and again while a checkpoint is written.
+    for signals in [&["INT"][..], &["TERM", "TERM", "TERM"], &["USR1", "HUP", "USR1"]] {
+        let out = folder.path().join(signals[0]);
+        let line = format!("{} --steps 1000000 --out {}", tiny_training(), out.display());
+        let child = octorec().args(line.split_whitespace()).stderr(Stdio::piped()).spawn().unwrap();
+        let metrics = out.join("metrics.jsonl");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while fs::metadata(&metrics).map_or(0, |file| file.len()) == 0 {
+            assert!(Instant::now() < deadline, "training began");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let kills: Vec<_> = signals.iter().map(|signal| format!("kill -{signal} {}", child.id())).collect();
+        let kill = std::process::Command::new("bash").args(["-c", &kills.join("; true; ")]).status().unwrap();
+        assert!(kill.success() || signals.len() > 1, "{kills:?}");
+        let output = child.wait_with_output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(130), "{signals:?}: {message}");
+        assert!(message.contains("continue with: octorec train --resume"), "{signals:?}: {message}");
+        let done = lines(&metrics).iter().filter(|entry| entry["kind"] == "step").count();
+        // One step more than were done: the checkpoint holds all that was logged.
+        let resumed = json(&format!("train --resume {} --steps {} --json", out.display(), done + 1));
+        assert_eq!(
+            (&resumed["step"], &resumed["steps"], &resumed["samples"]),
+            (&(done + 1).into(), &1.into(), &64.into())
+        );
     }
-    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(kill.success());
-    let output = child.wait_with_output().unwrap();
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(130), "{message}");
-    assert!(message.contains("continue with: octorec train --resume"), "{message}");
-    let done = lines(&metrics).iter().filter(|entry| entry["kind"] == "step").count();
-    // One step more than were done: the checkpoint holds all that was logged.
-    let resumed = json(&format!("train --resume {} --steps {} --json", out.display(), done + 1));
-    assert_eq!((&resumed["step"], &resumed["steps"], &resumed["samples"]), (&(done + 1).into(), &1.into(), &64.into()));
 }
 
 /// A disk that is full looks to a program like this limit on the size of its files.

@@ -174,6 +174,17 @@ fn one_thread_may_call_mpi_for_all() {
 }
 
 #[test]
+fn a_launcher_that_mpi_does_not_understand_is_told() {
+    let Some(mut command) = launcher(1, Wire::SharedMemory) else { return };
+    // As four processes are that srun has started and each of which finds itself alone.
+    let command = command.args(["env", "OMPI_COMM_WORLD_SIZE=4", env!("CARGO_BIN_EXE_octorec"), "config"]);
+    let output = command.output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && output.stdout.is_empty(), "{message}");
+    assert!(message.contains("MPI: cannot work as one of 4 processes") && message.contains("--mpi=pmix"), "{message}");
+}
+
+#[test]
 fn machines_sum_what_ranks_of_one_sum() {
     // Of two terms there is but one sum, in whatever order: two ranks are two ranks wherever they are.
     for words in ["", "--optimizer momentum --optimizer-rows momentum", "--rows-cap 5 --precision bf16"] {
@@ -304,8 +315,8 @@ fn schedules_in_doubt_are_tried_by_all_machines_where_a_run_may_depend_on_time()
     }
 }
 
-/// What two machines say to a command line to which the second one adds these words.
-fn refused_where_one_differs(folder: &Path, line: &str, words: &str) -> Option<String> {
+/// What comes of a command line on two machines, to which the second one adds these words.
+fn where_one_differs(folder: &Path, line: &str, words: &str) -> Option<(bool, String)> {
     let (script, program) = (folder.join("differs"), env!("CARGO_BIN_EXE_octorec"));
     let text = format!(
         "#!/bin/sh\nif [ \"$OMPI_COMM_WORLD_RANK$PMI_RANK\" = 1 ]; then exec {program} \"$@\" {words}; fi\nexec {program} \"$@\"\n"
@@ -314,8 +325,15 @@ fn refused_where_one_differs(folder: &Path, line: &str, words: &str) -> Option<S
     fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let mut command = launcher(2, Wire::SharedMemory)?;
     let output = command.arg(&script).args(line.split_whitespace()).output().unwrap();
-    assert!(!output.status.success(), "{line}: {words}");
-    Some(String::from_utf8_lossy(&output.stderr).into_owned())
+    Some((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()))
+}
+
+#[test]
+fn machines_with_unequal_numbers_of_ranks_are_told_what_equal_ones_would_allow() {
+    let folder = tempdir().unwrap();
+    let line = format!("{} --steps 2 --ranks 2 --threads 1 --comm-cores 0", tiny_training());
+    let Some((done, told)) = where_one_differs(folder.path(), &line, "--ranks 1") else { return };
+    assert!(done && told.contains("as many on each (--ranks) would allow hierarchical"), "{told}");
 }
 
 #[test]
@@ -332,9 +350,9 @@ fn machines_go_on_from_one_checkpoint() {
         (format!("eval --checkpoint {one}"), format!("--checkpoint {other}")),
     ] {
         let line = format!("{line} --ranks 1 --threads 1");
-        let Some(message) = refused_where_one_differs(folder.path(), &line, &words) else { return };
+        let Some((done, message)) = where_one_differs(folder.path(), &line, &words) else { return };
         let expected = "checkpoint.safetensors: machine 1 has another checkpoint than machine 0, one of step 5, of ";
-        assert!(message.contains(expected), "{line}: {message}");
+        assert!(!done && message.contains(expected), "{line}: {message}");
     }
 }
 
@@ -342,7 +360,8 @@ fn machines_go_on_from_one_checkpoint() {
 fn machines_that_mean_different_jobs_are_told_so() {
     let folder = tempdir().unwrap();
     let line = format!("train {TINY} --steps 3 --ranks 1 --threads 1 --source random --set model.rows=[10,20]");
-    let Some(message) = refused_where_one_differs(folder.path(), &line, "--lr 0.5") else { return };
+    let Some((done, message)) = where_one_differs(folder.path(), &line, "--lr 0.5") else { return };
+    assert!(!done);
     assert!(message.contains("differ in train.lr: 0.5 and 0.1") && message.contains("machine 1"), "{message}");
 }
 

@@ -13,11 +13,30 @@ pub fn launched() -> Option<usize> {
     SIZES.iter().find_map(|name| env::var(name).ok()?.parse().ok())
 }
 
+/// How many of a job's processes are on this machine: by Open MPI, by MPICH, by Slurm where it was told so.
+const LOCAL_SIZES: [&str; 3] = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"];
+
+/// Whether a launcher says that no other process of the job is on this machine.
+#[must_use]
+pub fn alone_on_machine() -> bool {
+    LOCAL_SIZES.iter().find_map(|name| env::var(name).ok()).is_some_and(|text| text == "1")
+}
+
 /// Whether Open MPI has bound this process to a part of a machine that no other process of the job uses.
 #[must_use]
 pub fn bound_although_alone() -> bool {
-    let said = |name: &str| env::var(name).is_ok_and(|text| text == "1");
-    said("OMPI_MCA_orte_bound_at_launch") && said("OMPI_COMM_WORLD_LOCAL_SIZE")
+    bound_alone_by(|name| env::var(name).ok())
+}
+
+/// What the launcher of Open MPI 4 says of the job; that of Open MPI 5 (PRRTE) says nothing of the kind.
+const OF_ORTE: &str = "OMPI_MCA_orte_ess_num_procs";
+
+fn bound_alone_by(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let said = |name: &str| variable(name).is_some_and(|text| text == "1");
+    // PRRTE does not say whether it has bound the process, and binds it unless it is told otherwise.
+    let bound = said("OMPI_MCA_orte_bound_at_launch") || variable(OF_ORTE).is_none();
+    // A process that srun has started itself learns nothing of Open MPI's before it starts MPI.
+    bound && said("OMPI_COMM_WORLD_LOCAL_SIZE")
 }
 
 /// Which threads may call MPI, where that is not left to octorec.
@@ -42,6 +61,19 @@ fn one_caller_of(text: Option<&str>) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_alone_is_bound_where_its_launcher_says_so_or_says_nothing() {
+        let (alone, orte, bound) =
+            (("OMPI_COMM_WORLD_LOCAL_SIZE", "1"), (OF_ORTE, "2"), ("OMPI_MCA_orte_bound_at_launch", "1"));
+        let found = |set: &[(&str, &str)]| {
+            let set = set.to_vec();
+            bound_alone_by(|name| set.iter().find(|(other, _)| *other == name).map(|(_, text)| (*text).to_owned()))
+        };
+        assert!(found(&[alone, orte, bound]) && !found(&[alone, orte]), "Open MPI 4");
+        assert!(found(&[alone]) && !found(&[("OMPI_COMM_WORLD_LOCAL_SIZE", "2")]), "Open MPI 5");
+        assert!(!found(&[("SLURM_NTASKS_PER_NODE", "1"), ("SLURM_CPU_BIND", "quiet,mask_cpu:0x1")]), "srun");
+    }
 
     #[test]
     fn callers_are_named() {

@@ -23,7 +23,7 @@ pub use cache::cache_dir;
 pub use check::Contradiction;
 pub use choices::{Collective, Decay, Determinism, Hot, IsaChoice, LrScaling, OptimizerName, Precision, Update, Wire};
 pub use keys::{Command, KEYS, Key};
-pub use launcher::{bound_although_alone, launched, one_caller};
+pub use launcher::{alone_on_machine, bound_although_alone, launched, one_caller};
 pub use layers::Layers;
 pub use look_ups::LookUps;
 pub(crate) use network::names as layer_names;

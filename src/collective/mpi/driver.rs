@@ -23,6 +23,8 @@ pub(super) struct Driver {
     /// Disconnected when the thread has ended the library.
     ended: Receiver<()>,
     endpoints: Arc<Mutex<Vec<Weak<Endpoint>>>>,
+    /// Communicators that nobody uses.
+    spare: Mutex<Vec<Arc<Communicator>>>,
     /// Which threads call the library.
     pub calls: Calls,
     pub version: String,
@@ -60,7 +62,8 @@ impl Driver {
             .recv()
             .map_err(|_| refused("its thread ended".to_owned()))?
             .map_err(|failure| refused(failure.to_string()))?;
-        Ok(Self { tasks: Some(tasks), ended, endpoints, calls, version, process, processes })
+        let spare = Mutex::default();
+        Ok(Self { tasks: Some(tasks), ended, endpoints, spare, calls, version, process, processes })
     }
 
     /// Has the thread do something, and returns what comes of it. It may wait for other processes in it, which may need what
@@ -74,6 +77,21 @@ impl Driver {
         patience: Duration,
         task: impl FnOnce(&Communicator) -> std::result::Result<T, Failure> + Send + 'static,
     ) -> Result<T> {
+        self.call_within(action, patience, Duration::MAX, task)
+    }
+
+    /// As [`Driver::call`], for what no process should wait for longer than `deadline`. The thread may then never be free
+    /// again: what is left to do is to end the job.
+    ///
+    /// # Errors
+    /// What the library says, and when the deadline has passed.
+    pub fn call_within<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        patience: Duration,
+        deadline: Duration,
+        task: impl FnOnce(&Communicator) -> std::result::Result<T, Failure> + Send + 'static,
+    ) -> Result<T> {
         let failed = |reason: String| Error::Mpi { action: action.to_owned(), reason };
         let (sender, answer) = bounded(1);
         let endpoints = self.endpoints.clone();
@@ -83,8 +101,45 @@ impl Driver {
         });
         let tasks = self.tasks.as_ref().expect("the driver runs until it is dropped");
         tasks.send(task).map_err(|_| failed("its thread ended".to_owned()))?;
-        let answer = answer.recv().map_err(|_| failed("its thread ended".to_owned()))?;
+        let answer = answer.recv_timeout(deadline).map_err(|why| {
+            failed(match why {
+                RecvTimeoutError::Disconnected => "its thread ended".to_owned(),
+                RecvTimeoutError::Timeout => format!(
+                    "not all machines have done so within {:.0} s: are they alive, and their network? If one only has more to do, \
+                     allow more with --timeout",
+                    deadline.as_secs_f64()
+                ),
+            })
+        })?;
         answer.map_err(|failure| failed(failure.to_string()))
+    }
+
+    /// So many communicators that nobody else uses: those that were given back, and new ones for what they lack. All
+    /// processes ask for as many at the same time, and so give back the same ones.
+    ///
+    /// A library has some 2,000 of them, and none is ever freed ([`Communicator`]).
+    ///
+    /// # Errors
+    /// What the library says, and when a process does not come within `deadline`.
+    pub fn communicators(&self, count: usize, deadline: Duration) -> Result<Vec<Arc<Communicator>>> {
+        let mut all: Vec<_> = {
+            let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = spare.len().min(count);
+            spare.drain(..kept).collect()
+        };
+        let lacking = count - all.len();
+        let make = move |world: &Communicator| {
+            // A process that still waits for messages by one of these would take those of the next who has it.
+            world.barrier()?;
+            (0..lacking).map(|_| world.duplicate().map(Arc::new)).collect::<std::result::Result<Vec<_>, _>>()
+        };
+        all.extend(self.call_within("make communicators", deadline, deadline.saturating_mul(2), make)?);
+        Ok(all)
+    }
+
+    /// Gives back communicators by which nothing is under way, in the order in which they came.
+    pub fn give_back(&self, communicators: Vec<Arc<Communicator>>) {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).extend(communicators);
     }
 
     /// Drives these endpoints from now on, for as long as somebody holds them.
@@ -95,8 +150,8 @@ impl Driver {
     /// Drives these endpoints no more, once what was handed over has left or `patience` has passed.
     pub fn leave(&self, endpoints: Vec<Arc<Endpoint>>, patience: Duration) {
         let all = self.endpoints.clone();
-        // If the thread has ended, so has the library.
-        let _ = self.call("end messages", patience, move |_| {
+        // If the thread has ended, so has the library; and one that waits in it for others is left there.
+        let _ = self.call_within("end messages", patience, patience.saturating_add(LAST), move |_| {
             let gone = |weak: &Weak<Endpoint>| endpoints.iter().any(|endpoint| weak.as_ptr() == Arc::as_ptr(endpoint));
             all.lock().unwrap_or_else(PoisonError::into_inner).retain(|weak| !gone(weak));
             endpoints.iter().for_each(|endpoint| endpoint.end());

@@ -146,16 +146,14 @@ impl Endpoint {
         self.drive_if_allowed(&mut state);
     }
 
-    /// The next message from one rank to another, if it has come.
+    /// The next message from one rank to another, if it has come. Whoever finds none of those that are due drives once for all
+    /// of them ([`Endpoint::drive_here`]): to drive asks the library about every peer.
     ///
     /// # Errors
     /// What the library says.
     pub fn take(&self, from: RankId, to: RankId) -> Result<Option<Message>, Failure> {
         let mut state = self.state();
         let own = to.index() - state.first;
-        if state.inboxes[own][from.index()].is_empty() {
-            self.drive_if_allowed(&mut state);
-        }
         if let Some(failure) = &state.failure {
             return Err(failure.clone());
         }
@@ -179,10 +177,8 @@ impl Endpoint {
     }
 
     /// As [`Endpoint::drive`], if any thread may.
-    pub fn drive_here(&self) {
-        if self.any_thread {
-            self.drive();
-        }
+    pub fn drive_here(&self) -> bool {
+        self.any_thread && self.drive()
     }
 
     fn drive_if_allowed(&self, state: &mut State) {

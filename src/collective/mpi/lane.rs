@@ -66,6 +66,7 @@ struct Ways {
     driver: Arc<Driver>,
     job: Job,
     lanes: Vec<Ends>,
+    communicators: Vec<Arc<Communicator>>,
 }
 
 /// One lane's way to other machines.
@@ -107,13 +108,12 @@ impl Bridge {
         // One communicator a lane, or one a sender of each machine: as many on all machines.
         let widest = machines.widest();
         let count: usize = lanes.iter().map(|lane| if lane.together { 1 } else { widest }).sum();
-        let duplicate = move |world: &Communicator| (0..count).map(|_| world.duplicate().map(Arc::new)).collect();
-        let all: Vec<Arc<Communicator>> = driver.call("make communicators", job.deadline(), duplicate)?;
-        let mut communicators = all.into_iter();
+        let communicators = driver.communicators(count, job.deadline())?;
+        let mut of_lanes = communicators.iter().cloned();
         let any_thread = driver.calls == Calls::Any;
         let mut ends = Vec::new();
         for LaneSpec { links, together } in lanes {
-            let of_lane: Vec<_> = communicators.by_ref().take(if together { 1 } else { widest }).collect();
+            let of_lane: Vec<_> = of_lanes.by_ref().take(if together { 1 } else { widest }).collect();
             let ranks = machines.ranks(own);
             let groups: Vec<Range<usize>> =
                 if together { vec![ranks] } else { ranks.map(|rank| rank..rank + 1).collect() };
@@ -126,7 +126,7 @@ impl Bridge {
             driver.take(&endpoints);
             ends.push(Ends { links: Arc::new(links), together, endpoints, peers });
         }
-        let ways = Arc::new(Ways { driver: driver.clone(), job: job.clone(), lanes: ends });
+        let ways = Arc::new(Ways { driver: driver.clone(), job: job.clone(), lanes: ends, communicators });
         Ok(Self { machines, shared, ways, job: job.clone() })
     }
 }
@@ -236,8 +236,12 @@ impl Fabric for Bridge {
 impl Drop for Ways {
     fn drop(&mut self) {
         // Of a job that failed, nobody may take what has not left.
-        let patience = if self.job.check().is_ok() { self.job.deadline() } else { Duration::ZERO };
+        let is_well = self.job.check().is_ok();
+        let patience = if is_well { self.job.deadline() } else { Duration::ZERO };
         self.driver.leave(self.lanes.drain(..).flat_map(|ends| ends.endpoints).collect(), patience);
+        if is_well {
+            self.driver.give_back(std::mem::take(&mut self.communicators));
+        }
     }
 }
 
@@ -368,8 +372,8 @@ impl Carrier for Lane {
     }
 
     fn pause(&mut self, place: Place, peer: RankId) -> std::result::Result<(), Trouble> {
-        self.endpoint.drive_here();
-        self.inside.pause(place, peer)
+        // What has moved may be what is waited for.
+        if self.endpoint.drive_here() { Ok(()) } else { self.inside.pause(place, peer) }
     }
 
     fn moved(&mut self) {

@@ -19,6 +19,7 @@ use super::{Buffers, Raw};
 use crate::base::config::one_caller;
 use crate::base::{Error, RankId, Result};
 use crate::ffi::mpi::{Calls, Communicator, Failure, Part};
+use crate::ffi::signals::end_at_once;
 use crate::sync::{Job, Line, Yielding};
 
 /// The stage in which a machine tells why it ends.
@@ -26,6 +27,12 @@ pub const END: &str = "end";
 
 /// How long a machine waits for others to take what it has sent before it does something else together with them.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long machines that MPI has started may take to meet.
+const MEETING: Duration = Duration::from_secs(300);
+
+/// How long a thread that is busy in the library may take to end all processes.
+const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// Bytes of a message between machines themselves; what is longer goes in pieces.
 const PIECE: usize = 64 << 10;
@@ -43,6 +50,8 @@ pub enum Takers {
 pub struct Processes {
     driver: Arc<Driver>,
     control: Arc<Endpoint>,
+    /// The control's.
+    communicator: Arc<Communicator>,
 }
 
 impl Processes {
@@ -53,7 +62,8 @@ impl Processes {
     pub fn start() -> Result<Self> {
         let wanted = if one_caller()? { Calls::One } else { Calls::Any };
         let driver = Arc::new(Driver::start(wanted)?);
-        let communicator = driver.call("make a communicator", PATIENCE, |world| world.duplicate().map(Arc::new))?;
+        let duplicate = |world: &Communicator| world.duplicate().map(Arc::new);
+        let communicator = driver.call_within("make a communicator", PATIENCE, MEETING, duplicate)?;
         let (own, processes) = (driver.process, driver.processes);
         let others = (0..processes).filter(|process| *process != own);
         let way = || (communicator.clone(), 0);
@@ -61,7 +71,7 @@ impl Processes {
         let routes = others.map(|process| Route { process, out: way(), into: way(), capacity }).collect();
         let control = Arc::new(Endpoint::new(routes, own..own + 1, processes, driver.calls == Calls::Any));
         driver.take(std::slice::from_ref(&control));
-        Ok(Self { driver, control })
+        Ok(Self { driver, control, communicator })
     }
 
     /// This process's number.
@@ -88,13 +98,14 @@ impl Processes {
 
     /// Ends all processes, now.
     pub fn abort(&self, code: u8) -> ! {
-        // The driver's thread may be busy in the library: any thread may abort.
-        let aborted =
-            self.driver.call("abort", Duration::ZERO, move |world: &Communicator| -> std::result::Result<(), _> {
-                world.abort(code)
-            });
-        drop(aborted);
-        std::process::exit(i32::from(code))
+        // The driver's thread may be busy in the library, for good.
+        if self.driver.calls == Calls::Any {
+            self.communicator.abort(code);
+        }
+        let abort = move |world: &Communicator| -> std::result::Result<(), _> { world.abort(code) };
+        let _ = self.driver.call_within("abort", Duration::ZERO, LAST_WORD, abort);
+        // The launcher ends the others when it sees how this one has ended.
+        end_at_once(code)
     }
 
     /// What all machines give, by machine: for all of them, or for the first alone, where the others get nothing but their
@@ -167,6 +178,8 @@ impl Processes {
             let Some(other) = waits_for else { return Ok(whole) };
             if progress {
                 (moved_at, yielding) = (Instant::now(), Yielding::default());
+            } else if self.control.drive_here() {
+                yielding = Yielding::default();
             } else if moved_at.elapsed() > deadline {
                 return Err(failed(format!(
                     "machine {other} did not answer within {:.0} s: is it alive, and its network? If it only has more to do, \

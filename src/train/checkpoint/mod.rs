@@ -16,6 +16,7 @@
 //! so a full disk, a crash or a signal leaves the previous one untouched.
 
 mod place;
+mod rounds;
 mod weights;
 
 pub use place::TrainedOn;
@@ -28,6 +29,7 @@ use std::thread;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors};
 use serde::{Deserialize, Serialize};
 
+use self::rounds::{ROUND, Rounds, SAVE};
 use super::Ranks;
 use super::order::Shuffled;
 use super::tensor_file::{Hashes, Landmark, TensorFile};
@@ -147,19 +149,10 @@ pub fn save(
     let header = serde_json::to_string(&header).expect("a header is representable in JSON");
     let own = path.map(|path| TensorFile::begin(path, (METADATA, header), sizes())).transpose()?;
     let (mut file, writers) = share(ranks, own, sizes)?;
-    let machine = ranks.world().machine();
+    let (machine, mut saving) = (ranks.world().machine(), Rounds::new(ranks, file.as_ref())?);
     let holders: Vec<Option<usize>> =
         parameters.iter().map(|parameter| ranks.holder(parameter).filter(|_| writers != Writers::First)).collect();
-    // What no machine has whole, or only the first one can write, all machines gather there.
-    for (tensor, parameter) in parameters.iter().enumerate().filter(|(tensor, _)| holders[*tensor].is_none()) {
-        file.iter_mut().for_each(|file| file.seek(tensor));
-        for rows in parameter.ranges(PIECE) {
-            let values = ranks.export_rows(parameter, rows)?;
-            if ranks.world().is_first() {
-                file.as_mut().map_or(Ok(()), |file| file.append(bytemuck::cast_slice(&values)))?;
-            }
-        }
-    }
+    saving.gather_at_first(&parameters, &holders, &mut file)?;
     // All else is written by the machine that has it, while the others write theirs.
     let held = |machine: usize| {
         let holders = &holders;
@@ -196,7 +189,7 @@ pub fn save(
                         return Ok(());
                     }
                 }
-                ranks.everywhere(SAVE, Vec::<u8>::new())?;
+                saving.end()?;
             }
             Ok(())
         };
@@ -205,12 +198,14 @@ pub fn save(
         let file = writer.join().unwrap_or_else(|payload| resume_unwind(payload));
         result.and(file)
     })?;
+    saving.settle()?;
     let (part, own) = if ranks.world().is_first() { (None, file) } else { (file, None) };
     let parts = ranks.gather(SAVE, part.map_or(Ok(Vec::new()), TensorFile::finish_part)?)?;
     if let Some(mut file) = own {
         parts.iter().for_each(|part| file.take_over(part));
         file.finish()?;
     }
+    saving.alive()?;
     Ok(writers)
 }
 
@@ -224,12 +219,6 @@ pub enum Writers {
     /// The first machine writes what others give it, since some do not see its file.
     First,
 }
-
-/// What machines do when they tell each other how far they are.
-const SAVE: &str = "save a checkpoint";
-
-/// Bytes that each machine writes before it tells the others that it is alive.
-const ROUND: usize = 256 << 20;
 
 /// The file of which a machine writes some tensors, if it writes any, and who writes: each machine, where all see the file
 /// that the first one has begun.
