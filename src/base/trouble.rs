@@ -35,8 +35,8 @@ impl fmt::Display for Place {
 pub enum Trouble {
     /// Somebody waited in vain.
     #[error(
-        "{place}: waited {:.1} s for {peer}: whoever is behind is stuck or far too slow ({}): if it only has more to do, allow \
-         more with --timeout; the ranks stop together",
+        "{place}: waited {:.1} s for {peer}: whoever is behind is stuck or far too slow ({}): if it only has more to \
+         do, allow more with --timeout; the ranks stop together",
         waited.as_secs_f64(),
         list(places)
     )]

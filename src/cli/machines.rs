@@ -79,7 +79,8 @@ pub fn introduce(
     Ok(Everyone { machine, placement, counts })
 }
 
-/// What is to be said of a launcher that lets this process use a part of a machine of which no other process uses the rest.
+/// What is to be said of a launcher that lets this process use a part of a machine of which no other process uses the
+/// rest.
 pub fn bound(world: &World) -> Option<String> {
     if world.machines() == 1 || !alone_on_machine() {
         return None;
@@ -88,8 +89,8 @@ pub fn bound(world: &World) -> Option<String> {
     let (own, all) = (current_affinity().ok()?.len(), affinity_of_group().ok()?.len());
     (own < all).then(|| {
         format!(
-            "its launcher lets octorec use {own} of the {all} cpus that it has here: give it all of them (mpirun --bind-to none; \
-             srun --cpus-per-task={all}, or --cpu-bind=none)"
+            "its launcher lets octorec use {own} of the {all} cpus that it has here: give it all of them (mpirun \
+             --bind-to none; srun --cpus-per-task={all}, or --cpu-bind=none)"
         )
     })
 }

@@ -172,8 +172,8 @@ pub fn open_trained<'a>(path: &'a Path, verify: VerifyArgs, source: &dyn Source)
 }
 
 /// Does the work of a trained model, while another thread checks the hashes of the tables that the ranks look up where the
-/// checkpoint has them: nobody waits for that before the first answer, and damage is an error in any case. Each machine checks
-/// the tables of its own ranks, and waits for what the others find.
+/// checkpoint has them: nobody waits for that before the first answer, and damage is an error in any case. Each machine
+/// checks the tables of its own ranks, and waits for what the others find.
 ///
 /// # Errors
 /// That of the work, or what is wrong with the checkpoint.

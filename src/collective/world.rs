@@ -100,8 +100,8 @@ impl World {
         // Where MPI does not understand the launcher, each process would be a job of its own.
         if processes.machines() != launched {
             let reason = format!(
-                "the launcher says that it has started so many, and MPI finds {}: use `srun --mpi=pmix` (`srun --mpi=list` names \
-                 what Slurm has), or the mpirun of the MPI that octorec was built with",
+                "the launcher says that it has started so many, and MPI finds {}: use `srun --mpi=pmix` (`srun \
+                 --mpi=list` names what Slurm has), or the mpirun of the MPI that octorec was built with",
                 processes.machines()
             );
             return Err(Error::Mpi { action: format!("work as one of {launched} processes"), reason });
@@ -156,8 +156,8 @@ impl World {
         }
     }
 
-    /// Waits until all machines have come to this stage by themselves, each at its own pace, which is no step's: an hour at
-    /// least.
+    /// Waits until all machines have come to this stage by themselves, each at its own pace, which is no step's: an
+    /// hour at least.
     ///
     /// # Errors
     /// As [`World::all_gather`].

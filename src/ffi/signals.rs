@@ -1,4 +1,5 @@
-//! Signals that ask the process to stop or would end it without a word, and the way out for code that may do next to nothing.
+//! Signals that ask the process to stop or would end it without a word, and the way out for code that may do next to
+//! nothing.
 //!
 //! Sources: sigaction(2), signal-safety(7).
 
@@ -25,15 +26,15 @@ pub fn refuse_large_files() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Signals by which this process is asked to stop: by a terminal, by launchers and schedulers of jobs before they kill it, and
-/// by a terminal that is closed.
+/// Signals by which this process is asked to stop: by a terminal, by launchers and schedulers of jobs before they kill
+/// it, and by a terminal that is closed.
 const WISHES: [c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGHUP];
 /// Whether a terminal has asked before. Relaxed: the flag carries no data.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// From now on SIGINT, SIGTERM, SIGUSR1 and SIGHUP ask for an orderly end ([`interrupt::requested`]), however often they
-/// come; only a second SIGINT ends the process at once. Where whoever started this process had SIGHUP ignored, as nohup
-/// does, it stays so.
+/// From now on SIGINT, SIGTERM, SIGUSR1 and SIGHUP ask for an orderly end ([`interrupt::requested`]), however often
+/// they come; only a second SIGINT ends the process at once. Where whoever started this process had SIGHUP ignored, as
+/// nohup does, it stays so.
 ///
 /// # Errors
 /// When the system refuses.

@@ -80,8 +80,8 @@ impl Driver {
         self.call_within(action, patience, Duration::MAX, task)
     }
 
-    /// As [`Driver::call`], for what no process should wait for longer than `deadline`. The thread may then never be free
-    /// again: what is left to do is to end the job.
+    /// As [`Driver::call`], for what no process should wait for longer than `deadline`. The thread may then never be
+    /// free again: what is left to do is to end the job.
     ///
     /// # Errors
     /// What the library says, and when the deadline has passed.
@@ -105,8 +105,8 @@ impl Driver {
             failed(match why {
                 RecvTimeoutError::Disconnected => "its thread ended".to_owned(),
                 RecvTimeoutError::Timeout => format!(
-                    "not all machines have done so within {:.0} s: are they alive, and their network? If one only has more to do, \
-                     allow more with --timeout",
+                    "not all machines have done so within {:.0} s: are they alive, and their network? If one only has \
+                     more to do, allow more with --timeout",
                     deadline.as_secs_f64()
                 ),
             })

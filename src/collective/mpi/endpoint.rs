@@ -146,8 +146,8 @@ impl Endpoint {
         self.drive_if_allowed(&mut state);
     }
 
-    /// The next message from one rank to another, if it has come. Whoever finds none of those that are due drives once for all
-    /// of them ([`Endpoint::drive_here`]): to drive asks the library about every peer.
+    /// The next message from one rank to another, if it has come. Whoever finds none of those that are due drives once
+    /// for all of them ([`Endpoint::drive_here`]): to drive asks the library about every peer.
     ///
     /// # Errors
     /// What the library says.

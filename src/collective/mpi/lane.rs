@@ -295,7 +295,6 @@ impl Carrier for Lane {
         assert!(lines <= *capacity, "a message of {bytes} bytes to {to}");
         let full = part.used + lines > *capacity;
         if (full || !self.together) && !self.endpoint.is_open(peer) {
-            self.endpoint.drive_here();
             return false;
         }
         if full {

@@ -182,8 +182,8 @@ impl Processes {
                 yielding = Yielding::default();
             } else if moved_at.elapsed() > deadline {
                 return Err(failed(format!(
-                    "machine {other} did not answer within {:.0} s: is it alive, and its network? If it only has more to do, \
-                     allow more with --timeout",
+                    "machine {other} did not answer within {:.0} s: is it alive, and its network? If it only has more \
+                     to do, allow more with --timeout",
                     deadline.as_secs_f64()
                 )));
             } else {

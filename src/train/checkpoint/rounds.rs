@@ -1,5 +1,5 @@
-//! Several machines save in rounds: after each of them all tell that they are alive, and what they wrote in the round before it
-//! is on the disk. What lay in memory until the end would take longer to flush than others wait.
+//! Several machines save in rounds: after each of them all tell that they are alive, and what they wrote in the round
+//! before it is on the disk. What lay in memory until the end would take longer to flush than others wait.
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
@@ -43,8 +43,8 @@ impl<'a> Rounds<'a> {
         Ok(Self { ranks, flusher: flush.map(Flusher::start).transpose()? })
     }
 
-    /// Gathers at the first machine, which writes it, what no machine has whole, or only the first one can write: the tensors
-    /// that have no holder.
+    /// Gathers at the first machine, which writes it, what no machine has whole, or only the first one can write: the
+    /// tensors that have no holder.
     ///
     /// # Errors
     /// As [`Ranks::export_rows`], and when the file cannot be written.
@@ -63,7 +63,7 @@ impl<'a> Rounds<'a> {
                 if ranks.world().is_first() {
                     file.as_mut().map_or(Ok(()), |file| file.append(bytemuck::cast_slice(&values)))?;
                 }
-                // Nobody answers those who give: without rounds, what is not written yet would fill the first one's memory.
+                // Nobody answers those who give: without rounds, what is not written would fill the first one's memory.
                 if gathered >= ROUND {
                     gathered = 0;
                     self.end()?;
@@ -108,7 +108,11 @@ impl Flusher {
         let (answer, answers) = bounded(1);
         let serve = move || {
             roam();
-            asked.iter().take_while(|()| answer.send(flush.now()).is_ok()).for_each(drop);
+            for () in asked {
+                if answer.send(flush.now()).is_err() {
+                    break;
+                }
+            }
         };
         let thread = std::thread::Builder::new().name("octorec-flush".to_owned()).spawn(serve);
         thread.map_err(|source| Error::Threads { wanted: 1, source })?;

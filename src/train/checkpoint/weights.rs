@@ -43,12 +43,12 @@ impl Checkpoint<'_> {
 
     /// Overwrites every tensor of the ranks' model, piece by piece, and what the optimizer of layers or of rows keeps if the
     /// file has any of it. Tables that are looked up where they are ([`Checkpoint::stored_tables`]) are not read; their hashes
-    /// are [`Checkpoint::check_stored`]'s to check. Of several machines, which all do so at the same time, each reads and checks
-    /// the tables of which it has a part.
+    /// are [`Checkpoint::check_stored`]'s to check. Of several machines, which all do so at the same time, each reads
+    /// and checks the tables of which it has a part.
     ///
     /// # Errors
-    /// When a tensor is missing, is damaged, has another shape or type, or is one that the model does not have, and when
-    /// another machine has another file.
+    /// When a tensor is missing, is damaged, has another shape or type, or is one that the model does not have, and
+    /// when another machine has another file.
     pub fn load_into(&self, ranks: &Ranks) -> Result<()> {
         self.check_everywhere(ranks)?;
         let tensors = self.tensors()?;
@@ -93,14 +93,16 @@ impl Checkpoint<'_> {
         let (head, _) = SafeTensors::read_metadata(&self.bytes).map_err(|error| self.fail(error.to_string()))?;
         // The head of octorec's own files has the hashes of all tensors.
         let digest = XxHash3_64::oneshot(&self.bytes[..size_of::<u64>() + head]);
-        let step = self.header()?.map_or(String::new(), |(progress, _)| format!("of step {}, ", progress.step));
+        // Of a damaged header the weights are as good.
+        let header = self.header().ok().flatten();
+        let step = header.map_or(String::new(), |(progress, _)| format!("of step {}, ", progress.step));
         let own = format!("{step}of {} bytes, with head {digest:016x}", self.bytes.len());
         let all = ranks.everywhere("compare checkpoints", own.into_bytes())?;
         let Some(other) = all.iter().position(|theirs| *theirs != all[0]) else { return Ok(()) };
         let [there, here] = [&all[other], &all[0]].map(|told| String::from_utf8_lossy(told));
         Err(self.fail(format!(
-            "machine {other} has another checkpoint than machine 0, one {there} where that has one {here}: copy the one that is \
-             meant to all machines, or name a folder that all see"
+            "machine {other} has another checkpoint than machine 0, one {there} where that has one {here}: copy the \
+             one that is meant to all machines, or name a folder that all see"
         )))
     }
 
