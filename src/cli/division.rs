@@ -18,7 +18,7 @@ use crate::machine::placement::Placement;
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site};
 use crate::model::{Shape, StoredTables};
-use crate::optim::{Kept, Optimizer};
+use crate::optim::{Optimizer, ParamState};
 use crate::shard::demand::{Demand, measured};
 use crate::shard::planner::{plan_by_free, price};
 use crate::shard::scheme::{Scheme, Sharding};
@@ -273,8 +273,8 @@ fn tables(config: &Config, schema: &Schema, demands: &[Demand], aim: Aim<'_>) ->
         Aim::Train => [Optimizer::rows(&config.train), Optimizer::wide(&config.train)[0]],
         Aim::Predict(_) => [Optimizer::None; 2],
     };
-    let [rows, wide] = optimizers.map(|optimizer| Kept { precision, optimizer, row_weights: false });
-    let kept = [Kept { row_weights: config.model.weighs_rows(), ..rows }, wide];
+    let [rows, wide] = optimizers.map(|optimizer| ParamState { precision, optimizer, row_weights: false });
+    let kept = [ParamState { row_weights: config.model.weighs_rows(), ..rows }, wide];
     let columns = schema.tables.iter().zip(config.model.dims(&schema.rows())).enumerate();
     let table = columns.zip(demands).map(|((table, (column, dim)), demand)| {
         let kept = kept[usize::from(table >= deep)];
@@ -305,7 +305,7 @@ fn workload(config: &Config, tables: Vec<TableLoad>, aim: Aim<'_>) -> Workload {
     let optimizer = if learns { Optimizer::dense(&config.train) } else { Optimizer::None };
     let (precision, collective) = (config.train.precision, config.train.collective);
     let layer_precision = config.model.layer_precision(precision);
-    let layers = Kept { precision: layer_precision, optimizer, row_weights: false };
+    let layers = ParamState { precision: layer_precision, optimizer, row_weights: false };
     let positions: Vec<usize> = tables.iter().map(|table| table.positions).collect();
     let dims: Vec<usize> = tables.iter().map(|table| table.dim).collect();
     let shape = Shape::of(&config.model, &positions, &dims);

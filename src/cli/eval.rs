@@ -114,7 +114,7 @@ impl EvalArgs {
             console::result(format_args!("{text}\n"))?;
         } else {
             let table = self.calibration_buckets.is_some();
-            console::result(format_args!("{}", Told { found: &found, groups: self.gauc.as_deref(), table }))?;
+            console::result(format_args!("{}", EvalReport { found: &found, groups: self.gauc.as_deref(), table }))?;
             found.scores.undefined().iter().for_each(|why| note!("note: {why}"));
         }
         Ok(())
@@ -142,7 +142,7 @@ fn table_of(source: &dyn Source, column: &str) -> Result<TableId> {
 }
 
 /// An evaluation for people.
-struct Told<'a> {
+struct EvalReport<'a> {
     found: &'a Evaluation,
     /// The column of the groups.
     groups: Option<&'a str>,
@@ -150,7 +150,7 @@ struct Told<'a> {
     table: bool,
 }
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for EvalReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Evaluation { scores, best_possible_auc, calibration_buckets, grouped } = self.found;
         let Scores { auc, pr_auc, logloss, normalised_entropy, accuracy, calibration, label_rate, samples } = *scores;

@@ -58,7 +58,7 @@ pub fn line(machine: &Machine, assumed: &[String]) -> String {
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Everything<'a> {
+struct FiguresReport<'a> {
     #[serde(flatten)]
     figures: &'a Figures,
     /// Of several machines.
@@ -113,7 +113,7 @@ pub fn measure(args: &TopoArgs, world: &World) -> Result<String> {
     }
     let written = args.write(args.export.as_ref(), &machine)?;
     if args.json {
-        let everything = Everything { figures: &figures, network, kept };
+        let everything = FiguresReport { figures: &figures, network, kept };
         return Ok(serde_json::to_string_pretty(&everything).expect("plain data with string keys is JSON") + "\n");
     }
     let mut text = String::new();

@@ -20,7 +20,7 @@ use crate::base::{Error, Result, console};
 use crate::data::hot::{CONFIDENCE, Options, Profile, Tried, WHOLE_BELOW, profile};
 use crate::data::{Labels, Unseen};
 use crate::memory::write_file;
-use crate::optim::{Kept, Optimizer};
+use crate::optim::{Optimizer, ParamState};
 use crate::train::save_hot;
 
 /// Accesses in a sample below which chance decides much of whether a row has them.
@@ -94,7 +94,8 @@ impl HotArgs {
         let mut config = configured(path, base, keys)?;
         let source = open_data(&mut config, Learned::default(), Labels::Optional, Unseen::default())?;
         let row_weights = config.model.weighs_rows();
-        let kept = Kept { precision: config.train.precision, optimizer: Optimizer::rows(&config.train), row_weights };
+        let kept =
+            ParamState { precision: config.train.precision, optimizer: Optimizer::rows(&config.train), row_weights };
         let options = Options {
             share: self.sample,
             budget: self.hot_budget,

@@ -119,7 +119,7 @@ impl Wish {
 }
 
 #[derive(Serialize)]
-struct Everything<'a> {
+struct PlanReport<'a> {
     /// Whose these are.
     figures: String,
     workload: &'a Workload,
@@ -196,7 +196,7 @@ impl PlanArgs {
             let hot_room = hot.as_ref().map(|_| room);
             let hot = hot.as_ref().map(|((prices, chosen), _)| (&prices[..], *chosen));
             let (workload, site, options, plan) = (&workload, &site, &options, &plan);
-            let everything = Everything { figures, workload, site, options, plan, hot, hot_room };
+            let everything = PlanReport { figures, workload, site, options, plan, hot, hot_room };
             return Ok(serde_json::to_string_pretty(&everything).expect("plain data with string keys is JSON") + "\n");
         }
         if let Some(table) = explained {

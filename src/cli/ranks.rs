@@ -16,7 +16,7 @@ use super::figures;
 use super::help::{DATA, MACHINE};
 use super::machines::{Everyone, introduce};
 use super::place::{PlaceArgs, RankCount};
-use super::session::room;
+use super::session::train_spec;
 use super::trials::{TRIAL_ROWS, Trials};
 use super::tuned::use_plans;
 use crate::base::config::{Config, Determinism, Hot};
@@ -30,7 +30,7 @@ use crate::machine::placement::{CommCores, Placement, RankPlace, Wishes};
 use crate::machine::team::Team;
 use crate::machine::{Machine, place};
 use crate::math::Grains;
-use crate::model::{Room, Stage, StoredTables};
+use crate::model::{Stage, StoredTables, TrainSpec};
 use crate::shard::Sharding;
 use crate::shard::file::with_collective;
 use crate::simd::Isa;
@@ -362,11 +362,11 @@ impl RankArgs {
         sharding: Sharding,
         purpose: Purpose,
     ) -> Result<Setup> {
-        let mut room = room(config, source, placement);
+        let mut spec = train_spec(config, source, placement);
         if purpose == Purpose::Predict {
-            room = Room { samples: config.train.eval_batch, ..room.to_predict() };
+            spec = TrainSpec { samples: config.train.eval_batch, ..spec.to_predict() };
         }
-        let setup = Setup::new(&config.model, source.schema(), sharding, room, placement);
+        let setup = Setup::new(&config.model, source.schema(), sharding, spec, placement);
         let grains = (config.train.determinism == Determinism::Ranks).then(|| Grains::of(config.train.minibatch()));
         let (isa, overlap) = (Isa::chosen(config.train.isa)?, purpose != Purpose::Train(Overlap::Off));
         let wire = config.train.wire;

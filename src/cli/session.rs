@@ -24,7 +24,7 @@ use crate::machine::team::{Team, roam};
 use crate::machine::{Machine, place};
 use crate::math::part_for;
 use crate::memory::same_file;
-use crate::model::{Parameter, Room, Shape};
+use crate::model::{Parameter, Shape, TrainSpec};
 use crate::optim::Optimizer;
 use crate::simd::Isa;
 use crate::train::{Checkpoint, Progress, Ranks, checkpoint_in, load_vocabulary, vocabulary_in};
@@ -118,12 +118,12 @@ pub fn place_team(threads: usize, isa: IsaChoice) -> Result<(Team, Vec<NodeId>)>
     Ok((team, rank.memory_nodes.clone()))
 }
 
-/// Room for training and evaluation, on these places.
-pub fn room(config: &Config, source: &dyn Source, placement: &Placement) -> Room {
+/// What trains and evaluates a model on these places.
+pub fn train_spec(config: &Config, source: &dyn Source, placement: &Placement) -> TrainSpec {
     let threads = placement.ranks.iter().map(|rank| rank.compute.len()).max().unwrap_or(1);
     let (model, schema) = (&config.model, source.schema());
     let shape = Shape::of(model, &schema.positions(model), &model.dims(&schema.rows()));
-    Room {
+    TrainSpec {
         samples: config.train.minibatch().max(config.train.eval_batch),
         part: config.train.part.given().unwrap_or_else(|| part_for(shape.part_sizes(), threads)),
         update: config.train.update,

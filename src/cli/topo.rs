@@ -75,7 +75,7 @@ impl FromStr for Export {
 }
 
 #[derive(Serialize)]
-struct Everything<'a> {
+struct TopoReport<'a> {
     machine: &'a Machine,
     wishes: &'a Wishes,
     placement: &'a Placement,
@@ -114,7 +114,7 @@ pub fn report(args: &TopoArgs, world: &World) -> Result<String> {
     let wishes = args.place.wishes(args.threads);
     let placement = place(&machine, &wishes)?;
     let mut text = if args.json {
-        let everything = Everything { machine: &machine, wishes: &wishes, placement: &placement };
+        let everything = TopoReport { machine: &machine, wishes: &wishes, placement: &placement };
         let json = serde_json::to_string_pretty(&everything).expect("plain data with string keys is JSON");
         json + "\n"
     } else {

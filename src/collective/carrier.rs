@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::base::{Place, RankId, Trouble};
 use crate::memory::{Buffer, Supply};
-use crate::sync::{Gate, Line, Stores};
+use crate::sync::{Barrier, Line, Stores};
 
 /// One rank's end of a medium with a channel of messages, in order, from each rank to each other.
 ///
@@ -139,7 +139,7 @@ pub trait Fabric: Send + Sync {
     ///
     /// # Panics
     /// When `memory` is not from [`Fabric::memory`], or a rank connects twice.
-    fn connect(&self, gate: &mut Gate, memory: Buffer<Line>) -> crate::base::Result<Vec<Box<dyn Carrier>>>;
+    fn connect(&self, barrier: &mut Barrier, memory: Buffer<Line>) -> crate::base::Result<Vec<Box<dyn Carrier>>>;
 }
 
 /// A number of bytes for each link, from each rank to each other.

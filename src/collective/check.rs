@@ -253,10 +253,10 @@ mod tests {
             bad.rounds[0].extend(second);
         };
         refused(&ring, at_once, "reads what");
-        let gather = direct(3).plan(&slices, Payload::F32).reversed();
+        let gather = direct(3).plan(&slices, Payload::F32).all_gather();
         refused(&gather, |bad| bad.rounds[0][0].source = 33..65, "goes nowhere");
         refused(&gather, |bad| bad.rounds[0][0].from = RankId(2), "reads what");
-        let around = around.plan(&slices, Payload::F32).reversed();
+        let around = around.plan(&slices, Payload::F32).all_gather();
         refused(&around, |bad| bad.rounds.swap(0, 1), "does not have");
         let twice = |bad: &mut Schedule| bad.rounds[0].extend_from_within(..1);
         refused(&gather, twice, "write the same");

@@ -69,7 +69,7 @@ pub fn priced(reductions: Vec<Reduction>, tensors: &[Reduced], payload: Payload,
     let takes = |reduction: &Reduction, works: Works| -> f64 {
         let plan = |elements: usize, payload| reduction.plan(&Slices::even(elements, ranks), payload);
         let both = |tensor: &Reduced| {
-            let [there, back] = [plan(tensor.gradients, payload), plan(tensor.words, Payload::F32).reversed()];
+            let [there, back] = [plan(tensor.gradients, payload), plan(tensor.words, Payload::F32).all_gather()];
             seconds(&there, works) + seconds(&back, works)
         };
         alike.iter().map(|(tensor, times)| times * both(tensor)).sum()

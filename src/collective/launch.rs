@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::base::{Error, Place, RankId, Result, Trouble};
-use crate::sync::{Gate, Job, gates_of};
+use crate::sync::{Barrier, Job, barriers};
 
 /// How often it is looked whether the job is in trouble.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -18,7 +18,7 @@ pub struct Member {
     /// The job that it belongs to.
     pub job: Job,
     /// Its place at the job's barrier.
-    pub gate: Gate,
+    pub barrier: Barrier,
 }
 
 /// Runs `body` once for each rank of the job, each on a thread of its own, and returns what they return, by rank.
@@ -32,7 +32,7 @@ pub fn launch<T: Send + 'static>(
     launch_local(job, 0..job.ranks(), body)
 }
 
-/// As [`launch`], for these ranks of the job: those of this machine, which meet among themselves.
+/// For these ranks of the job: those of this machine, which meet among themselves.
 ///
 /// A rank that panics or fails poisons the job, and the others return from their next wait. One that is stuck outside of
 /// any wait is left behind after the job's deadline: the caller gets the trouble, and should end the process.
@@ -52,11 +52,11 @@ pub fn launch_local<T: Send + 'static>(
     // A rank's own error, before it poisoned the job for the others.
     let own: Arc<Mutex<Option<Error>>> = Arc::default();
     let mut refused = None;
-    for gate in gates_of(job, local) {
-        let (rank, body, sender, own) = (gate.rank(), body.clone(), sender.clone(), own.clone());
+    for barrier in barriers(job, local) {
+        let (rank, body, sender, own) = (barrier.rank(), body.clone(), sender.clone(), own.clone());
         let theirs = job.clone();
         let life = move || {
-            let member = Member { rank, job: theirs.clone(), gate };
+            let member = Member { rank, job: theirs.clone(), barrier };
             let result = theirs.guard(rank, || body(member)).map_err(|error| {
                 if !matches!(error, Error::Rank(_)) {
                     own.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);

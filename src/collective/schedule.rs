@@ -198,7 +198,7 @@ impl Schedule {
     /// # Panics
     /// When this is no reduce-scatter.
     #[must_use]
-    pub fn reversed(&self) -> Self {
+    pub fn all_gather(&self) -> Self {
         let Goal::ReduceScatter(slices) = &self.goal else { panic!("only a reduce-scatter is reversed") };
         let back = |hop: &Hop| Hop {
             from: hop.to,
@@ -218,7 +218,7 @@ impl Schedule {
     #[must_use]
     pub fn all_reduce(&self) -> Self {
         let Goal::ReduceScatter(slices) = &self.goal else { panic!("only a reduce-scatter is continued") };
-        let rounds = self.rounds.iter().cloned().chain(self.reversed().rounds).collect();
+        let rounds = self.rounds.iter().cloned().chain(self.all_gather().rounds).collect();
         Self { algorithm: self.algorithm, goal: Goal::AllReduce(slices.clone()), payload: self.payload, rounds }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::carrier::{Carrier, Fabric, Links};
 use crate::base::{Error, Place, RankId, Result, Trouble};
 use crate::memory::{Buffer, Supply};
-use crate::sync::{Gate, Job, Line, Receiver, Sender, Waiting, window_lines, windows};
+use crate::sync::{Barrier, Job, Line, Receiver, Sender, Waiting, window_lines, windows};
 
 /// Where the ranks of a job exchange the ends of their windows.
 pub struct SharedMemory {
@@ -50,8 +50,8 @@ impl Fabric for SharedMemory {
         supply.buffer("receive windows", window_lines(&lines))
     }
 
-    fn connect(&self, gate: &mut Gate, memory: Buffer<Line>) -> Result<Vec<Box<dyn Carrier>>> {
-        let (rank, ranks) = (gate.rank(), self.job.ranks());
+    fn connect(&self, barrier: &mut Barrier, memory: Buffer<Line>) -> Result<Vec<Box<dyn Carrier>>> {
+        let (rank, ranks) = (barrier.rank(), self.job.ranks());
         let at = |lane: usize, to: usize, from: usize| (lane * ranks + to) * ranks + from;
         let slots = self.slots(rank);
         let lines: Vec<usize> = slots.iter().map(|(_, _, lines)| *lines).collect();
@@ -65,7 +65,7 @@ impl Fabric for SharedMemory {
                 readers[lane][from.index()] = Some(receiver);
             }
         }
-        gate.meet("exchange of windows").map_err(Error::Rank)?;
+        barrier.wait_without_deadline("exchange of windows").map_err(Error::Rank)?;
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let lanes = readers.into_iter().enumerate().map(|(lane, readers)| {
             let writers = (0..ranks).map(|to| ends[at(lane, to, rank.index())].take()).collect();

@@ -10,7 +10,7 @@ use std::fmt;
 use super::Table;
 use super::feed::Feed;
 use crate::base::config::Update;
-use crate::optim::Kept;
+use crate::optim::ParamState;
 
 /// Look-ups of a table that are sampled.
 const SAMPLED: usize = 1024;
@@ -108,7 +108,7 @@ impl Choice {
     }
 
     /// What an optimizer with moments needs, or learned weights of rows.
-    pub(super) const fn sums(kept: Kept) -> Self {
+    pub(super) const fn sums(kept: ParamState) -> Self {
         let why = if kept.row_weights { Why::Weighs } else { Why::Sums };
         Self { why, ..Self::given(Update::Sorted) }
     }

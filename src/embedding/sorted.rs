@@ -24,7 +24,7 @@ use super::walk::{MoveEach, SumEach, SumRowwise, WalkRows};
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply, recycled};
-use crate::optim::{Kept, Optimizer, Pace, with_rule};
+use crate::optim::{Optimizer, ParamState, StepSize, with_rule};
 use crate::sync::{AtomicU64, Each, Grid, Lender, Rows, atomic_words, put};
 
 /// Look-ups that a bucket has on average: enough to pay for its counters, few enough to be sorted in the first cache.
@@ -63,7 +63,7 @@ pub(super) struct Sorter {
     lend_row_weights: Lender<f32>,
     /// Memory that steps use again: of the former and of the latter.
     beside: [Vec<(&'static mut [f32], usize)>; 2],
-    kept: Kept,
+    kept: ParamState,
     /// The sum of a row's gradients, one for each piece of the work, from a cache line on.
     sums: Buffer<f32>,
 }
@@ -81,7 +81,7 @@ struct Layout {
 }
 
 impl Sorter {
-    /// Room for `lookups` look-ups in all; more are possible, but allocate once.
+    /// TrainSpec for `lookups` look-ups in all; more are possible, but allocate once.
     pub(super) fn new(spec: &Spec, lookups: usize, supply: &mut Supply<'_>) -> Result<Self> {
         let Spec { tables, threads, dim, .. } = *spec;
         let sums = threads * Team::PIECES_A_THREAD * sum_width(spec.kept, dim);
@@ -116,7 +116,14 @@ impl Sorter {
     }
 
     /// Moves all rows; `feeds` has as many sources for each table.
-    pub(super) fn run<F: Form>(&mut self, form: F, team: &Team, tables: &mut [Table], feeds: &[Feed<'_>], pace: Pace) {
+    pub(super) fn run<F: Form>(
+        &mut self,
+        form: F,
+        team: &Team,
+        tables: &mut [Table],
+        feeds: &[Feed<'_>],
+        step_size: StepSize,
+    ) {
         let (threads, isa) = (team.threads(), team.isa());
         let Some(dim) = tables.first().map(Table::dim) else { return };
         let sources = feeds.len() / tables.len();
@@ -127,8 +134,8 @@ impl Sorter {
         self.share_out(total, buckets, team.pieces());
 
         let Self { records, spare, starts, layouts, bounds, lend_tables, lend_records, lend_spare, .. } = self;
-        let (starts, layouts, bounds, rate) = (&starts[..=buckets], &layouts[..], &bounds[..], pace.rate);
-        let Kept { optimizer, row_weights, .. } = self.kept;
+        let (starts, layouts, bounds, rate) = (&starts[..=buckets], &layouts[..], &bounds[..], step_size.rate);
+        let ParamState { optimizer, row_weights, .. } = self.kept;
         let rowwise = optimizer.row_moment().is_some();
         let [mut moments, mut weights]: [Vec<(&mut [f32], usize)>; 2] = std::mem::take(&mut self.beside).map(recycled);
         let tables = lend_tables.matrices(tables.iter_mut().map(|table| {
@@ -172,7 +179,7 @@ impl Sorter {
                         let each = SumRowwise { form, sum, kept, weights, rate, eps };
                         isa.run(WalkRows { band, records, feeds, each });
                     }
-                    _ => with_rule!(optimizer, pace, rule => {
+                    _ => with_rule!(optimizer, step_size, rule => {
                         isa.run(WalkRows { band, records, feeds, each: SumEach { form, sum, weights, rule } });
                     }),
                 }
@@ -300,7 +307,7 @@ impl Sorter {
 }
 
 /// Elements of a row's sum, to the end of a cache line, where rows are moved by sums.
-fn sum_width(kept: Kept, dim: usize) -> usize {
+fn sum_width(kept: ParamState, dim: usize) -> usize {
     if kept.sums_gradients() { dim.next_multiple_of(16) } else { 1 }
 }
 
@@ -396,7 +403,7 @@ mod tests {
         let sizes: Vec<u32> = (0..300u32).map(|bucket| bucket * 7 % 10).collect();
         let total = sizes.iter().sum::<u32>() as usize;
         for pieces in [1, 2, 3, 8, 40] {
-            let (kept, threads) = (Kept::default(), pieces);
+            let (kept, threads) = (ParamState::default(), pieces);
             let (update, pooling) = (Update::Sorted, Pooling::Sum);
             let spec = Spec { update, fused: true, pooling, tables: 2, dim: 1, kept, lookups: total, threads };
             let mut sorter = Sorter::new(&spec, total, &mut Supply::System).unwrap();

@@ -9,7 +9,7 @@ use crate::base::Result;
 use crate::base::config::Precision;
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
-use crate::optim::Kept;
+use crate::optim::ParamState;
 use crate::sync::Rows;
 
 /// The rows of one categorical column.
@@ -37,16 +37,22 @@ pub struct Table {
 const UNWEIGHTED: &str = "rows have learned weights";
 
 impl Table {
-    /// A table of zeros, which is complete once [`Table::begin`] has run.
+    /// A table of zeros, which is complete once [`Table::reset_optimizer_state`] has run.
     ///
     /// # Errors
     /// When the supply is exhausted.
     ///
     /// # Panics
     /// When there are 2^32 rows or more.
-    pub fn new(name: String, rows: u64, dim: usize, kept: impl Into<Kept>, supply: &mut Supply<'_>) -> Result<Self> {
+    pub fn new(
+        name: String,
+        rows: u64,
+        dim: usize,
+        kept: impl Into<ParamState>,
+        supply: &mut Supply<'_>,
+    ) -> Result<Self> {
         let kept = kept.into();
-        let Kept { precision, optimizer, .. } = kept;
+        let ParamState { precision, optimizer, .. } = kept;
         let moments = optimizer.moments().len();
         let rows = u32::try_from(rows).expect("rows are below 2^32") as usize;
         let words = supply.buffer(&name, rows * (words(precision, dim) + moments * dim))?;
@@ -67,11 +73,11 @@ impl Table {
         Self { name, dim, precision, moments, words: weights, row_moments, row_weights, initial, stored: true }
     }
 
-    /// The same with a learned weight a row where `kept` says so, each 1 once [`Table::begin`] has run.
+    /// The same with a learned weight a row where `kept` says so, each 1 once [`Table::reset_optimizer_state`] has run.
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn with_row_weights(mut self, kept: Kept, supply: &mut Supply<'_>) -> Result<Self> {
+    pub fn with_row_weights(mut self, kept: ParamState, supply: &mut Supply<'_>) -> Result<Self> {
         self.row_weights = RowWeights::new(&self.name, self.rows(), kept, supply)?;
         Ok(self)
     }
@@ -90,8 +96,8 @@ impl Table {
     }
 
     /// Sets what the optimizer keeps, and learned weights of rows, to what they begin with, in memory that is new.
-    pub fn begin(&mut self, team: &Team) {
-        self.row_weights.iter_mut().for_each(|weights| weights.begin(team));
+    pub fn reset_optimizer_state(&mut self, team: &Team) {
+        self.row_weights.iter_mut().for_each(|weights| weights.reset_optimizer_state(team));
         if self.initial != 0.0 {
             self.forget(team);
         }
@@ -160,7 +166,7 @@ impl Table {
     }
 
     /// Whether it keeps this of its rows.
-    pub(super) fn keeps(&self, kept: Kept) -> bool {
+    pub(super) fn keeps(&self, kept: ParamState) -> bool {
         let rows = if kept.optimizer.row_moment().is_some() { self.rows() } else { 0 };
         let moments = self.moments == kept.optimizer.moments().len() && self.row_moments.len() == rows;
         let width = self.row_weights.as_ref().map_or(0, RowWeights::width);

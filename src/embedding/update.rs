@@ -27,7 +27,7 @@ use crate::base::Result;
 use crate::base::config::{Pooling, Update};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply, recycled};
-use crate::optim::{Kept, Pace};
+use crate::optim::{ParamState, StepSize};
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Lender, Rows, Rtm, Stripes, atomic_floats};
 
@@ -48,7 +48,7 @@ pub struct Spec {
     /// Columns of a row.
     pub dim: usize,
     /// What the tables keep.
-    pub kept: Kept,
+    pub kept: ParamState,
     /// Look-ups of all tables in the largest minibatch that is expected. A larger one works and allocates once.
     pub lookups: usize,
     /// Threads of the team.
@@ -123,13 +123,13 @@ impl Updater {
 
     /// Moves, for every sample and table, each row that the sample's bag names against the sample's gradient: the
     /// gradient of the pooled vector, times the look-up's weight and divided by the bag's length under mean pooling, is
-    /// that of every row in it. Sources count in their order, each with one bag a table. `pace` is a [`Pace`], or of the
+    /// that of every row in it. Sources count in their order, each with one bag a table. `pace` is a [`StepSize`], or of the
     /// first update the learning rate.
     ///
     /// # Panics
     /// When a gradient has fewer rows than a bag has samples, or a bag names a row that the table does not have.
-    pub fn run(&mut self, team: &Team, tables: &mut [Table], sources: &[Source<'_>], pace: impl Into<Pace>) {
-        let pace = pace.into();
+    pub fn run(&mut self, team: &Team, tables: &mut [Table], sources: &[Source<'_>], step_size: impl Into<StepSize>) {
+        let step_size = step_size.into();
         let Spec { dim, kept, pooling, .. } = self.spec;
         sources.iter().for_each(|source| source.lookups.check(tables.len()));
         assert!(tables.iter().all(|table| table.dim() == dim), "all tables have {dim} columns");
@@ -149,7 +149,7 @@ impl Updater {
         }
         self.choose(team, tables, &feeds);
         if self.spec.fused {
-            self.apply(team, tables, &feeds, pace);
+            self.apply(team, tables, &feeds, step_size);
             self.feeds = recycled(feeds);
         } else {
             let mut rows = std::mem::replace(&mut self.rows, Buffer::zeroed(0));
@@ -166,7 +166,7 @@ impl Updater {
                     before += count as u32;
                 }
             }
-            self.apply(team, tables, &feeds, pace);
+            self.apply(team, tables, &feeds, step_size);
             self.feeds = recycled(feeds);
             self.rows = rows;
         }
@@ -185,9 +185,9 @@ impl Updater {
         }
     }
 
-    fn apply(&mut self, team: &Team, tables: &mut [Table], feeds: &[Feed<'_>], pace: Pace) {
+    fn apply(&mut self, team: &Team, tables: &mut [Table], feeds: &[Feed<'_>], step_size: StepSize) {
         let began = Instant::now();
-        with_form!(self.spec.kept.precision, form => self.move_rows(form, team, tables, feeds, pace));
+        with_form!(self.spec.kept.precision, form => self.move_rows(form, team, tables, feeds, step_size));
         if let (Some(contest), Some(choice)) = (&mut self.contest, &mut self.choice) {
             let look_ups = feeds.iter().map(|feed| feed.bag().rows.len()).sum();
             if let Some(ns) = contest.took(began.elapsed().as_secs_f64(), look_ups) {
@@ -197,8 +197,15 @@ impl Updater {
         }
     }
 
-    fn move_rows<F: Form>(&mut self, form: F, team: &Team, tables: &mut [Table], feeds: &[Feed<'_>], pace: Pace) {
-        let rate = pace.rate;
+    fn move_rows<F: Form>(
+        &mut self,
+        form: F,
+        team: &Team,
+        tables: &mut [Table],
+        feeds: &[Feed<'_>],
+        step_size: StepSize,
+    ) {
+        let rate = step_size.rate;
         let (isa, threads, dim) = (team.isa(), team.threads(), self.spec.dim);
         let sources = feeds.len() / tables.len().max(1);
         let of_table = || feeds.chunks(sources.max(1));
@@ -220,7 +227,7 @@ impl Updater {
                     }
                 });
             }
-            Update::Sorted => self.sorter.run(form, team, tables, feeds, pace),
+            Update::Sorted => self.sorter.run(form, team, tables, feeds, step_size),
             Update::Atomic | Update::Rtm => {
                 for (table, feeds) in tables.iter_mut().zip(of_table()) {
                     for &feed in feeds {

@@ -14,7 +14,7 @@ use super::form::Seen;
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
-use crate::optim::{Kept, MOMENTS, Rule, Sgd, in_pairs, rowwise_rate};
+use crate::optim::{MOMENTS, ParamState, Rule, Sgd, in_pairs, rowwise_rate};
 use crate::simd::Simd;
 use crate::sync::Rows;
 
@@ -32,7 +32,7 @@ impl RowWeights {
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn new(name: &str, rows: usize, kept: Kept, supply: &mut Supply<'_>) -> Result<Option<Self>> {
+    pub fn new(name: &str, rows: usize, kept: ParamState, supply: &mut Supply<'_>) -> Result<Option<Self>> {
         let width = kept.row_weight_numbers();
         let new = |numbers| Self { numbers, width };
         (width > 0).then(|| supply.buffer(name, rows * width).map(new)).transpose()
@@ -43,7 +43,7 @@ impl RowWeights {
     }
 
     /// Sets all weights to 1.
-    pub fn begin(&mut self, team: &Team) {
+    pub fn reset_optimizer_state(&mut self, team: &Team) {
         self.each(team, |numbers| numbers[0] = 1.0);
     }
 

@@ -23,7 +23,7 @@ use crate::machine::team::Team;
 use crate::math::brgemm::{Cell, Panels, Row, Scratch, WIDTH};
 use crate::math::{Part, Share};
 use crate::memory::{Arena, Supply};
-use crate::optim::Kept;
+use crate::optim::ParamState;
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Grid, GridPart};
 
@@ -67,7 +67,7 @@ impl Cross {
         concat: Concat,
         [layers, rank]: [usize; 2],
         samples: usize,
-        kept: Kept,
+        kept: ParamState,
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
         assert!(layers > 0, "a cross network has layers");

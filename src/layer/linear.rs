@@ -16,7 +16,7 @@ use crate::machine::team::Team;
 use crate::math::brgemm::{self, After, Cell, Onto, Panels, Scratch, WIDTH, bf16, bias_gradient};
 use crate::math::{Chain, Part, add};
 use crate::memory::{Arena, Buffer, Supply, recycled};
-use crate::optim::{Kept, Optimizer, Pace, Squares};
+use crate::optim::{Optimizer, ParamState, Squares, StepSize};
 use crate::sync::{Each, Line};
 
 /// Weights, bias and their gradients.
@@ -132,11 +132,11 @@ const fn after<'a, C>(relu: bool) -> After<'a, C> {
 }
 
 impl Linear {
-    /// A layer whose weights are 0, complete once [`Linear::begin`] has run.
+    /// A layer whose weights are 0, complete once [`Linear::reset_optimizer_state`] has run.
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn new(inputs: usize, outputs: usize, kept: impl Into<Kept>, supply: &mut Supply<'_>) -> Result<Self> {
+    pub fn new(inputs: usize, outputs: usize, kept: impl Into<ParamState>, supply: &mut Supply<'_>) -> Result<Self> {
         Self::build([inputs, outputs, outputs], kept.into(), supply)
     }
 
@@ -147,13 +147,13 @@ impl Linear {
     pub fn without_biases(
         inputs: usize,
         outputs: usize,
-        kept: impl Into<Kept>,
+        kept: impl Into<ParamState>,
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
         Self::build([inputs, outputs, 0], kept.into(), supply)
     }
 
-    fn build(sizes: [usize; 3], kept: Kept, supply: &mut Supply<'_>) -> Result<Self> {
+    fn build(sizes: [usize; 3], kept: ParamState, supply: &mut Supply<'_>) -> Result<Self> {
         let [inputs, outputs, biases] = sizes;
         let moments = kept.optimizer.moments().iter().map(|name| Tensors::new(name, sizes, supply));
         let moments = moments.collect::<Result<Vec<_>>>()?;
@@ -217,7 +217,7 @@ impl Linear {
     }
 
     /// Sets what the optimizer keeps to what it begins with.
-    pub fn begin(&mut self) {
+    pub fn reset_optimizer_state(&mut self) {
         let initial = self.optimizer.initial();
         if initial != 0.0 {
             self.moments.iter_mut().take(1).flat_map(Tensors::parts_mut).for_each(|part| part.fill(initial));
@@ -440,22 +440,22 @@ impl Linear {
         }
     }
 
-    /// Moves weights and bias against their gradients. `pace` is a [`Pace`], or of the first update the learning rate.
-    pub fn update(&mut self, team: &Team, pace: impl Into<Pace>) {
-        let pace = pace.into();
+    /// Moves weights and bias against their gradients. `pace` is a [`StepSize`], or of the first update the learning rate.
+    pub fn update(&mut self, team: &Team, step_size: impl Into<StepSize>) {
+        let step_size = step_size.into();
         let (count, isa) = (self.shares(team), team.isa());
-        let mut paces = [pace; 2];
-        if let Some(rule) = self.optimizer.direction(pace) {
+        let mut step_sizes = [step_size; 2];
+        if let Some(rule) = self.optimizer.direction(step_size) {
             self.share(team, count, |[weights, biases]| {
                 weights.direct(isa, rule);
                 biases.direct(isa, rule);
             });
             let mut sums = TensorSquares::default();
             self.pieces(1).for_each(|pieces| sums.add(&pieces));
-            paces = sums.paces(pace);
+            step_sizes = sums.step_sizes(step_size);
         }
         self.share(team, count, |pieces| {
-            pieces.iter_mut().zip(paces).for_each(|(piece, pace)| piece.update(isa, pace));
+            pieces.iter_mut().zip(step_sizes).for_each(|(piece, step_size)| piece.update(isa, step_size));
         });
     }
 

@@ -13,7 +13,7 @@ use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, Scratch, narrow_panels};
 use crate::math::{Part, Share};
 use crate::memory::{Arena, Supply};
-use crate::optim::{Kept, Pace};
+use crate::optim::{ParamState, StepSize};
 
 /// Layers, their activations and the gradients that flow between them.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Mlp {
         widths: &[usize],
         samples: usize,
         input_gradient: InputGradient,
-        kept: impl Into<Kept>,
+        kept: impl Into<ParamState>,
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
         let kept = kept.into();
@@ -197,9 +197,9 @@ impl Mlp {
     }
 
     /// Moves all weights against their gradients; `pace` is that of [`Linear::update`].
-    pub fn update(&mut self, team: &Team, pace: impl Into<Pace>) {
-        let pace = pace.into();
-        self.layers.iter_mut().for_each(|layer| layer.update(team, pace));
+    pub fn update(&mut self, team: &Team, step_size: impl Into<StepSize>) {
+        let step_size = step_size.into();
+        self.layers.iter_mut().for_each(|layer| layer.update(team, step_size));
     }
 }
 

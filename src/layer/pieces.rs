@@ -12,7 +12,7 @@ use super::linear::Parts;
 use super::weight::{Halves, Weight};
 use crate::math::brgemm::{Row, WIDTH};
 use crate::optim::{
-    Direct, Lamb, Low, MOMENTS, Move, MoveSplit, Optimizer, Pace, ROW, Rule, Scale, SquareRows, Squares, trust,
+    Direct, Lamb, Low, MOMENTS, Move, MoveSplit, Optimizer, ROW, Rule, Scale, SquareRows, Squares, StepSize, trust,
     with_rule,
 };
 use crate::simd::Isa;
@@ -232,12 +232,12 @@ impl<'a> Piece<'a> {
     }
 
     /// Moves the weights against the gradients.
-    pub fn update(&mut self, isa: Isa, pace: Pace) {
+    pub fn update(&mut self, isa: Isa, step_size: StepSize) {
         // Of few biases most pieces have none.
         if self.gradient.is_empty() {
             return;
         }
-        with_rule!(self.optimizer, pace, rule => self.move_by(rule, isa));
+        with_rule!(self.optimizer, step_size, rule => self.move_by(rule, isa));
     }
 
     fn move_by<R: Rule>(&mut self, rule: R, isa: Isa) {
@@ -289,14 +289,14 @@ impl<'a> Piece<'a> {
 
     /// Moves the weights `range` against their gradients to which `term` is still to be added, if each is kept as a 32-bit
     /// float and moves on its own; false where not, and nothing is done.
-    pub fn update_with(&mut self, range: Range<usize>, term: &[f32], isa: Isa, pace: Pace) -> bool {
+    pub fn update_with(&mut self, range: Range<usize>, term: &[f32], isa: Isa, step_size: StepSize) -> bool {
         if !self.is_whole() {
             return false;
         }
         let Part::Whole(weight) = &mut self.weight else { return false };
         let (weight, gradient) = (&mut weight[range.clone()], &self.gradient[range.clone()]);
         let moments = self.moments.each_mut().map(|moment| moment.get_mut(range.clone()).unwrap_or_default());
-        with_rule!(self.optimizer, pace, rule => isa.run(Move { rule, weight, gradient, term, moments }));
+        with_rule!(self.optimizer, step_size, rule => isa.run(Move { rule, weight, gradient, term, moments }));
         true
     }
 
@@ -345,8 +345,8 @@ impl TensorSquares {
 
     /// The pace of the weights and that of the biases.
     #[must_use]
-    pub fn paces(self, pace: Pace) -> [Pace; 2] {
-        self.0.map(|squares| Pace { rate: pace.rate * trust(squares), ..pace })
+    pub fn step_sizes(self, step_size: StepSize) -> [StepSize; 2] {
+        self.0.map(|squares| StepSize { rate: step_size.rate * trust(squares), ..step_size })
     }
 }
 

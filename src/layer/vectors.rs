@@ -15,7 +15,7 @@ use crate::machine::team::Team;
 use crate::math::brgemm::{Scratch, import_rows};
 use crate::math::{Part, Share};
 use crate::memory::{Arena, Buffer, Supply};
-use crate::optim::Kept;
+use crate::optim::ParamState;
 use crate::sync::Rows;
 
 /// The vectors of the current part of a minibatch, which their gradient replaces on the way back, with the matrices of those that
@@ -64,7 +64,7 @@ impl Vectors {
         model: &ModelConfig,
         (dims, row): (&[usize], usize),
         samples: usize,
-        kept: Kept,
+        kept: ParamState,
         supply: &mut Supply<'_>,
     ) -> Result<Option<Self>> {
         let (dim, composed) = (model.dim, model.own_composed());
@@ -72,7 +72,7 @@ impl Vectors {
         if !narrow && composed.is_empty() {
             return Ok(None);
         }
-        let kept = Kept { precision: Precision::F32, ..kept };
+        let kept = ParamState { precision: Precision::F32, ..kept };
         let (mut columns, mut layers, mut flows, mut from) = (Vec::new(), Vec::new(), Vec::new(), 0);
         let learning = if kept.optimizer.moves() { samples } else { 0 };
         // Remainders' rows are behind those of all columns, in the order of these.

@@ -11,7 +11,7 @@ use crate::machine::team::Team;
 use crate::math::brgemm::import_rows;
 use crate::math::{Part, Share};
 use crate::memory::{Arena, Supply};
-use crate::optim::Kept;
+use crate::optim::ParamState;
 use crate::sync::Rows;
 
 /// Samples that are shared out together: their logits fill a cache line.
@@ -36,7 +36,7 @@ impl Wide {
         dense: usize,
         (columns, row): (Range<usize>, usize),
         samples: usize,
-        kept: Kept,
+        kept: ParamState,
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
         let (widths, ends) = match dense {

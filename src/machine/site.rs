@@ -115,7 +115,7 @@ pub struct Wire {
 
 /// Where one rank stands.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Standing {
+pub struct RankSite {
     /// The node of its cores.
     pub node: NodeId,
     /// Position of its memory in [`Site::pools`].
@@ -131,7 +131,7 @@ pub struct Standing {
     pub bf16_gflop_s: f64,
 }
 
-impl Standing {
+impl RankSite {
     /// Peak of its compute threads' cores in GFLOP/s, of bfloat16 or f32.
     #[must_use]
     pub const fn peak_gflop_s(&self, bf16: bool) -> f64 {
@@ -139,7 +139,7 @@ impl Standing {
     }
 }
 
-impl std::ops::Deref for Standing {
+impl std::ops::Deref for RankSite {
     type Target = Rates;
 
     fn deref(&self) -> &Rates {
@@ -153,7 +153,7 @@ pub struct Site {
     /// The machine's name.
     pub machine: String,
     /// Where each rank stands.
-    pub ranks: Vec<Standing>,
+    pub ranks: Vec<RankSite>,
     /// The memory, in the order of its first rank.
     pub pools: Vec<Pool>,
     /// Directions of links: forward and backward of each link in turn.
@@ -202,7 +202,7 @@ impl Site {
                 let share = 1.0 / pools[*pool].ranks.len() as f64;
                 let rates = pools[*pool].rates.map(Rates::flat(share), |rate, share| rate * share);
                 let rates = rates.map(Rates::over_link(far), f64::min);
-                Standing {
+                RankSite {
                     node: place.node,
                     pool: *pool,
                     rates,

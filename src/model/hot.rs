@@ -15,8 +15,8 @@ use crate::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater};
 use crate::exchange::{HotRows, Ids, Layout};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply};
-use crate::model::Room;
-use crate::optim::{Kept, Optimizer};
+use crate::model::TrainSpec;
+use crate::optim::{Optimizer, ParamState};
 use crate::shard::scheme::Shard;
 use crate::sync::Rows;
 
@@ -62,7 +62,7 @@ impl Copies {
         layout: &Layout,
         rank: RankId,
         team: &Team,
-        room: Room,
+        spec: TrainSpec,
         supply: &mut Supply<'_>,
     ) -> Result<Option<Self>> {
         let Some(hot) = layout.hot() else { return Ok(None) };
@@ -85,34 +85,34 @@ impl Copies {
             let (dim, positions) = (layout.sharding().dim(tables[0]), layout.positions(tables[0]));
             let pooling = if layout.averages_at_sample(tables[0]) { Pooling::Sum } else { config.pooling };
             let name = |table: &TableId| format!("hot rows of {}", schema.tables[table.index()].name);
-            let mut copies = |kept: &dyn Fn(TableId) -> Kept, what: &str| {
+            let mut copies = |kept: &dyn Fn(TableId) -> ParamState, what: &str| {
                 let table = |table: &TableId| {
                     Table::new(format!("{what}{}", name(table)), rows(*table) as u64, dim, kept(*table), supply)
                 };
                 tables.iter().map(table).collect::<Result<Vec<_>>>()
             };
-            let (precision, optimizer) = (room.precision, Optimizer::Sgd);
+            let (precision, optimizer) = (spec.precision, Optimizer::Sgd);
             let weights =
-                copies(&|table| Kept { precision, optimizer, row_weights: layout.copies_weights(table) }, "")?;
-            let spec = Spec {
-                update: room.update,
-                fused: room.update_fused,
+                copies(&|table| ParamState { precision, optimizer, row_weights: layout.copies_weights(table) }, "")?;
+            let updates = Spec {
+                update: spec.update,
+                fused: spec.update_fused,
                 pooling,
                 tables: tables.len(),
                 dim,
-                kept: Kept::default(),
-                lookups: layout.samples(room.samples, rank)
+                kept: ParamState::default(),
+                lookups: layout.samples(spec.samples, rank)
                     * tables.iter().map(|&table| layout.lookups(table)).sum::<usize>(),
                 threads: team.threads(),
             };
             let sums = match layout.grains() {
                 Some(_) => None,
                 None => {
-                    let sums = copies(&|_| Kept::default(), "gradients of ")?;
+                    let sums = copies(&|_| ParamState::default(), "gradients of ")?;
                     Some(SparseGradients::new(
                         sums,
                         tables.iter().map(|table| rows(*table)),
-                        Updater::new(spec, supply)?,
+                        Updater::new(updates, supply)?,
                         dim,
                     ))
                 }

@@ -17,7 +17,7 @@ use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::math::{Part, Share};
 use crate::memory::{Arena, Supply};
-use crate::optim::{Kept, Paces};
+use crate::optim::{ParamState, StepSizes};
 
 /// Gets the number of a layer whose gradient is complete, and the layer.
 pub type Announce<'a> = &'a mut dyn FnMut(usize, &mut Linear);
@@ -152,9 +152,9 @@ pub struct NetworkSpec<'a> {
     /// Threads of the rank's team.
     pub threads: usize,
     /// What is kept of the layers' weights.
-    pub kept: Kept,
+    pub kept: ParamState,
     /// What is kept of those of the wide part.
-    pub kept_wide: Kept,
+    pub kept_wide: ParamState,
 }
 
 impl NetworkSpec<'_> {
@@ -188,10 +188,10 @@ impl dyn Network + '_ {
     }
 
     /// Moves the weights of all layers against their gradients.
-    pub fn update(&mut self, team: &Team, paces: Paces) {
+    pub fn update(&mut self, team: &Team, step_sizes: StepSizes) {
         (0..self.layers()).for_each(|index| {
             let layer = self.layer_mut(index);
-            layer.update(team, paces.of_layer(layer.is_wide()));
+            layer.update(team, step_sizes.of_layer(layer.is_wide()));
         });
     }
 }

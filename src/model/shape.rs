@@ -5,7 +5,7 @@ use super::graph::{Block, ChainLayer, Op, Rows, plan};
 use super::stage::{Bound, Stage, Work};
 use crate::base::config::ModelConfig;
 use crate::math::brgemm::WIDTH;
-use crate::optim::Kept;
+use crate::optim::ParamState;
 
 /// The sizes of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -284,7 +284,7 @@ impl Shape {
 
     /// The work of one of its stages for a minibatch of `samples` samples; none for any other stage.
     #[must_use]
-    pub fn work(&self, stage: Stage, samples: usize, kept: Kept) -> Work {
+    pub fn work(&self, stage: Stage, samples: usize, kept: ParamState) -> Work {
         let elements = size_of::<f32>() as f64;
         let (forward, backward) = match stage {
             Stage::Bottom | Stage::Interact | Stage::Top => (stage, false),
@@ -336,7 +336,7 @@ impl Shape {
         work.times(samples as f64)
     }
 
-    fn update(&self, kept: Kept) -> Work {
+    fn update(&self, kept: ParamState) -> Work {
         let layers = self.layers().filter(|layer| layer.role != Role::Wide);
         let parameters = layers.map(|layer| layer.shape.weights()).sum::<usize>() as f64;
         // Where norms are needed, directions are written, and read in a second pass with the weights.
@@ -381,9 +381,9 @@ mod tests {
         assert_eq!(shape.parameters(), mlps + 3 * (2 * 512 * 3456 + 3456));
         assert_eq!(shape.operations(), 6 * shape.layers().map(|layer| layer.shape.weights()).sum::<usize>());
         // Forward, what the layers multiply and the element-wise rest, a multiply-add for each number of x_0 and layer.
-        let work = shape.work(Stage::Interact, 10, Kept::default());
+        let work = shape.work(Stage::Interact, 10, ParamState::default());
         assert_eq!(work.operations, 20.0 * f64::from(3 * (2 * 512 * 3456 + 3456)));
         assert_eq!(work.bytes, f64::from(10 * 4 * (3456 + 3456)));
-        assert_eq!(shape.work(Stage::BackInteract, 10, Kept::default()).operations, 2.0 * work.operations);
+        assert_eq!(shape.work(Stage::BackInteract, 10, ParamState::default()).operations, 2.0 * work.operations);
     }
 }

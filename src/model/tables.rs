@@ -21,8 +21,8 @@ use crate::exchange::{self, HotRows, Ids, Layout, Pass, Replicas, Route, average
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply, recycled};
 use crate::model::stage::{Bound, Work};
-use crate::model::{Room, StoredTables};
-use crate::optim::{Kept, Paces};
+use crate::model::{StoredTables, TrainSpec};
+use crate::optim::{ParamState, StepSizes};
 use crate::shard::scheme::Shard;
 
 /// A rank's part of the tables.
@@ -34,7 +34,7 @@ pub struct Tables {
     copies: Option<Copies>,
     pooling: Pooling,
     /// What is kept of rows, and of those of a wide part.
-    kept: [Kept; 2],
+    kept: [ParamState; 2],
     /// Of initial weights, by table.
     bounds: Vec<Bounds>,
     /// Elements of a sample's features.
@@ -78,7 +78,7 @@ impl Group {
 }
 
 impl Tables {
-    /// The part of `rank`, without copies of hot rows, all weights 0 but those that `stored` has; `room.samples` is that of the whole minibatch.
+    /// The part of `rank`, without copies of hot rows, all weights 0 but those that `stored` has; `spec.samples` is that of the whole minibatch.
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -91,22 +91,22 @@ impl Tables {
         layout: &Layout,
         rank: RankId,
         team: &Team,
-        (room, stored): (Room, Option<&StoredTables>),
+        (spec, stored): (TrainSpec, Option<&StoredTables>),
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
         let threads = team.threads();
         // Rows are moved for the samples of all ranks, if they are.
-        let look_ups = |table: TableId, share: f64| match room.learns() {
-            true => ((room.samples * layout.lookups(table)) as f64 * share).ceil() as usize,
+        let look_ups = |table: TableId, share: f64| match spec.learns() {
+            true => ((spec.samples * layout.lookups(table)) as f64 * share).ceil() as usize,
             false => 0,
         };
         let deep = config.deep_tables(schema.tables.len());
         let is_wide = |table: TableId| table.index() >= deep;
-        let kept = [room.kept_rows(config), room.kept_wide()[0]];
+        let kept = [spec.kept_rows(config), spec.kept_wide()[0]];
         let kept_of = |wide: bool| kept[usize::from(wide)];
-        let spec = |tables: usize, dim: usize, pooling: Pooling, lookups: usize, wide: bool| Spec {
-            update: room.update,
-            fused: room.update_fused,
+        let updates = |tables: usize, dim: usize, pooling: Pooling, lookups: usize, wide: bool| Spec {
+            update: spec.update,
+            fused: spec.update_fused,
             pooling,
             tables,
             dim,
@@ -124,7 +124,7 @@ impl Tables {
             let mut table = |shard: &Shard| {
                 let sizes = [layout.sharding().rows(shard.table) as usize, layout.sharding().dim(shard.table)];
                 match stored.and_then(|stored| stored.weights(shard, sizes)) {
-                    Some(rows) => Table::stored(name(shard.table), group.width, room.precision, rows)
+                    Some(rows) => Table::stored(name(shard.table), group.width, spec.precision, rows)
                         .with_row_weights(kept_of(wide), supply),
                     None => Table::new(name(shard.table), shard.rows.count, group.width, kept_of(wide), supply),
                 }
@@ -135,7 +135,7 @@ impl Tables {
             Ok(Group {
                 wide,
                 look_up: LookUp::new(pooling, tables.len(), threads),
-                updater: Updater::new(spec(tables.len(), group.width, pooling, look_ups, wide), supply)?,
+                updater: Updater::new(updates(tables.len(), group.width, pooling, look_ups, wide), supply)?,
                 tables,
                 single: LookUp::new(Pooling::Sum, 1, threads),
             })
@@ -144,20 +144,20 @@ impl Tables {
         let replica = |&table: &TableId| {
             let (rows, dim) = (schema.tables[table.index()].rows, layout.sharding().dim(table));
             let wide = is_wide(table);
-            let spec = spec(1, dim, Pooling::Sum, look_ups(table, 1.0), wide);
+            let updates = updates(1, dim, Pooling::Sum, look_ups(table, 1.0), wide);
             let sums = match layout.grains() {
                 Some(_) => None,
-                None if !room.learns() => None,
+                None if !spec.learns() => None,
                 None => {
-                    let sums = vec![Table::new(name(table), rows, dim, Kept::default(), supply)?];
-                    let updater = Updater::new(Spec { kept: Kept::default(), ..spec }, supply)?;
+                    let sums = vec![Table::new(name(table), rows, dim, ParamState::default(), supply)?];
+                    let updater = Updater::new(Spec { kept: ParamState::default(), ..updates }, supply)?;
                     Some(SparseGradients::new(sums, std::iter::once(rows as usize), updater, dim))
                 }
             };
             let own = &layout.sharding().of_table(table)[rank.index()];
             let weights = match stored.and_then(|stored| stored.weights(own, [rows as usize, dim])) {
                 Some(rows) => {
-                    Table::stored(name(table), dim, room.precision, rows).with_row_weights(kept_of(wide), supply)?
+                    Table::stored(name(table), dim, spec.precision, rows).with_row_weights(kept_of(wide), supply)?
                 }
                 None => Table::new(name(table), rows, dim, kept_of(wide), supply)?,
             };
@@ -167,7 +167,7 @@ impl Tables {
                 columns: layout.columns(table),
                 weights: [weights],
                 look_up: LookUp::new(Pooling::Sum, 1, threads),
-                updater: Updater::new(spec, supply)?,
+                updater: Updater::new(updates, supply)?,
                 sums,
             })
         };
@@ -201,10 +201,10 @@ impl Tables {
     }
 
     /// Sets what the optimizer keeps of rows, and their learned weights, to what they begin with.
-    pub fn begin(&mut self, team: &Team) {
+    pub fn reset_optimizer_state(&mut self, team: &Team) {
         let own = self.groups.iter_mut().flat_map(|group| &mut group.tables);
         own.chain(self.replicas.iter_mut().flat_map(|replica| &mut replica.weights))
-            .for_each(|table| table.begin(team));
+            .for_each(|table| table.reset_optimizer_state(team));
     }
 
     /// Draws initial weights: a pure function of seed, table and place, whoever holds what.
@@ -308,7 +308,7 @@ impl Tables {
         messages: &'m dyn Fn(RankId) -> Option<&'m [f32]>,
         (batch, own): (&Batch, &[f32]),
         hot: Option<&HotRows>,
-        paces: Paces,
+        step_sizes: StepSizes,
     ) {
         let holding = layout.of(self.rank);
         for (group, place) in self.groups.iter_mut().zip(&holding.groups) {
@@ -335,7 +335,7 @@ impl Tables {
             }
             let sums = |from| hot.and_then(|hot| hot.sums(RankId(from), place));
             sources.extend((0..layout.ranks() as u32).filter_map(sums));
-            group.updater.run(team, &mut group.tables, &sources, paces.of_rows(group.wide));
+            group.updater.run(team, &mut group.tables, &sources, step_sizes.of_rows(group.wide));
             self.sources = recycled(sources);
         }
     }
@@ -386,11 +386,11 @@ impl Tables {
     }
 
     /// Moves the replicated tables by what all ranks have for them.
-    pub fn update_replicas(&mut self, team: &Team, from: &Replicas, paces: Paces) {
+    pub fn update_replicas(&mut self, team: &Team, from: &Replicas, step_sizes: StepSizes) {
         for (index, Replica { wide, weights, updater, .. }) in self.replicas.iter_mut().enumerate() {
             let mut sources: Vec<Source<'_>> = recycled(std::mem::take(&mut self.sources));
             sources.extend(from.sources(index));
-            updater.run(team, weights, &sources, paces.of_rows(*wide));
+            updater.run(team, weights, &sources, step_sizes.of_rows(*wide));
             self.sources = recycled(sources);
         }
     }

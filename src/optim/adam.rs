@@ -1,6 +1,6 @@
 //! Adam (Kingma, Ba 2015): of layers as PyTorch's `Adam`, of rows as its `SparseAdam`.
 
-use super::{MOMENTS, Pace, Rule};
+use super::{MOMENTS, Rule, StepSize};
 use crate::simd::Simd;
 
 /// What Adam and its relatives average, and how.
@@ -80,16 +80,16 @@ pub struct Adam {
 impl Adam {
     /// PyTorch's `Adam`.
     #[must_use]
-    pub fn dense(of: Averages, pace: Pace) -> Self {
-        let [first, second] = of.shares(pace.step);
-        Self { step: (f64::from(pace.rate) / first) as f32, means: Means::new(of, 1.0 / second.sqrt()) }
+    pub fn dense(of: Averages, step_size: StepSize) -> Self {
+        let [first, second] = of.shares(step_size.step);
+        Self { step: (f64::from(step_size.rate) / first) as f32, means: Means::new(of, 1.0 / second.sqrt()) }
     }
 
     /// PyTorch's `SparseAdam`, of the rows that a step has met.
     #[must_use]
-    pub fn sparse(of: Averages, pace: Pace) -> Self {
-        let [first, second] = of.shares(pace.step);
-        Self { step: (f64::from(pace.rate) * second.sqrt() / first) as f32, means: Means::new(of, 1.0) }
+    pub fn sparse(of: Averages, step_size: StepSize) -> Self {
+        let [first, second] = of.shares(step_size.step);
+        Self { step: (f64::from(step_size.rate) * second.sqrt() / first) as f32, means: Means::new(of, 1.0) }
     }
 }
 

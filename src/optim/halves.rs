@@ -109,7 +109,7 @@ fn move_pair<L: Low, R: Rule>(rule: R, high: &mut Row<u32>, low: &mut Row<L>, gr
 mod tests {
     use super::*;
     use crate::math::random;
-    use crate::optim::{Averages, Optimizer, Pace, Sgd, with_rule};
+    use crate::optim::{Averages, Optimizer, Sgd, StepSize, with_rule};
     use crate::simd::Isa;
     use crate::simd::split::split;
 
@@ -155,7 +155,7 @@ mod tests {
             let [mut kept, mut split_kept] = [zeros(), zeros()];
             for step in 0..50 {
                 let gradient = &rows(2 + step)[..];
-                with_rule!(optimizer, Pace { rate: RATE, step: 1 + u64::from(step) }, rule => {
+                with_rule!(optimizer, StepSize { rate: RATE, step: 1 + u64::from(step) }, rule => {
                     let moments = split_kept.each_mut().map(|moment| &mut moment[..]);
                     isa.run(MoveSplit { rule, high: &mut high, low: &mut low, gradient, moments });
                     let (weight, gradient) = (weights.as_flattened_mut(), gradient.as_flattened());

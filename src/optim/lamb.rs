@@ -10,7 +10,7 @@
 
 use super::adagrad::sum_of_squares;
 use super::adam::Means;
-use super::{Averages, MOMENTS, Pace};
+use super::{Averages, MOMENTS, StepSize};
 use crate::simd::{Kernel, Simd};
 
 /// What the norm of a tensor's weights counts at most.
@@ -28,8 +28,8 @@ pub struct Lamb {
 impl Lamb {
     /// At one step.
     #[must_use]
-    pub fn at(of: Averages, decay: f32, pace: Pace) -> Self {
-        let [first, second] = of.shares(pace.step);
+    pub fn at(of: Averages, decay: f32, step_size: StepSize) -> Self {
+        let [first, second] = of.shares(step_size.step);
         Self { means: Means::new(of, 1.0 / second.sqrt()), scale: (1.0 / first) as f32, decay }
     }
 

@@ -33,7 +33,7 @@ pub use halves::{Low, MoveSplit};
 pub use lamb::{Direct, LONGEST, Lamb, ROW, Squares, trust};
 pub use momentum::Momentum;
 pub(crate) use optimizer::with_rule;
-pub use optimizer::{Kept, Moment, Optimizer, Pace, Paces, StepRule};
+pub use optimizer::{Moment, Optimizer, ParamState, StepRule, StepSize, StepSizes};
 pub use schedule::Schedule;
 pub use sgd::Sgd;
 pub use whole::Move;
@@ -107,8 +107,8 @@ mod tests {
                 moments.iter_mut().for_each(|moments| moments.fill(0.0));
             }
             let kept = moments.clone();
-            let pace = Pace { rate: 0.3, step: 3 };
-            with_rule!(optimizer, pace, rule => {
+            let step_size = StepSize { rate: 0.3, step: 3 };
+            with_rule!(optimizer, step_size, rule => {
                 let (weight, moments) = (&mut weight, &mut moments);
                 let lanes = isa.run(Steps { rule, weight, gradient: &gradient, moments });
                 for lane in 0..lanes {

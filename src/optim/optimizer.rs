@@ -92,7 +92,7 @@ pub enum Moment {
 
 /// When in a run weights move, and how far.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Pace {
+pub struct StepSize {
     /// The learning rate.
     pub rate: f32,
     /// The number of this update, from 1, since what the optimizer keeps began.
@@ -101,30 +101,30 @@ pub struct Pace {
 
 /// The paces of a model's parts in one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Paces {
+pub struct StepSizes {
     /// That of the network's layers.
-    pub layers: Pace,
+    pub layers: StepSize,
     /// That of the tables' rows.
-    pub rows: Pace,
+    pub rows: StepSize,
     /// The learning rate of the wide part.
     pub wide: f32,
 }
 
-impl Paces {
+impl StepSizes {
     /// That of a layer, of the wide part or not.
     #[must_use]
-    pub const fn of_layer(&self, wide: bool) -> Pace {
-        if wide { Pace { rate: self.wide, step: self.layers.step } } else { self.layers }
+    pub const fn of_layer(&self, wide: bool) -> StepSize {
+        if wide { StepSize { rate: self.wide, step: self.layers.step } } else { self.layers }
     }
 
     /// That of a table's rows, of the wide part or not.
     #[must_use]
-    pub const fn of_rows(&self, wide: bool) -> Pace {
-        if wide { Pace { rate: self.wide, step: self.rows.step } } else { self.rows }
+    pub const fn of_rows(&self, wide: bool) -> StepSize {
+        if wide { StepSize { rate: self.wide, step: self.rows.step } } else { self.rows }
     }
 }
 
-impl From<f32> for Pace {
+impl From<f32> for StepSize {
     /// The first update, at this rate; most optimizers do not count.
     fn from(rate: f32) -> Self {
         Self { rate, step: 1 }
@@ -244,8 +244,8 @@ impl Optimizer {
 
     /// By what gradients become directions before weights move, if they do.
     #[must_use]
-    pub fn direction(self, pace: Pace) -> Option<Lamb> {
-        if let Self::Lamb { averages, decay } = self { Some(Lamb::at(averages, decay, pace)) } else { None }
+    pub fn direction(self, step_size: StepSize) -> Option<Lamb> {
+        if let Self::Lamb { averages, decay } = self { Some(Lamb::at(averages, decay, step_size)) } else { None }
     }
 
     /// Whether weights move at all.
@@ -266,8 +266,8 @@ impl Optimizer {
     /// # Panics
     /// When weights do not move.
     #[must_use]
-    pub fn at(self, pace: Pace) -> StepRule {
-        let rate = pace.rate;
+    pub fn at(self, step_size: StepSize) -> StepRule {
+        let rate = step_size.rate;
         match self {
             Self::None => panic!("weights that only predict are not moved"),
             Self::Sgd | Self::SgdOfSums | Self::RowwiseAdagrad { .. } | Self::Lamb { .. } => {
@@ -278,8 +278,10 @@ impl Optimizer {
                 StepRule::Momentum(Decayed { rule: Momentum { rate, momentum }, decay })
             }
             Self::Adagrad { eps, decay, .. } => StepRule::Adagrad(Decayed { rule: Adagrad { rate, eps }, decay }),
-            Self::Adam { averages, decay } => StepRule::Adam(Decayed { rule: Adam::dense(averages, pace), decay }),
-            Self::SparseAdam { averages } => StepRule::Adam(Decayed { rule: Adam::sparse(averages, pace), decay: 0.0 }),
+            Self::Adam { averages, decay } => StepRule::Adam(Decayed { rule: Adam::dense(averages, step_size), decay }),
+            Self::SparseAdam { averages } => {
+                StepRule::Adam(Decayed { rule: Adam::sparse(averages, step_size), decay: 0.0 })
+            }
             Self::Ftrl { beta, l1, l2, decay, .. } => {
                 StepRule::Ftrl(Decayed { rule: Ftrl { rate, beta, l1, l2 }, decay })
             }
@@ -321,7 +323,7 @@ const fn averages(config: &TrainConfig, own_eps: f32, corrects: bool) -> Average
 
 /// What is kept of weights.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Kept {
+pub struct ParamState {
     /// Of the weights themselves.
     pub precision: Precision,
     /// Whose moments are kept beside them.
@@ -330,13 +332,13 @@ pub struct Kept {
     pub row_weights: bool,
 }
 
-impl From<Precision> for Kept {
+impl From<Precision> for ParamState {
     fn from(precision: Precision) -> Self {
         Self { precision, ..Self::default() }
     }
 }
 
-impl Kept {
+impl ParamState {
     /// Bytes of a weight, without what layouts pad it with.
     #[must_use]
     pub const fn bytes(self) -> usize {
@@ -366,8 +368,8 @@ impl Kept {
 
 /// Runs `$body` with `$rule` bound to the rule of `$optimizer` at the pace `$pace`.
 macro_rules! with_rule {
-    ($optimizer:expr, $pace:expr, $rule:ident => $body:expr) => {
-        match $crate::optim::Optimizer::at($optimizer, $pace) {
+    ($optimizer:expr, $step_size:expr, $rule:ident => $body:expr) => {
+        match $crate::optim::Optimizer::at($optimizer, $step_size) {
             $crate::optim::StepRule::Sgd($rule) => $body,
             $crate::optim::StepRule::SgdWithDecay($rule) => $body,
             $crate::optim::StepRule::Momentum($rule) => $body,

@@ -18,7 +18,7 @@ use crate::machine::fluid::{Activity, After, Fluid};
 use crate::machine::placement::RankPlace;
 use crate::machine::{Placement, Site};
 use crate::model::{Limits, Shape, Stage, Work};
-use crate::optim::Kept;
+use crate::optim::ParamState;
 use crate::shard::{Model, RankLoad};
 
 /// Steps that are simulated: the first has nothing behind it, so the others are counted.
@@ -30,7 +30,7 @@ pub struct Scene<'a> {
     /// The network.
     pub shape: &'a Shape,
     /// What is kept of its weights.
-    pub kept: Kept,
+    pub kept: ParamState,
     /// The tables on the machine.
     pub model: &'a Model<'a>,
     /// What each rank does with their rows.

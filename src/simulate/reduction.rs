@@ -82,7 +82,7 @@ impl Builder<'_> {
         let slices = Slices::even(parameters, ranks);
         let reduction = scene.reduction.expect("several ranks have one");
         let scatter = reduction.plan(&slices, scene.payload);
-        let gather = reduction.plan(&slices, Payload::F32).reversed();
+        let gather = reduction.plan(&slices, Payload::F32).all_gather();
         let mut alone = Fluid::new(self.fluid.rates().to_vec());
         let (works, start) = (Works::LinksAndMemories, vec![None; ranks]);
         let summed = flow(&scatter, self.site, works, Some(copiers), &mut alone, start);

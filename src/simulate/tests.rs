@@ -8,7 +8,7 @@ use crate::machine::placement::{CommCores, Wishes};
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site, place};
 use crate::model::{Limits, Shape, Stage};
-use crate::optim::Kept;
+use crate::optim::ParamState;
 use crate::shard::{Kind as Division, Model, Options, RankLoad, Reserve, TableLoad, Workload, plan};
 
 /// Two nodes of four cores: 100 GB/s and 1000 GFLOP/s each, 10 GB/s between them.
@@ -103,7 +103,7 @@ fn divided(
     let reduction = (ranks > 1).then(|| direct(ranks));
     simulate(&Scene {
         shape,
-        kept: Kept::default(),
+        kept: ParamState::default(),
         model: &model,
         rows: &RankLoad::without_copies(&model, &plan.sharding),
         placement: &placement,
@@ -126,7 +126,7 @@ fn layers_of_an_interaction_take_their_time_and_are_reduced() {
     let rates = Rates::at_the_limits();
     let limits = Limits { gflop_s: 1000.0, stream_gb_s: 100.0, gather_gb_s: 100.0, scatter_gb_s: 100.0 };
     let ms = |shape: &Shape| -> f64 {
-        Stage::ALL.into_iter().map(|stage| limits.ms(&shape.work(stage, batch, Kept::default()))).sum()
+        Stage::ALL.into_iter().map(|stage| limits.ms(&shape.work(stage, batch, ParamState::default()))).sum()
     };
     let took = |shape: &Shape| step(1, 0, true, batch, shape, &rates).step_s * 1e3;
     // Backward, what is beside the layers comes after them: some of it is no longer hidden.
@@ -147,7 +147,7 @@ fn a_rank_alone_takes_the_sum_of_its_stages_and_waits_for_nobody() {
     let mut rates = Rates::at_the_limits();
     let outcome = step(1, 0, true, batch, &shape, &rates);
     let limits = Limits { gflop_s: 1000.0, stream_gb_s: 100.0, gather_gb_s: 100.0, scatter_gb_s: 100.0 };
-    let ms = |stage| limits.ms(&shape.work(stage, batch, Kept::default()));
+    let ms = |stage| limits.ms(&shape.work(stage, batch, ParamState::default()));
     let network: f64 = Stage::ALL.into_iter().map(ms).sum();
     // Two tables: a row of 256 bytes read for a look-up, a sum written, an id read; as much and a row's write to update.
     let rows = (2 * batch) as f64 * (256.0 + 256.0 + 4.0 + 512.0 + 256.0 + 4.0) / 100e6;

@@ -16,7 +16,7 @@ use super::{Job, Waiting};
 use crate::base::{Place, RankId, Trouble};
 
 /// A rank's place at the barrier.
-pub struct Gate {
+pub struct Barrier {
     job: Job,
     rank: RankId,
     /// The first of those who meet.
@@ -26,27 +26,21 @@ pub struct Gate {
     number: usize,
 }
 
-/// One gate for each rank of a job.
-#[must_use]
-pub fn gates(job: &Job) -> Vec<Gate> {
-    gates_of(job, 0..job.ranks())
-}
-
-/// One gate for each of these ranks of a job, who meet among themselves: those of one machine.
+/// The place of each of these ranks of a job at a barrier of their own: those of one machine.
 ///
 /// # Panics
 /// When the job has no such ranks.
 #[must_use]
-pub fn gates_of(job: &Job, ranks: Range<usize>) -> Vec<Gate> {
+pub fn barriers(job: &Job, ranks: Range<usize>) -> Vec<Barrier> {
     assert!(ranks.end <= job.ranks(), "ranks {ranks:?} of {}", job.ranks());
     let came = Arc::new(ranks.clone().map(|_| CachePadded::new(AtomicUsize::new(0))).collect::<Vec<_>>());
     let first = ranks.start;
     ranks
-        .map(|rank| Gate { job: job.clone(), rank: RankId(rank as u32), first, came: came.clone(), number: 0 })
+        .map(|rank| Barrier { job: job.clone(), rank: RankId(rank as u32), first, came: came.clone(), number: 0 })
         .collect()
 }
 
-impl Gate {
+impl Barrier {
     /// Whose it is.
     #[must_use]
     pub const fn rank(&self) -> RankId {
@@ -63,15 +57,15 @@ impl Gate {
     ///
     /// # Errors
     /// The job's trouble; this rank's own if a rank does not come before the deadline.
-    pub fn pass(&mut self, stage: &'static str) -> Result<(), Trouble> {
+    pub fn wait(&mut self, stage: &'static str) -> Result<(), Trouble> {
         self.come(stage, Waiting::default)
     }
 
-    /// As [`Gate::pass`], without a deadline: where some ranks may have much to do before they come.
+    /// As [`Barrier::wait`], without a deadline: where some ranks may have much to do before they come.
     ///
     /// # Errors
     /// The job's trouble.
-    pub fn meet(&mut self, stage: &'static str) -> Result<(), Trouble> {
+    pub fn wait_without_deadline(&mut self, stage: &'static str) -> Result<(), Trouble> {
         self.come(stage, Waiting::endless)
     }
 
@@ -105,15 +99,15 @@ mod tests {
             let job = Job::new(ranks as usize, Patience::SHARED_CORE, Duration::from_secs(20));
             let count = AtomicU64::new(0);
             std::thread::scope(|scope| {
-                for mut gate in gates(&job) {
+                for mut barrier in barriers(&job, 0..job.ranks()) {
                     let count = &count;
                     scope.spawn(move || {
                         for round in 1..=200 {
                             count.fetch_add(1, Ordering::Relaxed);
-                            gate.pass("test").unwrap();
+                            barrier.wait("test").unwrap();
                             let seen = count.load(Ordering::Relaxed);
                             assert!((round * ranks..=round * ranks + ranks - 1).contains(&seen), "{seen} in {round}");
-                            gate.pass("test").unwrap();
+                            barrier.wait("test").unwrap();
                         }
                     });
                 }
@@ -124,11 +118,11 @@ mod tests {
     #[test]
     fn a_rank_that_does_not_come_is_named() {
         let job = Job::new(3, Patience::SHARED_CORE, Duration::from_millis(30));
-        let mut gates = gates(&job);
-        let late = gates.pop().unwrap();
+        let mut places = barriers(&job, 0..job.ranks());
+        let late = places.pop().unwrap();
         let troubles: Vec<String> = std::thread::scope(|scope| {
-            let pass = |mut gate: Gate| scope.spawn(move || gate.pass("setup").unwrap_err().to_string());
-            let threads: Vec<_> = gates.into_iter().map(pass).collect();
+            let pass = |mut barrier: Barrier| scope.spawn(move || barrier.wait("setup").unwrap_err().to_string());
+            let threads: Vec<_> = places.into_iter().map(pass).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert!(troubles[0].contains("for rank 2") && troubles[0].contains("in setup #1"), "{troubles:?}");
@@ -158,25 +152,25 @@ mod models {
     fn a_barrier_orders_both_sides() {
         loom::model(|| {
             let job = Job::new(2, Patience::SHARED_CORE, Duration::MAX);
-            let mut gates = gates(&job);
+            let mut places = barriers(&job, 0..job.ranks());
             let cell = Arc::new(Cell(Guarded::new(0)));
-            let (mut second, mut first) = (gates.pop().unwrap(), gates.pop().unwrap());
+            let (mut second, mut first) = (places.pop().unwrap(), places.pop().unwrap());
             let theirs = cell.clone();
             let thread = thread::spawn(move || {
                 // SAFETY: the reader reads between the barriers only.
                 #[allow(unsafe_code)]
                 theirs.0.with_mut(|cell| unsafe { *cell = 1 });
-                second.pass("test").unwrap();
-                second.pass("test").unwrap();
+                second.wait("test").unwrap();
+                second.wait("test").unwrap();
                 // SAFETY: as above.
                 #[allow(unsafe_code)]
                 theirs.0.with_mut(|cell| unsafe { *cell = 2 });
             });
-            first.pass("test").unwrap();
+            first.wait("test").unwrap();
             // SAFETY: the writer writes before the first and after the second barrier only.
             #[allow(unsafe_code)]
             cell.0.with(|cell| assert_eq!(unsafe { *cell }, 1));
-            first.pass("test").unwrap();
+            first.wait("test").unwrap();
             thread.join().unwrap();
         });
     }
@@ -186,10 +180,10 @@ mod models {
     fn a_poisoned_job_frees_whoever_waits() {
         loom::model(|| {
             let job = Job::new(2, Patience::SHARED_CORE, Duration::MAX);
-            let mut gates = gates(&job);
-            gates.truncate(1);
-            let mut first = gates.pop().unwrap();
-            let waiting = thread::spawn(move || first.pass("test").unwrap_err());
+            let mut places = barriers(&job, 0..job.ranks());
+            places.truncate(1);
+            let mut first = places.pop().unwrap();
+            let waiting = thread::spawn(move || first.wait("test").unwrap_err());
             let place = Place { rank: RankId(1), stage: "end", sequence: 1 };
             let trouble = Trouble::Failed { place, message: "gave up".to_owned() };
             assert_eq!(job.poison(trouble.clone()), trouble);

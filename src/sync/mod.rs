@@ -20,7 +20,7 @@ mod shares;
 mod window;
 
 pub use atoms::{ask, atomic_floats, atomic_words, atomic_words_32, mul_add, put};
-pub use barrier::{Gate, gates, gates_of};
+pub use barrier::{Barrier, barriers};
 pub use grid::{Grid, GridPart};
 pub use job::{Job, Waiting};
 pub use lines::{Line, Stores, copy_part, write_lines};

@@ -33,7 +33,7 @@ impl PlannedCopies {
     pub fn new(setup: &Setup, layout: &Layout, rank: RankId, team: &Team) -> Result<Option<Self>> {
         let mut plan = Plan::new();
         let supply = &mut Supply::Arena(&mut plan);
-        let copies = Copies::new((&setup.config, &setup.schema), layout, rank, team, setup.room, supply)?;
+        let copies = Copies::new((&setup.config, &setup.schema), layout, rank, team, setup.spec, supply)?;
         Ok(copies.map(|copies| Self { copies, plan }))
     }
 
@@ -62,11 +62,11 @@ impl Rank {
         }
         self.tables.replace_copies(Some(copies));
         self.copy_memory = Some(memory);
-        self.hot = HotRows::new(&layout, self.number, setup.room.samples, setup.isa);
+        self.hot = HotRows::new(&layout, self.number, setup.spec.samples, setup.isa);
         self.layout = layout;
         // Copies that were equal to their rows lack those alone that are marked now.
-        self.copies = if self.copies == CopyState::Equal { CopyState::Behind } else { CopyState::Unset };
-        step::level_copies(self)
+        self.copies = if self.copies == CopyState::Fresh { CopyState::Stale } else { CopyState::Overwritten };
+        step::refresh_hot_copies(self)
     }
 }
 

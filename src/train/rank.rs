@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::clock::Breakdown;
 use super::copies::{CopyMemory, PlannedCopies};
-use super::pace::{Rates, Updates};
 use super::profile::StepWork;
 use super::ranks::Step;
+use super::rates::{Rates, Updates};
 use super::reduction::{self, DenseReduction};
 use super::{Clock, Setup, step};
 use crate::base::{Error, Place, RankId, Result, TableId};
@@ -22,7 +22,7 @@ use crate::memory::{Arena, Demand, Pages, Plan, Supply, check_capacity};
 use crate::model::{self, Network, NetworkSpec, Parameter, Stage, Tables, Work};
 use crate::optim::Moment;
 use crate::shard::scheme::Shard;
-use crate::sync::{Gate, Job};
+use crate::sync::{Barrier, Job};
 
 /// A rank of a job.
 pub struct Rank {
@@ -61,7 +61,7 @@ pub struct Rank {
     /// All of this rank's other memory, and what lies where in it.
     pub(super) arena: Arena,
     pub(super) plan: Plan,
-    gate: Gate,
+    barrier: Barrier,
 }
 
 const ALL_LANES: &str = "the lanes of the plan, in its order";
@@ -107,14 +107,14 @@ pub(super) struct Common {
 
 impl Common {
     /// Checks that the memory of all ranks fits the machine, before any of it is touched.
-    fn check_memory(&self, gate: &mut Gate, demand: Demand) -> Result<()> {
+    fn check_memory(&self, barrier: &mut Barrier, demand: Demand) -> Result<()> {
         let demands = || self.demands.lock().unwrap_or_else(PoisonError::into_inner);
         demands().push(demand);
-        gate.meet("plan of memory").map_err(Error::Rank)?;
-        if gate.is_first() {
+        barrier.wait_without_deadline("plan of memory").map_err(Error::Rank)?;
+        if barrier.is_first() {
             check_capacity(&demands())?;
         }
-        gate.meet("check of memory").map_err(Error::Rank)
+        barrier.wait_without_deadline("check of memory").map_err(Error::Rank)
     }
 }
 
@@ -123,11 +123,11 @@ impl Common {
 pub(super) enum CopyState {
     /// They are.
     #[default]
-    Equal,
-    /// Rows that are marked have moved.
-    Behind,
-    /// Weights were set.
-    Unset,
+    Fresh,
+    /// Rows that are marked have moved since.
+    Stale,
+    /// Weights were set, of any rows.
+    Overwritten,
 }
 
 /// Where a rank's slices of such inputs come from.
@@ -141,37 +141,37 @@ struct Feed {
 impl Rank {
     /// Takes its place: pins the threads, builds the arena on its nodes, and meets the others.
     pub(super) fn build(setup: &Setup, common: &Common, member: Member) -> Result<Self> {
-        let Member { rank, job, mut gate } = member;
+        let Member { rank, job, mut barrier } = member;
         let (layout, fabric) = (common.layout.clone(), &*common.fabric);
-        let (place, samples) = (&setup.places[rank.index()], layout.samples(setup.room.samples, member.rank));
+        let (place, samples) = (&setup.places[rank.index()], layout.samples(setup.spec.samples, member.rank));
         let team = Team::pinned(&place.compute, setup.spin, setup.isa)?;
         let mut plan = Plan::new();
         let supply = &mut Supply::Arena(&mut plan);
         let dims: Vec<usize> =
             (0..layout.sharding().tables() as u32).map(|table| layout.sharding().dim(TableId(table))).collect();
         let share = layout.grains().map(|grains| Share::new(grains, layout.ranks(), rank.index()));
-        let mut parts = Parts::new(setup.room.part, share.clone());
+        let mut parts = Parts::new(setup.spec.part, share.clone());
         let spec = NetworkSpec {
             config: &setup.config,
             dims: &dims,
             positions: &setup.sequences,
             samples: samples.max(1),
-            part: parts.room(samples, setup.room.samples),
+            part: parts.room(samples, setup.spec.samples),
             threads: team.threads(),
-            kept: setup.room.kept_layers(&setup.config),
-            kept_wide: setup.room.kept_wide()[1],
+            kept: setup.spec.kept_layers(&setup.config),
+            kept_wide: setup.spec.kept_wide()[1],
         };
         let mut network = (setup.network)(&spec, supply)?;
-        if setup.room.clip_norm.is_some() {
+        if setup.spec.clip_norm.is_some() {
             (0..network.layers()).try_for_each(|index| network.layer_mut(index).plan_squares(supply))?;
         }
-        if share.is_none() && samples > CHAIN && setup.room.learns() {
+        if share.is_none() && samples > CHAIN && setup.spec.learns() {
             // What is summed in several chains needs room for the sum of one beside that of those before.
             (0..network.layers()).try_for_each(|index| network.layer_mut(index).plan_sums(2, supply))?;
         }
         let stored = setup.stored.as_ref();
-        let mut tables = Tables::new(&setup.config, &setup.schema, &layout, rank, &team, (setup.room, stored), supply)?;
-        let most = setup.room.samples;
+        let mut tables = Tables::new(&setup.config, &setup.schema, &layout, rank, &team, (setup.spec, stored), supply)?;
+        let most = setup.spec.samples;
         let mut ids = Ids::new(&layout, rank, &team, most, supply)?;
         let mut pooled = Pooled::new(&layout, rank, most, supply)?;
         let mut gradients = Gradients::new(&layout, rank, most, supply)?;
@@ -186,7 +186,7 @@ impl Rank {
         let at_once = if setup.hot_revised { 2 } else { 1 };
         let of_copies = at_once * copies.as_ref().map_or(0, PlannedCopies::bytes);
         let bytes = (plan.bytes() + of_copies + fabric.beside(rank)) as u64;
-        common.check_memory(&mut gate, Demand { nodes: place.memory_nodes.clone(), bytes })?;
+        common.check_memory(&mut barrier, Demand { nodes: place.memory_nodes.clone(), bytes })?;
         let mut arena = Arena::build(&plan, &place.memory_nodes, Pages::Transparent, |memory| team.touch(memory))?;
         network.settle(&mut arena);
         tables.settle(&mut arena);
@@ -198,10 +198,10 @@ impl Rank {
         gradients.settle(&mut arena);
         windows.settle(&mut arena);
         nodes.iter_mut().for_each(|nodes| nodes.settle(&mut arena));
-        network.each_layer_mut(&mut Linear::begin);
-        tables.begin(&team);
+        network.each_layer_mut(&mut Linear::reset_optimizer_state);
+        tables.reset_optimizer_state(&team);
 
-        let mut ends = fabric.connect(&mut gate, windows)?.into_iter();
+        let mut ends = fabric.connect(&mut barrier, windows)?.into_iter();
         let lanes = Lanes::take(&layout, &mut ends);
         let replicas_lane = (!layout.replicated().is_empty()).then(|| ends.next().expect(ALL_LANES));
         let dense = reduction::DenseLanes { reducers: ends.collect(), replicas: replicas_lane };
@@ -211,7 +211,7 @@ impl Rank {
             clock: Clock::new(setup.traced),
             unpooled: layout.grains().map(|_| Unpooled::new(&layout, rank, &team)),
             hot: HotRows::new(&layout, rank, most, setup.isa),
-            copies: CopyState::Unset,
+            copies: CopyState::Overwritten,
             copy_memory,
             filled: vec![0; layout.ranks()],
             batch: Arc::new(Batch::new(&setup.schema)),
@@ -233,7 +233,7 @@ impl Rank {
             team,
             network,
             tables,
-            gate,
+            barrier,
         })
     }
 
@@ -248,7 +248,7 @@ impl Rank {
     }
 
     pub(super) fn initialise(&mut self, seed: u64) {
-        self.copies = CopyState::Unset;
+        self.copies = CopyState::Overwritten;
         self.network.initialise(seed);
         self.tables.initialise(&self.team, &self.layout, seed);
     }
@@ -293,8 +293,8 @@ impl Rank {
 
     fn walk(&mut self, (whole, inputs): (usize, Inputs), rates: Rates) -> Result<()> {
         (self.whole, self.inputs) = (whole, inputs);
-        let paces = self.updates.next(rates);
-        step::step(self, whole, paces)
+        let step_sizes = self.updates.next(rates);
+        step::step(self, whole, step_sizes)
     }
 
     /// Makes `batch` this rank's slice of a minibatch: alone, and without sequences, the minibatch itself, without a copy.
@@ -331,7 +331,7 @@ impl Rank {
         let before = (self.batch.clone(), self.inputs);
         self.take_slice(whole);
         // What only looks brings no copies up to date: owners have every row.
-        self.inputs = if self.copies == CopyState::Behind { Inputs::Cold } else { Inputs::Mixed };
+        self.inputs = if self.copies == CopyState::Stale { Inputs::Cold } else { Inputs::Mixed };
         // What an evaluation takes is no part of a step.
         let stopped = self.clock.stop(true);
         let result = step::evaluate(self, whole.samples());
@@ -440,7 +440,7 @@ impl Rank {
             }
             (_, Some(Moment::Updates)) => self.updates.layers = values[0] as u64,
             (place @ (model::Place::Table(_) | model::Place::RowWeights(_)), moment) => {
-                self.copies = CopyState::Unset;
+                self.copies = CopyState::Overwritten;
                 self.tables.import(&self.layout, place, moment, rows, values);
             }
             (model::Place::Weight(index), None) => {
@@ -469,6 +469,6 @@ impl Rank {
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     pub fn meet(&mut self) -> Result<()> {
-        self.gate.pass("meeting").map_err(Error::Rank)
+        self.barrier.wait("meeting").map_err(Error::Rank)
     }
 }

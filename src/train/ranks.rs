@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::Setup;
-use super::pace::Rates;
 use super::rank::{Common, Rank};
+use super::rates::Rates;
 use crate::base::config::ModelConfig;
 use crate::base::{Error, NodeId, Place, RankId, Result, Trouble};
 use crate::collective::{Member, World};
@@ -24,10 +24,10 @@ use crate::data::{Batch, Position, Schema};
 use crate::exchange::{LanePlan, Layout};
 use crate::machine::placement::Wishes;
 use crate::machine::{Machine, place};
-use crate::model::{Project, Room, check_columns, check_tables};
+use crate::model::{Project, TrainSpec, check_columns, check_tables};
 use crate::shard::scheme::{Scheme, Sharding};
 use crate::simd::Isa;
-use crate::sync::{Job, Patience, gates_of};
+use crate::sync::{Job, Patience, barriers};
 
 /// How often it is looked whether the job is in trouble.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -86,7 +86,7 @@ pub struct Ranks {
     /// What the user should know.
     warnings: Vec<String>,
     /// With the optimizers.
-    pub(super) room: Room,
+    pub(super) spec: TrainSpec,
     /// Tables that are not the wide part's.
     pub(super) deep: usize,
     /// What weights of tables are called.
@@ -182,40 +182,40 @@ impl Ranks {
         assert_eq!(setup.places.len(), setup.sharding.ranks(), "a place for each rank of the sharding");
         Setup::check_host(&setup.places)?;
         setup.schema.check_model(&setup.config)?;
-        check_columns(setup.sharding.schemes(), &setup.config, setup.room.optimizer_rows)?;
-        assert!(setup.stored.is_none() || !setup.room.learns(), "a checkpoint's rows are not moved");
+        check_columns(setup.sharding.schemes(), &setup.config, setup.spec.optimizer_rows)?;
+        assert!(setup.stored.is_none() || !setup.spec.learns(), "a checkpoint's rows are not moved");
         if setup.stored.is_none() {
-            check_tables(&setup.schema, &setup.config, &setup.room)?;
+            check_tables(&setup.schema, &setup.config, &setup.spec)?;
         }
         let layout = Arc::new(setup.layout());
         if setup.grains.is_some() {
             // Grains part no pair of samples: a minibatch of an odd number may take the place of one more.
-            setup.room.samples = setup.room.samples.next_multiple_of(2);
+            setup.spec.samples = setup.spec.samples.next_multiple_of(2);
         }
         let patience = if setup.spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
         let job = Job::new(layout.ranks(), patience, setup.deadline);
-        let lanes = LanePlan::new(&layout, setup.room.samples, setup.dense_lanes());
+        let lanes = LanePlan::new(&layout, setup.spec.samples, setup.dense_lanes());
         let local = setup.local();
         let fabric = (setup.fabric)(&setup.world, &job, &setup.machines, lanes.into_lanes())?;
         let common = Arc::new(Common { layout: layout.clone(), fabric, demands: Mutex::default() });
         let homes = setup.places[local.clone()].iter().map(|place| place.memory_nodes.clone()).collect();
         let outcome = |rank: u32| {
-            let losses = Vec::with_capacity(layout.samples(setup.room.samples, RankId(rank)));
+            let losses = Vec::with_capacity(layout.samples(setup.spec.samples, RankId(rank)));
             Mutex::new(Outcome { losses, step: None, more: None })
         };
         let outcomes: Arc<[Mutex<Outcome>]> = local.clone().map(|rank| outcome(rank as u32)).collect();
-        let mut gates = gates_of(&job, local.clone()).into_iter();
-        let gate = gates.next().expect("a job has ranks");
+        let mut barriers = barriers(&job, local.clone()).into_iter();
+        let barrier = barriers.next().expect("a job has ranks");
         let (sender, done) = bounded(local.len());
         let error = Arc::new(Mutex::new(None));
         let mut others = Others { tasks: Vec::new(), done, threads: Vec::new(), error };
         let setup = Arc::new(setup);
-        for (index, gate) in (1..).zip(gates) {
+        for (index, barrier) in (1..).zip(barriers) {
             let (task_sender, tasks) = bounded::<Task>(1);
             let (setup, common, own) = (setup.clone(), common.clone(), outcomes.clone());
             let (done, error) = (sender.clone(), others.error.clone());
-            let rank = gate.rank();
-            let member = Member { rank, job: job.clone(), gate };
+            let rank = barrier.rank();
+            let member = Member { rank, job: job.clone(), barrier };
             let serve = move || serve(&setup, &common, member, &tasks, &done, &own[index], &error);
             match std::thread::Builder::new().name(format!("octorec-{rank}")).spawn(serve) {
                 Ok(thread) => {
@@ -229,8 +229,8 @@ impl Ranks {
                 }
             }
         }
-        let rank = gate.rank();
-        let member = Member { rank, job: job.clone(), gate };
+        let rank = barrier.rank();
+        let member = Member { rank, job: job.clone(), barrier };
         let first = job.guard(rank, || Rank::build(&setup, &common, member));
         let mut ranks = Self {
             first: RefCell::new(None),
@@ -245,7 +245,7 @@ impl Ranks {
             local,
             homes,
             warnings: Vec::new(),
-            room: setup.room,
+            spec: setup.spec,
             deep: setup.config.deep_tables(setup.schema.tables.len()),
             row_weight_names: Project::of(&setup.config).row_weights(&setup.config, setup.schema.tables.len()),
             table_names: Project::of(&setup.config).tables(&setup.config, setup.schema.tables.len()),
@@ -274,13 +274,13 @@ impl Ranks {
     ///
     /// # Panics
     /// Never: whole tables are a division.
-    pub fn alone(config: &ModelConfig, schema: &Schema, room: Room, threads: usize, isa: Isa) -> Result<Self> {
+    pub fn alone(config: &ModelConfig, schema: &Schema, spec: TrainSpec, threads: usize, isa: Isa) -> Result<Self> {
         let wishes = Wishes { ranks: Some(1), threads: Some(threads), ..Wishes::default() };
         let placement = place(&Machine::load("host")?, &wishes)?;
         let rows: Vec<u64> = schema.tables.iter().map(|column| column.rows).collect();
         let schemes = vec![Scheme::Table(RankId(0)); rows.len()];
         let sharding = Sharding::new(&rows, config.dims(&rows), 1, schemes).expect("whole tables divide nothing");
-        Self::start(Setup { isa, ..Setup::new(config, schema, sharding, room, &placement) })
+        Self::start(Setup { isa, ..Setup::new(config, schema, sharding, spec, &placement) })
     }
 
     /// Who holds what.

@@ -14,7 +14,7 @@ use crate::exchange::{Layout, LayoutSpec, piece_of_pairs};
 use crate::machine::placement::{Placement, RankPlace};
 use crate::math::Grains;
 use crate::memory::check_host;
-use crate::model::{BuildNetwork, Graph, Room, StoredTables};
+use crate::model::{BuildNetwork, Graph, StoredTables, TrainSpec};
 use crate::shard::scheme::Sharding;
 use crate::simd::Isa;
 use crate::sync::Job;
@@ -32,7 +32,7 @@ pub struct Setup {
     /// Who holds what.
     pub sharding: Sharding,
     /// For whole minibatches.
-    pub room: Room,
+    pub spec: TrainSpec,
     /// Where each rank stands, on its machine.
     pub places: Vec<RankPlace>,
     /// The machines.
@@ -77,12 +77,18 @@ impl Setup {
     /// The defaults for ranks on these places: the model's network over shared memory, dense gradients around a ring in both
     /// directions, five minutes' patience.
     #[must_use]
-    pub fn new(config: &ModelConfig, schema: &Schema, sharding: Sharding, room: Room, placement: &Placement) -> Self {
+    pub fn new(
+        config: &ModelConfig,
+        schema: &Schema,
+        sharding: Sharding,
+        spec: TrainSpec,
+        placement: &Placement,
+    ) -> Self {
         Self {
             config: config.clone(),
             schema: schema.clone(),
             sharding,
-            room,
+            spec,
             places: placement.ranks.clone(),
             world: World::alone(),
             machines: vec![placement.ranks.len()],
@@ -121,7 +127,7 @@ impl Setup {
             grains: self.grains,
             wire: self.wire,
         };
-        Layout::new(self.sharding.clone(), &spec).with_hot(self.hot.clone(), (self.room.precision, weighing))
+        Layout::new(self.sharding.clone(), &spec).with_hot(self.hot.clone(), (self.spec.precision, weighing))
     }
 
     /// Checks that the host can hold what ranks take beside their arenas, which grows with the pairs of them, before any of
@@ -150,7 +156,7 @@ impl Setup {
         if self.grains.is_some() {
             return vec![Links::uniform(ranks, piece_of_pairs(ranks))];
         }
-        if ranks == 1 || !self.room.learns() {
+        if ranks == 1 || !self.spec.learns() {
             return Vec::new();
         }
         // Large layers go in pieces, small ones need less; which ranks talk does not depend on the size.

@@ -10,14 +10,14 @@ use super::reduction::Scene;
 use crate::base::Result;
 use crate::data::hot::Inputs;
 use crate::model::Stage;
-use crate::optim::Paces;
+use crate::optim::StepSizes;
 
 /// Trains on this rank's slice of a minibatch of `whole` samples; leaves the losses of its own.
-pub(super) fn step(rank: &mut Rank, whole: usize, paces: Paces) -> Result<()> {
+pub(super) fn step(rank: &mut Rank, whole: usize, step_sizes: StepSizes) -> Result<()> {
     look_up(rank, whole)?;
     for part in 0..rank.parts.count() {
         forward(rank, whole, part)?;
-        backward(rank, whole, part, paces)?;
+        backward(rank, whole, part, step_sizes)?;
     }
     sum_hot(rank)?;
     let Rank { layout, team, network, tables, ids, gradients, hot, lanes, batch, inputs, clock, .. } = rank;
@@ -25,13 +25,13 @@ pub(super) fn step(rank: &mut Rank, whole: usize, paces: Paces) -> Result<()> {
         let own = (&**batch, network.features(batch.samples()));
         let hot = hot.as_ref().filter(|_| *inputs != Inputs::Cold);
         gradients.finish(team, layout, lane, ids, |messages| {
-            tables.update_rows(team, (layout, ids), messages, own, hot, paces);
+            tables.update_rows(team, (layout, ids), messages, own, hot, step_sizes);
         })
     })?;
-    spread_moved(rank)?;
+    send_moved_hot_rows(rank)?;
 
     let Rank { team, network, tables, reduction, clock, .. } = rank;
-    reduction.update(Scene { team, network: &mut **network, tables, paces, clock })?;
+    reduction.update(Scene { team, network: &mut **network, tables, step_sizes, clock })?;
     clock.step_done();
     Ok(())
 }
@@ -56,15 +56,15 @@ fn sum_hot(rank: &mut Rank) -> Result<()> {
 }
 
 /// Copies of hot rows that are not equal to their rows, before look-ups read them: no step sends this.
-pub(super) fn level_copies(rank: &mut Rank) -> Result<()> {
+pub(super) fn refresh_hot_copies(rank: &mut Rank) -> Result<()> {
     match std::mem::take(&mut rank.copies) {
-        CopyState::Equal => return Ok(()),
-        CopyState::Behind => {}
-        CopyState::Unset => rank.tables.mark_all_hot(&rank.layout),
+        CopyState::Fresh => return Ok(()),
+        CopyState::Stale => {}
+        CopyState::Overwritten => rank.tables.mark_all_hot(&rank.layout),
     }
     let sent = |rank: &Rank| rank.lanes.hot_rows.as_ref().map_or_else(Vec::new, |lane| lane.sent().to_vec());
     let before = sent(rank);
-    spread_marked(rank)?;
+    send_marked_hot_rows(rank)?;
     let after = sent(rank);
     rank.filled
         .iter_mut()
@@ -74,7 +74,7 @@ pub(super) fn level_copies(rank: &mut Rank) -> Result<()> {
 }
 
 /// Hot rows that a step has moved, from their owners to all copies; after cold inputs copies stay behind.
-fn spread_moved(rank: &mut Rank) -> Result<()> {
+fn send_moved_hot_rows(rank: &mut Rank) -> Result<()> {
     let Rank { layout, team, tables, ids, hot, batch, inputs, copies, clock, .. } = rank;
     let Some(hot) = hot else { return Ok(()) };
     let is_cold = *inputs == Inputs::Cold;
@@ -82,16 +82,16 @@ fn spread_moved(rank: &mut Rank) -> Result<()> {
         tables.mark_hot(team, layout, (ids, batch), Some(&*hot).filter(|_| !is_cold));
     });
     if !is_cold {
-        return spread_marked(rank);
+        return send_marked_hot_rows(rank);
     }
-    if *copies == CopyState::Equal {
-        *copies = CopyState::Behind;
+    if *copies == CopyState::Fresh {
+        *copies = CopyState::Stale;
     }
     Ok(())
 }
 
 /// Hot rows that are marked, from their owners to all copies.
-fn spread_marked(rank: &mut Rank) -> Result<()> {
+fn send_marked_hot_rows(rank: &mut Rank) -> Result<()> {
     let Rank { layout, tables, hot, lanes, clock, .. } = rank;
     let (Some(hot), Some(lane)) = (hot, &mut lanes.hot_rows) else { return Ok(()) };
     clock.exchange([Stage::UpdateRows, Stage::WaitRows], &mut **lane, |lane| {
@@ -107,7 +107,7 @@ fn look_up(rank: &mut Rank, whole: usize) -> Result<()> {
     rank.steps += 1;
     rank.enter("forward");
     if rank.inputs != Inputs::Cold {
-        level_copies(rank)?;
+        refresh_hot_copies(rank)?;
     }
     let Rank {
         layout,
@@ -170,18 +170,20 @@ fn forward(rank: &mut Rank, whole: usize, part: usize) -> Result<()> {
 }
 
 /// A part's way back; the last one sends the gradients of pooled rows, of the whole slice.
-fn backward(rank: &mut Rank, whole: usize, part: usize, paces: Paces) -> Result<()> {
+fn backward(rank: &mut Rank, whole: usize, part: usize, step_sizes: StepSizes) -> Result<()> {
     rank.enter("backward");
     let Rank { layout, team, network, tables, ids, gradients, reduction, lanes, batch, parts, clock, .. } = rank;
     let part = &parts.part(part);
 
     // The reduction of each layer's gradient over the ranks begins as soon as the gradient is complete.
     clock.time(Stage::BackTop, || {
-        network.back_top(team, part, &mut |index, layer| reduction.begin(index, layer, paces.of_layer(layer.is_wide())))
+        network.back_top(team, part, &mut |index, layer| {
+            reduction.begin(index, layer, step_sizes.of_layer(layer.is_wide()))
+        })
     });
     clock.time(Stage::BackInteract, || {
         network.back_interact(team, part, &mut |index, layer| {
-            reduction.begin(index, layer, paces.of_layer(layer.is_wide()))
+            reduction.begin(index, layer, step_sizes.of_layer(layer.is_wide()))
         });
     });
 
@@ -199,7 +201,7 @@ fn backward(rank: &mut Rank, whole: usize, part: usize, paces: Paces) -> Result<
     }
     clock.time(Stage::BackBottom, || {
         network.back_bottom(team, part, &mut |index, layer| {
-            reduction.begin(index, layer, paces.of_layer(layer.is_wide()))
+            reduction.begin(index, layer, step_sizes.of_layer(layer.is_wide()))
         });
     });
     Ok(())

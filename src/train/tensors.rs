@@ -53,7 +53,7 @@ impl Ranks {
     /// What the optimizers keep beside these tensors, in their order.
     #[must_use]
     pub fn moments(&self, of: &[Parameter]) -> Vec<Parameter> {
-        of.iter().flat_map(|of| of.moments(self.room.optimizer_of(of.is_of_table(), of.wide))).collect()
+        of.iter().flat_map(|of| of.moments(self.spec.optimizer_of(of.is_of_table(), of.wide))).collect()
     }
 
     /// The machine whose ranks have all that a checkpoint holds of a tensor; nothing where several have parts of it.

@@ -7,7 +7,7 @@ use octorec::base::config::{Command, Config, Layers};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::schema::Scales;
 use octorec::data::{Schema, Vocabulary};
-use octorec::model::Room;
+use octorec::model::TrainSpec;
 use octorec::optim::Optimizer;
 use octorec::simd::Isa;
 use octorec::train::{Checkpoint, Origin, Progress, Ranks, digest, load_vocabulary, save, save_vocabulary};
@@ -47,8 +47,8 @@ fn config() -> Config {
 
 fn model(config: &Config, schema: &Schema) -> Ranks {
     let (optimizer, optimizer_rows) = (Optimizer::dense(&config.train), Optimizer::rows(&config.train));
-    let room = Room { optimizer, optimizer_rows, ..Room::samples(16) };
-    let ranks = Ranks::alone(&config.model, schema, room, 1, Isa::best()).unwrap();
+    let spec = TrainSpec { optimizer, optimizer_rows, ..TrainSpec::sgd(16) };
+    let ranks = Ranks::alone(&config.model, schema, spec, 1, Isa::best()).unwrap();
     ranks.initialise(3).unwrap();
     ranks
 }

@@ -15,7 +15,7 @@ use octorec::data::{self, Batch, Opening, Split};
 use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
 use octorec::math::Grains;
-use octorec::model::Room;
+use octorec::model::TrainSpec;
 use octorec::optim::{Averages, Optimizer};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
@@ -125,8 +125,8 @@ fn a_step_allocates_nothing_once_it_has_run() {
             let batches = batches(&config, &[96, 96, 96, 41]);
             let schema = data::open(&config, Opening::default()).unwrap().schema().clone();
             for (update, update_fused) in updates.into_iter().flat_map(|update| [(update, true), (update, false)]) {
-                let room = Room { update, update_fused, precision, ..Room::samples(96) };
-                let ranks = Ranks::alone(&config.model, &schema, room, threads, Isa::best()).unwrap();
+                let spec = TrainSpec { update, update_fused, precision, ..TrainSpec::sgd(96) };
+                let ranks = Ranks::alone(&config.model, &schema, spec, threads, Isa::best()).unwrap();
                 let name =
                     format!("{update:?}, fused: {update_fused}, {interaction:?}, {precision:?}, {threads} threads");
                 nothing_is_taken(&ranks, &batches, counted(update), &name);
@@ -149,8 +149,8 @@ fn a_step_allocates_nothing_once_it_has_run() {
         let source = Derived::of(&config.model, data::open(&config, Opening::default()).unwrap()).unwrap();
         let schema = source.schema().clone();
         for precision in [Precision::F32, Precision::Bf16] {
-            let room = Room { precision, ..Room::samples(96) };
-            let ranks = Ranks::alone(&config.model, &schema, room, 2, Isa::best()).unwrap();
+            let spec = TrainSpec { precision, ..TrainSpec::sgd(96) };
+            let ranks = Ranks::alone(&config.model, &schema, spec, 2, Isa::best()).unwrap();
             nothing_is_taken(&ranks, &batches, 12, &format!("{name}, {precision:?}"));
         }
     }
@@ -170,7 +170,7 @@ fn a_step_allocates_nothing_once_it_has_run() {
     ];
     for (count, (optimizer, optimizer_rows)) in pairs {
         let clip_norm = (optimizer != sgd).then_some(0.01);
-        let room = Room { optimizer, optimizer_rows, clip_norm, ..Room::samples(96) };
+        let spec = TrainSpec { optimizer, optimizer_rows, clip_norm, ..TrainSpec::sgd(96) };
         let columns = match optimizer_rows.row_moment() {
             None => Scheme::Column(half(16, count)),
             Some(_) => Scheme::RowContiguous(half(40, count)),
@@ -187,7 +187,7 @@ fn a_step_allocates_nothing_once_it_has_run() {
             ],
         ] {
             let sharding = Sharding::new(&config.model.rows, 16, count, schemes).unwrap();
-            let setup = Setup { spin: false, ..Setup::new(&config.model, &schema, sharding, room, &placement) };
+            let setup = Setup { spin: false, ..Setup::new(&config.model, &schema, sharding, spec, &placement) };
             let mut with_threads = setup.clone();
             with_threads.places.iter_mut().for_each(|place| place.comm = place.compute.clone());
             let mut weighed = setup.clone();

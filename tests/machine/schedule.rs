@@ -35,7 +35,7 @@ fn planned(name: &str, operation: &str, site: &Site) -> Option<Schedule> {
     }
     let scatter = Reduction::named(name, &Topology::along(site))?.plan(&Slices::even(elements, ranks), Payload::F32);
     Some(match operation {
-        "all-gather" => scatter.reversed(),
+        "all-gather" => scatter.all_gather(),
         "all-reduce" => scatter.all_reduce(),
         _ => scatter,
     })

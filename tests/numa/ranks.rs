@@ -13,7 +13,7 @@ use octorec::machine::placement::{CommCores, RankPlace, Wishes};
 use octorec::machine::site::Known;
 use octorec::machine::{Placement, Site};
 use octorec::math::Grains;
-use octorec::model::Room;
+use octorec::model::TrainSpec;
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
 use octorec::train::{Ranks, Setup};
@@ -49,8 +49,8 @@ fn start(config: &Config, schema: &Schema, placement: &Placement, isa: Isa, grai
 fn started(config: &Config, schema: &Schema, placement: &Placement, change: impl FnOnce(Setup) -> Setup) -> Ranks {
     let ranks = placement.ranks.len();
     let sharding = Sharding::new(&config.model.rows, config.model.dim, ranks, schemes(&config.model.rows, ranks));
-    let (room, batch) = (Room::samples(config.train.batch), config.train.batch);
-    let setup = Setup::new(&config.model, schema, sharding.expect("the schemes divide the tables"), room, placement);
+    let (spec, batch) = (TrainSpec::sgd(config.train.batch), config.train.batch);
+    let setup = Setup::new(&config.model, schema, sharding.expect("the schemes divide the tables"), spec, placement);
     assert!(batch >= 8);
     let ranks = Ranks::start(change(setup)).expect("the ranks start");
     ranks.initialise(config.train.seed).expect("the ranks draw weights");

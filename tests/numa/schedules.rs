@@ -35,7 +35,7 @@ fn carry_out(schedule: &Schedule, placement: &Placement) -> Vec<Vec<usize>> {
         // Memory comes into being where its rank runs.
         let _here = Team::pinned(&placement.ranks[me].compute[..1], true, Isa::best())?;
         let memory = fabric.memory(member.rank, &mut Supply::System)?;
-        let mut lanes = fabric.connect(&mut member.gate, memory)?;
+        let mut lanes = fabric.connect(&mut member.barrier, memory)?;
         let mut executor = Executor::new(&schedule, &*lanes[0], "test");
         // Small whole numbers, whose sums are exact in any order.
         match &schedule.goal {
@@ -89,7 +89,7 @@ pub fn all() -> String {
     let slices = Slices::even(ELEMENTS, ranks);
     let scatters = reductions(&Topology::along(&site)).into_iter().map(|kind| kind.plan(&slices, Payload::F32));
     let mut schedules: Vec<Schedule> =
-        scatters.flat_map(|scatter| [scatter.reversed(), scatter.all_reduce(), scatter]).collect();
+        scatters.flat_map(|scatter| [scatter.all_gather(), scatter.all_reduce(), scatter]).collect();
     let parcels = Parcels::uniform(ranks, ELEMENTS / ranks);
     schedules.extend(exchanges(&parcels, Payload::Raw(4), &site, Works::Links));
     let (mut links, mut rounds) = (0, 0);

@@ -10,7 +10,7 @@ use octorec::base::config::{Command, Config, Layers};
 use octorec::base::{PuId, RankId};
 use octorec::data::{Batch, Opening, Schema, Split};
 use octorec::machine::placement::Wishes;
-use octorec::model::Room;
+use octorec::model::TrainSpec;
 use octorec::shard::scheme::{Scheme, Sharding};
 use octorec::simd::Isa;
 use octorec::train::{Ranks, Setup};
@@ -49,7 +49,7 @@ fn losses(pus: &[PuId], isa: Isa, config: &Config, schema: &Schema, batches: &[A
     placement.ranks[0].compute = pus.to_vec();
     let (rows, dim) = (&config.model.rows, config.model.dim);
     let sharding = Sharding::new(rows, dim, 1, vec![Scheme::Table(RankId(0)); rows.len()]).expect("whole tables");
-    let setup = Setup::new(&config.model, schema, sharding, Room::samples(config.train.batch), &placement);
+    let setup = Setup::new(&config.model, schema, sharding, TrainSpec::sgd(config.train.batch), &placement);
     let ranks = Ranks::start(Setup { isa, ..setup }).expect("the model fits");
     ranks.initialise(config.train.seed).expect("the rank draws weights");
     let mut text = String::new();

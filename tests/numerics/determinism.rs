@@ -13,7 +13,7 @@ use octorec::data::{self, Batch, Opening, Schema, Split};
 use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
 use octorec::math::Grains;
-use octorec::model::Room;
+use octorec::model::TrainSpec;
 use octorec::optim::{Averages, Optimizer};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
@@ -27,7 +27,7 @@ struct Case {
     config: Config,
     schema: Schema,
     batches: Vec<Arc<Batch>>,
-    room: Room,
+    spec: TrainSpec,
     grains: Option<Grains>,
     isa: Isa,
 }
@@ -59,8 +59,8 @@ impl Case {
         let schema = source.schema().clone();
         let largest = *batches.iter().max().unwrap();
         let batches = batches.iter().map(draw).collect();
-        let room = Room { precision, ..Room::samples(largest) };
-        Self { schema, config, batches, room, grains: Some(Grains::of(largest)), isa: Isa::best() }
+        let spec = TrainSpec { precision, ..TrainSpec::sgd(largest) };
+        Self { schema, config, batches, spec, grains: Some(Grains::of(largest)), isa: Isa::best() }
     }
 
     /// With weights of the look-ups in some tables.
@@ -74,7 +74,7 @@ impl Case {
         let wishes = Wishes { ranks: Some(ranks), threads: Some(threads), ..Wishes::default() };
         let placement = place(&machine, &wishes).unwrap();
         let sharding = Sharding::new(&self.config.model.rows, self.config.model.dim, ranks, schemes).unwrap();
-        let setup = Setup::new(&self.config.model, &self.schema, sharding, self.room, &placement);
+        let setup = Setup::new(&self.config.model, &self.schema, sharding, self.spec, &placement);
         Ranks::start(Setup { grains: self.grains, isa: self.isa, ..setup }).unwrap()
     }
 
@@ -180,7 +180,8 @@ fn how_a_minibatch_is_parted_changes_no_bit() {
                     let whole = case.run(schemes(), ranks, 2);
                     assert!(whole.losses.iter().all(|loss| f64::from_bits(*loss).is_finite()));
                     for part in [1, 64, 150] {
-                        let found = Case { room: Room { part, ..case.room }, ..case.clone() }.run(schemes(), ranks, 2);
+                        let found =
+                            Case { spec: TrainSpec { part, ..case.spec }, ..case.clone() }.run(schemes(), ranks, 2);
                         let what = format!(
                             "parts of {part}, {ranks} ranks, {interaction:?}, {precision:?}, {isa:?}, {grains:?}"
                         );
@@ -219,7 +220,7 @@ fn halves_means_concatenation_and_cross_layers_too_on_any_instruction_set() {
             case.isa = isa;
             // Momentum and LAMB have their gradients clipped, in all steps.
             let clip_norm = (optimizer == momentum || optimizer.needs_norms()).then_some(0.02);
-            case.room = Room { optimizer, optimizer_rows, clip_norm, ..case.room };
+            case.spec = TrainSpec { optimizer, optimizer_rows, clip_norm, ..case.spec };
             let alone = case.alone();
             for ranks in [2, 3, 5] {
                 // Of rows of which a number is kept all columns stay together.
@@ -294,7 +295,7 @@ fn every_deterministic_way_to_move_rows_gives_the_same() {
         let alone = case.alone();
         for update in [Update::Serial, Update::RaceFree, Update::Sorted] {
             for fused in [true, false] {
-                case.room = Room { update, update_fused: fused, ..case.room };
+                case.spec = TrainSpec { update, update_fused: fused, ..case.spec };
                 let found = case.run(case.schemes(|table| table + 2, 3), 3, 2);
                 assert_same(&alone, &found, &format!("{update:?}, fused {fused}, {precision:?}, {weighted}"));
             }
@@ -404,7 +405,7 @@ fn two_ranks_give_the_same_bits_on_any_number_of_threads_in_either_mode() {
             let wishes = Wishes { ranks: Some(2), threads: Some(threads), ..Wishes::default() };
             let model = &case.config.model;
             let sharding = Sharding::new(&model.rows, model.dim, 2, case.schemes(|table| table, 2)).unwrap();
-            let setup = Setup::new(model, &case.schema, sharding, case.room, &place(&machine, &wishes).unwrap());
+            let setup = Setup::new(model, &case.schema, sharding, case.spec, &place(&machine, &wishes).unwrap());
             let ranks = Ranks::start(Setup { grains, ..setup }).unwrap();
             ranks.initialise(7).unwrap();
             let losses = case.batches.iter().map(|batch| ranks.step(batch, RATE).unwrap().to_bits()).collect();

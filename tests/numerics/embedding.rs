@@ -10,7 +10,7 @@ use octorec::data::{Batch, Column, Schema};
 use octorec::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater};
 use octorec::machine::team::Team;
 use octorec::memory::{Arena, Pages, Plan, Supply};
-use octorec::optim::{Averages, Kept, Optimizer, rowwise_rate};
+use octorec::optim::{Averages, Optimizer, ParamState, rowwise_rate};
 use octorec::simd::Isa;
 use octorec::simd::split::shorten;
 use proptest::prelude::*;
@@ -142,12 +142,12 @@ impl Case {
         Source { lookups: self.lookups(), gradient, slots: self.slots() }
     }
 
-    fn keeps(&self) -> Kept {
-        Kept { precision: self.precision, optimizer: self.optimizer, row_weights: false }
+    fn keeps(&self) -> ParamState {
+        ParamState { precision: self.precision, optimizer: self.optimizer, row_weights: false }
     }
 
     fn spec(&self, update: Update, fused: bool, threads: usize) -> Spec {
-        // Room for one look-up: everything beyond shows that memory grows.
+        // TrainSpec for one look-up: everything beyond shows that memory grows.
         let (pooling, tables, dim) = (self.pooling, self.rows.len(), self.dim);
         Spec { update, fused, pooling, tables, dim, kept: self.keeps(), lookups: 1, threads }
     }
@@ -494,7 +494,7 @@ impl Case {
         let mut tables = self.tables();
         let spec = self.spec(update, fused, team.threads());
         let mut updater = Updater::new(spec, &mut Supply::System).expect("memory");
-        tables.iter_mut().for_each(|table| table.begin(team));
+        tables.iter_mut().for_each(|table| table.reset_optimizer_state(team));
         let sources: Vec<_> = parts.iter().map(|(case, gradient)| case.source(gradient)).collect();
         (0..3).for_each(|_| updater.run(team, &mut tables, &sources, RATE));
         let moments = tables.iter().flat_map(|table| {

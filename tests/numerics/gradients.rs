@@ -9,7 +9,7 @@ use octorec::base::config::{Command, Composition, Config, Interaction, Layers, L
 use octorec::base::rng::{Random, Stream};
 use octorec::data::derived::derived_columns;
 use octorec::data::{Bag, Batch, Schema};
-use octorec::model::{Place, Room};
+use octorec::model::{Place, TrainSpec};
 use octorec::simd::Isa;
 use octorec::train::Ranks;
 
@@ -249,8 +249,8 @@ fn compare(settings: &[&str], threads: usize, seed: u64, weighted: &[usize]) -> 
         schema = columns.schema(&schema);
     }
     let (update, update_fused) = (config.train.update, config.train.update_fused);
-    let room = Room { update, update_fused, ..Room::samples(19) };
-    let model = Ranks::alone(&config.model, &schema, room, threads, Isa::best()).unwrap();
+    let spec = TrainSpec { update, update_fused, ..TrainSpec::sgd(19) };
+    let model = Ranks::alone(&config.model, &schema, spec, threads, Isa::best()).unwrap();
     model.initialise(seed).unwrap();
     for (at, of) in (1..).zip(model.parameters().unwrap()).filter(|(_, of)| matches!(of.place, Place::RowWeights(_))) {
         // All begin with 1, which tells little.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use octorec::base::config::{Command, Layers, Precision};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::{Bag, Batch, Schema};
-use octorec::model::Room;
+use octorec::model::TrainSpec;
 use octorec::simd::Isa;
 use octorec::simd::bf16::{narrow, widen};
 use octorec::train::Ranks;
@@ -251,8 +251,8 @@ fn gradients_are_those(more: &[&str]) {
     }
     let (config, schema) = (layers.finish(Command::Train).unwrap(), Schema::criteo(7, &ROWS));
     for (isa, seed) in Isa::every().into_iter().zip(3..) {
-        let room = Room { precision: Precision::Bf16, ..Room::samples(SAMPLES) };
-        let model = Ranks::alone(&config.model, &schema, room, 2, isa).unwrap();
+        let spec = TrainSpec { precision: Precision::Bf16, ..TrainSpec::sgd(SAMPLES) };
+        let model = Ranks::alone(&config.model, &schema, spec, 2, isa).unwrap();
         model.initialise(seed).unwrap();
         let batch = batch(&schema, seed);
         let see = |name: &str, x: f32| if name.contains("bias") { f64::from(x) } else { upper_half(x) };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use octorec::base::config::{Command, Layers, Precision};
 use octorec::data::derived::derived_columns;
 use octorec::data::{Bag, Schema};
-use octorec::model::Room;
+use octorec::model::TrainSpec;
 use octorec::optim::Optimizer;
 use octorec::simd::Isa;
 use octorec::train::{Ranks, Rates};
@@ -38,8 +38,8 @@ fn follow([file, case]: [&str; 2], threads: usize, isa: Isa, precision: Precisio
     let schema = derived.as_ref().map_or(schema.clone(), |derived| derived.schema(&schema));
     let (optimizer, optimizer_rows) = (Optimizer::dense(&config.train), Optimizer::rows(&config.train));
     let optimizers_wide = Optimizer::wide(&config.train);
-    let room = Room { precision, optimizer, optimizer_rows, optimizers_wide, ..Room::samples(40) };
-    let ranks = Ranks::alone(model, &schema, room, threads, isa).unwrap();
+    let spec = TrainSpec { precision, optimizer, optimizer_rows, optimizers_wide, ..TrainSpec::sgd(40) };
+    let ranks = Ranks::alone(model, &schema, spec, threads, isa).unwrap();
     let mut parameters = ranks.parameters().unwrap();
     for parameter in &parameters {
         ranks.import(parameter, &numbers::<f32>(&tensors, &format!("{case}.init.{}", parameter.name))).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use octorec::base::config::{Command, Config, Layers};
 use octorec::data::{Bag, Batch, Schema};
-use octorec::model::Room;
+use octorec::model::TrainSpec;
 use octorec::optim::{Optimizer, Schedule};
 use octorec::simd::Isa;
 use octorec::train::{Checkpoint, Evaluation, Ranks, Rates, auc};
@@ -91,7 +91,7 @@ fn follow(name: &str, threads: usize, isa: Isa) {
         .map(|tensor| tensor.shape()[0] as u64)
         .collect();
     let schema = Schema::criteo(config.model.bottom[0], &rows);
-    let model = Ranks::alone(&config.model, &schema, Room::samples(64), threads, isa).unwrap();
+    let model = Ranks::alone(&config.model, &schema, TrainSpec::sgd(64), threads, isa).unwrap();
     let parameters = model.parameters().unwrap();
     for parameter in &parameters {
         model.import(parameter, &numbers::<f32>(&tensors, &format!("init.{}", parameter.name))).unwrap();
@@ -179,8 +179,8 @@ fn follow_optimizer(case: &str, keys: &[&str], threads: usize, isa: Isa) {
     let schema = Schema::criteo(13, &[3, 17, 40]);
     let (optimizer, optimizer_rows) = (Optimizer::dense(&config.train), Optimizer::rows(&config.train));
     let clip_norm = Some(config.train.clip_norm).filter(|bound| *bound > 0.0);
-    let room = Room { optimizer, optimizer_rows, clip_norm, ..Room::samples(24) };
-    let model = Ranks::alone(&config.model, &schema, room, threads, isa).unwrap();
+    let spec = TrainSpec { optimizer, optimizer_rows, clip_norm, ..TrainSpec::sgd(24) };
+    let model = Ranks::alone(&config.model, &schema, spec, threads, isa).unwrap();
     let mut parameters = model.parameters().unwrap();
     for parameter in &parameters {
         model.import(parameter, &numbers::<f32>(&tensors, &format!("init.{}", parameter.name))).unwrap();
@@ -227,9 +227,9 @@ fn a_model_that_pytorch_hands_over_goes_on_as_it_would_have_there() {
         keys.iter().for_each(|key| layers.assignment(&format!("train.{key}")).unwrap());
         let config = layers.finish(Command::Train).unwrap();
         let (optimizer, optimizer_rows) = (Optimizer::dense(&config.train), Optimizer::rows(&config.train));
-        let room = Room { optimizer, optimizer_rows, ..Room::samples(24) };
+        let spec = TrainSpec { optimizer, optimizer_rows, ..TrainSpec::sgd(24) };
         let schema = Schema::criteo(13, &[3, 17, 40]);
-        let model = Ranks::alone(&config.model, &schema, room, 2, Isa::best()).unwrap();
+        let model = Ranks::alone(&config.model, &schema, spec, 2, Isa::best()).unwrap();
         let path = vector_path(&format!("handover_{case}.safetensors"));
         Checkpoint::open(&path).unwrap().load_into(&model).unwrap();
         let losses: Vec<f32> = numbers(&tensors, &format!("{case}.losses"));
@@ -268,7 +268,7 @@ fn the_reference_readme_example_is_reproduced() {
     layers.document(document, "golden").unwrap();
     let config = layers.finish(Command::Train).unwrap();
     let schema = Schema::criteo(4, &[4, 3, 2]);
-    let model = Ranks::alone(&config.model, &schema, Room::samples(2), 1, Isa::best()).unwrap();
+    let model = Ranks::alone(&config.model, &schema, TrainSpec::sgd(2), 1, Isa::best()).unwrap();
     let parameters = model.parameters().unwrap();
     for parameter in &parameters {
         model.import(parameter, &floats(&golden["initial"][&parameter.name])).unwrap();

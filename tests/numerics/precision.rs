@@ -12,7 +12,7 @@ use octorec::machine::team::Team;
 use octorec::math::Parts;
 use octorec::math::brgemm::WIDTH;
 use octorec::memory::{Plan, Supply};
-use octorec::model::{Graph, NetworkSpec, Room};
+use octorec::model::{Graph, NetworkSpec, TrainSpec};
 use octorec::simd::Isa;
 use octorec::simd::split::shorten;
 use octorec::train::{Checkpoint, Origin, Progress, Ranks, save};
@@ -52,8 +52,8 @@ fn batch(seed: u64) -> Batch {
 }
 
 fn model(threads: usize, isa: Isa, precision: Precision) -> Ranks {
-    let room = Room { precision, ..Room::samples(SAMPLES) };
-    let model = Ranks::alone(&config().model, &schema(), room, threads, isa).unwrap();
+    let spec = TrainSpec { precision, ..TrainSpec::sgd(SAMPLES) };
+    let model = Ranks::alone(&config().model, &schema(), spec, threads, isa).unwrap();
     model.initialise(11).unwrap();
     model
 }

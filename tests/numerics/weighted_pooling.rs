@@ -7,7 +7,7 @@ use octorec::data::Bag;
 use octorec::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater};
 use octorec::machine::team::Team;
 use octorec::memory::Supply;
-use octorec::optim::{Averages, Kept, Optimizer, rowwise_rate};
+use octorec::optim::{Averages, Optimizer, ParamState, rowwise_rate};
 use octorec::simd::Isa;
 use octorec::simd::split::shorten;
 
@@ -22,7 +22,7 @@ struct Case {
     /// Of look-ups; none: all are 1.
     weights: Vec<f32>,
     pooling: Pooling,
-    kept: Kept,
+    kept: ParamState,
     /// Initial rows and their weights.
     rows: Vec<f32>,
     learned: Vec<f32>,
@@ -48,7 +48,7 @@ impl Case {
             bag.close();
         }
         let weights = if weighted { floats(1, bag.rows.len()) } else { Vec::new() };
-        let kept = Kept { precision, optimizer, row_weights: true };
+        let kept = ParamState { precision, optimizer, row_weights: true };
         let keep = |x: f32| if precision == Precision::Bf16Lsb8 { shorten(x) } else { x };
         let rows = floats(2, ROWS * dim).into_iter().map(keep).collect();
         let (learned, gradient) = (floats(3, ROWS), floats(4, SAMPLES * dim));
@@ -57,7 +57,7 @@ impl Case {
 
     fn table(&self, team: &Team) -> Table {
         let mut table = Table::new("C".to_owned(), ROWS as u64, self.dim, self.kept, &mut Supply::System).unwrap();
-        table.begin(team);
+        table.reset_optimizer_state(team);
         assert_eq!(table.row_weights_of(0, 0..ROWS), [1.0; ROWS], "weights begin with 1");
         table.set_weights(0, &self.rows);
         table.set_row_weights(0, 0, &self.learned);

@@ -10,7 +10,7 @@ use octorec::base::rng::{Random, Stream};
 use octorec::base::{Error, Place, RankId, Result, Trouble};
 use octorec::collective::{Carrier, Fabric, LaneSpec};
 use octorec::memory::{Buffer, Supply};
-use octorec::sync::{Gate, Job, Line, Stores, Waiting};
+use octorec::sync::{Barrier, Job, Line, Stores, Waiting};
 
 /// Bytes of the longest message: most messages of a step are longer.
 const ROOM: usize = 3 * Line::BYTES;
@@ -52,9 +52,9 @@ impl Fabric for Channels {
         supply.buffer("no windows", 0)
     }
 
-    fn connect(&self, gate: &mut Gate, _: Buffer<Line>) -> Result<Vec<Box<dyn Carrier>>> {
-        let (rank, ranks) = (gate.rank(), self.job.ranks());
-        gate.meet("channels").map_err(Error::Rank)?;
+    fn connect(&self, barrier: &mut Barrier, _: Buffer<Line>) -> Result<Vec<Box<dyn Carrier>>> {
+        let (rank, ranks) = (barrier.rank(), self.job.ranks());
+        barrier.wait_without_deadline("channels").map_err(Error::Rank)?;
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let lane = |lane: usize| {
             let senders = (0..ranks).map(|to| ends[(lane * ranks + rank.index()) * ranks + to].0.take()).collect();

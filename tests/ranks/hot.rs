@@ -14,7 +14,7 @@ use octorec::exchange::Traffic;
 use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
 use octorec::math::Grains;
-use octorec::model::Room;
+use octorec::model::TrainSpec;
 use octorec::optim::{Averages, Optimizer};
 use octorec::shard::scheme::{Part, Scheme, Shard, Sharding};
 use octorec::train::{BuildFabric, Ranks, Setup};
@@ -71,7 +71,7 @@ struct Case {
     schema: Schema,
     batches: Vec<Arc<Batch>>,
     inputs: Vec<Inputs>,
-    room: Room,
+    spec: TrainSpec,
     grains: Option<Grains>,
     wire: Wire,
 }
@@ -107,9 +107,9 @@ impl Case {
         };
         let mut batches: Vec<_> = SIZES.into_iter().map(&mut batch).collect();
         weighing::weigh(&mut schema, &mut batches, |table| weighted && table != 2);
-        let room = Room { precision, optimizer_rows, ..Room::samples(BATCH) };
+        let spec = TrainSpec { precision, optimizer_rows, ..TrainSpec::sgd(BATCH) };
         let inputs = vec![Inputs::Mixed; batches.len()];
-        Self { model, schema, batches, inputs, room, grains: Some(Grains::exactly(8)), wire: Wire::F32 }
+        Self { model, schema, batches, inputs, spec, grains: Some(Grains::exactly(8)), wire: Wire::F32 }
     }
 
     /// Cold and hot inputs in turns, and mixed ones at last; of the hot ones, only look-ups of these rows are left.
@@ -153,14 +153,14 @@ impl Case {
 
     /// Whether columns of rows stay together, because something is kept of whole rows.
     fn keeps_rows(&self) -> bool {
-        self.room.optimizer_rows.row_moment().is_some() || self.model.weighs_rows()
+        self.spec.optimizer_rows.row_moment().is_some() || self.model.weighs_rows()
     }
 
     fn ranks(&self, ranks: usize, schemes: Vec<Scheme>, hot: Option<Arc<HotSlots>>, fabric: BuildFabric) -> Ranks {
         let wishes = Wishes { ranks: Some(ranks), threads: Some(2), ..Wishes::default() };
         let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
         let sharding = Sharding::new(&ROWS, DIM, ranks, schemes).unwrap();
-        let setup = Setup::new(&self.model, &self.schema, sharding, self.room, &placement);
+        let setup = Setup::new(&self.model, &self.schema, sharding, self.spec, &placement);
         let (grains, wire) = (self.grains, self.wire);
         Ranks::start(Setup { grains, wire, hot, fabric, spin: false, ..setup }).unwrap()
     }

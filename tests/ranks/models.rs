@@ -15,7 +15,7 @@ use octorec::data::{self, Batch, Opening, Schema, Split};
 use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
 use octorec::math::Grains;
-use octorec::model::{Place, Room};
+use octorec::model::{Place, TrainSpec};
 use octorec::optim::{Averages, Optimizer};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::train::{Ranks, Rates, Setup};
@@ -28,7 +28,7 @@ struct Case {
     model: ModelConfig,
     schema: Schema,
     batches: Vec<Arc<Batch>>,
-    room: Room,
+    spec: TrainSpec,
 }
 
 /// Losses, and all weights and moments by their names.
@@ -71,8 +71,8 @@ impl Case {
             ..ModelConfig::default()
         };
         let case = Self::new(model, LookUps::Each(vec![9, 3, 6, 2]), precision, layers);
-        let room = Room { optimizer: layers, ..case.room };
-        Self { room, ..case }
+        let spec = TrainSpec { optimizer: layers, ..case.spec };
+        Self { spec, ..case }
     }
 
     /// Of tables of 12, 7, 3 and 4 columns, which matrices make as wide as the first.
@@ -112,7 +112,7 @@ impl Case {
     fn weighed(mut self, rows: Optimizer) -> Self {
         self.model.weighted_pooling = WeightedPooling::Learned;
         weighing::weigh(&mut self.schema, &mut self.batches, |table| table % 3 == 1);
-        self.room.optimizer_rows = rows;
+        self.spec.optimizer_rows = rows;
         self
     }
 
@@ -165,8 +165,9 @@ impl Case {
             Optimizer::Adam { averages, .. } => [Optimizer::SparseAdam { averages }, wide],
             _ => [wide; 2],
         };
-        let room = Room { precision, optimizer: deep, optimizer_rows: deep, optimizers_wide, ..Room::samples(BATCH) };
-        Self { schema: source.schema().clone(), model: config.model, batches, room }
+        let spec =
+            TrainSpec { precision, optimizer: deep, optimizer_rows: deep, optimizers_wide, ..TrainSpec::sgd(BATCH) };
+        Self { schema: source.schema().clone(), model: config.model, batches, spec }
     }
 
     /// Every table in a way of its own, those of one column, too.
@@ -183,7 +184,7 @@ impl Case {
         let sharding = Sharding::new(&rows, dims, ranks, schemes).unwrap();
         let wishes = Wishes { ranks: Some(ranks), threads: Some(1), ..Wishes::default() };
         let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
-        let setup = Setup::new(&self.model, &self.schema, sharding, self.room, &placement);
+        let setup = Setup::new(&self.model, &self.schema, sharding, self.spec, &placement);
         Setup { grains: grains.then(|| Grains::of(BATCH)), ..setup }
     }
 
@@ -341,9 +342,9 @@ fn learned_weights_of_rows_are_the_same_among_ranks() {
         let alone = case.run(case.setup(|_| 0, 1, false));
         let weights: Vec<_> =
             alone.1.iter().filter(|(name, _)| name.contains("_W_l") || name.contains("row_w")).collect();
-        let of_table = case.room.optimizer_rows.moments().len()
-            + usize::from(case.room.optimizer_rows.row_moment().is_some())
-            + usize::from(case.room.optimizer_rows.counter().is_some());
+        let of_table = case.spec.optimizer_rows.moments().len()
+            + usize::from(case.spec.optimizer_rows.row_moment().is_some())
+            + usize::from(case.spec.optimizer_rows.counter().is_some());
         assert_eq!(weights.len(), 4 * (1 + of_table), "weights of each of four tables, and what is kept of them");
         let moved = |(name, values): &&(String, Vec<f32>)| {
             !name.starts_with("state") && (0..).zip(values).any(|(row, w)| *w != (row % 7) as f32 * 0.3 - 0.4)

@@ -14,7 +14,7 @@ use octorec::machine::{Machine, place};
 use octorec::math::brgemm::{export_rows, import_rows};
 use octorec::math::{self, Grains, Share};
 use octorec::memory::{Arena, Buffer, Supply};
-use octorec::model::{Announce, Network, NetworkSpec, Parameter, Room, Stage, Work};
+use octorec::model::{Announce, Network, NetworkSpec, Parameter, Stage, TrainSpec, Work};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::train::{Ranks, Setup};
 
@@ -204,7 +204,7 @@ fn train_with(
     let sharding = Sharding::new(&ROWS, DIMS.to_vec(), ranks, (0..4).map(scheme).collect()).unwrap();
     let wishes = Wishes { ranks: Some(ranks), threads: Some(1), ..Wishes::default() };
     let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
-    let room = Room { precision: Precision::F32, ..Room::samples(40) };
+    let room = TrainSpec { precision: Precision::F32, ..TrainSpec::sgd(40) };
     let setup = Setup::new(&config.model, &schema, sharding, room, &placement);
     let mut setup = Setup { network: build, sequences: sequences.to_vec(), grains, hot, spin: false, ..setup };
     if communicate {
@@ -268,7 +268,7 @@ fn a_step_on_sequences_is_what_its_definition_says() {
     let machine = Machine::load("host").unwrap();
     let placement = place(&machine, &Wishes { ranks: Some(1), threads: Some(2), ..Wishes::default() }).unwrap();
     let sharding = Sharding::new(&ROWS, DIMS.to_vec(), 1, vec![Scheme::Table(RankId(0)); 4]).unwrap();
-    let room = Room { ..Room::samples(40) };
+    let room = TrainSpec { ..TrainSpec::sgd(40) };
     let setup = Setup::new(&config.model, &schema, sharding, room, &placement);
     let ranks = Ranks::start(Setup { network: build, sequences: SEQUENCES.to_vec(), ..setup }).unwrap();
     ranks.initialise(3).unwrap();

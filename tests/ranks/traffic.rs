@@ -14,7 +14,7 @@ use octorec::exchange::Traffic;
 use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
 use octorec::math::Grains;
-use octorec::model::Room;
+use octorec::model::TrainSpec;
 use octorec::shard::scheme::{Kind, Part, Scheme, Sharding};
 use octorec::shard::traffic;
 use octorec::train::{Ranks, Setup};
@@ -70,7 +70,7 @@ fn at_work(
     let wishes = Wishes { ranks: Some(ranks), threads: Some(1), ..Wishes::default() };
     let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
     let sharding = Sharding::new(&ROWS, DIM, ranks, mixed(ranks)).unwrap();
-    let room = Room { ..Room::samples(BATCH) };
+    let room = TrainSpec { ..TrainSpec::sgd(BATCH) };
     let setup = Setup::new(&config.model, &schema, sharding, room, &placement);
     let ranks = Ranks::start(Setup { reduction, grains, wire, ..setup }).unwrap();
     ranks.initialise(7).unwrap();

@@ -17,7 +17,7 @@ use octorec::collective::plan::{Reduction, Topology, hierarchical, reductions};
 use octorec::data::{self, Batch, Opening, Schema, Split};
 use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
-use octorec::model::{BuildNetwork, Graph, Room, Stage};
+use octorec::model::{BuildNetwork, Graph, Stage, TrainSpec};
 use octorec::optim::{Averages, Optimizer};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
@@ -50,7 +50,7 @@ struct Case {
     config: Config,
     schema: Schema,
     batches: Vec<Arc<Batch>>,
-    room: Room,
+    spec: TrainSpec,
 }
 
 impl Case {
@@ -70,8 +70,8 @@ impl Case {
             Arc::new(batch)
         };
         let batches = (0..steps).map(draw).collect();
-        let room = Room { precision, ..Room::samples(BATCH) };
-        Self { schema: source.schema().clone(), config, batches, room }
+        let spec = TrainSpec { precision, ..TrainSpec::sgd(BATCH) };
+        Self { schema: source.schema().clone(), config, batches, spec }
     }
 
     /// With weights of the look-ups in some tables.
@@ -82,7 +82,7 @@ impl Case {
 
     /// Losses and tables of one rank.
     fn alone(&self) -> (Vec<f64>, Vec<Vec<f32>>) {
-        self.finish(&Ranks::alone(&self.config.model, &self.schema, self.room, 1, Isa::best()).unwrap())
+        self.finish(&Ranks::alone(&self.config.model, &self.schema, self.spec, 1, Isa::best()).unwrap())
     }
 
     /// Losses, tables and moments of ranks that train on all minibatches.
@@ -100,7 +100,7 @@ impl Case {
         let wishes = Wishes { ranks: Some(ranks), threads: Some(threads), ..Wishes::default() };
         let placement = place(&machine, &wishes).unwrap();
         let sharding = Sharding::new(&ROWS, DIM, ranks, schemes).unwrap();
-        Setup::new(&self.config.model, &self.schema, sharding, self.room, &placement)
+        Setup::new(&self.config.model, &self.schema, sharding, self.spec, &placement)
     }
 
     /// With `threads` communication threads a rank, which share its cores.
@@ -119,7 +119,7 @@ impl Case {
     /// Compares ranks with one, over every fabric; what carries messages changes no bit.
     fn compare(&self, alone: &(Vec<f64>, Vec<Vec<f32>>), setup: Setup, bound: f64, what: &str) {
         let [windows, channels] = FABRICS.map(|(_, fabric)| self.together(Setup { fabric, ..setup.clone() }));
-        if matches!(self.room.update, Update::Atomic | Update::Rtm) {
+        if matches!(self.spec.update, Update::Atomic | Update::Rtm) {
             // Threads add in any order.
             self.close(alone, channels, bound, &format!("{what}, {}", FABRICS[1].0));
         } else {
@@ -218,7 +218,7 @@ fn what_optimizers_keep_of_layers_and_rows_is_that_of_one_rank_wherever_it_is_ke
     for ((optimizer, optimizer_rows), precision, bound) in whole.chain(halves) {
         let mut case = Case::new(Pooling::Mean, Interaction::Dot, precision, 12).weighted(|table| table == 2);
         let plain = case.alone();
-        case.room = Room { optimizer, optimizer_rows, ..case.room };
+        case.spec = TrainSpec { optimizer, optimizer_rows, ..case.spec };
         let alone = case.alone();
         // Numbers of weights and rows, and counters.
         let of = |optimizer: Optimizer| {
@@ -253,12 +253,12 @@ fn what_optimizers_keep_of_layers_and_rows_is_that_of_one_rank_wherever_it_is_ke
 #[test]
 fn columns_of_a_table_are_not_divided_where_a_number_is_kept_of_whole_rows() {
     let mut case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 1);
-    case.room = Room { optimizer_rows: KEEPING[1].1, ..case.room };
+    case.spec = TrainSpec { optimizer_rows: KEEPING[1].1, ..case.spec };
     let schemes = |kind| (0..ROWS.len()).map(|table| scheme(kind, table, 2)).collect();
     let error = Ranks::start(case.setup(schemes(1), 2, 1)).err().expect("refused").to_string();
     assert!(error.contains("table 0: divide it by rows") && error.contains("rowwise-adagrad"), "{error}");
     case.together(case.setup(schemes(2), 2, 1));
-    case.room = Room { optimizer_rows: Optimizer::Sgd, ..case.room };
+    case.spec = TrainSpec { optimizer_rows: Optimizer::Sgd, ..case.spec };
     case.together(case.setup(schemes(1), 2, 1));
     case.config.model.weighted_pooling = WeightedPooling::Learned;
     let error = Ranks::start(case.setup(schemes(1), 2, 1)).err().expect("refused").to_string();
@@ -276,10 +276,10 @@ fn gradients_are_clipped_by_the_norm_of_those_of_all_ranks() {
     ] {
         let mut case = Case::new(Pooling::Mean, Interaction::Dot, precision, 12);
         let of_norm = |case: &mut Case, clip_norm: f64| {
-            case.room = Room { optimizer, clip_norm: Some(clip_norm), ..case.room };
+            case.spec = TrainSpec { optimizer, clip_norm: Some(clip_norm), ..case.spec };
             case.alone()
         };
-        case.room = Room { optimizer, ..case.room };
+        case.spec = TrainSpec { optimizer, ..case.spec };
         let plain = case.alone();
         let [wide, alone, tight] = [1e6, 0.2, 0.02].map(|norm| of_norm(&mut case, norm));
         assert!(wide == plain, "{optimizer:?}: a bound that nothing reaches changes no bit");
@@ -335,7 +335,7 @@ fn weighted_rows_move_in_every_way_and_precision() {
         let alone = case.alone();
         let ways = [Update::Auto, Update::Serial, Update::RaceFree, Update::Sorted, Update::Atomic, Update::Rtm];
         for (update, fused) in ways.into_iter().flat_map(|update| [(update, true), (update, false)]) {
-            case.room = Room { update, update_fused: fused, ..case.room };
+            case.spec = TrainSpec { update, update_fused: fused, ..case.spec };
             let mixed = (0..ROWS.len()).map(|table| scheme(table + 2, table, 3)).collect();
             let what = format!("{update:?}, fused {fused}, {precision:?}");
             case.compare(&alone, case.setup(mixed, 3, 2), bound, &what);
@@ -410,7 +410,7 @@ fn rows_and_gradients_travel_in_halves_if_asked() {
         let momentum = Optimizer::Momentum { momentum: 0.9, decay: 0.0 };
         // LAMB's norms are of what all threads and ranks have.
         for optimizer in [Optimizer::Sgd, momentum, KEEPING[2].0] {
-            case.room = Room { optimizer, ..case.room };
+            case.spec = TrainSpec { optimizer, ..case.spec };
             let alone = case.alone();
             for reduction in every_way(4) {
                 let name = reduction.name;
@@ -454,7 +454,7 @@ fn predictions_are_those_of_one_rank() {
     let weighted = Case::new(Pooling::Mean, Interaction::Dot, Precision::F32, 4).weighted(|_| true);
     // Whole tables, and columns as well: forward has no sums over ranks.
     for (case, kinds) in [(plain, 1), (weighted, 2)] {
-        let alone = Ranks::alone(&case.config.model, &case.schema, case.room, 1, Isa::best()).unwrap();
+        let alone = Ranks::alone(&case.config.model, &case.schema, case.spec, 1, Isa::best()).unwrap();
         alone.initialise(7).unwrap();
         let schemes = (0..ROWS.len()).map(|table| scheme(table % kinds, table, 3)).collect();
         let ranks = Ranks::start(case.setup(schemes, 3, 1)).unwrap();

@@ -10,7 +10,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::LimitArgs;
-use super::ranks::{Figures, Frame, Sizes, Yard};
+use super::ranks::{BenchRanks, Figures, Frame, Sizes};
 use super::table::Table;
 use crate::base::config::Collective;
 use crate::base::units::Bytes;
@@ -71,7 +71,7 @@ impl AllReduceArgs {
     /// # Panics
     /// When a sum is wrong.
     pub fn measure(&self, world: &World) -> Result<Report> {
-        let yard = Yard::new(world, self.ranks as usize)?;
+        let yard = BenchRanks::new(world, self.ranks as usize)?;
         let mut kinds = reductions(&yard.topology());
         if let Some(wanted) = &self.algorithm {
             kinds.retain(|kind| kind.name == wanted);
@@ -108,7 +108,7 @@ impl AllReduceArgs {
     }
 }
 
-fn time(yard: &Yard, kind: &Reduction, payload: Payload, tensor_bytes: usize) -> Result<(usize, Figures)> {
+fn time(yard: &BenchRanks, kind: &Reduction, payload: Payload, tensor_bytes: usize) -> Result<(usize, Figures)> {
     let (ranks, elements) = (yard.ranks(), tensor_bytes / size_of::<f32>());
     let schedule = kind.plan(&Slices::even(elements, ranks), payload).all_reduce();
     let rounds = schedule.rounds.len();
@@ -118,7 +118,7 @@ fn time(yard: &Yard, kind: &Reduction, payload: Payload, tensor_bytes: usize) ->
             let mut data = Buffer::<f32>::zeroed(elements);
             let mut executor = Executor::new(&schedule, lane, "bench all-reduce");
             // Zeros stay zeros, so that any number of runs can be timed; then one run with numbers is checked.
-            clock.run(&mut member.gate, || executor.run(lane, &mut Tensor::new(&mut data, payload, isa)))?;
+            clock.run(&mut member.barrier, || executor.run(lane, &mut Tensor::new(&mut data, payload, isa)))?;
             // Small whole numbers, exact in bfloat16 too.
             let term = |rank: usize, at: usize| ((rank * 7 + at) % 4) as f32;
             data.iter_mut().enumerate().for_each(|(at, x)| *x = term(member.rank.index(), at));

@@ -10,7 +10,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::LimitArgs;
-use super::ranks::{Figures, Frame, Sizes, Yard};
+use super::ranks::{BenchRanks, Figures, Frame, Sizes};
 use super::table::Table;
 use crate::base::units::Bytes;
 use crate::base::{Error, RankId, Result};
@@ -105,7 +105,7 @@ impl AllToAllArgs {
     /// # Panics
     /// When a byte arrives that was not sent.
     pub fn measure(&self, world: &World) -> Result<Report> {
-        let yard = Yard::new(world, self.ranks as usize)?;
+        let yard = BenchRanks::new(world, self.ranks as usize)?;
         let sizes = self.bytes.map_or_else(|| vec![64 << 10, 1 << 20, 16 << 20], |bytes| vec![bytes]);
         // Between machines nobody knows the routes.
         let site = yard.site();
@@ -135,7 +135,7 @@ impl AllToAllArgs {
         Ok(Report { frame, tables: self.tables, rows })
     }
 
-    fn time(&self, yard: &Yard, kind: Kind, site: Option<&Site>, message_bytes: usize) -> Result<Figures> {
+    fn time(&self, yard: &BenchRanks, kind: Kind, site: Option<&Site>, message_bytes: usize) -> Result<Figures> {
         let (ranks, tables) = (yard.ranks(), self.tables as usize);
         let elements = message_bytes / 4;
         let sizes = |table: usize| vec![elements * (table + 1) / tables - elements * table / tables; ranks];
@@ -172,7 +172,7 @@ impl AllToAllArgs {
                 let mut receive = Buffer::<u32>::zeroed(parcels.receive_len(me));
                 let mut transit = Buffer::<u32>::zeroed(schedule.transit_len(me));
                 let mut executor = Executor::new(&schedule, lane, "bench all-to-all");
-                clock.run(&mut member.gate, || {
+                clock.run(&mut member.barrier, || {
                     let mut memory = Between::new(&send, &mut receive, isa).relaying(&mut transit);
                     executor.run(lane, &mut memory)
                 })?;
@@ -183,7 +183,7 @@ impl AllToAllArgs {
                 let mut pack = |to: RankId, lines: &mut [Line], stores| {
                     write_lines(isa, stores, lines, &send[spans(to.index())]);
                 };
-                clock.run(&mut member.gate, || {
+                clock.run(&mut member.barrier, || {
                     exchange.begin(lane, &mut pack)?;
                     exchange.finish(lane).map(drop)
                 })?;

@@ -25,7 +25,7 @@ use crate::data::{Batch, Random};
 use crate::machine::limits::{Bracket, Field, Pages, Processor, around};
 use crate::machine::team::Team;
 use crate::memory::available_bytes;
-use crate::optim::{Kept, Optimizer};
+use crate::optim::{Optimizer, ParamState};
 use crate::sync::Rtm;
 
 /// Flags of `octorec bench embedding`.
@@ -176,9 +176,9 @@ impl EmbeddingArgs {
     }
 
     /// What is kept of rows.
-    fn kept(&self) -> Kept {
+    fn kept(&self) -> ParamState {
         let train = TrainConfig { optimizer_rows: self.optimizer, ..TrainConfig::default() };
-        Kept { precision: self.precision, optimizer: Optimizer::rows(&train), row_weights: false }
+        ParamState { precision: self.precision, optimizer: Optimizer::rows(&train), row_weights: false }
     }
 
     /// Bytes of a row that a look-up reads, and that an update reads and writes: with what the optimizer keeps.

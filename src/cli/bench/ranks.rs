@@ -17,7 +17,7 @@ use crate::machine::team::Team;
 use crate::machine::{Machine, Placement, Site, place};
 use crate::memory::{Arena, Pages, Plan, Supply};
 use crate::simd::Isa;
-use crate::sync::{Gate, Job, Patience};
+use crate::sync::{Barrier, Job, Patience};
 
 /// No collective of a bench takes that long.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -128,20 +128,20 @@ pub struct Clock<'a> {
 
 impl Clock<'_> {
     /// Times `run` on all ranks.
-    pub fn run(&self, gate: &mut Gate, mut run: impl FnMut() -> Result<()>) -> Result<()> {
+    pub fn run(&self, barrier: &mut Barrier, mut run: impl FnMut() -> Result<()>) -> Result<()> {
         for batch in 0..=BATCHES {
-            if gate.is_first() {
+            if barrier.is_first() {
                 // Relaxed: the barrier orders it.
                 let runs = agreed(self.world, self.runs.load(Ordering::Relaxed))?;
                 self.runs.store(runs, Ordering::Relaxed);
             }
-            gate.pass("batch of the bench").map_err(Error::Rank)?;
+            barrier.wait("batch of the bench").map_err(Error::Rank)?;
             let runs = self.runs.load(Ordering::Relaxed);
             let start = Instant::now();
             (0..runs).try_for_each(|_| run())?;
-            gate.pass("end of a batch").map_err(Error::Rank)?;
+            barrier.wait("end of a batch").map_err(Error::Rank)?;
             let seconds = start.elapsed().as_secs_f64() / runs as f64;
-            if !gate.is_first() {
+            if !barrier.is_first() {
                 continue;
             }
             // Each batch tells how many runs the next one takes: where other processes want the cores, too, runs may take
@@ -178,7 +178,7 @@ fn agreed(world: &World, runs: usize) -> Result<usize> {
 }
 
 /// Where the ranks of a bench stand: one thread each.
-pub struct Yard {
+pub struct BenchRanks {
     placement: Placement,
     /// The links between them, where all are on one machine.
     site: Option<Site>,
@@ -187,7 +187,7 @@ pub struct Yard {
     machines: Vec<usize>,
 }
 
-impl Yard {
+impl BenchRanks {
     /// `ranks` ranks on each machine of a world.
     pub fn new(world: &World, ranks: usize) -> Result<Self> {
         enough(ranks * world.machines())?;
@@ -271,7 +271,7 @@ impl Yard {
             let touch = |bytes: &mut [u8]| team.touch(bytes);
             let mut arena = Arena::build(&plan, &place.memory_nodes, Pages::Transparent, touch)?;
             memory.settle(&mut arena);
-            let mut lanes = fabric.connect(&mut member.gate, memory)?;
+            let mut lanes = fabric.connect(&mut member.barrier, memory)?;
             let seconds = Mutex::new(Vec::with_capacity(BATCHES));
             body(&mut member, &mut *lanes[0], team.isa(), &Clock { runs: &runs, seconds: &seconds, world: &world })?;
             Ok(seconds.into_inner().unwrap_or_else(PoisonError::into_inner))

@@ -65,7 +65,7 @@ impl Operation {
     /// The schedule of it that belongs to a reduce-scatter.
     fn of(self, scatter: &Schedule) -> Schedule {
         match self {
-            Self::AllGather => scatter.reversed(),
+            Self::AllGather => scatter.all_gather(),
             Self::ReduceScatter => scatter.clone(),
             Self::AllReduce => scatter.all_reduce(),
             Self::AllToAll => unreachable!("an all-to-all reduces nothing"),

@@ -119,7 +119,7 @@ impl CollectivesArgs {
         let reduce_scatters: Vec<Schedule> = reductions.iter().map(|kind| kind.plan(&slices, payload)).collect();
         let of_all = |change: fn(&Schedule) -> Schedule| reduce_scatters.iter().map(change).collect::<Vec<_>>();
         let all = [
-            of_all(Schedule::reversed),
+            of_all(Schedule::all_gather),
             reduce_scatters.clone(),
             of_all(Schedule::all_reduce),
             exchanges(&Parcels::uniform(ranks, elements / ranks), Payload::Raw(4), site, self.works()),

@@ -12,7 +12,7 @@ use crate::machine::placement::{CommCores, Placement, RankPer, Wishes};
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site, place};
 use crate::model::Shape;
-use crate::optim::{Kept, Optimizer};
+use crate::optim::{Optimizer, ParamState};
 use crate::shard::{HotPrices, Model, Options, RankLoad, Workload, plan};
 use crate::simulate::{Outcome, Rates, Scene, simulate};
 
@@ -124,7 +124,7 @@ impl Question<'_> {
         let shape = Shape::of(&self.config.model, &workload.positions(), &workload.dims());
         let reduction = self.reduction(&model)?;
         let precision = self.config.model.layer_precision(self.config.train.precision);
-        let kept = Kept { precision, optimizer: Optimizer::dense(&self.config.train), row_weights: false };
+        let kept = ParamState { precision, optimizer: Optimizer::dense(&self.config.train), row_weights: false };
         let scene = |rows: &[RankLoad]| {
             simulate(&Scene {
                 shape: &shape,

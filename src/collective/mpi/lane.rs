@@ -15,7 +15,7 @@ use crate::collective::carrier::{Carrier, Fabric, LaneSpec, Links};
 use crate::collective::shared_memory::SharedMemory;
 use crate::ffi::mpi::{Calls, Communicator, Part};
 use crate::memory::{Buffer, Supply};
-use crate::sync::{Gate, Job, Line, Stores};
+use crate::sync::{Barrier, Job, Line, Stores};
 
 /// Bytes of a message that stay in the caches until MPI reads them: half of a core's second-level cache.
 const NEAR: usize = 1 << 20;
@@ -202,10 +202,10 @@ impl Fabric for Bridge {
         self.ways.lanes.iter().map(lines).sum::<usize>() * Line::BYTES
     }
 
-    fn connect(&self, gate: &mut Gate, memory: Buffer<Line>) -> Result<Vec<Box<dyn Carrier>>> {
-        let rank = gate.rank();
+    fn connect(&self, barrier: &mut Barrier, memory: Buffer<Line>) -> Result<Vec<Box<dyn Carrier>>> {
+        let rank = barrier.rank();
         let own = rank.index() - self.machines.ranks(self.ways.driver.process).start;
-        let inside = self.shared.connect(gate, memory)?;
+        let inside = self.shared.connect(barrier, memory)?;
         let lanes = inside.into_iter().zip(&self.ways.lanes).map(|(inside, ends)| {
             let at = if ends.together { 0 } else { own };
             let (endpoint, peers) = (ends.endpoints[at].clone(), ends.peers[at].clone());

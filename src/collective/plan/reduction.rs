@@ -51,7 +51,7 @@ impl Reduction {
         Self { name, ranks, ways, rounds }
     }
 
-    /// The reduce-scatter of `slices`, each cut evenly in whole lines; see [`Schedule::reversed`] and
+    /// The reduce-scatter of `slices`, each cut evenly in whole lines; see [`Schedule::all_gather`] and
     /// [`Schedule::all_reduce`] for what follows it.
     ///
     /// # Panics

@@ -65,7 +65,7 @@ impl Nodes {
             received: supply.buffer("slices of partial gradients", sum.merges.len() * own)?,
             total: supply.buffer("a slice of the gradient", own)?,
             scatter: Exchange::AllToAll.plan(&Parcels::new(ranks, &sources), Payload::F32),
-            gather: direct(ranks).plan(&slices, Payload::F32).reversed(),
+            gather: direct(ranks).plan(&slices, Payload::F32).all_gather(),
             share: shares[rank.index()].clone(),
             executors: None,
             rank,

@@ -28,7 +28,7 @@ use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, Row, Scratch};
 use crate::math::{Part, STEPS as LANES, Share};
 use crate::memory::{Arena, Buffer, Supply};
-use crate::optim::Kept;
+use crate::optim::ParamState;
 use crate::sync::Grid;
 
 /// Shorter vectors than this are divided by it, as PyTorch's `normalize` does.
@@ -95,7 +95,7 @@ impl Attention {
         [steps, numbers]: [usize; 2],
         hidden: &[usize],
         samples: usize,
-        kept: Kept,
+        kept: ParamState,
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
         assert!(!kept.precision.is_split(), "attention is in 32-bit floats");

@@ -5,10 +5,10 @@ use crate::base::config::Precision;
 use crate::machine::team::Team;
 use crate::math::random;
 use crate::memory::Supply;
-use crate::optim::{Averages, Kept};
+use crate::optim::{Averages, ParamState};
 
 /// A layer with weights, biases and gradients; equal for equal shapes.
-fn layer(inputs: usize, outputs: usize, kept: Kept) -> Linear {
+fn layer(inputs: usize, outputs: usize, kept: ParamState) -> Linear {
     let mut layer = Linear::new(inputs, outputs, kept, &mut Supply::System).unwrap();
     layer.import_weight(0..outputs, &random(inputs * outputs, 1));
     layer.bias_mut().copy_from_slice(&random(outputs, 2));
@@ -41,18 +41,18 @@ fn a_layer_moves_as_each_of_its_weights() {
             let g = random(count, 3);
             (0..count).map(|at| g[at % inputs * outputs + at / inputs]).collect()
         };
-        let step = |weights: &mut [f32], kept_of: &mut [Vec<f32>; MOMENTS], gradient: &[f32], pace: Pace| {
+        let step = |weights: &mut [f32], kept_of: &mut [Vec<f32>; MOMENTS], gradient: &[f32], step_size: StepSize| {
             for (at, (weight, gradient)) in weights.iter_mut().zip(gradient).enumerate() {
                 let mut own = [kept_of[0][at], kept_of[1][at]];
-                *weight = with_rule!(kept.optimizer, pace, rule => rule.step(*weight, *gradient, &mut own));
+                *weight = with_rule!(kept.optimizer, step_size, rule => rule.step(*weight, *gradient, &mut own));
                 [kept_of[0][at], kept_of[1][at]] = own;
             }
         };
         for number in 1..=3 {
-            let pace = Pace { rate: 0.3, step: number };
-            layer.update(&team, pace);
-            step(&mut weights, &mut of_weights, &gradient, pace);
-            step(&mut biases, &mut of_biases, &random(outputs, 4), pace);
+            let step_size = StepSize { rate: 0.3, step: number };
+            layer.update(&team, step_size);
+            step(&mut weights, &mut of_weights, &gradient, step_size);
+            step(&mut biases, &mut of_biases, &random(outputs, 4), step_size);
         }
         let expected: Vec<u32> = weights.iter().chain(&biases).map(|x| x.to_bits()).collect();
         assert_eq!(bits(&layer), expected, "{inputs} x {outputs} {kept:?}");
@@ -64,7 +64,7 @@ fn a_layer_moves_as_each_of_its_weights() {
 
 const SHAPES: [(usize, usize); 6] = [(1, 1), (13, 64), (33, 65), (64, 130), (129, 48), (200, 513)];
 
-fn cases() -> impl Iterator<Item = ((usize, usize), Kept)> {
+fn cases() -> impl Iterator<Item = ((usize, usize), ParamState)> {
     let averages = Averages { beta1: 0.9, beta2: 0.999, eps: 1e-8, bias_correction: true };
     let optimizers = [
         Optimizer::Sgd,
@@ -74,7 +74,7 @@ fn cases() -> impl Iterator<Item = ((usize, usize), Kept)> {
     ];
     let precisions = [Precision::F32, Precision::Bf16, Precision::Bf16Lsb8];
     let kept =
-        precisions.map(|precision| optimizers.map(|optimizer| Kept { precision, optimizer, row_weights: false }));
+        precisions.map(|precision| optimizers.map(|optimizer| ParamState { precision, optimizer, row_weights: false }));
     SHAPES.into_iter().flat_map(move |shape| kept.concat().into_iter().map(move |kept| (shape, kept)))
 }
 
@@ -95,8 +95,8 @@ fn pieces_move_as_the_layer_does() {
 }
 
 /// What LAMB is, with norms in 64 bits: a tensor of weights and its moments, moved once.
-fn lamb(weights: &mut [f32], moments: &mut [Vec<f64>; 2], gradient: &[f32], pace: Pace) {
-    let step = i32::try_from(pace.step).unwrap();
+fn lamb(weights: &mut [f32], moments: &mut [Vec<f64>; 2], gradient: &[f32], step_size: StepSize) {
+    let step = i32::try_from(step_size.step).unwrap();
     let direction = |(at, (weight, g)): (usize, (&f32, &f32))| {
         let g = f64::from(*g);
         moments[0][at] = 0.9 * moments[0][at] + 0.1 * g;
@@ -108,7 +108,7 @@ fn lamb(weights: &mut [f32], moments: &mut [Vec<f64>; 2], gradient: &[f32], pace
     let norm = |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|x| x * x).sum::<f64>().sqrt();
     let trust = norm(&mut weights.iter().map(|x| f64::from(*x))).min(10.0) / norm(&mut directions.iter().copied());
     let move_one = |(weight, direction): (&mut f32, &f64)| {
-        *weight = (f64::from(*weight) - f64::from(pace.rate) * trust * direction) as f32;
+        *weight = (f64::from(*weight) - f64::from(step_size.rate) * trust * direction) as f32;
     };
     weights.iter_mut().zip(&directions).for_each(move_one);
 }
@@ -124,20 +124,23 @@ fn lamb_moves_a_layer_by_the_norms_of_all_of_it_on_any_number_of_threads() {
         let kinds = [Precision::F32, Precision::Bf16];
         let kinds = kinds.into_iter().flat_map(|kind| [1, 2, 3].map(|threads| (kind, threads)));
         let new = |(precision, threads)| {
-            (layer(inputs, outputs, Kept { precision, optimizer, row_weights: false }), Team::new(threads).unwrap())
+            (
+                layer(inputs, outputs, ParamState { precision, optimizer, row_weights: false }),
+                Team::new(threads).unwrap(),
+            )
         };
         let mut layers: Vec<_> = kinds.map(new).collect();
         for step in 1..=3 {
-            let pace = Pace { rate: 0.05, step };
+            let step_size = StepSize { rate: 0.05, step };
             let given = random(count, 3 + step as u32);
             let transposed: Vec<f32> = (0..count).map(|at| given[at % inputs * outputs + at / inputs]).collect();
-            lamb(&mut weights, &mut kept[0], &transposed, pace);
-            lamb(&mut biases, &mut kept[1], &random(outputs, 40), pace);
+            lamb(&mut weights, &mut kept[0], &transposed, step_size);
+            lamb(&mut biases, &mut kept[1], &random(outputs, 40), step_size);
             for (layer, team) in &mut layers {
                 let gradient = layer.parts().gradient;
                 gradient.weight.import(0..inputs, &given, outputs);
                 gradient.bias.copy_from_slice(&random(outputs, 40));
-                layer.update(team, pace);
+                layer.update(team, step_size);
             }
         }
         let first = (bits(&layers[0].0), moments(&mut layers[0].0));

@@ -33,7 +33,7 @@ const ROWS: usize = 512;
 const LEFT_BYTES: usize = 8 << 20;
 
 /// A thread's memory, kept from pass to pass.
-struct Room {
+struct TrainSpec {
     /// Unfinished sums.
     sums: Buffer<Sums>,
     /// Its own copies of a left operand, and of a group's right one.
@@ -41,7 +41,7 @@ struct Room {
     packed: Buffer<Packed>,
 }
 
-impl Room {
+impl TrainSpec {
     /// No memory yet.
     fn empty() -> Self {
         Self { sums: Buffer::zeroed(0), left: Buffer::zeroed(0), packed: Buffer::zeroed(0) }
@@ -49,7 +49,7 @@ impl Room {
 }
 
 thread_local! {
-    static ROOM: RefCell<Room> = RefCell::new(Room::empty());
+    static ROOM: RefCell<TrainSpec> = RefCell::new(TrainSpec::empty());
     /// Operands of the passes that this thread began.
     static COPIES: RefCell<Copies> = RefCell::new(Copies::empty());
 }
@@ -108,13 +108,13 @@ impl<T: Term, C: Cell> Kernel for TiledSweep<'_, T, C> {
         }
         // The memory is taken out and given back: the body of a closure that the standard library calls would be compiled
         // without this kernel's instruction set, and each of its vector operations would be a call.
-        let mut room = ROOM.replace(Room::empty());
+        let mut room = ROOM.replace(TrainSpec::empty());
         let tiles = self.amx.tiles();
         let most = match self.left {
             LeftOperand::Shared(_) => usize::MAX,
             LeftOperand::Own(_) => (LEFT_BYTES / (T::PARTS * units.max(1) * size_of::<Pairs>())).max(1),
         };
-        let Room { sums, left, packed } = &mut room;
+        let TrainSpec { sums, left, packed } = &mut room;
         let height = part_of(&rows, most);
         for row in rows.clone().step_by(height) {
             let rows = row..rows.end.min(row + height);

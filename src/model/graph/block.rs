@@ -15,7 +15,7 @@ use crate::model::init;
 use crate::model::names::Project;
 use crate::model::network::Announce;
 use crate::model::stage::Stage;
-use crate::optim::Kept;
+use crate::optim::ParamState;
 
 /// What every block of a network is built with.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ pub(super) struct Inner {
     pub(super) samples: usize,
     pub(super) steps: usize,
     pub(super) threads: usize,
-    pub(super) kept: Kept,
+    pub(super) kept: ParamState,
 }
 
 /// A block.

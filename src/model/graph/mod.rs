@@ -25,7 +25,7 @@ use crate::machine::team::Team;
 use crate::math::brgemm::{export_rows, import_rows};
 use crate::math::{Part, Share};
 use crate::memory::{Arena, Buffer, Supply};
-use crate::optim::Kept;
+use crate::optim::ParamState;
 
 /// All blocks, the wide part and the loss, with the activations of the current part of a minibatch.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct Graph {
     readings: Vec<Reading>,
     wide: Option<Wide>,
     loss: LossLayer,
-    kept: Kept,
+    kept: ParamState,
     project: Project,
     /// By layer, where in its input the inputs by their names are, if not in their order.
     named_inputs: Vec<(usize, Vec<usize>)>,

@@ -7,7 +7,7 @@ use crate::data::Batch;
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::model::{Network, Stage, Tables};
-use crate::optim::Pace;
+use crate::optim::StepSize;
 use crate::train::Clock;
 
 /// Nothing to reduce.
@@ -22,15 +22,15 @@ impl Alone {
 }
 
 impl DenseReduction for Alone {
-    fn begin(&mut self, _: usize, _: &mut Linear, _: Pace) {}
+    fn begin(&mut self, _: usize, _: &mut Linear, _: StepSize) {}
 
     fn begin_replicas(&mut self, _: &Team, _: &mut Tables, _: &Batch, _: &[f32]) {}
 
     fn update(&mut self, scene: Scene<'_>) -> Result<()> {
-        let Scene { team, network, paces, clock, .. } = scene;
+        let Scene { team, network, step_sizes, clock, .. } = scene;
         clock.time(Stage::UpdateDense, || {
             self.clip.iter().for_each(|clip| clip.whole(team, network));
-            network.update(team, paces);
+            network.update(team, step_sizes);
         });
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::exchange::Replicas;
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::model::{Network, Stage, Tables};
-use crate::optim::Pace;
+use crate::optim::StepSize;
 use crate::train::Clock;
 
 /// A reduction that the compute threads wait for.
@@ -25,7 +25,7 @@ impl Blocking {
 }
 
 impl DenseReduction for Blocking {
-    fn begin(&mut self, index: usize, _: &mut Linear, _: Pace) {
+    fn begin(&mut self, index: usize, _: &mut Linear, _: StepSize) {
         self.ready.push(index);
     }
 
@@ -34,26 +34,26 @@ impl DenseReduction for Blocking {
     }
 
     fn update(&mut self, scene: Scene<'_>) -> Result<()> {
-        let Scene { team, network, tables, paces, clock, .. } = scene;
+        let Scene { team, network, tables, step_sizes, clock, .. } = scene;
         let Self { sliced, replicas, ready } = self;
         clock.time(Stage::ReduceDense, || {
             for &index in &*ready {
                 let layer = network.layer_mut(index);
-                let pace = paces.of_layer(layer.is_wide());
-                sliced.layer(team, index, layer, pace)?;
+                let step_size = step_sizes.of_layer(layer.is_wide());
+                sliced.layer(team, index, layer, step_size)?;
             }
             if sliced.clips() {
                 let factor = sliced.factor(team)?;
                 for &index in &*ready {
                     let layer = network.layer_mut(index);
-                    let pace = paces.of_layer(layer.is_wide());
-                    sliced.finish(team, (index, layer), pace, factor)?;
+                    let step_size = step_sizes.of_layer(layer.is_wide());
+                    sliced.finish(team, (index, layer), step_size, factor)?;
                 }
             }
             ready.clear();
             sliced.replicas(replicas)
         })?;
-        clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, paces));
+        clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, step_sizes));
         Ok(())
     }
 

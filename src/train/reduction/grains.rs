@@ -12,7 +12,7 @@ use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::memory::recycled;
 use crate::model::{Network, Stage, Tables};
-use crate::optim::Pace;
+use crate::optim::StepSize;
 use crate::train::Clock;
 
 /// A reduction in a fixed order.
@@ -42,18 +42,18 @@ impl ByGrains {
 }
 
 impl DenseReduction for ByGrains {
-    fn begin(&mut self, _: usize, _: &mut Linear, _: Pace) {}
+    fn begin(&mut self, _: usize, _: &mut Linear, _: StepSize) {}
 
     fn begin_replicas(&mut self, team: &Team, tables: &mut Tables, batch: &Batch, gradient: &[f32]) {
         tables.list_replicas(team, batch, gradient, &mut self.replicas);
     }
 
     fn update(&mut self, scene: Scene<'_>) -> Result<()> {
-        let Scene { team, network, tables, paces, clock } = scene;
+        let Scene { team, network, tables, step_sizes, clock } = scene;
         let Self { nodes, replicas, replicas_lane, lane, memory, list, clip } = self;
         if let Some(lane) = replicas_lane {
             clock.exchange([Stage::UpdateRows, Stage::ReduceDense], &mut **lane, |lane| replicas.exchange(lane))?;
-            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, paces));
+            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, step_sizes));
         }
         clock.time(Stage::ReduceDense, || {
             let mut parts: Vec<Pieces<'_>> = recycled(std::mem::take(list));
@@ -71,7 +71,7 @@ impl DenseReduction for ByGrains {
         // Every rank has all sums, and so the same norm.
         clock.time(Stage::UpdateDense, || {
             clip.iter().for_each(|clip| clip.whole(team, network));
-            network.update(team, paces);
+            network.update(team, step_sizes);
         });
         Ok(())
     }

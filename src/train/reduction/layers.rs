@@ -16,7 +16,7 @@ use crate::collective::plan::Reduction;
 use crate::collective::{Carrier, Executor, Fold, Links, Memory, Payload, Tensor, widen};
 use crate::exchange::{Pieces, PiecesMemory};
 use crate::layer::{Linear, Piece};
-use crate::optim::Pace;
+use crate::optim::StepSize;
 use crate::simd::Isa;
 use crate::sync::{Line, Stores};
 
@@ -79,7 +79,7 @@ impl LayerExchange {
             );
         }
         let scatter = reduction.plan_cut(&gradients, payload);
-        let gather = reduction.plan_cut(&words, Payload::F32).reversed();
+        let gather = reduction.plan_cut(&words, Payload::F32).all_gather();
         let traffic = scatter.traffic().plus(&gather.traffic());
         let scatter = Executor::new(&scatter, carrier, "reduce-scatter of a layer's gradients");
         assert!(
@@ -110,17 +110,17 @@ impl LayerExchange {
         carrier: &mut dyn Carrier,
         share: &mut Share<'_>,
         isa: Isa,
-        pace: Option<Pace>,
+        step_size: Option<StepSize>,
     ) -> Result<()> {
         assert_eq!(share.len() * 2, self.starts.len(), "as many pieces as was planned");
         self.scatter.run(
             carrier,
-            &mut Sums { share, starts: &self.starts, own: self.own.clone(), payload: self.payload, isa, pace },
+            &mut Sums { share, starts: &self.starts, own: self.own.clone(), payload: self.payload, isa, step_size },
         )?;
         for piece in share[self.own.clone()].iter_mut().flatten() {
-            match pace {
+            match step_size {
                 None => piece.square(isa),
-                Some(pace) if carrier.ranks() == 1 || !piece.is_whole() => begin_step(piece, isa, pace),
+                Some(step_size) if carrier.ranks() == 1 || !piece.is_whole() => begin_step(piece, isa, step_size),
                 Some(_) => (),
             }
         }
@@ -129,12 +129,12 @@ impl LayerExchange {
 
     /// Does with gradients that were summed without a pace, multiplied by a factor, what [`LayerExchange::reduce`] does with
     /// one.
-    pub fn clip(&self, share: &mut Share<'_>, isa: Isa, factor: f32, pace: Pace) {
+    pub fn clip(&self, share: &mut Share<'_>, isa: Isa, factor: f32, step_size: StepSize) {
         for piece in share[self.own.clone()].iter_mut().flatten() {
             if factor != 1.0 {
                 piece.scale(isa, factor);
             }
-            begin_step(piece, isa, pace);
+            begin_step(piece, isa, step_size);
         }
     }
 
@@ -152,11 +152,11 @@ impl LayerExchange {
         carrier: &mut dyn Carrier,
         share: &mut Share<'_>,
         isa: Isa,
-        paces: Option<[Pace; 2]>,
+        step_sizes: Option<[StepSize; 2]>,
     ) -> Result<()> {
         for pair in &mut share[self.own.clone()] {
-            let paces = paces.into_iter().flatten();
-            pair.iter_mut().zip(paces).for_each(|(piece, pace)| piece.update(isa, pace));
+            let step_sizes = step_sizes.into_iter().flatten();
+            pair.iter_mut().zip(step_sizes).for_each(|(piece, step_size)| piece.update(isa, step_size));
         }
         let mut words = Pieces::within(&mut self.memory, isa);
         share.drain(..).flatten().flat_map(Piece::into_words).for_each(|part| words.push(part));
@@ -167,10 +167,10 @@ impl LayerExchange {
 }
 
 /// Moves weights, or where that needs norms of the whole layer, puts directions in the place of gradients.
-fn begin_step(piece: &mut Piece<'_>, isa: Isa, pace: Pace) {
-    match piece.optimizer().direction(pace) {
+fn begin_step(piece: &mut Piece<'_>, isa: Isa, step_size: StepSize) {
+    match piece.optimizer().direction(step_size) {
         Some(rule) => piece.direct(isa, rule),
-        None => piece.update(isa, pace),
+        None => piece.update(isa, step_size),
     }
 }
 
@@ -181,7 +181,7 @@ struct Sums<'a, 'b> {
     own: Range<usize>,
     payload: Payload,
     isa: Isa,
-    pace: Option<Pace>,
+    step_size: Option<StepSize>,
 }
 
 impl<'b> Sums<'_, 'b> {
@@ -224,17 +224,17 @@ impl Memory for Sums<'_, '_> {
     }
 
     fn complete(&mut self, target: Range<usize>, from: &[Line]) {
-        let (isa, pace, payload) = (self.isa, self.pace, self.payload);
+        let (isa, step_size, payload) = (self.isa, self.step_size, self.payload);
         // Weights and biases of each.
         let own = 2 * self.own.start..2 * self.own.end;
         self.meet(own, &target, |piece, part, lines| {
             let from = &from[lines];
-            let Some(pace) = pace else {
+            let Some(step_size) = step_size else {
                 return Tensor::new(piece.gradient(), payload, isa).get(part, from, Fold::Add);
             };
             let moved = if payload == Payload::F32 {
                 let term: &[f32] = &bytemuck::cast_slice(from)[..part.len()];
-                piece.update_with(part.clone(), term, isa, pace)
+                piece.update_with(part.clone(), term, isa, step_size)
             } else {
                 let mut term = [0.0; TERM];
                 let starts = part.clone().step_by(TERM);
@@ -243,7 +243,7 @@ impl Memory for Sums<'_, '_> {
                     let part = start..part.end.min(start + TERM);
                     let term = &mut term[..part.len()];
                     widen(isa, from, term);
-                    piece.update_with(part, term, isa, pace)
+                    piece.update_with(part, term, isa, step_size)
                 })
             };
             if !moved {

@@ -40,7 +40,7 @@ use crate::exchange::{Layout, Nodes, Replicas};
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::model::{Network, Stage, Tables};
-use crate::optim::{Pace, Paces};
+use crate::optim::{StepSize, StepSizes};
 use crate::sync::Job;
 
 /// What the end of a step works on.
@@ -48,7 +48,7 @@ pub(super) struct Scene<'a> {
     pub team: &'a Team,
     pub network: &'a mut dyn Network,
     pub tables: &'a mut Tables,
-    pub paces: Paces,
+    pub step_sizes: StepSizes,
     pub clock: &'a mut Clock,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Sent {
 /// A way to reduce dense gradients over ranks.
 pub(super) trait DenseReduction: Send {
     /// The gradient of a layer is complete; it moves at this pace.
-    fn begin(&mut self, index: usize, layer: &mut Linear, pace: Pace);
+    fn begin(&mut self, index: usize, layer: &mut Linear, step_size: StepSize);
 
     /// The gradient of the features is complete, and with it what the replicated tables need.
     fn begin_replicas(&mut self, team: &Team, tables: &mut Tables, batch: &Batch, gradient: &[f32]);
@@ -126,14 +126,14 @@ pub(super) fn build(
     nodes: Option<Nodes>,
     lanes: DenseLanes,
 ) -> Result<Box<dyn DenseReduction>> {
-    let (place, clip) = (&setup.places[rank.index()], setup.room.clip_norm.map(Clip::to));
+    let (place, clip) = (&setup.places[rank.index()], setup.spec.clip_norm.map(Clip::to));
     let replicas = Replicas::new(layout, rank, setup.isa);
     let DenseLanes { reducers, replicas: replicas_lane } = lanes;
     if let Some(nodes) = nodes {
         let lane = reducers.into_iter().next().expect("a lane for sums by grains");
         return Ok(Box::new(ByGrains::new(nodes, replicas, replicas_lane, lane, clip)));
     }
-    if layout.ranks() == 1 || !setup.room.learns() {
+    if layout.ranks() == 1 || !setup.spec.learns() {
         return Ok(Box::new(Alone::new(clip)));
     }
     let ways = (&setup.reduction, setup.wire);

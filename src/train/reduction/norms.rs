@@ -29,7 +29,7 @@ impl SquaresExchange {
         let lengths: Vec<usize> = (0..carrier.ranks() * reduction.ways)
             .map(|part| if part % reduction.ways == 0 { Line::FLOATS } else { 0 })
             .collect();
-        let gather = reduction.plan_cut(&lengths, Payload::F32).reversed();
+        let gather = reduction.plan_cut(&lengths, Payload::F32).all_gather();
         Self {
             traffic: gather.traffic(),
             gather: Executor::new(&gather, carrier, "all-gather of the squares of a layer's norms"),

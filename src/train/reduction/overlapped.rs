@@ -19,7 +19,7 @@ use crate::exchange::Replicas;
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::model::{Network, Stage, Tables};
-use crate::optim::Pace;
+use crate::optim::StepSize;
 use crate::simd::Isa;
 use crate::sync::{Job, Waiting};
 use crate::train::Clock;
@@ -29,7 +29,7 @@ use crate::train::clock::Span;
 #[allow(clippy::large_enum_variant)]
 enum Block {
     /// A layer with its number, to be moved at this pace.
-    Layer(usize, Linear, Pace),
+    Layer(usize, Linear, StepSize),
     /// What this rank has for all replicated tables.
     Replicas(Replicas),
 }
@@ -104,7 +104,7 @@ impl Overlapped {
                 for mut block in &inbox {
                     let began = Instant::now();
                     match &mut block {
-                        Block::Layer(index, layer, pace) => sliced.layer(&team, *index, layer, *pace)?,
+                        Block::Layer(index, layer, step_size) => sliced.layer(&team, *index, layer, *step_size)?,
                         Block::Replicas(replicas) => sliced.replicas(replicas)?,
                     }
                     if !sliced.clips() || matches!(block, Block::Replicas(_)) {
@@ -118,8 +118,8 @@ impl Overlapped {
                     let mut began = Instant::now();
                     let factor = sliced.factor(&team)?;
                     for (mut block, busy) in summed.drain(..) {
-                        if let Block::Layer(index, layer, pace) = &mut block {
-                            sliced.finish(&team, (*index, layer), *pace, factor)?;
+                        if let Block::Layer(index, layer, step_size) = &mut block {
+                            sliced.finish(&team, (*index, layer), *step_size, factor)?;
                         }
                         complete(&sliced, block, busy + began.elapsed());
                         began = Instant::now();
@@ -153,8 +153,8 @@ impl Overlapped {
         let _ = self.requests.as_ref().expect("not asked to end yet").send(block);
     }
 
-    fn request_layer(&mut self, index: usize, layer: &mut Linear, pace: Pace) {
-        self.request(Block::Layer(index, std::mem::replace(layer, Linear::hollow()), pace));
+    fn request_layer(&mut self, index: usize, layer: &mut Linear, step_size: StepSize) {
+        self.request(Block::Layer(index, std::mem::replace(layer, Linear::hollow()), step_size));
     }
 
     fn request_replicas(&mut self) {
@@ -188,9 +188,9 @@ impl Overlapped {
 }
 
 impl DenseReduction for Overlapped {
-    fn begin(&mut self, index: usize, layer: &mut Linear, pace: Pace) {
+    fn begin(&mut self, index: usize, layer: &mut Linear, step_size: StepSize) {
         if self.overlap {
-            self.request_layer(index, layer, pace);
+            self.request_layer(index, layer, step_size);
         } else {
             self.ready.push(index);
         }
@@ -205,13 +205,13 @@ impl DenseReduction for Overlapped {
     }
 
     fn update(&mut self, scene: Scene<'_>) -> Result<()> {
-        let Scene { team, network, tables, paces, clock, .. } = scene;
+        let Scene { team, network, tables, step_sizes, clock, .. } = scene;
         clock.time(Stage::ReduceDense, || {
             for at in 0..self.ready.len() {
                 let index = self.ready[at];
                 let layer = network.layer_mut(index);
-                let pace = paces.of_layer(layer.is_wide());
-                self.request_layer(index, layer, pace);
+                let step_size = step_sizes.of_layer(layer.is_wide());
+                self.request_layer(index, layer, step_size);
             }
             self.ready.clear();
             if !self.overlap && self.replicas.as_ref().is_some_and(|replicas| !replicas.is_empty()) {
@@ -223,7 +223,7 @@ impl DenseReduction for Overlapped {
             Ok(())
         })?;
         if let Some(replicas) = &self.replicas {
-            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, paces));
+            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, step_sizes));
         }
         Ok(())
     }
@@ -283,7 +283,7 @@ mod tests {
     use crate::data::{Column, Schema};
     use crate::machine::placement::{CommCores, Wishes};
     use crate::machine::{Machine, place};
-    use crate::model::Room;
+    use crate::model::TrainSpec;
     use crate::shard::scheme::{Scheme, Sharding};
     use crate::train::{Ranks, Setup};
 
@@ -302,7 +302,7 @@ mod tests {
         let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
         let schemes = vec![Scheme::Table(RankId(0)), Scheme::Table(RankId(1))];
         let sharding = Sharding::new(&[10, 20], 4, 2, schemes).unwrap();
-        let mut setup = Setup::new(&config, &schema, sharding, Room::samples(8), &placement);
+        let mut setup = Setup::new(&config, &schema, sharding, TrainSpec::sgd(8), &placement);
         setup.spin = false;
         setup.places.iter_mut().for_each(|place| place.comm = place.compute.clone());
         for culprit in [0, 1] {

@@ -18,7 +18,7 @@ use crate::layer::{Linear, TensorSquares};
 use crate::machine::team::Team;
 use crate::memory::recycled;
 use crate::model::Network;
-use crate::optim::Pace;
+use crate::optim::StepSize;
 use crate::sync::Each;
 use crate::train::clock::{Span, TRACED_SPANS};
 
@@ -118,18 +118,18 @@ impl Sliced {
     }
 
     /// Reduces a layer's gradients and updates it; where gradients are clipped, only sums them.
-    pub(super) fn layer(&mut self, team: &Team, index: usize, layer: &mut Linear, pace: Pace) -> Result<()> {
+    pub(super) fn layer(&mut self, team: &Team, index: usize, layer: &mut Linear, step_size: StepSize) -> Result<()> {
         let (isa, clips, needs_norms) = (team.isa(), self.clips(), layer.optimizer().needs_norms());
         let mut work = self.work(index, layer);
         let mut result = work.each(team, |exchange, lane, share| {
-            exchange.reduce(lane, share, isa, (!clips).then_some(pace))?;
+            exchange.reduce(lane, share, isa, (!clips).then_some(step_size))?;
             if clips || needs_norms { Ok(()) } else { exchange.spread(lane, share, isa, None) }
         });
         let mut squares = None;
         if clips && result.is_ok() {
             squares = Some(work.own_squares());
         } else if needs_norms && result.is_ok() {
-            result = work.spread_by_norms(team, pace);
+            result = work.spread_by_norms(team, step_size);
         }
         work.end();
         squares.iter().for_each(|squares| self.clipped.plus(squares));
@@ -148,17 +148,17 @@ impl Sliced {
         &mut self,
         team: &Team,
         (index, layer): (usize, &mut Linear),
-        pace: Pace,
+        step_size: StepSize,
         factor: f32,
     ) -> Result<()> {
         let (isa, needs_norms) = (team.isa(), layer.optimizer().needs_norms());
         let mut work = self.work(index, layer);
         let mut result = work.each(team, |exchange, lane, share| {
-            exchange.clip(share, isa, factor, pace);
+            exchange.clip(share, isa, factor, step_size);
             if needs_norms { Ok(()) } else { exchange.spread(lane, share, isa, None) }
         });
         if needs_norms && result.is_ok() {
-            result = work.spread_by_norms(team, pace);
+            result = work.spread_by_norms(team, step_size);
         }
         work.end();
         result
@@ -245,12 +245,12 @@ impl LayerWork<'_> {
     }
 
     /// Moves this rank's weights along their directions, as far as norms of the whole layer say, and gives them to all.
-    fn spread_by_norms(&mut self, team: &Team, pace: Pace) -> Result<()> {
+    fn spread_by_norms(&mut self, team: &Team, step_size: StepSize) -> Result<()> {
         let own = self.own_squares();
         let Some(squares) = &mut *self.squares else { return Ok(()) };
         let sums = squares.run(&mut *self.tasks[0].thread.lane, own, team.isa())?;
-        let (isa, paces) = (team.isa(), Some(sums.paces(pace)));
-        self.each(team, |exchange, lane, share| exchange.spread(lane, share, isa, paces))
+        let (isa, step_sizes) = (team.isa(), Some(sums.step_sizes(step_size)));
+        self.each(team, |exchange, lane, share| exchange.spread(lane, share, isa, step_sizes))
     }
 
     /// Gives the memory back.

@@ -31,7 +31,7 @@ fn scatters(slices: &Slices, payload: Payload, site: &Site) -> Vec<Schedule> {
 /// Reduce-scatters, all-gathers and all-reduces.
 fn all(slices: &Slices, payload: Payload, site: &Site) -> Vec<Schedule> {
     let scatters = scatters(slices, payload, site);
-    scatters.into_iter().flat_map(|scatter| [scatter.reversed(), scatter.all_reduce(), scatter]).collect()
+    scatters.into_iter().flat_map(|scatter| [scatter.all_gather(), scatter.all_reduce(), scatter]).collect()
 }
 
 fn seconds(schedule: &Schedule, site: &Site, works: Works) -> f64 {
@@ -54,7 +54,7 @@ fn on_every_machine_the_chosen_schedule_is_near_the_bound() {
                     times.fold(f64::INFINITY, f64::min) / bound
                 };
                 let scatters = scatters(&Slices::even(elements, ranks), Payload::F32, &site);
-                for change in [Schedule::reversed, Schedule::clone, Schedule::all_reduce] {
+                for change in [Schedule::all_gather, Schedule::clone, Schedule::all_reduce] {
                     let found = near(&scatters.iter().map(change).collect::<Vec<_>>());
                     assert!(found <= 1.05, "{}: {found} of the bound", site.machine);
                 }
@@ -144,7 +144,7 @@ fn ratios(sites: &[Site], plan: impl Fn(&Site) -> Reduction) -> (f64, f64) {
         let over = |schedule: &Schedule| {
             seconds(schedule, site, Works::Links) / Bound::of(&schedule.goal, schedule.payload, site).links_s
         };
-        over(&scatter).max(over(&scatter.reversed()))
+        over(&scatter).max(over(&scatter.all_gather()))
     };
     let all: Vec<f64> = sites.iter().map(ratio).collect();
     (all.iter().copied().fold(0.0, f64::max), all.iter().sum::<f64>() / all.len() as f64)
@@ -254,7 +254,7 @@ proptest! {
         let kinds = trees.into_iter().flatten().chain((!rings.is_empty()).then(|| multi_ring(&rings)));
         for kind in kinds.chain(breadth_first(&site)) {
             let scatter = kind.plan(&slices, payload);
-            for schedule in [scatter.reversed(), scatter.all_reduce(), scatter] {
+            for schedule in [scatter.all_gather(), scatter.all_reduce(), scatter] {
                 prop_assert_eq!(schedule.check(), Ok(()));
                 seconds(&schedule, &site, Works::Links);
                 let data: Vec<Vec<f32>> =

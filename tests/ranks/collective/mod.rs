@@ -32,7 +32,7 @@ fn with_lanes<T: Send + 'static>(
     let fabric = SharedMemory::new(job, lanes);
     launch(job, move |mut member| {
         let memory = fabric.memory(member.rank, &mut Supply::System)?;
-        let lanes = fabric.connect(&mut member.gate, memory)?;
+        let lanes = fabric.connect(&mut member.barrier, memory)?;
         body(member, lanes)
     })
 }

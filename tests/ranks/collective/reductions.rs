@@ -16,7 +16,7 @@ fn reductions(ranks: usize) -> impl Iterator<Item = Reduction> {
 /// All schedules of a division into slices.
 fn schedules(slices: &Slices, payload: Payload) -> Vec<Schedule> {
     let scatters = reductions(slices.ranks()).map(|kind| kind.plan(slices, payload));
-    scatters.flat_map(|scatter| [scatter.reversed(), scatter.all_reduce(), scatter]).collect()
+    scatters.flat_map(|scatter| [scatter.all_gather(), scatter.all_reduce(), scatter]).collect()
 }
 
 fn parcels(seed: u64, ranks: usize, sources: usize) -> Parcels {
@@ -81,7 +81,7 @@ fn two_rings_use_both_ways_of_each_link_alike() {
         // Slices of whole pairs of cache lines, so that both halves are as long.
         let slices = Slices::even(128 * ranks, ranks);
         let scatter = two_ring(&Ring::of(ranks)).plan(&slices, Payload::F32);
-        for schedule in [scatter.reversed(), scatter.all_reduce(), scatter] {
+        for schedule in [scatter.all_gather(), scatter.all_reduce(), scatter] {
             let traffic = schedule.traffic();
             let share = traffic.total() / (2 * ranks);
             for (from, to) in (0..ranks * ranks).map(|at| (at / ranks, at % ranks)) {

@@ -103,7 +103,8 @@ fn rounds(ranks: usize, rounds: u64) {
         .into_iter()
         .flat_map(|payload| reductions(&Topology::of(ranks)).into_iter().map(move |kind| (kind, payload)));
     let scatters = scatters.map(|(kind, payload)| kind.plan(&slices, payload));
-    let reductions: Vec<_> = scatters.flat_map(|scatter| [scatter.reversed(), scatter.all_reduce(), scatter]).collect();
+    let reductions: Vec<_> =
+        scatters.flat_map(|scatter| [scatter.all_gather(), scatter.all_reduce(), scatter]).collect();
     let sources: Vec<_> = (0..5).map(|at| (rank(at % ranks), sizes(at as u64 + 50, ranks, 90))).collect();
     let parcels = Parcels::new(ranks, &sources);
     let exchanges = Exchange::ALL.map(|kind| kind.plan(&parcels, Payload::Raw(4)));

@@ -1,16 +1,16 @@
-//! What a model has room for.
+//! How a model is trained: what follows from the configuration beside the network.
 
 use crate::base::config::{ModelConfig, Precision, Update};
 use crate::base::units::Bytes;
 use crate::base::{Error, Result};
 use crate::data::Schema;
 use crate::memory::available_bytes;
-use crate::optim::{Kept, Optimizer};
+use crate::optim::{Optimizer, ParamState};
 use crate::shard::scheme::Scheme;
 
-/// What a model has room for, and how it moves embedding rows.
+/// How a model is trained, and the largest minibatch.
 #[derive(Debug, Clone, Copy)]
-pub struct Room {
+pub struct TrainSpec {
     /// Samples of the largest minibatch.
     pub samples: usize,
     /// Samples that walk through the network at a time, at most: see [`crate::math::Parts`].
@@ -31,23 +31,23 @@ pub struct Room {
     pub clip_norm: Option<f64>,
 }
 
-impl Room {
+impl TrainSpec {
     /// What is kept of the weights of a model's network.
     #[must_use]
-    pub const fn kept_layers(&self, model: &ModelConfig) -> Kept {
-        Kept { precision: model.layer_precision(self.precision), optimizer: self.optimizer, row_weights: false }
+    pub const fn kept_layers(&self, model: &ModelConfig) -> ParamState {
+        ParamState { precision: model.layer_precision(self.precision), optimizer: self.optimizer, row_weights: false }
     }
 
     /// What is kept of a model's embedding rows.
     #[must_use]
-    pub const fn kept_rows(&self, model: &ModelConfig) -> Kept {
-        Kept { precision: self.precision, optimizer: self.optimizer_rows, row_weights: model.weighs_rows() }
+    pub const fn kept_rows(&self, model: &ModelConfig) -> ParamState {
+        ParamState { precision: self.precision, optimizer: self.optimizer_rows, row_weights: model.weighs_rows() }
     }
 
     /// What is kept of a wide part: of its tables' rows, and of its layer.
     #[must_use]
-    pub fn kept_wide(&self) -> [Kept; 2] {
-        self.optimizers_wide.map(|optimizer| Kept { precision: self.precision, optimizer, row_weights: false })
+    pub fn kept_wide(&self) -> [ParamState; 2] {
+        self.optimizers_wide.map(|optimizer| ParamState { precision: self.precision, optimizer, row_weights: false })
     }
 
     /// The optimizer of a table or a layer, of the wide part or not.
@@ -76,7 +76,7 @@ impl Room {
 
     /// For minibatches of `samples`, rows moved as the look-ups suggest, by SGD.
     #[must_use]
-    pub const fn samples(samples: usize) -> Self {
+    pub const fn sgd(samples: usize) -> Self {
         let (precision, optimizer) = (Precision::F32, Optimizer::Sgd);
         let (update, update_fused) = (Update::Auto, true);
         Self {
@@ -98,11 +98,11 @@ impl Room {
 ///
 /// # Errors
 /// [`Error::TableTooBig`], which names the largest.
-pub fn check_tables(schema: &Schema, model: &ModelConfig, room: &Room) -> Result<()> {
+pub fn check_tables(schema: &Schema, model: &ModelConfig, spec: &TrainSpec) -> Result<()> {
     let tables = schema.tables.len();
-    let (deep, dims, [wide, _]) = (model.deep_tables(tables), model.dims(&schema.rows()), room.kept_wide());
+    let (deep, dims, [wide, _]) = (model.deep_tables(tables), model.dims(&schema.rows()), spec.kept_wide());
     let bytes = |table: usize| {
-        let kept = if table < deep { room.kept_rows(model) } else { wide };
+        let kept = if table < deep { spec.kept_rows(model) } else { wide };
         schema.tables[table].rows.saturating_mul((dims[table] * kept.bytes() + kept.row_bytes()) as u64)
     };
     let need = (0..tables).fold(0u64, |sum, table| sum.saturating_add(bytes(table)));

@@ -1,7 +1,7 @@
 //! How far weights move in a step, and how often they have moved.
 
 use crate::base::config::TrainConfig;
-use crate::optim::{Pace, Paces, Schedule};
+use crate::optim::{Schedule, StepSize, StepSizes};
 
 /// The learning rates of one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,12 +40,12 @@ pub(super) struct Updates {
 
 impl Updates {
     /// Counts one more, at these rates.
-    pub(super) const fn next(&mut self, rates: Rates) -> Paces {
+    pub(super) const fn next(&mut self, rates: Rates) -> StepSizes {
         self.layers += 1;
         self.rows += 1;
-        Paces {
-            layers: Pace { rate: rates.layers, step: self.layers },
-            rows: Pace { rate: rates.rows, step: self.rows },
+        StepSizes {
+            layers: StepSize { rate: rates.layers, step: self.layers },
+            rows: StepSize { rate: rates.rows, step: self.rows },
             wide: rates.wide,
         }
     }
